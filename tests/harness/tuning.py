@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from weft.util import machine_model
-from weft.util.record import replace
+from weft.util.machine_model import MODEL
 
 
 def tune(monkeypatch: pytest.MonkeyPatch, **fields: object) -> None:
     """Give fields of the machine model other values until the test ends."""
-    monkeypatch.setattr(machine_model, "_current", replace(machine_model.machine_model(), **fields))
+    for name, value in fields.items():
+        monkeypatch.setattr(MODEL, name, value)

@@ -1,7 +1,7 @@
 """The machine model: everything that passes know about caches, lanes, memory and what code costs, in one record.
 
 In:   the name of this kind of machine (`util.machine`).
-Out:  `machine_model()`, the one frozen `MachineModel` that all passes read; `measured()`, the same with the system's cache sizes.
+Out:  `MODEL`, the `MachineModel` that all passes read; `measured()`, the same with the system's cache sizes.
 Laws: no pass holds such a number itself; a test finds those that do. What passes read depends on the kind of machine, never on
       the single one: equal processors get equal kernels. The facts at the top are for people and reports, passes read the rest.
 
@@ -12,7 +12,7 @@ simple vector instructions unless a comment says otherwise.
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, cast
 
 from weft.util import machine
 from weft.util.record import record, replace
@@ -276,6 +276,19 @@ def machine_model() -> MachineModel:
     if _current is None:
         _current = known(machine.name())
     return _current
+
+
+class _AtHand:
+    """The model of the machine at hand, found when something is asked of it for the first time."""
+
+    def __getattr__(self, name: str) -> Any:
+        model = machine_model()
+        self.__dict__.update({field: getattr(model, field) for field in MachineModel.__slots__})     # pyright: ignore[reportAttributeAccessIssue]
+        return getattr(model, name)
+
+
+#: what passes read
+MODEL: MachineModel = cast(MachineModel, _AtHand())
 
 
 def measured() -> MachineModel:

@@ -27,7 +27,7 @@ from weft.codegen.runtime import pool
 from weft.codegen.toolchain.native_library import LibraryModule, is_kept, link, request
 from weft.codegen.toolchain.objects import CompileRequest, is_there
 from weft.ir.program import Gemm
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 from weft.util.record import record
 
 
@@ -116,7 +116,7 @@ def is_slow_to_make(symbol: str, wanted: frozenset[str]) -> bool:
 def is_small(step: Gemm) -> bool:
     """Whether a matmul may run on a draft."""
     extents = [step.m, step.n, step.k, *[extent for extent, *_ in (*step.batch, *step.outer_k)]]
-    return math.prod(extents) <= machine_model().draft_multiply_adds
+    return math.prod(extents) <= MODEL.draft_multiply_adds
 
 
 def ensure(symbol: str, wanted: frozenset[str] | None = None, draft: bool = False) -> int:

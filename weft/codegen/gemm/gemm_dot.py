@@ -16,7 +16,7 @@ from weft.codegen.ir.gemm_types import Recipe, llvm_type
 from weft.codegen.ir.ir_writer import FunctionWriter, suffix
 from weft.codegen.ir.writer import Declarations
 from weft.codegen.toolchain.native_library import LibraryModule
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 
 #: rows of A that share a load of B, in one function each; more rows are more streams from memory
 _ROW_COUNTS = (1, 2, 4, 8)
@@ -136,9 +136,8 @@ def _dots(recipe: Recipe, decls: Declarations, rows: int) -> str:
 
 
 def _task(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
-    model = machine_model()
     f = Task("dot_task", decls, recipe)
-    offsets, sums = f.slot("[3 x i64]"), f.slot(f"[{model.gemm_vector_sums} x i64]")
+    offsets, sums = f.slot("[3 x i64]"), f.slot(f"[{MODEL.gemm_vector_sums} x i64]")
     ends = Ends(f, f.desc, wanted)
     row_tiles, tile_rows = f.d(Word.ROW_TILES), f.d(Word.TILE_ROWS)
     row_tile, batch = f.rem("%task", row_tiles), f.div("%task", row_tiles)
@@ -149,7 +148,7 @@ def _task(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
     ends.at(batch=batch, pitch="0")
 
     def stretch(i1: str) -> None:
-        i2 = f.min(end, f.add(i1, model.gemm_vector_sums))
+        i2 = f.min(end, f.add(i1, MODEL.gemm_vector_sums))
 
         def column(j: str) -> None:
             vector = f.at(b, f.mul(j, ns))
@@ -173,7 +172,7 @@ def _task(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
 
         f.loop(0, f.d(Word.N), 1, column)
 
-    f.loop(i0, end, model.gemm_vector_sums, stretch)
+    f.loop(i0, end, MODEL.gemm_vector_sums, stretch)
     return f.end()
 
 

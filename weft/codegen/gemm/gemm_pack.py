@@ -17,7 +17,7 @@ from weft.codegen.gemm.gemm_micro import flip, join, multiply_add, sign_bits
 from weft.codegen.ir.gemm_types import Recipe, llvm_type, real_of
 from weft.codegen.ir.ir_writer import FunctionWriter, bits_of
 from weft.codegen.ir.writer import Declarations
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 
 _Way = Callable[[], None]
 
@@ -228,7 +228,7 @@ def pack_b(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
         return f.at(f.at("%dst", f.mul(s, row_bytes)), f.mul(j, vector_bytes // lanes))
 
     def copy() -> None:
-        ahead = f.mul("%ks", machine_model().gemm_pack_prefetch_rows)
+        ahead = f.mul("%ks", MODEL.gemm_pack_prefetch_rows)
 
         def whole_row(s: str) -> None:
             for v in range(recipe.vectors):

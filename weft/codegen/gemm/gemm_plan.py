@@ -16,7 +16,7 @@ from weft.codegen.gemm.descriptor import ALONG, BAND_ZERO, DIRECT, IN_RUNS, PRIV
 from weft.codegen.gemm.gemm_problem import Problem, fold, is_dot, orient
 from weft.codegen.ir.gemm_types import Recipe
 from weft.codegen.ir.microkernels import SPARE_ROWS, STREAMS
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 from weft.util.record import record, replace
 
 
@@ -34,7 +34,7 @@ def runs_as_batch(p: Problem, recipe: Recipe) -> Problem:
     of them would be copied. (Tails count rows and batch elements as they came.)
     """
     run = p.m // math.prod(e for e, _ in p.rows)
-    if not p.rows or p.tail_args is not None or run < machine_model().gemm_run_rows or _a_in_runs(p, recipe):
+    if not p.rows or p.tail_args is not None or run < MODEL.gemm_run_rows or _a_in_runs(p, recipe):
         return p
     dims, step = [], p.m * p.c[0]
     for e, stride in p.rows:
@@ -48,11 +48,10 @@ def runs_as_batch(p: Problem, recipe: Recipe) -> Problem:
 
 
 def _dot_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
-    model = machine_model()
     work = p.m * p.n * p.k * p.batches // recipe.lanes
     tasks = min(threads * 4, work // 4000, p.m * p.batches) if threads > 1 else 1
-    tiles = min(_ceil(max(tasks, 1), max(p.batches, 1)), _ceil(p.m, model.gemm_vector_rows)) or 1
-    rows = max(_up(_ceil(p.m, tiles), model.gemm_vector_rows), model.gemm_vector_rows)
+    tiles = min(_ceil(max(tasks, 1), max(p.batches, 1)), _ceil(p.m, MODEL.gemm_vector_rows)) or 1
+    rows = max(_up(_ceil(p.m, tiles), MODEL.gemm_vector_rows), MODEL.gemm_vector_rows)
     return {Word.TILE_ROWS: rows, Word.ROW_TILES: _ceil(p.m, rows)}
 
 
@@ -61,9 +60,8 @@ def _dot_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
 
 def _suits_quads(p: Problem, recipe: Recipe) -> bool:
     """True when a vector has room for all columns and more: its few sums would wait for each other, and each beat for elements of A."""
-    model = machine_model()
     kind = recipe.acc == "f32" and recipe.unpacked_b_ok and gemm_asm.suits(recipe.machine)
-    few, many = 4 * p.n <= 3 * recipe.lanes, min(p.m, p.k) >= model.gemm_quads[0] and p.m * p.k * p.batches >= model.gemm_quads[1]
+    few, many = 4 * p.n <= 3 * recipe.lanes, min(p.m, p.k) >= MODEL.gemm_quads[0] and p.m * p.k * p.batches >= MODEL.gemm_quads[1]
     return kind and few and many and p.k % 4 == 0 and not p.cols and p.segments == 1 and _a_direct(p, recipe, 1)
 
 
@@ -88,7 +86,7 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
     shared = split.mode == SHARED
     group, chunk = p.batches, panels
     if shared:
-        group = p.b_share * max(min(p.batches // p.b_share, machine_model().gemm_shared_bytes // max(panels * blocks * panel, 1)), 1)
+        group = p.b_share * max(min(p.batches // p.b_share, MODEL.gemm_shared_bytes // max(panels * blocks * panel, 1)), 1)
         chunk = _chunk(panels, blocks * panel, split.tile_panels)
         split = replace(split, tile_panels=min(split.tile_panels, chunk))
     strip_rows = _strip_rows(work, split) if split.mode == PRIVATE else split.tile_rows
@@ -142,16 +140,15 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
 
 def _block_steps(p: Problem, recipe: Recipe) -> int:
     """Steps of k in a block."""
-    model = machine_model()
     segment_steps = _ceil(p.k, recipe.k_per_step)
     steps = segment_steps * p.segments
-    limit = model.gemm_block_steps[recipe.machine.vector_bytes == 64 and p.m > model.gemm_skinny_rows]
+    limit = MODEL.gemm_block_steps[recipe.machine.vector_bytes == 64 and p.m > MODEL.gemm_skinny_rows]
     if _is_stream(p, recipe):
-        limit = model.gemm_skinny_rows_of_b[p.m >= recipe.rows] // recipe.k_per_step
+        limit = MODEL.gemm_skinny_rows_of_b[p.m >= recipe.rows] // recipe.k_per_step
     along = _is_along(p, recipe)
-    if not along and p.a[1] > model.cache_line and _a_in_runs(p, recipe):
-        limit = model.gemm_across_bytes // recipe.panel_row_bytes
-    if along or steps <= model.gemm_one_block * limit:
+    if not along and p.a[1] > MODEL.cache_line and _a_in_runs(p, recipe):
+        limit = MODEL.gemm_across_bytes // recipe.panel_row_bytes
+    if along or steps <= MODEL.gemm_one_block * limit:
         limit = max(steps, 1)
     per_segment = _ceil(segment_steps, limit)
     if p.segments > 1 and segment_steps > limit // 2 and segment_steps % (8 * per_segment) == 0:  # no block is in two segments
@@ -170,21 +167,20 @@ def _parts(p: Problem, recipe: Recipe, blocks: int) -> int:
     Where steps of A lie apart, tiles of rows go through the same lines of it, and through all of B: parts have pieces of both to
     themselves, and as many rows as there are. A power of two of them is shared evenly.
     """
-    model = machine_model()
     results = max(p.m // (2 * recipe.rows), 1) * _ceil(p.n, recipe.panel_cols) * p.batches
     if not results:
         return 1
-    wanted = model.gemm_parts // results
+    wanted = MODEL.gemm_parts // results
     if p.a[1] != recipe.in_bytes:
-        wanted = max(wanted, min(model.gemm_strided_parts[0], model.gemm_strided_parts[1] // results))
-    most = max(min(wanted, blocks // model.gemm_part_blocks), 1)
+        wanted = max(wanted, min(MODEL.gemm_strided_parts[0], MODEL.gemm_strided_parts[1] // results))
+    most = max(min(wanted, blocks // MODEL.gemm_part_blocks), 1)
     return 1 << most.bit_length() - 1
 
 
 def _reaches_back(m: int, tile_rows: int, strip_rows: int, most: int) -> bool:
     """True when the last rows are better made with some before them once more than by a kernel of their own, which is to be compiled."""
     spare, last = -m % most, (m - 1) % tile_rows % strip_rows + 1
-    return spare > 0 and m >= machine_model().gemm_rows_per_repeated * spare and last >= most
+    return spare > 0 and m >= MODEL.gemm_rows_per_repeated * spare and last >= most
 
 
 def _a_direct(p: Problem, recipe: Recipe, block: int) -> bool:
@@ -200,34 +196,31 @@ def _a_in_runs(p: Problem, recipe: Recipe) -> bool:
     or two for six elements: that pays where few panels of B would use what is packed (one, of even rows, which are packed quicker), and
     while caches have room for lines so far apart.
     """
-    model = machine_model()
-    if not gemm_asm.finds_runs(recipe) or p.k < model.gemm_run:
+    if not gemm_asm.finds_runs(recipe) or p.k < MODEL.gemm_run:
         return False
     uneven, apart = bool(p.rows) or p.segments > 1, math.gcd(p.a[1], 1 << 16)
     if p.a[1] == recipe.in_bytes and p.k % recipe.k_per_step == 0:
-        return uneven and p.k * recipe.in_bytes >= min(p.a[0] // 2, model.gemm_long_run_bytes)
+        return uneven and p.k * recipe.in_bytes >= min(p.a[0] // 2, MODEL.gemm_long_run_bytes)
     if recipe.joined:
         return False
     if uneven:
-        return p.n <= 2 * recipe.panel_cols and apart <= model.gemm_stride_bytes
-    near = 2 * p.n > recipe.panel_cols or apart <= model.gemm_even_stride_bytes
+        return p.n <= 2 * recipe.panel_cols and apart <= MODEL.gemm_stride_bytes
+    near = 2 * p.n > recipe.panel_cols or apart <= MODEL.gemm_even_stride_bytes
     return p.a[0] == recipe.in_bytes and p.n <= recipe.panel_cols and near
 
 
 def _is_stream(p: Problem, recipe: Recipe) -> bool:
     """True when B is large and dense along n, and has few rows of A to serve: memory sets the pace."""
-    model = machine_model()
-    large = p.k * p.segments * p.n * recipe.in_bytes > model.gemm_cached_bytes[p.m > 2 * recipe.rows]
-    return large and p.m <= model.gemm_skinny_rows and p.b[1] == recipe.in_bytes and p.n > recipe.panel_cols
+    large = p.k * p.segments * p.n * recipe.in_bytes > MODEL.gemm_cached_bytes[p.m > 2 * recipe.rows]
+    return large and p.m <= MODEL.gemm_skinny_rows and p.b[1] == recipe.in_bytes and p.n > recipe.panel_cols
 
 
 def _is_along(p: Problem, recipe: Recipe) -> bool:
     """True when B is read along its rows: by a single row of A, or by few if it is large, and wide enough to be shared."""
-    model = machine_model()
     size = p.k * p.segments * p.n * recipe.in_bytes
-    large = size > model.gemm_cached_bytes[recipe.unpacked_b_ok or p.m > model.gemm_along_rows[0]]
-    near = p.m * _ceil(p.k, recipe.k_per_step) * recipe.step_bytes <= model.gemm_along_bytes
-    few = p.m == 1 or (p.m <= model.gemm_along_rows[1] and near and large and p.n >= 2 * recipe.panel_cols)
+    large = size > MODEL.gemm_cached_bytes[recipe.unpacked_b_ok or p.m > MODEL.gemm_along_rows[0]]
+    near = p.m * _ceil(p.k, recipe.k_per_step) * recipe.step_bytes <= MODEL.gemm_along_bytes
+    few = p.m == 1 or (p.m <= MODEL.gemm_along_rows[1] and near and large and p.n >= 2 * recipe.panel_cols)
     dense = p.b[1] == recipe.in_bytes and p.segments == 1 and not p.cols and p.k % recipe.k_per_step == 0
     whole = recipe.machine.masks or p.n % recipe.along_cols == 0
     return few and dense and whole and not recipe.is_complex and not recipe.quads
@@ -250,16 +243,15 @@ def _b_even(p: Problem) -> bool:
 
 def _b_direct_pays(p: Problem, recipe: Recipe) -> bool:
     """True when B is better read where it lies: it is small, or too few rows of A use it to pay for a copy."""
-    model = machine_model()
     if not _b_direct_ok(p, recipe):
         return False
     size, aligned = p.k * p.segments * p.n * recipe.in_bytes, p.b[0] % recipe.machine.vector_bytes == 0
     if aligned and p.b[0] == p.n * recipe.in_bytes <= recipe.panel_row_bytes:  # it lies as if packed
         return True
-    small, most_rows = model.gemm_in_place_bytes, model.gemm_in_place_rows
+    small, most_rows = MODEL.gemm_in_place_bytes, MODEL.gemm_in_place_rows
     if not aligned:
         small, most_rows = small >> 3, most_rows >> 2
-    few = p.m <= most_rows >> (size > 2 * model.gemm_cached_bytes[0]) and size <= model.gemm_cached_bytes[1] >> 1
+    few = p.m <= most_rows >> (size > 2 * MODEL.gemm_cached_bytes[0]) and size <= MODEL.gemm_cached_bytes[1] >> 1
     return few or size <= small or p.m <= 2 * recipe.rows or _is_stream(p, recipe)
 
 
@@ -286,16 +278,15 @@ class _Work:
 def _work_of(
     p: Problem, recipe: Recipe, threads: int, steps: int, blocks: int, parts: int, panel_bytes: int, a_direct: bool, simple: bool
 ) -> _Work:
-    model = machine_model()
     panels, vectors = max(_ceil(p.n, recipe.panel_cols), 1), _ceil(p.n * recipe.parts, recipe.lanes)
     pack_a = 0 if a_direct else _pack_cost(p.a[1], p.a[0], recipe)
     pack_b = _pack_cost(p.b[1], p.b[0], recipe)
     if p.segments > 1 and p.k < 4 * recipe.lanes:
-        pack_a, pack_b = max(pack_a, model.gemm_pack_scalar), max(pack_b, model.gemm_pack_scalar)
+        pack_a, pack_b = max(pack_a, MODEL.gemm_pack_scalar), max(pack_b, MODEL.gemm_pack_scalar)
     # Squares that are transposed should begin with cache lines.
-    unit = math.lcm(recipe.rows, _square(recipe)) if pack_a == model.gemm_pack_transpose else recipe.rows
-    fit = model.gemm_strip_bytes // max(_ceil(steps, blocks) * recipe.step_bytes, 1) // unit * unit
-    fit = min(max(fit, model.gemm_strip_rows[0]), model.gemm_strip_rows[1])
+    unit = math.lcm(recipe.rows, _square(recipe)) if pack_a == MODEL.gemm_pack_transpose else recipe.rows
+    fit = MODEL.gemm_strip_bytes // max(_ceil(steps, blocks) * recipe.step_bytes, 1) // unit * unit
+    fit = min(max(fit, MODEL.gemm_strip_rows[0]), MODEL.gemm_strip_rows[1])
     beats = steps * recipe.beats
     return _Work(p, recipe, threads, beats, blocks, parts, simple, panels, panel_bytes, vectors, pack_a, pack_b, unit, fit)
 
@@ -321,7 +312,7 @@ def _modes(work: _Work) -> list[int]:
         return [ALONG]
     if _b_direct_pays(p, recipe):
         return [DIRECT]
-    can_share = work.blocks * work.panel_bytes <= machine_model().gemm_shared_bytes and work.parts == 1 and not _is_stream(p, recipe)
+    can_share = work.blocks * work.panel_bytes <= MODEL.gemm_shared_bytes and work.parts == 1 and not _is_stream(p, recipe)
     return [PRIVATE, SHARED] if can_share else [PRIVATE]
 
 
@@ -330,59 +321,57 @@ def _tiles(work: _Work, mode: int) -> Iterator[tuple[int, int]]:
 
     A tile of its own B is cut to strips of rows, so it may be high: what it packs then serves the more.
     """
-    model = machine_model()
     m, panels, threads, unit = work.problem.m, work.panels, work.threads, work.unit
     row_bytes = work.recipe.panel_row_bytes
     in_c = work.simple and (mode == PRIVATE or work.blocks == 1)
     most_rows, most_panels = work.fit, panels
     if mode == PRIVATE:
-        most_panels = min(panels, max((model.gemm_private_bytes << bool(work.pack_a)) // work.panel_bytes, 1))
-        most_rows = m if in_c else max(model.gemm_sums_bytes // (most_panels * row_bytes), work.fit)
+        most_panels = min(panels, max((MODEL.gemm_private_bytes << bool(work.pack_a)) // work.panel_bytes, 1))
+        most_rows = m if in_c else max(MODEL.gemm_sums_bytes // (most_panels * row_bytes), work.fit)
     if mode == ALONG:
-        most_rows, most_panels = m, min(panels, max(model.gemm_along_sums_bytes // (m * row_bytes), 1))
+        most_rows, most_panels = m, min(panels, max(MODEL.gemm_along_sums_bytes // (m * row_bytes), 1))
     if mode == SHARED:
-        most_panels = min(panels, max(model.gemm_shared_bytes // (work.blocks * work.panel_bytes), 1))
+        most_panels = min(panels, max(MODEL.gemm_shared_bytes // (work.blocks * work.panel_bytes), 1))
     least = max(_ceil(m, most_rows), 1)
     for row_tiles in sorted({least, least + 1, least + 2, least + 3, least * 2, threads, 2 * threads}):
         rows = max(_up(_ceil(m, row_tiles), unit), unit)
         if row_tiles < least or (mode == ALONG and row_tiles > 1) or (rows < 2 * work.recipe.rows and row_tiles > 1):
             continue
-        least_cols = _ceil(panels, most_panels if in_c else max(min(most_panels, model.gemm_sums_bytes // (rows * row_bytes)), 1))
+        least_cols = _ceil(panels, most_panels if in_c else max(min(most_panels, MODEL.gemm_sums_bytes // (rows * row_bytes)), 1))
         for col_tiles in range(least_cols, max(min(panels, max(4 * threads, 4)), least_cols) + 1):
             yield rows, _ceil(panels, col_tiles)
 
 
 def _timed(work: _Work, mode: int, rows: int, tile_panels: int) -> tuple[float, _Split]:
     """Return the estimated cycles of a split, and the split."""
-    model = machine_model()
     p, threads, panels, beats = work.problem, work.threads, work.panels, work.beats
     batches = max(p.batches, 1) * work.parts
     share = min(tile_panels / panels, 1.0) * work.vectors
     each = min(rows, max(p.m, 1)) * share * beats + rows * beats / work.recipe.lanes * work.pack_a
     if mode == PRIVATE:
-        far = model.gemm_pack_far if p.k * p.segments * p.n * work.recipe.in_bytes > model.gemm_cached_bytes[0] else 0
+        far = MODEL.gemm_pack_far if p.k * p.segments * p.n * work.recipe.in_bytes > MODEL.gemm_cached_bytes[0] else 0
         each += share * beats * (work.pack_b + far)
     if mode == SHARED:
-        each += share * beats * model.gemm_pass
+        each += share * beats * MODEL.gemm_pass
     tiles = _ceil(p.m, rows) * _ceil(panels, tile_panels)
     task_batch = _task_batch(each, batches * tiles, batches, threads) if work.parts == 1 else 1
     tasks = tiles * _ceil(batches, task_batch)
-    each = each * task_batch + model.gemm_task_cycles
+    each = each * task_batch + MODEL.gemm_task_cycles
     # The last round of tasks is rarely full; a quarter of a task stands for uneven progress.
-    uneven = each / 4 + model.gemm_fork_cycles if tasks > 1 and threads > 1 else 0
+    uneven = each / 4 + MODEL.gemm_fork_cycles if tasks > 1 and threads > 1 else 0
     time = math.ceil(tasks / threads) * each + uneven
     if mode == SHARED:
         rounds = _ceil(panels, _chunk(panels, work.blocks * work.panel_bytes, tile_panels))
         packed = math.ceil(batches / p.b_share) * work.vectors * beats
-        time += packed * (work.pack_b + model.gemm_pack_far) / threads + 2 * model.gemm_fork_cycles
+        time += packed * (work.pack_b + MODEL.gemm_pack_far) / threads + 2 * MODEL.gemm_fork_cycles
         time += (rounds - 1) * uneven
-        time *= model.gemm_shared_gain
+        time *= MODEL.gemm_shared_gain
     return time, _Split(mode, rows, tile_panels, task_batch)
 
 
 def _chunk(panels: int, panel_bytes: int, tile_panels: int) -> int:
     """How many panels are packed for all at a time: about equal numbers of whole tiles of them."""
-    most = max(machine_model().gemm_shared_bytes // max(panel_bytes, 1), 1)
+    most = max(MODEL.gemm_shared_bytes // max(panel_bytes, 1), 1)
     if panels <= most or tile_panels >= most:
         return min(panels, most)
     tiles = _ceil(panels, tile_panels)
@@ -398,16 +387,15 @@ def _strip_rows(work: _Work, split: _Split) -> int:
 def _task_batch(each: float, tasks: int, batches: int, threads: int) -> int:
     """Batch elements per task: enough for 20000 cycles, while leaving every thread four tasks."""
     wanted = max(int(20000 / max(each, 1)), 1)
-    if threads == 1 or each * tasks < 2 * machine_model().gemm_fork_cycles:
+    if threads == 1 or each * tasks < 2 * MODEL.gemm_fork_cycles:
         return batches
     return max(min(wanted, batches // (4 * threads)), 1)
 
 
 def _pack_cost(row_stride: int, other_stride: int, recipe: Recipe) -> int:
-    model = machine_model()
     if row_stride == recipe.in_bytes:
-        return model.gemm_pack_copy
-    return model.gemm_pack_transpose if other_stride == recipe.in_bytes and not recipe.is_complex else model.gemm_pack_scalar
+        return MODEL.gemm_pack_copy
+    return MODEL.gemm_pack_transpose if other_stride == recipe.in_bytes and not recipe.is_complex else MODEL.gemm_pack_scalar
 
 
 def _words(p: Problem, chosen: dict[int, int]) -> tuple[int, ...]:

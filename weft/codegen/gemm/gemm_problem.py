@@ -14,7 +14,7 @@ from weft.codegen.ir.gemm_types import Recipe
 from weft.codegen.ir.microkernels import STREAMS
 from weft.ir.loops import ITEMSIZE
 from weft.ir.program import Gemm
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 from weft.util.record import record, replace
 
 
@@ -83,7 +83,6 @@ def fold(p: Problem, recipe: Recipe) -> Problem:
 
     Batch dims along which B is the same come last, so that one packed B serves them all.
     """
-    model = machine_model()
     k, a, b, outer = p.k, p.a, p.b, list(p.outer)
     if 0 in (k, p.segments):  # nothing is summed
         k, outer = 0, []
@@ -96,7 +95,7 @@ def fold(p: Problem, recipe: Recipe) -> Problem:
     def suits(dim: tuple[int, int, int]) -> tuple[bool, int, int, int]:
         """The inner dim is best long enough, dense in an operand that is not dense in its other direction, and near."""
         useful = sum(stride == recipe.in_bytes and not dense for stride, dense in zip(dim[1:], other))
-        return dim[0] >= model.gemm_wanted_run[0], useful, min(dim[0], model.gemm_wanted_run[1]), -dim[1] - dim[2]
+        return dim[0] >= MODEL.gemm_wanted_run[0], useful, min(dim[0], MODEL.gemm_wanted_run[1]), -dim[1] - dim[2]
 
     dims = sorted(_merge(sorted(dims, key=lambda d: d[1:])), key=suits, reverse=True)
     k, a, b = dims[0][0], (a[0], dims[0][1]), (dims[0][2], b[1])

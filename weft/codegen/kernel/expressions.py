@@ -17,7 +17,7 @@ from weft.codegen.vector.registers import literal
 from weft.codegen.vector.vector_ops import Lanes
 from weft.ir.loops import ARITHMETIC, COMPARISONS, COMPLEX, FLOATS, ITEMSIZE, REAL_OF, Const, Expr, Index, Load, Op, Ref
 from weft.ir.registry import functions
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 
 _LOGIC = frozenset({"and", "or", "not"})
 _MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
@@ -291,7 +291,7 @@ class Expressions(Emission):
             if reverse:
                 raw = self.reversed(raw, memory)
         elif index.kind == AFFINE and mask is self.masks[part] and other is None \
-                and 2 <= index.stride <= min(machine_model().widest_stride, lanes.w):
+                and 2 <= index.stride <= min(MODEL.widest_stride, lanes.w):
             from weft.codegen.kernel import strided_access
             raw = strided_access.load(self, name, type_, index, part)
         else:

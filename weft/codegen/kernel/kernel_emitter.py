@@ -23,7 +23,7 @@ from weft.codegen.kernel.precision_demand import demands_of
 from weft.codegen.kernel.vectorization_plan import VectorizationPlan, assigned, bound, mostly_calls, plan_of, repeated_math
 from weft.codegen.toolchain.target import Target
 from weft.ir import loops
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 
 _METADATA = '!0 = !{!0}\n!1 = !{i32 1}\n!2 = !{!"branch_weights", i32 1, i32 100000}'
 #: `len(metadata)` counts `_METADATA` as one entry; numbers start beyond those it holds
@@ -106,7 +106,7 @@ class KernelEmitter(Expressions):
             offset += (buf.size * loops.ITEMSIZE[buf.type] + 63) // 64 * 64
         if not places:
             return
-        if offset <= machine_model().stack_scratch_bytes:
+        if offset <= MODEL.stack_scratch_bytes:
             base = self.b.let(f"alloca i8, i64 {max(offset, 64)}, align 64")
         else:
             self.b.declare("weft_scratch_take", "ptr", "i64")

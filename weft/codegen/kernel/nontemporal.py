@@ -12,12 +12,11 @@ from weft.codegen.ir.builder import MEMORY, vector
 from weft.codegen.ir.values import AFFINE, UNIFORM, Value, constant
 from weft.codegen.kernel.emission import Emission
 from weft.ir.loops import COMPLEX, ITEMSIZE, REAL_OF, Prefetch, Store
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 
 
 def prefetch(emitter: Emission, stmt: Prefetch) -> None:
     """Ask for the cache lines of all elements of a block, unless they lie too far apart for that to pay."""
-    model = machine_model()
     b, type_, index = emitter.b, emitter.buffers[stmt.buf].type, emitter.evaluate(stmt.index)
     b.declare("llvm.prefetch.p0", "void", "ptr", "i32", "i32", "i32")
     step = 1
@@ -26,9 +25,9 @@ def prefetch(emitter: Emission, stmt: Prefetch) -> None:
     places: list[str] = []
     if not emitter.vectorized or index.kind == UNIFORM:
         places = [emitter.address(stmt.buf, type_, index)]
-    elif index.kind == AFFINE and step <= index.stride <= model.cache_line // ITEMSIZE[type_]:
+    elif index.kind == AFFINE and step <= index.stride <= MODEL.cache_line // ITEMSIZE[type_]:
         base = emitter.address(stmt.buf, type_, emitter.sum(index.base, emitter.scaled(emitter.induction, index.stride)))
-        lines = range(0, emitter.parts * emitter.lanes.w * index.stride * ITEMSIZE[type_], model.cache_line)
+        lines = range(0, emitter.parts * emitter.lanes.w * index.stride * ITEMSIZE[type_], MODEL.cache_line)
         places = [b.pure(f"getelementptr i8, ptr {base}, i64 {at}", base) for at in lines]
     for place in places:
         b.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")

@@ -12,7 +12,7 @@ from weft.codegen.ir.values import AFFINE, Value, constant
 from weft.codegen.kernel.emission import Emission
 from weft.codegen.kernel.nontemporal import store_if_aligned
 from weft.ir.loops import COMPLEX, ITEMSIZE, Store, Weave
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 
 
 def weave(emitter: Emission, stmt: Weave) -> None:
@@ -55,7 +55,7 @@ class _Rows:
         self.first = part * self.width
         self.memory, vectors = self.lanes.all_to_memory(registers, self.type)
         self.element = self.memory.split(" x ")[1][:-1]
-        block = max(1, min(machine_model().transpose_block_bytes // self.size, self.width))
+        block = max(1, min(MODEL.transpose_block_bytes // self.size, self.width))
         transposed = block <= self.count < self.width <= block * self.count and index.stride > self.count
         self.sequence = self._transposed(vectors, block) if transposed or self.count == self.width else self._woven(vectors, self.width)
 

@@ -13,7 +13,7 @@ from weft.codegen.toolchain.target import Target
 from weft.ir import loops
 from weft.ir.build import HALVES
 from weft.ir.registry import HEAVY
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 from weft.util.record import record
 
 
@@ -145,7 +145,7 @@ class _Survey:
         elif isinstance(stmt, loops.Scan):
             outside = [acc for acc in stmt.accs if acc not in self.inner]
             self.scanned.update(outside)
-            self.cost += len(outside) * machine_model().scan_steps
+            self.cost += len(outside) * MODEL.scan_steps
         elif isinstance(stmt, loops.Store | loops.Weave | loops.Pack):
             stored = self.buffers[stmt.buf].type
             self.memory.add(stored)
@@ -165,7 +165,7 @@ class _Survey:
 
 def is_brief(kernel: loops.Kernel) -> bool:
     """Whether a kernel does so little that optimizing it takes longer than all that it may ever gain: no loop has many iterations."""
-    return iterations(kernel.body) <= machine_model().brief_iterations and not repeated_math(kernel.body)
+    return iterations(kernel.body) <= MODEL.brief_iterations and not repeated_math(kernel.body)
 
 
 def iterations(body: tuple[loops.Stmt, ...], computed: Callable[[loops.Expr], int | None] = lambda extent: None) -> float:
@@ -187,18 +187,17 @@ def repeated_math(body: tuple[loops.Stmt, ...]) -> Container[str]:
 
     Instruction selection takes more than linear time in the length of a block; a call costs a long function little.
     """
-    model = machine_model()
     counts = _count(body)
-    if counts.get("complex", 0) >= model.outline_from:
+    if counts.get("complex", 0) >= MODEL.outline_from:
         return HEAVY
-    return frozenset([op for op, count in counts.items() if count >= model.outline_from and op in HEAVY])
+    return frozenset([op for op, count in counts.items() if count >= MODEL.outline_from and op in HEAVY])
 
 
 def mostly_calls(body: tuple[loops.Stmt, ...], outlined: Container[str]) -> bool:
     """Whether a body does little beside calling functions, so that it need not be optimized itself."""
     counts = _count(body)
     calls = sum([count for op, count in counts.items() if op in outlined])
-    return calls * machine_model().call_work >= sum(counts.values()) - calls
+    return calls * MODEL.call_work >= sum(counts.values()) - calls
 
 
 def _count(body: tuple[loops.Stmt, ...]) -> dict[str, int]:
@@ -237,7 +236,6 @@ def bound(extent: loops.Expr) -> int | None:
 def plan_of(loop: loops.For, target: Target, buffers: dict, extent: int | None, exact: bool = True,
              outlined: Container[str] = frozenset()) -> VectorizationPlan | None:
     """The plan of a vector loop; `extent` is its number of iterations (if `exact`), or the most it can be, or None."""
-    model = machine_model()
     survey = _Survey(buffers, outlined)
     for stmt in loop.body:
         survey.stmt(stmt)
@@ -257,17 +255,17 @@ def plan_of(loop: loops.For, target: Target, buffers: dict, extent: int | None, 
     if lanes < 2:
         return None
     parts = 4 if survey.cost <= 16 or survey.calls else 2 if survey.cost <= 90 else 1
-    if survey.loads >= model.many_loads:
+    if survey.loads >= MODEL.many_loads:
         parts = 1
     if survey.types & loops.COMPLEX:
         parts = min(parts, 2)
     if extent is not None:
         parts = max(1, min(parts, -(-extent // lanes) if masked else extent // lanes))
     if survey.transposed:
-        parts = max(1, min(parts, model.transpose_registers // survey.transposed))
+        parts = max(1, min(parts, MODEL.transpose_registers // survey.transposed))
     if not exact:
         parts = 1 << (parts.bit_length() - 1)     # whole blocks are told from the rest by the low bits of the extent
     rest = not exact or extent is None or extent % (lanes * parts) != 0
-    merged = target.has_masks and rest and survey.cost >= model.masked_loop_cost \
+    merged = target.has_masks and rest and survey.cost >= MODEL.masked_loop_cost \
         and not (survey.streaming or survey.transposed or survey.scanned)
     return VectorizationPlan(lanes, parts, masked, merged, survey.reductions, frozenset(survey.scanned), frozenset(survey.packed))

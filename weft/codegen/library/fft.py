@@ -22,7 +22,7 @@ from weft.codegen.runtime.routines import Routines
 from weft.codegen.toolchain.native_library import LibraryModule
 from weft.ir import fft
 from weft.ir.program import Fft
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 
 
 def symbol(step: Fft) -> str:
@@ -53,12 +53,12 @@ def _blocks(step: Fft) -> int:
 
 def _share(step: Fft) -> int:
     """Blocks of one task."""
-    return max(1, machine_model().fft_task // (step.n * _lanes(step.type)))
+    return max(1, MODEL.fft_task // (step.n * _lanes(step.type)))
 
 
 def is_worth_optimizing(step: Fft) -> bool:
     """Whether the function of a step had better not run as a draft, or need not."""
-    return ROUTINES.is_ready(symbol(step)) or step.rows * step.n * step.inner > machine_model().draft_fft_elements
+    return ROUTINES.is_ready(symbol(step)) or step.rows * step.n * step.inner > MODEL.draft_fft_elements
 
 
 def parts(name: str, draft: bool = False) -> list[LibraryModule]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from weft.codegen.ir.ir_writer import const
 from weft.codegen.ir.writer import Declarations
 from weft.codegen.library.fft_passes import Vectors
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 
 _SIDE = "ptr %{0}, i64 %{0}_step, i64 %{0}_last, i64 %{0}_swap, i64 %{0}_move"
 _TRANSPOSE = f"i64 %total, double %scale, {_SIDE.format('from')}, {_SIDE.format('to')}"
@@ -72,7 +72,6 @@ def _transpose(v: Vectors, short: bool = False) -> None:
 
     Rows are interleaved pairwise in log2(n) rounds. Of sixteen rows, two rounds of some blocks go through memory: that takes less text,
     and of rows whose lines fall into one set of the cache only four at a time are touched."""
-    model = machine_model()
     f, lanes = v.f, v.lanes
     scale = _scale(v)
     masks = [f.first_lanes(f"%{side}_count", lanes) if short else None for side in ("from", "to")]
@@ -109,10 +108,10 @@ def _transpose(v: Vectors, short: bool = False) -> None:
         for t, column in enumerate([f.shuffle(x, y, v.vector, p) for x, y in pairs for p in picks]):
             write(f.add(f.mul(i, 4), t), column)
 
-    between = f.slot(f"[{model.fft_transposed_blocks * lanes} x {v.vector}]")
+    between = f.slot(f"[{MODEL.fft_transposed_blocks * lanes} x {v.vector}]")
 
     def group(first: str) -> None:
-        count = f.min(model.fft_transposed_blocks, f.sub(blocks, first))
+        count = f.min(MODEL.fft_transposed_blocks, f.sub(blocks, first))
 
         def half(step: Callable[[str, str, str], None]) -> None:
             def one(_: str, i: str, c: str) -> list[str]:
@@ -122,7 +121,7 @@ def _transpose(v: Vectors, short: bool = False) -> None:
             f.loop(0, f.mul(count, lanes // 4), 1, one, [("i64", "0"), ("i64", "0")])
         half(lambda start, there, i: quarter(reader(start), lambda j, x: v.store(x, there, j), i))
         half(lambda start, there, i: quarter(lambda j: v.load(there, j), writer(start), i))
-    f.loop(0, blocks, model.fft_transposed_blocks, group)
+    f.loop(0, blocks, MODEL.fft_transposed_blocks, group)
 
 
 def _whole_or_not(v: Vectors, loop: Callable[[Sequence[str | None]], object]) -> None:

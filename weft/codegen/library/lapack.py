@@ -22,7 +22,7 @@ from weft.codegen.ir.writer import Declarations
 from weft.codegen.runtime import symbols
 from weft.ir.program import LibraryCall
 from weft.util import lapack
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 
 #: elements under which a problem is tiny, for the routines that take that lock
 _TINY = {"trsm": 1 << 8, "potrf": 1 << 7, "getrf": 1 << 6}
@@ -37,7 +37,7 @@ def signature(step: LibraryCall) -> str:
 
 def works_alone(step: LibraryCall) -> bool:
     """Whether the library must not use its own threads for a step (it may have none anyway)."""
-    return lapack.thread_control() is not None and (_touched(step) < machine_model().lapack_threaded or step.count > 1)
+    return lapack.thread_control() is not None and (_touched(step) < MODEL.lapack_threaded or step.count > 1)
 
 
 def tasks(step: LibraryCall) -> int:
@@ -48,7 +48,7 @@ def tasks(step: LibraryCall) -> int:
 def _share(step: LibraryCall) -> int:
     """Problems of one task."""
     alone = lapack.thread_control() is not None and _touched(step) < _TINY.get(step.routine[1:], 0)
-    return step.count if alone else -(-step.count // machine_model().lapack_most_tasks)
+    return step.count if alone else -(-step.count // MODEL.lapack_most_tasks)
 
 
 def _touched(step: LibraryCall) -> int:

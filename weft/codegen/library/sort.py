@@ -19,7 +19,7 @@ from weft.codegen.ir.writer import Declarations
 from weft.codegen.runtime.routines import Routines
 from weft.codegen.toolchain.native_library import LibraryModule
 from weft.ir.program import Sort
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 
 _BITS = {"bool": 8, "i8": 8, "u8": 8, "i16": 16, "u16": 16, "f16": 16, "bf16": 16, "i32": 32, "u32": 32, "f32": 32,
          "i64": 64, "u64": 64, "f64": 64}
@@ -34,7 +34,7 @@ def symbol(step: Sort) -> str:
 
 def is_worth_optimizing(step: Sort) -> bool:
     """Whether the function of a step had better not run as a draft, or need not."""
-    return ROUTINES.is_ready(symbol(step)) or step.rows * step.n > machine_model().draft_sort_elements
+    return ROUTINES.is_ready(symbol(step)) or step.rows * step.n > MODEL.draft_sort_elements
 
 
 def parts(name: str, draft: bool = False) -> list[LibraryModule]:
@@ -280,7 +280,6 @@ class _Radix:
 
     def row(self, name: str) -> str:
         """The function itself."""
-        model = machine_model()
         keys = self.keys
         f = keys.function(f"void @{name}(ptr %words, i64 %row, i64 %worker)")
         for line in ("fill(ptr, ptr, ptr, i64, i64)", "insertion(ptr, i64)", "radix(ptr, ptr, ptr, i64, i64, ptr)",
@@ -294,7 +293,7 @@ class _Radix:
         out = f.at(w["out"], f.mul(begin, size))
         none = f.let(f"icmp eq ptr {w['previous']}, null")
         previous = f.pick(none, "null", f.at(w["previous"], f.mul(begin, 4)), "ptr")
-        counters = 8 << model.sort_wide_digit
+        counters = 8 << MODEL.sort_wide_digit
         room = f.let(f"and i64 {f.add(f.mul(n, self.bytes), 63)}, -64")
         scratch = f.let(f"call ptr @weft_scratch_take(i64 {f.add(f.mul(room, 2), counters)})")
         items, spare = f.at(scratch, counters), f.at(scratch, f.add(room, counters))
@@ -303,10 +302,10 @@ class _Radix:
         f.do(f"store ptr {items}, ptr {result}")
 
         def by_digits() -> None:
-            short = "true" if keys.bits <= 2 * model.sort_narrow_digit else f.less(n, model.sort_long)
-            bits = f.pick(short, model.sort_narrow_digit, model.sort_wide_digit)
+            short = "true" if keys.bits <= 2 * MODEL.sort_narrow_digit else f.less(n, MODEL.sort_long)
+            bits = f.pick(short, MODEL.sort_narrow_digit, MODEL.sort_wide_digit)
             f.do(f"call void @radix(ptr {items}, ptr {spare}, ptr {scratch}, i64 {n}, i64 {bits}, ptr {result})")
-        f.when(f.less(n, model.sort_insertion + 1), lambda: f.do(f"call void @insertion(ptr {items}, i64 {n})"), by_digits)
+        f.when(f.less(n, MODEL.sort_insertion + 1), lambda: f.do(f"call void @insertion(ptr {items}, i64 {n})"), by_digits)
         f.do(f"call void @finish(ptr {f.let(f'load ptr, ptr {result}')}, ptr {source}, ptr {out}, i64 {n}, i64 {descending})")
         f.do(f"call void @weft_scratch_give(ptr {scratch})")
         return f.end()

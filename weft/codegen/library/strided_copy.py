@@ -14,7 +14,7 @@ import numpy as np
 
 from weft.codegen.runtime import pool
 from weft.codegen.toolchain.native_library import LibraryModule, link, text_of
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 
 
 def copy(target: int, view: np.ndarray) -> bool:
@@ -24,13 +24,12 @@ def copy(target: int, view: np.ndarray) -> bool:
     >>> copy(y.ctypes.data, x[:, 256:]), np.array_equal(x[:, 256:], y)
     (True, True)
     """
-    model = machine_model()
     run, dims = runs_of(view.shape, view.strides, view.itemsize)
-    if run < model.copy_shortest_run:
+    if run < MODEL.copy_shortest_run:
         return False
     runs = math.prod(extent for extent, _ in dims)
-    pieces = -(-run // model.copy_task_bytes)
-    share = max(1, model.copy_task_bytes // run)
+    pieces = -(-run // MODEL.copy_task_bytes)
+    share = max(1, MODEL.copy_task_bytes // run)
     words = [target, view.ctypes.data, run, runs, share, pieces, -(-run // pieces), len(dims), *(word for dim in dims for word in dim)]
     context = (ctypes.c_int64 * len(words))(*words)
     pool.parallel_for(_address(), ctypes.addressof(context), -(-runs // share) * pieces)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from weft.codegen.ir.writer import Writer
 from weft.codegen.toolchain.native_library import text_of
 from weft.ir.program import Branch, BufRef, Copy, Fft, Gemm, HostCall, Launch, LibraryCall, Loop, Program, Sort, Step, WhileLoop
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 
 #: steps of one function, where they can be divided
 PART = 64
@@ -155,24 +155,23 @@ class EntryEmitter:
         for step in steps:
             _EMIT[type(step)](self, step)
             self.work += self._traffic(step)
-            if self.work > machine_model().signal_check_bytes:
+            if self.work > MODEL.signal_check_bytes:
                 self._check_signals()
 
     # --- signals
 
     def _traffic(self, step: Step) -> int:
         """Roughly what a step costs, in bytes of memory traffic; loops count for themselves."""
-        model = machine_model()
         if isinstance(step, Launch):
             return 64 + step.work + sum(map(self._reach, step.args))
         if isinstance(step, Gemm):
-            return step.m * step.n * step.k * math.prod(b[0] for b in (*step.batch, *step.outer_k)) // model.flops_per_byte
+            return step.m * step.n * step.k * math.prod(b[0] for b in (*step.batch, *step.outer_k)) // MODEL.flops_per_byte
         if isinstance(step, Sort):
             return step.rows * step.n * (8 if step.kind == "top" else 64)
         if isinstance(step, Fft):
             return 64 * step.rows * step.n * step.inner
         if isinstance(step, LibraryCall):
-            return step.count * FACTORIZATION * round(max(size for _, _, size, _ in step.arrays) ** 1.5) // model.flops_per_byte
+            return step.count * FACTORIZATION * round(max(size for _, _, size, _ in step.arrays) ** 1.5) // MODEL.flops_per_byte
         return step.nbytes if isinstance(step, Copy) else 0
 
     def _reach(self, ref: BufRef) -> int:
@@ -192,7 +191,7 @@ class EntryEmitter:
         self.counts_work = True
         before = self._value("load i64, ptr %spent")
         now = self._value(f"add i64 {before}, {max(work, 64)}")
-        enough = self._value(f"icmp ugt i64 {now}, {machine_model().signal_check_bytes}")
+        enough = self._value(f"icmp ugt i64 {now}, {MODEL.signal_check_bytes}")
         kept = self._value(f"select i1 {enough}, i64 0, i64 {now}")
         self._line(f"store i64 {kept}, ptr %spent")
         self.function.branch(enough, self._check_signals)
@@ -286,19 +285,18 @@ class EntryEmitter:
 
     def copy(self, step: Copy) -> None:
         """Copy bytes, in parallel when there are many."""
-        model = machine_model()
         if step.nbytes <= 0:
             return
         target, source = self.address(step.dst), self.address(step.src)
-        if step.nbytes < model.copy_parallel_bytes:
+        if step.nbytes < MODEL.copy_parallel_bytes:
             copy = self._external("llvm.memcpy.p0.p0.i64", "void NAME(ptr, ptr, i64, i1)")
             self._line(f"call void {copy}(ptr {target}, ptr {source}, i64 {step.nbytes}, i1 false)")
             return
         self._external("llvm.memcpy.p0.p0.i64", "void NAME(ptr, ptr, i64, i1)")
         self.function.declared["weft_copy"] = ""
         run = self._external("weft_parallel_for", "void NAME(ptr, ptr, i64)")
-        self._context([target, source, step.nbytes, model.copy_chunk_bytes])
-        tasks = -(-step.nbytes // model.copy_chunk_bytes)
+        self._context([target, source, step.nbytes, MODEL.copy_chunk_bytes])
+        tasks = -(-step.nbytes // MODEL.copy_chunk_bytes)
         self._line(f"call void {run}(ptr @weft_copy, ptr %ctx, i64 {tasks})")
 
     def host_call(self, step: HostCall) -> None:

@@ -31,7 +31,7 @@ from weft.codegen.toolchain.objects import CompileRequest
 from weft.ir import loops_text
 from weft.ir.loops import Kernel
 from weft.ir.program import Branch, Fft, Gemm, HostCall, Launch, Loop, Program, Sort, Step, WhileLoop
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 
 if TYPE_CHECKING:
     from llvmlite.binding import ResourceTracker
@@ -247,7 +247,7 @@ def _drafted(steps: Iterable[tuple[Step, float]]) -> list[int]:
         elif isinstance(step, Gemm) and step.tail is not None:
             elements = step.m * step.n * math.prod([extent for extent, *_ in step.batch])
             work[id(step.tail)] = work.get(id(step.tail), 0) + times * elements
-    return [number for number, most in work.items() if most <= machine_model().draft_iterations]
+    return [number for number, most in work.items() if most <= MODEL.draft_iterations]
 
 
 def _flat(steps: Iterable[Step], times: float = 1) -> Iterator[tuple[Step, float]]:

@@ -12,7 +12,7 @@ from weft.ir.jaxpr import Eqn, Literal
 from weft.ir.loops import Const, Expr
 from weft.ir.rewrite import params_key
 from weft.ops import families
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 from weft.util.record import record
 
 _COST_BY_KIND = {"random": 60, "index": 6, "layout": 0, "slice": 0}
@@ -226,10 +226,9 @@ def dilation_of(eqn: Eqn) -> int:
     """How many elements of the result there are for each of the operand, if it is padded between its elements; else 1."""
     if eqn.primitive.kind != "slice" or moves(eqn) != "pad":
         return 1
-    machine = machine_model()
     dims = [(n, inner + 1) for n, (_, _, inner) in zip(eqn.outvars[0].aval.shape, eqn.params["padding_config"]) if n > 1]
-    if not dims or dims[-1][1] > machine.unrolled_elements or dims[-1][0] < (
-            machine.vector_outer_iterations if dims[-1][1] == 1 else machine.unrolled_iterations * dims[-1][1]):
+    if not dims or dims[-1][1] > MODEL.unrolled_elements or dims[-1][0] < (
+            MODEL.vector_outer_iterations if dims[-1][1] == 1 else MODEL.unrolled_iterations * dims[-1][1]):
         return 1
     return math.prod([step for _, step in dims])
 
@@ -238,8 +237,8 @@ def joins_rows(eqn: Eqn) -> bool:
     """Whether it puts long parts into rows: loops over these are cut where parts begin and end, so that each element computes its own."""
     if eqn.primitive.kind != "slice" or moves(eqn) not in ("concatenate", "pad"):
         return False
-    machine, out = machine_model(), eqn.outvars[0].aval
-    if out.nbytes < machine.split_from_bytes:
+    out = eqn.outvars[0].aval
+    if out.nbytes < MODEL.split_from_bytes:
         return False
     if moves(eqn) == "concatenate":
         d, parts = eqn.params["dimension"], eqn.invars
@@ -248,5 +247,5 @@ def joins_rows(eqn: Eqn) -> bool:
         if len(padded) != 1 or eqn.params["padding_config"][padded[0]][2]:
             return False
         d, parts = padded[0], eqn.invars[:1]
-    return math.prod(out.shape[d + 1:]) == 1 and len(parts) <= machine.split_places \
-        and all(x.aval.shape[d] >= machine.split_segment for x in parts)
+    return math.prod(out.shape[d + 1:]) == 1 and len(parts) <= MODEL.split_places \
+        and all(x.aval.shape[d] >= MODEL.split_segment for x in parts)

@@ -14,7 +14,7 @@ import math
 from weft.compiler.fusion.classify import is_dense, view_of
 from weft.ir.build import type_name
 from weft.ir.jaxpr import Atom, Eqn, Literal, Var
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 from weft.util.record import record
 
 _ARITHMETIC, _LOGIC = frozenset({"add", "mul", "min", "max"}), frozenset({"and", "or"})
@@ -41,14 +41,13 @@ def before_reshape(atom: Atom, producer: Eqn | None) -> Atom:
 
 def column_reduction_of(eqn: Eqn, source: Atom) -> ColumnReduction | None:
     """How the reduction `eqn` of `source`, whatever the shape it gives it, lies in rows."""
-    machine = machine_model()
     operand, axes = eqn.invars[0].aval, tuple(sorted(eqn.params["axes"]))
     if type(source) is Literal or not axes or eqn.primitive.rules["lower"].combine not in _COMBINES.get(type_name(operand.dtype), ()) \
             or any(operand.shape[d] > 1 for d in range(axes[0], axes[-1]) if d not in axes):
         return None
     parts, columns = math.prod(operand.shape[:axes[0]]), math.prod(operand.shape[axes[-1] + 1:])
     rows = operand.size // (parts * columns) if operand.size else 0
-    if rows < 2 or columns < machine.column_reduction_shortest or (
-            operand.size > machine.serial_elements and parts < machine.column_reduction_parts):
+    if rows < 2 or columns < MODEL.column_reduction_shortest or (
+            operand.size > MODEL.serial_elements and parts < MODEL.column_reduction_parts):
         return None
     return ColumnReduction(source, parts, rows, columns)

@@ -23,7 +23,7 @@ from weft.compiler.fusion.column_reduction import ColumnReduction, before_reshap
 from weft.compiler.fusion.reduction_domain import Domain, fits_domain, keeps_order, may_follow, reduced_dims
 from weft.compiler.fusion.window_analysis import windows
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 from weft.util.record import record
 
 WHOLE = "whole"                         # the alignment of a value that has the shape of its reduction domain,
@@ -170,7 +170,7 @@ class FusionGraph:
             self.recompute_cost[var] = recompute_cost
             if dilation > 1:
                 self.dilation[var], self.dilated_cost[var] = dilation, dilated_cost
-            if recompute_cost >= machine_model().expensive and self.uses.get(var, 0) > 1 and alignment != RESHAPED:
+            if recompute_cost >= MODEL.expensive and self.uses.get(var, 0) > 1 and alignment != RESHAPED:
                 self.roots.add(var if view is None else self._computed_shape(var))
                 self.recompute_cost[var] = 1
 
@@ -230,7 +230,7 @@ class FusionGraph:
     def distinct_cost(self, atom: Atom) -> int:
         """The cost of a value where everything is computed once; roughly, where it is above the model's `most_spread`."""
         total, seen, stack = 0, {atom}, [atom] if atom not in self.demanded else []
-        while stack and total <= machine_model().most_spread:
+        while stack and total <= MODEL.most_spread:
             eqn = self.producer.get(stack.pop())
             if eqn is not None:
                 total += eqn_cost(eqn)
@@ -267,7 +267,7 @@ class FusionGraph:
 
     def _column_reduction(self, eqn: Eqn, atom: Atom) -> ColumnReduction | None:
         """The reduction as a sum over the rows of the domain of its operand."""
-        if self.alignment.get(atom) not in (WHOLE, RESHAPED) or self.inlined[atom] >= machine_model().longest_chain:
+        if self.alignment.get(atom) not in (WHOLE, RESHAPED) or self.inlined[atom] >= MODEL.longest_chain:
             return None
         source = before_reshape(atom, self.producer[atom]) if self.alignment[atom] == RESHAPED else atom
         sums = column_reduction_of(eqn, source)

@@ -13,7 +13,7 @@ from weft.compiler.fusion.column_reduction import ColumnReduction, before_reshap
 from weft.compiler.fusion.graph import FusionGraph, FusionRule, decide
 from weft.compiler.fusion.reduction_domain import Domain, fits_domain, is_trailing, may_follow
 from weft.ir.jaxpr import Eqn, Literal, Var
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 from weft.util.record import field, record
 
 
@@ -44,7 +44,7 @@ class Join(NamedTuple):
 #: whether a root joins a group that shares some of its inputs
 GROUP_RULES: list[FusionRule] = [
     FusionRule("number of roots", "each result is a stream to memory",
-               lambda join: len(join.group.roots) >= machine_model().most_roots, False),
+               lambda join: len(join.group.roots) >= MODEL.most_roots, False),
     FusionRule("shares of rows", "a kernel has one task for each share",
                lambda join: join.parts > 0 and join.group.parts not in (0, join.parts), False),
     FusionRule("reduction domains", "a kernel passes over the rows of one domain",
@@ -110,7 +110,7 @@ def _column_reduction(graph: FusionGraph, root: Var, group: Group) -> ColumnRedu
 
 
 def _takes_column_reductions(other: Group, group: Group, sums: dict[Var, ColumnReduction | None]) -> bool:
-    if other.domain is None or len(other.roots) + len(group.roots) > machine_model().most_roots or not may_follow(other.domain):
+    if other.domain is None or len(other.roots) + len(group.roots) > MODEL.most_roots or not may_follow(other.domain):
         return False
     shared = any(v.aval.shape == other.shape and v in other.leaves for v in group.leaves)
     return shared and all(

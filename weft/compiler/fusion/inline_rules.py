@@ -12,7 +12,7 @@ from weft.compiler.fusion.classify import LoweringKind, dilation_of, joins_rows,
 from weft.compiler.fusion.column_reduction import before_reshape
 from weft.compiler.fusion.graph import FusionRule, Use
 from weft.compiler.fusion.reduction_domain import is_trailing, reduced_dims
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 
 
 def _reduces(use: Use) -> bool:
@@ -21,38 +21,37 @@ def _reduces(use: Use) -> bool:
 
 def _reduces_stored_columns(use: Use) -> bool:
     graph, shape, axes = use.graph, use.operand.aval.shape, reduced_dims(use.eqn) if _reduces(use) else ()
-    if not axes or use.operand in graph.domain or is_trailing(shape, axes) or use.operand.aval.size <= machine_model().serial_elements:
+    if not axes or use.operand in graph.domain or is_trailing(shape, axes) or use.operand.aval.size <= MODEL.serial_elements:
         return False
     same = use.operand, before_reshape(use.operand, graph.producer[use.operand])
     return any(v in kept for v in same for kept in (graph.materialized, graph.demanded, graph.roots))
 
 
 def _is_expensive(use: Use) -> bool:
-    return use.graph.cost[use.operand] >= machine_model().expensive
+    return use.graph.cost[use.operand] >= MODEL.expensive
 
 
 def _reads_little_again(use: Use) -> bool:
     """Whether a view repeats no work: it shows no element twice, or repeats what is cheap, or one element along a row."""
     out, size, view = use.eqn.outvars[0].aval, use.operand.aval.size, use.view
     inner, extent = next(((s, n) for s, n in zip(reversed(view.strides), reversed(out.shape)) if n > 1), (0, 1))
-    return not _is_expensive(use) or size == 1 or out.size <= size or (inner == 0 and extent >= machine_model().once_per_row_columns)
+    return not _is_expensive(use) or size == 1 or out.size <= size or (inner == 0 and extent >= MODEL.once_per_row_columns)
 
 
 def _is_long_when_dilated(use: Use) -> bool:
-    cost, machine = use.graph.dilated_cost[use.operand], machine_model()
-    return use.dilated_cost + cost > machine.most_spread_sum or (use.in_domain and cost >= machine.expensive)
+    cost = use.graph.dilated_cost[use.operand]
+    return use.dilated_cost + cost > MODEL.most_spread_sum or (use.in_domain and cost >= MODEL.expensive)
 
 
 def _is_narrow_window(use: Use) -> bool:
-    machine = machine_model()
     graph, operand = use.graph, use.operand
-    return dilation_of(use.eqn) > 1 and graph.windows[use.eqn.outvars[0]] <= machine.widest_window \
-        and graph.dilated_cost.get(operand, 0) + graph.distinct_cost(operand) <= machine.most_spread
+    return dilation_of(use.eqn) > 1 and graph.windows[use.eqn.outvars[0]] <= MODEL.widest_window \
+        and graph.dilated_cost.get(operand, 0) + graph.distinct_cost(operand) <= MODEL.most_spread
 
 
 def _is_cheap_part_of_rows(use: Use) -> bool:
     return joins_rows(use.eqn) and use.eqn.outvars[0] not in use.graph.reduction_inputs \
-        and use.graph.distinct_cost(use.operand) < machine_model().most_concatenated
+        and use.graph.distinct_cost(use.operand) < MODEL.most_concatenated
 
 
 def _repeats_work(use: Use) -> bool:
@@ -63,7 +62,7 @@ def _repeats_work(use: Use) -> bool:
 
 INLINE_RULES: list[FusionRule] = [
     FusionRule("long chains", "the time of LLVM grows faster than a kernel",
-               lambda use: use.graph.inlined[use.operand] >= machine_model().longest_chain, False),
+               lambda use: use.graph.inlined[use.operand] >= MODEL.longest_chain, False),
     FusionRule("dilated operands", "elements between others have code of their own, in each pass over a row",
                lambda use: use.operand in use.graph.dilated_cost and _is_long_when_dilated(use), False),
     FusionRule("reduction domains", "what follows a reduction stays in its kernel while it is read row by row",
@@ -76,7 +75,7 @@ INLINE_RULES: list[FusionRule] = [
     FusionRule("views", "a view is an address, unless it repeats costly work", lambda use: use.view is not None, _reads_little_again),
     FusionRule("narrow windows", "the gradient of a window computes each element from the few windows that it is in",
                _is_narrow_window,
-               lambda use: dilation_of(use.eqn) * use.graph.dilation.get(use.operand, 1) <= machine_model().unrolled_rows),
+               lambda use: dilation_of(use.eqn) * use.graph.dilation.get(use.operand, 1) <= MODEL.unrolled_rows),
     FusionRule("parts of rows", "loops are cut where parts begin, so that each part computes its own elements only",
                _is_cheap_part_of_rows, True),
     FusionRule("repeated work", "what is costly is computed once, and stored", _repeats_work, lambda use: use.operand.aval.size == 1),

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from weft.compiler.fusion.column_reduction import ColumnReduction
 from weft.ir.jaxpr import Eqn
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 
 Domain = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -31,24 +31,22 @@ def is_trailing(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
 def keeps_order(dims: Sequence[int | None], domain: Domain) -> bool:
     """Whether a kernel may go over the rows in the order of these dims: short rows stand side by side in vectors, and in
     another order than that of memory each element of a vector would come from another line of the caches."""
-    machine = machine_model()
     shape, axes = domain
     order = [dim for dim in dims if dim is not None]
     columns = math.prod([shape[d] for d in axes])
-    return order == sorted(order) or columns >= machine.reduction_short_row or math.prod(shape) <= machine.serial_elements \
+    return order == sorted(order) or columns >= MODEL.reduction_short_row or math.prod(shape) <= MODEL.serial_elements \
         or not is_trailing(shape, axes)
 
 
 def may_follow(domain: Domain) -> bool:
     """Whether a whole-shape value may follow a reduction in one kernel: rows give parallelism, all is small, or
     strips of rows stay in the caches."""
-    machine = machine_model()
     shape, axes = domain
     size = rows = 1
     for d, n in enumerate(shape):
         size *= n
         rows *= 1 if d in axes else n
-    return size <= machine.serial_elements or (rows >= machine.reduction_rows_parallel and is_trailing(shape, axes)) \
+    return size <= MODEL.serial_elements or (rows >= MODEL.reduction_rows_parallel and is_trailing(shape, axes)) \
         or stays_in_strips(shape, axes)
 
 
@@ -64,11 +62,10 @@ def fits_domain(reduction: ColumnReduction, domain: Domain) -> bool:
 def strip_width(rows: int, lanes: int, others: int = 1) -> int:
     """The width of strips of `lanes` elements that stay in the caches while their `rows` are passed over again; `others` more
     such sets of strips keep threads busy, too. 0 if strips would be too narrow or too few."""
-    machine = machine_model()
-    enough = -(-lanes * others // machine.reduction_fewest_strips)
-    width = min(machine.reduction_strip, machine.reduction_strip_elements // max(rows, 1), enough)
-    width -= width % machine.reduction_narrowest_strip
-    return width if rows >= machine.reduction_fewest_strip_rows else 0
+    enough = -(-lanes * others // MODEL.reduction_fewest_strips)
+    width = min(MODEL.reduction_strip, MODEL.reduction_strip_elements // max(rows, 1), enough)
+    width -= width % MODEL.reduction_narrowest_strip
+    return width if rows >= MODEL.reduction_fewest_strip_rows else 0
 
 
 def stays_in_strips(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
@@ -76,4 +73,4 @@ def stays_in_strips(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
     if not axes or any(b - a != 1 for a, b in itertools.pairwise(axes)):
         return False
     lanes, rows = math.prod(shape[axes[-1] + 1:]), math.prod([shape[a] for a in axes])
-    return lanes >= machine_model().reduction_narrowest_strip and strip_width(rows, lanes, math.prod(shape[:axes[0]])) > 0
+    return lanes >= MODEL.reduction_narrowest_strip and strip_width(rows, lanes, math.prod(shape[:axes[0]])) > 0

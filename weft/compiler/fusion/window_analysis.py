@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from weft.compiler.fusion.classify import moves
 from weft.ir.jaxpr import Jaxpr, Literal, Var
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 
 
 def windows(jaxpr: Jaxpr) -> dict[Var, int]:
@@ -41,7 +41,7 @@ def windows(jaxpr: Jaxpr) -> dict[Var, int]:
     for end, count in counts.items():
         outer = around.get(end)
         again = not dims[end].isdisjoint(dims.get(outer, ()))
-        made[end] = count * made.get(outer, 1) * (2 if -1 in dims[end] else 1) + (machine_model().widest_window if again else 0)
+        made[end] = count * made.get(outer, 1) * (2 if -1 in dims[end] else 1) + (MODEL.widest_window if again else 0)
         dims[end] |= dims.get(outer, set())
         top = first[end] = first.get(outer, end)
         most[top] = max(most.get(top, 0), made[end])

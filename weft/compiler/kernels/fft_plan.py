@@ -13,7 +13,7 @@ import numpy as np
 
 from weft.ir import fft
 from weft.ir.jaxpr import Eqn
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 from weft.util.record import record
 
 
@@ -30,24 +30,23 @@ class Stage:
 
 def steps_of(eqn: Eqn) -> list[Stage] | None:
     """The native steps of a transform, in order, or None; of no rows there are none."""
-    machine = machine_model()
     kind, lengths = eqn.params["fft_type"].name, eqn.params["fft_lengths"]
     (operand,), (result,) = eqn.invars, eqn.outvars
     lead = math.prod(result.aval.shape[:result.aval.ndim - len(lengths)])
     complex_row = kind in ("FFT", "IFFT") and operand.aval.dtype.kind == "c" and len(lengths) == 1
-    if complex_row and 0 < lead <= min(machine.fft_few_rows, lengths[0] // machine.fft_few_rows_length) \
+    if complex_row and 0 < lead <= min(MODEL.fft_few_rows, lengths[0] // MODEL.fft_few_rows_length) \
             and (column := _columns(lengths[0])):
         row, un = lengths[0] // column, "un" * (kind == "IFFT")
         first = f"{un}down" if row == column else "inverse" if un else "forward"
         return [Stage(first, column, lead, row, True, False), Stage(f"{un}cross", row, lead, column, False, True)]
-    if not all(n == 1 or (fft.can_pass(n) and n <= machine.fft_longest) for n in lengths) or lengths[-1] == 1:
+    if not all(n == 1 or (fft.can_pass(n) and n <= MODEL.fft_longest) for n in lengths) or lengths[-1] == 1:
         return None
     shape = (operand if kind == "IRFFT" else result).aval.shape[-len(lengths):]
     last = {"FFT": "forward" if operand.aval.dtype.kind == "c" else "all", "IFFT": "inverse", "RFFT": "half", "IRFFT": "real"}[kind]
     rest = "inverse" if kind in ("IFFT", "IRFFT") else "forward"
     dims = [(last, lengths[-1], lead * math.prod(lengths[:-1]), 1)]
     dims += [(rest, n, lead * math.prod(lengths[:d]), math.prod(shape[d + 1:])) for d, n in enumerate(lengths[:-1]) if n > 1]
-    if any(n > machine.fft_long * rows * inner for _, n, rows, inner in dims):
+    if any(n > MODEL.fft_long * rows * inner for _, n, rows, inner in dims):
         return None
     if kind == "IRFFT":
         dims.reverse()
@@ -61,10 +60,9 @@ def _columns(n: int) -> int:
     >>> _columns(4096), _columns(512), _columns(3 ** 9)
     (64, 16, 0)
     """
-    machine = machine_model()
-    if not machine.fft_matrix_from <= n <= machine.fft_matrix_to:
+    if not MODEL.fft_matrix_from <= n <= MODEL.fft_matrix_to:
         return 0
-    lanes = machine.fft_most_lanes
+    lanes = MODEL.fft_most_lanes
     found = [m for m in range(lanes, n // lanes + 1, lanes) if n % m == 0 and fft.can_pass(m) and fft.can_pass(n // m)]
     return min(found, key=lambda m: abs(math.log(m * m / n)), default=0)
 

@@ -12,7 +12,7 @@ from weft.ir.build import HALVES, Builder, type_name
 from weft.ir.jaxpr import Eqn, Literal
 from weft.ir.loops import Buf, Expr, Kernel, Store
 from weft.util.errors import CallbackError, describe
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 
 if TYPE_CHECKING:
     from weft.compiler.fusion.band_analysis import Bands
@@ -45,7 +45,7 @@ def update_kernel(eqn: Eqn) -> tuple[Kernel, list[int]]:
         target = b.iadd(target, b.imul(b.iadd(at, i), row_major(shape)[d]))
         source = b.iadd(source, b.imul(i, row_major(window)[d]))
     bufs.append(Buf("y0", stored, operand.aval.size, "inout"))
-    parallel = update.aval.nbytes > machine_model().parallel_bytes and len(names) > 1
+    parallel = update.aval.nbytes > MODEL.parallel_bytes and len(names) > 1
     kinds = ["serial"] * len(names)
     if parallel:
         kinds[0] = "parallel"
@@ -165,7 +165,7 @@ def _even_run(entries: list[tuple]) -> tuple[list[tuple], list[tuple]]:
 
     def suits(run: list[tuple]) -> tuple[bool, int]:
         extent = math.prod(e for e, *_ in run)
-        return extent >= machine_model().gemm_fewest_columns and run[-1][2] == 1, extent
+        return extent >= MODEL.gemm_fewest_columns and run[-1][2] == 1, extent
 
     best = max(runs, key=suits)
     return best, [entry for run in runs if run is not best for entry in run]

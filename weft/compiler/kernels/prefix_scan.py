@@ -20,7 +20,7 @@ from weft.compiler.lowering.lower import combining_operation
 from weft.ir.build import HALVES, Builder, type_name
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft.ir.loops import ITEMSIZE, Accum, Buf, Expr, For, If, Init, Kernel, Let, Prefetch, Ref, Scan, Stmt, Store
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 from weft.util.record import record
 
 Combine = Callable[[Builder, list[Expr], list[Expr]], list[Expr]]
@@ -88,10 +88,9 @@ class PrefixScan:
     @property
     def lanes(self) -> int:
         """The inner elements that one task goes along with."""
-        machine = machine_model()
-        few = -(-self.inner // max(1, machine.scan_few_tasks // self.outer))
-        narrowest = machine.scan_narrowest_strip
-        return min(self.inner, machine.scan_strip, max(narrowest, -(-few // narrowest) * narrowest))
+        few = -(-self.inner // max(1, MODEL.scan_few_tasks // self.outer))
+        narrowest = MODEL.scan_narrowest_strip
+        return min(self.inner, MODEL.scan_strip, max(narrowest, -(-few // narrowest) * narrowest))
 
     @property
     def strips(self) -> int:
@@ -101,10 +100,9 @@ class PrefixScan:
     @property
     def block(self) -> int:
         """The length of the pieces that `length` is cut into."""
-        machine = machine_model()
-        if self.outer * self.strips >= machine.scan_few_tasks or self.outer * self.length * self.inner < machine.scan_split_from:
+        if self.outer * self.strips >= MODEL.scan_few_tasks or self.outer * self.length * self.inner < MODEL.scan_split_from:
             return self.length
-        return min(self.length, machine.scan_block // self.lanes)
+        return min(self.length, MODEL.scan_block // self.lanes)
 
     @property
     def blocks(self) -> int:
@@ -115,7 +113,7 @@ class PrefixScan:
     def segment_blocks(self) -> int:
         """The number of blocks, one after another, that are a segment."""
         row = self.outer * self.inner * sum([ITEMSIZE[type_] for type_ in self.types])
-        return min(self.blocks, max(1, machine_model().scan_stretch_bytes // (self.block * row)))
+        return min(self.blocks, max(1, MODEL.scan_stretch_bytes // (self.block * row)))
 
     @property
     def launches(self) -> int:
@@ -139,17 +137,16 @@ class PrefixScan:
 
 class _Writer:
     def __init__(self, run: PrefixScan):
-        machine = machine_model()
         self.run, self.b = run, Builder()
         self.count = len(run.types)
-        self.strip = run.inner >= machine.scan_register_values
-        self.streaming = [nbytes >= machine.stream_bytes for nbytes in run.nbytes]
+        self.strip = run.inner >= MODEL.scan_register_values
+        self.streaming = [nbytes >= MODEL.stream_bytes for nbytes in run.nbytes]
 
     def kernel(self) -> Kernel:
         run, b = self.run, self.b
         cut = run.blocks > 1
         rows = run.outer * run.segment_blocks * run.strips
-        per = 1 if cut else max(1, min(rows, machine_model().scan_task_bytes // (run.block * run.lanes * ITEMSIZE[run.types[0]])))
+        per = 1 if cut else max(1, min(rows, MODEL.scan_task_bytes // (run.block * run.lanes * ITEMSIZE[run.types[0]])))
         tasks = -(-rows // per)
         row = b.imul(b.index("t", tasks), per)
         if per > 1:
@@ -304,7 +301,7 @@ class _Writer:
             return For("j", extent, (*lets, *keeps, *then), "vector")
 
         # the next rows of a strip lie elsewhere, where no fetcher of the machine looks by itself
-        ahead = machine_model().scan_prefetch_rows
+        ahead = MODEL.scan_prefetch_rows
         coming = [Prefetch(f"x{i}", self.at(b.iadd(k, ahead))) for i in range(self.count)] if run.strips > 1 else []
         step = keep(run.combine(b, kept, self.values(k)), [*coming, *(self.stored(self.at(k), names) if self.stores else ())])
         if self.begin is None:

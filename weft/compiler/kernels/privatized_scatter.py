@@ -19,18 +19,17 @@ from weft.core.primitive import registry
 from weft.ir.build import Builder, type_name
 from weft.ir.jaxpr import Eqn
 from weft.ir.loops import INTEGERS, ITEMSIZE, Buf, Expr, For, Kernel, Stmt, Store
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 
 _REDUCE = {"add": "reduce_sum", "mul": "reduce_prod", "min": "reduce_min", "max": "reduce_max"}
 
 
 def has_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> bool:
     """Whether many single elements fall on few places."""
-    machine = machine_model()
     operand, _, updates = (a.aval for a in eqn.invars)
     numbers = eqn.params["dimension_numbers"]
-    few = operand.size <= machine.table_largest \
-        and max(machine.scatter_fewest_updates, 8 * machine.table_tasks * operand.size) <= updates.size < 1 << 31
+    few = operand.size <= MODEL.table_largest \
+        and max(MODEL.scatter_fewest_updates, 8 * MODEL.table_tasks * operand.size) <= updates.size < 1 << 31
     known = eqn.primitive.rules["lower"].combine in _REDUCE and type_name(operand.dtype) in INTEGERS | {"f32", "f64"}
     dims = [d for d, n in enumerate(updates.shape) if n > 1]
     alike = not (numbers.update_window_dims or numbers.operand_batching_dims) and one_run(dims, update_strides, updates.shape)
@@ -39,21 +38,19 @@ def has_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> bool:
 
 def _layout(eqn: Eqn) -> tuple[int, int]:
     """The elements from one table to the next, with the place for what is outside, and how many tables a task has."""
-    machine = machine_model()
     aval = eqn.invars[0].aval
-    line = machine.cache_line // ITEMSIZE[type_name(aval.dtype)]
+    line = MODEL.cache_line // ITEMSIZE[type_name(aval.dtype)]
     apart = (aval.size // line + 1) * line
-    return apart, machine.table_copies if machine.table_copies * apart * aval.dtype.itemsize <= machine.table_near_bytes else 1
+    return apart, MODEL.table_copies if MODEL.table_copies * apart * aval.dtype.itemsize <= MODEL.table_near_bytes else 1
 
 
 def table_bytes(eqn: Eqn) -> int:
     """Of all tables together."""
-    return machine_model().table_tasks * math.prod(_layout(eqn)) * eqn.invars[0].aval.dtype.itemsize
+    return MODEL.table_tasks * math.prod(_layout(eqn)) * eqn.invars[0].aval.dtype.itemsize
 
 
 def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]:
     """From indices and updates to a table of each task, the first of those that it fills."""
-    machine = machine_model()
     s = Scatter(eqn, update_strides)
     b, n, (apart, ways) = s.b, math.prod(s.shape), _layout(eqn)
     read_indices, read_updates = s.reader(1), s.reader(2)
@@ -62,12 +59,12 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
     def index(number: Expr) -> tuple:
         return tuple(number if d == last else b.const(0, "i64") for d in range(len(s.shape)))
 
-    share = -(-n // (machine.table_tasks * machine.table_unrolled)) * machine.table_unrolled
-    task = b.index("t", machine.table_tasks, 0)
+    share = -(-n // (MODEL.table_tasks * MODEL.table_unrolled)) * MODEL.table_unrolled
+    task = b.index("t", MODEL.table_tasks, 0)
     begin, table = b.imul(task, share), b.imul(task, ways * apart)
-    start = b.iadd(begin, b.imul(b.index("block", -(-share // machine.scatter_block), 1), machine.scatter_block))
-    left = b.imin(b.imax(b.isub(b.imin(b.iadd(begin, share), n), start), 0), machine.scatter_block)
-    k = b.index("k", machine.scatter_block, 2)
+    start = b.iadd(begin, b.imul(b.index("block", -(-share // MODEL.scatter_block), 1), MODEL.scatter_block))
+    left = b.imin(b.imax(b.isub(b.imin(b.iadd(begin, share), n), start), 0), MODEL.scatter_block)
+    k = b.index("k", MODEL.scatter_block, 2)
     place, inside = s.place(index(b.iadd(start, k)), read_indices)
     mine = s.among(place, inside, b.const(0, "i64"), b.const(s.operand.size, "i64"))
     look = Store("places", k, b.select(mine, b.cast(place, "i32"), b.const(s.operand.size, "i32")))
@@ -76,22 +73,22 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
         place = b.cast(b.load("places", at, "i32"), "i64")
         return s.update(b.iadd(b.iadd(table, way * apart), place), read_updates(index(b.iadd(start, at))), None)[0]
 
-    iterations = b.idiv(left, machine.table_unrolled)
-    whole = b.imul(iterations, machine.table_unrolled)
-    at = b.imul(b.index("turn", machine.scatter_block // machine.table_unrolled, 2), machine.table_unrolled)
+    iterations = b.idiv(left, MODEL.table_unrolled)
+    whole = b.imul(iterations, MODEL.table_unrolled)
+    at = b.imul(b.index("turn", MODEL.scatter_block // MODEL.table_unrolled, 2), MODEL.table_unrolled)
     body: list[Stmt] = [For("k", left, (look,), "vector"),
-                        For("turn", iterations, tuple([update(b.iadd(at, i), i % ways) for i in range(machine.table_unrolled)]))]
-    if n % machine.table_unrolled:
-        body.append(For("rest", b.isub(left, whole), (update(b.iadd(whole, b.index("rest", machine.table_unrolled, 2)), 0),)))
+                        For("turn", iterations, tuple([update(b.iadd(at, i), i % ways) for i in range(MODEL.table_unrolled)]))]
+    if n % MODEL.table_unrolled:
+        body.append(For("rest", b.isub(left, whole), (update(b.iadd(whole, b.index("rest", MODEL.table_unrolled, 2)), 0),)))
     j = b.index("j", ways * apart, 1)
     neutral = b.const(_neutral(s), s.stored)
     stmts: list[Stmt] = [For("j", ways * apart, (Store("y0", b.iadd(table, j), neutral),), "vector"),
-                         For("block", -(-share // machine.scatter_block), tuple(body))]
+                         For("block", -(-share // MODEL.scatter_block), tuple(body))]
     if ways > 1:
         stmts.append(For("j", s.operand.size, (Store("y0", b.iadd(table, j), _together(b, s, "y0", b.iadd(table, j), ways, apart)),),
                          "vector"))
-    bufs = (*s.bufs, Buf("y0", s.stored, machine.table_tasks * ways * apart, "out"))
-    tasks, places = For("t", machine.table_tasks, tuple(stmts), "parallel"), Buf("places", "i32", machine.scatter_block)
+    bufs = (*s.bufs, Buf("y0", s.stored, MODEL.table_tasks * ways * apart, "out"))
+    tasks, places = For("t", MODEL.table_tasks, tuple(stmts), "parallel"), Buf("places", "i32", MODEL.scatter_block)
     return Kernel(bufs, (tasks,), (places,), eqn.primitive.name), s.reads
 
 
@@ -102,11 +99,10 @@ def _neutral(s: Scatter) -> float:
 
 def combined_tables(eqn: Eqn) -> Kernel:
     """From tables to a buffer that holds the operand."""
-    machine = machine_model()
     s, (apart, ways) = Scatter(eqn, row_major(eqn.invars[2].aval.shape)), _layout(eqn)
     j = s.b.index("j", s.operand.size)
-    bufs = Buf("x0", s.stored, machine.table_tasks * ways * apart), Buf("y0", s.stored, s.operand.size, "inout")
-    stored = Store("y0", j, _together(s.b, s, "x0", j, machine.table_tasks, ways * apart), None, s.combine)
+    bufs = Buf("x0", s.stored, MODEL.table_tasks * ways * apart), Buf("y0", s.stored, s.operand.size, "inout")
+    stored = Store("y0", j, _together(s.b, s, "x0", j, MODEL.table_tasks, ways * apart), None, s.combine)
     return Kernel(bufs, (For("j", s.operand.size, (stored,), "vector"),), name="combined_tables")
 
 

@@ -26,7 +26,7 @@ from weft.compiler.lowering.lower import combining_operation
 from weft.ir.build import HALVES, Builder, type_name
 from weft.ir.jaxpr import Eqn, Literal
 from weft.ir.loops import ITEMSIZE, Accum, Buf, Expr, For, If, Init, Kernel, Let, Load, Pack, Prefetch, Ref, Stmt, Store
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 
 
 def one_run(dims: Sequence[int], strides: tuple[int, ...], shape: tuple[int, ...]) -> bool:
@@ -87,7 +87,6 @@ class Scatter:
 
 def in_order(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]:
     """Combine updates into a buffer that holds the operand, one after another, so that equal positions are right."""
-    machine = machine_model()
     s = Scatter(eqn, update_strides)
     b, shape, outer, inner = s.b, s.shape, s.outer, s.inner
     read_indices, read_updates = s.reader(1), s.reader(2)
@@ -96,8 +95,8 @@ def in_order(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[in
     start, lanes = b.const(0, "i64"), shape[inner[-1]] if inner else 0
     if _columns_apart(eqn, lanes):
         # a task owns some columns of the window and sees all updates there, in order
-        tasks = -(-lanes // machine.scatter_task_columns)
-        start = b.imul(b.index("t", tasks, 0), machine.scatter_task_columns)
+        tasks = -(-lanes // MODEL.scatter_task_columns)
+        start = b.imul(b.index("t", tasks, 0), MODEL.scatter_task_columns)
         names, extents, kinds = ["t"], [tasks], ["parallel"]
     for d in [*outer, *inner]:
         if shape[d] == 1:
@@ -105,8 +104,8 @@ def in_order(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[in
         n: int | Expr = shape[d]
         if names[:1] == ["t"] and d == inner[-1]:
             left = b.isub(lanes, start)
-            n = machine.scatter_task_columns if lanes % machine.scatter_task_columns == 0 else b.imin(left, machine.scatter_task_columns)
-            index[d] = b.iadd(start, b.index(f"i{d}", machine.scatter_task_columns, len(names)))
+            n = MODEL.scatter_task_columns if lanes % MODEL.scatter_task_columns == 0 else b.imin(left, MODEL.scatter_task_columns)
+            index[d] = b.iadd(start, b.index(f"i{d}", MODEL.scatter_task_columns, len(names)))
         else:
             index[d] = b.index(f"i{d}", shape[d], len(names))
         names.append(f"i{d}")
@@ -122,8 +121,7 @@ def in_order(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[in
 
 def _columns_apart(eqn: Eqn, lanes: int) -> bool:
     """Whether tasks own columns of a window that has `lanes` of them."""
-    machine = machine_model()
-    return lanes >= 2 * machine.scatter_task_columns and eqn.invars[2].aval.nbytes > machine.parallel_bytes
+    return lanes >= 2 * MODEL.scatter_task_columns and eqn.invars[2].aval.nbytes > MODEL.parallel_bytes
 
 
 # ---- single elements onto many places, rows onto rows
@@ -131,22 +129,20 @@ def _columns_apart(eqn: Eqn, lanes: int) -> bool:
 
 def has_owners(eqn: Eqn) -> bool:
     """Whether tasks had better own parts of the places: many updates along one dim, of single elements or of rows of the operand."""
-    machine = machine_model()
     operand, updates = eqn.invars[0].aval, eqn.invars[2].aval
     window = eqn.params["dimension_numbers"].update_window_dims
     many = max(n for d, n in enumerate(updates.shape) if d not in window) if len(window) < updates.ndim else 1
     width = updates.size // many
     if width == 1:
-        enough = updates.size >= machine.scatter_fewest_updates
+        enough = updates.size >= MODEL.scatter_fewest_updates
     else:      # the columns of wide rows are shared out sooner: no task reads indices for nothing
         lanes = next(n for n in reversed(updates.shape) if n > 1)
-        enough = updates.nbytes > machine.parallel_bytes and _rows_of(eqn) == width and not _columns_apart(eqn, lanes)
-    return enough and 1 < many < 1 << 31 and operand.size >= machine.scatter_owners * width and type(eqn.invars[1]) is not Literal
+        enough = updates.nbytes > MODEL.parallel_bytes and _rows_of(eqn) == width and not _columns_apart(eqn, lanes)
+    return enough and 1 < many < 1 << 31 and operand.size >= MODEL.scatter_owners * width and type(eqn.invars[1]) is not Literal
 
 
 def owned(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]:
     """Each task packs the numbers of the updates that are its own, a block at a time, and combines those in their order."""
-    machine = machine_model()
     s = Scatter(eqn, update_strides)
     b, n = s.b, max(s.shape[d] for d in s.outer)
     read_indices, read_updates = s.reader(1), s.reader(2)
@@ -156,31 +152,30 @@ def owned(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]
         return tuple(columns.get(d, number if d in s.outer and size > 1 else zero) for d, size in enumerate(s.shape))
 
     width = math.prod(s.shape[d] for d in s.inner)
-    share = -(-s.operand.size // (machine.scatter_owners * width)) * width
-    first = b.imul(b.index("t", machine.scatter_owners, 0), share)
-    start = b.imul(b.index("block", -(-n // machine.scatter_block), 1), machine.scatter_block)
-    number = b.iadd(start, b.index("k", machine.scatter_block, 2))
+    share = -(-s.operand.size // (MODEL.scatter_owners * width)) * width
+    first = b.imul(b.index("t", MODEL.scatter_owners, 0), share)
+    start = b.imul(b.index("block", -(-n // MODEL.scatter_block), 1), MODEL.scatter_block)
+    number = b.iadd(start, b.index("k", MODEL.scatter_block, 2))
     place, inside = s.place(index(number, {}), read_indices)
     mine = s.among(place, inside, first, b.imin(b.isub(s.operand.size, first), share))
-    extent = machine.scatter_block if n % machine.scatter_block == 0 else b.imin(b.isub(n, start), machine.scatter_block)
+    extent = MODEL.scatter_block if n % MODEL.scatter_block == 0 else b.imin(b.isub(n, start), MODEL.scatter_block)
     look = For("k", extent, (Pack("count", "numbers", b.cast(number, "i32"), mine),), "vector")
-    own = b.cast(b.load("numbers", b.index("q", machine.scatter_block, 0), "i32"), "i64")
+    own = b.cast(b.load("numbers", b.index("q", MODEL.scatter_block, 0), "i32"), "i64")
 
     def update(columns: dict[int, Expr]) -> tuple[Store, bool]:
         at = index(own, columns)
         return s.update(s.place(at, read_indices)[0], read_updates(at), None)
 
-    body = For("block", -(-n // machine.scatter_block), (
+    body = For("block", -(-n // MODEL.scatter_block), (
         Init("count", zero), look, For("q", Ref("count", "i64"), _over_columns(s, update))))
     bufs = (*s.bufs, Buf("y0", s.stored, s.operand.size, "inout"))
-    tasks, numbers = For("t", machine.scatter_owners, (body,), "parallel"), Buf("numbers", "i32", machine.scatter_block)
+    tasks, numbers = For("t", MODEL.scatter_owners, (body,), "parallel"), Buf("numbers", "i32", MODEL.scatter_block)
     return Kernel(bufs, (tasks,), (numbers,), eqn.primitive.name), s.reads
 
 
 def _over_columns(s: Scatter, update: Callable) -> tuple[Stmt, ...]:
     """The loops over an update's own dims around what `update` makes of their indices. The last dim goes in whole vectors, of sizes
     halved towards its end: what a masked store leaves in a row is not at hand yet when the next update of the row reads it."""
-    machine = machine_model()
     b, emit, columns = s.b, Emitter(s.b), {}
     emit.open(0)
     for level, d in enumerate(s.inner[:-1], 1):
@@ -189,7 +184,7 @@ def _over_columns(s: Scatter, update: Callable) -> tuple[Stmt, ...]:
     last, start = s.shape[s.inner[-1]] if s.inner else 1, 0
     while start < last:
         left = last - start
-        size = left // machine.scatter_whole_columns * machine.scatter_whole_columns or 1 << left.bit_length() - 1
+        size = left // MODEL.scatter_whole_columns * MODEL.scatter_whole_columns or 1 << left.bit_length() - 1
         if s.inner:
             columns[s.inner[-1]] = b.iadd(b.index(f"from{start}", size, len(s.inner)), start)
         store, side_by_side = update(columns)
@@ -232,15 +227,14 @@ def _rows_of(eqn: Eqn) -> int:
 def row_width(eqn: Eqn) -> int:
     """The elements of a row of the operand, if windows are such rows and longer than a cache line; else 0."""
     width = _rows_of(eqn)
-    return width if width * eqn.invars[0].aval.dtype.itemsize > machine_model().cache_line else 0
+    return width if width * eqn.invars[0].aval.dtype.itemsize > MODEL.cache_line else 0
 
 
 def has_rows(eqn: Eqn, in_place: bool) -> bool:
     """Whether all rows of the operand had better be written once. `in_place`: otherwise only those that change need be touched."""
-    machine = machine_model()
     operand, _, updates = (a.aval for a in eqn.invars)
-    enough = operand.size if in_place else operand.size // machine.scatter_fewest_updated
-    return operand.nbytes >= machine.scatter_rows_bytes and updates.size >= enough and row_width(eqn) > 0 \
+    enough = operand.size if in_place else operand.size // MODEL.scatter_fewest_updated
+    return operand.nbytes >= MODEL.scatter_rows_bytes and updates.size >= enough and row_width(eqn) > 0 \
         and max(updates.size, operand.size) < (1 << 31) * row_width(eqn)
 
 
@@ -286,12 +280,11 @@ class _RowByRow:
         self.read_updates = s.reader(2)
 
     def kernel(self) -> Kernel:
-        machine = machine_model()
         s, b, width = self.s, self.b, self.width
-        piece = width if width <= machine.scatter_row_segment else segment_length(width, -(-width // machine.scatter_row_segment))
+        piece = width if width <= MODEL.scatter_row_segment else segment_length(width, -(-width // MODEL.scatter_row_segment))
         pieces = -(-width // piece)
         total = self.rows * pieces
-        per = max(1, machine.task_bytes // (piece * ITEMSIZE[s.stored]))
+        per = max(1, MODEL.task_bytes // (piece * ITEMSIZE[s.stored]))
         tasks = -(-total // per)
         at = b.imul(b.index("t", tasks, 0), per)
         n = per if total % per == 0 else b.imin(b.isub(total, at), per)
@@ -299,7 +292,7 @@ class _RowByRow:
         self.row, start = b.idiv(at, pieces), b.imul(b.irem(at, pieces), piece)
         self.extent = piece if width % piece == 0 else b.imin(b.isub(width, start), piece)
         self.aside = b.iadd(start, b.index("j", piece, 3))
-        self.ahead = min(max(2, machine.prefetch_gather_distance // (piece * ITEMSIZE[s.stored])), machine.prefetch_gather_rows)
+        self.ahead = min(max(2, MODEL.prefetch_gather_distance // (piece * ITEMSIZE[s.stored])), MODEL.prefetch_gather_rows)
         operand = f"x{len(s.bufs)}"
         bufs = (*s.bufs, Buf(operand, s.stored, s.operand.size), Buf("ends", "i32", self.rows), Buf("order", "i32", self.count),
                 Buf("y0", s.stored, s.operand.size, "out"))
@@ -318,7 +311,7 @@ class _RowByRow:
         next_row = Prefetch(operand, b.iadd(here, self.ahead * self.width))
         next_update = [Prefetch(later.buf, later.index)] if isinstance(later, Load) else []
         along = lambda *stmts: For("j", self.extent, stmts, "vector")
-        written = lambda x: Store("y0", here, b.stored(x, stored), streaming=s.operand.nbytes >= machine_model().stream_bytes)
+        written = lambda x: Store("y0", here, b.stored(x, stored), streaming=s.operand.nbytes >= MODEL.stream_bytes)
         once = (*self.numbers(first), along(next_row, *next_update, written(updated(old))))
         often = (along(next_row, Store("row", j, old)),
                  For("k", count, (*self.numbers(k), along(*next_update, Store("row", j, updated(kept))))),

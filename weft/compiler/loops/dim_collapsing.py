@@ -13,26 +13,25 @@ from weft.compiler.lowering.lower import Lowered, Output, reachable
 from weft.compiler.lowering.substitution import Translate
 from weft.ir.build import Builder
 from weft.ir.loops import Expr, Index, Load
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 from weft.util.record import replace
 
 
 def collapsed(low: Lowered) -> Lowered:
     """The code with its two innermost dims collapsed, if the vector loop can then be split into long segments; else as it is."""
-    machine = machine_model()
     dims = [d for d, x in enumerate(low.vars) if type(x) is Index]
     if len(dims) < 2 or low.columns or low.reductions or low.parts or any(out.combine for out in low.outputs):
         return low
     outer, inner = dims[-2:]
     n = low.shape[inner]
-    if n >= machine.collapsed_row or low.shape[outer] * n < 4 * machine.split_segment \
-            or min(out.var.aval.nbytes for out in low.outputs) < machine.split_from_bytes:
+    if n >= MODEL.collapsed_row or low.shape[outer] * n < 4 * MODEL.split_segment \
+            or min(out.var.aval.nbytes for out in low.outputs) < MODEL.split_from_bytes:
         return low
     roots = [x for out in low.outputs for x in (out.index, out.value)]
     made_of = reachable(roots)
     guards = reachable([x.guard for x in made_of if type(x) is Load and x.guard is not None])
     compared = {id(x): found for x in guards if (found := holds_of(low.builder, x, low.vars[outer])) is not None and not found[0]}
-    if not compared or sum(type(x) is Load for x in made_of) > machine.collapsed_loads:
+    if not compared or sum(type(x) is Load for x in made_of) > MODEL.collapsed_loads:
         return low
     b = Builder()
     joint = b.index(f"i{inner}", low.shape[outer] * n, inner)

@@ -20,7 +20,7 @@ from weft.compiler.lowering.let_placement import Emitter
 from weft.compiler.lowering.lower import Lowered, Output, Reduction, reachable
 from weft.ir.build import Builder
 from weft.ir.loops import Buf, Const, Expr, Store, Weave
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 from weft.util.record import field, record
 
 
@@ -78,7 +78,7 @@ class LoopNest:
         self.part: Expr = b.const(0, "i64")
         self.next_row: dict[int, Expr] = {}
         self.rows_later: Callable[[int], dict[int, Expr]] | None = None
-        self.stream_from = machine_model().stream_bytes
+        self.stream_from = MODEL.stream_bytes
         self.out_names = {var: f"y{i}" for i, var in enumerate(dict.fromkeys([out.var for out in low.outputs]))}
 
     def _collapse(self) -> list[Dim]:
@@ -108,7 +108,7 @@ class LoopNest:
             own = {id(self.low.vars[d]) for d in dim.dims}
             for step, access, share in zip(dim.steps, self.survey.accesses, often):
                 if own.isdisjoint(access.jumps):
-                    near = 0.5 if abs(step) <= machine_model().near_stride else 0.0
+                    near = 0.5 if abs(step) <= MODEL.near_stride else 0.0
                     got += access.weight * share * (1.0 if step == access.run else 0.55 if step == 0 else near)
             got *= min(1.0, dim.extent / 16)
             if got >= score:
@@ -121,11 +121,10 @@ class LoopNest:
 
     def tasks(self) -> int:
         """How many tasks the work of the kernel is worth."""
-        machine = machine_model()
         total = math.prod([dim.extent for dim in self.dims])
         moved = sum(a.weight for a in self.survey.accesses) or 1
         work = total * (moved + self.survey.cost * 0.5)
-        return max(1, min(int(work / machine.task_bytes), machine.most_tasks))
+        return max(1, min(int(work / MODEL.task_bytes), MODEL.most_tasks))
 
     def share(self, total: int, segments: int, tasks: int) -> tuple[list[LoopLevel], Expr, Expr]:
         """Loops that give every task its share of `total` rows, or of the segments of one; the row, and the segment of it."""

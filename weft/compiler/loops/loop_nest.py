@@ -26,7 +26,7 @@ from weft.ir.build import type_name
 from weft.ir.jaxpr import Var
 from weft.ir.loops import FLOATS, ITEMSIZE, Accum, Buf, Const, Expr, Init, Kernel, Load, Op, Prefetch, Ref, Store
 from weft.ir.registry import HEAVY
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 from weft.util.record import record, replace
 
 SUM_BLOCK = 4096               # a float sum longer than four of these is summed in blocks
@@ -53,12 +53,11 @@ def build(low: Lowered, name: str = "kernel") -> BuiltKernel:
 
 class _Writer(LoopNest):
     def build(self) -> BuiltKernel:
-        machine = machine_model()
         low = self.low
         rows = [d for d in self.dims if not d.column and d is not self.vector]
         where: dict[int, Expr] = {}
         tiles = tiles_of(self)
-        self.stream_from = machine.stream_bytes if tiles is None else machine.tile_stream_bytes
+        self.stream_from = MODEL.stream_bytes if tiles is None else MODEL.tile_stream_bytes
         strips = strips_of(self) if tiles is None else None
         self.guarded: list[tuple[Load, Access]] = []
         splits, whole = None, True
@@ -71,7 +70,7 @@ class _Writer(LoopNest):
             if self.vector is not None and not any(d.column for d in self.dims):
                 self.guarded = guarded(self)
                 splits = splits_of(low, [load for load, _ in self.survey.loads], low.vars[self.vector.dims[-1]], self.vector.extent,
-                               machine.split_from_bytes >> 4 if self.guarded else machine.split_from_bytes)
+                               MODEL.split_from_bytes >> 4 if self.guarded else MODEL.split_from_bytes)
             whole = splits is None and not low.rest and not self.guarded
             loops = loops if whole else loops[:-1]
         for loop in loops:
@@ -267,7 +266,7 @@ class _Writer(LoopNest):
             reach = reachable(one.roots)
             for x in reach:
                 if id(x) in first and first[id(x)] < p and type(x) is Op and x.op in HEAVY and x.type in FLOATS \
-                        and size * ITEMSIZE[x.type] <= machine_model().spill_bytes and len(self.scratch) < 4 + len(kept):
+                        and size * ITEMSIZE[x.type] <= MODEL.spill_bytes and len(self.scratch) < 4 + len(kept):
                     if id(x) not in kept:
                         if len(kept) >= 4 or self.emit.level(x) < Level.COLUMN:
                             continue

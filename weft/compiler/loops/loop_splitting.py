@@ -16,7 +16,7 @@ from weft.compiler.fusion.classify import flat_index
 from weft.compiler.lowering.lower import Lowered, reachable
 from weft.ir.build import Builder, type_name
 from weft.ir.loops import COMPARISONS, ITEMSIZE, Const, Expr, Load, Op
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 from weft.util.record import record
 
 OPEN = 1 << 62                 # beyond any index
@@ -52,7 +52,6 @@ class Splits:
 
 def splits_of(low: Lowered, loads: Iterable[Load], var: Expr, extent: int, least: int) -> Splits | None:
     """Where to split the loop over `var`, if that pays: from `least` bytes of results on."""
-    machine = machine_model()
     if min([out.var.aval.nbytes for out in low.outputs], default=0) < least:
         return None
     families: dict[tuple, dict[int, tuple[int, int, bool]]] = {}
@@ -65,9 +64,9 @@ def splits_of(low: Lowered, loads: Iterable[Load], var: Expr, extent: int, least
         return None
     term, holds = max(families.items(), key=lambda item: len(item[1]))
     places = sorted({place for first, last, _ in holds.values() for place in (first, last)} - {-OPEN, OPEN})
-    if len(places) > machine.split_places or extent < machine.split_segment * (len(places) + 1):
+    if len(places) > MODEL.split_places or extent < MODEL.split_segment * (len(places) + 1):
         return None
-    line = machine.cache_line // min([ITEMSIZE[type_name(out.var.aval.dtype)] for out in low.outputs])
+    line = MODEL.cache_line // min([ITEMSIZE[type_name(out.var.aval.dtype)] for out in low.outputs])
     groups = [(places[0], places[0])]
     for place in places[1:]:
         groups.append((place, place)) if place - groups[-1][1] >= line else groups.append((groups.pop()[0], place))

@@ -20,7 +20,7 @@ from weft.compiler.loops.prefetch import fetched
 from weft.compiler.lowering.lower import Output, Reduction, reachable
 from weft.compiler.lowering.substitution import Translate
 from weft.ir.loops import FLOATS, Buf, Const, Expr, Op, Prefetch, Ref, Store
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 from weft.util.record import record, replace
 
 #: levels of the loops in a strip: blocks of rows, rows, elements
@@ -33,7 +33,7 @@ def strips_of(nest: LoopNest) -> Strips | None:
     low, vector = nest.low, nest.vector
     columns = [d for d in nest.dims if d.column]
     if vector is None or vector.column or len(columns) != 1 or vector.extent < 16 \
-            or columns[0].extent < machine_model().reduction_fewest_strip_rows:
+            or columns[0].extent < MODEL.reduction_fewest_strip_rows:
         return None
     if any(r.value.type not in STRIP_TYPES for r in low.reductions):
         return None
@@ -57,7 +57,6 @@ class Strips:
     """Writes the loops of one kernel."""
 
     def __init__(self, nest: LoopNest, column: Dim):
-        machine = machine_model()
         self.nest, self.column = nest, column
         self.low, self.b = nest.low, nest.b
         self.kept: dict[str, str] = {}
@@ -69,12 +68,12 @@ class Strips:
         self.last = max(levels, default=0)
         around = math.prod([d.extent for d in nest.dims if d is not column and d is not nest.vector])
         # online sums read rows a second time block by block: strips need only be enough for all threads
-        again = column.extent if self.last else machine.reduction_fewest_strip_rows if self.online_sums else 0
+        again = column.extent if self.last else MODEL.reduction_fewest_strip_rows if self.online_sums else 0
         if again:
             self.width = strip_width(again, nest.vector.extent, around)
         else:
-            share = -(-nest.vector.extent * around // machine.reduction_fewest_streamed) if nest.tasks() > 1 else machine.reduction_strip
-            self.width = min(machine.reduction_strip, max(share, machine.reduction_narrowest_strip))
+            share = -(-nest.vector.extent * around // MODEL.reduction_fewest_streamed) if nest.tasks() > 1 else MODEL.reduction_strip
+            self.width = min(MODEL.reduction_strip, max(share, MODEL.reduction_narrowest_strip))
 
     def _online_sums(self) -> list[OnlineSum]:
         b, tops, found = self.low.builder, {r.name: r for r in self.low.reductions if r.op == "max" and r.level == 0}, []
@@ -149,11 +148,10 @@ class Strips:
         emit.close("j", self.extent, "vector")
 
     def _over_rows(self, where: dict[int, Expr], reductions: list[Reduction], outputs: list[Output]) -> None:
-        machine = machine_model()
         emit, b, extent = self.nest.emit, self.b, self.column.extent
         # several rows share the loads and stores of the accumulators, as long as their code stays short
-        short = self.nest.cost([r.value for r in reductions]) <= machine.reduction_unrolled_cost
-        side = 1 if not reductions else machine.reduction_unrolled_rows if short else 2
+        short = self.nest.cost([r.value for r in reductions]) <= MODEL.reduction_unrolled_cost
+        side = 1 if not reductions else MODEL.reduction_unrolled_rows if short else 2
         blocks, rest = divmod(extent, side)
         for var, count, start, together in ((f"c{side}", blocks, 0, side), (f"d{side}", rest, blocks * side, 1)):
             if count:
@@ -165,7 +163,7 @@ class Strips:
     def _over_blocks(self, where: dict[int, Expr], reductions: list[Reduction], online_sums: list[OnlineSum]) -> None:
         """Block after block: the maxima and all else, the online sums scaled, then the block's rows added to these."""
         emit, b, start = self.nest.emit, self.b, 0
-        for var, size in (("k", machine_model().reduction_unrolled_rows), ("d", 1)):
+        for var, size in (("k", MODEL.reduction_unrolled_rows), ("d", 1)):
             blocks = (self.column.extent - start) // size
             if blocks:
                 base = b.iadd(b.imul(b.index(var, blocks, _BLOCKS), size), start)
@@ -244,10 +242,9 @@ class Strips:
     def _prefetched(self, where: dict[int, Expr], rows: list[Expr]) -> list[tuple[str, Expr]]:
         """What the next rows read: several rows at a time, pages apart, are more streams than the hardware follows, and a short
         one that is stored past the caches leaves it no time."""
-        machine = machine_model()
         found = []
-        for row in rows if self.chunk <= machine.reduction_prefetch_width else []:
-            there = self._translate({**where, id(self.column): self.b.iadd(row, machine.reduction_prefetch_rows)})
+        for row in rows if self.chunk <= MODEL.reduction_prefetch_width else []:
+            there = self._translate({**where, id(self.column): self.b.iadd(row, MODEL.reduction_prefetch_rows)})
             found += fetched(self.nest, [self.column], there)
         return found
 

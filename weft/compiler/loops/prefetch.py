@@ -11,26 +11,25 @@ from weft.compiler.loops.access_analysis import Dim
 from weft.compiler.loops.loop_levels import LoopNest, LoopPass
 from weft.compiler.lowering.substitution import Translate
 from weft.ir.loops import Const, Expr
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 
 
 def jumps(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
     """The next rows of operands whose rows are read in no order, so densely that most of their lines are wanted.
 
     The hardware foresees neither their order nor, before the indices are known, the rows."""
-    machine = machine_model()
     low, vector, b = nest.low, nest.vector, nest.b
     if vector is None or vector.column or not nest.next_row:
         return []
     own, found = {id(low.vars[d]) for d in vector.dims}, {}
     for load, access in nest.survey.loads:
         steps = {id(d): nest.step(access, d) for d in nest.dims if nest.step(access, d)}
-        if own.isdisjoint(access.jumps) or nest.sizes[load.buf] < machine.prefetch_from_bytes or not steps or id(vector) in steps:
+        if own.isdisjoint(access.jumps) or nest.sizes[load.buf] < MODEL.prefetch_from_bytes or not steps or id(vector) in steps:
             continue
         if not steps.keys() <= nest.next_row.keys():  # (dims that are gone through within a row)
             continue
         span = min(steps.values())
-        if 0 < span * access.weight <= vector.extent * machine.cache_line and span * access.weight <= machine.prefetch_from_bytes >> 4:
+        if 0 < span * access.weight <= vector.extent * MODEL.cache_line and span * access.weight <= MODEL.prefetch_from_bytes >> 4:
             first = flat_index(b, [nest.next_row[dim] for dim in steps], steps.values(), access.form[1])
             found[load.buf, id(first)] = load.buf, b.iadd(first, b.imul(where[id(vector)], -(-span // vector.extent)))
     return list(found.values())
@@ -38,15 +37,14 @@ def jumps(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
 
 def gathered(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
     """What a gather of contiguous elements reads some rows later: its indices are known, and the hardware cannot foresee them."""
-    machine = machine_model()
     found: dict[tuple, tuple[str, Expr]] = {}
     if nest.vector is None or nest.rows_later is None:
         return []
     own = {id(nest.low.vars[d]) for d in nest.vector.dims}
     for load, access in nest.survey.loads:
         if access.gathered and own.isdisjoint(access.jumps) and nest.step(access, nest.vector) == 1 \
-                and nest.sizes[load.buf] >= machine.prefetch_gather_from_bytes:
-            rows = min(max(2, machine.prefetch_gather_distance // (nest.vector.extent * access.weight)), machine.prefetch_gather_rows)
+                and nest.sizes[load.buf] >= MODEL.prefetch_gather_from_bytes:
+            rows = min(max(2, MODEL.prefetch_gather_distance // (nest.vector.extent * access.weight)), MODEL.prefetch_gather_rows)
             later = Translate(nest.low.builder, nest.b, nest.mapping({**where, **nest.rows_later(rows)}))
             found[load.buf, id(load.index)] = load.buf, later(load.index)
     return list(found.values())
@@ -58,7 +56,6 @@ def streams(nest: LoopNest, translate: Translate) -> list[tuple[str, Expr]]:
 
     Several streams through one array that are mostly in the caches hide the one that is not, the furthest, from the hardware's
     prefetchers; and these do not run as far ahead of one stream as a loop of many instructions needs."""
-    machine = machine_model()
     low, vector, b = nest.low, nest.vector, nest.b
     if vector is None:
         return []
@@ -66,16 +63,16 @@ def streams(nest: LoopNest, translate: Translate) -> list[tuple[str, Expr]]:
     for load, access in nest.survey.loads:
         if load.guard is not None and type(guard := translate(load.guard)) is Const and not guard.value:
             continue
-        if access.affine and nest.step(access, vector) == 1 and nest.sizes[load.buf] >= machine.prefetch_from_bytes:
+        if access.affine and nest.step(access, vector) == 1 and nest.sizes[load.buf] >= MODEL.prefetch_from_bytes:
             windows.setdefault((load.buf, *sorted(access.terms.items())), []).append((access.form[1], access.weight))
     found = []
     alone = len(windows) == 1 and not nest.staged and all(out.var.aval.nbytes >= nest.stream_from for out in low.outputs)
     for (buf, *terms), places in windows.items():
         furthest, weight = max(places)
         span = (furthest - min(places)[0]) * weight
-        if span <= machine.prefetch_window and (span or alone):
+        if span <= MODEL.prefetch_window and (span or alone):
             at = [translate(low.builder.base(key)) for key, _ in terms]
-            found.append((buf, flat_index(b, at, [step for _, step in terms], furthest + machine.prefetch_distance // weight)))
+            found.append((buf, flat_index(b, at, [step for _, step in terms], furthest + MODEL.prefetch_distance // weight)))
     return found
 
 
@@ -98,11 +95,10 @@ def between_passes(nest: LoopNest, passes: list[LoopPass], where: dict[int, Expr
 def below_extremes(nest: LoopNest, translate: Translate) -> list[tuple[str, Expr]]:
     """What comes some lines later in operands of which only extremes are computed. These take three instructions where a sum takes
     one, and the more instructions there are for each line, the fewer lines a core has in flight."""
-    machine = machine_model()
     found: dict[tuple, tuple[str, Expr]] = {}
     for load, access in nest.survey.loads:
-        if access.plain and nest.step(access, nest.vector) == 1 and nest.sizes[load.buf] >= machine.prefetch_gather_from_bytes:
-            found[load.buf, id(load.index)] = load.buf, nest.b.iadd(translate(load.index), machine.prefetch_distance // access.weight)
+        if access.plain and nest.step(access, nest.vector) == 1 and nest.sizes[load.buf] >= MODEL.prefetch_gather_from_bytes:
+            found[load.buf, id(load.index)] = load.buf, nest.b.iadd(translate(load.index), MODEL.prefetch_distance // access.weight)
     return list(found.values())
 
 
@@ -110,7 +106,7 @@ def fetched(nest: LoopNest, along: list[Dim], translate: Translate) -> list[tupl
     """Contiguous reads, varying along these dims, of operands too large for the caches near a core: buffers and indices."""
     found: dict[tuple, tuple[str, Expr]] = {}
     for load, access in nest.survey.loads:
-        if access.plain and nest.step(access, nest.vector) == 1 and nest.sizes[load.buf] >= machine_model().prefetch_from_bytes and any(
+        if access.plain and nest.step(access, nest.vector) == 1 and nest.sizes[load.buf] >= MODEL.prefetch_from_bytes and any(
                 nest.step(access, d) for d in along):
             found[load.buf, id(load.index)] = load.buf, translate(load.index)
     return list(found.values())

@@ -18,7 +18,7 @@ from weft.compiler.loops.loop_levels import LoopLevel, LoopNest, segment_length
 from weft.compiler.lowering.substitution import Translate
 from weft.ir.build import type_name
 from weft.ir.loops import ITEMSIZE, Buf, Expr, Load, Prefetch, Weave
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 
 #: levels of the loops over tiles, within those over tasks and rows: tiles of a line, groups of tiles across lines, lines of a group,
 #: whole lines before what precedes them, and a line's elements; of those that stage a tile, its rows and its lines
@@ -28,17 +28,16 @@ _STAGED_ROWS, _STAGED_LINES = range(4, 6)
 
 def tiles_of(nest: LoopNest) -> Tiles | None:
     """The tiles of a kernel that has a row dim along which an operand is contiguous that strides along the vector dim."""
-    machine = machine_model()
     vector = nest.vector
-    if vector is None or any(d.column for d in nest.dims) or vector.extent < machine.tile_least_side:
+    if vector is None or any(d.column for d in nest.dims) or vector.extent < MODEL.tile_least_side:
         return None
     if any(out.after for out in nest.low.outputs) or len(nest.low.outputs) > len(nest.out_names):
         return None
     for i, step in enumerate(vector.steps):
         if step > 1:
             line = _line_of([dim for dim in nest.dims if dim is not vector], i)
-            if math.prod([dim.extent for dim in line]) >= machine.tile_least_side:
-                return Tiles(nest, line, all(out.var.aval.nbytes >= machine.tile_stream_bytes for out in nest.low.outputs))
+            if math.prod([dim.extent for dim in line]) >= MODEL.tile_least_side:
+                return Tiles(nest, line, all(out.var.aval.nbytes >= MODEL.tile_stream_bytes for out in nest.low.outputs))
     return None
 
 
@@ -46,7 +45,7 @@ def _line_of(dims: list[Dim], access: int) -> list[Dim]:
     """The dim along which an access is contiguous; where it is short, behind those along which that goes on."""
     line: list[Dim] = []
     extent = 1
-    while extent < machine_model().tile_least_side:
+    while extent < MODEL.tile_least_side:
         dim = next((d for d in dims if d.steps[access] == extent and d.extent > 1), None)
         if dim is None:
             break
@@ -60,7 +59,6 @@ class Tiles:
     stored past the caches. Some elements are computed `twice`, so nothing may be overwritten that they are computed from."""
 
     def __init__(self, nest: LoopNest, line: list[Dim], past: bool):
-        machine = machine_model()
         self.nest, self.b, self.line = nest, nest.b, line
         self.counts = [d.extent for d in line]
         self.dim = dim = Dim(line[-1].dims, math.prod(self.counts), False, line[-1].steps)
@@ -68,39 +66,38 @@ class Tiles:
         steps = [math.prod(self.counts[k + 1:]) for k in range(len(line))]
         self.across: list[tuple[Load, Access]] = [(x, a) for x, a in nest.survey.loads
                                                   if a.plain and step(a, vector) > 1 and [step(a, d) for d in line] == steps]
-        self.size = machine.cache_line // min([a.weight for _, a in self.across], default=4)
+        self.size = MODEL.cache_line // min([a.weight for _, a in self.across], default=4)
         while self.size > min(vector.extent, dim.extent):
             self.size //= 2
-        self.short = max([dim.extent * a.weight for _, a in self.across], default=0) <= machine.tile_short_line
+        self.short = max([dim.extent * a.weight for _, a in self.across], default=0) <= MODEL.tile_short_line
         results = [a for a in nest.survey.accesses if a.buf.startswith("out ")]
-        paged = any(step(a, dim) * a.weight % machine.tile_conflict_bytes == 0 for a in results)
+        paged = any(step(a, dim) * a.weight % MODEL.tile_conflict_bytes == 0 for a in results)
         self.skewed = past and self._begin_between_lines(results)
         self.together = self.skewed or (paged and not past)
         self.high, self.wide = 1, 1
         if past:
-            near = min([machine.tile_cache_bytes // math.gcd(step(a, vector) * a.weight, machine.tile_cache_way_bytes) // self.size
+            near = min([MODEL.tile_cache_bytes // math.gcd(step(a, vector) * a.weight, MODEL.tile_cache_way_bytes) // self.size
                         for _, a in self.across], default=1)
-            most = machine.tile_rows
-            self.high = max(most, min(machine.tile_rows_skewed, near)) if self.skewed else min(most, near) if len(line) == 1 else 1 + paged
+            most = MODEL.tile_rows
+            self.high = max(most, min(MODEL.tile_rows_skewed, near)) if self.skewed else min(most, near) if len(line) == 1 else 1 + paged
         elif paged:
-            self.high, self.wide = machine.tile_block_rows // self.size, machine.tile_block_tiles
+            self.high, self.wide = MODEL.tile_block_rows // self.size, MODEL.tile_block_tiles
         self.high = max(1, min(self.high, vector.extent // self.size))
         self.wide = max(1, min(self.wide, dim.extent // self.size))
         self.rows = self.size * (self.high if self.together else 1)
-        self.run = segment_length(dim.extent, -(-dim.extent // machine.tile_run))
+        self.run = segment_length(dim.extent, -(-dim.extent // MODEL.tile_run))
         self.even = all(extent % (self.size * self.wide) == 0 for extent in (dim.extent, self.run))
         self.twice = not self.even or (vector.extent % self.rows > 0 and not self.skewed)
         self.pitch = self.rows + self.size * self.skewed
 
     def _begin_between_lines(self, results: list[Access]) -> bool:
         """Whether rows of the results begin anywhere in a line, but all alike."""
-        machine = machine_model()
         nest, first = self.nest, results[0]
         steps = [nest.step(first, dim) for dim in nest.dims]
-        line = machine.cache_line
+        line = MODEL.cache_line
         return bool(self.across) and first.weight * self.size >= line and nest.vector.extent * first.weight >= line \
             and all(a.plain and a.form == first.form and a.weight == first.weight for a in results) \
-            and nest.step(first, nest.vector) == 1 and any(s > 1 and s * first.weight % machine.cache_line for s in steps)
+            and nest.step(first, nest.vector) == 1 and any(s > 1 and s * first.weight % MODEL.cache_line for s in steps)
 
     def loops(self, rows: list[Dim], where: dict[int, Expr]) -> list[LoopLevel]:
         """Decide tasks and loops; fills `where`."""
@@ -134,7 +131,7 @@ class Tiles:
         For the elements before its own, that it shares a line with, it has another tile, the last of those above it."""
         nest, b, vector, start = self.nest, self.b, self.nest.vector, self.start
         out = nest.low.outputs[0]
-        line, end = machine_model().cache_line // ITEMSIZE[type_name(out.var.aval.dtype)], b.iadd(start, tall)
+        line, end = MODEL.cache_line // ITEMSIZE[type_name(out.var.aval.dtype)], b.iadd(start, tall)
         where[id(vector)] = start
         lead = b.irem(Translate(nest.low.builder, b, nest.mapping(where))(out.index), line)
         top, bottom = b.icmp("eq", start, 0), b.icmp("ge", end, vector.extent)
@@ -164,7 +161,6 @@ class Tiles:
 
     def stage(self, where: dict[int, Expr]) -> None:
         """Read tiles along their lines, transposed in registers, into scratch from which the vector loop reads."""
-        machine = machine_model()
         if not self.across:
             return
         nest, b, emit, size, along, cols = self.nest, self.b, self.nest.emit, self.size, self.along, self.size * self.wide
@@ -173,7 +169,7 @@ class Tiles:
             names.append(f"s{len(nest.scratch)}")
             nest.scratch.append(Buf(names[-1], x.type, self.pitch * cols))
             nest.staged[id(x)] = b.load(names[-1], at, x.type)
-        at_once = min(size, max(machine.tile_transposed_lines, size // 2))
+        at_once = min(size, max(MODEL.tile_transposed_lines, size // 2))
         above = self._place(b.index("v", self.pitch // at_once, _STAGED_ROWS), at_once, along, type(along) is int)
         w = b.index("w", cols, _STAGED_LINES)
         roots, fetched = [b.iadd(b.imul(w, self.pitch), above)], []
@@ -182,8 +178,8 @@ class Tiles:
             here = self._translate(where, row, place)
             roots += [here(x) for x, _ in self.across]
             later = self._translate(where, b.iadd(row, size * self.high), place) if self.short \
-                else self._translate(where, row, b.iadd(place, machine.tile_prefetch_distance * cols))
-            fetched += [(x.buf, later(x.index)) for x, _ in self.across if nest.sizes[x.buf] >= machine.prefetch_from_bytes]
+                else self._translate(where, row, b.iadd(place, MODEL.tile_prefetch_distance * cols))
+            fetched += [(x.buf, later(x.index)) for x, _ in self.across if nest.sizes[x.buf] >= MODEL.prefetch_from_bytes]
         emit.open(_STAGED_ROWS)
         emit.open(_STAGED_LINES)
         at, *values = emit.compute(roots + [index for _, index in fetched])

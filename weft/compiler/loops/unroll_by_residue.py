@@ -17,7 +17,7 @@ from weft.compiler.lowering.lower import Lowered, Output, Rest, reachable
 from weft.compiler.lowering.substitution import Translate
 from weft.ir.build import Builder
 from weft.ir.loops import Const, Expr, Index, Op
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 from weft.util.record import record, replace
 
 
@@ -47,11 +47,10 @@ def unrolled_versions(low: Lowered, survey: Survey, dims: list[Dim], vector: Dim
 
 def _versions(low: Lowered, counts: dict[int, int], beside: int | None, along: int, settled: bool) -> Iterator[Unrolled]:
     """The code unrolled so, if it is not too long."""
-    machine = machine_model()
     rows = [n for d, n in counts.items() if d != beside or n < low.shape[d]]
-    if counts and math.prod(rows) <= machine.unrolled_rows:
+    if counts and math.prod(rows) <= MODEL.unrolled_rows:
         made = _unrolled(low, counts, beside)
-        if Survey(made).cost <= machine.unrolled_cost:
+        if Survey(made).cost <= MODEL.unrolled_cost:
             yield Unrolled(made, along, settled)
 
 
@@ -71,16 +70,15 @@ def _divided(low: Lowered) -> dict[int, int]:
 def _may_follow(low: Lowered, d: int, count: int) -> bool:
     """Whether elements along a dim are adjacent in all results, and there are enough of them."""
     forms = [low.builder.affine(out.index) for out in low.outputs]
-    return count <= machine_model().unrolled_elements and low.shape[d] >= 2 * count and all(
+    return count <= MODEL.unrolled_elements and low.shape[d] >= 2 * count and all(
         form is not None and form[0].get(id(low.vars[d])) == 1 for form in forms)
 
 
 def _short(survey: Survey, dims: list[Dim], vector: Dim) -> int | None:
     """A short innermost dim of all results, just inside the vector dim."""
-    machine = machine_model()
     outs = [i for i, access in enumerate(survey.accesses) if access.buf.startswith("out ")]
-    for dim in dims if vector.extent >= machine.vector_outer_iterations else []:
-        if dim is not vector and dim.extent <= machine.unrolled_elements and survey.cost * dim.extent <= machine.unrolled_short_cost \
+    for dim in dims if vector.extent >= MODEL.vector_outer_iterations else []:
+        if dim is not vector and dim.extent <= MODEL.unrolled_elements and survey.cost * dim.extent <= MODEL.unrolled_short_cost \
                 and all(dim.steps[i] == 1 and vector.steps[i] == dim.extent for i in outs):
             return dim.dims[-1]
     return None

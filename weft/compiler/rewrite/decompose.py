@@ -19,7 +19,7 @@ from weft.ir.build import HALVES, type_name
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft.ir.rewrite import cse, dce, inline_calls, map_jaxprs, substitute, use_counts
 from weft.ops.families import ContractSpec
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 
 
 def expand(jaxpr: Jaxpr) -> Jaxpr:
@@ -101,7 +101,7 @@ def _fold_transposes(jaxpr: Jaxpr) -> Jaxpr:
 def _is_contiguous(dot: Eqn) -> bool:
     """Whether a matmul writes rows or columns whose elements are neighbours, or so little that it does not matter."""
     from weft.compiler.kernels.library_calls import Contraction
-    return dot.outvars[0].aval.nbytes <= machine_model().parallel_bytes \
+    return dot.outvars[0].aval.nbytes <= MODEL.parallel_bytes \
         or 1 in Contraction(dot, *(row_major(a.aval.shape) for a in dot.invars)).c_strides
 
 
@@ -233,10 +233,9 @@ def _broadcast(x, shape: tuple[int, ...], dims: list[int]):
 
 def _split_reduction(eqn: Eqn):
     """A large reduction with few independent results in two steps, or None."""
-    machine = machine_model()
     (atom,) = eqn.invars
     shape, axes, dtype = atom.aval.shape, tuple(sorted(eqn.params["axes"])), atom.aval.dtype
-    if atom.aval.size < machine.reduction_split_from or not axes or list(eqn.params) != ["axes"]:
+    if atom.aval.size < MODEL.reduction_split_from or not axes or list(eqn.params) != ["axes"]:
         return None
     bind = eqn.primitive.bind
     runs = _runs(shape, axes)
@@ -247,9 +246,9 @@ def _split_reduction(eqn: Eqn):
     before = math.prod(shape[:axes[0]])
     want = 1
     if after > 1:
-        want = machine.reduction_split_tasks // (before * -(-after // machine.reduction_split_columns))
-    elif before < machine.reduction_split_rows:
-        want = machine.reduction_split_parts // before
+        want = MODEL.reduction_split_tasks // (before * -(-after // MODEL.reduction_split_columns))
+    elif before < MODEL.reduction_split_rows:
+        want = MODEL.reduction_split_parts // before
     kept, split = _outer_part(shape, axes, want)
     if not kept and split == 1:
         return None

@@ -17,7 +17,7 @@ from weft.compiler.fusion.classify import computes, is_sum, loop_of
 from weft.core.primitive import registry
 from weft.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
 from weft.ir.rewrite import dce, use_counts
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 
 
 def lift_products(jaxpr: Jaxpr) -> Jaxpr:
@@ -70,7 +70,7 @@ class _Scan:
             return False
         (contracted, _), _ = inner.params["dimension_numbers"]
         work = inner.outvars[0].aval.size * math.prod([inner.invars[0].aval.shape[d] for d in contracted])
-        return work < machine_model().hoisted_most_work and all(type(a) is Var for a in inner.invars)
+        return work < MODEL.hoisted_most_work and all(type(a) is Var for a in inner.invars)
 
     def _by_constant(self, inner: Eqn) -> bool:
         """Whether iterations are rows of one product: only the first factor differs between them, and nothing comes before its rows."""
@@ -78,7 +78,7 @@ class _Scan:
         return inner.invars[1] in self.constants and inner.invars[0] not in self.constants and not batch and self._fit(inner.outvars)
 
     def _fit(self, atoms: list) -> bool:
-        return all(a not in self.constants and a.aval.nbytes * self.length <= machine_model().hoisted_most_bytes for a in atoms)
+        return all(a not in self.constants and a.aval.nbytes * self.length <= MODEL.hoisted_most_bytes for a in atoms)
 
     def _stacked_products(self) -> None:
         stacks, self.stacks = self.stacks, []
@@ -136,13 +136,12 @@ class _Scan:
 
     def _sums_along_constant(self, inner: Eqn) -> bool:
         """Whether few rows are multiplied by a constant along its rows."""
-        machine = machine_model()
-        if inner.primitive.kind != "contract" or inner.invars[1] not in self.constants or self.length < machine.hoisted_least_iterations:
+        if inner.primitive.kind != "contract" or inner.invars[1] not in self.constants or self.length < MODEL.hoisted_least_iterations:
             return False
         (_, other), (batch, _) = inner.params["dimension_numbers"]
         aval = inner.invars[1].aval
-        return other == (1,) and not batch and aval.ndim == 2 and aval.size >= machine.hoisted_least_transposed and aval.sharding is None \
-            and inner.outvars[0].aval.size <= machine.hoisted_few_rows * aval.shape[0]
+        return other == (1,) and not batch and aval.ndim == 2 and aval.size >= MODEL.hoisted_least_transposed and aval.sharding is None \
+            and inner.outvars[0].aval.size <= MODEL.hoisted_few_rows * aval.shape[0]
 
     # ---- the products outside
 

@@ -20,7 +20,7 @@ from weft.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.rewrite import cse, dce, inline_calls, map_jaxprs, use_counts
 from weft.ir.types import ShapedArray
 from weft.ops.families import LoopSpec
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 
 MOST_JOINED = 16           # values that are looked at before a sum of them is taken for a join
 
@@ -325,7 +325,7 @@ def _dot_by_parts(walk: _Algebra, eqn: Eqn):
     if not all(dims) or not any(order.moved and len(parts[i]) > 1 for order, parts, mine in zip(seen, dims, contract) for i in mine):
         return None
     cut = [_common_runs(dims[0][i], dims[1][j]) for i, j in zip(*contract)]
-    if not all(cut) or max([extent for pair in cut for extent, _ in pair[0]], default=0) < machine_model().gemm_split_columns:
+    if not all(cut) or max([extent for pair in cut for extent, _ in pair[0]], default=0) < MODEL.gemm_split_columns:
         return None
     operands, numbers, shape = [], [], []
     for side, (order, parts, mine) in enumerate(zip(seen, dims, contract)):

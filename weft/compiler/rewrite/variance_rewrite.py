@@ -25,7 +25,7 @@ from weft.core.primitive import registry
 from weft.core.stage import stage
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft.ir.rewrite import dce, substitute
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 from weft.util.record import record
 
 FARTHEST = 8               # equations between a sum and what deviations are taken from
@@ -77,7 +77,7 @@ def _splice(function: Callable, args: list[Atom], eqns: list[Eqn]) -> list[Atom]
 
 def _deviations(eqn: Eqn, maker: dict[Var, Eqn]) -> Deviations | None:
     """What `eqn` sums, if it is squared deviations from something made from the sum, and too large to be read twice."""
-    if not is_sum(eqn) or eqn.invars[0].aval.size < machine_model().variance_from or eqn.invars[0].aval.dtype.kind != "f":
+    if not is_sum(eqn) or eqn.invars[0].aval.size < MODEL.variance_from or eqn.invars[0].aval.dtype.kind != "f":
         return None
     base = _base_of_square(maker.get(eqn.invars[0]))
     off = maker.get(base) if base is not None else None
@@ -123,20 +123,19 @@ def _sum_behind(center: Var, x: Var, axes: tuple[int, ...], maker: dict[Var, Eqn
 
 def _folded(d: Deviations) -> tuple[tuple[int, ...], int] | None:
     """The shape of x with the reduced dims as two, parts and what each sums, and the place of the first; None if they stay."""
-    machine = machine_model()
     shape, axes = d.x.aval.shape, reduced_dims(d.squares)
     first, last = axes[0], axes[-1]
     if len(axes) != last - first + 1 or stays_in_strips(shape, axes):
         return None
     before, count, after = math.prod(shape[:first]), math.prod(shape[first:last + 1]), math.prod(shape[last + 1:])
-    if is_trailing(shape, axes) and before >= machine.reduction_rows_parallel:
+    if is_trailing(shape, axes) and before >= MODEL.reduction_rows_parallel:
         return None
-    want = max(count * after // machine.variance_part, machine.variance_fewest_parts // before)
+    want = max(count * after // MODEL.variance_part, MODEL.variance_fewest_parts // before)
     parts = next((n for n in range(want, min(4 * want, count) + 1) if count % n == 0), 0) if want > 1 else 0
     folded = (*shape[:first], parts, count // parts, *shape[last + 1:]) if parts else ()
     inner = (first + 1,)
     if not parts or not (stays_in_strips(folded, inner) or (
-            is_trailing(folded, inner) and before * parts >= machine.variance_fewest_parts)):
+            is_trailing(folded, inner) and before * parts >= MODEL.variance_fewest_parts)):
         return None
     return folded, first
 

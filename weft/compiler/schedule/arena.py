@@ -11,7 +11,7 @@ import bisect
 import heapq
 from collections.abc import Iterable
 
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 from weft.util.record import field, record
 
 
@@ -60,7 +60,6 @@ def place(buffers: Iterable[Buffer]) -> int:
 
     A buffer goes to the narrowest gap that it fits in, the lowest of equals, or behind everything that is alive.
     """
-    machine = machine_model()
     temps = [b for b in buffers if b.kind == "temp" and b.forward is None and b.last >= 0]
     temps.sort(key=lambda b: (b.first, -b.nbytes))
     owners: dict[Buffer, int] = {}                  # buffer that owns memory -> the end of that
@@ -75,8 +74,8 @@ def place(buffers: Iterable[Buffer]) -> int:
         if previous is not None and previous in owners:
             buffer.offset, owners[buffer] = previous.offset, owners.pop(previous)
         else:
-            align = machine.huge_page if buffer.nbytes >= machine.huge_page else machine.buffer_alignment
-            nbytes = -(-max(buffer.nbytes, 1) // machine.buffer_alignment) * machine.buffer_alignment
+            align = MODEL.huge_page if buffer.nbytes >= MODEL.huge_page else MODEL.buffer_alignment
+            nbytes = -(-max(buffer.nbytes, 1) // MODEL.buffer_alignment) * MODEL.buffer_alignment
             buffer.offset = gaps.take(nbytes, align)
             owners[buffer] = buffer.offset + nbytes
         heapq.heappush(expiring, (buffer.last, order, buffer))

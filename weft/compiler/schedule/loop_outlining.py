@@ -17,7 +17,7 @@ from weft.compiler.schedule.schedule import Scheduled
 from weft.ir import loops, program as P
 from weft.ir.build import HALVES, Builder
 from weft.ir.registry import HEAVY
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 from weft.util.record import field, record, replace
 
 
@@ -116,7 +116,7 @@ class _Writer:
         """Names of buffers that can be registers, and gain by it."""
         return frozenset([
             m.name for m in self.memory.values()
-            if m.constant and len(m.places) <= machine_model().outlined_iterations
+            if m.constant and len(m.places) <= MODEL.outlined_iterations
             and all(0 <= at < m.reach for at in m.places) and m.type not in HALVES
             and (m.private or (m.loaded and m.stored))])
 
@@ -124,15 +124,14 @@ class _Writer:
 
     def written(self, loop: P.Loop | P.WhileLoop) -> P.Step:
         """The step that runs the kernel."""
-        machine = machine_model()
         if isinstance(loop, P.Loop):
             iterations = self._counted(loop, top=True)
             body, total = [*self._begun(), *iterations, *self._ended()], self.work * loop.extent
-            if total > machine.outlined_call_bytes:
+            if total > MODEL.outlined_call_bytes:
                 raise _NotOutlined
         else:
-            body, total = self._while(loop), machine.outlined_call_bytes
-        if self.work > machine.outlined_bytes:
+            body, total = self._while(loop), MODEL.outlined_call_bytes
+        if self.work > MODEL.outlined_bytes:
             raise _NotOutlined
         taken = [(slot, m) for slot, m in self.memory.items() if type(slot) is int and not m.private]
         bufs = tuple([loops.Buf(m.name, m.type, m.reach, "in" if not m.stored else "inout" if m.loaded else "out") for _, m in taken])
@@ -161,7 +160,7 @@ class _Writer:
         self.early = {m.name for m in self.memory.values()}
         body = self._inner(self._steps, loop.body)
         again = self._steps(loop.cond_body)
-        most = max(1, machine_model().outlined_call_bytes // self.work)
+        most = max(1, MODEL.outlined_call_bytes // self.work)
         turns = loops.Ref("turns", "i64")
         goes_on = loops.Op("and", (cond, loops.Op("lt", (turns, loops.Const(most, "i64")), "bool")), "bool")
         iteration = [*self._inits(private=True), *body, *again, loops.Accum("turns", "add", loops.Const(1, "i64"))]
@@ -191,7 +190,7 @@ class _Writer:
         made: list[loops.Stmt] = []
         for step in steps:
             self.work += 64
-            if self.work > machine_model().outlined_bytes:
+            if self.work > MODEL.outlined_bytes:
                 raise _NotOutlined
             if isinstance(step, P.Launch):
                 made += self._launch(step)
@@ -273,7 +272,7 @@ class _Writer:
 
     def _fresh(self, prefix: str) -> str:
         self.count += 1
-        if self.count > machine_model().outlined_names:
+        if self.count > MODEL.outlined_names:
             raise _NotOutlined
         return f"{prefix}{self.count}"
 
@@ -343,14 +342,13 @@ class _Writer:
         return None if expr is None else self._expr(expr)
 
     def _for(self, stmt: loops.For) -> list[loops.Stmt]:
-        machine = machine_model()
         extent = stmt.extent if isinstance(stmt.extent, int) else self._expr(stmt.extent)
         extent = extent.value if isinstance(extent, loops.Const) else extent
         if not isinstance(extent, int):
             raise _NotOutlined
         copies = self.copies * extent
-        short = extent <= machine.outlined_unrolled and copies <= machine.outlined_iterations and not self.in_vector
-        if short and copies * _cost(stmt.body, set()) <= machine.outlined_cost:
+        short = extent <= MODEL.outlined_unrolled and copies <= MODEL.outlined_iterations and not self.in_vector
+        if short and copies * _cost(stmt.body, set()) <= MODEL.outlined_cost:
             return self._unrolled(stmt, extent)
         name, work, saved = self._fresh("i"), self.work, self.in_vector
         self.names[stmt.var] = self.b.index(name, extent)

@@ -26,7 +26,7 @@ from weft.ir.build import type_name
 from weft.ir.jaxpr import Eqn, Jaxpr, Var
 from weft.ir.loops import Kernel
 from weft.util import dtypes
-from weft.util.machine_model import machine_model
+from weft.util.machine_model import MODEL
 from weft.util.record import record, replace
 
 if TYPE_CHECKING:
@@ -311,7 +311,7 @@ class Body(BufferAssignment):
 
     def _band(self, result: Var, dot: library_calls.Contraction) -> tuple[int, int] | None:
         """Between which differences of column and row a product is read, if masks of positions tell."""
-        if min(dot.m, dot.n) < machine_model().gemm_narrowest_band or not any(computes(eqn) == "select" for eqn in self.jaxpr.eqns):
+        if min(dot.m, dot.n) < MODEL.gemm_narrowest_band or not any(computes(eqn) == "select" for eqn in self.jaxpr.eqns):
             return None
         from weft.compiler.fusion import band_analysis
         if self.bands is None:
