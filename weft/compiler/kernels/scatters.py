@@ -166,8 +166,7 @@ def owned(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]
         at = index(own, columns)
         return s.update(s.place(at, read_indices)[0], read_updates(at), None)
 
-    body = For("block", -(-n // MODEL.scatter_block), (
-        Init("count", zero), look, For("q", Ref("count", "i64"), _over_columns(s, update))))
+    body = For("block", -(-n // MODEL.scatter_block), (Init("count", zero), look, For("q", Ref("count", "i64"), _over_columns(s, update))))
     bufs = (*s.bufs, Buf("y0", s.stored, s.operand.size, "inout"))
     tasks, numbers = For("t", MODEL.scatter_owners, (body,), "parallel"), Buf("numbers", "i32", MODEL.scatter_block)
     return Kernel(bufs, (tasks,), (numbers,), eqn.primitive.name), s.reads

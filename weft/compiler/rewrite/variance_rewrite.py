@@ -134,8 +134,7 @@ def _folded(d: Deviations) -> tuple[tuple[int, ...], int] | None:
     parts = next((n for n in range(want, min(4 * want, count) + 1) if count % n == 0), 0) if want > 1 else 0
     folded = (*shape[:first], parts, count // parts, *shape[last + 1:]) if parts else ()
     inner = (first + 1,)
-    if not parts or not (stays_in_strips(folded, inner) or (
-            is_trailing(folded, inner) and before * parts >= MODEL.variance_fewest_parts)):
+    if not parts or not (stays_in_strips(folded, inner) or (is_trailing(folded, inner) and before * parts >= MODEL.variance_fewest_parts)):
         return None
     return folded, first
 
