@@ -54,7 +54,9 @@ def combine_reductions(eqns: Sequence[Eqn], records: list[CollectiveRecord], ind
                              outvars=[e.outvars[0] for e in group])
         new.update(dict.fromkeys(group, wide))
         found = sorted(index[e] for e in group)
-        records[found[0]] = _joint_record([records[i] for i in found])
+        parts = tuple([records[i] for i in found])
+        reasons = "; ".join(dict.fromkeys(r.reason for r in parts))
+        records[found[0]] = replace(parts[0], bytes_per_device=sum(r.bytes_per_device for r in parts), reason=reasons, parts=parts)
         for i in found[1:]:
             records[i] = None                                                   # type: ignore[call-overload]
     return _topological([new.get(e, e) for e in eqns])
@@ -65,14 +67,11 @@ def _groups(eqns: Sequence[Eqn], index: Mapping[Eqn, int]) -> list[list[Eqn]]:
     later = _later_collectives(eqns, index)
     found: dict[tuple, list[Eqn]] = {}
     for eqn in eqns:
-        if eqn in index and _can_be_combined(eqn.primitive) and type(eqn.invars[0]) is Var:
+        known = eqn in index and eqn.primitive.kind == "collective" and type(eqn.invars[0]) is Var
+        if known and spec_of(eqn.primitive).completes:
             aval = eqn.invars[0].aval
             found.setdefault((eqn.primitive, eqn.params["axes"], aval.dtype, later[eqn]), []).append(eqn)
     return [part for group in found.values() for part in _within_size(group) if len(part) > 1]
-
-
-def _can_be_combined(primitive: Primitive) -> bool:
-    return primitive.kind == "collective" and bool(spec_of(primitive).completes)
 
 
 def _later_collectives(eqns: Sequence[Eqn], index: Mapping[Eqn, int]) -> dict[Eqn, int]:
@@ -100,12 +99,6 @@ def _within_size(group: list[Eqn]) -> list[list[Eqn]]:
         runs[-1].append(eqn)
         held += nbytes
     return runs
-
-
-def _joint_record(parts: Sequence[CollectiveRecord]) -> CollectiveRecord:
-    """The record of the collective that does what `parts` did."""
-    reasons = list(dict.fromkeys(r.reason for r in parts))
-    return replace(parts[0], bytes_per_device=sum(r.bytes_per_device for r in parts), reason="; ".join(reasons), parts=tuple(parts))
 
 
 def _topological(eqns: Sequence[Eqn]) -> list[Eqn]:

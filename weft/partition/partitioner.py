@@ -260,7 +260,7 @@ class Partitioner:
 
     def context(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes) -> SplitContext:
         """What a split rule may ask when factors are split by `axes`."""
-        special = {f: mine for f, mine in axes.items() if f in rule.special or _needs_split(rule, f)}
+        special = {f: mine for f, mine in axes.items() if f in rule.special or rule.reduced.get(f, "add") not in COMPLETED_BY}
         return SplitContext(self, eqn, rule, special)
 
     def strategy(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], axes: FactorAxes, deferred: frozenset) -> Strategy:
@@ -419,10 +419,6 @@ def _completed_by(rule: FactorRule, f: int) -> CollectiveSpec | None:
     """The collective that completes the reduction of factor `f` at once; None for sums, which can be deferred."""
     combine = rule.reduced.get(f, "add")
     return None if combine == "add" else COMPLETED_BY.get(combine)
-
-
-def _needs_split(rule: FactorRule, f: int) -> bool:
-    return rule.reduced.get(f, "add") not in COMPLETED_BY
 
 
 def _operand(eqn: Eqn, i: int) -> str:

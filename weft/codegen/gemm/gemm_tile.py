@@ -22,7 +22,7 @@ from weft.codegen.gemm.gemm_epilogue import Ends, add, finish
 from weft.codegen.gemm.gemm_panel import Panel, Tile, multiply_along, multiply_panel
 from weft.codegen.ir.gemm_types import Recipe
 from weft.codegen.ir.microkernels import SPARE_ROWS, kernel_name, kernel_table
-from weft.codegen.ir.writer import Declarations
+from weft.codegen.ir.writer import Declarations, module_of
 from weft.codegen.toolchain.native_library import LibraryModule
 from weft.util.record import record, replace
 
@@ -75,9 +75,7 @@ def _kernel_parts(recipe: Recipe, listed: list[str]) -> list[LibraryModule]:
 def _kernel_module(recipe: Recipe, wanted: Collection[str]) -> str:
     from weft.codegen.gemm.gemm_micro import kernels  # where they are not assembled
 
-    decls = Declarations()
-    text = kernels(recipe, decls, wanted)
-    return str(decls) + text
+    return module_of(lambda decls: kernels(recipe, decls, wanted))
 
 
 def _is_assembled(recipe: Recipe, name: str) -> bool:
@@ -100,9 +98,7 @@ def _along_module(recipe: Recipe, name: str) -> str:
         return gemm_asm_skinny.text(recipe, name)
     from weft.codegen.gemm.skinny_gemm import along
 
-    decls = Declarations()
-    text = along(recipe, decls, name)
-    return str(decls) + text
+    return module_of(lambda decls: along(recipe, decls, name))
 
 
 def _helper_module(recipe: Recipe, wanted: Collection[str]) -> str:
@@ -357,7 +353,7 @@ def _tile(f: addressing.Task, recipe: Recipe, t: Tile, part: _Part, wanted: Coll
             rows = lambda: multiply_along(f, recipe, t, a, as_, sums, wanted)
             if not required.along_names(wanted):
                 panels()
-            elif not required.has_kernels(wanted):
+            elif not required.kernel_names(wanted):
                 rows()
             else:
                 f.when(f.equal(b_mode, ALONG), rows, panels)

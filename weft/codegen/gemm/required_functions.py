@@ -44,7 +44,8 @@ def features(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
     found += ["tail"] if words[Word.TAIL_ARGS] else [] if words[Word.SIMPLE] else ["finish"]
     found += [] if words[Word.A_DIRECT] else [packing(recipe, "a", words)]
     found += [] if words[Word.B_MODE] in (DIRECT, ALONG) else [packing(recipe, "b", words)]
-    return frozenset([*found, *_said(words)])
+    said = {name: words[word] if words[word] <= _MOST_TOLD else "many" for name, word in _TOLD.items()}
+    return frozenset([*found, *(f"{name}={value}" for name, value in said.items())])
 
 
 #: what of a matmul's words a driver may know: each value that is seen is the name of a feature, and where there is but one it is known
@@ -52,10 +53,6 @@ _TOLD = {"swapped": Word.SWAPPED, "simple": Word.SIMPLE, "a direct": Word.A_DIRE
          "segments": Word.SEGMENTS, "batch": Word.BATCH, "share": Word.B_SHARE, "group": Word.GROUP, "task batch": Word.TASK_BATCH,
          "batch dims": Word.BATCH_DIMS, "outer dims": Word.OUTER_DIMS, "row dims": Word.ROW_DIMS, "col dims": Word.COL_DIMS}
 _MOST_TOLD = max(SHARED, DIRECT, PRIVATE, ALONG)    # larger ones are not told apart
-
-
-def _said(words: Sequence[int]) -> list[str]:
-    return [f"{name}={words[word] if words[word] <= _MOST_TOLD else 'many'}" for name, word in _TOLD.items()]
 
 
 def is_driver_feature(feature: str) -> bool:
@@ -85,10 +82,6 @@ def packs(wanted: Collection[str], operand: str) -> bool:
 
 def ends_panels(recipe: Recipe, wanted: Collection[str]) -> bool:
     return recipe.flips and packs(wanted, "b")
-
-
-def has_kernels(wanted: Collection[str]) -> bool:
-    return any(name.startswith("kernel") for name in wanted)
 
 
 def along_names(wanted: Collection[str]) -> list[str]:

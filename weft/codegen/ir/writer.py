@@ -29,6 +29,13 @@ class Declarations:
         return "\n".join(self._lines) + "\n"
 
 
+def module_of(write: Callable[[Declarations], str | Sequence[str]]) -> str:
+    """A module of the functions that `write` gives, and of what they declare."""
+    decls = Declarations()
+    functions = write(decls)
+    return str(decls) + (functions if isinstance(functions, str) else "\n".join(functions))
+
+
 def known(*operands: object) -> bool:
     """Whether operands are numbers."""
     return all(isinstance(operand, int) or operand.isdecimal() for operand in operands)

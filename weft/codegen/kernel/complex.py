@@ -14,10 +14,11 @@ from weft.ir.loops import COMPLEX, REAL_OF
 
 def operate(e: Emission, op: str, args: list[Value], type_: str) -> Value:
     """Apply `op` where an argument or the result is complex."""
-    rule = _RULES.get(op)
-    if rule is None:
+    if op in _UNARY:
+        return _UNARY[op](_Real(e, type_), args[0].real, args[0].imag, type_)
+    if op not in _RULES:
         raise NotImplementedError(f"codegen: operation {op!r} on complex values")
-    return rule(_Real(e, type_), args, type_)
+    return _RULES[op](_Real(e, type_), args, type_)
 
 
 class _Real:
@@ -78,8 +79,8 @@ def _div(r: _Real, args: list[Value], type_: str) -> Value:
     return pair(type_, real, r("div", rotated, below))
 
 
-def _abs(r: _Real, args: list[Value], type_: str) -> Value:
-    x, y = r("abs", args[0].real), r("abs", args[0].imag)
+def _abs(r: _Real, x: Value, y: Value, type_: str) -> Value:
+    x, y = r("abs", x), r("abs", y)
     big, small = r("max", x, y), r("min", x, y)
     inf = r.const(float("inf"), x)
     infinite = r.e.operate("or", [r.test("eq", x, inf), r.test("eq", y, inf)], "bool")
@@ -88,9 +89,8 @@ def _abs(r: _Real, args: list[Value], type_: str) -> Value:
     return r.select(infinite, inf, r.select(r.test("eq", big, r.const(0.0, x)), big, size))
 
 
-def _sign(r: _Real, args: list[Value], type_: str) -> Value:
-    x, y = args[0].real, args[0].imag
-    size = _abs(r, args, type_)
+def _sign(r: _Real, x: Value, y: Value, type_: str) -> Value:
+    size = _abs(r, x, y, type_)
     zero = r.test("eq", size, r.const(0.0, size))
     safe = r.select(zero, r.const(1.0, size), size)
     infinite = r.infinite(x), r.infinite(y)
@@ -127,8 +127,7 @@ def _cast(r: _Real, args: list[Value], type_: str) -> Value:
     return pair(type_, r.e.operate("cast", [x], part), r.e.constant(0.0, part))
 
 
-def _exp(r: _Real, args: list[Value], type_: str) -> Value:
-    x, y = args[0].real, args[0].imag
+def _exp(r: _Real, x: Value, y: Value, type_: str) -> Value:
     first, second = _split_exp(r, x)
     cos, sin = _direction(r, x, y)
     gone = r.e.operate("and", [r.infinite(x), r.test("lt", x, r.const(0.0, x))], "bool")
@@ -166,11 +165,10 @@ def _product(r: _Real, x: Value, y: Value, *more: Value) -> Value:
     return r.select(r.test("eq", x, zero), r("mul", r("copysign", one, y), x), full)
 
 
-def _log(r: _Real, args: list[Value], type_: str) -> Value:
-    x, y = args[0].real, args[0].imag
+def _log(r: _Real, x: Value, y: Value, type_: str) -> Value:
     a, b = r("abs", x), r("abs", y)
     big = r("max", a, b)
-    size = _log_size(r, big, r("min", a, b), r("sub", big, r.const(1.0, x)), _abs(r, args, type_))
+    size = _log_size(r, big, r("min", a, b), r("sub", big, r.const(1.0, x)), _abs(r, x, y, type_))
     return pair(type_, size, r("atan2", y, x))
 
 
@@ -183,8 +181,7 @@ def _log_size(r: _Real, big: Value, small: Value, excess: Value, size: Value) ->
     return r.select(near, near_log, r("log", size))
 
 
-def _sqrt(r: _Real, args: list[Value], type_: str) -> Value:
-    x, y = args[0].real, args[0].imag
+def _sqrt(r: _Real, x: Value, y: Value, type_: str) -> Value:
     zero, one = r.const(0.0, x), r.const(1.0, x)
     # by powers of four away from overflow and from subnormal numbers
     big = r("max", r("abs", x), r("abs", y))
@@ -194,7 +191,7 @@ def _sqrt(r: _Real, args: list[Value], type_: str) -> Value:
     back = r.select(huge, r.const(2.0, x), r.select(tiny, r.const(power**-0.5, x), one))
     a, b = r("mul", r("abs", x), scale), r("mul", r("abs", y), scale)
     half = r.const(0.5, x)
-    root = r("sqrt", r("mul", half, r("add", a, _abs(r, [pair(type_, a, b)], type_))))
+    root = r("sqrt", r("mul", half, r("add", a, _abs(r, a, b, type_))))
     other = r("div", r("mul", half, b), r.select(r.test("eq", root, zero), one, root))
     root, other = r("mul", root, back), r("mul", other, back)
     right = r.test("ge", x, zero)
@@ -206,24 +203,23 @@ def _sqrt(r: _Real, args: list[Value], type_: str) -> Value:
 _HUGE = {"f32": 2.0**120, "f64": 2.0**1000}
 
 
-def _rsqrt(r: _Real, args: list[Value], type_: str) -> Value:
-    x = _sqrt(r, args, type_)
-    return _div(r, [pair(type_, r.const(1.0, x.real), r.const(0.0, x.real)), x], type_)
+def _rsqrt(r: _Real, x: Value, y: Value, type_: str) -> Value:
+    root = _sqrt(r, x, y, type_)
+    return _div(r, [pair(type_, r.const(1.0, x), r.const(0.0, x)), root], type_)
 
 
-def _sinh(r: _Real, args: list[Value], type_: str) -> Value:
-    sinh, cosh, tail, cos, sin = _hyperbolic(r, args[0])
+def _sinh(r: _Real, x: Value, y: Value, type_: str) -> Value:
+    sinh, cosh, tail, cos, sin = _hyperbolic(r, x, y)
     return pair(type_, _product(r, sinh, cos, tail), _product(r, sin, cosh, tail))
 
 
-def _cosh(r: _Real, args: list[Value], type_: str) -> Value:
-    sinh, cosh, tail, cos, sin = _hyperbolic(r, args[0])
+def _cosh(r: _Real, x: Value, y: Value, type_: str) -> Value:
+    sinh, cosh, tail, cos, sin = _hyperbolic(r, x, y)
     return pair(type_, r("mul", r("mul", cosh, cos), tail), _product(r, sinh, sin, tail))
 
 
-def _hyperbolic(r: _Real, z: Value) -> tuple[Value, ...]:
+def _hyperbolic(r: _Real, x: Value, y: Value) -> tuple[Value, ...]:
     """sinh x, cosh x, both to be multiplied by a further factor at the end, cos y and sin y."""
-    x, y = z.real, z.imag
     first, tail = _split_exp(r, r("abs", x))
     large = r.test("gt", r("abs", x), r.const(_LARGE[r.type], x))
     half = r("mul", r.const(0.5, x), first)
@@ -233,20 +229,19 @@ def _hyperbolic(r: _Real, z: Value) -> tuple[Value, ...]:
 
 def _of_exchanged(hyperbolic: Callable) -> Callable:
     """The sine or tangent of a number: that of the number with its parts exchanged, exchanged."""
-    def rule(r: _Real, args: list[Value], type_: str) -> Value:
-        rotated = hyperbolic(r, [pair(type_, args[0].imag, args[0].real)], type_)
+    def rule(r: _Real, x: Value, y: Value, type_: str) -> Value:
+        rotated = hyperbolic(r, y, x, type_)
         return pair(type_, rotated.imag, rotated.real)
     return rule
 
 
-def _cos(r: _Real, args: list[Value], type_: str) -> Value:
-    rotated = _cosh(r, [pair(type_, args[0].imag, args[0].real)], type_)
+def _cos(r: _Real, x: Value, y: Value, type_: str) -> Value:
+    rotated = _cosh(r, y, x, type_)
     return pair(type_, rotated.real, r("neg", rotated.imag))
 
 
-def _tanh(r: _Real, args: list[Value], type_: str) -> Value:
+def _tanh(r: _Real, x: Value, y: Value, type_: str) -> Value:
     # Kahan: with t = tan y, s = sinh x and b = 1 + t^2 it is (b s sqrt(1 + s^2) + i t) / (1 + b s^2)
-    x, y = args[0].real, args[0].imag
     zero, one = r.const(0.0, x), r.const(1.0, x)
     t = r("tan", y)
     bound = r.const(12.0 if r.type == "f32" else 22.0, x)
@@ -265,8 +260,7 @@ def _tanh(r: _Real, args: list[Value], type_: str) -> Value:
     return pair(type_, real, imag)
 
 
-def _log1p(r: _Real, args: list[Value], type_: str) -> Value:
-    x, y = args[0].real, args[0].imag
+def _log1p(r: _Real, x: Value, y: Value, type_: str) -> Value:
     one = r.const(1.0, x)
     shifted = r("add", one, x)
     a, b = r("abs", shifted), r("abs", y)
@@ -274,22 +268,22 @@ def _log1p(r: _Real, args: list[Value], type_: str) -> Value:
     exact = r.e.operate("and", [r.test("ge", a, b), r.test("ge", shifted, r.const(0.0, x))], "bool")
     big = r("max", a, b)
     excess = r.select(exact, x, r("sub", big, one))
-    size = _log_size(r, big, r("min", a, b), excess, _abs(r, [pair(type_, shifted, y)], type_))
+    size = _log_size(r, big, r("min", a, b), excess, _abs(r, shifted, y, type_))
     return pair(type_, size, r("atan2", y, shifted))
 
 
-def _expm1(r: _Real, args: list[Value], type_: str) -> Value:
+def _expm1(r: _Real, x: Value, y: Value, type_: str) -> Value:
     # e^x cos y - 1 = expm1(x) cos y - 2 sin^2(y/2)
-    x, y = args[0].real, args[0].imag
     s = r("sin", r("mul", r.const(0.5, y), y))
     near = r("sub", r("mul", r("expm1", x), r("cos", y)), r("mul", r.const(2.0, x), r("mul", s, s)))
-    whole = _exp(r, args, type_)
+    whole = _exp(r, x, y, type_)
     return pair(type_, r.select(r.test("gt", x, r.const(_LARGE[r.type], x)), whole.real, near), whole.imag)
 
 
 def _pow(r: _Real, args: list[Value], type_: str) -> Value:
     base, exponent = args
-    result = _exp(r, [_mul(r, [_log(r, [base], type_), exponent], type_)], type_)
+    power = _mul(r, [_log(r, base.real, base.imag, type_), exponent], type_)
+    result = _exp(r, power.real, power.imag, type_)
     zero = _both_zero(r, base)
     exponent_zero = _both_zero(r, exponent)
     one, nought = r.const(1.0, base.real), r.const(0.0, base.real)
@@ -302,10 +296,9 @@ def _both_zero(r: _Real, x: Value) -> Value:
     return r.e.operate("and", [r.test("eq", x.real, nought), r.test("eq", x.imag, nought)], "bool")
 
 
-def _logistic(r: _Real, args: list[Value], type_: str) -> Value:
+def _logistic(r: _Real, x: Value, y: Value, type_: str) -> Value:
     # n / (1 + E) with E = e^-|x| (cos y + i sin y), rotated to the left half plane, and n = 1 or E; with c = cos(y/2),
     # 1 + E = 2 e^-|x| c^2 - expm1(-|x|) + i e^-|x| sin y, a sum of positive terms
-    x, y = args[0].real, args[0].imag
     zero, one, two = r.const(0.0, x), r.const(1.0, x), r.const(2.0, x)
     left = r.test("lt", x, zero)
     y = r.select(left, y, r("neg", y))
@@ -321,20 +314,20 @@ def _logistic(r: _Real, args: list[Value], type_: str) -> Value:
     return _div(r, [top, pair(type_, below, e_imag)], type_)
 
 
-def _is_finite(r: _Real, args: list[Value], type_: str) -> Value:
-    flags = [r.e.operate("is_finite", [part], "bool") for part in (args[0].real, args[0].imag)]
+def _is_finite(r: _Real, x: Value, y: Value, type_: str) -> Value:
+    flags = [r.e.operate("is_finite", [part], "bool") for part in (x, y)]
     return r.e.operate("and", flags, "bool")
 
 
+#: rules of the two parts of a number, and others
+_UNARY = {
+    "abs": _abs, "sign": _sign, "exp": _exp, "log": _log, "sqrt": _sqrt, "rsqrt": _rsqrt, "sin": _of_exchanged(_sinh), "cos": _cos,
+    "tan": _of_exchanged(_tanh), "sinh": _sinh, "cosh": _cosh, "tanh": _tanh, "log1p": _log1p, "expm1": _expm1, "logistic": _logistic,
+    "is_finite": _is_finite, "real": lambda r, x, y, type_: x, "imag": lambda r, x, y, type_: y,
+    "conj": lambda r, x, y, type_: pair(type_, x, r("neg", y)),
+}
 _RULES = {
     "add": _componentwise("add"), "sub": _componentwise("sub"), "neg": _componentwise("neg"), "mul": _mul, "div": _div,
-    "abs": _abs, "sign": _sign, "eq": _equal("eq", "and"), "ne": _equal("ne", "or"), "select": _select, "cast": _cast,
-    "exp": _exp, "log": _log, "sqrt": _sqrt, "rsqrt": _rsqrt, "sin": _of_exchanged(_sinh),
-    "cos": _cos, "tan": _of_exchanged(_tanh), "sinh": _sinh, "cosh": _cosh, "tanh": _tanh, "log1p": _log1p, "expm1": _expm1,
-    "pow": _pow, "logistic": _logistic,
-    "is_finite": _is_finite,
+    "eq": _equal("eq", "and"), "ne": _equal("ne", "or"), "select": _select, "cast": _cast, "pow": _pow,
     "complex": lambda r, args, type_: pair(type_, args[0], args[1]),
-    "real": lambda r, args, type_: args[0].real,
-    "imag": lambda r, args, type_: args[0].imag,
-    "conj": lambda r, args, type_: pair(type_, args[0].real, r("neg", args[0].imag)),
 }

@@ -7,8 +7,6 @@ Laws: uniform operands are computed once as scalars; i64 expressions affine in t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from weft.codegen.ir.builder import MEMORY, REGISTER, mangle, vector
 from weft.codegen.ir.values import AFFINE, OFFSET, PAIR, UNIFORM, VARYING, Value, affine, constant, offset, pair, uniform, varying
 from weft.codegen.kernel.emission import Emission
@@ -264,12 +262,9 @@ class Expressions(Emission):
             return [self._load_part(name, type_, index, part, masks[part], rest[part]) for part in range(self.parts)]
 
         if guard.placed and rest[0] is None:
-            return varying(type_, tuple(self._if_any(guard, emit, self.lanes.type(type_))))
+            # only where the guard holds in some lane: loads for no lane would still bring cache lines
+            return varying(type_, tuple(self.b.conditional(self._any(guard).parts[0], emit, self.lanes.type(type_))))
         return varying(type_, tuple(emit()))
-
-    def _if_any(self, guard: Value, emit: Callable[[], list[str]], type_: str) -> list[str]:
-        """What `emit` gives where the guard holds in some lane, else zeros: loads for no lane would still bring cache lines."""
-        return self.b.conditional(self._any(guard).parts[0], emit, type_)
 
     def _load_scalar(self, name: str, type_: str, index: Value) -> str:
         pointer = self.address(name, type_, index)

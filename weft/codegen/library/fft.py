@@ -11,11 +11,9 @@ How:  each lane of a vector holds a row, so passes have no shuffles and no remai
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from weft.codegen.ir.gemm_types import machine, nbytes
 from weft.codegen.ir.ir_writer import FunctionWriter
-from weft.codegen.ir.writer import Declarations
+from weft.codegen.ir.writer import Declarations, module_of
 from weft.codegen.library import fft_load_store, fft_passes
 from weft.codegen.library.fft_passes import float_text
 from weft.codegen.runtime.routines import Routines
@@ -77,20 +75,13 @@ def parts(name: str, draft: bool = False) -> list[LibraryModule]:
     for end in whole.ends():
         write = lambda decls, end=end: fft_load_store.function(end, type_, decls, draft)
         found.append((fft_load_store.symbol(end, type_), write))
-    serving = [LibraryModule(part, lambda write=write: _text(write), (part,)) for part, write in dict(found).items()]
+    serving = [LibraryModule(part, lambda write=write: module_of(write), (part,)) for part, write in dict(found).items()]
     if draft:
         serving = [part.as_draft() for part in serving]
-    return [*serving, LibraryModule(name, lambda: _text(lambda decls: whole.function(name, decls)), (name,), quick=True)]
+    return [*serving, LibraryModule(name, lambda: module_of(lambda decls: whole.function(name, decls)), (name,), quick=True)]
 
 
 ROUTINES = Routines(parts)
-
-
-def _text(write: Callable[[Declarations], str]) -> str:
-    """A module of the function that `write` gives."""
-    decls = Declarations()
-    function = write(decls)
-    return str(decls) + function
 
 
 class _Transform:

@@ -65,7 +65,8 @@ def task(step: LibraryCall, name: str) -> str:
         scratch = f.let(f"call ptr @weft_scratch_take(i64 {room.nbytes})")
     bases = {array[0]: f.word("%arrays", i, "ptr") for i, array in enumerate(step.arrays)}
     first = f.mul("%task", _share(step))
-    constants = [None if _is_place(value) else _constant(f, value, step.routine[0]) for value in step.arguments]
+    is_place = lambda value: isinstance(value, tuple) or (isinstance(value, str) and len(value) > 1)    # an array or memory, no constant
+    constants = [None if is_place(value) else _constant(f, value, step.routine[0]) for value in step.arguments]
 
     def one(problem: str) -> None:
         places = {array: f.at(bases[array], f.mul(problem, size * np.dtype(kind).itemsize)) for array, _, size, kind in step.arrays}
@@ -101,11 +102,6 @@ class _Room:
         for key, nbytes in wanted:
             self.offsets[key] = self.nbytes
             self.nbytes += -(-nbytes // 64) * 64
-
-
-def _is_place(value: object) -> bool:
-    """Whether an argument is an array or memory, not a constant."""
-    return isinstance(value, tuple) or (isinstance(value, str) and len(value) > 1)
 
 
 def _constant(f: FunctionWriter, value: str | int | float, letter: str) -> str:

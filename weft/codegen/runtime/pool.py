@@ -46,10 +46,6 @@ _made: list[dict[str, int]] = []  # one pool, once it is made
 _ahead: list[DaemonThread] = []  # who loads LLVM, and compiles the pool, before anybody asks
 
 
-def _allowed_cpus() -> frozenset[int]:
-    return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset({0})
-
-
 @functools.cache
 def num_threads() -> int:
     """Threads that share a job, the caller included: WEFT_NUM_THREADS, else the CPUs this process may use.
@@ -159,7 +155,7 @@ def make_of_what_is_there() -> None:
 
 def _make() -> dict[str, int]:
     addresses = link([_part()], libc=_LIBC)
-    threads, cpus = num_threads(), _allowed_cpus()
+    threads, cpus = num_threads(), os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {0}
     ctypes.c_int64.from_address(addresses["weft_pool_threads"]).value = threads
     # With more threads than CPUs a spinning worker only takes time from one that works.
     relaxes = int(_ARCH[architecture()]["relaxes"]) if _can_share() else 0

@@ -81,7 +81,8 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
     if n % MODEL.table_unrolled:
         body.append(For("rest", b.isub(left, whole), (update(b.iadd(whole, b.index("rest", MODEL.table_unrolled, 2)), 0),)))
     j = b.index("j", ways * apart, 1)
-    neutral = b.const(_neutral(s), s.stored)
+    # of sums -0.0, which leaves a -0.0 on which no update falls
+    neutral = b.const(-0.0 if s.combine == "add" else registry[_REDUCE[s.combine]].rules["lower"].identity(s.operand.dtype), s.stored)
     stmts: list[Stmt] = [For("j", ways * apart, (Store("y0", b.iadd(table, j), neutral),), "vector"),
                          For("block", -(-share // MODEL.scatter_block), tuple(body))]
     if ways > 1:
@@ -90,11 +91,6 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
     bufs = (*s.bufs, Buf("y0", s.stored, MODEL.table_tasks * ways * apart, "out"))
     tasks, places = For("t", MODEL.table_tasks, tuple(stmts), "parallel"), Buf("places", "i32", MODEL.scatter_block)
     return Kernel(bufs, (tasks,), (places,), eqn.primitive.name), s.reads
-
-
-def _neutral(s: Scatter) -> float:
-    """What changes nothing that it is combined with: of sums -0.0, which leaves a -0.0 on which no update falls."""
-    return -0.0 if s.combine == "add" else registry[_REDUCE[s.combine]].rules["lower"].identity(s.operand.dtype)
 
 
 def combined_tables(eqn: Eqn) -> Kernel:
