@@ -28,7 +28,7 @@ from weft.partition.reshard import Placement
 from weft.partition.spmd import partition_program
 from weft.partition.values import PlacedEqn
 from weft.util.errors import ShardingError
-from weft.util.record import record
+from weft.util.record import record, replace
 
 
 @record
@@ -183,12 +183,11 @@ def partition_for(jaxpr: Jaxpr, in_specs: Sequence[Any], out_shardings: Sequence
         alike = [s for s in known if isinstance(s, NamedSharding) and s.mesh.axis_types == own.axis_types]
         return _user_sharding(spec, result.mesh, own, alike)
 
-    return PartitionResult(
-        result.jaxpr, result.in_specs, result.out_specs, result.records, result.mesh,
-        tuple(show(s, asked) for s, asked in zip(result.in_specs, committed)),
-        tuple(other or show_result(*given) for other, *given in zip(foreign, result.out_specs, out_shardings, jaxpr.out_avals)),
-        tuple((callback, show(spec, None)) for callback, spec in result.layout_callbacks),
-        tuple(s and s.splits(a.aval.shape) for s, a in zip(foreign, jaxpr.outvars)), result.program, result.placed_eqns)
+    shown = zip(foreign, result.out_specs, out_shardings, jaxpr.out_avals)
+    return replace(result, in_shardings=tuple(show(s, asked) for s, asked in zip(result.in_specs, committed)),
+                   out_shardings=tuple(other or show_result(*given) for other, *given in shown),
+                   layout_callbacks=tuple((callback, show(spec, None)) for callback, spec in result.layout_callbacks),
+                   out_blocks=tuple(s and s.splits(a.aval.shape) for s, a in zip(foreign, jaxpr.outvars)))
 
 
 def _user_sharding(spec: Spec, mesh: Mesh, coarse: Mesh, known: Sequence[Sharding]) -> Sharding:

@@ -205,7 +205,7 @@ class MachineModel:
     gemm_in_place_bytes: int = 1 << 19      # of B that are never copied,
     gemm_in_place_rows: int = 512           # and rows of A that it is not copied for
     gemm_wanted_run: tuple[int, int] = (8, 16)  # steps of the inner dim of a sum that are wanted, and that are enough
-    gemm_pack_prefetch_rows: int = 16       # rows of B between those that are copied and those that are prefetched
+    gemm_pack_prefetch_rows: int = 16       # rows between those that are packed and those that are prefetched
     gemm_vector_sums: int = 64              # sums of a column that are finished together
 
     # ---- costs of matrix products, in cycles for 64 bytes
@@ -240,6 +240,7 @@ class MachineModel:
     draft_multiply_adds: int = 1 << 26      # of a matmul for which a draft takes about 2 ms longer
     draft_sort_elements: int = 1 << 18      # for which a draft takes about 2 ms longer (drafts take up to 3.5 times as long)
     draft_fft_elements: int = 1 << 21       # for which a draft takes about 2 ms longer
+    long_call_bytes: int = 1 << 18          # of memory traffic in which other Python threads had better run: about 20 µs
     signal_check_bytes: int = 1 << 28       # of memory traffic after which signals are checked
     flops_per_byte: int = 16                # multiply-adds that take as long as a byte of memory traffic
 

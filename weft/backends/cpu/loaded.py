@@ -20,6 +20,7 @@ from weft.backends.base import Call, Loaded
 from weft.backends.cpu.buffer import Buffer
 from weft.codegen.program import native
 from weft.codegen.toolchain import loader
+from weft.util.machine_model import MODEL
 from weft.util.record import record
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from weft.codegen.program.native import NativeProgram
     from weft.ir.program import Program
 
-_LONG_BYTES = 1 << 18        # about 20 µs of memory traffic
 Write = Callable[[Callable[[], bytes | None]], None]
 
 
@@ -55,7 +55,7 @@ class CpuLoaded(Loaded):
         self.constant_bytes = sum(c.nbytes for c in self.consts)
         traffic = sum(plan.argument_bytes) + sum(plan.result_bytes) + plan.arena_bytes
         # worth letting other Python threads run; while a host call runs they may, and arguments must be held
-        self.is_long = traffic > _LONG_BYTES or native.takes_long
+        self.is_long = traffic > MODEL.long_call_bytes or native.takes_long
         self.slots_type = ctypes.c_void_p * (len(plan.argument_bytes) + len(plan.result_bytes) + len(self.consts) + 1)
         self.followers: list[Callable[[int], None]] = []    # called with the address of the code that takes over
         if native.draft is not None:

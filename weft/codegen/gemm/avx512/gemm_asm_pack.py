@@ -15,10 +15,9 @@ from collections.abc import Callable, Collection
 from weft.codegen.gemm.avx512 import gemm_asm
 from weft.codegen.gemm.avx512.gemm_asm import mask
 from weft.codegen.ir.gemm_types import Recipe
+from weft.util.machine_model import MODEL
 
 _DST, _DST_STEP, _SRC, _SRC_STEP, _LINES, _LENGTH = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
-#: lines that are prefetched: they lie far apart, and each is too short for the hardware to find the next in time
-_LINES_AHEAD = 16
 
 
 def function(recipe: Recipe, feature: str) -> str | None:
@@ -79,7 +78,7 @@ def _copy() -> list[str]:
     return _function("copy_lines", [
         f"testq {_LINES}, {_LINES}", "je .Lcopy_lines_end",
         f"movq {_LENGTH}, %r10", "andq $-64, %r10", f"andq $63, {_LENGTH}", *mask(_LENGTH, "%k1"),
-        ".Lcopy_line:", f"imulq ${_LINES_AHEAD}, {_SRC_STEP}, %r11", f"addq {_SRC}, %r11", "xorl %eax, %eax",
+        ".Lcopy_line:", f"imulq ${MODEL.gemm_pack_prefetch_rows}, {_SRC_STEP}, %r11", f"addq {_SRC}, %r11", "xorl %eax, %eax",
         ".Lcopy_four:", "leaq 256(%rax), %rbx", "cmpq %r10, %rbx", "ja .Lcopy_one",
         *[f"vmovups {at}({_SRC},%rax), {z}" for at, z in four], *[f"prefetcht1 {at}(%r11,%rax)" for at, _ in four],
         *[f"vmovups {z}, {at}({_DST},%rax)" for at, z in four], "movq %rbx, %rax", "jmp .Lcopy_four",
@@ -102,7 +101,7 @@ def _transpose() -> list[str]:
         ".Lturn_lines:", f"testq {_LINES}, {_LINES}", "je .Ltranspose_lines_end",
         *at_most_16(_LINES, lines), *mask(lines, "%k1"), f"movq {_SRC}, {src}", f"movq {_DST}, {dst}", f"movq {_LENGTH}, {left}",
         ".Lturn_square:", *at_most_16(left, "%rbx"), *mask("%rbx", "%k2"),
-        f"imulq ${_LINES_AHEAD}, {_SRC_STEP}, %r14", f"movq {src}, %rax",
+        f"imulq ${MODEL.gemm_pack_prefetch_rows}, {_SRC_STEP}, %r14", f"movq {src}, %rax",
         *_until(".Lturn_loaded", lines, [[f"vmovups (%rax), {z}{{%k2}}{{z}}", "prefetcht1 (%rax,%r14)", f"addq {_SRC_STEP}, %rax"]
                                          for z in registers]),
         *square,
@@ -176,7 +175,7 @@ def _widened(name: str, in_type: str) -> list[str]:
         return [f"vpmovzxwd ({_SRC},%rax,2), %zmm0{left}", *ahead, "vpslld $16, %zmm0, %zmm0"]
 
     return _by_columns(name, [
-        f".L{name}_line:", f"imulq ${_LINES_AHEAD}, {_SRC_STEP}, %r11", f"addq {_SRC}, %r11", *_columns(f".L{name}", take),
+        f".L{name}_line:", f"imulq ${MODEL.gemm_pack_prefetch_rows}, {_SRC_STEP}, %r11", f"addq {_SRC}, %r11", *_columns(f".L{name}", take),
         f"addq {_SRC_STEP}, {_SRC}", f"decq {_LINES}", f"jne .L{name}_line",
     ])  # fmt: skip
 
@@ -196,7 +195,7 @@ def _woven(name: str, count: int) -> list[str]:
         return lines
 
     ahead = [line for row in rows for line in (f"prefetcht1 ({row},%r14)", *([f"prefetcht1 64({row},%r14)"] if size == 2 else ()))]
-    body = [f"imulq ${_LINES_AHEAD}, {_SRC_STEP}, %r14",
+    body = [f"imulq ${MODEL.gemm_pack_prefetch_rows}, {_SRC_STEP}, %r14",
             f".L{name}_rows:", *[f"leaq ({row},{_SRC_STEP}), {after}" for row, after in itertools.pairwise(rows)], *ahead]
     for there in range(1, count):
         body += [f"cmpq ${there}, {_LINES}", f"je .L{name}_{there}"]
