@@ -194,7 +194,7 @@ def test_incompatible_devices():
     first, second = PositionalSharding(some[:4]), PositionalSharding(some[4:])
     with pytest.raises(ValueError) as caught:
         check_same_devices([first, second], ["argument x of add with shape float32[8,8]",
-                                             "argument y of add with shape float32[8,8]"])
+                                             "argument y of add with shape float32[8,8]"].__getitem__)
     text = str(caught.value)
     assert text.startswith("Received incompatible devices for jitted computation. Got argument x of add with shape "
                            "float32[8,8] and device ids [0, 1, 2, 3] on platform CPU and argument y of add")

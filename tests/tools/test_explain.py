@@ -163,16 +163,17 @@ def test_one_device_has_a_page_too():
     assert "It runs on one device" in text and "0 collectives, 0 B" in text
 
 
-def test_arguments_go_by_their_key_paths(mesh):
+def test_arguments_and_results_go_by_their_key_paths(mesh):
     def f(params, *xs, scale):
-        return (xs[0] + xs[1]) * params["layers"][0]["up"] * scale
+        return {"out": (xs[0] + xs[1]) * params["layers"][0]["up"] * scale, "kept": [scale]}
     params = {"layers": [{"down": np.ones(3), "up": placed(mesh, (8, 8), None, "data")}]}
     told = weft.explain(f, params, placed(mesh, (8, 8), "data"), placed(mesh, (8, 8), None, "data"), scale=placed(mesh, (8, 8)))
     moved = [r for r in told.collectives if r.argument]
     assert moved and {r.argument for r in moved} <= {"params['layers'][0]['up']", "xs[0]", "xs[1]"}
     assert all(r.suggestion.startswith(f"Give {r.argument} the sharding P(") for r in moved)
     page = html.unescape(told.to_html())
-    for name in ("params['layers'][0]['down']", "params['layers'][0]['up']", "xs[0]", "xs[1]", "scale"):
+    for name in ("params['layers'][0]['down']", "params['layers'][0]['up']", "xs[0]", "xs[1]", "scale", "result['out']",
+                 "result['kept'][0]"):
         assert f">{name}</td>" in page
     assert f"{moved[0].argument}: P(" in page and f"layout   {moved[0].argument}: P(" in str(told)
     assert "argument 0" not in page + str(told)

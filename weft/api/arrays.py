@@ -12,7 +12,7 @@ import numpy as np
 
 from weft.api.execute import forget_operations, relayout, to_array
 from weft.api.flat import FlatFunction, aval_of
-from weft.api.jit import JitFunction, function_name
+from weft.api.jit import JitFunction
 from weft.api.layouts import as_sharding
 from weft.api.struct import ShapeDtypeStruct
 from weft.backends.array_spec import ArraySpec
@@ -32,7 +32,7 @@ from weft.runtime.array import Array
 from weft.runtime.device import Device
 from weft.util import dtypes, tree
 from weft.util.errors import ShardingError
-from weft.util.source import api_boundary
+from weft.util.source import api_boundary, function_name
 
 # ---- placement
 

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from weft.api.flat import FlatFunction
-from weft.api.jit import function_name
 from weft.control.remat import remat_p
 from weft.core.stage import hoist_tracers, stage
 from weft.core.trace import Tracer, typeof
@@ -19,7 +18,7 @@ from weft.ir.rewrite import inline_calls
 from weft.ops.layout import name as named
 from weft.transforms.linearize import linearize_flat
 from weft.util import tree
-from weft.util.source import api_boundary
+from weft.util.source import api_boundary, function_name
 
 Policy = Callable[..., bool]
 

@@ -20,13 +20,14 @@ from weft.core.stage import stage
 from weft.core.trace import Tracer, _state, derived_trace, escaped_tracer, eval_trace, set_evaluator, set_trace, typeof
 from weft.ir.explicit import on_devices, says_all
 from weft.ir.jaxpr import Jaxpr, subjaxprs
-from weft.ir.program_mesh import constraint_shardings, typed_devices
+from weft.ir.program_mesh import check_same_devices, constraint_shardings, typed_devices
 from weft.ir.shardings import Sharding
 from weft.ir.types import ShapedArray
 from weft.ops.layout import reshape, transpose
 from weft.runtime.array import Array, as_blocks, default_sharding, fits, from_numpy, of_blocks, relaid
 from weft.runtime.executable import Executable
 from weft.util.config import config
+from weft.util.errors import ShardingError
 
 
 def to_array(x, sharding: Sharding | None = None) -> Array:
@@ -186,40 +187,27 @@ def const_arrays(jaxpr: Jaxpr) -> list[Array]:
 
 def device_assignment(jaxpr: Jaxpr, specs, out_shardings, name: str, arg_names, n_consts: int) -> tuple:
     """The ordered devices that a program runs on; an error if committed arguments disagree."""
-    first = None
-    for i, spec in enumerate(specs):
-        if spec.committed:
-            devices = spec.sharding.device_assignment
-            if first is None:
-                first = (devices, i)
-            elif devices != first[0]:
-                raise ValueError(
-                    f"Received incompatible devices for jitted computation. Got {_argument(first[1], specs, name, arg_names, n_consts)} "
-                    f"and {_argument(i, specs, name, arg_names, n_consts)}.\n"
-                    "  All committed arguments of a computation must lie on the same devices in the same order. "
-                    "Move one with weft.device_put(x, other.sharding).")
-    chosen = first[0] if first is not None else None
+    committed = [i for i, spec in enumerate(specs) if spec.committed]
+
+    def name_of(k: int) -> str:
+        i = committed[k] - n_consts
+        label = "closed over" if i < 0 else arg_names[i] if i < len(arg_names) else f"number {i}"
+        return f"argument {label} of {name} with shape {specs[committed[k]].aval.str_short()}"
+
+    check_same_devices([specs[i].sharding for i in committed], name_of)
+    chosen = specs[committed[0]].sharding.device_assignment if committed else None
     for s in (*out_shardings, *constraint_shardings(jaxpr)):
         if s is None:
             continue
-        if chosen is None or (len(chosen) == 1 and first is None):
+        if chosen is None or (len(chosen) == 1 and not committed):
             chosen = s.device_assignment
         elif s.device_assignment != chosen:
-            where = _argument(first[1], specs, name, arg_names, n_consts) if first is not None else "another sharding"
-            raise ValueError(
+            where = f"{name_of(0)} and device ids {[d.id for d in chosen]}" if committed else "another sharding"
+            raise ShardingError(
                 f"Received incompatible devices for jitted computation. Got {where} and a sharding constraint, shard_map or out_sharding "
                 f"with device ids {[d.id for d in s.device_assignment]} inside {name}.\n"
                 "  Shardings in a computation must use the devices of its committed arguments, in the same order.")
     return chosen or typed_devices(jaxpr) or default_sharding().device_assignment
-
-
-def _argument(i: int, specs, name: str, arg_names, n_consts: int) -> str:
-    label = arg_names[i - n_consts] if 0 <= i - n_consts < len(arg_names) else f"number {i - n_consts}"
-    spec = specs[i]
-    ids = [d.id for d in spec.sharding.device_assignment]
-    if i < n_consts:
-        label = "closed over"
-    return f"argument {label} of {name} with shape {spec.aval.str_short()} and device ids {ids} on platform {spec.backend.platform.upper()}"
 
 
 def _placed(x: Array, sharding: Sharding, name: str, arg_names, i: int) -> Array:

@@ -32,7 +32,7 @@ from weft.ops.placement import reshard, sharding_constraint
 from weft.runtime.array import Array
 from weft.util import tree
 from weft.util.config import config
-from weft.util.source import api_boundary, warn_user
+from weft.util.source import api_boundary, function_name, warn_user
 from weft.util.state import Dispatching
 
 
@@ -80,22 +80,16 @@ class Statics:
         return nums, names
 
 
-def function_name(fun) -> str:
-    """The name of a callable, seen through `functools.partial`."""
-    while isinstance(fun, functools.partial):
-        fun = fun.func
-    return getattr(fun, "__name__", type(fun).__name__)
-
-
 class _Static:
     """A static argument in a cache key; errors name the argument."""
     __slots__ = ("value", "_hash")
 
-    def __init__(self, value, name: str, where: str):
+    def __init__(self, value, key: int | str, function: JitFunction):
         try:
             self._hash = hash((type(value), value))
         except TypeError:
-            raise ValueError(f"jit({where}): static argument {name} of type {type(value)} is not hashable: {value!r}. "
+            name = key if isinstance(key, str) else argument_names(function.statics.signature, range(key + 1), {})[key]
+            raise ValueError(f"jit({function.name}): static argument {name} of type {type(value)} is not hashable: {value!r}. "
                              "Static arguments are part of the cache key; pass a tuple instead of a list, or do not make it "
                              "static.") from None
         self.value = value
@@ -203,6 +197,7 @@ class JitFunction(Dispatching):
             donated = [i for i, d in enumerate(traced.donated) if d]
             executable, ready = prepare(traced.jaxpr, arrays, traced.in_shardings, traced.out_shardings, donated,
                                         f"jit({traced.name})", traced.arg_names, self.backend)
+            executable.out_tree = traced.out_tree
             placed = any(s is not None for s in traced.in_shardings)
             self._calls[key] = (executable, traced, placed)
             self._speed_up(executable, args, kwargs, leaves, traced, placed, True)
@@ -246,8 +241,8 @@ class JitFunction(Dispatching):
             return (), leaves, in_tree
         n = len(args)
         nums = {i % n if -n <= i < 0 else i for i in s.static_argnums}
-        found = [(i, _Static(x, f"number {i}", self.name)) for i, x in enumerate(args) if i in nums]
-        found += [(k, _Static(kwargs[k], repr(k), self.name)) for k in sorted(kwargs) if k in s.static_argnames]
+        found = [(i, _Static(x, i, self)) for i, x in enumerate(args) if i in nums]
+        found += [(k, _Static(kwargs[k], k, self)) for k in sorted(kwargs) if k in s.static_argnames]
         dynamic = (tuple(x for i, x in enumerate(args) if i not in nums),
                    {k: v for k, v in kwargs.items() if k not in s.static_argnames})
         leaves, in_tree = tree.tree_flatten(dynamic)

@@ -17,7 +17,7 @@ import numpy as np
 
 from weft.api.arrays import device_put
 from weft.api.flat import FlatFunction
-from weft.api.jit import JitFunction, function_name
+from weft.api.jit import JitFunction
 from weft.api.mapped import mapped_dims, mapped_size, result_dims
 from weft.api.shard_map import shard_map
 from weft.api.vmap import vmap
@@ -30,7 +30,7 @@ from weft.ops.layout import expand_dims, squeeze
 from weft.runtime.array import Array
 from weft.runtime.device import devices as all_devices, local_devices
 from weft.util import tree
-from weft.util.source import api_boundary
+from weft.util.source import api_boundary, function_name
 
 #: the axis of the mesh where the user gives no name
 UNNAMED = "pmap_axis"

@@ -154,6 +154,7 @@ class Lowered:
         specs = (*[c._spec for c in consts], *self.in_specs)
         executable = executable_for(program.jaxpr, specs, program.out_shardings, donated, f"jit({program.name})", program.arg_names,
                                     self._traced._jitted.backend)
+        executable.out_tree = program.out_tree
         return Compiled(self, executable, consts)
 
     def cost_analysis(self) -> dict[str, float]:

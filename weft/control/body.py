@@ -30,14 +30,7 @@ from weft.util import dtypes, tree
 from weft.util.config import config
 from weft.util.errors import describe
 from weft.util.record import record, replace
-from weft.util.source import user_frame
-
-
-def fun_name(fun: Callable) -> str:
-    """The name a user knows a function by."""
-    while isinstance(fun, functools.partial):
-        fun = fun.func
-    return getattr(fun, "__name__", type(fun).__name__)
+from weft.util.source import function_name, user_frame
 
 
 def pick(values: Sequence, mask: Sequence[bool]) -> list:
@@ -120,7 +113,7 @@ class Adapted:
     def __call__(self, *args):
         return self.how(self.fun(), *args)
 
-    __name__ = property(lambda self: fun_name(self.fun()))
+    __name__ = property(lambda self: function_name(self.fun()))
 
 
 _adapted: weakref.WeakKeyDictionary[Callable, dict[Callable, Adapted]] = weakref.WeakKeyDictionary()
@@ -295,7 +288,7 @@ class Leaf:
 
 def check_carry(api: str, fun: Callable, in_tree: Any, in_avals: Sequence, out_tree: Any, out_avals: Sequence) -> None:
     """TypeError unless a loop body gives its carry back with the tree and types it took it with."""
-    name = fun_name(fun)
+    name = function_name(fun)
     if api == "fori_loop":               # the counter is not the user's
         in_tree, out_tree = in_tree.children()[1], out_tree.children()[1]
         in_avals, out_avals = in_avals[1:], out_avals[1:]

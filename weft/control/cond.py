@@ -15,7 +15,6 @@ from weft.control.body import (
     Body,
     check_same_tree,
     define_partial_eval,
-    fun_name,
     layout_mismatch,
     leaf_names,
     mismatch,
@@ -41,7 +40,7 @@ from weft.transforms.linearize import partial_eval_jaxpr
 from weft.transforms.transpose import transpose_jaxpr
 from weft.util import dtypes, tree
 from weft.util.errors import describe
-from weft.util.source import api_boundary, user_frame
+from weft.util.source import api_boundary, function_name, user_frame
 
 #: params: branches (tuple of Jaxpr)
 cond_p = Primitive("cond", "region", multiple_results=True)
@@ -407,7 +406,7 @@ def _choose(api: str, index: Any, functions: Sequence[Callable], titles: Sequenc
     """Stage every function and bind `cond_p`."""
     flat, in_tree = tree.tree_flatten(tuple(operands))
     avals = [typeof(x) for x in flat]
-    bodies = [stage_body(f, in_tree, avals, fun_name(f)) for f in functions]
+    bodies = [stage_body(f, in_tree, avals, function_name(f)) for f in functions]
     _check_branches(api, functions, titles, bodies)
     branches, consts = common_consts(bodies)
     axes = typeof(index).vma
@@ -447,7 +446,7 @@ def _check_branches(api: str, functions, titles, bodies: Sequence[Body]) -> None
     first = bodies[-1] if api == "cond" else bodies[0]
     title = titles[-1] if api == "cond" else titles[0]
     for name, fun, body in zip(titles, functions, bodies):
-        check_same_tree(api, f"{title} and {name} ({fun_name(fun)}) return different structures.", (title, first.out_tree),
+        check_same_tree(api, f"{title} and {name} ({function_name(fun)}) return different structures.", (title, first.out_tree),
                         (name, body.out_tree), "All branches return results of one structure.")
         rows, fix = [], ""
         for path, a, b in zip(leaf_names("result", first.out_tree), first.out_avals, body.out_avals):
@@ -460,5 +459,5 @@ def _check_branches(api: str, functions, titles, bodies: Sequence[Body]) -> None
                        f"{tuple(sorted(a.vma ^ b.vma))}, to='varying') in {name if a.vma - b.vma else title}."
                        if why.startswith("the varying") else f"Make {path} one shape, {list(a.shape)} or {list(b.shape)}, in both.")
         if rows:
-            raise TypeError(describe(api, f"{title} and {name} ({fun_name(fun)}) return different types.", rows, user_frame(),
+            raise TypeError(describe(api, f"{title} and {name} ({function_name(fun)}) return different types.", rows, user_frame(),
                                      "All branches return the same types, whichever runs.", fix))

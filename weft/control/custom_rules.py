@@ -25,6 +25,7 @@ from weft.transforms.batch import BatchTrace, batch_flat, move_dim, to_dim
 from weft.transforms.jvp import JVPTrace, instantiate
 from weft.transforms.linearize import LinearTrace
 from weft.util import dtypes, tree
+from weft.util.source import function_name
 
 #: params: jaxpr, jvp (flat primals, flat tangents -> outs, out tangents), num_consts, name
 custom_jvp_call_p = Primitive("custom_jvp_call", "region", multiple_results=True, call_like=True, only_derivatives=("jvp",))
@@ -86,10 +87,6 @@ def _flat_call(fun: Callable, split: _Split, out_tree: list) -> Callable:
     return flat_fun
 
 
-def _name(fun) -> str:
-    return getattr(fun, "__name__", type(fun).__name__)
-
-
 class _CustomFunction:
     """A function with a rule of its own, and the arguments that the rule does not differentiate."""
 
@@ -147,7 +144,7 @@ class custom_jvp(_CustomFunction):
         self.jvp = jvp
 
     def __call__(self, *args, **kwargs):
-        name = _name(self.fun)
+        name = function_name(self.fun)
         if self.jvp is None:
             raise AttributeError(f"No JVP defined for custom_jvp function {name} using defjvp.")
         args = _bind_arguments(self.fun, args, kwargs)
@@ -171,7 +168,7 @@ class custom_jvp(_CustomFunction):
             out_tree[:] = [structure]
             return outs, tangent_outs
 
-        flat_jvp.__name__ = _name(self.jvp)
+        flat_jvp.__name__ = function_name(self.jvp)
         outs = _dispatch_jvp(_state.trace, _flat_call(self.fun, split, out_tree), flat_jvp, split.take(), name)
         return tree.tree_unflatten(out_tree[0], outs)
 
@@ -281,7 +278,7 @@ class custom_vjp(_CustomFunction):
         self.fwd, self.bwd = fwd, bwd
 
     def __call__(self, *args, **kwargs):
-        name = _name(self.fun)
+        name = function_name(self.fun)
         if self.fwd is None or self.bwd is None:
             raise AttributeError(f"No VJP defined for custom_vjp function {name} using defvjp.")
         args = _bind_arguments(self.fun, args, kwargs)
@@ -310,7 +307,7 @@ class custom_vjp(_CustomFunction):
                                 f"({len(split.positions)}), got {result!r}.")
             return _flatten_cts(name, tuple(result), split.tree, avals)
 
-        fwd.__name__, bwd.__name__ = _name(self.fwd), _name(self.bwd)
+        fwd.__name__, bwd.__name__ = function_name(self.fwd), function_name(self.bwd)
         outs = _dispatch_vjp(_state.trace, _flat_call(self.fun, split, out_tree), VjpRules(fwd, bwd), split.take(), name)
         return tree.tree_unflatten(out_tree[0], outs)
 

@@ -33,7 +33,7 @@ from weft.transforms.linearize import Partial, partial_eval_jaxpr
 from weft.transforms.transpose import transpose_jaxpr
 from weft.util import tree
 from weft.util.errors import ShardingTypeError, describe
-from weft.util.source import api_boundary, user_frame
+from weft.util.source import api_boundary, function_name, user_frame
 
 #: params: jaxpr, length, reverse, num_consts, num_carry, linear (tuple of bool), unroll (a hint: a number or True)
 scan_p = Primitive("scan", "region", multiple_results=True)
@@ -383,7 +383,7 @@ def bind_scan(api: str, f: Callable, init: Any, xs_flat: Sequence, xs_tree: Any,
     nk = len(init_flat)
     for _ in range(nk + 1):
         carry_avals = [typeof(x) for x in init_flat]
-        body = bodies.stage_body(f, in_tree, [*carry_avals, *slices], bodies.fun_name(f))
+        body = bodies.stage_body(f, in_tree, [*carry_avals, *slices], function_name(f))
         carry_tree, ys_tree = _pair(api, f, body)
         promoted = None
         if carry_tree == init_tree:
@@ -414,7 +414,7 @@ def _pair(api: str, f: Callable, body: bodies.Body) -> list:
     """The structures of carry and ys."""
     node = body.out_tree.node_data()
     if node is None or node[0] not in (tuple, list) or len(body.out_tree.children()) != 2:
-        raise TypeError(describe(api, f"{bodies.fun_name(f)} must return a pair (carry, y), got {body.out_tree}.", (), user_frame(),
+        raise TypeError(describe(api, f"{function_name(f)} must return a pair (carry, y), got {body.out_tree}.", (), user_frame(),
                                  "A scan body gives the next carry and what is to be stacked.",
                                  "Return (carry, None) if nothing is."))
     return body.out_tree.children()

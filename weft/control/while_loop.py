@@ -30,7 +30,7 @@ from weft.transforms.jvp import instantiate, jvp_jaxpr
 from weft.transforms.linearize import partial_eval_jaxpr
 from weft.util import tree
 from weft.util.errors import describe
-from weft.util.source import api_boundary, user_frame
+from weft.util.source import api_boundary, function_name, user_frame
 
 #: params: cond_jaxpr, body_jaxpr, cond_nconsts, body_nconsts
 while_p = Primitive("while", "region", multiple_results=True)
@@ -303,14 +303,14 @@ def bind_while(api: str, cond_fun: Callable, body_fun: Callable, init: Any) -> A
     in_tree = tree.treedef_tuple([structure])
     for _ in range(len(flat) + 1):
         avals = [typeof(x) for x in flat]
-        body = bodies.stage_body(body_fun, in_tree, avals, bodies.fun_name(body_fun))
+        body = bodies.stage_body(body_fun, in_tree, avals, function_name(body_fun))
         promoted = bodies.promote_weak(flat, avals, body.out_avals) if body.out_tree == structure else None
         if promoted is None:
             break
         flat = promoted
     body = bodies.keep_axes(body, avals) if body.out_tree == structure else body
     bodies.check_carry(api, body_fun, structure, avals, body.out_tree, body.out_avals)
-    cond = bodies.stage_body(cond_fun, in_tree, avals, bodies.fun_name(cond_fun))
+    cond = bodies.stage_body(cond_fun, in_tree, avals, function_name(cond_fun))
     _check_condition(api, cond_fun, cond)
     axes = cond.out_avals[0].vma
     if any(axes - a.vma for a in avals):        # how often the loop runs differs, so all that it carries does
@@ -326,6 +326,6 @@ def _check_condition(api: str, cond_fun: Callable, cond) -> None:
     avals = cond.out_avals
     if not cond.out_tree.is_leaf or avals[0].shape or avals[0].dtype != np.bool_:
         got = avals[0].str_short() if cond.out_tree.is_leaf else f"the structure {cond.out_tree}"
-        raise TypeError(describe(api, f"{bodies.fun_name(cond_fun)} must return a boolean scalar, got {got}.", (), user_frame(),
+        raise TypeError(describe(api, f"{function_name(cond_fun)} must return a boolean scalar, got {got}.", (), user_frame(),
                                  "The condition decides for the whole carried value.",
                                  "Compare (x > 0) or reduce with .any() or .all()."))

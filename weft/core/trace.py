@@ -25,6 +25,7 @@ from weft.ir.types import ShapedArray
 from weft.util import dtypes, errors
 from weft.util.config import config
 from weft.util.source import user_frame
+from weft.util.state import guard
 
 
 class Trace:
@@ -285,6 +286,22 @@ def axis_env_size(name) -> int:
     known = ", ".join(map(repr, dict.fromkeys(n for n, *_ in _state.axis_env))) or "none"
     raise NameError(f"unbound axis name: {name!r}. Axes in scope: {known}. "
                     "Name the axis with vmap(..., axis_name=...) or run inside shard_map.")
+
+
+def run_pairs(trace: Trace, fun: Callable, firsts: Sequence, seconds: Sequence, axes: Sequence = ()) -> tuple[list, list]:
+    """Flat `fun` on the pairs that `trace` joins, with named `axes` in scope: the two halves of its results. `trace` ends here."""
+    guard[0] += 1
+    try:
+        with set_trace(trace), extend_axis_env(axes):
+            outs = fun(*map(trace.join, firsts, seconds))
+        pairs = [trace.split(o) for o in outs]
+    finally:
+        guard[0] -= 1
+        trace.finished = True
+    del outs
+    if config.check_tracer_leaks:
+        check_leaks(trace)
+    return [first for first, _ in pairs], [second for _, second in pairs]
 
 
 def check_leaks(trace: Trace) -> None:

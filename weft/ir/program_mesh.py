@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -76,24 +76,21 @@ def common_mesh(shardings: Sequence[Sharding]) -> Mesh:
     return _common_mesh(tuple(dict.fromkeys(shardings)))
 
 
-def check_same_devices(shardings: Sequence[Sharding], describe: Sequence[str] | None = None) -> None:
+def check_same_devices(shardings: Sequence[Sharding], name_of: Callable[[int], str] = "value {}".format) -> None:
     """Raise ShardingError unless all shardings have the same devices in the same order.
 
-    `describe[i]` says in the error what sharding i belongs to, as "argument x of f with shape float32[8]".
+    `name_of(i)` says in the error what sharding i belongs to, as "argument x of f with shape float32[8]".
     """
-    first = shardings[0].device_assignment
     for i, sharding in enumerate(shardings):
-        if sharding.device_assignment != first:
-            names = describe or [f"value {j}" for j in range(len(shardings))]
-            (x, ids_x), (y, ids_y) = ((names[j], [d.id for d in shardings[j].device_assignment]) for j in (0, i))
-            platform = first[0].platform.upper()
-            why = ("The devices are the same, but their order differs." if set(ids_x) == set(ids_y)
-                   else "The devices differ.")
+        if sharding.device_assignment != shardings[0].device_assignment:
+            ids = [[d.id for d in s.device_assignment] for s in (shardings[0], sharding)]
+            of = [f"{name_of(k)} and device ids {numbers} on platform {shardings[k].device_assignment[0].platform.upper()}"
+                  for k, numbers in zip((0, i), ids)]
+            why = "The devices are the same, but their order differs." if set(ids[0]) == set(ids[1]) else "The devices differ."
             raise ShardingError(
-                f"Received incompatible devices for jitted computation. Got {x} and device ids {ids_x} on "
-                f"platform {platform} and {y} and device ids {ids_y} on platform {platform}.\n"
-                f"  {why} One program runs on one ordered list of devices, and values placed with device_put stay "
-                "where they are. Move one of them with device_put.")
+                f"Received incompatible devices for jitted computation. Got {of[0]} and {of[1]}.\n"
+                f"  {why} All committed arguments of a computation must be on the same devices in the same order. "
+                "Move one with weft.device_put(x, other.sharding).")
 
 
 @lru_cache(maxsize=1024)

@@ -61,7 +61,9 @@ def _positions(splits: Shape, shard_ids: tuple[int, ...]) -> tuple[Shape, ...]:
 
 class Sharding:
     """How the shards of an array are placed on devices. Subclasses give `device_assignment` and `_grid`."""
-    __slots__ = ()
+    __slots__ = ("_memory_kind",)
+
+    _memory_kind: str
 
     @property
     def device_assignment(self) -> tuple[Any, ...]:
@@ -69,9 +71,9 @@ class Sharding:
         raise NotImplementedError(f"{type(self).__name__}.device_assignment")
 
     @property
-    def memory_kind(self) -> str | None:
+    def memory_kind(self) -> str:
         """The memory space of values."""
-        raise NotImplementedError(f"{type(self).__name__}.memory_kind")
+        return self._memory_kind
 
     def with_memory_kind(self, kind: str) -> Sharding:
         """The same layout in memory of another kind."""
@@ -219,7 +221,7 @@ class NamedSharding(Sharding):
     >>> rows.is_equivalent_to(rows.update(('x', None)), 2), rows.with_memory_kind('device') == rows
     (True, True)
     """
-    __slots__ = ("_hash", "_memory_kind", "mesh", "spec")
+    __slots__ = ("_hash", "mesh", "spec")
 
     mesh: Any
     spec: PartitionSpec
@@ -245,11 +247,6 @@ class NamedSharding(Sharding):
         if isinstance(self.mesh, AbstractMesh):
             raise ShardingError(f"{self!r} has no devices: its mesh is abstract.\n  Use a Mesh of devices here.")
         return self.mesh.flat_devices
-
-    @property
-    def memory_kind(self) -> str:
-        """The memory space of values."""
-        return self._memory_kind
 
     def with_memory_kind(self, kind: str) -> NamedSharding:
         """The same layout in another memory space."""
@@ -379,21 +376,14 @@ class SingleDeviceSharding(Sharding):
     >>> SingleDeviceSharding(devices()[0]).is_fully_replicated
     True
     """
-    __slots__ = ("_memory_kind", "device")
+    __slots__ = ("device",)
 
     def __init__(self, device: Any, *, memory_kind: str | None = None):
         self.device = device
         self._memory_kind = _check_memory_kind(memory_kind)
 
-    @property
-    def device_assignment(self) -> tuple[Any, ...]:
-        """The devices in order."""
-        return (self.device,)
-
-    @property
-    def memory_kind(self) -> str:
-        """The memory space of values."""
-        return self._memory_kind
+    device_assignment = property(lambda self: (self.device,))
+    is_fully_replicated = property(lambda self: True)
 
     def on_devices(self, devices: Sequence[Any]) -> SingleDeviceSharding:
         """The same layout on another device."""
@@ -402,8 +392,6 @@ class SingleDeviceSharding(Sharding):
     def with_memory_kind(self, kind: str) -> SingleDeviceSharding:
         """The same layout in another memory space."""
         return SingleDeviceSharding(self.device, memory_kind=kind)
-
-    is_fully_replicated = property(lambda self: True)
 
     def with_free_dim(self, dim: int) -> SingleDeviceSharding:
         """The sharding of values with one more dim, at `dim`, about which nothing is said."""
@@ -452,7 +440,7 @@ class PositionalSharding(Sharding):
     >>> PositionalSharding(devices()[:4]).reshape(2, 2).replicate(0)
     PositionalSharding([[{CPU 0, 2} {CPU 1, 3}]])
     """
-    __slots__ = ("_devices", "_hash", "_ids", "_memory_kind")
+    __slots__ = ("_devices", "_hash", "_ids")
 
     def __init__(self, devices: Any, *, memory_kind: str | None = None):
         grid = devices if isinstance(devices, np.ndarray) else np.array(devices, dtype=object)
@@ -486,6 +474,7 @@ class PositionalSharding(Sharding):
     shape = property(lambda self: self._ids.shape)
     ndim = property(lambda self: self._ids.ndim)
     size = property(lambda self: self._ids.size)
+    T = property(lambda self: self.transpose(), doc="The dims reversed.")
 
     def reshape(self, *shape: Any) -> PositionalSharding:
         """The same sets, in row-major order, in another shape; one size may be -1."""
@@ -494,11 +483,6 @@ class PositionalSharding(Sharding):
     def transpose(self, *axes: Any) -> PositionalSharding:
         """Permute the dims (reverse them by default)."""
         return self.with_sets(self._ids.transpose(*axes))
-
-    @property
-    def T(self) -> PositionalSharding:
-        """The dims reversed."""
-        return self.transpose()
 
     def replicate(self, axis: int | Sequence[int] | None = None, keepdims: bool = True) -> PositionalSharding:
         """Unite the sets along `axis` (all dims by default): their devices hold equal shards."""
@@ -520,24 +504,12 @@ class PositionalSharding(Sharding):
         """The sharding of values with one more dim, at `dim`, about which nothing is said."""
         return self.with_sets(np.expand_dims(self._ids, dim))
 
-    @property
-    def device_assignment(self) -> tuple[Any, ...]:
-        """The devices in order."""
-        return self._devices
-
-    @property
-    def memory_kind(self) -> str:
-        """The memory space of values."""
-        return self._memory_kind
+    device_assignment = property(lambda self: self._devices)
+    is_fully_replicated = property(lambda self: self.size == 1)
 
     def with_memory_kind(self, kind: str) -> PositionalSharding:
         """The same layout in another memory space."""
         return object.__new__(type(self))._set(self._devices, self._ids, _check_memory_kind(kind))
-
-    @property
-    def is_fully_replicated(self) -> bool:
-        """Whether every device holds the whole value."""
-        return self.size == 1
 
     def _grid(self, ndim: int) -> tuple[Shape, tuple[int, ...]]:
         extra = self.ndim - ndim

@@ -13,7 +13,7 @@ from weft.core.trace import typeof
 from weft.ops import families
 from weft.ops.casting import complex as make_complex, conj, imag, real
 from weft.ops.comparison import eq, ge, gt, lt, select
-from weft.ops.families import ANY, COMPLEX, INEXACT, INTEGER, NUMBER, ORDERED, dtype_in, elementwise, match_dtypes
+from weft.ops.families import ANY, COMPLEX, INEXACT, INTEGER, NUMBER, ORDERED, binary, dtype_in, elementwise, match_dtypes, unary
 from weft.util import dtypes
 
 
@@ -72,9 +72,7 @@ def add_any(x, y):
     return add_any_p.bind(x, y)
 
 
-def sub(x, y):
-    """`x - y`, elementwise."""
-    return sub_p.bind(*match_dtypes(x, y))
+sub = binary(sub_p, "`x - y`, elementwise.")
 
 
 def mul(x, y):
@@ -161,9 +159,7 @@ def div(x, y):
     return div_p.bind(*match_dtypes(x, y))
 
 
-def rem(x, y):
-    """The remainder of `x / y` with the sign of `x`, elementwise."""
-    return rem_p.bind(*match_dtypes(x, y))
+rem = binary(rem_p, "The remainder of `x / y` with the sign of `x`, elementwise.")
 
 
 # --- sign and size ----------------------------------------------------------------------------------------------------
@@ -215,16 +211,8 @@ def _abs_jvp(t, out, x):
 
 
 abs_p = elementwise("abs", NUMBER, np.abs, emit=_abs_emit, result=_real_of, jvp=[_abs_jvp])
-
-
-def sign(x):
-    """-1, 0 or 1 as `x` is negative, zero or positive; of complex `x`, x / |x|. Zeros and NaN stay as they are."""
-    return sign_p.bind(x)
-
-
-def abs(x):
-    """The absolute value of `x`; of complex `x`, a real."""
-    return abs_p.bind(x)
+sign = unary(sign_p, "-1, 0 or 1 as `x` is negative, zero or positive; of complex `x`, x / |x|. Zeros and NaN stay as they are.")
+abs = unary(abs_p, "The absolute value of `x`; of complex `x`, a real.")
 
 
 # --- order ------------------------------------------------------------------------------------------------------------
@@ -251,9 +239,7 @@ def max(x, y):
     return max_p.bind(*match_dtypes(x, y))
 
 
-def min(x, y):
-    """The smaller of `x` and `y`, elementwise; NaN if either is."""
-    return min_p.bind(*match_dtypes(x, y))
+min = binary(min_p, "The smaller of `x` and `y`, elementwise; NaN if either is.")
 
 
 # --- powers that are products -----------------------------------------------------------------------------------------
@@ -304,11 +290,7 @@ def _integer_pow_jvp(t, out, x, *, y):
 
 integer_pow_p = elementwise("integer_pow", NUMBER, _integer_pow_reference, type_rule=_integer_pow_type,
                             emit=_integer_pow_emit, jvp=[_integer_pow_jvp], cost=2)
-
-
-def square(x):
-    """`x * x`, elementwise."""
-    return square_p.bind(x)
+square = unary(square_p, "`x * x`, elementwise.")
 
 
 def integer_pow(x, y: int):
@@ -329,8 +311,4 @@ def reciprocal(x):
 # --- identity ---------------------------------------------------------------------------------------------------------
 
 stop_gradient_p = elementwise("stop_gradient", ANY, lambda x: x, emit=lambda b, x: x, jvp="zero", widen=False, computes="copy")
-
-
-def stop_gradient(x):
-    """`x`, with a derivative of zero."""
-    return stop_gradient_p.bind(x)
+stop_gradient = unary(stop_gradient_p, "`x`, with a derivative of zero.")

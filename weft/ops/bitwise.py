@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.ops.families import BOOL_OR_INTEGER, INTEGER, elementwise, match_dtypes
+from weft.ops.families import BOOL_OR_INTEGER, INTEGER, binary, elementwise, match_dtypes, unary
 
 and_p = elementwise("and", BOOL_OR_INTEGER, np.bitwise_and, jvp="zero")
 or_p = elementwise("or", BOOL_OR_INTEGER, np.bitwise_or, jvp="zero")
@@ -24,19 +24,9 @@ def bitwise_and(x, y):
     return and_p.bind(*match_dtypes(x, y))
 
 
-def bitwise_or(x, y):
-    """`x | y`, elementwise."""
-    return or_p.bind(*match_dtypes(x, y))
-
-
-def bitwise_xor(x, y):
-    """`x ^ y`, elementwise."""
-    return xor_p.bind(*match_dtypes(x, y))
-
-
-def bitwise_not(x):
-    """`~x`, elementwise; of booleans, their negation."""
-    return not_p.bind(x)
+bitwise_or = binary(or_p, "`x | y`, elementwise.", "bitwise_or")
+bitwise_xor = binary(xor_p, "`x ^ y`, elementwise.", "bitwise_xor")
+bitwise_not = unary(not_p, "`~x`, elementwise; of booleans, their negation.", "bitwise_not")
 
 
 # --- shifts -----------------------------------------------------------------------------------------------------------
@@ -89,21 +79,9 @@ def _shift(name: str, reference, op: str):
 shift_left_p = _shift("shift_left", _left, "shl")
 shift_right_logical_p = _shift("shift_right_logical", _right_logical, "shr_logical")
 shift_right_arithmetic_p = _shift("shift_right_arithmetic", _right_arithmetic, "shr_arithmetic")
-
-
-def shift_left(x, y):
-    """`x << y`, elementwise."""
-    return shift_left_p.bind(*match_dtypes(x, y))
-
-
-def shift_right_logical(x, y):
-    """`x >> y` with zeros coming in, elementwise."""
-    return shift_right_logical_p.bind(*match_dtypes(x, y))
-
-
-def shift_right_arithmetic(x, y):
-    """`x >> y` with copies of the sign bit coming in, elementwise."""
-    return shift_right_arithmetic_p.bind(*match_dtypes(x, y))
+shift_left = binary(shift_left_p, "`x << y`, elementwise.")
+shift_right_logical = binary(shift_right_logical_p, "`x >> y` with zeros coming in, elementwise.")
+shift_right_arithmetic = binary(shift_right_arithmetic_p, "`x >> y` with copies of the sign bit coming in, elementwise.")
 
 
 # --- counting ---------------------------------------------------------------------------------------------------------
@@ -127,11 +105,7 @@ def _clz(x):
 
 population_count_p = elementwise("population_count", INTEGER, _popcount, emit="popcount", jvp="zero")
 clz_p = elementwise("clz", INTEGER, _clz, jvp="zero")
-
-
-def population_count(x):
-    """The number of ones among the bits of `x`."""
-    return population_count_p.bind(x)
+population_count = unary(population_count_p, "The number of ones among the bits of `x`.")
 
 
 def clz(x):

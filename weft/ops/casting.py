@@ -14,7 +14,7 @@ from weft.core.primitive import registry
 from weft.core.trace import Zero, typeof
 from weft.ir.types import ShapedArray
 from weft.ops import families
-from weft.ops.families import ANY, COMPLEX, FLOATING, dtype_in, elementwise, match_dtypes, shape_error
+from weft.ops.families import ANY, COMPLEX, FLOATING, dtype_in, elementwise, match_dtypes, shape_error, unary
 from weft.util import dtypes
 
 _PYTHON_NUMBERS = (bool, int, float, builtins.complex)
@@ -271,14 +271,8 @@ def _complex_jvp(primals, tangents):
     return out, families.broadcast_like(complex_p.bind(re, im), out)
 
 
-def real(x):
-    """The real part of complex `x`."""
-    return real_p.bind(x)
-
-
-def imag(x):
-    """The imaginary part of complex `x`."""
-    return imag_p.bind(x)
+real = unary(real_p, "The real part of complex `x`.")
+imag = unary(imag_p, "The imaginary part of complex `x`.")
 
 
 def complex(x, y):

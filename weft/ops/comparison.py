@@ -10,7 +10,7 @@ import numpy as np
 from weft.core.trace import UndefPrimal, Zero, typeof
 from weft.ir.types import ShapedArray
 from weft.ops import families
-from weft.ops.families import ANY, ORDERED, elementwise, match_dtypes, unbroadcast, zero_tangent
+from weft.ops.families import ANY, ORDERED, binary, elementwise, match_dtypes, unbroadcast, zero_tangent
 
 _BOOL = np.dtype(np.bool_)
 
@@ -36,29 +36,11 @@ def eq(x, y):
     return eq_p.bind(*match_dtypes(x, y))
 
 
-def ne(x, y):
-    """Whether `x != y`, elementwise."""
-    return ne_p.bind(*match_dtypes(x, y))
-
-
-def lt(x, y):
-    """Whether `x < y`, elementwise."""
-    return lt_p.bind(*match_dtypes(x, y))
-
-
-def le(x, y):
-    """Whether `x <= y`, elementwise."""
-    return le_p.bind(*match_dtypes(x, y))
-
-
-def gt(x, y):
-    """Whether `x > y`, elementwise."""
-    return gt_p.bind(*match_dtypes(x, y))
-
-
-def ge(x, y):
-    """Whether `x >= y`, elementwise."""
-    return ge_p.bind(*match_dtypes(x, y))
+ne = binary(ne_p, "Whether `x != y`, elementwise.")
+lt = binary(lt_p, "Whether `x < y`, elementwise.")
+le = binary(le_p, "Whether `x <= y`, elementwise.")
+gt = binary(gt_p, "Whether `x > y`, elementwise.")
+ge = binary(ge_p, "Whether `x >= y`, elementwise.")
 
 
 # --- select_n ---------------------------------------------------------------------------------------------------------

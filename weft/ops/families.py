@@ -13,6 +13,7 @@ the specs below.
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -510,15 +511,24 @@ def function(dtypes: tuple[Group, ...] | None, reference: Callable, *, jvp: Sequ
         operands, op = code.co_varnames[1:code.co_argcount], None
         if dtypes is not None:
             op = _applied(elementwise(name, dtypes, reference, jvp=jvp, result=result, type_rule=type_rule, emit=emit, widen=widen,
-                                      cost=cost), formula, operands)
+                                      cost=cost), name, operands, formula.__doc__, formula.__globals__)
         functions[name] = Function(name, len(operands), formula, reference, op, cost, test=result is not None, widen=widen,
                                    numpy=tuple(numpy.split()), **facts)
         return op or formula
     return state
 
 
-def _applied(primitive: Primitive, formula: Callable, operands: tuple[str, ...]) -> Callable:
-    """The function that applies a primitive: its name, its operands' names and its text are those of the formula."""
+def unary(primitive: Primitive, text: str, name: str = "") -> Callable:
+    """The public function of one operand that applies `primitive`, with its docstring."""
+    return _applied(primitive, name or primitive.name, ("x",), text, sys._getframe(1).f_globals)
+
+
+def binary(primitive: Primitive, text: str, name: str = "") -> Callable:
+    """The public function of two operands, whose dtypes are matched, that applies `primitive`."""
+    return _applied(primitive, name or primitive.name, ("x", "y"), text, sys._getframe(1).f_globals)
+
+
+def _applied(primitive: Primitive, name: str, operands: tuple[str, ...], text: str | None, module: dict) -> Callable:
     bind, match = primitive.bind, match_dtypes
 
     def one(x):
@@ -527,10 +537,10 @@ def _applied(primitive: Primitive, formula: Callable, operands: tuple[str, ...])
     def two(x, y):
         return bind(*match(x, y))
 
-    name, made = formula.__name__, one if len(operands) == 1 else two
+    made = one if len(operands) == 1 else two
     code = made.__code__.replace(co_varnames=operands, co_name=name, co_qualname=name)
-    made = types.FunctionType(code, formula.__globals__, name, None, made.__closure__)
-    made.__doc__ = formula.__doc__
+    made = types.FunctionType(code, module, name, None, made.__closure__)
+    made.__doc__ = text
     return made
 
 

@@ -21,7 +21,7 @@ from weft.core.trace import Zero, typeof
 from weft.ir.factors import FactorRule, RuleBuilder
 from weft.ir.types import ShapedArray
 from weft.ops import families
-from weft.ops.families import ANY, canonical_dims, elementwise, layout, shape_error
+from weft.ops.families import ANY, canonical_dims, elementwise, layout, shape_error, unary
 from weft.ops.placement import OUT_SHARDING, takes_out_sharding, with_out_sharding
 from weft.util import dtypes
 
@@ -470,11 +470,7 @@ def broadcasted_iota(dtype, shape: Sequence[int], dimension: int):
 
 copy_p = elementwise("copy", ANY, lambda x: np.array(x), jvp="linear", transpose=[lambda ct, x: ct],
                      emit=lambda b, x: x, linear_ins=(0,), widen=False, computes="copy")
-
-
-def copy(x):
-    """`x` in memory of its own."""
-    return copy_p.bind(x)
+copy = unary(copy_p, "`x` in memory of its own.")
 
 
 #: params: name. The value, under a name that checkpoint policies know; its derivative goes unnamed.

@@ -15,6 +15,7 @@ import weft
 import weft.ops.ragged_exchange  # noqa: F401  (the one collective that programs load only when they use it)
 from weft.ir.collective_spec import COLLECTIVES
 from weft.tools.report import Collective, as_text, collectives_of
+from weft.util import tree
 from weft.util.record import field, record
 
 
@@ -31,6 +32,7 @@ class Explanation:
     text: str
     partition: Any = field(default=None, compare=False)
     arg_names: Sequence[str] = ()
+    result_names: Sequence[str] = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -140,7 +142,9 @@ def explain(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
 
 def explanation_of(executable: Any, text: str = "") -> Explanation:
     """The explanation of an executable; `text` is its program."""
-    stages = executable.stages
+    stages, out_tree = executable.stages, executable.out_tree
+    places = range(len(executable.out_specs))
+    paths = tree.tree_leaves_with_path(list(places) if out_tree is None else tree.tree_unflatten(out_tree, places))
     return Explanation(
         stages.name,
         collectives_of(executable),
@@ -151,4 +155,5 @@ def explanation_of(executable: Any, text: str = "") -> Explanation:
         text,
         stages.partition,
         executable.arg_names,
+        ["result" + tree.keystr(path) for path, _ in paths],
     )

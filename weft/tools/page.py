@@ -90,7 +90,7 @@ def _program(explanation: Any) -> str:
         rows.append(_equation(placed, draw, sends.get(id(placed.eqn), ())))
     rows.append(_heading("results"))
     for i, (var, spec) in enumerate(zip(found.program.outvars, found.out_specs)):
-        rows.append(_row(f"result {i}", draw(var.aval, _whole(spec)), _type(var.aval, _whole(spec))))
+        rows.append(_row(explanation.result_names[i], draw(var.aval, _whole(spec)), _type(var.aval, _whole(spec))))
     return f"<h2>Program</h2><p>mesh: {mesh}</p><table>{''.join(rows)}</table>"
 
 

@@ -13,13 +13,11 @@ from weft.core.interpret import evaluate
 from weft.core.primitive import BatchAxis
 from weft.core.sharded_types import check
 from weft.core.stage import stage
-from weft.core.trace import Trace, Tracer, check_leaks, current_trace, derived_trace, extend_axis_env, set_trace, typeof
+from weft.core.trace import Trace, Tracer, current_trace, derived_trace, run_pairs, typeof
 from weft.ir.collective_spec import collective_axes
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.types import ShapedArray
 from weft.ops.layout import broadcast_in_dim, transpose
-from weft.util.config import config
-from weft.util.state import guard
 
 
 class BatchTracer(Tracer):
@@ -98,20 +96,7 @@ def named_axes(jaxpr: Jaxpr) -> frozenset:
 
 def batch_flat(fun: Callable, axis: BatchAxis, args: Sequence, dims: Sequence) -> tuple[list, list]:
     """Results of flat `fun` mapped over `dims` of `args`, and the dims they are mapped over (None: not mapped)."""
-    trace = BatchTrace(current_trace(), axis)
-    names = [(axis.name, axis.size)] if axis.name is not None else []
-    guard[0] += 1
-    try:
-        with set_trace(trace), extend_axis_env(names):
-            outs = fun(*[trace.join(x, d) for x, d in zip(args, dims)])
-        pairs = [trace.split(o) for o in outs]
-    finally:
-        guard[0] -= 1
-        trace.finished = True
-    del outs
-    if config.check_tracer_leaks:
-        check_leaks(trace)
-    return [v for v, _ in pairs], [d for _, d in pairs]
+    return run_pairs(BatchTrace(current_trace(), axis), fun, args, dims, [(axis.name, axis.size)] if axis.name is not None else [])
 
 
 def move_dim(x, source: int, target: int):

@@ -12,11 +12,9 @@ from weft.core.annotations import cast_under
 from weft.core.interpret import evaluate
 from weft.core.sharded_types import check
 from weft.core.stage import stage
-from weft.core.trace import Trace, Tracer, Zero, check_leaks, current_trace, derived_trace, set_trace, typeof
+from weft.core.trace import Trace, Tracer, Zero, current_trace, derived_trace, run_pairs, typeof
 from weft.ir.jaxpr import Jaxpr
 from weft.ops.families import zeros
-from weft.util.config import config
-from weft.util.state import guard
 
 
 class JVPTracer(Tracer):
@@ -79,19 +77,7 @@ class JVPTrace(Trace):
 
 def jvp_flat(fun: Callable, primals: Sequence, tangents: Sequence) -> tuple[list, list]:
     """Values and tangents of flat `fun`; tangents may be `Zero` on both sides."""
-    trace = JVPTrace(current_trace())
-    guard[0] += 1
-    try:
-        with set_trace(trace):
-            outs = fun(*[trace.join(p, t) for p, t in zip(primals, tangents)])
-        pairs = [trace.split(o) for o in outs]
-    finally:
-        guard[0] -= 1
-        trace.finished = True
-    del outs
-    if config.check_tracer_leaks:
-        check_leaks(trace)
-    return [p for p, _ in pairs], [t for _, t in pairs]
+    return run_pairs(JVPTrace(current_trace()), fun, primals, tangents)
 
 
 def instantiate(tangent):

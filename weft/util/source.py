@@ -37,6 +37,13 @@ _internal = _Internal()
 _hidden_files: set[str] = set()  # the same answer in the form that is quickest to ask
 
 
+def function_name(fun: Callable) -> str:
+    """The name a user knows a function by, seen through `functools.partial`."""
+    while isinstance(fun, functools.partial):
+        fun = fun.func
+    return getattr(fun, "__name__", type(fun).__name__)
+
+
 class _Place:
     """A place known by name and number alone, in the form of a code object."""
 

@@ -114,22 +114,18 @@ def sorted_keys(keys: Iterable[Any], owner: str = "dict") -> list[Any]:
 # out: it is the hottest loop of a call, and a helper or a comprehension around it would cost a third more.
 
 
-def _flatten_tuple(value: tuple[Any, ...], append: Callable[[Any], None]) -> Spec:
-    rules, specs = _flatteners, []
-    add = specs.append
-    for x in value:
-        rule = rules[type(x)]
-        add(append(x) if rule is None else rule(x, append))
-    return tuple, None, tuple(specs)
+def _sequence_flattener(kind: type) -> Callable[[Any, Callable[[Any], None]], Spec]:
+    rules = _flatteners
 
+    def flatten(value: Sequence[Any], append: Callable[[Any], None]) -> Spec:
+        specs: list[Spec] = []
+        add = specs.append
+        for x in value:
+            rule = rules[type(x)]
+            add(append(x) if rule is None else rule(x, append))
+        return kind, None, tuple(specs)
 
-def _flatten_list(value: list[Any], append: Callable[[Any], None]) -> Spec:
-    rules, specs = _flatteners, []
-    add = specs.append
-    for x in value:
-        rule = rules[type(x)]
-        add(append(x) if rule is None else rule(x, append))
-    return list, None, tuple(specs)
+    return flatten
 
 
 def _flatten_dict(value: dict[Any, Any], append: Callable[[Any], None]) -> Spec:
@@ -521,8 +517,8 @@ def _build_dict(keys: tuple[Any, ...], children: Sequence[Any]) -> dict[Any, Any
     return dict(zip(keys, children, strict=True))
 
 
-register(NodeType(tuple, lambda x: (x, None), lambda aux, c: tuple(c), _sequence_keys, label=_tuple_label), _flatten_tuple)
-register(NodeType(list, lambda x: (tuple(x), None), lambda aux, c: list(c), _sequence_keys, label=_list_label), _flatten_list)
+register(NodeType(tuple, lambda x: (x, None), lambda aux, c: tuple(c), _sequence_keys, label=_tuple_label), _sequence_flattener(tuple))
+register(NodeType(list, lambda x: (tuple(x), None), lambda aux, c: list(c), _sequence_keys, label=_list_label), _sequence_flattener(list))
 register(NodeType(dict, _split_dict, _build_dict, _dict_keys, label=_dict_label), _flatten_dict)
 register(
     NodeType(type(None), lambda x: ((), None), lambda aux, c: None, _sequence_keys, label=lambda aux, texts: "None"),
