@@ -12,6 +12,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft import random
+from weft.util.source import named
 
 Initializer = Callable[..., Any]
 
@@ -110,9 +111,7 @@ def _case(scale: float, mode: str, distribution: str, name: str, law: str) -> Ca
     ) -> Initializer:
         return variance_scaling(scale, mode, distribution, in_axis, out_axis, batch_axis, dtype)
 
-    make.__name__ = make.__qualname__ = name
-    make.__doc__ = f"An initializer with {distribution.replace('_', ' ')} values of variance {law}."
-    return make
+    return named(make, name, f"An initializer with {distribution.replace('_', ' ')} values of variance {law}.")
 
 
 glorot_uniform = xavier_uniform = _case(1.0, "fan_avg", "uniform", "glorot_uniform", "2 / (fan in + fan out)")

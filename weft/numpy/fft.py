@@ -14,6 +14,7 @@ from weft.ops import layout, slicing
 from weft.ops.fft import FftType, fft as fft_op
 from weft.ops.rules import inverse
 from weft.util import dtypes
+from weft.util.source import named
 
 
 def _fitted(a, lengths: Sequence[int], axes: Sequence[int]):
@@ -80,17 +81,13 @@ def _rotated(a, order: Sequence[int]):
 def _one(kind: FftType, name: str, text: str):
     def fun(a, n: int | None = None, axis: int = -1, norm: str | None = None):
         return _transform(name, kind, a, None if n is None else (n,), (axis,), norm)
-    fun.__name__ = fun.__qualname__ = name
-    fun.__doc__ = text
-    return fun
+    return named(fun, name, text)
 
 
 def _many(kind: FftType, name: str, text: str, default):
     def fun(a, s: Sequence[int] | None = None, axes: Sequence[int] | None = default, norm: str | None = None):
         return _transform(name, kind, a, s, axes, norm)
-    fun.__name__ = fun.__qualname__ = name
-    fun.__doc__ = text
-    return fun
+    return named(fun, name, text)
 
 
 fft = _one(FftType.FFT, "fft", "The transform along one axis, cut or padded to `n` values.")

@@ -11,6 +11,7 @@ from weft.numpy import composed, creation, manipulation as mp, padding, ufuncs a
 from weft.numpy.promote import cast, check_arraylike, concrete, promote_dtypes, promote_dtypes_inexact, value
 from weft.ops.layout import broadcasted_iota
 from weft.util import dtypes
+from weft.util.source import named
 
 
 def _coefficients(api: str, *args) -> list:
@@ -172,9 +173,7 @@ def _window(name: str, shape_of_n, text: str):
         n = operator.index(M)
         dtype = dtypes.default_float_dtype()
         return creation.ones(n, dtype) if n <= 1 else shape_of_n(broadcasted_iota(dtype, (n,), 0), n)
-    fun.__name__ = fun.__qualname__ = name
-    fun.__doc__ = text
-    return fun
+    return named(fun, name, text)
 
 
 def _cosine(k, n: int, turns: int = 1):

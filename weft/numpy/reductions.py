@@ -15,6 +15,7 @@ from weft.ops import elementwise as ew, reduce as rd
 from weft.ops.comparison import select
 from weft.ops.layout import broadcast_in_dim, reshape
 from weft.util import dtypes
+from weft.util.source import named
 
 
 def _keep(out, shape, axes, keepdims: bool):
@@ -107,15 +108,14 @@ def _extremum(name: str, op, combine, lowest: bool):
         else:
             reduced = op(x, axes)
         return _initial(_keep(reduced, a.shape, axes, keepdims), initial, combine)
-    fun.__name__ = fun.__qualname__ = name
-    fun.__doc__ = f"""The {name}imum of elements over `axis`, one dim or several (all of them by default), of their dtype; NaN wins.
+    return named(fun, name,
+                 f"""The {name}imum of elements over `axis`, one dim or several (all of them by default), of their dtype; NaN wins.
 
     Raises ValueError for an axis out of bounds and, without `initial`, for dims without elements, NotImplementedError for `out`.
 
     >>> wnp.{name}(wnp.array([[1, 5], [3, 4]]), axis=1)
     Array([{"5, 4" if lowest else "1, 3"}], dtype=int32)
-    """
-    return fun
+    """)
 
 
 def _complex_extremum(op, x, axes, lowest: bool):
@@ -276,9 +276,7 @@ def _arg(name: str, op):
             axes = range(len(shape)) if axis is None else (dim,)
             result = reshape(result, tuple(1 if d in axes else n for d, n in enumerate(shape)))
         return result
-    fun.__name__ = fun.__qualname__ = name
-    fun.__doc__ = f"Index of the first {name[3:]}imum along `axis` (of the flattened array by default); NaN counts as extreme."
-    return fun
+    return named(fun, name, f"Index of the first {name[3:]}imum along `axis` (of the flattened array by default); NaN counts as extreme.")
 
 
 argmax = _arg("argmax", lambda x, d, t: rd.argmax(x, d, t))
@@ -292,9 +290,7 @@ def _nan_reduction(name: str, reduction, fill):
         if dtypes.issubdtype(a.dtype, np.inexact):
             a = select(isnan(a), promote.cast(fill, a.dtype), a)
         return reduction(a, axis, dtype, out, keepdims, initial, where)
-    fun.__name__ = fun.__qualname__ = name
-    fun.__doc__ = f"`{name[3:]}` over `axis`, ignoring NaN."
-    return fun
+    return named(fun, name, f"`{name[3:]}` over `axis`, ignoring NaN.")
 
 
 nansum = _nan_reduction("nansum", sum, 0)
@@ -310,9 +306,7 @@ def _nan_extremum(name: str, extremum, fill):
         filled = select(nan, promote.cast(fill, a.dtype), a)
         result = extremum(filled, axis, out, keepdims, initial, where)
         return result if initial is not None else select(all(nan, axis, keepdims=keepdims), promote.cast(math.nan, a.dtype), result)
-    fun.__name__ = fun.__qualname__ = name
-    fun.__doc__ = f"`{name[3:]}` over `axis`, ignoring NaN; `initial`, else NaN, where all are."
-    return fun
+    return named(fun, name, f"`{name[3:]}` over `axis`, ignoring NaN; `initial`, else NaN, where all are.")
 
 
 nanmax = _nan_extremum("nanmax", max, -math.inf)
@@ -327,9 +321,7 @@ def _nan_arg(name: str, arg, fill):
         nan = isnan(a)
         result = arg(select(nan, promote.cast(fill, a.dtype), a), axis, out, keepdims)
         return select(all(nan, axis, keepdims=bool(keepdims)), promote.cast(-1, result.dtype), result)
-    fun.__name__ = fun.__qualname__ = name
-    fun.__doc__ = f"`{name[3:]}` along `axis`, ignoring NaN; -1 where all are."
-    return fun
+    return named(fun, name, f"`{name[3:]}` along `axis`, ignoring NaN; -1 where all are.")
 
 
 nanargmax = _nan_arg("nanargmax", argmax, -math.inf)
@@ -381,9 +373,7 @@ def _cumulative(name: str, op, nan_fill=None):
         if want == np.bool_:      # whether any so far is true, or whether all are
             return truth((rd.cummin if op is rd.cumprod else rd.cummax)(promote.cast(promote.cast(a, want), np.int8), dim))
         return op(promote.cast(a, want), dim, False)
-    fun.__name__ = fun.__qualname__ = name
-    fun.__doc__ = f"Running {'sum' if 'sum' in name else 'product'} along `axis` (of the flattened array by default)."
-    return fun
+    return named(fun, name, f"Running {'sum' if 'sum' in name else 'product'} along `axis` (of the flattened array by default).")
 
 
 cumsum = _cumulative("cumsum", rd.cumsum)

@@ -16,6 +16,7 @@ from weft.numpy.creation import asarray
 from weft.numpy.promote import cast, promote_dtypes
 from weft.numpy.sorting import argsort, lexsort
 from weft.util import dtypes
+from weft.util.source import named
 
 
 class UniqueAll(NamedTuple):
@@ -121,9 +122,7 @@ def _set_function(name: str, text: str):
         if isinstance(out, tuple):
             return tuple(asarray(o.astype(dtypes.default_int_dtype()) if i else o) for i, o in enumerate(out))
         return asarray(out)
-    fun.__name__ = fun.__qualname__ = name
-    fun.__doc__ = text
-    return fun
+    return named(fun, name, text)
 
 
 intersect1d = _set_function("intersect1d", "The sorted elements that are in both arrays (values must be concrete).")

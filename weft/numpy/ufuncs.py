@@ -14,6 +14,7 @@ from weft.ops import elementwise as ew, functions
 from weft.ops.comparison import select
 from weft.ops.reduce import reduce_and, reduce_or
 from weft.util import dtypes
+from weft.util.source import named
 
 # ---- makers of functions
 
@@ -36,10 +37,8 @@ _EXAMPLES = {
 
 
 def _named(fun: Callable, name: str, text: str, rule: str, dtypes_: str = "") -> Callable:
-    fun.__name__ = fun.__qualname__ = name
     example = "\n\n    >>> wnp.{}({})\n    {}".format(name, *_EXAMPLES[name]) if name in _EXAMPLES else ""
-    fun.__doc__ = f"{text}\n\n    {rule.format(dtypes_)}{example}"
-    return fun
+    return named(fun, name, f"{text}\n\n    {rule.format(dtypes_)}{example}")
 
 
 def _unary(name: str, op: Callable, text: str) -> Callable:

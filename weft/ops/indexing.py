@@ -25,6 +25,7 @@ from weft.ops.placement import READ_AT
 from weft.ops.rules import at_front, aval_of, bump, jointly_linear
 from weft.ops.windows import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
 from weft.util import dtypes
+from weft.util.source import named
 
 gather_p = Primitive("gather", "index", out_sharding=READ_AT)
 
@@ -365,9 +366,7 @@ def _scatter_function(primitive: Primitive, doc: str) -> Callable:
             indices_are_sorted=bool(indices_are_sorted), unique_indices=bool(unique_indices),
             mode=GatherScatterMode.from_any(mode))
 
-    function.__name__ = function.__qualname__ = primitive.name.replace("-", "_")
-    function.__doc__ = doc
-    return function
+    return named(function, primitive.name.replace("-", "_"), doc)
 
 
 scatter = _scatter_function(

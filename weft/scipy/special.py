@@ -12,6 +12,7 @@ from weft.numpy.reductions import logsumexp
 from weft.numpy.ufuncs import bessel_i0, subtract
 from weft.ops import elementwise as ew, functions
 from weft.ops.comparison import select
+from weft.util.source import named
 
 __all__ = [
     "beta", "betainc", "betaln", "boxcox", "boxcox1p", "digamma", "entr", "erf", "erfc", "erfinv", "expit",
@@ -24,9 +25,7 @@ __all__ = [
 def _unary(name: str, op: Callable, text: str) -> Callable:
     def fun(x):
         return op(inexact(name, x))
-    fun.__name__ = fun.__qualname__ = name
-    fun.__doc__ = text
-    return fun
+    return named(fun, name, text)
 
 
 def _late(name: str) -> Callable:
@@ -37,9 +36,7 @@ def _late(name: str) -> Callable:
 def _binary(name: str, op: Callable, text: str) -> Callable:
     def fun(x, y):
         return op(*promote_to_inexact(name, x, y))
-    fun.__name__ = fun.__qualname__ = name
-    fun.__doc__ = text
-    return fun
+    return named(fun, name, text)
 
 
 erf = _unary("erf", _late("erf"), "The error function.")

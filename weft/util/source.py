@@ -44,6 +44,13 @@ def function_name(fun: Callable) -> str:
     return getattr(fun, "__name__", type(fun).__name__)
 
 
+def named(fun: Callable, name: str, doc: str) -> Callable:
+    """`fun`, which is made by another function, under its public name and with its docstring."""
+    fun.__name__ = fun.__qualname__ = name
+    fun.__doc__ = doc
+    return fun
+
+
 class _Place:
     """A place known by name and number alone, in the form of a code object."""
 
