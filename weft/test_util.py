@@ -18,13 +18,8 @@ _STEP = {"float16": 1e-1, "bfloat16": 1e-1, "float32": 1e-2, "float64": 1e-5}
 
 
 def check_grads(
-    f: Callable[..., Any],
-    args: Sequence[Any],
-    order: int,
-    modes: Sequence[str] = ("fwd", "rev"),
-    atol: float | None = None,
-    rtol: float | None = None,
-    eps: float | None = None,
+    f: Callable[..., Any], args: Sequence[Any], order: int, modes: Sequence[str] = ("fwd", "rev"), atol: float | None = None,
+    rtol: float | None = None, eps: float | None = None,
 ) -> None:
     """Check the derivatives of `f` at `args` up to `order`, forward ("fwd") and backward ("rev"), against difference quotients.
 
@@ -52,13 +47,8 @@ def check_grads(
 
 
 def check_jvp(
-    f: Callable[..., Any],
-    f_jvp: Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, Any]],
-    args: Sequence[Any],
-    atol: float | None = None,
-    rtol: float | None = None,
-    eps: float | None = None,
-    err_msg: str = "",
+    f: Callable[..., Any], f_jvp: Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, Any]], args: Sequence[Any],
+    atol: float | None = None, rtol: float | None = None, eps: float | None = None, err_msg: str = "",
 ) -> None:
     """Check `f_jvp(primals, tangents)` against `f` and its central differences."""
     args = tuple(args)
@@ -69,13 +59,8 @@ def check_jvp(
 
 
 def check_vjp(
-    f: Callable[..., Any],
-    f_vjp: Callable[..., tuple[Any, Callable[[Any], Any]]],
-    args: Sequence[Any],
-    atol: float | None = None,
-    rtol: float | None = None,
-    eps: float | None = None,
-    err_msg: str = "",
+    f: Callable[..., Any], f_vjp: Callable[..., tuple[Any, Callable[[Any], Any]]], args: Sequence[Any], atol: float | None = None,
+    rtol: float | None = None, eps: float | None = None, err_msg: str = "",
 ) -> None:
     """Check `f_vjp(*args)` against `f` and, by the adjoint identity, its central differences."""
     args = tuple(args)

@@ -26,21 +26,11 @@ def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) 
 
 
 def pjit(
-    fun: Callable[..., Any],
-    in_shardings: Any = UNSPECIFIED,
-    out_shardings: Any = UNSPECIFIED,
-    static_argnums: int | Sequence[int] | None = None,
-    static_argnames: str | Iterable[str] | None = None,
-    donate_argnums: int | Sequence[int] | None = None,
-    donate_argnames: str | Iterable[str] | None = None,
-    keep_unused: bool = False,
-    device: Any = None,
-    backend: str | None = None,
-    inline: bool = False,
-    abstracted_axes: Any = None,
-    *,
-    in_axis_resources: Any = UNSPECIFIED,
-    out_axis_resources: Any = UNSPECIFIED,
+    fun: Callable[..., Any], in_shardings: Any = UNSPECIFIED, out_shardings: Any = UNSPECIFIED,
+    static_argnums: int | Sequence[int] | None = None, static_argnames: str | Iterable[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None, donate_argnames: str | Iterable[str] | None = None, keep_unused: bool = False,
+    device: Any = None, backend: str | None = None, inline: bool = False, abstracted_axes: Any = None, *,
+    in_axis_resources: Any = UNSPECIFIED, out_axis_resources: Any = UNSPECIFIED,
 ) -> Callable[..., Any]:
     """`weft.jit` under its older name; `*_axis_resources` are today's `*_shardings`.
 

@@ -53,13 +53,7 @@ class Picture:
 
 
 def visualize_sharding(
-    shape: Sequence[int],
-    sharding: Any,
-    *,
-    use_color: bool = True,
-    scale: float = 1.0,
-    min_width: int = 9,
-    max_width: int = 80,
+    shape: Sequence[int], sharding: Any, *, use_color: bool = True, scale: float = 1.0, min_width: int = 9, max_width: int = 80,
     color_map: ColorMap | None = None,
 ) -> None:
     """Show which devices hold which part of an array of `shape` under `sharding`.
@@ -90,11 +84,7 @@ def visualize_array_sharding(arr: Any, **kwargs: Any) -> None:
 
 
 def draw(
-    tiling: Tiling,
-    scale: float = 1.0,
-    min_width: int = 9,
-    max_width: int = 80,
-    color_map: ColorMap | None = None,
+    tiling: Tiling, scale: float = 1.0, min_width: int = 9, max_width: int = 80, color_map: ColorMap | None = None,
 ) -> list[Picture]:
     """Return the pictures of a tiling, one for each tile of the dims before the last two."""
     leading = list(product(*map(range, tiling.counts[:-2])))
@@ -109,12 +99,7 @@ def draw(
 
 
 def _draw_plane(
-    tiling: Tiling,
-    outer: tuple[int, ...],
-    heading: str,
-    colors: dict[tuple[int, ...], Color],
-    scale: float,
-    min_width: int,
+    tiling: Tiling, outer: tuple[int, ...], heading: str, colors: dict[tuple[int, ...], Color], scale: float, min_width: int,
     max_width: int,
 ) -> Picture:
     inner = tiling.counts[len(outer) :]

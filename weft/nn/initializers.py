@@ -71,13 +71,8 @@ def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: Any = -2.0, u
 
 
 def variance_scaling(
-    scale: Any,
-    mode: str,
-    distribution: str,
-    in_axis: int | Sequence[int] = -2,
-    out_axis: int | Sequence[int] = -1,
-    batch_axis: int | Sequence[int] = (),
-    dtype: Any = None,
+    scale: Any, mode: str, distribution: str, in_axis: int | Sequence[int] = -2, out_axis: int | Sequence[int] = -1,
+    batch_axis: int | Sequence[int] = (), dtype: Any = None,
 ) -> Initializer:
     """An initializer whose values have variance `scale / n`.
 

@@ -92,12 +92,7 @@ def _one_precision(value) -> Precision:
 
 
 def dot_general(
-    lhs,
-    rhs,
-    dimension_numbers: DotDimensionNumbers,
-    precision: PrecisionLike = None,
-    preferred_element_type: Any = None,
-    *,
+    lhs, rhs, dimension_numbers: DotDimensionNumbers, precision: PrecisionLike = None, preferred_element_type: Any = None, *,
     out_sharding: Any = None,
 ):
     """The sum of products of `lhs` and `rhs` over contracting dims, for each index of the batch dims.
@@ -124,13 +119,8 @@ def dot_general(
 
 
 def dot(
-    lhs,
-    rhs,
-    *args,
-    dimension_numbers: DotDimensionNumbers | None = None,
-    precision: PrecisionLike = None,
-    preferred_element_type: Any = None,
-    out_sharding: Any = None,
+    lhs, rhs, *args, dimension_numbers: DotDimensionNumbers | None = None, precision: PrecisionLike = None,
+    preferred_element_type: Any = None, out_sharding: Any = None,
 ):
     """The product of vectors, matrices, or one of each: the last dim of `lhs` is contracted with the first of `rhs`.
 

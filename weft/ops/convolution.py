@@ -94,19 +94,9 @@ def padtype_to_pads(
 
 
 def conv_general_dilated(
-    lhs,
-    rhs,
-    window_strides: Sequence[int],
-    padding: str | Sequence[tuple[int, int]],
-    lhs_dilation: Sequence[int] | None = None,
-    rhs_dilation: Sequence[int] | None = None,
-    dimension_numbers: Any = None,
-    feature_group_count: int = 1,
-    batch_group_count: int = 1,
-    precision: PrecisionLike = None,
-    preferred_element_type: Any = None,
-    *,
-    out_sharding: Any = None,
+    lhs, rhs, window_strides: Sequence[int], padding: str | Sequence[tuple[int, int]], lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None, dimension_numbers: Any = None, feature_group_count: int = 1, batch_group_count: int = 1,
+    precision: PrecisionLike = None, preferred_element_type: Any = None, *, out_sharding: Any = None,
 ):
     """Slide the kernels `rhs` over `lhs`: products summed over input features and over the kernel's window.
 

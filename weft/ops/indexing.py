@@ -34,15 +34,8 @@ gather_p = Primitive("gather", "index", out_sharding=READ_AT)
 
 
 def gather(
-    operand,
-    start_indices,
-    dimension_numbers: GatherDimensionNumbers,
-    slice_sizes: Sequence[int],
-    *,
-    unique_indices: bool = False,
-    indices_are_sorted: bool = False,
-    mode: Any = None,
-    fill_value: Any = None,
+    operand, start_indices, dimension_numbers: GatherDimensionNumbers, slice_sizes: Sequence[int], *, unique_indices: bool = False,
+    indices_are_sorted: bool = False, mode: Any = None, fill_value: Any = None,
 ):
     """The windows of `slice_sizes` of `operand` at `start_indices`. `mode` None clips.
 

@@ -59,13 +59,7 @@ def cholesky(x, *, symmetrize_input: bool = True):
 
 
 def triangular_solve(
-    a,
-    b,
-    *,
-    left_side: bool = False,
-    lower: bool = False,
-    transpose_a: bool = False,
-    conjugate_a: bool = False,
+    a, b, *, left_side: bool = False, lower: bool = False, transpose_a: bool = False, conjugate_a: bool = False,
     unit_diagonal: bool = False,
 ):
     """The x with op(a) x = b (`left_side`) or x op(a) = b, for triangular a; b may be a vector.
@@ -109,11 +103,7 @@ def qr(x, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool
 
 
 def eigh(
-    x,
-    *,
-    lower: bool = True,
-    symmetrize_input: bool = True,
-    sort_eigenvalues: bool = True,
+    x, *, lower: bool = True, symmetrize_input: bool = True, sort_eigenvalues: bool = True,
     subset_by_index: tuple[int, int] | None = None,
 ) -> tuple:
     """Eigenvectors (as columns) and eigenvalues, ascending, of a symmetric or Hermitian matrix."""

@@ -109,15 +109,8 @@ class Config(threading.local):
     _key: tuple[int, tuple[Any, ...]] = (-1, ())
 
     def define(
-        self,
-        name: str,
-        default: Any,
-        *,
-        kind: type | None = None,
-        choices: Sequence[Any] = (),
-        optional: bool = False,
-        in_trace_key: bool = False,
-        doc: str = "",
+        self, name: str, default: Any, *, kind: type | None = None, choices: Sequence[Any] = (), optional: bool = False,
+        in_trace_key: bool = False, doc: str = "",
     ) -> None:
         """Declare a setting; its first value is that of `WEFT_<NAME>`, else `JAX_<NAME>`, else the default."""
         if name in _settings:

@@ -326,9 +326,7 @@ def _key_list(keys: Sequence[Any], others: Sequence[Any]) -> str:
 
 
 def register_pytree_node(
-    nodetype: type[T],
-    flatten_func: Callable[[T], tuple[Iterable[Any], Hashable]],
-    unflatten_func: Callable[[Any, Iterable[Any]], T],
+    nodetype: type[T], flatten_func: Callable[[T], tuple[Iterable[Any], Hashable]], unflatten_func: Callable[[Any, Iterable[Any]], T],
     flatten_with_keys_func: Callable[[T], tuple[Iterable[tuple[KeyEntry, Any]], Hashable]] | None = None,
 ) -> None:
     """Make `nodetype` a container: `flatten_func(x) -> (children, aux)`, `unflatten_func(aux, children) -> x`.
@@ -349,10 +347,8 @@ def register_pytree_node_class(cls: Typ) -> Typ:
 
 
 def register_pytree_with_keys(
-    nodetype: type[T],
-    flatten_with_keys: Callable[[T], tuple[Iterable[tuple[KeyEntry, Any]], Hashable]],
-    unflatten_func: Callable[[Any, Iterable[Any]], T],
-    flatten_func: Callable[[T], tuple[Iterable[Any], Hashable]] | None = None,
+    nodetype: type[T], flatten_with_keys: Callable[[T], tuple[Iterable[tuple[KeyEntry, Any]], Hashable]],
+    unflatten_func: Callable[[Any, Iterable[Any]], T], flatten_func: Callable[[T], tuple[Iterable[Any], Hashable]] | None = None,
 ) -> None:
     """Make `nodetype` a container whose children carry keys for key paths."""
 
