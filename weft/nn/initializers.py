@@ -36,14 +36,18 @@ def constant(value: Any, dtype: Any = None) -> Initializer:
     return init
 
 
-def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
-    """An initializer with values spread evenly over [0, scale)."""
-
+def _scaled(draw: Callable[..., Any], scale: Any, dtype: Any) -> Initializer:
+    """An initializer with `draw(key, shape, dtype)` times `scale`."""
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
         dtype = _float_dtype(dtype)
-        return random.uniform(key, shape, dtype) * wnp.array(scale, dtype)
+        return draw(key, shape, dtype) * wnp.array(scale, dtype)
 
     return init
+
+
+def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
+    """An initializer with values spread evenly over [0, scale)."""
+    return _scaled(random.uniform, scale, dtype)
 
 
 def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
@@ -52,22 +56,12 @@ def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
     >>> normal(2.0)(random.PRNGKey(0), (3, 4)).shape
     (3, 4)
     """
-
-    def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
-        dtype = _float_dtype(dtype)
-        return random.normal(key, shape, dtype) * wnp.array(stddev, dtype)
-
-    return init
+    return _scaled(random.normal, stddev, dtype)
 
 
 def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: Any = -2.0, upper: Any = 2.0) -> Initializer:
     """An initializer with values of a normal distribution cut at `lower` and `upper`, then scaled by `stddev`."""
-
-    def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
-        dtype = _float_dtype(dtype)
-        return random.truncated_normal(key, lower, upper, shape, dtype) * wnp.array(stddev, dtype)
-
-    return init
+    return _scaled(lambda key, shape, dtype: random.truncated_normal(key, lower, upper, shape, dtype), stddev, dtype)
 
 
 def variance_scaling(

@@ -123,10 +123,7 @@ def take(a, indices, axis: int | None = None, out=None, mode: str | None = None,
          indices_are_sorted: bool = False, fill_value=None):
     """Elements (or slices along `axis`) at `indices`. Positions out of bounds give NaN (mode 'fill', the default), or are
     clipped ('clip') or wrapped ('wrap')."""
-    a, positions = promote.array_of("take", a), promote.array_of("take", indices)
-    if axis is None:
-        a, axis = ravel(a), 0
-    axis = promote.canonical_axis(axis, a.ndim, "take")
+    (a, axis), positions = promote.along("take", a, axis), promote.array_of("take", indices)
     if mode == "wrap":
         positions, mode = ufuncs.remainder(positions, a.shape[axis]), "promise_in_bounds"
     if mode == "clip":        # as NumPy: negative positions are clipped, not counted from the end
@@ -225,20 +222,14 @@ def trace(a, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype=None, out=No
 
 def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = False):
     """`arr` without the slices at positions `obj` (which must be concrete)."""
-    a = promote.array_of("delete", arr)
-    if axis is None:
-        a, axis = ravel(a), 0
-    axis = promote.canonical_axis(axis, a.ndim, "delete")
+    a, axis = promote.along("delete", arr, axis)
     keep = np.delete(np.arange(a.shape[axis]), obj if isinstance(obj, slice) else np.asarray(obj))
     return indexing.getitem(a, (slice(None),) * axis + (keep,))
 
 
 def insert(arr, obj, values, axis: int | None = None):
     """`arr` with `values` inserted before positions `obj` (which must be concrete)."""
-    a = promote.array_of("insert", arr)
-    if axis is None:
-        a, axis = ravel(a), 0
-    axis = promote.canonical_axis(axis, a.ndim, "insert")
+    a, axis = promote.along("insert", arr, axis)
     n = a.shape[axis]
     positions = np.atleast_1d(np.arange(n)[obj] if isinstance(obj, slice) else np.asarray(obj))
     positions = np.where(positions < 0, positions + n, positions)

@@ -140,6 +140,14 @@ def canonical_axis(axis, ndim: int, api: str = "array") -> int:
     return canonical_axes(operator.index(axis), ndim, api)[0]
 
 
+def along(api: str, a, axis: int | None) -> tuple:
+    """`a` as an array, and `axis` counted from its first; without an axis, the elements in a row and their only dim."""
+    a = array_of(api, a)
+    if axis is None:
+        a, axis = reshape(a, (a.size,)), 0
+    return a, canonical_axis(axis, a.ndim, api)
+
+
 def promote_dtypes(*args) -> list:
     """Arguments converted to their common dtype."""
     dtype, weak = dtypes.result_type(*args, return_weak_type_flag=True)

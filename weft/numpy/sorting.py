@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.core.trace import Tracer
 from weft.numpy import choosing, creation, manipulation as mp, reductions as rd, ufuncs as uf
-from weft.numpy.promote import array_of, broadcast_to_shape, canonical_axis, cast, concrete, promote_dtypes, value
+from weft.numpy.promote import along, array_of, broadcast_to_shape, canonical_axis, cast, concrete, promote_dtypes, value
 from weft.ops import elementwise as ew, layout, sorting
 from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
@@ -17,20 +17,14 @@ from weft.util.errors import ConcretizationTypeError
 
 def sort(a, axis: int | None = -1, *, kind=None, order=None, stable: bool = True, descending: bool = False):
     """Elements in ascending (or descending) order along `axis`; NaN last."""
-    a = array_of("sort", a)
-    if axis is None:
-        a, axis = mp.ravel(a), 0
-    axis = canonical_axis(axis, a.ndim, "sort")
+    a, axis = along("sort", a, axis)
     out = sorting.sort(a, dimension=axis, is_stable=stable)
     return layout.rev(out, (axis,)) if descending else out
 
 
 def argsort(a, axis: int | None = -1, *, kind=None, order=None, stable: bool = True, descending: bool = False):
     """Positions that sort `a` along `axis`."""
-    a = array_of("argsort", a)
-    if axis is None:
-        a, axis = mp.ravel(a), 0
-    axis = canonical_axis(axis, a.ndim, "argsort")
+    a, axis = along("argsort", a, axis)
     positions = layout.broadcasted_iota(dtypes.default_int_dtype(), tuple(a.shape), axis)
     if descending:        # stable: equal elements keep their order, so both sequences are reversed before and after
         flipped = [layout.rev(x, (axis,)) for x in (a, positions)]
@@ -120,10 +114,7 @@ def extract(condition, arr, *, size: int | None = None, fill_value=0):
 
 def compress(condition, a, axis: int | None = None, *, size: int | None = None, fill_value=0, out=None):
     """The slices of `a` along `axis` where `condition` holds."""
-    a = array_of("compress", a)
-    if axis is None:
-        a, axis = mp.ravel(a), 0
-    axis = canonical_axis(axis, a.ndim, "compress")
+    a, axis = along("compress", a, axis)
     positions = choosing.flatnonzero(condition, size=size, fill_value=a.shape[axis])
     if size is None and positions.size and int(positions[-1]) >= a.shape[axis]:
         raise ValueError(f"compress: element {int(positions[-1])} of the condition is true, but the dim has {a.shape[axis]} places.")

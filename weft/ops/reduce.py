@@ -24,6 +24,7 @@ from weft.ops.comparison import eq, gt, lt, select
 from weft.ops.layout import broadcast_in_dim, reshape, rev, transpose
 from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
+from weft.util.source import named
 
 # --- neutral elements -------------------------------------------------------------------------------------------------
 
@@ -129,48 +130,23 @@ reduce_xor_p = families.reduction("reduce_xor", families.BOOL_OR_INTEGER, lambda
                          combine="xor", identity=_zero, jvp="zero")
 
 
-def _reduce(p: Primitive, x, axes: Sequence[int]):
-    return p.bind(x, axes=tuple(sorted(families.canonical_dims(p.name, axes, typeof(x).ndim))))
+def _reduction(p: Primitive, text: str) -> Callable:
+    def reduce(x, axes: Sequence[int]):
+        return p.bind(x, axes=tuple(sorted(families.canonical_dims(p.name, axes, typeof(x).ndim))))
+    return named(reduce, p.name, text)
 
 
-@takes_out_sharding
-def reduce_sum(x, axes: Sequence[int]):
-    """The sum of `x` over the dims `axes`.
+reduce_sum = takes_out_sharding(_reduction(reduce_sum_p, """The sum of `x` over the dims `axes`.
 
     >>> np.asarray(reduce_sum(np.ones((2, 3)), (1,))).tolist()
     [3.0, 3.0]
-    """
-    return _reduce(reduce_sum_p, x, axes)
-
-
-def reduce_prod(x, axes: Sequence[int]):
-    """The product of `x` over the dims `axes`."""
-    return _reduce(reduce_prod_p, x, axes)
-
-
-def reduce_max(x, axes: Sequence[int]):
-    """The largest element of `x` over the dims `axes`; NaN if there is one; of nothing, the lowest value."""
-    return _reduce(reduce_max_p, x, axes)
-
-
-def reduce_min(x, axes: Sequence[int]):
-    """The smallest element of `x` over the dims `axes`; NaN if there is one."""
-    return _reduce(reduce_min_p, x, axes)
-
-
-def reduce_and(x, axes: Sequence[int]):
-    """Bitwise (or logical) and over the dims `axes`."""
-    return _reduce(reduce_and_p, x, axes)
-
-
-def reduce_or(x, axes: Sequence[int]):
-    """Bitwise (or logical) or over the dims `axes`."""
-    return _reduce(reduce_or_p, x, axes)
-
-
-def reduce_xor(x, axes: Sequence[int]):
-    """Bitwise (or logical) exclusive or over the dims `axes`."""
-    return _reduce(reduce_xor_p, x, axes)
+    """))
+reduce_prod = _reduction(reduce_prod_p, "The product of `x` over the dims `axes`.")
+reduce_max = _reduction(reduce_max_p, "The largest element of `x` over the dims `axes`; NaN if there is one; of nothing, the lowest value.")
+reduce_min = _reduction(reduce_min_p, "The smallest element of `x` over the dims `axes`; NaN if there is one.")
+reduce_and = _reduction(reduce_and_p, "Bitwise (or logical) and over the dims `axes`.")
+reduce_or = _reduction(reduce_or_p, "Bitwise (or logical) or over the dims `axes`.")
+reduce_xor = _reduction(reduce_xor_p, "Bitwise (or logical) exclusive or over the dims `axes`.")
 
 
 # --- argmax and argmin ------------------------------------------------------------------------------------------------
@@ -211,20 +187,13 @@ def _arg_reduction(name: str, reference: Callable) -> Primitive:
     return p
 
 
-def _first_argmax(x, axis: int):
-    if families.is_narrow(x.dtype):
-        x = x.astype(np.float32)
-    return np.argmax(x, axis)            # NumPy, too, takes the first NaN as the largest
+def _first(find: Callable) -> Callable:
+    """`find`, in float32 for narrow floats. NumPy, too, takes the first NaN as the extreme."""
+    return lambda x, axis: find(x.astype(np.float32) if families.is_narrow(x.dtype) else x, axis)
 
 
-def _first_argmin(x, axis: int):
-    if families.is_narrow(x.dtype):
-        x = x.astype(np.float32)
-    return np.argmin(x, axis)
-
-
-argmax_p = _arg_reduction("argmax", _first_argmax)
-argmin_p = _arg_reduction("argmin", _first_argmin)
+argmax_p = _arg_reduction("argmax", _first(np.argmax))
+argmin_p = _arg_reduction("argmin", _first(np.argmin))
 
 
 def argmax(operand, axis: int, index_dtype):
@@ -300,6 +269,7 @@ cummax_p = families.cumulative("cummax", families.ORDERED, lambda x, axis: np.ma
 cummin_p = families.cumulative("cummin", families.ORDERED, lambda x, axis: np.minimum.accumulate(x, axis=axis),
                       lower=families.ScanSpec("min", highest), jvp=paired_jvp(_extremum_pair(lt), highest))
 
+
 def running(p: Primitive, operand, axis: int, reverse: bool):
     """The running reduction `p` along dim `axis`."""
     (axis,) = families.canonical_dims(p.name, (axis,), typeof(operand).ndim)
@@ -315,16 +285,12 @@ def cumsum(operand, axis: int = 0, reverse: bool = False):
     return running(cumsum_p, operand, axis, reverse)
 
 
-def cumprod(operand, axis: int = 0, reverse: bool = False):
-    """Running products along dim `axis`, from the end if `reverse`."""
-    return running(cumprod_p, operand, axis, reverse)
+def _running(p: Primitive, what: str) -> Callable:
+    def cumulate(operand, axis: int = 0, reverse: bool = False):
+        return running(p, operand, axis, reverse)
+    return named(cumulate, p.name, f"Running {what} along dim `axis`, from the end if `reverse`.")
 
 
-def cummax(operand, axis: int = 0, reverse: bool = False):
-    """Running maxima along dim `axis`, from the end if `reverse`."""
-    return running(cummax_p, operand, axis, reverse)
-
-
-def cummin(operand, axis: int = 0, reverse: bool = False):
-    """Running minima along dim `axis`, from the end if `reverse`."""
-    return running(cummin_p, operand, axis, reverse)
+cumprod = _running(cumprod_p, "products")
+cummax = _running(cummax_p, "maxima")
+cummin = _running(cummin_p, "minima")
