@@ -66,9 +66,9 @@ _SUBMODULES = frozenset(
 
 def __getattr__(name: str) -> "Any":
     """Load a public name or a public submodule on first use."""
-    home = _LAZY_NAMES.get(name)
-    if home is not None:
-        value = _load(home, name)
+    module = _LAZY_NAMES.get(name)
+    if module is not None:
+        value = _load(module, name)
     elif name in _SUBMODULES:
         value = _load(f"weft.{name}", None)
     else:
@@ -77,17 +77,17 @@ def __getattr__(name: str) -> "Any":
     return value
 
 
-def _load(home: str, name: str | None) -> "Any":
-    missing = AttributeError(f"weft does not have the public name weft.{name or home.removeprefix('weft.')} yet")
+def _load(module: str, name: str | None) -> "Any":
+    missing = AttributeError(f"weft does not have the public name weft.{name or module.removeprefix('weft.')} yet")
     try:
-        module = importlib.import_module(home)
+        found = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name in (home, home.rpartition(".")[0]):
+        if error.name in (module, module.rpartition(".")[0]):
             raise missing from None
         raise
-    if name is not None and not hasattr(module, name):
+    if name is not None and not hasattr(found, name):
         raise missing
-    return module if name is None else getattr(module, name)
+    return found if name is None else getattr(found, name)
 
 
 def __dir__() -> list[str]:

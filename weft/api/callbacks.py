@@ -95,7 +95,7 @@ def _is_array(x: Any) -> bool:
 
 
 def bind_look(primitive: Any, function: HostFunction, leaves: Sequence, ordered: bool, partitioned: bool, **params) -> None:
-    """Bind a callback that only looks at values; inside a manual program each device looks, and says where it is."""
+    """Bind a callback that only reads values; inside a manual program each device calls it, with its own position."""
     operands, axes = function.operands(leaves), manual_axes()
     if axes:
         operands, params = [*map(axis_index, axes), *operands], {**params, "axes": axes}

@@ -173,9 +173,9 @@ def _on_one_backend(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings: Seq
     """Specs and shardings on the devices that the program names inside, or, if it names none, on those of the backend that runs it."""
     inside = next(iter(constraint_shardings(jaxpr)), None)
     devices = typed_devices(jaxpr) if inside is None else inside.device_assignment
-    home = backend if devices is None else devices[0].client
-    placed = [ArraySpec(s.aval, on_backend(s.sharding, home), s.committed) for s in specs]
-    return placed, [on_backend(s, home) for s in out_shardings]
+    runs_on = backend if devices is None else devices[0].client
+    placed = [ArraySpec(s.aval, on_backend(s.sharding, runs_on), s.committed) for s in specs]
+    return placed, [on_backend(s, runs_on) for s in out_shardings]
 
 
 def const_arrays(jaxpr: Jaxpr) -> list[Array]:

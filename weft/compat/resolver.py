@@ -152,9 +152,9 @@ def _look_up(module: str, name: str) -> Any:
     if is_offered(fullname):
         return importlib.import_module(fullname)
     candidates = [names.ELSEWHERE.get(module, {}).get(name, "")]
-    home = _weft_module(module)
-    if home is not None and (module != "jax" or names.is_known(module, name)):
-        candidates.insert(0, f"{home}:{name}")
+    module_of_weft = _weft_module(module)
+    if module_of_weft is not None and (module != "jax" or names.is_known(module, name)):
+        candidates.insert(0, f"{module_of_weft}:{name}")
     for candidate in filter(None, candidates):
         value = _load(candidate)
         if value is not _MISSING:
@@ -166,8 +166,8 @@ def _load(candidate: str) -> Any:
     """The first of the space-separated `module:name`s, if all are there; modules are no names of a module."""
     values = []
     for place in candidate.split():
-        home, _, name = place.partition(":")
-        value = getattr(importlib.import_module(home), name, _MISSING) if _spec(home) else _MISSING
+        module_of_weft, _, name = place.partition(":")
+        value = getattr(importlib.import_module(module_of_weft), name, _MISSING) if _spec(module_of_weft) else _MISSING
         if value is _MISSING or isinstance(value, ModuleType):
             return _MISSING
         values.append(value)
@@ -176,15 +176,15 @@ def _load(candidate: str) -> Any:
 
 def _weft_module(module: str) -> str | None:
     """The weft module of the same name, where there is one to be shown."""
-    home = "weft" + module.removeprefix("jax")
-    room = home.removeprefix("weft.").partition(".")[0]
-    inside = {"core", "interpreters", "ops", "extend"}  # rooms of weft that only share their name with JAX's modules
-    return None if room in inside or _spec(home) is None else home
+    module_of_weft = "weft" + module.removeprefix("jax")
+    package = module_of_weft.removeprefix("weft.").partition(".")[0]
+    inside = {"core", "interpreters", "ops", "extend"}  # packages of weft that only share their name with JAX's modules
+    return None if package in inside or _spec(module_of_weft) is None else module_of_weft
 
 
-def _spec(home: str) -> ModuleSpec | None:
+def _spec(module_of_weft: str) -> ModuleSpec | None:
     try:
-        return importlib.util.find_spec(home)
+        return importlib.util.find_spec(module_of_weft)
     except ModuleNotFoundError:  # of a parent package
         return None
 

@@ -195,11 +195,11 @@ def _split_branches(branches: Branches, unknown: tuple[bool, ...]) -> _Plan:
     plan.shared = sorted({i for p in parts for i in p.forwarded if i is not None})
     n_known = sum(not u for u in plan.out_unknown)
     slots: list[ShapedArray] = []
-    homes = [_find_slots([a.aval for a in p.known.outvars[n_known:]], slots) for p in parts]
+    slots_of = [_find_slots([a.aval for a in p.known.outvars[n_known:]], slots) for p in parts]
     known_avals = [a for a, u in zip(branches[0].in_avals, unknown) if not u]
     plan.n_slots = len(slots)
-    plan.known = tuple(_fill_slots(p.known, n_known, home, slots) for p, home in zip(parts, homes))
-    plan.unknown = tuple(_read_slots(p, home, slots, plan.shared, known_avals) for p, home in zip(parts, homes))
+    plan.known = tuple(_fill_slots(p.known, n_known, own_slots, slots) for p, own_slots in zip(parts, slots_of))
+    plan.unknown = tuple(_read_slots(p, own_slots, slots, plan.shared, known_avals) for p, own_slots in zip(parts, slots_of))
     return plan
 
 
@@ -217,18 +217,18 @@ def _find_slots(avals: Sequence[ShapedArray], slots: list[ShapedArray]) -> list[
     return found
 
 
-def _fill_slots(known: Jaxpr, n_known: int, home: list[int], slots: list[ShapedArray]) -> Jaxpr:
+def _fill_slots(known: Jaxpr, n_known: int, own_slots: list[int], slots: list[ShapedArray]) -> Jaxpr:
     def run(*xs):
         outs = evaluate(known, *xs)
-        values = dict(zip(home, outs[n_known:]))
+        values = dict(zip(own_slots, outs[n_known:]))
         return [*outs[:n_known], *(values[s] if s in values else blank(aval) for s, aval in enumerate(slots))]
     return stage(run, known.in_avals, known.name)
 
 
-def _read_slots(part, home, slots, shared_ops, known_avals) -> Jaxpr:
+def _read_slots(part, own_slots, slots, shared_ops, known_avals) -> Jaxpr:
     slot_vars = [Var(a) for a in slots]
     shared_vars = {i: Var(known_avals[i]) for i in shared_ops}
-    numbers = iter(home)
+    numbers = iter(own_slots)
     n_residuals = len(part.forwarded)
     for var, i in zip(part.unknown.invars, part.forwarded):
         if i is None:

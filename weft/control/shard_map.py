@@ -73,8 +73,8 @@ def whole_aval(aval: ShapedArray, spec: PartitionSpec, mesh: Mesh, manual: Seque
     dims = spec.dims(aval.ndim)
     shape = tuple(n * math.prod(mesh.shape[a] for a in axes) for n, axes in zip(aval.shape, dims))
     vma = aval.vma.difference(manual)
-    told = not vma and mesh.explicit_axes and set(mesh.explicit_axes) <= set(manual)
-    sharding = type_sharding(NamedSharding(mesh, spec), aval.ndim) if told else None
+    explicit = not vma and mesh.explicit_axes and set(mesh.explicit_axes) <= set(manual)
+    sharding = type_sharding(NamedSharding(mesh, spec), aval.ndim) if explicit else None
     return aval.update(shape=shape, sharding=sharding, vma=vma)
 
 

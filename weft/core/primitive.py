@@ -34,7 +34,7 @@ Within a kind they ask for facts of the operation, given to the constructor and 
   moves          layout, slice: "permute", "reshape" (the order of elements stays), "repeat", "pad", "concatenate", "iota"
   overwrites     index: the result is the first operand, but for a window
   per_device     region: its program is that of one device, on blocks (shard_map)
-  asks_layout    callback: it is told the layout of its operand, and runs when the program is compiled
+  asks_layout    callback: it gets the layout of its operand as a parameter, and runs when the program is compiled
 """
 
 from __future__ import annotations

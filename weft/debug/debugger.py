@@ -1,4 +1,4 @@
-"""`breakpoint`: stop a program where it runs and look at the user's frames.
+"""`breakpoint`: stop a program where it runs and inspect the user's frames.
 
 In:   the Python frames above the call, while tracing; traced values among their variables are read when the program stops.
 Out:  a prompt on stdin and stdout (or the given streams), in eager and compiled code, once per iteration of a loop and once

@@ -156,8 +156,8 @@ def tables(kind: str, n: int, inner: int, dtype: np.dtype) -> np.ndarray:
         return np.concatenate([*parts, np.zeros(1, dtype)])
     size, roots = offsets(kind, n)[-1], _roots_of_unity(n * inner, dtype)
     count = size + 2 * n * inner + 1
-    room = np.empty(count + 64 // dtype.itemsize, dtype)
-    found = room[-room.ctypes.data % 64 // dtype.itemsize:][:count]      # aligned as a program's constants are, so that it is not copied
+    memory = np.empty(count + 64 // dtype.itemsize, dtype)
+    found = memory[-memory.ctypes.data % 64 // dtype.itemsize:][:count]    # aligned as a program's constants are: not copied
     found[:size], found[-1] = np.concatenate([*parts, found[:0]]), 0
     crossed = found[size:-1].reshape(n, 2, inner)
     crossed[0] = roots[:, :1]

@@ -1,4 +1,4 @@
-"""What rooms above state and others ask for by name: primitives, and the functions of floats that kernels know.
+"""What packages above state and others ask for by name: primitives, and the functions of floats that kernels know.
 
 In:   primitives, registered as they are made; records of functions, stated one each in a module of `ops.functions` beside the
       function's native formula.
@@ -17,16 +17,17 @@ from weft.util.record import record
 
 
 class Registry(dict[str, Any]):
-    """Objects by their names. Where one is not there, `rooms` are loaded to look for it, first the modules in whose lists
-    (`STATED_BY` of a room) it is: rules and passes ask for any by its name, and need not know who has loaded what."""
+    """Objects by their names. Where one is not there, the modules of `packages` are loaded, first the modules in whose lists
+    (`STATED_BY` of a package) it is: rules and passes ask for any by its name, and need not know who has loaded what."""
 
-    def __init__(self, *rooms: str):
-        self.rooms = rooms          # named, not imported: they stand above, and register what they hold as they load
+    def __init__(self, *packages: str):
+        self.packages = packages    # named, not imported: they stand above, and register what they hold as they load
 
     def __missing__(self, name: str) -> Any:
-        rooms = [importlib.import_module(room) for room in self.rooms]
-        listed = [f"{room.__name__}.{room.STATED_BY[name]}" for room in rooms if name in getattr(room, "STATED_BY", ())]
-        for module in (*listed, *(found.name for room in rooms for found in pkgutil.iter_modules(room.__path__, room.__name__ + "."))):
+        packages = [importlib.import_module(package) for package in self.packages]
+        listed = [f"{package.__name__}.{package.STATED_BY[name]}" for package in packages if name in getattr(package, "STATED_BY", ())]
+        every = (found.name for package in packages for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."))
+        for module in (*listed, *every):
             importlib.import_module(module)
             if name in self:
                 return self[name]

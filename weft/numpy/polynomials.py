@@ -176,8 +176,8 @@ def _window(name: str, shape_of_n, text: str):
     return named(fun, name, text)
 
 
-def _cosine(k, n: int, turns: int = 1):
-    return uf.cos(uf.multiply(k, 2 * math.pi * turns / (n - 1)))
+def _cosine(k, n: int, cycles: int = 1):
+    return uf.cos(uf.multiply(k, 2 * math.pi * cycles / (n - 1)))
 
 
 bartlett = _window("bartlett", lambda k, n: uf.subtract(1, uf.abs(uf.divide(uf.subtract(uf.multiply(2, k), n - 1), n - 1))),

@@ -186,8 +186,8 @@ def _sign_jvp(t, out, x):
     if not is_complex(x):
         return families.zero_tangent(out)
     # d(x/|x|) = i out Im(conj(out) t) / |x|
-    turn = imag(mul(conj(out), t))
-    return mul(out, make_complex(0.0, div(turn, abs(x))))
+    angle = imag(mul(conj(out), t))
+    return mul(out, make_complex(0.0, div(angle, abs(x))))
 
 
 sign_p = elementwise("sign", NUMBER, _sign_reference, emit=_sign_emit, jvp=[_sign_jvp])

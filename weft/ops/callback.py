@@ -194,7 +194,7 @@ pure_callback_p = _callback_primitive("pure_callback")
 
 
 def _look_at_primals(primitive: Primitive) -> None:
-    """The derivative of an operation that only looks: it looks at the values, and there is nothing to differentiate."""
+    """The derivative of an operation that only reads: it is applied to the values, and there is nothing to differentiate."""
     @primitive.def_jvp
     def jvp(primals, tangents, **params):
         return primitive.bind(*primals, **params), []

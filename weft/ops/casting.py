@@ -125,7 +125,7 @@ bitcast_convert_type_p = elementwise(
 
 @bitcast_convert_type_p.def_lower
 def _bitcast_lower(b, index, x, *, in_avals, out_avals, new_dtype):
-    # the builder computes halves in float32, so it is told what the bits are of
+    # the builder computes halves in float32, so it needs the type that the bits are of
     return b.bitcast(x(index), b.type_of(out_avals[0]), b.type_of(in_avals[0]))
 
 

@@ -59,7 +59,7 @@ class ScatterSpec:
 
 @record
 class ContractSpec:
-    """Lowering of a contraction, told by its dimension_numbers."""
+    """Lowering of a contraction, which its dimension_numbers describe."""
 
 
 @record

@@ -1,6 +1,6 @@
 """Halos: the rows of a split dim that a device needs and others hold: which, what they cost, and their exchange.
 
-An operation that looks at neighbouring positions along a dim (slice, pad, concatenate, convolution, reversal) says per operand
+An operation that reads neighbouring positions along a dim (slice, pad, concatenate, convolution, reversal) says per operand
 which rows device p needs: a `Window`, that is `span` rows from row `first + p * advance` on. Where windows advance by the size
 of a block, as in a convolution or `x[1:] - x[:-1]`, all devices need the same rows of the same neighbours: these are sent and
 concatenated with the own block. Otherwise the dim is redistributed by tables of transfers.

@@ -28,7 +28,7 @@ from weft.util import dtypes, lapack
 #: columns that blocked routines take at a time, at most
 _BLOCK = 64
 
-#: One routine on every matrix of a batch. Its `arguments` are told as `ir.program.LibraryCall` tells them, its operands
+#: One routine on every matrix of a batch. Its `arguments` are written as in `ir.program.LibraryCall`, its operands
 #: being the arrays x0, x1, ..., its results y0, y1, ...; y0 begins as a copy of x0, and `results` has the core shapes and
 #: dtypes of the others. Made by the compiler only.
 library_call_p = Primitive("library_call", "library", multiple_results=True, register=False)
@@ -167,8 +167,8 @@ def qr(x, *, pivoting, full_matrices) -> list:
         return [_identities(x, m, columns), _zeros(x, columns, n), *([order] if pivoting else [])]
     turned, taus, order = matrix_transpose(x), ((k,), dtype), []
     if pivoting:
-        room = [("work", _real(dtype).name, 2 * n)] if is_complex(x) else []
-        arguments = (m, n, "y0", m, "y1", "y2", *_work(dtype, 2 * n + (n + 1) * _BLOCK), *room, "y3")
+        scratch = [("work", _real(dtype).name, 2 * n)] if is_complex(x) else []
+        arguments = (m, n, "y0", m, "y1", "y2", *_work(dtype, 2 * n + (n + 1) * _BLOCK), *scratch, "y3")
         packed, pivots, tau, _ = _call("geqp3", [turned], arguments, [((n,), np.int32), taus, ((), np.int32)])
         order = [sub(pivots, full(typeof(pivots).shape, 1, np.int32))]
     else:
@@ -186,10 +186,10 @@ def eigh(x, *, lower, sort_eigenvalues) -> list:
         return [x, _zeros(x, 0, dtype=_real(dtype))]
     whole, square = 1 + 6 * n + 2 * n * n, n * n
     if is_complex(x):
-        room = (*_work(dtype, square + (_BLOCK + 2) * n), *_work(_real(dtype), whole))
+        scratch = (*_work(dtype, square + (_BLOCK + 2) * n), *_work(_real(dtype), whole))
     else:
-        room = _work(dtype, whole + _BLOCK * n)
-    arguments = ("V", "L" if lower else "U", n, "y0", n, "y1", *room, *_work(np.int32, 3 + 5 * n), "y2")
+        scratch = _work(dtype, whole + _BLOCK * n)
+    arguments = ("V", "L" if lower else "U", n, "y0", n, "y1", *scratch, *_work(np.int32, 3 + 5 * n), "y2")
     v, w, info = _call("syevd heevd", [matrix_transpose(x)], arguments, [((n,), _real(dtype)), ((), np.int32)])
     return _unless_failed(info, matrix_transpose(v), w)
 
@@ -204,11 +204,11 @@ def svd(x, *, full_matrices, compute_uv) -> list:
         return [_zeros(x, 0, dtype=real), *([_identities(x, m, left), _identities(x, right, n)] if compute_uv else [])]
     spread = _BLOCK * (m + n) + max(m, n)
     job = ("A" if full_matrices else "S") if compute_uv else "N"
-    room = _work(dtype, spread + 7 * k + (4 * k * k if compute_uv else 0))
+    scratch = _work(dtype, spread + 7 * k + (4 * k * k if compute_uv else 0))
     if is_complex(x):
-        room = (*room, ("work", real.name, max(5 * k * k + 5 * k, 2 * (m + n) * k + 2 * k * k + k) if compute_uv else 7 * k))
+        scratch = (*scratch, ("work", real.name, max(5 * k * k + 5 * k, 2 * (m + n) * k + 2 * k * k + k) if compute_uv else 7 * k))
     vectors = ("y2", m, "y3", right) if compute_uv else ("y1", m, "y1", right)
-    arguments = (job, m, n, "y0", m, "y1", *vectors, *room, ("work", "int32", 8 * k), f"y{4 if compute_uv else 2}")
+    arguments = (job, m, n, "y0", m, "y1", *vectors, *scratch, ("work", "int32", 8 * k), f"y{4 if compute_uv else 2}")
     cores = [((left, m), dtype), ((n, right), dtype)] if compute_uv else []
     _, s, *vectors, info = _call("gesdd", [matrix_transpose(x)], arguments, [((k,), real), *cores, ((), np.int32)])
     return _unless_failed(info, s, *map(matrix_transpose, vectors))

@@ -64,7 +64,7 @@ def triangular_solve(
 ):
     """The x with op(a) x = b (`left_side`) or x op(a) = b, for triangular a; b may be a vector.
 
-    op transposes and conjugates as told. Only the triangle that `lower` names is read.
+    op transposes and conjugates as `transpose_a` and `conjugate_a` say. Only the triangle that `lower` names is read.
     """
     conjugate_a = bool(conjugate_a) and is_complex(a)
     vector = typeof(b).ndim == typeof(a).ndim - 1
@@ -122,7 +122,7 @@ def svd(x, *, full_matrices: bool = True, compute_uv: bool = True, subset_by_ind
 
 
 def eig(x, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors: bool = True) -> list:
-    """Eigenvalues of a square matrix, and its left and right eigenvectors as wished; all complex."""
+    """Eigenvalues of a square matrix, and its left and right eigenvectors if asked for; all complex."""
     return eig_p.bind(
         x, compute_left_eigenvectors=bool(compute_left_eigenvectors), compute_right_eigenvectors=bool(compute_right_eigenvectors)
     )
@@ -441,12 +441,12 @@ def _qr_jvp(primals, tangents, *, pivoting, full_matrices):
     scaled = triangular_solve(r, t)  # dA R^-1
     inner = matrices.dot(matrices.adjoint(q), scaled)
     low = matrices.strict_tril(inner)
-    turn = sub(low, matrices.adjoint(low))  # Q^H dQ, antihermitian
+    rotation = sub(low, matrices.adjoint(low))  # Q^H dQ, antihermitian
     if is_complex(q):  # keeps the diagonal of R real
         diagonal = matrices.diagonal_part(inner)
-        turn = add(turn, sub(diagonal, matrices.like(real(diagonal), diagonal)))
-    t_q = add(matrices.dot(q, sub(turn, inner)), scaled)
-    t_r = matrices.dot(sub(inner, turn), r)
+        rotation = add(rotation, sub(diagonal, matrices.like(real(diagonal), diagonal)))
+    t_q = add(matrices.dot(q, sub(rotation, inner)), scaled)
+    t_r = matrices.dot(sub(inner, rotation), r)
     return outs, [t_q, t_r, *map(zero_tangent, order)]
 
 
@@ -548,12 +548,12 @@ def _svd_jvp(primals, tangents, *, full_matrices, compute_uv):
     return outs, [t_s, t_u, matrices.adjoint(t_v)]
 
 
-def _with_phases(turn, inner, s):
-    """`turn` with the phases, which are free for complex matrices: all of them taken by U."""
+def _with_phases(rotation, inner, s):
+    """`rotation` with the phases, which are free for complex matrices: all of them taken by U."""
     if not is_complex(inner):
-        return turn
+        return rotation
     phases = matrices.half(matrices.diagonal_part(sub(inner, matrices.adjoint(inner))))
-    return add(turn, div(phases, matrices.as_rows(s, typeof(inner).shape)))
+    return add(rotation, div(phases, matrices.as_rows(s, typeof(inner).shape)))
 
 
 # --- eig
@@ -572,15 +572,15 @@ def _eig_reference(x, *, compute_left_eigenvectors, compute_right_eigenvectors):
     from scipy.linalg import eig as general_eig
 
     kind = np.dtype(dtypes.to_complex_dtype(x.dtype))
-    wished = [compute_left_eigenvectors, compute_right_eigenvectors]
+    wanted = [compute_left_eigenvectors, compute_right_eigenvectors]
 
     def one(a):
         if a.size == 0 or not np.isfinite(a).all():
             raise np.linalg.LinAlgError
         out = general_eig(a, left=compute_left_eigenvectors, right=compute_right_eigenvectors)
-        return out if any(wished) else [out]
+        return out if any(wanted) else [out]
 
-    shapes = [x.shape[-1:], *[x.shape[-2:]] * sum(wished)]
+    shapes = [x.shape[-1:], *[x.shape[-2:]] * sum(wanted)]
     return _each(x, one, shapes, [kind] * len(shapes), many=False)
 
 

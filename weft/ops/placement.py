@@ -168,7 +168,7 @@ def takes_out_sharding(fun: Callable) -> Callable:
     return placed
 
 
-#: The operands, unchanged; simplification does not look through it.
+#: The operands, unchanged; simplification treats it as opaque.
 optimization_barrier_p = Primitive("optimization_barrier", "barrier", multiple_results=True)
 
 

@@ -162,7 +162,7 @@ def _reference(*xs: np.ndarray, combine: Combination, axis: int, reverse: bool) 
 
 @associative_scan_p.def_jvp
 def _jvp(primals: Sequence, tangents: Sequence, *, combine: Combination, axis: int, reverse: bool):
-    """Prefixes of pairs of values and tangents, by combinations of whole arrays: what is linear can be told apart there."""
+    """Prefixes of pairs of values and tangents, by combinations of whole arrays: linear terms can be separated there."""
     count = len(primals)
     if all(type(t) is Zero for t in tangents):
         outs = associative_scan(combine, primals, axis, reverse)

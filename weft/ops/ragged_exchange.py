@@ -168,10 +168,10 @@ def _transpose(ct, operand, output, starts, sizes, targets, received, *, axis_na
     if is_undef(operand):
         # rows that were sent to several positions have several cotangents: each slice gets rows of its own, then they are added
         (count,), (rows, *inner) = typeof(starts).shape, operand.aval.shape
-        room = zeros(operand.aval.update(shape=(count * rows, *inner)))
+        blank = zeros(operand.aval.update(shape=(count * rows, *inner)))
         own_rows = add(starts, np.arange(count, dtype=typeof(starts).dtype) * rows)
         back = bind_over(
-            ragged_all_to_all_p, ct, room, came_to, received, exchanged(own_rows), sizes, axis_name=axis_name,
+            ragged_all_to_all_p, ct, blank, came_to, received, exchanged(own_rows), sizes, axis_name=axis_name,
             axis_index_groups=None,
         )  # fmt: skip
         back = reduce_sum(reshape(back, (count, rows, *inner)), (0,))

@@ -109,7 +109,7 @@ def concatenate(operands: Sequence, dimension: int):
 
 
 def split(operand, sizes: Sequence[int], axis: int = 0) -> list:
-    """The consecutive pieces of `operand` of lengths `sizes` along dim `axis`.
+    """The consecutive parts of `operand` of lengths `sizes` along dim `axis`.
 
     >>> [np.asarray(p).tolist() for p in split(np.arange(5), (2, 3))]
     [[0, 1], [2, 3, 4]]

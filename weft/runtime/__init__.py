@@ -2,6 +2,6 @@
 
 In:   backends (`weft.backends`), which have the devices, hold the values and load the programs.
 Out:  `Array` and `Executable`; functions that ask for devices, meshes of them, and live arrays.
-Laws: nothing here looks inside a buffer: its backend does. An array finds its backend in its spec.
+Laws: nothing here reads a buffer: its backend does. An array finds its backend in its spec.
 Next: `array`, `executable`, `device`; `topology` makes meshes, `live` lists what is alive.
 """

@@ -2,7 +2,7 @@
 
 In:   a spec (`backends.array_spec`: type, sharding, committed or not), and a buffer of the backend to which the devices belong.
 Out:  an immutable array, its values on the host, its shards.
-Laws: only the backend looks inside a buffer. Which devices hold which shard is metadata of the sharding. Array methods and operators
+Laws: only the backend reads a buffer. Which devices hold which shard is metadata of the sharding. Array methods and operators
       are attached by `weft.numpy.methods`.
 Next: `backends.base` says what a backend does for arrays, `runtime.executable` runs programs on them.
 """

@@ -30,7 +30,7 @@ class Executable:
         self.loaded = loaded
         self.collective_count = collective_count
         self._stages = stages                           # or a function that computes them
-        self.check: Callable | None = None              # looks at (name, program, arguments, results) after each call
+        self.check: Callable | None = None              # called with (name, program, arguments, results) after each call
         self.const_inputs: list[Array] = []             # constants of the program that are passed as its first inputs
         self.arg_names: Sequence[str] = ()              # of all inputs, for reports
         self.out_tree: Any = None                       # the structure of the results, for reports

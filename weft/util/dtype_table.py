@@ -78,7 +78,7 @@ _LATE = ("unsigned_dtypes", "signed_dtypes", "float_dtypes", "all_dtypes", "bflo
 
 
 def load_small() -> None:
-    """Have the dtypes of ml_dtypes in all tables. Loading them takes longer than all the rest of this room."""
+    """Have the dtypes of ml_dtypes in all tables. Loading them takes longer than all the rest of this package."""
     if "all_dtypes" in globals():
         return
     import ml_dtypes

@@ -98,7 +98,7 @@ class KeyReuseError(RuntimeError):
 
 
 for _class in [value for value in globals().values() if isinstance(value, type) and issubclass(value, Exception)]:
-    _class.__module__ = "weft.errors"  # the public home, which tracebacks print
+    _class.__module__ = "weft.errors"  # the public module, which tracebacks print
 del _class
 
 

@@ -30,8 +30,8 @@ def attach(package: str, names_of: dict[str, str], others: str = "") -> tuple[Ca
 
     def load(name: str) -> Any:
         if name in table:
-            home, old = table[name]
-            module = importlib.import_module(home)
+            where, old = table[name]
+            module = importlib.import_module(where)
             value = getattr(module, old) if old else module
         elif name == "__all__":
             value = sorted(table)

@@ -36,7 +36,7 @@ def _lattice(strict: bool, x64: bool) -> dict[Node, set[Node]]:
     edges[int] = {dtype for dtype in _of_kind("iu") if dtype.itemsize == 1}
     edges[float] = {*[dtype for dtype in _of_kind("f") if dtype.itemsize <= 2], complex}
     edges[complex] = {names["complex64"]}
-    # Without 64-bit types the join of uint32 and a signed type is int32: the lattice has no room above it.
+    # Without 64-bit types the join of uint32 and a signed type is int32: the lattice has nothing above it.
     above_uint32 = names["int64"] if x64 else names["int32"]
     chain = (
         ("uint8", "int16"), ("uint8", "uint16"), ("uint16", "int32"), ("uint16", "uint32"), ("uint32", "uint64"),

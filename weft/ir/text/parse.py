@@ -46,7 +46,7 @@ class _Parser:
     def __init__(self, text: str):
         self.text, self.at = text, 0
         self.kind, self.token = "", ""
-        self.room: Any = None       # the module of the operation at hand, where the types of its parameters are known
+        self.module: Any = None       # the module of the operation at hand, where the types of its parameters are known
         self.step()
 
     def step(self) -> str:
@@ -145,7 +145,7 @@ class _Parser:
         primitive = find(name)
         if primitive is None:
             self.fail(f"unknown operation {name!r}")
-        outer, self.room = self.room, sys.modules.get(getattr(primitive.rules.get("type"), "__module__", ""))
+        outer, self.module = self.module, sys.modules.get(getattr(primitive.rules.get("type"), "__module__", ""))
         params = {}
         if self.token == "[":
             self.step()
@@ -154,7 +154,7 @@ class _Parser:
                 self.take("=")
                 params[key] = self.value()
             self.take("]")
-        self.room = outer
+        self.module = outer
         ins = []
         while self.token not in (";", "in") and not self._at_binder():
             ins.append(self.atom(env))
@@ -198,7 +198,7 @@ class _Parser:
         if name in plain:
             return plain[name]
         named, _, member = name.partition(".")
-        made = getattr(self.room, named, None)
+        made = getattr(self.module, named, None)
         if isinstance(made, enum.EnumMeta) and member in made.__members__:
             return made[member]
         if self.token == "(" and isinstance(made, type):

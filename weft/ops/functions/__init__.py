@@ -3,7 +3,7 @@
 In:   values of floating (some: complex) dtypes; 16-bit and smaller floats compute in float32.
 Out:  `functions.sin`, and its primitive `functions.sin_p`; a module is loaded when one of its functions is first asked for.
 Laws: a formula is `fn(f, *values)`. `f` makes the instructions of a backend (`codegen.vector.math_real.Real` for CPUs): `f.fma`,
-      `f.select`, `f.poly`, `f.cold`, ..., and every function of this room (`f.exp(x)`). Values have Python's operators. `f.type` is
+      `f.select`, `f.poly`, `f.cold`, ..., and every function of this package (`f.exp(x)`). Values have Python's operators. `f.type` is
       the type that is computed in, f32 or f64 (`f.wide`), `f.demand` the one that the result will be rounded to (`f.short`: a half
       type). Formulas import no backend, so every backend can use them.
 Next: docs/adding-an-op.md.
