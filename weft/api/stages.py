@@ -129,16 +129,17 @@ class Lowered:
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         """The global program as text: `stablehlo` (the default), `hlo`, or `jaxpr`."""
-        from weft.ir.text.hlo import hlo_text
-        from weft.ir.text.stablehlo import stablehlo_text
         program = self._traced._program
         if dialect == "jaxpr":
             return str(program.jaxpr)
         jaxpr, kept = self._traced._kept(program.jaxpr)
         if dialect in (None, "stablehlo"):
+            from weft.hlo.stablehlo import stablehlo_text
             shardings = [s.sharding if s.committed else None for s, keep in zip(self.in_specs, kept) if keep]
-            return stablehlo_text(jaxpr, program.name, shardings, program.out_shardings)
+            donated = [d for d, keep in zip(program.donated, kept) if keep]
+            return stablehlo_text(jaxpr, program.name, shardings, program.out_shardings, donated, debug_info)
         if dialect == "hlo":
+            from weft.ir.text.hlo import hlo_text
             return hlo_text(jaxpr, program.name)
         raise ValueError(f"lower().as_text: unknown dialect {dialect!r}; use 'stablehlo', 'hlo' or 'jaxpr'.")
 

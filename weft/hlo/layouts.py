@@ -1,0 +1,71 @@
+"""Where values lie, as texts: named axes of a mesh in the dialect `sdy`, others by the tiles that devices hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from weft.hlo.lowering import Lowering
+from weft.hlo.ops import Block, Value
+from weft.ir.shardings import NamedSharding, Sharding, layout_of
+
+
+def axes_text(axes: Iterable) -> str:
+    """`{"a", "b"}`."""
+    return "{" + ", ".join(f'"{a}"' for a in axes) + "}"
+
+
+def _mesh(context: Lowering, mesh: Any) -> str:
+    """The name of a mesh in the module."""
+    context.sizes.append(math.prod(n for _, n in mesh.shape_tuple))
+    text = "[" + ", ".join(f'"{name}"={size}' for name, size in mesh.shape_tuple) + "]"
+    return context.meshes.setdefault(text, f"mesh_{len(context.meshes)}" if context.meshes else "mesh")
+
+
+def placed(context: Lowering, mesh: Any, dims: Sequence, open_dims: Sequence[int] = ()) -> str:
+    """`<@mesh, [{"a"}, {}]>`; `{?}` is a dim that is left open."""
+    shown = ["{?}" if d in open_dims else axes_text(axes) for d, axes in enumerate(dims)]
+    return f"<@{_mesh(context, mesh)}, [{', '.join(shown)}]>"
+
+
+def _placed(context: Lowering, sharding: NamedSharding, ndim: int) -> str:
+    return placed(context, sharding.mesh, sharding.spec_dims(ndim), sharding.spec.unconstrained_dims())
+
+
+def attribute(context: Lowering, sharding: Sharding | None, ndim: int) -> dict[str, str]:
+    """The attribute that says where an argument or a result lies."""
+    if sharding is None:
+        return {}
+    if isinstance(sharding, NamedSharding):
+        return {"sdy.sharding": f"#sdy.sharding{_placed(context, sharding, ndim)}"}
+    return {"mhlo.sharding": f'"{tiles_text(sharding, ndim)}"'}
+
+
+def constrained(b: Block, x: Value, sharding: Sharding | None) -> Value:
+    """`x`, with the promise of its layout."""
+    if sharding is None:
+        return x
+    if isinstance(sharding, NamedSharding):
+        return b.op("sdy.sharding_constraint", x, sharding=_placed(b.context, sharding, x.ndim))
+    return b.emit("custom_call", (x,), [x.type], target="Sharding", said={}, sharding=tiles_text(sharding, x.ndim), has_side_effect=False)[0]
+
+
+def tiles_text(sharding: Sharding, ndim: int) -> str:
+    """A sharding as the device that holds each tile, as XLA writes it.
+
+    >>> from weft.ir.shardings import PositionalSharding
+    >>> from weft.runtime.device import devices
+    >>> tiles_text(PositionalSharding(devices()[:4]).reshape(2, 2), 2)
+    '{devices=[2,2]0,1,2,3}'
+    """
+    layout = layout_of(sharding, ndim)
+    if len(layout.devices) == 1:
+        return f"{{maximal device={layout.devices[0].id}}}"
+    if layout.is_replicated:
+        return "{replicated}"
+    copies = len(layout.devices) // layout.num_shards
+    order = sorted(range(len(layout.devices)), key=lambda i: layout.shard_ids[i])
+    dims = [*layout.splits, *([copies] if copies > 1 else [])]
+    last = " last_tile_dim_replicate" if copies > 1 else ""
+    return f"{{devices=[{','.join(map(str, dims))}]{','.join(map(str, order))}{last}}}"

@@ -1,0 +1,146 @@
+"""From jaxprs to operations of XLA: which rule writes which equation.
+
+In:   a Jaxpr, and the mesh that it runs on where it is the program of one device.
+Out:  the operations that its equations become, in a block; the functions that they call.
+Laws: a rule is `fn(b, eqn, *operands)`: it writes to block `b` and gives the results. It is found by the name of the primitive, else by its
+      kind, else by the kind of its `lower` slot: a composite is written by the operations that it is composed of.
+Next: the rules, in `weft.hlo.rules`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.core.stage import stage
+from weft.hlo.ops import Block, Context, Function, Value, array_type
+from weft.ir.jaxpr import Eqn, Jaxpr, Literal
+from weft.ir.mesh import Mesh
+from weft.ir.rewrite import dce
+from weft.ir.types import ShapedArray
+from weft.ops.families import ExpandSpec
+
+Rule = Callable[..., Any]
+
+#: rules by the names of primitives, and by their kinds
+RULES: dict[str, Rule] = {}
+KINDS: dict[str, Rule] = {}
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Decorator: the rule of these primitives."""
+    return lambda fn: RULES.update(dict.fromkeys(names, fn)) or fn
+
+
+def rule_of_kind(*kinds: str) -> Callable[[Rule], Rule]:
+    """Decorator: the rule of primitives of these kinds that have none of their own."""
+    return lambda fn: KINDS.update(dict.fromkeys(kinds, fn)) or fn
+
+
+def rule_of(primitive: Any) -> Rule | None:
+    """The rule that writes equations of `primitive`, or None."""
+    found = RULES.get(primitive.name)
+    if found is None and isinstance(primitive.rules.get("lower"), ExpandSpec):
+        return _composite
+    return found or KINDS.get("call" if primitive.attrs.get("call_like") else primitive.kind)
+
+
+class Lowering(Context):
+    """A module that is being written. `mesh` is that of the manual axes around, or None."""
+
+    def __init__(self, chlo: bool = True):
+        super().__init__(chlo)
+        self.functions: dict[str, Function] = {}
+        self.meshes: dict[str, str] = {}
+        self.sizes: list[int] = []
+        self.channels = 0
+        self.mesh: Mesh | None = None
+        self._named: dict[Any, str] = {}
+        self._kept: list[Any] = []              # what `_named` knows by its id
+
+    def function(self, jaxpr: Jaxpr, name: str, public: bool = False) -> Function:
+        """`jaxpr` as a function of the module."""
+        made = Function(self._free(name), Block(self, [array_type(a.shape, a.dtype) for a in jaxpr.in_avals]), public)
+        self.functions[made.name] = made
+        made.body.results = self.inline(made.body, jaxpr, made.body.args)
+        return made
+
+    def _free(self, name: str) -> str:
+        label, n = symbol(name), 0
+        while label in self.functions:
+            label, n = f"{symbol(name)}_{n}", n + 1
+        return label
+
+    def call(self, b: Block, jaxpr: Jaxpr, name: str, args: Sequence[Value]) -> list[Value]:
+        """A call of `jaxpr` as a function, which is written once."""
+        key = (id(jaxpr), self.mesh)
+        if key not in self._named:
+            self._kept.append(jaxpr)
+            self._named[key] = self.function(jaxpr, name).name
+        return self._called(b, self._named[key], args)
+
+    def shared(self, b: Block, name: str, key: Any, args: Sequence[Value], fill: Callable[..., Sequence[Value]]) -> list[Value]:
+        """What `fill(block, *args)` writes, as a function that is written once for each `key` and types of arguments."""
+        key = (name, key, tuple([x.type for x in args]))
+        if key not in self._named:
+            made = Function(self._free(name), Block(self, [x.type for x in args]))
+            self._named[key] = made.name
+            self.functions[made.name] = made
+            made.body.results = list(fill(made.body, *made.body.args))
+        return self._called(b, self._named[key], args)
+
+    def _called(self, b: Block, name: str, args: Sequence[Value]) -> list[Value]:
+        return b.emit("func.call", args, [v.type for v in self.functions[name].body.results], callee=name)
+
+    def inline(self, b: Block, jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
+        """The operations of `jaxpr` in block `b`; gives its results."""
+        env: dict = dict(zip(jaxpr.invars, args))
+        for var, value in zip(jaxpr.constvars, jaxpr.consts):
+            env[var] = b.constant(np.asarray(value))
+
+        def read(atom: Any) -> Value:
+            if type(atom) is not Literal:
+                return env[atom]
+            return b.constant(atom.val, array_type((), atom.aval.dtype).dtype)
+
+        for eqn in jaxpr.eqns:
+            outer, self.place = self.place, (eqn.source, eqn.primitive.name)
+            env.update(zip(eqn.outvars, self.equation(b, eqn, [read(a) for a in eqn.invars])))
+            self.place = outer
+        return [read(a) for a in jaxpr.outvars]
+
+    def equation(self, b: Block, eqn: Eqn, args: Sequence[Value]) -> list[Value]:
+        """The results of an equation."""
+        write = rule_of(eqn.primitive)
+        if write is None:
+            raise NotImplementedError(f"as_text: {eqn.primitive.name} has no form as operations of XLA.")
+        made = write(b, eqn, *args)
+        return [made] if isinstance(made, Value) else list(made)
+
+    def inline_function(self, b: Block, fn: Callable[..., Sequence], args: Sequence[Value]) -> list[Value]:
+        """The operations that `fn` binds on values of the types of `args`."""
+        return self.inline(b, dce(stage(fn, [x.type for x in args])), args)
+
+
+def _composite(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    """A composite by what it is composed of."""
+    fn, many = eqn.primitive.rules["lower"].fn, eqn.primitive.multiple_results
+    return b.context.inline_function(b, lambda *xs: fn(*xs, **eqn.params) if many else [fn(*xs, **eqn.params)], args)
+
+
+def symbol(name: str) -> str:
+    """`name` as the name of a function or a module.
+
+    >>> symbol("<lambda>"), symbol("layer.0")
+    ('_lambda_', 'layer.0')
+    """
+    label = re.sub(r"[^\w.]", "_", name, flags=re.ASCII)
+    return label if re.match(r"[A-Za-z_]", label) else f"_{label}"
+
+
+def result_types(eqn: Eqn) -> list[ShapedArray]:
+    """The types of an equation's results."""
+    return [array_type(v.aval.shape, v.aval.dtype) for v in eqn.outvars]

@@ -1,0 +1,170 @@
+"""Operations of XLA as data, and the block that they are written to.
+
+In:   calls by the rules in `weft.hlo.rules`.
+Out:  a `Block` of `Op`s on typed `Value`s. Regions of operations are blocks, too, and may read the values of the blocks around them.
+Laws: names are those of StableHLO; what has a dot (`chlo.erf_inv`, `func.call`) belongs to the dialect before it. Attributes are
+      Python values, which each text prints in its own way.
+Next: `lowering` makes modules of jaxprs, `stablehlo` prints them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.ir.types import ShapedArray
+from weft.util import dtypes
+from weft.util.record import field, record
+
+_BOOL = np.dtype(np.bool_)
+
+
+def array_type(shape: Sequence[int], dtype: Any) -> ShapedArray:
+    """The type of a value: shape and dtype alone. What has no values, as tangents of integers, are bools."""
+    return ShapedArray(tuple(shape), _BOOL if dtype == dtypes.float0 else dtype)
+
+
+class Value:
+    """A result of an operation, or an argument of a block."""
+    __slots__ = ("type",)
+
+    def __init__(self, type_: ShapedArray):
+        self.type = type_
+
+    shape = property(lambda self: self.type.shape)
+    dtype = property(lambda self: self.type.dtype)
+    ndim = property(lambda self: self.type.ndim)
+
+
+@record(eq=False)
+class Op:
+    """`results = name[attrs] operands {regions}`; `place` is where the program asks for it: (source line, name of the primitive)."""
+    name: str
+    operands: tuple[Value, ...]
+    results: tuple[Value, ...]
+    attrs: dict[str, Any]
+    regions: tuple[Block, ...]
+    place: tuple[Any, str] | None
+
+
+@record(eq=False, frozen=False)
+class Function:
+    """A function of a module. Attributes of arguments and results are texts by name."""
+    name: str
+    body: Block
+    public: bool = False
+    arg_attrs: list[dict[str, str]] = field(default_factory=list)
+    result_attrs: list[dict[str, str]] = field(default_factory=list)
+
+
+class Context:
+    """What the blocks of a module share: where the program asks for what is being written, and which operations are spelled out."""
+
+    def __init__(self, chlo: bool = True):
+        self.place: tuple[Any, str] | None = None
+        self.chlo = chlo                        # whether functions that only CHLO has are operations, too
+
+
+class Block:
+    """Operations in order, their arguments and what they give."""
+
+    def __init__(self, context: Context, args: Sequence[ShapedArray] = ()):
+        self.context = context
+        self.args = [Value(t) for t in args]
+        self.ops: list[Op] = []
+        self.results: list[Value] = []
+
+    # --- operations
+
+    def emit(self, name: str, operands: Sequence[Value], types: Sequence[ShapedArray], regions: Sequence[Block] = (),
+             **attrs: Any) -> list[Value]:
+        """Append an operation; gives its results."""
+        results = tuple([Value(t) for t in types])
+        self.ops.append(Op(name, tuple(operands), results, attrs, tuple(regions), self.context.place))
+        return list(results)
+
+    def op(self, name: str, *operands: Value, type: ShapedArray | None = None, **attrs: Any) -> Value:
+        """An operation of one result, which has the type of the first operand unless `type` is given."""
+        return self.emit(name, operands, [operands[0].type if type is None else type], **attrs)[0]
+
+    def region(self, types: Sequence[ShapedArray], fill: Callable[..., Sequence[Value] | Value]) -> Block:
+        """A region whose arguments have `types`; `fill(block, *args)` writes it and gives its results."""
+        block = Block(self.context, types)
+        given = fill(block, *block.args)
+        block.results = [given] if isinstance(given, Value) else list(given)
+        return block
+
+    # --- what rules need often
+
+    def constant(self, value: Any, dtype: Any = None) -> Value:
+        """An array that is known."""
+        value = np.asarray(value) if dtype is None else np.asarray(value).astype(dtype)
+        return self.emit("constant", (), [array_type(value.shape, value.dtype)], value=value)[0]
+
+    def full(self, shape: Sequence[int], value: Any, dtype: Any) -> Value:
+        """An array of equal elements."""
+        return self.constant(np.broadcast_to(np.asarray(value).astype(dtype), shape))
+
+    def like(self, x: Value, value: Any) -> Value:
+        """`value` in the type of `x`."""
+        return self.full(x.shape, value, x.dtype)
+
+    def convert(self, x: Value, dtype: Any) -> Value:
+        """`x` in another dtype; to bool it asks what is not zero."""
+        if x.dtype == dtype:
+            return x
+        if np.dtype(dtype) == _BOOL:
+            return self.compare("NE", x, self.like(x, 0))
+        if x.dtype.kind == "c" and np.dtype(dtype).kind != "c":
+            x = self.real(x)
+        return self.op("convert", x, type=array_type(x.shape, dtype)) if x.dtype != dtype else x
+
+    def real(self, x: Value, part: str = "real") -> Value:
+        """A part of a complex value."""
+        return self.op(part, x, type=array_type(x.shape, dtypes.to_real_dtype(x.dtype)))
+
+    def compare(self, direction: str, x: Value, y: Value, total: bool = False) -> Value:
+        """Comparison; floats in their total order if `total`."""
+        kind = {"f": "FLOAT", "c": "FLOAT", "i": "SIGNED"}.get(dtype_kind(x.dtype), "UNSIGNED")
+        return self.op("compare", x, y, type=array_type(x.shape, _BOOL), direction=direction, kind="TOTALORDER" if total else kind)
+
+    def broadcast(self, x: Value, shape: Sequence[int], dims: Sequence[int] | None = None) -> Value:
+        """`x` with its dims at `dims` of `shape`, by default at the last ones."""
+        shape = tuple(shape)
+        dims = tuple(range(len(shape) - x.ndim, len(shape))) if dims is None else tuple(dims)
+        if shape == x.shape and dims == tuple(range(x.ndim)):
+            return x
+        return self.op("broadcast_in_dim", x, type=array_type(shape, x.dtype), dims=dims)
+
+    def reshape(self, x: Value, shape: Sequence[int]) -> Value:
+        return x if x.shape == tuple(shape) else self.op("reshape", x, type=array_type(shape, x.dtype))
+
+    def transpose(self, x: Value, permutation: Sequence[int]) -> Value:
+        shape = tuple(x.shape[d] for d in permutation)
+        return self.op("transpose", x, type=array_type(shape, x.dtype), dims=tuple(permutation))
+
+    def iota(self, shape: Sequence[int], dtype: Any, dim: int) -> Value:
+        return self.emit("iota", (), [array_type(shape, dtype)], dim=dim)[0]
+
+    def slice(self, x: Value, starts: Sequence[int], limits: Sequence[int], strides: Sequence[int] | None = None) -> Value:
+        steps = (1,) * x.ndim if strides is None else tuple(strides)
+        shape = tuple(-(-(hi - lo) // s) for lo, hi, s in zip(starts, limits, steps))
+        return self.op("slice", x, type=array_type(shape, x.dtype), starts=tuple(starts), limits=tuple(limits), strides=steps)
+
+    def reduce(self, xs: Sequence[Value], inits: Sequence[Value], axes: Sequence[int], fill: Callable) -> list[Value]:
+        """`xs` combined along `axes` by the region that `fill(block, *earlier, *later)` writes."""
+        types = [array_type((), x.dtype) for x in xs]
+        kept = tuple(n for d, n in enumerate(xs[0].shape) if d not in axes)
+        return self.emit("reduce", (*xs, *inits), [array_type(kept, x.dtype) for x in xs],
+                         [self.region((*types, *types), fill)], dims=tuple(axes))
+
+
+def dtype_kind(dtype: Any) -> str:
+    """`b`, `i`, `u`, `f` or `c`, of the small dtypes, too."""
+    if dtypes.issubdtype(dtype, np.floating):
+        return "f"
+    if dtypes.issubdtype(dtype, np.unsignedinteger):
+        return "u"
+    return "i" if dtypes.issubdtype(dtype, np.signedinteger) else np.dtype(dtype).kind

@@ -1,0 +1,1 @@
+"""The rules by which equations become operations of XLA, by family."""

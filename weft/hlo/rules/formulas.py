@@ -1,0 +1,255 @@
+"""Functions by their formulas (`weft.ops.functions`), on whole arrays: what XLA and CHLO have no operation for.
+
+In:   the name of a function, and arrays of floats.
+Out:  the operations of its formula, which is computed in doubles; functions in it that are operations stay so.
+Laws: as those of `codegen.vector.math_real`, but that products are not exact: there is no operation that multiplies and adds at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.codegen.vector.math_tables import TABLE
+from weft.hlo.ops import Block, Value, array_type, dtype_kind
+from weft.ir.registry import functions
+from weft.ops.functions import gammas
+
+#: functions that are an operation
+NAMED = {
+    "exp": "exponential", "expm1": "exponential_minus_one", "log": "log", "log1p": "log_plus_one", "logistic": "logistic", "tanh": "tanh",
+    "sin": "sine", "cos": "cosine", "tan": "tan", "sqrt": "sqrt", "rsqrt": "rsqrt", "cbrt": "cbrt", "pow": "power", "floor": "floor",
+    "ceil": "ceil", "round_even": "round_nearest_even", "round_away": "round_nearest_afz", "is_finite": "is_finite", "atan2": "atan2",
+    "fmod": "remainder", "sinh": "chlo.sinh", "cosh": "chlo.cosh", "asin": "chlo.asin", "acos": "chlo.acos", "atan": "chlo.atan",
+    "asinh": "chlo.asinh", "acosh": "chlo.acosh", "atanh": "chlo.atanh", "erf": "chlo.erf", "erfc": "chlo.erfc", "erf_inv": "chlo.erf_inv",
+    "digamma": "chlo.digamma", "lgamma": "chlo.lgamma", "bessel_i1e": "chlo.bessel_i1e", "nextafter": "chlo.next_after",
+}
+#: after which a loop ends whatever its elements ask for
+_MOST_STEPS = 10_000.0
+
+
+def apply(b: Block, name: str, args: Sequence[Value], type_: str) -> Value:
+    """The function `name` of arrays; it will be rounded to `type_`."""
+    if dtype_kind(args[0].dtype) == "c":
+        raise NotImplementedError(f"as_text: {name} of complex numbers has no form as operations of XLA.")
+    own = name == "nextafter"                   # which is about the bits of its type
+    f = Tensors(b, args[0].shape, "f32" if own and args[0].dtype != np.float64 else "f64", type_)
+    return functions[name].formula(f, *[V(f, b.convert(x, f.dtype)) for x in args]).value
+
+
+class V:
+    """An array of floats, of integers of the same size, or of bools, with Python's operators."""
+    __slots__ = ("f", "value")
+
+    def __init__(self, f: Tensors, value: Value):
+        self.f, self.value = f, value
+
+    def _with(self, op: str, other: V | float, swap: bool = False) -> V:
+        x, y = self.value, self.f.raw(other, self.value)
+        return V(self.f, self.f.b.op(op, *((y, x) if swap else (x, y))))
+
+    def _test(self, direction: str, other: V | float) -> V:
+        return V(self.f, self.f.b.compare(direction, self.value, self.f.raw(other, self.value)))
+
+    def __neg__(self) -> V:
+        return V(self.f, self.f.b.op("negate", self.value))
+
+    def __invert__(self) -> V:
+        return V(self.f, self.f.b.op("not", self.value))
+
+    def is_nan(self) -> V:
+        """Where it is no number."""
+        return self._test("NE", self)
+
+
+for _name, _op in {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "and": "and", "or": "or", "xor": "xor",
+                   "lshift": "shift_left", "rshift": "shift_right_arithmetic"}.items():
+    setattr(V, f"__{_name}__", functools.partialmethod(lambda self, op, other: self._with(op, other), _op))
+    setattr(V, f"__r{_name}__", functools.partialmethod(lambda self, op, other: self._with(op, other, True), _op))
+V.lshr = functools.partialmethod(lambda self, op, other: self._with(op, other), "shift_right_logical")
+for _name, _op in {"__lt__": "LT", "__le__": "LE", "__gt__": "GT", "__ge__": "GE", "same": "EQ"}.items():
+    setattr(V, _name, functools.partialmethod(lambda self, op, other: self._test(op, other), _op))
+
+
+class Tensors:
+    """What formulas ask of a backend, on arrays of one shape in one floating type."""
+
+    def __init__(self, b: Block, shape: Sequence[int], type_: str, demand: str):
+        self.b, self.shape, self.type, self.demand = b, tuple(shape), type_, demand
+        self.wide, self.short, self.brief, self.has_fma = type_ == "f64", False, False, True
+        self.dtype, self.int_dtype = np.dtype(f"f{8 if self.wide else 4}"), np.dtype(f"i{8 if self.wide else 4}")
+        self.bits = 64 if self.wide else 32
+        self.mantissa, self.bias = (52, 1023) if self.wide else (23, 127)
+        self.magic = 1.5 * 2.0**self.mantissa
+        self.magic_bits = (self.bias + self.mantissa << self.mantissa) | (1 << self.mantissa - 1)
+        self.tiny = 2.0**(1 - self.bias)
+        self.three_quarters = (self.bias << self.mantissa) - (1 << self.mantissa - 1)
+
+    def __getattr__(self, name: str) -> Callable[..., V]:
+        op = NAMED.get(name)
+        if op and (self.b.context.chlo or not op.startswith("chlo.")):
+            return lambda *args: V(self, self.b.op(op, *[self.raw(a) for a in args]))
+        function = functions[name]
+        if function is None:
+            raise AttributeError(f"formulas: there is no function {name!r}")
+        return functools.partial(function.formula, self)
+
+    def raw(self, x: V | float, like: Value | None = None) -> Value:
+        """An array, of a number in the type of another."""
+        return x.value if isinstance(x, V) else self.b.full(self.shape, x, self.dtype if like is None else like.dtype)
+
+    def c(self, value: float) -> V:
+        """A constant."""
+        return V(self, self.raw(value))
+
+    def op(self, name: str, *args: V | float) -> V:
+        """An operation on floats."""
+        return V(self, self.b.op(name, *[self.raw(a) for a in args]))
+
+    def fma(self, x: V | float, y: V | float, z: V | float) -> V:
+        """x * y + z."""
+        return self.op("add", self.op("multiply", x, y), z)
+
+    exact_fma = fma
+
+    def select(self, cond: V, x: V | float, y: V | float) -> V:
+        """`x` where `cond` holds, else `y`."""
+        like = next((a.value for a in (x, y) if isinstance(a, V)), None)
+        x, y = self.raw(x, like), self.raw(y, like)
+        return V(self, self.b.op("select", cond.value, x, y, type=x.type))
+
+    def intrinsic(self, name: str, *args: V) -> V:
+        """What is an operation."""
+        return self.op(name, *args)
+
+    def abs(self, x: V) -> V:
+        return self.op("abs", x)
+
+    def max(self, x: V, y: V) -> V:
+        return self.op("maximum", x, y)
+
+    def copysign(self, x: V | float, y: V) -> V:
+        """The size of x with the sign of y."""
+        sign = self.to_bits(y) & -(1 << self.bits - 1)
+        return self.from_bits((self.to_bits(self.abs(V(self, self.raw(x))))) | sign)
+
+    def trunc(self, x: V) -> V:
+        """The integer part."""
+        return self.select(x < 0.0, self.op("ceil", x), self.op("floor", x))
+
+    def to_bits(self, x: V) -> V:
+        """The bits of a float."""
+        return V(self, self.b.op("bitcast_convert", x.value, type=array_type(self.shape, self.int_dtype)))
+
+    def from_bits(self, x: V) -> V:
+        """The float of some bits."""
+        return V(self, self.b.op("bitcast_convert", x.value, type=array_type(self.shape, self.dtype)))
+
+    def to_float(self, x: V) -> V:
+        """An integer as a float."""
+        return V(self, self.b.convert(x.value, self.dtype))
+
+    small_to_float = to_float
+
+    def clamp(self, x: V, low: float, high: float) -> V:
+        """x between two bounds; NaN stays."""
+        return self.select(x < low, low, self.select(x > high, high, x))
+
+    def table(self, name: str) -> tuple[float, ...]:
+        """The coefficients of the tabulated polynomial `name`."""
+        return TABLE[name, self.type]
+
+    def poly(self, x: V, name: str) -> V:
+        """The tabulated polynomial `name` at x."""
+        return self.horner(x, self.table(name))
+
+    def horner(self, x: V, coefficients: Sequence[V | float]) -> V:
+        """A polynomial, highest coefficient first."""
+        y: Any = self.c(coefficients[0]) if not isinstance(coefficients[0], V) else coefficients[0]
+        for coefficient in coefficients[1:]:
+            y = self.fma(y, x, coefficient)
+        return y
+
+    def power_of_two(self, k: V) -> V:
+        """2^k for integers k in the range of normal numbers."""
+        return self.from_bits((k + self.bias) << self.mantissa)
+
+    def ldexp(self, x: V, shifted: V) -> V:
+        """x * 2^k where `shifted` is k + magic."""
+        k = self.to_bits(shifted) - self.magic_bits
+        half = k >> 1
+        return (x * self.power_of_two(half)) * self.power_of_two(k - half)
+
+    def scale(self, x: V, k: V) -> V:
+        """x * 2^k for integers k."""
+        return self.ldexp(x, k + self.magic)
+
+    def split(self, x: V) -> tuple[V, V]:
+        """(k, m) with x = 2^k m and 3/4 <= m < 3/2 of positive x."""
+        tiny, scale = x < self.tiny, self.mantissa + 2
+        k, m = self.split_normal(self.select(tiny, x * 2.0**scale, x))
+        return self.select(tiny, k - float(scale), k), m
+
+    def split_normal(self, x: V) -> tuple[V, V]:
+        """The same of positive normal numbers."""
+        bits = self.to_bits(x)
+        k = (bits - self.three_quarters) >> self.mantissa
+        return self.to_float(k), self.from_bits(bits - (k << self.mantissa))
+
+    def at(self, y: V, x: V, **known: float) -> V:
+        """`y`, but what is known where x is `zero`, `infinite` (positive) or `negative`; a NaN where x is one."""
+        if "infinite" in known:
+            y = self.select(x.same(math.inf), known["infinite"], y)
+        if "zero" in known:
+            y = self.select(x.same(0.0), known["zero"], y)
+        return self.select(x >= 0.0, y, known["negative"]) if "negative" in known else self.select(x.is_nan(), x, y)
+
+    def in_double(self) -> Tensors:
+        """The formulas in doubles."""
+        return self if self.wide else Tensors(self.b, self.shape, "f64", self.demand)
+
+    def widen(self, x: V) -> V:
+        """A value in doubles."""
+        wide = self.in_double()
+        return V(wide, self.b.convert(x.value, wide.dtype))
+
+    def narrow(self, x: V) -> V:
+        """A double back in this precision."""
+        return V(self, self.b.convert(x.value, self.dtype))
+
+    def cold(self, y: V, where: V, function: Any, *args: V | float) -> V:
+        """`function` of the elements where it is asked for, else `y`."""
+        found = self.library(function, *args) if isinstance(function, str) else function(self, *args)
+        return self.select(where, found, y)
+
+    def library(self, name: str, *args: V) -> V:
+        """What is a function of the C library elsewhere."""
+        return gammas._lgamma(self, *args) if name == "lgamma" else getattr(self, name)(*args)
+
+    def repeat(self, step: Callable[..., tuple[V, list[V]]], *start: V | float) -> list[V]:
+        """What `step(n, *values)`, which gives (more, values), makes of values, n = 1, 2, ..., in each element until it asks for no more."""
+        b = self.b
+        begin = [self.raw(x) for x in (1.0, *start)]
+        begin.append(b.full(self.shape, True, np.bool_))
+        types = [x.type for x in begin]
+
+        def go(block: Block, *values: Value) -> Value:
+            init = block.constant(np.False_)
+            axes = range(len(self.shape))
+            return block.reduce([values[-1]], [init], axes, lambda inner, x, y: inner.op("or", x, y))[0]
+
+        def body(block: Block, *values: Value) -> list[Value]:
+            outer, self.b = self.b, block
+            number, *old = [V(self, x) for x in values[:-1]]
+            going = V(self, values[-1])
+            more, new = step(number, *old)
+            kept = [number + 1.0, *[self.select(going, y, x) for x, y in zip(old, new)], going & more & (number < _MOST_STEPS)]
+            self.b = outer
+            return [v.value for v in kept]
+
+        outs = b.emit("while", begin, types, [b.region(types, go), b.region(types, body)])
+        return [V(self, x) for x in outs[1:-1]]

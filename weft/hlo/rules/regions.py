@@ -1,0 +1,191 @@
+"""Operations that hold programs: calls, choices, loops, and the programs of one device; collectives; where values lie."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft.hlo.layouts import constrained, placed
+from weft.hlo.lowering import result_types, rule, rule_of_kind
+from weft.hlo.ops import Block, Value, array_type
+from weft.hlo.rules.arrays import dynamic_slice
+from weft.hlo.rules.reductions import COMBINES, of_combine
+from weft.ir.collective_spec import collective_axes, spec_of
+from weft.ir.jaxpr import Eqn
+from weft.ir.text.hlo import meeting, pairs
+
+# --- calls and control flow -------------------------------------------------------------------------------------------
+
+
+@rule_of_kind("call")
+def _call(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    """A function where users wrote one; what only says how to differentiate is written in place."""
+    if eqn.primitive.attrs.get("only_derivatives") or b.context.mesh is not None:
+        return b.context.inline(b, eqn.params["jaxpr"], args)
+    p = eqn.params
+    args = [constrained(b, x, s) for x, s in zip(args, p["in_shardings"])]
+    return [constrained(b, y, s) for y, s in zip(b.context.call(b, p["jaxpr"], p["name"], args), p["out_shardings"])]
+
+
+@rule("cond")
+def _cond(b: Block, eqn: Eqn, index: Value, *args: Value) -> list[Value]:
+    branches = eqn.params["branches"]
+    index = b.op("clamp", b.like(index, 0), index, b.like(index, len(branches) - 1))
+    regions = [b.region([], lambda r, branch=branch: r.context.inline(r, branch, args)) for branch in branches]
+    return b.emit("case", [index], result_types(eqn), regions)
+
+
+@rule("while")
+def _while(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    p = eqn.params
+    n, m = p["cond_nconsts"], p["cond_nconsts"] + p["body_nconsts"]
+    types = [x.type for x in args[m:]]
+    return b.emit("while", args[m:], types, [
+        b.region(types, lambda r, *carry: r.context.inline(r, p["cond_jaxpr"], [*args[:n], *carry])),
+        b.region(types, lambda r, *carry: r.context.inline(r, p["body_jaxpr"], [*args[n:m], *carry]))])
+
+
+@rule("scan")
+def _scan(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    """A loop that counts, slices what it is given and writes what it gives into place."""
+    p, length = eqn.params, eqn.params["length"]
+    nc, nk = p["num_consts"], p["num_consts"] + p["num_carry"]
+    consts, carry, xs = args[:nc], args[nc:nk], args[nk:]
+    stacked = [b.full(t.shape, 0, t.dtype) for t in result_types(eqn)[p["num_carry"]:]]
+    if not length:
+        return [*carry, *stacked]
+    begin = [b.constant(0, np.int32), *carry, *stacked]
+    types = [x.type for x in begin]
+
+    def body(r: Block, i: Value, *values: Value) -> list[Value]:
+        at = r.op("subtract", r.constant(length - 1, np.int32), i) if p["reverse"] else i
+        start = lambda x: [at, *[r.constant(0, np.int32)] * (x.ndim - 1)]
+        rows = [r.reshape(dynamic_slice(r, x, start(x), (1, *x.shape[1:])), x.shape[1:]) for x in xs]
+        made = r.context.inline(r, p["jaxpr"], [*consts, *values[:len(carry)], *rows])
+        put = [r.op("dynamic_update_slice", y, r.reshape(row, (1, *row.shape)), *start(y))
+               for y, row in zip(values[len(carry):], made[len(carry):])]
+        return [r.op("add", i, r.constant(1, np.int32)), *made[:len(carry)], *put]
+
+    more = lambda r, i, *_: r.compare("LT", i, r.constant(length, np.int32))
+    return b.emit("while", begin, types, [b.region(types, more), b.region(types, body)])[1:]
+
+
+@rule_of_kind("barrier")
+def _barrier(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    return b.emit("optimization_barrier", args, [x.type for x in args])
+
+
+# --- where values lie -------------------------------------------------------------------------------------------------
+
+
+@rule_of_kind("constraint")
+def _constraint(b: Block, eqn: Eqn, x: Value) -> Value:
+    return constrained(b, x, eqn.params["sharding"])
+
+
+@rule("mesh_cast", "pvary")
+def _same(b: Block, eqn: Eqn, x: Value) -> Value:
+    return x
+
+
+@rule("shard_map")
+def _shard_map(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    p, context = eqn.params, b.context
+    outer, context.mesh = context.mesh, p["mesh"]
+    inner = [array_type(a.shape, a.dtype) for a in p["jaxpr"].in_avals]
+    body = b.region(inner, lambda r, *blocks: context.inline(r, p["jaxpr"], blocks))
+    context.mesh = outer
+    show = lambda specs, atoms: [placed(context, p["mesh"], spec.dims(a.aval.ndim)) for spec, a in zip(specs, atoms)]
+    return b.emit("sdy.manual_computation", args, result_types(eqn), [body], axes=p["manual_axes"],
+                  in_shardings=show(p["in_specs"], eqn.invars), out_shardings=show(p["out_specs"], eqn.outvars))
+
+
+# --- collectives ------------------------------------------------------------------------------------------------------
+
+
+def _communicate(b: Block, eqn: Eqn, name: str, x: Value, shape: Sequence[int], regions: Sequence[Block] = (), **attrs: object) -> Value:
+    """A collective among the groups of devices that exchange values."""
+    b.context.channels += 1
+    groups = attrs.pop("groups", None) or meeting(eqn, b.context.mesh.shape_tuple)
+    return b.emit(name, (x,), [array_type(shape, x.dtype)], regions, groups=groups, channel=b.context.channels, **attrs)[0]
+
+
+def _combined(b: Block, eqn: Eqn, x: Value) -> Block:
+    """The region by which a collective combines elements."""
+    combine = spec_of(eqn.primitive).to_apply
+    combine = {v: k for k, v in COMBINES.items()}[combine]
+    element = array_type((), x.dtype)
+    return b.region([element, element], of_combine(combine))
+
+
+@rule("psum", "pmax", "pmin")
+def _all_reduce(b: Block, eqn: Eqn, x: Value) -> Value:
+    return _communicate(b, eqn, "all_reduce", x, x.shape, [_combined(b, eqn, x)])
+
+
+@rule("all_gather", "all_gather_invariant")
+def _all_gather(b: Block, eqn: Eqn, x: Value) -> Value:
+    dim, (out,) = eqn.params["all_gather_dimension"], result_types(eqn)
+    x = x if eqn.params["tiled"] else b.reshape(x, (*x.shape[:dim], 1, *x.shape[dim:]))
+    return _communicate(b, eqn, "all_gather", x, out.shape, dim=dim)
+
+
+@rule("reduce_scatter")
+def _reduce_scatter(b: Block, eqn: Eqn, x: Value) -> Value:
+    dim = eqn.params["scatter_dimension"]
+    shape = [n // eqn.params["axis_size"] if d == dim else n for d, n in enumerate(x.shape)]
+    made = _communicate(b, eqn, "reduce_scatter", x, shape, [_combined(b, eqn, x)], dim=dim)
+    return b.reshape(made, result_types(eqn)[0].shape)
+
+
+@rule("all_to_all")
+def _all_to_all(b: Block, eqn: Eqn, x: Value) -> Value:
+    p = eqn.params
+    return _communicate(b, eqn, "all_to_all", x, result_types(eqn)[0].shape, split=p["split_axis"], concat=p["concat_axis"],
+                        count=p["axis_size"])
+
+
+@rule("ppermute")
+def _permute(b: Block, eqn: Eqn, x: Value) -> Value:
+    return _communicate(b, eqn, "collective_permute", x, x.shape, groups=pairs(eqn, b.context.mesh.shape_tuple))
+
+
+@rule("pbroadcast")
+def _broadcast(b: Block, eqn: Eqn, x: Value) -> Value:
+    """The first device of a group sends."""
+    source, found = eqn.params["source"], meeting(eqn, b.context.mesh.shape_tuple)
+    groups = [[g[source], *g[:source], *g[source + 1:]] for g in found]
+    return _communicate(b, eqn, "collective_broadcast", x, x.shape, groups=groups)
+
+
+@rule("ragged_all_to_all")
+def _ragged(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    groups = meeting(eqn, b.context.mesh.shape_tuple)
+    return b.emit("custom_call", args, result_types(eqn), target="ragged_all_to_all", said={}, groups=groups, has_side_effect=False)
+
+
+def _position(b: Block, axes: Sequence) -> Value:
+    """The number of this device along `axes`, the first being the major one."""
+    sizes = b.context.mesh.shape_tuple
+    device = b.emit("partition_id", (), [array_type((), np.uint32)])[0]
+    made = None
+    for axis in axes:
+        at = [name for name, _ in sizes].index(axis)
+        minor, size = math.prod(n for _, n in sizes[at + 1:]), sizes[at][1]
+        here = b.op("remainder", b.op("divide", device, b.like(device, minor)), b.like(device, size))
+        made = here if made is None else b.op("add", b.op("multiply", made, b.like(made, size)), here)
+    return b.convert(made, np.int32)
+
+
+@rule("axis_index")
+def _axis_index(b: Block, eqn: Eqn) -> Value:
+    return _position(b, collective_axes(eqn.params))
+
+
+@rule("own_slice")
+def _own_slice(b: Block, eqn: Eqn, x: Value) -> Value:
+    dim, (out,) = eqn.params["dim"], result_types(eqn)
+    start = b.op("multiply", _position(b, collective_axes(eqn.params)), b.constant(out.shape[dim], np.int32))
+    return dynamic_slice(b, x, [start if d == dim else b.constant(0, np.int32) for d in range(x.ndim)], out.shape)
