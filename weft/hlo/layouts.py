@@ -8,6 +8,7 @@ from typing import Any
 
 from weft.hlo.lowering import Lowering
 from weft.hlo.ops import Block, Value
+from weft.ir.mesh import Mesh
 from weft.ir.shardings import NamedSharding, Sharding, layout_of
 
 
@@ -20,6 +21,8 @@ def _mesh(context: Lowering, mesh: Any) -> str:
     """The name of a mesh in the module."""
     context.sizes.append(math.prod(n for _, n in mesh.shape_tuple))
     text = "[" + ", ".join(f'"{name}"={size}' for name, size in mesh.shape_tuple) + "]"
+    ids = [d.id for d in mesh.devices.flat] if isinstance(mesh, Mesh) else []
+    text += f", device_ids={ids}" if ids != list(range(len(ids))) else ""
     return context.meshes.setdefault(text, f"mesh_{len(context.meshes)}" if context.meshes else "mesh")
 
 
@@ -48,7 +51,7 @@ def constrained(b: Block, x: Value, sharding: Sharding | None) -> Value:
         return x
     if isinstance(sharding, NamedSharding):
         return b.op("sdy.sharding_constraint", x, sharding=_placed(b.context, sharding, x.ndim))
-    return b.emit("custom_call", (x,), [x.type], target="Sharding", said={}, sharding=tiles_text(sharding, x.ndim), has_side_effect=False)[0]
+    return b.op("custom_call", x, target="Sharding", said={}, sharding=tiles_text(sharding, x.ndim), has_side_effect=False)
 
 
 def tiles_text(sharding: Sharding, ndim: int) -> str:

@@ -4,7 +4,7 @@ In:   a Jaxpr, and the mesh that it runs on where it is the program of one devic
 Out:  the operations that its equations become, in a block; the functions that they call.
 Laws: a rule is `fn(b, eqn, *operands)`: it writes to block `b` and gives the results. It is found by the name of the primitive, else by its
       kind, else by the kind of its `lower` slot: a composite is written by the operations that it is composed of.
-Next: the rules, in `weft.hlo.rules`.
+Next: the rules, in `hlo.rules`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In:   a global Jaxpr, before it is partitioned; the shardings of its arguments and results (None where nothing is said); which arguments
       are donated.
-Out:  a module of functions in the dialects `stablehlo`, `chlo` (functions that StableHLO lacks), `sdy` (layouts over named axes) and `func`.
+Out:  a module of functions in the dialects `stablehlo`, `chlo` (functions that it lacks), `sdy` (layouts over named axes) and `func`.
 Laws: a donated argument names the result that takes its memory (`tf.aliasing_output`), or only says so where the layout of results is not
       known yet (`jax.buffer_donor`). With `debug_info` every operation has its place in the user's program.
 """
@@ -73,7 +73,7 @@ _ELEMENTS = {"bool": "i1", "u2": "ui2", "u4": "ui4", "u8": "ui8", "u16": "ui16",
 def tensor_type(type_: ShapedArray) -> str:
     """A type as StableHLO writes it."""
     short = dtypes.short_name(type_.dtype)
-    element = _ELEMENTS.get(short) or (short[:2] + short[2:].upper() if short.startswith("f8") else short)
+    element = _ELEMENTS.get(short) or (short.replace("_", "").upper().replace("F", "f", 1) if short.startswith("f8") else short)
     return f"tensor<{''.join(f'{n}x' for n in type_.shape)}{element}>"
 
 
@@ -399,7 +399,8 @@ def _reduce(p: _Printer, op: Op) -> str:
 def _reduce_window(p: _Printer, op: Op) -> str:
     a = op.attrs
     return p.generic(op, window_dimensions=_array(a["window"]), window_strides=_array(a["strides"]),
-                     base_dilations=_array(a["base_dilations"]), window_dilations=_array(a["window_dilations"]), padding=_rows(a["padding"], 2))
+                     base_dilations=_array(a["base_dilations"]), window_dilations=_array(a["window_dilations"]),
+                     padding=_rows(a["padding"], 2))
 
 
 @_form("sort")

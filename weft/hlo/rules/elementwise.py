@@ -48,18 +48,16 @@ def spread(b: Block, args: Sequence[Value]) -> list[Value]:
 @rule_of_kind("elementwise", "random")
 def _elementwise(b: Block, eqn: Eqn, *args: Value) -> Value | list[Value]:
     name, types = eqn.primitive.name, result_types(eqn)
-    direct = _direct(b, name, args[0].dtype) if args else None
+    direct = _direct(b, name)
     if direct:
         return b.op(direct, *spread(b, args), type=types[0])
     return _scalar_code(b, eqn, args)
 
 
-def _direct(b: Block, name: str, dtype: Any) -> str | None:
-    """The operation that a primitive is on a dtype."""
-    kind = dtype_kind(dtype)
-    if name in ("sign", "abs") and kind == "u" or name == "abs" and kind == "b":
-        return None
-    return DIRECT.get(name) or NAMED.get(name) if b.context.chlo or not NAMED.get(name, "").startswith("chlo.") else DIRECT.get(name)
+def _direct(b: Block, name: str) -> str | None:
+    """The operation that a primitive is."""
+    found = DIRECT.get(name) or NAMED.get(name)
+    return found if b.context.chlo or not (found or "").startswith("chlo.") else None
 
 
 @rule("eq", "ne", "lt", "le", "gt", "ge")
@@ -85,6 +83,15 @@ def _bitcast(b: Block, eqn: Eqn, x: Value) -> Value:
 @rule("reduce_precision")
 def _reduce_precision(b: Block, eqn: Eqn, x: Value) -> Value:
     return b.op("reduce_precision", x, **eqn.params)
+
+
+@rule("sign", "abs")
+def _sized(b: Block, eqn: Eqn, x: Value) -> Value:
+    """XLA has neither of unsigned integers."""
+    name = eqn.primitive.name
+    if dtype_kind(x.dtype) != "u":
+        return b.op(name, x, type=result_types(eqn)[0])
+    return x if name == "abs" else b.op("minimum", x, b.like(x, 1))
 
 
 @rule("round")
@@ -116,6 +123,14 @@ def _pow(b: Block, eqn: Eqn, x: Value, y: Value) -> Value:
 @rule("exp2")
 def _exp2(b: Block, eqn: Eqn, x: Value) -> Value:
     return b.op("power", b.like(x, 2), x)
+
+
+@rule("logaddexp")
+def _logaddexp(b: Block, eqn: Eqn, x: Value, y: Value) -> Value:
+    x, y = spread(b, (x, y))
+    top, gap = b.op("maximum", x, y), b.op("abs", b.op("subtract", x, y))
+    rest = b.op("log_plus_one", b.op("exponential", b.op("negate", gap)))
+    return b.op("select", b.compare("NE", gap, gap), top, b.op("add", top, rest), type=x.type)       # of equal infinities it is NaN
 
 
 @rule("zeta", "polygamma")
@@ -162,7 +177,7 @@ def _operations(exprs: Sequence[Expr]) -> Any:
 
 
 def _is_formula(b: Block, op: Op) -> bool:
-    return functions[op.op] is not None and not _direct(b, op.op, np.float32)
+    return functions[op.op] is not None and not _direct(b, op.op)
 
 
 class _Code:
@@ -211,7 +226,7 @@ class _Code:
             return b.op("complex", b.real(args[0]), b.op("negate", b.real(args[0], "imag")), type=out)
         if op == "fma":
             return b.op("add", b.op("multiply", *args[:2]), args[2])
-        name = _direct(b, _OF_LOOPS.get(op, op), args[0].dtype)
+        name = _direct(b, _OF_LOOPS.get(op, op))
         if name:
             return b.op(name, *args, type=out)
         return b.convert(apply(b, op, args, type_), out.dtype)

@@ -100,7 +100,11 @@ class Tensors:
 
     def raw(self, x: V | float, like: Value | None = None) -> Value:
         """An array, of a number in the type of another."""
-        return x.value if isinstance(x, V) else self.b.full(self.shape, x, self.dtype if like is None else like.dtype)
+        if isinstance(x, V):
+            return x.value
+        made = self.b.full(self.shape, x, self.dtype if like is None else like.dtype)
+        # adding it rounds, and taking it away again must not be simplified to nothing
+        return self.b.emit("optimization_barrier", [made], [made.type])[0] if abs(x) == self.magic else made
 
     def c(self, value: float) -> V:
         """A constant."""
@@ -200,6 +204,14 @@ class Tensors:
         k = (bits - self.three_quarters) >> self.mantissa
         return self.to_float(k), self.from_bits(bits - (k << self.mantissa))
 
+    def exponent(self, x: V) -> V:
+        """k of 2^k <= x < 2^(k+1), of positive normal numbers."""
+        return self.to_float((self.to_bits(x) >> self.mantissa) - self.bias)
+
+    def leading_power(self, x: V) -> V:
+        """2^k of the same."""
+        return self.from_bits(self.to_bits(x) & -(1 << self.mantissa))
+
     def at(self, y: V, x: V, **known: float) -> V:
         """`y`, but what is known where x is `zero`, `infinite` (positive) or `negative`; a NaN where x is one."""
         if "infinite" in known:
@@ -231,7 +243,7 @@ class Tensors:
         return gammas._lgamma(self, *args) if name == "lgamma" else getattr(self, name)(*args)
 
     def repeat(self, step: Callable[..., tuple[V, list[V]]], *start: V | float) -> list[V]:
-        """What `step(n, *values)`, which gives (more, values), makes of values, n = 1, 2, ..., in each element until it asks for no more."""
+        """What `step(n, *values)`, which gives (more, values), makes of values, n = 1, 2, ..., in each element until it needs no more."""
         b = self.b
         begin = [self.raw(x) for x in (1.0, *start)]
         begin.append(b.full(self.shape, True, np.bool_))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from weft.hlo.layouts import constrained, placed
-from weft.hlo.lowering import result_types, rule, rule_of_kind
+from weft.hlo.lowering import Rule, result_types, rule, rule_of_kind
 from weft.hlo.ops import Block, Value, array_type
 from weft.hlo.rules.arrays import dynamic_slice
-from weft.hlo.rules.reductions import COMBINES, of_combine
 from weft.ir.collective_spec import collective_axes, spec_of
 from weft.ir.jaxpr import Eqn
 from weft.ir.text.hlo import meeting, pairs
@@ -104,63 +103,69 @@ def _shard_map(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
 
 # --- collectives ------------------------------------------------------------------------------------------------------
 
+#: rules of collectives by the instruction that their records name
+_COLLECTIVES: dict[str, Rule] = {}
 
-def _communicate(b: Block, eqn: Eqn, name: str, x: Value, shape: Sequence[int], regions: Sequence[Block] = (), **attrs: object) -> Value:
+
+def _collective(instruction: str) -> Callable[[Rule], Rule]:
+    return lambda fn: _COLLECTIVES.setdefault(instruction, fn)
+
+
+@rule_of_kind("collective")
+def _by_record(b: Block, eqn: Eqn, *args: Value) -> Value | list[Value]:
+    instruction = spec_of(eqn.primitive).hlo
+    if instruction not in _COLLECTIVES:
+        raise NotImplementedError(f"as_text: {eqn.primitive.name} has no form as operations of XLA.")
+    return _COLLECTIVES[instruction](b, eqn, *args)
+
+
+def _communicate(b: Block, eqn: Eqn, x: Value, shape: Sequence[int], groups: Sequence | None = None, **attrs: object) -> Value:
     """A collective among the groups of devices that exchange values."""
+    spec, element = spec_of(eqn.primitive), array_type((), x.dtype)
     b.context.channels += 1
-    groups = attrs.pop("groups", None) or meeting(eqn, b.context.mesh.shape_tuple)
-    return b.emit(name, (x,), [array_type(shape, x.dtype)], regions, groups=groups, channel=b.context.channels, **attrs)[0]
+    regions = [b.region([element, element], lambda r, x, y: r.op(spec.to_apply, x, y))] if spec.to_apply else []
+    return b.emit(spec.hlo.replace("-", "_"), (x,), [array_type(shape, x.dtype)], regions, channel=b.context.channels,
+                  groups=groups or meeting(eqn, b.context.mesh.shape_tuple), **attrs)[0]
 
 
-def _combined(b: Block, eqn: Eqn, x: Value) -> Block:
-    """The region by which a collective combines elements."""
-    combine = spec_of(eqn.primitive).to_apply
-    combine = {v: k for k, v in COMBINES.items()}[combine]
-    element = array_type((), x.dtype)
-    return b.region([element, element], of_combine(combine))
-
-
-@rule("psum", "pmax", "pmin")
+@_collective("all-reduce")
 def _all_reduce(b: Block, eqn: Eqn, x: Value) -> Value:
-    return _communicate(b, eqn, "all_reduce", x, x.shape, [_combined(b, eqn, x)])
+    return _communicate(b, eqn, x, x.shape)
 
 
-@rule("all_gather", "all_gather_invariant")
+@_collective("all-gather")
 def _all_gather(b: Block, eqn: Eqn, x: Value) -> Value:
     dim, (out,) = eqn.params["all_gather_dimension"], result_types(eqn)
     x = x if eqn.params["tiled"] else b.reshape(x, (*x.shape[:dim], 1, *x.shape[dim:]))
-    return _communicate(b, eqn, "all_gather", x, out.shape, dim=dim)
+    return _communicate(b, eqn, x, out.shape, dim=dim)
 
 
-@rule("reduce_scatter")
+@_collective("reduce-scatter")
 def _reduce_scatter(b: Block, eqn: Eqn, x: Value) -> Value:
     dim = eqn.params["scatter_dimension"]
     shape = [n // eqn.params["axis_size"] if d == dim else n for d, n in enumerate(x.shape)]
-    made = _communicate(b, eqn, "reduce_scatter", x, shape, [_combined(b, eqn, x)], dim=dim)
-    return b.reshape(made, result_types(eqn)[0].shape)
+    return b.reshape(_communicate(b, eqn, x, shape, dim=dim), result_types(eqn)[0].shape)
 
 
-@rule("all_to_all")
+@_collective("all-to-all")
 def _all_to_all(b: Block, eqn: Eqn, x: Value) -> Value:
     p = eqn.params
-    return _communicate(b, eqn, "all_to_all", x, result_types(eqn)[0].shape, split=p["split_axis"], concat=p["concat_axis"],
-                        count=p["axis_size"])
+    return _communicate(b, eqn, x, result_types(eqn)[0].shape, split=p["split_axis"], concat=p["concat_axis"], count=p["axis_size"])
 
 
-@rule("ppermute")
+@_collective("collective-permute")
 def _permute(b: Block, eqn: Eqn, x: Value) -> Value:
-    return _communicate(b, eqn, "collective_permute", x, x.shape, groups=pairs(eqn, b.context.mesh.shape_tuple))
+    return _communicate(b, eqn, x, x.shape, pairs(eqn, b.context.mesh.shape_tuple))
 
 
-@rule("pbroadcast")
+@_collective("collective-broadcast")
 def _broadcast(b: Block, eqn: Eqn, x: Value) -> Value:
     """The first device of a group sends."""
     source, found = eqn.params["source"], meeting(eqn, b.context.mesh.shape_tuple)
-    groups = [[g[source], *g[:source], *g[source + 1:]] for g in found]
-    return _communicate(b, eqn, "collective_broadcast", x, x.shape, groups=groups)
+    return _communicate(b, eqn, x, x.shape, [[g[source], *g[:source], *g[source + 1:]] for g in found])
 
 
-@rule("ragged_all_to_all")
+@_collective("ragged-all-to-all")
 def _ragged(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     groups = meeting(eqn, b.context.mesh.shape_tuple)
     return b.emit("custom_call", args, result_types(eqn), target="ragged_all_to_all", said={}, groups=groups, has_side_effect=False)
@@ -179,12 +184,12 @@ def _position(b: Block, axes: Sequence) -> Value:
     return b.convert(made, np.int32)
 
 
-@rule("axis_index")
+@_collective("partition-id")
 def _axis_index(b: Block, eqn: Eqn) -> Value:
     return _position(b, collective_axes(eqn.params))
 
 
-@rule("own_slice")
+@_collective("dynamic-slice")
 def _own_slice(b: Block, eqn: Eqn, x: Value) -> Value:
     dim, (out,) = eqn.params["dim"], result_types(eqn)
     start = b.op("multiply", _position(b, collective_axes(eqn.params)), b.constant(out.shape[dim], np.int32))

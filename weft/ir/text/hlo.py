@@ -4,7 +4,7 @@ In:   a local Jaxpr with its collectives, and the axes of the mesh that it runs 
 Out:  an HLO-style module. It is for people, and for programs that search it ("all-reduce", "collective-permute"); it is not
       parsed again. Devices are numbered by their position in the mesh: `replica_groups` and `source_target_pairs` use these numbers,
       and `known_trip_count` tells how often a loop's body runs, so communication can be counted from the text alone.
-Next: `stablehlo` writes the program before it is partitioned.
+Next: `hlo.stablehlo` writes the program before it is partitioned.
 """
 
 from __future__ import annotations
