@@ -386,6 +386,21 @@ def test_places_that_are_always_narrow():
         assert wnp.argsort(x).dtype == np.int64
 
 
+def test_dtypes_that_do_not_widen():
+    bools = np.array([True, False])
+    for x64 in (False, True):
+        with Override(enable_x64=x64):
+            assert wnp.tri(3).dtype == np.float32
+            assert [str(wnp.angle(wnp.ones(2, name), deg).dtype) for name in ("bfloat16", "float16") for deg in (False, True)] == [
+                "bfloat16", "bfloat16", "float16", "float16"]
+            found = [*wnp.divmod(bools, bools), wnp.fmod(bools, bools), wnp.square(bools), wnp.left_shift(bools, bools),
+                     wnp.power(bools, bools), wnp.power(bools, 3), wnp.power(True, bools)]
+            assert {x.dtype for x in found} == {np.dtype("i4")}
+            widest = wnp.power(2.0, bools)
+            assert widest.weak_type and widest.dtype == (np.float64 if x64 else np.float32)
+            assert not wnp.power(2, bools).weak_type
+
+
 @pytest.mark.parametrize("right", [False, True])
 @pytest.mark.parametrize("count", [1, 2, 5, 50])
 @pytest.mark.parametrize("dtype", ["float32", "int32"])

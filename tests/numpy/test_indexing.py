@@ -211,6 +211,34 @@ def test_static_slices_need_no_gather():
     assert "gather" not in text and "scatter" not in text
 
 
+@pytest.mark.parametrize("i", [-97, -98, -100, -194, -195, -96, 96, 97, 200])
+def test_positions_out_of_bounds(i):
+    """They are counted from the end once, read where they are nearest, and their slopes are dropped; a static one is the nearest."""
+    n = 97
+    x, at = wnp.arange(1.0, n + 1), np.array([i])
+    near, inside = x[max(0, min(i + n if i < 0 else i, n - 1))], -n <= i < n
+    read = lambda x, i: x[i]
+    for index in (i, wnp.int32(i)):
+        assert x[index] == near and weft.jit(read)(x, index) == near
+    assert weft.jit(lambda x: x[i])(x) == x[at][0] == x.at[at].get(mode="promise_in_bounds")[0] == near
+    slope = lambda mode: np.flatnonzero(weft.grad(lambda x: x.at[at].get(mode=mode).sum())(x)).tolist()
+    kept = [i % n] if inside else []
+    assert slope(None) == slope("promise_in_bounds") == slope("fill") == kept and slope("clip") == [int(near) - 1]
+    assert np.flatnonzero(weft.jit(weft.grad(lambda x, i: x[i].sum()))(x, wnp.asarray(at))).tolist() == kept
+    for mode in (None, "promise_in_bounds"):
+        assert np.flatnonzero(x.at[at].set(-1.0, mode=mode) - x).tolist() == kept
+
+
+def test_put_along_axis_broadcasts():
+    for index, values, axis in [([[1]], 9.0, 1), ([[1, 0]], [5.0, 6.0], 1), ([[1, 0], [2, 3], [0, 1]], [[5.0], [6.0], [7.0]], 1),
+                                ([[-1]], 9.0, 0), ([[2, 0, 1, 2]], 3.0, 0)]:
+        want = X.copy()
+        np.put_along_axis(want, np.array(index), np.array(values, np.float32), axis)
+        np.testing.assert_array_equal(wnp.put_along_axis(X, np.array(index), np.array(values, np.float32), axis, inplace=False), want)
+    with pytest.raises(ValueError, match="number of dims"):
+        wnp.put_along_axis(X, np.array([1]), 9.0, 1, inplace=False)
+
+
 @pytest.mark.parametrize("index, error, says", [
     ((0, 1, 2), IndexError, "Too many indices"), ([0, 1], TypeError, "non-tuple sequence"), (1.0, TypeError, "integer or boolean"),
     ("a", TypeError, "integer or boolean"), (np.array([1.0]), TypeError, "integer"), ((Ellipsis, Ellipsis), IndexError, "ellipsis"),

@@ -201,6 +201,17 @@ def test_custom_vjp_rule_is_used_everywhere():
         weft.jvp(f, (1.0, 1.0), (1.0, 1.0))
 
 
+def test_residuals_of_a_custom_vjp_stay_what_they_are():
+    found = []
+    f = weft.custom_vjp(lambda x: 2.0 * x)
+    f.defvjp(lambda x: (2.0 * x, (True, 3, np.ones(2), x)), lambda r, ct: (found.append([type(v) for v in r[:3]]), (2.0 * ct,))[1])
+    total, x = (lambda x: f(x).sum()), wnp.ones((2, 3))
+    for slope in (weft.grad(total), weft.jit(weft.grad(total)), weft.grad(weft.jit(total)), weft.vmap(weft.grad(total)),
+                  weft.grad(lambda x: weft.vmap(f)(x).sum()), weft.grad(lambda x: weft.vmap(weft.vmap(f))(x).sum())):
+        np.testing.assert_array_equal(slope(x), np.full((2, 3), 2.0))
+        assert found.pop() == [bool, int, np.ndarray] and not found
+
+
 def test_custom_vjp_with_nondiff_arguments_and_trees():
     from functools import partial
 

@@ -369,8 +369,9 @@ def _vjp_forward(rules: VjpRules, primals, tangents, name):
 
 
 def _batch_vjp(fun, rules: VjpRules, axis, flags):
-    """`fun` and its rules mapped over dim 0 of the flagged arguments; results are batched at dim 0."""
+    """`fun` and its rules mapped over dim 0 of the flagged arguments; results are batched at dim 0, residuals where they differ."""
     mapped = _batched(fun, axis, flags)
+    differ: list[bool] = []
 
     def fwd(*args):
         split_at: list = []
@@ -378,9 +379,12 @@ def _batch_vjp(fun, rules: VjpRules, axis, flags):
         def both(*xs):
             outs, residuals = rules.fwd(*xs)
             split_at[:] = [len(outs)]
-            return [*outs, *residuals]
-        results = _batched(both, axis, flags)(*args)
-        return results[:split_at[0]], results[split_at[0]:]
+            return [*map(instantiate, outs), *residuals]
+        results, dims = batch_flat(both, axis, args, [0 if f else None for f in flags])
+        n = split_at[0]
+        differ[:] = [d is not None for d in dims[n:]]
+        results = [x if k >= n and d is None else to_dim(x, d, axis, 0) for k, (x, d) in enumerate(zip(results, dims))]
+        return results[:n], results[n:]
 
     def bwd(residuals, cts):
         present: list = []
@@ -389,7 +393,7 @@ def _batch_vjp(fun, rules: VjpRules, axis, flags):
             result = rules.bwd(list(xs[:len(residuals)]), list(xs[len(residuals):]))
             present[:] = [ct is not None for ct in result]
             return [ct for ct in result if ct is not None]
-        given = iter(_batched(run, axis, [True] * (len(residuals) + len(cts)))(*residuals, *cts))
+        given = iter(_batched(run, axis, [*differ, *[True] * len(cts)])(*residuals, *cts))
         return [_unbatch_ct(next(given), f) if p else None for p, f in zip(present, flags)]
     return mapped, VjpRules(fwd, bwd)
 

@@ -51,7 +51,7 @@ def evaluate_by(bind: Callable[[Eqn, list], Sequence], jaxpr: Jaxpr, args: Seque
 
 def _literal(atom: Literal):
     """The literal as a value of exactly its type: Python scalars stay weak, others become NumPy scalars of their dtype."""
-    if atom.aval.weak_type:
+    if atom.aval.weak_type or type(atom.val) is bool:
         return atom.val
     return np.asarray(atom.val, atom.aval.dtype)[()]
 

@@ -12,7 +12,7 @@ from weft.numpy.creation import asarray, zeros
 from weft.numpy.kinds import is_complex
 from weft.numpy.manipulation import atleast_nd, broadcast_to, concatenate, moveaxis, ravel, reshape
 from weft.ops import elementwise as ew, layout
-from weft.ops.indexing import GatherDimensionNumbers, gather
+from weft.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather
 from weft.util import dtypes
 from weft.util.errors import ConcretizationTypeError, describe
 from weft.util.source import user_frame
@@ -125,7 +125,7 @@ def take(a, indices, axis: int | None = None, out=None, mode: str | None = None,
     clipped ('clip') or wrapped ('wrap')."""
     (a, axis), positions = promote.along("take", a, axis), promote.array_of("take", indices)
     if mode == "wrap":
-        positions, mode = ufuncs.remainder(positions, a.shape[axis]), "promise_in_bounds"
+        positions, mode = ufuncs.remainder(positions, a.shape[axis]), GatherScatterMode.UNCHECKED
     if mode == "clip":        # as NumPy: negative positions are clipped, not counted from the end
         positions = clip(positions, 0, builtins.max(a.shape[axis] - 1, 0))
     mode = {"raise": "fill", None: "fill"}.get(mode, mode)
@@ -171,16 +171,19 @@ def take_along_axis(arr, indices, axis: int | None = -1, mode=None, fill_value=N
 
 
 def put_along_axis(arr, indices, values, axis: int | None, inplace: bool = True, *, mode=None):
-    """`arr` with `values` written along `axis` at positions `indices` (a new array: pass inplace=False)."""
+    """`arr` with `values` written along `axis` at positions `indices` (a new array: pass inplace=False). Positions have the rank of
+    `arr`; the other dims broadcast, as values do. ValueError for another rank."""
     if inplace:
         raise ValueError("put_along_axis: arrays are immutable; pass inplace=False and use the result.")
     a = promote.array_of("put_along_axis", arr)
     if axis is None:
         return layout.reshape(put_along_axis(ravel(a), ravel(indices), values, 0, False, mode=mode), tuple(a.shape))
     positions = promote.array_of("put_along_axis", indices)
+    if a.ndim != positions.ndim:
+        raise ValueError(f"put_along_axis: indices and arr must have the same number of dims; {positions.ndim} vs. {a.ndim}")
     axis = promote.canonical_axis(axis, a.ndim, "put_along_axis")
     index = tuple(positions if d == axis else np.arange(n).reshape([-1 if k == d else 1 for k in range(a.ndim)])
-                  for d, n in enumerate(positions.shape))
+                  for d, n in enumerate(a.shape))
     return a.at[index].set(values, mode=mode)
 
 

@@ -371,7 +371,7 @@ def identity(n: int, dtype=None):
 def tri(N: int, M: int | None = None, k: int = 0, dtype=None):
     """A matrix with ones at and below diagonal `k`."""
     m = N if M is None else M
-    want = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "tri")
+    want = np.dtype(np.float32) if dtype is None else dtypes.check_dtype(dtype, "tri")
     i = broadcasted_iota(np.dtype(np.int32), (N, m), 0)
     j = broadcasted_iota(np.dtype(np.int32), (N, m), 1)
     return promote.cast(ew.ge(ew.add(i, k), j), want)

@@ -17,7 +17,7 @@ from weft.core.trace import Tracer, typeof
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, concrete, value
 from weft.ops import elementwise as ew, indexing as ix
 from weft.ops.layout import broadcast_in_dim, reshape, rev
-from weft.ops.slicing import concatenate, dynamic_slice, slice as slice_op
+from weft.ops.slicing import concatenate, dynamic_slice_p, slice as slice_op
 from weft.runtime.array import Array
 from weft.util import dtypes
 from weft.util.errors import NonConcreteBooleanIndexError, describe
@@ -298,12 +298,11 @@ def _arrange(x, plan: Plan, dims):
 
 
 def _read_points(x, dims, dynamic):
-    """Traced integers, one position each: a dynamic slice."""
-    starts = [dynamic[d] if d in dynamic else 0 for d in dims]
+    """Traced integers, one position each: a dynamic slice at places that are counted from the start already."""
     dtype = np.dtype(np.int32)
-    starts = [cast(concrete(s), dtype) if not isinstance(s, int) else s for s in starts]
-    sizes = [1 if d in dynamic else n for d, n in zip(dims, x.shape)]
-    out = dynamic_slice(x, starts, sizes)
+    starts = [cast(concrete(dynamic[d]), dtype) if d in dynamic else np.int32(0) for d in dims]
+    sizes = tuple(1 if d in dynamic else n for d, n in zip(dims, x.shape))
+    out = dynamic_slice_p.bind(x, *starts, slice_sizes=sizes)
     return reshape(out, tuple(n for d, n in zip(dims, x.shape) if d not in dynamic))
 
 
@@ -323,7 +322,7 @@ def _read_gather(x, plan: Plan, dims, dynamic, mode, fill_value, indices_are_sor
             at += 1
     dnums = ix.GatherDimensionNumbers(offset_dims=tuple(offset), collapsed_slice_dims=collapsed, start_index_map=collapsed)
     sizes = tuple(1 if d in dynamic else n for d, n in zip(dims, x.shape))
-    out = ix.gather(x, positions, dnums, sizes, mode="clip" if mode is None else mode, fill_value=fill_value,
+    out = ix.gather(x, positions, dnums, sizes, mode="promise_in_bounds" if mode is None else mode, fill_value=fill_value,
                     indices_are_sorted=indices_are_sorted, unique_indices=unique_indices)
     return _insert_new(out, plan, len(group))
 

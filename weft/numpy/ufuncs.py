@@ -72,7 +72,7 @@ def _binary_numeric(name: str, op: Callable, text: str) -> Callable:
     def fun(x, y, /):
         x, y = promotion.promote(name, x, y)
         if is_bool(x):
-            x, y = [promotion.cast(v, dtypes.default_int_dtype()) for v in (x, y)]
+            x, y = [promotion.cast(v, np.dtype(np.int32)) for v in (x, y)]
         return op(x, y)
     return _named(fun, name, text, _OF_TWO)
 
@@ -93,7 +93,7 @@ def _or_on_bools(op: Callable, on_bools: Callable) -> Callable:
 # ---- one argument, any kind
 
 def _square(x):
-    return ew.square(promotion.cast(x, dtypes.default_int_dtype()) if is_bool(x) else x)
+    return ew.square(promotion.cast(x, np.dtype(np.int32)) if is_bool(x) else x)
 
 
 def _zeros(x):
@@ -302,7 +302,7 @@ bitwise_xor = _bitwise("bitwise_xor", ew.bitwise_xor, "Bitwise x ^ y of integers
 
 
 def _shift(op: Callable) -> Callable:
-    return lambda x, y: op(x, y) if not is_bool(x) else op(*[promotion.cast(v, dtypes.default_int_dtype()) for v in (x, y)])
+    return lambda x, y: op(x, y) if not is_bool(x) else op(*[promotion.cast(v, np.dtype(np.int32)) for v in (x, y)])
 
 
 left_shift = bitwise_left_shift = _bitwise("left_shift", _shift(ew.shift_left), "x << y.")
@@ -371,14 +371,14 @@ def power(x, y, /):
             raise TypeError(f"power: integers cannot be raised to negative powers, got {typeof(x).str_short()} to the {exponent}. "
                             "Cast to a floating dtype first.")
         if is_bool(x):
-            x = promotion.cast(x, dtypes.default_int_dtype())
+            x = promotion.cast(x, np.dtype(np.int32))
         return ew.square(x) if exponent == 2 else ew.integer_pow(x, exponent)
-    by_integers = (is_int(y) or is_bool(y)) and not typeof(y).weak_type
+    by_integers = (is_int(y) or (is_bool(y) and is_int(x))) and not typeof(y).weak_type
     x, y = promotion.promote("power", x, y)
     if by_integers and typeof(x).weak_type:
         x = promotion.cast(x, dtype_of(x))
     if is_bool(x):
-        x, y = [promotion.cast(v, dtypes.default_int_dtype()) for v in (x, y)]
+        x, y = [promotion.cast(v, np.dtype(np.int32)) for v in (x, y)]
     if not is_int(x):
         return ew.pow(x, y)
     from weft.numpy.integers import int_power
@@ -475,7 +475,7 @@ def angle(z, deg: bool = False):
     """The argument of complex numbers, in radians (or degrees)."""
     z = promotion.array_of("angle", z)
     kind = dtype_of(z)
-    if not dtypes.issubdtype(kind, np.inexact) or kind.itemsize < 4:      # 16 bits are too few for an angle
+    if not dtypes.issubdtype(kind, np.inexact):
         z = promotion.cast(z, dtypes.default_float_dtype())
     dtype = dtypes.to_real_dtype(dtype_of(z))
     result = ew.atan2(ew.imag(z), ew.real(z)) if is_complex(z) else ew.atan2(dtype.type(0), promotion.cast(promotion.concrete(z), dtype))

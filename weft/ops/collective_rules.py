@@ -406,7 +406,7 @@ def _diagonal(x: Any, size: int) -> Any:
         slice_sizes=(1, 1, *shape[2:]),
         indices_are_sorted=True,
         unique_indices=True,
-        mode=GatherScatterMode.PROMISE_IN_BOUNDS,
+        mode=GatherScatterMode.UNCHECKED,
         fill_value=None,
     )
 

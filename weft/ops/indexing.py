@@ -123,7 +123,7 @@ def _gather_transpose(ct, operand, indices, *, dimension_numbers, mode, indices_
         indices,
         ct,
         dimension_numbers=numbers,
-        mode=mode,
+        mode=mode.of_scatter,
         indices_are_sorted=indices_are_sorted,
         unique_indices=unique_indices,
     )
@@ -148,7 +148,7 @@ def _put_into_rows(ct, aval: ShapedArray, indices, n: GatherDimensionNumbers, mo
     (dim,) = n.start_index_map
     dtype, size = np.promote_types(indices.dtype, np.int32), aval.shape[dim]
     at = convert_element_type(indices, dtype)
-    if mode is GatherScatterMode.CLIP:
+    if mode is GatherScatterMode.CLIP:                          # what a promise did not keep is dropped
         at = clamp(np.array(0, dtype), at, np.array(size - 1, dtype))
     hit = eq(broadcast_in_dim(iota(dtype, size), aval.shape, (dim,)), spread(at))
     return select(hit, spread(ct), families.full(aval.shape, 0, typeof(ct).dtype))
@@ -357,7 +357,7 @@ def _scatter_function(primitive: Primitive, doc: str) -> Callable:
         return primitive.bind(
             operand, scatter_indices, updates, dimension_numbers=_canonical(ScatterDimensionNumbers, dimension_numbers),
             indices_are_sorted=bool(indices_are_sorted), unique_indices=bool(unique_indices),
-            mode=GatherScatterMode.from_any(mode))
+            mode=GatherScatterMode.from_any(mode).of_scatter)
 
     return named(function, primitive.name.replace("-", "_"), doc)
 

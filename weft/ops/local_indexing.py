@@ -52,11 +52,11 @@ class _Places:
             axes, local, size = ctx.of_dim(0, d), shape[d], sizes[d]
             last = (ctx.extent(0, d) if axes else local) - size
             at = columns[c]
-            if mode is windows.GatherScatterMode.CLIP:
-                at = comparison.clamp(np.int32(0), at, np.int32(last))
-            elif mode is windows.GatherScatterMode.FILL_OR_DROP:
+            if mode is windows.GatherScatterMode.FILL_OR_DROP:
                 here = bitwise.bitwise_and(comparison.ge(at, np.int32(0)), comparison.le(at, np.int32(last)))
                 self.inside = here if self.inside is None else bitwise.bitwise_and(self.inside, here)
+            elif mode is not windows.GatherScatterMode.UNCHECKED:
+                at = comparison.clamp(np.int32(0), at, np.int32(last))
             if axes:
                 at = arithmetic.sub(at, ctx.start(axes, local))
                 if size > 1:

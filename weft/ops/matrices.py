@@ -97,7 +97,7 @@ def take_rows(x, rows):
         slice_sizes=(*(min(s, 1) for s in shape[:-1]), shape[-1]),
         indices_are_sorted=False,
         unique_indices=True,
-        mode=GatherScatterMode.PROMISE_IN_BOUNDS,
+        mode=GatherScatterMode.UNCHECKED,
         fill_value=None,
     )
 

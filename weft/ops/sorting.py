@@ -27,11 +27,12 @@ _INDEX = np.dtype(np.int32)
 
 def take_along(x, indices, dim: int):
     """`x[..., indices[..., j, ...], ...]`: the elements of `x` along `dim` at `indices`."""
-    from weft.ops.indexing import GatherDimensionNumbers, gather
+    from weft.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather
     shape, ndim = typeof(x).shape, typeof(x).ndim
     others = tuple(d for d in range(ndim) if d != dim)
     numbers = GatherDimensionNumbers((), (dim,), (dim,), others, others)
-    return gather(x, expand_dims(indices, (ndim,)), numbers, tuple(min(s, 1) for s in shape), mode="promise_in_bounds")
+    return gather(x, expand_dims(indices, (ndim,)), numbers, tuple(min(s, 1) for s in shape),
+                  mode=GatherScatterMode.UNCHECKED)
 
 
 # --- rows --------------------------------------------------------------------------------------------------------------

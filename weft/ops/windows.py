@@ -53,11 +53,13 @@ class ScatterDimensionNumbers(NamedTuple):
 
 
 class GatherScatterMode(enum.Enum):
-    """What happens to windows outside the operand: moved inside (CLIP), filled or dropped, or promised not to occur."""
+    """What happens to windows outside the operand: moved inside (CLIP), filled or dropped, or promised not to occur: then
+    a gather moves them all the same, and a scatter drops them. UNCHECKED is for windows that are known to lie inside."""
 
     CLIP = 1
     FILL_OR_DROP = 2
     PROMISE_IN_BOUNDS = 3
+    UNCHECKED = 4
 
     @staticmethod
     def from_any(mode: "str | GatherScatterMode | None") -> "GatherScatterMode":
@@ -78,6 +80,11 @@ class GatherScatterMode(enum.Enum):
 
     def __repr__(self) -> str:
         return f"GatherScatterMode.{self.name}"
+
+    @property
+    def of_scatter(self) -> "GatherScatterMode":
+        """What a scatter does by it."""
+        return GatherScatterMode.FILL_OR_DROP if self is GatherScatterMode.PROMISE_IN_BOUNDS else self
 
 
 # --- where the windows are
@@ -150,7 +157,7 @@ def window_position(b, index, indices, operand_shape, numbers: GatherDimensionNu
             if mode is GatherScatterMode.FILL_OR_DROP:
                 here = b.logical_and(b.icmp("ge", start, 0), b.icmp("le", start, n - size))
                 inside = here if inside is None else b.logical_and(inside, here)
-            elif mode is GatherScatterMode.CLIP:
+            elif mode is not GatherScatterMode.UNCHECKED:
                 start = b.imax(b.imin(start, n - size), 0)
         position.append(b.iadd(start, index[kept[d]]) if d in kept else b.iadd(start, 0))
     return tuple(position), inside
