@@ -239,7 +239,7 @@ def test_linear_transpose():
 @pytest.mark.parametrize("call, error, words", [
     (lambda: weft.grad(lambda x: x)(wnp.ones(2)), TypeError, "scalar-output"),
     (lambda: weft.grad(lambda x: x * 1.0)(3), TypeError, "real- or complex-valued inputs"),
-    (lambda: weft.grad(lambda x: x, argnums=3)(1.0), ValueError, "argnums"),
+    (lambda: weft.grad(lambda x: x, argnums=3)(1.0), TypeError, "argnums"),
     (lambda: weft.jvp(lambda x: x, (1.0,), (wnp.ones(2),)), TypeError, "tangent"),
     (lambda: weft.jvp(lambda x: x, 1.0, (1.0,)), TypeError, "tuple or list"),
     (lambda: weft.jvp(lambda x: x, (1.0,), (1,)), TypeError, "tangent of a primal"),
