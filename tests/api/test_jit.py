@@ -4,6 +4,7 @@ import copy
 import gc
 import pickle
 import threading
+import warnings
 from functools import partial
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from weft import lax
 
 
 def counted(f):
@@ -117,9 +119,40 @@ def test_an_array_donated_and_read_by_one_call():
     f = weft.jit(lambda x, y: (x + 1, 2 * y[::-1]), donate_argnums=0)
     for _ in range(4):
         x = wnp.arange(8.0) + 0
-        one, two = f(x, x)
+        with pytest.raises(weft.errors.JaxRuntimeError, match="x is donated and is passed twice"):
+            f(x, x)
+        one, two = f(x, x.copy())
         np.testing.assert_array_equal(one, np.arange(8.0) + 1)
         np.testing.assert_array_equal(two, 2 * np.arange(8.0)[::-1])
+
+
+@pytest.mark.parametrize(("fun", "usable"), [
+    (lambda x: x.sum(), False),
+    (lambda x: x.reshape(2, 4) * 2, True),
+    (lambda x: x.astype("int32"), True),
+    (lambda x: lax.bitcast_convert_type(x, "int16"), False),
+    (lambda x: (x + 1)[:4], False),
+])
+def test_a_donation_that_no_result_can_use_warns_and_keeps_the_array(fun, usable):
+    f = weft.jit(fun, donate_argnums=0)
+    for first in (True, False):
+        x = wnp.arange(8.0) + 0
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            f(x)
+        assert x.is_deleted() == usable
+        assert [str(w.message).split("\n")[0] for w in seen] == (
+            ["Some donated buffers were not usable: float32[8]."] if first and not usable else [])
+
+
+def test_one_result_takes_one_donation():
+    x, y = wnp.arange(8.0), wnp.arange(8.0)
+    with pytest.warns(UserWarning, match=r"not usable: float32\[8\]"):
+        weft.jit(lambda x, y: x + y, donate_argnums=(0, 1))(x, y)
+    assert [x.is_deleted(), y.is_deleted()].count(True) == 1
+    unread = wnp.arange(8.0)
+    weft.jit(lambda x, y: y + 1, donate_argnums=0)(unread, y := wnp.ones(8))
+    assert not unread.is_deleted() and not y.is_deleted()
 
 
 def test_a_donated_array_of_ones_own_is_written_in_place():

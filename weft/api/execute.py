@@ -7,6 +7,8 @@ Out:  arrays. A program is compiled once per combination of argument specs; the 
 from __future__ import annotations
 
 import functools
+import math
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,6 +23,7 @@ from weft.core.trace import Tracer, _state, derived_trace, escaped_tracer, eval_
 from weft.ir.explicit import on_devices, says_all
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.program_mesh import check_same_devices, constraint_shardings, typed_devices
+from weft.ir.rewrite import used_vars
 from weft.ir.shardings import Sharding
 from weft.ir.types import ShapedArray
 from weft.ops.layout import reshape, transpose
@@ -28,6 +31,7 @@ from weft.runtime.array import Array, as_blocks, default_sharding, fits, from_nu
 from weft.runtime.executable import Executable
 from weft.util.config import config
 from weft.util.errors import ShardingError
+from weft.util.source import warn_user
 
 
 def to_array(x, sharding: Sharding | None = None) -> Array:
@@ -155,17 +159,36 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings=(), donated=()
     assignment = device_assignment(program, specs, out_shardings, name or jaxpr.name, arg_names, n_consts)
     out_shardings = [on_devices(a.sharding, assignment) if s is None and says_all(a.sharding) else s
                      for s, a in zip(out_shardings, out_avals)]
-    donated = [d + n_consts for d in donated]
+    read = used_vars(program)
+    donated = [d + n_consts for d in donated if program.invars[d + n_consts] in read]      # others are just kept
     with derived_trace(eval_trace):
         check = result_check()
     aliasing = [] if check is not None else donated         # a check needs the arguments once more
     runs_on = assignment[0].client if backend is None else backends.get(backend)
     executable = programs.executable_of(program, specs, out_shardings, aliasing, name or jaxpr.name or "program", assignment, runs_on)
-    executable.check, executable.donated = check, tuple(donated)
+    executable.check, executable.donated = check, _usable(executable, donated)
     executable.const_inputs = [x if fits(x._spec, s) else relayout(x, s.sharding)
                                for x, s in zip(const_arrays(jaxpr), executable.in_specs)]
     executable.arg_names = (*["a closed-over array"] * n_consts, *(arg_names or [f"argument {i}" for i in range(len(specs) - n_consts)]))
     return executable
+
+
+def _usable(executable: Executable, donated: Sequence[int]) -> tuple[int, ...]:
+    """The donated arguments that a result can replace in memory, one each: those of as many elements of as many bytes, in as many
+    shards. A warning names the others."""
+    form = lambda spec: (spec.nbytes, spec.storage_dtype.itemsize, math.prod(spec.splits))
+    results = Counter(map(form, executable.out_specs))
+    usable, others = set(executable.aliases.values()), []
+    results.subtract([form(executable.in_specs[i]) for i in usable])
+    for i in donated:
+        if i not in usable:
+            spec = executable.in_specs[i]
+            results[form(spec)] -= 1
+            usable.add(i) if results[form(spec)] >= 0 else others.append(spec.aval.str_short())
+    if others:
+        warn_user(f"Some donated buffers were not usable: {', '.join(others)}.\n  A result takes a donated argument's memory if it has as "
+                  "many elements of as many bytes and the same sharding; the arrays are kept.", UserWarning)
+    return tuple(sorted(usable))
 
 
 def _on_one_backend(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings: Sequence[Sharding | None], backend: backends.Backend

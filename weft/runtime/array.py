@@ -284,7 +284,7 @@ class Array(metaclass=ArrayMeta):
 
     def __repr__(self) -> str:
         if self._buffer is None:
-            return f"<deleted {self.aval.str_short()} array>"
+            self._live()                 # raises
         if dtypes.is_extended(self.dtype):
             return f"Array({self.shape}, dtype={self.dtype.name}) overlaying:\n{self._numpy()}"
         weak = ", weak_type=True" if self.weak_type else ""

@@ -14,6 +14,7 @@ from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Loaded
 from weft.runtime.array import Array, fits, relaid
 from weft.util import events
+from weft.util.errors import DeviceRuntimeError
 
 
 class Executable:
@@ -65,6 +66,10 @@ class Executable:
                 + loaded.constant_bytes + loaded.temporary_bytes)
 
     def __call__(self, args: Sequence[Array]) -> list[Array]:
+        for i in self.donated:
+            if sum(x is args[i] for x in args[len(self.const_inputs):]) > 1:
+                raise DeviceRuntimeError(f"{self.name}: {self.arg_names[i]} is donated and is passed twice; a donated array must not be "
+                                         "used again in the same call.\n  Pass a copy (x.copy()) or do not donate it.")
         for i in self.loaded.aliases.values():
             args[i]._forget()
         start = time.perf_counter_ns() if events.listeners else 0
