@@ -75,6 +75,41 @@ def _erf_inv(x: np.ndarray) -> np.ndarray:
     return np.copysign(np.where(inside, y, edge), x)
 
 
+def _normal_series(x: np.ndarray) -> np.ndarray:
+    """The share of the density / x that lies above a large x."""
+    term = total = np.ones_like(x)
+    for k in range(1, 60, 2):
+        term = np.where(k < x * x, -term * k / (x * x), 0)
+        total = total + term
+    return total
+
+
+def _normal_hazard(x: np.ndarray) -> np.ndarray:
+    bell = np.exp(-x * x / 2) / np.sqrt(2 * PI)
+    return np.where(x > 20, x / _normal_series(np.maximum(x, 20)), bell * 2 / _erfc(np.minimum(x, 20) / np.sqrt(WIDE(2))))
+
+
+def _log_ndtr(x: np.ndarray) -> np.ndarray:
+    far = -x * x / 2 + np.log(_normal_series(np.maximum(-x, 20)) / np.maximum(-x, 20)) - np.log(2 * PI) / 2
+    tail = _erfc(np.minimum(np.abs(x), 20) / np.sqrt(WIDE(2))) / 2
+    tail = np.where(x > 20, _erfc(np.maximum(x, 0) / np.sqrt(WIDE(2))) / 2, tail)
+    return np.where(x < -20, far, np.where(x < 0, np.log(tail), np.log1p(-tail)))
+
+
+def _ndtri(p: np.ndarray) -> np.ndarray:
+    """Newton's steps for the logarithm from SciPy's value, on the side where no digits cancel."""
+    q = np.where(p > 0.5, 1 - p, p)
+    inside = (q > 0) & (q < 0.5)
+    q = np.where(inside, q, WIDE(0.25))
+    y = special.ndtri(np.maximum(q, 1e-300).astype(np.float64)).astype(WIDE)
+    near = np.copysign(_erf_inv(np.abs(2 * q - 1)), -q) * np.sqrt(WIDE(2))
+    for _ in range(6):
+        y = y - (_log_ndtr(y) - np.log(q)) / _normal_hazard(-y)
+    y = np.where(q > 0.2, np.where(p > 0.5, 1, -1) * np.abs(near), np.where(p > 0.5, -y, y))
+    edge = np.where(p == 0.5, 0, np.where(p == 0, -WIDE(INF), np.where(p == 1, WIDE(INF), WIDE(np.nan))))
+    return np.where(inside, y, edge)
+
+
 def _digamma(x: np.ndarray) -> np.ndarray:
     low = x < 0.5
     z, total = np.where(low, 1 - x, x), np.zeros_like(x)
@@ -119,6 +154,7 @@ def _terms_of_logaddexp(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 #: exact values on wide arrays, where a function's reference in NumPy has no more digits than we
 EXACT: dict[str, Callable] = {
     "erf": _erf, "erfc": _erfc, "erf_inv": _erf_inv, "digamma": _digamma, "lgamma": _libm("lgammal"),
+    "log_ndtr": _log_ndtr, "normal_hazard": _normal_hazard, "ndtri": _ndtri,
     "bessel_i0e": lambda x: _bessel(x, 0), "bessel_i1e": lambda x: _bessel(x, 1),
     # NumPy's for float16 keeps the sign of equal zeros
     "nextafter": lambda x, y: np.where(x == y, y, np.nextafter(x, y)),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import numpy as np
-
+from weft.control.custom_rules import custom_jvp
+from weft.core.trace import typeof
 from weft.numpy.promote import all_inexact, broadcast, inexact, promote_to_inexact
 from weft.numpy.reductions import logsumexp
 from weft.numpy.ufuncs import bessel_i0, subtract
 from weft.ops import elementwise as ew, functions
 from weft.ops.comparison import select
+from weft.util import dtypes
 from weft.util.source import named
 
 __all__ = [
@@ -83,6 +84,7 @@ def zeta(x, q=1.0):
     return functions.zeta(*promote_to_inexact("zeta", x, q))
 
 
+@custom_jvp
 def _betaln(a, b):
     """Where the greater argument is large, the logarithms of its gamma and of the sum's are large and nearly equal: their difference is
     written by Stirling's series, of which the large terms cancel on paper."""
@@ -95,6 +97,9 @@ def _betaln(a, b):
     return ew.add(ew.lgamma(low), select(long, fall, ew.sub(ew.lgamma(high), ew.lgamma(ew.add(a, b)))))
 
 
+_betaln.defjvps(lambda t, out, a, b: ew.neg(ew.mul(t, _digamma_rise(a, b))), lambda t, out, a, b: ew.neg(ew.mul(t, _digamma_rise(b, a))))
+
+
 def _stirling_rest(x):
     """lgamma(x) less (x - 1/2) log x - x + log(2 pi) / 2, for x from 10 up."""
     inverse = ew.div(1, x)
@@ -104,23 +109,94 @@ def _stirling_rest(x):
     return ew.mul(out, inverse)
 
 
+#: of the powers of 1 / x^2 in log(x) - 1 / (2 x) - digamma(x)
+_DIGAMMA_SERIES = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
+
+
+def _digamma_rise(a, b, share=1.0):
+    """digamma(a + b) - digamma(a) in units of `share`: for positive arguments a sum of terms that have the factor b and one sign."""
+    total = ew.add(a, b)
+    plain = ew.bitwise_or(ew.le(a, 0), ew.le(total, 0))
+    x, y, step, out = select(plain, 1, a), select(plain, 1, total), ew.div(b, share), 0.0
+    for k in range(10):                          # digamma(x + 1) = digamma(x) + 1 / x
+        out = ew.add(out, ew.div(ew.div(step, ew.add(y, k)), ew.add(x, k)))
+    x, y = ew.add(x, 10), ew.add(y, 10)
+    ratio = select(plain, 0, ew.div(b, x))
+    little = ew.lt(ew.abs(ratio), 1e-20)
+    ratio = select(little, 1, ratio)
+    logs = ew.add(select(little, 1, ew.div(ew.log1p(ratio), ratio)), ew.div(0.5, y))
+    p, q = ew.square(ew.div(1, x)), ew.square(ew.div(1, y))
+    series, powers, power = 0.0, 1.0, q          # p^j - q^j is p - q times a sum of powers
+    for c in _DIGAMMA_SERIES:
+        series, powers, power = ew.add(series, ew.mul(c, powers)), ew.add(ew.mul(powers, p), power), ew.mul(power, q)
+    out = ew.add(out, ew.add(ew.mul(ew.div(step, x), logs), ew.mul(ew.mul(ew.mul(ew.div(step, y), p), ew.add(1, ew.div(x, y))), series)))
+    return select(plain, ew.div(ew.sub(ew.digamma(total), ew.digamma(a)), share), out)
+
+
+@custom_jvp
+def _beta(a, b):
+    sign = ew.mul(ew.mul(_gammasgn(a), _gammasgn(b)), _gammasgn(ew.add(a, b)))
+    return ew.mul(sign, ew.exp(_betaln(a, b)))
+
+
+def _beta_slope(t, out, a, b):
+    """By the first argument. A small second one makes the value large and the logarithm's slope small: it goes from one to the other."""
+    share = select(ew.lt(ew.abs(b), 1), b, 1)
+    sign = ew.mul(ew.mul(_gammasgn(a), _gammasgn(b)), _gammasgn(ew.add(a, b)))
+    size = ew.mul(ew.mul(sign, ew.sign(share)), ew.exp(ew.add(_betaln(a, b), ew.log(ew.abs(share)))))
+    return ew.neg(ew.mul(t, ew.mul(size, _digamma_rise(a, b, share))))
+
+
+_beta.defjvps(_beta_slope, lambda t, out, a, b: _beta_slope(t, out, b, a))
 betaln = _binary("betaln", _betaln, "The logarithm of the beta function.")
-beta = _binary("beta", lambda a, b: ew.mul(ew.mul(ew.mul(_gammasgn(a), _gammasgn(b)), _gammasgn(ew.add(a, b))), ew.exp(_betaln(a, b))),
-               "The beta function.")
-poch = _binary("poch", lambda z, m: select(ew.eq(m, 0), 1, ew.exp(ew.sub(ew.lgamma(ew.add(z, m)), ew.lgamma(z)))),
-               "The rising factorial gamma(z + m) / gamma(z), for positive z and z + m.")
+beta = _binary("beta", _beta, "The beta function.")
 
 
-def _box(log_of):
+@custom_jvp
+def _poch(z, m):
+    return select(ew.eq(m, 0), 1, ew.exp(ew.sub(ew.lgamma(ew.add(z, m)), ew.lgamma(z))))
+
+
+_poch.defjvps(lambda t, out, z, m: ew.mul(t, ew.mul(out, _digamma_rise(z, m))),
+              lambda t, out, z, m: ew.mul(t, ew.mul(out, ew.digamma(ew.add(z, m)))))
+poch = _binary("poch", _poch, "The rising factorial gamma(z + m) / gamma(z), for positive z and z + m.")
+
+
+def _box(log_of, base_of):
+    """(base^y - 1) / y and its slopes by the logarithm of the base, in factors that overflow no earlier than the result."""
+    @custom_jvp
     def power(x, y):
-        flat = ew.eq(y, 0)
-        log_x = log_of(x)
-        return select(flat, log_x, ew.div(ew.expm1(ew.mul(log_x, y)), select(flat, 1, y)))
+        log, t, flat, y = parts(x, y)
+        half = ew.expm1(ew.mul(t, 0.5))
+        return select(flat, log, ew.mul(ew.div(half, y), ew.add(half, 2)))
+
+    def parts(x, y):
+        log = log_of(x)
+        t = ew.mul(log, y)
+        flat = ew.lt(ew.abs(t), float(dtypes.finfo(typeof(x).dtype).eps) / 4)
+        flat = ew.bitwise_or(flat, ew.eq(y, 0))
+        return log, select(flat, 0, t), flat, select(flat, 1, y)
+
+    def by_x(tangent, out, x, y):
+        half = ew.exp(ew.mul(parts(x, y)[1], 0.5))
+        return ew.mul(tangent, ew.mul(ew.div(half, base_of(x)), half))
+
+    def by_y(tangent, out, x, y):
+        log, t, _, y = parts(x, y)
+        small, positive = ew.lt(ew.abs(t), 0.5), ew.gt(t, 0)
+        series, bounded = 0.0, select(small, t, 0)
+        for k in range(14, -1, -1):
+            series = ew.add(ew.mul(series, bounded), 1 / (math.factorial(k) * (k + 2)))
+        half = ew.exp(ew.mul(t, 0.5))
+        up = ew.mul(ew.mul(ew.div(half, y), half), ew.add(log, ew.div(ew.expm1(ew.neg(t)), y)))
+        down = ew.div(ew.sub(ew.mul(log, ew.exp(t)), ew.div(ew.expm1(t), y)), y)
+        return ew.mul(tangent, select(small, ew.mul(ew.mul(log, log), series), select(positive, up, down)))
+    power.defjvps(by_x, by_y)
     return power
 
 
-boxcox = _binary("boxcox", _box(_late("log")), "(x^y - 1) / y, log(x) where y is 0.")
-boxcox1p = _binary("boxcox1p", _box(_late("log1p")), "((1 + x)^y - 1) / y, log(1 + x) where y is 0.")
+boxcox = _binary("boxcox", _box(_late("log"), lambda x: x), "(x^y - 1) / y, log(x) where y is 0.")
+boxcox1p = _binary("boxcox1p", _box(_late("log1p"), lambda x: ew.add(x, 1)), "((1 + x)^y - 1) / y, log(1 + x) where y is 0.")
 
 
 def polygamma(n, x):
@@ -184,21 +260,6 @@ def _ndtr(x):
     return select(ew.lt(ew.abs(z), math.sqrt(0.5)), near, select(ew.gt(z, 0), ew.sub(1, far), far))
 
 
-def _log_ndtr(x):
-    """Three regimes: 1 minus a small tail, the logarithm itself, and the asymptotic series far to the left."""
-    low = -10.0 if x.dtype == np.float32 else -20.0
-    high = 5.0 if x.dtype == np.float32 else 8.0
-    left = select(ew.lt(x, low), x, low)
-    series, term, square = ew.add(ew.mul(left, 0), 1), ew.add(ew.mul(left, 0), 1), ew.square(left)
-    for k in range(1, 4):
-        term = ew.neg(ew.div(ew.mul(term, 2 * k - 1), square))
-        series = ew.add(series, term)
-    far = ew.sub(ew.sub(ew.mul(square, -0.5), ew.log(ew.neg(left))), 0.5 * math.log(2 * math.pi))
-    far = ew.add(far, ew.log(series))
-    middle = ew.log(_ndtr(ew.max(x, low)))
-    return select(ew.gt(x, high), ew.neg(_ndtr(ew.neg(x))), select(ew.lt(x, low), far, middle))
-
-
 ndtr = _unary("ndtr", _ndtr, "The distribution function of the standard normal distribution.")
-log_ndtr = _unary("log_ndtr", _log_ndtr, "The logarithm of `ndtr`, accurate far to the left.")
-ndtri = _unary("ndtri", lambda p: ew.mul(ew.erf_inv(ew.sub(ew.mul(p, 2), 1)), math.sqrt(2)), "The inverse of `ndtr`.")
+log_ndtr = _unary("log_ndtr", _late("log_ndtr"), "The logarithm of `ndtr`, accurate far to the left.")
+ndtri = _unary("ndtri", _late("ndtri"), "The inverse of `ndtr`.")

@@ -131,8 +131,8 @@ def _contents(room: str) -> str:
     return digest.hexdigest()
 
 
-#: the sources that decide what becomes of a kernel, the machine model among them
-_GENERATOR = ("codegen", "util")
+#: the sources that decide what becomes of a kernel, the machine model and the formulas of functions among them
+_GENERATOR = ("codegen", "util", "ops/functions")
 
 
 def key(*parts: str | bytes) -> str:

@@ -19,7 +19,7 @@ from weft.ir.registry import Function, functions, registry
 
 #: name, or NumPy's name -> the module that states it, so that the others need not be loaded. What is not listed is found, too.
 STATED_BY = {name: module for module, names in {
-    "errors": "erf erfc erf_inv",
+    "errors": "erf erfc erf_inv log_ndtr ndtri normal_hazard",
     "exponential": "exp exp2 expm1 sinh cosh tanh logistic",
     "gammas": "digamma lgamma bessel_i0e bessel_i1e",
     "hurwitz": "polygamma zeta",

@@ -1,24 +1,30 @@
-"""Error functions."""
+"""Error functions, and the normal distribution in them."""
 
 from __future__ import annotations
 
 import math
 from math import inf, nan
 
-from weft.ops.arithmetic import mul, neg, square
+import numpy as np
+
+from weft.ops.arithmetic import abs, div, min, mul, neg, square, sub
 from weft.ops.families import FLOATING, function, of_scipy
 from weft.ops.functions.exponential import exp
 from weft.ops.functions.logarithmic import log_of_normal, rough_log_of_normal
+
+
+def _bell(f, x, y):
+    """exp(-x y), of a product that keeps what it rounds off."""
+    product = x * y
+    e = f.exp(-product)
+    return f.fma(-f.exact_fma(x, y, -product), e, e)
 
 
 def _erfc_tail(f, size):
     """erfc of x >= 0."""
     bound = 28.0 if f.wide else 11.0
     x = f.select(size > bound, bound, size)
-    square = x * x
-    lost = f.exact_fma(x, x, -square)
-    e = f.exp(-square)
-    e = f.fma(-lost, e, e)
+    e = _bell(f, x, x)
     t = (x - 4.0) / (x + 4.0)
     return e * f.poly(t, "erfc") / f.fma(x, 2.0, 1.0)
 
@@ -98,3 +104,81 @@ def _halley(f, y, x):
     step = miss / slope
     z = z - step / f.fma(z, step, 1.0)
     return f.copysign(z, x)
+
+
+# --- the normal distribution
+
+
+def _scaled_tail(f, x):
+    """erfc(x) exp(x^2) of 0 <= x <= 28 (11 in single precision), and beyond as a share of 1 / (x sqrt(pi)): (near, far, where far)."""
+    bound = 28.0 if f.wide else 11.0
+    beyond = x > bound
+    near = f.select(beyond, bound, x)
+    near = f.poly((near - 4.0) / (near + 4.0), "erfc") / f.fma(near, 2.0, 1.0)
+    inverse = 1.0 / f.select(beyond, x, bound)
+    return near, f.horner(inverse * inverse, (10395 / 64, -945 / 32, 105 / 16, -15 / 8, 3 / 4, -1 / 2, 1.0)), beyond
+
+
+def _log_tail(f, size):
+    """The logarithm of the normal distribution function at -size <= 0, and its derivative by the size, negated."""
+    near, far, beyond = _scaled_tail(f, size * math.sqrt(0.5))
+    y = f.log(0.5 * f.select(beyond, far, near)) - f.select(beyond, f.log(size) - math.log(math.sqrt(2 / math.pi)), 0.0)
+    return y - (0.5 * size) * size, f.select(beyond, size, math.sqrt(2 / math.pi)) / f.select(beyond, far, near)
+
+
+def _normal_tail(f, size):
+    """The normal distribution function at -size <= 0, and its derivative there."""
+    bounded = f.select(size > 40.0, 40.0, size)                 # of which it is zero
+    bell = _bell(f, 0.5 * bounded, bounded)
+    return 0.5 * _scaled_tail(f, bounded * math.sqrt(0.5))[0] * bell, bell * math.sqrt(0.5 / math.pi)
+
+
+@function(FLOATING, of_scipy("log_ndtr", wide=True), jvp=[lambda t, out, x: mul(t, normal_hazard(neg(x)))], cost=40, ulp=(6, 6),
+          ranges=((-6, 6), (-40, 0), (-1, 1)), points=(-15.5, -39.6))
+def log_ndtr(f, x):
+    """The logarithm of the distribution function of the standard normal distribution."""
+    size = f.abs(x)
+    low, _ = _log_tail(f, size)
+    return f.select(x < 0.0, low, f.log1p(-_normal_tail(f, size)[0]))
+
+
+def _hazard_reference(x):
+    import scipy.special
+    wide = np.asarray(x, np.float64)
+    return (np.sqrt(2 / np.pi) / scipy.special.erfcx(wide / np.sqrt(2))).astype(x.dtype)
+
+
+@function(FLOATING, _hazard_reference, jvp=[lambda t, out, x: mul(t, mul(out, sub(out, x)))], cost=40, ulp=(6, 6),
+          ranges=((-6, 6), (0, 40), (-1, 1)), points=(15.5, 39.6))
+def normal_hazard(f, x):
+    """The density of the standard normal distribution at `x` as a share of what lies above: the slope of `log_ndtr` at `-x`."""
+    size = f.abs(x)
+    _, high = _log_tail(f, size)
+    tail, bell = _normal_tail(f, size)
+    return f.select(x < 0.0, bell / (1.0 - tail), high)
+
+
+@function(FLOATING, of_scipy("ndtri", wide=True), jvp=[lambda t, out, p: div(div(t, min(p, sub(1, p))), normal_hazard(abs(out)))],
+          cost=60, ulp=(4, 5), ranges=((0, 1), (0, 1e-3), (0.2, 0.8), (0, 1e-9)), points=(0.25, 0.5))
+def ndtri(f, p):
+    """The number below which the standard normal distribution has the probability `p`."""
+    upper = p > 0.5
+    q = f.select(upper, 1.0 - p, p)
+    if not f.wide:
+        y = _erf_inv_ratio(f, -rough_log_of_normal(f, 4.0 * q * (1.0 - q))) * (p * 2.0 - 1.0) * math.sqrt(2)
+        return f.cold(y, ~(q >= 1e-6), _ndtri_in_double, p)
+    log_q = f.log(q)
+    w = -(log_q + 1.3862943611198906 + f.log(1.0 - q))
+    near = _erf_inv_ratio(f, w) * (1.0 - 2.0 * q)
+    level = f.select(w > 15.0, w + 0.6931471805599453, 16.0)
+    size = f.select(w > 15.0, f.sqrt(level - 0.5 * f.log(level * math.pi)), near) * math.sqrt(2)
+    for _ in range(2):                                          # Halley's steps for the logarithm, which is nearly a parabola
+        log_tail, hazard = _log_tail(f, size)
+        step = (log_tail - log_q) / hazard
+        size = size + step / f.fma(step, 0.5 * (hazard - size), 1.0)
+    size = f.select(q.same(0.0), inf, f.select(q >= 0.0, size, nan))
+    return f.select(q > 0.25, f.erf_inv(p * 2.0 - 1.0) * math.sqrt(2), f.copysign(size, p - 0.5))
+
+
+def _ndtri_in_double(f, p):
+    return f.narrow(f.in_double().ndtri(f.widen(p)))

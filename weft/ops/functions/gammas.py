@@ -6,10 +6,12 @@ import math
 from math import inf, nan
 
 from weft.core.primitive import registry
-from weft.ops.arithmetic import add, div, mul, sign, sub
-from weft.ops.comparison import eq, select
+from weft.core.trace import typeof
+from weft.ops.arithmetic import abs, add, div, mul, sign, sub
+from weft.ops.comparison import lt, select
 from weft.ops.families import FLOATING, function, match_dtypes, of_scipy
 from weft.ops.functions.logarithmic import log_by_parts, log_of_normal, rough_log_of_normal
+from weft.util import dtypes
 
 
 @function(FLOATING, of_scipy("psi"), jvp=[lambda t, out, x: mul(t, registry["polygamma"].bind(*match_dtypes(1.0, x)))], ulp=(2.5, 8),
@@ -98,8 +100,8 @@ def _lgamma(f, x):
 
 
 def _bessel_i1e_jvp(t, out, x):
-    # i0e - out (sign x + 1/x), whose limit at 0 is 1/2
-    at_zero = eq(x, 0)
+    # i0e - out (sign x + 1/x), whose limit at 0 is 1/2; 1/x of the least numbers is infinite
+    at_zero = lt(abs(x), float(dtypes.finfo(typeof(x).dtype).eps) / 4)
     safe = select(at_zero, 1, x)
     slope = sub(bessel_i0e(safe), mul(out, add(sign(safe), div(1, safe))))
     return mul(t, select(at_zero, 0.5, slope))
