@@ -146,13 +146,13 @@ def test_types_tell_what_varies(mesh, mode):
 def test_programs_print_their_casts_and_axes(mesh):
     text = str(weft.make_jaxpr(weft.shard_map(lambda x, w: lax.psum(x * w, "i"), mesh=mesh, in_specs=(P("i"), P()), out_specs=P()))(
         X, X[:2]))
-    for line in ("c:f32[2]{i} = pvary[axes=(i,)] b", "d:f32[2]{i} = mul a c", "e:f32[2] = psum[axes=(i,) axis_index_groups=None] d"):
+    for line in ("f:f32[2]{V:i} = pvary[axes=('i',)] e", "g:f32[2]{V:i} = mul d f", "h:f32[2] = psum_invariant[axes=('i',)] g"):
         assert line in text
 
 
 def test_without_the_check_nothing_is_said(mesh):
     text = str(weft.make_jaxpr(weft.shard_map(lambda x: lax.psum(x, "i"), mesh=mesh, in_specs=P("i"), out_specs=P(), check_vma=False))(X))
-    assert "{i}" not in text and "pvary" not in text
+    assert "{V:i}" not in text and "pvary" not in text
 
 
 def test_values_print_per_device(capsys):

@@ -110,6 +110,48 @@ def test_programs_are_shown_in_the_words_of_others():
     assert "add d h  # " in jaxpr.pretty_print(source_info=True) and "_ = neg i" in jaxpr.pretty_print(print_shapes=False)
 
 
+def test_tracers_and_specs_say_what_they_are():
+    seen = []
+
+    def look(x):
+        seen.append(f"{x}")
+        return x * 2
+
+    x = wnp.ones(3)
+    weft.jit(look)(x)
+    weft.vmap(look)(x)
+    weft.jit(weft.grad(lambda x: look(x).sum()))(x)
+    weft.jvp(look, (2.0,), (1.0,))
+    lax.scan(lambda c, a: (look(c), a), 1.0, x)
+    mesh = weft.make_mesh((2,), ("a",), devices=weft.devices()[:2])
+    weft.jit(weft.shard_map(look, mesh=mesh, in_specs=weft.P("a"), out_specs=weft.P("a")))(wnp.ones(8))
+    assert seen == ["JitTracer(float32[3])", "VmapTracer(aval=float32[], batched=float32[3])",
+                    "GradTracer(primal=JitTracer(float32[3]), typeof(tangent)=f32[3])", "JVPTracer(primal=2.0, tangent=1.0)",
+                    "JitTracer(~float32[])", "JitTracer(float32[4]{V:a})"]
+    assert repr(weft.P("a", None)) == "P('a', None)" and str(weft.P("a")) == "P('a',)"
+
+
+UPDATE = """{ lambda ; a:f32[4,3]. let
+    b:i32[1] = broadcast_in_dim 1:i32[]
+    c:f32[4] = broadcast_in_dim 2.0:f32[]
+    d:f32[4,3] = scatter[
+      dimension_numbers=ScatterDimensionNumbers(update_window_dims=(0,), inserted_window_dims=(1,), scatter_dims_to_operand_dims=(1,), \
+operand_batching_dims=(), scatter_indices_batching_dims=())
+      indices_are_sorted=True
+      mode=GatherScatterMode.FILL_OR_DROP
+      unique_indices=True
+      update_consts=()
+      update_jaxpr=None
+    ] a b c
+  in (d,) }"""
+
+
+def test_updates_at_an_index_are_scatters_and_those_of_a_slice_are_not():
+    x = wnp.ones((4, 3))
+    assert str(weft.make_jaxpr(lambda x: x.at[:, 1].set(2.0))(x)) == UPDATE
+    assert "dynamic_update_slice a b 0:i32[] 1:i32[]" in str(weft.make_jaxpr(lambda x, y: lax.dynamic_update_slice(x, y, (0, 1)))(x, x[:1]))
+
+
 FRESH = """
 import sys
 from weft.ir.text.parse import parse_jaxpr

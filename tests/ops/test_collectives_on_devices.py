@@ -168,7 +168,7 @@ def test_a_reduction_is_one_collective_and_its_gradient_none(mesh):
     """psum of a varying value transposes to a cast, a cast to a psum: no bytes are sent for nothing."""
     loss = weft.shard_map(lambda w, x: lax.psum((w * x).sum(), NAMES), mesh=mesh, in_specs=(P(), P(NAMES)), out_specs=P())
     text = str(weft.make_jaxpr(weft.grad(loss))(np.float32(2), np.ones(8, np.float32)))
-    assert text.count("psum[") == 2 and "all_gather" not in text     # the loss, and the gradient of the shared w
+    assert text.count("psum_invariant[") == 2 and "all_gather" not in text     # the loss, and the gradient of the shared w
 
 
 # --- identities -------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.control.call import jit_p
 from weft.core.annotations import cast
 from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive
@@ -101,6 +102,37 @@ def stage_body(fun: Callable, in_tree: Any, avals: Sequence[ShapedArray], name: 
     if not any(isinstance(c, Tracer) for c in consts):
         known[key] = (captured, made)
     return made
+
+
+class Operation(str):
+    """The name of a call that texts show as one operation, with the parameters `shown`."""
+    __slots__ = ("shown",)
+
+    def __new__(cls, name: str, shown: tuple):
+        self = super().__new__(cls, name)
+        self.shown = shown
+        return self
+
+    def __reduce__(self):
+        return Operation, (str(self), self.shown)
+
+
+@functools.lru_cache(maxsize=512)
+def _operation(fun: Callable, name: str, shown: tuple, avals: tuple, *_context: Any) -> tuple[Jaxpr, Operation]:
+    jaxpr = stage(lambda *xs: [fun(*xs, **dict(shown))], avals, name)
+    return jaxpr.replace(eqns=[eqn.replace(source=None) for eqn in jaxpr.eqns]), Operation(name, shown)     # lines of the caller
+
+
+def call_operation(fun: Callable, name: str, *args: Any, **shown: Any) -> Any:
+    """`fun(*args, **shown)`, one value, as one equation that texts show as the operation `name`; its program is made once for
+    arguments of a type. `fun` is a function of a module and reads nothing but its arguments and settings."""
+    if runs_in_python():
+        return fun(*args, **shown)
+    avals = tuple([typeof(x) for x in args])
+    jaxpr, operation = _operation(fun, name, tuple(shown.items()), avals, config.trace_key(), current_mesh())
+    none = (None,) * len(args)
+    return jit_p.bind(*args, jaxpr=jaxpr, name=operation, in_shardings=none, out_shardings=(None,), donated=(False,) * len(args),
+                      inline=False, keep_unused=False)[0]
 
 
 class Adapted:
@@ -199,6 +231,7 @@ def forget() -> None:
     """Drop every staged function."""
     _staged.clear()
     _first.cache_clear()
+    _operation.cache_clear()
 
 
 # --- partial evaluation -----------------------------------------------------------------------------------------------
@@ -290,8 +323,8 @@ def check_carry(api: str, fun: Callable, in_tree: Any, in_avals: Sequence, out_t
     """TypeError unless a loop body gives its carry back with the tree and types it took it with."""
     name = function_name(fun)
     if api == "fori_loop":               # the counter is not the user's
-        in_tree, out_tree = in_tree.children()[1], out_tree.children()[1]
-        in_avals, out_avals = in_avals[1:], out_avals[1:]
+        in_tree, out_tree = in_tree.children()[-1], out_tree.children()[-1]
+        in_avals, out_avals = in_avals[len(in_avals) - in_tree.num_leaves:], out_avals[len(out_avals) - out_tree.num_leaves:]
     check_same_tree(api, f"the carry that {name} returns has another structure than the carry it takes.",
                     ("carry taken", in_tree), ("carry returned", out_tree),
                     f"A carry keeps its structure in every iteration: make {name} return it as it came.")

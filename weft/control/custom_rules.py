@@ -224,6 +224,7 @@ def _custom_jvp_batch(axis, args, dims, *, jaxpr, jvp, num_consts, name):
         outs = both(*primals, *tangents)
         return outs[:len(outs) // 2], outs[len(outs) // 2:]
 
+    batched_jvp.__name__ = function_name(jvp)
     new, consts = hoist_tracers(stage(mapped, [typeof(x) for x in args], name))
     outs = custom_jvp_call_p.bind(*consts, *args, jaxpr=new, jvp=batched_jvp, num_consts=num_consts + len(consts), name=name)
     return outs, [0] * len(outs)
@@ -395,6 +396,7 @@ def _batch_vjp(fun, rules: VjpRules, axis, flags):
             return [ct for ct in result if ct is not None]
         given = iter(_batched(run, axis, [*differ, *[True] * len(cts)])(*residuals, *cts))
         return [_unbatch_ct(next(given), f) if p else None for p, f in zip(present, flags)]
+    fwd.__name__, bwd.__name__ = function_name(rules.fwd), function_name(rules.bwd)
     return mapped, VjpRules(fwd, bwd)
 
 

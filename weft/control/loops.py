@@ -39,7 +39,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable, init_val: Any, *, unro
         return init_val
     if type(current_trace()) is EvalTrace or None in known:
         # nothing is differentiated here: one program serves every number of steps
-        return bind_while("fori_loop", _below, adapted(body_fun, _step), (lower, init_val, upper))[1]
+        return bind_while("fori_loop", _below, adapted(body_fun, _step), (lower, upper, init_val))[2]
     (_, last), _ = bind_scan("fori_loop", adapted(body_fun, _scan_step), (lower, init_val), [], tree.tree_structure(None),
                              max(known[1] - known[0], 0), False, 1 if unroll is None else unroll)
     return last
@@ -77,12 +77,12 @@ def _increment(i):
 
 def _below(state):
     from weft.ops.comparison import lt
-    return lt(state[0], state[2])
+    return lt(state[0], state[1])
 
 
 def _step(body, state):
-    i, value, upper = state
-    return _increment(i), body(i, value), upper
+    i, upper, value = state
+    return _increment(i), upper, body(i, value)
 
 
 def _scan_step(body, state, _):

@@ -30,6 +30,7 @@ Within a kind they ask for facts of the operation, given to the constructor and 
   computes       elementwise: the operation of Loops that makes an element, or "select", "cast", "bitcast", "square", "copy"
   neutral        elementwise: the second operand that leaves the first as it is, to the bit; the other way round if it `commutes`
   is_involution  elementwise: applied twice it gives its operand
+  same_as        elementwise: fn(**params) -> the name and the parameters of a simpler operation that does the same, or None
   cost           elementwise: of one element, in simple vector instructions, where it is more than one
   moves          layout, slice: "permute", "reshape" (the order of elements stays), "repeat", "pad", "concatenate", "iota"
   overwrites     index: the result is the first operand, but for a window

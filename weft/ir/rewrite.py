@@ -103,7 +103,7 @@ def inline_calls(jaxpr: Jaxpr, should_inline: Callable[[Eqn], bool] = is_call) -
             consts.append(value)
         return found
 
-    def walk(program: Jaxpr, env: dict[Var, Atom], outer: bool) -> None:
+    def walk(program: Jaxpr, env: dict[Var, Atom], call: Eqn | None) -> None:
         for eqn in program.eqns:
             ins = [a if type(a) is Literal else env.get(a, a) for a in eqn.invars]
             if should_inline(eqn):
@@ -111,17 +111,17 @@ def inline_calls(jaxpr: Jaxpr, should_inline: Callable[[Eqn], bool] = is_call) -
                 inner: dict[Var, Atom] = dict(zip(callee.invars, ins))
                 for var, value in zip(callee.constvars, callee.consts):
                     inner[var] = const(var, value)
-                walk(callee, inner, False)
+                walk(callee, inner, eqn if call is None or eqn.source is not None else call)
                 for var, atom in zip(eqn.outvars, callee.outvars):
                     env[var] = atom if type(atom) is Literal else inner.get(atom, atom)
-            elif outer:
+            elif call is None:
                 eqns.append(eqn.replace(invars=ins))
             else:
                 outs = [DropVar(v.aval) if type(v) is DropVar else Var(v.aval) for v in eqn.outvars]
                 env.update(zip(eqn.outvars, outs))
-                eqns.append(eqn.replace(invars=ins, outvars=outs))
+                eqns.append(eqn.replace(invars=ins, outvars=outs, source=call.source if eqn.source is None else eqn.source))
 
-    walk(jaxpr, env, True)
+    walk(jaxpr, env, None)
     outvars = [a if type(a) is Literal else env.get(a, a) for a in jaxpr.outvars]
     return Jaxpr(constvars, consts, jaxpr.invars, outvars, eqns, jaxpr.effects, jaxpr.name)
 

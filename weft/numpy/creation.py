@@ -194,8 +194,8 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
     if np.ndim(fill_value) == 0 and isinstance(fill_value, (*promote.PYTHON_SCALARS, np.generic)) and current_trace() is eval_trace \
             and math.prod(shape) <= 1 << 16 and not dtypes.is_extended(dtype):
         return _placed(from_numpy(np.full(shape, fill_value, dtype), ShapedArray(shape, dtype, weak), copy=False), target)
-    x = promote.cast(promote.concrete(promote.value(fill_value)), dtype, weak)
-    return _placed(promote.broadcast_to_shape(x, shape), target)
+    x = promote.cast(promote.value(fill_value), dtype, weak)
+    return _placed(promote.broadcast_to_shape(x, shape) if shape else promote.concrete(x), target)
 
 
 def zeros(shape, dtype=None, *, device=None, out_sharding=None):

@@ -16,7 +16,7 @@ import numpy as np
 from weft.core.trace import Tracer, typeof
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, concrete, value
 from weft.ops import elementwise as ew, indexing as ix
-from weft.ops.layout import broadcast_in_dim, reshape, rev
+from weft.ops.layout import broadcast_in_dim, expand_dims, reshape, rev, squeeze_p
 from weft.ops.slicing import concatenate, dynamic_slice_p, slice as slice_op
 from weft.runtime.array import Array
 from weft.util import dtypes
@@ -268,7 +268,7 @@ def _read_static(x, plan: Plan):
     for d, (start, size) in plan.windows.items():
         starts[d], stops[d] = start, start + size
     for d, r in plan.ranges.items():
-        starts[d], stops[d], steps[d] = min(r[0], r[-1]), max(r[0], r[-1]) + 1, abs(r.step)
+        starts[d], stops[d], steps[d] = min(r[0], r[-1]), r.stop if r.step > 0 else r[0] + 1, abs(r.step)
     for d, a in plan.arrays.items():
         if isinstance(a, int):
             a = max(0, min(a, plan.shape[d] - 1))
@@ -281,20 +281,14 @@ def _read_static(x, plan: Plan):
         x = rev(x, flip)
     dims = [d for d in range(n) if d not in points]
     if points:
-        x = reshape(x, tuple(x.shape[d] for d in dims))
+        x = squeeze_p.bind(x, dimensions=tuple(points))
     return x, dims
 
 
 def _arrange(x, plan: Plan, dims):
     """Insert the new dims of size one (and the group of a purely static index, which has none)."""
-    shape = []
-    sizes = dict(zip(dims, x.shape))
-    for o in plan.out_dims:
-        if o[0] == "new":
-            shape.append(1)
-        elif o[0] in ("window", "range"):
-            shape.append(sizes[o[1]])
-    return x if tuple(shape) == tuple(x.shape) else reshape(x, tuple(shape))
+    kinds = [o[0] for o in plan.out_dims if o[0] in ("new", "window", "range")]
+    return expand_dims(x, [d for d, kind in enumerate(kinds) if kind == "new"]) if "new" in kinds else x
 
 
 def _read_points(x, dims, dynamic):
@@ -303,7 +297,7 @@ def _read_points(x, dims, dynamic):
     starts = [cast(concrete(dynamic[d]), dtype) if d in dynamic else np.int32(0) for d in dims]
     sizes = tuple(1 if d in dynamic else n for d, n in zip(dims, x.shape))
     out = dynamic_slice_p.bind(x, *starts, slice_sizes=sizes)
-    return reshape(out, tuple(n for d, n in zip(dims, x.shape) if d not in dynamic))
+    return squeeze_p.bind(out, dimensions=tuple([k for k, d in enumerate(dims) if d in dynamic]))
 
 
 def _read_gather(x, plan: Plan, dims, dynamic, mode, fill_value, indices_are_sorted, unique_indices):
@@ -330,15 +324,12 @@ def _read_gather(x, plan: Plan, dims, dynamic, mode, fill_value, indices_are_sor
 def _insert_new(x, plan: Plan, group_rank: int):
     if ("new",) not in plan.out_dims:
         return x
-    shape, at = [], 0
+    new, at = [], 0
     for o in plan.out_dims:
         if o == ("new",):
-            shape.append(1)
-        else:
-            width = group_rank if o == ("group",) else 1
-            shape += x.shape[at:at + width]
-            at += width
-    return reshape(x, tuple(shape))
+            new.append(at)
+        at += group_rank if o == ("group",) else 1
+    return expand_dims(x, new)
 
 
 def result_shape(plan: Plan) -> tuple[int, ...]:

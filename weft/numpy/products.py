@@ -24,7 +24,7 @@ def arrays_of(api: str, *args):
 
 def _contract(a, b, contract, batch=((), ()), precision=None, preferred=None):
     return dot_general(a, b, (contract, batch), precision=precision,
-                       preferred_element_type=None if preferred is None else np.dtype(preferred))
+                       preferred_element_type=a.dtype if preferred is None else np.dtype(preferred))
 
 
 def _mismatch(api: str, a, b, i: int, j: int):
@@ -113,7 +113,7 @@ def inner(a, b, *, precision=None, preferred_element_type=None):
 def outer(a, b, out=None):
     """All products of two flattened arrays."""
     a, b = arrays_of("outer", a, b)
-    return uf.multiply(layout.reshape(a, (a.size, 1)), layout.reshape(b, (1, b.size)))
+    return uf.multiply(*[layout.expand_dims(layout.reshape(x, (x.size,)), (dim,)) for x, dim in ((a, 1), (b, 0))])
 
 
 def kron(a, b):

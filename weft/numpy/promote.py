@@ -10,7 +10,7 @@ import numpy as np
 from weft.api.execute import to_array
 from weft.core.trace import Tracer, typeof
 from weft.ops.elementwise import convert_element_type
-from weft.ops.layout import broadcast_in_dim, reshape
+from weft.ops.layout import broadcast_in_dim_p, reshape
 from weft.runtime.array import Array
 from weft.util import dtypes
 from weft.util.config import config
@@ -90,12 +90,9 @@ def broadcast_to_shape(x, shape: tuple[int, ...]):
     if have == shape:
         return x
     lead = len(shape) - len(have)
-    keep = [d for d, n in enumerate(have) if n == shape[lead + d]] if lead >= 0 else []
-    if len(keep) < len(have):
-        if lead < 0 or any(n != 1 for d, n in enumerate(have) if d not in keep):
-            raise ShapeError(describe("broadcast", f"An array of shape {have} does not broadcast to shape {shape}.", where=user_frame()))
-        x = reshape(x, tuple(have[d] for d in keep))
-    return broadcast_in_dim(x, shape, tuple(lead + d for d in keep))
+    if lead < 0 or [d for d, n in enumerate(have) if n not in (1, shape[lead + d])]:
+        raise ShapeError(describe("broadcast", f"An array of shape {have} does not broadcast to shape {shape}.", where=user_frame()))
+    return broadcast_in_dim_p.bind(x, shape=shape, broadcast_dimensions=tuple(range(lead, len(shape))))
 
 
 def broadcast(api: str, *args) -> list:

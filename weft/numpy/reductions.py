@@ -13,13 +13,13 @@ from weft.numpy.kinds import truth
 from weft.numpy.ufuncs import equal, greater, isclose, isnan, maximum, minimum, subtract, true_divide
 from weft.ops import elementwise as ew, reduce as rd
 from weft.ops.comparison import select
-from weft.ops.layout import broadcast_in_dim, reshape
+from weft.ops.layout import broadcast_in_dim, expand_dims, reshape
 from weft.util import dtypes
 from weft.util.source import named
 
 
 def _keep(out, shape, axes, keepdims: bool):
-    return reshape(out, tuple(1 if d in axes else n for d, n in enumerate(shape))) if keepdims else out
+    return expand_dims(out, axes) if keepdims and axes else out
 
 
 def _masked(a, where, fill):
@@ -273,8 +273,7 @@ def _arg(name: str, op):
         x = _as(a, np.dtype(np.int8)) if a.dtype == np.bool_ else a
         result = op(x, dim, dtypes.default_int_dtype())
         if keepdims:
-            axes = range(len(shape)) if axis is None else (dim,)
-            result = reshape(result, tuple(1 if d in axes else n for d, n in enumerate(shape)))
+            result = expand_dims(result, range(len(shape)) if axis is None else (dim,))
         return result
     return named(fun, name, f"Index of the first {name[3:]}imum along `axis` (of the flattened array by default); NaN counts as extreme.")
 

@@ -372,7 +372,7 @@ def power(x, y, /):
                             "Cast to a floating dtype first.")
         if is_bool(x):
             x = promotion.cast(x, np.dtype(np.int32))
-        return ew.square(x) if exponent == 2 else ew.integer_pow(x, exponent)
+        return ew.integer_pow(x, exponent)
     by_integers = (is_int(y) or (is_bool(y) and is_int(x))) and not typeof(y).weak_type
     x, y = promotion.promote("power", x, y)
     if by_integers and typeof(x).weak_type:

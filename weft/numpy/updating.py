@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.core.trace import typeof
+from weft.core.trace import Tracer, typeof
 from weft.numpy import indexing
 from weft.numpy.indexing import Plan, getitem, lift_scalar_bools, make_plan, result_shape, stack_positions
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, concrete, value
 from weft.ops import elementwise as ew, indexing as ix
 from weft.ops.layout import broadcast_in_dim, reshape, rev
 from weft.ops.placement import with_out_sharding
-from weft.ops.slicing import dynamic_update_slice
+from weft.ops.slicing import dynamic_update_slice_p
 from weft.util import dtypes
 
 
@@ -145,17 +145,17 @@ def setitem(x, index, values, scatter, indices_are_sorted=False, unique_indices=
     values = _complex_to_real(values, dtype)
     if scatter is not ix.scatter and (wide := dtypes.result_type(x, values)) != dtype:      # combined there, then stored
         return cast(setitem(cast(x, wide), index, values, scatter, indices_are_sorted, unique_indices, mode), dtype)
-    values = cast(concrete(values), dtype)
+    values = cast(values, dtype) if isinstance(x, Tracer) else concrete(cast(values, dtype))
     lifted, index = lift_scalar_bools(tuple(x.shape), index)
     if lifted != tuple(x.shape):
         return reshape(setitem(reshape(x, lifted), index, values, scatter, indices_are_sorted, unique_indices, mode), x.shape)
     plan = make_plan(tuple(x.shape), index)
     shape = result_shape(plan)
-    values = _fit_values(values, shape, plan)
     if 0 in shape or 0 in plan.shape:
+        _fit_values(values, shape, plan)
         return x
     if plan.is_basic and not plan.ranges and scatter is ix.scatter and not plan.reversed and mode is None:
-        return _write_slice(x, plan, values)
+        return _write_slice(x, plan, _fit_values(values, shape, plan))
     return _write_scatter(x, plan, values, scatter, indices_are_sorted, unique_indices, mode)
 
 
@@ -204,7 +204,7 @@ def _write_slice(x, plan: Plan, values):
     block = reshape(values, tuple(sizes))
     if tuple(sizes) == tuple(plan.shape):
         return block
-    return dynamic_update_slice(x, block, starts)
+    return dynamic_update_slice_p.bind(x, block, *starts)
 
 
 def _write_scatter(x, plan: Plan, values, scatter, indices_are_sorted, unique_indices, mode):
@@ -228,6 +228,7 @@ def _write_scatter(x, plan: Plan, values, scatter, indices_are_sorted, unique_in
         else:
             parts.append(np.full(batch, plan.windows[d][0], np.int32))
     positions = stack_positions(parts, batch) if parts else np.zeros((*batch, 0), np.int32)
+    values = _fit_values(values, result_shape(plan), plan)
     # where the dims of `values` (in result order) belong: batch dims in order (group, ranges), windows in order
     sources: dict[tuple, list[int]] = {}
     at = 0

@@ -289,7 +289,8 @@ def _integer_pow_jvp(t, out, x, *, y):
 
 
 integer_pow_p = elementwise("integer_pow", NUMBER, _integer_pow_reference, type_rule=_integer_pow_type,
-                            emit=_integer_pow_emit, jvp=[_integer_pow_jvp], cost=2)
+                            emit=_integer_pow_emit, jvp=[_integer_pow_jvp], cost=2,
+                            same_as=lambda *, y: ("square", {}) if y == 2 else None)
 square = unary(square_p, "`x * x`, elementwise.")
 
 

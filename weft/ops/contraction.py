@@ -254,36 +254,36 @@ multilinear(dot_general_p, (0, 1))
 def _dot_transpose(ct, lhs, rhs, *, dimension_numbers, precision, preferred_element_type):
     (lc, rc), (lb, rb) = dimension_numbers
     if is_undef(lhs):
-        return [_operand_ct(ct, lhs.aval, rhs, lc, rc, lb, rb, precision, swapped=False), None]
-    return [None, _operand_ct(ct, rhs.aval, lhs, rc, lc, rb, lb, _swapped(precision), swapped=True)]
+        return [_operand_ct(ct, lhs.aval, rhs, lc, rc, lb, rb, precision, preferred_element_type, swapped=False), None]
+    return [None, _operand_ct(ct, rhs.aval, lhs, rc, lc, rb, lb, _swapped(precision), preferred_element_type, swapped=True)]
 
 
 def _swapped(precision):
     return None if precision is None else (precision[1], precision[0])
 
 
-def _operand_ct(ct, aval, other, contract, other_contract, batch, other_batch, precision, swapped: bool):
+def _operand_ct(ct, aval, other, contract, other_contract, batch, other_batch, precision, preferred, swapped: bool):
     """Cotangent of the operand of type `aval`; `other` is held. `swapped`: the linear one is rhs."""
     free = _free(aval.ndim, contract, batch)
     other_free = _free(aval_of(other).ndim, other_contract, other_batch)
     # ct has the dims batch, lhs free, rhs free: contract those that came from `other`
     first = len(batch) + (0 if swapped else len(free))
     ct_contract = tuple(range(first, first + len(other_free)))
-    out = _mixed_dot(ct, other, ((ct_contract, other_free), (tuple(range(len(batch))), other_batch)), precision, aval.dtype)
+    out = _mixed_dot(ct, other, ((ct_contract, other_free), (tuple(range(len(batch))), other_batch)), precision, aval.dtype, preferred)
     # out has the dims batch, free of the operand, contracted dims in the order of `other`
     by_other = sorted(range(len(contract)), key=lambda k: other_contract[k])
     have = (*batch, *free, *(contract[k] for k in by_other))
     return transpose(out, inverse(have))
 
 
-def _mixed_dot(x, y, numbers, precision, dtype):
+def _mixed_dot(x, y, numbers, precision, dtype, preferred=None):
     """dot_general of operands whose dtypes may differ, with a result of `dtype`."""
     a, b = typeof(x).dtype, typeof(y).dtype
     if a != b:
         common = dtypes.promote_types(a, b)
         x, y = convert_element_type(x, common), convert_element_type(y, common)
         return convert_element_type(dot_general(x, y, numbers, precision), dtype)
-    return dot_general(x, y, numbers, precision, None if dtype == a else dtype)
+    return dot_general(x, y, numbers, precision, None if dtype == a and preferred is None else dtype)
 
 
 @dot_general_p.def_batch

@@ -270,8 +270,8 @@ def _rank(dtype: Any) -> int:
 
 def _adopt(x: Any, aval: ShapedArray, target: ShapedArray) -> Any:
     rank = _rank(target.dtype)
-    if _rank(aval.dtype) > rank or (aval.dtype == target.dtype and target.weak_type):
-        return x         # would lose information, which the type rule reports; or has the type already
+    if _rank(aval.dtype) > rank or (aval.dtype == target.dtype and (target.weak_type or type(x) not in _PYTHON_NUMBERS)):
+        return x         # would lose information, which the type rule reports; or has the dtype already
     if type(x) in _PYTHON_NUMBERS:
         weak = _PYTHON_NUMBERS[rank](x) if target.weak_type else x
         return weak if target.weak_type and typeof(weak).dtype == target.dtype else np.asarray(x, target.dtype)[()]

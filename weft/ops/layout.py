@@ -3,7 +3,7 @@
 They move elements and compute nothing.
 
 Closed under transposition: broadcast_in_dim <-> reduce_sum, reshape, transpose and rev <-> themselves,
-squeeze <-> reshape.
+squeeze -> broadcast_in_dim.
 """
 
 from __future__ import annotations
@@ -112,10 +112,13 @@ def expand_dims(array, dimensions: Sequence[int]):
     >>> expand_dims(np.ones(3), (0,)).shape
     (1, 3)
     """
-    ndim = typeof(array).ndim + len(dimensions)
+    if not dimensions and hasattr(array, "aval"):
+        return array
+    shape = typeof(array).shape
+    ndim = len(shape) + len(dimensions)
     new = canonical_dims("expand_dims", dimensions, ndim)
-    kept = [d for d in range(ndim) if d not in new]
-    return broadcast_in_dim(array, _placed(typeof(array).shape, ndim, kept), kept)
+    kept = tuple([d for d in range(ndim) if d not in new])
+    return broadcast_in_dim_p.bind(array, shape=_placed(shape, ndim, kept), broadcast_dimensions=kept)
 
 
 # --- reshape ----------------------------------------------------------------------------------------------------------
@@ -389,7 +392,7 @@ def _squeeze_lower(b, index, x, in_aval, out_aval, *, dimensions):
 
 
 squeeze_p = layout("squeeze", moves="reshape", type=_squeeze_type, reference=lambda x, *, dimensions: np.squeeze(x, tuple(dimensions)),
-                   transpose=lambda ct, x, *, dimensions: reshape(ct, x.aval.shape), batch=_squeeze_batch,
+                   transpose=lambda ct, x, *, dimensions: expand_dims(ct, dimensions), batch=_squeeze_batch,
                    factors=_squeeze_factors, lower=_squeeze_lower)
 
 

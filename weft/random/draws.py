@@ -11,7 +11,8 @@ import numpy as np
 
 from weft import numpy as wnp
 from weft.api.jit import face
-from weft.core.trace import typeof
+from weft.control.body import call_operation
+from weft.core.trace import current_trace, eval_trace, typeof
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, check_arraylike, concrete
 from weft.ops import elementwise as ew, keys as keys_op, layout, slicing
 from weft.ops.placement import takes_out_sharding
@@ -140,12 +141,13 @@ def _raw(keys, api: str) -> tuple[Any, Implementation]:
 
 
 def _one(key, api: str):
-    """A single key: typed, or the raw data of the default generator."""
-    raw, used = _raw(key, api)
-    if raw.ndim != 1:
-        raise ValueError(f"{api} accepts a single key, but was given a key array of shape {tuple(raw.shape[:-1])} != (). "
-                         "Use weft.vmap for batching.")
-    return key if used is not implementation() else raw
+    """A single key: typed, or where nothing is traced the raw data of the default generator."""
+    typed = hasattr(key, "dtype") and _is_typed(key)
+    data, used = (key, None) if typed else _raw(key, api)
+    shape = tuple(data.shape if typed else data.shape[:-1])
+    if shape:
+        raise ValueError(f"{api} accepts a single key, but was given a key array of shape {shape} != (). Use weft.vmap for batching.")
+    return data if used is None or current_trace() is eval_trace else keys_op.random_wrap(data, used.generator)
 
 
 def _shape(shape) -> tuple[int, ...]:
@@ -163,8 +165,12 @@ def split(key, num: int | tuple[int, ...] = 2):  # noqa: A002
     >>> weft.random.split(weft.random.key(0), 3).shape
     (3,)
     """
-    raw, used = _raw(_one(key, "split"), "split")
-    return _like(used.split(raw, _shape(num)), key)
+    return _as_given(call_operation(_split, "random_split", _one(key, "split"), shape=_shape(num)), key)
+
+
+def _split(key, shape: tuple[int, ...]):
+    raw, used = _raw(key, "split")
+    return _like(used.split(raw, shape), key)
 
 
 def fold_in(key, data):  # noqa: A002
@@ -177,12 +183,22 @@ def fold_in(key, data):  # noqa: A002
 
 @_one_program("data")
 def _folded(key, data):
-    raw, used = _raw(_one(key, "fold_in"), "fold_in")
-    return _like(used.fold_in(raw, ew.convert_element_type(concrete(data), _U32)), key)
+    data = data if isinstance(data, np.uint32) else ew.convert_element_type(concrete(data), _U32)
+    return _as_given(call_operation(_fold, "random_fold_in", _one(key, "fold_in"), data), key)
+
+
+def _fold(key, data):
+    raw, used = _raw(key, "fold_in")
+    return _like(used.fold_in(raw, data), key)
 
 
 def _like(raw, key):
     return keys_op.random_wrap(raw, typeof(key).dtype.impl) if _is_typed(key) else raw
+
+
+def _as_given(made, key):
+    """New keys of the kind of `key`: raw data if that is."""
+    return keys_op.random_unwrap(made) if _is_typed(made) and not _is_typed(key) else made
 
 
 def clone(key):  # noqa: A002
@@ -194,8 +210,12 @@ def clone(key):  # noqa: A002
 
 def _bits(key, width: int, shape: tuple[int, ...]):
     """Random unsigned integers of `width` bits."""
+    return call_operation(_drawn, "random_bits", key, bit_width=width, shape=shape)
+
+
+def _drawn(key, bit_width: int, shape: tuple[int, ...]):
     raw, used = _raw(key, "bits")
-    return used.bits(raw, width, shape)
+    return used.bits(raw, bit_width, shape)
 
 
 @_sampler()
@@ -289,7 +309,7 @@ def normal(key, shape=(), dtype=None):  # noqa: A002
 
 def _split_one(key, n: int) -> list:
     rows = split(key, n)
-    return [layout.reshape(slicing.slice_in_dim(rows, i, i + 1, axis=0), rows.shape[1:]) for i in range(n)]
+    return [layout.squeeze(slicing.slice_in_dim(rows, i, i + 1, axis=0), (0,)) for i in range(n)]
 
 
 def _normal(raw, shape, dtype):

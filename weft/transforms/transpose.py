@@ -12,7 +12,7 @@ from weft.core.interpret import _literal
 from weft.core.stage import stage
 from weft.core.trace import UndefPrimal, Zero, is_undef, lenient, with_source
 from weft.ir.jaxpr import Jaxpr, Literal, Var
-from weft.ops.elementwise import add
+from weft.ops.elementwise import add_any
 from weft.ops.placement import laid_out_as
 
 
@@ -58,7 +58,7 @@ def _backward(jaxpr: Jaxpr, args: Sequence, cts: Sequence) -> list:
         if atom.aval.vma:
             ct = cast(ct, atom.aval.vma)
         old = ct_env.get(atom)
-        ct_env[atom] = ct if old is None else add(old, ct)
+        ct_env[atom] = ct if old is None else add_any(old, ct)
 
     def finished(atom):
         """The sum of the cotangents of a variable, of its type."""

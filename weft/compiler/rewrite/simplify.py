@@ -93,6 +93,11 @@ class _Algebra:
             value = eqn.primitive.rule("reference")(*values, **eqn.params)
         return Literal(np.asarray(value, aval.dtype)[()], aval)
 
+    def as_reshape(self, eqn: Eqn) -> Atom | Eqn:
+        """An equation that keeps the order of the elements, as a reshape; or what it gives, if that is there already."""
+        made = eqn.replace(primitive=registry["reshape"], params={"new_sizes": eqn.outvars[0].aval.shape})
+        return self.undone(made) or _reshape(self, made) or made
+
     def undone(self, eqn: Eqn) -> Atom | Eqn | None:
         """What a reshape or a transpose gives, if all that came before it have undone one another: its elements are in the order in
         which they were made. So is what was taken from one device to another and back."""
@@ -393,11 +398,27 @@ def _broadcast(walk: _Algebra, eqn: Eqn):
         return None
     if x.aval.shape == shape and tuple(dims) == tuple(range(len(shape))):
         return x
-    before = walk.maker.get(x)
+    if x.aval.size == eqn.outvars[0].aval.size and eqn.outvars[0].aval.sharding is None and list(dims) == sorted(dims):
+        return walk.as_reshape(eqn)      # only dims of size 1 are new
+    before, found = walk.maker.get(x), None
     if moves(before) == "repeat":
-        joined = tuple(dims[d] for d in before.params["broadcast_dimensions"])
-        return eqn.replace(invars=before.invars, params={**eqn.params, "broadcast_dimensions": joined})
-    return None
+        x, dims = before.invars[0], tuple([dims[d] for d in before.params["broadcast_dimensions"]])
+        found = eqn.replace(invars=[x], params={**eqn.params, "broadcast_dimensions": dims})
+    kept = [d for d, at in enumerate(dims) if x.aval.shape[d] == shape[at]]
+    if len(kept) == len(dims) or x.aval.sharding is not None:
+        return found
+    flat = Var(x.aval.update(shape=tuple([x.aval.shape[d] for d in kept])))       # a dim of size 1 that is stretched is a new one
+    made = walk.as_reshape(Eqn(registry["reshape"], [x], [flat], {}, eqn.source))
+    if isinstance(made, Eqn):
+        walk.emit(made)
+        made = flat
+    return eqn.replace(invars=[made], params={**eqn.params, "broadcast_dimensions": tuple([dims[d] for d in kept])})
+
+
+def _other(walk: _Algebra, eqn: Eqn):
+    """An operation that with these parameters is another one."""
+    found = eqn.primitive.attrs["same_as"](**eqn.params)
+    return None if found is None else eqn.replace(primitive=registry[found[0]], params=found[1])
 
 
 def _pad(walk: _Algebra, eqn: Eqn):
@@ -440,4 +461,6 @@ def _rule(primitive: Primitive) -> Callable[[_Algebra, Eqn], Atom | Eqn | None] 
         return _arithmetic
     if facts.get("is_involution"):
         return _involution
+    if "same_as" in facts:
+        return _other
     return _BY_OPERATION.get(facts.get("computes")) or _BY_MOVE.get(facts.get("moves")) or _BY_KIND.get(primitive.kind)

@@ -83,10 +83,13 @@ class _Exact:
     def lines(self, jaxpr) -> Sequence[Line]:
         return [Line(e.outvars, e.primitive.name, _params(e), e.invars, e.source) for e in jaxpr.eqns]
 
+    def results(self, jaxpr) -> Sequence:
+        return jaxpr.outvars
+
     def program(self, jaxpr) -> Any:
         consts, ins = self.binders(jaxpr.constvars), self.binders(jaxpr.invars)
         body = join(Break("; "), [self.line(line) for line in self.lines(jaxpr)])
-        outs = _spaced([self.atom(a) for a in jaxpr.outvars], ",")
+        outs = _spaced([self.atom(a) for a in self.results(jaxpr)], ",")
         effects = " : { " + ", ".join(sorted(map(str, jaxpr.effects))) + " }" if self.effects else ""
         return group(Nest(["{ lambda ", consts, "; ", ins, ". let", Nest([Break(), body]), Break(),
                            "in (", outs, ",)" if len(jaxpr.outvars) == 1 else ")", effects]), " }")
@@ -117,7 +120,7 @@ class _Shown(_Exact):
 
     def whole(self, jaxpr) -> Any:
         """The program after those that occur more than once in it, or are long; results that nothing reads are `_`."""
-        used = {a for a in jaxpr.outvars if not hasattr(a, "val")}
+        used = {a for a in self.results(jaxpr) if not hasattr(a, "val")}
         for line in reversed(self.lines(jaxpr)):
             self.names.update({v: "_" for v in line.outvars if v not in used})
             used.update(a for a in line.invars if not hasattr(a, "val"))
@@ -129,7 +132,7 @@ class _Shown(_Exact):
     def __init__(self, *options):
         super().__init__(*options)
         self.shared: dict[int, str] = {}
-        self.made: dict[int, Sequence[Line]] = {}
+        self.made: dict[int, tuple[Sequence[Line], dict]] = {}
 
     def find_shared(self, jaxpr) -> list[tuple[str, Any]]:
         counts: Counter[int] = Counter()
@@ -159,13 +162,19 @@ class _Shown(_Exact):
         return aval.str_short(True, kinds=True)
 
     def equations(self, eqns: Sequence) -> Any:
-        return join(Break(), [self.line(line) for line in lines_of(eqns)])
+        return join(Break(), [self.line(line) for line in lines_of(eqns)[0]])
 
     def lines(self, jaxpr) -> Sequence[Line]:
-        found = self.made.get(id(jaxpr))
-        if found is None:
-            found = self.made[id(jaxpr)] = lines_of(jaxpr.eqns, jaxpr.outvars)
-        return found
+        return self.written(jaxpr)[0]
+
+    def results(self, jaxpr) -> Sequence:
+        other = self.written(jaxpr)[1]
+        return [a if hasattr(a, "val") else other.get(a, a) for a in jaxpr.outvars]
+
+    def written(self, jaxpr) -> tuple[Sequence[Line], dict]:
+        if id(jaxpr) not in self.made:
+            self.made[id(jaxpr)] = lines_of(jaxpr.eqns, jaxpr.outvars)
+        return self.made[id(jaxpr)]
 
     def program(self, jaxpr) -> Any:
         name = self.shared.get(id(jaxpr))
@@ -176,7 +185,7 @@ class _Shown(_Exact):
             for inner in held(line):
                 if id(inner) not in self.shared:
                     self.name_alike(inner.invars, line.invars)
-                    self.name_alike(inner.outvars, line.outvars)
+                    self.name_alike(self.results(inner), line.outvars)
         return super().line(line)
 
     def name_alike(self, inner: Sequence, outer: Sequence) -> None:

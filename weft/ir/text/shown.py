@@ -39,6 +39,12 @@ class _Value:
         self.aval = aval
 
 
+class _Number(NamedTuple):
+    """A number that only the text has."""
+    val: Any
+    aval: Any
+
+
 class _Program(NamedTuple):
     """A program that only the text has."""
     invars: Sequence
@@ -227,6 +233,9 @@ def _shown_name(eqn) -> str:
 
 
 def _line(eqn, outvars: Sequence, invars: Sequence) -> Line:
+    operation = eqn.params.get("name")
+    if hasattr(operation, "shown"):
+        return Line(outvars, operation, operation.shown, invars, eqn.source)
     form = _FORMS.get(eqn.primitive.name)
     implied = eqn.primitive.attrs.get("implied", ())
     params = {k: v for k, v in eqn.params.items() if k not in implied} if form is None else form(eqn, eqn.params)
@@ -237,8 +246,8 @@ def _line(eqn, outvars: Sequence, invars: Sequence) -> Line:
 # --- broadcasting -----------------------------------------------------------------------------------------------------
 
 
-def lines_of(eqns: Sequence, outvars: Sequence = ()) -> list[Line]:
-    """Equations of one program as they are written; `outvars` are the results of the program."""
+def lines_of(eqns: Sequence, outvars: Sequence = ()) -> tuple[list[Line], dict]:
+    """Equations of one program as they are written, and what stands for values that are not; `outvars` are the program's results."""
     return _Broadcasts(eqns, outvars).lines()
 
 
@@ -267,21 +276,11 @@ class _Broadcasts:
         out = eqn.outvars[0] if eqn.outvars else None
         if eqn.primitive.name != "broadcast_in_dim" or out in self.results or not self.readers[out]:
             return out, None
-        dims = eqn.params["broadcast_dimensions"]
-        if (not dims and self.before(eqn) is eqn.invars[0]) or out.aval.sharding is not None:
+        dims, have = eqn.params["broadcast_dimensions"], eqn.invars[0].aval.shape
+        if not dims or out.aval.sharding is not None:
             return out, None
-        return out, tuple(n if d in dims else 1 for d, n in enumerate(out.aval.shape))
-
-    def before(self, eqn) -> Any:
-        """The operand of a repetition, with its dims of size 1 where they were dropped for it."""
-        x = eqn.invars[0]
-        maker = self.makers.get(x)
-        if maker is None or maker.primitive.name != "reshape" or len(self.readers[x]) > 1 or x in self.results:
-            return x
-        whole = maker.invars[0]
-        lead = eqn.outvars[0].aval.ndim - whole.aval.ndim
-        dims = tuple(lead + d for d, n in enumerate(whole.aval.shape) if n != 1 or eqn.outvars[0].aval.shape[lead + d] == 1)
-        return whole if lead >= 0 and dims == tuple(eqn.params["broadcast_dimensions"]) else x
+        sizes = dict(zip(dims, have))
+        return out, tuple([sizes.get(d, 1) for d in range(out.aval.ndim)])
 
     def repeats(self, eqn) -> bool:
         """Whether an operation gives its result from operands of these shapes."""
@@ -291,38 +290,81 @@ class _Broadcasts:
         shape = eqn.outvars[0].aval.shape
         return all(len(s) in (0, len(shape)) for s in shapes) and np.broadcast_shapes(*shapes) == shape
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> tuple[list[Line], dict]:
         lines: list[Line] = []
         other: dict[Any, Any] = {}       # what stands for a value in the text
         for eqn in self.eqns:
             out = eqn.outvars[0] if eqn.outvars else None
             ins = [a if hasattr(a, "val") else other.get(a, a) for a in eqn.invars]
             if out in self.small:
-                x = self.before(eqn)
-                if x is not eqn.invars[0] and lines and lines[-1].outvars[0] is eqn.invars[0]:
-                    lines.pop()          # the dims that were dropped
-                x = other.get(x, x)
-                shape = self.small[out]
-                if x.aval.shape == shape:
-                    other[out] = x
-                    continue
-                other[out] = _Value(out.aval.update(shape=shape))
-                lead = len(shape) - x.aval.ndim
-                dims = eqn.params["broadcast_dimensions"] if x is ins[0] else tuple(range(lead, len(shape)))
-                lines.append(Line([other[out]], "broadcast_in_dim", [("broadcast_dimensions", dims)] if dims else [], [x], eqn.source))
+                other[out] = ins[0]
+                if ins[0].aval.shape != self.small[out]:
+                    other[out] = _Value(out.aval.update(shape=self.small[out]))
+                    lines.append(_line(eqn, [other[out]], ins))
+                continue
+            if eqn.primitive.attrs.get("computes") == "cast" and ins[0].aval.update(weak_type=True) is out.aval:
+                other[out] = ins[0]      # a derivative is as weak as what it belongs to
+                continue
+            if eqn.primitive.attrs.get("overwrites") and all(hasattr(a, "val") and a.aval.weak_type for a in ins[2:]) \
+                    and self.scattered(eqn, ins, lines):
                 continue
             if eqn.primitive.attrs.get("computes") == "select" and out.aval.shape:
                 ins[1:] = [self.whole(a, out.aval.shape, lines, eqn) for a in ins[1:]]
+            if eqn.primitive.name == "cond" and not self.asks_bool(eqn):
+                ins[0] = self.clamped(ins[0], len(eqn.params["branches"]) - 1, lines, eqn)
             if eqn.primitive.kind == "elementwise" and out.aval.vma:
                 ins = [self.varying(a, out.aval.vma, lines, eqn) for a in ins]
             lines.append(_line(eqn, eqn.outvars, ins))
-        return lines
+        return lines, other
 
     def whole(self, atom: Any, shape: tuple, lines: list[Line], eqn) -> Any:
         if atom.aval.shape == shape:
             return atom
         made = _Value(atom.aval.update(shape=shape))
         lines.append(Line([made], "broadcast_in_dim", [], [atom], eqn.source))
+        return made
+
+    def scattered(self, eqn, ins: list, lines: list[Line]) -> bool:
+        """Write an update at Python integers, `x.at[0].set(y)`, as the scatter that it is for JAX; whether that was done."""
+        x, block, *starts = ins
+        shape, sizes, values = x.aval.shape, block.aval.shape, block
+        made = lines[-1] if lines and lines[-1].outvars and lines[-1].outvars[0] is block and lines[-1].name == "reshape" else None
+        if made is not None:
+            values = made.invars[0]
+        indexed = [d for d, start in enumerate(starts) if start.val or sizes[d] != shape[d]]
+        points = sorted(range(len(sizes)), key=lambda d: (sizes[d] != 1, d not in indexed, d))[:len(sizes) - values.aval.ndim]
+        if tuple(n for d, n in enumerate(sizes) if d not in points) != values.aval.shape:
+            return False
+        if made is not None:
+            lines.pop()
+        moved: list[Line] = []           # JAX gives the values their type and shape after it has made the positions
+        while lines and lines[-1].name in ("broadcast_in_dim", "convert_element_type") and lines[-1].outvars[0] is \
+                (moved[0].invars[0] if moved else values):
+            moved.insert(0, lines.pop())
+        indexed = sorted({*indexed, *points})
+        one = starts[0].aval.update(shape=(1,), weak_type=False)
+        parts = [_Value(one) for _ in indexed]
+        lines += [Line([part], "broadcast_in_dim", [], [starts[d]], eqn.source) for part, d in zip(parts, indexed)]
+        if len(parts) != 1:
+            parts.append(_Value(one.update(shape=(len(parts),))))
+            lines.append(Line(parts[-1:], "concatenate", [("dimension", 0)], parts[:-1], eqn.source))
+        numbers = f"ScatterDimensionNumbers(update_window_dims={tuple(range(values.aval.ndim))}, " \
+                  f"inserted_window_dims={tuple(sorted(points))}, scatter_dims_to_operand_dims={tuple(indexed)}, " \
+                  "operand_batching_dims=(), scatter_indices_batching_dims=())"
+        params = [("dimension_numbers", numbers), ("indices_are_sorted", True), ("mode", "GatherScatterMode.FILL_OR_DROP"),
+                  ("unique_indices", True), ("update_consts", ()), ("update_jaxpr", None)]
+        lines += [*moved, Line(eqn.outvars, "scatter", params, [x, parts[-1], values], eqn.source)]
+        return True
+
+    def asks_bool(self, eqn) -> bool:
+        """Whether the branch of a `cond` is chosen by a bool; other numbers are moved into bounds by the operation."""
+        atom = eqn.invars[0]
+        maker = None if hasattr(atom, "val") else self.makers.get(atom)
+        return maker is not None and maker.primitive.attrs.get("computes") == "cast" and maker.invars[0].aval.dtype == np.bool_
+
+    def clamped(self, atom: Any, last: int, lines: list[Line], eqn) -> Any:
+        made = _Value(atom.aval)
+        lines.append(Line([made], "clamp", [], [_Number(0, atom.aval), atom, _Number(last, atom.aval)], eqn.source))
         return made
 
     def varying(self, atom: Any, axes: frozenset, lines: list[Line], eqn) -> Any:
