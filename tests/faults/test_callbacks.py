@@ -76,7 +76,7 @@ def test_failing_programs_keep_no_memory(name):
     live = []
     for _ in range(8):
         with pytest.raises(CallbackError):
-            f(x)
+            weft.block_until_ready(f(x))
         gc.collect()
         live.append(buffer.allocated_bytes())
     assert live[4:] == live[4:5] * 4

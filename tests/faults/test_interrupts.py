@@ -35,7 +35,7 @@ f.lower(*args).compile()
 for _ in range(2):
     print("ready", flush=True)
     try:
-        f(*args)
+        weft.block_until_ready(f(*args))
     except KeyboardInterrupt:
         print("interrupted", flush=True)
 print(float(weft.jit(lambda x: lax.fori_loop(0, 3, lambda i, v: wnp.sort(v) + 1, x))(x).sum()), flush=True)

@@ -16,6 +16,7 @@ from weft.api.jit import JitFunction
 from weft.api.layouts import as_sharding
 from weft.api.struct import ShapeDtypeStruct
 from weft.backends.array_spec import ArraySpec
+from weft.backends.base import UNREADY
 from weft.backends.formats import Format
 from weft.control.body import forget as forget_bodies
 from weft.core.interpret import evaluate
@@ -135,8 +136,8 @@ def _wait(xs) -> None:
     for x in xs:
         kind = type(x)
         if kind is Array:
-            if x._buffer is None:
-                x._live()                # raises
+            if type(x._buffer) in UNREADY:
+                x.block_until_ready()
         elif kind is tuple or kind is list:
             _wait(x)
         elif kind is dict:
@@ -147,7 +148,16 @@ def _wait(xs) -> None:
             _wait(leaves)
 
 
-copy_to_host_async = block_until_ready
+def copy_to_host_async(x: Any) -> Any:
+    """The tree `x`, whose arrays may be copied to the host from now on; they are there already.
+
+    >>> copy_to_host_async([wnp.ones(2).sum(), "a"])
+    [Array(2., dtype=float32), 'a']
+    """
+    for leaf in tree.tree_leaves(x):
+        if type(leaf) is Array:
+            leaf._held()
+    return x
 
 
 def make_array_from_callback(shape, sharding: Sharding, data_callback: Callable, dtype=None) -> Array:

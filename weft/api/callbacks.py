@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from weft import backends
 from weft.core.trace import Tracer, eval_trace, manual_axes, set_trace, typeof
 from weft.ir.shardings import Sharding
 from weft.ir.types import ShapedArray
@@ -184,10 +185,11 @@ def _check_callable(api: str, callback: Any) -> None:
 
 
 def effects_barrier() -> None:
-    """Wait until all callbacks of programs called so far are done: they are, since programs run them while they are called.
+    """Wait until all callbacks of programs called so far are done; raises what one raised if nobody has seen it.
 
     >>> effects_barrier()
     """
+    backends.wait_for_effects(raising=True)
 
 
 def known_sharding(value: Any) -> Sharding | None:

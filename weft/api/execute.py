@@ -288,6 +288,7 @@ def evaluate_op(primitive, args, params):
         return run(params["jaxpr"], arrays, in_shardings=params["in_shardings"], out_shardings=params["out_shardings"],
                    donated=[i for i, d in enumerate(params["donated"]) if d], name=params["name"])
     if primitive.kind == "callback" and _at_once(params, arrays):
+        backends.wait_for_effects()
         return [to_array(x) for x in primitive.rule("reference")(*[x._numpy() for x in arrays], **params)]
     if type(primitive.rules.get("reference")) is Unsupported:
         primitive.rule("reference")                      # raises: the operation has no value of its own

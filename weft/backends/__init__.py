@@ -12,9 +12,9 @@ Next: `base` states the interface; `cpu` is the compiler for this machine; `refe
 
 from __future__ import annotations
 
-from weft.backends.base import Backend, get, names, register
+from weft.backends.base import Backend, get, names, register, wait_for_effects
 
-__all__ = ["Backend", "get", "names", "register"]
+__all__ = ["Backend", "get", "names", "register", "wait_for_effects"]
 
 
 def _cpu() -> Backend:

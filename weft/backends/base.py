@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: what a backend calls an array's memory
 Buffer = Any
+#: types of what arrays hold instead of a buffer: nothing, or what a queued program will write, or failed to write
+UNREADY: set[type] = {type(None)}
 #: runs `run(*args)` as the stage `title` of a compilation, which is measured, checked and dumped: stage(title, run, *args)
 Stage = Callable[..., Any]
 
@@ -72,6 +74,10 @@ class Loaded:
     temporary_bytes = 0                         # memory that a call needs besides arguments and results
     constant_bytes = 0
     aliases: Mapping[int, int] = {}             # result number -> number of the argument whose memory it takes
+
+    def start(self, held: list[Any], array_type: type) -> list[Any] | None:
+        """Have the program run later, on what arrays hold; what its results hold, or None if it is better run now."""
+        return None
 
     def run(self, buffers: list[Buffer]) -> list[Buffer]:
         """The results for these arguments. It may be called from several threads."""
@@ -258,9 +264,19 @@ class Backend:
         """The buffer for what an array holds; only what bypasses Python makes arrays that hold something else."""
         return held
 
-    def identity(self, buffer: Buffer) -> Any:
+    def wait(self, held: Any) -> None:
+        """Wait until what an array holds has its values, and raise why it has none."""
+
+    def is_ready(self, held: Any) -> bool:
+        """Whether `wait` would not wait."""
+        return True
+
+    def wait_for_effects(self, raising: bool) -> None:
+        """Wait for the programs called so far that call Python; if `raising`, raise what one failed with that was raised to nobody."""
+
+    def identity(self, held: Any) -> Any:
         """What tells memory apart: two arrays share theirs if it is equal."""
-        return id(buffer)
+        return id(held)
 
     # ---- programs
     @property
@@ -292,6 +308,12 @@ class Backend:
 
 
 # ---- all backends
+
+def wait_for_effects(raising: bool = False) -> None:
+    """Have all backends do so."""
+    for backend in list(_made.values()):
+        backend.wait_for_effects(raising)
+
 
 _makers: dict[str, Callable[[], Backend]] = {}
 _made: dict[str, Backend] = {}

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from weft.backends.array_spec import ArraySpec
+from weft.backends.base import UNREADY
 from weft.backends.formats import row_major
 from weft.ir.shardings import Sharding, SingleDeviceSharding, block_index
 from weft.ir.types import ShapedArray
@@ -137,18 +138,17 @@ class Array(metaclass=ArrayMeta):
                 delattr(self, name)
 
     def is_ready(self) -> bool:
-        """Whether the values are computed (they always are: programs run to their end)."""
-        self._live()
-        return True
+        """Whether the values are computed; who asks for them earlier waits."""
+        return self._spec.backend.is_ready(self._held())
 
     def block_until_ready(self) -> "Array":
-        """Wait for the values and return the array."""
-        if self._buffer is None:
-            self._live()
+        """Wait for the values and return the array; raises what the program that computes them failed with."""
+        if type(self._buffer) in UNREADY:
+            self._spec.backend.wait(self._held())
         return self
 
     def copy_to_host_async(self) -> None:
-        self._live()
+        self._held()
 
     def on_device_size_in_bytes(self) -> int:
         """Bytes that all shards take on real devices, where each holds its own copy."""
@@ -162,13 +162,17 @@ class Array(metaclass=ArrayMeta):
                              "x.addressable_shards.")
         return self._numpy().ctypes.data
 
-    def _live(self) -> Any:
-        """The buffer; an error if it was given up."""
+    def _held(self) -> Any:
+        """The buffer, or what stands for it while its values are computed; an error if it was given up."""
         if self._buffer is None:
             raise RuntimeError(f"Array has been deleted with shape={self._spec.aval.str_short()}. It was donated to a compiled "
                                "function or deleted explicitly. Use the result of that call, or do not donate it "
                                "(donate_argnums / donate_argnames).")
-        buffer = self._buffer = self._spec.backend.adopt(self._buffer, self._spec)
+        return self._buffer
+
+    def _live(self) -> Any:
+        """The buffer, once its values are computed."""
+        buffer = self._buffer = self._spec.backend.adopt(self._held(), self._spec)
         return buffer
 
     # ---- values on the host

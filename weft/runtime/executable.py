@@ -73,12 +73,15 @@ class Executable:
         for i in self.loaded.aliases.values():
             args[i]._forget()
         start = time.perf_counter_ns() if events.listeners else 0
-        try:
-            outs = self.loaded.run([(x if fits(x._spec, spec) else relaid(x, spec.sharding))._live()
-                                    for x, spec in zip(args, self.in_specs)])
-        except BaseException:
-            self._delete_donated(args)                   # their memory may hold half of a result
-            raise
+        placed = [x if fits(x._spec, spec) else relaid(x, spec.sharding) for x, spec in zip(args, self.in_specs)]
+        outs = None if start else self.loaded.start([x._held() for x in placed], Array)
+        if outs is None:
+            buffers = [x._live() for x in placed]
+            try:
+                outs = self.loaded.run(buffers)
+            except BaseException:
+                self._delete_donated(args)               # their memory may hold half of a result
+                raise
         if start:
             events.emit("run", self.name, start, time.perf_counter_ns(), kernels=self.kernel_count)
         results = [Array(spec, buffer) for spec, buffer in zip(self.out_specs, outs)]

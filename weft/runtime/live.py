@@ -33,7 +33,7 @@ def device_memory(platform: str | None = None) -> Iterator[tuple[Device, Array, 
         for split in spec.splits:
             nbytes //= split or 1
         for holder in spec.sharding.device_assignment:
-            key = (holder, spec.backend.identity(x._live()), spec.splits)
+            key = (holder, spec.backend.identity(x._held()), spec.splits)
             if nbytes and key not in seen:
                 seen.add(key)
                 yield holder, x, nbytes

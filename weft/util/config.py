@@ -353,7 +353,8 @@ _define("num_cpu_devices", -1, "The number of virtual devices of this process, i
 _define("platforms", None, _NOTHING, kind=str)
 _define("platform_name", "", _NOTHING)
 _define("xla_backend", "", _NOTHING)
-_define("cpu_enable_async_dispatch", True, _NOTHING)
+_define("cpu_enable_async_dispatch", True, "Let long programs run while their callers go on; see the page on asynchronous dispatch.")
+_define("async_dispatch_bytes", -1, "The estimated work, in bytes of memory traffic, from which programs do so; -1 for the machine's.")
 _define("cpu_collectives_implementation", "gloo", _NOTHING, optional=True)
 _define("disable_most_optimizations", False, _NOTHING, **_traced)
 _guard: dict[str, Any] = {"kind": str, "choices": ("allow", "log", "disallow", "log_explicit", "disallow_explicit")}

@@ -13,15 +13,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from weft.backends.array_spec import ArraySpec, from_blocks, to_blocks
-from weft.backends.base import Backend, LocalProgram, Stage
-from weft.backends.cpu.buffer import Buffer, block_address, fill
+from weft.backends.base import UNREADY, Backend, LocalProgram, Stage
+from weft.backends.cpu.buffer import Buffer, address, block_address, fill
 from weft.backends.cpu.loaded import CpuLoaded, Write, load
-from weft.codegen.runtime import pool
+from weft.codegen.runtime import pool, queue
 from weft.codegen.toolchain import loader, target
 
 if TYPE_CHECKING:
@@ -31,6 +31,13 @@ pool.prewarm()
 
 _C_TYPES = {np.dtype(name): getattr(ctypes, f"c_{c}").from_address for name, c in (
     ("bool", "bool"), ("float32", "float"), ("float64", "double"), *((k, k) for n in (8, 16, 32, 64) for k in (f"int{n}", f"uint{n}")))}
+
+
+def _computed(held: Any) -> Any:
+    """A block of the native heap, once it has its values."""
+    if type(held) in UNREADY:
+        cast("queue.Queue", queue.current()).wait(held)
+    return held
 
 
 class CpuBackend(Backend):
@@ -57,7 +64,7 @@ class CpuBackend(Backend):
 
     def scalar_reader(self, dtype: np.dtype) -> Callable[[Any], bool | int | float] | None:
         read = _C_TYPES.get(dtype)
-        return read and (lambda held: read(held.ptr if type(held) is Buffer else block_address(held)).value)
+        return read and (lambda held: read(held.ptr if type(held) is Buffer else block_address(_computed(held))).value)
 
     def put_blocks(self, blocks: np.ndarray, spec: ArraySpec) -> Buffer:
         return Buffer.from_numpy(blocks)
@@ -74,10 +81,23 @@ class CpuBackend(Backend):
 
     def adopt(self, held: Any, spec: ArraySpec) -> Buffer:
         """Native dispatch leaves blocks of the native heap in the arrays that it makes."""
-        return held if type(held) is Buffer else Buffer.of_block(held, spec.nbytes)
+        return held if type(held) is Buffer else Buffer.of_block(_computed(held), spec.nbytes)
 
-    def identity(self, buffer: Buffer) -> int:
-        return buffer.ptr
+    def wait(self, held: Any) -> None:
+        if (running := queue.current()) is not None:
+            running.wait(held)
+
+    def is_ready(self, held: Any) -> bool:
+        return (running := queue.current()) is None or running.is_ready(held)
+
+    def wait_for_effects(self, raising: bool) -> None:
+        if (running := queue.current()) is not None:
+            running.wait_for_effects()
+            if raising:
+                running.raise_unseen()
+
+    def identity(self, held: Any) -> int:
+        return address(held)
 
     # ---- programs
     def lower(self, program: LocalProgram, stage: Stage) -> CpuStages:

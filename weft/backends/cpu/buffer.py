@@ -234,6 +234,16 @@ def block_address(block: object) -> int:
     return id(block) + ALIGNMENT
 
 
+def address(held: Any) -> int:
+    """The address of the memory of a buffer, or of a block."""
+    return held.ptr if type(held) is Buffer else block_address(held)
+
+
+def new_block(nbytes: int) -> object | None:
+    """A block of the native heap; None if there is no memory, or no such heap."""
+    return _heaps[-1].take(nbytes) if isinstance(_heaps[-1], NativeHeap) else None
+
+
 class Buffer:
     """An owner of `nbytes` bytes at address `ptr`, aligned to 64 bytes.
 
@@ -280,9 +290,14 @@ class Buffer:
 
     def is_held_only_by(self, holders: int) -> bool:
         """Whether no more than `holders` references keep this memory alive: no view, slice or other array reads it."""
-        if _refcount is None or not (isinstance(self._owner, _Lease) or block_address(self._owner) == self.ptr or self._owns_numpy()):
+        if _refcount is None or not (isinstance(self._owner, _Lease) or self.block() is not None or self._owns_numpy()):
             return False  # lent by something else than a block
         return _refcount(self) <= holders + _OWN
+
+    def block(self) -> Any:
+        """The block of the native heap that this is all of, and that nobody else holds, as queued programs may; None else."""
+        is_sole = block_address(self._owner) == self.ptr and _refcount is not None and _refcount(self._owner) <= 2
+        return self._owner if is_sole else None
 
     def _owns_numpy(self) -> bool:
         """Whether the memory is that of a NumPy array which nobody else knows: creation functions make such arrays, or views of them."""

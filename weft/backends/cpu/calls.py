@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.backends.array_spec import ArraySpec
+from weft.backends.base import UNREADY
 from weft.backends.cpu import buffer
-from weft.codegen.runtime import dispatch, heap
+from weft.codegen.runtime import dispatch, heap, pool, queue
 from weft.codegen.toolchain.native_library import are_at_hand
 from weft.util import tree
+from weft.util.config import config
 from weft.util.state import Dispatching, guard
 
 if TYPE_CHECKING:
@@ -120,7 +122,8 @@ class _Entry:
         self.words = words([
             next_address or 0, len(call.args), at[0], at[1], native.entry, n_const, at[2], len(in_specs),
             len(executable.out_specs), at[3], at[4], at[5], len(loaded.consts), at[6], plan.arena_bytes, guard[1],
-            int(loaded.is_long), id(self), len(names), at[7], at[8], at[9], len(donated), at[10]])
+            _kind(loaded), id(self), len(names), at[7], at[8], at[9], len(donated), at[10],
+            sum([n for i, n in enumerate(plan.result_bytes) if i not in loaded.aliases])])
         assert len(self.words) == dispatch.ENTRY_WORDS
         self.address = ctypes.addressof(self.words)
         if native.draft is not None:
@@ -130,6 +133,13 @@ class _Entry:
 
     def __call__(self) -> None:
         self.raise_error()
+
+
+def _kind(loaded: Any) -> int:
+    """Whether a program is queued, and what else word 16 of an entry says."""
+    kind = int(loaded.is_long) | (8 if loaded.native.host.calls else 0)
+    may_queue = config.cpu_enable_async_dispatch and pool.futex()
+    return kind | (6 if loaded.is_queued else 4) if may_queue else kind
 
 
 def add_entry(jitted: Dispatching, loaded: Any, call: Call) -> None:
@@ -188,11 +198,29 @@ def install(cls: type, array_type: type, wait: bool = True) -> bool:
 
 
 def _install(cls: type, places: Places | None) -> Dispatcher | None:
-    buffer.use_native(heap.symbols())
-    dispatcher = places and dispatch.make_dispatcher(places, cls, ctypes.addressof(guard))
-    if dispatcher is not None:
-        cls.__call__ = dispatcher.descriptor
+    code = _code(places)
+    if code is None:
+        return None
+    dispatcher = dispatch.Dispatcher(code, cls)
+    cls.__call__ = dispatcher.descriptor
     return dispatcher
+
+
+def _code(places: Places | None) -> dict[str, int] | None:
+    """Link native dispatch, and so the queue."""
+    buffer.use_native(heap.symbols())
+    code = places and dispatch.code(places, ctypes.addressof(guard))
+    if code is not None and (running := queue.current()) is not None:
+        UNREADY.update((running.pending, running.failed))
+    return code
+
+
+def open_queue(array_type: type) -> None:
+    """Make the queue of programs, without waiting for code that has to be compiled."""
+    with _lock:
+        places = _places(Dispatching, array_type) if queue.current() is None and pool.futex() else None
+        if places is not None and are_at_hand([heap.PART, places.part()]):
+            _code(places)
 
 
 @functools.cache
@@ -200,6 +228,6 @@ def _places(cls: type, array_type: Any) -> Places | None:
     """What native code must know, seen in live objects."""
     array = array_type(object(), buffer.Buffer(4))
     array._value, array._parts = object(), []
-    jitted = cls.__new__(cls)
+    jitted: Any = cls.__new__(cls)
     Dispatching.__init__(jitted, print)
     return dispatch.find_places(array, array._buffer, jitted)

@@ -9,6 +9,7 @@ Laws: native dispatch (`calls`) follows when better code takes the place of a dr
 from __future__ import annotations
 
 import ctypes
+import functools
 import marshal
 import weakref
 from collections.abc import Callable, Sequence
@@ -17,15 +18,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.backends.base import Call, Loaded
-from weft.backends.cpu.buffer import Buffer
+from weft.backends.cpu import buffer
+from weft.backends.cpu.buffer import Buffer, address
 from weft.codegen.program import native
+from weft.codegen.runtime import queue as queues
 from weft.codegen.toolchain import loader
+from weft.util.config import config
 from weft.util.machine_model import MODEL
 from weft.util.record import record
+from weft.util.state import guard
 
 if TYPE_CHECKING:
     from weft.codegen.program.build_record import BuildRecord
     from weft.codegen.program.native import NativeProgram
+    from weft.codegen.runtime.queue import Queue
     from weft.ir.program import Program
 
 Write = Callable[[Callable[[], bytes | None]], None]
@@ -41,6 +47,7 @@ class Plan:
     kernel_count: int
     argument_bytes: tuple[int, ...]             # of each
     result_bytes: tuple[int, ...]
+    work: int                                   # roughly what a call costs, in bytes of memory traffic
 
 
 class CpuLoaded(Loaded):
@@ -64,9 +71,11 @@ class CpuLoaded(Loaded):
 
     def run(self, buffers: list[Buffer]) -> list[Buffer]:
         """One native call."""
-        native, aliases = self.native, self.aliases
+        native, aliases, queue = self.native, self.aliases, queues.current()
         if native.draft is not None:
             native.draft.called()
+        if native.host.calls and queue is not None:
+            queue.wait_for_effects()
         for i in aliases.values():
             if not buffers[i].is_held_only_by(2):       # by its array and by `buffers`; else someone would see the results in it
                 buffers[i] = buffers[i].copy()
@@ -77,6 +86,37 @@ class CpuLoaded(Loaded):
         if native.call(slots):
             native.host.reraise()
         return outs
+
+    def start(self, held: list[Any], array_type: type) -> list[Any] | None:
+        """Queue the program if it takes long, its arguments are not computed yet, or it calls Python and others are queued that do."""
+        queue, native = queues.current() or _first_queue(self, array_type), self.native
+        calls_python = bool(native.host.calls)
+        if queue is None or not (self.is_queued or queue.pending in map(type, held) or (calls_python and queue.has_effects())):
+            return None
+        if not config.cpu_enable_async_dispatch or queue.is_mine() or queue.failed in map(type, held) or (calls_python and guard[0]):
+            return None                                 # settings in force here would not be, where Python is called from
+        fresh = sum([n for i, n in enumerate(self.plan.result_bytes) if i not in self.aliases])
+        queue.room(fresh)
+        outs = []
+        for i, n in enumerate(self.plan.result_bytes):
+            out = _sole_block(held, self.aliases[i], queue) if i in self.aliases else buffer.new_block(n)
+            if out is None:
+                return None
+            outs.append(out)
+        if native.draft is not None:
+            native.draft.called()
+        slots = self.slots_type(*[address(x) for x in held], *[address(x) for x in outs], *[c.ptr for c in self.consts], None)
+        objects = [(ctypes.c_void_p * max(1, len(xs)))(*map(id, xs)) for xs in (held, outs)]
+        keep = functools.partial(_raise_error, native, self.consts)
+        refused = queue.post(native.entry, len(slots), slots, len(held), objects[0], len(outs), objects[1], self.temporary_bytes, id(keep),
+                             fresh, None, 0, calls_python)
+        return None if refused else outs
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether callers do not wait for the program."""
+        least = config.async_dispatch_bytes
+        return self.plan.work >= (MODEL.queue_from_bytes if least < 0 else least)
 
     def keep(self, write: Write) -> None:
         """Keep a program whose code is all on disk, and which calls nothing of this process."""
@@ -94,7 +134,32 @@ class CpuLoaded(Loaded):
         return calls.speed_up(function, self, call)
 
 
-_has_second_calls = False
+_has_second_calls = _has_long_calls = False
+
+
+def _first_queue(loaded: CpuLoaded, array_type: type) -> Queue | None:
+    """The queue of this process, from the second call on that takes long."""
+    global _has_long_calls
+    if loaded.is_queued and config.cpu_enable_async_dispatch:
+        if _has_long_calls:
+            from weft.backends.cpu import calls
+
+            calls.open_queue(array_type)
+        _has_long_calls = True
+    return queues.current()
+
+
+def _raise_error(native: NativeProgram, _: object) -> None:
+    """Raise what a queued program failed with; everything that it needs lives as long as the call of this."""
+    native.raise_error()
+
+
+def _sole_block(held: list[Any], i: int, queue: Queue) -> Any:
+    """The block of the donated argument `held[i]`, if only its array, this call and queued programs hold it; None else."""
+    x = held[i]
+    if type(x) is Buffer:
+        return x.block() if x.is_held_only_by(3) else None
+    return x if queue.holders(id(x)) == 3 else None
 
 
 def _replace(loaded: CpuLoaded | None, better: NativeProgram) -> None:
@@ -122,7 +187,7 @@ def _stored(parts: BuildRecord, is_draft: bool, distinct: int, plan: Plan) -> by
 
     image = image_of(parts)
     values = [np.ascontiguousarray(c).tobytes() for c in plan.consts]
-    facts = (tuple(plan.aliases.items()), plan.arena_bytes, plan.kernel_count, plan.argument_bytes, plan.result_bytes)
+    facts = (tuple(plan.aliases.items()), plan.arena_bytes, plan.kernel_count, plan.argument_bytes, plan.result_bytes, plan.work)
     return None if image is None else marshal.dumps((tuple(image), is_draft, distinct, values, facts))
 
 

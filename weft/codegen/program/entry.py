@@ -154,13 +154,13 @@ class EntryEmitter:
     def _straight(self, steps: Sequence[Step]) -> None:
         for step in steps:
             _EMIT[type(step)](self, step)
-            self.work += self._traffic(step)
+            self.work += self.traffic(step)
             if self.work > MODEL.signal_check_bytes:
                 self._check_signals()
 
     # --- signals
 
-    def _traffic(self, step: Step) -> int:
+    def traffic(self, step: Step) -> int:
         """Roughly what a step costs, in bytes of memory traffic; loops count for themselves."""
         if isinstance(step, Launch):
             return 64 + step.work + sum(map(self._reach, step.args))

@@ -8,8 +8,8 @@ Laws: loading an image needs nothing of the code generator except the thread poo
 
 from __future__ import annotations
 
+import _thread
 import ctypes
-import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ class HostCalls:
 
     def __init__(self, calls: list[HostCall]):
         self.calls = calls
-        self.local = threading.local()
+        self.errors: dict[int, BaseException] = {}       # by thread
         self.runner = self.run if calls else None
 
     def run(self, number: int, pointers: int) -> int:
@@ -41,13 +41,13 @@ class HostCalls:
                 view.flags.writeable = False
             call.fn(*views)
         except BaseException as error:  # `reraise` brings it back, in the thread that called
-            self.local.error = error
+            self.errors[_thread.get_ident()] = error
             return 1
         return 0
 
     def reraise(self) -> None:
         """Raise what the last failed call of this thread raised, or what the handler of a signal raised."""
-        error, self.local.error = getattr(self.local, "error", None), None
+        error = self.errors.pop(_thread.get_ident(), None)
         if error is not None:
             try:
                 raise error
@@ -84,7 +84,7 @@ _ENTRY_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 
 class NativeProgram:
     """A program in memory. `entry` is the address of `i32 entry(ptr slots)`: 0, or nonzero when a host call raised."""
-    __slots__ = ("entry", "call", "host", "keepalive", "kernel_count", "from_disk", "takes_long", "is_draft", "draft", "_made")
+    __slots__ = ("entry", "call", "host", "keepalive", "kernel_count", "from_disk", "takes_long", "work", "is_draft", "draft", "_made")
 
     def __init__(self, entry: int, host: HostCalls, keepalive: object, kernel_count: int, from_disk: int,
                  made: Callable[[], BuildRecord], calls_library: bool = False):
@@ -95,6 +95,7 @@ class NativeProgram:
         self.kernel_count = kernel_count         # distinct kernels
         self.from_disk = from_disk               # how many of them were not compiled now
         self.takes_long = bool(host.calls) or calls_library     # calls Python or a library: for how long, no count of bytes tells
+        self.work = 0                            # roughly what a call costs, in bytes of memory traffic
         self.is_draft = False                    # some of its code is not optimized yet
         self.draft: Any = None                   # the `tiered_compilation.Draft` that has it optimized
         self._made = made

@@ -177,6 +177,7 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
     made = BuildRecord(program, tuple(distinct.values()), tuple([text for _, text in modules]), tuple(stored))
     from_disk = sum(kernel.from_disk for kernel in made.compiled_kernels)
     done = NativeProgram(imports[native.ENTRY], host, [trackers, made], len(distinct), from_disk, lambda: made, bool(emitter.routines))
+    done.work = round(sum([_work(emitter.traffic(step), times) for step, times in flat]))
     if any(kernel.is_draft for kernel in made.compiled_kernels) or any(routine.draft for routine in used):
         done.is_draft = True
     return done
@@ -261,6 +262,13 @@ def _flat(steps: Iterable[Step], times: float = 1) -> Iterator[tuple[Step, float
             yield from _flat(step.body, times * step.extent)
         elif isinstance(step, WhileLoop):
             yield from _flat((*step.cond_body, *step.body), math.inf)
+
+
+def _work(traffic: int, times: float) -> float:
+    """What a step may cost in all. Kernels that go round an uncounted loop themselves name the most that is possible as their traffic."""
+    if times < math.inf:
+        return times * traffic
+    return MODEL.while_loop_trips * (traffic if traffic < MODEL.outlined_call_bytes else MODEL.outlined_bytes)
 
 
 def improve(program: Program, is_over: Callable[[], bool]) -> NativeProgram | None:

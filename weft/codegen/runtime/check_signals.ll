@@ -1,7 +1,20 @@
-; Lets Python handle signals: 0, or nonzero if a handler raised, which is kept.
+; Lets Python handle signals: 0, or nonzero if a handler raised, which is kept. The thread that runs queued programs, which handles none
+; and so needs no lock, stops when it is told to.
 @weft_signal_error = external global [3 x ptr]
+@weft_runner = external global [2 x i64]
+declare i64 @pthread_self()
 define internal i32 @weft_check_signals() noinline {
 entry:
+  %runner = load atomic i64, ptr @weft_runner monotonic, align 8
+  %me = call i64 @pthread_self()
+  %runs_queue = icmp eq i64 %runner, %me
+  br i1 %runs_queue, label %queue, label %python
+queue:
+  %word = load atomic i64, ptr getelementptr (i64, ptr @weft_runner, i64 1) monotonic, align 8
+  %stop = icmp ne i64 %word, 0
+  %answer = zext i1 %stop to i32
+  ret i32 %answer
+python:
   %lock = call i32 @PyGILState_Ensure()
   %status = call i32 @PyErr_CheckSignals()
   %quiet = icmp eq i32 %status, 0

@@ -22,14 +22,17 @@
                 i64, ptr,  ; 12 number and addresses of trailing constants
                 i64,       ; 14 bytes of temporary memory
                 i64,       ; 15 epoch in which the entry holds
-                i64,       ; 16 1: let other Python threads run meanwhile
+                i64,       ; 16 1: let other Python threads run meanwhile; 2: queue it; 4: queue it behind what computes its arguments;
+                           ;    8: and, since it calls Python, behind others that do
                 ptr,       ; 17 callable that raises what `run` failed with; everything of the entry lives as long as it
                 i64,       ; 18 keyword arguments
                 ptr, ptr,  ; 19 place in the call of each, by name; names in the order of the call
                 ptr,       ; 21 per result: the donated leaf whose memory it takes, or -1
-                i64, ptr } ; 22 number and leaves of donated arrays
-; where a walk over a tree stands: word of the program, leaf; specs, addresses, owners, arrays, room for numbers of the leaves
-%cursor = type { ptr, i64, ptr, ptr, ptr, ptr, ptr }
+                i64, ptr,  ; 22 number and leaves of donated arrays
+                i64 }      ; 24 bytes of the results that need memory
+; where a walk over a tree stands: word of the program, leaf; specs, addresses, owners, arrays, room for numbers of the leaves; nonzero:
+; some leaves are not computed yet
+%cursor = type { ptr, i64, ptr, ptr, ptr, ptr, ptr, i64 }
 
 @ARRAY_T = external global i8
 @BUFFER_T = external global i8
@@ -168,15 +171,17 @@ out:
   ret void
 }
 
-; whether nobody else holds the memory that results will take over: another array or a view of it must keep its values.
-; With all leaves counted once more, the memory of a donated one is held by its array and by this call alone.
-define internal i1 @exclusive(ptr %e, ptr %owners) {
+; Whether nobody else holds the memory that results will take over: another array or a view of it must keep its values.
+; With all leaves counted once more, the memory of a donated one is held by its array and by this call alone, beside queued programs:
+; 2 says that there are some, so that this one has to be queued. What is `queued` takes over blocks only.
+define internal i32 @exclusive(ptr %e, ptr %owners, i1 %queued) {
 entry:
   %donated_at = getelementptr %entry, ptr %e, i32 0, i32 22
   %donated = load i64, ptr %donated_at
   %none = icmp eq i64 %donated, 0
   br i1 %none, label %yes, label %some
 some:
+  call void @weft_queue_reap()
   %leaves_at = getelementptr %entry, ptr %e, i32 0, i32 7
   %leaves = load i64, ptr %leaves_at
   %n_at = getelementptr %entry, ptr %e, i32 0, i32 8
@@ -187,6 +192,7 @@ some:
   br label %loop
 loop:
   %i = phi i64 [ 0, %some ], [ %i1, %next ]
+  %behind = phi i64 [ 0, %some ], [ %behind_1, %next ]
   %more = icmp ult i64 %i, %n
   br i1 %more, label %one, label %out
 one:
@@ -198,39 +204,62 @@ held:
   %own_at = getelementptr ptr, ptr %owners, i64 %leaf
   %own = load ptr, ptr %own_at
   %refs = load i32, ptr %own                  ; the count is the low half of the first word in all versions
-  %two = icmp eq i32 %refs, 2
-  br i1 %two, label %kind, label %out
-kind:
   %type_at = getelementptr i8, ptr %own, i64 8
   %type = load ptr, ptr %type_at
   %is_block = icmp eq ptr %type, @BLOCK_T
-  br i1 %is_block, label %next, label %borrowed
+  %is_pending = icmp eq ptr %type, @PENDING_T
+  %owns_itself = or i1 %is_block, %is_pending
+  br i1 %owns_itself, label %block, label %borrowed
+block:
+  %readers_at = getelementptr i8, ptr %own, i64 48
+  %readers = load i64, ptr %readers_at
+  %readers_32 = trunc i64 %readers to i32
+  %others = sub i32 %refs, %readers_32
+  %two = icmp eq i32 %others, 2
+  br i1 %two, label %next, label %out
 borrowed:
+  %two_refs = icmp eq i32 %refs, 2
+  br i1 %two_refs, label %lent, label %out
+lent:
   %lender_at = getelementptr i8, ptr %own, i64 $OWNER
   %lender = load ptr, ptr %lender_at
   %no_lender = icmp eq ptr %lender, @_Py_NoneStruct
+  %foreign = and i1 %no_lender, %queued
+  br i1 %foreign, label %out, label %lender_known
+lender_known:
   br i1 %no_lender, label %next, label %lender_kind
 lender_kind:
   %lender_type_at = getelementptr i8, ptr %lender, i64 8
   %lender_type = load ptr, ptr %lender_type_at
-  %lent_by_block = icmp eq ptr %lender_type, @BLOCK_T      ; a block lends to one buffer
-  br i1 %lent_by_block, label %next, label %out
+  %lent_by_block = icmp eq ptr %lender_type, @BLOCK_T
+  %lender_refs = load i32, ptr %lender
+  %lent_once = icmp eq i32 %lender_refs, 1                 ; a queued program may hold it, too
+  %lent_to_one = and i1 %lent_by_block, %lent_once
+  br i1 %lent_to_one, label %next, label %out
 next:
+  %more_readers = phi i64 [ 0, %one ], [ %readers, %block ], [ 0, %lender_known ], [ 0, %lender_kind ]
+  %behind_1 = or i64 %behind, %more_readers
   %i1 = add i64 %i, 1
   br label %loop
 out:
-  %ok = phi i1 [ 1, %loop ], [ 0, %held ], [ 0, %lender_kind ]
+  %ok = phi i1 [ 1, %loop ], [ 0, %block ], [ 0, %borrowed ], [ 0, %lent ], [ 0, %lender_kind ]
   call void @count_refs(ptr %owners, i64 %leaves, i1 0)
-  ret i1 %ok
+  %free = icmp eq i64 %behind, 0
+  %how = select i1 %free, i32 1, i32 2
+  %answer = select i1 %ok, i32 %how, i32 0
+  ret i32 %answer
 yes:
-  ret i1 1
+  ret i32 1
 }
 
-; run a matched entry; null with an exception set if it fails, `%self` (borrowed) if memory ran out or is shared: the slow path knows what to do
-define internal ptr @run(ptr %e, ptr %slots, ptr %owners, ptr %arrays, ptr %out_owners, ptr %self) {
+; run a matched entry, or queue it; null with an exception set if it fails, `%self` (borrowed) if memory ran out or is shared: the slow path knows what to do
+define internal ptr @run(ptr %e, ptr %slots, ptr %owners, ptr %arrays, ptr %out_owners, ptr %self, i1 %queued,
+                         ptr %numbers) {
 entry:
   %c = alloca %cursor
   %value = alloca ptr
+  %raise_at = getelementptr %entry, ptr %e, i32 0, i32 17
+  %raise = load ptr, ptr %raise_at
   %pre_at = getelementptr %entry, ptr %e, i32 0, i32 5
   %pre = load i64, ptr %pre_at
   %pre_from_at = getelementptr %entry, ptr %e, i32 0, i32 6
@@ -292,6 +321,13 @@ constants:
   %arena_bytes_at = getelementptr %entry, ptr %e, i32 0, i32 14
   %arena_bytes = load i64, ptr %arena_bytes_at
   %has_arena = icmp ne i64 %arena_bytes, 0
+  br i1 %queued, label %queue, label %at_once
+queue:
+  %posted = call i1 @post(ptr %e, ptr %slots, ptr %owners, ptr %out_owners, ptr %numbers)
+  br i1 %posted, label %result, label %give_back
+give_back:
+  ret ptr %self
+at_once:
   br i1 %has_arena, label %arena_alloc, label %go
 arena_alloc:
   %arena_block = call ptr @weft_alloc(i64 %arena_bytes)
@@ -301,15 +337,14 @@ no_arena_memory:
   call void @free_blocks(ptr %outs, ptr %out_owners, i64 %n)
   ret ptr %self
 go:
-  %arena = phi ptr [ null, %constants ], [ %arena_block, %arena_alloc ]
+  %arena = phi ptr [ null, %at_once ], [ %arena_block, %arena_alloc ]
   store ptr %arena, ptr %arena_at
   %fn_at = getelementptr %entry, ptr %e, i32 0, i32 4
   %fn = load ptr, ptr %fn_at
   %release_at = getelementptr %entry, ptr %e, i32 0, i32 16
   %release = load i64, ptr %release_at
-  %long = icmp ne i64 %release, 0
-  %raise_at = getelementptr %entry, ptr %e, i32 0, i32 17
-  %raise = load ptr, ptr %raise_at
+  %kind = and i64 %release, 1
+  %long = icmp ne i64 %kind, 0
   call void @Py_IncRef(ptr %raise)                ; another thread may have the entry forgotten
   br i1 %long, label %without_gil, label %with_gil
 with_gil:
@@ -357,9 +392,20 @@ result:
   %tree_built = load ptr, ptr %value
   br i1 %built, label %done, label %unbuilt
 done:
+  br i1 %queued, label %built_queued, label %built_now
+built_queued:                                    ; queued programs hold what they need
+  call void @count_refs(ptr %out_owners, i64 %n, i1 0)
+  ret ptr %tree_built
+built_now:
   call void @Py_DecRef(ptr %raise)
   ret ptr %tree_built
 unbuilt:                                         ; no memory for objects
+  br i1 %queued, label %unbuilt_queued, label %unbuilt_now
+unbuilt_queued:
+  call void @count_refs(ptr %out_owners, i64 %n, i1 0)
+  call void @Py_DecRef(ptr %tree_built)
+  ret ptr null
+unbuilt_now:
   %k = load i64, ptr %c1
   %rest = sub i64 %n, %k
   %rest_blocks = getelementptr ptr, ptr %outs, i64 %k
@@ -368,6 +414,82 @@ unbuilt:                                         ; no memory for objects
   call void @Py_DecRef(ptr %tree_built)           ; null is let be
   call void @Py_DecRef(ptr %raise)
   ret ptr null
+}
+
+; queue a matched entry; its results are blocks, each counted once for the caller. False if there is no room or no memory
+define internal i1 @post(ptr %e, ptr %slots, ptr %owners, ptr %out_owners, ptr %numbers) noinline {
+entry:
+  %pre_at = getelementptr %entry, ptr %e, i32 0, i32 5
+  %pre = load i64, ptr %pre_at
+  %leaves_at = getelementptr %entry, ptr %e, i32 0, i32 7
+  %leaves = load i64, ptr %leaves_at
+  %n_at = getelementptr %entry, ptr %e, i32 0, i32 8
+  %n = load i64, ptr %n_at
+  %post_at = getelementptr %entry, ptr %e, i32 0, i32 12
+  %post = load i64, ptr %post_at
+  %first_out = add i64 %pre, %leaves
+  %outs = getelementptr ptr, ptr %slots, i64 %first_out
+  %s2 = add i64 %first_out, %n
+  %s3 = add i64 %s2, %post
+  %n_slots = add i64 %s3, 1
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i1, %next ]
+  %more = icmp ult i64 %i, %n
+  br i1 %more, label %one, label %submit
+one:
+  %owner_at = getelementptr ptr, ptr %out_owners, i64 %i
+  %owner = load ptr, ptr %owner_at
+  %fresh = icmp eq ptr %owner, null
+  br i1 %fresh, label %make, label %share
+make:
+  %block_at = getelementptr ptr, ptr %outs, i64 %i
+  %block = load ptr, ptr %block_at
+  %object = getelementptr i8, ptr %block, i64 -64
+  store i64 1, ptr %object
+  %object_type = getelementptr i8, ptr %block, i64 -56
+  store ptr @BLOCK_T, ptr %object_type
+  br label %next
+share:
+  %type_at = getelementptr i8, ptr %owner, i64 8
+  %type = load ptr, ptr %type_at
+  %is_buffer = icmp eq ptr %type, @BUFFER_T
+  br i1 %is_buffer, label %unwrap, label %refer
+unwrap:                                          ; of a buffer that its array gives up, the block
+  %lender_at = getelementptr i8, ptr %owner, i64 $OWNER
+  %lender = load ptr, ptr %lender_at
+  br label %refer
+refer:
+  %donor = phi ptr [ %owner, %share ], [ %lender, %unwrap ]
+  call void @Py_IncRef(ptr %donor)
+  br label %next
+next:
+  %held = phi ptr [ %object, %make ], [ %donor, %refer ]
+  store ptr %held, ptr %owner_at
+  %i1 = add i64 %i, 1
+  br label %loop
+submit:
+  %fn_at = getelementptr %entry, ptr %e, i32 0, i32 4
+  %fn = load ptr, ptr %fn_at
+  %arena_at = getelementptr %entry, ptr %e, i32 0, i32 14
+  %arena = load i64, ptr %arena_at
+  %kind_at = getelementptr %entry, ptr %e, i32 0, i32 16
+  %kind = load i64, ptr %kind_at
+  %python = and i64 %kind, 8
+  %raise_at = getelementptr %entry, ptr %e, i32 0, i32 17
+  %raise = load ptr, ptr %raise_at
+  %bytes_at = getelementptr %entry, ptr %e, i32 0, i32 24
+  %bytes = load i64, ptr %bytes_at
+  %some = add i64 %leaves, 1
+  %refused = call i32 @weft_queue_post(ptr %fn, i64 %n_slots, ptr %slots, i64 %leaves, ptr %owners, i64 %n, ptr %out_owners, i64 %arena,
+                                       ptr %raise, i64 %bytes, ptr %numbers, i64 %some, i64 %python)
+  %ok = icmp eq i32 %refused, 0
+  br i1 %ok, label %yes, label %no
+yes:
+  ret i1 1
+no:
+  call void @count_refs(ptr %out_owners, i64 %n, i1 0)
+  ret i1 0
 }
 
 ; match the arguments and run; `%e` itself if they do not match
@@ -411,6 +533,8 @@ entry:
   store ptr %arrays, ptr %c5
   %c6 = getelementptr %cursor, ptr %c, i32 0, i32 6
   store ptr %numbers, ptr %c6
+  %c7 = getelementptr %cursor, ptr %c, i32 0, i32 7
+  store i64 0, ptr %c7
   %positional = call i1 @match(ptr %args, i64 %nargs, ptr %c)
   br i1 %positional, label %keywords, label %miss
 keywords:
@@ -434,12 +558,46 @@ next:
   %i1 = add i64 %i, 1
   br label %loop
 matched:
-  %own = call i1 @exclusive(ptr %e, ptr %owners)
-  br i1 %own, label %start, label %shared
+  %pending = load i64, ptr %c7
+  %kind_at = getelementptr %entry, ptr %e, i32 0, i32 16
+  %kind = load i64, ptr %kind_at
+  %more_than_run = and i64 %kind, 10
+  %unusual = or i64 %more_than_run, %pending
+  %usual = icmp eq i64 %unusual, 0
+  br i1 %usual, label %memory, label %when
+when:                                            ; what a program of the queue calls is run at once
+  %mine = call i32 @weft_queue_is_mine()
+  %nested = icmp ne i32 %mine, 0
+  %before = load i64, ptr @weft_queue_effects
+  %done = load atomic i64, ptr @weft_queue_done acquire, align 8
+  %effects = icmp ugt i64 %before, %done
+  %python = and i64 %kind, 8
+  %calls_python = icmp ne i64 %python, 0
+  %in_order = and i1 %effects, %calls_python
+  %always = and i64 %kind, 2
+  %long = icmp ne i64 %always, 0
+  %waits = icmp ne i64 %pending, 0
+  %later = or i1 %in_order, %long
+  %reason = or i1 %later, %waits
+  %not_nested = xor i1 %nested, 1
+  %allowed_bit = and i64 %kind, 4
+  %allowed = icmp ne i64 %allowed_bit, 0
+  %may = and i1 %allowed, %not_nested
+  %wanted = and i1 %reason, %may
+  %must = or i1 %waits, %in_order
+  %must_not = xor i1 %wanted, 1
+  %impossible = and i1 %must, %must_not
+  br i1 %impossible, label %shared, label %memory
+memory:
+  %to_queue = phi i1 [ 0, %matched ], [ %wanted, %when ]
+  %own = call i32 @exclusive(ptr %e, ptr %owners, i1 %to_queue)
+  switch i32 %own, label %start [ i32 0, label %shared  i32 2, label %behind ]
+behind:                                          ; queued programs still read what this one would write
+  br i1 %to_queue, label %start, label %shared
 shared:
   ret ptr %self
 start:
-  %value = call ptr @run(ptr %e, ptr %slots, ptr %owners, ptr %arrays, ptr %out_owners, ptr %self)
+  %value = call ptr @run(ptr %e, ptr %slots, ptr %owners, ptr %arrays, ptr %out_owners, ptr %self, i1 %to_queue, ptr %numbers)
   ret ptr %value
 miss:
   ret ptr %e
@@ -454,7 +612,7 @@ count_names:
   %counted = call i64 @PyTuple_Size(ptr %kwnames)
   br label %state
 state:
-  %n_names = phi i64 [ 0, %entry ], [ %counted, %count_names ]
+  %n_names = phi i64 [ 0, %entry ], [ %counted, %count_names ], [ %n_names, %room ]
   %contexts = load i64, ptr @STATE
   %plain = icmp eq i64 %contexts, 0
   br i1 %plain, label %start, label %slow
@@ -507,6 +665,19 @@ name_next:
   %ni1 = add i64 %ni, 1
   br label %name_loop
 attempt:
+  %kind_at = getelementptr %entry, ptr %e, i32 0, i32 16
+  %kind = load i64, ptr %kind_at
+  %queued = and i64 %kind, 2
+  %short = icmp eq i64 %queued, 0
+  br i1 %short, label %match, label %room
+room:
+  %bytes_at = getelementptr %entry, ptr %e, i32 0, i32 24
+  %bytes = load i64, ptr %bytes_at
+  %waited = call i32 @weft_queue_room(i64 %bytes)
+  switch i32 %waited, label %interrupted [ i32 0, label %match  i32 1, label %state ]   ; meanwhile entries may have been forgotten
+interrupted:
+  ret ptr null
+match:
   %value = call ptr @try(ptr %e, ptr %args, i64 %nargs, ptr %self)
   %missed = icmp eq ptr %value, %e
   br i1 %missed, label %skip, label %done

@@ -13,18 +13,23 @@ import functools
 import sys
 from typing import Any, NamedTuple
 
-from weft.codegen.runtime import heap
+from weft.codegen.runtime import heap, pool, queue, symbols
 from weft.codegen.toolchain.native_library import LibraryModule, link, text_of
 
 _PYTHON = ("PyObject_Vectorcall", "PyObject_CallNoArgs", "PyType_GenericAlloc", "PyLong_AsVoidPtr", "PyDict_GetItem", "PyDict_Copy",
            "PyDict_Next", "PyDict_SetItem", "PyDict_Size", "PyList_New", "PyTuple_New", "PyTuple_Size", "PyTuple_GetItem", "Py_IncRef",
            "Py_DecRef", "_Py_Dealloc", "PyObject_GC_Track", "PyObject_GC_UnTrack", "PyObject_GC_Del", "PyObject_ClearWeakRefs",
            "PyEval_SaveThread", "PyEval_RestoreThread", "PyFloat_AsDouble", "PyLong_AsLongLong", "PyErr_Occurred", "PyErr_Clear",
-           "PyBool_Type", "PyFloat_Type", "PyLong_Type", "_Py_TrueStruct", "PyDict_Type", "PyList_Type", "PyTuple_Type", "_Py_NoneStruct")
+           "PyBool_Type", "PyFloat_Type", "PyLong_Type", "_Py_TrueStruct", "PyDict_Type", "PyList_Type", "PyTuple_Type", "_Py_NoneStruct",
+           "PyGILState_Ensure", "PyGILState_Release", "Py_AddPendingCall", "PyObject_CallFunctionObjArgs", "PyErr_CheckSignals")
+_LIBC = ("syscall", "pthread_self", "pthread_create", "pthread_detach", "pthread_sigmask", "sigfillset", "malloc", "free")
+_EXPORTS = ("weft_call", "weft_array_dealloc", "weft_queue_post", "weft_queue_room", "weft_queue_wait", "weft_queue_reap",
+            "weft_queue_is_mine", "weft_queue_forked", "weft_queue_posted", "weft_queue_done", "weft_queue_effects", "weft_queue_limit",
+            "weft_queue_ends")
 _FASTCALL_KEYWORDS = 0x0082
 _LIST_ITEMS = 24                                # of a list: the address of its items
 _TYPE_NAME, _TYPE_BASIC_SIZE, _TYPE_ITEM_SIZE, _TYPE_DEALLOC = 24, 32, 40, 48      # of a class, in bytes
-ENTRY_WORDS = 24
+ENTRY_WORDS = 25
 ENTRY_CODE = 4                                  # the word that holds the address of the program's code
 
 
@@ -91,10 +96,10 @@ class Places(NamedTuple):
 
     def part(self) -> LibraryModule:
         name = "dispatch-" + "-".join(f"{key}{offset}" for key, offset in self.offsets)
-        return LibraryModule(name, self._text, ("weft_call", "weft_array_dealloc"))
+        return LibraryModule(name, self._text, _EXPORTS)
 
     def _text(self) -> str:
-        body = text_of("dispatch.ll") + text_of("trees.ll")
+        body = text_of("dispatch.ll") + text_of("trees.ll") + text_of("queue.ll")
         for key, offset in self.offsets:
             body = body.replace(f"${key}", str(offset))
         return body
@@ -107,7 +112,7 @@ def find_places(array: Any, buffer: Any, jitted: Any) -> Places | None:
         "SPEC": (array, "_spec"), "BUFFER": (array, "_buffer"), "VALUE": (array, "_value"), "PARTS": (array, "_parts"),
         "PTR": (buffer, "ptr"), "OWNER": (buffer, "_owner"), "CELL": (jitted, "_cell"), "SLOW": (jitted, "_slow"),
     }
-    found = {"TUPLE": tuple.__basicsize__, "LIST": _LIST_ITEMS, "WEAK": type(array).__weakrefoffset__}
+    found = {"TUPLE": tuple.__basicsize__, "LIST": _LIST_ITEMS, "WEAK": type(array).__weakrefoffset__, "FUTEX": pool.futex()}
     for key, (sample, name) in slots.items():
         offset = slot_offset(type(sample), name)
         if offset is None or not _holds(sample, offset, getattr(sample, name)):
@@ -127,22 +132,18 @@ class Dispatcher:
         self.descriptor = make(owner, ctypes.addressof(self._definition))
 
 
-def make_dispatcher(places: Places, owner: type, state_address: int) -> Dispatcher | None:
-    """The dispatcher of class `owner`, or None if arrays' destructor is not where it should be."""
-    addresses = _code(places, state_address)
-    return addresses and Dispatcher(addresses, owner)
-
-
 @functools.cache
-def _code(places: Places, state_address: int) -> dict[str, int] | None:
-    """Link the native code for these places, and let it take over the destructor of arrays."""
+def code(places: Places, state_address: int) -> dict[str, int] | None:
+    """Link the native code for these places, and let it take over the destructor of arrays; None if that is not where it should be."""
     destructor = _deallocator(places.array)
-    if destructor is None:
+    if destructor is None or queue.current() is not None:       # there is one queue
         return None
     python = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in _PYTHON}
-    native = heap.symbols()
-    imports = {**python, "weft_alloc": native["weft_alloc"], "weft_free": native["weft_free"], "ARRAY_T": id(places.array),
-               "BUFFER_T": id(places.buffer), "BLOCK_T": id(heap.block_type()), "STATE": state_address}
-    addresses = link([places.part()], imports)
+    block, pending, failed = heap.block_types()
+    imports = {**python, **heap.symbols(), "ARRAY_T": id(places.array), "BUFFER_T": id(places.buffer), "BLOCK_T": id(block),
+               "PENDING_T": id(pending), "FAILED_T": id(failed), "STATE": state_address, "FAILURE_OF": id(queue.failure_of),
+               "STOPPED": id(queue.STOPPED), "weft_runner": ctypes.addressof(symbols.runner)}
+    addresses = link([places.part()], imports, _LIBC)
     destructor.value = addresses["weft_array_dealloc"]
+    queue.open_queue(addresses, pending, failed)
     return addresses

@@ -5,14 +5,16 @@
 ;   ptr  weft_new_block(i64 nbytes)  the object in the header of a new block, which owns it; None when there is no memory
 ;   void weft_heap_trim()            gives cached blocks back
 ;   void weft_block_dealloc(ptr)     destructor of the objects that stand in headers
+;   void weft_failed_dealloc(ptr)    and of those of blocks of which nothing was computed
 ;
 ; Before each block lie 64 bytes: room for the head of a Python object (its count and type; `heap.block_type`), so that who holds
-; the block holds no other memory; its class, its capacity, the bytes asked for, the next free block.
+; the block holds no other memory; its class, its capacity, the bytes asked for, the next free block (or what `queue.ll` notes of a
+; block in use), the references of queued programs.
 ; Classes 1..64 are multiples of 64 bytes, 65..96 four to each octave up to 1 MiB, each with a list of free blocks;
 ; class 0 is mapped, 64 KiB for the header and then multiples of that (whole pages on every machine), cached in a table of 64.
 ; No pass runs that would inline: what is short and hot is written out.
 
-%header = type { i64, ptr, i64, i64, i64, ptr }
+%header = type { i64, ptr, i64, i64, i64, ptr, i64 }
 
 @weft_heap_live = global i64 0
 @weft_heap_peak = global i64 0
@@ -27,6 +29,7 @@
 
 declare ptr @aligned_alloc(i64, i64)
 declare void @free(ptr)
+declare void @Py_DecRef(ptr)
 declare ptr @mmap(ptr, i64, i32, i32, i32, i64)
 declare i32 @munmap(ptr, i64)
 declare i32 @madvise(ptr, i64, i32)
@@ -147,6 +150,8 @@ found:
   store i64 %class, ptr %class_at
   %cp = getelementptr %header, ptr %h, i32 0, i32 3
   store i64 %size, ptr %cp
+  %rp = getelementptr %header, ptr %h, i32 0, i32 6
+  store i64 0, ptr %rp
   %p = getelementptr i8, ptr %h, i64 64
   ret ptr %p
 fail:
@@ -331,6 +336,15 @@ fail:                                     ; one more reference to None; where it
 define void @weft_block_dealloc(ptr %object) {
   %block = getelementptr i8, ptr %object, i64 64
   call void @weft_free(ptr %block)
+  ret void
+}
+
+define void @weft_failed_dealloc(ptr %object) {
+  %why_at = getelementptr i8, ptr %object, i64 40
+  %why = load ptr, ptr %why_at
+  %block = getelementptr i8, ptr %object, i64 64
+  call void @weft_free(ptr %block)
+  call void @Py_DecRef(ptr %why)
   ret void
 }
 

@@ -1,7 +1,7 @@
 """The heap of array buffers in native code, for compiled dispatch and for `backends.cpu.buffer`.
 
 In:   nothing; compiled from `heap.ll` on first use.
-Out:  `block_type()`, the type of the objects that own blocks; `symbols()`: `weft_alloc(i64) -> ptr`, `weft_free(ptr)`,
+Out:  `block_types()`, the types of the objects that own blocks; `symbols()`: `weft_alloc(i64) -> ptr`, `weft_free(ptr)`,
       `weft_new_block(i64) -> object or None`, `weft_heap_trim()` and the i64 counters `weft_heap_live`, `weft_heap_peak`,
       `weft_heap_cached`, `weft_heap_limit`; `backends.cpu.buffer.use_native` takes them.
 Laws: callers hold the GIL; alignment, caching and counting are as in `weft.backends.cpu.buffer`. Nothing is cached until
@@ -12,27 +12,34 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import sys
+import threading
 from typing import Any
 
 from weft.codegen.toolchain.native_library import LibraryModule, link, text_of
 
-_EXPORTS = ("weft_alloc", "weft_free", "weft_new_block", "weft_heap_trim", "weft_block_dealloc", "weft_block_type", "weft_no_block",
-            "weft_heap_live", "weft_heap_peak", "weft_heap_cached", "weft_heap_limit", "weft_heap_map_flags")
+_EXPORTS = ("weft_alloc", "weft_free", "weft_new_block", "weft_heap_trim", "weft_block_dealloc", "weft_failed_dealloc", "weft_block_type",
+            "weft_no_block", "weft_heap_live", "weft_heap_peak", "weft_heap_cached", "weft_heap_limit", "weft_heap_map_flags")
 _LIBC = ("aligned_alloc", "free", "mmap", "munmap", "madvise")
 PART = LibraryModule("heap", lambda: text_of("heap.ll"), _EXPORTS)
 
 
-@functools.cache
 def symbols() -> dict[str, int]:
     """Return name -> address of the heap's functions and counters; compiles them on the first call."""
-    addresses = link([PART], libc=_LIBC)
+    with _lock:
+        return _made()
+
+
+@functools.cache
+def _made() -> dict[str, int]:
+    addresses = link([PART], {"Py_DecRef": ctypes.cast(ctypes.pythonapi.Py_DecRef, ctypes.c_void_p).value or 0}, _LIBC)
     if sys.platform == "darwin":
         ctypes.c_int32.from_address(addresses["weft_heap_map_flags"]).value = 0x1002
-    made = _make_block_type(addresses["weft_block_dealloc"])
-    ctypes.c_void_p.from_address(addresses["weft_block_type"]).value = id(made)
+    _types.extend([_make_type(name, addresses[f"weft_{dealloc}_dealloc"]) for name, dealloc in (
+        (b"Block", "block"), (b"Pending", "block"), (b"Failed", "failed"))])
+    ctypes.c_void_p.from_address(addresses["weft_block_type"]).value = id(_types[0])
     ctypes.c_void_p.from_address(addresses["weft_no_block"]).value = id(None)
-    _kept.append(made)
     return addresses
 
 
@@ -49,20 +56,25 @@ _TP_DEALLOC = 52                       # the numbers of the stable ABI
 _DISALLOW_INSTANTIATION = 1 << 7
 
 
-def block_type() -> type:
-    """The type of the objects in the headers of blocks: the block is freed with the last reference to its object."""
+def block_types() -> tuple[type, ...]:
+    """The types of the objects in the headers of blocks: the block is freed with the last reference to its object. Of blocks that
+    hold values; that a queued program will write (see `queue.ll`); of which nothing was computed."""
     symbols()
-    return _kept[-1]
+    return tuple(_types)
 
 
-def _make_block_type(dealloc: int) -> type:
+def _make_type(name: bytes, dealloc: int) -> type:
     slots = (_Slot * 2)((_TP_DEALLOC, dealloc), (0, None))
-    spec = _Spec(b"weft.Block", object.__basicsize__, 0, _DISALLOW_INSTANTIATION, slots)
+    spec = _Spec(b"weft." + name, object.__basicsize__, 0, _DISALLOW_INSTANTIATION, slots)
     make = ctypes.pythonapi.PyType_FromSpec
     make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p]
     made = make(ctypes.addressof(spec))
-    _kept.append(spec)                 # its name is in use
+    _names.append(spec)                # which are in use
     return made
 
 
-_kept: list[Any] = []                  # what native code names: the type of blocks is the last
+_lock = threading.RLock()              # there is one heap
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+_types: list[type] = []
+_names: list[Any] = []

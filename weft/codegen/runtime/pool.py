@@ -62,6 +62,11 @@ def _can_share() -> bool:
     return sys.platform == "linux" and architecture() in _ARCH
 
 
+def futex() -> int:
+    """The number of the system call that threads sleep in, or 0 where there is none."""
+    return int(_ARCH[architecture()]["futex"]) if _can_share() else 0
+
+
 def source(machine: str) -> str:
     """Return the pool's LLVM IR for one architecture (a name as `platform.machine()` gives it)."""
     arch = _ARCH.get(machine, {"futex": "0", "declare_relax": "", "relax": "", "relaxes": "0"})

@@ -21,9 +21,9 @@ LIBM = ("exp", "exp2", "expm1", "log", "log1p", "log2", "cbrt", "sin", "cos", "t
         "round",
         "roundf", "roundeven", "roundevenf", "floor", "floorf", "ceil", "ceilf", "trunc", "truncf", "rint", "rintf",
         "fmodf", "nearbyint", "nearbyintf")
-LIBC = ("memcpy", "memset", "memmove")
+LIBC = ("memcpy", "memset", "memmove", "pthread_self")
 #: what programs need to look for signals
-SIGNALS = ("PyGILState_Ensure", "PyGILState_Release", "PyErr_CheckSignals", "PyErr_Fetch", "weft_signal_error")
+SIGNALS = ("PyGILState_Ensure", "PyGILState_Release", "PyErr_CheckSignals", "PyErr_Fetch", "weft_signal_error", "weft_runner")
 #: and what they need to call Python
 CALLS = ("PyObject_CallFunction", "PyLong_AsLong", "Py_DecRef")
 #: what takes the threads away from the library of BLAS and LAPACK for a time
@@ -36,6 +36,8 @@ LIBRARY_PREFIX = "weft_library_"
 #: what the handler of a signal raised while a program ran or a host call began (only the main thread runs handlers):
 #: type, value, traceback
 signal_error = (ctypes.c_void_p * 3)()
+#: the thread that runs queued programs (see `queue.ll`), which handles no signals; nonzero: the program that it runs is to stop
+runner = (ctypes.c_int64 * 2)()
 #: native calls under way that keep the library from using threads; and the threads that it had before, or 0
 _users = (ctypes.c_int32 * 2)()
 
@@ -54,6 +56,8 @@ def address(name: str) -> int | None:
         return _of_library(name)
     if name == "weft_signal_error":
         return ctypes.addressof(signal_error)
+    if name == "weft_runner":
+        return ctypes.addressof(runner)
     return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value if name in SIGNALS + CALLS else None
 
 

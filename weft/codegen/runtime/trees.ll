@@ -68,7 +68,20 @@ owner_kind:
   br i1 %is_block, label %block, label %maybe_buffer
 maybe_buffer:
   %is_buffer = icmp eq ptr %own_type, @BUFFER_T
-  br i1 %is_buffer, label %buffer, label %no
+  br i1 %is_buffer, label %buffer, label %maybe_pending
+maybe_pending:
+  %is_pending = icmp eq ptr %own_type, @PENDING_T
+  br i1 %is_pending, label %look_again, label %no
+look_again:
+  call void @weft_queue_reap()
+  %type_now = load ptr, ptr %own_type_at
+  %computed = icmp eq ptr %type_now, @BLOCK_T
+  br i1 %computed, label %block, label %still_pending
+still_pending:
+  %pending_at = getelementptr %cursor, ptr %c, i32 0, i32 7
+  store i64 1, ptr %pending_at
+  %pending = icmp eq ptr %type_now, @PENDING_T
+  br i1 %pending, label %block, label %no
 buffer:                                           ; over the whole of a block, or over other memory
   %lender_at = getelementptr i8, ptr %own, i64 $OWNER
   %lender = load ptr, ptr %lender_at
@@ -77,7 +90,7 @@ buffer:                                           ; over the whole of a block, o
   %of_block = icmp eq ptr %lender_type, @BLOCK_T
   br i1 %of_block, label %block, label %foreign
 block:
-  %object = phi ptr [ %own, %owner_kind ], [ %lender, %buffer ]
+  %object = phi ptr [ %own, %owner_kind ], [ %lender, %buffer ], [ %own, %look_again ], [ %own, %still_pending ]
   %memory = getelementptr i8, ptr %object, i64 64
   br label %found
 foreign:
