@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +33,6 @@ _ARRAY, _TUPLE, _LIST, _DICT, _NONE, _F32, _F64, _I32, _I64, _SAME, _BOOL = rang
 _NUMBERS = {(float, np.dtype("float32")): _F32, (float, np.dtype("float64")): _F64, (int, np.dtype("int32")): _I32,
             (int, np.dtype("int64")): _I64, (bool, np.dtype("bool")): _BOOL}
 _MOST_ENTRIES = 256
-_lock = threading.Lock()
 
 
 def speed_up(function: Dispatching, loaded: Any, call: Call) -> bool:
@@ -163,7 +161,7 @@ def add_entry(jitted: Dispatching, loaded: Any, call: Call) -> None:
         return                                        # a registered node hides leaves
     names = tuple(map(sys.intern, kwargs))
     key = (len(args), names, tuple(ins.words), tuple(id(s) for s in specs), guard[1])
-    with _lock:
+    with pool.making:
         if key in jitted._entries or len(jitted._entries) >= _MOST_ENTRIES:
             return
         entry = jitted._entries[key] = _Entry(loaded, call, names, ins, outs, jitted._head[0])
@@ -188,7 +186,7 @@ def install(cls: type, array_type: type, wait: bool = True) -> bool:
     On a machine that never made one that takes 50 ms. Who does not `wait` gets False meanwhile, and goes on in Python.
     """
     if cls not in _dispatchers:
-        with _lock:
+        with pool.making:
             if cls not in _dispatchers:
                 places = _places(cls, array_type)
                 if not wait and places is not None and not are_at_hand([heap.PART, places.part()]):
@@ -217,7 +215,7 @@ def _code(places: Places | None) -> dict[str, int] | None:
 
 def open_queue(array_type: type) -> None:
     """Make the queue of programs, without waiting for code that has to be compiled."""
-    with _lock:
+    with pool.making:
         places = _places(Dispatching, array_type) if queue.current() is None and pool.futex() else None
         if places is not None and are_at_hand([heap.PART, places.part()]):
             _code(places)

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import sys
-import threading
 from typing import Any
 
+from weft.codegen.runtime import pool
 from weft.codegen.toolchain.native_library import LibraryModule, link, text_of
 
 _EXPORTS = ("weft_alloc", "weft_free", "weft_new_block", "weft_heap_trim", "weft_block_dealloc", "weft_failed_dealloc", "weft_block_type",
@@ -27,7 +26,7 @@ PART = LibraryModule("heap", lambda: text_of("heap.ll"), _EXPORTS)
 
 def symbols() -> dict[str, int]:
     """Return name -> address of the heap's functions and counters; compiles them on the first call."""
-    with _lock:
+    with pool.making:                  # there is one heap
         return _made()
 
 
@@ -73,8 +72,5 @@ def _make_type(name: bytes, dealloc: int) -> type:
     return made
 
 
-_lock = threading.RLock()              # there is one heap
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _types: list[type] = []
 _names: list[Any] = []

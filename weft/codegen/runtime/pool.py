@@ -39,9 +39,9 @@ _ARCH = {
     "aarch64": {"futex": "98", "declare_relax": "declare void @llvm.aarch64.hint(i32)", "relax": "call void @llvm.aarch64.hint(i32 1)",
                 "relaxes": "50000"},
 }
-_lock = threading.RLock()
+making = threading.RLock()
 if hasattr(os, "register_at_fork"):  # no fork in the midst of the making, so that a child finds the lock free
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+    os.register_at_fork(before=making.acquire, after_in_parent=making.release, after_in_child=making.release)
 _made: list[dict[str, int]] = []  # one pool, once it is made
 _ahead: list[DaemonThread] = []  # who loads LLVM, and compiles the pool, before anybody asks
 
@@ -135,7 +135,7 @@ def _addresses() -> dict[str, int]:
     if not _made:
         if _is_compiled_ahead():
             _ahead[0].join()
-        with _lock:
+        with making:
             if not _made:
                 _made.append(_make())
     return _made[0]
