@@ -151,7 +151,7 @@ def _first_queue(loaded: CpuLoaded, array_type: type) -> Queue | None:
 
 def _raise_error(native: NativeProgram, _: object) -> None:
     """Raise what a queued program failed with; everything that it needs lives as long as the call of this."""
-    native.raise_error()
+    native.host.reraise()
 
 
 def _sole_block(held: list[Any], i: int, queue: Queue) -> Any:
