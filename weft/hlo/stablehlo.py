@@ -29,10 +29,10 @@ _MOST_NUMBERS = 32
 
 
 def stablehlo_text(jaxpr: Jaxpr, name: str, in_shardings: Sequence = (), out_shardings: Sequence = (), donated: Sequence[bool] = (),
-                   debug_info: bool = False) -> str:
-    """The program as a StableHLO module."""
+                   debug_info: bool = False, chlo: bool = True) -> str:
+    """The program as a StableHLO module; without `chlo`, functions that StableHLO lacks are written by their formulas."""
     jaxpr = physicalize(jaxpr)
-    lowering = Lowering()
+    lowering = Lowering(chlo)
     main = lowering.function(jaxpr, "main", public=True)
     ins = [*in_shardings, *[None] * (len(jaxpr.invars) - len(in_shardings))]
     outs = [*out_shardings, *[None] * (len(jaxpr.outvars) - len(out_shardings))]

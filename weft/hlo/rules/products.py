@@ -6,10 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from weft.control.scan import scan
 from weft.hlo.lowering import result_types, rule, rule_of_kind
 from weft.hlo.ops import Block, Value, array_type, dtype_kind
 from weft.ir.jaxpr import Eqn
+from weft.ops.arithmetic import add
+from weft.ops.comparison import eq, select
+from weft.ops.families import move_dim
 from weft.ops.fft import FftType
+from weft.ops.layout import broadcast_in_dim, broadcasted_iota
+from weft.ops.reduce import reduce_sum
 
 
 def _same_dtype(b: Block, eqn: Eqn, x: Value, y: Value) -> tuple[Value, Value]:
@@ -91,6 +97,25 @@ def _triangular_solve(b: Block, eqn: Eqn, a: Value, y: Value) -> Value:
     return b.op("triangular_solve", a, y, type=y.type, turn=turn, **p)
 
 
+@rule("lu_pivots_to_permutation")
+def _permutation(b: Block, eqn: Eqn, pivots: Value) -> list[Value]:
+    """Positions, exchanged one after the other."""
+    (out,) = result_types(eqn)
+
+    def exchanged(pivots):
+        def step(places, pivot):
+            i, made = places
+            here, there = eq(at, i), eq(at, spread(pivot))
+            first, second = (spread(reduce_sum(select(where, made, 0), (made.ndim - 1,))) for where in (here, there))
+            return (add(i, 1), select(here, second, select(there, first, made))), None
+
+        at = broadcasted_iota(out.dtype, out.shape, out.ndim - 1)
+        spread = lambda x: broadcast_in_dim(x, out.shape, tuple(range(out.ndim - 1)))
+        return [scan(step, (np.zeros((), out.dtype), at), move_dim(pivots, pivots.ndim - 1, 0))[0][1]]
+    return b.context.inline_function(b, exchanged, [pivots])
+
+
+@rule("lu", "qr", "eigh", "svd")
 @rule_of_kind("library", "callback")
 def _custom_call(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     """What a library or the host computes."""
