@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 from collections.abc import Callable, Sequence
 
@@ -13,7 +14,7 @@ import weft.lax as lax
 import weft.numpy as wnp
 from weft import ops
 from weft.api.checkpointing import checkpoint_name
-from weft.ops import collective_rules
+from weft.ops import collective_rules, functions
 from weft.sharding import NamedSharding, PartitionSpec as P, PositionalSharding
 
 
@@ -303,6 +304,13 @@ def identities(x, y):
     )
 
 
+@program(U, tolerance=2e-5)
+def every_function(u):
+    """What is stated as a formula, whatever that may be by now."""
+    ops_ = [f.op for f in functions.every() if f.op is not None]
+    return [op(*[u, u[::-1]][: len(inspect.signature(op).parameters)]) for op in ops_]
+
+
 # --- layout, slices, indexing -----------------------------------------------------------------------------------------
 
 
@@ -527,12 +535,16 @@ def incomplete_beta(a, x):
 # --- random numbers ---------------------------------------------------------------------------------------------------
 
 
+KEY = weft.random.key(3)
+
+
 @program(np.uint32(7), tolerance=4e-6)
 def random_numbers(seed):
     key = weft.random.key(seed)
     keys = weft.random.split(key, 3)
     return (
         weft.random.bits(key, (5,)),
+        weft.random.bits(KEY, (5,)),
         weft.random.normal(keys[0], (2, 3)),
         weft.random.uniform(keys[1], (4,)),
         weft.random.key_data(weft.random.fold_in(keys[2], 9)),

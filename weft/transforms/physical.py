@@ -13,6 +13,7 @@ from weft.core.trace import typeof
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.rewrite import map_jaxprs
 from weft.ir.types import ShapedArray
+from weft.ops.keys import random_unwrap
 from weft.util import dtypes
 
 _IDENTITIES = ("random_wrap", "random_unwrap")
@@ -41,7 +42,8 @@ def physicalize(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _physicalize(jaxpr: Jaxpr) -> Jaxpr:
-    run = lambda *args: evaluate_by(_run_eqn, jaxpr, args)
+    rows = [random_unwrap(c) if is_key(v.aval) else c for v, c in zip(jaxpr.constvars, jaxpr.consts)]
+    run = lambda *args: evaluate_by(_run_eqn, jaxpr.replace(consts=rows), args)
     return stage(run, [physical_aval(a) for a in jaxpr.in_avals], jaxpr.name)
 
 
