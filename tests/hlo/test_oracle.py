@@ -47,14 +47,14 @@ def executes(program: Program, which: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def peer(tmp_path_factory) -> tuple[dict[str, str], pathlib.Path]:
+def peer(request, tmp_path_factory) -> tuple[dict[str, str], pathlib.Path]:
     """What the peer said of each text that it refuses, and the folder of results."""
     python = os.environ.get("WEFT_ORACLE_PYTHON")
     if not python:
         pytest.skip("WEFT_ORACLE_PYTHON is not set")
     folder = tmp_path_factory.mktemp("stablehlo")
-    todo = []
-    for p in PROGRAMS:
+    todo, chosen = [], {item.callspec.id for item in request.session.items if item.module is request.module}
+    for p in [p for p in PROGRAMS if p.name in chosen]:
         with weft.enable_x64(p.x64):
             texts = texts_of(p)
         for which, text in texts.items():
