@@ -128,6 +128,14 @@ def test_literals(value, want):
     assert stablehlo.dense(value) == want
 
 
+def test_equal_elements_take_no_memory():
+    assert stablehlo.dense(np.broadcast_to(np.float32(2), (2**20, 2**20))) == "dense<2.000000e+00>"
+
+
+def test_texts_in_texts_are_quoted():
+    assert stablehlo._quoted('a "b"\\\né') == '"a \\22b\\22\\5C\\0Aé"'
+
+
 def test_large_constants_are_whole():
     table = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
     assert f'dense<"0x{table.tobytes().hex().upper()}"> : tensor<50x3xf32>' in text_of(lambda x: x + table, np.zeros((50, 3), np.float32))

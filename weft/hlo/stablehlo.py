@@ -86,6 +86,8 @@ def dense(value: np.ndarray) -> str:
     value = np.asarray(value)
     if not value.size:
         return "dense<>"
+    if not any(value.strides):
+        return f"dense<{_number(value.flat[0])}>"              # one element, however often: nothing is copied
     raw = np.ascontiguousarray(value).reshape(-1).view(np.uint8).reshape(value.size, -1)
     if (raw == raw[0]).all():
         return f"dense<{_number(value.flat[0])}>"
@@ -131,6 +133,11 @@ def _rows(rows: Sequence[Sequence[int]], width: int = 0) -> str:
     return f"dense<{rows[0][0] if same else _list(_list(row) for row in rows) if rows else ''}> : tensor<{len(rows)}x{width}xi64>"
 
 
+def _quoted(text: str) -> str:
+    """A text as MLIR writes it."""
+    return '"' + "".join(c if c.isprintable() and c not in '"\\' else "".join(f"\\{byte:02X}" for byte in c.encode()) for c in text) + '"'
+
+
 def _flag(value: Any) -> str:
     return "true" if value else "false"
 
@@ -153,8 +160,8 @@ class _Places:
         if op.place is None:
             return " loc(unknown)"
         source, label = op.place
-        file = self.name(f"{json.dumps(source.file)}:{source.line}:0") if source is not None else self.name("unknown")
-        return f" loc({self.name(f'{json.dumps(label)}({file})')})"
+        file = self.name(f"{_quoted(source.file)}:{source.line}:0") if source is not None else self.name("unknown")
+        return f" loc({self.name(f'{_quoted(label)}({file})')})"
 
     @property
     def lines(self) -> list[str]:
@@ -486,9 +493,9 @@ def _custom_call(p: _Printer, op: Op) -> str:
     if "groups" in a:
         shown |= {"api_version": "4 : i32", "backend_config": f"{{replica_groups = {_rows(a['groups'])}}}"}
     elif a["said"]:
-        shown["backend_config"] = json.dumps(json.dumps(a["said"]))
+        shown["backend_config"] = _quoted(json.dumps(a["said"]))
     if "sharding" in a:
-        shown["mhlo.sharding"] = json.dumps(a["sharding"])
+        shown["mhlo.sharding"] = _quoted(a["sharding"])
     extra = " {" + ", ".join(f"{k} = {v}" for k, v in shown.items()) + "}" if shown else ""
     return f"stablehlo.custom_call @{a['target']}({p.refs(op.operands)}){extra} : {p.signature(op)}"
 

@@ -11,9 +11,9 @@ from weft.core.primitive import BatchAxis
 from weft.core.stage import stage
 from weft.core.trace import typeof
 from weft.ir.jaxpr import Jaxpr, subjaxprs
+from weft.ir.registry import registry
 from weft.ir.rewrite import map_jaxprs
 from weft.ir.types import ShapedArray
-from weft.ops.keys import random_unwrap
 from weft.util import dtypes
 
 _IDENTITIES = ("random_wrap", "random_unwrap")
@@ -42,7 +42,7 @@ def physicalize(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _physicalize(jaxpr: Jaxpr) -> Jaxpr:
-    rows = [random_unwrap(c) if is_key(v.aval) else c for v, c in zip(jaxpr.constvars, jaxpr.consts)]
+    rows = [registry["random_unwrap"].bind(c) if is_key(v.aval) else c for v, c in zip(jaxpr.constvars, jaxpr.consts)]
     run = lambda *args: evaluate_by(_run_eqn, jaxpr.replace(consts=rows), args)
     return stage(run, [physical_aval(a) for a in jaxpr.in_avals], jaxpr.name)
 
