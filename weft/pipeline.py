@@ -25,6 +25,7 @@ from weft.transforms.erase import erase
 from weft.transforms.physical import physicalize
 from weft.util.collector import paused
 from weft.util.config import config
+from weft.util.events import report
 from weft.util.record import field, record
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def compile_request(request: Request) -> Executable:
     """Compile a program."""
     start = time.perf_counter()
     stages, program = lower(request)
+    report("compilation", config.log_compiles, "Finished lowering %s in %.9f sec", request.name, time.perf_counter() - start)
     loaded = request.backend.compile(program, stages.lowered, _Timer(stages))
     stages.seconds["total"] = time.perf_counter() - start
     specs = [[x.spec for x in some] for some in (program.ins, program.outs)]

@@ -35,6 +35,7 @@ from weft.runtime.executable import Executable
 from weft.util import events
 from weft.util.collector import paused
 from weft.util.config import config
+from weft.util.events import report
 
 if TYPE_CHECKING:
     from weft.pipeline import Stages
@@ -58,6 +59,9 @@ def executable_of(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
     request = (jaxpr, in_specs, out_shardings, donated, name, assignment, backend)
     key = _key(request)
     found = None if key is None else _read(key, request)
+    if key is not None:
+        asked = config.explain_cache_misses if found is None else config.log_compiles
+        report("compilation", asked, "Compiled program of %s %s on disk: %s", name, "not found" if found is None else "found", key)
     seconds = {"load": time.perf_counter() - start}
     if found is None:
         with backend.compiling(), derived_trace(eval_trace):
@@ -77,11 +81,8 @@ def _pipeline() -> Any:
 
 
 def _report(made: Executable, start: float, seconds: dict[str, float]) -> None:
-    if config.log_compiles:
-        import logging  # takes longer than compiling a small program from disk
-
-        logging.getLogger("weft").warning("Finished compilation of %s in %.6f sec (%d kernels, %d collectives)", made.name,
-                                          time.perf_counter() - start, made.kernel_count, made.collective_count)
+    report("compilation", config.log_compiles, "Finished compilation of %s in %.9f sec (%d kernels, %d collectives)", made.name,
+           time.perf_counter() - start, made.kernel_count, made.collective_count)
     for listener in listeners:
         listener(made)
     if events.listeners:

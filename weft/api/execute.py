@@ -31,6 +31,7 @@ from weft.runtime.array import Array, as_blocks, default_sharding, fits, from_nu
 from weft.runtime.executable import Executable
 from weft.util.config import config
 from weft.util.errors import ShardingError
+from weft.util.events import report
 from weft.util.source import warn_user
 
 
@@ -165,12 +166,22 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings=(), donated=()
         check = result_check()
     aliasing = [] if check is not None else donated         # a check needs the arguments once more
     runs_on = assignment[0].client if backend is None else backends.get(backend)
+    report("compilation", config.log_compiles, "Compiling %s with global shapes and types %s. Argument mapping: %s.", name or jaxpr.name,
+           tuple([s.aval for s in specs[n_consts:]]), _Mapping([s.sharding if s.committed else None for s in specs[n_consts:]]))
     executable = programs.executable_of(program, specs, out_shardings, aliasing, name or jaxpr.name or "program", assignment, runs_on)
     executable.check, executable.donated = check, _usable(executable, donated)
     executable.const_inputs = [x if fits(x._spec, s) else relayout(x, s.sharding)
                                for x, s in zip(const_arrays(jaxpr), executable.in_specs)]
     executable.arg_names = (*["a closed-over array"] * n_consts, *(arg_names or [f"argument {i}" for i in range(len(specs) - n_consts)]))
     return executable
+
+
+class _Mapping(tuple):
+    """Shardings that print as in reports: None is one that nobody specified."""
+
+    def __str__(self) -> str:
+        names = ["UnspecifiedValue" if s is None else str(s) for s in self]
+        return f"({', '.join(names)}{',' * (len(names) == 1)})"
 
 
 def _usable(executable: Executable, donated: Sequence[int]) -> tuple[int, ...]:
@@ -286,7 +297,7 @@ def evaluate_op(primitive, args, params):
     arrays = [to_array(x) for x in args]
     if primitive is jit_p:
         return run(params["jaxpr"], arrays, in_shardings=params["in_shardings"], out_shardings=params["out_shardings"],
-                   donated=[i for i, d in enumerate(params["donated"]) if d], name=params["name"])
+                   donated=[i for i, d in enumerate(params["donated"]) if d], name=f"jit({params['name']})")
     if primitive.kind == "callback" and _at_once(params, arrays):
         backends.wait_for_effects()
         return [to_array(x) for x in primitive.rule("reference")(*[x._numpy() for x in arrays], **params)]

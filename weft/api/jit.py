@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ from weft.ops.placement import reshard, sharding_constraint
 from weft.runtime.array import Array
 from weft.util import tree
 from weft.util.config import config
+from weft.util.events import report
 from weft.util.source import api_boundary, function_name, warn_user
 from weft.util.state import Dispatching
 
@@ -264,6 +266,11 @@ class JitFunction(Dispatching):
         found = self._programs.get(key)
         if found is not None:
             return found
+        start = time.perf_counter()
+        if config.explain_cache_misses:
+            from weft.api.cache_misses import explain_miss
+
+            explain_miss(self, key)
         out_tree: list = []
         names = self._leaf_names(in_tree)
         in_shardings = flat_shardings(self.in_shardings, in_tree, avals, f"jit({self.name}): in_shardings", names)
@@ -289,6 +296,7 @@ class JitFunction(Dispatching):
         assert len(traced.out_shardings) == n_out
         if cacheable:
             self._programs[key] = traced
+        report("tracing", config.log_compiles, "Finished tracing %s for jit in %.9f sec", self.name, time.perf_counter() - start)
         return traced
 
     def _typed_results(self, outs, structure) -> list:

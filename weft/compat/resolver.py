@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from weft.compat import names
+from weft.util import events
 from weft.util.config import api_version, config
 
 if TYPE_CHECKING:
@@ -43,12 +44,14 @@ def install_as_jax(generation: str | None = None) -> None:
     if generation is not None:
         config.update("jax_api", generation)
         api_version()
+    events.above[:] = ["jax"]
     if _finder() is None:
         sys.meta_path.insert(0, JaxFinder())
 
 
 def uninstall() -> None:
     """Undo `install_as_jax`: the hook and the stand-in modules go; objects that a program holds stay as they are."""
+    events.above.clear()
     finder = _finder()
     if finder is not None:
         sys.meta_path.remove(finder)

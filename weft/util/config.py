@@ -153,6 +153,10 @@ class Config(threading.local):
         threading.local.__setattr__(self, "_key", (version, key))
         return key
 
+    def differing(self, key: tuple[Any, ...], other: tuple[Any, ...]) -> list[tuple[str, Any, Any]]:
+        """The settings that two trace keys tell apart, with both values."""
+        return [(name, a, b) for name, a, b in zip(_trace_names, key, other) if a != b]
+
     def as_traced(self, key: tuple[Any, ...]) -> Override:
         """Set every setting that changes tracing, within a block, to what it was when `trace_key` gave `key`."""
         return Override(**dict(zip(_trace_names, key)))
@@ -380,10 +384,11 @@ debug_key_reuse = _define("debug_key_reuse", False, _NOTHING, True, **_traced)
 enable_checks = _define("enable_checks", False, _NOTHING, True)
 check_tracer_leaks = _define("check_tracer_leaks", False, "Raise when a transformation ends and one of its tracers lives on.", True)
 checking_leaks = check_tracer_leaks
-log_compiles = _define("log_compiles", False, "Log every compilation.", True)
-explain_cache_misses = _define("explain_cache_misses", False, _NOTHING, True)
-_define("logging_level", "NOTSET", _NOTHING, optional=True)
-_define("debug_log_modules", "", _NOTHING)
+log_compiles = _define("log_compiles", False, "Log as warnings what is traced, lowered and compiled, and how long it takes.", True)
+explain_cache_misses = _define("explain_cache_misses", False, "Say why a function is traced once more, or not found on disk.", True)
+_define("logging_level", "NOTSET", "The least level of weft's reports that are shown.", optional=True,
+        choices=("NOTSET", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"))
+_define("debug_log_modules", "", "Loggers whose reports for debugging are shown, parted by commas.")
 _define("distributed_debug", False, _NOTHING)
 _define("traceback_filtering", "auto", "'off' shows weft's own frames in tracebacks.",
         choices=("off", "tracebackhide", "remove_frames", "quiet_remove_frames", "auto"))
