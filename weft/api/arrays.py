@@ -29,6 +29,7 @@ from weft.ir.shardings import NamedSharding, Sharding
 from weft.ir.specs import PartitionSpec
 from weft.ir.types import ShapedArray
 from weft.ops.placement import reshard, sharding_constraint
+from weft.runtime import transfers
 from weft.runtime.array import Array
 from weft.runtime.device import Device
 from weft.util import dtypes, tree
@@ -61,7 +62,8 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = Fa
             targets = tree.broadcast_prefix(device, x, is_leaf=_is_placement)
         except ValueError as error:
             raise ValueError(f"device_put: device must be a prefix of the tree of values: {error}") from None
-    put = [_put(leaf, t, x, i) for i, (leaf, t) in enumerate(zip(flat, targets))]
+    with transfers.Passing(transfers.EXPLICIT):
+        put = [_put(leaf, t, x, i) for i, (leaf, t) in enumerate(zip(flat, targets))]
     if may_alias is False:
         put = [copy.deepcopy(y) if type(y) is Array else y for y in put]
     if donate:
@@ -87,7 +89,11 @@ def _put(x, target, whole, i: int):
     except ShardingError:
         path = tree.keystr(tree.tree_flatten_with_path(whole)[0][i][0])
         sharding.check_shape(array.shape, f"the value{path and ' ' + path} given to device_put")
-    return to_array(array, sharding) if type(array) is np.ndarray else relayout(array, sharding)
+    if type(array) is np.ndarray:
+        return to_array(array, sharding)
+    if transfers.guarded():
+        transfers.between_devices([array._spec], [ArraySpec(array.aval, sharding, True)])
+    return relayout(array, sharding)
 
 
 def device_put_sharded(shards: Sequence, devices: Sequence) -> Any:

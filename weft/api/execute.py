@@ -27,6 +27,7 @@ from weft.ir.rewrite import used_vars
 from weft.ir.shardings import Sharding
 from weft.ir.types import ShapedArray
 from weft.ops.layout import reshape, transpose
+from weft.runtime import transfers
 from weft.runtime.array import Array, as_blocks, default_sharding, fits, from_numpy, of_blocks, relaid
 from weft.runtime.executable import Executable
 from weft.util.config import config
@@ -142,6 +143,8 @@ def _moving(splits: tuple, local: tuple, new_splits: tuple, new_local: tuple, dt
 def arranged(executable: Executable, args: Sequence[Array]) -> Sequence[Array]:
     """The arguments (without constants) laid out as the executable wants them."""
     specs = executable.in_specs[len(executable.const_inputs):]
+    if transfers.guarded():
+        transfers.between_devices([x._spec for x in args], specs)
     if all(fits(x._spec, s) for x, s in zip(args, specs)):
         return args
     return [x if fits(x._spec, s) else relayout(x, s.sharding) for x, s in zip(args, specs)]
@@ -166,6 +169,8 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings=(), donated=()
         check = result_check()
     aliasing = [] if check is not None else donated         # a check needs the arguments once more
     runs_on = assignment[0].client if backend is None else backends.get(backend)
+    if config.dump_ir_to:
+        _dump(program, name, [s.sharding if s.committed else None for s in specs], out_shardings, donated)
     report("compilation", config.log_compiles, "Compiling %s with global shapes and types %s. Argument mapping: %s.", name or jaxpr.name,
            tuple([s.aval for s in specs[n_consts:]]), _Mapping([s.sharding if s.committed else None for s in specs[n_consts:]]))
     executable = programs.executable_of(program, specs, out_shardings, aliasing, name or jaxpr.name or "program", assignment, runs_on)
@@ -174,6 +179,23 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings=(), donated=()
                                for x, s in zip(const_arrays(jaxpr), executable.in_specs)]
     executable.arg_names = (*["a closed-over array"] * n_consts, *(arg_names or [f"argument {i}" for i in range(len(specs) - n_consts)]))
     return executable
+
+
+def _dump(program: Jaxpr, name: str, in_shardings: Sequence[Sharding | None], out_shardings: Sequence[Sharding | None],
+          donated: Sequence[int]) -> None:
+    """Write the texts that `dump_ir_modes` asks for into the folder `dump_ir_to`."""
+    from weft.hlo.stablehlo import stablehlo_text
+    from weft.ir import dump
+
+    name = name or program.name
+    flags = [i in donated for i in range(len(program.invars))]
+    texts = {"stablehlo": lambda: stablehlo_text(program, dump.module_name(name)[4:], in_shardings, out_shardings, flags,
+                                                 config.include_debug_info_in_dumps),
+             "jaxpr": lambda: f"{program}\n"}
+    for mode in config.dump_ir_modes.split(","):
+        if mode not in texts:
+            raise ValueError(f"config.dump_ir_modes: there is no mode {mode!r}; weft writes {', '.join(texts)}.")
+        dump.write_lowered(config.dump_ir_to, mode, name, texts[mode]())
 
 
 class _Mapping(tuple):
@@ -216,7 +238,8 @@ def const_arrays(jaxpr: Jaxpr) -> list[Array]:
     """The constants of a program as arrays (NumPy constants are converted once)."""
     if not jaxpr.consts:
         return []
-    return jaxpr.memo("const arrays", lambda: [to_array(c) for c in jaxpr.consts])
+    with transfers.Passing(transfers.NO_TRANSFER):
+        return jaxpr.memo("const arrays", lambda: [to_array(c) for c in jaxpr.consts])
 
 
 def device_assignment(jaxpr: Jaxpr, specs, out_shardings, name: str, arg_names, n_consts: int) -> tuple:
@@ -256,6 +279,8 @@ def _placed(x: Array, sharding: Sharding, name: str, arg_names, i: int) -> Array
             f"{x.aval.str_short()} has the sharding {x.sharding}{devices[0]}, in_shardings says {sharding}{devices[1]}.\n"
             "  A committed argument is not moved silently. Use weft.device_put(x, sharding) first, or leave its in_sharding out.")
     sharding.check_shape(x.shape, arg_names[i] if i < len(arg_names) else "an argument")
+    if transfers.guarded():
+        transfers.between_devices([x._spec], [ArraySpec(x.aval, sharding, True)])
     return relayout(x, sharding)
 
 

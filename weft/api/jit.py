@@ -19,6 +19,7 @@ from weft.api.execute import arranged, prepare, run_ready, to_array
 from weft.api.flat import argument_names, signature_of
 from weft.api.layouts import flat_shardings
 from weft.backends.base import Call, Device
+from weft.backends.xla_flags import check_options
 from weft.control.call import jit_p
 from weft.core.interpret import evaluate
 from weft.core.stage import hoist_tracers, stage
@@ -30,6 +31,7 @@ from weft.ir.program_mesh import is_abstract
 from weft.ir.shardings import Sharding, SingleDeviceSharding
 from weft.ir.types import ShapedArray
 from weft.ops.placement import reshard, sharding_constraint
+from weft.runtime import transfers
 from weft.runtime.array import Array
 from weft.util import tree
 from weft.util.config import config
@@ -216,6 +218,9 @@ class JitFunction(Dispatching):
 
     def _speed_up(self, executable, args, kwargs, leaves, traced, placed, is_first: bool) -> None:
         """Let the next call like this one bypass Python, if the backend can."""
+        if transfers.guarded() and any(type(x) is not Array or x.sharding.device_assignment != s.sharding.device_assignment
+                                       for x, s in zip(leaves, executable.in_specs[len(executable.const_inputs):])):
+            return                                       # guards see every transfer
         if not placed and traced.fast_path_attempts and not any(type(x) not in _NATIVE for x in leaves):
             statics = self.statics
             call = Call(executable, Array, args, kwargs, statics.static_argnums, statics.static_argnames, traced.out_tree, is_first)
@@ -426,7 +431,7 @@ def jit(fun: Callable | None = None, /, *, in_shardings: Any = None, out_shardin
 
     Static arguments are compile-time constants (hashable; part of the cache key). Donated ones give their memory to the
     results and must not be used again. `in_shardings`/`out_shardings` are prefix trees of shardings; without them layouts
-    follow the data.
+    follow the data. `compiler_options` are XLA's; they are checked and have no effect.
     Raises ValueError for static arguments that are not hashable, TypeError for results that are no arrays.
 
     >>> @weft.jit
@@ -434,6 +439,7 @@ def jit(fun: Callable | None = None, /, *, in_shardings: Any = None, out_shardin
     >>> float(f(3.0))
     7.0
     """
+    check_options("jit", compiler_options)
     if abstracted_axes is not None:
         raise NotImplementedError("jit: abstracted_axes is not supported yet.")
     options = {"in_shardings": in_shardings, "out_shardings": out_shardings, "static_argnums": static_argnums,

@@ -10,6 +10,7 @@ from weft.api.execute import const_arrays, executable_for, to_array
 from weft.api.struct import ShapeDtypeStruct
 from weft.backends.array_spec import ArraySpec
 from weft.backends.formats import row_major
+from weft.backends.xla_flags import check_options
 from weft.core.trace import Tracer
 from weft.ir.jaxpr import Jaxpr, Var
 from weft.runtime.array import Array, default_sharding
@@ -148,7 +149,8 @@ class Lowered:
         return _Text(self.as_text(dialect))
 
     def compile(self, compiler_options=None, *_args, **_kwargs) -> "Compiled":
-        """Compile for these layouts."""
+        """Compile for these layouts. `compiler_options` are XLA's; they are checked and have no effect."""
+        check_options("compile", compiler_options)
         program = self._traced._program
         consts = const_arrays(program.jaxpr)
         donated = [i for i, d in enumerate(program.donated) if d]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.backends.array_spec import ArraySpec, from_blocks, to_blocks
+from weft.backends.xla_flags import check_environment
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.specs import Spec
 from weft.util.config import config, num_virtual_devices
@@ -202,6 +203,8 @@ class Backend:
     def devices(self) -> list[Device]:
         """All devices: by default as many virtual ones as the settings say. They stay the same for the life of the process."""
         if not self._devices:
+            check_environment()
+            check_platforms()
             with self._lock:
                 if not self._devices:
                     self._devices = tuple(Device(i, self) for i in range(num_virtual_devices()))
@@ -333,6 +336,15 @@ def names() -> list[str]:
     ['cpu', 'reference']
     """
     return list(_makers)
+
+
+def check_platforms() -> None:
+    """Check the setting `platforms`: RuntimeError for one that is unknown or not there. CUDA may be missing beside another, as in JAX."""
+    wanted = config.platforms.split(",") if config.platforms else []
+    for name in wanted:
+        if name not in _makers and (name != "cuda" or wanted == ["cuda"]):
+            raise RuntimeError(f"Unable to initialize backend {name!r}: Backend {name!r} is not in the list of known backends: {names()}. "
+                               "(set JAX_PLATFORMS='' to automatically choose an available backend)")
 
 
 def get(backend: str | Backend | None = None) -> Backend:

@@ -17,6 +17,7 @@ from weft.ops import elementwise as ew
 from weft.ops.layout import broadcast_in_dim, broadcasted_iota, reshape
 from weft.ops.placement import with_out_sharding
 from weft.runtime.array import Array, from_numpy
+from weft.runtime.transfers import NO_TRANSFER, Passing
 from weft.util import dtypes, tree
 from weft.util.errors import ShapeError
 
@@ -296,7 +297,9 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
     target = device if out_sharding is None else out_sharding
     if current_trace() is eval_trace and n <= 1 << 16:
         base = np.arange(n, dtype=np.float64 if np.dtype(want).kind == "f" or want.kind == "V" else np.int64) * by + lo
-        return _placed(from_numpy(base.astype(want), ShapedArray((n,), want), copy=False), target)
+        with Passing(NO_TRANSFER):                       # the numbers come from no value of the host
+            made = from_numpy(base.astype(want), ShapedArray((n,), want), copy=False)
+        return _placed(made, target)
     x = broadcasted_iota(want, (n,), 0)
     if by != 1:
         x = ew.mul(x, np.asarray(by, want)[()])

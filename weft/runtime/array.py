@@ -20,6 +20,7 @@ from weft.backends.formats import row_major
 from weft.ir.shardings import Sharding, SingleDeviceSharding, block_index
 from weft.ir.types import ShapedArray
 from weft.runtime.device import default_device
+from weft.runtime.transfers import NO_TRANSFER, Passing, guarded, to_device
 from weft.util import dtypes
 
 _default_shardings: dict = {}
@@ -310,7 +311,8 @@ class Array(metaclass=ArrayMeta):
         return Array(self._spec, self._live())
 
     def __deepcopy__(self, memo) -> "Array":
-        return from_numpy(self._numpy(), self.aval, self.sharding, self.committed)
+        with Passing(NO_TRANSFER):
+            return from_numpy(self._numpy(), self.aval, self.sharding, self.committed)
 
 
 def _from_pickle(value: np.ndarray, aval: ShapedArray) -> Array:
@@ -375,6 +377,8 @@ def from_numpy(value: np.ndarray, aval: ShapedArray | None = None, sharding: Sha
         aval = ShapedArray(value.shape, value.dtype)
     committed = sharding is not None if committed is None else committed
     spec = ArraySpec(aval, default_sharding() if sharding is None else sharding, committed)
+    if guarded():
+        to_device(aval, spec.sharding)
     return Array(spec, spec.backend.put(value, spec, copy))
 
 

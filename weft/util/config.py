@@ -354,7 +354,7 @@ remove_size_one_mesh_axis_from_type = _define("remove_size_one_mesh_axis_from_ty
 auto_pcast = _define("auto_pcast", True, _NOTHING, True, **_traced)
 _define("use_direct_linearize", True, "Accepted; there is one linearization.")
 _define("num_cpu_devices", -1, "The number of virtual devices of this process, if the environment does not say.")
-_define("platforms", None, _NOTHING, kind=str)
+_define("platforms", None, "The platforms that a program expects, parted by commas; one that is missing is an error.", kind=str)
 _define("platform_name", "", _NOTHING)
 _define("xla_backend", "", _NOTHING)
 _define("cpu_enable_async_dispatch", True, "Let long programs run while their callers go on; see the page on asynchronous dispatch.")
@@ -362,11 +362,11 @@ _define("async_dispatch_bytes", -1, "The estimated work, in bytes of memory traf
 _define("cpu_collectives_implementation", "gloo", _NOTHING, optional=True)
 _define("disable_most_optimizations", False, _NOTHING, **_traced)
 _guard: dict[str, Any] = {"kind": str, "choices": ("allow", "log", "disallow", "log_explicit", "disallow_explicit")}
-transfer_guard_host_to_device = _define("transfer_guard_host_to_device", None, _NOTHING, **_guard)
-transfer_guard_device_to_device = _define("transfer_guard_device_to_device", None, _NOTHING, **_guard)
-transfer_guard_device_to_host = _define("transfer_guard_device_to_host", None, _NOTHING, **_guard)
-_define("transfer_guard", None, _NOTHING, **_guard)
-transfer_guard = Context("transfer_guard", doc="Set the guards of all kinds of transfers. " + _NOTHING, others=(
+transfer_guard_host_to_device = _define("transfer_guard_host_to_device", None, "The guard of values that become arrays.", **_guard)
+transfer_guard_device_to_device = _define("transfer_guard_device_to_device", None, "The guard of moves to other devices.", **_guard)
+transfer_guard_device_to_host = _define("transfer_guard_device_to_host", None, "Accepted; the CPU's memory is the host's.", **_guard)
+_define("transfer_guard", None, "The guard of transfers whose own guard is not set.", **_guard)
+transfer_guard = Context("transfer_guard", doc="Allow, log or refuse implicit transfers, or all, of every kind.", others=(
     "transfer_guard_host_to_device", "transfer_guard_device_to_device", "transfer_guard_device_to_host"))
 
 # compiled programs kept on disk
@@ -398,7 +398,9 @@ _define("pprint_use_color", True, _NOTHING)
 _define("backend", "cpu", "What runs programs whose arguments are not placed: cpu, reference, or a registered backend.", **_traced)
 _define("verify", False, "Check the program after every stage of compilation.")
 _define("dump", _xla_flag("xla_dump_to"), "The folder for numbered files of every stage of compilation.")
-_define("dump_ir_to", "", _NOTHING)
+_define("dump_ir_to", "", "The folder for the text of every program that is compiled, before it is compiled.")
+_define("dump_ir_modes", "stablehlo", "The texts that dump_ir_to asks for: stablehlo, jaxpr, or both, parted by a comma.")
+_define("include_debug_info_in_dumps", True, "Write source lines into the StableHLO of dump_ir_to.")
 
 # what these steer does not exist in this system, or has only one form: any value is accepted
 thread_guard = _define("thread_guard", False, "Accepted; arrays may be used from any thread.", True, kind=object)
@@ -412,13 +414,13 @@ _WITHOUT_MEANING = {
     "cpu_get_local_topology_timeout_minutes": 2, "cross_host_transfer_socket_address": "",
     "cross_host_transport_addresses": "", "cuda_visible_devices": "all", "data_dependent_tracing_fallback": False,
     "debug_leaked_clients_on_clear_backends": False, "disable_bwd_checks": False, "disable_vmap_shmap_error": False,
-    "disallow_mesh_context_manager": False, "dump_ir_modes": "stablehlo", "dynamic_shapes": False,
+    "disallow_mesh_context_manager": False, "dynamic_shapes": False,
     "eager_constant_folding": False, "embedded_constants_max_bytes": 32, "enable_memories": False, "enable_pgle": False,
     "enable_preemption_service": True, "enable_recoverability": False, "exec_time_optimization_effort": 0.0,
     "experimental_unsafe_xla_runtime_errors": False, "export_calling_convention_version": 10,
     "export_ignore_forward_compatibility": False, "force_dcn_cross_host_transfers": False,
     "hlo_source_file_canonicalization_regex": None, "host_callback_inlining": False,
-    "include_debug_info_in_dumps": True, "include_full_tracebacks_in_locations": True, "jit_pjit_api_merge": True,
+    "include_full_tracebacks_in_locations": True, "jit_pjit_api_merge": True,
     "log_checkpoint_residuals": False, "memory_fitting_effort": 0.0, "memory_fitting_level": "O2",
     "mock_gpu_topology": "", "mock_num_gpu_processes": 0, "mutable_array_checks": True, "oneapi_visible_devices": "all",
     "optimization_level": "UNKNOWN", "parallel_functions_output_gda": False,
