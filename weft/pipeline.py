@@ -78,14 +78,15 @@ def compile_request(request: Request) -> Executable:
     loaded = request.backend.compile(program, stages.lowered, _Timer(stages))
     stages.seconds["total"] = time.perf_counter() - start
     specs = [[x.spec for x in some] for some in (program.ins, program.outs)]
+    executable = Executable(request.name, loaded, *specs, request.donated, len(stages.collectives), stages)
     if config.dump:
+        from weft.hlo.fused import compiled_text
+        from weft.hlo.hlo_text import lowered_text
         from weft.ir import dump
-        from weft.ir.text.hlo import hlo_text
 
-        axes = () if stages.partition is None else stages.partition.axes
-        dump.write_module(config.dump, request.name, "before", hlo_text(stages.traced, request.name))
-        dump.write_module(config.dump, request.name, "after", hlo_text(stages.local or stages.simplified, request.name, axes))
-    return Executable(request.name, loaded, *specs, request.donated, len(stages.collectives), stages)
+        dump.write_module(config.dump, request.name, "before", lowered_text(stages.traced, dump.module_name(request.name)[4:]))
+        dump.write_module(config.dump, request.name, "after", compiled_text(executable, keep_unused=True))
+    return executable
 
 
 def lower(request: Request) -> tuple[Stages, LocalProgram]:

@@ -14,17 +14,22 @@ try:
     import numpy as np
     from jax._src import compiler, xla_bridge
     from jax._src.interpreters import mlir
+    from jaxlib import _hlo, _jax
     from jaxlib.mlir import ir
 except ImportError:  # here this file is only looked through for examples
     pass
 
 
 def parsed(text):
+    """The module as bytes that can be compiled."""
+    if text.startswith("HloModule"):
+        module = _hlo.hlo_module_from_text(text)
+        return lambda: _jax.mlir.hlo_to_stablehlo(module.as_serialized_hlo_module_proto())
     context = mlir.make_ir_context()
     with context, ir.Location.unknown(context):
         module = ir.Module.parse(text)
         assert module.operation.verify()
-    return module
+    return lambda: mlir.module_to_bytecode(module)
 
 
 def placed(x, mesh, spec):
@@ -42,7 +47,7 @@ def executed(module, devices, mesh, inputs, specs):
     options.executable_build_options.use_shardy_partitioner = devices > 1
     axes, sizes = mesh or (["x"], [devices])
     mesh = jax.sharding.Mesh(chosen.reshape(sizes), axes)
-    loaded = backend.compile_and_load(mlir.module_to_bytecode(module), tuple(chosen.tolist()), options)
+    loaded = backend.compile_and_load(module(), tuple(chosen.tolist()), options)
     args = [placed(x, mesh, specs and specs[i]) for i, x in enumerate(inputs)]
     results = loaded.execute_sharded(args).disassemble_into_single_device_arrays()
     return [np.asarray(shards[0]) for shards in results]

@@ -74,7 +74,7 @@ def test_loops_and_branches_name_what_they_run():
     text = weft.jit(f).lower(np.ones(3, np.float32)).compile().as_text()
     defined = re.findall(r"^(?:ENTRY )?%([\w.\-]+) \(", text, re.MULTILINE)
     assert len(defined) == len(set(defined))
-    used = re.findall(r"(?:body|condition|to_apply)=%([\w.\-]+)", text)
+    used = re.findall(r"(?:body|condition|to_apply|calls)=%([\w.\-]+)", text)
     used += [x for group in re.findall(r"branch_computations=\{([^}]*)\}", text) for x in re.findall(r"%([\w.\-]+)", group)]
     assert {*used, "main"} == set(defined)
     assert '"known_trip_count":{"n":"5"}' in text

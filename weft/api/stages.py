@@ -134,19 +134,20 @@ class Lowered:
         if dialect == "jaxpr":
             return str(program.jaxpr)
         jaxpr, kept = self._traced._kept(program.jaxpr)
+        shardings = [s.sharding if s.committed else None for s, keep in zip(self.in_specs, kept) if keep]
+        donated = [d for d, keep in zip(program.donated, kept) if keep]
         if dialect in (None, "stablehlo"):
             from weft.hlo.stablehlo import stablehlo_text
-            shardings = [s.sharding if s.committed else None for s, keep in zip(self.in_specs, kept) if keep]
-            donated = [d for d, keep in zip(program.donated, kept) if keep]
             return stablehlo_text(jaxpr, program.name, shardings, program.out_shardings, donated, debug_info)
         if dialect == "hlo":
-            from weft.ir.text.hlo import hlo_text
-            return hlo_text(jaxpr, program.name)
+            from weft.hlo.hlo_text import lowered_text
+            return lowered_text(jaxpr, program.name, shardings, program.out_shardings, donated)
         raise ValueError(f"lower().as_text: unknown dialect {dialect!r}; use 'stablehlo', 'hlo' or 'jaxpr'.")
 
     def compiler_ir(self, dialect: str | None = None):
         """The program's text in a dialect, as an object that prints as it."""
-        return _Text(self.as_text(dialect))
+        from weft.hlo.program_text import ProgramText
+        return ProgramText(self.as_text(dialect), f"jit_{self._traced.fun_name}")
 
     def compile(self, compiler_options=None, *_args, **_kwargs) -> "Compiled":
         """Compile for these layouts. `compiler_options` are XLA's; they are checked and have no effect."""
@@ -161,18 +162,10 @@ class Lowered:
         return Compiled(self, executable, consts)
 
     def cost_analysis(self) -> dict[str, float]:
-        """Floating point operations and bytes of the global program."""
-        from weft.ir.cost import program_cost
-        return program_cost(self._traced.jaxpr)
-
-
-class _Text(str):
-    """A program text with the methods that programs call on it."""
-
-    def as_hlo_text(self) -> str:
-        return str(self)
-
-    to_string = as_hlo_text
+        """Floating point operations, transcendental functions and bytes accessed of the global program, before fusion."""
+        from weft.hlo.cost import module_cost
+        from weft.hlo.hlo_text import lowered
+        return module_cost(lowered(self._traced.jaxpr, self._traced.fun_name))
 
 
 class MemoryStats:
@@ -237,17 +230,15 @@ class Compiled:
         return tree.tree_unflatten(self.out_tree, [row_major(s.aval.ndim, s.sharding) for s in self._executable.out_specs])
 
     def as_text(self) -> str:
-        """The program of one device, with its collectives, as HLO-style text."""
-        from weft.ir.text.hlo import hlo_text
-        stages = self.stages
-        jaxpr, _ = self._lowered._traced._kept(stages.local if stages.local is not None else stages.simplified)
-        return hlo_text(jaxpr, stages.name, () if stages.partition is None else stages.partition.axes)
+        """The program of one device, with its kernels and collectives, as HLO."""
+        from weft.hlo.fused import compiled_text
+        return compiled_text(self._executable, self._lowered._traced._jitted.keep_unused)
 
     def cost_analysis(self) -> dict[str, float]:
-        """Floating point operations and bytes accessed of the program of one device."""
-        from weft.ir.cost import program_cost
-        stages = self.stages
-        return program_cost(stages.local if stages.local is not None else stages.simplified)
+        """Floating point operations, transcendental functions and bytes accessed of the program of one device, after fusion."""
+        from weft.hlo.cost import module_cost
+        from weft.hlo.fused import compiled
+        return module_cost(compiled(self.stages))
 
     def memory_analysis(self) -> MemoryStats:
         """Bytes of arguments, results, aliases, temporaries and their peak on one device, and the process's temporaries."""

@@ -21,7 +21,7 @@ from weft.ir.registry import registry
 from weft.ir.types import ShapedArray
 from weft.util import dtypes
 from weft.util.config import config
-from weft.util.source import user_frame
+from weft.util.source import scope, user_frame
 from weft.util.state import guard
 
 _PYTHON_SCALARS = frozenset({bool, int, float, complex})
@@ -140,6 +140,7 @@ def stage(fun: Callable, in_avals: Sequence[ShapedArray], name: str = "") -> Jax
     """
     trace = StageTrace(_state.trace, name)
     guard[0] += 1
+    outer, scope.name = scope.name, ""          # names are those within the program: others may call it
     try:
         with set_trace(trace):
             args = [trace.new_arg(a) for a in in_avals]
@@ -148,6 +149,7 @@ def stage(fun: Callable, in_avals: Sequence[ShapedArray], name: str = "") -> Jax
     finally:
         guard[0] -= 1
         trace.finished = True
+        scope.name = outer
     if config.check_tracer_leaks:
         del args, outs
         check_leaks(trace)

@@ -50,7 +50,7 @@ def constrained(b: Block, x: Value, sharding: Sharding | None) -> Value:
     if sharding is None:
         return x
     if isinstance(sharding, NamedSharding):
-        return b.op("sdy.sharding_constraint", x, sharding=_placed(b.context, sharding, x.ndim))
+        return b.op("sdy.sharding_constraint", x, sharding=_placed(b.context, sharding, x.ndim), tiles=tiles_text(sharding, x.ndim))
     return b.op("custom_call", x, target="Sharding", said={}, sharding=tiles_text(sharding, x.ndim), has_side_effect=False)
 
 
@@ -72,3 +72,16 @@ def tiles_text(sharding: Sharding, ndim: int) -> str:
     dims = [*layout.splits, *([copies] if copies > 1 else [])]
     last = " last_tile_dim_replicate" if copies > 1 else ""
     return f"{{devices=[{','.join(map(str, dims))}]{','.join(map(str, order))}{last}}}"
+
+
+def usable(main: Block, donated: Sequence[bool], ins: Sequence, outs: Sequence) -> dict[int, int | None]:
+    """The result that each donated argument becomes: the first of its type and layout that no other becomes; None where layouts of
+    results of its type differ, or are not known."""
+    free, found = list(range(len(main.results))), {}
+    for i, (x, given) in enumerate(zip(main.args, donated)):
+        fits = [k for k in free if main.results[k].type is x.type] if given else []
+        told = [k for k in fits if ins[i:i + 1] == outs[k:k + 1]]
+        if fits:
+            found[i] = told[0] if told else None
+        free = [k for k in free if k not in told[:1]]
+    return found

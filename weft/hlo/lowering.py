@@ -10,7 +10,7 @@ Next: the rules, in `hlo.rules`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ import numpy as np
 from weft.core.stage import stage
 from weft.hlo.ops import Block, Context, Function, Value, array_type
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal
-from weft.ir.mesh import Mesh
 from weft.ir.rewrite import dce
 from weft.ir.types import ShapedArray
 from weft.ops.families import ExpandSpec
@@ -51,13 +50,14 @@ def rule_of(primitive: Any) -> Rule | None:
 class Lowering(Context):
     """A module that is being written. `mesh` is that of the manual axes around, or None."""
 
-    def __init__(self, chlo: bool = True):
+    def __init__(self, name: str = "", chlo: Container[str] | None = None):
         super().__init__(chlo)
+        self.path = f"jit({name})/"             # what names of places begin with
         self.functions: dict[str, Function] = {}
         self.meshes: dict[str, str] = {}
         self.sizes: list[int] = []
         self.channels = 0
-        self.mesh: Mesh | None = None
+        self.mesh: Any = None                   # knows the sizes of its axes as `shape_tuple`
         self._named: dict[Any, str] = {}
         self._kept: list[Any] = []              # what `_named` knows by its id
 
@@ -79,7 +79,9 @@ class Lowering(Context):
         key = (id(jaxpr), self.mesh)
         if key not in self._named:
             self._kept.append(jaxpr)
+            path, self.path = self.path, f"jit({name})/"
             self._named[key] = self.function(jaxpr, name).name
+            self.path = path
         return self._called(b, self._named[key], args)
 
     def shared(self, b: Block, name: str, key: Any, args: Sequence[Value], fill: Callable[..., Sequence[Value]]) -> list[Value]:
@@ -97,20 +99,33 @@ class Lowering(Context):
 
     def inline(self, b: Block, jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
         """The operations of `jaxpr` in block `b`; gives its results."""
-        env: dict = dict(zip(jaxpr.invars, args))
-        for var, value in zip(jaxpr.constvars, jaxpr.consts):
-            env[var] = b.constant(np.asarray(value))
-
-        def read(atom: Any) -> Value:
-            if type(atom) is not Literal:
-                return env[atom]
-            return b.constant(atom.val, array_type((), atom.aval.dtype).dtype)
-
+        env = self.bound(b, jaxpr, args)
         for eqn in jaxpr.eqns:
-            outer, self.place = self.place, (eqn.source, eqn.primitive.name)
-            env.update(zip(eqn.outvars, self.equation(b, eqn, [read(a) for a in eqn.invars])))
-            self.place = outer
-        return [read(a) for a in jaxpr.outvars]
+            self.write(b, eqn, env)
+        return [self.read(b, a, env) for a in jaxpr.outvars]
+
+    def bound(self, b: Block, jaxpr: Jaxpr, args: Sequence[Value]) -> dict:
+        """The values of arguments and constants."""
+        consts = [b.constant(np.asarray(value)) for value in jaxpr.consts]
+        return dict(zip((*jaxpr.invars, *jaxpr.constvars), (*args, *consts)))
+
+    def read(self, b: Block, atom: Any, env: dict) -> Value:
+        """The value of an atom."""
+        return env[atom] if type(atom) is not Literal else b.constant(atom.val, array_type((), atom.aval.dtype).dtype)
+
+    def write(self, b: Block, eqn: Eqn, env: dict) -> None:
+        """The operations of an equation, whose results `env` holds then."""
+        place, path = self.place, self.path
+        self.place = self.place_of(eqn)
+        self.path = f"{self.place[1]}/"
+        env.update(zip(eqn.outvars, self.equation(b, eqn, [self.read(b, a, env) for a in eqn.invars])))
+        self.place, self.path = place, path
+
+    def place_of(self, eqn: Eqn) -> tuple[Any, str]:
+        """The user's line, and the names around the operation joined by slashes."""
+        scope = "" if eqn.source is None or not eqn.source.scope else f"{eqn.source.scope}/"
+        called = eqn.primitive.attrs.get("call_like") and "name" in eqn.params
+        return eqn.source, self.path + scope + (f"jit({eqn.params['name']})" if called else eqn.primitive.name)
 
     def equation(self, b: Block, eqn: Eqn, args: Sequence[Value]) -> list[Value]:
         """The results of an equation."""

@@ -4,12 +4,12 @@ In:   calls by the rules in `weft.hlo.rules`.
 Out:  a `Block` of `Op`s on typed `Value`s. Regions of operations are blocks, too, and may read the values of the blocks around them.
 Laws: names are those of StableHLO; what has a dot (`chlo.erf_inv`, `func.call`) belongs to the dialect before it. Attributes are
       Python values, which each text prints in its own way.
-Next: `lowering` makes modules of jaxprs, `stablehlo` prints them.
+Next: `lowering` makes modules of jaxprs, `stablehlo` and `hlo_text` print them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,9 +62,13 @@ class Function:
 class Context:
     """What the blocks of a module share: where the program asks for what is being written, and which operations are spelled out."""
 
-    def __init__(self, chlo: bool = True):
+    def __init__(self, chlo: Container[str] | None = None):
         self.place: tuple[Any, str] | None = None
-        self.chlo = chlo                        # whether functions that only CHLO has are operations, too
+        self._chlo = chlo                       # which functions of CHLO are operations; None: all
+
+    def has(self, name: str) -> bool:
+        """Whether the text that is to be written has this operation."""
+        return self._chlo is None or not name.startswith("chlo.") or name in self._chlo
 
 
 class Block:
@@ -168,3 +172,10 @@ def dtype_kind(dtype: Any) -> str:
     if dtypes.issubdtype(dtype, np.unsignedinteger):
         return "u"
     return "i" if dtypes.issubdtype(dtype, np.signedinteger) else np.dtype(dtype).kind
+
+
+def is_uniform(value: np.ndarray) -> bool:
+    """Whether all elements have the same bits."""
+    value = value[tuple([slice(None) if step else slice(1) for step in value.strides])]      # what was spread is there once
+    raw = np.ascontiguousarray(value).reshape(-1).view(np.uint8).reshape(value.size, -1)
+    return bool((raw == raw[0]).all())

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.hlo.layouts import attribute, axes_text
+from weft.hlo.layouts import attribute, axes_text, usable
 from weft.hlo.lowering import Lowering, symbol
-from weft.hlo.ops import Block, Function, Op, Value, dtype_kind
+from weft.hlo.ops import Block, Function, Op, Value, dtype_kind, is_uniform
 from weft.hlo.rules import arrays, elementwise, products, reductions, regions  # noqa: F401  (fill the table of rules)
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ShapedArray
@@ -32,7 +32,7 @@ def stablehlo_text(jaxpr: Jaxpr, name: str, in_shardings: Sequence = (), out_sha
                    debug_info: bool = False, chlo: bool = True) -> str:
     """The program as a StableHLO module; without `chlo`, functions that StableHLO lacks are written by their formulas."""
     jaxpr = physicalize(jaxpr)
-    lowering = Lowering(chlo)
+    lowering = Lowering(name, None if chlo else ())
     main = lowering.function(jaxpr, "main", public=True)
     ins = [*in_shardings, *[None] * (len(jaxpr.invars) - len(in_shardings))]
     outs = [*out_shardings, *[None] * (len(jaxpr.outvars) - len(out_shardings))]
@@ -50,18 +50,12 @@ def stablehlo_text(jaxpr: Jaxpr, name: str, in_shardings: Sequence = (), out_sha
 
 
 def _donate(main: Function, donated: Sequence[bool], sharded: bool) -> None:
-    """Say which result each donated argument becomes: the first of its type, and layout, that no other becomes."""
-    free = list(range(len(main.body.results)))
-    for x, attrs, given in zip(main.body.args, main.arg_attrs, donated):
-        fits = [i for i in free if main.body.results[i].type is x.type]
-        if not given or not fits:
-            continue
-        told = [i for i in fits if main.result_attrs[i] == attrs]
-        if told:
-            free.remove(told[0])
-            attrs["tf.aliasing_output"] = f"{told[0]} : i32"
+    """Say which result each donated argument becomes."""
+    for arg, result in usable(main.body, donated, main.arg_attrs, main.result_attrs).items():
+        if result is not None:
+            main.arg_attrs[arg]["tf.aliasing_output"] = f"{result} : i32"
         elif sharded:
-            attrs["jax.buffer_donor"] = "true"
+            main.arg_attrs[arg]["jax.buffer_donor"] = "true"
 
 
 # --- types and literals -----------------------------------------------------------------------------------------------
@@ -86,14 +80,11 @@ def dense(value: np.ndarray) -> str:
     value = np.asarray(value)
     if not value.size:
         return "dense<>"
-    if not any(value.strides):
-        return f"dense<{_number(value.flat[0])}>"              # one element, however often: nothing is copied
-    raw = np.ascontiguousarray(value).reshape(-1).view(np.uint8).reshape(value.size, -1)
-    if (raw == raw[0]).all():
+    if is_uniform(value):
         return f"dense<{_number(value.flat[0])}>"
     if value.size <= _MOST_NUMBERS or dtype_kind(value.dtype) == "b" or dtypes.itemsize_bits(value.dtype) < 8:
         return f"dense<{_numbers(value)}>"
-    return f'dense<"0x{raw.tobytes().hex().upper()}">'
+    return f'dense<"0x{value.tobytes().hex().upper()}">'
 
 
 def _numbers(value: np.ndarray) -> str:

@@ -62,7 +62,6 @@ class Function:
     test       whether the result is a bool
     brief      whether the short formula, for results that are rounded to a half type, takes any f32; its results are not negative
     numpy      the names that NumPy has for it
-    hlo        its name in HLO's text, where that is another
     ulp        bounds of the error in f32 and f64, in units of the last place; zeros for what is exact
     widen      whether the reference is asked for wider floats than the arguments are
     ranges     where errors are measured, beside floats of every size; `points` are measured with their neighbours
@@ -77,7 +76,6 @@ class Function:
     widen: bool = True
     brief: bool = False
     numpy: tuple[str, ...] = ()
-    hlo: str = ""
     ulp: tuple[float, float] = (0, 0)
     ranges: tuple[Range, ...] = ((-4, 4),)
     points: tuple[float, ...] = ()

@@ -103,15 +103,18 @@ def inline_calls(jaxpr: Jaxpr, should_inline: Callable[[Eqn], bool] = is_call) -
             consts.append(value)
         return found
 
-    def walk(program: Jaxpr, env: dict[Var, Atom], call: Eqn | None) -> None:
+    def walk(program: Jaxpr, env: dict[Var, Atom], call: Eqn | None, scope: str = "") -> None:
         for eqn in program.eqns:
             ins = [a if type(a) is Literal else env.get(a, a) for a in eqn.invars]
+            if scope and eqn.source is not None:
+                eqn = eqn.replace(source=eqn.source.within(scope))
             if should_inline(eqn):
                 callee = eqn.params["jaxpr"]
                 inner: dict[Var, Atom] = dict(zip(callee.invars, ins))
                 for var, value in zip(callee.constvars, callee.consts):
                     inner[var] = const(var, value)
-                walk(callee, inner, eqn if call is None or eqn.source is not None else call)
+                outer = eqn if call is None or eqn.source is not None else call
+                walk(callee, inner, outer, outer.source.scope if outer.source is not None else "")
                 for var, atom in zip(eqn.outvars, callee.outvars):
                     env[var] = atom if type(atom) is Literal else inner.get(atom, atom)
             elif call is None:

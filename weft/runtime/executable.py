@@ -65,6 +65,17 @@ class Executable:
         return (sum(s.nbytes for s in self.in_specs) + sum(s.nbytes for i, s in enumerate(self.out_specs) if i not in loaded.aliases)
                 + loaded.constant_bytes + loaded.temporary_bytes)
 
+    def hlo_modules(self) -> list[Any]:
+        """The programs of one device as HLO: there is one. It prints, and has a `name` and `to_string()`.
+
+        >>> (module,) = weft.jit(wnp.sin).lower(1.0).compile().runtime_executable().hlo_modules()
+        >>> module.name, "sine(" in module.to_string()
+        ('jit_sin', True)
+        """
+        from weft.hlo.fused import compiled_text
+        from weft.hlo.program_text import ProgramText
+        return [ProgramText(compiled_text(self), self.name.replace("(", "_").rstrip(")"))]
+
     def __call__(self, args: Sequence[Array]) -> list[Array]:
         for i in self.donated:
             if sum(x is args[i] for x in args[len(self.const_inputs):]) > 1:

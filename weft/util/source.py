@@ -10,6 +10,7 @@ import functools
 import linecache
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 from types import CodeType, TracebackType
@@ -51,6 +52,14 @@ def named(fun: Callable, name: str, doc: str) -> Callable:
     return fun
 
 
+class _Scope(threading.local):
+    """The names of operations that are traced now, joined by slashes."""
+    name = ""
+
+
+scope = _Scope()
+
+
 class _Place:
     """A place known by name and number alone, in the form of a code object."""
 
@@ -71,20 +80,25 @@ class SourceLine:
     Holds the code object and an instruction offset; file, line and text are found when asked for.
     """
 
-    __slots__ = ("_code", "_lasti")
+    __slots__ = ("_code", "_lasti", "scope")
 
-    def __init__(self, code: CodeType | _Place, lasti: int) -> None:
+    def __init__(self, code: CodeType | _Place, lasti: int, scope: str = "") -> None:
         self._code = code
         self._lasti = lasti
+        self.scope = scope                      # the names that `named_scope` gave it, joined by slashes
+
+    def within(self, scope: str) -> SourceLine:
+        """The same place under one more outer name."""
+        return SourceLine(self._code, self._lasti, f"{scope}/{self.scope}" if self.scope else scope)
 
     @staticmethod
-    def at(file: str, line: int, function: str = "<module>") -> SourceLine:
+    def at(file: str, line: int, function: str = "<module>", scope: str = "") -> SourceLine:
         """Return the record of a place that is not on the stack.
 
         >>> str(SourceLine.at('/src/train.py', 41, 'attend'))
         'train.py:41 in attend'
         """
-        return SourceLine(_Place(file, line, function), 0)
+        return SourceLine(_Place(file, line, function), 0, scope)
 
     @property
     def file(self) -> str:
@@ -132,7 +146,7 @@ class SourceLine:
         return hash((self.file, self.line, self.function))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SourceLine.at, (self.file, self.line, self.function)
+        return SourceLine.at, (self.file, self.line, self.function, self.scope)
 
 
 def user_frame() -> SourceLine | None:
@@ -146,7 +160,7 @@ def user_frame() -> SourceLine | None:
     while frame is not None:
         code = frame.f_code
         if code.co_filename not in hidden and not _internal[code.co_filename]:
-            return SourceLine(code, frame.f_lasti)
+            return SourceLine(code, frame.f_lasti, scope.name)
         frame = frame.f_back
     return None
 

@@ -15,6 +15,7 @@ from weft.compiler.fusion.reduction_domain import reduced_dims, stays_in_strips
 from weft.compiler.rewrite.variance_rewrite import split_deviations
 from weft.core.primitive import Primitive, registry
 from weft.core.stage import stage
+from weft.core.trace import typeof, with_source
 from weft.ir.build import HALVES, type_name
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft.ir.rewrite import cse, dce, inline_calls, map_jaxprs, substitute, use_counts
@@ -122,7 +123,8 @@ def _rebuild(jaxpr: Jaxpr) -> Jaxpr:
             eqns.append(eqn)
             continue
         changed = True
-        staged = expand(dce(stage(rebuilt, [a.aval for a in eqn.invars])))
+        with with_source(eqn.source):
+            staged = expand(dce(stage(rebuilt, [a.aval for a in eqn.invars])))
         local: dict[Var, Atom] = dict(zip(staged.invars, ins))
         constvars += staged.constvars
         consts += staged.consts
@@ -217,7 +219,6 @@ def _sum_dtype(out):
 
 
 def _convert(x, dtype):
-    from weft.core.trace import typeof
     if typeof(x).dtype == dtype:
         return x
     return registry["convert_element_type"].bind(x, new_dtype=dtype, weak_type=False, sharding=None)

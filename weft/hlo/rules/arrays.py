@@ -81,6 +81,39 @@ def _dynamic_update_slice(b: Block, eqn: Eqn, x: Value, update: Value, *starts: 
     return b.op("dynamic_update_slice", x, update, *_starts(b, starts))
 
 
+# --- windows of convolutions, which the compiler makes
+
+
+def _along(b: Block, x: Value, dim: int, start: int, count: int, step: int = 1) -> Value:
+    """`count` elements of a dim, `step` apart."""
+    end = start + (count - 1) * step + 1 if count else start
+    at = lambda whole, value: [value if d == dim else w for d, w in enumerate(whole)]
+    return b.slice(x, at([0] * x.ndim, start), at(x.shape, end), at([1] * x.ndim, step))
+
+
+@rule("windows")
+def _windows(b: Block, eqn: Eqn, x: Value) -> Value:
+    """Tap by tap, dim by dim: the places that a tap shows, and a dim at the end for the taps."""
+    p = eqn.params
+    for d, n, taps, stride, step in zip(p["dims"], p["places"], p["taps"], p["strides"], p["dilation"]):
+        parts = [_along(b, x, d, t * step, n, stride) for t in range(taps)]
+        x = _joined(b, [b.reshape(y, (*y.shape, 1)) for y in parts], x.ndim)
+    return x
+
+
+@rule("shifted")
+def _shifted(b: Block, eqn: Eqn, x: Value) -> Value:
+    p = eqn.params
+    for d, t, n, step in zip(p["dims"], p["along"], p["places"], p["dilation"]):
+        x = _joined(b, [_along(b, _along(b, x, t, i, 1), d, i * step, n) for i in range(x.shape[t])], t)
+    return x
+
+
+def _joined(b: Block, xs: Sequence[Value], dim: int) -> Value:
+    shape = [sum(x.shape[dim] for x in xs) if d == dim else n for d, n in enumerate(xs[0].shape)]
+    return xs[0] if len(xs) == 1 else b.op("concatenate", *xs, type=array_type(shape, xs[0].dtype), dim=dim)
+
+
 # --- gather and scatters ----------------------------------------------------------------------------------------------
 
 

@@ -57,7 +57,7 @@ def _elementwise(b: Block, eqn: Eqn, *args: Value) -> Value | list[Value]:
 def _direct(b: Block, name: str) -> str | None:
     """The operation that a primitive is."""
     found = DIRECT.get(name) or NAMED.get(name)
-    return found if b.context.chlo or not (found or "").startswith("chlo.") else None
+    return found if found and b.context.has(found) else None
 
 
 @rule("eq", "ne", "lt", "le", "gt", "ge")
@@ -135,8 +135,9 @@ def _logaddexp(b: Block, eqn: Eqn, x: Value, y: Value) -> Value:
 
 @rule("zeta", "polygamma")
 def _of_chlo(b: Block, eqn: Eqn, *args: Value) -> Value | list[Value]:
-    if b.context.chlo:
-        return b.op(f"chlo.{eqn.primitive.name}", *spread(b, args), type=result_types(eqn)[0])
+    name = f"chlo.{eqn.primitive.name}"
+    if b.context.has(name):
+        return b.op(name, *spread(b, args), type=result_types(eqn)[0])
     return b.context.inline_function(b, lambda *xs: [eqn.primitive.rules["lower"].fn(*xs, **eqn.params)], args)
 
 

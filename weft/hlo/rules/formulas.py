@@ -91,7 +91,7 @@ class Tensors:
 
     def __getattr__(self, name: str) -> Callable[..., V]:
         op = NAMED.get(name)
-        if op and (self.b.context.chlo or not op.startswith("chlo.")):
+        if op and self.b.context.has(op):
             return lambda *args: V(self, self.b.op(op, *[self.raw(a) for a in args]))
         function = functions[name]
         if function is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,26 +26,31 @@ def _same_dtype(b: Block, eqn: Eqn, x: Value, y: Value) -> tuple[Value, Value]:
     return b.convert(x, dtype), b.convert(y, dtype)
 
 
-def _product(b: Block, eqn: Eqn, name: str, x: Value, y: Value, **attrs: Any) -> Value:
+def _product(b: Block, eqn: Eqn, name: str, shape: Sequence[int], x: Value, y: Value, **attrs: Any) -> Value:
     (out,) = result_types(eqn)
     x, y = _same_dtype(b, eqn, x, y)
     dtype = np.dtype(np.int32) if dtype_kind(out.dtype) == "b" else out.dtype
     precision = [p.name for p in eqn.params["precision"] or ()] or ["DEFAULT"] * 2
-    return b.convert(b.op(name, x, y, type=array_type(out.shape, dtype), precision=precision, **attrs), out.dtype)
+    return b.convert(b.op(name, x, y, type=array_type(shape, dtype), precision=precision, **attrs), out.dtype)
 
 
-@rule("dot_general")
+@rule_of_kind("contract")
 def _dot_general(b: Block, eqn: Eqn, x: Value, y: Value) -> Value:
+    """A product; the compiler's may have its dims in another order."""
     contracting, batching = eqn.params["dimension_numbers"]
-    return _product(b, eqn, "dot_general", x, y, contracting=contracting, batching=batching)
+    order = eqn.params.get("permutation")
+    (out,) = result_types(eqn)
+    shape = out.shape if order is None else [out.shape[order.index(d)] for d in range(out.ndim)]
+    made = _product(b, eqn, "dot_general", shape, x, y, contracting=contracting, batching=batching)
+    return made if order is None else b.transpose(made, order)
 
 
 @rule("conv_general_dilated")
 def _convolution(b: Block, eqn: Eqn, x: Value, y: Value) -> Value:
     p = eqn.params
-    return _product(b, eqn, "convolution", x, y, numbers=p["dimension_numbers"], strides=p["window_strides"], padding=p["padding"],
-                    lhs_dilation=p["lhs_dilation"], rhs_dilation=p["rhs_dilation"], feature_group_count=p["feature_group_count"],
-                    batch_group_count=p["batch_group_count"])
+    return _product(b, eqn, "convolution", result_types(eqn)[0].shape, x, y, numbers=p["dimension_numbers"], strides=p["window_strides"],
+                    padding=p["padding"], lhs_dilation=p["lhs_dilation"], rhs_dilation=p["rhs_dilation"],
+                    feature_group_count=p["feature_group_count"], batch_group_count=p["batch_group_count"])
 
 
 # --- transforms

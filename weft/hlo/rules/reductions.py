@@ -13,6 +13,7 @@ from weft.ops.families import is_narrow
 from weft.ops.layout import rev
 from weft.ops.prefix import prefixes
 from weft.ops.reduce import highest, lowest
+from weft.ops.sorting import take_along
 
 #: what combines two elements, by the names that `ReduceSpec`, `ScanSpec` and `ScatterSpec` have for it
 COMBINES = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum", "and": "and", "or": "or", "xor": "xor"}
@@ -126,6 +127,26 @@ def _sorted(b: Block, xs: list[Value], dim: int, num_keys: int, is_stable: bool 
 def _sort(b: Block, eqn: Eqn, *xs: Value) -> list[Value]:
     p = eqn.params
     return list(xs) if not xs[0].type.size else _sorted(b, list(xs), p["dimension"], p["num_keys"], p["is_stable"])
+
+
+@rule("sorted_rows")
+def _sorted_rows(b: Block, eqn: Eqn, x: Value) -> list[Value]:
+    return _sorted(b, [x], x.ndim - 1, 1)
+
+
+@rule("row_order")
+def _row_order(b: Block, eqn: Eqn, x: Value, *previous: Value) -> Value:
+    """Positions by the elements there, in the order in which the last pass left them."""
+    last, order = x.ndim - 1, previous[0] if previous else b.iota(x.shape, np.int32, x.ndim - 1)
+    if previous:
+        x = b.context.inline_function(b, lambda x, at: [take_along(x, at, last)], [x, order])[0]
+    return _sorted(b, [x, order], last, 1, direction="GT" if eqn.params["descending"] else "LT")[1]
+
+
+@rule("leading")
+def _leading(b: Block, eqn: Eqn, x: Value) -> list[Value]:
+    made = _sorted(b, [x, b.iota(x.shape, np.int32, x.ndim - 1)], x.ndim - 1, 1, direction="GT")
+    return [b.slice(y, (0,) * x.ndim, result_types(eqn)[0].shape) for y in made]
 
 
 @rule("top_k")

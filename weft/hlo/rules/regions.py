@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from weft.hlo.ops import Block, Value, array_type
 from weft.hlo.rules.arrays import dynamic_slice
 from weft.ir.collective_spec import collective_axes, spec_of
 from weft.ir.jaxpr import Eqn
-from weft.ir.text.hlo import meeting, pairs
+from weft.ir.types import ShapedArray
 
 # --- calls and control flow -------------------------------------------------------------------------------------------
 
@@ -68,7 +69,7 @@ def _scan(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
         return [r.op("add", i, r.constant(1, np.int32)), *made[:len(carry)], *put]
 
     more = lambda r, i, *_: r.compare("LT", i, r.constant(length, np.int32))
-    return b.emit("while", begin, types, [b.region(types, more), b.region(types, body)])[1:]
+    return b.emit("while", begin, types, [b.region(types, more), b.region(types, body)], trip_count=length)[1:]
 
 
 @rule_of_kind("barrier")
@@ -97,11 +98,40 @@ def _shard_map(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     body = b.region(inner, lambda r, *blocks: context.inline(r, p["jaxpr"], blocks))
     context.mesh = outer
     show = lambda specs, atoms: [placed(context, p["mesh"], spec.dims(a.aval.ndim)) for spec, a in zip(specs, atoms)]
-    return b.emit("sdy.manual_computation", args, result_types(eqn), [body], axes=p["manual_axes"],
+    return b.emit("sdy.manual_computation", args, result_types(eqn), [body], axes=p["manual_axes"], mesh=p["mesh"],
+                  in_specs=p["in_specs"], out_specs=p["out_specs"],
                   in_shardings=show(p["in_specs"], eqn.invars), out_shardings=show(p["out_specs"], eqn.outvars))
 
 
 # --- collectives ------------------------------------------------------------------------------------------------------
+
+
+def _groups(axes: Sequence, mesh: Sequence[tuple[Any, int]]) -> list[list[int]]:
+    """The numbers of the devices of each group along `axes`, in the order of their positions there.
+
+    >>> _groups(("b",), (("a", 2), ("b", 2))), _groups(("b", "a"), (("a", 2), ("b", 2)))
+    ([[0, 1], [2, 3]], [[0, 2, 1, 3]])
+    """
+    names = [name for name, _ in mesh]
+    numbers = np.arange(math.prod(n for _, n in mesh)).reshape([n for _, n in mesh])
+    along = [names.index(a) for a in axes if a in names]
+    rest = [d for d in range(len(names)) if d not in along]
+    count = math.prod(mesh[d][1] for d in along)
+    return numbers.transpose(rest + along).reshape(-1, count).tolist()
+
+
+def meeting(eqn: Eqn, mesh: Sequence[tuple[Any, int]]) -> list[list[int]]:
+    """The groups of devices that exchange values in a collective, `axis_index_groups` included."""
+    found = _groups(collective_axes(eqn.params), mesh)
+    parts = eqn.params.get("axis_index_groups")
+    return [[group[i] for i in part] for group in found for part in parts] if parts else found
+
+
+def pairs(eqn: Eqn, mesh: Sequence[tuple[Any, int]]) -> list[tuple[int, int]]:
+    """The numbers of the devices that send to each other in a permutation."""
+    found = _groups(collective_axes(eqn.params), mesh)
+    return sorted((group[s], group[t]) for group in found for s, t in eqn.params["perm"])
+
 
 #: rules of collectives by the instruction that their records name
 _COLLECTIVES: dict[str, Rule] = {}
@@ -121,16 +151,22 @@ def _by_record(b: Block, eqn: Eqn, *args: Value) -> Value | list[Value]:
 
 def _communicate(b: Block, eqn: Eqn, x: Value, shape: Sequence[int], groups: Sequence | None = None, **attrs: object) -> Value:
     """A collective among the groups of devices that exchange values."""
-    spec, element = spec_of(eqn.primitive), array_type((), x.dtype)
+    return _exchange(b, eqn, [x], [array_type(shape, x.dtype)], groups, **attrs)[0]
+
+
+def _exchange(b: Block, eqn: Eqn, xs: Sequence[Value], types: Sequence[ShapedArray], groups: Sequence | None = None,
+              **attrs: object) -> list[Value]:
+    """The same of several values of one dtype."""
+    spec, element = spec_of(eqn.primitive), array_type((), xs[0].dtype)
     b.context.channels += 1
     regions = [b.region([element, element], lambda r, x, y: r.op(spec.to_apply, x, y))] if spec.to_apply else []
-    return b.emit(spec.hlo.replace("-", "_"), (x,), [array_type(shape, x.dtype)], regions, channel=b.context.channels,
-                  groups=groups or meeting(eqn, b.context.mesh.shape_tuple), **attrs)[0]
+    return b.emit(spec.hlo.replace("-", "_"), xs, types, regions, channel=b.context.channels,
+                  groups=groups or meeting(eqn, b.context.mesh.shape_tuple), **attrs)
 
 
 @_collective("all-reduce")
-def _all_reduce(b: Block, eqn: Eqn, x: Value) -> Value:
-    return _communicate(b, eqn, x, x.shape)
+def _all_reduce(b: Block, eqn: Eqn, *xs: Value) -> list[Value]:
+    return _exchange(b, eqn, xs, [x.type for x in xs])
 
 
 @_collective("all-gather")

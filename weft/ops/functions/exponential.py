@@ -40,7 +40,7 @@ def _reduced(f, x):
     return shifted, f.fma(r * r, f.poly(r, "exp"), r)
 
 
-@function(INEXACT, np.exp, jvp=[lambda t, out, x: mul(t, out)], numpy="exp", hlo="exponential", brief=True, ulp=(1.5, 1.5),
+@function(INEXACT, np.exp, jvp=[lambda t, out, x: mul(t, out)], numpy="exp", brief=True, ulp=(1.5, 1.5),
           ranges=EXPONENTS, points=OVERFLOWS)
 def exp(f, x):
     """e to the power `x`."""
@@ -67,7 +67,7 @@ def exp2(f, x):
     return f.ldexp(f.fma(r, f.poly(r, "exp2"), 1.0), shifted)
 
 
-@function(INEXACT, np.expm1, jvp=[lambda t, out, x: mul(t, add(out, 1))], numpy="expm1", hlo="exponential-minus-one", ulp=(2, 2),
+@function(INEXACT, np.expm1, jvp=[lambda t, out, x: mul(t, add(out, 1))], numpy="expm1", ulp=(2, 2),
           ranges=(*EXPONENTS, (-1e-5, 1e-5)), points=OVERFLOWS)
 def expm1(f, x):
     """`exp(x) - 1`, accurate near 0."""

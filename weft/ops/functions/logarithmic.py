@@ -91,7 +91,7 @@ def log2(f, x):
 _LOG2E_SPLIT = {"f32": (1.4423828125, 0.00031222838896340733), "f64": (1.4426950216293335, 1.9259629911266175e-08)}
 
 
-@function(INEXACT, np.log1p, jvp=[lambda t, out, x: div(t, add(x, 1))], numpy="log1p", hlo="log-plus-one", ulp=(2, 2),
+@function(INEXACT, np.log1p, jvp=[lambda t, out, x: div(t, add(x, 1))], numpy="log1p", ulp=(2, 2),
           ranges=((-1, 4), (-0.01, 0.01)), points=(-1.0, 0.0))
 def log1p(f, x):
     """`log(1 + x)`, accurate near 0."""

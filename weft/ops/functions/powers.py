@@ -37,7 +37,7 @@ def _pow_jvp_exponent(t, out, x, y):
 
 
 @function(INEXACT, lambda x, y: np.power(x, y.astype(x.dtype)), jvp=[_pow_jvp_base, _pow_jvp_exponent], type_rule=_pow_type,
-          emit=lambda b, x, y: b.op("pow", x, y if y.type == x.type else b.cast(y, x.type)), hlo="power", cost=30, ulp=(1, 1),
+          emit=lambda b, x, y: b.op("pow", x, y if y.type == x.type else b.cast(y, x.type)), cost=30, ulp=(1, 1),
           ranges=((0, 10), (-10, 10), (0, 2)))
 def pow(f, x, y):
     """`x` to the power `y`, elementwise; `y` has the dtype of `x` or is an integer.

@@ -57,7 +57,7 @@ def _beyond(f, function, x, y):
     return f.select(x.same(0.0), x, y) if function != "cos" else y
 
 
-@function(INEXACT, np.sin, jvp=[lambda t, out, x: mul(t, cos(x))], numpy="sin", hlo="sine", ulp=(2, 2), ranges=_TURNS, points=_QUARTERS)
+@function(INEXACT, np.sin, jvp=[lambda t, out, x: mul(t, cos(x))], numpy="sin", ulp=(2, 2), ranges=_TURNS, points=_QUARTERS)
 def sin(f, x):
     """The sine of `x` in radians, of its shape and dtype. Raises TypeError for dtypes that are not floating or complex.
 
@@ -69,7 +69,7 @@ def sin(f, x):
     return _beyond(f, "sin", x, _half_turn_sine(f, r, shifted))
 
 
-@function(INEXACT, np.cos, jvp=[lambda t, out, x: neg(mul(t, sin(x)))], numpy="cos", hlo="cosine",
+@function(INEXACT, np.cos, jvp=[lambda t, out, x: neg(mul(t, sin(x)))], numpy="cos",
           ulp=(2, 2), ranges=_TURNS, points=_QUARTERS)
 def cos(f, x):
     """The cosine of `x` in radians, of its shape and dtype. Raises TypeError for dtypes that are not floating or complex.

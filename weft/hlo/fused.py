@@ -1,0 +1,123 @@
+"""The program of one device as operations of XLA, with the kernels that the compiler makes of it as fusions.
+
+In:   a simplified local program with its collectives, and the axes of the mesh that it runs on.
+Out:  a module whose `fusion` operations hold what each kernel computes: from arrays in memory to the arrays that it stores.
+Laws: which equations share a kernel is what `compiler.fusion` says, for bodies of loops and branches, too. What is only another view of
+      something in memory is written where it is read. On the CPU the devices of a mesh share their kernels, with a dim for each axis; they
+      are shown as those of one device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from weft.compiler.fusion.classify import LoweringKind, lowering_kind
+from weft.compiler.fusion.fuse import Fusion
+from weft.compiler.fusion.groups import Group
+from weft.compiler.rewrite.decompose import expand
+from weft.hlo.hlo_text import FUNCTIONS, captured, module_text
+from weft.hlo.lowering import Lowering
+from weft.hlo.ops import Block, Value
+from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+
+
+def compiled(stages: Any) -> Lowering:
+    """The program of one device of some `pipeline.Stages`, as a module."""
+    module = _Fused(stages.name, stages.partition.axes if stages.partition is not None else ())
+    module.function(expand(stages.local if stages.local is not None else stages.simplified), "main", public=True)
+    return module
+
+
+def compiled_text(executable: Any, keep_unused: bool = False) -> str:
+    """The same of a `runtime.Executable` as HLO text, without the arguments that nothing reads unless they are to be kept."""
+    module = compiled(executable.stages)
+    main = module.functions["main"].body
+    read = {x for op in main.ops for x in (*op.operands, *captured(op.regions, ()))}.union(main.results)
+    kept = [keep_unused or x in read for x in main.args]
+    numbers = np.cumsum(kept) - 1
+    main.args = [x for x, keep in zip(main.args, kept) if keep]
+    shared = {result: int(numbers[arg]) for result, arg in executable.aliases.items() if kept[arg]}
+    devices = math.prod(n for _, n in module.mesh.shape_tuple) if module.mesh is not None else 1
+    return module_text(module, executable.name.rstrip(")"), devices, shared, facts="is_scheduled=true")
+
+
+class _Fused(Lowering):
+    """A module that is written kernel by kernel."""
+
+    def __init__(self, name: str, axes: Sequence[tuple[Any, int]]):
+        super().__init__(name, FUNCTIONS)
+        self.path = f"{name}/"
+        self.mesh = SimpleNamespace(shape_tuple=tuple(axes)) if axes else None
+        self.in_kernel = False
+
+    def inline(self, b: Block, jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
+        if self.in_kernel:
+            return super().inline(b, jaxpr, args)
+        graph, env = Fusion(jaxpr), self.bound(b, jaxpr, args)
+        views = lambda atoms: self._write(b, *_needed(graph, atoms, env.__contains__)[:1], env)
+        for item in graph.items:
+            if isinstance(item, Eqn):
+                views(item.invars)
+                self.write(b, item, env)
+            else:
+                self._kernel(b, graph, item, env)
+        views(jaxpr.outvars)
+        return [self.read(b, a, env) for a in jaxpr.outvars]
+
+    def _write(self, b: Block, eqns: Sequence[Eqn], env: dict) -> None:
+        for eqn in eqns:
+            self.write(b, eqn, env)
+
+    def _kernel(self, b: Block, graph: Fusion, group: Group, env: dict) -> None:
+        """A fusion of what a kernel computes; a single equation is written as it is."""
+        roots = [v for v in group.roots if v in graph.stored]
+        own = set(roots)
+        loaded = lambda v: v not in own and (graph.loads(v, group.depth) or v in env)
+        if group.dot is not None:
+            result = group.dot.outvars[0]
+            loaded = lambda v: v is not result and v not in own and (graph.loads(v, group.depth) or v in env)
+        eqns, leaves = _needed(graph, roots, loaded, group.dot)
+        self._write(b, _needed(graph, leaves, env.__contains__)[0], env)
+        self.in_kernel = True
+        if len(eqns) == 1:
+            self._write(b, eqns, env)
+        else:
+            def fill(r: Block, *args: Value) -> list[Value]:
+                inner = dict(zip(leaves, args))
+                self._write(r, eqns, inner)
+                return [inner[v] for v in roots]
+            region = b.region([env[v].type for v in leaves], fill)
+            reduces = any(lowering_kind(eqn) is LoweringKind.REDUCE for eqn in eqns)
+            kind = "kOutput" if group.dot is not None else "kInput" if reduces else "kLoop"
+            last = graph.producer.get(roots[-1], eqns[-1])
+            outer, self.place = self.place, self.place_of(last)
+            made = b.emit("fusion", [env[v] for v in leaves], [x.type for x in region.results], [region], kind=kind,
+                          label=last.primitive.name.replace("-", "_"))
+            self.place = outer
+            env.update(zip(roots, made))
+        self.in_kernel = False
+
+
+def _needed(graph: Fusion, atoms: Sequence[Any], loaded: Callable[[Var], bool], dot: Eqn | None = None) -> tuple[list[Eqn], list[Var]]:
+    """The equations that compute `atoms` from what is `loaded`, in order, and what they load."""
+    eqns: dict[Eqn, int] = {}
+    leaves: dict[Var, None] = {}
+    stack = [a for a in atoms if type(a) is not Literal]
+    seen = set(stack)
+    while stack:
+        var = stack.pop()
+        eqn = dot if dot is not None and var is dot.outvars[0] else graph.producer.get(var)
+        if loaded(var) or eqn is None:
+            leaves[var] = None
+            continue
+        if eqn not in eqns:
+            eqns[eqn] = graph.order[var]
+            fresh = [a for a in eqn.invars if type(a) is not Literal and a not in seen]
+            seen.update(fresh)
+            stack += reversed(fresh)
+    return sorted(eqns, key=eqns.__getitem__), list(leaves)
