@@ -202,7 +202,7 @@ def test_interrupts_while_other_threads_run():
             for _ in range(3):
                 print("ready", flush=True)
                 try:
-                    loop(x)
+                    weft.block_until_ready(loop(x))
                 except KeyboardInterrupt:
                     print("interrupted", flush=True)
         others = [threading.Thread(target=work) for _ in range(2)]

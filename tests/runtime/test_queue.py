@@ -34,9 +34,10 @@ CAPACITY = 32
 def everything_is_queued():
     if not pool.futex() or not dispatch.install(type(weft.jit(abs)), Array):
         pytest.skip("no queue here")
+    before = weft.config.async_dispatch_bytes
     weft.config.update("async_dispatch_bytes", 0)
     yield
-    weft.config.update("async_dispatch_bytes", -1)
+    weft.config.update("async_dispatch_bytes", before)
     weft.effects_barrier()
 
 

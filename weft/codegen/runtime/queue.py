@@ -14,6 +14,7 @@ import collections
 import copy
 import ctypes
 import os
+import threading
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -116,6 +117,8 @@ class Queue:
         for failure in _unseen:
             if failure is not why:             # this thread may have run what failed
                 failure.forget_frames()
+        if why is STOPPED and self._ends.value and threading.current_thread() is not threading.main_thread():
+            threading.Event().wait()           # only daemon threads are left, and the process ends
         if why is not None:
             why.throw()
 
