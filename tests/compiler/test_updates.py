@@ -290,3 +290,17 @@ def test_many_updates_of_one_place_each_see_the_one_before(dtype, n):
         top = weft.jit(weft.vmap(lambda x, i, u: x.at[i].max(u, mode="clip")))
         got = top(wnp.zeros((8, n), dtype), wnp.zeros((8, 8), int), wnp.asarray(updates).astype(dtype))
         np.testing.assert_array_equal(np.asarray(got[:, 0].astype(int)), updates.max(1))
+
+
+@BOTH
+@pytest.mark.parametrize("n, count", [(20, 30), (3000, 9000)])
+def test_updates_that_are_one_number_are_not_stored(native, n, count):
+    """The number stands in the kernel, whichever kind of scatter it is: it is neither repeated in memory nor read there."""
+    at = np.random.default_rng(0).integers(-n, n, (count, 1)).astype(I32)
+
+    def program(x, at):
+        return [I.scatter_add(x, at, L.broadcast_in_dim(np.float32(2.5), (count, 4), ()), ROWS)]
+
+    x = np.zeros((n, 4), F32)
+    jaxpr = stage(program, [ShapedArray(x.shape, F32), ShapedArray(at.shape, I32)])
+    assert check(jaxpr, x, at, native=native).program.arena_bytes < count * 16

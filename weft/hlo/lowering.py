@@ -111,7 +111,7 @@ class Lowering(Context):
 
     def read(self, b: Block, atom: Any, env: dict) -> Value:
         """The value of an atom."""
-        return env[atom] if type(atom) is not Literal else b.constant(atom.val, array_type((), atom.aval.dtype).dtype)
+        return env[atom] if type(atom) is not Literal else b.full(atom.aval.shape, atom.val, array_type((), atom.aval.dtype).dtype)
 
     def write(self, b: Block, eqn: Eqn, env: dict) -> None:
         """The operations of an equation, whose results `env` holds then."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from weft.compiler.fusion.classify import LoweringKind, View, dilation_of, eqn_cost, is_dense, joins_rows, lowering_kind, view_of
+from weft.compiler.fusion.classify import LoweringKind, View, dilation_of, eqn_cost, is_dense, joins_rows, lowering_kind, moves, view_of
 from weft.compiler.fusion.column_reduction import ColumnReduction, before_reshape, column_reduction_of
 from weft.compiler.fusion.reduction_domain import Domain, fits_domain, keeps_order, may_follow, reduced_dims
 from weft.compiler.fusion.window_analysis import windows
@@ -116,6 +116,8 @@ class FusionGraph:
             self._reduce(eqn)
         else:
             depth = 0
+            if kind is LoweringKind.SCATTER:
+                eqn = self._with_known_updates(eqn)
             for place, atom in enumerate(eqn.invars):
                 strided = kind is LoweringKind.CONTRACT or (kind is LoweringKind.SCATTER and place == 2)
                 depth = max(depth, (self._demand_strided(atom) if strided else self.demand(atom)) + 1)
@@ -123,6 +125,14 @@ class FusionGraph:
                 self.depth[var] = depth
                 self.non_fusible_outs[var] = eqn
             self.non_fusible.append((number, eqn))
+
+    def _with_known_updates(self, eqn: Eqn) -> Eqn:
+        """A scatter of one number knows it: a literal of the updates' type, which its kernels read nowhere."""
+        updates = eqn.invars[2]
+        made = None if type(updates) is Literal else self.producer.get(updates)
+        if moves(made) != "repeat" or type(made.invars[0]) is not Literal:
+            return eqn
+        return eqn.replace(invars=(*eqn.invars[:2], Literal(made.invars[0].val, updates.aval)))
 
     def _pull(self, eqn: Eqn) -> None:
         out = eqn.outvars[0]
