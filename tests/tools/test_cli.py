@@ -182,7 +182,8 @@ def test_version_and_info(tmp_path):
 def test_settings_are_listed_with_their_meaning(tmp_path):
     lines = run_weft("info", "--settings", cwd=tmp_path, WEFT_LOG_COMPILES="1").stdout.splitlines()
     (line,) = [line for line in lines if line.startswith("WEFT_LOG_COMPILES")]
-    assert line.split(maxsplit=2) == ["WEFT_LOG_COMPILES", "True", "Log every compilation."]
+    assert line.split(maxsplit=2) == ["WEFT_LOG_COMPILES", "True",
+                                      "Log as warnings what is traced, lowered and compiled, and how long it takes."]
     assert lines == sorted(lines) and not any("CUDA" in line for line in lines)
 
 

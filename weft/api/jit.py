@@ -218,14 +218,18 @@ class JitFunction(Dispatching):
 
     def _speed_up(self, executable, args, kwargs, leaves, traced, placed, is_first: bool) -> None:
         """Let the next call like this one bypass Python, if the backend can."""
-        if transfers.guarded() and any(type(x) is not Array or x.sharding.device_assignment != s.sharding.device_assignment
-                                       for x, s in zip(leaves, executable.in_specs[len(executable.const_inputs):])):
-            return                                       # guards see every transfer
+        if config.no_execution or (transfers.guarded() and self._may_move(executable, leaves)):
+            return                                       # settings that must see every call
         if not placed and traced.fast_path_attempts and not any(type(x) not in _NATIVE for x in leaves):
             statics = self.statics
             call = Call(executable, Array, args, kwargs, statics.static_argnums, statics.static_argnames, traced.out_tree, is_first)
             if not executable.loaded.speed_up(self, call):
                 traced.fast_path_attempts -= 1
+
+    def _may_move(self, executable, leaves) -> bool:
+        """Whether a call transfers values: of the host, or of other devices than those of the program."""
+        specs = executable.in_specs[len(executable.const_inputs):]
+        return any(type(x) is not Array or x.sharding.device_assignment != s.sharding.device_assignment for x, s in zip(leaves, specs))
 
     def _array(self, x, i: int, in_tree):
         try:
@@ -272,6 +276,8 @@ class JitFunction(Dispatching):
         if found is not None:
             return found
         start = time.perf_counter()
+        if config.no_tracing:
+            raise RuntimeError(f"jit({self.name}) would be traced for new types or settings, but config.no_tracing is set.")
         if config.explain_cache_misses:
             from weft.api.cache_misses import explain_miss
 

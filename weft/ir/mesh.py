@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.util.config import config
 from weft.util.errors import ShardingError
 from weft.util.state import guard, new_epoch
 
@@ -213,6 +214,8 @@ class Mesh(_MeshBase):
                     axis_types=self.axis_types if axis_types is None else axis_types)
 
     def __enter__(self) -> Mesh:
+        if config.disallow_mesh_context_manager:
+            raise RuntimeError("A mesh is entered as a context manager, but config.disallow_mesh_context_manager is set; use set_mesh.")
         _state.stack.append(self)
         guard[0] += 1
         return self

@@ -39,6 +39,8 @@ def _sampler(*arrays: str) -> Callable[[Callable], Callable]:
 
 def _seed(seed):
     """The two words of a seed: high, low."""
+    if config.random_seed_offset:
+        seed = seed + config.random_seed_offset
     if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
         wide = int(seed)
         if not -(1 << 63) <= wide < 1 << 64:

@@ -14,6 +14,7 @@ from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Loaded
 from weft.runtime.array import Array, fits, relaid
 from weft.util import events
+from weft.util.config import config
 from weft.util.errors import DeviceRuntimeError
 
 
@@ -77,6 +78,8 @@ class Executable:
         return [ProgramText(compiled_text(self), self.name.replace("(", "_").rstrip(")"))]
 
     def __call__(self, args: Sequence[Array]) -> list[Array]:
+        if config.no_execution:
+            raise RuntimeError(f"{self.name} would run, but config.no_execution is set.")
         for i in self.donated:
             if sum(x is args[i] for x in args[len(self.const_inputs):]) > 1:
                 raise DeviceRuntimeError(f"{self.name}: {self.arg_names[i]} is donated and is passed twice; a donated array must not be "

@@ -316,7 +316,6 @@ def _define(name: str, default: Any, doc: str, block: Any = _UNSET, **facts: Any
     """)
 
 
-_NOTHING = "Accepted for programs that set it; nothing depends on it."
 _traced = {"in_trace_key": True}
 
 # what programs mean
@@ -326,7 +325,7 @@ numpy_dtype_promotion = _define("numpy_dtype_promotion", "standard", "How dtypes
 numpy_rank_promotion = _define("numpy_rank_promotion", "allow", "Allow, warn about, or raise for operands of different rank.",
                                choices=("allow", "warn", "raise"), **_traced)
 default_matmul_precision = _define(
-    "default_matmul_precision", None, _NOTHING, kind=str, **_traced,
+    "default_matmul_precision", None, "Accepted without effect: products are as precise as their dtypes.", kind=str, **_traced,
     choices=("default", "high", "highest", "fastest", "bfloat16", "bfloat16_3x", "tensorfloat32", "float32", "float64",
              "ANY_F8_ANY_F8_F32", "ANY_F8_ANY_F8_F32_FAST_ACCUM", "ANY_F8_ANY_F8_ANY", "ANY_F8_ANY_F8_ANY_FAST_ACCUM",
              "F16_F16_F16", "F16_F16_F32", "BF16_BF16_BF16", "BF16_BF16_F32", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6",
@@ -334,12 +333,12 @@ default_matmul_precision = _define(
 default_device = _define("default_device", None, "The device of arrays that are not placed otherwise.", **_traced)
 default_prng_impl = _define("default_prng_impl", "threefry2x32", "The random number generator of new keys.", **_traced)
 enable_custom_prng = _define("enable_custom_prng", False, "Give typed keys for old-style seeds.", True, **_traced)
-legacy_prng_key = _define("legacy_prng_key", "allow", _NOTHING, choices=("allow", "warn", "error"))
+legacy_prng_key = _define("legacy_prng_key", "allow", "Accepted without effect: raw keys are welcome.", choices=("allow", "warn", "error"))
 threefry_partitionable = _define("threefry_partitionable", True, "Index random bits by their global position.", True, **_traced)
-_define("random_seed_offset", 0, _NOTHING, **_traced)
-_define("high_dynamic_range_gumbel", False, _NOTHING, **_traced)
-softmax_custom_jvp = _define("softmax_custom_jvp", True, _NOTHING, True, **_traced)
-allow_f16_reductions = _define("allow_f16_reductions", True, _NOTHING, True, **_traced)
+_define("random_seed_offset", 0, "Added to the seeds of keys.", **_traced)
+_define("high_dynamic_range_gumbel", False, "Accepted without effect: gumbel has one way of drawing.", **_traced)
+softmax_custom_jvp = _define("softmax_custom_jvp", True, "Accepted without effect: the derivative is stable.", True, **_traced)
+allow_f16_reductions = _define("allow_f16_reductions", True, "Accepted without effect: sums of 16 bits add in float32.", True, **_traced)
 _define("jax_api", None, "The JAX version, as '0.10', whose meaning a name has where versions differ; by default the older one.",
         kind=str, **_traced)
 _define("array", True, "Accepted for old programs; there is one array type.")
@@ -347,20 +346,21 @@ _define("explicit_x64_dtypes", "warn", "What to do where a 64-bit dtype is asked
 
 # how programs run
 _define("disable_jit", False, "Run jitted functions op by op.", **_traced)
-no_tracing = _define("no_tracing", False, _NOTHING, True)
-no_execution = _define("no_execution", False, _NOTHING, True)
+no_tracing = _define("no_tracing", False, "Raise where a function would be traced to be compiled.", True)
+no_execution = _define("no_execution", False, "Raise where a program would run.", True)
 _define("use_shardy_partitioner", True, "Accepted; there is one partitioner.")
-remove_size_one_mesh_axis_from_type = _define("remove_size_one_mesh_axis_from_type", False, _NOTHING, True, **_traced)
-auto_pcast = _define("auto_pcast", True, _NOTHING, True, **_traced)
+remove_size_one_mesh_axis_from_type = _define(
+    "remove_size_one_mesh_axis_from_type", False, "Accepted without effect: types name every axis.", True, **_traced)
+auto_pcast = _define("auto_pcast", True, "Accepted without effect: casts are inserted.", True, **_traced)
 _define("use_direct_linearize", True, "Accepted; there is one linearization.")
 _define("num_cpu_devices", -1, "The number of virtual devices of this process, if the environment does not say.")
-_define("platforms", None, "The platforms that a program expects, parted by commas; one that is missing is an error.", kind=str)
-_define("platform_name", "", _NOTHING)
-_define("xla_backend", "", _NOTHING)
+_define("platforms", None, "The platforms that a program expects, separated by commas; one that is missing is an error.", kind=str)
+_define("platform_name", "", "Accepted without effect: JAX ignores it too; see platforms.")
+_define("xla_backend", "", "Accepted without effect: JAX ignores it too; see platforms.")
 _define("cpu_enable_async_dispatch", True, "Let long programs run while their callers go on; see the page on asynchronous dispatch.")
 _define("async_dispatch_bytes", -1, "The estimated work, in bytes of memory traffic, from which programs do so; -1 for the machine's.")
-_define("cpu_collectives_implementation", "gloo", _NOTHING, optional=True)
-_define("disable_most_optimizations", False, _NOTHING, **_traced)
+_define("cpu_collectives_implementation", "gloo", "Accepted without effect: there is one process.", optional=True)
+_define("disable_most_optimizations", False, "Accepted without effect: there is one level of optimization.", **_traced)
 _guard: dict[str, Any] = {"kind": str, "choices": ("allow", "log", "disallow", "log_explicit", "disallow_explicit")}
 transfer_guard_host_to_device = _define("transfer_guard_host_to_device", None, "The guard of values that become arrays.", **_guard)
 transfer_guard_device_to_device = _define("transfer_guard_device_to_device", None, "The guard of moves to other devices.", **_guard)
@@ -373,68 +373,82 @@ transfer_guard = Context("transfer_guard", doc="Allow, log or refuse implicit tr
 _define("enable_compilation_cache", True, "Keep compiled programs on disk.")
 _define("compilation_cache_dir", None, "The folder of compiled programs; WEFT_CACHE_DIR goes before it.", kind=str)
 _define("compilation_cache_max_size", -1, "The most bytes that compiled programs take on disk; -1 for 1 GiB.")
-_define("persistent_cache_min_compile_time_secs", 1.0, _NOTHING)
-_define("persistent_cache_min_entry_size_bytes", 0, _NOTHING)
-_define("raise_persistent_cache_errors", False, _NOTHING)
+_define("persistent_cache_min_compile_time_secs", 1.0, "Accepted without effect: all programs are kept.")
+_define("persistent_cache_min_entry_size_bytes", 0, "Accepted without effect: all programs are kept.")
+_define("raise_persistent_cache_errors", False, "Accepted without effect: what cannot be read is compiled.")
 
 # checks and reports
 debug_nans = _define("debug_nans", False, "Raise where a NaN first appears.", True, **_traced)
 debug_infs = _define("debug_infs", False, "Raise where an infinity first appears.", True, **_traced)
-debug_key_reuse = _define("debug_key_reuse", False, _NOTHING, True, **_traced)
-enable_checks = _define("enable_checks", False, _NOTHING, True)
+debug_key_reuse = _define("debug_key_reuse", False, "Accepted without effect: keys are not tracked.", True, **_traced)
+enable_checks = _define("enable_checks", False, "Accepted without effect: verify checks programs after every stage.", True)
 check_tracer_leaks = _define("check_tracer_leaks", False, "Raise when a transformation ends and one of its tracers lives on.", True)
 checking_leaks = check_tracer_leaks
 log_compiles = _define("log_compiles", False, "Log as warnings what is traced, lowered and compiled, and how long it takes.", True)
 explain_cache_misses = _define("explain_cache_misses", False, "Say why a function is traced once more, or not found on disk.", True)
 _define("logging_level", "NOTSET", "The least level of weft's reports that are shown.", optional=True,
         choices=("NOTSET", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"))
-_define("debug_log_modules", "", "Loggers whose reports for debugging are shown, parted by commas.")
-_define("distributed_debug", False, _NOTHING)
+_define("debug_log_modules", "", "Loggers whose reports for debugging are shown, separated by commas.")
+_define("distributed_debug", False, "Accepted without effect: one process drives all devices.")
 _define("traceback_filtering", "auto", "'off' shows weft's own frames in tracebacks.",
         choices=("off", "tracebackhide", "remove_frames", "quiet_remove_frames", "auto"))
 _define("traceback", "", "'full' shows weft's own frames in tracebacks.", choices=("", "full"))
-_define("tracer_error_num_traceback_frames", 5, _NOTHING)
-_define("pprint_use_color", True, _NOTHING)
+_define("tracer_error_num_traceback_frames", 5, "Accepted without effect: errors name one line.")
+_define("pprint_use_color", True, "Accepted without effect: texts have no colours.")
 _define("backend", "cpu", "What runs programs whose arguments are not placed: cpu, reference, or a registered backend.", **_traced)
 _define("verify", False, "Check the program after every stage of compilation.")
 _define("dump", _xla_flag("xla_dump_to"), "The folder for numbered files of every stage of compilation.")
+_define("captured_constants_warn_bytes", 2_000_000_000, "The bytes of closed-over arrays of a program from which it warns; -1: never.")
+_define("disallow_mesh_context_manager", False, "Raise where a mesh is entered as a context manager; use set_mesh.")
 _define("dump_ir_to", "", "The folder for the text of every program that is compiled, before it is compiled.")
-_define("dump_ir_modes", "stablehlo", "The texts that dump_ir_to asks for: stablehlo, jaxpr, or both, parted by a comma.")
+_define("dump_ir_modes", "stablehlo", "The texts that dump_ir_to asks for: stablehlo, jaxpr, or both, separated by a comma.")
 _define("include_debug_info_in_dumps", True, "Write source lines into the StableHLO of dump_ir_to.")
 
-# what these steer does not exist in this system, or has only one form: any value is accepted
+# accepted options by the reason why nothing depends on them; any value will do
 thread_guard = _define("thread_guard", False, "Accepted; arrays may be used from any thread.", True, kind=object)
 array_garbage_collection_guard = _define("array_garbage_collection_guard", None, "Accepted; arrays need no collector to be freed.")
-_WITHOUT_MEANING = {
-    "backend_target": "", "bcoo_cusparse_lowering": False,
-    "captured_constants_report_frames": 0, "captured_constants_warn_bytes": 2_000_000_000, "check_proxy_envs": True,
-    "check_static_indices": False, "compilation_cache_check_contents": False, "compilation_cache_expect_pgle": False,
-    "compilation_cache_include_metadata_in_key": False, "compiler_detailed_logging_min_ops": 10,
-    "compiler_enable_remat_pass": True, "cpu_get_global_topology_timeout_minutes": 5,
-    "cpu_get_local_topology_timeout_minutes": 2, "cross_host_transfer_socket_address": "",
-    "cross_host_transport_addresses": "", "cuda_visible_devices": "all", "data_dependent_tracing_fallback": False,
-    "debug_leaked_clients_on_clear_backends": False, "disable_bwd_checks": False, "disable_vmap_shmap_error": False,
-    "disallow_mesh_context_manager": False, "dynamic_shapes": False,
-    "eager_constant_folding": False, "embedded_constants_max_bytes": 32, "enable_memories": False, "enable_pgle": False,
-    "enable_preemption_service": True, "enable_recoverability": False, "exec_time_optimization_effort": 0.0,
-    "experimental_unsafe_xla_runtime_errors": False, "export_calling_convention_version": 10,
-    "export_ignore_forward_compatibility": False, "force_dcn_cross_host_transfers": False,
-    "hlo_source_file_canonicalization_regex": None, "host_callback_inlining": False,
-    "include_full_tracebacks_in_locations": True, "jit_pjit_api_merge": True,
-    "log_checkpoint_residuals": False, "memory_fitting_effort": 0.0, "memory_fitting_level": "O2",
-    "mock_gpu_topology": "", "mock_num_gpu_processes": 0, "mutable_array_checks": True, "oneapi_visible_devices": "all",
-    "optimization_level": "UNKNOWN", "parallel_functions_output_gda": False,
-    "persistent_cache_enable_xla_caches": "none", "pgle_profiling_runs": 3, "pjrt_client_create_options": None,
-    "pmap_no_rank_reduction": True, "pmap_shmap_merge": False, "ragged_dot_use_ragged_dot_instruction": True,
-    "refs_to_pins": False, "remat_opt_barrier": True, "rocm_visible_devices": "all", "send_traceback_to_runtime": "off",
-    "serialization_version": 0, "sharding_in_types": False, "share_binary_between_hosts": False,
-    "share_binary_between_hosts_timeout_ms": 1_200_000, "sort_devices_by_process_index": True,
-    "source_url_schema": None, "spmd_mode": "allow_jit", "threefry_gpu_kernel_lowering": False,
-    "traceback_in_locations_limit": 100, "use_magma": "auto", "use_simplified_jaxpr_constants": False,
-    "varying_axes_in_types": True, "vjp3": False, "xla_profile_version": 0,
+_WITHOUT_EFFECT: dict[str, dict[str, Any]] = {
+    "there are no devices or runtimes of this kind": {
+        "backend_target": "", "bcoo_cusparse_lowering": False, "cuda_visible_devices": "all", "rocm_visible_devices": "all",
+        "oneapi_visible_devices": "all", "mock_gpu_topology": "", "mock_num_gpu_processes": 0, "pjrt_client_create_options": None,
+        "mosaic_allow_hlo": False, "ragged_dot_use_gpu_pallas_triton_lowering": False, "ragged_dot_use_ragged_dot_instruction": True,
+        "threefry_gpu_kernel_lowering": False, "use_magma": "auto", "use_emit_pipeline_primitive": False,
+        "pallas_enable_debug_checks": False, "pallas_poison_buffers": False, "pallas_use_mosaic_gpu": True, "pallas_verbose_errors": False,
+        "send_traceback_to_runtime": "off", "experimental_unsafe_xla_runtime_errors": False, "xla_profile_version": 0},
+    "one process drives all devices": {
+        "check_proxy_envs": True, "cpu_get_global_topology_timeout_minutes": 5, "cpu_get_local_topology_timeout_minutes": 2,
+        "cross_host_transfer_socket_address": "", "cross_host_transport_addresses": "", "cross_host_transfer_timeout_seconds": None,
+        "cross_host_transfer_transfer_size": None, "enable_preemption_service": True, "enable_recoverability": False,
+        "force_dcn_cross_host_transfers": False, "share_binary_between_hosts": False, "share_binary_between_hosts_timeout_ms": 1_200_000,
+        "sort_devices_by_process_index": True, "debug_leaked_clients_on_clear_backends": False},
+    "the compiler has one level of optimization and takes no profiles": {
+        "compiler_detailed_logging_min_ops": 10, "compiler_enable_remat_pass": True, "enable_pgle": False, "pgle_profiling_runs": 3,
+        "pgle_aggregation_percentile": 90, "exec_time_optimization_effort": 0.0, "memory_fitting_effort": 0.0,
+        "memory_fitting_level": "O2", "optimization_level": "UNKNOWN", "embedded_constants_max_bytes": 32,
+        "eager_constant_folding": False},
+    "programs on disk are found by their structure, and checked": {
+        "compilation_cache_check_contents": False, "compilation_cache_expect_pgle": False,
+        "compilation_cache_include_metadata_in_key": False, "persistent_cache_enable_xla_caches": "none",
+        "remove_custom_partitioning_ptr_from_cache_key": False},
+    "texts have one form": {
+        "hlo_source_file_canonicalization_regex": None, "include_full_tracebacks_in_locations": True, "source_url_schema": None,
+        "traceback_in_locations_limit": 100, "captured_constants_report_frames": 0, "use_simplified_jaxpr_constants": False},
+    "it chooses between two ways of computing the same, and there is one": {
+        "custom_vjp3": False, "remat3": False, "scan3": False, "vjp3": False, "dynamic_shapes": False, "refs_to_pins": False,
+        "data_dependent_tracing_fallback": False, "host_callback_inlining": False, "jit_pjit_api_merge": True, "remat_opt_barrier": True,
+        "enable_memories": False, "parallel_functions_output_gda": False, "pmap_no_rank_reduction": True, "pmap_shmap_merge": False,
+        "sharding_in_types": False, "spmd_mode": "allow_jit", "varying_axes_in_types": True, "check_vma": False,
+        "mutable_array_checks": True, "disable_bwd_checks": False, "disable_vmap_shmap_error": False},
+    "exports have one format, and TensorFlow is not a target": {
+        "export_calling_convention_version": 10, "export_ignore_forward_compatibility": False, "serialization_version": 0,
+        "jax2tf_associative_scan_reductions": False, "jax2tf_default_native_serialization": True},
+    "it belongs to an experimental interface that weft lacks; debug_nans and checkify check values": {
+        "error_checking_behavior_divide": "ignore", "error_checking_behavior_nan": "ignore", "error_checking_behavior_oob": "ignore",
+        "check_static_indices": False, "log_checkpoint_residuals": False},
 }  # fmt: skip
-for _name, _default in _WITHOUT_MEANING.items():
-    _define(_name, _default, _NOTHING, kind=object)
+for _reason, _options in _WITHOUT_EFFECT.items():
+    for _name, _default in _options.items():
+        _define(_name, _default, f"Accepted without effect: {_reason}.", kind=object)
 
 
 def disable_jit(disable: bool = True) -> Override:
