@@ -85,7 +85,7 @@ def _constraint(b: Block, eqn: Eqn, x: Value) -> Value:
     return constrained(b, x, eqn.params["sharding"])
 
 
-@rule("mesh_cast", "pvary")
+@rule("mesh_cast")
 def _same(b: Block, eqn: Eqn, x: Value) -> Value:
     return x
 
@@ -162,6 +162,9 @@ def _exchange(b: Block, eqn: Eqn, xs: Sequence[Value], types: Sequence[ShapedArr
     regions = [b.region([element, element], lambda r, x, y: r.op(spec.to_apply, x, y))] if spec.to_apply else []
     return b.emit(spec.hlo.replace("-", "_"), xs, types, regions, channel=b.context.channels,
                   groups=groups or meeting(eqn, b.context.mesh.shape_tuple), **attrs)
+
+
+_collective("copy")(_same)
 
 
 @_collective("all-reduce")
