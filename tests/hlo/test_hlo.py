@@ -73,6 +73,14 @@ def test_a_matmul_and_what_follows_it_are_one_fusion_and_reductions_name_what_th
     assert "\n%add_f32.1 (" in text
 
 
+def test_what_a_matmul_reads_by_its_strides_is_not_stored():
+    x = np.ones((64, 32), np.float32)
+    made = compiled(lambda x, y: x[::2].T @ y[1::2], x, x)
+    (fusion,) = lines(made.as_text(), "fusion")
+    assert "kind=kOutput" in fusion and fusion.startswith("ROOT ")
+    assert made.cost_analysis()["bytes accessed"] == 2 * x.nbytes + 4 * 32 * 32
+
+
 def test_before_optimization_nothing_is_fused():
     text = weft.jit(lambda x: wnp.sin(x) * 2).lower(X).as_text("hlo")
     assert "fusion(" not in text and "%sine.1 = f32[8,4]{1,0} sine(%param.1)" in text and "is_scheduled" not in text

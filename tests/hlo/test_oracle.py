@@ -66,11 +66,13 @@ def peer(request, tmp_path_factory) -> tuple[dict[str, str], pathlib.Path]:
     for p in [p for p in PROGRAMS if p.name in chosen]:
         with weft.enable_x64(p.x64):
             texts = texts_of(p)
+            constants = p.lower().compile()._consts  # which a compiled program takes before its arguments
         for which, text in texts.items():
             devices = 8 if "num_partitions = 8" in text else 1
             specs = None if p.specs is None else [list(s) for s in p.specs]
             todo.append([p.name + which, text, devices, AXES if devices == 8 else None, specs, executes(p, which, text)])
-            np.savez(folder / f"{p.name + which}.npz", **{f"{i:03}": np.asarray(x) for i, x in enumerate(p.args)})
+            inputs = [*(constants if "compiled" in which else ()), *p.args]
+            np.savez(folder / f"{p.name + which}.npz", **{f"{i:03}": np.asarray(x) for i, x in enumerate(inputs)})
     (folder / "todo.json").write_text(json.dumps(todo))
     env = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
     script = pathlib.Path(__file__).with_name("peer.py")

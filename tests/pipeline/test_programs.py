@@ -6,6 +6,7 @@ import json
 import logging
 import marshal
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -241,7 +242,7 @@ def test_dumps_show_every_stage_every_time(tmp_path):
     for folder in (tmp_path / "one", tmp_path / "other"):
         with weft.util.config.Override(dump=str(folder)):
             weft.jit(lambda x: wnp.sin(x))(values(8))
-        shown.append(sorted(path.name for path in folder.rglob("*.txt")))
+        shown.append(sorted(re.sub(r"^module_\d+", "module", path.name) for path in folder.rglob("*.txt")))
     assert shown[0] == shown[1] and any("codegen" in name for name in shown[0])
 
 

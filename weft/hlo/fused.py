@@ -59,14 +59,16 @@ class _Fused(Lowering):
         if self.in_kernel:
             return super().inline(b, jaxpr, args)
         graph, env = Fusion(jaxpr), self.bound(b, jaxpr, args)
-        views = lambda atoms: self._write(b, *_needed(graph, atoms, env.__contains__)[:1], env)
         for item in graph.items:
-            if isinstance(item, Eqn):
-                views(item.invars)
-                self.write(b, item, env)
-            else:
+            if not isinstance(item, Eqn):
                 self._kernel(b, graph, item, env)
-        views(jaxpr.outvars)
+                continue
+            views, leaves = _needed(graph, item.invars, env.__contains__)
+            if views and lowering_kind(item) is LoweringKind.CONTRACT:           # which reads them by their strides
+                self._fusion(b, [*views, item], leaves, item.outvars, "kOutput", env)
+            else:
+                self._write(b, [*views, item], env)
+        self._write(b, _needed(graph, jaxpr.outvars, env.__contains__)[0], env)
         return [self.read(b, a, env) for a in jaxpr.outvars]
 
     def _write(self, b: Block, eqns: Sequence[Eqn], env: dict) -> None:
@@ -74,27 +76,27 @@ class _Fused(Lowering):
             self.write(b, eqn, env)
 
     def _kernel(self, b: Block, graph: Fusion, group: Group, env: dict) -> None:
-        """A fusion of what a kernel computes; a single equation is written as it is."""
+        """What a kernel computes; a single equation is written as it is."""
         roots = [v for v in group.roots if v in graph.stored]
-        own = set(roots)
-        loaded = lambda v: v not in own and (graph.loads(v, group.depth) or v in env)
-        if group.dot is not None:
-            result = group.dot.outvars[0]
-            loaded = lambda v: v is not result and v not in own and (graph.loads(v, group.depth) or v in env)
-        eqns, leaves = _needed(graph, roots, loaded, group.dot)
+        own = {*roots, *(group.dot.outvars if group.dot is not None else ())}
+        eqns, leaves = _needed(graph, roots, lambda v: v not in own and (graph.loads(v, group.depth) or v in env), group.dot)
         self._write(b, _needed(graph, leaves, env.__contains__)[0], env)
+        reduces = any(lowering_kind(eqn) is LoweringKind.REDUCE for eqn in eqns)
+        self._fusion(b, eqns, leaves, roots, "kOutput" if group.dot is not None else "kInput" if reduces else "kLoop", env)
+
+    def _fusion(self, b: Block, eqns: Sequence[Eqn], leaves: Sequence[Var], roots: Sequence[Var], kind: str, env: dict) -> None:
+        """Equations that a kernel computes together."""
+        def fill(r: Block, *args: Value) -> list[Value]:
+            inner = dict(zip(leaves, args))
+            self._write(r, eqns, inner)
+            return [inner[v] for v in roots]
+
         self.in_kernel = True
         if len(eqns) == 1:
             self._write(b, eqns, env)
         else:
-            def fill(r: Block, *args: Value) -> list[Value]:
-                inner = dict(zip(leaves, args))
-                self._write(r, eqns, inner)
-                return [inner[v] for v in roots]
             region = b.region([env[v].type for v in leaves], fill)
-            reduces = any(lowering_kind(eqn) is LoweringKind.REDUCE for eqn in eqns)
-            kind = "kOutput" if group.dot is not None else "kInput" if reduces else "kLoop"
-            last = graph.producer.get(roots[-1], eqns[-1])
+            last = next(eqn for eqn in reversed(eqns) if roots[-1] in eqn.outvars)
             outer, self.place = self.place, self.place_of(last)
             made = b.emit("fusion", [env[v] for v in leaves], [x.type for x in region.results], [region], kind=kind,
                           label=last.primitive.name.replace("-", "_"))
