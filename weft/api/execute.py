@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from weft.ops.layout import reshape, transpose
 from weft.runtime import transfers
 from weft.runtime.array import Array, as_blocks, default_sharding, fits, from_numpy, of_blocks, relaid
 from weft.runtime.executable import Executable
+from weft.transforms.physical import has_keys
 from weft.util.config import config
 from weft.util.errors import ShardingError
 from weft.util.events import report
@@ -316,6 +317,19 @@ def _stage_op(primitive, avals, params) -> Jaxpr:
         return stage(op, avals, primitive.name)
 
 
+def tracked(jaxpr: Jaxpr, name: str, arrays: Sequence[Array], call: Callable[[], list[Array]]) -> list[Array]:
+    """The results of `call`, a program on `arrays`; where `debug_key_reuse` is set, KeyReuseError if it uses a random key again."""
+    if not config.debug_key_reuse or not has_keys(jaxpr):
+        return call()
+    from weft.api import key_reuse
+
+    signature = key_reuse.signature_of(jaxpr)
+    key_reuse.used_by_call(name, signature, arrays)
+    outs = call()
+    key_reuse.give_results(signature, arrays, outs)
+    return outs
+
+
 def _at_once(params: dict, arrays: Sequence[Array]) -> bool:
     """Whether a callback needs no program: it takes whole values, or all are on one device."""
     return not params.get("partitioned") or all(len(x.sharding.device_assignment) == 1 for x in arrays)
@@ -325,8 +339,10 @@ def evaluate_op(primitive, args, params):
     """Compute one primitive on concrete values."""
     arrays = [to_array(x) for x in args]
     if primitive is jit_p:
-        return run(params["jaxpr"], arrays, in_shardings=params["in_shardings"], out_shardings=params["out_shardings"],
-                   donated=[i for i, d in enumerate(params["donated"]) if d], name=f"jit({params['name']})")
+        jaxpr, name = params["jaxpr"], params["name"]
+        return tracked(jaxpr, f"jit({name})", arrays, lambda: run(
+            jaxpr, arrays, in_shardings=params["in_shardings"], out_shardings=params["out_shardings"],
+            donated=[i for i, d in enumerate(params["donated"]) if d], name=f"jit({name})"))
     if primitive.kind == "callback" and _at_once(params, arrays):
         backends.wait_for_effects()
         return [to_array(x) for x in primitive.rule("reference")(*[x._numpy() for x in arrays], **params)]
@@ -343,7 +359,7 @@ def evaluate_op(primitive, args, params):
         if "unhashable" not in str(error):
             raise
         jaxpr = _stage_op(primitive, avals, params)
-    outs = run(jaxpr, arrays, name=primitive.name)
+    outs = tracked(jaxpr, primitive.name, arrays, lambda: run(jaxpr, arrays, name=primitive.name))
     return outs if primitive.multiple_results else outs[0]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from weft import backends
-from weft.api.execute import arranged, prepare, run_ready, to_array
+from weft.api.execute import arranged, prepare, run_ready, to_array, tracked
 from weft.api.flat import argument_names, signature_of
 from weft.api.layouts import flat_shardings
 from weft.backends.base import Call, Device
@@ -33,6 +33,7 @@ from weft.ir.types import ShapedArray
 from weft.ops.placement import reshard, sharding_constraint
 from weft.runtime import transfers
 from weft.runtime.array import Array
+from weft.transforms.physical import has_keys
 from weft.util import tree
 from weft.util.config import config
 from weft.util.events import report
@@ -205,7 +206,8 @@ class JitFunction(Dispatching):
             placed = any(s is not None for s in traced.in_shardings)
             self._calls[key] = (executable, traced, placed)
             self._speed_up(executable, args, kwargs, leaves, traced, placed, True)
-            return tree.tree_unflatten(traced.out_tree, run_ready(executable, ready, arrays))
+            outs = tracked(traced.jaxpr, f"jit({traced.name})", arrays, lambda: run_ready(executable, ready, arrays))
+            return tree.tree_unflatten(traced.out_tree, outs)
         executable, traced, placed = call
         self._speed_up(executable, args, kwargs, leaves, traced, placed, False)
         if placed or traced.jaxpr.consts:
@@ -214,11 +216,12 @@ class JitFunction(Dispatching):
                                         f"jit({traced.name})", traced.arg_names, self.backend)
         else:
             ready = arranged(executable, arrays)
-        return tree.tree_unflatten(traced.out_tree, run_ready(executable, ready, arrays))
+        outs = tracked(traced.jaxpr, f"jit({traced.name})", arrays, lambda: run_ready(executable, ready, arrays))
+        return tree.tree_unflatten(traced.out_tree, outs)
 
     def _speed_up(self, executable, args, kwargs, leaves, traced, placed, is_first: bool) -> None:
         """Let the next call like this one bypass Python, if the backend can."""
-        if config.no_execution or (transfers.guarded() and self._may_move(executable, leaves)):
+        if config.no_execution or config.debug_key_reuse or (transfers.guarded() and self._may_move(executable, leaves)):
             return                                       # settings that must see every call
         if not placed and traced.fast_path_attempts and not any(type(x) not in _NATIVE for x in leaves):
             statics = self.statics
@@ -298,6 +301,10 @@ class JitFunction(Dispatching):
         with lenient(False):
             jaxpr = stage(flat_fun, avals, self.name)
         cacheable = not any(isinstance(c, Tracer) for c in jaxpr.consts)
+        if config.debug_key_reuse and has_keys(jaxpr):
+            from weft.api.key_reuse import signature_of
+
+            signature_of(jaxpr)
         jaxpr, consts = hoist_tracers(jaxpr)
         n_out = len(jaxpr.outvars)
         traced = TracedProgram(

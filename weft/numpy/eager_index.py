@@ -10,6 +10,7 @@ from weft.api.jit import face
 from weft.core.trace import _state, eval_trace
 from weft.numpy import indexing
 from weft.runtime.array import Array
+from weft.util.config import config
 
 _INTEGER, _ARRAY = "integer", "array"
 _forms: dict[tuple, tuple] = {}
@@ -39,6 +40,8 @@ def split(x: Array, index):
             arguments.append(i)
         else:
             return None
+    if config.debug_key_reuse:           # which follows keys through single operations
+        return None
     if 0 in x.shape or len(entries) - form.count(None) - form.count(Ellipsis) > x.ndim or form.count(Ellipsis) > 1:
         return None
     key = tuple(form)

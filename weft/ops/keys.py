@@ -32,9 +32,9 @@ def random_wrap(raw, generator: Generator):
     return random_wrap_p.bind(raw, impl=generator)
 
 
-def random_unwrap(keys):
-    """Raw data of typed keys, uint32[..., *key_shape]."""
-    return random_unwrap_p.bind(keys)
+def random_unwrap(keys, uses: bool = False):
+    """Raw data of typed keys, uint32[..., *key_shape]; `uses` says that they are used up, where reuse is looked for."""
+    return random_unwrap_p.bind(keys, **{"uses": True} if uses else {})
 
 
 @random_wrap_p.def_type
@@ -47,7 +47,7 @@ def _wrap_type(aval, *, impl):
 
 
 @random_unwrap_p.def_type
-def _unwrap_type(aval):
+def _unwrap_type(aval, *, uses=False):
     if not dtypes.is_extended(aval.dtype):
         raise TypeError(f"random_unwrap: expected typed keys, got {aval.str_short()}.")
     return ShapedArray(aval.shape + aval.dtype.impl.key_shape, np.uint32)
@@ -75,7 +75,8 @@ for _p in (random_wrap_p, random_unwrap_p):
               transpose=unsupported("random keys have no derivative"), factors=_factors, lower=_MEMORY)
 random_wrap_p.define(reference=lambda x, *, impl: x, batch=lambda axis, args, dims, *, impl: (
     random_wrap_p.bind(_front(args, dims), impl=impl), 0))
-random_unwrap_p.define(reference=lambda x: x, batch=lambda axis, args, dims: (random_unwrap(_front(args, dims)), 0))
+random_unwrap_p.define(reference=lambda x, *, uses=False: x,
+                       batch=lambda axis, args, dims, *, uses=False: (random_unwrap(_front(args, dims), uses), 0))
 
 
 def _zero_jvp(primitive, primals, params):

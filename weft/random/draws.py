@@ -134,7 +134,8 @@ def _raw(keys, api: str) -> tuple[Any, Implementation]:
     if not hasattr(keys, "dtype"):
         raise TypeError(f"random.{api}: expected a key (from weft.random.key or PRNGKey), got {type(keys)}.")
     if _is_typed(keys):
-        return keys_op.random_unwrap(keys), implementation(typeof(keys).dtype.impl)
+        uses = config.debug_key_reuse and api in ("bits", "split")
+        return keys_op.random_unwrap(keys, uses), implementation(typeof(keys).dtype.impl)
     keys, used = concrete(keys), implementation()
     if not _is_data(keys, used.generator):
         raise TypeError(f"random.{api}: expected a key of type uint32[{used.generator.key_shape[0]}] or key<{used.generator.tag}>[], got "
@@ -204,8 +205,8 @@ def _as_given(made, key):
 
 
 def clone(key):  # noqa: A002
-    """The same key; keys are not tracked."""
-    return key
+    """The same key; where `debug_key_reuse` tracks keys, one that may be used again."""
+    return wnp.copy(key) if config.debug_key_reuse and _is_typed(key) else key
 
 
 # ---- bits

@@ -21,7 +21,7 @@ from weft.control.while_loop import while_loop
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, concrete
 from weft.ops import elementwise as ew, layout, reduce
 from weft.ops.placement import takes_out_sharding
-from weft.random.draws import _float, _normal, _of_kind, _one, _shape, _split_one, _uniform, exponential, rademacher, split
+from weft.random.draws import _float, _normal, _of_kind, _one, _shape, _split_one, _uniform, clone, exponential, rademacher, split
 from weft.util import dtypes
 
 _F32 = np.dtype(np.float32)
@@ -283,7 +283,7 @@ def poisson(key, lam, shape=None, dtype=None):
     small = ew.bitwise_or(ew.ne(rate, rate), ew.lt(rate, 10))
     zero = ew.mul(wnp.zeros(shape, _F32), 0)
     low = _poisson_product(raw, ew.select_n(small, zero, rate))
-    high = _poisson_rejection(raw, ew.select_n(small, rate, ew.add(zero, 1e5)))
+    high = _poisson_rejection(clone(raw), ew.select_n(small, rate, ew.add(zero, 1e5)))
     found = ew.select_n(small, ew.convert_element_type(high, dtype), ew.convert_element_type(low, dtype))
     return ew.select_n(ew.eq(rate, 0), found, wnp.zeros(shape, dtype))
 

@@ -380,7 +380,7 @@ _define("raise_persistent_cache_errors", False, "Accepted without effect: what c
 # checks and reports
 debug_nans = _define("debug_nans", False, "Raise where a NaN first appears.", True, **_traced)
 debug_infs = _define("debug_infs", False, "Raise where an infinity first appears.", True, **_traced)
-debug_key_reuse = _define("debug_key_reuse", False, "Accepted without effect: keys are not tracked.", True, **_traced)
+debug_key_reuse = _define("debug_key_reuse", False, "Raise where a random key is used for a second time.", True, **_traced)
 enable_checks = _define("enable_checks", False, "Accepted without effect: verify checks programs after every stage.", True)
 check_tracer_leaks = _define("check_tracer_leaks", False, "Raise when a transformation ends and one of its tracers lives on.", True)
 checking_leaks = check_tracer_leaks

@@ -90,10 +90,14 @@ class CallbackError(DeviceRuntimeError):
 
 
 class KeyReuseError(RuntimeError):
-    """A random key that was consumed twice. Programs may catch it; nothing raises it, since keys are not tracked.
+    """A random key that was used a second time, where `debug_key_reuse` is set.
 
-    >>> issubclass(KeyReuseError, RuntimeError)
-    True
+    >>> key = weft.random.key(0)
+    >>> with weft.debug_key_reuse(True):
+    ...     _ = weft.random.normal(key)
+    ...     try: weft.random.uniform(key)
+    ...     except weft.errors.KeyReuseError as error: print(str(error).splitlines()[0])
+    jit(uniform): a random key is used for a second time.
     """
 
 

@@ -1,0 +1,113 @@
+"""`debug_key_reuse`: a key that is used a second time raises, wherever it went in between; other uses of keys do not."""
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft import lax, random
+from weft.util.config import config
+from weft.util.errors import KeyReuseError
+
+
+def two(key):
+    return random.normal(key) + random.uniform(key)
+
+
+def halves(key):
+    first, second = random.split(key)
+    return random.normal(first) + random.normal(second)
+
+
+def twice(fun):
+    return lambda key: (fun(key), fun(key))
+
+
+def step(key, x):
+    key, now = random.split(key)
+    return key, random.normal(now) + x
+
+
+draw = weft.jit(lambda key: random.normal(key))
+kept = weft.jit(lambda key: (random.normal(key), key))
+passed = weft.jit(lambda key: key)
+XS = np.arange(3, dtype=np.float32)
+
+WRONG = {
+    "eager": two, "jit": weft.jit(two), "two programs": twice(draw), "nested": weft.jit(lambda k: draw(k) + draw(k)),
+    "split": twice(random.split), "drawn, then split": lambda k: (draw(k), random.split(k)),
+    "parent of a split": weft.jit(lambda k: (random.normal(random.split(k)[0]), random.normal(k))),
+    "bits": twice(random.bits), "randint": twice(lambda k: random.randint(k, (), 0, 9)),
+    "permutation": twice(lambda k: random.permutation(k, 5)),
+    "one of several": lambda k: twice(lambda ks: random.normal(ks[0]))(random.split(k, 3)),
+    "one of several in a program": weft.jit(lambda k: twice(lambda ks: random.normal(ks[1]))(random.split(k, 3))),
+    "all, then one": lambda k: (lambda ks: (weft.vmap(random.normal)(ks), random.normal(ks[2])))(random.split(k, 3)),
+    "reshaped": lambda k: (lambda ks: (weft.vmap(random.normal)(ks.reshape(2, 2)[0]), random.normal(ks[1])))(random.split(k, 4)),
+    "stacked": lambda k: weft.vmap(random.normal)(wnp.stack([k, k])),
+    "given back": lambda k: draw(kept(k)[1]), "passed on": lambda k: (draw(k), draw(passed(k))),
+    "closed over": lambda k: [weft.jit(lambda: random.normal(k))() for _ in range(2)],
+    "scan, closed over": lambda k: lax.scan(lambda c, x: (c + random.normal(k), x), 0.0, XS),
+    "scan, carried": lambda k: lax.scan(lambda k, x: (k, random.normal(k)), k, XS),
+    "scan in a program": weft.jit(lambda k: lax.scan(lambda c, x: (c + random.normal(k), x), 0.0, XS)),
+    "while": lambda k: lax.while_loop(lambda x: x < 5, lambda x: x + wnp.abs(random.normal(k)), 0.0),
+    "while, carried": lambda k: lax.while_loop(lambda c: c[0] < 5, lambda c: (c[0] + wnp.abs(random.normal(c[1])), c[1]), (0.0, k)),
+    "fori_loop": lambda k: lax.fori_loop(0, 3, lambda i, x: x + random.normal(k), 0.0),
+    "cond, then again": weft.jit(lambda k: lax.cond(True, random.normal, lambda k: 0.0, k) + random.normal(k)),
+    "gradient": lambda k: weft.grad(lambda x: x * random.normal(k) * random.normal(k))(1.0),
+}
+RIGHT = {
+    "split": weft.jit(halves), "split eagerly": halves, "fold_in": lambda k: [random.normal(random.fold_in(k, i)) for i in range(3)],
+    "fold_in and draw": weft.jit(lambda k: (random.fold_in(k, 1), random.normal(k))),
+    "each of several": lambda k: [*map(draw, random.split(k, 3))],
+    "indexed": weft.jit(lambda k: (lambda ks: (random.normal(ks[0]), random.normal(ks[1])))(random.split(k, 3))),
+    "both branches": lambda k: lax.cond(True, random.normal, random.uniform, k), "scan over keys": lambda k: lax.scan(
+        lambda c, k: (c, random.normal(k)), 0.0, random.split(k, 3)),
+    "scan that splits": lambda k: lax.scan(step, k, XS), "loop that folds in": lambda k: lax.fori_loop(
+        0, 3, lambda i, x: x + random.normal(random.fold_in(k, i)), 0.0),
+    "vmap over keys": lambda k: weft.vmap(random.normal)(random.split(k, 3)), "vmap beside": lambda k: weft.vmap(
+        lambda x: random.normal(k) + x)(XS),
+    "clone": lambda k: (random.normal(k), random.normal(random.clone(k))),
+    "data": lambda k: (random.key_data(k), draw(k), random.key_data(k)),
+    "compared": lambda k: (k == k, draw(k), k == k), "gradient": lambda k: weft.grad(lambda x, k: x * random.normal(k))(1.0, k),
+    "shuffled": lambda k: random.permutation(k, 5), "chosen": lambda k: random.choice(k, 5, (3,), replace=False),
+    "gamma": lambda k: random.gamma(k, 2.0), "categorical": lambda k: random.categorical(k, XS),
+    "beta": lambda k: random.beta(k, 1.0, 2.0),
+    "poisson": lambda k: random.poisson(k, 3.0),
+    "ball": lambda k: random.ball(k, 3),
+    "truncated": lambda k: random.truncated_normal(k, 0.0, 1.0),
+    "dropout": lambda k: random.bernoulli(k, 0.5, (3,)), "orthogonal": lambda k: random.orthogonal(k, 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_reuse_raises(name):
+    with weft.debug_key_reuse(True), pytest.raises(KeyReuseError, match=r"test_key_reuse\.py"):
+        WRONG[name](random.key(0))
+
+
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
+@pytest.mark.parametrize("name", RIGHT)
+def test_other_uses_do_not(name, impl):
+    with weft.debug_key_reuse(True):
+        RIGHT[name](random.key(0, impl=impl))
+
+
+@pytest.mark.parametrize("name", ["eager", "jit", "scan, carried"])
+def test_nothing_is_tracked_unless_asked_for_and_raw_keys_never(name):
+    WRONG[name](random.key(0))
+    with weft.debug_key_reuse(True):
+        WRONG[name](random.PRNGKey(0))
+
+
+def test_the_setting_for_all_threads_sees_calls_that_bypassed_python():
+    key = random.key(3)
+    values = [float(draw(key)) for _ in range(3)]
+    config.update("jax_debug_key_reuse", True)
+    try:
+        assert float(draw(key)) == values[0]
+        for _ in range(2):
+            with pytest.raises(KeyReuseError, match=r"jit\(<lambda>\): a random key is used for a second time"):
+                draw(key)
+    finally:
+        config.update("jax_debug_key_reuse", False)
+    assert float(draw(key)) == values[0]
