@@ -81,7 +81,12 @@ def _uniform(a, x, erfc: Callable):
     bell = np.exp(-a * half) / np.sqrt(_TURN * a)
     root = np.copysign(np.sqrt(a * half), mu)
     slope = -(stretch - eta / 2 + total * (np.log1p(mu) - 1 / (2 * a)) + moved)
-    return erfc(-root) / 2 - bell * total, erfc(root) / 2 + bell * total, slope, bell, (1 + mu) * np.exp(1 / (12 * a) - 1 / (360 * a**3))
+    log_bell, square = -a * half - np.log(_TURN * a) / 2, np.maximum(np.abs(root), 50)**2
+    # of the smaller one, which may be less than any float
+    tail = np.sqrt(a / square / 2) * (1 - 1 / (2 * square) + 3 / (4 * square**2)) + np.sign(mu) * total
+    tail = np.where(np.abs(root) > 50, tail, np.nan)
+    return (erfc(-root) / 2 - bell * total, erfc(root) / 2 + bell * total, slope, bell,
+            (1 + mu) * np.exp(1 / (12 * a) - 1 / (360 * a**3)), log_bell, np.where(mu < 0, tail, np.nan), np.where(mu > 0, tail, np.nan))
 
 
 def functions(lgamma: Callable, digamma: Callable, erfc: Callable) -> dict[str, Callable]:
@@ -93,12 +98,13 @@ def functions(lgamma: Callable, digamma: Callable, erfc: Callable) -> dict[str, 
         a, x = np.where(inside, a, 1), np.where(inside, x, 1)
         uniform = (a > 200) & (np.abs(x - a) < 0.3 * a)
         below = ~uniform & ((x < a) | (x < 1.5))
-        p, q, slope, bell, share = _uniform(np.where(uniform, a, 1000), np.where(uniform, x, 1000), erfc)
+        p, q, slope, bell, share, log_bell, tail_p, tail_q = _uniform(np.where(uniform, a, 1000), np.where(uniform, x, 1000), erfc)
         found = {"igamma": p, "igammac": q, "igamma_grad_a": slope * bell, "igamma_grad_x": bell / share,
-                 "random_gamma_grad": -slope * share}
+                 "random_gamma_grad": -slope * share, **_logs(p, q, log_bell, tail_p, tail_q, share)}
         a, x = np.where(uniform, 1, a), np.where(uniform, 1, x)
         log_gamma = _log_gamma_of_one_plus(a, lgamma)
-        density, ratio = np.exp(a * np.log(x) - x - log_gamma), np.log(x) - digamma(a + 1)
+        log_density, ratio = a * np.log(x) - x - log_gamma, np.log(x) - digamma(a + 1)
+        density = np.exp(log_density)
         s, s_slope = _series(np.where(below, a, 1), np.where(below, x, 1))
         t, t_slope = _fraction(np.where(below, 1, a), np.where(below, 2, x))
         little = below & (a < 0.01)
@@ -106,12 +112,24 @@ def functions(lgamma: Callable, digamma: Callable, erfc: Callable) -> dict[str, 
         slope = np.where(below, s * ratio + s_slope, -(a * (t * ratio + t_slope) + t))
         q = np.where(below, np.where(little, -np.expm1(a * np.log(x) - log_gamma) - rest, 1 - density * s), density * a * t)
         others = {"igamma": np.where(below, density * s, 1 - q), "igammac": q, "igamma_grad_a": density * slope,
-                  "igamma_grad_x": density * a / x, "random_gamma_grad": -x / a * slope}
+                  "igamma_grad_x": density * a / x, "random_gamma_grad": -x / a * slope,
+                  **_logs(np.where(below, density * s, 1 - q), q, log_density,
+                          np.where(below, s, np.nan), np.where(below, np.nan, a * t), x / a)}
         return {name: np.where(inside, np.where(uniform, found[name], others[name]), _edge(name, one, other)) for name in found}
 
     def of(name: str) -> Callable:
         return lambda a, x: compute(a.tobytes(), x.tobytes())[name]
-    return {name: of(name) for name in ("igamma", "igammac", "igamma_grad_a", "igamma_grad_x", "random_gamma_grad")}
+    return {name: of(name) for name in ("igamma", "igammac", "igamma_grad_a", "igamma_grad_x", "random_gamma_grad", "log_igamma",
+                                        "log_igammac", "igamma_hazard", "igammac_hazard")}
+
+
+def _logs(p, q, log_factor, share_of_p, share_of_q, per_slope) -> dict[str, np.ndarray]:
+    """The logarithms and their slopes. A share (NaN where there is none) is of a factor, as is the derivative, 1 / `per_slope`."""
+    log_p, log_q = (np.where(one > 0.5, np.log1p(-other), np.where(np.isnan(share), np.log(one), log_factor + np.log(share)))
+                    for one, other, share in ((p, q, share_of_p), (q, p, share_of_q)))
+    slopes = (np.where(np.isnan(share), np.exp(log_factor) / one, 1 / share) / per_slope
+              for one, share in ((p, share_of_p), (q, share_of_q)))
+    return dict(zip(("log_igamma", "log_igammac", "igamma_hazard", "igammac_hazard"), (log_p, log_q, *slopes)))
 
 
 def sum_without_first(a, x):
@@ -131,4 +149,8 @@ def _edge(name: str, one: bytes, other: bytes) -> np.ndarray:
     lower = np.where(none, WIDE(0), np.where(whole, 1, np.nan))
     flat = (a > 0) & ((x == 0) | (np.isposinf(x) & (name == "igamma_grad_a")))
     steep = np.where((a > 0) & (x == 0), np.where(a < 1, WIDE(np.inf), a == 1), np.where(np.isnan(lower), np.nan, 0))
-    return {"igamma": lower, "igammac": 1 - lower, "igamma_grad_x": steep}.get(name, np.where(flat, WIDE(0), np.nan))
+    start, end = (a > 0) & (x == 0), (a > 0) & (a < np.inf) & np.isposinf(x)
+    hazards = (np.where(start | (none & ~end), WIDE(np.inf), np.where(whole, 0, np.nan)),
+               np.where(start, steep, np.where(end, 1, np.where(none, 0, WIDE(np.nan)))))
+    return {"igamma": lower, "igammac": 1 - lower, "igamma_grad_x": steep, "log_igamma": np.log(lower), "log_igammac": np.log(1 - lower),
+            "igamma_hazard": hazards[0], "igammac_hazard": hazards[1]}.get(name, np.where(flat, WIDE(0), np.nan))

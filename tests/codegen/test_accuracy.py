@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.codegen.accuracy import FUNCTIONS, PAGE, TYPES, WIDE_ENOUGH, bound, measure, native
+from tests.codegen.accuracy import FIRST, FUNCTIONS, PAGE, TYPES, WIDE_ENOUGH, bound, measure, native
 from weft.ir.loops_eval import DTYPES
 
 
@@ -28,7 +28,8 @@ def test_nothing_goes_beyond_one(op, type_):
 
 
 def test_the_page_names_every_function_and_keeps_the_bounds():
-    rows = [line.strip("|").split("|") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    table = PAGE.read_text().partition(FIRST)[2]
+    rows = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("| `")]
     told = {row[0].strip(" `"): [float(cell) for cell in row[1:]] for row in rows}
     assert set(FUNCTIONS) <= set(told)
     for op in FUNCTIONS:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from weft.control.custom_rules import custom_jvp
 from weft.core.trace import typeof
-from weft.numpy.promote import all_inexact, broadcast, inexact, promote_to_inexact
+from weft.numpy.promote import all_inexact, broadcast, cast, inexact, promote_to_inexact
 from weft.numpy.reductions import logsumexp
 from weft.numpy.ufuncs import bessel_i0, subtract
 from weft.ops import elementwise as ew, functions
@@ -23,10 +25,14 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _unary(name: str, op: Callable, text: str) -> Callable:
-    def fun(x):
-        return op(inexact(name, x))
-    return named(fun, name, text)
+def in_single(fun: Callable) -> Callable:
+    """`fun`, which of 16-bit floats is computed in float32 and rounded once."""
+    def wide(*xs):
+        dtype = typeof(xs[0]).dtype
+        if dtype.itemsize >= 4:
+            return fun(*xs)
+        return cast(fun(*[cast(x, np.dtype(np.float32)) for x in xs]), dtype)
+    return wide
 
 
 def _late(name: str) -> Callable:
@@ -34,21 +40,32 @@ def _late(name: str) -> Callable:
     return lambda *xs: getattr(functions, name)(*xs)
 
 
-def _binary(name: str, op: Callable, text: str) -> Callable:
-    def fun(x, y):
-        return op(*promote_to_inexact(name, x, y))
+def _unary(name: str, op: Callable | str, text: str) -> Callable:
+    """A function of one array, made of others or stated in `ops.functions` under a name."""
+    apply = _late(op) if isinstance(op, str) else in_single(op)
+
+    def fun(x):
+        return apply(inexact(name, x))
     return named(fun, name, text)
 
 
-erf = _unary("erf", _late("erf"), "The error function.")
-erfc = _unary("erfc", _late("erfc"), "1 - erf(x), accurate for large x.")
-erfinv = _unary("erfinv", _late("erf_inv"), "The inverse of the error function.")
-gammaln = _unary("gammaln", _late("lgamma"), "The logarithm of the absolute value of the gamma function.")
-digamma = _unary("digamma", _late("digamma"), "The derivative of the logarithm of the gamma function.")
-expit = _unary("expit", _late("logistic"), "1 / (1 + exp(-x)).")
+def _binary(name: str, op: Callable | str, text: str) -> Callable:
+    apply = _late(op) if isinstance(op, str) else in_single(op)
+
+    def fun(x, y):
+        return apply(*promote_to_inexact(name, x, y))
+    return named(fun, name, text)
+
+
+erf = _unary("erf", "erf", "The error function.")
+erfc = _unary("erfc", "erfc", "1 - erf(x), accurate for large x.")
+erfinv = _unary("erfinv", "erf_inv", "The inverse of the error function.")
+gammaln = _unary("gammaln", "lgamma", "The logarithm of the absolute value of the gamma function.")
+digamma = _unary("digamma", "digamma", "The derivative of the logarithm of the gamma function.")
+expit = _unary("expit", "logistic", "1 / (1 + exp(-x)).")
 logit = _unary("logit", lambda x: ew.sub(ew.log(x), ew.log1p(ew.neg(x))), "log(x / (1 - x)), the inverse of `expit`.")
-i0e = _unary("i0e", _late("bessel_i0e"), "The modified Bessel function of order 0 times exp(-|x|).")
-i1e = _unary("i1e", _late("bessel_i1e"), "The modified Bessel function of order 1 times exp(-|x|).")
+i0e = _unary("i0e", "bessel_i0e", "The modified Bessel function of order 0 times exp(-|x|).")
+i1e = _unary("i1e", "bessel_i1e", "The modified Bessel function of order 1 times exp(-|x|).")
 i0 = _unary("i0", bessel_i0, "The modified Bessel function of order 0.")
 i1 = _unary("i1", lambda x: ew.mul(ew.exp(ew.abs(x)), ew.bessel_i1e(x)), "The modified Bessel function of order 1.")
 
@@ -70,8 +87,8 @@ def factorial(n, exact: bool = False):
     return select(ew.lt(n, 0), 0, ew.exp(ew.lgamma(ew.add(n, 1))))
 
 
-gammainc = _binary("gammainc", _late("igamma"), "The regularized lower incomplete gamma function.")
-gammaincc = _binary("gammaincc", _late("igammac"), "1 - gammainc, accurate for large x.")
+gammainc = _binary("gammainc", "igamma", "The regularized lower incomplete gamma function.")
+gammaincc = _binary("gammaincc", "igammac", "1 - gammainc, accurate for large x.")
 
 
 def betainc(a, b, x):
@@ -261,5 +278,5 @@ def _ndtr(x):
 
 
 ndtr = _unary("ndtr", _ndtr, "The distribution function of the standard normal distribution.")
-log_ndtr = _unary("log_ndtr", _late("log_ndtr"), "The logarithm of `ndtr`, accurate far to the left.")
-ndtri = _unary("ndtri", _late("ndtri"), "The inverse of `ndtr`.")
+log_ndtr = _unary("log_ndtr", "log_ndtr", "The logarithm of `ndtr`, accurate far to the left.")
+ndtri = _unary("ndtri", "ndtri", "The inverse of `ndtr`.")

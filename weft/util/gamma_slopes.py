@@ -1,4 +1,4 @@
-"""The derivatives of the incomplete gamma functions, on NumPy: the reference for native code.
+"""The derivatives of the incomplete gamma functions, and their logarithms, on NumPy: the reference for native code.
 
 In, out: arrays, computed in float64.
 How:  The derivative by the order has no closed form. It is found from the series of the lower function where `x < a + 1` and from the
@@ -92,3 +92,59 @@ def igamma_grad_a(a, x):
     with np.errstate(all="ignore"):
         value = _order_slope(a, x) * igamma_grad_x(a, x)
     return np.where((a > 0) & ((x == 0) | (x == np.inf)), 0.0, value)
+
+
+def _log_density(a, x):
+    """Of x^a e^-x / gamma(1 + a)."""
+    from scipy.special import gammaln, xlogy
+    return xlogy(a, x) - x - gammaln(a + 1)
+
+
+def _log_value(a, x, upper):
+    from scipy.special import gammainc, gammaincc
+    a, x = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(x, np.float64))
+    with np.errstate(all="ignore"):
+        value, rest = (gammaincc, gammainc)[:: 1 if upper else -1]
+        value, rest = value(a, x), rest(a, x)
+        out = np.where(value < 0.5, np.log(value), np.log1p(-rest))
+        far = (value < 1e-290) & (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
+        b, y = a[far], x[far]
+        share = np.ones_like(b)
+        for n in range(500, 0, -1):
+            share = n * (b - n) / (y + 2 * n + 1 - b + share) if upper else 1 + share * y / (b + n)
+        out[far] = _log_density(b, y) + np.log(b / (y + 1 - b + share) if upper else share)
+    return out
+
+
+def log_igamma(a, x):
+    """The logarithm of the lower function."""
+    return _log_value(a, x, False)
+
+
+def log_igammac(a, x):
+    """The logarithm of the upper function."""
+    return _log_value(a, x, True)
+
+
+def _hazard(a, x, upper):
+    a, x = np.asarray(a, np.float64), np.asarray(x, np.float64)
+    with np.errstate(all="ignore"):
+        value = np.exp(_log_density(a, x) + np.log(a) - np.log(x) - _log_value(a, x, upper))
+    inside = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
+    start, end = (a > 0) & (x == 0), (a > 0) & np.isfinite(a) & np.isposinf(x)
+    none = np.isposinf(a) & (x >= 0) & np.isfinite(x)
+    if upper:
+        edge = np.where(start, igamma_grad_x(a, x), np.where(end, 1.0, np.where(none, 0.0, np.nan)))
+    else:
+        edge = np.where(start | none, np.inf, np.where(end | ((a == 0) & (x > 0)), 0.0, np.nan))
+    return np.where(inside, value, edge)
+
+
+def igamma_hazard(a, x):
+    """The derivative of `log_igamma` by `x`."""
+    return _hazard(a, x, False)
+
+
+def igammac_hazard(a, x):
+    """The derivative of `log_igammac` by `x`, negated."""
+    return _hazard(a, x, True)

@@ -109,7 +109,7 @@ def _halley(f, y, x):
 # --- the normal distribution
 
 
-def _scaled_tail(f, x):
+def scaled_tail(f, x):
     """erfc(x) exp(x^2) of 0 <= x <= 28 (11 in single precision), and beyond as a share of 1 / (x sqrt(pi)): (near, far, where far)."""
     bound = 28.0 if f.wide else 11.0
     beyond = x > bound
@@ -121,7 +121,7 @@ def _scaled_tail(f, x):
 
 def _log_tail(f, size):
     """The logarithm of the normal distribution function at -size <= 0, and its derivative by the size, negated."""
-    near, far, beyond = _scaled_tail(f, size * math.sqrt(0.5))
+    near, far, beyond = scaled_tail(f, size * math.sqrt(0.5))
     y = f.log(0.5 * f.select(beyond, far, near)) - f.select(beyond, f.log(size) - math.log(math.sqrt(2 / math.pi)), 0.0)
     return y - (0.5 * size) * size, f.select(beyond, size, math.sqrt(2 / math.pi)) / f.select(beyond, far, near)
 
@@ -130,7 +130,7 @@ def _normal_tail(f, size):
     """The normal distribution function at -size <= 0, and its derivative there."""
     bounded = f.select(size > 40.0, 40.0, size)                 # of which it is zero
     bell = _bell(f, 0.5 * bounded, bounded)
-    return 0.5 * _scaled_tail(f, bounded * math.sqrt(0.5))[0] * bell, bell * math.sqrt(0.5 / math.pi)
+    return 0.5 * scaled_tail(f, bounded * math.sqrt(0.5))[0] * bell, bell * math.sqrt(0.5 / math.pi)
 
 
 @function(FLOATING, of_scipy("log_ndtr", wide=True), jvp=[lambda t, out, x: mul(t, normal_hazard(neg(x)))], cost=40, ulp=(6, 6),

@@ -14,7 +14,9 @@ from __future__ import annotations
 from math import inf, nan
 
 from weft.ops.arithmetic import add, div, mul, neg, sub
+from weft.ops.comparison import lt, select
 from weft.ops.families import FLOATING, HostSpec, elementwise, function, match_dtypes, no_derivative, of_scipy
+from weft.ops.functions.errors import scaled_tail
 from weft.ops.functions.exponential import exp
 from weft.ops.functions.gammas import digamma, digamma_above_half, lgamma
 from weft.ops.functions.logarithmic import log, log1p
@@ -118,6 +120,46 @@ def random_gamma_grad(f, a, x):
     return _of_doubles(_slope, f, a, x, False)
 
 
+@function(FLOATING, _by_slopes("log_igamma"), ulp=(0.55, 3000), ranges=_ORDERS, jvp=[
+    lambda t, out, a, x: mul(t, _log_slope_by_order(a, x)),
+    lambda t, out, a, x: mul(t, igamma_hazard(a, x))])
+def log_igamma(f, a, x):
+    """The logarithm of `igamma(a, x)`, also where that is too small for a float."""
+    return _of_doubles(_log_value, f, a, x, False)
+
+
+def _log_slope_by_order(a, x):
+    """The derivative of `log_igamma`; for the least `x` only the power of it counts, and the quotients are beyond all floats."""
+    least = lt(x, 1e-20)
+    near = sub(log(select(least, x, 1)), digamma(add(a, 1)))
+    x = select(least, 1, x)
+    return select(least, near, neg(mul(igamma_hazard(a, x), random_gamma_grad(a, x))))
+
+
+@function(FLOATING, _by_slopes("log_igammac"), ulp=(0.55, 3000), ranges=_ORDERS, jvp=[
+    lambda t, out, a, x: mul(t, mul(igammac_hazard(a, x), random_gamma_grad(a, x))),
+    lambda t, out, a, x: neg(mul(t, igammac_hazard(a, x)))])
+def log_igammac(f, a, x):
+    """The logarithm of `igammac(a, x)`, also where that is too small for a float."""
+    return _of_doubles(_log_value, f, a, x, True)
+
+
+@function(FLOATING, _by_slopes("igamma_hazard"), ulp=(0.55, 3000), ranges=_ORDERS, jvp=[
+    lambda t, out, a, x: mul(t, mul(out, add(sub(log(x), digamma(a)), mul(out, random_gamma_grad(a, x))))),
+    lambda t, out, a, x: mul(t, mul(out, sub(sub(div(sub(a, 1), x), 1), out)))])
+def igamma_hazard(f, a, x):
+    """The derivative of `log_igamma(a, x)` by `x`."""
+    return _of_doubles(_hazard, f, a, x, False)
+
+
+@function(FLOATING, _by_slopes("igammac_hazard"), ulp=(0.55, 3000), ranges=_ORDERS, jvp=[
+    lambda t, out, a, x: mul(t, mul(out, sub(sub(log(x), digamma(a)), mul(out, random_gamma_grad(a, x))))),
+    lambda t, out, a, x: mul(t, mul(out, add(sub(div(sub(a, 1), x), 1), out)))])
+def igammac_hazard(f, a, x):
+    """The derivative of `log_igammac(a, x)` by `x`, negated."""
+    return _of_doubles(_hazard, f, a, x, True)
+
+
 def _of_doubles(function, f, a, x, which):
     g = f.in_double()
     left_out = g.c(_LEFT_OUT.get(f.demand, _LEFT_OUT_OF_HALVES))
@@ -156,6 +198,55 @@ def _value(f, a, x, left_out, upper):
     none = (x.same(0.0) & (a > 0.0)) | (a.same(inf) & (x >= 0.0) & (x < inf))
     all_ = (x.same(inf) & (a >= 0.0) & (a < inf)) | (a.same(0.0) & (x > 0.0))
     edge = f.select(none, float(upper), f.select(all_, float(not upper), f.c(nan)))
+    return f.select(inside, y, edge)
+
+
+def _parts(f, a, x, left_out, upper):
+    """(log of the factor, share, derivative over the factor, log of the derivative, where own): one of the functions is factor * share
+    where `own` holds, elsewhere what that leaves of one."""
+    lift = f.select(a < 1e-200, 1e150, f.c(1.0))          # the upper function is proportional to the least orders
+    order, a = a, a * lift
+    _, uniform, rest = _regions(f, a, x)
+    series = rest & ((x <= a) | (x <= _LITTLE))
+    fraction, few, log_ratio = rest & ~series, a < _STIRLING, f.log(order) - f.log(x)
+    log_factor = _cold(f, 0.0, rest & few, _log_density_of_few, (a, 1.0), (x, 1.0))
+    log_factor = _cold(f, log_factor, (rest | uniform) & ~few, _log_density_of_many, (a, _STIRLING), (x, _STIRLING))
+    log_slope = log_factor + log_ratio
+    share = _cold(f, _cold(f, 1.0, series, _series, (a, 1.0), (x, 0.5), left_out), uniform, _uniform_share, (a, 32.0), (x, 32.0))
+    share = _cold(f, share, fraction, _fraction_by_slope, (a, 1.0), (x, 4.0), left_out)
+    # where the order is small the lower function is nearly one, and the upper one has a series of its own
+    little = series & (x <= _LITTLE) & (a <= _LITTLE_ORDER)
+    value = _cold(f, 1.0, little, _little, (a, 1.0), (x, 0.5), left_out)
+    little = little & (value < 0.5)
+    share = f.select(little, value * f.exp(-log_factor), share)
+    log_factor = f.select(fraction, log_slope, f.select(little, log_factor - f.log(lift), log_factor))
+    lower = (uniform & (x <= a)) | (series & ~little)
+    return log_factor, share, f.select(fraction, 1.0, a / x), log_slope, ~lower if upper else lower
+
+
+def _log_value(f, a, x, left_out, upper):
+    inside, _, _ = _regions(f, a, x)
+    log_factor, share, _, _, own = _parts(f, a, x, left_out, upper)
+    y = log_factor + f.log(share)
+    y = f.select(own, y, f.log1p(-f.exp(y)))
+    none = (x.same(0.0) & (a > 0.0)) | (a.same(inf) & (x >= 0.0) & (x < inf))
+    all_ = (x.same(inf) & (a >= 0.0) & (a < inf)) | (a.same(0.0) & (x > 0.0))
+    edge = f.select(none, 0.0 if upper else -inf, f.select(all_, -inf if upper else 0.0, f.c(nan)))
+    return f.select(inside, y, edge)
+
+
+def _hazard(f, a, x, left_out, upper):
+    inside, _, _ = _regions(f, a, x)
+    log_factor, share, slope, log_slope, own = _parts(f, a, x, left_out, upper)
+    y = f.select(own, slope / share, f.exp(log_slope) / (1.0 - f.exp(log_factor) * share))
+    positive = (a > 0.0) & (a < inf)
+    if upper:
+        at_zero = f.select(a < 1.0, inf, f.select(a.same(1.0), 1.0, f.c(0.0)))
+        edge = f.select(positive & x.same(inf), 1.0, f.select(a.same(inf) & (x >= 0.0) & (x < inf), 0.0, f.c(nan)))
+        edge = f.select((a > 0.0) & x.same(0.0), at_zero, edge)
+    else:
+        edge = f.select(((a > 0.0) & x.same(0.0)) | (a.same(inf) & (x >= 0.0) & (x < inf)), inf, f.c(nan))
+        edge = f.select((positive & x.same(inf)) | (a.same(0.0) & (x > 0.0)), 0.0, edge)
     return f.select(inside, y, edge)
 
 
@@ -237,6 +328,19 @@ def _density_of_many(f, a, x):
     return f.exp(a * excess) / (f.sqrt(a) * (_ROOT_OF_TURN * _stirling(f, a)))
 
 
+def _log_density_of_few(f, a, x):
+    return a * f.log(x) - x + f.log(_reciprocal(f, a))
+
+
+def _log_density_of_many(f, a, x):
+    miss, ratio, log_a = (x - a) / a, x / a, f.log(a)
+    close, tiny = f.abs(miss) < 0.4, ratio < 1e-290
+    far = f.log(f.select(tiny, x, ratio)) - f.select(tiny, log_a, 0.0) - miss
+    excess = f.select(close, _log_excess(f, f.select(close, miss, 0.0)), far)
+    inverse = 1.0 / a
+    return a * excess - 0.5 * log_a - 0.9189385332046728 - inverse * f.horner(inverse * inverse, _STIRLING_SERIES)
+
+
 def _log_ratio(f, a, x):
     """log(x) less the logarithmic derivative of gamma(1 + a)."""
     return f.log(x) - digamma_above_half(f, a + 1.0)
@@ -279,6 +383,14 @@ def _bounded(f, a):
 
 def _fraction(f, a, x, left_out):
     """The upper function without its density, x >= a."""
+    return a * _fraction_total(f, a, x, left_out)
+
+
+def _fraction_by_slope(f, a, x, left_out):
+    return x * _fraction_total(f, a, x, left_out)
+
+
+def _fraction_total(f, a, x, left_out):
     order = _bounded(f, a)
 
     def step(n, d, difference, total):
@@ -288,7 +400,7 @@ def _fraction(f, a, x, left_out):
         total = total + difference
         return f.abs(difference) > total * left_out, [made, difference, total]
     first = 1.0 / (x + 1.0 - a)
-    return a * f.repeat(step, first, first, first)[2]
+    return f.repeat(step, first, first, first)[2]
 
 
 def _slope_of_fraction(f, a, x, ratio, left_out):
@@ -356,6 +468,16 @@ def _uniform(f, a, x, upper):
     rest = _uniform_bell(f, a, half) * _by_orders(f, a, [f.horner(eta, row[::-1]) for row in _UNIFORM])
     root = f.copysign(f.sqrt(a * half), miss)
     return 0.5 * f.erfc(root) + rest if upper else 0.5 * f.erfc(-root) - rest
+
+
+def _uniform_share(f, a, x):
+    """Of the density, the smaller one of the two functions."""
+    miss, half, eta = _eta(f, a, x)
+    series = _by_orders(f, a, [f.horner(eta, row[::-1]) for row in _UNIFORM])
+    near, far, beyond = scaled_tail(f, f.sqrt(a * half))
+    size = f.select(beyond, f.sqrt(a * half) * 1.772453850905516, 1.0)
+    tail = f.select(beyond, far, near) / size * (0.5 * _ROOT_OF_TURN) * f.sqrt(a)
+    return (tail + f.select(miss > 0.0, series, -series)) * _stirling(f, a)
 
 
 def _uniform_lower(f, a, x):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from weft import numpy as wnp
 from weft.scipy.special import betaln
-from weft.scipy.stats.family import discrete, whole, within
+from weft.scipy.stats.family import discrete, log_choice, whole, within
 
 
 def _logpmf(k, n, a, b):
     return within(whole(k) & (k <= n), k, 0.0, lambda k: (
-        betaln(k + a, n - k + b) - betaln(a, b) - betaln(n - k + 1, k + 1) - wnp.log1p(n)))
+        betaln(k + a, n - k + b) - betaln(a, b) + log_choice(n, k)))
 
 
 logpmf, pmf = discrete("betabinom", "logpmf pmf", "n a b", logpmf=_logpmf)

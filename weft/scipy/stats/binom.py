@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from weft.scipy.special import gammaln, xlog1py, xlogy
-from weft.scipy.stats.family import discrete, whole, within
+from weft.scipy.special import xlog1py, xlogy
+from weft.scipy.stats.family import discrete, log_choice, whole, within
 
 
 def _logpmf(k, n, p):
-    return within(whole(k) & (k <= n), k, 0.0, lambda k: (
-        gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1) + xlogy(k, p) + xlog1py(n - k, -p)))
+    return within(whole(k) & (k <= n), k, 0.0, lambda k: log_choice(n, k) + xlogy(k, p) + xlog1py(n - k, -p))
 
 
 logpmf, pmf = discrete("binom", "logpmf pmf", "n p", logpmf=_logpmf)

@@ -5,10 +5,38 @@ from __future__ import annotations
 import math
 
 from weft import numpy as wnp
-from weft.scipy.stats.family import continuous
+from weft.scipy.stats.family import continuous, log_of_part
+
+
+def log1p_square(z, scale):
+    """log(1 + (z / scale)^2), also where the square is infinite."""
+    size = wnp.abs(z)
+    large = size > scale
+    far, near = wnp.where(large, size, 1), wnp.where(large, 0, z)
+    return wnp.where(large, 2 * (wnp.log(far) - wnp.log(scale)) + wnp.log1p(wnp.square(scale / wnp.where(large, size, scale))),
+                     wnp.log1p(wnp.square(near / scale)))
+
+
+def _sf(z):
+    return wnp.arctan2(1, z) / math.pi
+
+
+def _logsf(z):
+    """Far out the tail is 1 / (pi z); its slope has squares."""
+    far = z > 1e8
+    near = wnp.where(far, 0, z)
+    return wnp.where(far, -math.log(math.pi) - wnp.log(wnp.where(far, z, 1)), log_of_part(_sf(near), _sf(-near)))
+
+
+def _ppf(q):
+    """tan(pi (q - 1/2)), from the nearer end as -cot(pi q)."""
+    middle, low = wnp.abs(q - 0.5) < 0.25, q < 0.5
+    end = 1 / wnp.tan(math.pi * wnp.where(middle, 0.25, wnp.where(low, q, 1 - q)))
+    return wnp.where(middle, wnp.tan(math.pi * (wnp.where(middle, q, 0.5) - 0.5)), wnp.where(low, -end, end))
+
 
 logpdf, pdf, cdf, logcdf, sf, logsf, ppf, isf = continuous(
     "cauchy", "logpdf pdf cdf logcdf sf logsf ppf isf",
-    logpdf=lambda z: -math.log(math.pi) - wnp.log1p(z * z),
-    cdf=lambda z: wnp.arctan2(1, -z) / math.pi, sf=lambda z: wnp.arctan2(1, z) / math.pi,
-    ppf=lambda q: wnp.tan(math.pi * (q - 0.5)), isf=lambda q: -wnp.tan(math.pi * (q - 0.5)))
+    logpdf=lambda z: -math.log(math.pi) - log1p_square(z, wnp.ones_like(z)),
+    cdf=lambda z: _sf(-z), sf=_sf, logcdf=lambda z: _logsf(-z), logsf=_logsf,
+    ppf=_ppf, isf=lambda q: -_ppf(q))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from weft import numpy as wnp
+from weft.ops.functions.incomplete import log_igamma, log_igammac
 from weft.scipy import special
 from weft.scipy.stats.family import continuous, within
 
@@ -17,4 +18,5 @@ def _logpdf(z, df):
 logpdf, pdf, cdf, logcdf, sf, logsf = continuous(
     "chi2", "logpdf pdf cdf logcdf sf logsf", "df", logpdf=_logpdf,
     cdf=lambda z, df: special.gammainc(df / 2, wnp.maximum(z, 0) / 2),
-    sf=lambda z, df: special.gammaincc(df / 2, wnp.maximum(z, 0) / 2))
+    sf=lambda z, df: special.gammaincc(df / 2, wnp.maximum(z, 0) / 2),
+    logcdf=lambda z, df: log_igamma(df / 2, wnp.maximum(z, 0) / 2), logsf=lambda z, df: log_igammac(df / 2, wnp.maximum(z, 0) / 2))

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from weft import numpy as wnp
 from weft.numpy.promote import all_inexact
+from weft.scipy.special import betaln, in_single
 
 _WHAT = {
     "logpdf": "The logarithm of the density", "pdf": "The density", "cdf": "The distribution function",
@@ -31,7 +32,7 @@ def public(family: str, name: str, parameters: str, fun: Callable) -> Callable:
     def call(*args, **kwargs):
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        return fun(*all_inexact(f"{family}.{name}", *bound.arguments.values()))
+        return in_single(fun)(*all_inexact(f"{family}.{name}", *bound.arguments.values()))
 
     call.__name__ = call.__qualname__ = name
     call.__module__ = f"weft.scipy.stats.{family}"
@@ -40,8 +41,21 @@ def public(family: str, name: str, parameters: str, fun: Callable) -> Callable:
     return call
 
 
-_DERIVED: dict[str, tuple[str, Callable]] = {
-    "pdf": ("logpdf", wnp.exp), "pmf": ("logpmf", wnp.exp), "logcdf": ("cdf", wnp.log), "logsf": ("sf", wnp.log),
+def one_less_exp(y):
+    """1 - exp(-y) of y >= 0, by the formula whose slope does not cancel."""
+    small = y < 1
+    return wnp.where(small, -wnp.expm1(-wnp.where(small, y, 0)), 1 - wnp.exp(-wnp.where(small, 1, y)))
+
+
+def log_of_part(part, rest):
+    """log(part) of what is one together with `rest`, by the smaller of them."""
+    small = part < 0.5
+    return wnp.where(small, wnp.log(wnp.where(small, part, 1)), wnp.log1p(-wnp.where(small, 0, rest)))
+
+
+_DERIVED: dict[str, tuple[tuple[str, ...], Callable]] = {
+    "pdf": (("logpdf",), wnp.exp), "pmf": (("logpmf",), wnp.exp), "logcdf": (("cdf", "sf"), log_of_part),
+    "logsf": (("sf", "cdf"), log_of_part),
 }
 
 
@@ -50,8 +64,8 @@ def _completed(functions: dict[str, Callable], names: list[str]) -> dict[str, Ca
     out = dict(functions)
     for name in names:
         if name not in out and name in _DERIVED:
-            source, outer = _DERIVED[name]
-            out[name] = lambda *args, inner=out[source], outer=outer: outer(inner(*args))
+            sources, outer = _DERIVED[name]
+            out[name] = lambda *args, inner=[out[s] for s in sources], outer=outer: outer(*[f(*args) for f in inner])
     return out
 
 
@@ -93,3 +107,9 @@ def within(inside, z, safe: float, fun: Callable, outside: float | Callable = -w
 def whole(k):
     """Whether counts are whole numbers of at least 0."""
     return (k >= 0) & (wnp.floor(k) == k)
+
+
+def log_choice(n, k):
+    """The logarithm of `n` over `k`."""
+    value = -betaln(n - k + 1, k + 1) - wnp.log1p(n)
+    return wnp.where((k == 0) | (k == n), 0.0, value)

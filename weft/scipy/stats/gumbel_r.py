@@ -3,9 +3,41 @@
 from __future__ import annotations
 
 from weft import numpy as wnp
-from weft.scipy.stats.family import continuous
+from weft.control.custom_rules import custom_jvp
+from weft.scipy.stats.family import continuous, one_less_exp
+
+#: the exponential of its exponential, negated, is zero in every type
+_HIGH = 30.0
+
+
+@custom_jvp
+def log_density(z):
+    """-z - exp(-z), of which the slope is accurate near 0."""
+    return -z - wnp.exp(-z)
+
+
+log_density.defjvps(lambda t, out, z: t * wnp.expm1(-z))
+
+
+def distribution(z):
+    """exp(-exp(-z))."""
+    return wnp.exp(-wnp.exp(wnp.minimum(-z, _HIGH)))
+
+
+def survival(z):
+    """1 - exp(-exp(-z))."""
+    return one_less_exp(wnp.exp(wnp.minimum(-z, _HIGH)))
+
+
+def log_survival(z):
+    """log(1 - exp(-exp(-z))): for positive z it is -z and a correction, which fades."""
+    y, right, far = wnp.exp(wnp.minimum(-z, _HIGH)), z > 0, z > 45
+    small = wnp.where(right & ~far, y, 1)
+    correction = wnp.where(far, 0, wnp.log(-wnp.expm1(-small) / small))
+    return wnp.where(right, correction - z, wnp.log1p(-wnp.exp(-wnp.where(right, 1, y))))
+
 
 logpdf, pdf, cdf, logcdf, sf, logsf, ppf = continuous(
-    "gumbel_r", "logpdf pdf cdf logcdf sf logsf ppf", logpdf=lambda z: -z - wnp.exp(-z),
-    cdf=lambda z: wnp.exp(-wnp.exp(-z)), logcdf=lambda z: -wnp.exp(-z), sf=lambda z: -wnp.expm1(-wnp.exp(-z)),
+    "gumbel_r", "logpdf pdf cdf logcdf sf logsf ppf", logpdf=log_density,
+    cdf=distribution, logcdf=lambda z: -wnp.exp(-z), sf=survival, logsf=log_survival,
     ppf=lambda q: -wnp.log(-wnp.log(q)))

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from weft import numpy as wnp
+from weft.control.custom_rules import custom_jvp
 from weft.scipy import special
 from weft.scipy.stats.family import continuous
 
+
+@custom_jvp
+def _logpdf(z):
+    size = wnp.abs(z)
+    return -size - 2 * wnp.log1p(wnp.exp(-size))
+
+
+_logpdf.defjvps(lambda t, out, z: -t * wnp.tanh(z / 2))
 logpdf, pdf, cdf, sf, ppf, isf = continuous(
-    "logistic", "logpdf pdf cdf sf ppf isf", logpdf=lambda z: -wnp.abs(z) - 2 * wnp.log1p(wnp.exp(-wnp.abs(z))),
+    "logistic", "logpdf pdf cdf sf ppf isf", logpdf=_logpdf,
     cdf=special.expit, sf=lambda z: special.expit(-z), ppf=special.logit, isf=lambda q: -special.logit(q))

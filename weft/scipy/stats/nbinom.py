@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from weft.scipy.special import gammaln, xlog1py, xlogy
+from weft import numpy as wnp
+from weft.scipy.special import betaln, xlog1py, xlogy
 from weft.scipy.stats.family import discrete, whole, within
 
 
 def _logpmf(k, n, p):
-    return within(whole(k), k, 0.0, lambda k: gammaln(k + n) - gammaln(k + 1) - gammaln(n) + xlogy(n, p) + xlog1py(k, -p))
+    return within(whole(k), k, 0.0, lambda k: xlogy(n, p) + xlog1py(k, -p) - betaln(n, k + 1) - wnp.log(n + k))
 
 
 logpmf, pmf = discrete("nbinom", "logpmf pmf", "n p", logpmf=_logpmf)

@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 from weft import numpy as wnp
-from weft.scipy.stats.family import continuous, within
+from weft.scipy.stats.family import continuous, log_of_part, one_less_exp, within
+
+
+def _log(z):
+    """log(z) where that is positive, else 0."""
+    return wnp.log(wnp.where(z >= 1, z, 1))
+
+
+def _logcdf(z, b):
+    """The product of small factors may be too small for a float."""
+    y, inside = b * _log(z), z > 1
+    tiny = inside & (y < 1e-20)
+    logs = wnp.log(wnp.where(tiny, b, 1)) + wnp.log(wnp.where(tiny, _log(wnp.where(tiny, z, 2)), 1))
+    y = wnp.where(tiny, 1, y)
+    return wnp.where(tiny, logs, log_of_part(one_less_exp(y), wnp.exp(-y)))
+
 
 logpdf, pdf, cdf, logcdf, sf, logsf, ppf = continuous(
     "pareto", "logpdf pdf cdf logcdf sf logsf ppf", "b",
     logpdf=lambda z, b: within(z >= 1, z, 1.0, lambda z: wnp.log(b) - (b + 1) * wnp.log(z)),
-    cdf=lambda z, b: -wnp.expm1(-b * wnp.log(wnp.maximum(z, 1))), sf=lambda z, b: wnp.power(wnp.maximum(z, 1), -b),
-    logsf=lambda z, b: -b * wnp.log(wnp.maximum(z, 1)), ppf=lambda q, b: wnp.power(1 - q, -1 / b))
+    cdf=lambda z, b: one_less_exp(b * _log(z)), sf=lambda z, b: wnp.power(wnp.where(z >= 1, z, 1), -b), logcdf=_logcdf,
+    logsf=lambda z, b: -b * _log(z), ppf=lambda q, b: wnp.exp(-wnp.log1p(-q) / b))

@@ -6,12 +6,14 @@ import math
 
 from weft import numpy as wnp
 from weft.scipy import special
+from weft.scipy.stats.cauchy import log1p_square
 from weft.scipy.stats.family import continuous
 
 
 def _logpdf(z, df):
-    scale = special.gammaln((df + 1) / 2) - special.gammaln(df / 2) - 0.5 * wnp.log(df) - 0.5 * math.log(math.pi)
-    return scale - (df + 1) / 2 * wnp.log1p(z * z / df)
+    least = 1e-20                                       # below, the beta function is 2 / df
+    scale = wnp.log(wnp.minimum(df, least)) - math.log(least) - special.betaln(0.5, wnp.maximum(df, least) / 2)
+    return scale - 0.5 * wnp.log(df) - (df + 1) / 2 * log1p_square(z, wnp.sqrt(df))
 
 
 logpdf, pdf = continuous("t", "logpdf pdf", "df", logpdf=_logpdf)

@@ -17,11 +17,17 @@ def _log1mexp(x):
 
 
 def _log_mass(a, b):
-    """The logarithm of the probability of [a, b], from the tail in which both are small."""
+    """The logarithm of the probability of [a, b], from the tail in which both are small; of a narrow one by the density in the middle."""
     right = a > 0
     low, high = wnp.where(right, -b, a), wnp.where(right, -a, b)
+    width, middle = b - a, (low + high) / 2
+    narrow = width * wnp.maximum(wnp.abs(middle), 1) < 1e-3
+    low, safe = wnp.where(narrow, low - 1, low), wnp.where(narrow, width, 1)
+    middle = wnp.where(narrow, middle, 0)
+    bell = -0.5 * middle * middle - 0.5 * math.log(2 * math.pi)
     top = log_ndtr(high)
-    return top + _log1mexp(wnp.maximum(top - log_ndtr(low), 0))
+    return wnp.where(narrow, bell + wnp.log(safe) + safe * safe * (middle * middle - 1) / 24,
+                     top + _log1mexp(wnp.maximum(top - log_ndtr(low), 0)))
 
 
 def _logpdf(z, a, b):

@@ -9,7 +9,8 @@ from weft.scipy.stats.family import public
 
 
 def _logpdf(x, c):
-    density = wnp.log(1 - c * c) - math.log(2 * math.pi) - wnp.log(1 + c * c - 2 * c * wnp.cos(x))
+    distance = wnp.square(1 - c) + 4 * c * wnp.square(wnp.sin(x / 2))
+    density = wnp.log((1 - c) * (1 + c)) - math.log(2 * math.pi) - wnp.log(distance)
     inside = (c > 0) & (c < 1)
     return wnp.where(inside, wnp.where((x >= 0) & (x <= 2 * math.pi), density, -wnp.inf), wnp.nan)
 

@@ -1,0 +1,70 @@
+"""`weft.scipy`'s functions and their slopes against mpmath; a sample by default, all types and more points with `-m exhaustive`."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import pickle
+import subprocess
+
+import numpy as np
+import pytest
+
+from tests.differential.test_peer import peer_python
+from tests.scipy.exact import CASES, PAGE, TYPES, arguments, shares
+
+#: What is above the bound, no more than JAX's is (first three) or at numbers close to the ends of a type, where JAX's result is infinite,
+#: NaN or zero.
+KNOWN = {name: reason for reason, names in {
+    "differences of logarithms, of results that are small beside them": """
+        stats.gamma.logpdf stats.gamma.pdf stats.chi2.logpdf stats.chi2.pdf stats.t.logpdf stats.t.pdf stats.gennorm.logpdf
+        stats.gennorm.pdf stats.poisson.logpmf stats.poisson.pmf stats.binom.logpmf stats.binom.pmf stats.nbinom.logpmf stats.nbinom.pmf
+        stats.betabinom.logpmf stats.betabinom.pmf stats.beta.logpdf stats.beta.pdf stats.geom.pmf special.gamma special.poch
+        special.factorial special.multigammaln special.betainc""",
+    "slopes that are a difference of nearly equal values": """
+        special.expit special.i0 special.i1 special.i0e special.i1e stats.logistic.cdf stats.logistic.sf stats.logistic.pdf
+        stats.gumbel_r.pdf stats.gumbel_l.pdf stats.truncnorm.cdf stats.truncnorm.sf stats.truncnorm.logcdf stats.truncnorm.logsf""",
+    "the incomplete gamma function within 2e-15 (10 + |log y|)": """
+        special.gammainc special.gammaincc stats.gamma.cdf stats.gamma.sf stats.poisson.cdf""",
+    "the incomplete beta function is SciPy's, and underflows before its logarithm does": """
+        stats.beta.cdf stats.beta.sf stats.beta.logcdf stats.beta.logsf""",
+    "half of the least number is zero": "stats.chi2.cdf stats.chi2.sf stats.chi2.logcdf stats.chi2.logsf",
+    "powers and squares of the least and the greatest numbers": """
+        stats.gennorm.cdf stats.cauchy.cdf stats.cauchy.sf stats.cauchy.pdf stats.pareto.sf stats.pareto.logcdf special.kl_div""",
+}.items() for name in names.split()}
+#: so much above it that only a comparison with the peer says something
+ROUGH = ("stats.beta.sf", "stats.beta.logsf", "stats.betabinom.logpmf", "stats.betabinom.pmf")
+QUICK = [pytest.param(name, ("f32", "f64")[k % 2], 4, id=f"{name}-{('f32', 'f64')[k % 2]}")
+         for k, name in enumerate(CASES) if name not in ROUGH]
+DENSE = [pytest.param(name, type_, 40, id=f"{name}-{type_}-dense", marks=pytest.mark.exhaustive) for name in CASES for type_ in TYPES]
+
+
+@pytest.mark.parametrize("name, type_, count", [*QUICK, *DENSE])
+def test_errors_are_those_of_the_condition(name, type_, count):
+    parts = ("value", *[f"slope by argument {i}" for i in CASES[name].by])
+    for part, found in zip(parts, shares(name, type_, count)):
+        share = found.share if name not in KNOWN else found.median if name not in ROUGH else 0.0
+        assert share <= 1, f"{part}: {found.share:.3g} of what is allowed at {found.args}: {found.got}, exact {found.exact}"
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("type_", ["f32", "f64"])
+def test_what_is_above_the_bound_is_no_worse_than_the_peer(type_, tmp_path):
+    """The peer computes the same in its own environment; where it is infinitely wrong, nothing is said."""
+    names = [name for name in CASES if name in KNOWN]
+    tasks = [(name, [np.asarray(x, np.float64) for x in arguments(name, type_, 12)], TYPES[type_].__name__, *CASES[name][2:])
+             for name in names]
+    (tmp_path / "in").write_bytes(pickle.dumps(tasks))
+    subprocess.run([peer_python(), pathlib.Path(__file__).with_name("peer.py"), tmp_path / "in", tmp_path / "out"], check=True,
+                   env=dict(os.environ, JAX_PLATFORMS="cpu", PYTHONPATH=""), timeout=1800)
+    worse = []
+    for name, theirs in zip(names, pickle.loads((tmp_path / "out").read_bytes())):
+        for part, (ours, peer) in enumerate(zip(shares(name, type_, 12), shares(name, type_, 12, theirs))):
+            if ours.share > max(1, 1.05 * peer.share):
+                worse.append(f"{name} {part}: {ours.share:.3g}, the peer {peer.share:.3g} at {ours.args}")
+    assert not worse, "\n".join(worse)
+
+
+def test_the_page_names_no_other_functions():
+    told = {line.split("`")[1] for line in PAGE.read_text().splitlines() if line.startswith(("| `special.", "| `stats."))}
+    assert told and told <= set(CASES)
