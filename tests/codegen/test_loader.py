@@ -6,6 +6,7 @@ import ctypes
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -120,3 +121,77 @@ def test_llvm_is_loaded_to_compile_only_and_never_through_its_package(tmp_path):
     runs = [subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True).stdout.split()
             for _ in range(2)]
     assert [run[1:] for run in runs] == [["True", "False"], ["False", "False"]] and runs[0][0] == runs[1][0]
+
+
+CONSTANT = """
+@table = internal constant [2 x ptr] [ptr @one, ptr @two]
+define internal i64 @one() {
+  ret i64 NUMBER
+}
+define internal i64 @two() {
+  ret i64 -1
+}
+define i64 @answer(i64 %i) {
+  %slot = getelementptr [2 x ptr], ptr @table, i64 0, i64 %i
+  %f = load ptr, ptr %slot
+  %r = call i64 %f()
+  ret i64 %r
+}
+"""
+
+
+def answers(linked):
+    return [ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(linked["answer"])(i) for i in (0, 1)]
+
+
+def rights_at(address):
+    with open("/proc/self/maps") as file:
+        for line in file:
+            span, right = line.split()[:2]
+            low, high = (int(x, 16) for x in span.split("-"))
+            if low <= address < high:
+                return right
+
+
+def test_images_without_variables_share_mappings_and_pages_are_used_again():
+    count = lambda: Path("/proc/self/maps").read_text().count("\n")
+    images = [loader.link([target.emit_object(CONSTANT.replace("NUMBER", str(i)), target.current())]) for i in range(3)]
+    loader.place(images[0], {}.get)
+    before = count()
+    live = [loader.place(images[i % 3], {}.get) for i in range(120)]
+    assert count() - before <= 3
+    for i, linked in enumerate(live):
+        assert answers(linked) == [i % 3, -1] and rights_at(linked["answer"]) == "r-xp"
+    held, gone = live[::2], {linked["answer"] for linked in live[1::2]}
+    del live, linked
+    again = [loader.place(images[2], {}.get) for _ in range(60)]
+    assert {linked["answer"] for linked in again} == gone, "and no other"
+    assert [answers(linked) for linked in held] == [[2 * i % 3, -1] for i in range(60)]
+    assert all(answers(linked) == [2, -1] for linked in again) and count() - before <= 3
+
+
+def test_large_images_have_room():
+    size = 3 * loader._ARENA // 2
+    image = loader.link([target.emit_object(CONSTANT.replace("NUMBER", "5"), target.current())])
+    large = image._replace(size=size, code_size=size)
+    before = len(loader._unused.get(size, ()))
+    assert answers(loader.place(large, {}.get)) == [5, -1]
+    assert len(loader._unused[size]) == before + 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_code_of_a_child_is_its_own():
+    """What the parent places where it gave pages back does not change what the child runs."""
+    images = [loader.link([target.emit_object(CONSTANT.replace("NUMBER", str(i)), target.current())]) for i in (7, 8)]
+    linked = loader.place(images[0], {}.get)
+    go = os.pipe()
+    child = os.fork()
+    if not child:
+        os.read(go[0], 1)
+        os._exit(0 if answers(linked) == [7, -1] else 1)
+    del linked
+    others = [loader.place(images[1], {}.get) for _ in range(3)]
+    os.write(go[1], b"x")
+    assert os.waitpid(child, 0)[1] == 0 and answers(others[0]) == [8, -1]
+    for end in go:
+        os.close(end)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from weft.api.execute import forget_operations, relayout, to_array
+from weft.api.execute import relayout, to_array
 from weft.api.flat import FlatFunction, aval_of
 from weft.api.jit import JitFunction
 from weft.api.layouts import as_sharding
 from weft.api.struct import ShapeDtypeStruct
-from weft.backends.array_spec import ArraySpec
+from weft.backends.array_spec import ArraySpec, _specs
 from weft.backends.base import UNREADY
 from weft.backends.formats import Format
-from weft.control.body import forget as forget_bodies
 from weft.core.interpret import evaluate
 from weft.core.stage import hoist_tracers, stage
 from weft.core.trace import Tracer, eval_trace, extend_axis_env, set_trace, typeof
@@ -27,7 +28,7 @@ from weft.ir.jaxpr import Jaxpr
 from weft.ir.mesh import Mesh
 from weft.ir.shardings import NamedSharding, Sharding
 from weft.ir.specs import PartitionSpec
-from weft.ir.types import ShapedArray
+from weft.ir.types import ShapedArray, _interned
 from weft.ops.placement import reshard, sharding_constraint
 from weft.runtime import transfers
 from weft.runtime.array import Array
@@ -35,6 +36,7 @@ from weft.runtime.device import Device
 from weft.util import dtypes, tree
 from weft.util.errors import ShardingError
 from weft.util.source import api_boundary, function_name, scope
+from weft.util.state import clearers
 
 # ---- placement
 
@@ -355,9 +357,16 @@ def closure_convert(fun: Callable, *example_args) -> tuple[Callable, list]:
 
 
 def clear_caches() -> None:
-    """Forget compiled single operations (compiled functions keep theirs; see their `clear_cache`).
+    """Forget what was traced and compiled, and give its memory back. What runs, and what `compile` gave, stays.
 
     >>> clear_caches()
     """
-    forget_operations()
-    forget_bodies()
+    for clear in clearers:
+        clear()
+    gc.collect()                # programs and their parts refer to each other
+    for pruned in (_specs, _interned):
+        for key in list(pruned):
+            if sys.getrefcount(pruned[key]) == 2:       # by the table and by the call: nobody could tell another one from it
+                del pruned[key]
+    gc.collect()                # also empties the interpreter's lists of free objects, which would hold its memory
+

@@ -35,6 +35,7 @@ from weft.util.config import config
 from weft.util.errors import ShardingError
 from weft.util.events import report
 from weft.util.source import warn_user
+from weft.util.state import clearing
 
 
 def to_array(x, sharding: Sharding | None = None) -> Array:
@@ -298,7 +299,7 @@ def _one_op(primitive, avals: tuple, params: tuple, floats: tuple, is_lenient: b
     return _stage_op(primitive, avals, dict(params))
 
 
-forget_operations = _one_op.cache_clear
+clearing(_one_op.cache_clear)
 
 
 def _region_op(primitive, avals, params) -> Jaxpr:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -38,7 +39,7 @@ from weft.util import tree
 from weft.util.config import config
 from weft.util.events import report
 from weft.util.source import api_boundary, function_name, warn_user
-from weft.util.state import Dispatching
+from weft.util.state import Dispatching, clearing, forget_entries, new_entries
 
 
 class Statics:
@@ -143,14 +144,68 @@ def _as_constraint(sharding: Sharding | None, aval: ShapedArray) -> Sharding | N
     return sharding if spread else None
 
 
+class _Known:
+    """What a function was traced and compiled to, under one set of jit's parameters."""
+    __slots__ = ("programs", "calls", "entries", "statics", "__weakref__")
+
+    def __init__(self) -> None:
+        self.programs: dict = {}
+        self.calls: dict = {}
+        self.entries = new_entries()
+        self.statics: Statics | None = None
+        _all_known.add(self)
+
+    def clear(self) -> None:
+        """Forget all of it."""
+        self.programs.clear()
+        self.calls.clear()
+        forget_entries(*self.entries)
+
+
+_all_known: weakref.WeakSet[_Known] = weakref.WeakSet()
+#: function, by its identity -> a reference to it, and what is kept for it by jit and its kin
+_of_functions: dict[int, tuple[weakref.ref, dict]] = {}
+_MOST_FUNCTIONS = 4096      # what is kept for a function may refer to it, and then nothing else lets it go
+
+
+def of_function(fun: Callable, key: Any, make: Callable[[], Any]) -> Any:
+    """What `make` gives, once for a function and a key, as long as that function lives; each time if they cannot be told again."""
+    try:
+        found = _of_functions.get(id(fun))
+        if found is None or found[0]() is not fun:
+            number = id(fun)
+            found = weakref.ref(fun, lambda _: _of_functions.pop(number, None)), {}
+            while len(_of_functions) >= _MOST_FUNCTIONS:
+                _of_functions.pop(next(iter(_of_functions)), None)
+            _of_functions[number] = found
+        known = found[1].get(key)
+        return found[1].setdefault(key, make()) if known is None else known
+    except TypeError:
+        return make()
+
+
+def parameters_key(*parameters: Any) -> tuple:
+    """Parameters as a key: equal ones, of equal types, have equal keys."""
+    leaves, structure = tree.tree_flatten(parameters, is_leaf=lambda x: x is None)
+    return structure, tuple([(type(x), x) for x in leaves])
+
+
+@clearing
+def _forget() -> None:
+    for known in list(_all_known):
+        known.clear()
+
+
 class JitFunction(Dispatching):
     """What `jit` returns. Calling it runs the compiled function; `trace`, `lower`, `eval_shape` stop at earlier stages."""
 
     def __init__(self, fun: Callable, *, in_shardings=None, out_shardings=None, static_argnums=None, static_argnames=None,
                  donate_argnums=None, donate_argnames=None, keep_unused=False, device=None, backend=None, inline=False):
-        self._wrap(fun)
-        self.statics = Statics(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
         _check_device(device, backend, in_shardings, out_shardings)
+        numbers = static_argnums, static_argnames, donate_argnums, donate_argnames
+        known = of_function(fun, parameters_key(in_shardings, out_shardings, numbers, keep_unused, device, backend, inline), _Known)
+        self._wrap(fun, known)
+        self.statics = known.statics = known.statics or Statics(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
         if device is not None:
             in_shardings = out_shardings = SingleDeviceSharding(device)
         self.in_shardings, self.out_shardings = in_shardings, out_shardings
@@ -159,13 +214,12 @@ class JitFunction(Dispatching):
     in_shardings = out_shardings = backend = None
     keep_unused = inline = False
 
-    def _wrap(self, fun: Callable) -> None:
-        Dispatching.__init__(self, self._call)
+    def _wrap(self, fun: Callable, known: _Known) -> None:
+        Dispatching.__init__(self, self._call, known.entries)
         functools.update_wrapper(self, fun)
         self.fun = fun
         self.name = function_name(fun)
-        self._programs: dict = {}
-        self._calls: dict = {}
+        self._known, self._programs, self._calls = known, known.programs, known.calls
 
     def __get__(self, instance, owner=None):
         return self if instance is None else functools.partial(self, instance)
@@ -363,9 +417,7 @@ class JitFunction(Dispatching):
 
     def clear_cache(self) -> None:
         """Forget all traces and executables."""
-        self._programs.clear()
-        self._calls.clear()
-        self._forget_entries()
+        self._known.clear()
 
     def _cache_size(self) -> int:
         return len(self._calls)
@@ -375,7 +427,7 @@ class FaceFunction(JitFunction):
     """A public function of arrays: called on values it is compiled as a whole, inside a trace it is inlined."""
 
     def __init__(self, fun: Callable, arrays: Sequence[int | str]):
-        self._wrap(fun)
+        self._wrap(fun, _Known())
         self.arrays = tuple(arrays)
 
     @functools.cached_property

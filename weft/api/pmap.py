@@ -8,16 +8,18 @@ Laws: pmap(f) gives what vmap(f) gives. Inside another pmap all devices are take
 
 from __future__ import annotations
 
+import copy
 import functools
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from weft.api.arrays import device_put
-from weft.api.flat import FlatFunction
-from weft.api.jit import JitFunction
+from weft.api.flat import FlatFunction, signature_of
+from weft.api.jit import JitFunction, of_function, parameters_key
 from weft.api.mapped import mapped_dims, mapped_size, result_dims
 from weft.api.shard_map import shard_map
 from weft.api.vmap import vmap
@@ -92,8 +94,9 @@ class PmapFunction:
         if not all(isinstance(d, int) for d in tree.tree_leaves((self.in_axes, self.out_axes))):
             raise TypeError(f"{self.name}: in_axes and out_axes must be ints, None, or containers of them, got {in_axes!r} and "
                             f"{out_axes!r}.")
-        self._compiled: dict[Mesh, JitFunction] = {}
-        self._ready: dict[tuple, JitFunction] = {}       # for arguments that need no move, by their tree, types and layouts
+        key = parameters_key("pmap", axis_name, in_axes, out_axes, static, devices, backend, axis_size, donated)
+        # compiled functions by their meshes; and for arguments that need no move, by their tree, types and layouts
+        self._compiled, self._ready = of_function(fun, key, lambda: ({}, {}))
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -189,9 +192,15 @@ class PmapFunction:
     # ---- the program
     def _on(self, mesh: Mesh) -> Callable:
         """What is compiled for `mesh`."""
-        @functools.wraps(self.fun)
+        me, fun = copy.copy(self), weakref.ref(self.fun)        # which keeps the result, and would never be let go
+        me.fun = lambda *args, **kwargs: fun()(*args, **kwargs)
+
         def run(*args, **kwargs):
-            return self._run(mesh, args, kwargs)
+            return me._run(mesh, args, kwargs)
+
+        for it in (functools.update_wrapper(run, self.fun), me):
+            del it.__wrapped__
+        run.__signature__ = signature_of(self.fun)
         return run
 
     def _run(self, mesh: Mesh, args: tuple, kwargs: dict) -> Any:

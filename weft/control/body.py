@@ -32,6 +32,7 @@ from weft.util.config import config
 from weft.util.errors import describe
 from weft.util.record import record, replace
 from weft.util.source import function_name, user_frame
+from weft.util.state import clearing
 
 
 def pick(values: Sequence, mask: Sequence[bool]) -> list:
@@ -227,7 +228,8 @@ def shared(jaxpr: Jaxpr) -> Jaxpr:
         return jaxpr
 
 
-def forget() -> None:
+@clearing
+def _forget() -> None:
     """Drop every staged function."""
     _staged.clear()
     _first.cache_clear()

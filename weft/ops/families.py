@@ -31,6 +31,7 @@ from weft.util import dtypes
 from weft.util.errors import ShapeError, describe
 from weft.util.record import record
 from weft.util.source import user_frame
+from weft.util.state import clearing
 
 # --- what the compiler reads ------------------------------------------------------------------------------------------
 
@@ -340,6 +341,7 @@ def elementwise_type(name: str, groups, result=None) -> Callable:
         weak = all(a.weak_type for a in avals) and not dtype_in(dtype, BOOL)
         return ShapedArray(shape, dtype, weak, None, joined_vma(avals))
 
+    clearing(of.cache_clear)
     return lambda *avals, **params: compute(avals, params) if params else of(*avals)
 
 

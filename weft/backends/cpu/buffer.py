@@ -23,6 +23,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from weft.util.state import clearing
+
 ALIGNMENT = 64
 _LARGE = 1 << 20
 _HUGE_PAGE = 2 << 20
@@ -68,8 +70,8 @@ class _Block:
         self.capacity = capacity
         self.nbytes = 0
         if capacity < _LARGE:
-            self.memory: Any = ctypes.create_string_buffer(capacity + ALIGNMENT)
-            self.ptr = _up(ctypes.addressof(self.memory), ALIGNMENT)
+            self.memory: Any = bytearray(capacity + ALIGNMENT)          # ctypes would make a type for each size
+            self.ptr = _up(ctypes.addressof(ctypes.c_char.from_buffer(self.memory)), ALIGNMENT)
             return
         self.memory = mmap.mmap(-1, capacity + _HUGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared memory takes no huge pages
         base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
@@ -213,6 +215,7 @@ def cached_bytes() -> int:
     return sum(heap.cached for heap in _heaps)
 
 
+@clearing
 def trim() -> None:
     """Give freed blocks back to the system."""
     for heap in _heaps:

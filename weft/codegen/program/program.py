@@ -3,9 +3,9 @@
 In:   a `Program` (kernels, matmuls, copies, host calls and control flow over assigned buffers).
 Out:  a `NativeProgram`: the address of its entry and everything that must stay alive with it; `image_of` returns all its code
       as one image, which another process can load.
-Laws: a kernel is compiled once per process, whatever programs use it, and once per machine while the disk cache lasts. The same
-      holds for its unoptimized draft, which has the same bits. The entry
-      is cached the same way. LLVM is not loaded when everything is found on disk (on x86-64 Linux).
+Laws: a kernel is compiled once per process, whatever programs use it, until caches are cleared: then programs keep what they run.
+      It is compiled once per machine while the disk cache lasts. The same holds for its unoptimized draft, which has the same bits.
+      The entry is cached the same way. LLVM is not loaded when everything is found on disk (on x86-64 Linux).
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from weft.ir import loops_text
 from weft.ir.loops import Kernel
 from weft.ir.program import Branch, Fft, Gemm, HostCall, Launch, Loop, Program, Sort, Step, WhileLoop
 from weft.util.machine_model import MODEL
+from weft.util.state import clearing
 
 if TYPE_CHECKING:
     from llvmlite.binding import ResourceTracker
@@ -63,8 +64,16 @@ def _kernel_name(kernel: Kernel) -> str:
     return cache.key(target.current().identity, loops_text.canonical(kernel))
 
 
+@clearing
+def _forget_kernels() -> None:
+    """From now on code lives as long as the programs that run it."""
+    with _lock:
+        _kernels.clear()
+        _drafts.clear()
+
+
 def _provide(kernels: dict[str, Kernel], quick: Collection[str], others: Sequence[CompileRequest],
-             meanwhile: Callable[[], object] | None = None) -> None:
+             meanwhile: Callable[[], object] | None = None) -> dict[str, CompiledKernel]:
     """Load kernels, compiling what is missing, some only as drafts; objects that will be wanted next are prepared at the same time."""
     threads = pool.num_threads()
     with _lock:
@@ -82,6 +91,7 @@ def _provide(kernels: dict[str, Kernel], quick: Collection[str], others: Sequenc
         objects.prepare([*requests, *others], threads, meanwhile)
         for (batch, opt_level), request in zip(batches, requests):
             _link_new(batch, request, opt_level == "draft")
+        return {name: _kernels.get(name) or _drafts[name] for name in kernels}
 
 
 def _opt_level(kernel: Kernel, is_draft: bool) -> OptLevel:
@@ -123,7 +133,8 @@ def _batch_ir(batch: dict[str, Kernel]) -> str:
 
 def _link_batch(batch: dict[str, Kernel], stored: str, code: bytes, from_disk: bool, is_draft: bool = False) -> None:
     tracker = _link(code, [_symbol(name) for name in batch], {})
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(tracker))  # kernels are never unloaded, not even at exit
+    if not isinstance(tracker, loader.Loaded):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(tracker))      # LLVM would unload it at exit, while threads may run it
     for name, kernel in batch.items():
         made = CompiledKernel(_symbol(name), tracker[_symbol(name)], kernel, from_disk, tracker, stored, is_draft)
         (_drafts if is_draft else _kernels).setdefault(name, made)
@@ -156,8 +167,8 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
     if parallel:
         requests += pool.requests()
     kernels = {names[number]: kernel for number, kernel in launched.items()}
-    _provide(kernels, quick, [*requests, *entry_requests], pool.make_of_what_is_there if parallel else None)
-    distinct = {_symbol(name): _kernels.get(name) or _drafts[name] for name in names.values()}
+    found = _provide(kernels, quick, [*requests, *entry_requests], pool.make_of_what_is_there if parallel else None)
+    distinct = {_symbol(name): found[name] for name in names.values()}
     imports = {symbol: made.address for symbol, made in distinct.items()}
     imports |= {routine.symbol: routine.address() for routine in used}
     host = native.HostCalls(emitter.host_calls)

@@ -6,7 +6,8 @@ Out:  `link(objects)`, an `Image`: all of them laid out from address 0, with the
       as long as this object lives. `load` does both.
 Laws: an imported name refers to the last object before it that exports it, else to the process.
       Anything beyond what our objects contain (five kinds of relocations) raises `Unsupported`, and `target.link` uses LLVM's
-      linker. Code is never writable while it can run; a forked child has its own data.
+      linker. Code is never writable while it can run; a forked child has its own data. Images that write none of their data
+      share a few mappings (`_Pages`), and their pages are used again once the `Loaded` is gone.
 
 A process that finds all its objects on disk needs no more of LLVM than this file, which saves loading LLVM.
 """
@@ -19,6 +20,9 @@ import mmap
 import os
 import struct
 import sys
+import threading
+from array import array
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -28,10 +32,10 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QQq")
 _PROGBITS, _SYMTAB, _RELA, _NOBITS = 1, 2, 4, 8
-_ALLOC, _EXECUTE = 2, 4
+_WRITE, _ALLOC, _EXECUTE = 1, 2, 4
 # relocations: absolute; relative to the place; offset from the table of addresses; place in that table; the table itself
 _ABS64, _PC64, _GOTOFF64, _GOT64, _GOTPC64 = 1, 24, 25, 27, 29
-_PAGE = mmap.PAGESIZE
+_PAGE, _LINE = mmap.PAGESIZE, 64
 
 
 class Unsupported(Exception):
@@ -55,7 +59,7 @@ class Loaded:
     """A linked object: `loaded[name]` is the address of a global symbol."""
     __slots__ = ("_memory", "_symbols")
 
-    def __init__(self, memory: mmap.mmap, symbols: dict[str, int]):
+    def __init__(self, memory: mmap.mmap | _Pages, symbols: dict[str, int]):
         self._memory = memory
         self._symbols = symbols
 
@@ -84,14 +88,79 @@ def process() -> ctypes.CDLL:
 
 
 @functools.cache
-def _mprotect() -> ctypes._CFuncPtr:
-    function = process().mprotect
-    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+def _system(name: str) -> ctypes._CFuncPtr:
+    """A system call about memory."""
+    function = getattr(process(), name)
+    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long][:6 if name == "mmap" else 3]
+    function.restype = ctypes.c_void_p if name == "mmap" else ctypes.c_int
     return function
 
 
+def _protect(address: int, size: int, rights: int) -> None:
+    if _system("mprotect")(address, size, rights):
+        raise Unsupported("memory cannot be made executable")
+
+
+# ---- memory that many images share
+
+_ARENA = 16 << 20
+_MADV_DONTNEED = 4
+_unused: dict[int, array[int]] = {}         # bytes -> addresses of pages that were given back: Python's numbers would hold its memory
+_released: deque[tuple[int, int]] = deque()  # (address, bytes) of pages to be given back: finalizers take no lock that is held
+_fresh = [0, 0]                             # where the pages begin that nobody ever had, and where they end
+_lock = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+
+
+class _Pages:
+    """Pages with code and constants, of an arena: neighbours with equal rights are one mapping to the system, however many there are."""
+    __slots__ = ("address", "size")
+
+    def __init__(self, contents: Callable[[int], bytes], size: int):
+        self.size, size = 0, -(-size // _PAGE) * _PAGE
+        with _lock:
+            _give_back()
+            unused = _unused.get(size)
+            self.address = unused.pop() if unused else _new_pages(size)
+        self.size, made = size, contents(self.address)
+        _protect(self.address, self.size, mmap.PROT_READ | mmap.PROT_WRITE)
+        ctypes.memmove(self.address, made, len(made))
+        _protect(self.address, self.size, mmap.PROT_READ | mmap.PROT_EXEC)
+
+    def __del__(self, over: Callable[[], bool] = sys.is_finalizing) -> None:
+        if self.size and not over():        # threads may run to the very end of the process
+            _released.append((self.address, self.size))
+            if _lock.acquire(False):
+                try:
+                    _give_back()
+                finally:
+                    _lock.release()
+
+
+def _new_pages(size: int) -> int:
+    """Pages without rights or contents."""
+    if _fresh[1] - _fresh[0] < size:
+        more = max(size, _ARENA)
+        found = _system("mmap")(None, more, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+        if found in (None, ctypes.c_void_p(-1).value):
+            raise MemoryError(f"codegen: no address space for {more} bytes of code")
+        _fresh[:] = found, found + more
+    _fresh[0] += size
+    return _fresh[0] - size
+
+
+def _give_back() -> None:
+    """Let pages that nobody has be used again; the system takes their memory."""
+    while _released:
+        address, size = _released.popleft()
+        _system("madvise")(address, size, _MADV_DONTNEED)
+        _unused.setdefault(size, array("Q")).append(address)
+
+
 class Image(NamedTuple):
-    """Linked objects, not yet anywhere. Of `size` bytes `memory` has the first, the others are zero; code comes first.
+    """Linked objects, not yet anywhere. Of `size` bytes `memory` has the first, the others are zero; the first `code_size` are never
+    written, with code first, and are all there is where no object has variables.
 
     To the u64 at `places[i]` the address of target `targets[i]` is to be added: 0 is the image itself, n > 0 is
     `imports[n - 1]` (both arrays are the bytes of u32). `exports` tells where global symbols lie in the image.
@@ -115,14 +184,26 @@ def place(image: Image, address: Callable[[str], int | None]) -> Loaded:
     known = [0, *map(address, image.imports)]
     if not all(known[1:]):
         raise RuntimeError(f"codegen: nothing is called {image.imports[known.index(None) - 1]!r}, which compiled code refers to")
-    memory = mmap.mmap(-1, image.size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    known[0] = base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    memory[:len(image.memory)] = image.memory
-    if image.places:
-        words = np.ndarray((image.size - 7,), "<u8", memory, strides=(1,))       # one begins at every byte
-        words[np.frombuffer(image.places, np.uint32)] += np.array(known, np.uint64)[np.frombuffer(image.targets, np.uint32)]
-    if image.code_size and _mprotect()(base, image.code_size, mmap.PROT_READ | mmap.PROT_EXEC):
-        raise Unsupported("memory cannot be made executable")
+
+    def at(base: int) -> bytes:
+        """The contents, at their place."""
+        made = np.zeros(image.size, np.uint8)
+        made[:len(image.memory)] = np.frombuffer(image.memory, np.uint8)
+        if image.places:
+            words = np.ndarray((image.size - 7,), "<u8", made, strides=(1,))     # one begins at every byte
+            known[0] = base
+            words[np.frombuffer(image.places, np.uint32)] += np.array(known, np.uint64)[np.frombuffer(image.targets, np.uint32)]
+        return made.tobytes()
+
+    if image.code_size == image.size:
+        memory = _Pages(at, image.size)
+        base = memory.address
+    else:
+        memory = mmap.mmap(-1, image.size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        memory[:] = at(base)
+        if image.code_size:
+            _protect(base, image.code_size, mmap.PROT_READ | mmap.PROT_EXEC)
     return Loaded(memory, {name: base + at for name, at in image.exports.items()})
 
 
@@ -166,7 +247,12 @@ class _Object:
             raise Unsupported("no symbols")
         self.symbols = list(_SYMBOL.iter_unpack(data[table.offset:table.offset + table.size]))
         self.names = _Names(data, self.sections[table.link])
+        self.titles = _Names(data, self.sections[struct.unpack_from("<H", data, 62)[0]])     # of sections
         self.places: dict[int, int] = {}
+
+    def is_variable(self, s: _Section) -> bool:
+        """Whether a section is written while the program runs; constants that hold addresses are writable to the linker alone."""
+        return bool(s.flags & _ALLOC and s.flags & _WRITE and s.size) and not self.titles[s.name].startswith(".data.rel.ro")
 
     def copy_to(self, memory: bytearray) -> None:
         """Write the sections that have contents."""
@@ -213,14 +299,15 @@ class _Linked:
                 raise Unsupported(f"relocation {kind}")
             struct.pack_into("<Q", self.memory, place, (value + addend) & 0xFFFFFFFFFFFFFFFF)
 
-    def image(self, code_size: int, exports: dict[str, int]) -> Image:
+    def image(self, code_size: int | None, exports: dict[str, int]) -> Image:
         """All that was written, as an image."""
         table = struct.pack(f"<{len(self.slots)}Q", *[at for _, at in self.slots])
         self.open += [(self.table + slot, which) for (which, _), slot in self.slots.items()]
         numbers = {"": 0}
         words = np.array([(place, numbers.setdefault(which, len(numbers))) for place, which in self.open], np.uint32).reshape(-1, 2)
         memory = bytes(self.memory) + table
-        return Image(memory.rstrip(b"\0"), code_size, max(len(memory), 8), words[:, 0].tobytes(), words[:, 1].tobytes(),
+        size = max(len(memory), 8)
+        return Image(memory.rstrip(b"\0"), size if code_size is None else code_size, size, words[:, 0].tobytes(), words[:, 1].tobytes(),
                      tuple(numbers)[1:], exports)
 
 
@@ -237,9 +324,11 @@ class _Names(dict):
         return name
 
 
-def _layout(objects: Sequence[_Object]) -> tuple[int, int]:
-    """Give each section its place in memory, code first, data from a new page on; the bytes of code pages and of all."""
-    at = code_size = 0
+def _layout(objects: Sequence[_Object]) -> tuple[int | None, int]:
+    """Give each section its place in memory, code first, data from a new page on where some is written; the bytes of code pages,
+    None where nothing is written, and of all."""
+    at, code_size = 0, None
+    has_variables = any(one.is_variable(s) for one in objects for s in one.sections)
     for wanted in (_EXECUTE, 0):
         for one in objects:
             for i, s in enumerate(one.sections):
@@ -247,7 +336,8 @@ def _layout(objects: Sequence[_Object]) -> tuple[int, int]:
                     one.places[i] = at = -(-at // max(s.align, 1)) * max(s.align, 1)
                     at += s.size
         if wanted:
-            at = code_size = -(-at // _PAGE) * _PAGE
+            at = -(-at // (_PAGE if has_variables else _LINE)) * (_PAGE if has_variables else _LINE)
+            code_size = at if has_variables else None
     for one in objects:
         for i, s in enumerate(one.sections):  # empty sections may still be named
             if i not in one.places and s.kind == _PROGBITS and s.flags & _ALLOC and not s.size:

@@ -28,12 +28,14 @@ from weft.ir.loops import Kernel
 from weft.util import dtypes
 from weft.util.machine_model import MODEL
 from weft.util.record import record, replace
+from weft.util.state import clearing
 
 if TYPE_CHECKING:
     from weft.compiler.kernels import library_calls
 
 MOST_LOWERED = 4096
 _lowered: dict[tuple, tuple] = {}      # lowered kernels by what they compute
+clearing(_lowered.clear)
 
 
 @record(frozen=False)

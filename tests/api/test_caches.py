@@ -1,0 +1,212 @@
+"""What is traced and compiled once, what is shared, and what clearing gives back."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import subprocess
+import sys
+import textwrap
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft import programs
+from weft.api import jit as jit_module
+from weft.sharding import NamedSharding, PartitionSpec as P
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """The names of the programs that were made."""
+    names: list[str] = []
+    monkeypatch.setattr(programs, "listeners", [lambda executable: names.append(executable.name)])
+    return names
+
+
+def counted(traces):
+    def g(x, n=2):
+        traces.append(n)
+        return x * n
+    return g
+
+
+def rows():
+    return NamedSharding(weft.make_mesh((8,), ("i",)), P("i"))
+
+
+#: parameters of jit, each made anew
+PARAMETERS = {
+    "none": dict,
+    "static number": lambda: {"static_argnums": 1},
+    "static list": lambda: {"static_argnums": [1]},
+    "static names": lambda: {"static_argnames": ["n"]},
+    "donated": lambda: {"donate_argnums": (0,)},
+    "shardings": lambda: {"in_shardings": [rows()], "out_shardings": rows()},
+    "kept": lambda: {"keep_unused": True},
+    "backend": lambda: {"backend": "reference"},
+}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_jits_of_one_function_share_traces_and_programs(name, made):
+    traces: list = []
+    g = counted(traces)
+    for i in range(5):
+        assert weft.jit(g, **PARAMETERS[name]())(wnp.arange(8.0) + i).tolist() == [2.0 * (i + k) for k in range(8)]
+    assert len(traces) == 1 and made.count("jit(g)") == 1
+
+
+def test_jits_with_other_parameters_or_functions_share_nothing(made):
+    traces: list = []
+    for make in PARAMETERS.values():
+        for g in (counted(traces), counted(traces)):
+            weft.jit(g, **make())(wnp.arange(8.0))
+    assert len(traces) == 2 * len(PARAMETERS)
+    g, again = counted(traces), counted(traces)
+    assert weft.jit(functools.partial(g, n=3))(1.0) == 3 and weft.jit(functools.partial(g, n=4))(1.0) == 4
+    wrapped = functools.wraps(g)(lambda x: again(x, 7))
+    assert weft.jit(g)(1.0) == 2 and weft.jit(wrapped)(1.0) == 7
+
+
+def test_what_a_loop_makes_anew_reaches_native_dispatch():
+    def g(x):
+        return x + 1
+    x = wnp.arange(3.0)
+    for _ in range(4):
+        weft.jit(g)(x)
+    assert weft.jit(g)._head is weft.jit(g)._head and len(weft.jit(g)._entries) == len(weft.jit(g)._entries) > 0
+
+
+def test_pmaps_of_one_function_share_traces_and_programs(made):
+    traces: list = []
+    g = counted(traces)
+    for _ in range(5):
+        assert weft.pmap(g, in_axes=(0,))(wnp.arange(8.0)).tolist() == [2.0 * k for k in range(8)]
+    assert len(traces) == 1 and len([name for name in made if "(g)" in name]) == 1
+    assert weft.pmap(g, axis_name="i", in_axes=(0,))(wnp.arange(8.0)).tolist() == [2.0 * k for k in range(8)] and len(traces) == 2
+
+
+@pytest.mark.parametrize("transform", [weft.jit, weft.pmap])
+def test_functions_are_not_kept(transform):
+    def g(x):
+        return x * 3
+    transform(g)(wnp.arange(8.0))
+    transform(g).lower(wnp.arange(8.0))
+    assert id(g) in jit_module._of_functions
+    ref = weakref.ref(g)
+    del g
+    gc.collect()
+    assert ref() is None
+
+
+def test_functions_that_are_kept_by_what_was_made_of_them_are_few(monkeypatch):
+    monkeypatch.setattr(jit_module, "_of_functions", {})
+    monkeypatch.setattr(jit_module, "_MOST_FUNCTIONS", 3)
+
+    def make(i):
+        def g(x):
+            return weft.pure_callback(lambda x: (g, x)[1], x, x) + i
+        return g
+    for i in range(6):
+        assert weft.jit(make(i))(1.0) == 1 + i
+        assert len(jit_module._of_functions) <= 3
+
+
+class Unhashable:
+    __hash__ = None  # type: ignore[assignment]
+
+    def __call__(self, x):
+        return x + 5
+
+
+class Slotted:
+    __slots__ = ()
+
+    def __call__(self, x):
+        return x + 6
+
+
+def test_callables_of_every_kind():
+    for _ in range(2):
+        assert weft.jit(Unhashable())(1.0) == 6 and weft.jit(Slotted())(1.0) == 7
+        assert weft.jit(abs)(-1.0) == 1 and weft.jit(Unhashable().__call__)(1.0) == 6
+
+
+def test_clearing_is_for_all_who_share():
+    traces: list = []
+    g = counted(traces)
+    first, second = weft.jit(g), weft.jit(g)
+    for clear in (first.clear_cache, weft.clear_caches):
+        first(1.0), second(1.0), second(1.0)
+        before = len(traces)
+        clear()
+        assert first._cache_size() == second._cache_size() == 0
+        assert second(1.0) == 2 and first(1.0) == 2 and len(traces) == before + 1
+
+
+def test_what_compile_gave_and_what_runs_outlives_clearing():
+    x = wnp.arange(100.0)
+    compiled = weft.jit(lambda x: wnp.sin(x) * 2).lower(x).compile()
+    expected = np.asarray(compiled(x))
+    weft.clear_caches()
+    for i in range(20):                  # others take the pages that were given back
+        weft.jit(lambda x: x * 3 - i)(x)  # noqa: B023
+    assert np.array_equal(compiled(x), expected)
+
+    def clears(v):
+        weft.clear_caches()
+        return v + 1
+    f = weft.jit(lambda x: wnp.sin(weft.pure_callback(clears, x, wnp.cos(x))))
+    for _ in range(3):
+        assert np.allclose(f(x), np.sin(np.cos(x) + 1), atol=1e-5)
+
+
+def test_threads_may_run_what_another_clears():
+    f, x, over, wrong = weft.jit(lambda x: wnp.sin(x).sum() + x[0]), wnp.arange(70000.0), threading.Event(), []
+    expected = float(f(x))
+
+    def work():
+        while not over.is_set():
+            if float(f(x)) != expected:
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(6):
+        weft.clear_caches()
+        float(weft.jit(lambda x: x * 2 + 1)(x)[3])
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+MANY = """
+    import os, weft, weft.numpy as wnp, numpy as np
+    def mappings(): return len(open("/proc/self/maps").readlines())
+    def resident(): return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    f = weft.jit(lambda x: wnp.sin(x) * 2 + 1)
+    def shapes(some):
+        for n in some:
+            f(np.ones(n, np.float32))
+    shapes(range(1, 20))
+    weft.clear_caches()
+    before = mappings(), resident()
+    shapes(range(20, 220))
+    grown = mappings() - before[0]
+    weft.clear_caches()
+    print(grown, mappings() - before[0], resident() - before[1], f._cache_size())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no list of mappings")
+def test_many_shapes_take_few_mappings_and_give_their_memory_back():
+    said = subprocess.run([sys.executable, "-c", textwrap.dedent(MANY)], capture_output=True, text=True, check=True)
+    grown, left, mib, entries = map(float, said.stdout.split())
+    assert grown < 30 and left < 30 and mib < 8 and entries == 0
