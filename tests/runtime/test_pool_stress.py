@@ -125,6 +125,17 @@ CASES = {
                 stop.append(1)
         together(forks, work, work)
     """,
+    "forks while another thread compiles its first program": """
+        os.environ["WEFT_CACHE_DIR"] = "off"
+        thread = threading.Thread(target=bits)
+        thread.start()
+        held = []
+        for k in range(8):
+            held.append(child(lambda: float(weft.jit(lambda v: v.sum() * (k + 1))(np.ones(90))) == 90 * (k + 1)))
+            time.sleep(0.01)
+        thread.join()
+        assert all(held)
+    """,
     "forks of forks": """
         want = bits()
         assert child(lambda: bits() == want and child(lambda: bits() == want and child(lambda: bits() == want)))

@@ -1,4 +1,4 @@
-"""Threads whose start nobody waits for."""
+"""Threads whose start nobody waits for, and forks that wait for what other threads are in the midst of."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 
 import pytest
 
+from weft.util import threads
 from weft.util.threads import DaemonThread
 
 SCRIPT = """
@@ -61,3 +64,56 @@ def test_a_process_ends_without_it():
         DaemonThread(time.sleep, 600)
         print("over")
     """) == "over\n"
+
+
+# ---- forks
+
+def child(work) -> bool:
+    """Whether `work` holds in a forked process, which ends by itself if it hangs."""
+    pid = os.fork()
+    if not pid:
+        import signal
+
+        signal.alarm(30)
+        os._exit(0 if work() else 1)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_child_has_whole_modules(tmp_path, monkeypatch):
+    (tmp_path / "slow_to_import.py").write_text("import time; began = True; time.sleep(0.3); answer = 42")
+    monkeypatch.syspath_prepend(tmp_path)
+    thread = threading.Thread(target=__import__, args=("slow_to_import",))
+    thread.start()
+    while not hasattr(sys.modules.get("slow_to_import"), "began"):
+        time.sleep(0.001)
+    assert child(lambda: __import__("slow_to_import").answer == 42)
+    thread.join()
+    del sys.modules["slow_to_import"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_module_may_fork_while_it_is_imported(tmp_path, monkeypatch):
+    (tmp_path / "forks.py").write_text("import os\npid = os.fork()\nif not pid: os._exit(7)\nstatus = os.waitpid(pid, 0)[1]")
+    monkeypatch.syspath_prepend(tmp_path)
+    start = time.monotonic()
+    assert os.waitstatus_to_exitcode(__import__("forks").status) == 7
+    assert time.monotonic() - start < threads._PATIENCE_S
+    del sys.modules["forks"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_child_finds_locks_free():
+    lock, over = threads.held_over_forks(threading.Lock()), threading.Event()
+
+    def work():
+        while not over.is_set():
+            with lock:
+                time.sleep(0.002)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert all(child(lambda: lock.acquire(timeout=5)) for _ in range(5))
+    over.set()
+    thread.join()
+    assert lock.acquire(timeout=5)

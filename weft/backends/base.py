@@ -22,6 +22,7 @@ from weft.ir.jaxpr import Jaxpr
 from weft.ir.specs import Spec
 from weft.util.config import config, num_virtual_devices
 from weft.util.record import record
+from weft.util.threads import held_over_forks
 
 if TYPE_CHECKING:
     from weft.partition.cost import CostModel
@@ -189,7 +190,7 @@ class Backend:
 
     def __init__(self) -> None:
         self._devices: tuple[Device, ...] = ()
-        self._lock = threading.Lock()
+        self._lock = held_over_forks(threading.Lock())
 
     def __repr__(self) -> str:
         return f"Client(platform={self.platform!r})"

@@ -19,6 +19,7 @@ import numpy as np
 from weft.util.config import config
 from weft.util.errors import ShardingError
 from weft.util.state import guard, new_epoch
+from weft.util.threads import held_over_forks
 
 
 class AxisType(enum.Enum):
@@ -112,7 +113,7 @@ def _types_text(types: tuple[AxisType, ...]) -> str:
     return f"({', '.join(t.name for t in types)}{',' if len(types) == 1 else ''})"
 
 
-_lock = threading.Lock()
+_lock = held_over_forks(threading.Lock())
 _meshes: dict[tuple, Mesh] = {}
 _abstract_meshes: dict[tuple, AbstractMesh] = {}
 _latest: dict[tuple, Mesh] = {}          # the mesh that was last asked for, by sizes, names and types

@@ -7,6 +7,7 @@ Out:  arrays. This file brings arguments into the expected layout and wraps resu
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -80,8 +81,9 @@ class Executable:
     def __call__(self, args: Sequence[Array]) -> list[Array]:
         if config.no_execution:
             raise RuntimeError(f"{self.name} would run, but config.no_execution is set.")
+        given = Counter(map(id, args[len(self.const_inputs):])) if self.donated else {}
         for i in self.donated:
-            if sum(x is args[i] for x in args[len(self.const_inputs):]) > 1:
+            if given[id(args[i])] > 1:
                 raise DeviceRuntimeError(f"{self.name}: {self.arg_names[i]} is donated and is passed twice; a donated array must not be "
                                          "used again in the same call.\n  Pass a copy (x.copy()) or do not donate it.")
         for i in self.loaded.aliases.values():

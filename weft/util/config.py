@@ -19,6 +19,7 @@ from typing import Any
 
 from weft.util.record import record
 from weft.util.state import guard, new_epoch
+from weft.util.threads import held_over_forks
 
 _TRUE = frozenset(("1", "true", "yes", "on", "y", "t"))
 _FALSE = frozenset(("0", "false", "no", "off", "n", "f", ""))
@@ -83,7 +84,7 @@ class Setting:
 
 _settings: dict[str, Setting] = {}
 _trace_names: list[str] = []
-_lock = threading.RLock()
+_lock = held_over_forks(threading.RLock())
 _keys: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # equal trace keys are one object, compared by identity
 _UNSET = object()
 _PREFIXES = ("weft_", "jax_")

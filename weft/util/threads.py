@@ -1,11 +1,77 @@
-"""The number of threads that a process may use, and daemon threads that start without waiting."""
+"""The number of threads that a process may use, daemon threads that start without waiting, and locks that forked children find free.
+
+A child has one thread. What another thread was in the midst of when it was made would never end there: so a fork waits for the locks that
+were made here, and for the modules that other threads import.
+"""
 
 from __future__ import annotations
 
+import _imp
 import _thread
+import importlib
 import os
+import sys
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
+
+L = TypeVar("L")
+_PATIENCE_S = 10.0      # for imports that wait for something themselves
+_module_locks: dict = getattr(importlib._bootstrap, "_module_locks", {})    # type: ignore[attr-defined]
+
+
+class _Held:
+    """A lock during a fork. What was made while the fork waited for others is told of its end only."""
+    had_logging: bool | None = None          # whether the fork under way began with that module
+
+    def __init__(self, lock: Any):
+        self.lock, self.is_taken = lock, False
+
+    def take(self) -> None:
+        if _Held.had_logging is None:
+            _Held.had_logging = "logging" in sys.modules
+        self.lock.acquire()
+        self.is_taken = True
+
+    def give(self) -> None:
+        if self.is_taken:
+            self.is_taken = False
+            self.lock.release()
+
+
+def held_over_forks(lock: L) -> L:
+    """`lock`, which no child finds taken. Of several, the one made last is taken first."""
+    if hasattr(os, "register_at_fork"):
+        held = _Held(lock)
+        os.register_at_fork(before=held.take, after_in_parent=held.give, after_in_child=held.give)
+    return lock
+
+
+class _Imports:
+    """Python's lock of all imports, as long as no other thread is in one."""
+
+    def acquire(self) -> None:
+        until = time.monotonic() + _PATIENCE_S
+        _imp.acquire_lock()
+        while _others_import() and time.monotonic() < until:
+            _imp.release_lock()
+            time.sleep(0.001)
+            _imp.acquire_lock()
+        logging = sys.modules.get("logging")
+        if logging is not None and not _Held.had_logging:
+            logging._lock.acquire()         # which it will release after a fork that it was not asked before
+        _Held.had_logging = None
+
+    def release(self) -> None:
+        _imp.release_lock()
+
+
+def _others_import() -> bool:
+    owners = {getattr(lock(), "owner", None) for lock in list(_module_locks.values())}
+    return bool(owners - {None, _thread.get_ident()})
+
+
+held_over_forks(_Imports())     # before any other, so that it is taken last: who has one of the others may import
 
 
 def allowed_threads() -> int:

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from weft.util.state import clearing
+from weft.util.threads import held_over_forks
 
 ALIGNMENT = 64
 _LARGE = 1 << 20
@@ -91,7 +92,7 @@ class PythonHeap:
         self._free: dict[int, list[_Block]] = {}
         self.live = self.peak = self.cached = 0
         self._limit: int | None = None  # of the cache; looked up at the first `free`
-        self._lock = threading.RLock()  # a collection inside `alloc` may call `free` on the same thread
+        self._lock = held_over_forks(threading.RLock())  # a collection inside `alloc` may call `free` on the same thread
 
     def take(self, nbytes: int) -> _Lease | None:
         lease = _Lease(self)

@@ -14,7 +14,6 @@ import contextlib
 import ctypes
 import functools
 import math
-import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -33,6 +32,7 @@ from weft.ir.loops import Kernel
 from weft.ir.program import Branch, Fft, Gemm, HostCall, Launch, Loop, Program, Sort, Step, WhileLoop
 from weft.util.machine_model import MODEL
 from weft.util.state import clearing
+from weft.util.threads import held_over_forks
 
 if TYPE_CHECKING:
     from llvmlite.binding import ResourceTracker
@@ -47,9 +47,7 @@ BATCH = 16
 
 _kernels: dict[str, CompiledKernel] = {}
 _drafts: dict[str, CompiledKernel] = {}
-_lock = threading.RLock()
-if hasattr(os, "register_at_fork"):     # a thread may be improving drafts
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+_lock = held_over_forks(threading.RLock())
 
 
 def _link(data: bytes, exports: Sequence[str], imports: dict[str, int]) -> loader.Loaded | ResourceTracker:

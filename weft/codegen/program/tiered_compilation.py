@@ -61,10 +61,9 @@ class Draft:
     def improve(self) -> None:
         """Have the program optimized, now."""
         with contextlib.suppress(BaseException):    # the draft does as well
-            with _importing:
-                from weft.codegen.program.program import improve
+            from weft.codegen.program.program import improve
 
-                program = self._program()
+            program = self._program()
             _free.clear()
             try:
                 made = improve(program, _over.is_set)
@@ -115,9 +114,8 @@ def _stop() -> None:
 
 def _begin() -> None:
     """No thread optimizes, nor in a forked child: what was to be optimized stays there as it is."""
-    global _lock, _importing, _over, _idle, _free
+    global _lock, _over, _idle, _free
     _lock = threading.RLock()       # a finalizer or the handler of a signal may run programs while this thread has it
-    _importing = threading.RLock()  # held where the compiler may be imported: a child forked meanwhile could never import it
     _over, _idle, _free = threading.Event(), threading.Event(), threading.Event()       # the last: no thread is in LLVM
     _idle.set()
     _free.set()
@@ -126,4 +124,4 @@ def _begin() -> None:
 
 _begin()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=lambda: _importing.acquire(), after_in_parent=lambda: _importing.release(), after_in_child=_begin)
+    os.register_at_fork(after_in_child=_begin)

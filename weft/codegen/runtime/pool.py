@@ -24,7 +24,7 @@ from weft.codegen.toolchain import objects, target
 from weft.codegen.toolchain.loader import architecture
 from weft.codegen.toolchain.native_library import LibraryModule, compile_apart, link, request, text_of
 from weft.codegen.toolchain.objects import CompileRequest
-from weft.util.threads import DaemonThread, allowed_threads
+from weft.util.threads import DaemonThread, allowed_threads, held_over_forks
 
 _EXPORTS = ("weft_parallel_for", "weft_scratch_take", "weft_scratch_give", "weft_pool_stop", "weft_pool_forked", "weft_pool_threads",
             "weft_pool_spin", "weft_pool_allowed", "weft_pool_place", "weft_pool_alive")
@@ -39,9 +39,7 @@ _ARCH = {
     "aarch64": {"futex": "98", "declare_relax": "declare void @llvm.aarch64.hint(i32)", "relax": "call void @llvm.aarch64.hint(i32 1)",
                 "relaxes": "50000"},
 }
-making = threading.RLock()
-if hasattr(os, "register_at_fork"):  # no fork in the midst of the making, so that a child finds the lock free
-    os.register_at_fork(before=making.acquire, after_in_parent=making.release, after_in_child=making.release)
+making = held_over_forks(threading.RLock())
 _made: list[dict[str, int]] = []  # one pool, once it is made
 _ahead: list[DaemonThread] = []  # who loads LLVM, and compiles the pool, before anybody asks
 

@@ -15,6 +15,8 @@ import os
 import sys
 import threading
 
+from weft.util.threads import held_over_forks
+
 _TEXT, _ANY, _INT = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int
 _OUT = ctypes.POINTER(ctypes.c_void_p)
 
@@ -45,9 +47,7 @@ _SIGNATURES = {
 #: these let other threads run meanwhile; the rest is over sooner than a thread gets the interpreter back
 _LONG = {"ParseAssembly", "TargetMachineEmitToMemory"}
 
-_lock = threading.Lock()
-if hasattr(os, "register_at_fork"):  # a child must not find the lock taken by a thread that it does not have
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+_lock = held_over_forks(threading.Lock())
 _loaded: list[ctypes.CDLL] = []  # the library, once it is loaded
 
 

@@ -28,6 +28,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from weft.util.threads import held_over_forks
+
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QQq")
@@ -108,9 +110,7 @@ _MADV_DONTNEED = 4
 _unused: dict[int, array[int]] = {}         # bytes -> addresses of pages that were given back: Python's numbers would hold its memory
 _released: deque[tuple[int, int]] = deque()  # (address, bytes) of pages to be given back: finalizers take no lock that is held
 _fresh = [0, 0]                             # where the pages begin that nobody ever had, and where they end
-_lock = threading.Lock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+_lock = held_over_forks(threading.Lock())
 
 
 class _Pages:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from weft.codegen.toolchain import cache, llvm_c, loader
 from weft.util import machine
 from weft.util.record import field, record
-from weft.util.threads import DaemonThread
+from weft.util.threads import DaemonThread, held_over_forks
 
 if TYPE_CHECKING:
     from llvmlite.binding import LLJIT, ResourceTracker
@@ -129,11 +129,7 @@ def _machine(target: Target, level: int = _CODEGEN_LEVEL, number: int = 0) -> ll
     return llvm_c.Machine(target.cpu, target.features, level)
 
 
-_lock = threading.RLock()
-_apart = threading.Lock()
-if hasattr(os, "register_at_fork"):  # a child must not inherit a compiler that another thread was in the midst of using
-    for _held in (_lock, _apart):
-        os.register_at_fork(before=_held.acquire, after_in_parent=_held.release, after_in_child=_held.release)
+_lock, _apart = held_over_forks(threading.RLock()), held_over_forks(threading.Lock())     # of who uses LLVM
 
 
 def emit_object(ir: str, target: Target, quick: bool = False) -> bytes:
@@ -145,12 +141,12 @@ def emit_object(ir: str, target: Target, quick: bool = False) -> bytes:
 def emit_apart(ir: str, quick: bool = False) -> bytes:
     """What `emit_object` does for the current target, by a machine of its own: nobody waits for it. One is made at a time."""
     target = current()
-    machine = llvm_c.Machine(target.cpu, target.features, 0 if quick else _CODEGEN_LEVEL)
-    try:
-        with _apart:
+    with _apart:
+        machine = llvm_c.Machine(target.cpu, target.features, 0 if quick else _CODEGEN_LEVEL)
+        try:
             return llvm_c.emit(ir, machine)
-    finally:
-        machine.dispose()
+        finally:
+            machine.dispose()
 
 
 def emit_objects(modules: Sequence[tuple[Callable[[], str], bool]], target: Target, threads: int,

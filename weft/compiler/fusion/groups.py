@@ -84,13 +84,21 @@ def groups_of(graph: FusionGraph, roots: list[Var], depth: int) -> list[Group]:
 
 def _join_column_reductions(graph: FusionGraph, groups: list[Group]) -> list[Group]:
     """Let column reductions with a kernel of their own join a kernel that passes over the same large rows."""
-    kept = []
+    kept: list[Group] = []
+    readers: dict[Var, dict[int, Group]] = {}           # of what may be shared, by their numbers
+    for number, group in enumerate(groups):
+        for leaf in group.leaves:
+            readers.setdefault(leaf, {})[number] = group
     for group in groups:
         sums = {v: _column_reduction(graph, v, group) for v in group.roots}
-        other = next((g for g in groups if g is not group and _takes_column_reductions(g, group, sums)), None)
-        if other is None:
+        some = {} if None in sums.values() else {n: g for leaf in group.leaves for n, g in readers[leaf].items() if g is not group}
+        found = next((n for n in sorted(some) if _takes_column_reductions(some[n], group, sums)), None)
+        if found is None:
             kept.append(group)
             continue
+        other = some[found]
+        for leaf in group.leaves:
+            readers[leaf][found] = other
         for out, reduction in sums.items():
             graph.add_column_reduction(out, reduction, other.domain)
             other.parts = reduction.parts

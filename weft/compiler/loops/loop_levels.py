@@ -187,8 +187,8 @@ class LoopNest:
 def segment_length(extent: int, segments: int) -> int:
     """Length of each of so many segments: a multiple of 64, one that divides the extent if there is such a length nearby."""
     want = -(-extent // segments)
-    chunk = -(-want // 64) * 64
-    for candidate in range(chunk, min(2 * chunk, extent) + 1, 64):
-        if extent % candidate == 0:
-            return candidate
-    return min(chunk, extent)
+    least, blocks = -(-want // 64), extent // 64
+    for count in range(blocks // least, -(-blocks // (2 * least)) - 1, -1) if extent % 64 == 0 else ():
+        if blocks % count == 0:                     # there are few counts, whatever the extent
+            return 64 * (blocks // count)
+    return min(64 * least, extent)
