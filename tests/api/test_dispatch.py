@@ -113,11 +113,13 @@ def test_a_hundred_thousand_calls_leave_nothing_behind():
     result = f(tree)
     held = (x, x._spec, x._buffer, key, tree, f, type(x))
     for _ in range(2):                      # the first round fills what is kept for use again
+        weft.block_until_ready(f(result))
         gc.collect()
         before = [sys.getrefcount(h) for h in held], buffer.allocated_bytes(), len(weft.live_arrays())
         for _call in range(50_000):
             result = f(tree)
             f(result)
+        weft.block_until_ready(f(result))
         gc.collect()
         after = [sys.getrefcount(h) for h in held], buffer.allocated_bytes(), len(weft.live_arrays())
     assert after == before
@@ -128,8 +130,10 @@ def test_a_hundred_thousand_calls_leave_nothing_behind():
 def test_more_arrays_die_at_once_than_are_kept():
     x = wnp.asarray(X)
     f = taught(lambda x: [x + i for i in range(50)], x)
+    weft.block_until_ready(f(x))
     type_references, before = sys.getrefcount(Array), buffer.allocated_bytes()
     held = [f(x) for _ in range(200)]
+    weft.block_until_ready(held)
     assert buffer.allocated_bytes() == before + 200 * 50 * X.nbytes
     del held
     assert buffer.allocated_bytes() == before
@@ -222,13 +226,13 @@ def test_a_host_call_that_raises_frees_the_results():
     tree = [wnp.asarray(X)] * 20
     f = weft.jit(program)
     for _ in range(3):
-        f(tree)
+        weft.block_until_ready(f(tree))
     gc.collect()
     before = buffer.allocated_bytes()
     fail.append(True)
     for _ in range(20):
         with pytest.raises(Exception, match="the host says no"):
-            f(tree)
+            weft.block_until_ready(f(tree))
     gc.collect()
     assert buffer.allocated_bytes() == before
     fail.clear()
@@ -265,6 +269,7 @@ def test_threads_call_one_function():
             if not (np.asarray(out[29]) == X + i + 1).all():
                 wrong.append(i)
 
+    weft.block_until_ready(f([leaves[0]] * 30))
     before = buffer.allocated_bytes()
     threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
     for t in threads:

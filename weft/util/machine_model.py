@@ -242,7 +242,7 @@ class MachineModel:
     draft_fft_elements: int = 1 << 21       # for which a draft takes about 2 ms longer
     long_call_bytes: int = 1 << 18          # of memory traffic in which other Python threads had better run: about 20 µs
     signal_check_bytes: int = 1 << 28       # of memory traffic after which signals are checked
-    queue_from_bytes: int = 1 << 25         # of memory traffic of a program that is worth being queued, so that its caller goes on
+    queue_from_bytes: int = 1 << 26         # of memory traffic of a program that is worth being queued, so that its caller goes on
     queue_bytes: int = 1 << 29              # of results of queued programs that are not done: one more has to wait
     while_loop_trips: int = 64              # assumed of a loop when the work of a program is estimated
     flops_per_byte: int = 16                # multiply-adds that take as long as a byte of memory traffic
