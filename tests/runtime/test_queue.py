@@ -488,8 +488,8 @@ CASES = {
         y = step(x)
         time.sleep(0.05)                                     # the runner has it
         for _ in range(2):
-            threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
             try:
+                threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
                 y.block_until_ready()
                 print("went on")
             except KeyboardInterrupt:
@@ -504,8 +504,8 @@ CASES = {
     """,
     "an interrupt while a call waits for room": """
         x = for_ever(small)
-        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
+            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
             for _ in range(100): x = step(x)
             print("went on")
         except KeyboardInterrupt:
