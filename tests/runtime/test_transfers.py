@@ -1,5 +1,6 @@
 """Guards of transfers: which values move implicitly, which because the user asks, and what each level does then."""
 
+import functools
 import logging
 
 import numpy as np
@@ -27,14 +28,21 @@ def spread() -> NamedSharding:
     return NamedSharding(weft.make_mesh((8,), ("d",)), P("d"))
 
 
+@functools.cache
+def far():
+    return weft.device_put(one(), on(1))
+
+
 IMPLICIT = {
     "NumPy argument": lambda x, split: plus(HOST), "Python argument": lambda x, split: plus(x, 2.0),
     "NumPy scalar": lambda x, split: plus(x, HOST[0]),
     "operator": lambda x, split: x + HOST, "function": lambda x, split: wnp.sin(HOST), "array": lambda x, split: wnp.array([1, 2]),
+    "shards from a callback": lambda x, split: weft.make_array_from_callback((8,), spread(), lambda index: HOST[index]),
     "vmap": lambda x, split: weft.vmap(plus)(HOST), "gradient": lambda x, split: weft.grad(lambda v: v * 3)(2.0),
 }
 BETWEEN = {
     "beside a committed argument": lambda x, split: plus(split, x),
+    "beside one on another device": lambda x, split: plus(x, far()),
     "in_shardings": lambda x, split: weft.jit(lambda v: v, in_shardings=spread())(x),
 }
 EXPLICIT = {
@@ -54,7 +62,7 @@ CASES = [(kind, name) for kind, cases in KINDS.items() for name in cases]
 def outcome(level: str, kind: str, name: str, caplog) -> str:
     x = one()
     split = weft.device_put(one(), spread())
-    plus(split, split), plus(x, x)
+    plus(split, split), plus(x, x), far()
     caplog.clear()
     with weft.transfer_guard(level), caplog.at_level(logging.WARNING, "weft"):
         try:

@@ -184,7 +184,10 @@ def make_array_from_callback(shape, sharding: Sharding, data_callback: Callable,
     for device, position in zip(sharding.device_assignment, positions):
         if position not in parts:
             parts[position] = np.asarray(data_callback(indices[device]), dtype=dtype)
-    return _assemble(shape, sharding, parts)
+    made = _assemble(shape, sharding, parts)
+    if transfers.guarded():
+        transfers.to_device(made.aval, sharding)
+    return made
 
 
 def _assemble(shape, sharding: Sharding, parts: dict) -> Array:

@@ -146,7 +146,10 @@ def arranged(executable: Executable, args: Sequence[Array]) -> Sequence[Array]:
     """The arguments (without constants) laid out as the executable wants them."""
     specs = executable.in_specs[len(executable.const_inputs):]
     if transfers.guarded():
-        transfers.between_devices([x._spec for x in args], specs)
+        have = [x._spec for x in args]
+        transfers.between_devices(have, specs)
+        here = executable.out_specs[:1] * len(specs)     # where it runs; the memory of other devices may be read in place
+        transfers.between_devices([h for h, s in zip(have, specs) if s is h], here)
     if all(fits(x._spec, s) for x, s in zip(args, specs)):
         return args
     return [x if fits(x._spec, s) else relayout(x, s.sharding) for x, s in zip(args, specs)]

@@ -285,7 +285,7 @@ class JitFunction(Dispatching):
 
     def _may_move(self, executable, leaves) -> bool:
         """Whether a call transfers values: of the host, or of other devices than those of the program."""
-        specs = executable.in_specs[len(executable.const_inputs):]
+        specs = executable.out_specs[:1] * len(leaves) or executable.in_specs[len(executable.const_inputs):]
         return any(type(x) is not Array or x.sharding.device_assignment != s.sharding.device_assignment for x, s in zip(leaves, specs))
 
     def _array(self, x, i: int, in_tree):
