@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: help setup demo test restricted check lint types imports docs dist smoke bench clean stubs
+.PHONY: help setup demo test restricted check lint types imports docs dist smoke bench clean fuzz stubs
 
 help:
 	@echo "make demo   train a digit classifier over eight devices"
@@ -15,6 +15,7 @@ help:
 	@echo "make check  what CI runs: lint, types, import layers, site, tests"
 	@echo "make docs   build the site in docs/_build/html"
 	@echo "make dist   build wheel and sdist in dist/, install each in a fresh environment and run the demo there"
+	@echo "make fuzz   call every public function with arguments that do not fit, 2000 calls more (ARGS='--calls 20000')"
 	@echo "make bench  compare with JAX, which gets an environment of its own (ARGS=--quick: under five minutes; ARGS='--only NAME')"
 
 setup: $(READY)
@@ -67,6 +68,9 @@ dist: $(READY)
 
 smoke: $(READY)
 	WEFT_PYTHON=$(BIN)/python bash tests/smoke.sh
+
+fuzz: $(READY)
+	$(BIN)/python -m tests.fuzz.campaign $(ARGS)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py --write $(ARGS)

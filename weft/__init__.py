@@ -87,7 +87,10 @@ def _load(module: str, name: str | None) -> "Any":
         raise
     if name is not None and not hasattr(found, name):
         raise missing
-    return found if name is None else getattr(found, name)
+    if name is None:
+        return found
+    from weft.util.source import guarded
+    return guarded(getattr(found, name), __name__, name)
 
 
 def __dir__() -> list[str]:

@@ -6,8 +6,9 @@ __getattr__, __dir__ = attach(__name__, {
     "builtins": "JAXIndexError=IndexError JAXTypeError=TypeError",
     "weft.util.errors": """
         CallbackError CommError CompileError ConcretizationTypeError DeviceRuntimeError InconclusiveDimensionOperation
-        JaxRuntimeError=DeviceRuntimeError JaxprTypeError=ProgramTypeError KeyReuseError MissingRuleError
-        NonConcreteBooleanIndexError ProgramTypeError ShapeError ShardingError ShardingTypeError TracerArrayConversionError
-        TracerBoolConversionError TracerError TracerIntegerConversionError TypePromotionError UnexpectedTracerError
+        JaxRuntimeError=DeviceRuntimeError JaxprTypeError=ProgramTypeError KeyReuseError MissingMeshError MissingRuleError
+        NonConcreteBooleanIndexError OutOfMemoryError ProgramTypeError ShapeError ShardingError ShardingTypeError TracerArrayConversionError
+        TracerBoolConversionError TracerError TracerIntegerConversionError TypePromotionError
+        UnboundAxisError UnexpectedTracerError UnknownBackendError
     """,
 })

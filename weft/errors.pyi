@@ -5,14 +5,16 @@
 from builtins import IndexError as JAXIndexError, TypeError as JAXTypeError
 from weft.util.errors import (
     CallbackError, CommError, CompileError, ConcretizationTypeError, DeviceRuntimeError, InconclusiveDimensionOperation,
-    DeviceRuntimeError as JaxRuntimeError, ProgramTypeError as JaxprTypeError, KeyReuseError, MissingRuleError,
-    NonConcreteBooleanIndexError, ProgramTypeError, ShapeError, ShardingError, ShardingTypeError, TracerArrayConversionError,
-    TracerBoolConversionError, TracerError, TracerIntegerConversionError, TypePromotionError, UnexpectedTracerError,
+    DeviceRuntimeError as JaxRuntimeError, ProgramTypeError as JaxprTypeError, KeyReuseError, MissingMeshError, MissingRuleError,
+    NonConcreteBooleanIndexError, OutOfMemoryError, ProgramTypeError, ShapeError, ShardingError, ShardingTypeError,
+    TracerArrayConversionError, TracerBoolConversionError, TracerError, TracerIntegerConversionError, TypePromotionError, UnboundAxisError,
+    UnexpectedTracerError, UnknownBackendError,
 )
 
 __all__ = [
     "CallbackError", "CommError", "CompileError", "ConcretizationTypeError", "DeviceRuntimeError", "InconclusiveDimensionOperation",
-    "JAXIndexError", "JAXTypeError", "JaxRuntimeError", "JaxprTypeError", "KeyReuseError", "MissingRuleError",
-    "NonConcreteBooleanIndexError", "ProgramTypeError", "ShapeError", "ShardingError", "ShardingTypeError", "TracerArrayConversionError",
-    "TracerBoolConversionError", "TracerError", "TracerIntegerConversionError", "TypePromotionError", "UnexpectedTracerError",
+    "JAXIndexError", "JAXTypeError", "JaxRuntimeError", "JaxprTypeError", "KeyReuseError", "MissingMeshError", "MissingRuleError",
+    "NonConcreteBooleanIndexError", "OutOfMemoryError", "ProgramTypeError", "ShapeError", "ShardingError", "ShardingTypeError",
+    "TracerArrayConversionError", "TracerBoolConversionError", "TracerError", "TracerIntegerConversionError", "TypePromotionError",
+    "UnboundAxisError", "UnexpectedTracerError", "UnknownBackendError",
 ]

@@ -8,6 +8,7 @@ import numpy as np
 import weft.numpy as wnp
 from weft.tree_util import tree_flatten, tree_unflatten
 from weft.util.dtypes import result_type
+from weft.util.source import guard_all
 
 
 def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
@@ -37,3 +38,6 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
         return tree_unflatten(treedef, rebuilt)
 
     return vector, unravel
+
+
+guard_all(globals())

@@ -17,6 +17,7 @@ from weft import numpy as wnp
 from weft.lax import Precision
 from weft.numpy.promote import canonical_axis, inexact
 from weft.util import dtypes
+from weft.util.source import guard_all
 
 __all__ = ["ResizeMethod", "resize", "scale_and_translate"]
 
@@ -137,3 +138,6 @@ def scale_and_translate(image, shape: Sequence[int], spatial_dims: Sequence[int]
     pairs = [(scale[i], translation[i]) for i in range(len(dims))]
     return _resample(image, dims, [shape[d] for d in dims], [s for s, _ in pairs], [t for _, t in pairs], _KERNELS[method],
                      antialias, precision)
+
+
+guard_all(globals())

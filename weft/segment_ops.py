@@ -15,7 +15,7 @@ import numpy as np
 from weft import numpy as wnp
 from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
-from weft.util.source import named
+from weft.util.source import guard_all, named
 
 __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
 
@@ -65,3 +65,6 @@ segment_sum = _segments("sum", "add", wnp.sum, lambda dtype: 0, """The sums of t
 segment_prod = _segments("prod", "multiply", wnp.prod, lambda dtype: 1, "The products of the rows of each segment.")
 segment_max = _segments("max", "max", wnp.max, _smallest, "The maxima of the rows of each segment.")
 segment_min = _segments("min", "min", wnp.min, _largest, "The minima of the rows of each segment.")
+
+
+guard_all(globals())

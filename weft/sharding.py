@@ -14,4 +14,4 @@ __getattr__, __dir__ = attach(__name__, {
     "weft.ir.shardings": "NamedSharding PositionalSharding Sharding SingleDeviceSharding make_single_device_sharding=SingleDeviceSharding",
     "weft.ir.specs": "P PartitionSpec UNCONSTRAINED",
     "weft.runtime.topology": "make_mesh",
-})
+}, guards=True)

@@ -8,4 +8,4 @@ __getattr__, __dir__ = attach(__name__, {
         leaves_with_path=tree_leaves_with_path map=tree_map map_with_path=tree_map_with_path reduce=tree_reduce
         reduce_associative=tree_reduce_associative static structure=tree_structure transpose=tree_transpose unflatten=tree_unflatten
     """,
-})
+}, guards=True)

@@ -2,5 +2,8 @@
 
 from __future__ import annotations
 
+from weft.util.source import guard_all
 from weft.util.tree import *  # noqa: F403
 from weft.util.tree import __all__ as __all__
+
+guard_all(globals())

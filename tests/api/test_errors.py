@@ -409,11 +409,6 @@ def test_an_axis_of_a_sort_is_one_number():
         wnp.sort(wnp.ones((2, 3)), axis=(0, 1))
 
 
-def test_negative_indices_that_shall_not_wrap_are_refused():
-    with pytest.raises(NotImplementedError, match="wrap_negative_indices=False"):
-        wnp.zeros(3).at[wnp.array([-1])].add(1.0, wrap_negative_indices=False)
-
-
 def test_aux_may_hold_what_is_no_array():
     held = object()
     grad, aux = weft.grad(lambda x: (x * x, {"name": "loss", "held": held, "x": x}), has_aux=True)(3.0)

@@ -1,17 +1,23 @@
 """The user's lines and filtered tracebacks."""
 
+import inspect
+import os
 import pickle
 import traceback
 
+import numpy as np
 import pytest
 
+import weft
+import weft.numpy as wnp
 from weft.util import source as S
 from weft.util.config import Override
+from weft.util.source import api_boundary
 
 
 def inside_weft(code):
     """Compile functions as if they stood in a file of weft."""
-    namespace = {"user_frame": S.user_frame, "api_boundary": S.api_boundary}
+    namespace = {"user_frame": S.user_frame, "api_boundary": api_boundary}
     exec(compile(code, S.__file__.replace("source.py", "imagined.py"), "exec"), namespace)
     return namespace
 
@@ -148,10 +154,73 @@ def test_causes_are_filtered_too(api):
 
 
 def test_boundaries_keep_names_and_results():
-    @S.api_boundary
+    @api_boundary
     def f(x, *, y=1):
         """Doc."""
         return x + y
 
     assert f(1, y=2) == 3
     assert (f.__name__, f.__doc__) == ("f", "Doc.")
+
+
+# ---- public functions
+
+def _public(fun, name="trial"):
+    return S.guarded(fun, "weft.trials", name)
+
+
+def _inside(text, **names):
+    """A function whose code is in weft's own folder."""
+    scope = dict(names)
+    exec(compile(text, os.path.join(os.path.dirname(S.__file__), "imagined.py"), "exec"), scope)
+    return scope["f"]
+
+
+@pytest.mark.parametrize("body, kind", [
+    ("x.nothing", TypeError), ("{}[x]", ValueError), ("x + 'a'", TypeError), ("[][x]", IndexError), ("1 // (x - 3)", ValueError),
+    ("int('a')", ValueError), ("f(x)", ValueError), ("2.0 ** (1000 * x)", OverflowError),
+])
+def test_errors_of_python_within_weft_name_the_arguments(body, kind):
+    with pytest.raises(kind, match=r"trial: failed on these arguments.\n +x +3\n +rest\[0\] +int32\[2\](.|\n)*Error: ") as caught:
+        _public(_inside(f"def f(x, *rest): return {body}"))(3, np.zeros(2, np.int32))
+    assert type(caught.value) is kind and caught.value.__cause__ is not None
+
+
+def test_messages_of_weft_get_the_name_that_they_lack():
+    inner = _public(_inside("def f(y):\n  raise ValueError('too large')"), "inner")
+    with pytest.raises(ValueError, match=r"^inner: too large"):
+        inner(1)
+    with pytest.raises(ValueError, match=r"^outer: too large"):
+        _public(_inside("def f(y): return g(y)", g=inner), "outer")(1)
+    with pytest.raises(ValueError, match=r"^y is too large"):
+        _public(_inside("def f(y):\n  raise ValueError('y is too large')"))(1)
+
+
+def test_errors_of_the_users_functions_are_left_alone():
+    def user(x):
+        return {}[x]
+    with pytest.raises(KeyError):
+        _public(_inside("def f(g, x): return g(x)"))(user, 1)
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        _public(user)()
+
+
+def _sorts(x):
+    """A program with many large values at once."""
+    parts = [wnp.sort(k * x) for k in range(5)]
+    return sum(wnp.sum(p * q[::-1]) for p in parts for q in parts)
+
+
+def test_out_of_memory_has_both_classes():
+    for make in (lambda: wnp.zeros(1 << 50), lambda: wnp.full(1 << 50, 1), lambda: weft.jit(lambda: wnp.ones((1 << 42,)))(),
+                 lambda: wnp.tile(0, (1 << 63) - 1),
+                 lambda: weft.jit(_sorts).lower(weft.ShapeDtypeStruct((1 << 60,), np.float32)).compile(),
+                 lambda: weft.device_put(np.broadcast_to(np.float32(1), (1 << 45,)))):
+        with pytest.raises(MemoryError) as caught:
+            make()
+        assert isinstance(caught.value, weft.errors.JaxRuntimeError)
+
+
+def test_guarded_functions_are_like_the_ones_they_guard():
+    from weft import lax
+    assert pickle.loads(pickle.dumps(lax.add)) is lax.add and str(inspect.signature(lax.add)) == "(x, y)" and "x + y" in lax.add.__doc__

@@ -118,10 +118,9 @@ def test_structures_differ_by_type_static_data_keys_and_shape():
     assert structures[0] != 3
 
 
-def test_static_data_that_cannot_be_compared_or_hashed():
+def test_static_data_that_cannot_be_compared():
     arrays = [T.tree_structure([Pair(0, 0, np.arange(3))]) for _ in range(2)]
-    with pytest.raises(TypeError, match=r"must be hashable.*ndarray(.|\n)*Pair"):
-        hash(arrays[0])
+    assert hash(arrays[0]) == hash(arrays[1])
     with pytest.raises(ValueError, match="must compare to true or false"):
         assert arrays[0] == arrays[1]
 

@@ -22,7 +22,7 @@ from weft.backends.base import UNREADY
 from weft.backends.formats import Format
 from weft.core.interpret import evaluate
 from weft.core.stage import hoist_tracers, stage
-from weft.core.trace import Tracer, eval_trace, extend_axis_env, set_trace, typeof
+from weft.core.trace import Trace, Tracer, current_trace, eval_trace, extend_axis_env, set_trace, typeof
 from weft.ir.explicit import type_sharding
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.mesh import Mesh
@@ -304,8 +304,19 @@ def ensure_compile_time_eval():
     >>> float(f(2.0))
     12.0
     """
-    with set_trace(eval_trace):
+    outer = current_trace()
+    with set_trace(outer if outer is eval_trace else _KnownTrace(outer)):
         yield
+
+
+class _KnownTrace(Trace):
+    """Computes what known values determine; what involves traced ones is left to the trace around it."""
+    __slots__ = ()
+
+    def process(self, primitive, args, params):
+        trace = self.parent if any(isinstance(x, Tracer) for x in args) else eval_trace
+        with set_trace(trace):
+            return trace.process(primitive, args, params)
 
 
 def named_call(fun: Callable, *, name: str | None = None) -> Callable:
@@ -315,6 +326,7 @@ def named_call(fun: Callable, *, name: str | None = None) -> Callable:
     'same'
     """
     @functools.wraps(fun, updated=())
+    @api_boundary
     def called(*args, **kwargs):
         return fun(*args, **kwargs)
     if name is not None:

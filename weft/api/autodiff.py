@@ -32,7 +32,10 @@ def _argnums(argnums, n: int, api: str) -> tuple[int, ...]:
         if not -n <= k < n:
             raise TypeError(f"{api}: argnums={argnums} names argument {k}, but the function was called with {n} positional "
                              "arguments.")
-    return tuple(int(k) % n for k in nums)
+    found = tuple(int(k) % n for k in nums)
+    if len(set(found)) < len(found):
+        raise ValueError(f"{api}: argnums={argnums} names an argument twice.")
+    return found
 
 
 def _with_args(fun: Callable, args: Sequence, kwargs: dict, nums: Sequence[int]) -> Callable:
@@ -283,19 +286,20 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
     """
     flat, in_tree = tree.tree_flatten(tuple(primals))
     flat_fun, trees = _flat_with_aux(fun, in_tree, has_aux, "linearize")
-    outs, program, nonzero = linearize_flat(flat_fun, flat)
+    in_avals = [typeof(x) for x in flat]
+    differentiable = [a.to_tangent_aval().dtype != dtypes.float0 for a in in_avals]
+    outs, program, nonzero = linearize_flat(flat_fun, flat, differentiable)
     n = trees[0].num_leaves
     avals = [typeof(o) for o in outs[:n]]
-    in_avals = [typeof(x) for x in flat]
 
     def f_jvp(residuals, *tangents):
         given, structure = tree.tree_flatten(tuple(tangents))
         if structure != in_tree:
             raise TypeError(f"linearize: tangents must have the structure of the primals, {in_tree}, got {structure}.")
-        given = [_as_cotangent(t, a) for t, a in zip(given, in_avals)]
         for t, a in zip(given, in_avals):
-            if typeof(t).shape != a.shape:
+            if typeof(t).shape != a.shape or (typeof(t).dtype == dtypes.float0) != (a.to_tangent_aval().dtype == dtypes.float0):
                 raise ValueError(f"linearize: a tangent of type {typeof(t).str_short()} for a primal of type {a.str_short()}.")
+        given = [_as_cotangent(t, a) for t, a, d in zip(given, in_avals, differentiable) if d]
         found = iter(evaluate(program.replace(consts=residuals), *given))
         tangents_out = [next(found) if nz else None for nz in nonzero][:n]
         tangents_out = [Zero(a.to_tangent_aval()) if t is None else t for t, a in zip(tangents_out, avals)]
@@ -463,12 +467,18 @@ def custom_gradient(fun: Callable) -> Callable:
     >>> float(square(3.0)), float(weft.grad(square)(3.0))
     (9.0, 30.0)
     """
+    def both(*args):
+        result = fun(*args)
+        if not isinstance(result, (tuple, list)) or len(result) != 2:
+            raise TypeError(f"custom_gradient: {function_name(fun)} must return a pair (output, vjp), got {type(result)}.")
+        return result
+
     @custom_vjp
     def wrapped(*args):
-        return fun(*args)[0]
+        return both(*args)[0]
 
     def fwd(*args):
-        out, rule = fun(*args)
+        out, rule = both(*args)
         flat, out_tree = tree.tree_flatten(out)
         results: list = []
 

@@ -244,11 +244,11 @@ def _on_one_backend(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings: Seq
 
 
 def const_arrays(jaxpr: Jaxpr) -> list[Array]:
-    """The constants of a program as arrays (NumPy constants are converted once)."""
+    """The constants of a program as arrays (NumPy constants are converted once), which outlive those that the user deletes or donates."""
     if not jaxpr.consts:
         return []
     with transfers.Passing(transfers.NO_TRANSFER):
-        return jaxpr.memo("const arrays", lambda: [to_array(c) for c in jaxpr.consts])
+        return jaxpr.memo("const arrays", lambda: [Array(x._spec, x._live()) for x in map(to_array, jaxpr.consts)])
 
 
 def device_assignment(jaxpr: Jaxpr, specs, out_shardings, name: str, arg_names, n_consts: int) -> tuple:

@@ -426,6 +426,8 @@ class JitFunction(Dispatching):
 class FaceFunction(JitFunction):
     """A public function of arrays: called on values it is compiled as a whole, inside a trace it is inlined."""
 
+    is_public = True
+
     def __init__(self, fun: Callable, arrays: Sequence[int | str]):
         self._wrap(fun, _Known())
         self.arrays = tuple(arrays)

@@ -14,6 +14,7 @@ from weft.ir.mesh import current_mesh
 from weft.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding
 from weft.ir.specs import PartitionSpec
 from weft.util import tree
+from weft.util.errors import MissingMeshError
 
 
 class _Replicated:
@@ -91,7 +92,7 @@ def as_sharding(s, what: str, ndim: int | None = None) -> Sharding | None:
     if isinstance(s, PartitionSpec):
         mesh = current_mesh()
         if mesh is None:
-            raise RuntimeError(f"{what}: a PartitionSpec needs a mesh: {s}. Use it inside `with mesh:` (or weft.set_mesh(mesh)), or "
+            raise MissingMeshError(f"{what}: a PartitionSpec needs a mesh: {s}. Use it inside `with mesh:` (or weft.set_mesh(mesh)), or "
                                "pass NamedSharding(mesh, spec).")
         return NamedSharding(mesh, s)
     raise TypeError(f"{what}: {s!r} is not a sharding. Give a Sharding, a PartitionSpec (with a mesh in context) or a device.")

@@ -33,9 +33,9 @@ def _leaf_dims(prefix: Any, whole: Any, where: str, what: str, of: str) -> list:
 
 
 def _in_range(dim: int | None, x: Any, where: str) -> int | None:
-    aval = typeof(x)
     if dim is None:
-        return None
+        return None                # any object may go along unmapped
+    aval = typeof(x)
     if not -aval.ndim <= dim < aval.ndim:
         raise ValueError(f"{where} was requested to map its argument along axis {dim}, which implies that its rank should be "
                          f"at least {dim + 1 if dim >= 0 else -dim}, but it is only {aval.ndim} (its shape is {aval.shape}).")

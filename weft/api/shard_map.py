@@ -75,6 +75,7 @@ def shard_map(f: Callable | None = None, mesh: Mesh | AbstractMesh | None = None
     return mapped
 
 
+@api_boundary
 def smap(f: Callable | None = None, /, *, in_axes: Any = Infer, out_axes: Any, axis_name: Any) -> Callable:
     """`shard_map` over one axis of the mesh of the context, with the dims to split given by number as for `vmap`.
 

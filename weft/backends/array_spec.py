@@ -21,6 +21,7 @@ from weft.ir.types import ShapedArray
 from weft.util import dtypes
 
 _specs: dict[tuple, ArraySpec] = {}
+_MAX_NDIM = 32          # NumPy holds 64, and every dim of an array is two of its memory: the shard, and the place in it
 
 
 class ArraySpec:
@@ -43,6 +44,8 @@ class ArraySpec:
         typed = aval.update(sharding=type_sharding(sharding, aval.ndim))
         if typed is not aval:                    # an explicit sharding is part of the type
             return _specs.setdefault(key, ArraySpec(typed, sharding, committed))
+        if aval.ndim > _MAX_NDIM:
+            raise NotImplementedError(f"arrays have at most {_MAX_NDIM} dims, got {aval.ndim}: {aval.str_short()}")
         self = object.__new__(cls)
         self.aval = aval
         self.sharding = sharding

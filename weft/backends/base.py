@@ -21,6 +21,7 @@ from weft.backends.xla_flags import check_environment
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.specs import Spec
 from weft.util.config import config, num_virtual_devices
+from weft.util.errors import UnknownBackendError
 from weft.util.record import record
 from weft.util.threads import held_over_forks
 
@@ -356,7 +357,7 @@ def get(backend: str | Backend | None = None) -> Backend:
     found = _made.get(name)
     if found is None:
         if name not in _makers:
-            raise RuntimeError(f"Unknown backend: {name!r} requested, but no platforms that are instances of {name} are present. "
-                               f"Platforms present are: {', '.join(_makers)}")
+            raise UnknownBackendError(f"Unknown backend: {name!r} requested, but no platforms that are instances of {name} are present. "
+                                      f"Platforms present are: {', '.join(_makers)}")
         found = _made.setdefault(name, _makers[name]())
     return found

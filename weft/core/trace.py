@@ -284,7 +284,7 @@ def axis_env_size(name) -> int:
         if found == name:
             return size
     known = ", ".join(map(repr, dict.fromkeys(n for n, *_ in _state.axis_env))) or "none"
-    raise NameError(f"unbound axis name: {name!r}. Axes in scope: {known}. "
+    raise errors.UnboundAxisError(f"unbound axis name: {name!r}. Axes in scope: {known}. "
                     "Name the axis with vmap(..., axis_name=...) or run inside shard_map.")
 
 

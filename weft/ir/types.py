@@ -7,7 +7,9 @@ import math
 import numpy as np
 
 from weft.util import dtypes
+from weft.util.errors import OutOfMemoryError
 
+_MAX_BYTES = (1 << 63) - 1
 _interned: dict[tuple, "ShapedArray"] = {}
 
 
@@ -54,6 +56,8 @@ class ShapedArray:
         set_(self, "vma", key[4])
         set_(self, "ndim", len(shape))
         set_(self, "size", math.prod(shape))
+        if self.size * dtype.itemsize > _MAX_BYTES or any(d > _MAX_BYTES for d in shape):
+            raise OutOfMemoryError(f"a value of type {self.str_short()} has more bytes than memory has addresses")
         return _interned.setdefault(key, self)
 
     def __setattr__(self, name, value):
@@ -95,7 +99,7 @@ class ShapedArray:
 
     def str_short(self, short_dtypes: bool = False, kinds: bool = False) -> str:
         """`float32[8,2]`, or `f32[8,2]` as jaxprs print it; varying axes follow in braces, as `{V:a}` if their kind is asked for."""
-        name = dtypes.short_name(self.dtype) if short_dtypes else self.dtype.name
+        name = dtypes.short_name(self.dtype) if short_dtypes or self.dtype == dtypes.float0 else self.dtype.name
         if self.sharding is not None:
             inner = self.sharding.format_dims(self.shape)
         else:

@@ -78,4 +78,4 @@ __getattr__, __dir__ = attach(__name__, {
     """,
     "weft.ops.sorting": "sort sort_p top_k top_k_p",
     __name__: "linalg",
-}, others="weft.ops.functions")
+}, others="weft.ops.functions", guards=True)

@@ -14,7 +14,7 @@ from weft.ir.explicit import says_all, type_sharding
 from weft.ops import arithmetic, layout, prefix, slicing, sorting
 from weft.ops.families import canonical_dims
 from weft.ops.placement import optimization_barrier as barrier, sharding_constraint
-from weft.util import tree
+from weft.util import dtypes, tree
 from weft.util.errors import ShardingTypeError, describe
 from weft.util.source import user_frame
 
@@ -174,8 +174,8 @@ def unstack(operand: Any, axis: int = 0) -> tuple[Any, ...]:
 
 
 def dtype(x: Any) -> Any:
-    """The dtype of a value."""
-    return typeof(x).dtype
+    """The dtype of a value, or the one that a dtype or type stands for."""
+    return dtypes.canonicalize_dtype(x) if isinstance(x, (np.dtype, type, str, dtypes.ExtendedDType)) else typeof(x).dtype
 
 
 def empty(shape: Sequence[int], dtype: Any) -> Any:

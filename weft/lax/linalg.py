@@ -7,4 +7,4 @@ __getattr__, __dir__ = attach(__name__, {
         cholesky cholesky_p eig eig_p eigh eigh_p lu lu_p lu_pivots_to_permutation lu_pivots_to_permutation_p qr qr_p svd svd_p
         triangular_solve triangular_solve_p
     """,
-})
+}, guards=True)

@@ -10,4 +10,4 @@ __getattr__, __dir__ = attach(__name__, {
     "weft.nn.attention": "dot_product_attention",
     "weft.nn.normalization": "log1mexp log_softmax logmeanexp logsumexp one_hot softmax standardize",
     __name__: "initializers",
-})
+}, guards=True)

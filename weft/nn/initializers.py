@@ -12,7 +12,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft import random
-from weft.util.source import named
+from weft.util.source import api_boundary, guard_all, named
 
 Initializer = Callable[..., Any]
 
@@ -30,6 +30,7 @@ def ones(key: Any, shape: Sequence[int], dtype: Any = None) -> Any:
 def constant(value: Any, dtype: Any = None) -> Initializer:
     """An initializer that fills with `value`."""
 
+    @api_boundary
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
         return wnp.full(shape, value, _float_dtype(dtype))
 
@@ -38,6 +39,7 @@ def constant(value: Any, dtype: Any = None) -> Initializer:
 
 def _scaled(draw: Callable[..., Any], scale: Any, dtype: Any) -> Initializer:
     """An initializer with `draw(key, shape, dtype)` times `scale`."""
+    @api_boundary
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
         dtype = _float_dtype(dtype)
         return draw(key, shape, dtype) * wnp.array(scale, dtype)
@@ -78,13 +80,17 @@ def variance_scaling(
     if distribution not in ("normal", "uniform", "truncated_normal"):
         raise ValueError(f"initializers.variance_scaling: distribution is normal, uniform or truncated_normal, got {distribution!r}.")
 
+    @api_boundary
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
         dtype = _float_dtype(dtype)
         fan_in, fan_out = _fans(tuple(shape), in_axis, out_axis, batch_axis)
         n = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2, "fan_geo_avg": math.sqrt(fan_in * fan_out)}[mode]
-        variance = wnp.array(scale / max(1, n), dtype)
+        is_complex = wnp.issubdtype(dtype, wnp.complexfloating)
+        variance = wnp.array(scale / max(1, n), wnp.finfo(dtype).dtype)
         if distribution == "normal":
             return random.normal(key, shape, dtype) * wnp.sqrt(variance)
+        if is_complex:      # in a disk
+            return _in_disk(key, shape, dtype, distribution == "uniform") * wnp.sqrt(variance)
         if distribution == "uniform":
             return random.uniform(key, shape, dtype, -1) * wnp.sqrt(3 * variance)
         # The deviation of a standard normal cut at -2 and 2.
@@ -92,6 +98,18 @@ def variance_scaling(
         return random.truncated_normal(key, -2, 2, shape, dtype) * deviation
 
     return init
+
+
+def _in_disk(key: Any, shape: Sequence[int], dtype: Any, is_uniform: bool) -> Any:
+    """Complex values of variance 1 in a disk about 0: uniform, or normal ones cut at a modulus of 2 (both parts together)."""
+    real = wnp.finfo(dtype).dtype
+    for_radius, for_angle = random.split(key)
+    area = random.uniform(for_radius, shape, real)
+    if is_uniform:
+        radius = wnp.sqrt(2 * area)
+    else:
+        radius = wnp.sqrt(-wnp.log(1 - (1 - math.exp(-4.0)) * area)) / 0.95311164380491208
+    return (radius * wnp.exp(2j * math.pi * random.uniform(for_angle, shape, real))).astype(dtype)
 
 
 def _case(scale: float, mode: str, distribution: str, name: str, law: str) -> Callable[..., Initializer]:
@@ -114,6 +132,7 @@ he_normal = kaiming_normal = _case(2.0, "fan_in", "truncated_normal", "he_normal
 def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
     """An initializer whose matrices (all dims but `column_axis` count as rows) have orthonormal rows or columns, times `scale`."""
 
+    @api_boundary
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
         dtype = _float_dtype(dtype)
         if len(shape) < 2:
@@ -133,6 +152,7 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
 def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
     """An initializer of convolution kernels: an orthogonal matrix at the center, zeros around it."""
 
+    @api_boundary
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
         dtype = _float_dtype(dtype)
         if len(shape) not in (3, 4, 5) or shape[-1] < shape[-2]:
@@ -160,3 +180,6 @@ def _size(shape: tuple[int, ...], axis: int | Sequence[int]) -> int:
 
 def _float_dtype(dtype: Any) -> Any:
     return wnp.result_type(float) if dtype is None else dtype
+
+
+guard_all(globals())

@@ -16,6 +16,7 @@ from weft.ops import functions as _functions
 from weft.runtime.array import Array as ndarray
 from weft.util import dtypes as _dtypes
 from weft.util.dtypes import finfo, iinfo, isdtype, issubdtype, promote_types, result_type
+from weft.util.source import guard_all as _guard_all, guarded as _guarded
 
 #: module of this package -> the public functions that live there: `k: names`, where a call on values is one compiled program of
 #: `k` arrays (0: the function itself is called)
@@ -136,7 +137,7 @@ def __getattr__(name: str):
     if name in _LAZY_NAMES:
         module, arrays = _LAZY_NAMES[name]
         value = getattr(_importlib.import_module(f"weft.numpy.{module}"), name)
-        value = _eager.eager(value, arrays) if arrays else value
+        value = _eager.eager(value, arrays) if arrays else _guarded(value, __name__, name)
     elif name in _SUBMODULES:
         value = _importlib.import_module(f"weft.numpy.{name}")
     elif _dtypes.dtypes_by_name[name] is not None:
@@ -155,4 +156,5 @@ def __dir__() -> list[str]:
     return __getattr__("__all__")
 
 
+_guard_all(globals(), "canonicalize_dtype finfo iinfo isdtype issubdtype itemsize_bits promote_types result_type scalar_type_of".split())
 _methods.attach(_sys.modules[__name__])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.numpy import choosing, creation, manipulation as mp, ufuncs as uf
+from weft.numpy import choosing, creation, manipulation as mp, promote, ufuncs as uf
 from weft.numpy.products import arrays_of
 from weft.numpy.promote import array_of, broadcast_to_shape, canonical_axis, cast, check_arraylike, concrete, promote_dtypes_inexact, value
 from weft.ops import elementwise as ew, layout
@@ -35,11 +35,11 @@ around = round
 
 
 def polyval(p, x, *, unroll: int = 16):
-    """The polynomial with coefficients `p` (highest first) at `x`, by Horner's rule."""
+    """The polynomial with coefficients `p` (highest first, along the first dim) at `x`, by Horner's rule; other dims broadcast."""
     p, x = arrays_of("polyval", p, x)
-    if p.ndim != 1:
-        raise ValueError(f"polyval: coefficients must be 1-dimensional, got shape {tuple(p.shape)}.")
-    out = uf.multiply(x, 0)
+    if p.ndim == 0:
+        raise ValueError(f"polyval: the coefficients p must have a dim, got shape {tuple(p.shape)}.")
+    out = broadcast_to_shape(uf.multiply(x, 0), promote.broadcast_shapes(tuple(p.shape[1:]), tuple(x.shape)))
     for i in range(p.shape[0]):
         out = uf.add(uf.multiply(out, x), p[i])
     return out

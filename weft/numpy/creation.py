@@ -72,7 +72,7 @@ def _convert(x, dtype, copy: bool):
     if type(x) is Array:
         if dtype is not None and (dtype != x.dtype or x.weak_type):
             return promote.cast(x, dtype)
-        return ew.copy(x) if copy and current_trace() is eval_trace else x
+        return _copied(x) if copy and current_trace() is eval_trace else x
     if isinstance(x, (np.ndarray, np.generic)):
         want = dtypes.canonicalize_dtype(x.dtype) if dtype is None else dtype
         if not dtypes.is_extended(want) and x.dtype.kind in "OSUMm":
@@ -96,7 +96,7 @@ def _convert(x, dtype, copy: bool):
     if not leaves:
         return _convert(np.asarray(x, dtype=dtypes.default_float_dtype()), dtype, False)
     for leaf in leaves:
-        if isinstance(leaf, str) or not (type(leaf) in promote.PYTHON_SCALARS or hasattr(leaf, "dtype") or hasattr(leaf, "__array__")):
+        if isinstance(leaf, str) or not (isinstance(leaf, promote.PYTHON_SCALARS) or hasattr(leaf, "dtype") or hasattr(leaf, "__array__")):
             raise TypeError(f"array: value {leaf!r} of type {type(leaf)} is not a valid element of an array.")
     want = dtype if dtype is not None else dtypes.result_type(*leaves)
     try:
@@ -148,11 +148,14 @@ def asarray(a, dtype=None, order: str | None = None, *, copy: bool | None = None
 
 def copy(a, order: str | None = None):
     """A copy of `a`, laid out over devices as `a` is."""
-    a = promote.array_of("copy", a)
-    if dtypes.is_extended(typeof(a).dtype):
-        from weft.ops.keys import random_unwrap, random_wrap
-        return random_wrap(ew.copy(random_unwrap(a)), typeof(a).dtype.impl)
-    return ew.copy(a)
+    return _copied(promote.array_of("copy", a))
+
+
+def _copied(a):
+    if not dtypes.is_extended(typeof(a).dtype):
+        return ew.copy(a)
+    from weft.ops.keys import random_unwrap, random_wrap
+    return random_wrap(ew.copy(random_unwrap(a)), typeof(a).dtype.impl)
 
 
 def astype(x, dtype, /, *, copy: bool = False, device=None):
@@ -194,7 +197,8 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
     target = device if out_sharding is None else out_sharding
     if np.ndim(fill_value) == 0 and isinstance(fill_value, (*promote.PYTHON_SCALARS, np.generic)) and current_trace() is eval_trace \
             and math.prod(shape) <= 1 << 16 and not dtypes.is_extended(dtype):
-        return _placed(from_numpy(np.full(shape, fill_value, dtype), ShapedArray(shape, dtype, weak), copy=False), target)
+        number = promote.cast(promote.value(fill_value), dtype) if type(fill_value) in promote.PYTHON_SCALARS else fill_value
+        return _placed(from_numpy(np.full(shape, number, dtype), ShapedArray(shape, dtype, weak), copy=False), target)
     x = promote.cast(promote.value(fill_value), dtype, weak)
     return _placed(promote.broadcast_to_shape(x, shape) if shape else promote.concrete(x), target)
 

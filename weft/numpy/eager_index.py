@@ -59,8 +59,8 @@ def _read(x, arguments, form):
 
 
 def _write(x, values, arguments, form, scatter):
-    from weft.numpy.updating import setitem
-    return setitem(x, _join(form, arguments), values, scatter)
+    from weft.numpy.updating import scattered
+    return scattered(x, _join(form, arguments), values, scatter)
 
 
 _read_eager = face(_read, (0, 1))

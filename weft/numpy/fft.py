@@ -14,7 +14,7 @@ from weft.ops import layout, slicing
 from weft.ops.fft import FftType, fft as fft_op
 from weft.ops.rules import inverse
 from weft.util import dtypes
-from weft.util.source import named
+from weft.util.source import guard_all, named
 
 
 def _fitted(a, lengths: Sequence[int], axes: Sequence[int]):
@@ -150,3 +150,6 @@ def _shifted(x, axes, by):
     x = array_of("fftshift", x)
     axes = tuple(range(x.ndim)) if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
     return mp.roll(x, tuple(by(x.shape[d]) for d in axes), axes)
+
+
+guard_all(globals())

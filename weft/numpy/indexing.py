@@ -49,7 +49,7 @@ class Plan:
         return not any(isinstance(a, (Array, Tracer, np.ndarray)) for a in self.arrays.values())
 
 
-def _as_tuple(index) -> tuple:
+def as_tuple(index) -> tuple:
     if isinstance(index, tuple):
         return index
     if isinstance(index, list):
@@ -58,7 +58,7 @@ def _as_tuple(index) -> tuple:
     return (index,)
 
 
-def _as_index_array(sequence):
+def as_index_array(sequence):
     """A list or tuple inside an index: an array of positions, or a mask."""
     from weft.numpy.creation import array
     if any(isinstance(leaf, (Array, Tracer)) for leaf in sequence):
@@ -67,7 +67,7 @@ def _as_index_array(sequence):
     return found if found.size else found.astype(np.int32)
 
 
-def _is_bool(i) -> bool:
+def is_bool(i) -> bool:
     return isinstance(i, (bool, np.bool_)) or (hasattr(i, "dtype") and i.dtype == np.bool_)
 
 
@@ -75,7 +75,7 @@ def _expand_bools(index: tuple) -> tuple:
     """Boolean masks as the integer arrays of their nonzero positions; they must be concrete."""
     out: list = []
     for i in index:
-        if not _is_bool(i):
+        if not is_bool(i):
             out.append(i)
             continue
         if isinstance(i, Tracer):
@@ -89,11 +89,11 @@ def _expand_bools(index: tuple) -> tuple:
 
 def lift_scalar_bools(shape: tuple[int, ...], index) -> tuple[tuple[int, ...], Any]:
     """Scalar bools as index arrays into new dims of size one: the shape of the operand with those dims, and the index."""
-    entries = _as_tuple(index)
-    scalar = [_is_bool(i) and not getattr(i, "ndim", 0) and not isinstance(i, Tracer) for i in entries]
+    entries = as_tuple(index)
+    scalar = [is_bool(i) and not getattr(i, "ndim", 0) and not isinstance(i, Tracer) for i in entries]
     if not any(scalar):
         return shape, index
-    width = [0 if i is None or i is Ellipsis or s else i.ndim if _is_bool(i) else 1 for i, s in zip(entries, scalar)]
+    width = [0 if i is None or i is Ellipsis or s else i.ndim if is_bool(i) else 1 for i, s in zip(entries, scalar)]
     if not any(i is Ellipsis for i in entries):
         entries, scalar, width = (*entries, Ellipsis), [*scalar, False], [*width, 0]
     lifted, out, d = [], [], 0
@@ -111,7 +111,7 @@ def _consumed(index: tuple) -> int:
 
 def make_plan(shape: tuple[int, ...], index) -> Plan:
     """How `index` reads or writes an array of `shape`."""
-    given = tuple(_as_index_array(i) if isinstance(i, (list, tuple)) else i for i in _as_tuple(index))
+    given = tuple(as_index_array(i) if isinstance(i, (list, tuple)) else i for i in as_tuple(index))
     _check_masks(shape, given)
     index = _expand_bools(given)
     if sum(i is Ellipsis for i in index) > 1:
@@ -173,8 +173,8 @@ def _check_masks(shape, index) -> None:
             if i is Ellipsis:
                 return
             continue
-        n = i.ndim if _is_bool(i) and hasattr(i, "ndim") else 0 if isinstance(i, (bool, np.bool_)) else 1
-        if _is_bool(i) and n:
+        n = i.ndim if is_bool(i) and hasattr(i, "ndim") else 0 if isinstance(i, (bool, np.bool_)) else 1
+        if is_bool(i) and n:
             want = tuple(shape[d:d + n])
             if tuple(i.shape) != want:
                 raise IndexError(f"boolean index did not match shape of indexed array in index {d}: got {tuple(i.shape)}, expected "

@@ -12,6 +12,7 @@ from weft.numpy import choosing, creation, manipulation as mp, products, promote
 from weft.numpy.products import matmul, outer, tensordot, vecdot
 from weft.ops import linalg as la
 from weft.util import dtypes
+from weft.util.source import guard_all
 
 __all__ = [
     "cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "matmul", "matrix_norm",
@@ -412,3 +413,6 @@ def tensorsolve(a, b, axes=None):
     if math.prod(shape) != b.size:
         raise ValueError(f"linalg.tensorsolve: a {tuple(a.shape)} is not square over the dims of b {tuple(b.shape)}.")
     return mp.reshape(solve(mp.reshape(a, (b.size, -1)), mp.ravel(b)), shape)
+
+
+guard_all(globals())

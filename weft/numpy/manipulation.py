@@ -136,9 +136,9 @@ def rollaxis(a, axis: int, start: int = 0):
 def expand_dims(a, axis):
     """New dims of size one at positions `axis` of the result."""
     a = promote.array_of("expand_dims", a)
-    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    axes = promote.as_axes(axis, "expand_dims")
     n = a.ndim + len(axes)
-    where = promote.canonical_axes(tuple(axes), n, "expand_dims")
+    where = promote.canonical_axes(axes, n, "expand_dims")
     rest = iter(a.shape)
     shape = tuple(1 if d in where else next(rest) for d in range(n))
     return layout.broadcast_in_dim(a, shape, tuple(d for d in range(n) if d not in where))
@@ -392,7 +392,7 @@ def roll(a, shift, axis=None):
     a = promote.array_of("roll", a)
     if axis is None:
         return layout.reshape(roll(ravel(a), shift, 0), tuple(a.shape))
-    axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    axes = promote.as_axes(axis, "roll")
     shifts = [shift] if np.ndim(shift) == 0 else list(shift)
     if len(axes) != len(shifts) and 1 not in (len(axes), len(shifts)):
         raise ValueError(f"roll: {len(shifts)} shifts for {len(axes)} dims; give one for all, or one for each.")

@@ -113,13 +113,18 @@ def polyfit(x, y, deg: int, rcond=None, full: bool = False, w=None, cov=False):
     return c, base * factor if y.ndim == 1 else base[:, :, None] * factor
 
 
+_MANY = 1024
+
+
 def vander(x, N: int | None = None, increasing: bool = False):
     """The matrix whose columns are powers of `x`."""
     (x,) = _coefficients("vander", x) if not dtypes.issubdtype(concrete(x).dtype, np.integer) else (concrete(x),)
     if x.ndim != 1:
         raise ValueError("x must be a one-dimensional array")
     n = x.shape[0] if N is None else operator.index(N)
-    powers = range(n) if increasing else reversed(range(n))
+    powers = range(n) if increasing else range(n)[::-1]
+    if n > _MANY:                # one operation, not one for each column
+        return uf.power(mp.expand_dims(x, 1), creation.arange(powers.start, powers.stop, powers.step))
     return mp.stack([uf.power(x, k) for k in powers], 1) if n else creation.zeros((x.shape[0], 0), x.dtype)
 
 

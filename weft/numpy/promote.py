@@ -35,9 +35,14 @@ def check_arraylike(api: str, *args) -> None:
 
 
 def value(x):
-    """`x` as a value that operations take; objects that convert themselves (`__weft_array__`) are converted."""
+    """`x` as a value that operations take; objects that convert themselves (`__weft_array__`) are converted, and members of
+    enumerations and other numbers of the user's are the Python numbers they are."""
     convert = getattr(x, "__weft_array__", None) or getattr(x, "__jax_array__", None)
-    return x if convert is None else convert()
+    if convert is not None:
+        return convert()
+    if isinstance(x, PYTHON_SCALARS) and type(x) not in PYTHON_SCALARS and not isinstance(x, np.generic):
+        return next(t for t in PYTHON_SCALARS if isinstance(x, t))(x)
+    return x
 
 
 def shape_of(x) -> tuple[int, ...]:
@@ -116,14 +121,25 @@ def broadcast(api: str, *args) -> list:
     return [x if not s else broadcast_to_shape(x, shape) for x, s in zip(args, shapes)]
 
 
+def as_axes(axis, api: str) -> tuple[int, ...]:
+    """The argument `axis`, an int or several (a tuple, list, range or array), as ints."""
+    try:
+        return (operator.index(axis),)
+    except TypeError:
+        pass
+    try:
+        return tuple([operator.index(a) for a in axis])
+    except TypeError:
+        raise TypeError(f"{api}: axis must be an int or several, got {axis!r}") from None
+
+
 def canonical_axes(axis, ndim: int, api: str = "reduction") -> tuple[int, ...]:
     """`axis` (None, an int or several) as non-negative dims."""
     if axis is None:
         return tuple(range(ndim))
-    axes = (axis,) if not isinstance(axis, (tuple, list)) else tuple(axis)
+    axes = as_axes(axis, api)
     out = []
     for a in axes:
-        a = operator.index(a)
         if not -ndim <= a < ndim:
             raise ValueError(f"{api}: axis {a} is out of bounds for array of dimension {ndim}")
         out.append(a % ndim)

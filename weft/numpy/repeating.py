@@ -24,7 +24,7 @@ def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | No
     >>> wnp.repeat(wnp.arange(3), 2)
     Array([0, 0, 1, 1, 2, 2], dtype=int32)
     """
-    a, axis = along("repeat", a, axis)
+    a, axis = along("repeat", a if np.ndim(a) or axis is None else ravel(a), axis)
     n = a.shape[axis]
     if isinstance(repeats, (int, np.integer)) and total_repeat_length is None:
         r = int(repeats)

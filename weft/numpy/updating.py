@@ -48,17 +48,20 @@ class _At:
     def __repr__(self) -> str:
         return f"_At({self.array!r}, {self.index!r})"
 
+    def _index(self, wraps: bool):
+        return self.index if wraps else _unwrapped(tuple(np.shape(self.array)), self.index)
+
     def get(self, *, indices_are_sorted=False, unique_indices=False, mode=None, fill_value=None, out_sharding=None,
             wrap_negative_indices=True):
         """`x[index]` with a chosen `mode` for positions out of bounds (clip, fill, promise_in_bounds)."""
-        _check_wraps(wrap_negative_indices)
-        read = lambda: getitem(self.array, self.index, mode=mode, fill_value=fill_value, indices_are_sorted=indices_are_sorted,
+        index = self._index(wrap_negative_indices)
+        read = lambda: getitem(self.array, index, mode=mode, fill_value=fill_value, indices_are_sorted=indices_are_sorted,
                                unique_indices=unique_indices)
         return with_out_sharding(out_sharding, "at[...].get", read, self.array)
 
     def _updated(self, values, scatter, indices_are_sorted, unique_indices, mode, out_sharding, wrap_negative_indices):
-        _check_wraps(wrap_negative_indices)
-        write = lambda: setitem(self.array, self.index, values, scatter, indices_are_sorted, unique_indices, mode)
+        index = self._index(wrap_negative_indices)
+        write = lambda: setitem(self.array, index, values, scatter, indices_are_sorted, unique_indices, mode)
         return with_out_sharding(out_sharding, "at[...]", write, self.array)
 
     def set(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None, out_sharding=None,
@@ -112,6 +115,8 @@ class _At:
     def apply(self, func, **kwargs):
         """`x` with `func` applied to the elements at the index, as often as the index names each."""
         mode = kwargs.get("mode")
+        if not kwargs.pop("wrap_negative_indices", True):
+            return _At(self.array, self._index(False)).apply(func, **kwargs)
         found = func(self.get(mode=mode))
         if not kwargs.get("unique_indices") and not make_plan(tuple(np.shape(self.array)), self.index).is_basic:
             found = self._again(func, found, mode)
@@ -128,10 +133,22 @@ class _At:
         return fori_loop(1, times.max() if times.size else 1, once_more, found)
 
 
-def _check_wraps(wrap_negative_indices: bool) -> None:
-    if not wrap_negative_indices:
-        raise NotImplementedError("x.at[...]: wrap_negative_indices=False is not supported; negative indices count from the end. Move them "
-                                  "out of bounds with weft.numpy.where(index < 0, size, index).")
+def _unwrapped(shape: tuple[int, ...], index) -> tuple:
+    """`index` as one that names, after negative indices were counted from the end, the positions that it names without that."""
+    entries, d = indexing.as_tuple(index), 0
+    width = lambda i: 0 if i is None or i is Ellipsis else np.ndim(i) if indexing.is_bool(i) else 1
+    out: list = []
+    for k, i in enumerate(entries):
+        n = shape[d] if d < len(shape) else 0
+        if indexing.is_bool(i) or isinstance(i, slice) or i is None or i is Ellipsis:
+            out.append(i)
+        elif isinstance(i, (int, np.integer)):
+            out.append(int(i) - n if i < 0 else i)
+        else:
+            i = cast(concrete(indexing.as_index_array(i) if isinstance(i, (list, tuple)) else i), np.dtype(np.int32))
+            out.append(ew.select_n(ew.lt(i, 0), i, ew.sub(i, n)))
+        d = len(shape) - sum(map(width, entries[k + 1:])) if i is Ellipsis else d + width(i)
+    return tuple(out)
 
 
 def setitem(x, index, values, scatter, indices_are_sorted=False, unique_indices=False, mode=None):
@@ -140,15 +157,20 @@ def setitem(x, index, values, scatter, indices_are_sorted=False, unique_indices=
         out = indexing.eager_update(x, index, values, scatter)
         if out is not None:
             return out
+    return scattered(x, index, values, scatter, indices_are_sorted, unique_indices, mode)
+
+
+def scattered(x, index, values, scatter, indices_are_sorted=False, unique_indices=False, mode=None):
+    """What `setitem` gives, by a plan of its own."""
     x, values = concrete(value(x)), value(values)
     dtype = typeof(x).dtype
     values = _complex_to_real(values, dtype)
     if scatter is not ix.scatter and (wide := dtypes.result_type(x, values)) != dtype:      # combined there, then stored
-        return cast(setitem(cast(x, wide), index, values, scatter, indices_are_sorted, unique_indices, mode), dtype)
+        return cast(scattered(cast(x, wide), index, values, scatter, indices_are_sorted, unique_indices, mode), dtype)
     values = cast(values, dtype) if isinstance(x, Tracer) else concrete(cast(values, dtype))
     lifted, index = lift_scalar_bools(tuple(x.shape), index)
     if lifted != tuple(x.shape):
-        return reshape(setitem(reshape(x, lifted), index, values, scatter, indices_are_sorted, unique_indices, mode), x.shape)
+        return reshape(scattered(reshape(x, lifted), index, values, scatter, indices_are_sorted, unique_indices, mode), x.shape)
     plan = make_plan(tuple(x.shape), index)
     shape = result_shape(plan)
     if 0 in shape or 0 in plan.shape:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 
 from weft.numpy.promote import broadcast_shapes, concrete, value
+from weft.util.source import api_boundary
 
 _CORE = re.compile(r"\(([^()]*)\)")
 
@@ -32,6 +33,7 @@ def vectorize(pyfunc: Callable, *, excluded=frozenset(), signature: str | None =
     excluded = frozenset(excluded)
 
     @functools.wraps(pyfunc, updated=())
+    @api_boundary
     def wrapped(*args, **kwargs):
         from weft.api.vmap import vmap
         fixed = {i: x for i, x in enumerate(args) if i in excluded}

@@ -12,8 +12,8 @@ from weft.core.primitive import registry
 from weft.core.trace import typeof
 from weft.ops import families
 from weft.ops.casting import complex as make_complex, conj, imag, real
-from weft.ops.comparison import eq, ge, gt, lt, select
-from weft.ops.families import ANY, COMPLEX, INEXACT, INTEGER, NUMBER, ORDERED, binary, dtype_in, elementwise, match_dtypes, unary
+from weft.ops.comparison import eq, ge, gt, lt, ne, select
+from weft.ops.families import ANY, COMPLEX, INEXACT, INTEGER, NUMBER, binary, dtype_in, elementwise, match, unary
 from weft.util import dtypes
 
 
@@ -64,7 +64,7 @@ def add(x, y):
     >>> np.asarray(add(np.array([1, 2]), 1)).tolist()
     [2, 3]
     """
-    return add_p.bind(*match_dtypes(x, y))
+    return add_p.bind(*match(x, y))
 
 
 def add_any(x, y):
@@ -83,7 +83,7 @@ def mul(x, y):
     >>> np.asarray(mul(np.array([1, 2]), 3)).tolist()
     [3, 6]
     """
-    return mul_p.bind(*match_dtypes(x, y))
+    return mul_p.bind(*match(x, y))
 
 
 # --- division ---------------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def div(x, y):
     >>> np.asarray(div(np.array([7, -7]), 2)).tolist()
     [3, -3]
     """
-    return div_p.bind(*match_dtypes(x, y))
+    return div_p.bind(*match(x, y))
 
 
 rem = binary(rem_p, "The remainder of `x / y` with the sign of `x`, elementwise.")
@@ -218,16 +218,25 @@ abs = unary(abs_p, "The absolute value of `x`; of complex `x`, a real.")
 # --- order ------------------------------------------------------------------------------------------------------------
 
 
-def _extremum(name: str, reference, of_bools: str, wins, neutral: float):
-    """max or min; the tangent goes to the winner, and half to each where they are equal."""
-    share = lambda t, mine, other: select(wins(mine, other), t, select(eq(mine, other), mul(t, 0.5), 0))
+def _extremum(name: str, reference, of_bools: str, wins, wins_in_numpy, neutral: float):
+    """max or min, of complex numbers by real parts first; the tangent goes to the winner, and half to each where they are equal."""
+    def share(t, out, mine, other):
+        won = ne(out, other) if is_complex(out) else wins(mine, other)
+        return select(won, t, select(eq(mine, other), mul(t, 0.5), 0))
+
+    def of_all(x, y):
+        if not np.iscomplexobj(x):
+            return reference(x, y)
+        by_real = wins_in_numpy(x.real, y.real) | ((x.real == y.real) & wins_in_numpy(x.imag, y.imag))
+        return np.where(by_real, x, y)
+
     emit = lambda b, x, y: b.op(of_bools if x.type == "bool" else name, x, y)
-    return elementwise(name, ORDERED, reference, emit=emit, computes=name, neutral=neutral, commutes=True,
-                       jvp=[lambda t, out, x, y: share(t, x, y), lambda t, out, x, y: share(t, y, x)])
+    return elementwise(name, ANY, of_all, emit=emit, computes=name, neutral=neutral, commutes=True,
+                       jvp=[lambda t, out, x, y: share(t, out, x, y), lambda t, out, x, y: share(t, out, y, x)])
 
 
-max_p = _extremum("max", np.maximum, "or", gt, -np.inf)
-min_p = _extremum("min", np.minimum, "and", lt, np.inf)
+max_p = _extremum("max", np.maximum, "or", gt, np.greater, -np.inf)
+min_p = _extremum("min", np.minimum, "and", lt, np.less, np.inf)
 
 
 def max(x, y):
@@ -236,7 +245,7 @@ def max(x, y):
     >>> np.asarray(max(np.array([1.0, np.nan]), 2.0)).tolist()
     [2.0, nan]
     """
-    return max_p.bind(*match_dtypes(x, y))
+    return max_p.bind(*match(x, y))
 
 
 min = binary(min_p, "The smaller of `x` and `y`, elementwise; NaN if either is.")

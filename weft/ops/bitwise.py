@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.ops.families import BOOL_OR_INTEGER, INTEGER, binary, elementwise, match_dtypes, unary
+from weft.ops.families import BOOL_OR_INTEGER, INTEGER, binary, elementwise, match, unary
 
 and_p = elementwise("and", BOOL_OR_INTEGER, np.bitwise_and, jvp="zero")
 or_p = elementwise("or", BOOL_OR_INTEGER, np.bitwise_or, jvp="zero")
@@ -21,7 +21,7 @@ def bitwise_and(x, y):
     >>> np.asarray(bitwise_and(np.array([6, 5]), 3)).tolist()
     [2, 1]
     """
-    return and_p.bind(*match_dtypes(x, y))
+    return and_p.bind(*match(x, y))
 
 
 bitwise_or = binary(or_p, "`x | y`, elementwise.", "bitwise_or")

@@ -14,7 +14,7 @@ from weft.core.primitive import registry
 from weft.core.trace import Zero, typeof
 from weft.ir.types import ShapedArray
 from weft.ops import families
-from weft.ops.families import ANY, COMPLEX, FLOATING, dtype_in, elementwise, match_dtypes, shape_error, unary
+from weft.ops.families import ANY, COMPLEX, FLOATING, dtype_in, elementwise, match, shape_error, unary
 from weft.util import dtypes
 
 _PYTHON_NUMBERS = (bool, int, float, builtins.complex)
@@ -39,6 +39,8 @@ def _convert_reference(x, *, new_dtype, weak_type, sharding):
     if families.is_narrow(x.dtype) or families.is_narrow(new_dtype):
         # through float32, the one type that all small ones know
         x = x if x.dtype == np.float64 else x.astype(np.float32)
+    elif x.dtype.itemsize == 1:
+        x = x.astype(np.int32)      # small integers know no casts to one another
     return x.astype(new_dtype)
 
 
@@ -281,7 +283,7 @@ def complex(x, y):
     >>> complex(np.float32(1), np.float32(2)).item()
     (1+2j)
     """
-    return complex_p.bind(*match_dtypes(x, y))
+    return complex_p.bind(*match(x, y))
 
 
 def conj(x):

@@ -10,7 +10,7 @@ import numpy as np
 from weft.core.trace import UndefPrimal, Zero, typeof
 from weft.ir.types import ShapedArray
 from weft.ops import families
-from weft.ops.families import ANY, ORDERED, binary, elementwise, match_dtypes, unbroadcast, zero_tangent
+from weft.ops.families import ANY, ORDERED, binary, elementwise, match, match_dtypes, unbroadcast, zero_tangent
 
 _BOOL = np.dtype(np.bool_)
 
@@ -33,7 +33,7 @@ def eq(x, y):
     >>> np.asarray(eq(np.array([1, 2]), np.array([1, 3]))).tolist()
     [True, False]
     """
-    return eq_p.bind(*match_dtypes(x, y))
+    return eq_p.bind(*match(x, y))
 
 
 ne = binary(ne_p, "Whether `x != y`, elementwise.")

@@ -245,7 +245,30 @@ def match_dtypes(*args: Any) -> tuple:
     >>> match_dtypes(np.ones(2, np.float32), 2.0)[1].dtype
     dtype('float32')
     """
+    return _match_dtypes(args, [typeof(x) for x in args])
+
+
+def match(*args: Any) -> tuple:
+    """Operands of an elementwise operation: of matching dtypes (see `match_dtypes`), dims of size 1 repeated to the others' sizes."""
     avals = [typeof(x) for x in args]
+    shape = avals[0].shape
+    if [a for a in avals if a.shape != shape and len(a.shape) == len(shape)]:
+        sizes = [set(dims) - {1} or {1} for dims in zip(*[a.shape for a in avals if a.shape])]
+        if all(len(size) == 1 for size in sizes):       # else the type rule reports it
+            shape = tuple([n for size in sizes for n in size])
+            return match_dtypes(*[_stretch(x, a.shape, shape) for x, a in zip(args, avals)])
+    return _match_dtypes(args, avals)
+
+
+def _stretch(x: Any, have: tuple[int, ...], shape: tuple[int, ...]) -> Any:
+    if not have or have == shape:
+        return x
+    kept = tuple(d for d, n in enumerate(have) if n == shape[d])
+    flat = registry["reshape"].bind(x, new_sizes=tuple(have[d] for d in kept))
+    return registry["broadcast_in_dim"].bind(flat, shape=shape, broadcast_dimensions=kept)
+
+
+def _match_dtypes(args: tuple, avals: list[ShapedArray]) -> tuple:
     first = avals[0]
     if not [a for a in avals if a.dtype != first.dtype or a.weak_type != first.weak_type]:
         return args
@@ -531,13 +554,13 @@ def binary(primitive: Primitive, text: str, name: str = "") -> Callable:
 
 
 def _applied(primitive: Primitive, name: str, operands: tuple[str, ...], text: str | None, module: dict) -> Callable:
-    bind, match = primitive.bind, match_dtypes
+    bind, matched = primitive.bind, match
 
     def one(x):
         return bind(x)
 
     def two(x, y):
-        return bind(*match(x, y))
+        return bind(*matched(x, y))
 
     made = one if len(operands) == 1 else two
     code = made.__code__.replace(co_varnames=operands, co_name=name, co_qualname=name)

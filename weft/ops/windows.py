@@ -193,7 +193,7 @@ def check_numbers(api: str, operand, indices, numbers: GatherDimensionNumbers, s
         raise fail("a batching dim cannot be indexed as well.")
     if any(slice_sizes[d] > 1 for d in gone):
         raise fail("the window must have size 1 in collapsed and batching dims.")
-    if any(not 0 <= size <= n for size, n in zip(slice_sizes, operand.shape)):
+    if any(not 0 <= size <= n and d not in numbers.operand_batching_dims for d, (size, n) in enumerate(zip(slice_sizes, operand.shape))):
         raise fail("the window does not fit into the operand.")
     if len(numbers.offset_dims) != operand.ndim - len(gone):
         raise fail("needs one window dim in the result for each dim of the operand that is neither collapsed nor batching.")

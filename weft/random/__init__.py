@@ -19,4 +19,4 @@ __getattr__, __dir__ = attach(__name__, {
     """,
     "weft.random.picking": "categorical choice permutation",
     "weft.random.rejection": "ball beta binomial chisquare dirichlet f gamma generalized_normal geometric loggamma multinomial poisson t",
-})
+}, guards=True)

@@ -13,6 +13,7 @@ from weft.numpy import choosing, creation, linalg, manipulation as mp, padding, 
 from weft.numpy.linalg import det, inv
 from weft.numpy.promote import array_of, broadcast_shapes, broadcast_to_shape, concrete, inexact, promote_dtypes_inexact, value
 from weft.ops import linalg as la
+from weft.util.source import guard_all
 
 __all__ = [
     "block_diag", "cho_factor", "cho_solve", "cholesky", "det", "eigh", "expm", "inv", "lu", "lu_factor", "lu_solve", "qr", "solve",
@@ -185,3 +186,6 @@ def toeplitz(c, r: Any = None):
     values = mp.concatenate([mp.flip(c), r[1:]])
     i, j = np.arange(c.shape[0])[:, None], np.arange(r.shape[0])[None, :]
     return values[c.shape[0] - 1 - i + j]
+
+
+guard_all(globals())

@@ -11,6 +11,7 @@ import numpy as np
 from weft import numpy as wnp
 from weft.numpy.promote import value
 from weft.util import dtypes
+from weft.util.source import guard_all
 
 __all__ = ["map_coordinates"]
 
@@ -75,3 +76,6 @@ def _corners(place, order: int) -> list[tuple]:
     low = wnp.floor(place)
     upper = place - low
     return [(low.astype(np.int32), 1 - upper), (low.astype(np.int32) + 1, upper)]
+
+
+guard_all(globals())

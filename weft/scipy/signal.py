@@ -10,6 +10,7 @@ import numpy as np
 from weft import lax, numpy as wnp
 from weft.numpy.promote import all_inexact, canonical_axis
 from weft.util import dtypes
+from weft.util.source import guard_all
 
 __all__ = ["convolve", "convolve2d", "correlate", "correlate2d", "detrend", "fftconvolve"]
 
@@ -128,3 +129,6 @@ def detrend(data, axis: int = -1, type: str = "linear", bp: int | Sequence[int] 
         slope = wnp.sum(part * line, -1, keepdims=True) / max(float(np.sum(np.square(line))), 1e-30)
         parts.append(part - wnp.mean(part, -1, keepdims=True) - slope * line)
     return wnp.moveaxis(wnp.concatenate(parts, -1), -1, axis)
+
+
+guard_all(globals())

@@ -15,7 +15,7 @@ from weft.numpy.ufuncs import bessel_i0, subtract
 from weft.ops import elementwise as ew, functions
 from weft.ops.comparison import select
 from weft.util import dtypes
-from weft.util.source import named
+from weft.util.source import guard_all, named
 
 __all__ = [
     "beta", "betainc", "betaln", "boxcox", "boxcox1p", "digamma", "entr", "erf", "erfc", "erfinv", "expit",
@@ -280,3 +280,6 @@ def _ndtr(x):
 ndtr = _unary("ndtr", _ndtr, "The distribution function of the standard normal distribution.")
 log_ndtr = _unary("log_ndtr", "log_ndtr", "The logarithm of `ndtr`, accurate far to the left.")
 ndtri = _unary("ndtri", "ndtri", "The inverse of `ndtr`.")
+
+
+guard_all(globals())

@@ -49,6 +49,7 @@ def _origin(name: str, value: Any) -> tuple[str, str]:
     """The module of this package that has a class or function, and its name there; of other values the type, and no name."""
     if value is None or isinstance(value, float):
         return "None" if value is None else "float", ""
+    value = getattr(value, "__wrapped__", value)             # of a guarded function
     for module in (getattr(value, "__module__", None), "weft.util.dtypes"):
         stated = getattr(value, "__name__", name) if isinstance(value, type) else name
         if module != "weft.numpy" and str(module).startswith("weft.") and getattr(sys.modules.get(str(module)), stated, None) is value:

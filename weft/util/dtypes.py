@@ -283,7 +283,7 @@ def set_array_factory(factory: Callable[[Any, np.dtype], Any]) -> None:
 
 
 class _ScalarMeta(type):
-    """The type of scalar types: equal and hashed like their dtype, accepted by NumPy as one."""
+    """The type of scalar types: equal to their dtype, hashed like its NumPy type, accepted by NumPy as one."""
 
     dtype: np.dtype
 
@@ -296,7 +296,7 @@ class _ScalarMeta(type):
             return False
 
     def __hash__(cls) -> int:
-        return hash(cls.dtype)
+        return hash(cls.dtype.type)
 
     def __call__(cls, x: Any = 0) -> Any:
         return _array_factory(x, cls.dtype)

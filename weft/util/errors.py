@@ -14,8 +14,16 @@ class ShapeError(ValueError, TypeError):
     """Shapes that an operation cannot take together; a TypeError too, since shapes are part of types."""
 
 
+class UnknownBackendError(ValueError, RuntimeError):
+    """The name of a backend that is not there."""
+
+
 class ShardingError(ValueError):
     """A layout over devices that cannot be made, or layouts that disagree."""
+
+
+class MissingMeshError(ShardingError, RuntimeError):
+    """A PartitionSpec where no mesh says what its names mean."""
 
 
 class ShardingTypeError(ShardingError, TypeError):
@@ -73,6 +81,10 @@ class ProgramTypeError(TypeError):
     """A program whose types do not fit together: a fault of the system, not of the user."""
 
 
+class UnboundAxisError(NameError):
+    """The name of a mapped axis that is not in scope."""
+
+
 class CompileError(RuntimeError):
     """A program that could not be compiled."""
 
@@ -83,6 +95,10 @@ class CommError(RuntimeError):
 
 class DeviceRuntimeError(RuntimeError):
     """A failure while a compiled program ran."""
+
+
+class OutOfMemoryError(DeviceRuntimeError, MemoryError):
+    """An array, or what a program needs beside its arrays, for which the machine has no memory."""
 
 
 class CallbackError(DeviceRuntimeError):

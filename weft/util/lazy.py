@@ -16,8 +16,10 @@ from typing import Any
 tables: dict[str, dict[str, tuple[str, str]]] = {}
 
 
-def attach(package: str, names_of: dict[str, str], others: str = "") -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def attach(package: str, names_of: dict[str, str], others: str = "", guards: bool = False
+           ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """The `__getattr__` and `__dir__` of module `package`; for names that are not listed, `find` of module `others` is asked.
+    With `guards`, functions name what they were given when they fail.
 
     >>> load, names = attach(__name__, {"math": "pi root=sqrt"})
     >>> names(), load("root")(9.0)
@@ -39,6 +41,9 @@ def attach(package: str, names_of: dict[str, str], others: str = "") -> tuple[Ca
             value = importlib.import_module(others).find(name) if others and name[0] != "_" else None
         if value is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if guards:
+            from weft.util.source import guarded
+            value = guarded(value, package, name)
         setattr(sys.modules[package], name, value)
         return value
 

@@ -1,22 +1,26 @@
-"""The user's source lines, and tracebacks without the frames of weft.
+"""The user's source lines, tracebacks without the frames of weft, and errors that name what a public function was given.
 
 In:  the Python stack at the moment an operation is recorded or an error is raised.
-Out: `SourceLine`, a light record that becomes text only when printed, and filtered tracebacks.
+Out: `SourceLine`, a light record that becomes text only when printed, filtered tracebacks, and public functions that see to both.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import linecache
+import opcode
 import os
+import re
 import sys
 import threading
 import warnings
-from collections.abc import Callable
-from types import CodeType, TracebackType
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import CodeType, FunctionType, TracebackType
 from typing import Any, TypeVar
 
 from weft.util.config import config
+from weft.util.errors import OutOfMemoryError, describe
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Helpers that call back into weft on the user's behalf are no place a user would recognise.
@@ -180,7 +184,6 @@ def warn_user(message: str, category: type[Warning]) -> None:
 
 # ---- tracebacks
 
-F = TypeVar("F", bound=Callable[..., Any])
 _NOTE = "weft's own frames are left out of this traceback; WEFT_TRACEBACK=full shows them"
 
 
@@ -217,15 +220,136 @@ def strip_internal_frames(error: BaseException) -> None:
         error.add_note(_NOTE)
 
 
-def api_boundary(function: F) -> F:
-    """Decorate a public function so that errors raised through it show the user's frames alone."""
+# ---- public functions
+
+_RAISE = opcode.opmap["RAISE_VARARGS"]
+_CLASSES: tuple[tuple[type[Exception], type[Exception]], ...] = (
+    (TypeError, TypeError), (OverflowError, OverflowError), (ValueError, ValueError), (IndexError, IndexError),
+    (AttributeError, TypeError), (KeyError, ValueError), (NameError, ValueError), (ArithmeticError, ValueError),
+    (RecursionError, ValueError), (StopIteration, ValueError), (BufferError, TypeError),
+)
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def api_boundary(function: F, name: str = "") -> F:
+    """Decorate a public function: errors raised through it show the user's frames alone, and name what was given.
+
+    An error that Python or a library raised in the middle of weft becomes one of a documented class, with a table of the arguments; a
+    message of weft's own that names neither the function nor a parameter gets the function's `name` in front (which those that wrap a
+    function of the user's lack). Errors of the user's functions are left as they are. A call that succeeds pays one frame.
+    """
+    name = name or ("" if hasattr(function, "__wrapped__") else function.__name__)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            strip_internal_frames(error)
-            raise  # a bare raise keeps the traceback as set and does not add this frame again
+            better = _explained(error, name, function, args, kwargs)
+            if better is error:
+                raise  # a bare raise keeps the traceback as set and does not add this frame again
+            raise better from error
 
     return call  # type: ignore[return-value]
+
+
+def guarded(fun: Any, module: str, name: str) -> Any:
+    """A plain function as the public function `module.name`, within an `api_boundary`; other values as they are.
+
+    >>> guarded(len, "weft", "length") is len
+    True
+    """
+    if type(fun) is not FunctionType or inspect.isgeneratorfunction(fun):
+        return fun
+    made = api_boundary(fun, name)
+    made.__module__, made.__name__, made.__qualname__ = module, name, name
+    return made
+
+
+def guard_all(namespace: dict[str, Any], names: Iterable[str] = ()) -> None:
+    """Guard the public functions that a module states itself, and those of `names` and `__all__`: its last line."""
+    module = namespace["__name__"]
+    own = [name for name, value in namespace.items() if name[0] != "_" and getattr(value, "__module__", None) == module]
+    for name in {*own, *names, *namespace.get("__all__", ())}:
+        namespace[name] = guarded(namespace[name], module, name)
+
+
+def _explained(error: Exception, name: str, fun: Callable, args: Sequence, kwargs: Mapping[str, Any]) -> Exception:
+    """What to raise in the place of an `error` that leaves the public function `fun`: itself, or a better one."""
+    inside = _is_inside(error)
+    if name == "_call":                              # the slow path of a function object
+        name = args[0].name if getattr(args[0], "is_public", False) else ""
+        fun, args = args[0].fun, args[1:]
+    called = name or getattr(fun, "__name__", "a function")
+    if inside and isinstance(error, MemoryError) and not isinstance(error, OutOfMemoryError):
+        return _shown(OutOfMemoryError(f"{called}: {error}"))
+    kind = next((to for of, to in _CLASSES if isinstance(error, of)), None)
+    if inside and kind is not None:
+        rule = f"{type(error).__name__}: {error}"
+        return _shown(kind(describe(called, "failed on these arguments.", _table(fun, args, kwargs), user_frame(), rule)))
+    said = getattr(error, "_said", error.args[0] if len(error.args) == 1 else None)
+    if inside is False and name and isinstance(said, str) and not isinstance(error, KeyError) and not _names(said, name, fun):
+        error._said, error.args = said, (f"{name}: {said}",)  # type: ignore[attr-defined]
+    return _shown(error)
+
+
+def _shown(error: Exception) -> Exception:
+    strip_internal_frames(error)
+    return error
+
+
+def _is_inside(error: Exception) -> bool | None:
+    """Whether Python or a library raised an error while weft worked (True), or weft itself did (False); None for the user's code."""
+    codes, entry, at = [], error.__traceback__, 0
+    while entry is not None:
+        code, at = entry.tb_frame.f_code, entry.tb_lasti
+        if not _internal[code.co_filename] and not code.co_filename.startswith("<frozen") and not _LIBRARIES.search(code.co_filename):
+            return None
+        codes.append(code)
+        entry = entry.tb_next
+    if len(codes) < 2 and not hasattr(error, "_inside"):
+        return None                                      # the call itself: a wrong number of arguments
+    if hasattr(error, "_inside"):                        # frames of weft may have been left out since
+        return error._inside
+    last = codes[-1]
+    by_protocol = type(error).__module__ == "builtins" and any(code.co_name in _PROTOCOLS for code in codes[-3:])
+    by_weft = _internal[last.co_filename] and last.co_code[at] == _RAISE and not by_protocol
+    error._inside = not by_weft  # type: ignore[attr-defined]
+    return error._inside  # type: ignore[attr-defined]
+
+
+#: methods by which Python asks an array for what it is not
+_PROTOCOLS = {f"__{name}__" for name in ("bool", "index", "int", "float", "complex", "hash", "iter", "len", "contains")}
+#: what weft calls
+_LIBRARIES = re.compile(r"[/\\](numpy|scipy|ml_dtypes|opt_einsum|python3\.\d+)[/\\](?!site-packages)")
+
+
+def _names(text: str, name: str, fun: Callable) -> bool:
+    names = "|".join(map(re.escape, (name, *inspect.signature(fun).parameters)))
+    return re.search(rf"(?<!\w)({names})(?!\w)", text) is not None
+
+
+def _table(fun: Callable, args: Sequence, kwargs: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The arguments by name, each in a few words."""
+    try:
+        bound = inspect.signature(fun).bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        return [*[(f"argument {i}", _words(x)) for i, x in enumerate(args)], *[(name, _words(x)) for name, x in kwargs.items()]]
+    rows = []
+    for name, x in bound.arguments.items():
+        kind = bound.signature.parameters[name].kind
+        several = {inspect.Parameter.VAR_POSITIONAL: enumerate, inspect.Parameter.VAR_KEYWORD: dict.items}.get(kind)
+        rows += [(name, _words(x))] if several is None else [(f"{name}[{k!r}]", _words(part)) for k, part in several(x)]
+    return rows
+
+
+def _words(x: Any) -> str:
+    if hasattr(x, "shape") and hasattr(x, "dtype") and not isinstance(x, type):
+        return f"{x.dtype}[{','.join(map(str, x.shape))}]"
+    try:
+        text = repr(x)
+    except Exception:
+        text = f"<{type(x).__name__}>"
+    return text if len(text) <= 80 else text[:77] + "..."

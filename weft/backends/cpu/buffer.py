@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from weft.util.errors import OutOfMemoryError
 from weft.util.state import clearing
 from weft.util.threads import held_over_forks
 
@@ -345,7 +346,7 @@ class Buffer:
 def _no_memory(nbytes: int) -> None:
     if nbytes < 0:
         raise ValueError(f"Buffer: the number of bytes must not be negative, got {nbytes}")
-    raise MemoryError(
+    raise OutOfMemoryError(
         f"cannot allocate {_pretty(nbytes)} for an array: {_pretty(allocated_bytes())} are in live "
         f"arrays and {_pretty(cached_bytes())} in the cache of freed ones; delete arrays, use a smaller or a sharded "
         "shape, or lower WEFT_BUFFER_CACHE_BYTES"

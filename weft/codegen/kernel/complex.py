@@ -109,6 +109,15 @@ def _equal(op: str, joined: str) -> Callable:
     return rule
 
 
+def _extremum(op: str) -> Callable:
+    """The larger or smaller by real parts, then by imaginary ones; the second where a NaN leaves that open."""
+    def rule(r: _Real, args: list[Value], type_: str) -> Value:
+        x, y = args
+        tie = r.e.operate("and", [r.test("eq", x.real, y.real), r.test(op, x.imag, y.imag)], "bool")
+        return _select(r, [r.e.operate("or", [r.test(op, x.real, y.real), tie], "bool"), x, y], type_)
+    return rule
+
+
 def _select(r: _Real, args: list[Value], type_: str) -> Value:
     cond, x, y = args
     return pair(type_, r.select(cond, x.real, y.real), r.select(cond, x.imag, y.imag))
@@ -329,5 +338,6 @@ _UNARY = {
 _RULES = {
     "add": _componentwise("add"), "sub": _componentwise("sub"), "neg": _componentwise("neg"), "mul": _mul, "div": _div,
     "eq": _equal("eq", "and"), "ne": _equal("ne", "or"), "select": _select, "cast": _cast, "pow": _pow,
+    "max": _extremum("gt"), "min": _extremum("lt"),
     "complex": lambda r, args, type_: pair(type_, args[0], args[1]),
 }

@@ -11,6 +11,7 @@ import bisect
 import heapq
 from collections.abc import Iterable
 
+from weft.util.errors import OutOfMemoryError
 from weft.util.machine_model import MODEL
 from weft.util.record import field, record
 
@@ -79,6 +80,8 @@ def place(buffers: Iterable[Buffer]) -> int:
             buffer.offset = gaps.take(nbytes, align)
             owners[buffer] = buffer.offset + nbytes
         heapq.heappush(expiring, (buffer.last, order, buffer))
+    if gaps.top >= 1 << 63:
+        raise OutOfMemoryError(f"a program needs {gaps.top} bytes for values between its operations, more than memory has addresses")
     return gaps.top
 
 

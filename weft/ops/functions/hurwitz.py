@@ -16,7 +16,7 @@ from weft.ops.arithmetic import add, div, min, mul, neg, sub
 from weft.ops.bitwise import bitwise_and
 from weft.ops.casting import convert_element_type
 from weft.ops.comparison import eq, gt, le, lt, ne, select
-from weft.ops.families import FLOATING, ExpandSpec, elementwise, match_dtypes, no_derivative, of_scipy
+from weft.ops.families import FLOATING, ExpandSpec, elementwise, match, no_derivative, of_scipy
 from weft.ops.functions.exponential import exp
 from weft.ops.functions.gammas import digamma, lgamma
 from weft.ops.functions.powers import pow
@@ -106,9 +106,9 @@ zeta_p = elementwise("zeta", FLOATING, lambda x, q: of_scipy("zeta", wide=True)(
 
 def polygamma(m, x):
     """The derivative of order `m` of `digamma` at `x`; `m` is a whole number of the dtype of `x`."""
-    return polygamma_p.bind(*match_dtypes(m, x))
+    return polygamma_p.bind(*match(m, x))
 
 
 def zeta(x, q):
     """The Hurwitz zeta function, the sum of 1 / (q + k)^x over k = 0, 1, ..."""
-    return zeta_p.bind(*match_dtypes(x, q))
+    return zeta_p.bind(*match(x, q))

@@ -15,7 +15,7 @@ from math import inf, nan
 
 from weft.ops.arithmetic import add, div, mul, neg, sub
 from weft.ops.comparison import lt, select
-from weft.ops.families import FLOATING, HostSpec, elementwise, function, match_dtypes, no_derivative, of_scipy
+from weft.ops.families import FLOATING, HostSpec, elementwise, function, match, no_derivative, of_scipy
 from weft.ops.functions.errors import scaled_tail
 from weft.ops.functions.exponential import exp
 from weft.ops.functions.gammas import digamma, digamma_above_half, lgamma
@@ -531,4 +531,4 @@ def betainc(a, b, x):
     >>> float(betainc(np.float32(1.0), np.float32(1.0), np.float32(0.25)))
     0.25
     """
-    return regularized_incomplete_beta_p.bind(*match_dtypes(a, b, x))
+    return regularized_incomplete_beta_p.bind(*match(a, b, x))

@@ -12,7 +12,7 @@ from weft.core.trace import typeof
 from weft.ops.arithmetic import add, sub
 from weft.ops.casting import bitcast_convert_type
 from weft.ops.comparison import eq, gt, lt, ne, select
-from weft.ops.families import FLOATING, elementwise, function, match_dtypes
+from weft.ops.families import FLOATING, elementwise, function, match
 
 _HALVES = (0.5, 1.5, 2.5, 2.0**23, 2.0**52)
 _BOOL = np.dtype(np.bool_)
@@ -119,7 +119,7 @@ def _nextafter_lower(b, index, *inputs, in_avals, out_avals):
 
 def nextafter(x, y):
     """The next float after `x` in the direction of `y`."""
-    x, y = match_dtypes(x, y)
+    x, y = match(x, y)
     return _nextafter_half(x, y) if typeof(x).dtype.itemsize == 2 else _nextafter(x, y)
 
 

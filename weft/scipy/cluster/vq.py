@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weft import numpy as wnp
 from weft.numpy.promote import all_inexact
+from weft.util.source import guard_all
 
 __all__ = ["vq"]
 
@@ -20,3 +21,6 @@ def vq(obs, code_book, check_finite: bool = True):
     x, codes = (v[:, None] if v.ndim == 1 else v for v in (x, codes))
     distance = wnp.linalg.norm(x[:, None, :] - codes[None], axis=-1)
     return wnp.argmin(distance, -1), wnp.min(distance, -1)
+
+
+guard_all(globals())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft import numpy as wnp
 from weft.scipy.special import xlog1py, xlogy
 from weft.scipy.stats.family import discrete, public
+from weft.util.source import guard_all
 
 
 def _logpmf(k, p):
@@ -23,3 +24,6 @@ def _ppf(q, p):
 logpmf, pmf = discrete("bernoulli", "logpmf pmf", "p", logpmf=_logpmf)
 cdf = public("bernoulli", "cdf", "k p", _cdf)
 ppf = public("bernoulli", "ppf", "q p", _ppf)
+
+
+guard_all(globals())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft import numpy as wnp
 from weft.scipy import special
 from weft.scipy.stats.family import continuous, within
+from weft.util.source import guard_all
 
 
 def _logpdf(z, a, b):
@@ -16,3 +17,6 @@ logpdf, pdf, cdf, logcdf, sf, logsf = continuous(
     "beta", "logpdf pdf cdf logcdf sf logsf", "a b", logpdf=_logpdf,
     cdf=lambda z, a, b: special.betainc(a, b, wnp.clip(z, 0, 1)),
     sf=lambda z, a, b: special.betainc(b, a, 1 - wnp.clip(z, 0, 1)))
+
+
+guard_all(globals())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weft.scipy.special import betaln
 from weft.scipy.stats.family import discrete, log_choice, whole, within
+from weft.util.source import guard_all
 
 
 def _logpmf(k, n, a, b):
@@ -12,3 +13,6 @@ def _logpmf(k, n, a, b):
 
 
 logpmf, pmf = discrete("betabinom", "logpmf pmf", "n a b", logpmf=_logpmf)
+
+
+guard_all(globals())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weft.scipy.special import xlog1py, xlogy
 from weft.scipy.stats.family import discrete, log_choice, whole, within
+from weft.util.source import guard_all
 
 
 def _logpmf(k, n, p):
@@ -11,3 +12,6 @@ def _logpmf(k, n, p):
 
 
 logpmf, pmf = discrete("binom", "logpmf pmf", "n p", logpmf=_logpmf)
+
+
+guard_all(globals())

@@ -6,6 +6,7 @@ import math
 
 from weft import numpy as wnp
 from weft.scipy.stats.family import continuous, log_of_part
+from weft.util.source import guard_all
 
 
 def log1p_square(z, scale):
@@ -40,3 +41,6 @@ logpdf, pdf, cdf, logcdf, sf, logsf, ppf, isf = continuous(
     logpdf=lambda z: -math.log(math.pi) - log1p_square(z, wnp.ones_like(z)),
     cdf=lambda z: _sf(-z), sf=_sf, logcdf=lambda z: _logsf(-z), logsf=_logsf,
     ppf=_ppf, isf=lambda q: -_ppf(q))
+
+
+guard_all(globals())

@@ -8,6 +8,7 @@ from weft import numpy as wnp
 from weft.ops.functions.incomplete import log_igamma, log_igammac
 from weft.scipy import special
 from weft.scipy.stats.family import continuous, within
+from weft.util.source import guard_all
 
 
 def _logpdf(z, df):
@@ -20,3 +21,6 @@ logpdf, pdf, cdf, logcdf, sf, logsf = continuous(
     cdf=lambda z, df: special.gammainc(df / 2, wnp.maximum(z, 0) / 2),
     sf=lambda z, df: special.gammaincc(df / 2, wnp.maximum(z, 0) / 2),
     logcdf=lambda z, df: log_igamma(df / 2, wnp.maximum(z, 0) / 2), logsf=lambda z, df: log_igammac(df / 2, wnp.maximum(z, 0) / 2))
+
+
+guard_all(globals())

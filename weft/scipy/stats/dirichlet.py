@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft import numpy as wnp
 from weft.numpy.promote import all_inexact
 from weft.scipy.special import gammaln, xlogy
+from weft.util.source import guard_all
 
 
 def logpdf(x, alpha):
@@ -24,3 +25,6 @@ def logpdf(x, alpha):
 def pdf(x, alpha):
     """The density at `x`, whose first dim holds the parts; the last part may be left out."""
     return wnp.exp(logpdf(x, alpha))
+
+
+guard_all(globals())

@@ -6,9 +6,13 @@ from weft import numpy as wnp
 from weft.ops.functions.incomplete import log_igamma, log_igammac
 from weft.scipy import special
 from weft.scipy.stats.family import continuous, within
+from weft.util.source import guard_all
 
 logpdf, pdf, cdf, logcdf, sf, logsf = continuous(
     "gamma", "logpdf pdf cdf logcdf sf logsf", "a",
     logpdf=lambda z, a: within(z >= 0, z, 1.0, lambda z: special.xlogy(a - 1, z) - z - special.gammaln(a)),
     cdf=lambda z, a: special.gammainc(a, wnp.maximum(z, 0)), sf=lambda z, a: special.gammaincc(a, wnp.maximum(z, 0)),
     logcdf=lambda z, a: log_igamma(a, wnp.maximum(z, 0)), logsf=lambda z, a: log_igammac(a, wnp.maximum(z, 0)))
+
+
+guard_all(globals())

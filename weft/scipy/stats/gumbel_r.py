@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft import numpy as wnp
 from weft.control.custom_rules import custom_jvp
 from weft.scipy.stats.family import continuous, one_less_exp
+from weft.util.source import guard_all
 
 #: the exponential of its exponential, negated, is zero in every type
 _HIGH = 30.0
@@ -41,3 +42,6 @@ logpdf, pdf, cdf, logcdf, sf, logsf, ppf = continuous(
     "gumbel_r", "logpdf pdf cdf logcdf sf logsf ppf", logpdf=log_density,
     cdf=distribution, logcdf=lambda z: -wnp.exp(-z), sf=survival, logsf=log_survival,
     ppf=lambda q: -wnp.log(-wnp.log(q)))
+
+
+guard_all(globals())

@@ -6,7 +6,11 @@ import math
 
 from weft import numpy as wnp
 from weft.scipy.stats.family import continuous
+from weft.util.source import guard_all
 
 logpdf, pdf, cdf = continuous(
     "laplace", "logpdf pdf cdf", logpdf=lambda z: -wnp.abs(z) - math.log(2),
     cdf=lambda z: wnp.where(z <= 0, 0.5 * wnp.exp(-wnp.abs(z)), 1 - 0.5 * wnp.exp(-wnp.abs(z))))
+
+
+guard_all(globals())

@@ -6,6 +6,7 @@ from weft import numpy as wnp
 from weft.control.custom_rules import custom_jvp
 from weft.scipy import special
 from weft.scipy.stats.family import continuous
+from weft.util.source import guard_all
 
 
 @custom_jvp
@@ -18,3 +19,6 @@ _logpdf.defjvps(lambda t, out, z: -t * wnp.tanh(z / 2))
 logpdf, pdf, cdf, sf, ppf, isf = continuous(
     "logistic", "logpdf pdf cdf sf ppf isf", logpdf=_logpdf,
     cdf=special.expit, sf=lambda z: special.expit(-z), ppf=special.logit, isf=lambda q: -special.logit(q))
+
+
+guard_all(globals())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft import numpy as wnp
 from weft.numpy.promote import all_inexact
 from weft.scipy.special import gammaln, xlogy
+from weft.util.source import guard_all
 
 
 def logpmf(x, n, p):
@@ -17,3 +18,6 @@ def logpmf(x, n, p):
 def pmf(x, n, p):
     """The probability of the counts `x` along the last dim."""
     return wnp.exp(logpmf(x, n, p))
+
+
+guard_all(globals())

@@ -7,6 +7,7 @@ import math
 from weft import numpy as wnp
 from weft.numpy.promote import all_inexact
 from weft.scipy import linalg
+from weft.util.source import guard_all
 
 
 def logpdf(x, mean, cov, allow_singular: bool | None = None):
@@ -32,3 +33,6 @@ def logpdf(x, mean, cov, allow_singular: bool | None = None):
 def pdf(x, mean, cov):
     """The density at the vectors in the last dim of `x`."""
     return wnp.exp(logpdf(x, mean, cov))
+
+
+guard_all(globals())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft import numpy as wnp
 from weft.scipy.special import betaln, xlog1py, xlogy
 from weft.scipy.stats.family import discrete, whole, within
+from weft.util.source import guard_all
 
 
 def _logpmf(k, n, p):
@@ -12,3 +13,6 @@ def _logpmf(k, n, p):
 
 
 logpmf, pmf = discrete("nbinom", "logpmf pmf", "n p", logpmf=_logpmf)
+
+
+guard_all(globals())

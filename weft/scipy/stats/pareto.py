@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weft import numpy as wnp
 from weft.scipy.stats.family import continuous, log_of_part, one_less_exp, within
+from weft.util.source import guard_all
 
 
 def _log(z):
@@ -25,3 +26,6 @@ logpdf, pdf, cdf, logcdf, sf, logsf, ppf = continuous(
     logpdf=lambda z, b: within(z >= 1, z, 1.0, lambda z: wnp.log(b) - (b + 1) * wnp.log(z)),
     cdf=lambda z, b: one_less_exp(b * _log(z)), sf=lambda z, b: wnp.power(wnp.where(z >= 1, z, 1), -b), logcdf=_logcdf,
     logsf=lambda z, b: -b * _log(z), ppf=lambda q, b: wnp.exp(-wnp.log1p(-q) / b))
+
+
+guard_all(globals())

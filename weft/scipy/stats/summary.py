@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from weft import numpy as wnp
 from weft.lax import cummax, cummin
 from weft.numpy.promote import canonical_axis, inexact
+from weft.util.source import guard_all
 
 
 class ModeResult(NamedTuple):
@@ -64,3 +65,6 @@ def sem(a, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagate", *
     x = inexact("sem", a)
     n = x.size if axis is None else x.shape[axis]
     return wnp.std(x, axis, ddof=ddof, keepdims=keepdims) / wnp.sqrt(wnp.asarray(n, x.dtype))
+
+
+guard_all(globals())

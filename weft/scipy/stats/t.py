@@ -8,6 +8,7 @@ from weft import numpy as wnp
 from weft.scipy import special
 from weft.scipy.stats.cauchy import log1p_square
 from weft.scipy.stats.family import continuous
+from weft.util.source import guard_all
 
 
 def _logpdf(z, df):
@@ -17,3 +18,6 @@ def _logpdf(z, df):
 
 
 logpdf, pdf = continuous("t", "logpdf pdf", "df", logpdf=_logpdf)
+
+
+guard_all(globals())

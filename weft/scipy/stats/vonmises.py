@@ -7,6 +7,7 @@ import math
 from weft import numpy as wnp
 from weft.scipy import special
 from weft.scipy.stats.family import public
+from weft.util.source import guard_all
 
 
 def _logpdf(x, kappa):
@@ -16,3 +17,6 @@ def _logpdf(x, kappa):
 
 logpdf = public("vonmises", "logpdf", "x kappa", _logpdf)
 pdf = public("vonmises", "pdf", "x kappa", lambda x, kappa: wnp.exp(_logpdf(x, kappa)))
+
+
+guard_all(globals())

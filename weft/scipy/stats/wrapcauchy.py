@@ -6,6 +6,7 @@ import math
 
 from weft import numpy as wnp
 from weft.scipy.stats.family import public
+from weft.util.source import guard_all
 
 
 def _logpdf(x, c):
@@ -17,3 +18,6 @@ def _logpdf(x, c):
 
 logpdf = public("wrapcauchy", "logpdf", "x c", _logpdf)
 pdf = public("wrapcauchy", "pdf", "x c", lambda x, c: wnp.exp(_logpdf(x, c)))
+
+
+guard_all(globals())
