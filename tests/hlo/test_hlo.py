@@ -119,6 +119,10 @@ def test_places_have_the_names_of_scopes_and_the_source_line():
     assert '"jit(f)/model/layer/sin"' in lowered.as_text(debug_info=True)
 
 
+def test_named_calls_are_scopes():
+    assert 'op_name="jit(<lambda>)/norm/sin"' in weft.jit(lambda x: weft.named_call(wnp.sin, name="norm")(x)).lower(X).as_text("hlo")
+
+
 def test_scopes_of_other_calls_do_not_show():
     inner = weft.jit(lambda x: wnp.sin(x))
     with weft.named_scope("outside"):

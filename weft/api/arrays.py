@@ -328,7 +328,9 @@ def named_call(fun: Callable, *, name: str | None = None) -> Callable:
     @functools.wraps(fun, updated=())
     @api_boundary
     def called(*args, **kwargs):
-        return fun(*args, **kwargs)
+        with named_scope(called.__name__):
+            return fun(*args, **kwargs)
+    called.__name__ = function_name(fun)
     if name is not None:
         called.__name__ = name
     return called

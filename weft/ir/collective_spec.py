@@ -2,7 +2,7 @@
 
 In:   a `CollectiveSpec` per collective, from `ops.collective_rules` and `ops.ragged_exchange`.
 Out:  the rules of its primitive; and what others read here: the partitioner (bytes, which reduction it completes), the
-      HLO-style and StableHLO texts, `explain`, and the backends that carry collectives out (`carry_out`).
+      HLO and StableHLO texts, `explain`, and the backends that carry collectives out (`carry_out`).
 Laws: several axes count as one, the first being the major one; `axis_index_groups` are lists of such positions, and only
       positions of one group exchange values. No other file keeps a table of collectives.
 Next: `ops.collective_rules`; `docs/adding-a-collective.md` adds one.
