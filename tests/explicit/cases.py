@@ -61,11 +61,11 @@ def elementwise_cases() -> Iterator[Case]:
     """Elementwise operations on operands of the first dtypes and number that they take."""
     z = (X + 1j * Y).astype(np.complex64)
     choices = [(X,), (X, Y), (INTS,), (INTS, INTS), (FLAGS,), (z,), (FLAGS, X, Y), (X * 0, X, Y), (X, INTS)]
-    words = tuple(INTS.astype(np.uint32) for _ in range(4))
+    words = [(INTS.astype(np.uint32),) * n for n in (4, 6)]
     for p in registry.values():
         if p.kind == "elementwise":
             params = PARAMS.get(p.name, {})
-            args = next(args for args in (*choices, words) if takes(p, args, params))
+            args = next(args for args in (*choices, *words) if takes(p, args, params))
             yield Case(p.name, lambda *xs, p=p, params=params: p.bind(*xs, **params), args)
 
 
@@ -100,8 +100,8 @@ CASES = [
     Case("rev", lambda x: layout.rev(x, (1,)), (X,)),
     Case("squeeze", lambda x: layout.squeeze(x, (1,)), (X[:, None],)),
     Case("transpose", lambda x: layout.transpose(x, (2, 0, 1)), (CUBE,)),
-    Case("random_unwrap", lambda x: keys.random_unwrap(keys.random_wrap(x)), (INTS[:, :2].astype(np.uint32),)),
-    Case("random_wrap", lambda x: keys.random_unwrap(keys.random_wrap(x)), (INTS[:, :2].astype(np.uint32),)),
+    Case("random_unwrap", lambda x: keys.random_unwrap(keys.random_wrap(x, keys.THREEFRY)), (INTS[:, :2].astype(np.uint32),)),
+    Case("random_wrap", lambda x: keys.random_unwrap(keys.random_wrap(x, keys.THREEFRY)), (INTS[:, :2].astype(np.uint32),)),
     *[Case(f"reduce_{n}", bind(f"reduce_{n}", axes=(1,)), (X,)) for n in ("sum", "max", "min", "prod")],
     *[Case(f"reduce_{n}", bind(f"reduce_{n}", axes=(0,)), (INTS,)) for n in ("and", "or", "xor")],
     Case("argmax", lambda x: argmax(x, 1, np.int32), (X,)),

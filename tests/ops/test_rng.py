@@ -38,5 +38,5 @@ def test_laws(case):
 
 
 def test_words_must_be_uint32():
-    with pytest.raises(TypeError, match="takes four uint32 operands"):
+    with pytest.raises(TypeError, match="takes 4 uint32 operands"):
         stage(lambda x: threefry2x32(x, x, x, x), [ShapedArray((3,), np.int32)])

@@ -25,7 +25,8 @@ from weft.ir import loops as L
 def print_kernel(kernel: L.Kernel) -> str:
     """Readable text of a kernel.
 
-    >>> k = Kernel((Buf("y", "i32", 4, "out"),), (Store("y", Const(0, "i64"), Const(7, "i32")),), name="seven")
+    >>> store = L.Store("y", L.Const(0, "i64"), L.Const(7, "i32"))
+    >>> k = L.Kernel((L.Buf("y", "i32", 4, "out"),), (store,), name="seven")
     >>> print(print_kernel(k))
     kernel seven(out y: i32[4]) {
       y[0:i64] = 7:i32

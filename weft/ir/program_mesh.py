@@ -77,7 +77,7 @@ def common_mesh(shardings: Sequence[Sharding]) -> Mesh:
 
 
 def check_same_devices(shardings: Sequence[Sharding], name_of: Callable[[int], str] = "value {}".format) -> None:
-    """Raise ShardingError unless all shardings have the same devices in the same order.
+    """Raise ValueError unless all shardings have the same devices in the same order.
 
     `name_of(i)` says in the error what sharding i belongs to, as "argument x of f with shape float32[8]".
     """
@@ -87,7 +87,7 @@ def check_same_devices(shardings: Sequence[Sharding], name_of: Callable[[int], s
             of = [f"{name_of(k)} and device ids {numbers} on platform {shardings[k].device_assignment[0].platform.upper()}"
                   for k, numbers in zip((0, i), ids)]
             why = "The devices are the same, but their order differs." if set(ids[0]) == set(ids[1]) else "The devices differ."
-            raise ShardingError(
+            raise ValueError(
                 f"Received incompatible devices for jitted computation. Got {of[0]} and {of[1]}.\n"
                 f"  {why} All committed arguments of a computation must be on the same devices in the same order. "
                 "Move one with weft.device_put(x, other.sharding).")

@@ -82,8 +82,7 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
     parts = max(_ceil(blocks, part_blocks), 1)
     simple = simple and parts == 1
     work = _work_of(p, recipe, threads, _ceil(steps, parts), part_blocks, parts, panel, a_direct or in_runs, simple)
-    # the split with the least estimated time among a few dozen
-    _, split = min([_timed(work, mode, *tile) for mode in _modes(work) for tile in _tiles(work, mode)], key=lambda found: found[0])
+    split = _best_split(work)
     shared = split.mode == SHARED
     group, chunk = p.batches, panels
     if shared:
@@ -298,6 +297,11 @@ class _Split:
     tile_rows: int
     tile_panels: int
     task_batch: int = 1
+
+
+def _best_split(work: _Work) -> _Split:
+    """The split with the least estimated time among a few dozen."""
+    return min([_timed(work, mode, *tile) for mode in _modes(work) for tile in _tiles(work, mode)], key=lambda found: found[0])[1]
 
 
 def _modes(work: _Work) -> list[int]:
