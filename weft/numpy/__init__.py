@@ -137,7 +137,8 @@ def __getattr__(name: str):
     if name in _LAZY_NAMES:
         module, arrays = _LAZY_NAMES[name]
         value = getattr(_importlib.import_module(f"weft.numpy.{module}"), name)
-        value = _eager.eager(value, arrays) if arrays else _guarded(value, __name__, name)
+        if module != "eager_choice":         # whose functions call wrapped ones
+            value = _eager.eager(value, arrays) if arrays else _guarded(value, __name__, name)
     elif name in _SUBMODULES:
         value = _importlib.import_module(f"weft.numpy.{name}")
     elif _dtypes.dtypes_by_name[name] is not None:
