@@ -40,6 +40,11 @@ class Layout:
 Layout.AUTO = _Auto.AUTO  # type: ignore[attr-defined]
 
 
+def is_layout(x: Any) -> bool:
+    """Whether `x` is a layout or `Layout.AUTO`."""
+    return isinstance(x, (Layout, _Auto))
+
+
 @record
 class Format:
     """A layout and a sharding; each may be None. Accepted wherever a sharding is.
@@ -53,7 +58,7 @@ class Format:
     sharding: Any = None
 
     def __post_init__(self):
-        if self.layout is not None and not isinstance(self.layout, (Layout, _Auto)):
+        if self.layout is not None and not is_layout(self.layout):
             raise TypeError(f"Format: layout must be a Layout, Layout.AUTO or None, got {self.layout!r}.")
         if isinstance(self.layout, Layout) and self.sharding is None:
             raise ValueError(f"Format: a concrete layout needs a concrete sharding, got {self.layout} alone. Give a NamedSharding or a "

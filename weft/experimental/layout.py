@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from weft.backends.formats import Format, Layout, check_row_major
+from weft.backends.formats import Format, Layout, check_row_major, is_layout
 from weft.core.trace import typeof
 from weft.util import tree
 
@@ -18,6 +18,6 @@ def with_layout_constraint(x: Any, layouts: Any) -> Any:
     (2, 3)
     """
     leaves, structure = tree.tree_flatten(x)
-    for leaf, layout in zip(leaves, tree.broadcast_prefix(layouts, x, is_leaf=lambda l: isinstance(l, Layout) or l is Layout.AUTO)):
+    for leaf, layout in zip(leaves, tree.broadcast_prefix(layouts, x, is_leaf=is_layout)):
         check_row_major(Format(layout, "any"), typeof(leaf).ndim, "with_layout_constraint")
     return tree.tree_unflatten(structure, leaves)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -153,7 +154,7 @@ def canonical_axis(axis, ndim: int, api: str = "array") -> int:
     return canonical_axes(operator.index(axis), ndim, api)[0]
 
 
-def along(api: str, a, axis: int | None) -> tuple:
+def along(api: str, a, axis: int | None) -> tuple[Any, int]:
     """`a` as an array, and `axis` counted from its first; without an axis, the elements in a row and their only dim."""
     a = array_of(api, a)
     if axis is None:

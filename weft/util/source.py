@@ -312,7 +312,7 @@ def _is_inside(error: Exception) -> bool | None:
     if len(codes) < 2 and not hasattr(error, "_inside"):
         return None                                      # the call itself: a wrong number of arguments
     if hasattr(error, "_inside"):                        # frames of weft may have been left out since
-        return error._inside
+        return error._inside  # type: ignore[attr-defined]
     last = codes[-1]
     by_protocol = type(error).__module__ == "builtins" and any(code.co_name in _PROTOCOLS for code in codes[-3:])
     by_weft = _internal[last.co_filename] and last.co_code[at] == _RAISE and not by_protocol
