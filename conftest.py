@@ -4,6 +4,7 @@ Marks listed in `OPT_IN` are left out unless the `-m` expression names them.
 """
 
 import os
+import sys
 
 import pytest
 
@@ -26,10 +27,17 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     named = config.option.markexpr or ""
     hidden = {mark for mark in OPT_IN if mark not in named}
-    left_out = [item for item in items if hidden & {mark.name for mark in item.iter_markers()}]
+    left_out = [item for item in items if hidden & {mark.name for mark in item.iter_markers()} or _is_stated_elsewhere(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+
+
+def _is_stated_elsewhere(item: pytest.Item) -> bool:
+    """Whether an example belongs to a function that a public module forwards: it runs in the module that states the function."""
+    module, _, name = getattr(getattr(item, "dtest", None), "name", "").rpartition(".")
+    stated = getattr(vars(sys.modules.get(module, sys)).get(name), "__wrapped__", None)
+    return bool(module) and getattr(stated, "__module__", module) != module
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -34,8 +34,8 @@ def known_flags() -> dict[str, str]:
 def given_flags(text: str) -> dict[str, str]:
     """The flags in the text of `XLA_FLAGS`; one without a value is true.
 
-    >>> given_flags("--xla_dump_to=/tmp/x --xla_dump_hlo_as_text")
-    {'xla_dump_to': '/tmp/x', 'xla_dump_hlo_as_text': 'true'}
+    >>> given_flags("--xla_dump_to=dumps --xla_dump_hlo_as_text")
+    {'xla_dump_to': 'dumps', 'xla_dump_hlo_as_text': 'true'}
     """
     found: dict[str, str] = {}
     name = ""
