@@ -174,7 +174,8 @@ def of_function(fun: Callable, key: Any, make: Callable[[], Any]) -> Any:
         found = _of_functions.get(id(fun))
         if found is None or found[0]() is not fun:
             number = id(fun)
-            found = weakref.ref(fun, lambda _: _of_functions.pop(number, None)), {}
+            # the table is bound: at the interpreter's exit, the module's names are gone before the function is
+            found = weakref.ref(fun, lambda _, functions=_of_functions: functions.pop(number, None)), {}
             while len(_of_functions) >= _MOST_FUNCTIONS:
                 _of_functions.pop(next(iter(_of_functions)), None)
             _of_functions[number] = found
