@@ -213,12 +213,12 @@ class _Computation:
 
     def line(self, name: str, type_: str, what: str) -> str:
         """Add `name = type what` with its place; gives the name."""
-        told = ""
+        metadata = ""
         if self.place is not None:
             source, label = self.place
             where = f" source_file={json.dumps(source.file)} source_line={source.line}" if source is not None else ""
-            told = f", metadata={{op_name={json.dumps(label)}{where}}}"
-        self.lines[name] = f"{name} = {type_} {what}{told}"
+            metadata = f", metadata={{op_name={json.dumps(label)}{where}}}"
+        self.lines[name] = f"{name} = {type_} {what}{metadata}"
         return name
 
     def ref(self, x: Value) -> str:
@@ -496,22 +496,22 @@ def _cholesky(c: _Computation, op: Op) -> list[str]:
 @_form("triangular_solve")
 def _triangular_solve(c: _Computation, op: Op) -> list[str]:
     a = op.attrs
-    return [*[f"{k}={_flag(a[k])}" for k in ("left_side", "lower", "unit_diagonal")], f"transpose_a={a['turn']}"]
+    return [*[f"{k}={_flag(a[k])}" for k in ("left_side", "lower", "unit_diagonal")], f"transpose_a={a['transpose']}"]
 
 
 @_form("custom_call")
 def _custom_call(c: _Computation, op: Op) -> list[str]:
     a = op.attrs
-    told = [f"custom_call_target={json.dumps(a['target'])}", *(["custom_call_has_side_effect=true"] if a["has_side_effect"] else [])]
-    told += [f"sharding={a['sharding']}"] if "sharding" in a else []
-    return [*told, *([f"backend_config={json.dumps(json.dumps(a['said']))}"] if a["said"] else [])]
+    attributes = [f"custom_call_target={json.dumps(a['target'])}", *(["custom_call_has_side_effect=true"] if a["has_side_effect"] else [])]
+    attributes += [f"sharding={a['sharding']}"] if "sharding" in a else []
+    return [*attributes, *([f"backend_config={json.dumps(json.dumps(a['backend_config']))}"] if a["backend_config"] else [])]
 
 
 # --- several devices
 
 
 def _custom(b: Block, x: Value, target: str, sharding: str, type_: ShapedArray | None = None) -> Value:
-    return b.op("custom_call", x, type=type_, target=target, said={}, sharding=sharding, has_side_effect=False)
+    return b.op("custom_call", x, type=type_, target=target, backend_config={}, sharding=sharding, has_side_effect=False)
 
 
 @_rewritten("sdy.sharding_constraint")
@@ -543,11 +543,11 @@ def _manual(c: _Computation, op: Op) -> Block:
 @_form("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute", "collective_broadcast", "ragged_all_to_all")
 def _collective(c: _Computation, op: Op) -> list[str]:
     a, permuted = op.attrs, op.name == "collective_permute"
-    told = [f"channel_id={a['channel']}"] if "channel" in a else []
-    told.append(f"{'source_target_pairs' if permuted else 'replica_groups'}={_braces(a['groups'])}")
+    attributes = [f"channel_id={a['channel']}"] if "channel" in a else []
+    attributes.append(f"{'source_target_pairs' if permuted else 'replica_groups'}={_braces(a['groups'])}")
     if op.name in ("all_reduce", "all_gather", "reduce_scatter"):
-        told.append("use_global_device_ids=true")
-    return [*told, *([f"dimensions={{{a['dim']}}}"] if "dim" in a else []), *([_to_apply(c, op)] if op.regions else [])]
+        attributes.append("use_global_device_ids=true")
+    return [*attributes, *([f"dimensions={{{a['dim']}}}"] if "dim" in a else []), *([_to_apply(c, op)] if op.regions else [])]
 
 
 @_rewritten("all_to_all")

@@ -51,7 +51,7 @@ def constrained(b: Block, x: Value, sharding: Sharding | None) -> Value:
         return x
     if isinstance(sharding, NamedSharding):
         return b.op("sdy.sharding_constraint", x, sharding=_placed(b.context, sharding, x.ndim), tiles=tiles_text(sharding, x.ndim))
-    return b.op("custom_call", x, target="Sharding", said={}, sharding=tiles_text(sharding, x.ndim), has_side_effect=False)
+    return b.op("custom_call", x, target="Sharding", backend_config={}, sharding=tiles_text(sharding, x.ndim), has_side_effect=False)
 
 
 def tiles_text(sharding: Sharding, ndim: int) -> str:
@@ -80,8 +80,8 @@ def usable(main: Block, donated: Sequence[bool], ins: Sequence, outs: Sequence) 
     free, found = list(range(len(main.results))), {}
     for i, (x, given) in enumerate(zip(main.args, donated)):
         fits = [k for k in free if main.results[k].type is x.type] if given else []
-        told = [k for k in fits if ins[i:i + 1] == outs[k:k + 1]]
+        aliased = [k for k in fits if ins[i:i + 1] == outs[k:k + 1]]
         if fits:
-            found[i] = told[0] if told else None
-        free = [k for k in free if k not in told[:1]]
+            found[i] = aliased[0] if aliased else None
+        free = [k for k in free if k not in aliased[:1]]
     return found

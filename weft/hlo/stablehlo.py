@@ -473,7 +473,7 @@ def _cholesky(p: _Printer, op: Op) -> str:
 def _triangular_solve(p: _Printer, op: Op) -> str:
     a = op.attrs
     return p.generic(op, left_side=_flag(a["left_side"]), lower=_flag(a["lower"]), unit_diagonal=_flag(a["unit_diagonal"]),
-                     transpose_a=f"#stablehlo<transpose {a['turn']}>")
+                     transpose_a=f"#stablehlo<transpose {a['transpose']}>")
 
 
 @_form("custom_call")
@@ -483,8 +483,8 @@ def _custom_call(p: _Printer, op: Op) -> str:
         shown["has_side_effect"] = "true"
     if "groups" in a:
         shown |= {"api_version": "4 : i32", "backend_config": f"{{replica_groups = {_rows(a['groups'])}}}"}
-    elif a["said"]:
-        shown["backend_config"] = _quoted(json.dumps(a["said"]))
+    elif a["backend_config"]:
+        shown["backend_config"] = _quoted(json.dumps(a["backend_config"]))
     if "sharding" in a:
         shown["mhlo.sharding"] = _quoted(a["sharding"])
     extra = " {" + ", ".join(f"{k} = {v}" for k, v in shown.items()) + "}" if shown else ""
@@ -515,9 +515,9 @@ def _collective(p: _Printer, op: Op) -> str:
     a = op.attrs
     dims = {"all_gather": {"all_gather_dim": "dim"}, "reduce_scatter": {"scatter_dimension": "dim"},
             "all_to_all": {"split_dimension": "split", "concat_dimension": "concat", "split_count": "count"}}.get(op.name, {})
-    told = {k: f"{a[v]} : i64" for k, v in dims.items()}
+    attributes = {k: f"{a[v]} : i64" for k, v in dims.items()}
     groups = "source_target_pairs" if op.name == "collective_permute" else "replica_groups"
-    told |= {groups: _rows(a["groups"], 2), "channel_handle": f"#stablehlo.channel_handle<handle = {a['channel']}, type = 1>"}
+    attributes |= {groups: _rows(a["groups"], 2), "channel_handle": f"#stablehlo.channel_handle<handle = {a['channel']}, type = 1>"}
     if op.name in ("all_reduce", "all_gather", "reduce_scatter"):
-        told["use_global_device_ids"] = ""
-    return p.generic(op, **told)
+        attributes["use_global_device_ids"] = ""
+    return p.generic(op, **attributes)

@@ -2,7 +2,7 @@
 ; with `dispatch.ll`.
 ;
 ; Programs are numbered in the order of their calls. Who holds the GIL posts them and, once they are done, gives up what they held
-; (`weft_queue_reap`); who has the turn runs them, without the GIL: the runner, or a thread that waits for one that nobody runs yet.
+; (`weft_queue_reap`); who holds @runner_lock runs them, without the GIL: the runner, or a thread that waits for one that nobody runs yet.
 ; A block that a program will write has the type PENDING_T and the program's number at byte 40. With the GIL held, `weft_queue_reap`
 ; makes it a BLOCK_T; or a FAILED_T, with what was raised at byte 40. Byte 48 counts the references of queued programs to a block.
 ; $FUTEX is the number of that system call.
@@ -28,8 +28,8 @@
 @weft_queue_limit = global i64 0                   ; of these bytes
 @weft_queue_effects = global i64 0                 ; programs up to the last that calls Python
 @weft_queue_ends = global i32 0                    ; nonzero: nothing is run any more
-@weft_queue_done = global i64 0, align 64          ; programs that were run; written by who has the turn. Its low half is a futex
-@turn = internal global i32 0, align 64            ; nonzero: somebody runs programs,
+@weft_queue_done = global i64 0, align 64          ; programs that were run; written by who holds @runner_lock. Its low half is a futex
+@runner_lock = internal global i32 0, align 64     ; nonzero: somebody runs programs,
 @turn_of = internal global i64 0                   ; this thread
 @bell = internal global i32 0, align 64            ; futex of the runner: moves on when there is something to run
 @runner_sleeps = internal global i32 0
@@ -149,7 +149,7 @@ out:
 ; Run programs up to number `end`, in order, unless somebody else does.
 define internal void @run_until(i64 %end) noinline {
 entry:
-  %swap = cmpxchg ptr @turn, i32 0, i32 1 acq_rel monotonic
+  %swap = cmpxchg ptr @runner_lock, i32 0, i32 1 acq_rel monotonic
   %got = extractvalue { i32, i1 } %swap, 1
   br i1 %got, label %mine, label %out
 mine:
@@ -194,7 +194,7 @@ ran:
   br label %loop
 leave:
   store atomic i64 0, ptr @turn_of monotonic, align 8
-  store atomic i32 0, ptr @turn seq_cst, align 4
+  store atomic i32 0, ptr @runner_lock seq_cst, align 4
   %left = load atomic i64, ptr @weft_queue_posted seq_cst, align 8
   %rest = icmp ult i64 %done, %left
   br i1 %rest, label %pass, label %out
@@ -305,8 +305,8 @@ whose:
   %self = icmp ne i32 %mine, 0
   br i1 %self, label %never, label %try
 try:
-  %turn = load atomic i32, ptr @turn seq_cst, align 4
-  %free = icmp eq i32 %turn, 0
+  %lock = load atomic i32, ptr @runner_lock seq_cst, align 4
+  %free = icmp eq i32 %lock, 0
   br i1 %free, label %help, label %sleep
 help:
   call void @run_until(i64 %end)
@@ -678,7 +678,7 @@ clear:
   store i32 0, ptr @waiting
   store i32 0, ptr @reap_asked
   store i64 0, ptr @turn_of
-  store i32 0, ptr @turn
+  store i32 0, ptr @runner_lock
   %posted = load i64, ptr @weft_queue_posted
   br label %loop
 loop:

@@ -99,8 +99,8 @@ def _triangular_solve(b: Block, eqn: Eqn, a: Value, y: Value) -> Value:
     transposes, conjugates = p.pop("transpose_a"), p.pop("conjugate_a")
     if conjugates and not transposes:
         a = b.op("complex", b.real(a), b.op("negate", b.real(a, "imag")), type=a.type)
-    turn = "ADJOINT" if transposes and conjugates else "TRANSPOSE" if transposes else "NO_TRANSPOSE"
-    return b.op("triangular_solve", a, y, type=y.type, turn=turn, **p)
+    transpose = "ADJOINT" if transposes and conjugates else "TRANSPOSE" if transposes else "NO_TRANSPOSE"
+    return b.op("triangular_solve", a, y, type=y.type, transpose=transpose, **p)
 
 
 @rule("lu_pivots_to_permutation")
@@ -125,6 +125,6 @@ def _permutation(b: Block, eqn: Eqn, pivots: Value) -> list[Value]:
 @rule_of_kind("library", "callback")
 def _custom_call(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     """What a library or the host computes."""
-    said = {k: v for k, v in eqn.params.items() if isinstance(v, (bool, int, str))}
-    return b.emit("custom_call", args, result_types(eqn), target=f"weft_{eqn.primitive.name}", said=said,
+    backend_config = {k: v for k, v in eqn.params.items() if isinstance(v, (bool, int, str))}
+    return b.emit("custom_call", args, result_types(eqn), target=f"weft_{eqn.primitive.name}", backend_config=backend_config,
                   has_side_effect=bool(eqn.effects))

@@ -207,7 +207,8 @@ def _broadcast(b: Block, eqn: Eqn, x: Value) -> Value:
 @_collective("ragged-all-to-all")
 def _ragged(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     groups = meeting(eqn, b.context.mesh.shape_tuple)
-    return b.emit("custom_call", args, result_types(eqn), target="ragged_all_to_all", said={}, groups=groups, has_side_effect=False)
+    return b.emit("custom_call", args, result_types(eqn), target="ragged_all_to_all", backend_config={},
+                  groups=groups, has_side_effect=False)
 
 
 def _position(b: Block, axes: Sequence) -> Value:
