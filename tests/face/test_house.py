@@ -3,6 +3,7 @@
 import ast
 import functools
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,6 +79,45 @@ def imported(module: str, is_package: bool, tree: ast.Module, modules: set[str])
                 found = f"{base}.{alias.name}" if f"{base}.{alias.name}" in modules else base
                 if found in modules:
                     yield found
+
+
+def floors() -> dict[str, int]:
+    """The packages of the house, as the import linter has them, and how far down they are."""
+    contract = tomllib.loads((HOUSE / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    return {name: floor for floor, layer in enumerate(contract["layers"]) for name in re.findall(r"\w+", layer)}
+
+
+def loaded_above(package: str, tree: ast.Module, floor_of: dict[str, int]) -> Iterator[str]:
+    """Modules above `package` that a module of it loads where the linter cannot see: given to a call by name, or asked of `weft`."""
+    nodes = [*ast.walk(tree)]
+    given = {text for node in nodes if isinstance(node, ast.Call) for text in ast.walk(node)}
+    asks = any(isinstance(node, ast.Import) and any(alias.name == "weft" for alias in node.names) for node in nodes)
+    for node in nodes:
+        match node:
+            case ast.Constant(str(text)) if node in given and text.startswith("weft."):
+                name = text.split(".")[1]
+            case ast.Attribute(ast.Name("weft"), name) if asks:
+                pass
+            case _:
+                continue
+        if floor_of.get(name, len(floor_of)) < floor_of[package]:
+            yield name
+
+
+def test_what_is_loaded_above_is_found():
+    text = 'import weft\nload("weft.numpy.fft")\nload(f"weft.ops.{x}")\nweft.segment_ops\nweft.util\n"weft.ops"\n"weft.numpy"'
+    assert sorted(loaded_above("api", ast.parse(text), floors())) == ["numpy", "segment_ops"]
+    assert [*loaded_above("ops", ast.parse("import numpy\nweft = 3\nweft.numpy"), floors())] == []
+
+
+def test_one_hook_loads_modules_above():
+    """The other hook of docs/tour.md, how an operation is computed, is set from above and loads nothing."""
+    floor_of, found = floors(), []
+    for path in SOURCES:
+        package, *below = path.relative_to(HOUSE / "weft").with_suffix("").parts
+        if package in floor_of:
+            found += [(package, *below, name) for name in loaded_above(package, parsed(path), floor_of)]
+    assert found == [("api", "__init__", "numpy"), ("ops", "__init__", "segment_ops")]
 
 
 def circles(edges: dict[str, set[str]]) -> set[frozenset[str]]:

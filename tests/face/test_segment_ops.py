@@ -7,6 +7,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from tests.harness.processes import run_python
 from weft import segment_ops
 from weft.sharding import NamedSharding, PartitionSpec as P, make_mesh
 
@@ -61,3 +62,9 @@ def test_they_are_found_where_jax_has_them():
     assert segment_sum is segment_ops.segment_sum and weft.ops.segment_max is segment_ops.segment_max
     with pytest.raises(AttributeError, match="segment_mean"):
         weft.ops.segment_mean  # noqa: B018
+    assert run_python("-c", "from weft.ops import segment_sum as f; print(f.__module__)").stdout == "weft.segment_ops\n"
+
+
+def test_operations_are_found_before_anything_else_is_loaded():
+    code = "import weft.control; from weft.ir.registry import registry as r, functions as f; print(r['scan'], r['erf'], f['rem'])"
+    assert run_python("-c", code).stdout == "scan erf None\n"

@@ -8,7 +8,7 @@ Next: `jit` for the way from a call to a program, `execute` for running one, `la
       `lower` and `compile`.
 """
 
-import importlib
+import weft
 
 # A hook upward: arrays and tracers get their operators and methods from `weft.numpy`, whichever module was asked for.
-importlib.import_module("weft.numpy")
+weft.numpy  # noqa: B018  (loads it)

@@ -3,34 +3,38 @@
 In:   primitives, registered as they are made; records of functions, stated one each in a module of `ops.functions` beside the
       function's native formula.
 Out:  `registry` and `functions`; a module is loaded when something in it is first asked for.
-Laws: passes ask a function's record, never a list of names. The operations of Loops itself are in `functions`, too, as None.
+Laws: nothing here names a package above: those that state something announce how to load it, as they are imported. Passes ask a
+      function's record, never a list of names. The operations of Loops itself are in `functions`, too, as None.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from weft.util.record import record
 
+Loader = Callable[[str | None], Iterable]
+
 
 class Registry(dict[str, Any]):
-    """Objects by their names. Where one is not there, the modules of `packages` are loaded, first the modules in whose lists
-    (`STATED_BY` of a package) it is: rules and passes ask for any by its name, and need not know who has loaded what."""
+    """Objects by their names. Where one is not there, modules of the packages that announced themselves are loaded, first those that
+    list the name: rules and passes ask for any by its name, and need not know who has loaded what."""
 
-    def __init__(self, *packages: str):
-        self.packages = packages    # named, not imported: they stand above, and register what they hold as they load
+    def __init__(self) -> None:
+        self.loaders: list[Loader] = []
+
+    def announce(self, load: Loader) -> None:
+        """Tell how to load the modules of a package: `load(name)` goes through those that it lists for `name`, `load(None)` through
+        all, and loads one before it yields. See `util.lazy.loader`."""
+        self.loaders.append(load)
 
     def __missing__(self, name: str) -> Any:
-        packages = [importlib.import_module(package) for package in self.packages]
-        listed = [f"{package.__name__}.{package.STATED_BY[name]}" for package in packages if name in getattr(package, "STATED_BY", ())]
-        every = (found.name for package in packages for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."))
-        for module in (*listed, *every):
-            importlib.import_module(module)
-            if name in self:
-                return self[name]
+        for asked in (name, None):
+            for load in self.loaders:
+                for _ in load(asked):
+                    if name in self:
+                        return self[name]
         raise KeyError(name)
 
     def find(self, name: str) -> Any:
@@ -41,7 +45,7 @@ class Registry(dict[str, Any]):
             return None
 
 
-registry = Registry("weft.ops", "weft.control", "weft.ops.functions")
+registry = Registry()
 find = registry.find
 
 # --- functions of kernels ---------------------------------------------------------------------------------------------
@@ -91,7 +95,7 @@ class _Functions(Registry):
             return None
 
 
-functions: dict[str, Any] = _Functions("weft.ops.functions")
+functions = _Functions()
 
 
 class _Heavy:

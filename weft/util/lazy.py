@@ -1,15 +1,18 @@
-"""Modules that only forward: they list their public names once, with the modules that have them, and load each on first use.
+"""Modules loaded on first use: of packages that only forward names, and of those that state what a registry keeps.
 
 In:   module -> its public names, in one string; `new=old` for what the module calls `old`. Names of the package itself are submodules.
-Out:  `__getattr__` and `__dir__` of the module that forwards (PEP 562); `tables` keeps the names.
+Out:  `attach` gives `__getattr__` and `__dir__` of the module that forwards (PEP 562); `tables` keeps the names. `loader` loads modules
+      one by one, for `ir.registry`.
 Next: `tools.stubs` writes the same for type checkers.
 """
 
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
 #: module -> public name -> (module, its name there, or "" for a submodule)
@@ -48,3 +51,24 @@ def attach(package: str, names_of: dict[str, str], others: str = "", guards: boo
         return value
 
     return load, lambda: sorted(table)
+
+
+def loader(package: str, path: Iterable[str], stated_by: Mapping[str, str] | None = None) -> Callable[[str | None], Iterator[ModuleType]]:
+    """A function that loads modules of `package`, whose `__path__` is `path`, and yields each when it is loaded: given a name the one
+    that `stated_by` lists for it, if any, given None all of them in alphabetical order.
+
+    >>> import json
+    >>> load = loader("json", json.__path__, {"loads": "decoder"})
+    >>> [module.__name__ for module in load("loads")], [*load("dumps")]
+    (['json.decoder'], [])
+    >>> next(load(None)).__name__
+    'json.decoder'
+    """
+    listed = stated_by or {}
+
+    def load(name: str | None) -> Iterator[ModuleType]:
+        modules = [found.name for found in pkgutil.iter_modules(path)] if name is None else [listed[name]] if name in listed else []
+        for module in modules:
+            yield importlib.import_module(f"{package}.{module}")
+
+    return load

@@ -10,6 +10,7 @@ Next: `ops.functions` for the formulas, `math_real` for what they are written in
 
 from __future__ import annotations
 
+import weft.ops  # noqa: F401  (announces the functions)
 from weft.codegen.ir.builder import Builder
 from weft.codegen.vector.math_real import Real
 from weft.codegen.vector.vector_ops import Lanes

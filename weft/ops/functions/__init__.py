@@ -11,11 +11,10 @@ Next: docs/adding-an-op.md.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from typing import Any
 
 from weft.ir.registry import Function, functions, registry
+from weft.util.lazy import loader
 
 #: name, or NumPy's name -> the module that states it, so that the others need not be loaded. What is not listed is found, too.
 STATED_BY = {name: module for module, names in {
@@ -32,13 +31,17 @@ STATED_BY = {name: module for module, names in {
     "trigonometric": "sin cos tan asin acos atan atan2 arcsin arccos arctan arctan2",
 }.items() for name in names.split()}
 
+_modules = loader(__name__, __path__, STATED_BY)
+registry.announce(_modules)
+functions.announce(_modules)
+
 
 def _load(name: str) -> Any:
     """The module that is listed for `name`; None, and all are loaded, where none is."""
     if name in STATED_BY:
-        return importlib.import_module(f"{__name__}.{STATED_BY[name]}")
-    for module in pkgutil.iter_modules(__path__, __name__ + "."):
-        importlib.import_module(module.name)
+        return next(_modules(name))
+    for _ in _modules(None):
+        pass
     return None
 
 
