@@ -1,11 +1,14 @@
 """Count the bytes that compiled programs send between eight devices, on weft and on XLA.
 
-    python benchmarks/communication.py [--write] [--peer PYTHON]
+    python benchmarks/communication.py [--write] [--generated 0:300] [--peer PYTHON]
 
 Three lists of programs: the strategies of examples/, operations for which partitioners tend to gather whole arrays, and the
 programs of tests/spmd. Both systems compile each; one reader counts the collectives in `compile().as_text()` of both: bytes
 that a device sends in ring algorithms, times the trip counts of surrounding loops. `--write` updates
 benchmarks/COMMUNICATION.md. The exit status is 1 if weft sends more in any program.
+
+`--generated` compares random programs (`generated_programs`) of a range of seeds instead, in batches of 50, and adds the result
+of each to `--results FILE`, a line of JSON by seed; seeds that the file has are not run again.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +167,7 @@ def partitioned(jax: Any) -> Iterator[tuple[str, Callable, tuple]]:
     sys.path.insert(0, str(HERE.parent / "tests" / "spmd"))
     programs = importlib.import_module("byte_programs")
     mesh = jax.make_mesh((4, 2), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
-    for name, (fun, shapes, specs) in programs.programs(jax.numpy, jax.grad, jax.lax).items():
+    for name, (fun, shapes, specs) in programs.programs(jax.numpy, jax.grad, jax.lax, jax.checkpoint).items():
         place = lambda spec: jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))
         arguments = [jax.ShapeDtypeStruct(s, programs.DTYPE, sharding=place(spec)) for s, spec in zip(shapes, specs)]
         yield name.replace("_", " "), jax.jit(programs.flat(fun)), tuple(arguments)
@@ -187,14 +190,32 @@ def measure(engine: str) -> dict[str, dict[str, Any]]:
     return found
 
 
+def measure_generated(engine: str, seeds: Sequence[int]) -> dict[int, tuple[str, dict[str, int], int]]:
+    """Name, collectives by kind, and bytes, of the program of each seed."""
+    if engine == "weft":
+        from weft.compat import install_as_jax
+
+        install_as_jax()
+    import jax
+    from generated_programs import program
+
+    found: dict[int, tuple[str, dict[str, int], int]] = {}
+    for seed in seeds:
+        name, step, arguments = program(seed, jax)
+        found[seed] = (name, *read(step.lower(*arguments).compile().as_text()))
+        if seed % 10 == 0:
+            jax.clear_caches()            # keeps memory small
+    return found
+
+
 # --- both systems, side by side
 
 
-def ask(python: str, engine: str) -> dict[str, dict[str, Any]]:
-    """`measure` in a separate process."""
+def ask(python: str, engine: str, *options: str) -> dict[str, dict[str, Any]]:
+    """`measure`, or `measure_generated`, in a separate process."""
     variables = {"WEFT_NUM_DEVICES": "8", "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu",
                  "PYTHONPATH": str(HERE.parent)}  # fmt: skip
-    done = subprocess.run([python, __file__, "--measure", engine], env=os.environ | variables, capture_output=True, text=True)
+    done = subprocess.run([python, __file__, "--measure", engine, *options], env=os.environ | variables, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{engine}: {done.stderr[-2000:]}")
     return json.loads(done.stdout)
@@ -225,18 +246,48 @@ def table(ours: dict, theirs: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
+def compare_generated(seeds: range, peer: str, results: Path) -> list[str]:
+    """Programs of `seeds` in which weft sends more; what both send is added to the file `results`."""
+    known = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    rows = {row["seed"]: row for row in known}
+    left = [seed for seed in seeds if seed not in rows]
+    for first in range(0, len(left), 50):
+        batch = ",".join(map(str, left[first:first + 50]))
+        ours, theirs = (ask(python, engine, "--seeds", batch) for python, engine in ((sys.executable, "weft"), (peer, "jax")))
+        with results.open("a") as file:
+            for seed, (name, counts, sent) in ours.items():
+                _, other_counts, other = theirs[seed]
+                row = {"seed": int(seed), "program": name, "weft": sent, "xla": other, "by weft": counts, "by xla": other_counts}
+                rows[int(seed)] = row
+                file.write(json.dumps(row) + "\n")
+    found = [rows[seed] for seed in seeds]
+    less, same = sum(r["weft"] < r["xla"] for r in found), sum(r["weft"] == r["xla"] for r in found)
+    print(f"{len(found)} programs: weft sends less in {less}, equally much in {same}, more in {len(found) - less - same}")
+    return [f"{r['seed']} ({r['program']}): {r['weft']:,} B by {spell(r['by weft'])}; XLA {r['xla']:,} B by {spell(r['by xla'])}"
+            for r in found if r["weft"] > r["xla"]]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Count the bytes that compiled programs send between devices.")
     parser.add_argument("--write", action="store_true", help="update benchmarks/COMMUNICATION.md")
     parser.add_argument("--peer", metavar="PYTHON", help="a Python that has jax")
     parser.add_argument("--measure", choices=("weft", "jax"), help=argparse.SUPPRESS)
+    parser.add_argument("--generated", metavar="FROM:TO", help="compare the generated programs of these seeds")
+    parser.add_argument("--results", metavar="FILE", type=Path, default=Path("generated_programs.jsonl"), help="keeps their results")
+    parser.add_argument("--seeds", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.measure and options.seeds:
+        json.dump(measure_generated(options.measure, [int(seed) for seed in options.seeds.split(",")]), sys.stdout)
+        return
     if options.measure:
         json.dump(measure(options.measure), sys.stdout)
         return
     sys.path.insert(0, str(HERE))
     from run import peer_python
 
+    if options.generated:
+        more = compare_generated(range(*map(int, options.generated.split(":"))), peer_python(options.peer), options.results)
+        sys.exit("weft sends more in:\n" + "\n".join(more) if more else 0)
     ours, theirs = ask(sys.executable, "weft"), ask(peer_python(options.peer), "jax")
     text = table(ours, theirs)
     print(text)

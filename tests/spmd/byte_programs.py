@@ -5,8 +5,8 @@ import numpy as np
 ROWS = (("a", "b"),)
 
 
-def programs(xp, grad, lax):
-    """name -> (function of arrays written with modules `xp` and `lax`, shapes, specs)."""
+def programs(xp, grad, lax, checkpoint):
+    """name -> (function of arrays written with modules `xp` and `lax` and these transformations, shapes, specs)."""
     square = (64, 64)
 
     def loss(w1, b1, w2, b2, x, t):
@@ -54,6 +54,13 @@ def programs(xp, grad, lax):
 
     def residual(x, w, v):
         return x + xp.maximum(x @ w, 0) @ v
+
+    def recomputed(layer):
+        def total(weights, x):
+            for w, v in zip(weights[::2], weights[1::2]):
+                x = checkpoint(layer)(x, w, v)
+            return xp.mean(x**2)
+        return lambda x, *weights: list(grad(total)(weights, x))
 
     model = [(32, 64), (64,), (64, 16), (16,), (64, 32), (64, 16)]
     large = [*model[:4], (512, 32), (512, 16)]
@@ -113,6 +120,10 @@ def programs(xp, grad, lax):
         "tensor_parallel": (step, model, [(None, "b"), ("b",), ("b",), (), ("a",), ("a",)]),
         "fully_sharded": (step, large, [("a",)] * 6),
         "mixed": (step, model, [("a", "b"), ("b",), ("b", "a"), ("a",), ("a",), ("a",)]),
+        "recomputed_pairs": (recomputed(lambda x, w, v: xp.tanh(x @ w) @ v), [(128, 64), *[(64, 128), (128, 64)] * 2],
+                             [("a",), *[(None, "b"), ("b",)] * 2]),
+        "recomputed_columns": (recomputed(lambda x, w, v: xp.tanh(x @ w) @ v), [(128, 64), *[(64, 128), (128, 64)] * 2],
+                               [("a",), *[(None, "b")] * 4]),
         "difference_summed": (lambda x: xp.sum((x[1:] - x[:-1]) ** 2), [square], [ROWS]),
         "second_difference_summed": (lambda x: xp.sum((x[2:] - 2 * x[1:-1] + x[:-2]) ** 2), [square], [ROWS]),
         "difference_gradient": (grad(lambda x: xp.sum((x[1:] - x[:-1]) ** 2)), [square], [ROWS]),

@@ -187,6 +187,8 @@ class Partitioner:
             outs = self.special(self, eqn)
         elif kind == "constraint":
             outs = [self.constrain(eqn)]
+        elif kind == "barrier":
+            outs = self.hold(eqn)
         else:
             outs = self.compute_split(eqn)
         self.env.update(zip(eqn.outvars, outs))
@@ -197,6 +199,21 @@ class Partitioner:
         asked = self.constraint_spec(eqn)
         target = Placement(tuple(p if a is None else a for a, p in zip(asked, propagated)))
         return Value(value.aval, target, self.materialize(value, target, "constraint", f"the constraint asks for {target}"))
+
+    def hold(self, eqn: Eqn) -> list[Value]:
+        """The operands behind a barrier: each stays where it is, whatever splits the others; sums are reduced first."""
+        values = [self.read(a) for a in eqn.invars]
+        places = [v.placement if not v.placement.partial else self.whole_form(v, out)
+                  for v, out in zip(values, eqn.outvars)]
+        locals_ = [self.materialize(v, p, "operand", f"{eqn.primitive} takes {_operand(eqn, i)} as {p}")
+                   for i, (v, p) in enumerate(zip(values, places))]
+        return [Value(v.aval, p, out) for v, p, out in zip(values, places, eqn.primitive.bind(*locals_, **eqn.params))]
+
+    def whole_form(self, value: Value, var: Var) -> Placement:
+        """A form of a sum over devices that is reduced already; else the target of `var`, or its own dims if that is cheaper."""
+        done = [p for p in value.forms if not p.partial]
+        return done[0] if done else min(self.target_placement(var), Placement(value.placement.dims),
+                                        key=lambda p: self.cheapest_source(value, p)[1])
 
     # --- one equation ---
 

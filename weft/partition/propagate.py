@@ -210,8 +210,8 @@ def _transfer(state: Propagation, eqn: Eqn) -> Transfer | None:
     """What moves specs through one equation, both ways; None if nothing passes."""
     if eqn.primitive.attrs.get("per_device"):
         return _ShardMapTransfer(eqn)
-    if eqn.primitive.kind == "region":
-        return _RegionTransfer(eqn)
+    if eqn.primitive.kind in ("region", "barrier"):
+        return _LinkTransfer(eqn)
     rule = state.rule(eqn)
     return None if rule is None else _FactorTransfer(eqn, rule, state.facts)
 
@@ -356,10 +356,11 @@ def free_axes(mine: DimSpec, have: DimSpec, manual: Sequence) -> DimSpec:
     return rest[:free]
 
 
-# --- loops and branches -----------------------------------------------------------------------------------------------
+# --- loops, branches and barriers -------------------------------------------------------------------------------------
 
-class _RegionTransfer:
-    """Moves specs between an operation that holds programs and those programs: linked values have one layout."""
+class _LinkTransfer:
+    """Moves specs between an operation that holds programs and those programs, and between the operands of a barrier and its
+    results: linked values have one layout, whatever splits others."""
 
     def __init__(self, eqn: Eqn):
         self.groups = region_links(eqn)
@@ -377,6 +378,8 @@ class _RegionTransfer:
 
 def region_links(eqn: Eqn) -> list[list[tuple[Any, int]]]:
     """Groups of values, inside and outside, that have one layout; each with its number of leading loop dims."""
+    if eqn.primitive.kind == "barrier":
+        return [[(a, 0), (v, 0)] for a, v in zip(eqn.invars, eqn.outvars)]
     links = eqn.primitive.rules.get("links")
     if links is not None:
         return links(eqn)
@@ -394,4 +397,4 @@ def call_jaxpr(eqn: Eqn) -> Jaxpr | None:
     return None
 
 
-Transfer = _FactorTransfer | _ShardMapTransfer | _RegionTransfer
+Transfer = _FactorTransfer | _ShardMapTransfer | _LinkTransfer
