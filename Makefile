@@ -15,7 +15,8 @@ help:
 	@echo "make check  what CI runs: lint, types, import layers, site, tests"
 	@echo "make docs   build the site in docs/_build/html"
 	@echo "make dist   build wheel and sdist in dist/, install each in a fresh environment and run the demo there"
-	@echo "make fuzz   call every public function with arguments that do not fit, 2000 calls more (ARGS='--calls 20000')"
+	@echo "make fuzz   call every public function with arguments that do not fit, 2000 calls more (ARGS='--calls 20000');"
+	@echo "            ARGS='--what programs --calls 500': random programs on sharded arrays, each run in several ways"
 	@echo "make bench  compare with JAX, which gets an environment of its own (ARGS=--quick: under five minutes; ARGS='--only NAME')"
 
 setup: $(READY)

@@ -1,11 +1,14 @@
-"""Run many random calls in worker processes, and write down which were run and what was wrong.
+"""Run many random calls or programs in worker processes, and write down which were run and what was wrong.
 
-    python -m tests.fuzz.campaign --calls 2000          # go on after the seeds that are recorded
-    python -m tests.fuzz.campaign --seeds 100:200       # these, whether recorded or not
-    python -m tests.fuzz.campaign --show 137            # one call, in this process
+    python -m tests.fuzz.campaign --calls 2000                  # go on after the seeds that are recorded
+    python -m tests.fuzz.campaign --seeds 100:200               # these, whether recorded or not
+    python -m tests.fuzz.campaign --show 137                    # one call, in this process
+    python -m tests.fuzz.campaign --what programs --calls 500   # programs on sharded arrays, each run in several ways
+    python -m tests.fuzz.campaign --what peer --calls 100       # such programs beside the peer, whose Python WEFT_ORACLE_PYTHON names
 
 A worker that hangs or dies is replaced, and its call is written down; the campaign goes on with the next. The record is a text
-file: a line `seeds FIRST:LAST` for each range that was run to its end, a line `fault SEED KIND TEXT` for each fault.
+file: a line `seeds FIRST:LAST COMMIT` for each range that was run to its end, a line `fault SEED KIND TEXT` for each fault.
+With `--minutes` no new range begins after that time.
 """
 
 from __future__ import annotations
@@ -20,15 +23,15 @@ import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-RECORD = ROOT / ".fuzz" / "calls.txt"
-SECONDS = 30.0                  # for one call
+RECORDS = ROOT / ".fuzz"
+#: what there is to run: seconds for one, and how many a worker runs
+KINDS = {"calls": (30.0, 250), "programs": (180.0, 50), "peer": (180.0, 50)}
 MEMORY = 12 << 30               # of a worker, as addresses
-CHUNK = 250
 STARTING = 60.0                 # seconds more before the first call
 
 
@@ -38,12 +41,12 @@ class Fault(NamedTuple):
     text: str
 
 
-def run(first: int, last: int, seconds: float = SECONDS) -> list[Fault]:
+def run(first: int, last: int, seconds: float = KINDS["calls"][0], what: str = "calls") -> list[Fault]:
     """Run the calls with seeds `first` to `last` (exclusive) in a process of their own, or in several if some die."""
     faults: list[Fault] = []
     while first < last:
         seen, ended = first, None
-        worker = subprocess.Popen([sys.executable, "-m", "tests.fuzz.campaign", "--worker", f"{first}:{last}"], cwd=ROOT,
+        worker = subprocess.Popen([sys.executable, "-m", "tests.fuzz.campaign", "--what", what, "--worker", f"{first}:{last}"], cwd=ROOT,
                                   env={**os.environ, "PYTHONPATH": str(ROOT), "WEFT_NUM_DEVICES": "8", "PYTHONWARNINGS": "ignore"},
                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         for line in _lines(worker, seconds):
@@ -83,23 +86,46 @@ def _lines(worker: subprocess.Popen, seconds: float) -> Iterator[str]:
             limit = seconds
 
 
-def _work(first: int, last: int) -> None:
+def _work(what: str, first: int, last: int) -> None:
     """What a worker does: say which call comes, make it, and say what was wrong."""
     out = os.fdopen(os.dup(1), "w", buffering=1)
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)                                        # calls may print
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    from tests.fuzz.calls import call_of, fault_of
+    if what == "calls":
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     for seed in range(first, last):
-        call = call_of(seed)
-        said = re.sub(r"\s+", " ", str(call))[:300]
+        said, run_it = _case(what, seed)
         out.write(f"call {seed} {said}\n")
-        fault = fault_of(call)
+        fault = run_it()
         if fault is not None:
-            out.write(f"fault {call.name}: {fault}  <- {said}\n")
+            out.write(f"fault {fault}  <- {said}\n")
     out.flush()
+    if what != "calls":
+        from tests.fuzz import judge
+        judge.close()
     os._exit(0)
+
+
+def _case(what: str, seed: int) -> tuple[str, Callable[[], str | None]]:
+    """The case number `seed`: how it is called, and what runs it and says what was wrong."""
+    if what == "calls":
+        from tests.fuzz.calls import call_of, fault_of
+        call = call_of(seed)
+
+        def of_call() -> str | None:
+            fault = fault_of(call)
+            return fault and f"{call.name}: {fault}"
+        return re.sub(r"\s+", " ", str(call))[:300], of_call
+    from tests.fuzz import judge, programs
+    program = programs.make(seed)
+
+    def of_program() -> str | None:
+        try:
+            return judge.fault_of(program) if what == "programs" else judge.fault_beside(program)
+        except Exception as error:
+            return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return f"program {seed}", of_program
 
 
 def recorded(path: Path) -> list[tuple[int, int]]:
@@ -108,56 +134,85 @@ def recorded(path: Path) -> list[tuple[int, int]]:
     return sorted(tuple(map(int, line.split(" ")[1].split(":"))) for line in lines if line.startswith("seeds "))  # type: ignore[misc]
 
 
-def missing(done: list[tuple[int, int]], calls: int) -> list[tuple[int, int]]:
+def missing(done: list[tuple[int, int]], calls: int, chunk: int = KINDS["calls"][1]) -> list[tuple[int, int]]:
     """The first `calls` seeds that are in no range of `done`, in chunks."""
     found, at = [], 0
     for first, last in [*done, (sys.maxsize, sys.maxsize)]:
         while at < first and calls:
-            n = min(CHUNK, first - at, calls)
+            n = min(chunk, first - at, calls)
             found.append((at, at + n))
             at, calls = at + n, calls - n
         at = max(at, last)
     return found
 
 
+def _commit() -> str:
+    """The commit of this checkout, where git says it, with a `+` if files were changed."""
+    git = lambda *words: subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    return (git("rev-parse", "--short", "HEAD") or "unknown") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Random calls of public functions, in processes of their own.")
-    parser.add_argument("--calls", type=int, default=2000, help="how many calls, after those that are recorded")
+    parser = argparse.ArgumentParser(description="Random calls of public functions, or random programs, in processes of their own.")
+    parser.add_argument("--what", choices=tuple(KINDS), default="calls")
+    parser.add_argument("--calls", type=int, default=2000, help="how many calls or programs, after those that are recorded")
     parser.add_argument("--seeds", help="FIRST:LAST, instead of those that are missing")
-    parser.add_argument("--show", type=int, help="make one call here and raise what it raises")
+    parser.add_argument("--show", type=int, help="one of them: make the call here and raise what it raises; print the program and judge it")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="for one call")
-    parser.add_argument("--record", type=Path, default=RECORD)
+    parser.add_argument("--seconds", type=float, help="for one call or program")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="after which no further range begins")
+    parser.add_argument("--record", type=Path)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    seconds, chunk = KINDS[options.what]
+    seconds = options.seconds or seconds
+    path = options.record or RECORDS / f"{options.what}.txt"
     if options.worker:
-        _work(*map(int, options.worker.split(":")))
+        _work(options.what, *map(int, options.worker.split(":")))
     if options.show is not None:
-        from tests.fuzz.calls import call_of
-        print(call := call_of(options.show))
-        print(call())
-        return 0
+        return _show(options.what, options.show)
     if options.seeds:
         first, last = map(int, options.seeds.split(":"))
-        ranges = [(a, min(a + CHUNK, last)) for a in range(first, last, CHUNK)]
+        ranges = [(a, min(a + chunk, last)) for a in range(first, last, chunk)]
     else:
-        ranges = missing(recorded(options.record), options.calls)
-    options.record.parent.mkdir(parents=True, exist_ok=True)
+        ranges = missing(recorded(path), options.calls, chunk)
+    path.parent.mkdir(parents=True, exist_ok=True)
     kinds: collections.Counter[str] = collections.Counter()
-    began = time.perf_counter()
-    with concurrent.futures.ThreadPoolExecutor(options.workers) as pool, open(options.record, "a", buffering=1) as record:
-        jobs = {pool.submit(run, a, b, options.seconds): (a, b) for a, b in ranges}
+    began, calls, commit = time.perf_counter(), 0, _commit()
+    enough = lambda: time.perf_counter() - began > 60 * options.minutes
+    with concurrent.futures.ThreadPoolExecutor(options.workers) as pool, open(path, "a", buffering=1) as record:
+        jobs = {pool.submit(lambda a, b: None if enough() else run(a, b, seconds, options.what), a, b): (a, b) for a, b in ranges}
         for job in concurrent.futures.as_completed(jobs):
             first, last = jobs[job]
-            for fault in job.result():
+            faults = job.result()
+            if faults is None:
+                continue
+            for fault in faults:
                 kinds[fault.kind] += 1
                 record.write(f"fault {fault.seed} {fault.kind} {fault.text}\n")
                 print(f"{fault.seed} {fault.kind}: {fault.text}", flush=True)
-            record.write(f"seeds {first}:{last}\n")
-    calls = sum(b - a for a, b in ranges)
-    print(f"{calls} calls in {time.perf_counter() - began:.0f} s: {kinds['crash']} crashes, {kinds['hang']} hangs, "
-          f"{kinds['error']} errors from inside; recorded in {options.record}")
+            record.write(f"seeds {first}:{last} {commit}\n")
+            calls += last - first
+    print(f"{calls} {'calls' if options.what == 'calls' else 'programs'} in {time.perf_counter() - began:.0f} s: {kinds['crash']} crashes, "
+          f"{kinds['hang']} hangs, {kinds['error']} {'errors from inside' if options.what == 'calls' else 'mismatches and errors'}; "
+          f"recorded in {path}")
     return 1 if kinds else 0
+
+
+def _show(what: str, seed: int) -> int:
+    if what == "calls":
+        from tests.fuzz.calls import call_of
+        print(call := call_of(seed))
+        print(call())
+        return 0
+    from tests.fuzz import judge, programs
+    program = programs.make(seed)
+    print(program.text)
+    print(*[f"{name}: {value}" for name, value in program._asdict().items() if name != "text"], sep="\n")
+    fault = judge.fault_of(program, thorough=True) if what == "programs" else judge.fault_beside(program)
+    judge.close()
+    print(fault or "no fault")
+    return int(fault is not None)
 
 
 if __name__ == "__main__":

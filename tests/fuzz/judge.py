@@ -1,0 +1,202 @@
+"""Compare the ways of running a random program.
+
+In:   a `Program`.
+Out:  what was wrong, in a line, or None.
+Laws: exact results are equal, signs of zeros included; others differ by rounding, which is estimated: where they differ by more than
+      200 units of the coarsest type in the program, it runs again with every rounded value moved by one unit up or down, and may
+      differ by 20 times what that changes. An error is a fault in each way that others do not refuse with it.
+Next: `campaign` calls `fault_of` in worker processes.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+
+import numpy as np
+
+import weft
+from tests.fuzz import runner
+from tests.fuzz.programs import Program
+from weft.codegen.toolchain import cache
+from weft.errors import ShardingTypeError
+
+EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2}
+
+#: environments of other processes of this system
+OTHERS = {"one thread": {"WEFT_NUM_THREADS": "1"}, "plain code": {"WEFT_CPU_FEATURES": "generic"}}
+_servers: dict[str, runner.Server] = {}
+
+
+def others(name: str) -> runner.Server:
+    if name not in _servers:
+        _servers[name] = runner.Server(OTHERS[name]) if name in OTHERS else runner.Server({}, os.environ["WEFT_ORACLE_PYTHON"])
+    return _servers[name]
+
+
+def close() -> None:
+    while _servers:
+        _servers.popitem()[1].close()
+
+
+def fault_of(program: Program, *, thorough: bool = False) -> str | None:
+    """Run a program sharded and whole, compiled and on the reference backend, and in some of the other ways (all, if `thorough`)."""
+    task, r = runner.task_of(program), random.Random(program.seed)
+    chosen = lambda chance: r.random() < chance or thorough
+    whole = lambda **how: runner.results(weft, task, **how)
+    want = whole(backend="reference")
+    ways: dict[str, Callable[[], list[np.ndarray] | str]] = {
+        "compiled": whole,
+        "sharded": lambda: whole(way="split"),
+        "sharded, on the reference backend": lambda: whole(way="split", backend="reference"),
+    }
+    if not chosen(0.5):
+        del ways["sharded, on the reference backend"]
+    if chosen(0.2):
+        ways["eager"] = lambda: whole(way="eager")
+    if chosen(0.1):
+        ways["eager, sharded"] = lambda: whole(way="eager split")
+    if chosen(0.25):
+        ways["from the cache on disk"] = lambda: _from_disk(task)
+    for name in OTHERS:
+        if chosen(0.2):
+            ways[name] = lambda name=name: others(name).ask(task, "split")
+    wide = _Tolerance(program, task, want)
+    for name, run in ways.items():
+        try:
+            got = run()
+        except ShardingTypeError:
+            if not program.explicit:
+                raise
+            continue  # an operation that does not say what its result's layout is
+        except Exception as error:
+            return f"{name}: {_said(error)}"
+        if isinstance(got, str):
+            if got.startswith("ShardingTypeError") and program.explicit:
+                continue
+            return f"{name}: {got}"
+        wrong = difference(got, want, program.exact, wide)
+        if wrong:
+            return f"{name}: {wrong}"
+    return None
+
+
+def fault_beside(program: Program) -> str | None:
+    """Compare with the peer, sharded; where it refuses the layout, whole."""
+    if any(values == "tiny" for _, _, values in program.arguments):
+        return None  # the peer takes subnormal numbers for zero
+    task = runner.task_of(program)
+    for way in ("split", "whole"):
+        peer = others("the peer").ask(task, way)
+        if not isinstance(peer, str):
+            break
+    else:
+        return None  # it has no answer, or crashed
+    try:
+        got = runner.results(weft, task, way)
+    except Exception as error:
+        return f"the peer answers ({way}), here: {_said(error)}"
+    wrong = difference(got, peer, program.exact, _Tolerance(program, task, got))
+    if wrong and way == "split":  # the peer may disagree with itself: the whole is what both are held to
+        peer = others("the peer").ask(task, "whole")
+        wrong = wrong if isinstance(peer, str) else difference(got, peer, program.exact, _Tolerance(program, task, got))
+    return wrong and f"beside the peer, {way}: {wrong}"
+
+
+def _said(error: Exception) -> str:
+    return re.sub(r"\s+", " ", f"{type(error).__name__}: {error}")[:300]
+
+
+def _from_disk(task: runner.Task) -> list[np.ndarray] | str:
+    """The results of a program that is compiled, kept on disk, forgotten and read again; they are the same bits."""
+    before, folder = os.environ.get("WEFT_CACHE_DIR"), tempfile.mkdtemp()
+    os.environ["WEFT_CACHE_DIR"] = folder
+    try:
+        found = []
+        for _ in range(2):
+            weft.clear_caches()
+            found.append(runner.results(weft, task, "split"))
+            cache.flush()
+        cold, warm = found
+        if [x.tobytes() for x in cold] != [x.tobytes() for x in warm]:
+            return f"other bits from disk: {difference(warm, cold, (True,) * len(cold), None)}"
+        return warm
+    finally:
+        if before is None:
+            del os.environ["WEFT_CACHE_DIR"]
+        else:
+            os.environ["WEFT_CACHE_DIR"] = before
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# ---- equality
+
+
+class _Tolerance:
+    """How far rounded results may be apart: `at(i)` for all of a result, `widened(i)` by element, after running with noise."""
+
+    def __init__(self, program: Program, task: runner.Task, want: list[np.ndarray]):
+        self.task, self.want = task, want
+        coarse = [
+            EPSILON[name] for name in EPSILON if re.search(rf"(?<!\w){name}", f"{program.text} {program.arguments}".replace("xp.", ""))
+        ]
+        self.epsilon = max([2.0**-23, *coarse])
+        self.moved: list[list[np.ndarray]] = []
+
+    def at(self, i: int) -> float:
+        finite = np.abs(_wide(self.want[i]))
+        return 200 * self.epsilon * max(1.0, float(np.max(finite, initial=0, where=np.isfinite(finite))))
+
+    def widened(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        """How far noise moves each element, and where it makes other infinities or NaN."""
+        if not self.moved:
+            self.moved = [runner.results(weft, self.task, noise=k, backend="reference") for k in range(4)]
+        want = _wide(self.want[i])
+        moved = [_wide(m[i]) for m in self.moved]
+        with np.errstate(all="ignore"):
+            spread = np.max([np.abs(m - want) for m in moved], axis=0, initial=0)
+        unsure = np.any([~_same_ends(m, want) for m in moved], axis=0)
+        return np.where(np.isfinite(spread), spread, 0), unsure
+
+
+def _wide(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
+
+
+def _same_ends(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Where both are finite, both NaN, or the same infinity."""
+    with np.errstate(all="ignore"):
+        return (np.isfinite(x) & np.isfinite(y)) | (np.isnan(x) & np.isnan(y)) | (x == y)
+
+
+def difference(got: list[np.ndarray], want: list[np.ndarray], exact: tuple[bool, ...], tolerance: _Tolerance | None) -> str | None:
+    """What is not equal, in a line, or None."""
+    if [(x.shape, x.dtype.name) for x in got] != [(x.shape, x.dtype.name) for x in want]:
+        return f"results are {[(x.dtype.name, x.shape) for x in got]}, not {[(x.dtype.name, x.shape) for x in want]}"
+    for i, (x, y) in enumerate(zip(got, want)):
+        precise = (i < len(exact) and exact[i]) or x.dtype.kind in "biu"
+        floats = x.dtype.kind not in "biu" and "int" not in x.dtype.name
+        if precise and floats:
+            a, b = _wide(x), _wide(y)
+            bad = ~((a == b) & (np.signbit(a.real) == np.signbit(b.real)) | np.isnan(a) & np.isnan(b))
+        elif not floats:
+            bad = x != y
+        else:
+            assert tolerance is not None
+            a, b = _wide(x), _wide(y)
+            with np.errstate(all="ignore"):
+                bad = ~(_same_ends(a, b) & ~(np.abs(a - b) > tolerance.at(i)))
+                if bad.any():
+                    spread, unsure = tolerance.widened(i)
+                    bad &= ~(unsure | (_same_ends(a, b) & ~(np.abs(a - b) > tolerance.at(i) + 20 * np.max(spread, initial=0))))
+        if bad.any():
+            at = tuple(int(k[0]) for k in np.nonzero(np.atleast_1d(bad)))
+            return (
+                f"result {i} ({x.dtype.name}{list(x.shape)}, {'exact' if precise else 'rounded'}) differs in {int(bad.sum())} elements, "
+                f"at {at}: {np.atleast_1d(x)[at]!r}, not {np.atleast_1d(y)[at]!r}"
+            )
+    return None
