@@ -21,6 +21,7 @@ MODULES = {
         "weft.numpy", "weft.numpy.fft", "weft.numpy.linalg", "weft.lax", "weft.lax.linalg", "weft.random", "weft.segment_ops",
         "weft.image",
     ],
+    "Rules of your own": ["weft.custom_derivatives", "weft.custom_batching"],
     "Models": ["weft.nn", "weft.nn.initializers"],
     "SciPy": [
         "weft.scipy.cluster.vq", "weft.scipy.integrate", "weft.scipy.linalg", "weft.scipy.ndimage", "weft.scipy.signal",

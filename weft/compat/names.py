@@ -58,14 +58,6 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "eval_jaxpr": "weft.api.arrays:eval_jaxpr",
         "ensure_compile_time_eval": "weft.api.arrays:ensure_compile_time_eval",
     },
-    "jax.custom_batching": {"custom_vmap": "", "sequential_vmap": ""},
-    "jax.custom_derivatives": {
-        "closure_convert": "weft.api.arrays:closure_convert",
-        "custom_gradient": "weft.api.autodiff:custom_gradient",
-        "custom_jvp": "weft.control.custom_rules:custom_jvp",
-        "custom_vjp": "weft.control.custom_rules:custom_vjp",
-        "linear_call": "",
-    },
     "jax.dlpack": {"from_dlpack": "weft.numpy:from_dlpack"},
     "jax.errors": {
         "ConcretizationTypeError": "weft.util.errors:ConcretizationTypeError",

@@ -9,7 +9,7 @@ from weft.core.interpret import evaluate, run_reference
 from weft.core.primitive import Primitive, unsupported
 from weft.core.stage import StageTrace
 from weft.core.trace import Zero, is_undef
-from weft.ir.jaxpr import Eqn, Jaxpr, Var
+from weft.ir.jaxpr import DropVar, Eqn, Jaxpr, Var
 from weft.ir.rewrite import dce as dce_jaxpr, used_vars
 from weft.transforms.batch import batch_jaxpr, to_dim
 from weft.transforms.jvp import jvp_jaxpr
@@ -160,6 +160,11 @@ def fill_call_rules(primitive: Primitive, to: Primitive, plain: Primitive,
         return bind_call(primitive, guarded(params["jaxpr"]), [on, *operands], {**params, **counts})
 
     to.rules["guard"] = guard
+
+
+def keep_whole(eqn: Eqn, used: Sequence[bool]) -> Eqn:
+    """The `dce` rule of operations whose other rules need all operands and results."""
+    return eqn.replace(outvars=[v if u or type(v) is DropVar else DropVar(v.aval) for v, u in zip(eqn.outvars, used)])
 
 
 def _call_eqn(eqn: Eqn, jaxpr: Jaxpr, invars, outvars) -> Eqn:

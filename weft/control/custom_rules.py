@@ -9,22 +9,24 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from weft.control.call import jit_p
-from weft.control.call_rules import make_call_rules
+from weft.control.call_rules import keep_whole, make_call_rules, plain_params
 from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive, unsupported
-from weft.core.stage import hoist_tracers, stage
+from weft.core.stage import hoist_together, hoist_tracers, stage
 from weft.core.trace import EvalTrace, Zero, _state, is_undef, set_trace, typeof
 from weft.ir.types import ShapedArray
 from weft.ops.elementwise import add, convert_element_type
 from weft.ops.reduce import reduce_sum
-from weft.transforms.batch import BatchTrace, batch_flat, move_dim, to_dim
+from weft.transforms.batch import BatchTrace, batch_flat, batch_jaxpr, move_dim, to_dim
 from weft.transforms.jvp import JVPTrace, instantiate
 from weft.transforms.linearize import LinearTrace
 from weft.util import dtypes, tree
+from weft.util.record import record
 from weft.util.source import function_name
 
 #: params: jaxpr, jvp (flat primals, flat tangents -> outs, out tangents), num_consts, name
@@ -33,6 +35,72 @@ custom_jvp_call_p = Primitive("custom_jvp_call", "region", multiple_results=True
 custom_vjp_call_p = Primitive("custom_vjp_call", "region", multiple_results=True, call_like=True, only_derivatives=("rules",))
 #: the derivative of a custom_vjp function: linear in its last operands; params: bwd, num_res, out_avals, name
 custom_lin_p = Primitive("custom_lin", "region", multiple_results=True)
+#: the forward half of a rule that is replaced by the function itself where no residual is read; params: jaxpr (the results, then the
+#: residuals), fun (a program of the same operands that gives the results alone), name
+remat_opt_p = Primitive("remat_opt", "region", multiple_results=True, call_like=True, only_derivatives=("fun",))
+
+
+@record
+class SymbolicZero:
+    """A tangent or cotangent that is known to be zero, as rules with `symbolic_zeros=True` get it; `aval` is its type.
+
+    >>> zero = SymbolicZero(weft.typeof(wnp.ones((2, 3))))
+    >>> zero.shape, zero.dtype.name
+    ((2, 3), 'float32')
+    """
+    aval: ShapedArray
+
+    shape = property(lambda self: self.aval.shape)
+    dtype = property(lambda self: self.aval.dtype)
+    ndim = property(lambda self: self.aval.ndim)
+    size = property(lambda self: self.aval.size)
+    weak_type = property(lambda self: self.aval.weak_type)
+
+    def __repr__(self) -> str:
+        return f"SymbolicZero({self.aval.str_short()})"
+
+
+@record
+class CustomVJPPrimal:
+    """An argument as `fwd` gets it with `symbolic_zeros=True`: its value, and whether derivatives with respect to it are asked for."""
+    value: Any
+    perturbed: bool
+
+
+def custom_vjp_primal_tree_values(arguments: Any) -> Any:
+    """A tree of `CustomVJPPrimal`s with their values in their places; TypeError if another leaf is in it.
+
+    >>> custom_vjp_primal_tree_values({"x": CustomVJPPrimal(2.0, True)})
+    {'x': 2.0}
+    """
+    leaves, structure = tree.tree_flatten(arguments)
+    for x in leaves:
+        if type(x) is not CustomVJPPrimal:
+            raise TypeError(f"custom_vjp_primal_tree_values: every leaf must be a CustomVJPPrimal, got {type(x)}. Give it the arguments "
+                            "that `fwd` of a rule with symbolic_zeros=True was called with.")
+    return tree.tree_unflatten(structure, [x.value for x in leaves])
+
+
+def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
+    """The zero tangent of the value `val`: an array of zeros, or a `SymbolicZero`.
+
+    >>> float(zero_from_primal(2.0)), zero_from_primal(2.0, symbolic_zeros=True)
+    (0.0, SymbolicZero(float32[]))
+    """
+    aval = typeof(val).to_tangent_aval()
+    return SymbolicZero(aval) if symbolic_zeros else instantiate(Zero(aval))
+
+
+def _shown(tangents: Sequence, symbolic_zeros: bool) -> list:
+    """Tangents or cotangents as a rule of the user gets them."""
+    if symbolic_zeros:
+        return [SymbolicZero(t.aval) if type(t) is Zero else t for t in tangents]
+    return [instantiate(t) for t in tangents]
+
+
+def _taken(tangent: Any) -> Any:
+    """A tangent or cotangent as a rule of the user gave it."""
+    return Zero(tangent.aval) if type(tangent) is SymbolicZero else tangent
 
 
 def _bind_arguments(fun: Callable, args: Sequence, kwargs: dict) -> tuple:
@@ -122,7 +190,10 @@ class custom_jvp(_CustomFunction):
         self.symbolic_zeros = False
 
     def defjvp(self, jvp: Callable, symbolic_zeros: bool = False) -> Callable:
-        """Set the rule `jvp(*nondiff, primals, tangents) -> (out, tangent_out)`."""
+        """Set the rule `jvp(*nondiff, primals, tangents) -> (out, tangent_out)`.
+
+        With `symbolic_zeros`, a tangent that is known to be zero is a `custom_derivatives.SymbolicZero`; the rule may return such, too.
+        """
         self.jvp = jvp
         self.symbolic_zeros = symbolic_zeros
         return jvp
@@ -154,16 +225,17 @@ class custom_jvp(_CustomFunction):
         out_tree: list = []
 
         def flat_jvp(primals, tangents):
-            tangents = [t if self.symbolic_zeros else instantiate(t) for t in tangents]
+            tangents = _shown(tangents, self.symbolic_zeros)
             primals_in, tangents_in = (tuple(tree.tree_unflatten(split.tree, x)) for x in (primals, tangents))
             pair = self.jvp(*split.nondiff_values(), primals_in, tangents_in)
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:
                 raise TypeError(f"custom_jvp: the rule of {name} must return a pair (primal_out, tangent_out), got {pair!r}.")
             outs, structure = tree.tree_flatten(pair[0])
-            tangent_outs, tangent_structure = tree.tree_flatten(pair[1], is_leaf=lambda x: type(x) is Zero)
+            tangent_outs, tangent_structure = tree.tree_flatten(pair[1])
             if structure != tangent_structure:
                 raise TypeError(f"custom_jvp: the rule of {name} must give primal and tangent outputs of one structure, got "
                                 f"{structure} and {tangent_structure}.")
+            tangent_outs = list(map(_taken, tangent_outs))
             _check_tangents(name, outs, tangent_outs)
             out_tree[:] = [structure]
             return outs, tangent_outs
@@ -204,6 +276,7 @@ def _dispatch_jvp(trace, fun, jvp, args, name):
 
 
 make_call_rules(custom_jvp_call_p, jit_p)
+custom_jvp_call_p.def_dce(keep_whole)
 
 
 @custom_jvp_call_p.def_jvp
@@ -218,10 +291,13 @@ def _custom_jvp_batch(axis, args, dims, *, jaxpr, jvp, num_consts, name):
     mapped = _batched(lambda *xs: evaluate(jaxpr, *xs), axis, flags)
 
     def batched_jvp(primals, tangents):
-        primals, tangents = list(primals), [instantiate(t) for t in tangents]
         n, inner = len(primals), flags[num_consts:]
-        both = _batched(lambda *xs: [y for part in jvp(list(xs[:n]), list(xs[n:])) for y in part], axis, inner + inner)
-        outs = both(*primals, *tangents)
+        given, fill = _leave_zeros(tangents, inner)
+
+        def both(*xs):
+            outs, out_tangents = jvp(list(xs[:n]), fill(xs[n:]))
+            return [*outs, *out_tangents]
+        outs = _batched(both, axis, inner + [f for f, t in zip(inner, tangents) if type(t) is not Zero])(*primals, *given)
         return outs[:len(outs) // 2], outs[len(outs) // 2:]
 
     batched_jvp.__name__ = function_name(jvp)
@@ -235,6 +311,17 @@ def _to_front(args, dims):
     return [x if d is None else move_dim(x, d, 0) for x, d in zip(args, dims)], [d is not None for d in dims]
 
 
+def _leave_zeros(values: Sequence, flags: Sequence[bool]) -> tuple[list, Callable[[Sequence], list]]:
+    """The (co)tangents that are not zeros, and the function that puts per-example ones back among the zeros per example. Those flagged
+    are batched at dim 0."""
+    zeros = [None if type(t) is not Zero else Zero(t.aval.without_dim(0)) if f else t for t, f in zip(values, flags)]
+
+    def fill(given):
+        rest = iter(given)
+        return [next(rest) if z is None else z for z in zeros]
+    return [t for t, z in zip(values, zeros) if z is None], fill
+
+
 def _batched(fun, axis, flags):
     """Flat `fun` mapped over dim 0 of the flagged arguments; every output is batched at dim 0."""
     def mapped(*args):
@@ -243,15 +330,16 @@ def _batched(fun, axis, flags):
     return mapped
 
 
+@record
 class VjpRules:
-    """The two halves of a custom reverse-mode rule on flat values.
+    """A custom reverse-mode rule on flat values, and the function that it belongs to.
 
-    fwd(*args) -> (outs, residuals);  bwd(residuals, cts) -> one cotangent (or None) per argument
+    fwd(args, perturbed) -> (outs, residuals);  bwd(residuals, cts) -> one cotangent (or None) per argument; cts may be `Zero`
+    `fun` is the function itself where the rule is to give way to it (`optimize_remat`), else None.
     """
-
-    def __init__(self, fwd: Callable, bwd: Callable):
-        self.fwd = fwd
-        self.bwd = bwd
+    fwd: Callable
+    bwd: Callable
+    fun: Callable | None = None
 
 
 class custom_vjp(_CustomFunction):
@@ -270,13 +358,19 @@ class custom_vjp(_CustomFunction):
         super().__init__(fun, nondiff_argnums, nondiff_argnames)
         self.fwd: Callable | None = None
         self.bwd: Callable | None = None
-        self.symbolic_zeros = False
+        self.symbolic_zeros = self.optimize_remat = False
 
     def defvjp(self, fwd: Callable, bwd: Callable, symbolic_zeros: bool = False, optimize_remat: bool = False) -> None:
-        """Set the rule's halves."""
-        if symbolic_zeros:
-            raise NotImplementedError("custom_vjp.defvjp(symbolic_zeros=True) is not supported yet; the rule gets arrays of zeros.")
+        """Set the rule's halves.
+
+        With `symbolic_zeros`, `fwd` gets each argument as a `custom_derivatives.CustomVJPPrimal(value, perturbed)`, and a cotangent that
+        is known to be zero reaches `bwd` as a `custom_derivatives.SymbolicZero`. With `optimize_remat`, the function itself runs
+        instead of `fwd` where `checkpoint` computes its results and drops the residuals. Both at once raise NotImplementedError.
+        """
+        if symbolic_zeros and optimize_remat:
+            raise NotImplementedError("custom_vjp.defvjp: symbolic_zeros and optimize_remat cannot be combined; leave one of them out.")
         self.fwd, self.bwd = fwd, bwd
+        self.symbolic_zeros, self.optimize_remat = symbolic_zeros, optimize_remat
 
     def __call__(self, *args, **kwargs):
         name = function_name(self.fun)
@@ -289,8 +383,8 @@ class custom_vjp(_CustomFunction):
         avals = [typeof(x) for x in split.flat]
         out_tree: list = []
 
-        def fwd(*flat):
-            pair = self.fwd(*split.rebuild(flat))
+        def fwd(flat, perturbed):
+            pair = self.fwd(*split.rebuild(list(map(CustomVJPPrimal, flat, perturbed)) if self.symbolic_zeros else flat))
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:
                 raise TypeError(f"custom_vjp: fwd of {name} must return a pair (output, residuals), got {pair!r}.")
             outs, structure = tree.tree_flatten(pair[0])
@@ -302,6 +396,7 @@ class custom_vjp(_CustomFunction):
 
         def bwd(residuals, cts):
             res = tree.tree_unflatten(res_tree[0], residuals)
+            cts = _shown(cts, self.symbolic_zeros)
             result = self.bwd(*split.nondiff_values(), res, tree.tree_unflatten(out_tree[0], cts))
             if not isinstance(result, (tuple, list)) or len(result) != len(split.positions):
                 raise TypeError(f"custom_vjp: bwd of {name} must return a tuple with one cotangent per differentiable argument "
@@ -309,7 +404,9 @@ class custom_vjp(_CustomFunction):
             return _flatten_cts(name, tuple(result), split.tree, avals)
 
         fwd.__name__, bwd.__name__ = function_name(self.fwd), function_name(self.bwd)
-        outs = _dispatch_vjp(_state.trace, _flat_call(self.fun, split, out_tree), VjpRules(fwd, bwd), split.take(), name)
+        fun = _flat_call(self.fun, split, out_tree)
+        rules = VjpRules(fwd, bwd, fun if self.optimize_remat else None)
+        outs = _dispatch_vjp(_state.trace, fun, rules, split.take(), name)
         return tree.tree_unflatten(out_tree[0], outs)
 
 
@@ -329,7 +426,8 @@ def _flatten_cts(name: str, result: tuple, structure, avals: Sequence[ShapedArra
             raise ValueError(f"custom_vjp: bwd of {name} must return cotangents that vary as the arguments do: an argument of type "
                              f"{aval.str_short()} got a cotangent of type {typeof(ct).str_short()}.\n  The argument is one value "
                              f"for all devices along {extra}, so their cotangents add up: return lax.psum(ct, {extra}).")
-    return [None if aval.to_tangent_aval().dtype == dtypes.float0 else ct for ct, aval in zip(flat, avals)]
+    dropped = lambda ct, aval: type(ct) is SymbolicZero or aval.to_tangent_aval().dtype == dtypes.float0
+    return [None if dropped(ct, aval) else ct for ct, aval in zip(flat, avals)]
 
 
 def _dispatch_vjp(trace, fun, rules: VjpRules, args, name):
@@ -362,23 +460,40 @@ def _dispatch_vjp(trace, fun, rules: VjpRules, args, name):
 
 
 def _vjp_forward(rules: VjpRules, primals, tangents, name):
-    outs, residuals = rules.fwd(*primals)
-    out_avals = tuple(typeof(o).to_tangent_aval() for o in outs)
+    perturbed = [type(t) is not Zero for t in tangents]
+    outs, residuals = (rules.fwd if rules.fun is None else _fwd_or_fun(rules, name))(primals, perturbed)
+    out_avals = tuple([typeof(o).to_tangent_aval() for o in outs])
     tangent_outs = custom_lin_p.bind(*residuals, *map(instantiate, tangents), bwd=rules.bwd, num_res=len(residuals),
                                      out_avals=out_avals, name=name)
     return outs, [Zero(a) if a.dtype == dtypes.float0 else t for a, t in zip(out_avals, tangent_outs)]
 
 
+def _fwd_or_fun(rules: VjpRules, name: str) -> Callable:
+    """The forward half as one operation, which knows the function that gives the same results without residuals."""
+    def fwd(primals, perturbed):
+        n_out: list[int] = []
+
+        def both(*xs):
+            outs, residuals = rules.fwd(xs, perturbed)
+            n_out[:] = [len(outs)]
+            return [*outs, *residuals]
+        avals = [typeof(x) for x in primals]
+        (whole, fun), consts = hoist_together([stage(both, avals, name), stage(rules.fun, avals, name)])
+        outs = remat_opt_p.bind(*consts, *primals, jaxpr=whole, fun=fun, name=name)
+        return outs[:n_out[0]], outs[n_out[0]:]
+    return fwd
+
+
 def _batch_vjp(fun, rules: VjpRules, axis, flags):
     """`fun` and its rules mapped over dim 0 of the flagged arguments; results are batched at dim 0, residuals where they differ."""
-    mapped = _batched(fun, axis, flags)
+    mapped = None if fun is None else _batched(fun, axis, flags)
     differ: list[bool] = []
 
-    def fwd(*args):
+    def fwd(args, perturbed):
         split_at: list = []
 
         def both(*xs):
-            outs, residuals = rules.fwd(*xs)
+            outs, residuals = rules.fwd(xs, perturbed)
             split_at[:] = [len(outs)]
             return [*map(instantiate, outs), *residuals]
         results, dims = batch_flat(both, axis, args, [0 if f else None for f in flags])
@@ -389,15 +504,16 @@ def _batch_vjp(fun, rules: VjpRules, axis, flags):
 
     def bwd(residuals, cts):
         present: list = []
+        given, fill = _leave_zeros(cts, [True] * len(cts))
 
         def run(*xs):
-            result = rules.bwd(list(xs[:len(residuals)]), list(xs[len(residuals):]))
+            result = rules.bwd(list(xs[:len(residuals)]), fill(xs[len(residuals):]))
             present[:] = [ct is not None for ct in result]
             return [ct for ct in result if ct is not None]
-        given = iter(_batched(run, axis, [*differ, *[True] * len(cts)])(*residuals, *cts))
-        return [_unbatch_ct(next(given), f) if p else None for p, f in zip(present, flags)]
+        found = iter(_batched(run, axis, [*differ, *[True] * len(given)])(*residuals, *given))
+        return [_unbatch_ct(next(found), f) if p else None for p, f in zip(present, flags)]
     fwd.__name__, bwd.__name__ = function_name(rules.fwd), function_name(rules.bwd)
-    return mapped, VjpRules(fwd, bwd)
+    return mapped, VjpRules(fwd, bwd, None if rules.fun is None else _batched(rules.fun, axis, flags))
 
 
 def _unbatch_ct(ct, batched: bool):
@@ -408,6 +524,7 @@ def _unbatch_ct(ct, batched: bool):
 
 
 make_call_rules(custom_vjp_call_p, jit_p)
+custom_vjp_call_p.def_dce(keep_whole)
 
 
 @custom_vjp_call_p.def_jvp
@@ -432,7 +549,7 @@ def _custom_lin_type(*avals, out_avals, **_):
 
 @custom_lin_p.def_transpose
 def _custom_lin_transpose(cts, *args, bwd, num_res, out_avals, name):
-    result = bwd(list(args[:num_res]), [instantiate(ct) for ct in cts])
+    result = bwd(list(args[:num_res]), list(cts))
     result = [ct if ct is None or not is_undef(x) else _match(ct, x.aval) for ct, x in zip(result, args[num_res:])]
     return [None] * num_res + result
 
@@ -445,6 +562,28 @@ def _match(ct, aval):
     if got.dtype == aval.dtype and not isinstance(ct, (int, float, complex, np.ndarray)):
         return ct
     return convert_element_type(ct, aval.dtype)
+
+
+make_call_rules(remat_opt_p, jit_p)
+
+
+@remat_opt_p.def_batch
+def _remat_opt_batch(axis, args, dims, *, jaxpr, fun, name):
+    args, flags = _to_front(args, dims)
+    whole, fun = [batch_jaxpr(j, axis, tuple(flags), True)[0] for j in (jaxpr, fun)]
+    outs = remat_opt_p.bind(*args, jaxpr=whole, fun=fun, name=name)
+    return outs, [0] * len(outs)
+
+
+@remat_opt_p.def_dce
+def _remat_opt_dce(eqn, used):
+    """Without residuals, the function itself; else all of the forward half, so that the choice stays open."""
+    fun = eqn.params["fun"]
+    n = len(fun.outvars)
+    if any(used[n:]):
+        return keep_whole(eqn, used)
+    call = eqn.replace(primitive=jit_p, outvars=eqn.outvars[:n], params=plain_params(fun, eqn.params["name"]), effects=fun.effects)
+    return jit_p.rule("dce")(call, used[:n])
 
 
 _FORWARD = ("forward-mode differentiation (jvp, jacfwd) does not apply to custom_vjp functions; use custom_jvp, which "

@@ -14,7 +14,7 @@ from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive
 from weft.core.trace import Zero, is_undef
 from weft.ir.jaxpr import Eqn, Jaxpr
-from weft.ir.rewrite import inline_calls, is_transparent
+from weft.ir.rewrite import dce, inline_calls, is_transparent
 from weft.ops.placement import optimization_barrier
 from weft.transforms.linearize import Partial, partial_eval_jaxpr
 from weft.transforms.transpose import transpose_jaxpr
@@ -33,7 +33,10 @@ def saveable_by(policy: Callable | None) -> Callable:
 def _split(jaxpr: Jaxpr, unknown: Sequence[bool], params: dict) -> Partial:
     """Partial evaluation under the policy: what it does not save is computed again by the unknown part."""
     policy = params["policy"]
-    return partial_eval_jaxpr(jaxpr if policy is None else inline_calls(jaxpr, _seen_through), unknown, saveable=saveable_by(policy))
+    program = jaxpr if policy is None else inline_calls(jaxpr, _seen_through)
+    partial = partial_eval_jaxpr(program, unknown, saveable=saveable_by(policy))
+    partial.known = dce(partial.known)         # a rule gives way to its function where no residual is read
+    return partial
 
 
 def _seen_through(eqn: Eqn) -> bool:

@@ -166,3 +166,14 @@ def hoist_tracers(jaxpr: Jaxpr) -> tuple[Jaxpr, list]:
     hoisted = Jaxpr([v for v, _ in kept], [c for _, c in kept], [*(v for v, _ in outer), *jaxpr.invars], jaxpr.outvars,
                     jaxpr.eqns, jaxpr.effects, jaxpr.name)
     return hoisted, [c for _, c in outer]
+
+
+def hoist_together(jaxprs: Sequence[Jaxpr]) -> tuple[list[Jaxpr], list]:
+    """Programs of the same inputs with all their constants that are tracers as leading inputs, the same for each, and the values."""
+    pairs = [hoist_tracers(j) for j in jaxprs]
+    values = {id(c): c for _, consts in pairs for c in consts}
+    made = []
+    for jaxpr, consts in pairs:
+        mine = {id(c): v for c, v in zip(consts, jaxpr.invars)}
+        made.append(jaxpr.replace(invars=[*[mine.get(i) or Var(c.aval) for i, c in values.items()], *jaxpr.invars[len(consts):]]))
+    return made, list(values.values())

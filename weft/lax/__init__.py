@@ -13,6 +13,7 @@ __getattr__, __dir__ = attach(__name__, {
     "weft.control.cond": "cond cond_p switch",
     "weft.control.loops": "fori_loop map",
     "weft.control.scan": "scan scan_p",
+    "weft.control.solves": "custom_linear_solve custom_root linear_solve_p",
     "weft.control.while_loop": "while_loop while_p",
     "weft.lax.composed": """
         approx_max_k approx_min_k associative_scan broadcast_shapes broadcast_to_rank dtype empty optimization_barrier

@@ -1,0 +1,288 @@
+"""Rules of users beyond plain custom derivatives: symbolic zeros, rules that give way under checkpoint, custom_vmap, linear_call,
+custom_root, custom_linear_solve."""
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft import lax
+from weft.custom_batching import custom_vmap, sequential_vmap
+from weft.custom_derivatives import CustomVJPPrimal, SymbolicZero, custom_vjp_primal_tree_values, linear_call, zero_from_primal
+
+X = np.linspace(0.5, 2.0, 4).astype(np.float32)
+WRAPS = [lambda f: f, weft.jit, weft.checkpoint]
+
+
+# ---- symbolic zeros
+
+def _product_with_zeros(seen):
+    @weft.custom_vjp
+    def f(x, y):
+        return x * y, wnp.sin(x)
+
+    def fwd(x, y):
+        seen.append(("fwd", x.perturbed, y.perturbed))
+        x, y = custom_vjp_primal_tree_values((x, y))
+        return f(x, y), (x, y)
+
+    def bwd(res, cts):
+        x, y = res
+        seen.append(("bwd", *[type(ct) is SymbolicZero for ct in cts]))
+        ct, other = cts
+        assert type(other) is SymbolicZero and other.shape == x.shape and other.dtype == x.dtype
+        return 3.0 * ct * y, SymbolicZero(weft.typeof(y))
+
+    f.defvjp(fwd, bwd, symbolic_zeros=True)
+    return f
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+@pytest.mark.parametrize("mapped", [False, True])
+def test_custom_vjp_is_told_what_is_zero(wrap, mapped):
+    seen = []
+    f = _product_with_zeros(seen)
+    slope = weft.grad(lambda x, y: wrap(lambda x, y: f(x, y)[0])(x, y).sum())
+    if mapped:
+        slope = weft.vmap(slope, in_axes=(0, None))
+    assert np.allclose(slope(X, 5.0), 15.0)
+    assert ("fwd", True, False) in seen and ("bwd", False, True) in seen and ("fwd", True, True) not in seen
+
+
+def test_custom_jvp_is_told_what_is_zero():
+    seen = []
+
+    @weft.custom_jvp
+    def f(x, y):
+        return x * y, y
+
+    def rule(primals, tangents):
+        seen.append([type(t) is SymbolicZero for t in tangents])
+        x, y = primals
+        return f(x, y), (5.0 * tangents[0] * y, zero_from_primal(y, symbolic_zeros=True))
+
+    f.defjvp(rule, symbolic_zeros=True)
+    for wrap in WRAPS[:2]:
+        g = wrap(lambda x: f(x, 3.0)[0])
+        assert weft.value_and_grad(g)(2.0) == (6.0, 15.0)
+        assert np.allclose(weft.vmap(weft.grad(g))(X), 15.0)
+    assert seen and all(zeros == [False, True] for zeros in seen)
+
+
+def test_arguments_of_fwd_are_told_from_others():
+    with pytest.raises(TypeError, match="every leaf must be a CustomVJPPrimal"):
+        custom_vjp_primal_tree_values({"x": 1.0})
+    assert CustomVJPPrimal(1.0, True).perturbed
+    with pytest.raises(NotImplementedError, match="symbolic_zeros and optimize_remat"):
+        weft.custom_vjp(wnp.sin).defvjp(wnp.sin, wnp.sin, symbolic_zeros=True, optimize_remat=True)
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_fwd_gives_way_to_the_function_under_checkpoint(mapped):
+    runs = {"fun": 0, "fwd": 0}
+
+    def counted(name):
+        def run(x):
+            runs[name] += 1
+            return np.sin(x), np.cos(x)
+
+        def call(x):
+            kind = weft.ShapeDtypeStruct(x.shape, x.dtype)
+            return weft.pure_callback(run, (kind, kind), x, vmap_method="expand_dims")
+        return call
+
+    @weft.custom_vjp
+    def f(x):
+        return counted("fun")(x)[0]
+
+    f.defvjp(lambda x: counted("fwd")(x), lambda cos, ct: (2.0 * ct * cos,), optimize_remat=True)
+
+    def loss(x):
+        return weft.checkpoint(lambda x: wnp.sin(f(x)))(x).sum()
+    slope = weft.vmap(weft.grad(loss)) if mapped else weft.grad(loss)
+    assert np.allclose(weft.jit(slope)(X), 2.0 * np.cos(X) * np.cos(np.sin(X)), atol=1e-5)
+    assert runs["fwd"] == 1                      # once, where the residual is read
+    assert np.allclose(weft.grad(lambda x: f(x).sum())(X), 2.0 * np.cos(X), atol=1e-5)
+
+
+# ---- custom_vmap
+
+def test_custom_vmap_is_asked_under_vmap_alone():
+    asked = []
+
+    @custom_vmap
+    def f(x, tree):
+        return x + tree["y"], tree["z"]
+
+    @f.def_vmap
+    def rule(axis_size, in_batched, x, tree):
+        asked.append((axis_size, in_batched))
+        return (x * 10.0 + tree["y"], tree["z"]), (True, False)
+
+    ys = {"y": wnp.ones(4), "z": 7.0}
+    assert np.allclose(f(X, ys)[0], X + 1.0) and np.allclose(weft.jit(f)(X, ys)[0], X + 1.0) and not asked
+    for wrap in (lambda g: g, weft.jit):
+        outs, z = weft.vmap(wrap(f), in_axes=(0, {"y": None, "z": None}), out_axes=(0, None))(X, {"y": 1.0, "z": 7.0})
+        assert np.allclose(outs, X * 10.0 + 1.0) and z == 7.0
+    assert asked[0] == (4, [True, {"y": False, "z": False}])
+    # the mapped dim comes first, wherever it was
+    many = weft.vmap(f, in_axes=(1, None), out_axes=(1, None))(np.ones((2, 4), np.float32), {"y": 1.0, "z": 7.0})[0]
+    assert many.shape == (2, 4) and np.allclose(many, 11.0)
+    # and the rule's own result may be mapped again
+    assert np.allclose(weft.vmap(weft.vmap(lambda x: f(x, {"y": 1.0, "z": 7.0})[0]))(np.ones((2, 4), np.float32)), 11.0)
+
+
+@pytest.mark.parametrize("in_axes", [(0, 0), (0, None), (None, 0)])
+def test_custom_vmap_keeps_its_rule_in_forward_mode(in_axes):
+    @custom_vmap
+    def f(x):
+        return wnp.sin(x)
+
+    @f.def_vmap
+    def rule(axis_size, in_batched, xs):
+        return wnp.cos(xs), in_batched[0]
+
+    x = X if in_axes[0] == 0 else 0.3
+    t = X if in_axes[1] == 0 else 1.0
+    for wrap in (lambda g: g, weft.jit):
+        values, slopes = weft.vmap(wrap(lambda x, t: weft.jvp(f, (x,), (t,))), in_axes=in_axes)(x, t)
+        if in_axes == (None, 0):                       # nothing of f itself is mapped
+            assert np.allclose(values, np.sin(x)) or np.allclose(values, np.cos(x))
+        else:
+            assert np.allclose(values, np.cos(x), atol=1e-5) and np.allclose(slopes, -np.sin(x) * t, atol=1e-5)
+
+
+def test_custom_vmap_with_custom_vjp_around_has_both_rules():
+    inner = custom_vmap(lambda x: wnp.sin(x))
+    inner.def_vmap(lambda n, batched, x: (wnp.cos(x), True))
+    f = weft.custom_vjp(inner)
+    f.defvjp(lambda x: (inner(x), x), lambda x, ct: (100.0 * ct,))
+    assert np.allclose(weft.vmap(f)(X), np.cos(X), atol=1e-6) and weft.grad(f)(1.0) == 100.0
+    assert np.allclose(weft.vmap(weft.grad(f))(X), 100.0)
+    with pytest.raises(ValueError, match="do not have reverse-mode derivatives"):
+        weft.grad(inner)(1.0)
+
+
+def test_custom_vmap_refuses_what_does_not_fit():
+    f = custom_vmap(lambda x: (x, x))
+    with pytest.raises(AttributeError, match="No batching rule defined"):
+        f(1.0)
+    f.def_vmap(lambda n, batched, x: ((x, x), True))
+    with pytest.raises(ValueError, match="out_batched"):
+        weft.vmap(f)(X)
+    f.def_vmap(lambda n, batched, x: (x, True))
+    with pytest.raises(ValueError, match="of the structure that"):
+        weft.vmap(f)(X)
+    with pytest.raises(TypeError, match="cannot be resolved"):
+        f(y=1.0)
+
+
+def test_sequential_vmap_runs_one_example_after_the_other():
+    shapes = []
+
+    @sequential_vmap
+    def f(x, y):
+        shapes.append(x.shape)
+        return x.sum() + y
+
+    xs = np.arange(6, dtype=np.float32).reshape(3, 2)
+    assert weft.vmap(f, in_axes=(0, None))(xs, 1.0).tolist() == [2.0, 6.0, 10.0]
+    assert weft.jit(weft.vmap(weft.vmap(f)))(xs[None], np.ones((1, 3), np.float32)).tolist() == [[2.0, 6.0, 10.0]]
+    assert set(shapes) == {(2,)}
+
+
+# ---- linear_call
+
+@pytest.mark.parametrize("wrap", WRAPS[:2])
+def test_linear_call_transposes_by_the_given_function(wrap):
+    apply = lambda r, xs: {"a": r * xs[0], "b": 2.0 * xs[1]}
+    back = lambda r, ct: (10.0 * r * ct["a"], ct["b"])
+    f = wrap(lambda r, x, y: linear_call(apply, back, r, (x, y)))
+    assert np.allclose(f(3.0, X, X)["a"], 3.0 * X)
+    total = lambda x, y: (lambda out: (out["a"] + out["b"]).sum())(f(3.0, x, y))
+    gx, gy = weft.grad(total, (0, 1))(X, X)
+    assert np.allclose(gx, 30.0) and np.allclose(gy, 1.0)
+    assert np.allclose(weft.jvp(lambda x: f(3.0, x, x)["a"], (X,), (X,))[1], 3.0 * X)
+    gx = weft.vmap(weft.grad(lambda x, r: f(r, x, x)["a"]))(X, X)
+    assert np.allclose(gx, 10.0 * X)
+    twice = weft.linear_transpose(lambda ct: weft.linear_transpose(lambda x: f(3.0, x, x)["a"], X)(ct)[0], X)
+    assert np.allclose(twice(X)[0], 3.0 * X)
+    with pytest.raises(NotImplementedError, match="with respect to a residual"):
+        weft.grad(lambda r: f(r, 1.0, 1.0)["a"])(2.0)
+    with pytest.raises(TypeError, match="must give the structure of the linear arguments"):
+        weft.grad(lambda x: linear_call(lambda r, x: x, lambda r, ct: [ct], 1.0, x))(1.0)
+
+
+# ---- roots and linear solutions
+
+def _bisect(f, x):
+    def step(state):
+        low, high = state
+        mid = 0.5 * (low + high)
+        return wnp.where(f(mid) < 0, mid, low), wnp.where(f(mid) < 0, high, mid)
+    low, _ = lax.fori_loop(0, 30, lambda i, s: step(s), (wnp.zeros_like(x), wnp.full_like(x, 10.0)))
+    return low
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+def test_custom_root_is_differentiated_implicitly(wrap):
+    @wrap
+    def root(a):
+        return lax.custom_root(lambda x: x ** 3 - a, 1.0, _bisect, lambda g, y: y / g(1.0))
+
+    cube = lambda a: a ** (1 / 3)
+    assert np.allclose(root(8.0), 2.0, atol=1e-4)
+    assert np.allclose(weft.grad(root)(8.0), 1 / 12, atol=1e-4)
+    assert np.allclose(weft.vmap(root)(X), cube(X), atol=1e-4)
+    assert np.allclose(weft.vmap(weft.grad(root))(X), cube(X) / (3 * X), atol=1e-3)
+    assert np.allclose(weft.jvp(root, (8.0,), (2.0,))[1], 1 / 6, atol=1e-4)
+    assert np.allclose(weft.grad(weft.grad(root))(8.0), -2 / 9 * 8 ** (-5 / 3), atol=1e-4)
+
+
+def test_custom_root_gives_what_the_solver_says_beside_and_checks_it():
+    def solve(f, x):
+        return x, {"steps": 3}
+    tangent = lambda g, y: y / g(1.0)
+    root, aux = lax.custom_root(lambda x: x, 2.0, solve, tangent, has_aux=True)
+    assert root == 2.0 and aux == {"steps": 3}
+    assert weft.grad(lambda a: lax.custom_root(lambda x: x - a, a, solve, tangent, has_aux=True)[0])(2.0) == 1.0
+    with pytest.raises(TypeError, match="f must give the structure of initial_guess"):
+        lax.custom_root(lambda x: (x, x), 2.0, solve, tangent)
+    with pytest.raises(TypeError, match="must return a pair"):
+        lax.custom_root(lambda x: x, 2.0, lambda f, x: x, tangent, has_aux=True)
+
+
+A = np.array([[4.0, 1.0], [-1.0, 3.0]], np.float32)
+B = np.array([1.0, 2.0], np.float32)
+_dense = lambda matvec, b: wnp.linalg.solve(weft.jacobian(matvec)(b), b)
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_custom_linear_solve_agrees_with_a_solver_that_is_differentiated(wrap, symmetric):
+    sym = (lambda a: a + a.T) if symmetric else (lambda a: a)
+    given = {"symmetric": True} if symmetric else {"transpose_solve": _dense}
+
+    @wrap
+    def solution(a, b):
+        return lax.custom_linear_solve(lambda x: sym(a) @ x, b, _dense, **given)
+
+    plain = lambda a, b: wnp.linalg.solve(sym(a), b)
+    near = lambda f: [np.allclose(x, y, atol=1e-4) for x, y in zip(*[weft.tree.leaves(f(s)) for s in (solution, plain)])]
+    total = lambda s: lambda a, b: (s(a, b) ** 2).sum()
+    assert all(near(lambda s: s(A, B)))
+    assert all(near(lambda s: weft.grad(total(s), (0, 1))(A, B)))
+    assert all(near(lambda s: weft.jvp(s, (A, B), (A, B))))
+    assert all(near(lambda s: weft.vmap(weft.grad(total(s)), in_axes=(0, None))(np.stack([A, 2 * A]), B)))
+    assert all(near(lambda s: weft.vmap(weft.grad(total(s), (0, 1)), in_axes=(None, 0))(A, np.stack([B, 2 * B]))))
+    assert all(near(lambda s: weft.jacfwd(weft.grad(total(s)))(A, B)))
+
+
+def test_custom_linear_solve_says_what_it_lacks():
+    solve = lambda b: lax.custom_linear_solve(lambda x: A @ x, b, lambda f, b: (_dense(f, b), b.sum()), has_aux=True)
+    x, aux = weft.jit(solve)(B)
+    assert np.allclose(A @ x, B, atol=1e-5) and aux == 3.0
+    with pytest.raises(TypeError, match="transpose_solve required for backwards mode"):
+        weft.grad(lambda b: solve(b)[0].sum())(B)
+    with pytest.raises(ValueError, match="output shapes must match b"):
+        lax.custom_linear_solve(lambda x: x[:1], B, _dense)

@@ -1,0 +1,16 @@
+"""Public names for type checkers. Written by `python -m weft.tools.stubs`; do not edit."""
+# ruff: noqa: I001
+# fmt: off
+
+from weft.api.arrays import closure_convert
+from weft.api.autodiff import custom_gradient
+from weft.control.custom_rules import (
+    CustomVJPPrimal, SymbolicZero, custom_jvp, custom_jvp_call_p, custom_vjp, custom_vjp_call_p, custom_vjp_primal_tree_values,
+    remat_opt_p, zero_from_primal,
+)
+from weft.control.linear_call import linear_call
+
+__all__ = [
+    "CustomVJPPrimal", "SymbolicZero", "closure_convert", "custom_gradient", "custom_jvp", "custom_jvp_call_p", "custom_vjp",
+    "custom_vjp_call_p", "custom_vjp_primal_tree_values", "linear_call", "remat_opt_p", "zero_from_primal",
+]
