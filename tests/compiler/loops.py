@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+import weft.control  # noqa: F401  (announces the operations)
 from weft.core.interpret import run_reference
 from weft.core.primitive import Primitive, registry
 from weft.ir.jaxpr import Eqn, Jaxpr, Var

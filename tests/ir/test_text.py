@@ -154,6 +154,7 @@ def test_updates_at_an_index_are_scatters_and_those_of_a_slice_are_not():
 
 FRESH = """
 import sys
+import weft.control
 from weft.ir.text.parse import parse_jaxpr
 from weft.ir.text.jaxpr import jaxpr_text
 text = sys.stdin.read()
@@ -168,7 +169,7 @@ assert jaxpr_text(parse_jaxpr(text)) == text, jaxpr_text(parse_jaxpr(text))
     lambda x: lax.scan(lambda c, t: (lax.cond(t[0] > 0, wnp.sin, lambda c: c @ c, c), fft.rfft(c)), x, x),
 ], ids=["dot_general", "gather and scatter", "conv", "scan"])
 def test_operations_are_found_in_a_process_that_has_used_none(program):
-    """Rooms of operations are loaded by their names, and the types of parameters are those the room knows."""
+    """Modules of operations are loaded by what they state, and the types of parameters are those the room knows."""
     printed = jaxpr_text(weft.make_jaxpr(program)(wnp.ones((3, 3))).jaxpr)
     subprocess.run([sys.executable, "-c", FRESH], input=printed, text=True, check=True, cwd=ROOT)
 

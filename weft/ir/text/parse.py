@@ -1,6 +1,7 @@
 """Jaxprs read from the text that `jaxpr` prints.
 
 What cannot be written (array constants, functions among parameters) is given to the parser by the caller, or refused with a message.
+Operations are found by their names in the packages that have announced them: `weft.control`, once it is imported, and what it imports.
 """
 
 from __future__ import annotations
