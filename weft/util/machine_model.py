@@ -53,6 +53,8 @@ class MachineModel:
     parallel_bytes: int = 1 << 17           # an update of this size is worth several tasks
 
     # ---- costs of computing a value again, in simple vector instructions
+    random_cost: int = 60                   # of an element of random bits,
+    index_cost: int = 6                     # and of one that is gathered
     expensive: int = 12                     # a value of this cost that is used twice is worth a buffer
     most_spread: int = 256                  # most cost of a value that is padded between its elements and computed where it is read
     most_spread_sum: int = 512              # and of all such values that are added up
@@ -207,6 +209,8 @@ class MachineModel:
     gemm_wanted_run: tuple[int, int] = (8, 16)  # steps of the inner dim of a sum that are wanted, and that are enough
     gemm_pack_prefetch_rows: int = 16       # rows between those that are packed and those that are prefetched
     gemm_vector_sums: int = 64              # sums of a column that are finished together
+    gemm_along_streams: int = 8             # rows of B that are read along side by side: the hardware follows so many, sums rest so long
+    gemm_line_beats: int = 4                # beats in which the full kernel fetches one cache line ahead
 
     # ---- costs of matrix products, in cycles for 64 bytes
     gemm_pack_copy: int = 2                 # copying an operand into its packed form,
@@ -231,6 +235,13 @@ class MachineModel:
     copy_chunk_bytes: int = 1 << 18         # into parts of this size
     lapack_most_tasks: int = 64             # of a batch
     lapack_threaded: int = 1 << 17          # elements from which a single problem may use the library's own threads
+    lapack_tiny_trsm: int = 1 << 8          # elements of a problem of which one thread does a batch: some routines of OpenBLAS
+    lapack_tiny_potrf: int = 1 << 7         # allocate under a lock, for which two threads would wait longer than the work takes
+    lapack_tiny_getrf: int = 1 << 6
+
+    # ---- thread pool
+    pool_spin_hints: int = 3000             # hints to the processor for which a worker spins before it sleeps, some 50 µs,
+    pool_spin_hints_crowded: int = 50       # or with more threads than CPUs, where it takes time from one that works
 
     # ---- compile time, and the time between signal checks
     brief_iterations: int = 64              # of the loops of a kernel that is not worth optimizing
@@ -255,7 +266,8 @@ _KNOWN: dict[str, dict[str, Any]] = {
     "zen5": {"l1_bytes": 48 << 10, "l2_bytes": 1 << 20, "l3_bytes": 32 << 20, "vector_bytes": 64, "vector_registers": 32},
     "intel-avx512": {"l2_bytes": 1 << 20, "l3_bytes": 16 << 20, "vector_bytes": 64, "vector_registers": 32},
     "avx2": {},
-    "neoverse": {"l1_bytes": 64 << 10, "l2_bytes": 1 << 20, "l3_bytes": 32 << 20, "vector_bytes": 16, "vector_registers": 32},
+    "neoverse": {"l1_bytes": 64 << 10, "l2_bytes": 1 << 20, "l3_bytes": 32 << 20, "vector_bytes": 16, "vector_registers": 32,
+                 "pool_spin_hints": 50_000},        # its hint takes a cycle
     "generic": {"vector_bytes": 16},
 }
 

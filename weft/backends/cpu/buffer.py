@@ -27,6 +27,7 @@ from weft.util.errors import OutOfMemoryError
 from weft.util.state import clearing
 from weft.util.threads import held_over_forks
 
+# The native heap (codegen/runtime/heap.ll) has the same: blocks of either are used in the same way.
 ALIGNMENT = 64
 _LARGE = 1 << 20
 _HUGE_PAGE = 2 << 20

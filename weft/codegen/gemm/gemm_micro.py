@@ -16,8 +16,9 @@ from collections.abc import Collection
 
 from weft.codegen.ir.gemm_types import Recipe, llvm_type
 from weft.codegen.ir.ir_writer import FunctionWriter, const, suffix
-from weft.codegen.ir.microkernels import LINE_BEATS, ROW_COUNTS, STREAMS, kernel_name, shapes, unrolled
+from weft.codegen.ir.microkernels import ROW_COUNTS, STREAMS, kernel_name, shapes, unrolled
 from weft.codegen.ir.writer import Declarations
+from weft.util.machine_model import MODEL
 
 #: instructions that add products of joined elements to a sum; of two 8-bit operands the first has no sign
 _ADDS = {
@@ -103,7 +104,7 @@ def _kernel(recipe: Recipe, decls: Declarations, name: str, rows: int, vectors: 
             for u in range(unroll):
                 sums = beat(pa, pb, u * element_bytes, sums)
                 pb = f.at(pb, "%bs")
-            return [f.at(pa, unroll * element_bytes), pb, *sums, *([f.at(pf, 64 // LINE_BEATS)] if pf else [])]
+            return [f.at(pa, unroll * element_bytes), pb, *sums, *([f.at(pf, 64 // MODEL.gemm_line_beats)] if pf else [])]
 
         return body
 

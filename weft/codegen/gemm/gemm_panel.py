@@ -13,7 +13,8 @@ from weft.codegen.gemm.gemm_epilogue import Ends
 from weft.codegen.gemm.operand_addressing import Task, row_block_count
 from weft.codegen.gemm.required_functions import along_names, has_runs, kernel_names
 from weft.codegen.ir.gemm_types import Recipe
-from weft.codegen.ir.microkernels import LINE_BEATS, ROW_COUNTS, kernel_name, shapes
+from weft.codegen.ir.microkernels import ROW_COUNTS, kernel_name, shapes
+from weft.util.machine_model import MODEL
 from weft.util.record import record
 
 
@@ -102,7 +103,7 @@ def multiply_panel(f: Task, recipe: Recipe, t: Tile, p: Panel, wanted: Collectio
     ahead = f.pick(is_shared, f.at(p.b, f.d(Word.PANEL_BYTES)), p.b, "ptr")
     # The first panel that a tile of rows meets asks for the next rows of A; then they are near.
     next_rows = f.pick(f.equal(p.panel, t.p0), f.mul(p.a_stride, recipe.rows), 0)
-    slice_ = f.pick(is_shared, f.mul(f.div(p.beats, LINE_BEATS), 64), 0)
+    slice_ = f.pick(is_shared, f.mul(f.div(p.beats, MODEL.gemm_line_beats), 64), 0)
 
     row_blocks = _RowBlocks(f, recipe, t.rows, wanted)
     [only] = kernel_names(wanted) if len(kernel_names(wanted)) == 1 else [""]

@@ -15,8 +15,8 @@ from weft.codegen.gemm.gemm_micro import broadcast, multiply_add, sign_bits
 from weft.codegen.gemm.gemm_pack import to_unit, weave
 from weft.codegen.ir.gemm_types import Recipe, llvm_type
 from weft.codegen.ir.ir_writer import FunctionWriter
-from weft.codegen.ir.microkernels import ALONG_STREAMS
 from weft.codegen.ir.writer import Declarations
+from weft.util.machine_model import MODEL
 
 
 def along(recipe: Recipe, decls: Declarations, name: str) -> str:
@@ -25,7 +25,7 @@ def along(recipe: Recipe, decls: Declarations, name: str) -> str:
     f = FunctionWriter(f"void @{name}({arguments})", decls, recipe.machine, "noinline nounwind")
     lanes, per, vectors, wide = recipe.lanes, recipe.k_per_step, recipe.along_vectors, recipe.along_cols
     acc, size = llvm_type(recipe.acc), recipe.acc_bytes
-    whole, distance = f.mul(f.div("%cols", wide), wide), f.mul("%bs", ALONG_STREAMS)
+    whole, distance = f.mul(f.div("%cols", wide), wide), f.mul("%bs", MODEL.gemm_along_streams)
 
     def load_step(rows: list[str], offset: str, inside: Callable[[int, int], str | None]) -> list[str]:
         """The vectors of one step, of which each row of B has a part."""
@@ -83,7 +83,7 @@ def along(recipe: Recipe, decls: Declarations, name: str) -> str:
 
         return body
 
-    count = max(ALONG_STREAMS // per, 1)
+    count = max(MODEL.gemm_along_streams // per, 1)
     most = f.mul(f.div("%steps", count), count)
     f.loop(0, most, count, steps(count))
     f.loop(most, "%steps", 1, steps(1))

@@ -6,16 +6,13 @@ from collections.abc import Collection
 
 from weft.codegen.ir.gemm_types import Recipe
 from weft.codegen.ir.writer import Declarations
+from weft.util.machine_model import MODEL
 
 #: rows of the kernels there are; the last few rows of a tile take at most two of the smaller ones
 ROW_COUNTS = (1, 2, 4, 6)
-#: rows of B that are read along side by side: so many streams the hardware follows, and the sums rest as long
-ALONG_STREAMS = 8
-#: beats in which the full kernel fetches one cache line ahead
-LINE_BEATS = 4
 #: addresses of rows of A in a list behind those of a tile: they are asked for, and are nobody's
 SPARE_ROWS = 16
-#: arrays of a tail that are asked for while the last block is multiplied
+#: arrays of an epilogue that are prefetched while the last block is multiplied: one word of a descriptor has a byte for each
 STREAMS = 8
 
 
@@ -47,4 +44,4 @@ def unrolled(recipe: Recipe, rows: int, vectors: int, edge: bool) -> int:
     """Beats of one iteration: a wide tile has work enough for one, and each costs its share of compiling."""
     if recipe.quads:
         return 64 // recipe.step_bytes
-    return 2 * LINE_BEATS if rows == recipe.rows and vectors == 1 and edge else 1  # about a cache line of every row
+    return 2 * MODEL.gemm_line_beats if rows == recipe.rows and vectors == 1 and edge else 1  # about a cache line of every row

@@ -5,8 +5,7 @@ Out:  `task(step, name)`: the text of `void name(ptr arrays, i64 task, i64 worke
       step's arrays in order; `tasks(step)`: the number of tasks.
 Laws: problems are independent, so threads share a batch and the library runs single-threaded in each. Its own threads would keep
       spinning after the call and slow down the next kernel; only single problems long enough to make up for that use them.
-      Batches of tiny problems use one thread: some OpenBLAS routines allocate under a lock, for which two threads wait longer
-      than the work takes.
+      Batches of tiny problems use one thread.
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ from weft.ir.program import LibraryCall
 from weft.util import lapack
 from weft.util.machine_model import MODEL
 
-#: elements under which a problem is tiny, for the routines that take that lock
-_TINY = {"trsm": 1 << 8, "potrf": 1 << 7, "getrf": 1 << 6}
 _NUMBER = {"s": "float", "d": "double", "c": "[2 x float]", "z": "[2 x double]"}
 
 
@@ -47,7 +44,8 @@ def tasks(step: LibraryCall) -> int:
 
 def _share(step: LibraryCall) -> int:
     """Problems of one task."""
-    alone = lapack.thread_control() is not None and _touched(step) < _TINY.get(step.routine[1:], 0)
+    tiny = {"trsm": MODEL.lapack_tiny_trsm, "potrf": MODEL.lapack_tiny_potrf, "getrf": MODEL.lapack_tiny_getrf}
+    alone = lapack.thread_control() is not None and _touched(step) < tiny.get(step.routine[1:], 0)
     return step.count if alone else -(-step.count // MODEL.lapack_most_tasks)
 
 

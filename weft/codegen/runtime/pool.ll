@@ -15,7 +15,7 @@
 ; Placeholders in braces are filled in by pool.py for the architecture.
 
 @weft_pool_threads = global i64 1                  ; threads of a job, the caller included; at most 1024
-@weft_pool_spin = global i32 0                     ; relaxes before a worker sleeps
+@weft_pool_spin = global i32 0                     ; hints before a worker sleeps
 @weft_pool_allowed = global [16 x i64] zeroinitializer ; CPUs of the process, one bit each
 @weft_pool_place = global i32 0                    ; nonzero: keep woken workers off the caller's CPU
 @weft_pool_alive = global i32 0, align 64          ; workers that have not returned

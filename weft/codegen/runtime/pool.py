@@ -24,6 +24,7 @@ from weft.codegen.toolchain import objects, target
 from weft.codegen.toolchain.loader import architecture
 from weft.codegen.toolchain.native_library import LibraryModule, compile_apart, link, request, text_of
 from weft.codegen.toolchain.objects import CompileRequest
+from weft.util.machine_model import MODEL
 from weft.util.threads import DaemonThread, allowed_threads, held_over_forks
 
 _EXPORTS = ("weft_parallel_for", "weft_scratch_take", "weft_scratch_give", "weft_pool_stop", "weft_pool_forked", "weft_pool_threads",
@@ -32,12 +33,9 @@ _LIBC = ("syscall", "sched_getcpu", "sched_yield", "pthread_create", "pthread_de
          "sigfillset", "aligned_alloc", "free", "madvise", "memcpy", "abort")
 _MAX_THREADS = 1024
 # What differs between architectures: the number of the futex system call, and a hint that this is a spin loop.
-# A worker spins some 50 us before it sleeps; `relaxes` is how many hints that takes.
 _ARCH = {
-    "x86_64": {"futex": "202", "declare_relax": "declare void @llvm.x86.sse2.pause()", "relax": "call void @llvm.x86.sse2.pause()",
-               "relaxes": "3000"},
-    "aarch64": {"futex": "98", "declare_relax": "declare void @llvm.aarch64.hint(i32)", "relax": "call void @llvm.aarch64.hint(i32 1)",
-                "relaxes": "50000"},
+    "x86_64": {"futex": "202", "declare_relax": "declare void @llvm.x86.sse2.pause()", "relax": "call void @llvm.x86.sse2.pause()"},
+    "aarch64": {"futex": "98", "declare_relax": "declare void @llvm.aarch64.hint(i32)", "relax": "call void @llvm.aarch64.hint(i32 1)"},
 }
 making = held_over_forks(threading.RLock())
 _made: list[dict[str, int]] = []  # one pool, once it is made
@@ -67,7 +65,7 @@ def futex() -> int:
 
 def source(machine: str) -> str:
     """Return the pool's LLVM IR for one architecture (a name as `platform.machine()` gives it)."""
-    arch = _ARCH.get(machine, {"futex": "0", "declare_relax": "", "relax": "", "relaxes": "0"})
+    arch = _ARCH.get(machine, {"futex": "0", "declare_relax": "", "relax": ""})
     text = text_of("pool.ll")
     for name, word in arch.items():
         text = text.replace(f"${{{name}}}", word)
@@ -160,9 +158,8 @@ def _make() -> dict[str, int]:
     addresses = link([_part()], libc=_LIBC)
     threads, cpus = num_threads(), os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {0}
     ctypes.c_int64.from_address(addresses["weft_pool_threads"]).value = threads
-    # With more threads than CPUs a spinning worker only takes time from one that works.
-    relaxes = int(_ARCH[architecture()]["relaxes"]) if _can_share() else 0
-    ctypes.c_int32.from_address(addresses["weft_pool_spin"]).value = relaxes if threads <= len(cpus) else 50
+    hints = MODEL.pool_spin_hints if threads <= len(cpus) else MODEL.pool_spin_hints_crowded
+    ctypes.c_int32.from_address(addresses["weft_pool_spin"]).value = hints
     words = (ctypes.c_uint64 * 16).from_address(addresses["weft_pool_allowed"])
     for cpu in cpus:
         if cpu < 1024:

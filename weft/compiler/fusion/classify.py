@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import math
 from collections.abc import Iterable
 
@@ -14,8 +15,6 @@ from weft.ir.rewrite import params_key
 from weft.ops import families
 from weft.util.machine_model import MODEL
 from weft.util.record import record
-
-_COST_BY_KIND = {"random": 60, "index": 6, "layout": 0, "slice": 0}
 
 
 class LoweringKind(enum.Enum):
@@ -99,7 +98,12 @@ def loop_of(eqn: Eqn) -> families.LoopSpec | None:
 def eqn_cost(eqn: Eqn) -> int:
     """Rough cost of one element, in simple vector instructions."""
     primitive = eqn.primitive
-    return primitive.attrs.get("cost") or _COST_BY_KIND.get(primitive.kind, 1)
+    return primitive.attrs.get("cost") or _cost_of_kind(primitive.kind)
+
+
+@functools.cache
+def _cost_of_kind(kind: str) -> int:
+    return {"random": MODEL.random_cost, "index": MODEL.index_cost, "layout": 0, "slice": 0}.get(kind, 1)
 
 
 @record

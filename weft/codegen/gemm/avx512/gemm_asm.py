@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable, Sequence
 
 from weft.codegen.ir.gemm_types import Machine, Recipe
-from weft.codegen.ir.microkernels import LINE_BEATS, STREAMS, kernel_name, unrolled
+from weft.codegen.ir.microkernels import STREAMS, kernel_name, unrolled
+from weft.util.machine_model import MODEL
 
 # Registers of all kernels. Arguments come in the first six of these, and on the stack.
 _A, _AS, _B, _BS, _BEATS, SRC = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
@@ -188,7 +189,7 @@ def _fetch_place(recipe: Recipe, streams: bool) -> list[str]:
     """
     lines = recipe.panel_row_bytes // 64
     place, pitch, list_ = _OF_PLACE
-    out = [f"prefetcht1 ({_AHEAD})", f"addq ${64 // LINE_BEATS}, {_AHEAD}", f"imulq {pitch}, {X}", f"addq {place}, {X}",
+    out = [f"prefetcht1 ({_AHEAD})", f"addq ${64 // MODEL.gemm_line_beats}, {_AHEAD}", f"imulq {pitch}, {X}", f"addq {place}, {X}",
            f"movl %eax, {Y}d", f"andl ${8 * (lines - 1)}, {Y}d"]
     if not streams:
         return [*out, f"prefetcht1 ({X},{Y},8)"]

@@ -6,7 +6,7 @@ import itertools
 
 from weft.codegen.gemm.avx512 import gemm_asm
 from weft.codegen.ir.gemm_types import Recipe
-from weft.codegen.ir.microkernels import ALONG_STREAMS
+from weft.util.machine_model import MODEL
 
 _A, _AS, _ROWS, _B, _BS, _STEPS = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
 _BS3, _COLS, _BS5, _BS7, _COUNT, _SUMS_ROW = _KEPT = ("%rbx", "%rbp", "%r12", "%r13", "%r14", "%r15")
@@ -45,7 +45,7 @@ class _Along:
         self.labels = itertools.count()
 
     def lines(self) -> list[str]:
-        count = ALONG_STREAMS // self.per
+        count = MODEL.gemm_along_streams // self.per
         iterations, rest, end = self.label(), self.label(), self.label()
         out = [".p2align 4", f".globl {self.name}", f".type {self.name},@function", f"{self.name}:"]
         out += [*[f"pushq {register}" for register in _KEPT],
@@ -80,7 +80,7 @@ class _Along:
     def fetch(self) -> list[str]:
         """Ask for the next rows of B: parts of rows are short, and the hardware would find each of them anew."""
         lines = range(0, self.wide * self.recipe.in_bytes, 64)
-        ahead = f"leaq ({_PLACE},{_BS},{ALONG_STREAMS}), {_COUNT}"
+        ahead = f"leaq ({_PLACE},{_BS},{MODEL.gemm_along_streams}), {_COUNT}"
         return [ahead, *[f"prefetcht1 {line}({_COUNT}{index})" for index in _INDEX for line in lines]]
 
     def stretch(self, count: int, of_a: list[str], masked: bool) -> list[str]:
