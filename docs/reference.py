@@ -28,7 +28,7 @@ MODULES = {
         "weft.scipy.special", "weft.scipy.stats",
     ],
     "Trees and types": ["weft.tree", "weft.tree_util", "weft.flatten_util", "weft.dtypes", "weft.typing", "weft.errors"],
-    "Around it": ["weft.compat", "weft.experimental", "weft.experimental.mesh_utils", "weft.test_util"],
+    "Around it": ["weft.compat", "weft.monitoring", "weft.experimental", "weft.experimental.mesh_utils", "weft.test_util"],
 }
 
 

@@ -2,11 +2,16 @@
 
 The first rule needs no table: `jax.numpy.sin` is `weft.numpy.sin`, `jax.tree` is `weft.tree`. `ELSEWHERE` holds what
 has another name here, names of older versions included. `public_names()` lists all that today's JAX offers,
-so that a name that weft lacks can be told from a misspelt one.
+so that a name that weft lacks can be told from a misspelt one. The names of `jax._src` stand in `inside`.
 """
 
 import os
 from functools import cache
+
+from weft.compat import inside
+
+PACKAGES = ("jax", "jaxlib")  # whose modules are answered
+_INSIDE = "jax._src"
 
 # JAX module -> {name: "weft module:name"}. A second place after a space must exist too; an empty string marks a name of
 # JAX that weft does not have yet.
@@ -107,6 +112,23 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     "jax.scipy.linalg": {"tril": "weft.numpy:tril", "triu": "weft.numpy:triu"},
     "jax.sharding": {"PositionalSharding": "weft.sharding:PositionalSharding"},
 }
+
+
+ELSEWHERE.update({f"{_INSIDE}.{module}": inside.NAMES.get(module, {}) for module in {*inside.SAME_AS, *inside.NAMES}})
+
+
+def is_internal(module: str) -> bool:
+    """Whether a module, or a name of one, belongs to the inside of JAX.
+
+    >>> is_internal("jax._src.core"), is_internal("jaxlib.xla_client"), is_internal("jax.core")
+    (True, True, False)
+    """
+    return module == _INSIDE or module.startswith((f"{_INSIDE}.", "jaxlib."))
+
+
+def same_as(module: str) -> tuple[str, ...]:
+    """The public modules of JAX whose names the internal module `module` has as well."""
+    return inside.SAME_AS.get(module.removeprefix(f"{_INSIDE}."), ()) if is_internal(module) else ()
 
 
 @cache

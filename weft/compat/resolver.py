@@ -1,9 +1,11 @@
 """The import hook behind `install_as_jax`: `jax` and its modules, with the objects of weft.
 
-In:  `import jax.x`, `from jax.x import y`, `jax.x.y`.
+In:  `import jax.x`, `from jax.x import y`, `jax.x.y`; or the import of the packages that `weft shim install` writes.
 Out: stand-in modules whose names are looked up in weft on first use. Assigning to such a name changes the stand-in
      alone, never weft. A name that JAX has and weft lacks is an error that says so; any other unknown name is an
      ordinary AttributeError.
+
+Next to read: `names` (which module of weft holds a name), `inside` (the names of `jax._src` that libraries use).
 """
 
 import importlib
@@ -44,6 +46,40 @@ def install_as_jax(generation: str | None = None) -> None:
     if generation is not None:
         config.update("jax_api", generation)
         api_version()
+    _add_finder()
+
+
+def become_jax(module: str, version: str) -> None:
+    """Make the package `module`, "jax" or "jaxlib", of which Python is running the file, the stand-in of that name.
+
+    The files that `weft shim install` writes call it. The version sets `weft.config.jax_api`, unless a setting has done that before.
+    """
+    if config.jax_api is None:
+        config.update("jax_api", version)
+    _add_finder()
+    package = sys.modules[module]
+    package.__class__ = JaxModule
+    package.__dict__.update(_versions())
+
+
+def is_shim(file: str) -> bool:
+    """Whether the file of a package `jax` or `jaxlib` is one that `weft shim install` wrote."""
+    try:
+        with open(file, errors="replace") as opened:
+            return "weft shim install" in opened.readline()
+    except OSError:
+        return False
+
+
+def installed_shim() -> bool:
+    """Whether `import jax` finds a package in this environment that is weft's own."""
+    from importlib.machinery import PathFinder
+
+    spec = PathFinder.find_spec("jax")
+    return spec is not None and spec.origin is not None and is_shim(spec.origin)
+
+
+def _add_finder() -> None:
     events.above[:] = ["jax"]
     if _finder() is None:
         sys.meta_path.insert(0, JaxFinder())
@@ -109,7 +145,7 @@ class JaxFinder:
     """Finds and makes the stand-in modules. (The base classes of `importlib.abc` add nothing but 20 ms to the start.)"""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if fullname != "jax" and not fullname.startswith("jax."):
+        if fullname.partition(".")[0] not in names.PACKAGES:
             return None
         if is_offered(fullname):
             return ModuleSpec(fullname, cast("Loader", self), origin="weft", is_package=True)
@@ -117,32 +153,39 @@ class JaxFinder:
         # The errors carry no `name`, so that `from jax.x import y` passes them on instead of wording its own.
         if fullname in names.known_modules():
             raise ModuleNotFoundError(f"weft does not have the module {fullname} yet")
-        if fullname.startswith("jax._src"):
-            raise ModuleNotFoundError(f"weft does not have {fullname}: it is an internal module of JAX, not a public one")
+        if names.is_internal(fullname):
+            raise ModuleNotFoundError(_why_internal(fullname))
         if names.is_known(module, name):
             raise ImportError(_why_missing(module, name))
         return None
 
     def create_module(self, spec: ModuleSpec) -> JaxModule:
         module = ConfigModule(spec.name) if spec.name == "jax.config" else JaxModule(spec.name)
-        if spec.name in ("jax", "jax.version"):
-            numbers = (*(api_version() or tuple(map(int, JAX_VERSION.split(".")))), 0)[:3]
-            module.__dict__.update(__version__=".".join(map(str, numbers)), __version_info__=numbers)
+        if spec.name in _VERSIONED:
+            module.__dict__.update(_versions())
         return module
 
     def exec_module(self, module: ModuleType) -> None:
         module.__doc__ = f"The names of {module.__name__}, provided by weft."
 
 
+_VERSIONED = ("jax", "jax.version", "jaxlib", "jaxlib.version")
+
+
+def _versions() -> dict[str, Any]:
+    numbers = (*(api_version() or tuple(map(int, JAX_VERSION.split(".")))), 0)[:3]
+    return {"__version__": ".".join(map(str, numbers)), "__version_info__": numbers}
+
+
 def is_offered(module: str) -> bool:
     """Whether the JAX module `module` can be imported: weft has one to match, or names for it."""
-    if module in ("jax", "jax.config", "jax.version"):
+    if module in _VERSIONED or module == "jax.config":
         return True
     if module not in names.known_modules():
         return False
     if _weft_module(module) is not None:
         return True
-    if any(names.ELSEWHERE.get(module, {}).values()):
+    if any(names.ELSEWHERE.get(module, {}).values()) or any(map(is_offered, names.same_as(module))):
         return True
     below = [known for known in names.known_modules() if known.startswith(f"{module}.")]
     return module not in names.public_names() and any(is_offered(known) for known in below)
@@ -160,6 +203,10 @@ def _look_up(module: str, name: str) -> Any:
         candidates.insert(0, f"{module_of_weft}:{name}")
     for candidate in filter(None, candidates):
         value = _load(candidate)
+        if value is not _MISSING:
+            return value
+    for public in names.same_as(module):
+        value = _look_up(public, name)
         if value is not _MISSING:
             return value
     return _MISSING
@@ -199,6 +246,13 @@ def _config() -> Any:
 
 
 def _why_missing(module: str, name: str) -> str:
+    if names.is_internal(module):
+        return _why_internal(f"{module}.{name}")
     if names.is_known(module, name):
         return f"weft does not have {module}.{name} yet"
     return f"module {module!r} has no attribute {name!r}"
+
+
+def _why_internal(fullname: str) -> str:
+    return (f"weft does not have {fullname}: it is internal to JAX, not a public name."
+            " (weft.compat.inside lists the internal names that libraries use and weft answers.)")

@@ -1,8 +1,10 @@
-"""The command `weft`: run a program that imports jax on weft, explain what it communicates, and describe this machine.
+"""The command `weft`: run a program that imports jax on weft, explain what it communicates, install weft as jax, describe this machine.
 
     weft run [--devices N] SCRIPT [ARGUMENTS] [--devices N] [-- ARGUMENTS]
     weft run [--devices N] -m MODULE [ARGUMENTS]
     weft explain [--devices N] [--html FILE] SCRIPT [ARGUMENTS] [--html FILE] [-- ARGUMENTS]
+    weft shim install [--version VERSION]
+    weft shim uninstall
     weft info [--settings]
     weft --version
 
@@ -16,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from weft._version import __version__
+from weft.compat import JAX_VERSION
 from weft.util.config import MAX_DEVICES
 
 
@@ -30,6 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from weft.tools.explain_command import explain_program
 
         return explain_program(options.program, options.arguments, options.html, as_module=options.as_module, devices=options.devices)
+    if options.command == "shim":
+        from weft.tools.shim import run
+
+        return run(options)
     from weft.tools.info import describe, settings
 
     print(settings() if options.settings else describe())
@@ -63,6 +70,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
     info = commands.add_parser("info", help="describe this machine: devices, processor, caches and settings")
     info.add_argument("--settings", action="store_true", help="list the settings that there are")
 
+    shim = commands.add_parser("shim", help="make `import jax` mean weft in this Python environment, or undo that")
+    actions = shim.add_subparsers(dest="action", required=True, metavar="ACTION")
+    install = actions.add_parser("install", help="install distributions jax and jaxlib that are made of weft", description=_SHIM)
+    install.add_argument("--version", default=f"{JAX_VERSION}+weft", help="the version of JAX to report and follow (default: %(default)s)")
+    actions.add_parser("uninstall", help="remove them")
+
     if not argv or argv[0] not in _RUNNERS:
         return parser.parse_args(argv)
     own, after, verbatim = _split(argv[1:])
@@ -76,6 +89,10 @@ _RUNNERS = {
     "run": "run a program that imports jax (or weft)",
     "explain": "run a program, then print what its compiled functions communicate",
 }
+_SHIM = (
+    "Put distributions jax and jaxlib into the environment of this Python, whose modules are weft's: libraries that require jax can "
+    "then be installed, and import weft. Nothing is written where another jax is installed."
+)
 _EPILOG = """\
 --devices and --html may also follow PROGRAM. Everything else after PROGRAM, -h and -m included, is passed on to it,
 and so is all that follows a --, for a program that has options of these names itself:

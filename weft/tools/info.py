@@ -9,6 +9,7 @@ from typing import Any
 
 import weft
 from weft.codegen.toolchain import cache
+from weft.tools import shim
 from weft.util.config import config, known_settings
 from weft.util.errors import align
 from weft.util.machine_model import measured
@@ -27,6 +28,7 @@ def describe() -> str:
         ("memory", _memory()),
         ("devices", _devices()),
         *[("with" if i == 0 else "", f"{name} {_version_of(name)}") for i, name in enumerate(PARTS)],
+        ("jax", shim.describe()),
         *_cache_rows(),
         *[(name, value) for name, value in sorted(os.environ.items()) if _is_read(name)],
     ]

@@ -10,14 +10,15 @@ import sys
 from collections.abc import Sequence
 from types import CodeType, ModuleType, TracebackType
 
-from weft.compat import install_as_jax
+from weft.compat import install_as_jax, installed_shim
 
 
 def run_program(program: str, arguments: Sequence[str], *, as_module: bool = False, devices: int | None = None) -> int:
     """Run `program` with `arguments` and return its exit status."""
     if devices is not None:
         os.environ["WEFT_NUM_DEVICES"] = str(devices)  # read when the first device is asked for
-    install_as_jax()
+    if not installed_shim():  # else the program's own `import jax` does it, with the shim's version
+        install_as_jax()
     sys.path.insert(0, os.getcwd() if as_module else os.path.dirname(os.path.abspath(program)))
     try:
         path, package, code = _load_module(program) if as_module else _load_file(program)

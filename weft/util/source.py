@@ -174,6 +174,18 @@ def is_internal(file: str) -> bool:
     return _internal[file]
 
 
+def hide(file: str) -> None:
+    """Count the frames of a file as internal: they are left out of tracebacks, and are nobody's source lines."""
+    _internal[file] = True
+    _hidden_files.add(file)
+
+
+def show(file: str) -> None:
+    """Undo `hide`."""
+    _internal.pop(file, None)
+    _hidden_files.discard(file)
+
+
 def warn_user(message: str, category: type[Warning]) -> None:
     """Warn at the user's line, whatever the number of weft's frames above it."""
     level, frame = 2, sys._getframe(1)

@@ -1,0 +1,107 @@
+"""The names of `jax._src` that libraries use, and `jax.monitoring`."""
+
+import importlib
+import sys
+
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft import monitoring
+from weft.compat import inside, install_as_jax, names, uninstall
+from weft.util.config import config
+
+
+@pytest.fixture
+def jax():
+    install_as_jax()
+    yield importlib.import_module("jax")
+    uninstall()
+
+
+def test_every_place_of_the_table_is_there():
+    for module, places in inside.NAMES.items():
+        for name, place in places.items():
+            if place:
+                where, _, what = place.partition(":")
+                assert hasattr(importlib.import_module(where), what), (module, name)
+    for module, publics in inside.SAME_AS.items():
+        assert set(publics) <= names.known_modules(), module
+
+
+def test_an_internal_module_offers_public_names_and_a_few_of_its_own(jax):
+    core = importlib.import_module("jax._src.core")
+    assert core.ShapedArray is weft.typeof(1.0).__class__
+    assert jax._src.dispatch.wait_for_tokens is not None and jax._src.distributed.global_state.client is None
+    assert jax._src.distributed.global_state.process_id == 0
+
+
+def test_registered_types_are_told_from_leaves(jax):
+    registry = importlib.import_module("jax._src.tree_util")._registry
+
+    class Later:
+        pass
+
+    assert list in registry and Later not in registry
+    jax.tree_util.register_pytree_node(Later, lambda x: ((), None), lambda _, __: Later())
+    assert Later in registry and int not in registry
+    with pytest.raises(KeyError):
+        registry[int]
+
+
+@pytest.mark.parametrize("statement", ["import jax._src.stages_of_yore", "from jax._src.core import lifted", "import jaxlib.xla_client"])
+def test_what_the_table_lacks_says_what_it_is(jax, statement):
+    with pytest.raises(ImportError, match=r"internal to JAX, not a public name"):
+        exec(statement, {})
+
+
+def test_excluded_files_leave_no_frames(jax, tmp_path, monkeypatch):
+    monkeypatch.setattr(type(config), "traceback", "")
+    (tmp_path / "library_of_tests.py").write_text("def call(fun, *args):\n    return fun(*args)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    library = importlib.import_module("library_of_tests")
+    traceback_util = importlib.import_module("jax._src.traceback_util")
+
+    def fails(x):
+        return wnp.reshape(x, (3,))
+
+    def files() -> set[str]:
+        with pytest.raises((TypeError, ValueError)) as caught:
+            traceback_util.api_boundary(lambda: library.call(fails, wnp.ones(4)))()
+        return {entry.path.name if hasattr(entry.path, "name") else str(entry.path) for entry in caught.traceback}
+
+    assert "library_of_tests.py" in files()
+    traceback_util.register_exclusion(library.__file__)
+    try:
+        assert "library_of_tests.py" not in files()
+    finally:
+        traceback_util._exclude_paths.remove(library.__file__)
+        del sys.modules["library_of_tests"]
+    assert "library_of_tests.py" in files()
+
+
+def test_monitoring_tells_each_kind_of_listener_and_follows_compilations():
+    seen = []
+    add = lambda *values, **facts: seen.append((values, facts))
+    monitoring.register_event_listener(add)
+    monitoring.register_event_duration_secs_listener(add)
+    monitoring.register_scalar_listener(add)
+    try:
+        monitoring.record_event("/a", n=1)
+        monitoring.record_event_duration_secs("/b", 0.5)
+        monitoring.record_event_time_span("/c", 1.0, 2.0)           # nobody listens to spans
+        monitoring.record_scalar("/d", 3)
+        assert seen == [(("/a",), {"n": 1}), (("/b", 0.5), {}), (("/d", 3), {})]
+        monitoring.unregister_event_listener(add)
+        monitoring.record_event("/a")
+        assert len(seen) == 3
+        weft.jit(lambda x: wnp.sin(x) * 3.25)(wnp.ones(7))
+        compiled = [facts["fun_name"] for values, facts in seen if values[0] == monitoring.COMPILATION]
+        assert any("lambda" in name for name in compiled)
+    finally:
+        monitoring.clear_event_listeners()
+    n = len(seen)
+    monitoring.record_scalar("/d", 4)
+    assert len(seen) == n
+    with pytest.raises(ValueError, match="is not registered"):
+        monitoring.unregister_scalar_listener(add)

@@ -1,0 +1,82 @@
+"""The names of `jax._src`, the inside of JAX, that libraries are known to use, and what answers them here.
+
+In:  the name of a module below `jax._src`.
+Out: `SAME_AS`: the public modules whose names it has too; `NAMES`: what is left, as places in weft.
+Law: a name enters this table when a library that people use asks for it. All others are refused, with a sentence that says why.
+
+Next to read: `inside_objects` (what only these names need), `names` (the public names).
+"""
+
+#: module below jax._src -> the public modules whose names it offers as well
+SAME_AS: dict[str, tuple[str, ...]] = {
+    "ad_checkpoint": ("jax.ad_checkpoint",),
+    "ad_util": ("jax.interpreters.ad", "jax.custom_derivatives"),
+    "api": ("jax",),
+    "api_util": ("jax.api_util",),
+    "array": ("jax",),
+    "checkify": ("jax.experimental.checkify",),
+    "config": ("jax",),
+    "core": ("jax.core", "jax.extend.core"),
+    "custom_batching": ("jax.custom_batching",),
+    "custom_derivatives": ("jax.custom_derivatives",),
+    "debugging": ("jax.debug",),
+    "distributed": ("jax.distributed",),
+    "dtypes": ("jax.dtypes",),
+    "errors": ("jax.errors",),
+    "flatten_util": ("jax.flatten_util",),
+    "interpreters.ad": ("jax.interpreters.ad",),
+    "interpreters.batching": ("jax.interpreters.batching",),
+    "interpreters.mlir": ("jax.interpreters.mlir",),
+    "interpreters.partial_eval": ("jax.interpreters.partial_eval",),
+    "interpreters.pxla": ("jax.interpreters.pxla",),
+    "interpreters.xla": ("jax.interpreters.xla",),
+    "lax.lax": ("jax.lax",),
+    "linear_util": ("jax.extend.linear_util",),
+    "mesh": ("jax.sharding",),
+    "monitoring": ("jax.monitoring",),
+    "named_sharding": ("jax.sharding",),
+    "prng": ("jax.extend.random", "jax.random"),
+    "random": ("jax.random",),
+    "sharding": ("jax.sharding",),
+    "sharding_impls": ("jax.sharding",),
+    "source_info_util": ("jax.extend.source_info_util",),
+    "tree_util": ("jax.tree_util",),
+    "typing": ("jax.typing",),
+    "xla_bridge": ("jax.extend.backend",),
+}
+
+_OBJECTS = "weft.compat.inside_objects"
+
+#: module below jax._src -> {name: "weft module:name"}; an empty string marks what weft does not have yet
+NAMES: dict[str, dict[str, str]] = {
+    "ad_util": {"stop_gradient_p": ""},
+    "array": {"ArrayImpl": "weft.runtime.array:Array"},
+    "compiler": {"backend_compile_and_load": "", "compile_or_get_cached": ""},
+    "config": {"config": "weft.util.config:config"},
+    "core": {"physical_aval": "", "trace_state_clean": ""},
+    "dispatch": {"wait_for_tokens": "weft.api.callbacks:effects_barrier"},
+    "distributed": {"global_state": f"{_OBJECTS}:global_state", "GlobalState": f"{_OBJECTS}:State", "State": f"{_OBJECTS}:State"},
+    "dtypes": {
+        "DType": "numpy:dtype",
+        "ExtendedDType": "weft.util.dtype_table:ExtendedDType",
+        "TypePromotionError": "weft.util.errors:TypePromotionError",
+        "finfo": "weft.util.dtypes:finfo",
+        "iinfo": "weft.util.dtypes:iinfo",
+        "supports_inf": f"{_OBJECTS}:supports_inf",
+    },
+    "earray": {"EArray": ""},
+    "literals": {"TypedNdArray": f"{_OBJECTS}:TypedNdArray"},
+    "state.types": {"AbstractRef": ""},
+    "traceback_util": {
+        "_exclude_paths": f"{_OBJECTS}:excluded_paths",
+        "api_boundary": f"{_OBJECTS}:api_boundary",
+        "register_exclusion": f"{_OBJECTS}:register_exclusion",
+    },
+    "tree_util": {"_registry": f"{_OBJECTS}:pytree_registry"},
+    "util": {
+        "safe_map": f"{_OBJECTS}:safe_map",
+        "safe_zip": f"{_OBJECTS}:safe_zip",
+        "unzip2": f"{_OBJECTS}:unzip2",
+    },
+    "xla_bridge": {"_backends": "weft.backends.base:_made"},
+}

@@ -1,0 +1,132 @@
+"""What answers the names of `jax._src` that have no counterpart in weft's public modules: few and small objects.
+
+In:  nothing; `inside` names them.
+Out: functions on tracebacks, the process in a cluster, the registry of pytree types, and helpers for sequences.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from weft.runtime import device
+from weft.util import source, treedef
+from weft.util.dtypes import DTypeLike, finfo
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+# ---- traceback_util
+
+
+class _ExcludedPaths(list[str]):
+    """The files whose frames are left out of tracebacks; adding and removing one takes effect at once."""
+
+    def append(self, path: str) -> None:
+        source.hide(path)
+        super().append(path)
+
+    def remove(self, path: str) -> None:
+        source.show(path)
+        super().remove(path)
+
+
+excluded_paths = _ExcludedPaths()
+
+
+def register_exclusion(path: str) -> None:
+    """Leave the frames of a file out of tracebacks, and out of the source lines of programs."""
+    if path not in excluded_paths:
+        excluded_paths.append(path)
+
+
+def api_boundary(fun: F, *, repro_api_name: str | None = None, repro_user_func: bool = False) -> F:
+    """Decorate a library's function: errors that leave it do not show the frames of weft and of excluded files."""
+    return source.api_boundary(fun)
+
+
+# ---- distributed
+
+
+class State:
+    """What this process knows of its cluster; there is one process."""
+
+    client = None
+    service = None
+    coordinator_address = None
+    preemption_sync_manager = None
+    slice_index = None
+
+    @property
+    def process_id(self) -> int:
+        return device.process_index()
+
+    @property
+    def num_processes(self) -> int:
+        return device.process_count()
+
+
+global_state = State()
+
+
+# ---- tree_util
+
+
+class _Registry:
+    """The types that are pytree nodes, as far as they have been registered or are built in."""
+
+    def __contains__(self, type_: object) -> bool:
+        return treedef._node_types.get(type_) is not None  # an unseen type is not remembered as a leaf: it may be registered later
+
+    def __getitem__(self, type_: type) -> Any:
+        if type_ not in self:
+            raise KeyError(type_)
+        return treedef.node_type(type_)
+
+    def __iter__(self) -> Iterator[type]:
+        return (type_ for type_, node in treedef._node_types.items() if node is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+pytree_registry = _Registry()
+
+
+# ---- literals, dtypes, xla_bridge
+
+
+class TypedNdArray(np.ndarray):
+    """JAX's class of array constants with a type of their own. weft makes none: its constants are arrays of NumPy or weft."""
+
+
+def supports_inf(dtype: DTypeLike) -> bool:
+    """Whether a floating dtype has infinities."""
+    with np.errstate(all="ignore"):
+        return bool(np.isinf(np.array(np.inf).astype(finfo(dtype).dtype)))
+
+
+# ---- util
+
+
+def safe_zip(*sequences: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """`zip` of sequences of one length, as a list; ValueError where the lengths differ."""
+    lists = [list(sequence) for sequence in sequences]
+    if len({len(one) for one in lists}) > 1:
+        raise ValueError(f"safe_zip: the sequences have lengths {[len(one) for one in lists]}, which must be equal.")
+    return list(zip(*lists))
+
+
+def safe_map(fun: Callable[..., Any], *sequences: Iterable[Any]) -> list[Any]:
+    """`map` over sequences of one length, as a list; ValueError where the lengths differ."""
+    return [fun(*args) for args in safe_zip(*sequences)]
+
+
+def unzip2(pairs: Iterable[Sequence[Any]]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The first and the second parts of pairs.
+
+    >>> unzip2([(1, "a"), (2, "b")])
+    ((1, 2), ('a', 'b'))
+    """
+    listed = list(pairs)
+    return tuple(a for a, _ in listed), tuple(b for _, b in listed)
