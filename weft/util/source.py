@@ -186,6 +186,28 @@ def show(file: str) -> None:
     _hidden_files.discard(file)
 
 
+# What stands between a call of the user's and the promotion of its operands without computing anything itself.
+_FORWARDING = tuple(f"{_PACKAGE}{part}" for part in (
+    *[f"{package}{os.sep}" for package in ("api", "control", "core", "ops", "runtime", "transforms", "util")],
+    *[f"numpy{os.sep}{module}.py" for module in ("promote", "eager", "eager_choice", "methods")]))
+
+
+def is_own_arithmetic() -> bool:
+    """Whether what is computed now is a step of another public function, not what the user asked for: functions of two modules are on
+    the stack above the user's. Settings that make promotion stricter speak of the user's operands alone.
+
+    >>> is_own_arithmetic()
+    False
+    """
+    frame, modules = sys._getframe(1), set()
+    while frame is not None and _internal[frame.f_code.co_filename]:
+        file = os.path.abspath(frame.f_code.co_filename)
+        if file.startswith(_PACKAGE) and not file.startswith(_FORWARDING):
+            modules.add(file)
+        frame = frame.f_back
+    return len(modules) > 1
+
+
 def warn_user(message: str, category: type[Warning]) -> None:
     """Warn at the user's line, whatever the number of weft's frames above it."""
     level, frame = 2, sys._getframe(1)
