@@ -24,7 +24,7 @@ from weft.core.interpret import evaluate
 from weft.core.stage import hoist_tracers, stage
 from weft.core.trace import Trace, Tracer, current_trace, eval_trace, extend_axis_env, set_trace, typeof
 from weft.ir.explicit import type_sharding
-from weft.ir.jaxpr import Jaxpr
+from weft.ir.jaxpr import Jaxpr, OpenJaxpr
 from weft.ir.mesh import Mesh
 from weft.ir.shardings import NamedSharding, Sharding
 from weft.ir.specs import PartitionSpec
@@ -282,14 +282,15 @@ def eval_shape(fun: Callable, *args, **kwargs) -> Any:
     return flat.unflatten([_struct(a) for a in jaxpr.out_avals])
 
 
-def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence, *args, propagate_source_info: bool = True) -> list:
+def eval_jaxpr(jaxpr: Jaxpr | OpenJaxpr, consts: Sequence, *args, propagate_source_info: bool = True) -> list:
     """The flat results of a program on flat arguments, one operation after another; `consts` are the values of its constants.
 
     >>> jaxpr = weft.make_jaxpr(lambda x: x + 1.0)(2.0)
     >>> [float(y) for y in weft.eval_jaxpr(jaxpr, jaxpr.consts, 2.0)]
     [3.0]
     """
-    return evaluate(jaxpr.replace(consts=consts), *args)
+    closed = jaxpr.closed(consts) if isinstance(jaxpr, OpenJaxpr) else jaxpr.replace(consts=consts)
+    return evaluate(closed, *args)
 
 
 @contextmanager

@@ -37,7 +37,13 @@ class Trace:
         self.finished = False
 
     def process(self, primitive, args: Sequence, params: dict):
-        raise NotImplementedError(f"{type(self).__name__}.process")
+        if type(self).process_primitive is Trace.process_primitive:
+            raise NotImplementedError(f"{type(self).__name__}: a trace must define process_primitive(primitive, tracers, params).")
+        return self.process_primitive(primitive, args, params)
+
+    def process_primitive(self, primitive, tracers: Sequence, params: dict):
+        """`process`, under the name by which programs define traces of their own."""
+        return self.process(primitive, tracers, params)
 
     def within(self, trace: "Trace") -> bool:
         """Whether this trace was begun while `trace` was current, or is it: only then its values may be used here."""
@@ -70,8 +76,10 @@ class Tracer:
 
     aval: ShapedArray
 
-    def __init__(self, trace: Trace):
+    def __init__(self, trace: Trace, aval: ShapedArray | None = None):
         self._trace = trace
+        if aval is not None:
+            self.aval = aval
 
     shape = property(lambda self: self.aval.shape)
     dtype = property(lambda self: self.aval.dtype)
