@@ -84,7 +84,8 @@ class _Fixed:
             try:
                 hash(value)
             except TypeError:
-                raise ValueError(f"argnums_partial: an argument that is fixed must have a hash, got {value!r} of type {type(value)}.") from None
+                raise ValueError("argnums_partial: an argument that is fixed must have a hash, got "
+                                 f"{value!r} of type {type(value)}.") from None
 
     def __hash__(self) -> int:
         try:
@@ -93,7 +94,9 @@ class _Fixed:
             return id(self.value)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Fixed) and (self.value is other.value or (type(self.value) is type(other.value) and self.value == other.value))
+        if not isinstance(other, _Fixed):
+            return False
+        return self.value is other.value or (type(self.value) is type(other.value) and self.value == other.value)
 
 
 def _with_fixed(f: Callable, numbers: tuple, fixed: tuple, count: int, *args: Any, **kwargs: Any) -> Any:

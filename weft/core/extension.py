@@ -114,7 +114,7 @@ class ExtensionPrimitive(Primitive):
         return out if self.multiple_results else out[0]
 
     def __reduce__(self):
-        raise TypeError(f"primitive {self.name!r} was defined by a program: it cannot be pickled, since its name does not tell which it is.")
+        raise TypeError(f"primitive {self.name!r} was defined by a program, and its name does not tell which it is: it cannot be pickled.")
 
     def __deepcopy__(self, memo: dict) -> "ExtensionPrimitive":
         return self
@@ -129,8 +129,8 @@ def expansion(primitive: ExtensionPrimitive, avals: Sequence[ShapedArray], param
     promised = primitive.abstract(avals, params)
     with derived_trace(eval_trace):
         made = stage(lambda *xs: lower(xs, avals, promised, params), avals, primitive.name)
-    wrong = [(f"result {i}", f"promised {a.str_short()}", f"computed {b.str_short()}") for i, (a, b) in enumerate(zip(promised, made.out_avals))
-             if a.shape != b.shape or a.dtype != b.dtype]
+    wrong = [(f"result {i}", f"promised {a.str_short()}", f"computed {b.str_short()}")
+             for i, (a, b) in enumerate(zip(promised, made.out_avals)) if a.shape != b.shape or a.dtype != b.dtype]
     if wrong or len(promised) != len(made.out_avals):
         rows = wrong or [("results", f"promised {len(promised)}", f"computed {len(made.out_avals)}")]
         raise TypeError(describe(primitive.name, "the lowering gives results of other types than the abstract evaluation rule.", rows,

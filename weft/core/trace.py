@@ -30,7 +30,7 @@ from weft.util.state import guard
 
 class Trace:
     """An interpretation of primitives. Subclasses implement `process`."""
-    __slots__ = ("parent", "finished")
+    __slots__ = ("parent", "finished", "__weakref__")
 
     def __init__(self, parent: "Trace | None" = None):
         self.parent = parent

@@ -78,7 +78,8 @@ class LoweringRuleContext:
         return False
 
 
-def register_lowering(prim: Primitive, rule: LoweringRule, platform: str | None = None, inline: bool = True, cacheable: bool = True) -> None:
+def register_lowering(prim: Primitive, rule: LoweringRule, platform: str | None = None, inline: bool = True, cacheable: bool = True
+                      ) -> None:
     """Set what a library's primitive computes where it is compiled; a rule for `platform` counts there alone, before one for all.
 
     Raises NotImplementedError for an operation of weft's own.
@@ -91,8 +92,8 @@ def register_lowering(prim: Primitive, rule: LoweringRule, platform: str | None 
     Array(3., dtype=float32, weak_type=True)
     """
     if not isinstance(prim, ExtensionPrimitive):
-        raise NotImplementedError(f"register_lowering: {prim!r} is an operation of weft's own, which is compiled as weft says. Define a primitive "
-                                  "with weft.extend.core.Primitive(name).")
+        raise NotImplementedError(f"register_lowering: {prim!r} is an operation of weft's own, which is compiled as weft says. Define a "
+                                  "primitive with weft.extend.core.Primitive(name).")
     if not callable(rule):
         raise TypeError(f"register_lowering: the rule of {prim!r} must be a function, got {rule!r}.")
     rules = prim.attrs.setdefault("lowerings", {})
@@ -118,9 +119,9 @@ def lower_fun(fun: Callable, multiple_results: bool = True) -> LoweringRule:
     return rule
 
 
-def emit_python_callback(ctx: LoweringRuleContext, callback: Callable, token: Any, operands: Sequence, operand_avals: Sequence[ShapedArray],
-                         result_avals: Sequence[ShapedArray], *, has_side_effect: bool, returns_token: bool = True, partitioned: bool = False,
-                         sharding: Any = None) -> tuple[list, Any, Any]:
+def emit_python_callback(ctx: LoweringRuleContext, callback: Callable, token: Any, operands: Sequence,
+                         operand_avals: Sequence[ShapedArray], result_avals: Sequence[ShapedArray], *, has_side_effect: bool,
+                         returns_token: bool = True, partitioned: bool = False, sharding: Any = None) -> tuple[list, Any, Any]:
     """Call `callback(*numpy_arrays)`, which gives one array for each result, while the program runs; results, token and None.
 
     With `has_side_effect` it is called exactly once, else any number of times. `partitioned` calls are not supported: the host

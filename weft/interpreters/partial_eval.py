@@ -85,7 +85,7 @@ def trace_to_jaxpr_nounits(fun: Any, pvals: Sequence[PartialVal], instantiate: b
     >>> known, unknown = PartialVal.known(2.0), PartialVal.unknown(weft.typeof(1.0))
     >>> jaxpr, outs, consts = trace_to_jaxpr_nounits(lambda x, y: [x * x, x * y], [known, unknown])
     >>> len(jaxpr.eqns), outs[0].get_known(), outs[1].is_known()
-    (1, Array(4., dtype=float32, weak_type=True), False)
+    (1, 4.0, False)
     """
     trace = LinearTrace(current_trace())
     args = [p.get_known() if p.is_known() else trace.new_arg(p.get_aval()) for p in pvals]
@@ -118,7 +118,7 @@ def dce_jaxpr(jaxpr: Any, used_outputs: bool | Sequence[bool], instantiate: bool
     ({ lambda ; a:f32[]. let b:f32[] = sin a in (b,) }, [True, False])
     """
     made, used, _ = _pruned(jaxpr, used_outputs, instantiate)
-    consts = {v: c for v, c in zip(jaxpr.constvars, jaxpr.consts)} if isinstance(jaxpr, Jaxpr) else {}
+    consts = dict(zip(jaxpr.constvars, jaxpr.consts)) if isinstance(jaxpr, Jaxpr) else {}
     if isinstance(jaxpr, Jaxpr):
         made = made.closed([consts[v] for v in made.constvars])
     else:
@@ -176,8 +176,8 @@ class _Fixed(RuleTable):
     """A table that can be read only."""
 
     def __setitem__(self, primitive: Primitive, rule: Callable) -> None:
-        raise NotImplementedError(f"a rule of partial evaluation for primitive {primitive!r} cannot be given: weft splits its program where "
-                                  "it is lowered. Give the primitive rules of differentiation and of lowering.")
+        raise NotImplementedError(f"a rule of partial evaluation for primitive {primitive!r} cannot be given: an operation is known or "
+                                  "unknown as a whole. Give the primitive rules of differentiation and of lowering.")
 
 
 #: how operations that hold programs are split inside a running trace

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, MutableMapping
-from typing import Any
 
 from weft.core.primitive import Primitive
 from weft.ir.registry import registry

@@ -199,7 +199,7 @@ class Jaxpr:
 class OpenJaxpr:
     """A program without the values of its constants, which are inputs of their own (`constvars`).
 
-    >>> program = weft.make_jaxpr(lambda x: x + np.ones(2))(3.0)
+    >>> program = weft.make_jaxpr(lambda x: np.ones(2, np.float32) + x)(np.float32(3))
     >>> program.jaxpr, len(program.jaxpr.constvars), program.jaxpr.closed(program.consts) is program
     ({ lambda a:f32[2]; b:f32[]. let c:f32[2] = add a b in (c,) }, 1, True)
     """
@@ -228,7 +228,8 @@ class OpenJaxpr:
         if len(consts) != len(self.constvars):
             raise TypeError(f"ClosedJaxpr: the jaxpr has {len(self.constvars)} constants, got {len(consts)} values of them.")
         name = self.debug_info.func_name
-        made = Jaxpr(self.constvars, consts, self.invars, self.outvars, self.eqns, self.effects or None, name if name.isidentifier() else "")
+        made = Jaxpr(self.constvars, consts, self.invars, self.outvars, self.eqns, self.effects or None,
+                     name if name.isidentifier() else "")
         if found is None:
             self._closed = weakref.ref(made)
         return made

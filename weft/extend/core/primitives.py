@@ -27,8 +27,8 @@ def __getattr__(name: str) -> Any:
             globals()[name] = found
             return found
     if operation in _COMPOSED:
-        raise AttributeError(f"weft.extend.core.primitives: weft has no primitive {operation!r}; it composes the operation from others, and "
-                             "programs show those.")
+        raise AttributeError(f"weft.extend.core.primitives: weft has no primitive {operation!r}; it composes the operation from others, "
+                             "and programs show those.")
     raise AttributeError(f"module 'weft.extend.core.primitives' has no attribute {name!r}")
 
 

@@ -59,12 +59,12 @@ class Primitive(extension.ExtensionPrimitive, metaclass=_Stands):
 class CallPrimitive(_Primitive):
     """An operation that calls a function: `bind(fun, *args, **params)`, where `fun` is a `WrappedFun` of flat values.
 
-    Transformations go into the function; it is inlined where it is compiled. The equation's parameters are `jaxpr`, `name` and `params`.
+    Transformations go into the function; it is inlined where it is compiled. The equation holds its program as `jaxpr`.
 
     >>> from weft.extend import linear_util
     >>> run_p = CallPrimitive("run")
     >>> run_p.bind(linear_util.wrap_init(lambda x: [x + 1]), 2)
-    [Array(3, dtype=int32)]
+    [Array(3, dtype=int32, weak_type=True)]
     """
     call_primitive = True
 

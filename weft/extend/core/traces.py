@@ -67,7 +67,7 @@ def trace_state_clean() -> bool:
     """Whether nothing is being traced.
 
     >>> trace_state_clean(), weft.jit(lambda x: x + trace_state_clean())(1)
-    (True, Array(1, dtype=int32))
+    (True, Array(1, dtype=int32, weak_type=True))
     """
     return current_trace() is eval_trace and not axis_env()
 
