@@ -5,7 +5,7 @@ In:   a name, then rules, each in the calling convention of JAX's public extensi
 Out:  a primitive that every trace takes like one of weft's own. Its lowering rule is a function of values: the operations
       that it applies are traced and take the place of the equation (`transforms.expand`) before anything is compiled.
 Laws: the object is the identity. Names are for texts: two libraries may give the same one, which may also be a name of weft's.
-Next: `weft.interpreters` holds the tables of rules, `weft.extend.core` the public names.
+The packages `interpreters` (tables of rules) and `extend` (public names) stand above.
 """
 
 from __future__ import annotations
