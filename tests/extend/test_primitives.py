@@ -8,6 +8,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from tests.harness.pages import blocks, needs_pages
 from weft import lax
 from weft.extend.core import CallPrimitive, ClosedJaxpr, Effect, Jaxpr, Literal, Primitive, ShapedArray, Var, jaxpr_as_fun
 from weft.extend.linear_util import wrap_init
@@ -371,3 +372,11 @@ def test_programs_as_data():
         ClosedJaxpr(Jaxpr([c], [x], [x], []), [])
     with pytest.raises(ValueError, match="there is no field 'equations'"):
         closed.jaxpr.replace(equations=[])
+
+
+@needs_pages
+def test_the_page_runs():
+    state: dict = {}
+    exec("\n".join(blocks("extending.md")), state)
+    np.testing.assert_allclose(state["slopes"], 1 / (1 + np.exp(-np.linspace(-1, 1, 4))), rtol=1e-5)
+    assert state["y"] == 2 * np.float32(np.sin(np.float32(1))) and state["z"] == state["y"] / 2

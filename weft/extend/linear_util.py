@@ -8,7 +8,7 @@ Out:  a `WrappedFun`; each transformation puts a function around it, and may lea
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable as Callable, Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 from weakref import WeakKeyDictionary
 

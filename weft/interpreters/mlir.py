@@ -141,6 +141,7 @@ def ir_constant(val: Any, **_: Any) -> Any:
 
 
 def ir_constants(val: Any, **_: Any) -> tuple:
+    """The same, as a tuple."""
     return (val,)
 
 
