@@ -2,7 +2,8 @@
 
 In:   a seed.
 Out:  a `Call`, the same for the same seed; what was wrong with its outcome, or None.
-Laws: a call answers, or raises one of `ALLOWED` with a message that names the function, an argument, or what was given for it.
+Laws: a call answers, or raises one of `ALLOWED` with a message that names the function, an argument, or what was given for it. An error
+      that Python raised in the middle of weft for one of `UNFORESEEN` is a fault, also where a public function made a documented class of it.
 Next: `campaign` runs them in processes of their own.
 """
 
@@ -14,6 +15,7 @@ import importlib
 import inspect
 import random
 import re
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -27,6 +29,9 @@ from weft.sharding import NamedSharding, PartitionSpec as P
 
 ALLOWED = (TypeError, ValueError, IndexError, OverflowError, NotImplementedError,
            *(getattr(weft.errors, name) for name in dir(weft.errors)))
+
+#: what no check foresaw, but for an argument that lacks an attribute, which `api_boundary` names; TypeError, ValueError and OverflowError say as much of the arguments as a check would
+UNFORESEEN = (KeyError, AttributeError, IndexError, AssertionError, NameError, ArithmeticError, RecursionError, StopIteration, BufferError)
 
 MODULES = """weft weft.numpy weft.numpy.linalg weft.numpy.fft weft.lax weft.lax.linalg weft.random weft.nn weft.nn.initializers
     weft.scipy.special weft.scipy.linalg weft.scipy.signal weft.scipy.stats weft.scipy.stats.norm weft.scipy.stats.beta
@@ -214,6 +219,9 @@ def fault_of(call: Call) -> str | None:
     except MemoryError as error:
         return None if isinstance(error, weft.errors.JaxRuntimeError) else f"MemoryError that is no JaxRuntimeError: {error}"
     except ALLOWED as error:
+        cause = error.__cause__
+        if isinstance(cause, UNFORESEEN) and "argument `" not in str(error) and getattr(cause, "_inside", False) and not isinstance(cause, OverflowError) and not _is_ours(cause):
+            return f"{type(cause).__name__} from inside: {_short(str(cause))}  at {_place(cause)}"
         if not _is_ours(error) and not names_an_argument(str(error), call):
             return f"{type(error).__name__} names no argument: {_short(str(error))}"
     except Exception as error:
@@ -228,6 +236,12 @@ def _is_ours(error: BaseException) -> bool:
         trace = trace.tb_next
     code = None if trace is None else trace.tb_frame.f_code
     return code is not None and code.co_filename == __file__ and code.co_name not in ("__call__", "fault_of")
+
+
+def _place(error: BaseException) -> str:
+    """The file and line that raised an error."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename.rpartition('weft/')[2]}:{frames[-1].lineno}" if frames else "?"
 
 
 def names_an_argument(message: str, call: Call) -> bool:

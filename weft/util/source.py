@@ -330,6 +330,9 @@ def _explained(error: Exception, name: str, fun: Callable, args: Sequence, kwarg
     kind = next((to for of, to in _CLASSES if isinstance(error, of)), None)
     if inside and kind is not None:
         rule = f"{type(error).__name__}: {error}"
+        wrong = _wrong_argument(error, fun, args, kwargs) if isinstance(error, AttributeError) else None
+        if wrong is not None:
+            return _shown(TypeError(describe(called, wrong, _table(fun, args, kwargs), user_frame(), rule)))
         return _shown(kind(describe(called, "failed on these arguments.", _table(fun, args, kwargs), user_frame(), rule)))
     said = getattr(error, "_said", error.args[0] if len(error.args) == 1 else None)
     if inside is False and name and isinstance(said, str) and not isinstance(error, KeyError) and not _names(said, name, fun):
@@ -371,6 +374,23 @@ _LIBRARIES = re.compile(r"[/\\](numpy|scipy|ml_dtypes|opt_einsum|python3\.\d+)[/
 def _names(text: str, name: str, fun: Callable) -> bool:
     names = "|".join(map(re.escape, (name, *inspect.signature(fun).parameters)))
     return re.search(rf"(?<!\w)({names})(?!\w)", text) is not None
+
+
+def _wrong_argument(error: AttributeError, fun: Callable, args: Sequence, kwargs: Mapping[str, Any]) -> str | None:
+    """Which argument, or entry of one, lacks the attribute that was asked for, and what it should be; None if it is none of them."""
+    try:
+        bound = inspect.signature(fun).bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        return None
+    for name, x in bound.arguments.items():
+        entries = list(x.values()) if isinstance(x, dict) else x if isinstance(x, (list, tuple)) else ()
+        if any(value is error.obj for value in (x, *entries)):
+            takes = bound.signature.parameters[name].annotation
+            entry = x is not error.obj
+            said = (" cannot hold" if entry else " cannot be") if takes is inspect.Parameter.empty else \
+                f" takes {getattr(takes, '__name__', takes)}, got{' an entry' if entry else ''}"
+            return f"argument `{name}`{said} {_words(error.obj)} of type {type(error.obj).__name__}."
+    return None
 
 
 def _table(fun: Callable, args: Sequence, kwargs: Mapping[str, Any]) -> list[tuple[str, str]]:
