@@ -7,15 +7,33 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from weft.codegen.gemm import gemm, gemm_tile
+from weft.codegen.gemm import assembled, gemm, gemm_tile
+from weft.codegen.gemm.avx2 import register_kernels
 from weft.codegen.gemm.avx512 import gemm_asm
-from weft.codegen.ir.gemm_types import Recipe
+from weft.codegen.ir.gemm_types import Machine, Recipe
 from weft.codegen.toolchain import target
 from weft.util.record import replace
 
-pytestmark = pytest.mark.skipif(not gemm_asm.suits(gemm.machine()), reason="for processors with AVX-512")
-
 SIZES = [0, 1, 2, 3, 4, 5, 7, 15, 16, 17, 31, 33, 63, 64]
+
+
+@pytest.fixture(params=["avx512", "avx2"])
+def machine(request):
+    """The machine at hand where it has AVX-512, and what has AVX2 alone."""
+    if request.param == "avx512":
+        if not gemm_asm.suits(gemm.machine()):
+            pytest.skip("for processors with AVX-512")
+        return gemm.machine()
+    made = Machine.of(["avx2", "fma", "f16c"], "x86_64")
+    if gemm.machine().vector_bytes < 32 or not register_kernels.suits(made):
+        pytest.skip("for processors with AVX2")
+    return made
+
+
+@pytest.fixture
+def avx512():
+    if not gemm_asm.suits(gemm.machine()):
+        pytest.skip("for processors with AVX-512")
 
 
 def functions(recipe, wanted, exports, monkeypatch):
@@ -23,7 +41,8 @@ def functions(recipe, wanted, exports, monkeypatch):
     text = gemm_tile._helper_module(recipe, wanted)
     assert "module asm" in text and "fcmp" not in text
     made = [target.link(target.emit_object(text, target.current(), True), exports, {})]
-    monkeypatch.setattr(gemm_asm, "suits", lambda machine: False)
+    for instructions in (gemm_asm, register_kernels):
+        monkeypatch.setattr(instructions, "suits", lambda machine: False)
     text = gemm_tile._helper_module(recipe, wanted)
     assert "module asm" not in text
     return [*made, target.link(target.emit_object(text, target.current()), exports, {})]
@@ -50,10 +69,11 @@ PACKED = ["f32 f32 f32", "f64 f64 f64", "bf16 f32 bf16", "i8 i32 i32", "u8 i32 i
 
 @pytest.mark.parametrize("types", [*PACKED, "bf16 f32 f32 alone"])
 @pytest.mark.parametrize("operand", "ab")
-def test_packed_lines(types, operand, monkeypatch):
+def test_packed_lines(types, operand, machine, monkeypatch):
     in_type, acc, out, *alone = types.split()
-    machine = replace(gemm.machine(), bf16_dot=False) if alone else gemm.machine()
-    recipe, rng = Recipe(in_type, acc, out, machine), np.random.default_rng(3)
+    recipe, rng = Recipe(in_type, acc, out, replace(machine, bf16_dot=False) if alone else machine), np.random.default_rng(3)
+    if assembled.function(recipe, f"pack_{operand}_copy") is None:
+        pytest.skip("LLVM compiles it")
     kinds = functions(recipe, {f"pack_{operand}_copy"}, [f"pack_{operand}"], monkeypatch)
     width = recipe.panel_cols
     for lines, length in itertools.product(SIZES, SIZES if operand == "a" else range(width + 1)):
@@ -73,10 +93,27 @@ def test_packed_lines(types, operand, monkeypatch):
         np.testing.assert_array_equal(*made, err_msg=f"{lines} lines of {length}")
 
 
+@pytest.mark.parametrize("operand", "ab")
+def test_transposed_lines(operand, machine, monkeypatch):
+    recipe, rng = Recipe("f32", "f32", "f32", machine), np.random.default_rng(3)
+    kinds = functions(recipe, {f"pack_{operand}_transpose"}, [f"pack_{operand}"], monkeypatch)
+    source = rng.standard_normal((70, 70), np.float32)
+    for steps, others in itertools.product(SIZES, SIZES if operand == "a" else range(recipe.panel_cols + 1)):
+        for kind in kinds:
+            packed = np.zeros((90, 160 if operand == "a" else recipe.panel_cols), np.float32)
+            if operand == "a":      # rows side by side become rows of steps
+                call(kind["pack_a"], packed.ctypes.data, 640, source.ctypes.data, 4, 280, others, steps)
+                want = source[:steps, :others].T
+            else:
+                call(kind["pack_b"], packed.ctypes.data, source.ctypes.data, 280, 4, others, steps)
+                want = source[:others, :steps].T
+            np.testing.assert_array_equal(packed[:len(want), :want.shape[1]], want, err_msg=f"{steps} steps, {others} rows or columns")
+
+
 @pytest.mark.parametrize("types", ["f32 f32 f32", "f64 f64 f64", "bf16 f32 bf16", "f16 f32 f16", "i8 i32 i32", "i8 i32 i8", "i16 i16 i16",
                                    "u16 u16 u16", "i8 i32 f32", "i64 i64 i64"])
 @pytest.mark.parametrize("apart", [False, True], ids=["dense", "apart"])
-def test_finished_sums(types, apart, monkeypatch):
+def test_finished_sums(types, apart, avx512, monkeypatch):
     recipe, rng = Recipe(*types.split(), gemm.machine()), np.random.default_rng(4)
     kinds = functions(recipe, {"finish"}, ["finish"], monkeypatch)
     row_bytes, size = recipe.panel_row_bytes, recipe.out_bytes
@@ -92,7 +129,7 @@ def test_finished_sums(types, apart, monkeypatch):
 
 
 @pytest.mark.parametrize("types", ["i8 i32 i32", "u8 i32 i32"])
-def test_ends_of_panels(types, monkeypatch):
+def test_ends_of_panels(types, avx512, monkeypatch):
     recipe, rng = Recipe(*types.split(), gemm.machine()), np.random.default_rng(5)
     if not recipe.flips:
         pytest.skip("no instruction for quadruples of bytes")

@@ -21,9 +21,7 @@ def power(x, y, /):
     return (_power if ufuncs.constant_int(y) is None else _power_by_constant)(x, y)
 
 
-def pow(x, y, /):  # noqa: A001
-    """See `power`."""
-    return power(x, y)
+pow = power
 
 
 @functools.wraps(choosing.where, updated=())

@@ -27,6 +27,7 @@ class MachineModel:
     l1_bytes: int = 32 << 10                # data cache of a core
     l2_bytes: int = 256 << 10               # second-level cache of a core
     l3_bytes: int = 8 << 20                 # last-level cache, shared by cores
+    cache_ways: int = 8                     # lines with the same place in the first-level cache, or in the second
     vector_bytes: int = 32                  # width of a register
     vector_registers: int = 16
 
@@ -206,6 +207,9 @@ class MachineModel:
     gemm_cached_bytes: tuple[int, int] = (1 << 19, 8 << 20)  # of B that stay in the second-level and in the last-level cache
     gemm_in_place_bytes: int = 1 << 19      # of B that are never copied,
     gemm_in_place_rows: int = 512           # and rows of A that it is not copied for
+    gemm_unrolled_beats: int = 4            # of an iteration of a kernel whose vectors are short: 4, 2 or 1
+    gemm_near_rows: int = 256               # and for which it need not be in the first-level cache, if vectors are short
+    gemm_colliding_columns: int = 512       # of B from which rows of A are copied that compete for the same sets of a cache
     gemm_wanted_run: tuple[int, int] = (8, 16)  # steps of the inner dim of a sum that are wanted, and that are enough
     gemm_pack_prefetch_rows: int = 16       # rows between those that are packed and those that are prefetched
     gemm_vector_sums: int = 64              # sums of a column that are finished together

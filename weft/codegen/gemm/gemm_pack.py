@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from weft.codegen.gemm.avx512 import gemm_asm_pack
+from weft.codegen.gemm import assembled
 from weft.codegen.gemm.descriptor import has_squares
 from weft.codegen.gemm.gemm_micro import flip, join, multiply_add, sign_bits
 from weft.codegen.ir.gemm_types import Recipe, llvm_type, real_of
@@ -107,14 +107,14 @@ def _paths(f: FunctionWriter, along: str, across: str, made: dict[str, _Way], wa
 def _assembled(
     f: FunctionWriter, recipe: Recipe, feature: str, dst: str, step: object, src: str, src_step: str, lines: str, length: str
 ) -> _Way | None:
-    """The packing through memory that is a function of `gemm_asm_pack`, if it is one; `length` is in elements."""
-    name = gemm_asm_pack.function(recipe, feature)
+    """The packing through memory that is a function of `assembled`, if it is one; `length` is in elements."""
+    name = assembled.function(recipe, feature)
     if name is None:
         return None
 
     def call() -> None:
         f.decls.use(f"declare void @{name}(ptr, i64, ptr, i64, i64, i64)")
-        size = f.mul(length, recipe.in_bytes) if gemm_asm_pack.counts_bytes(name) else length
+        size = f.mul(length, recipe.in_bytes) if assembled.counts_bytes(name) else length
         f.do(f"call void @{name}(ptr {dst}, i64 {step}, ptr {src}, i64 {src_step}, i64 {lines}, i64 {size})")
 
     return call

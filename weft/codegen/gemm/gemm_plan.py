@@ -72,6 +72,7 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
     blocks, along = max(_ceil(steps, block), 1), _is_along(p, recipe)
     simple = recipe.out_type == recipe.packed_type and p.c[1] == recipe.out_bytes and p.tail_args is None
     collides = along and p.m > 1  # few rows of A, whose places in the cache are often the same, are all used at once
+    collides |= _a_collides(p, recipe, block)
     a_direct = _a_direct(p, recipe, block) and not collides
     in_runs = not along and not a_direct and _a_in_runs(p, recipe)
     a_row = 0 if a_direct else 8 if in_runs else _up(block * recipe.step_bytes, 64) + vector
@@ -189,6 +190,23 @@ def _a_direct(p: Problem, recipe: Recipe, block: int) -> bool:
     return dense and recipe.unpacked_ok and (p.segments == 1 or _ceil(p.k, recipe.k_per_step) % block == 0)
 
 
+def _a_collides(p: Problem, recipe: Recipe, block: int) -> bool:
+    """True when rows of A lie so that the second-level cache cannot hold a strip of them, which many panels of B are to meet.
+
+    Where vectors are short, a strip is met for longer, and a core asks for its rows often enough to wait for them.
+    """
+    block_bytes = block * recipe.step_bytes
+    strip = min(p.m, MODEL.gemm_strip_bytes // block_bytes)
+    short = recipe.machine.vector_bytes < 64
+    return short and p.n >= MODEL.gemm_colliding_columns and strip > _held(MODEL.l2_bytes, p.a[0], block_bytes)
+
+
+def _held(cache_bytes: int, stride: int, run_bytes: int) -> int:
+    """Return how many runs of bytes, begun so many bytes apart, a cache holds: those a way apart are in the same set of lines."""
+    apart = math.gcd(stride, cache_bytes // MODEL.cache_ways) if stride else 0
+    return cache_bytes // max(apart, run_bytes, MODEL.cache_line)
+
+
 def _a_in_runs(p: Problem, recipe: Recipe) -> bool:
     """True when kernels find A by lists where it lies, since packing it would take longer.
 
@@ -251,8 +269,17 @@ def _b_direct_pays(p: Problem, recipe: Recipe) -> bool:
     small, most_rows = MODEL.gemm_in_place_bytes, MODEL.gemm_in_place_rows
     if not aligned:
         small, most_rows = small >> 3, most_rows >> 2
+    if recipe.machine.vector_bytes < 64 and not _b_near(p, recipe):
+        return p.m <= 2 * recipe.rows or _is_stream(p, recipe)
     few = p.m <= most_rows >> (size > 2 * MODEL.gemm_cached_bytes[0]) and size <= MODEL.gemm_cached_bytes[1] >> 1
     return few or size <= small or p.m <= 2 * recipe.rows or _is_stream(p, recipe)
+
+
+def _b_near(p: Problem, recipe: Recipe) -> bool:
+    """True when rows of a panel of B that is read in place stay in the first-level cache, or in the second for few rows of A."""
+    steps = min(_block_steps(p, recipe), p.k * p.segments)
+    held = [_held(cache, p.b[0], recipe.panel_row_bytes) for cache in (MODEL.l1_bytes, MODEL.l2_bytes)]
+    return steps <= held[p.m <= MODEL.gemm_near_rows]
 
 
 @record

@@ -15,8 +15,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Mapping
 
-from weft.codegen.gemm import operand_addressing as addressing, required_functions as required
-from weft.codegen.gemm.avx512 import gemm_asm, kernel_module
+from weft.codegen.gemm import assembled, operand_addressing as addressing, required_functions as required
 from weft.codegen.gemm.descriptor import ALONG, DIRECT, IN_RUNS, PRIVATE, SHARED, Word
 from weft.codegen.gemm.gemm_epilogue import Ends, add, finish
 from weft.codegen.gemm.gemm_panel import Panel, Tile, multiply_along, multiply_panel
@@ -62,14 +61,12 @@ def _kernel_parts(recipe: Recipe, listed: list[str]) -> list[LibraryModule]:
     made = [name for name in listed if name.startswith("kernel")]
     most = [name for name in made if name.startswith(kernel_name(recipe.rows, 0, False)[:-1])]
     options = [name for name in listed if name in ("blocks", "tail")]
-    assembled = gemm_asm.suits(recipe.machine)
-    write = kernel_module.module if assembled else _kernel_module
-    return [
-        LibraryModule(f"kernels {recipe.name} {' '.join([*names, *options])}", functools.partial(write, recipe, [*names, *options]), names,
-                      assembled)
-        for names in ([made] if assembled else [most, [name for name in made if name not in most]])
-        if names
-    ]
+    found = assembled.kernels(recipe)
+    write = found or _kernel_module
+    modules = [made] if found else [most, [name for name in made if name not in most]]
+    return [LibraryModule(f"kernels {recipe.name} {' '.join([*names, *options])}", functools.partial(write, recipe, [*names, *options]),
+                          names, found is not None)
+            for names in modules if names]
 
 
 def _kernel_module(recipe: Recipe, wanted: Collection[str]) -> str:
@@ -81,9 +78,7 @@ def _kernel_module(recipe: Recipe, wanted: Collection[str]) -> str:
 def _is_assembled(recipe: Recipe, name: str) -> bool:
     """Whether a function that is no kernel is assembled (what ends panels then is, too)."""
     if name.startswith("pack"):
-        from weft.codegen.gemm.avx512 import gemm_asm_pack  # half of all first matmuls need none of them
-
-        return gemm_asm_pack.function(recipe, name) is not None
+        return assembled.function(recipe, name) is not None
     if name == "finish":
         from weft.codegen.gemm.avx512 import gemm_asm_epilogue
 
@@ -103,12 +98,12 @@ def _along_module(recipe: Recipe, name: str) -> str:
 
 def _helper_module(recipe: Recipe, wanted: Collection[str]) -> str:
     """The IR of the other functions that touch elements."""
-    assembled = _assembled_helpers(recipe, wanted)
-    left = [name for name in wanted if name.rpartition("_")[0] not in assembled and name not in assembled]
-    decls, made = Declarations(), list(assembled.values())
-    if left or (required.ends_panels(recipe, wanted) and "end_panel" not in assembled):
-        made += _compiled_helpers(recipe, decls, wanted, assembled)
-    return "\n".join([*made[:len(assembled)], str(decls), *made[len(assembled):]])
+    done = _assembled_helpers(recipe, wanted)
+    left = [name for name in wanted if name.rpartition("_")[0] not in done and name not in done]
+    decls, made = Declarations(), list(done.values())
+    if left or (required.ends_panels(recipe, wanted) and "end_panel" not in done):
+        made += _compiled_helpers(recipe, decls, wanted, done)
+    return "\n".join([*made[:len(done)], str(decls), *made[len(done):]])
 
 
 def _assembled_helpers(recipe: Recipe, wanted: Collection[str]) -> dict[str, str]:
@@ -116,11 +111,9 @@ def _assembled_helpers(recipe: Recipe, wanted: Collection[str]) -> dict[str, str
     found = {}
     packed = [name for name in wanted if name.startswith("pack") and _is_assembled(recipe, name)]
     if packed:
-        from weft.codegen.gemm.avx512 import gemm_asm_pack
-
-        found["lines"] = gemm_asm_pack.text({gemm_asm_pack.function(recipe, name) or "" for name in packed})
-        alone = [name for name in packed if gemm_asm_pack.packs_alone(recipe, name[len("pack_")], wanted)]
-        found |= {name.rpartition("_")[0]: gemm_asm_pack.entry(recipe, name) for name in alone}
+        found["lines"] = assembled.text(recipe, {assembled.function(recipe, name) or "" for name in packed})
+        alone = [name for name in packed if assembled.packs_alone(recipe, name[len("pack_")], wanted)]
+        found |= {name.rpartition("_")[0]: assembled.entry(recipe, name) for name in alone}
     if "finish" in wanted and _is_assembled(recipe, "finish"):
         from weft.codegen.gemm.avx512 import gemm_asm_epilogue
 
@@ -132,13 +125,13 @@ def _assembled_helpers(recipe: Recipe, wanted: Collection[str]) -> dict[str, str
     return found
 
 
-def _compiled_helpers(recipe: Recipe, decls: Declarations, wanted: Collection[str], assembled: Collection[str]) -> list[str]:
+def _compiled_helpers(recipe: Recipe, decls: Declarations, wanted: Collection[str], done: Collection[str]) -> list[str]:
     from weft.codegen.gemm.gemm_pack import end_panel, pack_a, pack_b
 
-    return [finish(recipe, decls) if "finish" in wanted and "finish" not in assembled else "",
-            pack_a(recipe, decls, wanted) if required.packs(wanted, "a") and "pack_a" not in assembled else "",
-            pack_b(recipe, decls, wanted) if required.packs(wanted, "b") and "pack_b" not in assembled else "",
-            end_panel(recipe, decls) if required.ends_panels(recipe, wanted) and "end_panel" not in assembled else "",
+    return [finish(recipe, decls) if "finish" in wanted and "finish" not in done else "",
+            pack_a(recipe, decls, wanted) if required.packs(wanted, "a") and "pack_a" not in done else "",
+            pack_b(recipe, decls, wanted) if required.packs(wanted, "b") and "pack_b" not in done else "",
+            end_panel(recipe, decls) if required.ends_panels(recipe, wanted) and "end_panel" not in done else "",
             add(recipe, decls) if "add" in wanted else ""]
 
 

@@ -7,7 +7,7 @@ calling convention of Linux.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from weft.codegen.ir.gemm_types import Machine, Recipe
 from weft.codegen.ir.microkernels import STREAMS, kernel_name, unrolled
@@ -34,11 +34,6 @@ def suits(machine: Machine) -> bool:
 def finds_runs(recipe: Recipe) -> bool:
     """Whether there are kernels that find A by lists (`indirect_operand`)."""
     return suits(recipe.machine) and recipe.unpacked_ok and not recipe.is_complex and not recipe.quads
-
-
-def as_module(lines: Sequence[str]) -> str:
-    """Return lines of assembler as a module that has no functions of its own, or may go on with some."""
-    return "".join([f'module asm "{line}"\n' for line in lines])
 
 
 def mask(count: str, register: str) -> list[str]:

@@ -5,6 +5,7 @@ LLVM takes 5 ms to compile a `finish` that rounds, and 3 ms for `end_panel`.
 
 from __future__ import annotations
 
+from weft.codegen.gemm.assembly import as_module
 from weft.codegen.gemm.avx512 import gemm_asm
 from weft.codegen.gemm.avx512.gemm_asm import mask
 from weft.codegen.ir.gemm_types import Recipe
@@ -40,7 +41,7 @@ def finish(recipe: Recipe) -> str:
     constants = [line for value, register in ((1, 30), (0x7FFF, 31), (0x400000, 29)) if change is _BF16
                  for line in (f"movl ${value}, %eax", f"vpbroadcastd %eax, %zmm{register}")]
     kept = ("%rbx", "%r12", "%r13", "%r14", "%r15")
-    return gemm_asm.as_module([
+    return as_module([
         ".p2align 4", ".globl finish", ".type finish,@function", "finish:", *[f"pushq {r}" for r in kept],
         f"testq {rows}, {rows}", "je .Lfinish_end", f"testq {cols}, {cols}", "je .Lfinish_end",
         f"movq {8 * (1 + len(kept))}(%rsp), %r14", *constants,
@@ -65,7 +66,7 @@ def end_panel(recipe: Recipe) -> str:
             return [f"vpdpbusd {64 * v}(%rdi), %zmm31, {sums[v]}"]
         return [f"vmovdqu32 {64 * v}(%rdi), %zmm30", f"vpdpbusd %zmm31, %zmm30, {sums[v]}"]
 
-    return gemm_asm.as_module([
+    return as_module([
         ".p2align 4", ".globl end_panel", ".type end_panel,@function", "end_panel:", "movl $0x80808080, %eax", "vpbroadcastd %eax, %zmm31",
         *[f"vpxord {s}, {s}, {s}" for s in sums], "vpxord %zmm29, %zmm29, %zmm29", "testq %rsi, %rsi", "je .Lend_panel_write",
         ".Lend_panel_step:", *[line for v in range(recipe.vectors) for line in multiply_add(v)],

@@ -10,9 +10,9 @@ Nothing beyond the elements is read or (padding apart) written. LLVM takes 4 to 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
-from weft.codegen.gemm.avx512 import gemm_asm
+from weft.codegen.gemm import assembly
 from weft.codegen.gemm.avx512.gemm_asm import mask
 from weft.codegen.ir.gemm_types import Recipe
 from weft.util.machine_model import MODEL
@@ -20,10 +20,9 @@ from weft.util.machine_model import MODEL
 _DST, _DST_STEP, _SRC, _SRC_STEP, _LINES, _LENGTH = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
 
 
-def function(recipe: Recipe, feature: str) -> str | None:
-    """Return the name of the function that packs a recipe's operands as a feature says ("pack_b_copy"), if it is one of these."""
-    _, operand, packing = feature.split("_")
-    if not gemm_asm.suits(recipe.machine) or recipe.is_complex or recipe.quads:
+def function(recipe: Recipe, packing: str, operand: str) -> str | None:
+    """Return the name of the function that packs an operand by a packing, if it is one of these."""
+    if recipe.is_complex or recipe.quads:
         return None
     if recipe.unpacked_b_ok:
         return {"copy": "copy_lines", "transpose": "transpose_lines" if recipe.acc_bytes == 4 else None}.get(packing)
@@ -36,41 +35,13 @@ def function(recipe: Recipe, feature: str) -> str | None:
     return f"widen_{recipe.in_type}_lines" if widens else None
 
 
-def packs_alone(recipe: Recipe, operand: str, wanted: Collection[str]) -> bool:
-    """Whether all of an operand that is packed at all goes one of these packings."""
-    features = [name for name in wanted if name.startswith(f"pack_{operand}")]
-    return len(features) == 1 and function(recipe, features[0]) is not None
-
-
-def entry(recipe: Recipe, feature: str) -> str:
-    """`pack_a` or `pack_b` (see `gemm_pack`) where all operands go the packing of one feature: its arguments are put in another order."""
-    name, (_, operand, packing) = function(recipe, feature) or "", feature.split("_")
-    if operand == "a":    # dst, row_bytes, src, ms, ks, rows; and k on the stack
-        order = {"copy": [f"movq {_LENGTH}, {_LINES}", f"movq 8(%rsp), {_LENGTH}"],
-                 "transpose": [f"movq {_LINES}, {_SRC_STEP}", f"movq 8(%rsp), {_LINES}"]}[packing]
-    else:                 # dst, src, ns, ks, cols, k
-        order = {"copy": [f"movq %rsi, {_SRC}", f"xchgq {_LINES}, {_LENGTH}"],
-                 "transpose": [f"movq %rdx, {_SRC_STEP}", f"movq %rsi, {_SRC}"]}[packing] + [f"movq ${recipe.panel_row_bytes}, {_DST_STEP}"]
-    order += [f"imulq ${recipe.in_bytes}, {_LENGTH}, {_LENGTH}"] if counts_bytes(name) else []
-    title = f"pack_{operand}"
-    return gemm_asm.as_module([".p2align 4", f".globl {title}", f".type {title},@function", f"{title}:", *order, f"jmp {name}",
-                               f".size {title}, .-{title}"])
-
-
-def counts_bytes(name: str) -> bool:
-    """Whether the length of a function's lines is in bytes."""
-    return name in ("copy_lines", "pad_lines", "flip_lines")
-
-
-def text(names: Collection[str]) -> str:
-    """Return the functions that are named, for a module."""
-    return gemm_asm.as_module([line for name in sorted(names) for line in _WRITE[name]()])
+def lines(name: str) -> list[str]:
+    """Return the function of that name."""
+    return _WRITE[name]()
 
 
 def _function(name: str, body: list[str]) -> list[str]:
-    kept = ("%rbx", "%r12", "%r13", "%r14")
-    return [".p2align 4", f".type {name},@function", f"{name}:", *[f"pushq {r}" for r in kept], *body, f".L{name}_end:",
-            *[f"popq {r}" for r in reversed(kept)], "vzeroupper", "retq", f".size {name}, .-{name}"]
+    return assembly.function(name, body, ("%rbx", "%r12", "%r13", "%r14"))
 
 
 def _copy() -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+from weft.codegen.gemm.assembly import as_module
 from weft.codegen.gemm.avx512 import gemm_asm
 from weft.codegen.ir.gemm_types import Recipe
 from weft.util.machine_model import MODEL
@@ -33,7 +34,7 @@ def suits(recipe: Recipe) -> bool:
 
 def text(recipe: Recipe, name: str) -> str:
     """Return `along` or `along_row`, for a module."""
-    return gemm_asm.as_module(_Along(recipe, name).lines())
+    return as_module(_Along(recipe, name).lines())
 
 
 class _Along:

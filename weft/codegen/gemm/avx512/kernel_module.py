@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from weft.codegen.gemm.avx512.gemm_asm import Kernel, as_module
+from weft.codegen.gemm.assembly import as_module
+from weft.codegen.gemm.avx512.gemm_asm import Kernel
 from weft.codegen.ir.gemm_types import Recipe
 from weft.codegen.ir.microkernels import ROW_COUNTS, kernel_name, shapes
 

@@ -1,0 +1,28 @@
+"""What modules in assembler have in common, whatever the instructions.
+
+In:   lines of assembler.
+Out:  modules of LLVM IR that hold them. Functions follow the calling convention of Linux.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def as_module(lines: Sequence[str]) -> str:
+    """Return lines of assembler as a module that has no functions of its own, or may go on with some.
+
+    >>> as_module(["nop"])
+    'module asm "nop"\\n'
+    """
+    return "".join([f'module asm "{line}"\n' for line in lines])
+
+
+def function(name: str, body: Sequence[str], kept: Sequence[str]) -> list[str]:
+    """Return a function of its module alone that keeps some registers; `body` may jump to `.L{name}_end`.
+
+    >>> function("f", ["incq %rbx"], ["%rbx"])[2:5]
+    ['f:', 'pushq %rbx', 'incq %rbx']
+    """
+    return [".p2align 4", f".type {name},@function", f"{name}:", *[f"pushq {r}" for r in kept], *body, f".L{name}_end:",
+            *[f"popq {r}" for r in reversed(kept)], "vzeroupper", "retq", f".size {name}, .-{name}"]
