@@ -22,6 +22,11 @@ MODULES = {
         "weft.image",
     ],
     "Rules of your own": ["weft.custom_derivatives", "weft.custom_batching"],
+    "For libraries": [
+        "weft.extend.core", "weft.interpreters.ad", "weft.interpreters.batching", "weft.interpreters.mlir",
+        "weft.interpreters.partial_eval", "weft.extend.linear_util", "weft.api_util", "weft.extend.backend",
+        "weft.extend.random", "weft.extend.source_info_util",
+    ],
     "Models": ["weft.nn", "weft.nn.initializers"],
     "SciPy": [
         "weft.scipy.cluster.vq", "weft.scipy.integrate", "weft.scipy.linalg", "weft.scipy.ndimage", "weft.scipy.signal",

@@ -59,8 +59,9 @@ _NAMES_OF = {
 _LAZY_NAMES = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
 
 _SUBMODULES = frozenset(
-    "api compat custom_batching custom_derivatives debug distributed dtypes errors experimental export ffi flatten_util image lax "
-    "monitoring nn numpy ops profiler random scipy segment_ops sharding stages test_util tools tree tree_util typing".split()
+    "api api_util compat custom_batching custom_derivatives debug distributed dtypes errors experimental export extend ffi "
+    "flatten_util image interpreters lax monitoring nn numpy ops profiler random scipy segment_ops sharding stages test_util tools "
+    "tree tree_util typing".split()
 )
 
 

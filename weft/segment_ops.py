@@ -35,6 +35,8 @@ def _segments(kind: str, method: str, combine: Callable, identity: Callable, doc
         data, ids = wnp.asarray(data), wnp.asarray(segment_ids)
         if not dtypes.issubdtype(ids.dtype, np.integer):
             raise TypeError(f"segment_{kind}: segment_ids must be integers, got {ids.dtype.name}.")
+        if bucket_size is not None and not ids.ndim:
+            raise ValueError(f"segment_{kind}: with bucket_size, segment_ids needs a dim; got a scalar.")
         if num_segments is None:
             num_segments = int(wnp.max(ids)) + 1 if ids.size else 0
         n = operator.index(num_segments)

@@ -3,7 +3,7 @@
 Law checked forward: jvp(f)(x, t) is the central difference of f at x along t. Backward: <ct, J t> == <vjp(ct), t>.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,14 +16,18 @@ from weft.tree_util import tree_leaves, tree_map
 _TOLERANCE = {"float16": 5e-2, "bfloat16": 1e-1, "float32": 2e-3, "float64": 1e-5}
 _STEP = {"float16": 1e-1, "bfloat16": 1e-1, "float32": 1e-2, "float64": 1e-5}
 
+#: a bound, or bounds by dtype; other dtypes have the default
+Tolerance = float | Mapping[Any, float] | None
+
 
 def check_grads(
-    f: Callable[..., Any], args: Sequence[Any], order: int, modes: Sequence[str] = ("fwd", "rev"), atol: float | None = None,
-    rtol: float | None = None, eps: float | None = None,
+    f: Callable[..., Any], args: Sequence[Any], order: int, modes: Sequence[str] = ("fwd", "rev"), atol: Tolerance = None,
+    rtol: Tolerance = None, eps: float | None = None,
 ) -> None:
     """Check the derivatives of `f` at `args` up to `order`, forward ("fwd") and backward ("rev"), against difference quotients.
 
-    Arguments are trees of floating (or complex) arrays; `eps` is the step, `atol` and `rtol` are bounds, by their dtype if not given.
+    Arguments are trees of floating (or complex) arrays; `eps` is the step, `atol` and `rtol` are bounds, or dicts that map dtypes to
+    bounds; what they do not tell follows from the dtype.
     Raises AssertionError if a derivative is wrong, ValueError for an unknown mode.
 
     >>> check_grads(wnp.sin, (wnp.arange(3.0),), order=2)
@@ -48,7 +52,7 @@ def check_grads(
 
 def check_jvp(
     f: Callable[..., Any], f_jvp: Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, Any]], args: Sequence[Any],
-    atol: float | None = None, rtol: float | None = None, eps: float | None = None, err_msg: str = "",
+    atol: Tolerance = None, rtol: Tolerance = None, eps: float | None = None, err_msg: str = "",
 ) -> None:
     """Check `f_jvp(primals, tangents)` against `f` and its central differences."""
     args = tuple(args)
@@ -59,8 +63,8 @@ def check_jvp(
 
 
 def check_vjp(
-    f: Callable[..., Any], f_vjp: Callable[..., tuple[Any, Callable[[Any], Any]]], args: Sequence[Any], atol: float | None = None,
-    rtol: float | None = None, eps: float | None = None, err_msg: str = "",
+    f: Callable[..., Any], f_vjp: Callable[..., tuple[Any, Callable[[Any], Any]]], args: Sequence[Any], atol: Tolerance = None,
+    rtol: Tolerance = None, eps: float | None = None, err_msg: str = "",
 ) -> None:
     """Check `f_vjp(*args)` against `f` and, by the adjoint identity, its central differences."""
     args = tuple(args)
@@ -118,8 +122,8 @@ def _inner(a: Any, b: Any) -> float:
     return float(np.real(sum(products)))
 
 
-def _compare(actual: Any, expected: Any, atol: float | None, rtol: float | None, what: str, like: Any = None) -> None:
-    tolerance = _TOLERANCE[_coarsest(actual if like is None else like)]
+def _compare(actual: Any, expected: Any, atol: Tolerance, rtol: Tolerance, what: str, like: Any = None) -> None:
+    like = actual if like is None else like
     for x, y in zip(tree_leaves(actual), tree_leaves(expected), strict=True):
         x, y = np.asarray(x), np.asarray(y)
         if not _is_inexact(x):
@@ -127,10 +131,19 @@ def _compare(actual: Any, expected: Any, atol: float | None, rtol: float | None,
         np.testing.assert_allclose(
             _widen(x),
             _widen(y),
-            atol=tolerance if atol is None else atol,
-            rtol=tolerance if rtol is None else rtol,
+            atol=_bound(atol, like),
+            rtol=_bound(rtol, like),
             err_msg=f"check_grads: {what.strip()} disagrees",
         )
+
+
+def _bound(tolerance: Tolerance, like: Any) -> float:
+    """The bound for values of the dtypes of `like`: the largest of theirs."""
+    if tolerance is None or isinstance(tolerance, Mapping):
+        given = {np.dtype(dtype).name: bound for dtype, bound in (tolerance or {}).items()}
+        names = {np.asarray(x).dtype.name for x in tree_leaves(like)} & given.keys()
+        return max([given[name] for name in names], default=_TOLERANCE[_coarsest(like)])
+    return tolerance
 
 
 def _is_inexact(x: np.ndarray) -> bool:

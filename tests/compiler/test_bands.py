@@ -61,17 +61,17 @@ def gemms(scheduled):
 @pytest.mark.parametrize("native", [True, False])
 def test_masks(name, native):
     mask, band = MASKS[name]
-    jaxpr = weft.make_jaxpr(attention(mask))(Q, K, V).jaxpr
+    jaxpr = weft.make_jaxpr(attention(mask))(Q, K, V)
     scores, out = gemms(check(jaxpr, Q, K, V, native=native))
     assert scores.band == band and out.band is None
 
 
 def test_the_other_side_of_a_mask():
     f = lambda q, k: wnp.where(ROWS() >= COLS(), 0.0, wnp.einsum("bqd,bkd->bqk", q, k))
-    [step] = gemms(check(weft.make_jaxpr(f)(Q, K).jaxpr, Q, K))
+    [step] = gemms(check(weft.make_jaxpr(f)(Q, K), Q, K))
     assert step.band is None and step.tail is not None      # (what finishes the product itself reads all its sums)
     f = lambda q, k: wnp.where(ROWS() >= COLS(), 0.0, wnp.einsum("bqd,bkd->bqk", q, k)).sum(-1)
-    [step] = gemms(check(weft.make_jaxpr(f)(Q, K).jaxpr, Q, K))
+    [step] = gemms(check(weft.make_jaxpr(f)(Q, K), Q, K))
     assert step.band == (1, N - 1)
 
 
@@ -91,7 +91,7 @@ def test_all_who_read_count(name):
         scores = wnp.einsum("bqd,bkd->bqk", q, k)
         return READERS[name](scores, wnp.where(ROWS() >= COLS(), wnp.tanh(scores), 0))
 
-    [step] = gemms(check(weft.make_jaxpr(f)(Q, K).jaxpr, Q, K))
+    [step] = gemms(check(weft.make_jaxpr(f)(Q, K), Q, K))
     assert step.band == {"a wider mask": (1 - N, 9), "a narrower one": (1 - N, -9)}.get(name)
 
 
@@ -100,7 +100,7 @@ def test_values_in_a_program():
         y = wnp.exp(x)
         return wnp.where(wnp.arange(9)[:, None] >= wnp.arange(9), y, 0.0)
 
-    program = simplify(weft.make_jaxpr(f)(np.ones((9, 9), np.float32)).jaxpr)
+    program = simplify(weft.make_jaxpr(f)(np.ones((9, 9), np.float32)))
     found = {eqn.primitive.name: band_analysis.read(program).get(v) for eqn in program.eqns for v in eqn.outvars}
     assert found["exp"] == {(0, 1): (-band_analysis.MOST, 0)} and found["select_n"] is None
     assert band_analysis.read(program)[program.invars[0]] == found["exp"]
@@ -115,7 +115,7 @@ def test_limits_that_are_none(limit):
     with weft.enable_x64(True):
         for i, band in enumerate(found):
             f = lambda q, k, i=i: wnp.where(masks[i](wnp.arange(N)[:, None] - wnp.arange(N)), q @ k.T, 0).sum(-1)
-            [step] = gemms(check(weft.make_jaxpr(f)(q, k).jaxpr, q, k))
+            [step] = gemms(check(weft.make_jaxpr(f)(q, k), q, k))
             assert step.band == band
 
 
@@ -127,7 +127,7 @@ def test_masks_of_many_ways_to_an_iota():
             at = at + at[::-1, ::-1].T
         return wnp.where((at >= 0) & (ROWS() >= COLS()), q @ k.T, 0.0).sum(-1)
 
-    program = simplify(weft.make_jaxpr(f)(Q[0], K[0]).jaxpr)
+    program = simplify(weft.make_jaxpr(f)(Q[0], K[0]))
     assert all(set(found) <= {(0, 1)} for found in band_analysis.read(program).values())
 
 
@@ -142,16 +142,16 @@ def test_infinities_and_nans_outside_change_nothing():
 
 def test_gradients_and_api():
     loss = lambda q, k, v: (attention(MASKS["causal"][0])(q, k, v) ** 2).sum()
-    jaxpr = weft.make_jaxpr(weft.grad(loss, (0, 1, 2)))(Q, K, V).jaxpr
+    jaxpr = weft.make_jaxpr(weft.grad(loss, (0, 1, 2)))(Q, K, V)
     assert [step.band for step in gemms(check(jaxpr, Q, K, V))].count((1 - N, 0)) == 1
     f = lambda q, k, v: nn.dot_product_attention(q, k, v, is_causal=True, local_window_size=(4, 0))
     x, y, z = (a.reshape(N, 2, 8) for a in (Q, K, V))
-    assert gemms(check(weft.make_jaxpr(f)(x, y, z).jaxpr, x, y, z))[0].band == (-4, 0)
+    assert gemms(check(weft.make_jaxpr(f)(x, y, z), x, y, z))[0].band == (-4, 0)
 
 
 def test_in_a_loop():
     def f(q, k, v):
         return lax.scan(lambda c, x: (c + 1, attention(MASKS["causal"][0])(*[a[None] for a in x])), 0, (q, k, v))
 
-    found = gemms(check(weft.make_jaxpr(f)(Q, K, V).jaxpr, Q, K, V))
+    found = gemms(check(weft.make_jaxpr(f)(Q, K, V), Q, K, V))
     assert [step.band for step in found] == [(1 - N, 0), None]

@@ -20,7 +20,7 @@ LISTS = {"inline": INLINE_RULES, "group": GROUP_RULES, "epilogue": EPILOGUE_RULE
 
 
 def program(function, *args):
-    return simplify(weft.make_jaxpr(function)(*args).jaxpr)
+    return simplify(weft.make_jaxpr(function)(*args))
 
 
 def pooled(x):

@@ -1,6 +1,7 @@
 """Laws of the passes, read off the syntax trees: operations are known by their kind, facts and slots, never by name."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -106,3 +107,16 @@ def test_passes_know_no_operation_by_name():
         if lines:
             found[str(path.relative_to(HOUSE))] = lines
     assert not found
+
+
+def phi_nodes(tree: ast.Module) -> list[int]:
+    """Lines whose texts have a phi node of LLVM."""
+    texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return [node.lineno for node in texts if re.search(r"(^|= )phi |\bphi (i\d|float|double|ptr|<)", node.value)]
+
+
+def test_phi_nodes_are_written_by_the_builders_of_loops_and_branches():
+    """Use `loop`, `counted_loop`, `loop_while`, `branch` and `conditional`, or a fixed helper in a `.ll` file."""
+    assert sorted(phi_nodes(ast.parse('"""Of phi nodes."""\nf"phi {t}"\nx = f"%a = phi {t}"\n"%a=phi i1"'))) == [2, 3, 4]
+    found = {path.name for path in sorted((HOUSE / "weft/codegen").rglob("*.py")) if phi_nodes(ast.parse(path.read_text()))}
+    assert found == {"builder.py", "writer.py"}

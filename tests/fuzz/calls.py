@@ -2,7 +2,8 @@
 
 In:   a seed.
 Out:  a `Call`, the same for the same seed; what was wrong with its outcome, or None.
-Laws: a call answers, or raises one of `ALLOWED` with a message that names the function, an argument, or what was given for it.
+Laws: a call answers, or raises one of `ALLOWED` with a message that names the function, an argument, or what was given for it. An error
+      among `UNFORESEEN` that Python raised in the middle of weft is a fault, also where a public function made a documented class of it.
 Next: `campaign` runs them in processes of their own.
 """
 
@@ -14,6 +15,7 @@ import importlib
 import inspect
 import random
 import re
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -27,6 +29,10 @@ from weft.sharding import NamedSharding, PartitionSpec as P
 
 ALLOWED = (TypeError, ValueError, IndexError, OverflowError, NotImplementedError,
            *(getattr(weft.errors, name) for name in dir(weft.errors)))
+
+#: what no check foresaw, but for an argument that lacks an attribute, which `api_boundary` names; TypeError, ValueError and OverflowError
+#: say as much of the arguments as a check would
+UNFORESEEN = (KeyError, AttributeError, IndexError, AssertionError, NameError, ArithmeticError, RecursionError, StopIteration, BufferError)
 
 MODULES = """weft weft.numpy weft.numpy.linalg weft.numpy.fft weft.lax weft.lax.linalg weft.random weft.nn weft.nn.initializers
     weft.scipy.special weft.scipy.linalg weft.scipy.signal weft.scipy.stats weft.scipy.stats.norm weft.scipy.stats.beta
@@ -214,6 +220,9 @@ def fault_of(call: Call) -> str | None:
     except MemoryError as error:
         return None if isinstance(error, weft.errors.JaxRuntimeError) else f"MemoryError that is no JaxRuntimeError: {error}"
     except ALLOWED as error:
+        cause = error.__cause__
+        if _is_unforeseen(cause) and "argument `" not in str(error):
+            return f"{type(cause).__name__} from inside: {_short(str(cause))}  at {_place(cause)}"
         if not _is_ours(error) and not names_an_argument(str(error), call):
             return f"{type(error).__name__} names no argument: {_short(str(error))}"
     except Exception as error:
@@ -222,12 +231,21 @@ def fault_of(call: Call) -> str | None:
 
 
 def _is_ours(error: BaseException) -> bool:
-    """Whether the error was raised by a function that this module passed."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    code = None if trace is None else trace.tb_frame.f_code
-    return code is not None and code.co_filename == __file__ and code.co_name not in ("__call__", "fault_of")
+    """Whether the error was raised by a function that this module passed, or by what it called."""
+    return any(frame.f_code.co_filename == __file__ and frame.f_code.co_name not in ("__call__", "fault_of")
+               for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def _is_unforeseen(error: BaseException | None) -> bool:
+    """Whether Python raised the error in the middle of weft, for a reason that no check foresaw."""
+    foreseen = isinstance(error, OverflowError) or not isinstance(error, UNFORESEEN)
+    return not foreseen and getattr(error, "_inside", False) and not _is_ours(error)
+
+
+def _place(error: BaseException) -> str:
+    """The file and line that raised an error."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename.rpartition('weft/')[2]}:{frames[-1].lineno}" if frames else "?"
 
 
 def names_an_argument(message: str, call: Call) -> bool:

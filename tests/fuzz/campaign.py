@@ -200,6 +200,7 @@ def main() -> int:
 
 
 def _show(what: str, seed: int) -> int:
+    os.environ.setdefault("WEFT_NUM_DEVICES", "8")
     if what == "calls":
         from tests.fuzz.calls import call_of
         print(call := call_of(seed))

@@ -6,6 +6,7 @@ import pytest
 
 from tests.fuzz import campaign
 from tests.fuzz.calls import Call, call_of, fault_of, functions, names_an_argument
+from weft.util import source
 
 SAMPLE = 200
 
@@ -41,6 +42,15 @@ def _raises(error):
 def test_faults(error, is_fault):
     assert (fault_of(_call(_raises(error))) is not None) == is_fault
     assert names_an_argument("the size", _call(_raises(error)))
+
+
+@pytest.mark.parametrize("body, said", [("[][3]", "IndexError from inside"), ("{}[size]", "KeyError from inside"), ("size.nothing", None),
+                                        ("max.nothing", "AttributeError from inside"), ("1 + size", None)])
+def test_what_no_check_foresaw_is_a_fault(body, said):
+    scope = {}
+    exec(compile(f"def trial(size): return {body}", source.__file__, "exec"), scope)
+    found = fault_of(_call(source.guarded(scope["trial"], "weft", "trial")))
+    assert (found is None) == (said is None) and (said is None or found.startswith(said))
 
 
 def test_workers_that_hang_or_die_are_replaced(monkeypatch):

@@ -177,13 +177,22 @@ def _inside(text, **names):
 
 
 @pytest.mark.parametrize("body, kind", [
-    ("x.nothing", TypeError), ("{}[x]", ValueError), ("x + 'a'", TypeError), ("[][x]", IndexError), ("1 // (x - 3)", ValueError),
+    ("int.nothing", TypeError), ("{}[x]", ValueError), ("x + 'a'", TypeError), ("[][x]", IndexError), ("1 // (x - 3)", ValueError),
     ("int('a')", ValueError), ("f(x)", ValueError), ("2.0 ** (1000 * x)", OverflowError),
 ])
 def test_errors_of_python_within_weft_name_the_arguments(body, kind):
     with pytest.raises(kind, match=r"trial: failed on these arguments.\n +x +3\n +rest\[0\] +int32\[2\](.|\n)*Error: ") as caught:
         _public(_inside(f"def f(x, *rest): return {body}"))(3, np.zeros(2, np.int32))
     assert type(caught.value) is kind and caught.value.__cause__ is not None
+
+
+@pytest.mark.parametrize("body, said", [
+    ("x.nothing", r"trial: argument `x` takes int, got 3 of type int\.\n +x +3\n"),
+    ("rest[0].nothing", r"trial: argument `rest` cannot hold \(4,\) of type tuple\."),
+])
+def test_an_argument_without_an_attribute_is_named(body, said):
+    with pytest.raises(TypeError, match=said):
+        _public(_inside(f"def f(x: int, *rest): return {body}"))(3, (4,))
 
 
 def test_messages_of_weft_get_the_name_that_they_lack():

@@ -24,7 +24,7 @@ from weft.core.interpret import evaluate
 from weft.core.stage import hoist_tracers, stage
 from weft.core.trace import Trace, Tracer, current_trace, eval_trace, extend_axis_env, set_trace, typeof
 from weft.ir.explicit import type_sharding
-from weft.ir.jaxpr import Jaxpr
+from weft.ir.jaxpr import Jaxpr, OpenJaxpr
 from weft.ir.mesh import Mesh
 from weft.ir.shardings import NamedSharding, Sharding
 from weft.ir.specs import PartitionSpec
@@ -106,6 +106,7 @@ def device_put_sharded(shards: Sequence, devices: Sequence) -> Any:
     """
     if len(shards) != len(devices):
         raise ValueError(f"device_put_sharded: {len(shards)} shards for {len(devices)} devices; there must be one each.")
+    _check_devices("device_put_sharded", devices)
     mesh = Mesh(np.array(devices), ("devices",))
     stacked = tree.tree_map(lambda *xs: np.stack([np.asarray(x) for x in xs]), *shards)
     return tree.tree_map(lambda x: device_put(x, NamedSharding(mesh, PartitionSpec("devices"))), stacked)
@@ -117,7 +118,14 @@ def device_put_replicated(x: Any, devices: Sequence) -> Any:
     >>> weft.device_put_replicated(3.0, weft.devices()[:2]).tolist()
     [3.0, 3.0]
     """
+    _check_devices("device_put_replicated", devices)
     return device_put_sharded([x] * len(devices), devices)
+
+
+def _check_devices(api: str, devices: Any) -> None:
+    """TypeError unless `devices` is a sequence of devices."""
+    if not isinstance(devices, Sequence) or not all(isinstance(d, Device) for d in devices):
+        raise TypeError(f"{api}: `devices` must be a sequence of devices, got {devices!r:.80}.")
 
 
 def device_get(x: Any) -> Any:
@@ -211,6 +219,8 @@ def make_array_from_single_device_arrays(shape, sharding: Sharding, arrays: Sequ
     """
     if not arrays and dtype is not None:
         raise NotImplementedError("make_array_from_single_device_arrays: a process without shards (dtype=) is not supported yet.")
+    if not all(isinstance(a, Array) for a in arrays):
+        raise TypeError(f"make_array_from_single_device_arrays: `arrays` must be a sequence of arrays, got {arrays!r:.80}.")
     by_device = {a.device: a for a in arrays}
     positions = sharding.shard_of_device(len(shape))
     missing = [d for d in sharding.device_assignment if d not in by_device]
@@ -282,14 +292,15 @@ def eval_shape(fun: Callable, *args, **kwargs) -> Any:
     return flat.unflatten([_struct(a) for a in jaxpr.out_avals])
 
 
-def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence, *args, propagate_source_info: bool = True) -> list:
+def eval_jaxpr(jaxpr: Jaxpr | OpenJaxpr, consts: Sequence, *args, propagate_source_info: bool = True) -> list:
     """The flat results of a program on flat arguments, one operation after another; `consts` are the values of its constants.
 
     >>> jaxpr = weft.make_jaxpr(lambda x: x + 1.0)(2.0)
     >>> [float(y) for y in weft.eval_jaxpr(jaxpr, jaxpr.consts, 2.0)]
     [3.0]
     """
-    return evaluate(jaxpr.replace(consts=consts), *args)
+    closed = jaxpr.closed(consts) if isinstance(jaxpr, OpenJaxpr) else jaxpr.replace(consts=consts)
+    return evaluate(closed, *args)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from weft.control.remat import remat_p
 from weft.core.stage import hoist_tracers, stage
 from weft.core.trace import Tracer, typeof
 from weft.ir.rewrite import inline_calls
-from weft.ops.layout import name as named
+from weft.ops.layout import name as named, name_p
 from weft.transforms.linearize import linearize_flat
 from weft.util import tree
 from weft.util.source import api_boundary, function_name
@@ -78,7 +78,7 @@ def print_saved_residuals(fun: Callable, *args, **kwargs) -> None:
         if made is None:
             origin = f"from the argument {arguments.get(atom, 'or constant')}"
         else:
-            what = f"named {made.params['name']!r}" if made.primitive.name == "name" else f"output of {made.primitive.name}"
+            what = f"named {made.params['name']!r}" if made.primitive is name_p else f"output of {made.primitive.name}"
             origin = f"{what} from {made.source}"
         print(atom.aval.str_short(True), origin)
 
@@ -107,7 +107,7 @@ def dots_with_no_batch_dims_saveable(primitive, *_, **params) -> bool:
 
 
 def _names(primitive, params) -> str | None:
-    return params["name"] if primitive.name == "name" else None
+    return params["name"] if primitive is name_p else None
 
 
 def save_only_these_names(*names: str) -> Policy:

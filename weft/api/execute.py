@@ -30,6 +30,7 @@ from weft.ops.layout import reshape, transpose
 from weft.runtime import transfers
 from weft.runtime.array import Array, as_blocks, default_sharding, fits, from_numpy, of_blocks, relaid
 from weft.runtime.executable import Executable
+from weft.transforms.expand import expand
 from weft.transforms.physical import has_keys
 from weft.util.config import config
 from weft.util.errors import ShardingError
@@ -86,6 +87,7 @@ def run_ready(executable: Executable, ready: Sequence[Array], given: Sequence[Ar
 def prepare(jaxpr: Jaxpr, args: Sequence[Array], in_shardings=(), out_shardings=(), donated=(), name="", arg_names=(),
             backend: str | None = None) -> tuple[Executable, list[Array]]:
     """The executable for these arguments, and the arguments as it wants them (constants first, placed)."""
+    jaxpr = expand(jaxpr)
     consts = const_arrays(jaxpr)
     if in_shardings and any(s is not None for s in in_shardings):
         args = [x if s is None else _placed(x, s, name, arg_names, i) for i, (x, s) in enumerate(zip(args, in_shardings))]
@@ -341,6 +343,13 @@ def _at_once(params: dict, arrays: Sequence[Array]) -> bool:
 
 def evaluate_op(primitive, args, params):
     """Compute one primitive on concrete values."""
+    if primitive.kind == "extension" and (primitive.has("impl") or not primitive.has("expand")):
+        return primitive.impl(*args, **params)
+    return compiled_op(primitive, args, params)
+
+
+def compiled_op(primitive, args, params):
+    """Compute one primitive on concrete values by the program of it."""
     arrays = [to_array(x) for x in args]
     if primitive is jit_p:
         jaxpr, name = params["jaxpr"], params["name"]

@@ -171,6 +171,8 @@ def explicit_axes(f: Callable | None = None, /, *, axes: Any = None, in_sharding
         wanted = tree.tree_map(on_inner, layouts, is_leaf=_is_layout)
         return reshard(args, wanted), kwargs
 
+    if not callable(f):
+        raise TypeError(f"explicit_axes: `f` must be a function, got {f!r:.80}.")
     call = _UnderMesh(f, AxisType.Explicit, axes, enter, lambda out, mesh, layouts: tree.tree_map(lambda x: _cast(x, mesh), out))
 
     @functools.wraps(f)

@@ -17,9 +17,12 @@ from weft.api.execute import relayout, to_array
 from weft.backends.array_spec import ArraySpec
 from weft.control.shard_map import block_aval, mesh_inside, whole_aval
 from weft.core.annotations import annotated_types
+from weft.core.extension import expansion
+from weft.core.interpret import evaluate
 from weft.core.primitive import BatchAxis
 from weft.core.trace import Trace, Tracer, _state, current_trace, eval_trace, extend_axis_env, set_trace, typeof
 from weft.ir.mesh import Mesh
+from weft.ir.registry import registry
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
 from weft.ir.types import ShapedArray
@@ -73,7 +76,7 @@ class ManualTrace(Trace):
         else:
             out_avals = primitive.abstract(avals, params)
         values = [self.value(x) for x in args]
-        outs = values if primitive.name == "pvary" else self.compute(primitive, values, params)
+        outs = values if primitive is registry.get("pvary") else self.compute(primitive, values, params)
         made = [ManualTracer(self, aval, out) for aval, out in zip(out_avals, outs)]
         return made if primitive.multiple_results else made[0]
 
@@ -84,6 +87,8 @@ class ManualTrace(Trace):
         saved, _state.axis_env = _state.axis_env, self.below
         try:
             with set_trace(self.parent):
+                if primitive.kind == "extension":           # what it computes, on each device
+                    return evaluate(expansion(primitive, [typeof(x) for x in values], params), *values)
                 out = self.parent.process(primitive, values, params)
         finally:
             _state.axis_env = saved

@@ -14,6 +14,7 @@ from weft.backends.xla_flags import check_options
 from weft.core.trace import Tracer
 from weft.ir.jaxpr import Jaxpr, Var
 from weft.runtime.array import Array, default_sharding
+from weft.transforms.expand import expand
 from weft.util import tree
 
 
@@ -118,6 +119,7 @@ class Lowered:
     def __init__(self, traced: Traced):
         self._traced = traced
         program = traced._program
+        self._jaxpr = expand(program.jaxpr)
         self.in_specs = [ArraySpec(aval, given, True) if given is not None else _spec(x, aval)
                          for x, aval, given in zip(traced._leaves, program.in_avals, program.in_shardings)]
 
@@ -133,7 +135,7 @@ class Lowered:
         program = self._traced._program
         if dialect == "jaxpr":
             return str(program.jaxpr)
-        jaxpr, kept = self._traced._kept(program.jaxpr)
+        jaxpr, kept = self._traced._kept(self._jaxpr)
         shardings = [s.sharding if s.committed else None for s, keep in zip(self.in_specs, kept) if keep]
         donated = [d for d, keep in zip(program.donated, kept) if keep]
         if dialect in (None, "stablehlo"):
@@ -153,10 +155,10 @@ class Lowered:
         """Compile for these layouts. `compiler_options` are XLA's; they are checked and have no effect."""
         check_options("compile", compiler_options)
         program = self._traced._program
-        consts = const_arrays(program.jaxpr)
+        consts = const_arrays(self._jaxpr)
         donated = [i for i, d in enumerate(program.donated) if d]
         specs = (*[c._spec for c in consts], *self.in_specs)
-        executable = executable_for(program.jaxpr, specs, program.out_shardings, donated, f"jit({program.name})", program.arg_names,
+        executable = executable_for(self._jaxpr, specs, program.out_shardings, donated, f"jit({program.name})", program.arg_names,
                                     self._traced._jitted.backend)
         executable.out_tree = program.out_tree
         return Compiled(self, executable, consts)
@@ -165,7 +167,7 @@ class Lowered:
         """Floating point operations, transcendental functions and bytes accessed of the global program, before fusion."""
         from weft.hlo.cost import module_cost
         from weft.hlo.hlo_text import lowered
-        return module_cost(lowered(self._traced.jaxpr, self._traced.fun_name))
+        return module_cost(lowered(self._jaxpr, self._traced.fun_name))
 
 
 class MemoryStats:

@@ -353,6 +353,8 @@ def get(backend: str | Backend | None = None) -> Backend:
     """The backend of that name, the default one for None; RuntimeError if there is none."""
     name = config.backend if backend is None else backend
     if not isinstance(name, str):
+        if not isinstance(name, Backend):
+            raise TypeError(f"`backend` must be the name of a backend or a backend, got {name!r:.80}.")
         return name
     found = _made.get(name)
     if found is None:

@@ -52,16 +52,20 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "print_saved_residuals": "weft.api.checkpointing:print_saved_residuals",
     },
     "jax.core": {
-        "ShapedArray": "weft.ir.types:ShapedArray",
-        "Tracer": "weft.core.trace:Tracer",
-        "Trace": "weft.core.trace:Trace",
-        "Primitive": "weft.core.primitive:Primitive",
-        "Jaxpr": "weft.ir.jaxpr:Jaxpr",
-        "ClosedJaxpr": "weft.ir.jaxpr:Jaxpr",
-        "Var": "weft.ir.jaxpr:Var",
-        "Literal": "weft.ir.jaxpr:Literal",
-        "eval_jaxpr": "weft.api.arrays:eval_jaxpr",
+        **{name: f"weft.extend.core:{name}" for name in """
+            AbstractToken AbstractValue Atom CallPrimitive ClosedJaxpr DebugInfo DropVar Effect Effects InconclusiveDimensionOperation
+            Jaxpr JaxprEqn JaxprTypeError Literal ParamDict Primitive ShapedArray Token Trace TraceTag Tracer Value Var array_types
+            call_impl check_jaxpr concrete_or_error eval_context find_top_trace gensym get_opaque_trace_state is_concrete jaxpr_as_fun
+            jaxprs_in_params mapped_aval max_dim min_dim new_jaxpr_eqn no_effects nonempty_axis_env_DO_NOT_USE
+            primal_dtype_to_tangent_dtype set_current_trace subjaxprs take_current_trace trace_state_clean unmapped_aval
+            unsafe_am_i_under_a_jit_DO_NOT_USE unsafe_am_i_under_a_vmap_DO_NOT_USE unsafe_get_axis_names_DO_NOT_USE valid_jaxtype
+        """.split()},
+        "axis_frame": "weft.core.trace:axis_env_size",
         "ensure_compile_time_eval": "weft.api.arrays:ensure_compile_time_eval",
+        "eval_jaxpr": "weft.api.arrays:eval_jaxpr",
+        "full_lower": "weft.compat.older:full_lower",
+        "get_aval": "weft.core.trace:typeof",
+        "raise_to_shaped": "weft.compat.older:raise_to_shaped",
     },
     "jax.dlpack": {"from_dlpack": "weft.numpy:from_dlpack"},
     "jax.errors": {
@@ -91,17 +95,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "explicit_axes": "weft.sharding:explicit_axes",
     },
     "jax.experimental.shard_map": {"shard_map": "weft.api.shard_map:shard_map"},
-    "jax.extend.core": {
-        "Primitive": "weft.core.primitive:Primitive",
-        "Jaxpr": "weft.ir.jaxpr:Jaxpr",
-        "ClosedJaxpr": "weft.ir.jaxpr:Jaxpr",
-        "JaxprEqn": "weft.ir.jaxpr:Eqn",
-        "Var": "weft.ir.jaxpr:Var",
-        "Literal": "weft.ir.jaxpr:Literal",
-    },
-    "jax.interpreters.ad": {"Zero": "weft.core.trace:Zero"},
-    "jax.interpreters.pxla": {"Mesh": "weft.sharding:Mesh", "PartitionSpec": "weft.sharding:PartitionSpec"},
-    "jax.lib.xla_bridge": {"get_backend": ""},
+    "jax.lib.xla_bridge": {"get_backend": "weft.extend.backend:get_backend"},
     "jax.nn": {"normalize": "weft.nn:standardize"},
     "jax.ops": {
         "segment_max": "weft.segment_ops:segment_max",

@@ -20,6 +20,16 @@ def disable_x64() -> Any:
     return weft.enable_x64(False)
 
 
+def full_lower(x: Any) -> Any:
+    """The value itself: no tracer of weft stands for a constant."""
+    return x
+
+
+def raise_to_shaped(aval: Any, weak_type: bool | None = None) -> Any:
+    """The type itself: no type of weft holds a value."""
+    return aval if weak_type is None else aval.update(weak_type=weak_type)
+
+
 def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> Any:
     """`weft.numpy.isin` of the flattened array."""
     return weft.numpy.isin(weft.numpy.ravel(ar1), ar2, assume_unique=assume_unique, invert=invert)

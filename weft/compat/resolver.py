@@ -228,7 +228,7 @@ def _weft_module(module: str) -> str | None:
     """The weft module of the same name, where there is one to be shown."""
     module_of_weft = "weft" + module.removeprefix("jax")
     package = module_of_weft.removeprefix("weft.").partition(".")[0]
-    inside = {"core", "interpreters", "ops", "extend"}  # packages of weft that only share their name with JAX's modules
+    inside = {"core", "ops"}  # packages of weft that only share their name with JAX's modules
     return None if package in inside or _spec(module_of_weft) is None else module_of_weft
 
 

@@ -261,8 +261,9 @@ def define_partial_eval(primitive: Primitive, split: Callable) -> None:
 
         def applier(side: list[Eqn]):
             def apply(p, operands, changed):
-                outs = [Var(a) for a in p.abstract([x.aval for x in operands], changed)]
-                effects = p.ref_effects(changed) if p.ref_effects is not None else frozenset()
+                avals = [x.aval for x in operands]
+                outs = [Var(a) for a in p.abstract(avals, changed)]
+                effects = p.effects_of(changed, avals)
                 side.append(Eqn(p, operands, outs, changed, eqn.source, effects))
                 return outs
             return apply

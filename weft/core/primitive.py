@@ -23,7 +23,8 @@ Some ops have more, `OPTIONAL_SLOTS`:
   collective  the `ir.collective_spec.CollectiveSpec` of a collective; `several` is how it works over several axes at once
 
 A slot may hold `unsupported("why")`, which raises MissingRuleError when asked for. `kind` is what passes dispatch on:
-elementwise layout slice index reduce contract conv sort scan scatter random collective region library constraint callback.
+elementwise layout slice index reduce contract conv sort scan scatter random collective region library constraint callback; and
+extension for those that libraries define (`core.extension`), which programs that are compiled hold no more.
 
 Within a kind they ask for facts of the operation, given to the constructor and kept in `attrs`:
 
@@ -35,6 +36,7 @@ Within a kind they ask for facts of the operation, given to the constructor and 
   moves          layout, slice: "permute", "reshape" (the order of elements stays), "repeat", "pad", "concatenate", "iota"
   overwrites     index: the result is the first operand, but for a window
   per_device     region: its program is that of one device, on blocks (shard_map)
+  batched_always extension: its batching rule is asked for values that are not mapped, too
   asks_layout    callback: it gets the layout of its operand as a parameter, and runs when the program is compiled
 """
 
@@ -71,6 +73,16 @@ class BatchAxis:
     splits: tuple = ()
     of_mesh: bool = False
     spread: tuple = ()
+
+    @property
+    def spmd_name(self) -> Any:
+        """The mesh axes to spread over, as JAX's rules know them."""
+        return self.spread[0] if len(self.spread) == 1 else self.spread or None
+
+    @property
+    def explicit_mesh_axis(self) -> Any:
+        """The explicit mesh axes that split the axis, as JAX's rules know them."""
+        return self.splits or None
 
 
 def _definer(slot: str) -> Callable:
@@ -115,6 +127,22 @@ class Primitive:
     def bind(self, *args, **params):
         """Apply to values under the current trace; gives a value, or a list of values if `multiple_results`."""
         return _state.trace.process(self, args, params)
+
+    def bind_with_trace(self, trace, args, params):
+        """Apply under `trace`, as `bind` does under the current one."""
+        return trace.process(self, args, params)
+
+    def get_bind_params(self, params: dict) -> tuple[list, dict]:
+        """What to bind an equation again with: functions that come before the operands (none, for any operation of weft), and parameters.
+
+        >>> registry["sin"].get_bind_params({})
+        ([], {})
+        """
+        return [], dict(params)
+
+    def effects_of(self, params: dict, avals) -> frozenset:
+        """The effects of an application to operands of these types."""
+        return frozenset() if self.ref_effects is None else self.ref_effects(params)
 
     def rule(self, slot: str) -> Callable:
         """The function in `slot`, or MissingRuleError that says why there is none."""

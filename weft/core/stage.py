@@ -24,6 +24,7 @@ from weft.util.config import config
 from weft.util.source import scope, user_frame
 from weft.util.state import guard
 
+NO_EFFECTS: frozenset = frozenset()
 _PYTHON_SCALARS = frozenset({bool, int, float, complex})
 
 
@@ -63,7 +64,7 @@ class StageTrace(Trace):
             out_avals = primitive.abstract(avals, params)
         source = _state.source or user_frame()
         outs = [StageTracer(self, aval, Var(aval), source) for aval in out_avals]
-        effects = primitive.ref_effects(params) if primitive.ref_effects is not None else frozenset()
+        effects = NO_EFFECTS if primitive.ref_effects is None else primitive.effects_of(params, avals)
         self.eqns.append(Eqn(primitive, atoms, [t.variable for t in outs], params, source, effects))
         return outs if primitive.multiple_results else outs[0]
 

@@ -30,14 +30,20 @@ from weft.util.state import guard
 
 class Trace:
     """An interpretation of primitives. Subclasses implement `process`."""
-    __slots__ = ("parent", "finished")
+    __slots__ = ("parent", "finished", "__weakref__")
 
     def __init__(self, parent: "Trace | None" = None):
         self.parent = parent
         self.finished = False
 
     def process(self, primitive, args: Sequence, params: dict):
-        raise NotImplementedError(f"{type(self).__name__}.process")
+        if type(self).process_primitive is Trace.process_primitive:
+            raise NotImplementedError(f"{type(self).__name__}: a trace must define process_primitive(primitive, tracers, params).")
+        return self.process_primitive(primitive, args, params)
+
+    def process_primitive(self, primitive, tracers: Sequence, params: dict):
+        """`process`, under the name by which programs define traces of their own."""
+        return self.process(primitive, tracers, params)
 
     def within(self, trace: "Trace") -> bool:
         """Whether this trace was begun while `trace` was current, or is it: only then its values may be used here."""
@@ -70,8 +76,10 @@ class Tracer:
 
     aval: ShapedArray
 
-    def __init__(self, trace: Trace):
+    def __init__(self, trace: Trace, aval: ShapedArray | None = None):
         self._trace = trace
+        if aval is not None:
+            self.aval = aval
 
     shape = property(lambda self: self.aval.shape)
     dtype = property(lambda self: self.aval.dtype)

@@ -2,14 +2,17 @@
 
 A `Jaxpr` is typed, closed (its constants travel with it) and pure, in SSA form:
 inputs `invars` (after `constvars`, whose values are `consts`), equations in order, outputs `outvars`.
+`OpenJaxpr` is the same without the values of its constants, for programs that read and build jaxprs as JAX's users do.
 Laws: every variable is bound once, before use; each equation's outputs have the types its primitive's type rule gives.
 `ir.check` verifies them, `ir.text` prints and parses, `ir.rewrite` holds the rewrites that all stages share.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Sequence
-from typing import Any, Union
+from contextlib import nullcontext
+from typing import Any, NamedTuple, Union
 
 from weft.ir.types import ShapedArray
 
@@ -71,15 +74,47 @@ class Eqn:
         """The user's line, under the name programs know."""
         return self.source
 
+    @property
+    def ctx(self) -> "EqnContext":
+        """What else held where the equation was traced; nothing here, for all of it is in the parameters."""
+        return EQN_CONTEXT
+
     def __repr__(self) -> str:
         from weft.ir.text.jaxpr import eqn_text
         return eqn_text(self)
 
 
+class EqnContext:
+    """The settings under which an equation is bound again: those in force."""
+    __slots__ = ()
+    manager = property(lambda self: nullcontext())
+
+    def __repr__(self) -> str:
+        return "EqnContext()"
+
+
+EQN_CONTEXT = EqnContext()
+
+
+class DebugInfo(NamedTuple):
+    """Where a program comes from: the transformation that traced it, its function, and names of its arguments and results."""
+    traced_for: str
+    func_src_info: str
+    arg_names: tuple[str, ...] | None = None
+    result_paths: Any = None
+
+    @property
+    def func_name(self) -> str:
+        return self.func_src_info.partition(" ")[0]
+
+    def with_unknown_names(self) -> "DebugInfo":
+        return self._replace(arg_names=None, result_paths=None)
+
+
 class Jaxpr:
     """A closed program. Immutable by convention; transformations build new ones.
 
-    Programs written for older generations distinguish an open jaxpr from a closed one; here `.jaxpr` is the program itself.
+    Its constants travel with it. `.jaxpr` is the program without their values, which `weft.eval_jaxpr` and others take apart from them.
 
     >>> program = weft.make_jaxpr(lambda x: 2 * x + 1)(3.0)
     >>> len(program.eqns), program.in_avals, program.out_avals, program.effects
@@ -106,8 +141,18 @@ class Jaxpr:
         self._cache: dict = {}          # per-program memo of transformations (freed with the program)
 
     @property
-    def jaxpr(self) -> "Jaxpr":
-        return self
+    def jaxpr(self) -> "OpenJaxpr":
+        return self.memo("open", lambda: OpenJaxpr.of(self))
+
+    @property
+    def debug_info(self) -> DebugInfo:
+        return DebugInfo("trace", self.name or "<unknown>")
+
+    is_high = False
+
+    def map_jaxpr(self, f) -> "Jaxpr":
+        """The program with `f` of its open jaxpr, and the same constants."""
+        return f(self.jaxpr).closed(self.consts)
 
     @property
     def literals(self) -> tuple:
@@ -123,6 +168,8 @@ class Jaxpr:
 
     def replace(self, **changes) -> "Jaxpr":
         get = changes.get
+        if "jaxpr" in changes:
+            return changes["jaxpr"].closed(get("consts", self.consts))
         effects = get("effects", None if "eqns" in changes else self.effects)
         return Jaxpr(get("constvars", self.constvars), get("consts", self.consts), get("invars", self.invars),
                      get("outvars", self.outvars), get("eqns", self.eqns), effects, get("name", self.name))
@@ -149,7 +196,57 @@ class Jaxpr:
     __str__ = __repr__
 
 
-ClosedJaxpr = Jaxpr
+class OpenJaxpr:
+    """A program without the values of its constants, which are inputs of their own (`constvars`).
+
+    >>> program = weft.make_jaxpr(lambda x: np.ones(2, np.float32) + x)(np.float32(3))
+    >>> program.jaxpr, len(program.jaxpr.constvars), program.jaxpr.closed(program.consts) is program
+    ({ lambda a:f32[2]; b:f32[]. let c:f32[2] = add a b in (c,) }, 1, True)
+    """
+    __slots__ = ("constvars", "invars", "outvars", "eqns", "effects", "debug_info", "_closed", "__weakref__")
+    is_high = False
+
+    def __init__(self, constvars: Sequence[Var], invars: Sequence[Var], outvars: Sequence[Atom], eqns: Sequence[Eqn],
+                 effects: Iterable = frozenset(), debug_info: DebugInfo | None = None, is_high: bool = False):
+        self.constvars, self.invars, self.outvars, self.eqns = list(constvars), list(invars), list(outvars), list(eqns)
+        self.effects = frozenset(effects)
+        self.debug_info = debug_info if debug_info is not None else DebugInfo("unknown", "<unknown>")
+        self._closed: weakref.ref | None = None
+
+    @classmethod
+    def of(cls, closed: Jaxpr) -> "OpenJaxpr":
+        """The open jaxpr of a closed one."""
+        made = cls(closed.constvars, closed.invars, closed.outvars, closed.eqns, closed.effects, closed.debug_info)
+        made._closed = weakref.ref(closed)
+        return made
+
+    def closed(self, consts: Sequence[Any]) -> Jaxpr:
+        """The program with values of its constants; the one that it was taken from, if they are the same."""
+        found = None if self._closed is None else self._closed()
+        if found is not None and len(found.consts) == len(consts) and all(a is b for a, b in zip(found.consts, consts)):
+            return found
+        if len(consts) != len(self.constvars):
+            raise TypeError(f"ClosedJaxpr: the jaxpr has {len(self.constvars)} constants, got {len(consts)} values of them.")
+        name = self.debug_info.func_name
+        made = Jaxpr(self.constvars, consts, self.invars, self.outvars, self.eqns, self.effects or None,
+                     name if name.isidentifier() else "")
+        if found is None:
+            self._closed = weakref.ref(made)
+        return made
+
+    in_avals = Jaxpr.in_avals
+    out_avals = Jaxpr.out_avals
+
+    def replace(self, **changes) -> "OpenJaxpr":
+        """A copy with some of constvars, invars, outvars, eqns, effects, debug_info replaced."""
+        fields = ("constvars", "invars", "outvars", "eqns", "effects", "debug_info")
+        unknown = [name for name in changes if name not in (*fields, "is_high")]
+        if unknown:
+            raise ValueError(f"Jaxpr.replace: there is no field {unknown[0]!r}; there are {', '.join(fields)}.")
+        return OpenJaxpr(*[changes.get(name, getattr(self, name)) for name in fields])
+
+    pretty_print = Jaxpr.pretty_print
+    __repr__ = __str__ = Jaxpr.__repr__
 
 
 def subjaxprs(params: dict) -> Iterable[tuple[str, Jaxpr]]:

@@ -163,6 +163,9 @@ def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = 
 
 def stack(operands: Sequence[Any], axis: int = 0) -> Any:
     """Join arrays of equal shape along a new dim."""
+    operands = list(operands)
+    if not operands:
+        raise ValueError("stack: `operands` must hold at least one array.")
     (axis,) = canonical_dims("stack", (axis,), typeof(operands[0]).ndim + 1)
     return slicing.concatenate([layout.expand_dims(x, (axis,)) for x in operands], axis)
 

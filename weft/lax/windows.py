@@ -18,6 +18,7 @@ from weft.api.vmap import vmap
 from weft.control.custom_rules import custom_jvp
 from weft.core.stage import stage
 from weft.core.trace import Tracer
+from weft.ir.registry import registry
 from weft.ir.rewrite import inline_calls, is_transparent
 from weft.ir.types import ShapedArray
 from weft.ops import arithmetic, bitwise, comparison, layout, reduce, slicing
@@ -41,7 +42,8 @@ def monoid(computation: Callable, dtype: Any) -> str | None:
     (eqn,) = jaxpr.eqns
     same = lambda some, others: len(some) == len(others) and set(map(id, some)) == set(map(id, others))
     alone = same(eqn.invars, jaxpr.invars) and same(eqn.outvars, jaxpr.outvars)
-    return eqn.primitive.name if eqn.primitive.name in _COMBINE and alone else None
+    name = eqn.primitive.name
+    return name if name in _COMBINE and eqn.primitive is registry[name] and alone else None
 
 
 def _array(x):

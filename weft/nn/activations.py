@@ -11,6 +11,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft.control.custom_rules import custom_jvp
+from weft.numpy.promote import canonical_axis
 from weft.ops import functions
 from weft.ops.comparison import clamp
 from weft.util import dtypes
@@ -142,6 +143,7 @@ def gelu(x: Any, approximate: bool = True) -> Any:
 def glu(x: Any, axis: int = -1) -> Any:
     """The first half of `x` along `axis`, gated by the sigmoid of the second half."""
     x = _float(x)
+    axis = canonical_axis(axis, x.ndim, "glu")
     if x.shape[axis] % 2:
         raise ValueError(f"nn.glu: dim {axis} of shape {x.shape} has odd size; it is split into two halves.")
     first, second = wnp.split(x, 2, axis)

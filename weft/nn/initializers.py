@@ -12,6 +12,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft import random
+from weft.numpy.promote import canonical_axes
 from weft.util.source import api_boundary, guard_all, named
 
 Initializer = Callable[..., Any]
@@ -175,7 +176,7 @@ def _fans(shape: tuple[int, ...], in_axis: Any, out_axis: Any, batch_axis: Any) 
 
 
 def _size(shape: tuple[int, ...], axis: int | Sequence[int]) -> int:
-    return shape[axis] if isinstance(axis, int) else math.prod(shape[a] for a in axis)
+    return math.prod([shape[d] for d in canonical_axes(axis, len(shape), "initializers: in_axis, out_axis, batch_axis")])
 
 
 def _float_dtype(dtype: Any) -> Any:

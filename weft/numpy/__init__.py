@@ -138,7 +138,7 @@ def __getattr__(name: str):
         module, arrays = _LAZY_NAMES[name]
         value = getattr(_importlib.import_module(f"weft.numpy.{module}"), name)
         if module != "eager_choice":         # whose functions call wrapped ones
-            value = _eager.eager(value, arrays) if arrays else _guarded(value, __name__, name)
+            value = _eager.eager(value, arrays, name) if arrays else _guarded(value, __name__, name)
     elif name in _SUBMODULES:
         value = _importlib.import_module(f"weft.numpy.{name}")
     elif _dtypes.dtypes_by_name[name] is not None:
@@ -146,7 +146,7 @@ def __getattr__(name: str):
     elif name == "__all__":
         value = sorted({*_PUBLIC, *[name for name in _dtypes.small_names if _dtypes.dtypes_by_name[name] is not None]})
     elif (function := _functions.named_by_numpy(name)) is not None:
-        value = _eager.eager(getattr(_importlib.import_module("weft.numpy.ufuncs"), name), function.arity)
+        value = _eager.eager(getattr(_importlib.import_module("weft.numpy.ufuncs"), name), function.arity, name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from weft.numpy import choosing, creation, manipulation as mp, padding, reductions as rd, ufuncs as uf
-from weft.numpy.promote import array_of, cast
+from weft.numpy.promote import array_of, canonical_axis, cast
 from weft.util import dtypes
 
 _U8 = np.dtype(np.uint8)
@@ -59,6 +59,7 @@ def unwrap(p, discont=None, axis: int = -1, period=2 * math.pi):
     """Phases with jumps of more than half a `period` taken out along `axis`."""
     from weft.numpy.composed import diff
     p = array_of("unwrap", p)
+    axis = canonical_axis(axis, p.ndim, "unwrap")
     if dtypes.issubdtype(p.dtype, np.complexfloating):
         raise ValueError("unwrap is not defined for complex numbers.")
     if not dtypes.issubdtype(p.dtype, np.integer) or not isinstance(period, int):
@@ -99,7 +100,7 @@ def apply_over_axes(func: Callable, a, axes):
     """`func(a, axis)` applied in turn over `axes`, dims kept."""
     a = creation.asarray(a)
     for axis in axes if isinstance(axes, (tuple, list)) else (axes,):
-        b = func(a, axis)
+        b = array_of("apply_over_axes: the result of `func`", func(a, axis))
         b = b if b.ndim == a.ndim else mp.expand_dims(b, axis)
         if b.ndim != a.ndim:
             raise ValueError("function is not returning an array of the correct shape")

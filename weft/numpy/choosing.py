@@ -226,7 +226,11 @@ def trace(a, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype=None, out=No
 def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = False):
     """`arr` without the slices at positions `obj` (which must be concrete)."""
     a, axis = promote.along("delete", arr, axis)
-    keep = np.delete(np.arange(a.shape[axis]), obj if isinstance(obj, slice) else np.asarray(obj))
+    places = obj if isinstance(obj, slice) else np.asarray(obj)
+    try:
+        keep = np.delete(np.arange(a.shape[axis]), places)
+    except IndexError as error:
+        raise IndexError(f"delete: `obj` must hold positions along dim {axis} of size {a.shape[axis]}, got {obj!r:.80}.") from error
     return indexing.getitem(a, (slice(None),) * axis + (keep,))
 
 

@@ -9,14 +9,16 @@ from collections.abc import Callable
 
 from weft.api.jit import FaceFunction, face
 
-_wrapped: dict[Callable, FaceFunction] = {}
+_wrapped: dict[tuple[Callable, str], FaceFunction] = {}
 
 
-def eager(fun: Callable, arrays: int) -> FaceFunction:
-    """The wrapped form of a public function whose first `arrays` arguments are arrays; one per function."""
-    found = _wrapped.get(fun)
+def eager(fun: Callable, arrays: int, name: str = "") -> FaceFunction:
+    """The wrapped form of a public function whose first `arrays` arguments are arrays; one per function and name."""
+    name = name or fun.__name__
+    found = _wrapped.get((fun, name))
     if found is None:
-        found = _wrapped[fun] = face(fun, tuple(range(arrays)))
+        found = _wrapped[fun, name] = face(fun, tuple(range(arrays)))
+        found.name = found.__name__ = found.__qualname__ = name
     return found
 
 

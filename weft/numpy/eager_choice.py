@@ -21,7 +21,9 @@ def power(x, y, /):
     return (_power if ufuncs.constant_int(y) is None else _power_by_constant)(x, y)
 
 
-pow = power
+def pow(x, y, /):  # noqa: A001
+    """See `power`."""
+    return power(x, y)
 
 
 @functools.wraps(choosing.where, updated=())

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 
 from weft.numpy.creation import asarray
+from weft.numpy.promote import canonical_axes
 from weft.util.dtypes import issubdtype, result_type
 
 
@@ -18,10 +22,15 @@ def ndim(a) -> int:
     return len(shape(a))
 
 
-def size(a, axis: int | None = None) -> int:
-    """The number of elements (or the size of a dim) of an array-like."""
+def size(a, axis: int | Sequence[int] | None = None) -> int:
+    """The number of elements of an array-like, or the product of the sizes of some dims.
+
+    >>> wnp.size(np.ones((2, 3, 4))), wnp.size(np.ones((2, 3, 4)), 1), wnp.size(np.ones((2, 3, 4)), (0, -1))
+    (24, 3, 8)
+    """
     dims = shape(a)
-    return dims[axis] if axis is not None else int(np.prod(dims, dtype=np.int64))
+    axes = range(len(dims)) if axis is None else canonical_axes(axis, len(dims), "size")
+    return math.prod([dims[d] for d in axes])
 
 
 def isscalar(element) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 from weft.numpy import creation, ufuncs as uf
 from weft.numpy.promote import array_of, cast
 from weft.ops import layout, slicing
+from weft.ops.families import canonical_dims
 from weft.ops.fft import FftType, fft as fft_op
 from weft.ops.rules import inverse
 from weft.util import dtypes
@@ -148,7 +149,7 @@ def _shifted(x, axes, by):
     from weft.numpy import manipulation as mp  # which takes longer to import than all else here
 
     x = array_of("fftshift", x)
-    axes = tuple(range(x.ndim)) if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
+    axes = tuple(range(x.ndim)) if axes is None else canonical_dims("fftshift", (axes,) if isinstance(axes, int) else tuple(axes), x.ndim)
     return mp.roll(x, tuple(by(x.shape[d]) for d in axes), axes)
 
 

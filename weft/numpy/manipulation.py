@@ -212,8 +212,10 @@ def _atleast(arys, up: Callable):
 
 # ---- joining and splitting
 def _arrays(arrays, api: str) -> list:
-    if hasattr(arrays, "ndim"):
+    if hasattr(arrays, "ndim") and np.ndim(arrays):
         return [arrays[i] for i in range(arrays.shape[0])]
+    if not isinstance(arrays, (list, tuple)):
+        raise TypeError(f"{api}: `arrays` must be a sequence of arrays, got {arrays!r:.80}.")
     if not arrays:
         raise ValueError(f"{api}: need at least one array.")
     promote.check_arraylike(api, *arrays)

@@ -16,7 +16,7 @@ from weft.runtime.array import Array
 from weft.util import dtypes
 from weft.util.config import config
 from weft.util.errors import ShapeError, describe
-from weft.util.source import user_frame, warn_user
+from weft.util.source import is_own_arithmetic, user_frame, warn_user
 
 PYTHON_SCALARS = (bool, int, float, complex)
 
@@ -107,7 +107,7 @@ def broadcast(api: str, *args) -> list:
     ranked = [s for s in shapes if s]
     if not ranked or all(s == ranked[0] for s in ranked):
         return list(args)
-    if config.numpy_rank_promotion != "allow" and len({len(s) for s in ranked}) > 1:
+    if config.numpy_rank_promotion != "allow" and len({len(s) for s in ranked}) > 1 and not is_own_arithmetic():
         message = f"Operands could not be broadcast together for {api} on shapes {shapes} and with the config option " \
                   f"numpy_rank_promotion={config.numpy_rank_promotion!r}."
         if config.numpy_rank_promotion == "raise":

@@ -31,6 +31,8 @@ def parse_signature(signature: str) -> tuple[list[tuple[str, ...]], list[tuple[s
 def vectorize(pyfunc: Callable, *, excluded=frozenset(), signature: str | None = None) -> Callable:
     """`pyfunc` mapped over the broadcast leading dims of its arguments; `signature` names their core dims."""
     excluded = frozenset(excluded)
+    if signature is not None and not isinstance(signature, str):
+        raise TypeError(f"vectorize: `signature` must be a string such as '(n),(n)->()', got {signature!r}.")
 
     @functools.wraps(pyfunc, updated=())
     @api_boundary

@@ -107,6 +107,9 @@ def convert_element_type(operand, new_dtype, weak_type: bool = False, sharding=N
     same = aval.dtype == target and aval.weak_type == weak_type and sharding is None
     if same and type(operand) not in _PYTHON_NUMBERS:
         return operand
+    if aval.dtype != target and (dtypes.is_extended(aval.dtype) or dtypes.is_extended(target)):
+        raise TypeError(f"convert_element_type: random keys and numbers do not become each other, got {aval.str_short()} and "
+                        f"`new_dtype` {target}. Use random.key_data or random.wrap_key_data.")
     return convert_element_type_p.bind(operand, new_dtype=target, weak_type=bool(weak_type), sharding=sharding)
 
 

@@ -114,7 +114,7 @@ def select_n(which, *cases):
     >>> np.asarray(select_n(np.array([True, False]), np.array([1, 2]), np.array([3, 4]))).tolist()
     [3, 2]
     """
-    return select_n_p.bind(which, *match_dtypes(*cases))
+    return select_n_p.bind(which, *(match_dtypes(*cases) if cases else ()))
 
 
 def select(pred, on_true, on_false):

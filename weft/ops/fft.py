@@ -39,7 +39,12 @@ class FftType(enum.IntEnum):
     @classmethod
     def from_any(cls, value: Any) -> "FftType":
         """The type that a name or number stands for."""
-        return cls[value.upper()] if isinstance(value, str) else cls(value)
+        names = list(cls.__members__)
+        if isinstance(value, str):
+            if value.upper() not in names:
+                raise ValueError(f"fft_type must be one of {', '.join(names)}, got {value!r}.")
+            return cls[value.upper()]
+        return cls(value)
 
 
 def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:

@@ -15,10 +15,12 @@ from weft.util.record import record
 
 @record
 class Generator:
-    """A generator of random bits: its name, the tag of its dtype, and the shape of a key's raw data."""
+    """A generator of random bits: its name, the tag of its dtype, and the shape of a key's raw data. `serial` tells those of libraries
+    apart; it is 0 for weft's."""
     name: str
     tag: str
     key_shape: tuple[int, ...]
+    serial: int = 0
 
 
 THREEFRY = Generator("threefry2x32", "fry", (2,))

@@ -55,6 +55,8 @@ sharding_constraint_p = Primitive("sharding_constraint", "constraint")
 
 def sharding_constraint(x, sharding):
     """`x`, laid out as `sharding` says wherever the program computes it."""
+    if not hasattr(sharding, "splits"):
+        raise TypeError(f"sharding_constraint: `sharding` must be a Sharding, got {sharding!r:.80}.")
     return sharding_constraint_p.bind(x, sharding=sharding)
 
 

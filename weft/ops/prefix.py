@@ -60,7 +60,7 @@ def combination(fn: Callable, avals: Sequence[ShapedArray]) -> Combination | Non
     sizes: dict[Var, int] = {}
     for eqn in whole.eqns:
         lower, out = eqn.primitive.rules.get("lower"), eqn.outvars[0]
-        spreads = eqn.primitive.name == "broadcast_in_dim" and not eqn.invars[0].aval.ndim
+        spreads = eqn.primitive is layout.broadcast_in_dim_p and not eqn.invars[0].aval.ndim
         if not (spreads or (eqn.primitive.kind == "elementwise" and callable(lower))) or len(eqn.outvars) > 1 or eqn.effects:
             return None
         if any(a.aval.shape not in (shape, ()) for a in (*eqn.invars, out)):

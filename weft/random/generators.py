@@ -127,12 +127,15 @@ UNSAFE_RBG = Implementation(
     split=lambda raw, shape: layout.reshape(_every_tenth_row(raw, math.prod(shape)), (*shape, 4)),
     fold_in=_philox_fold_in, bits=philox_bits)
 
-implementations = {i.generator.name: i for i in (THREEFRY, RBG, UNSAFE_RBG)}
+#: by name; those of libraries by their generator
+implementations: dict[Any, Implementation] = {i.generator.name: i for i in (THREEFRY, RBG, UNSAFE_RBG)}
 
 
 def implementation(spec=None) -> Implementation:
     """The generator that a name, or the setting `default_prng_impl`, asks for."""
+    if type(spec) is keys.Generator and spec.serial:
+        return implementations[spec]
     name = config.default_prng_impl if spec is None else getattr(spec, "name", spec)
     if name in implementations:
         return implementations[name]
-    raise ValueError(f"random: no generator is called {name!r}; there are {', '.join(implementations)}.")
+    raise ValueError(f"random: no generator is called {name!r}; there are {', '.join(map(str, implementations))}.")

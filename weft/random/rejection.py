@@ -386,6 +386,8 @@ def multinomial(key, n, p, *, shape=None, dtype=None, unroll: int | bool = 1):
     """How often each outcome occurs in `n` trials; the last dim of `p`, and of `shape`, is that of the outcomes."""
     dtype = _float(dtype, "multinomial")
     p, n = cast(concrete(wnp.asarray(p)), dtype), cast(concrete(wnp.asarray(n)), dtype)
+    if not p.ndim:
+        raise ValueError("multinomial: `p` needs a dim, that of the outcomes; got a scalar.")
     if shape is None:
         shape = broadcast_shapes(n.shape, p.shape[:-1])
     else:

@@ -76,6 +76,9 @@ def lu_factor(a, overwrite_a: bool = False, check_finite: bool = True) -> tuple:
 def lu_solve(lu_and_piv: tuple, b, trans: int = 0, overwrite_b: bool = False, check_finite: bool = True):
     """The x with `a @ x == b`, from the factors of `a`; `trans` 1 solves with its transpose, 2 with its adjoint."""
     packed, pivots = lu_and_piv
+    if np.ndim(packed) < 2 or np.ndim(pivots) < 1 or np.ndim(b) < 1:
+        raise ValueError(f"lu_solve: `lu_and_piv` must hold a matrix and a vector, and `b` have a dim; got ranks {np.ndim(packed)}, "
+                         f"{np.ndim(pivots)} and {np.ndim(b)}.")
     packed, b = _pair(packed, b)
     order = la.lu_pivots_to_permutation(pivots, packed.shape[-1])
     if trans == 0:

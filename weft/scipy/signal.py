@@ -54,7 +54,7 @@ def convolve(in1, in2, mode: str = "full", method: str = "auto", precision=None)
     >>> convolve(wnp.array([1.0, 2.0, 3.0]), wnp.array([0.0, 1.0])).tolist()
     [0.0, 1.0, 2.0, 3.0]
     """
-    x, y = all_inexact("convolve", in1, in2)
+    x, y = map(wnp.asarray, all_inexact("convolve", in1, in2))
     _check("convolve", x, y, mode)
     if method == "fft":
         return fftconvolve(x, y, mode)
@@ -65,7 +65,7 @@ def convolve(in1, in2, mode: str = "full", method: str = "auto", precision=None)
 
 def correlate(in1, in2, mode: str = "full", method: str = "auto", precision=None):
     """The cross-correlation of two arrays of equal rank."""
-    x, y = all_inexact("correlate", in1, in2)
+    x, y = map(wnp.asarray, all_inexact("correlate", in1, in2))
     _check("correlate", x, y, mode)
     return convolve(x, wnp.flip(wnp.conj(y)), mode, method, precision)
 
@@ -96,7 +96,7 @@ def correlate2d(in1, in2, mode: str = "full", boundary: str = "fill", fillvalue:
 
 def fftconvolve(in1, in2, mode: str = "full", axes: Sequence[int] | int | None = None):
     """The convolution of two arrays along `axes` by Fourier transforms, quick for long operands."""
-    x, y = all_inexact("fftconvolve", in1, in2)
+    x, y = map(wnp.asarray, all_inexact("fftconvolve", in1, in2))
     _check("fftconvolve", x, y, mode)
     if not x.ndim:
         return x * y

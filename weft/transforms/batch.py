@@ -72,6 +72,8 @@ class BatchTrace(Trace):
 
     def concerns(self, primitive, params: dict) -> bool:
         """Whether an equation without mapped operands still depends on the axis by name."""
+        if primitive.attrs.get("batched_always"):
+            return True
         name = self.axis.name
         if name is None:
             return False

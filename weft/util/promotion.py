@@ -17,6 +17,7 @@ import numpy as np
 from weft.util import dtype_table as table
 from weft.util.config import config
 from weft.util.errors import TypePromotionError
+from weft.util.source import is_own_arithmetic
 
 # A node is a dtype, or a Python type for the weak ones. An edge leads to what a node may become.
 Node = Any
@@ -184,7 +185,13 @@ def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
     try:
         result = _results[mode][key]
     except KeyError:
-        result = _results.setdefault(mode, {})[key] = join_dtypes(tuple([_dtype_and_weak(part) for part in key]))
+        pairs = tuple([_dtype_and_weak(part) for part in key])
+        try:
+            result = _results.setdefault(mode, {})[key] = join_dtypes(pairs)
+        except TypePromotionError:
+            if mode[1] != "strict" or not is_own_arithmetic():
+                raise
+            result = _join_pairs(pairs, mode[0], strict=False)
     return result if return_weak_type_flag else result[0]
 
 

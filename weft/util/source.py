@@ -24,6 +24,7 @@ from weft.util.errors import OutOfMemoryError, describe
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Helpers that call back into weft on the user's behalf are no place a user would recognise.
+_excluded = [_PACKAGE]                       # and the code of libraries that ask for it
 _HELPERS = tuple(os.sep + name for name in ("contextlib.py", "functools.py")) + (f"{os.sep}opt_einsum{os.sep}",)
 
 
@@ -31,7 +32,7 @@ class _Internal(dict):
     """file name -> whether its frames are hidden; filled on first sight."""
 
     def __missing__(self, file: str) -> bool:
-        hidden = os.path.abspath(file).startswith(_PACKAGE) or any(part in file for part in _HELPERS)
+        hidden = os.path.abspath(file).startswith(tuple(_excluded)) or any(part in file for part in _HELPERS)
         self[file] = hidden
         if hidden:
             _hidden_files.add(file)
@@ -169,6 +170,13 @@ def user_frame() -> SourceLine | None:
     return None
 
 
+def exclude(path: str) -> None:
+    """Hide the frames of a library: code in the folder or the file `path`."""
+    path = os.path.abspath(path)
+    _excluded.append(path + os.sep if os.path.isdir(path) else path)
+    _internal.clear()
+
+
 def is_internal(file: str) -> bool:
     """Whether frames of code in `file` are weft's own."""
     return _internal[file]
@@ -184,6 +192,28 @@ def show(file: str) -> None:
     """Undo `hide`."""
     _internal.pop(file, None)
     _hidden_files.discard(file)
+
+
+# What stands between a call of the user's and the promotion of its operands without computing anything itself.
+_FORWARDING = tuple(f"{_PACKAGE}{part}" for part in (
+    *[f"{package}{os.sep}" for package in ("api", "control", "core", "ops", "runtime", "transforms", "util")],
+    *[f"numpy{os.sep}{module}.py" for module in ("promote", "eager", "eager_choice", "methods")]))
+
+
+def is_own_arithmetic() -> bool:
+    """Whether what is computed now is a step of another public function, not what the user asked for: functions of two modules are on
+    the stack above the user's. Settings that make promotion stricter speak of the user's operands alone.
+
+    >>> is_own_arithmetic()
+    False
+    """
+    frame, modules = sys._getframe(1), set()
+    while frame is not None and _internal[frame.f_code.co_filename]:
+        file = os.path.abspath(frame.f_code.co_filename)
+        if file.startswith(_PACKAGE) and not file.startswith(_FORWARDING):
+            modules.add(file)
+        frame = frame.f_back
+    return len(modules) > 1
 
 
 def warn_user(message: str, category: type[Warning]) -> None:
@@ -300,6 +330,9 @@ def _explained(error: Exception, name: str, fun: Callable, args: Sequence, kwarg
     kind = next((to for of, to in _CLASSES if isinstance(error, of)), None)
     if inside and kind is not None:
         rule = f"{type(error).__name__}: {error}"
+        wrong = _wrong_argument(error, fun, args, kwargs) if isinstance(error, AttributeError) else None
+        if wrong is not None:
+            return _shown(TypeError(describe(called, wrong, _table(fun, args, kwargs), user_frame(), rule)))
         return _shown(kind(describe(called, "failed on these arguments.", _table(fun, args, kwargs), user_frame(), rule)))
     said = getattr(error, "_said", error.args[0] if len(error.args) == 1 else None)
     if inside is False and name and isinstance(said, str) and not isinstance(error, KeyError) and not _names(said, name, fun):
@@ -341,6 +374,23 @@ _LIBRARIES = re.compile(r"[/\\](numpy|scipy|ml_dtypes|opt_einsum|python3\.\d+)[/
 def _names(text: str, name: str, fun: Callable) -> bool:
     names = "|".join(map(re.escape, (name, *inspect.signature(fun).parameters)))
     return re.search(rf"(?<!\w)({names})(?!\w)", text) is not None
+
+
+def _wrong_argument(error: AttributeError, fun: Callable, args: Sequence, kwargs: Mapping[str, Any]) -> str | None:
+    """Which argument, or entry of one, lacks the attribute that was asked for, and what it should be; None if it is none of them."""
+    try:
+        bound = inspect.signature(fun).bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        return None
+    for name, x in bound.arguments.items():
+        entries = list(x.values()) if isinstance(x, dict) else x if isinstance(x, (list, tuple)) else ()
+        if any(value is error.obj for value in (x, *entries)):
+            takes = bound.signature.parameters[name].annotation
+            entry = x is not error.obj
+            said = (" cannot hold" if entry else " cannot be") if takes is inspect.Parameter.empty else \
+                f" takes {getattr(takes, '__name__', takes)}, got{' an entry' if entry else ''}"
+            return f"argument `{name}`{said} {_words(error.obj)} of type {type(error.obj).__name__}."
+    return None
 
 
 def _table(fun: Callable, args: Sequence, kwargs: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -139,16 +139,21 @@ class Builder(Writer):
         (first, a), (second, b) = arms
         return [x if x == y else self.let(f"phi {type} [{x}, %{first.label}], [{y}, %{second.label}]") for type, x, y in zip(types, a, b)]
 
-    def conditional(self, cond: str, emit: Callable[[], Sequence[str]], type_: str) -> list[str]:
-        """The values of `emit`, all of one type, where `cond` holds, else zeros."""
-        before, (then, done) = self.scopes[-1].label, (self.label("then"), self.label("done"))
+    def conditional(self, cond: str, emit: Callable[[], Sequence[str]], type_: str, others: Sequence[str] = (),
+                    level: int | None = None, rarely: bool = False) -> list[str]:
+        """The values of `emit`, all of one type, where `cond` holds, else `others`, or zeros if none are given.
+
+        The branch is in the scope `level` (default: the innermost one), which has the operands; LLVM is told if it is taken `rarely`.
+        """
+        place, (then, done) = self.scopes[self.depth if level is None else level], (self.label("then"), self.label("done"))
         scope, made = self._arm(then, emit)
-        self.do(f"br i1 {cond}, label %{then}, label %{done}")
-        self.block(then)
-        self.lines.extend(scope.lines)
-        self.do(f"br label %{done}")
-        self.block(done)
-        return [self.let(f"phi {type_} [{x}, %{scope.label}], [zeroinitializer, %{before}]") for x in made]
+        begin = [f"  br i1 {cond}, label %{then}, label %{done}" + (", !prof !2" if rarely else ""), f"{then}:"]
+        place.lines += [*begin, *scope.lines, f"  br label %{done}", f"{done}:"]
+        values = [self.define(self.name(), level) for _ in made]
+        place.lines += [f"  {value} = phi {type_} [{x}, %{scope.label}], [{other}, %{place.label}]"
+                        for value, x, other in zip(values, made, others or ["zeroinitializer"] * len(made))]
+        place.label = done
+        return values
 
     def counted_loop(self, start: str, stop: str, step: int, body: Callable[..., Sequence[str]], carried: Typed,
                      certain: bool) -> list[str]:
@@ -211,6 +216,11 @@ class Builder(Writer):
         self.lines.extend([f"  {name} = phi {type_} [{first}, %{enter}], [{last}, %{scope.label}]" for type_, name, first, last in phis])
         self.lines.extend(scope.lines)
         self.block(exit_)
+
+    def helper(self, name: str, type_: str, params: str, result: str, linkage: str = "internal", traits: str = "noinline") -> str:
+        """The text of a function with what was written so far for its body."""
+        lines = "\n".join(self.scopes[0].lines)
+        return f"define {linkage} {type_} @{name}({params}) {traits} #0 {{\nentry:\n{lines}\n  ret {type_} {result}\n}}\n"
 
     def define(self, name: str, level: int | None = None) -> str:
         """Record that `name` lives at `level` (default: the innermost scope)."""

@@ -174,8 +174,7 @@ class Emission:
         lanes, total = self.lanes, None
         for part in self.spread(guard):
             total = part if total is None else lanes.binary("or", lanes.i1, total, part)
-        bits = lanes.convert("bitcast", lanes.i1, total, f"i{lanes.w}")
-        return uniform("bool", self.b.pure(f"icmp ne i{lanes.w} {bits}, 0", bits))
+        return uniform("bool", lanes.any(total))
 
     def reversed(self, x: str, type_: str) -> str:
         """The lanes of a vector in backward order."""

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from weft.codegen.ir.builder import Builder, vector
-from weft.codegen.vector.registers import Registers, cold_function
+from weft.codegen.vector.registers import Registers
 from weft.ir.loops import ScalarType
 
 
@@ -100,17 +100,17 @@ def bf16_at_once(lanes: Registers, xs: Sequence[str]) -> list[str]:
         own = Builder()
         inner = Registers(own, lanes.target, lanes.w)
         made = _bf16_bits(inner, _round_bf16(inner, "%x", any_nan=True))
-        b.helpers[helper] = cold_function(helper, short, f"{lanes.f32} %x", own, made)
+        b.helpers[helper] = own.helper(helper, short, f"{lanes.f32} %x", made, traits="cold noinline")
     bfloat, where = vector("bfloat", lanes.w), ""
     b.declare("llvm.x86.avx512bf16.cvtneps2bf16.512", bfloat, lanes.f32)
     b.declare("llvm.x86.avx512.fpclass.ps.512", lanes.i1, lanes.f32, "i32")
-    ways = []
+    cases = []
     for x in xs:
         y = b.pure(f"call {bfloat} @llvm.x86.avx512bf16.cvtneps2bf16.512({lanes.f32} {x})", x)
         subnormal = b.pure(f"call {lanes.i1} @llvm.x86.avx512.fpclass.ps.512({lanes.f32} {x}, i32 32)", x)
         where = lanes.binary("or", lanes.i1, where, subnormal) if where else subnormal
-        ways.append((lanes.convert("bitcast", bfloat, y, short), f"call {short} @{helper}({lanes.f32} {x})"))
-    return lanes.rarely(where, ways, short, *xs)
+        cases.append((lanes.convert("bitcast", bfloat, y, short), f"call {short} @{helper}({lanes.f32} {x})"))
+    return lanes.rarely(where, cases, short, *xs)
 
 
 def _half_bits(lanes: Registers, x: str, short: str) -> str:

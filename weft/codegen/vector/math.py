@@ -55,6 +55,4 @@ def _function(lanes: Lanes, op: str, types: tuple[str, str], name: str, result: 
             made = own.let(f"insertvalue {result} {made}, {t} {value}, {i}")
     lanes.b.declarations |= own.declarations
     lanes.b.helpers |= own.helpers
-    params, lines = ", ".join([f"{t} {x}" for x in names]), "\n".join(own.scopes[0].lines)
-    return (f"define internal fastcc {result} @{name}({params}) noinline #0 {{\nentry:\n{lines}\n"
-            f"  ret {result} {made}\n}}\n")
+    return own.helper(name, result, ", ".join([f"{t} {x}" for x in names]), made, linkage="internal fastcc")

@@ -14,7 +14,7 @@ from weft.codegen.ir.builder import Builder
 from weft.codegen.toolchain.cache import blake2b
 from weft.codegen.vector.math_piecewise import PIECES
 from weft.codegen.vector.math_tables import TABLE
-from weft.codegen.vector.registers import cold_function, literal
+from weft.codegen.vector.registers import literal
 from weft.codegen.vector.vector_ops import Lanes
 from weft.ir.registry import functions
 
@@ -304,30 +304,18 @@ class Real:
 
     def repeat(self, step: Callable[..., tuple[V, list[V]]], *start: V | float) -> list[V]:
         """What `step(n, *values)`, which gives (more, values), makes of values, n = 1, 2, ..., in each lane until it asks for no more."""
-        b, mask = self.b, self.lanes.i1
-        before, loop, done = b.scopes[-1].label, b.label("loop"), b.label("done")
-        first = [value if isinstance(value, V) else self.c(value) for value in (1.0, *start)]
-        b.push(loop)
-        number, *values = [self.v(b.define(b.name())) for _ in first]
-        going = V(self, "m", b.define(b.name()))
-        more, made = step(number, *values)
-        # lanes that are done stay as they are, so that a result does not depend on its neighbours
-        kept = [number + 1.0, *[self.select(going, new, old) for new, old in zip(made, values)]]
-        more = going & more & (number < _MOST_STEPS)
-        condition = more.name
-        if self.lanes.w > 1:
-            bits = b.pure(f"bitcast {mask} {condition} to i{self.lanes.w}", condition)
-            condition = b.pure(f"icmp ne i{self.lanes.w} {bits}, 0", bits)
-        scope = b.pop()
-        b.do(f"br label %{loop}")
-        b.block(loop)
-        for value, begin, end in zip((number, *values), first, kept):
-            b.do(f"{value.name} = phi {self.t} [{begin.name}, %{before}], [{end.name}, %{scope.label}]")
-        b.do(f"{going.name} = phi {mask} [{self.operand('m', True)}, %{before}], [{more.name}, %{scope.label}]")
-        b.scopes[-1].lines += scope.lines
-        b.do(f"br i1 {condition}, label %{loop}, label %{done}")
-        b.block(done)
-        return [self.v(b.define(value.name)) for value in kept[1:]]
+        def body(*names: str) -> list[str]:
+            number, *values = [self.v(name) for name in names[:-1]]
+            going = V(self, "m", names[-1])
+            more, made = step(number, *values)
+            # lanes that are done stay as they are, so that a result does not depend on its neighbours
+            kept = [number + 1.0, *[self.select(going, new, old) for new, old in zip(made, values)]]
+            return [value.name for value in (*kept, going & more & (number < _MOST_STEPS))]
+
+        first = [(self.t, (value if isinstance(value, V) else self.c(value)).name) for value in (1.0, *start)]
+        going = (self.lanes.i1, self.operand("m", True))
+        names = self.b.loop_while([lambda *names: self.lanes.any(names[-1])], body, [*first, going])
+        return [self.v(name) for name in names[1:-1]]
 
     # --- polynomials by intervals
 
@@ -407,5 +395,5 @@ class Real:
             b.declarations |= own.declarations
             b.helpers |= own.helpers
             params = ", ".join([f"{t} %x{k}" for k in range(arity)])
-            b.helpers[name] = cold_function(name, t, f"{t} %y, {params}, {mask} %m", own, made.name)
+            b.helpers[name] = own.helper(name, t, f"{t} %y, {params}, {mask} %m", made.name, traits="cold noinline")
         return name

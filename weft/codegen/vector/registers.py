@@ -152,30 +152,19 @@ class Registers:
             return self.b.intrinsic("fma", type_, x, y, z)
         return self.binary("fadd", type_, self.binary("fmul", type_, x, y), z)
 
-    def rarely(self, where: str, ways: Sequence[tuple[str, str]], type_: str, *operands: str) -> list[str]:
-        """Of each way the value, but what its call gives if the mask `where` holds in any lane; nearly free while it does in none."""
+    def rarely(self, where: str, cases: Sequence[tuple[str, str]], type_: str, *operands: str) -> list[str]:
+        """Of each case the value, but what its call gives if the mask `where` holds in any lane; nearly free while it does in none."""
         b = self.b
-        level = max(b.floor, *[b.level_of.get(name, 0) for name in (where, *[y for y, _ in ways], *operands)])
-        scope, keys = b.scopes[level], [f"{where} {y} {call}" for y, call in ways]
-        if keys[0] in scope.table:
-            return [scope.table[key] for key in keys]
-        condition = where
-        if self.w > 1:
-            bits = b.pure(f"bitcast {self.i1} {where} to i{self.w}", where)
-            condition = b.pure(f"icmp ne i{self.w} {bits}, 0", bits)
-        rare, common = b.label("rare"), b.label("common")
-        scope.lines += [f"  br i1 {condition}, label %{rare}, label %{common}, !prof !2", f"{rare}:"]
-        fixed = [b.name("c") for _ in ways]
-        scope.lines += [f"  {name} = {call}" for name, (_, call) in zip(fixed, ways)]
-        scope.lines += [f"  br label %{common}", f"{common}:"]
-        for key, name, (y, _) in zip(keys, fixed, ways):
-            scope.table[key] = b.define(b.name("c"), level)
-            scope.lines.append(f"  {scope.table[key]} = phi {type_} [{y}, %{scope.label}], [{name}, %{rare}]")
-        scope.label = common
-        return [scope.table[key] for key in keys]
+        level = max(b.floor, *[b.level_of.get(name, 0) for name in (where, *[y for y, _ in cases], *operands)])
+        table, keys = b.scopes[level].table, [f"{where} {y} {call}" for y, call in cases]
+        if keys[0] not in table:
+            others, emit = [y for y, _ in cases], lambda: [b.let(call) for _, call in cases]
+            table.update(zip(keys, b.conditional(self.any(where), emit, type_, others, level, rarely=True)))
+        return [table[key] for key in keys]
 
-
-def cold_function(name: str, type_: str, params: str, body: Builder, result: str) -> str:
-    """The text of a function that is seldom called."""
-    lines = "\n".join(body.scopes[0].lines)
-    return f"define internal {type_} @{name}({params}) cold noinline #0 {{\nentry:\n{lines}\n  ret {type_} {result}\n}}\n"
+    def any(self, mask: str) -> str:
+        """Whether a mask holds in any lane."""
+        if self.w == 1:
+            return mask
+        bits = self.b.pure(f"bitcast {self.i1} {mask} to i{self.w}", mask)
+        return self.b.pure(f"icmp ne i{self.w} {bits}, 0", bits)

@@ -265,17 +265,18 @@ def lane_helper(builder: Builder, label: str, function: str, width: int, arity: 
     """An internal function that maps a scalar C function over vector lanes; returns its name."""
     name = f"weft.lanes.{label}.{width}"
     if name not in builder.helpers:
-        v, span = f"<{width} x double>", f"[{width} x double]"
-        params = ", ".join(f"{v} %a{i}" for i in range(arity))
-        kept = "".join(f"  %p{i} = alloca {span}, align 64\n  store {v} %a{i}, ptr %p{i}, align 64\n" for i in range(arity))
-        takes = "".join(f"  %q{i} = getelementptr double, ptr %p{i}, i64 %k\n"
-                        f"  %e{i} = load double, ptr %q{i}, align 8\n"
-                        for i in range(arity))
-        passed = ", ".join(f"double %e{i}" for i in range(arity))
-        builder.helpers[name] = (
-            f"define internal {v} @{name}({params}) noinline #0 {{\nentry:\n{kept}  br label %loop\nloop:\n"
-            f"  %k = phi i64 [0, %entry], [%next, %loop]\n{takes}"
-            f"  %r = call double @{function}({passed})\n  store double %r, ptr %q0, align 8\n"
-            f"  %next = add i64 %k, 1\n  %more = icmp ult i64 %next, {width}\n"
-            f"  br i1 %more, label %loop, label %done\ndone:\n  %y = load {v}, ptr %p0, align 64\n  ret {v} %y\n}}\n")
+        own, v = Builder(), f"<{width} x double>"
+        kept = [own.let(f"alloca [{width} x double], align 64") for _ in range(arity)]
+        for i, place in enumerate(kept):
+            own.do(f"store {v} %a{i}, ptr {place}, align 64")
+
+        def body(lane: str) -> list[str]:
+            places = [own.let(f"getelementptr double, ptr {place}, i64 {lane}") for place in kept]
+            passed = ", ".join([f"double {own.let(f'load double, ptr {place}, align 8')}" for place in places])
+            own.do(f"store double {own.let(f'call double @{function}({passed})')}, ptr {places[0]}, align 8")
+            return []
+
+        own.counted_loop("0", str(width), 1, body, (), certain=True)
+        made = own.let(f"load {v}, ptr {kept[0]}, align 64")
+        builder.helpers[name] = own.helper(name, v, ", ".join([f"{v} %a{i}" for i in range(arity)]), made)
     return name

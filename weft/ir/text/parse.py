@@ -160,7 +160,7 @@ class _Parser:
         while self.token not in (";", "in") and not self._at_binder():
             ins.append(self.atom(env))
         env.update(fresh)
-        effects = primitive.ref_effects(params) if primitive.ref_effects is not None else frozenset()
+        effects = primitive.effects_of(params, [a.aval for a in ins])
         return Eqn(primitive, ins, outvars, params, None, effects)
 
     def _at_binder(self) -> bool:

@@ -229,14 +229,16 @@ _FORMS: dict[str, Callable[[Any, Params], Params]] = {
 
 def _shown_name(eqn) -> str:
     name = eqn.primitive.name
+    if eqn.primitive.kind == "extension":
+        return name
     return "remat2" if name == "checkpoint" else "psum_invariant" if name == "psum" and _is_invariant(eqn) else name
 
 
 def _line(eqn, outvars: Sequence, invars: Sequence) -> Line:
     operation = eqn.params.get("name")
-    if hasattr(operation, "shown"):
+    if hasattr(operation, "shown") and eqn.primitive.kind == "region":
         return Line(outvars, operation, operation.shown, invars, eqn.source)
-    form = _FORMS.get(eqn.primitive.name)
+    form = _FORMS.get(eqn.primitive.name) if eqn.primitive.kind != "extension" else None
     implied = eqn.primitive.attrs.get("implied", ())
     params = {k: v for k, v in eqn.params.items() if k not in implied} if form is None else form(eqn, eqn.params)
     named = {"name"} if eqn.primitive.kind == "region" else ()
@@ -274,7 +276,7 @@ class _Broadcasts:
     def candidate(self, eqn) -> tuple[Any, tuple | None]:
         """The result of an equation, and its shape before it is repeated."""
         out = eqn.outvars[0] if eqn.outvars else None
-        if eqn.primitive.name != "broadcast_in_dim" or out in self.results or not self.readers[out]:
+        if eqn.primitive.kind != "layout" or eqn.primitive.name != "broadcast_in_dim" or out in self.results or not self.readers[out]:
             return out, None
         dims, have = eqn.params["broadcast_dimensions"], eqn.invars[0].aval.shape
         if not dims or out.aval.sharding is not None:
@@ -310,7 +312,7 @@ class _Broadcasts:
                 continue
             if eqn.primitive.attrs.get("computes") == "select" and out.aval.shape:
                 ins[1:] = [self.whole(a, out.aval.shape, lines, eqn) for a in ins[1:]]
-            if eqn.primitive.name == "cond" and not self.asks_bool(eqn):
+            if eqn.primitive.name == "cond" and eqn.primitive.kind == "region" and not self.asks_bool(eqn):
                 ins[0] = self.clamped(ins[0], len(eqn.params["branches"]) - 1, lines, eqn)
             if eqn.primitive.kind == "elementwise" and out.aval.vma:
                 ins = [self.varying(a, out.aval.vma, lines, eqn) for a in ins]

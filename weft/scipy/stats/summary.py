@@ -63,7 +63,7 @@ def sem(a, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagate", *
     if nan_policy != "propagate":
         raise NotImplementedError(f"sem: nan_policy={nan_policy!r} is not supported; use 'propagate'.")
     x = inexact("sem", a)
-    n = x.size if axis is None else x.shape[axis]
+    n = wnp.size(x, axis)
     return wnp.std(x, axis, ddof=ddof, keepdims=keepdims) / wnp.sqrt(wnp.asarray(n, x.dtype))
 
 

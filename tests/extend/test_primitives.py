@@ -1,0 +1,382 @@
+"""Primitives of libraries: each rule, every transformation, and what happens without one."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from tests.harness.pages import blocks, needs_pages
+from weft import lax
+from weft.extend.core import CallPrimitive, ClosedJaxpr, Effect, Jaxpr, Literal, Primitive, ShapedArray, Var, jaxpr_as_fun
+from weft.extend.linear_util import wrap_init
+from weft.interpreters import ad, batching, mlir, xla
+from weft.ir.structure import structure
+from weft.sharding import NamedSharding, PartitionSpec as P
+from weft.transforms.expand import expand
+
+X = np.linspace(-1.0, 2.0, 8, dtype=np.float32)
+
+
+def sin_cos(name="sin_cos"):
+    """A primitive with two results, every rule, and a table of how often its implementation ran."""
+    p = Primitive(name)
+    p.multiple_results = True
+    p.runs = []
+
+    @p.def_impl
+    def impl(x, *, scale):
+        p.runs.append(x)
+        return [np.sin(scale * np.asarray(x)), np.cos(scale * np.asarray(x))]
+
+    @p.def_abstract_eval
+    def types(x, *, scale):
+        return [ShapedArray(x.shape, x.dtype)] * 2
+
+    def jvp(primals, tangents, *, scale):
+        (x,), (t,) = primals, tangents
+        s, c = p.bind(x, scale=scale)
+        return [s, c], [scale * c * t, -scale * s * t]
+
+    def batch(args, dims, *, scale):
+        return p.bind(*args, scale=scale), [dims[0]] * 2
+
+    ad.primitive_jvps[p] = jvp
+    batching.primitive_batchers[p] = batch
+    mlir.register_lowering(p, mlir.lower_fun(lambda x, *, scale: (wnp.sin(scale * x), wnp.cos(scale * x)), multiple_results=True))
+    return p
+
+
+def matvec():
+    """A linear primitive with operands that are not: `a @ x` for one `a`."""
+    p = Primitive("matvec")
+    p.def_impl(lambda a, x: np.asarray(a) @ np.asarray(x))
+    p.def_abstract_eval(lambda a, x: ShapedArray((a.shape[0],), x.dtype))
+    mlir.register_lowering(p, mlir.lower_fun(lambda a, x: a @ x, multiple_results=False))
+
+    def transpose(ct, a, x):
+        assert not ad.is_undefined_primal(a) and ad.is_undefined_primal(x)
+        return [None, p.bind(wnp.transpose(a), ct)]
+
+    ad.defjvp(p, None, lambda t, a, x: p.bind(a, t))
+    ad.primitive_transposes[p] = transpose
+    return p
+
+
+def test_eager_calls_run_the_implementation_alone():
+    p = sin_cos()
+    s, _ = p.bind(X, scale=2.0)
+    assert len(p.runs) == 1
+    np.testing.assert_array_equal(s, np.sin(np.float32(2) * X))
+    weft.jit(lambda x: p.bind(x, scale=2.0))(X)
+    assert len(p.runs) == 1
+
+
+@pytest.mark.parametrize("under", [
+    lambda f: f, weft.jit, lambda f: weft.jit(f, backend="reference"), weft.vmap, lambda f: weft.jit(weft.vmap(f)),
+    lambda f: lambda x: lax.map(f, x), lambda f: weft.jit(weft.checkpoint(f)),
+    lambda f: lambda x: lax.cond(x[0] < 0, f, lambda x: x, x), lambda f: lambda x: lax.fori_loop(0, 1, lambda i, y: f(y), x),
+    lambda f: weft.jit(weft.shard_map(f, mesh=weft.make_mesh((4,), ("a",)), in_specs=P("a"), out_specs=P("a"))),
+    lambda f: weft.shard_map(f, mesh=weft.make_mesh((4,), ("a",)), in_specs=P("a"), out_specs=P("a")),
+])
+def test_under_every_transformation(under):
+    p = sin_cos()
+
+    def f(x):
+        s, c = p.bind(x, scale=2.0)
+        return s + 3.0 * c
+
+    np.testing.assert_allclose(under(f)(X), np.sin(2 * X) + 3 * np.cos(2 * X), rtol=2e-6, atol=1e-6)
+
+
+def test_derivatives():
+    p = sin_cos()
+    f = lambda x: p.bind(x, scale=2.0)[0].sum()
+    want = 2 * np.cos(2 * X)
+    for grad in (weft.grad(f), weft.jit(weft.grad(f)), weft.grad(weft.jit(f)), weft.vmap(weft.grad(f)), weft.jacfwd(f),
+                 lambda x: weft.vjp(f, x)[1](1.0)[0], lambda x: weft.grad(weft.checkpoint(f))(x)):
+        np.testing.assert_allclose(grad(X), want, rtol=2e-6, atol=1e-6)
+    np.testing.assert_allclose(weft.jit(weft.vmap(weft.grad(weft.grad(f))))(X), -4 * np.sin(2 * X), rtol=3e-6, atol=2e-6)
+
+
+def test_transposes_see_which_operands_are_linear():
+    p = matvec()
+    a = np.arange(6, dtype=np.float32).reshape(2, 3)
+    ct = np.float32([1, -2])
+    x = np.ones(3, np.float32)
+    for run in (lambda f: f, weft.jit):
+        np.testing.assert_array_equal(run(lambda x: weft.vjp(lambda x: p.bind(a, x), x)[1](ct)[0])(x), a.T @ ct)
+    assert weft.linear_transpose(lambda x: p.bind(a, x), x)(ct)[0].tolist() == (a.T @ ct).tolist()
+    with pytest.raises(NotImplementedError, match="Batching rule for 'matvec' not implemented"):
+        weft.vmap(lambda x: p.bind(a, x))(np.ones((2, 3), np.float32))
+
+
+def test_helpers_that_state_rules():
+    square, times, total = Primitive("square"), Primitive("times"), Primitive("total")
+    square.def_abstract_eval(lambda x: x)
+    times.def_abstract_eval(lambda x, y: x)
+    total.def_abstract_eval(lambda x, *, axes: ShapedArray(tuple(n for d, n in enumerate(x.shape) if d not in axes), x.dtype))
+    mlir.register_lowering(square, mlir.lower_fun(lambda x: x * x, multiple_results=False))
+    mlir.register_lowering(times, mlir.lower_fun(lambda x, y: x * y, multiple_results=False))
+    mlir.register_lowering(total, mlir.lower_fun(lambda x, *, axes: x.sum(axes), multiple_results=False))
+    ad.defjvp2(square, lambda t, out, x: 2 * t * (out / x))
+    ad.defbilinear(times, lambda ct, x, y: times.bind(ct, y), lambda ct, x, y: times.bind(x, ct))
+    ad.deflinear(total, lambda ct, *, axes: [wnp.broadcast_to(wnp.expand_dims(ct, axes), (2, 3))])
+    for p in (square, times):
+        batching.defvectorized(p)
+    batching.defreducer(total)
+    assert weft.grad(square.bind)(3.0) == 6.0
+    assert [float(g) for g in weft.grad(times.bind, (0, 1))(3.0, 5.0)] == [5.0, 3.0]
+    assert weft.vmap(times.bind, (0, None))(np.ones(3, np.float32), 2.0).tolist() == [2, 2, 2]
+    assert weft.vmap(times.bind, (0, 1), 1)(np.ones((2, 3), np.float32), np.full((3, 2), 2, np.float32)).shape == (3, 2)
+    values = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    np.testing.assert_array_equal(weft.vmap(lambda x: total.bind(x, axes=(0,)), 1)(values), values.sum(0))
+    np.testing.assert_array_equal(weft.grad(lambda x: total.bind(x, axes=(0, 1)))(np.ones((2, 3), np.float32)), np.ones((2, 3)))
+    joined = Primitive("joined")
+    joined.def_impl(lambda x, y: np.asarray(x) + np.asarray(y))
+    batching.defbroadcasting(joined)
+    assert weft.vmap(joined.bind, (0, 0))(np.ones((2, 3), np.float32), np.ones(2, np.float32)).shape == (2, 3)
+
+
+MISSING = {
+    "Evaluation rule for 'bare'": lambda p: p.bind(1.0),
+    "Abstract evaluation for 'bare'": lambda p: weft.make_jaxpr(p.bind)(1.0),
+}
+MISSING_OF_IMPL = {
+    "MLIR translation rule for primitive 'bare' not found for platform cpu": lambda p: weft.jit(p.bind)(1.0),
+    "MLIR translation rule": lambda p: weft.jit(p.bind).lower(1.0),
+    "Differentiation rule for 'bare' not implemented": lambda p: weft.grad(p.bind)(1.0),
+    "Batching rule for 'bare' not implemented": lambda p: weft.vmap(p.bind)(X),
+    "for platform cpu": lambda p: lax.scan(lambda c, x: (p.bind(c), x), 0.0, X),
+}
+
+
+def bare(with_impl):
+    p = Primitive("bare")
+    if with_impl:
+        p.def_impl(lambda x: x)
+        p.def_abstract_eval(lambda x: x)
+    return p
+
+
+@pytest.mark.parametrize("message", [*MISSING, *MISSING_OF_IMPL])
+def test_a_missing_rule_is_named_where_it_is_needed(message):
+    use = {**MISSING, **MISSING_OF_IMPL}[message]
+    with pytest.raises(NotImplementedError, match=message) as error:
+        use(bare(message in MISSING_OF_IMPL))
+    assert "test_primitives.py" in str(error.value)
+
+
+def test_a_linear_primitive_without_a_transpose():
+    p = bare(True)
+    ad.deflinear2(p, lambda ct, x: [ct])
+    assert weft.grad(p.bind)(1.0) == 1.0
+    del ad.primitive_transposes[p]
+    with pytest.raises(NotImplementedError, match=r"Transpose rule .* for 'bare' not implemented"):
+        weft.grad(p.bind)(1.0)
+
+
+@pytest.mark.parametrize("name", ["sin", "pvary", "scan", "cond", "jit", "name", "broadcast_in_dim", "random_wrap", "scatter", "shard_map"])
+def test_names_that_are_taken(name):
+    """The object tells what an operation is, in programs, texts and rules."""
+    one, other = sin_cos(name), Primitive(name)
+    other.def_abstract_eval(lambda x: x)
+    mlir.register_lowering(other, mlir.lower_fun(lambda x: x + 1, multiple_results=False))
+    f = lambda x: other.bind(one.bind(wnp.sin(x), scale=1.0)[1])
+    np.testing.assert_allclose(weft.jit(f)(X), np.cos(np.sin(X)) + 1, rtol=1e-5)
+    program = weft.make_jaxpr(f)(X)
+    assert [eqn.primitive for eqn in program.eqns][-2:] == [one, other]
+    assert f"= {name}" in str(program)
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(one)
+    assert copy.deepcopy(one) is one
+
+
+def test_what_is_compiled_has_the_structure_of_plain_operations():
+    """So a program on disk is found by what it computes, in any process."""
+    p = sin_cos()
+    scan = lambda f: lambda x: lax.scan(lambda c, v: (c + f(v), f(c)), wnp.zeros(()), x)
+    mine = expand(weft.make_jaxpr(scan(lambda v: p.bind(v, scale=3.0)[0]))(X))
+    plain = weft.make_jaxpr(scan(lambda v: wnp.sin(3.0 * v)))(X)
+    from weft.compiler.rewrite.simplify import simplify
+    assert structure(simplify(mine)) == structure(simplify(plain))
+
+
+def test_lowerings_are_partitioned_like_their_operations():
+    p = matvec()
+    mesh = weft.make_mesh((4,), ("a",))
+    a = weft.device_put(np.ones((8, 4), np.float32), NamedSharding(mesh, P("a", None)))
+    by_columns = weft.device_put(np.ones((8, 4), np.float32), NamedSharding(mesh, P(None, "a")))
+    x = np.arange(4, dtype=np.float32)
+    assert weft.jit(p.bind)(a, x).sharding.spec == P("a")
+    assert weft.explain(weft.jit(p.bind), a, x).collectives == []
+    (reduction,) = weft.explain(weft.jit(p.bind), by_columns, x).collectives
+    assert "psum" in str(reduction) or "all_reduce" in str(reduction)
+    np.testing.assert_array_equal(weft.jit(p.bind)(by_columns, x), np.full(8, 6, np.float32))
+
+
+def test_collectives_inside_lowerings():
+    p = Primitive("total_over_a")
+    p.def_abstract_eval(lambda x: x)
+    mlir.register_lowering(p, mlir.lower_fun(lambda x: lax.psum(x, "a"), multiple_results=False))
+    mesh = weft.make_mesh((4,), ("a",))
+    f = weft.shard_map(lambda x: p.bind(x), mesh=mesh, in_specs=P("a"), out_specs=P("a"))
+    want = np.tile(X.reshape(4, 2).sum(0), 4)
+    np.testing.assert_allclose(weft.jit(f)(X), want, rtol=1e-6)
+    np.testing.assert_allclose(f(X), want, rtol=1e-6)
+
+
+def test_rules_that_know_the_mapped_axis():
+    p = Primitive("mean_over")
+    p.def_abstract_eval(lambda x, *, name: x)
+    seen = []
+
+    def batch(axis, args, dims, *, name):
+        seen.append((axis.size, axis.name, dims))
+        (x,), (d,) = args, dims
+        if axis.name == name:
+            return (x if d is None else x.mean(d)), batching.not_mapped
+        return p.bind(x, name=name), d
+
+    batching.fancy_primitive_batchers[p] = batch
+    assert p in batching.fancy_primitive_batchers and p not in batching.axis_primitive_batchers
+    out = weft.vmap(lambda x: p.bind(x, name="i"), axis_name="i")(X)
+    np.testing.assert_allclose(out, np.full(8, X.mean()), rtol=1e-5)
+    assert weft.vmap(lambda x: x + p.bind(2.0, name="i"), axis_name="i")(X).shape == (8,)       # asked for what is not mapped, too
+    assert [s[2] for s in seen] == [[0], [None]]
+    batching.axis_primitive_batchers[p] = lambda size, axis, _, args, dims, *, name: (args[0] * size, dims[0])
+    np.testing.assert_allclose(weft.vmap(lambda x: p.bind(x, name="i"))(X), 8 * X)
+
+
+def test_lowering_rules_may_apply_others():
+    p = Primitive("doubled_on_the_host")
+    p.def_abstract_eval(lambda x: x)
+
+    def rule(ctx, x):
+        assert ctx.avals_in[0].shape == ctx.avals_out[0].shape == (8,) and ctx.primitive is p
+        (twice,) = mlir.lower_fun(lambda x: x * 2, multiple_results=False)(ctx, x)
+        (out,), _, _ = mlir.emit_python_callback(ctx, lambda v: [v + 1], None, [twice], ctx.avals_in, ctx.avals_out, has_side_effect=False)
+        return [out]
+
+    mlir.register_lowering(p, lambda ctx, x: x, platform="tpu")
+    with pytest.raises(NotImplementedError, match="platform cpu"):
+        weft.jit(p.bind)(X)
+    mlir.register_lowering(p, rule, platform="cpu")
+    np.testing.assert_array_equal(weft.jit(lambda x: p.bind(x))(X), X * 2 + 1)
+    with pytest.raises(NotImplementedError, match="makes no MLIR"):
+        mlir.hlo.AddOp(1, 2)
+    with pytest.raises(NotImplementedError, match=r"sin is an operation of weft's own"):
+        mlir.register_lowering(lax.sin_p, rule)
+
+
+def test_a_lowering_that_breaks_its_promise():
+    p = bare(True)
+    mlir.register_lowering(p, mlir.lower_fun(lambda x: x.sum(), multiple_results=False))
+    with pytest.raises(TypeError, match=r"(?s)bare: the lowering gives .* other types.*promised float32\[8\].*computed float32\[\]"):
+        weft.jit(p.bind)(X)
+
+
+def test_effects_keep_equations():
+    class Note(Effect):
+        pass
+
+    p = Primitive("note")
+    p.multiple_results = True
+    seen = []
+    p.def_effectful_abstract_eval(lambda x: ([], {Note()}))
+    mlir.register_lowering(p, lambda ctx, x: mlir.emit_python_callback(
+        ctx, lambda v: seen.append(v.item()) or [], None, [x], ctx.avals_in, [], has_side_effect=True)[0])
+    f = weft.jit(lambda x: (p.bind(x), x + 1)[1])
+    program = weft.make_jaxpr(f)(1.0)
+    assert [type(e) for e in program.effects] == [Note]
+    f(1.0), f(2.0)
+    weft.effects_barrier()
+    assert seen == [1.0, 2.0]
+    assert isinstance(p.abstract_eval(weft.typeof(1.0))[1], set)
+
+
+def test_apply_primitive_compiles_the_lowering():
+    p = sin_cos()
+    p.def_impl(lambda x, **params: xla.apply_primitive(p, x, **params))
+    np.testing.assert_allclose(p.bind(X, scale=1.0)[0], np.sin(X), rtol=1e-6)
+
+
+def test_subclasses():
+    class Shouting(Primitive):
+        multiple_results = True
+
+        def bind(self, *args, **params):
+            return super().bind(*args, **{**params, "loud": True})
+
+    p = Shouting("shout")
+    p.def_impl(lambda x, loud: [x, loud])
+    assert p.multiple_results and p.bind(1) == [1, True]
+    assert isinstance(p, Primitive) and isinstance(lax.sin_p, Primitive) and not isinstance(lax.sin_p, Shouting)
+
+
+def test_call_primitives_hold_their_function():
+    p = CallPrimitive("kept")
+    f = lambda x: p.bind(wrap_init(lambda y: [wnp.sin(y) * x]), x)[0]
+    program = weft.make_jaxpr(f)(2.0)
+    (eqn,) = program.eqns
+    assert eqn.primitive is p and len(eqn.params["jaxpr"].eqns) == 2
+    for g in (f, weft.jit(f)):
+        np.testing.assert_allclose(g(2.0), 2 * np.sin(2.0), rtol=1e-6)
+    np.testing.assert_allclose(weft.grad(f)(2.0), np.sin(2.0) + 2 * np.cos(2.0), rtol=1e-6)
+    np.testing.assert_allclose(weft.vmap(f)(X), X * np.sin(X), rtol=1e-5)
+    np.testing.assert_allclose(jaxpr_as_fun(program)(2.0)[0], 2 * np.sin(2.0), rtol=1e-6)
+
+
+def test_programs_as_data():
+    """An interpreter and a builder of programs, as libraries write them."""
+    f = lambda x: wnp.exp(wnp.tanh(x)) * np.float32(2)
+    closed = weft.make_jaxpr(f)(X)
+    assert isinstance(closed, ClosedJaxpr) and not isinstance(closed, Jaxpr)
+    assert isinstance(closed.jaxpr, Jaxpr) and not isinstance(closed.jaxpr, ClosedJaxpr)
+    inverses = {lax.exp_p: wnp.log, lax.tanh_p: wnp.arctanh}
+
+    def inverse(jaxpr, consts, y):
+        env = dict(zip(jaxpr.constvars, consts))
+        (out,) = jaxpr.outvars
+        env[out] = y
+        for eqn in jaxpr.eqns[::-1]:
+            if eqn.primitive is lax.mul_p:
+                (v, scale) = eqn.invars if isinstance(eqn.invars[1], Literal) else eqn.invars[::-1]
+                env[v] = env[eqn.outvars[0]] / scale.val
+            else:
+                env[eqn.invars[0]] = inverses[eqn.primitive](env[eqn.outvars[0]])
+        return env[jaxpr.invars[0]]
+
+    back = weft.jit(lambda y: inverse(closed.jaxpr, closed.consts, y))
+    np.testing.assert_allclose(back(f(X)), X, atol=1e-5)
+
+    def again(jaxpr, consts, *args):
+        env = {**dict(zip(jaxpr.constvars, consts)), **dict(zip(jaxpr.invars, args))}
+        read = lambda a: a.val if isinstance(a, Literal) else env[a]
+        for eqn in jaxpr.eqns:
+            subfuns, params = eqn.primitive.get_bind_params(eqn.params)
+            outs = eqn.primitive.bind(*subfuns, *map(read, eqn.invars), **params)
+            env.update(zip(eqn.outvars, outs if eqn.primitive.multiple_results else [outs]))
+        return [read(v) for v in jaxpr.outvars]
+
+    nested = weft.make_jaxpr(lambda x: lax.fori_loop(0, 2, lambda i, c: weft.jit(f)(c), x))(X)
+    np.testing.assert_allclose(again(nested.jaxpr, nested.consts, X)[0], f(f(X)), rtol=1e-5)
+    np.testing.assert_allclose(weft.eval_jaxpr(nested.jaxpr, nested.consts, X)[0], f(f(X)), rtol=1e-5)
+
+    halved = ClosedJaxpr(closed.jaxpr.replace(eqns=closed.jaxpr.eqns[:1], outvars=closed.jaxpr.eqns[0].outvars), closed.consts)
+    np.testing.assert_allclose(jaxpr_as_fun(halved)(X)[0], np.tanh(X), rtol=1e-6)
+    x, c = Var(weft.typeof(1.0)), Var(weft.typeof(1.0))
+    with pytest.raises(TypeError, match="has 1 constants, got 0"):
+        ClosedJaxpr(Jaxpr([c], [x], [x], []), [])
+    with pytest.raises(ValueError, match="there is no field 'equations'"):
+        closed.jaxpr.replace(equations=[])
+
+
+@needs_pages
+def test_the_page_runs():
+    state: dict = {}
+    exec("\n".join(blocks("extending.md")), state)
+    np.testing.assert_allclose(state["slopes"], 1 / (1 + np.exp(-np.linspace(-1, 1, 4))), rtol=1e-5)
+    np.testing.assert_allclose([state["y"], state["z"]], [2 * np.sin(1), np.sin(1)], rtol=1e-6)

@@ -1,0 +1,57 @@
+"""Calls that random arguments found to end in an error from inside: each names what is wrong with its arguments."""
+
+import numpy as np
+import pytest
+
+import weft
+import weft.scipy.linalg
+import weft.scipy.signal
+import weft.scipy.stats
+from weft import lax, nn, numpy as wnp
+from weft.sharding import P, explicit_axes
+
+KEY = weft.random.key(0)
+DATA = np.arange(6, dtype=np.float32)
+
+
+@pytest.mark.parametrize("call, error, said", [
+    (lambda: lax.select_n(np.array([True])), TypeError, "at least one case"),
+    (lambda: wnp.concat(-7), TypeError, "`arrays` must be a sequence"),
+    (lambda: wnp.hstack(np.float32(1)), TypeError, "sequence"),
+    (lambda: wnp.delete(DATA, 9), IndexError, "`obj` must hold positions along dim 0 of size 6, got 9"),
+    (lambda: lax.stack([]), ValueError, "`operands`"),
+    (lambda: weft.ops.segment_max(DATA, 2, 3, bucket_size=2), ValueError, "segment_ids needs a dim"),
+    (lambda: weft.device_put_replicated(DATA, P("a")), TypeError, "`devices` must be a sequence of devices"),
+    (lambda: weft.device_put_sharded([DATA], ["cpu"]), TypeError, "`devices` must be a sequence of devices"),
+    (lambda: weft.make_array_from_single_device_arrays((6,), wnp.ones(6).sharding, {"w": 1}), TypeError, "`arrays`"),
+    (lambda: wnp.vectorize(np.sin, signature=("n",)), TypeError, "`signature`"),
+    (lambda: wnp.fft.fftshift(np.float32(1), axes=0), ValueError, "fftshift"),
+    (lambda: lax.fft(DATA, "DCT", (6,)), ValueError, "fft_type must be one of FFT, IFFT, RFFT, IRFFT, got 'DCT'"),
+    (lambda: weft.scipy.linalg.lu_solve((3.0, 2), DATA), ValueError, "`lu_and_piv`"),
+    (lambda: wnp.size(DATA, 1), ValueError, "axis 1 is out of bounds"),
+    (lambda: weft.random.multinomial(KEY, 3, 2), ValueError, "`p` needs a dim"),
+    (lambda: weft.devices(np.int32(3)), TypeError, "`backend` must be the name of a backend"),
+    (lambda: lax.sharding_constraint(DATA, P()), TypeError, "`sharding` must be a Sharding"),
+    (lambda: nn.initializers.glorot_uniform(in_axis=7)(KEY, (3, 3)), ValueError, "axis 7 is out of bounds"),
+    (lambda: weft.scipy.stats.sem(DATA, axis=1), ValueError, "axis 1 is out of bounds"),
+    (lambda: nn.glu(DATA, axis=1), ValueError, "glu: axis 1 is out of bounds"),
+    (lambda: wnp.unwrap(np.float32(1)), ValueError, "unwrap: axis -1 is out of bounds"),
+    (lambda: wnp.apply_over_axes(lambda x, axis: (x,), DATA, 0), TypeError, "apply_over_axes: the result of `func`"),
+    (lambda: explicit_axes(3), TypeError, "`f` must be a function"),
+    (lambda: lax.convert_element_type(DATA, KEY.dtype), TypeError, "random keys and numbers do not become each other"),
+    (lambda: weft.tree.transpose(weft.tree.structure([0]), (0,), [1]), TypeError, r"argument `inner_treedef` takes PyTreeDef"),
+])
+def test_what_does_not_fit_is_named(call, error, said):
+    with pytest.raises(error, match=said) as caught:
+        call()
+    assert "failed on these arguments" not in str(caught.value)
+
+
+def test_signals_may_be_python_numbers():
+    assert weft.scipy.signal.fftconvolve(np.float32(3), 2.0).tolist() == 6.0
+    assert weft.scipy.signal.convolve(np.float32(3), 2.0).tolist() == 6.0
+
+
+def test_sizes_of_several_dims():
+    x = np.ones((2, 3, 4))
+    assert (wnp.size(x), wnp.size(x, -1), wnp.size(x, (0, 2))) == (24, 4, 8)

@@ -1,0 +1,52 @@
+"""Settings that make promotion stricter speak of the operands that a user gives, not of the steps within a public function; aliases are
+functions of their own name; tolerances of check_grads by dtype."""
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft.test_util import check_grads
+
+X, ROW, HALF = np.ones((3, 4), np.float32), np.ones(4, np.float32), np.ones((3, 4), np.float16)
+
+
+@pytest.fixture(autouse=True)
+def strict():
+    with weft.numpy_rank_promotion("raise"), weft.numpy_dtype_promotion("strict"):
+        yield
+
+
+@pytest.mark.parametrize("call", [
+    lambda: wnp.add(X, ROW), lambda: wnp.asarray(X) * ROW, lambda: wnp.where(X > 0, X, ROW), lambda: weft.jit(lambda x: x - ROW)(X),
+    lambda: weft.jvp(lambda x: x * ROW, (X,), (X,))])
+def test_ranks_of_the_users_operands_must_agree(call):
+    with pytest.raises(ValueError, match="could not be broadcast together"):
+        call()
+
+
+@pytest.mark.parametrize("call", [
+    lambda: wnp.add(X, HALF), lambda: wnp.asarray(X) * HALF, lambda: wnp.where(X > 0, X, HALF), lambda: weft.vmap(wnp.hypot)(X, HALF)])
+def test_dtypes_of_the_users_operands_must_agree(call):
+    with pytest.raises(weft.numpy.TypePromotionError, match="strict"):
+        call()
+
+
+def test_steps_within_public_functions_promote_as_always():
+    assert weft.image.resize(X, (6, 6), "linear").shape == (6, 6)
+    assert weft.nn.dot_product_attention(*[np.ones((1, 2, 2, 4), np.float32)] * 3, is_causal=True).shape == (1, 2, 2, 4)
+    assert weft.nn.initializers.orthogonal()(weft.random.key(0), (3, 3), np.complex64).dtype == np.complex64
+    np.testing.assert_allclose(weft.grad(lambda x: weft.image.resize(x, (6, 6), "linear").sum())(X), 3 * X, rtol=1e-6)
+
+
+@pytest.mark.parametrize("alias, function", [("acos", "arccos"), ("absolute", "abs"), ("permute_dims", "transpose"), ("mod", "remainder")])
+def test_aliases_bear_their_own_names(alias, function):
+    assert getattr(wnp, alias).__name__ == alias and getattr(wnp, function).__name__ == function
+
+
+def test_tolerances_of_gradients_by_dtype():
+    wrong = weft.custom_jvp(wnp.sin)
+    wrong.defjvp(lambda primals, tangents: (wnp.sin(*primals), 1.05 * wnp.cos(*primals) * tangents[0]))
+    check_grads(wrong, (ROW,), 1, atol={np.float32: 0.1}, rtol={np.float32: 0.1, np.float64: 1e-9})
+    with pytest.raises(AssertionError):
+        check_grads(wrong, (ROW,), 1, atol={np.float64: 0.1}, rtol={np.float64: 0.1})

@@ -1,0 +1,152 @@
+"""Types of values as libraries ask for them, effects and tokens.
+
+In, out: avals (`ShapedArray`), dtypes, values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from typing import Any
+
+import numpy as np
+
+from weft.core.trace import Tracer, typeof
+from weft.ir.types import ShapedArray
+from weft.runtime.array import Array
+from weft.util import dtypes, errors
+
+Value = Any
+
+
+class _AnyType(type):
+    """`isinstance(x, AbstractValue)` holds for the types of arrays, which have no base class."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return type.__instancecheck__(cls, instance) or (cls is AbstractValue and isinstance(instance, ShapedArray))
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return type.__subclasscheck__(cls, subclass) or (cls is AbstractValue and issubclass(subclass, ShapedArray))
+
+
+class AbstractValue(metaclass=_AnyType):
+    """The type of a value that is traced; `ShapedArray` is the one for arrays.
+
+    >>> isinstance(weft.typeof(1.0), AbstractValue)
+    True
+    """
+
+
+class AbstractToken(AbstractValue):
+    """The type of a token."""
+
+    def str_short(self, short_dtypes: bool = False, **_: Any) -> str:
+        return "Tok"
+
+    def to_tangent_aval(self) -> "AbstractToken":
+        return self
+
+    to_ct_aval = to_tangent_aval
+
+
+class Token:
+    """Stands for the order of effects; `buf` is an array that is ready when they have happened."""
+
+    def __init__(self, buf: Any):
+        self._buf = buf
+
+    def block_until_ready(self) -> None:
+        if hasattr(self._buf, "block_until_ready"):
+            self._buf.block_until_ready()
+
+
+class Effect:
+    """Base of the effects that a primitive may have: see `Primitive.def_effectful_abstract_eval`."""
+
+
+Effects = Set[Effect]
+no_effects: frozenset = frozenset()
+
+#: the Python types of arrays and of what is used as one
+array_types: set[type] = {Array, np.ndarray, *{t for t in np.sctypeDict.values() if issubclass(t, (np.number, np.bool_))}}
+
+
+def mapped_aval(size: int, axis: int | None, aval: ShapedArray) -> ShapedArray:
+    """The type of one element along `axis`, of `size`, of a value of type `aval`; `aval` for None.
+
+    Raises TypeError where the dim does not have that size.
+
+    >>> mapped_aval(3, 0, weft.typeof(wnp.ones((3, 2))))
+    ShapedArray(float32[2])
+    """
+    if axis is None:
+        return aval
+    if not 0 <= axis < aval.ndim or aval.shape[axis] != size:
+        raise TypeError(f"mapped_aval: {aval.str_short()} has no dim {axis} of size {size}.")
+    return aval.without_dim(axis)
+
+
+def unmapped_aval(size: int, axis: int | None, aval: ShapedArray, explicit_mesh_axis: Any = None) -> ShapedArray:
+    """The type of `size` values of type `aval` stacked along `axis`; `aval` for None.
+
+    >>> unmapped_aval(3, 1, weft.typeof(wnp.ones(2)))
+    ShapedArray(float32[2,3])
+    """
+    axes = () if explicit_mesh_axis is None else explicit_mesh_axis if isinstance(explicit_mesh_axis, tuple) else (explicit_mesh_axis,)
+    return aval if axis is None else aval.with_dim(axis, size, axes)
+
+
+def max_dim(d1: Any, d2: Any) -> Any:
+    """The larger of two sizes.
+
+    >>> max_dim(2, 3), min_dim(2, 3)
+    (3, 2)
+    """
+    return d1 if d1 is d2 or d1 >= d2 else d2
+
+
+def min_dim(d1: Any, d2: Any) -> Any:
+    """The smaller of two sizes."""
+    return d1 if d1 is d2 or d1 <= d2 else d2
+
+
+def valid_jaxtype(x: Any) -> bool:
+    """Whether `x` is an array, a number, or a traced value.
+
+    >>> valid_jaxtype(1.5), valid_jaxtype("text")
+    (True, False)
+    """
+    try:
+        typeof(x)
+    except TypeError:
+        return False
+    return True
+
+
+def is_concrete(x: Any) -> bool:
+    """Whether the value of `x` is known here: it is not traced, or only differentiated."""
+    return not isinstance(x, Tracer) or x.concrete() is not None
+
+
+def concrete_or_error(force: Callable | None, val: Any, context: str = "") -> Any:
+    """`force(val)`, or `val` without `force`. ConcretizationTypeError, with `context`, for a traced value.
+
+    >>> concrete_or_error(int, 3.0)
+    3
+    """
+    if isinstance(val, Tracer):
+        value = val.concrete()
+        if value is None:
+            raise errors.ConcretizationTypeError(errors.describe(
+                "concrete_or_error", f"a concrete value is needed, got {val.describe()}: {val.why_no_value}.", [context] if context else (),
+                getattr(val, "source", None), "Pass it as a static argument, or compute it outside of what is traced."))
+        val = value
+    return val if force is None else force(val)
+
+
+def primal_dtype_to_tangent_dtype(primal_dtype: Any) -> np.dtype:
+    """The dtype of tangents of values of a dtype: `float0` if it is not of floats.
+
+    >>> primal_dtype_to_tangent_dtype(np.dtype("float32")), primal_dtype_to_tangent_dtype(np.dtype("int32")) == weft.float0
+    (dtype('float32'), True)
+    """
+    return primal_dtype if dtypes.issubdtype(primal_dtype, np.inexact) else dtypes.float0

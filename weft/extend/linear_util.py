@@ -1,0 +1,225 @@
+"""Functions of flat values with transformations around them, as interpreters of a library's own compose them.
+
+In:   a function, wrapped once (`wrap_init`).
+Out:  a `WrappedFun`; each transformation puts a function around it, and may leave something aside in a `Store` while the
+      function runs: how its results were put together, say.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from weft.ir.jaxpr import DebugInfo
+from weft.util.source import function_name
+
+
+class StoreException(Exception):
+    """A store that was read before it was written, or written twice."""
+
+
+_EMPTY = object()
+
+
+class Store:
+    """A place for one value, written once."""
+    __slots__ = ("_value",)
+
+    def __init__(self) -> None:
+        self._value: Any = _EMPTY
+
+    @property
+    def val(self) -> Any:
+        if self._value is _EMPTY:
+            raise StoreException("Store empty: the function has not run.")
+        return self._value
+
+    def store(self, value: Any) -> None:
+        if self._value is not _EMPTY:
+            raise StoreException("Store occupied: the function has run before.")
+        self._value = value
+
+    def reset(self) -> None:
+        self._value = _EMPTY
+
+    def __bool__(self) -> bool:
+        return self._value is not _EMPTY
+
+
+class EqualStore(Store):
+    """A store that takes an equal value again."""
+    __slots__ = ()
+
+    def store(self, value: Any) -> None:
+        if self and self._value != value:
+            raise StoreException(f"Store occupied with not-equal values: {self._value!r} and {value!r}.")
+        self._value = value
+
+
+class WrappedFun:
+    """A function with transformations around it; equal to another with the same function and transformations.
+
+    `f` is the function as it was given, `call_wrapped` runs it with all that is around it.
+    """
+    __slots__ = ("f", "f_transformed", "transforms", "stores", "params", "in_type", "debug_info", "__weakref__")
+
+    def __init__(self, f: Callable, f_transformed: Callable, transforms: tuple, stores: tuple, params: tuple, in_type: Any,
+                 debug_info: DebugInfo):
+        self.f, self.f_transformed, self.transforms, self.stores = f, f_transformed, transforms, stores
+        self.params, self.in_type, self.debug_info = params, in_type, debug_info
+
+    @property
+    def __name__(self) -> str:
+        return function_name(self.f)
+
+    def wrap(self, gen: Callable, gen_static_args: tuple, out_store: Store | None, transformed: Callable | None = None) -> "WrappedFun":
+        """This function with one more transformation, `transformed` or `gen` of it, around it."""
+        around = functools.partial(gen, self.f_transformed, *gen_static_args) if transformed is None else transformed
+        return WrappedFun(self.f, around, ((gen, gen_static_args), *self.transforms), (out_store, *self.stores), self.params, None,
+                          self.debug_info)
+
+    def call_wrapped(self, *args: Any, **kwargs: Any) -> Any:
+        """The results of the function with its transformations."""
+        return self.f_transformed(*args, **kwargs)
+
+    def populate_stores(self, stores: tuple) -> None:
+        """Write what another run of an equal function left aside."""
+        for mine, its in zip(self.stores, stores):
+            if mine is not None and its is not None:
+                mine.store(its.val)
+
+    def replace_debug_info(self, debug_info: DebugInfo) -> "WrappedFun":
+        """The same function, said to come from elsewhere."""
+        return WrappedFun(self.f, self.f_transformed, self.transforms, self.stores, self.params, self.in_type, debug_info)
+
+    def with_unknown_names(self) -> "WrappedFun":
+        """The same function, whose arguments and results have other names than before."""
+        return self.replace_debug_info(self.debug_info.with_unknown_names())
+
+    def _key(self) -> tuple:
+        return self.f, self.transforms, self.params, self.in_type
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, WrappedFun) and self._key() == other._key()
+
+    def __repr__(self) -> str:
+        around = "".join(f"{function_name(gen)}{args} " for gen, args in self.transforms)
+        return f"Wrapped function: {around}{self.__name__}"
+
+
+def wrap_init(f: Callable, params: dict[str, Hashable] | None = None, *, debug_info: DebugInfo | None = None) -> WrappedFun:
+    """Wrap a function of flat values, to be called with `params` as well.
+
+    >>> wrap_init(lambda x, n: x + n, {"n": 2}).call_wrapped(1)
+    3
+    """
+    given = tuple(sorted((params or {}).items()))
+    call = functools.partial(f, **params) if params else f
+    info = debug_info if debug_info is not None else DebugInfo("unknown", function_name(f))
+    return WrappedFun(f, call, (), (), given, None, info)
+
+
+def transformation2(gen: Callable, fun: WrappedFun | None = None, *gen_static_args: Hashable) -> Any:
+    """`fun` within `gen(f, *static, *args)`, which calls `f`; without `fun`, a function that does so.
+
+    >>> @transformation2
+    ... def doubled(f, *args): return 2 * f(*args)
+    >>> doubled(wrap_init(lambda x: x + 1)).call_wrapped(3)
+    8
+    """
+    if fun is None:
+        return functools.partial(transformation2, gen)
+    return fun.wrap(gen, gen_static_args, None)
+
+
+def transformation_with_aux2(gen: Callable, fun: WrappedFun | None = None, *gen_static_args: Hashable, use_eq_store: bool = False,
+                             unk_names: bool = False) -> Any:
+    """`fun` within `gen(f, store, *static, *args)`, which may leave a value aside; with it, a function that gives that value."""
+    if fun is None:
+        return functools.partial(transformation_with_aux2, gen, use_eq_store=use_eq_store, unk_names=unk_names)
+    store = EqualStore() if use_eq_store else Store()
+    made = fun.wrap(gen, gen_static_args, store, functools.partial(gen, fun.f_transformed, store, *gen_static_args))
+    return made.with_unknown_names() if unk_names else made, lambda: store.val
+
+
+def transformation(gen: Callable, fun: WrappedFun | None = None, *gen_static_args: Hashable) -> Any:
+    """`fun` within a generator: `gen(*static, *args)` yields arguments and keyword arguments, is sent the results, and yields its own.
+
+    >>> @transformation
+    ... def doubled(x):
+    ...     result = yield (x,), {}
+    ...     yield 2 * result
+    >>> doubled(wrap_init(lambda x: x + 1)).call_wrapped(3)
+    8
+    """
+    if fun is None:
+        return functools.partial(transformation, gen)
+    return fun.wrap(gen, gen_static_args, None, functools.partial(_run, gen, fun.f_transformed, gen_static_args))
+
+
+def transformation_with_aux(gen: Callable, fun: WrappedFun | None = None, *gen_static_args: Hashable) -> Any:
+    """The same for a generator that yields a pair at last, whose second half is left aside; with it, a function that gives that."""
+    if fun is None:
+        return functools.partial(transformation_with_aux, gen)
+    store = Store()
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        out, aside = _run(gen, fun.f_transformed, gen_static_args, *args, **kwargs)
+        store.store(aside)
+        return out
+
+    return fun.wrap(gen, gen_static_args, store, run), lambda: store.val
+
+
+def _run(gen: Callable, f: Callable, static: tuple, *args: Any, **kwargs: Any) -> Any:
+    steps = gen(*static, *args, **kwargs)
+    inner, inner_kwargs = next(steps)
+    result = steps.send(f(*inner, **inner_kwargs))
+    steps.close()
+    return result
+
+
+def merge_linear_aux(aux1: Callable, aux2: Callable) -> tuple[bool, Any]:
+    """What one of two transformations left aside, the one that ran: whether it was the first, and the value."""
+    found = []
+    for first, aux in ((True, aux1), (False, aux2)):
+        try:
+            found.append((first, aux()))
+        except StoreException:
+            pass
+    if len(found) != 1:
+        raise StoreException("neither store occupied" if not found else "both stores occupied")
+    return found[0]
+
+
+def cache(call: Callable, *, explain: Callable | None = None) -> Callable:
+    """`call(fun, *args)`, made once for equal functions and arguments; what the functions leave aside is given again.
+
+    >>> runs = []
+    >>> run = cache(lambda fun, x: runs.append(x) or fun.call_wrapped(x))
+    >>> f = lambda x: x + 1
+    >>> run(wrap_init(f), 1), run(wrap_init(f), 1), runs
+    (2, 2, [1])
+    """
+    known: WeakKeyDictionary[Callable, dict] = WeakKeyDictionary()
+
+    @functools.wraps(call, updated=())
+    def cached(fun: WrappedFun, *args: Hashable) -> Any:
+        mine = known.setdefault(fun.f, {})
+        key = (fun.transforms, fun.params, fun.in_type, args)
+        found = mine.get(key)
+        if found is None:
+            result = call(fun, *args)
+            mine[key] = result, fun.stores
+            return result
+        result, stores = found
+        fun.populate_stores(stores)
+        return result
+
+    cached.cache_clear = known.clear             # type: ignore[attr-defined]
+    return cached

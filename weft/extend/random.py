@@ -1,0 +1,86 @@
+"""Random number generators of a library's own, under the names of `jax.extend.random`.
+
+In:   functions of raw key data, uint32[*key_shape].
+Out:  a generator that `weft.random.key(seed, impl=...)` and its kin take.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from weft.numpy import asarray
+from weft.ops.casting import convert_element_type
+from weft.ops.keys import Generator
+from weft.ops.rng import threefry2x32, threefry2x32_p as threefry2x32_p
+from weft.random import key
+from weft.random.generators import RBG, THREEFRY, UNSAFE_RBG, Implementation, implementations
+from weft.util.errors import ShapeError
+
+threefry_prng_impl = THREEFRY.generator
+rbg_prng_impl = RBG.generator
+unsafe_rbg_prng_impl = UNSAFE_RBG.generator
+
+_serial = itertools.count(1)
+
+
+def define_prng_impl(*, key_shape: tuple[int, ...], seed: Callable, split: Callable, random_bits: Callable, fold_in: Callable,
+                     name: str = "<unnamed>", tag: str = "?") -> Generator:
+    """A generator of random bits by functions of raw key data, to be given as `impl`.
+
+    `seed(int32 scalar)` gives key data, uint32[*key_shape]; `split(key, shape)` gives uint32[*shape, *key_shape];
+    `random_bits(key, bit_width, shape)` unsigned integers; `fold_in(key, uint32 scalar)` key data.
+
+    >>> impl = define_prng_impl(name="constant", key_shape=(1,), seed=lambda seed: seed.astype("uint32").reshape(1),
+    ...                         split=lambda key, shape: wnp.zeros((*shape, 1), "uint32"), fold_in=lambda key, data: key,
+    ...                         random_bits=lambda key, width, shape: wnp.full(shape, key[0], f"uint{width}"))
+    >>> weft.random.bits(weft.random.key(7, impl=impl), (2,))
+    Array([7, 7], dtype=uint32)
+    """
+    generator = Generator(name, tag, tuple(key_shape), next(_serial))
+    from_words = lambda words: seed(convert_element_type(words[1], "int32"))
+    implementations[generator] = Implementation(generator, from_words, split, fold_in, random_bits)
+    return generator
+
+
+def random_seed(seeds: Any, impl: Generator) -> Any:
+    """Keys of a generator from one or more seeds.
+
+    >>> random_seed(0, threefry_prng_impl).shape
+    ()
+    """
+    from weft.api.vmap import vmap
+
+    seeds = asarray(seeds)
+    make: Callable = lambda seed: key(seed, impl=impl)
+    for _ in range(seeds.ndim):
+        make = vmap(make)
+    return make(seeds)
+
+
+def seed_with_impl(impl: Generator, seed: Any) -> Any:
+    """The same, the generator first."""
+    return random_seed(seed, impl)
+
+
+def threefry_2x32(keypair: Any, count: Any) -> Any:
+    """Random bits, uint32, from a pair of key words and counters: their halves are hashed in pairs.
+
+    Raises ShapeError for counters that are not uint32.
+
+    >>> threefry_2x32((np.uint32(0), np.uint32(0)), wnp.zeros(2, "uint32"))
+    Array([1797259609, 2579123966], dtype=uint32)
+    """
+    from weft.numpy import concatenate, pad
+
+    count = asarray(count)
+    if count.dtype != "uint32":
+        raise ShapeError(f"threefry_2x32: counters are uint32, got {count.dtype}.")
+    flat = count.ravel()
+    odd = flat.size % 2
+    flat = pad(flat, (0, odd)) if odd else flat
+    half = flat.size // 2
+    low, high = threefry2x32(keypair[0], keypair[1], flat[:half], flat[half:])
+    out = concatenate([low, high])
+    return (out[:-1] if odd else out).reshape(count.shape)

@@ -1,0 +1,125 @@
+"""Where operations come from, and the names that they are given: the names of `jax.extend.source_info_util`.
+
+In:   the Python stack and the names in scope (`weft.named_scope`).
+Out:  records of them, and blocks that set them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from weft.core.trace import with_source
+from weft.util.source import SourceLine, exclude, scope, user_frame
+
+
+@dataclass(frozen=True)
+class NameStack:
+    """The names of scopes, outermost first.
+
+    >>> str(new_name_stack("layer").extend("norm"))
+    'layer/norm'
+    """
+    stack: tuple[str, ...] = ()
+
+    def extend(self, name: str) -> "NameStack":
+        return NameStack((*self.stack, name))
+
+    def transform(self, name: str) -> "NameStack":
+        """The names within a transformation, as in `jvp(layer)`."""
+        return NameStack((f"{name}({'/'.join(self.stack)})",))
+
+    def __add__(self, other: "NameStack") -> "NameStack":
+        return NameStack(self.stack + other.stack)
+
+    def __len__(self) -> int:
+        return len(self.stack)
+
+    def __str__(self) -> str:
+        return "/".join(self.stack)
+
+
+@dataclass(frozen=True)
+class SourceInfo:
+    """A line of the user's program, and the names in scope there."""
+    traceback: SourceLine | None
+    name_stack: NameStack = NameStack()
+
+    def replace(self, *, traceback: SourceLine | None = None, name_stack: NameStack | None = None) -> "SourceInfo":
+        return SourceInfo(traceback or self.traceback, self.name_stack if name_stack is None else name_stack)
+
+
+def new_name_stack(name: str = "") -> NameStack:
+    """The names of an outer scope alone, or none."""
+    return NameStack((name,) if name else ())
+
+
+def current_name_stack() -> NameStack:
+    """The names in scope.
+
+    >>> with weft.named_scope("layer"): str(current_name_stack())
+    'layer'
+    """
+    return NameStack(tuple(scope.name.split("/")) if scope.name else ())
+
+
+def new_source_info() -> SourceInfo:
+    """No line, no names."""
+    return SourceInfo(None)
+
+
+def current() -> SourceInfo:
+    """The line that is being run and the names in scope."""
+    return SourceInfo(user_frame(), current_name_stack())
+
+
+def summarize(source_info: Any, num_frames: int = 1) -> str:
+    """A line as text; source lines of equations (`eqn.source_info`) are taken, too."""
+    line = source_info.traceback if isinstance(source_info, SourceInfo) else source_info
+    return "unknown" if line is None else f"{line.file}:{line.line} ({line.function})"
+
+
+def register_exclusion(path: str) -> None:
+    """Treat code in files below `path` as a library's: errors and programs name the lines that call it."""
+    exclude(path)
+
+
+@contextmanager
+def set_name_stack(name_stack: NameStack) -> Iterator[None]:
+    """A block with these names in scope, and no others."""
+    outer, scope.name = scope.name, str(name_stack)
+    try:
+        yield
+    finally:
+        scope.name = outer
+
+
+@contextmanager
+def reset_name_stack() -> Iterator[None]:
+    """A block with no names in scope."""
+    with set_name_stack(NameStack()):
+        yield
+
+
+@contextmanager
+def extend_name_stack(name: str) -> Iterator[NameStack]:
+    """A block with one more name in scope."""
+    with set_name_stack(current_name_stack().extend(name)):
+        yield current_name_stack()
+
+
+@contextmanager
+def transform_name_stack(name: str) -> Iterator[NameStack]:
+    """A block whose names are those within a transformation."""
+    with set_name_stack(current_name_stack().transform(name)):
+        yield current_name_stack()
+
+
+@contextmanager
+def user_context(traceback: Any, *, name_stack: NameStack | None = None) -> Iterator[None]:
+    """A block whose operations belong to the line of a SourceInfo or of an equation."""
+    line = traceback.traceback if isinstance(traceback, SourceInfo) else traceback
+    with with_source(line), set_name_stack(current_name_stack() if name_stack is None else name_stack):
+        yield

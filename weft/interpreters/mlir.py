@@ -1,0 +1,219 @@
+"""Lowering of primitives: what a library's primitive computes where it is compiled.
+
+In:   a primitive and a rule, `rule(ctx, *values, **params) -> results`. weft compiles from its own programs, not from MLIR: the
+      values are traced ones, and the rule is run once for operands of given types. `lower_fun` makes a rule of a function of
+      arrays; a rule may also apply such rules, constants and callbacks itself.
+Out:  the operations that the rule applied, in place of the primitive (`transforms.expand`): they are differentiated before,
+      and partitioned, fused and kept on disk after like any others. Names that make MLIR say that weft has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.api.callbacks import io_callback, pure_callback
+from weft.api.struct import ShapeDtypeStruct
+from weft.core.extension import ExtensionPrimitive
+from weft.core.interpret import evaluate
+from weft.core.primitive import Primitive
+from weft.ir.jaxpr import Jaxpr, OpenJaxpr
+from weft.ir.mesh import Mesh as Mesh
+from weft.ir.types import ShapedArray
+from weft.util import tree
+from weft.util.record import record, replace
+
+LoweringRule = Callable[..., Any]
+Value = Any
+
+#: the platforms whose lowering rules count
+PLATFORMS = ("cpu",)
+
+
+class ModuleContext:
+    """What a lowering rule may ask about the program around: the platforms it is compiled for."""
+    platforms: Sequence[str] = PLATFORMS
+
+    def get_backend(self, optional: bool = False) -> Any:
+        from weft import backends
+
+        return backends.get()
+
+
+class TokenSet:
+    """The tokens of effects; weft keeps the order of effects without them."""
+
+    def get(self, effect: Any) -> Any:
+        return None
+
+    def effects(self) -> set:
+        return set()
+
+    def update_tokens(self, tokens: "TokenSet") -> "TokenSet":
+        return self
+
+
+@record
+class LoweringRuleContext:
+    """What a lowering rule is told: the primitive and the types of its operands and results."""
+    primitive: Primitive | None
+    avals_in: Sequence[ShapedArray]
+    avals_out: Sequence[ShapedArray]
+    module_context: ModuleContext = ModuleContext()
+    tokens_in: TokenSet = TokenSet()
+    platforms: Sequence[str] | None = PLATFORMS
+    name_stack: Any = None
+    dim_var_values: Sequence = ()
+
+    def set_tokens_out(self, tokens_out: TokenSet) -> None:
+        """Nothing: weft keeps the order of effects itself."""
+
+    def replace(self, **changes: Any) -> "LoweringRuleContext":
+        """A copy with some fields replaced."""
+        return replace(self, **changes)
+
+    def is_forward_compat(self) -> bool:
+        return False
+
+
+def register_lowering(prim: Primitive, rule: LoweringRule, platform: str | None = None, inline: bool = True, cacheable: bool = True
+                      ) -> None:
+    """Set what a library's primitive computes where it is compiled; a rule for `platform` counts there alone, before one for all.
+
+    Raises NotImplementedError for an operation of weft's own.
+
+    >>> from weft.extend.core import Primitive
+    >>> p = Primitive("add_two")
+    >>> _ = p.def_abstract_eval(lambda x: x)
+    >>> register_lowering(p, lower_fun(lambda x: x + 2, multiple_results=False))
+    >>> weft.jit(p.bind)(1.0)
+    Array(3., dtype=float32, weak_type=True)
+    """
+    if not isinstance(prim, ExtensionPrimitive):
+        raise NotImplementedError(f"register_lowering: {prim!r} is an operation of weft's own, which is compiled as weft says. Define a "
+                                  "primitive with weft.extend.core.Primitive(name).")
+    if not callable(rule):
+        raise TypeError(f"register_lowering: the rule of {prim!r} must be a function, got {rule!r}.")
+    rules = prim.attrs.setdefault("lowerings", {})
+    rules[platform] = rule
+    chosen = next((rules[p] for p in (*PLATFORMS, None) if p in rules), None)
+    if chosen is not None:
+        prim.rules["expand"] = _expansion_by(prim, chosen)
+
+
+def _expansion_by(prim: Primitive, rule: LoweringRule) -> Callable:
+    """The lowering of a primitive as a function of traced values, types and parameters."""
+    def expand(values: Sequence, avals: Sequence[ShapedArray], promised: Sequence[ShapedArray], params: dict) -> list:
+        out = rule(LoweringRuleContext(prim, avals, promised), *values, **params)
+        return tree.tree_leaves(out)
+    return expand
+
+
+def lower_fun(fun: Callable, multiple_results: bool = True) -> LoweringRule:
+    """A lowering rule that computes `fun(*arrays, **params)`, in operations of `weft.numpy` and `weft.lax`."""
+    def rule(ctx: LoweringRuleContext, *values: Any, **params: Any) -> list:
+        out = fun(*values, **params)
+        return tree.tree_leaves(out) if multiple_results else [out]
+    return rule
+
+
+def emit_python_callback(ctx: LoweringRuleContext, callback: Callable, token: Any, operands: Sequence,
+                         operand_avals: Sequence[ShapedArray], result_avals: Sequence[ShapedArray], *, has_side_effect: bool,
+                         returns_token: bool = True, partitioned: bool = False, sharding: Any = None) -> tuple[list, Any, Any]:
+    """Call `callback(*numpy_arrays)`, which gives one array for each result, while the program runs; results, token and None.
+
+    With `has_side_effect` it is called exactly once, else any number of times. `partitioned` calls are not supported: the host
+    puts blocks together.
+    """
+    if partitioned:
+        raise NotImplementedError("emit_python_callback: partitioned=True is not supported; weft.debug.callback has it.")
+    structs = [ShapeDtypeStruct(a.shape, a.dtype) for a in result_avals]
+    host = lambda *xs: [np.asarray(y, s.dtype) for y, s in zip(callback(*map(np.asarray, xs)), structs)]
+    call = io_callback if has_side_effect else pure_callback
+    return list(call(host, structs, *operands)), token, None
+
+
+def ir_constant(val: Any, **_: Any) -> Any:
+    """A constant as an operand of other rules."""
+    return val
+
+
+def ir_constants(val: Any, **_: Any) -> tuple:
+    """The same, as a tuple."""
+    return (val,)
+
+
+def jaxpr_subcomp(ctx: Any, jaxpr: OpenJaxpr, name_stack: Any, tokens: TokenSet, consts_for_constvars: Sequence, *args: Any, **_: Any
+                  ) -> tuple[list, TokenSet]:
+    """The results of a program on values of its constants and inputs, and the tokens."""
+    return evaluate(jaxpr.closed(list(consts_for_constvars)), *args), tokens
+
+
+def core_call_lowering(ctx: LoweringRuleContext, *args: Any, name: str, call_jaxpr: Jaxpr | OpenJaxpr, backend: Any = None) -> list:
+    """The lowering of a primitive that calls the program in its parameter `call_jaxpr`."""
+    return evaluate(call_jaxpr.closed([]) if isinstance(call_jaxpr, OpenJaxpr) else call_jaxpr, *args)
+
+
+class EffectTypeSet:
+    """Classes of effects.
+
+    >>> class Effect: pass
+    >>> effects = EffectTypeSet()
+    >>> effects.add_type(Effect)
+    >>> effects.contains(Effect())
+    True
+    """
+
+    def __init__(self) -> None:
+        self._classes: list[type] = []
+
+    def add_type(self, effect_type: type) -> None:
+        self._classes.append(effect_type)
+
+    def contains(self, effect: Any) -> bool:
+        return isinstance(effect, tuple(self._classes))
+
+    def filter_in(self, effects: Any) -> list:
+        return [e for e in effects if self.contains(e)]
+
+    def filter_not_in(self, effects: Any) -> list:
+        return [e for e in effects if not self.contains(e)]
+
+
+#: the effects that programs may have that are compiled; weft compiles programs with any
+lowerable_effects = EffectTypeSet()
+
+_MLIR = frozenset("""
+    AxisContext ConstantHandler DEVICE_TO_DEVICE_TYPE LoweringParameters LoweringResult RECV_FROM_HOST_TYPE SEND_TO_HOST_TYPE
+    SPMDAxisContext ShapePolyLoweringState ShardingContext Token aval_to_ir_type aval_to_ir_types custom_call dense_int_array
+    dense_int_elements dtype_to_ir_type flatten_ir_types flatten_ir_values func hlo i32_attr i64_attr ir ir_attribute
+    ir_tree_registry ir_type_handlers lower_jaxpr_to_fun lower_jaxpr_to_module make_ir_context merge_mlir_modules
+    module_to_bytecode module_to_string register_constant_handler shape_tensor token_type unflatten_ir_values_like_types
+""".split())
+
+
+class _NoMlir:
+    """Stands for a name that makes or reads MLIR; using it says what to do instead."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def _refuse(self) -> Any:
+        raise NotImplementedError(f"weft.interpreters.mlir.{self._name}: weft compiles from its own programs and makes no MLIR. State what "
+                                  "the primitive computes as a function of arrays: register_lowering(p, lower_fun(fun)).")
+
+    def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
+        return self._refuse()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._refuse()
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MLIR:
+        return _NoMlir(name)
+    raise AttributeError(f"module 'weft.interpreters.mlir' has no attribute {name!r}")

@@ -1,0 +1,186 @@
+"""Tracing functions to programs, and splitting and pruning programs: the names of `jax.interpreters.partial_eval`.
+
+In:   wrapped functions (`weft.extend.linear_util`) or plain ones, types, programs.
+Out:  open jaxprs with the values of their constants; programs without what is not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.core.primitive import Primitive
+from weft.core.stage import StageTrace, StageTracer, stage
+from weft.core.trace import current_trace, set_trace
+from weft.extend.linear_util import WrappedFun
+from weft.interpreters.rule_table import RuleTable
+from weft.ir import rewrite
+from weft.ir.jaxpr import Eqn, Jaxpr, OpenJaxpr
+from weft.ir.types import ShapedArray
+from weft.transforms.linearize import LinearTrace
+from weft.util.state import guard
+
+DynamicJaxprTrace = StageTrace
+DynamicJaxprTracer = StageTracer
+JaxprTracer = StageTracer
+
+
+class PartialVal(tuple):
+    """A value that is known, `(None, value)`, or of which only the type is, `(aval, None)`.
+
+    >>> PartialVal.known(2.0).is_known(), PartialVal.unknown(weft.typeof(2.0)).get_aval()
+    (True, ShapedArray(float32[], weak_type=True))
+    """
+    __slots__ = ()
+
+    @classmethod
+    def known(cls, const: Any) -> "PartialVal":
+        return cls((None, const))
+
+    @classmethod
+    def unknown(cls, aval: ShapedArray) -> "PartialVal":
+        return cls((aval, None))
+
+    def is_known(self) -> bool:
+        return self[0] is None
+
+    def get_known(self) -> Any:
+        """The value, or None."""
+        return self[1] if self[0] is None else None
+
+    def get_aval(self) -> ShapedArray:
+        from weft.core.trace import typeof
+
+        return typeof(self[1]) if self[0] is None else self[0]
+
+
+def _callable(fun: Any) -> Callable:
+    return fun.call_wrapped if isinstance(fun, WrappedFun) else fun
+
+
+def trace_to_jaxpr_dynamic(fun: Any, in_avals: Sequence[ShapedArray], *, keep_inputs: Sequence[bool] | None = None, lower: bool = False,
+                           auto_dce: bool = False) -> tuple[OpenJaxpr, list[ShapedArray], list]:
+    """The program of a function of flat values of types `in_avals`, the types of its results, and its constants.
+
+    >>> jaxpr, avals, consts = trace_to_jaxpr_dynamic(lambda x: [wnp.sin(x)], [weft.typeof(1.0)])
+    >>> jaxpr, len(avals), consts
+    ({ lambda ; a:f32[]. let b:f32[] = sin a in (b,) }, 1, [])
+    """
+    made = stage(lambda *xs: list(_callable(fun)(*xs)), in_avals)
+    if keep_inputs is not None:
+        read = rewrite.used_vars(made)
+        made = made.replace(invars=[v for v, keep in zip(made.invars, keep_inputs) if keep or v in read])
+    if auto_dce:
+        made = rewrite.dce(made)
+    return made.jaxpr, list(made.out_avals), list(made.consts)
+
+
+def trace_to_jaxpr_nounits(fun: Any, pvals: Sequence[PartialVal], instantiate: bool | Sequence[bool] = False
+                           ) -> tuple[OpenJaxpr, list[PartialVal], list]:
+    """A function run on values some of which are unknown: what is known is computed, the rest becomes a program of the unknown values.
+
+    Gives that program, the results, unknown ones as their types, and the known values that the program reads. With `instantiate`
+    results count as unknown.
+
+    >>> known, unknown = PartialVal.known(2.0), PartialVal.unknown(weft.typeof(1.0))
+    >>> jaxpr, outs, consts = trace_to_jaxpr_nounits(lambda x, y: [x * x, x * y], [known, unknown])
+    >>> len(jaxpr.eqns), outs[0].get_known(), outs[1].is_known()
+    (1, 4.0, False)
+    """
+    trace = LinearTrace(current_trace())
+    args = [p.get_known() if p.is_known() else trace.new_arg(p.get_aval()) for p in pvals]
+    guard[0] += 1
+    try:
+        with set_trace(trace):
+            outs = list(_callable(fun)(*args))
+        force = [instantiate] * len(outs) if isinstance(instantiate, bool) else list(instantiate)
+        unknown = [trace.is_unknown(x) or f for x, f in zip(outs, force)]
+        ins = [x for x, p in zip(args, pvals) if not p.is_known()]
+        program = trace.to_jaxpr(ins, [x for x, u in zip(outs, unknown) if u])
+    finally:
+        guard[0] -= 1
+        trace.finished = True
+    avals = iter(program.out_avals)
+    results = [PartialVal.unknown(next(avals)) if u else PartialVal.known(x) for x, u in zip(outs, unknown)]
+    return program.jaxpr, results, list(program.consts)
+
+
+# --- dead code ----------------------------------------------------------------------------------------------------------
+
+
+def dce_jaxpr(jaxpr: Any, used_outputs: bool | Sequence[bool], instantiate: bool | Sequence[bool] = False) -> tuple[Any, list[bool]]:
+    """A program without the results that are not used and what only they need; with it, which of its inputs are left.
+
+    `instantiate` says which inputs stay anyhow.
+
+    >>> program = weft.make_jaxpr(lambda x, y: (wnp.sin(x), wnp.cos(y)))(1.0, 2.0)
+    >>> dce_jaxpr(program.jaxpr, [True, False])
+    ({ lambda ; a:f32[]. let b:f32[] = sin a in (b,) }, [True, False])
+    """
+    made, used, _ = _pruned(jaxpr, used_outputs, instantiate)
+    consts = dict(zip(jaxpr.constvars, jaxpr.consts)) if isinstance(jaxpr, Jaxpr) else {}
+    if isinstance(jaxpr, Jaxpr):
+        made = made.closed([consts[v] for v in made.constvars])
+    else:
+        made = made.replace(constvars=jaxpr.constvars)
+    return made, used
+
+
+def dce_jaxpr_consts(jaxpr: Any, used_outputs: Sequence[bool], instantiate: bool | Sequence[bool] = False
+                     ) -> tuple[OpenJaxpr, list[bool], list[bool]]:
+    """The same, also without the constants that are not read; with it, which of the constants and of the inputs are left."""
+    made, used, used_consts = _pruned(jaxpr, used_outputs, instantiate)
+    return made, used_consts, used
+
+
+def _pruned(jaxpr: Any, used_outputs: Any, instantiate: Any) -> tuple[OpenJaxpr, list[bool], list[bool]]:
+    wanted = [used_outputs] * len(jaxpr.outvars) if isinstance(used_outputs, bool) else list(used_outputs)
+    stay = [instantiate] * len(jaxpr.invars) if isinstance(instantiate, bool) else list(instantiate)
+    closed = Jaxpr((), (), [*jaxpr.constvars, *jaxpr.invars], jaxpr.outvars, jaxpr.eqns)
+    less = rewrite.dce(closed, wanted)
+    read = rewrite.used_vars(less)
+    used_consts = [v in read for v in jaxpr.constvars]
+    used = [v in read or keep for v, keep in zip(jaxpr.invars, stay)]
+    made = OpenJaxpr([v for v, u in zip(jaxpr.constvars, used_consts) if u], [v for v, u in zip(jaxpr.invars, used) if u], less.outvars,
+                     less.eqns, less.effects, jaxpr.debug_info)
+    return made, used, used_consts
+
+
+def _shrink(primitive: Primitive, rule: Callable) -> Callable:
+    return lambda eqn, used: rule(used, eqn)[1]
+
+
+def _used(primitive: Primitive, shrink: Callable) -> Callable:
+    def rule(used_outputs: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
+        less = shrink(eqn, list(used_outputs))
+        if less is None:
+            return [False] * len(eqn.invars), None
+        read = {id(a) for a in less.invars}
+        return [id(a) in read for a in eqn.invars], less
+    return rule
+
+
+#: `rule(used_outputs, eqn) -> (used_inputs, smaller equation or None)`
+dce_rules = RuleTable("dce", _shrink, _used)
+
+
+def dce_jaxpr_call_rule(used_outputs: list[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
+    """The rule of `dce_rules` for an equation that only calls its program."""
+    return dce_rules[eqn.primitive](used_outputs, eqn)
+
+
+dce_jaxpr_closed_call_rule = dce_jaxpr_call_rule
+
+
+class _Fixed(RuleTable):
+    """A table that can be read only."""
+
+    def __setitem__(self, primitive: Primitive, rule: Callable) -> None:
+        raise NotImplementedError(f"a rule of partial evaluation for primitive {primitive!r} cannot be given: an operation is known or "
+                                  "unknown as a whole. Give the primitive rules of differentiation and of lowering.")
+
+
+#: how operations that hold programs are split inside a running trace
+custom_partial_eval_rules = _Fixed("partial_eval")
+#: how their equations are split inside a program
+partial_eval_jaxpr_custom_rules = _Fixed("partial_eval_eqn")

@@ -1,0 +1,32 @@
+"""Names of `jax.interpreters.pxla` that libraries ask for: the mesh in context."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.ir.mesh import EMPTY_MESH, AbstractMesh, Mesh as Mesh, concrete_mesh, current_mesh
+from weft.ir.specs import PartitionSpec as PartitionSpec
+
+
+class _Environment:
+    """`thread_resources.env`: the mesh that `with mesh:` made current, empty without one."""
+
+    @property
+    def physical_mesh(self) -> Mesh:
+        mesh = current_mesh()
+        if isinstance(mesh, AbstractMesh):
+            mesh = concrete_mesh(mesh)
+        return EMPTY_MESH if mesh is None else mesh
+
+
+class _ThreadResources:
+    env = _Environment()
+
+
+thread_resources = _ThreadResources()
+
+
+def create_compile_options(*_args: Any, **_kwargs: Any) -> Any:
+    """XLA's options of compilation: NotImplementedError."""
+    raise NotImplementedError("create_compile_options: weft does not compile with XLA; options of a compilation are given to "
+                              "weft.jit(fun).lower(...).compile(compiler_options={...}).")

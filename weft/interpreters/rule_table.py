@@ -1,0 +1,61 @@
+"""Tables from primitives to one kind of rule.
+
+In:   a primitive, weft's or a library's, and a rule in JAX's calling convention.
+Out:  the slot of the primitive itself: there is no other record, so what a table shows is what transformations use.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, MutableMapping
+
+from weft.core.primitive import Primitive
+from weft.ir.registry import registry
+
+#: the primitives of libraries that were given a rule
+_given: weakref.WeakSet[Primitive] = weakref.WeakSet()
+
+
+class RuleTable(MutableMapping):
+    """The rules in `slot`. `to_slot(primitive, rule)` and `to_table(primitive, rule)` translate calling conventions.
+
+    >>> from weft.interpreters import ad
+    >>> ad.primitive_jvps[lax.sin_p]([0.0], [2.0])
+    (Array(0., dtype=float32, weak_type=True), Array(2., dtype=float32, weak_type=True))
+    """
+
+    def __init__(self, slot: str, to_slot: Callable = lambda primitive, rule: rule, to_table: Callable = lambda primitive, rule: rule,
+                 given: Callable[[Callable], bool] = lambda rule: True):
+        self.slot, self.to_slot, self.to_table, self.given = slot, to_slot, to_table, given
+
+    def __getitem__(self, primitive: Primitive) -> Callable:
+        if primitive not in self:
+            raise KeyError(primitive)
+        rule = primitive.rules[self.slot]
+        return getattr(rule, "given_rule", None) or self.to_table(primitive, rule)
+
+    def __setitem__(self, primitive: Primitive, rule: Callable) -> None:
+        if not isinstance(primitive, Primitive):
+            raise TypeError(f"a rule is for a primitive, got {primitive!r}. Make one with weft.extend.core.Primitive(name).")
+        made = self.to_slot(primitive, rule)
+        if made is not rule:
+            made.given_rule = rule
+        primitive.rules[self.slot] = made
+        _given.add(primitive)
+
+    def __delitem__(self, primitive: Primitive) -> None:
+        if primitive not in self:
+            raise KeyError(primitive)
+        del primitive.rules[self.slot]
+
+    def __contains__(self, primitive: object) -> bool:
+        return isinstance(primitive, Primitive) and primitive.has(self.slot) and self.given(primitive.rules[self.slot])
+
+    def __iter__(self) -> Iterator[Primitive]:
+        return iter([p for p in {**dict.fromkeys(registry.values()), **dict.fromkeys(_given)} if p in self])
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return f"<rules of {len(self)} primitives for {self.slot}>"
