@@ -33,7 +33,10 @@ MODULES = {
         "weft.scipy.special", "weft.scipy.stats",
     ],
     "Trees and types": ["weft.tree", "weft.tree_util", "weft.flatten_util", "weft.dtypes", "weft.typing", "weft.errors"],
-    "Around it": ["weft.compat", "weft.monitoring", "weft.experimental", "weft.experimental.mesh_utils", "weft.test_util"],
+    "Around it": [
+        "weft.compat", "weft.monitoring", "weft.experimental", "weft.experimental.checkify",
+        "weft.experimental.mesh_utils", "weft.test_util",
+    ],
 }
 
 
@@ -163,7 +166,7 @@ def documentation(value) -> str:
     if inspect.isclass(value) or inspect.isroutine(value):
         return inspect.getdoc(value) or ""
     own = getattr(value, "__dict__", {}).get("__doc__") or (inspect.getdoc(value) if kind.__module__.startswith("weft") else "")
-    if own:
+    if isinstance(own, str) and own:
         return own
     if kind.__name__ == "SimpleNamespace":
         return "Holds " + ", ".join(f"`{name}`" for name in vars(value)) + "."

@@ -94,6 +94,10 @@ def lower(request: Request) -> tuple[Stages, LocalProgram]:
     jaxpr, in_specs, assignment, backend = request.jaxpr, request.in_specs, request.assignment, request.backend
     stages = Stages(request.name, jaxpr)
     timer = _Timer(stages)
+    if "debug_check" in jaxpr.effects:
+        from weft.control.checks import without_checks
+
+        jaxpr = without_checks(jaxpr, frozenset(["debug_check"]))
     program = timer("physicalize", physicalize, erase(jaxpr))
     program = stages.simplified = timer("simplify", simplify, program)
     if len(assignment) > 1 or has_shard_map(program):

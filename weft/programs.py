@@ -56,6 +56,9 @@ def executable_of(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
                   name: str, assignment: tuple, backend: Backend) -> Executable:
     """A program without constants, made callable for inputs laid out as `in_specs`, on the devices `assignment`."""
     start = time.perf_counter()
+    if "check" in jaxpr.effects:
+        raise ValueError(f"{name}: Cannot abstractly evaluate a checkify.check which was not functionalized: compiled code cannot raise.\n"
+                         "  Transform the function first, as in jit(checkify.checkify(f)), and look at the error that it returns.")
     request = (jaxpr, in_specs, out_shardings, donated, name, assignment, backend)
     key = _key(request)
     found = None if key is None else _read(key, request)

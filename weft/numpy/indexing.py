@@ -23,6 +23,7 @@ from weft.util import dtypes
 from weft.util.errors import NonConcreteBooleanIndexError, describe
 from weft.util.record import field, record
 from weft.util.source import user_frame
+from weft.util.tree import tree_leaves
 
 _SCALAR_INT = (int, np.integer)
 
@@ -61,7 +62,7 @@ def as_tuple(index) -> tuple:
 def as_index_array(sequence):
     """A list or tuple inside an index: an array of positions, or a mask."""
     from weft.numpy.creation import array
-    if any(isinstance(leaf, (Array, Tracer)) for leaf in sequence):
+    if any(isinstance(leaf, (Array, Tracer)) for leaf in tree_leaves(sequence)):
         return array(sequence)
     found = np.asarray(sequence)
     return found if found.size else found.astype(np.int32)
@@ -249,9 +250,9 @@ def getitem(x, index, *, mode=None, fill_value=None, indices_are_sorted: bool = 
     shape, index = lift_scalar_bools(tuple(x.shape), index)
     x = reshape(x, shape) if shape != tuple(x.shape) else x
     plan = make_plan(shape, index)
-    if mode is not None and ix.GatherScatterMode.from_any(mode) is ix.GatherScatterMode.FILL_OR_DROP:
+    if isinstance(x, Tracer) if mode is None else ix.GatherScatterMode.from_any(mode) is ix.GatherScatterMode.FILL_OR_DROP:
         outside = {d: a for d, a in plan.arrays.items() if isinstance(a, int) and not 0 <= a < shape[d]}
-        plan.arrays.update({d: np.asarray(a, np.int32) for d, a in outside.items()})  # the gather fills them
+        plan.arrays.update({d: np.asarray(a, np.int32) for d, a in outside.items()})  # the gather fills them; checkify sees them
     x, dims = _read_static(x, plan)
     dynamic = {d: a for d, a in plan.arrays.items() if not isinstance(a, int)}
     if not dynamic:
