@@ -22,6 +22,7 @@ MODULES = {
         "weft.image",
     ],
     "Rules of your own": ["weft.custom_derivatives", "weft.custom_batching"],
+    "Mutable arrays": ["weft.ref", "weft.ad"],
     "For libraries": [
         "weft.extend.core", "weft.interpreters.ad", "weft.interpreters.batching", "weft.interpreters.mlir",
         "weft.interpreters.partial_eval", "weft.extend.linear_util", "weft.api_util", "weft.extend.backend",

@@ -37,7 +37,8 @@ _NAMES_OF = {
         ShapeDtypeStruct Shard clear_caches print_environment_info host_id host_ids host_count
     """,
     "weft.control.custom_rules": "custom_jvp custom_vjp",
-    "weft.core.trace": "typeof",
+    "weft.api.refs": "empty_ref free_ref freeze new_ref typeof",
+    "weft.control.ref": "Ref",
     "weft.runtime.array": "Array",
     "weft.runtime.live": "live_arrays",
     "weft.runtime.device": """
@@ -59,8 +60,8 @@ _NAMES_OF = {
 _LAZY_NAMES = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
 
 _SUBMODULES = frozenset(
-    "api api_util compat custom_batching custom_derivatives debug distributed dtypes errors experimental export extend ffi "
-    "flatten_util image interpreters lax monitoring nn numpy ops profiler random scipy segment_ops sharding stages test_util tools "
+    "ad api api_util compat custom_batching custom_derivatives debug distributed dtypes errors experimental export extend ffi "
+    "flatten_util image interpreters lax monitoring nn numpy ops profiler random ref scipy segment_ops sharding stages test_util tools "
     "tree tree_util typing".split()
 )
 

@@ -20,6 +20,7 @@ from weft.api.struct import ShapeDtypeStruct
 from weft.backends.array_spec import ArraySpec, _specs
 from weft.backends.base import UNREADY
 from weft.backends.formats import Format
+from weft.control.ref import Threaded, any_refs, is_ref, retried
 from weft.core.interpret import evaluate
 from weft.core.stage import hoist_tracers, stage
 from weft.core.trace import Trace, Tracer, current_trace, eval_trace, extend_axis_env, set_trace, typeof
@@ -265,11 +266,26 @@ def make_jaxpr(fun: Callable, static_argnums: int | Sequence[int] = (), axis_env
     def jaxpr_maker(*args, **kwargs):
         flat = FlatFunction(fun, args, kwargs, static_argnums)
         with extend_axis_env(list(axis_env or ())):
-            jaxpr = stage(flat, [aval_of(x) for x in flat.leaves], function_name(fun))
+            jaxpr = retried(lambda refs: _program(flat, refs))
         if return_shape:
             return jaxpr, flat.unflatten([_struct(a) for a in jaxpr.out_avals])
         return jaxpr
     return jaxpr_maker
+
+
+def _program(flat: FlatFunction, refs: list) -> Jaxpr:
+    """The program of a function; the values of the references that it closes over, `refs`, come first and, with those of references that
+    it is passed, last."""
+    if not refs and not any_refs(flat.leaves):
+        return stage(flat, [aval_of(x) for x in flat.leaves], function_name(flat.fun))
+    at = [i for i, x in enumerate(flat.leaves) if is_ref(x)]
+    threaded = Threaded(lambda *xs: flat.unflatten(flat(*xs)), "make_jaxpr", refs, at, flat.names())
+
+    def on_values(*xs):
+        out, state, lent = threaded.call(xs[:len(refs)], xs[len(refs):])
+        return [*tree.tree_leaves(out), *state, *lent]
+    avals = [x.type.inner_aval if is_ref(x) else aval_of(x) for x in (*refs, *flat.leaves)]
+    return stage(on_values, avals, function_name(flat.fun))
 
 
 def _struct(aval: ShapedArray) -> ShapeDtypeStruct:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from weft.api.flat import FlatFunction, argument_names, aval_of, signature_of
 from weft.api.jit import function_name, jit
 from weft.api.vmap import vmap
 from weft.control.custom_rules import custom_vjp
+from weft.control.ref import Ref, any_refs, check_returned, is_ref
 from weft.core.interpret import evaluate
 from weft.core.stage import stage
 from weft.core.trace import UndefPrimal, Zero, _state, eval_trace, typeof
@@ -23,6 +25,7 @@ from weft.transforms.linearize import linearize_flat
 from weft.transforms.transpose import backward_pass
 from weft.util import dtypes, tree
 from weft.util.errors import ShapeError
+from weft.util.record import record
 from weft.util.source import api_boundary
 
 
@@ -67,6 +70,9 @@ def _check_inputs(fun, args, nums, api, holomorphic, allow_int) -> None:
     for k in nums:
         for i, leaf in enumerate(tree.tree_leaves(args[k])):
             name = lambda k=k, i=i: argument_names(signature_of(fun), args, {})[tree.tree_structure(args[:k]).num_leaves + i]
+            if is_ref(leaf):
+                raise TypeError(f"{api}: argument {name()} is a reference of type {leaf.type}; its gradient must be accumulated into a "
+                                "ref. Use weft.vjp and its with_refs. (References in other arguments than argnums go along.)")
             try:
                 typeof(leaf)
             except TypeError:
@@ -90,11 +96,20 @@ def vjp(fun: Callable, *primals, has_aux: bool = False, reduce_axes=()):
 
 def _vjp(fun, primals, has_aux, api):
     flat, in_tree = tree.tree_flatten(tuple(primals))
+    refs = {i: x for i, x in enumerate(flat) if is_ref(x)} if any_refs(flat) else {}
+    if refs:
+        flat = [x[...] if i in refs else x for i, x in enumerate(flat)]
     for x in flat:
         typeof(x)
     flat_fun, trees = _flat_with_aux(fun, in_tree, has_aux, api)
+    if refs:
+        flat_fun, last = _on_values(fun, flat_fun, refs), len(refs)
     differentiable = [typeof(x).to_tangent_aval().dtype != dtypes.float0 for x in flat]
     outs, program, out_nonzero = linearize_flat(flat_fun, flat, differentiable)
+    if refs:
+        for r, value in zip(refs.values(), outs[-last:]):
+            r[...] = value
+        outs = outs[:-last]
     n_out = trees[0].num_leaves
     outs, aux_leaves = outs[:n_out], outs[n_out:]
     out_avals = [typeof(o) for o in outs]
@@ -104,7 +119,10 @@ def _vjp(fun, primals, has_aux, api):
         index = {i: k for k, i in enumerate(i for i, nz in enumerate(out_nonzero) if nz)}
         program = program.replace(outvars=[program.outvars[index[i]] for i in keep])
 
-    def pullback(residuals, ct):
+    given = [k for k, d in enumerate(differentiable) if d]       # the arguments that the program's inputs stand for
+
+    def pullback(residuals, ct, accumulators=None):
+        wanted = _accumulators(fun, accumulators, in_tree, in_avals, refs)
         cts, ct_tree = tree.tree_flatten(ct)
         if ct_tree != trees[0]:
             raise ValueError(f"vjp: the cotangent must have the structure of the output of {function_name(fun)}: "
@@ -112,13 +130,100 @@ def _vjp(fun, primals, has_aux, api):
         for c, aval in zip(cts, out_avals):
             _check_cotangent(c, aval)
         linear = [UndefPrimal(v.aval) for v in program.invars]
-        found = iter(backward_pass(program.replace(consts=residuals), linear, [_as_cotangent(cts[i], out_avals[i]) for i in keep]))
-        result = [_derivative(next(found), a) if d else np.zeros(a.shape, dtypes.float0) for d, a in zip(differentiable, in_avals)]
-        return tree.tree_unflatten(in_tree, result)
+        unwanted = [n for n, k in enumerate(given) if isinstance(wanted[k], DontWant)]
+        found = iter(backward_pass(program.replace(consts=residuals), linear, [_as_cotangent(cts[i], out_avals[i]) for i in keep],
+                                   unwanted))
+        result = [next(found) if d else None for d in differentiable]
+        return tree.tree_unflatten(in_tree, list(map(_given_to, wanted, result, in_avals)))
 
     out = tree.tree_unflatten(trees[0], outs)
-    pullback = tree.Partial(pullback, program.consts)
+    pullback = Pullback(pullback, program.consts)
     return (out, pullback, _aux(trees, aux_leaves)) if has_aux else (out, pullback)
+
+
+class Pullback(tree.Partial):
+    """The function from cotangents of results to cotangents of arguments that `vjp` gives; a pytree of what it keeps."""
+
+    def with_refs(self, *accumulators: Any) -> Callable:
+        """The function that adds the cotangent of an argument to a reference instead of returning it.
+
+        There is one entry per leaf of the arguments: a reference of the cotangent's shape and dtype, `ad.GradValue()` to have the
+        cotangent returned, or `ad.DontWant()` to have it left out. ValueError for another structure, shape or dtype.
+
+        >>> total = weft.new_ref(0.0)
+        >>> weft.vjp(wnp.sin, 0.0)[1].with_refs(total)(3.0)
+        (GradRef(),)
+        >>> total
+        Ref(3., dtype=float32)
+        """
+        return functools.partial(self, accumulators=accumulators)
+
+
+tree.register_partial(Pullback)
+
+
+def _on_values(fun: Callable, flat_fun: Callable, refs: dict[int, Ref]) -> Callable:
+    """Flat `flat_fun` on the values of the references among its arguments; their last values follow its results."""
+    def on_values(*xs):
+        lent = {i: Ref(xs[i], lent_by=f"number {i}") for i in refs}
+        outs = flat_fun(*[lent.get(i, x) for i, x in enumerate(xs)])
+        check_returned(fun, "vjp", outs)
+        return [*outs, *(r[...] for r in lent.values())]
+    return on_values
+
+
+def _accumulators(fun: Callable, given: tuple | None, in_tree, in_avals: Sequence, refs: dict[int, Ref]) -> list:
+    """What is to become of the cotangent of each argument."""
+    names = lambda: [f"args{tree.keystr(path)} of {function_name(fun)}" for path, _ in
+                     tree.tree_flatten_with_path(tree.tree_unflatten(in_tree, range(in_tree.num_leaves)))[0]]
+    if given is None:
+        if refs:
+            raise ValueError(f"vjp: {names()[next(iter(refs))]} is a reference, so that its gradient must be accumulated into a ref. Bind "
+                             "one by with_refs, as in f_vjp.with_refs(grad_ref)(ct), or ad.DontWant().")
+        return [GradValue()] * in_tree.num_leaves
+    leaves, structure = tree.tree_flatten(given)
+    if structure != in_tree:
+        raise ValueError(f"with_refs: there must be one entry for each leaf of the arguments of {function_name(fun)}, {in_tree}: a "
+                         f"reference, ad.GradValue() or ad.DontWant(). Got {structure}.")
+    for i, (x, aval) in enumerate(zip(leaves, in_avals)):
+        want = aval.to_tangent_aval()
+        if is_ref(x) and (x.shape, x.dtype) != (want.shape, want.dtype):
+            raise ValueError(f"with_refs: the gradient of {names()[i]} needs a reference of type Ref{{{want.str_short()}}}, got {x.type}.")
+        if i in refs and not is_ref(x) and not isinstance(x, DontWant):
+            raise ValueError(f"with_refs: {names()[i]} is a reference, so that its gradient must be accumulated into a ref. Pass one, or "
+                             "ad.DontWant().")
+    return leaves
+
+
+def _given_to(accumulator: Any, ct: Any, aval) -> Any:
+    """What a pullback returns for an argument, once its cotangent is where it belongs."""
+    if isinstance(accumulator, DontWant):
+        return DidntWant()
+    if is_ref(accumulator):
+        if ct is not None and type(ct) is not Zero:
+            accumulator.addupdate(_derivative(ct, aval))
+        return GradRef()
+    return np.zeros(aval.shape, dtypes.float0) if ct is None else _derivative(ct, aval)
+
+
+@record
+class GradValue:
+    """To `with_refs`: this cotangent is to be returned."""
+
+
+@record
+class GradRef:
+    """In the place of a cotangent that was added to a reference."""
+
+
+@record
+class DontWant:
+    """To `with_refs`: this cotangent is not to be computed."""
+
+
+@record
+class DidntWant:
+    """In the place of a cotangent that was not computed."""
 
 
 def _flat_with_aux(fun: Callable, in_tree, has_aux: bool, api: str) -> tuple[Callable, list]:

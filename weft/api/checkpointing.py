@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from weft.api.flat import FlatFunction
+from weft.control.ref import threaded, threads_refs
 from weft.control.remat import remat_p
 from weft.core.stage import hoist_tracers, stage
 from weft.core.trace import Tracer, typeof
@@ -42,6 +43,22 @@ def checkpoint(fun: Callable | None = None, *, prevent_cse: bool = True, policy:
     @functools.wraps(fun, updated=())
     @api_boundary
     def checkpointed(*args, **kwargs):
+        return call(args, kwargs)
+
+    def with_refs(_, refs, args, kwargs):
+        static = (static_argnums,) if isinstance(static_argnums, int) else static_argnums
+        fixed = {k % len(args): args[k % len(args)] for k in static}
+        given = [x for i, x in enumerate(args) if i not in fixed]
+
+        def on_dynamic(given, kwargs):
+            rest = iter(given)
+            return fun(*[fixed[i] if i in fixed else next(rest) for i in range(len(args))], **kwargs)
+        on_values = checkpoint(lambda f, values, args: f.call(values, args), prevent_cse=prevent_cse, policy=policy, static_argnums=0)
+        return threaded(refs, "checkpoint", (given, kwargs), [functools.update_wrapper(on_dynamic, fun)],
+                        lambda funs, values, args: on_values(funs[0], values, args))
+
+    @threads_refs(with_refs)
+    def call(args, kwargs):
         flat = FlatFunction(fun, args, kwargs, static_argnums)
         jaxpr, consts = hoist_tracers(stage(flat, [typeof(x) for x in flat.leaves], function_name(fun)))
         outs = remat_p.bind(*consts, *flat.leaves, jaxpr=jaxpr, prevent_cse=prevent_cse, policy=policy, name=function_name(fun))

@@ -22,8 +22,9 @@ from weft.api.layouts import flat_shardings
 from weft.backends.base import Call, Device
 from weft.backends.xla_flags import check_options
 from weft.control.call import jit_p
+from weft.control.ref import Threaded, any_refs, check_aliases, check_returned, is_ref, retried
 from weft.core.interpret import evaluate
-from weft.core.stage import hoist_tracers, stage
+from weft.core.stage import UsesRefs, hoist_tracers, stage
 from weft.core.trace import Tracer, _state, eval_trace, lenient, typeof
 from weft.ir.explicit import type_sharding
 from weft.ir.jaxpr import Jaxpr
@@ -146,19 +147,23 @@ def _as_constraint(sharding: Sharding | None, aval: ShapedArray) -> Sharding | N
 
 class _Known:
     """What a function was traced and compiled to, under one set of jit's parameters."""
-    __slots__ = ("programs", "calls", "entries", "statics", "__weakref__")
+    __slots__ = ("programs", "calls", "entries", "statics", "refs", "threaded", "__weakref__")
 
     def __init__(self) -> None:
         self.programs: dict = {}
         self.calls: dict = {}
         self.entries = new_entries()
         self.statics: Statics | None = None
+        self.refs: list = []             # references to mutable arrays that the function closes over
+        self.threaded: dict = {}         # the function with its references threaded through, by which they are
         _all_known.add(self)
 
     def clear(self) -> None:
         """Forget all of it."""
         self.programs.clear()
         self.calls.clear()
+        self.refs.clear()
+        self.threaded.clear()
         forget_entries(*self.entries)
 
 
@@ -213,7 +218,7 @@ class JitFunction(Dispatching):
         self.keep_unused, self.inline, self.backend = keep_unused, inline, backend
 
     in_shardings = out_shardings = backend = None
-    keep_unused = inline = False
+    keep_unused = inline = is_threaded = False
 
     def _wrap(self, fun: Callable, known: _Known) -> None:
         Dispatching.__init__(self, self._call, known.entries)
@@ -237,9 +242,16 @@ class JitFunction(Dispatching):
         if config.disable_jit:
             return self.fun(*args, **kwargs)
         statics, leaves, in_tree = self._flatten(args, kwargs)
-        if _state.trace is eval_trace and not any(isinstance(x, Tracer) for x in leaves):
-            return self._execute(args, kwargs, statics, leaves, in_tree)
-        traced = self._trace(args, kwargs, statics, leaves, in_tree)
+        if self._known.refs or any_refs(leaves):
+            return self._with_refs([], args, kwargs, statics, leaves, in_tree)
+        try:
+            if _state.trace is eval_trace and not any(isinstance(x, Tracer) for x in leaves):
+                return self._execute(args, kwargs, statics, leaves, in_tree)
+            traced = self._trace(args, kwargs, statics, leaves, in_tree)
+        except UsesRefs as used:
+            if self.is_threaded:
+                raise
+            return self._with_refs(used.refs, args, kwargs, statics, leaves, in_tree)
         if self.inline:
             return tree.tree_unflatten(traced.out_tree, evaluate(traced.jaxpr, *traced.consts, *leaves))
         outs = jit_p.bind(*traced.consts, *leaves, jaxpr=_constrained(traced), name=traced.name,
@@ -247,6 +259,63 @@ class JitFunction(Dispatching):
                           out_shardings=traced.out_shardings, donated=(False,) * len(traced.consts) + traced.donated,
                           inline=False, keep_unused=self.keep_unused)
         return tree.tree_unflatten(traced.out_tree, outs)
+
+    def _with_refs(self, refs, args, kwargs, statics, leaves, in_tree):
+        """A call with references to mutable arrays among the arguments or closed over: a call of a function of their values. Inside of
+        other transformations it is inlined, so that references keep what belongs to these."""
+        names = self._leaf_names(in_tree)
+        passed = [(x, names[i]) for i, x in enumerate(leaves) if is_ref(x)]
+        check_aliases(self.fun, "jit", [r for r, _ in passed], [name for _, name in passed])
+        if _state.trace is not eval_trace or any(isinstance(x, Tracer) for x in leaves):
+            out = self.fun(*args, **kwargs)
+            check_returned(self.fun, "jit", tree.tree_leaves(out))
+            return out
+
+        def run(known: list) -> tuple:
+            inner, given = self._on_values(known, statics, leaves, in_tree)
+            return [*known], inner([r[...] for r in known], *given[0], **given[1])
+
+        closed = self._known.refs
+        new = [r for r in refs if not any(r is k for k in closed)]
+        closed[:], (out, state, lent) = retried(run, [*closed, *new], [r for r, _ in passed], self.fun, "jit", [name for _, name in passed])
+        for r, value in zip([*closed, *(r for r, _ in passed)], [*state, *lent]):
+            r._write(value)
+        return out
+
+    def _on_values(self, refs: list, statics, leaves, in_tree) -> tuple["JitFunction", tuple]:
+        """The function of values, of the references `refs` first, and the arguments with values for references."""
+        inner = self._threaded(refs, tuple([i for i, x in enumerate(leaves) if is_ref(x)]), self._leaf_names(in_tree))
+        return inner, self._rebuild(statics, in_tree, [x[...] if is_ref(x) else x for x in leaves])
+
+    def _threaded(self, refs: list, positions: tuple, names: list[str]) -> "JitFunction":
+        """The function of values, with references again for the leaves at `positions`."""
+        key = tuple(map(id, refs)), positions
+        found = self._known.threaded.get(key)
+        if found is not None:
+            return found
+
+        def on_values(values, *args, **kwargs):
+            statics, leaves, in_tree = self._flatten(args, kwargs)
+
+            def fun(*leaves):
+                call_args, call_kwargs = self._rebuild(statics, in_tree, leaves)
+                return self.fun(*call_args, **call_kwargs)
+            return Threaded(functools.update_wrapper(fun, self.fun), "jit", refs, positions, names).call(values, leaves)
+
+        functools.update_wrapper(on_values, self.fun)
+        del on_values.__wrapped__            # its signature is another
+        s = self.statics
+        shift = lambda nums: tuple([n + 1 if n >= 0 else n for n in nums])
+        in_shardings, out_shardings = self.in_shardings, self.out_shardings
+        if in_shardings is not None:
+            in_shardings = (None, *in_shardings) if isinstance(in_shardings, (tuple, list)) else in_shardings
+        found = JitFunction(
+            on_values, in_shardings=in_shardings, out_shardings=None if out_shardings is None else (out_shardings, None, None),
+            static_argnums=shift(s.static_argnums), static_argnames=s.static_argnames, donate_argnums=shift(s.donate_argnums),
+            donate_argnames=s.donate_argnames, keep_unused=self.keep_unused, backend=self.backend, inline=self.inline)
+        found.is_threaded = True
+        self._known.threaded[key] = found
+        return found
 
     def _execute(self, args, kwargs, statics, leaves, in_tree):
         arrays = [x if type(x) is Array else self._array(x, i, in_tree) for i, x in enumerate(leaves)]
@@ -349,6 +418,7 @@ class JitFunction(Dispatching):
             call_args, call_kwargs = self._rebuild(statics, in_tree, xs)
             outs, structure = tree.tree_flatten(self.fun(*call_args, **call_kwargs))
             out_tree[:] = [structure]
+            check_returned(self.fun, "jit", outs)
             for i, out in enumerate(outs):
                 _check_output(out, self.name, structure, i)
             return self._typed_results(outs, structure)
@@ -406,7 +476,14 @@ class JitFunction(Dispatching):
         """Trace for these arguments (arrays or ShapeDtypeStructs); see `stages.Traced`."""
         from weft.api.stages import Traced
         statics, leaves, in_tree = self._flatten(args, kwargs)
-        return Traced(self, self._trace(args, kwargs, statics, leaves, in_tree), leaves)
+
+        def run(refs: list) -> Traced:
+            if not refs and not any_refs(leaves):
+                return Traced(self, self._trace(args, kwargs, statics, leaves, in_tree), leaves)
+            inner, given = self._on_values(refs, statics, leaves, in_tree)
+            traced = inner.trace([r[...] for r in refs], *given[0], **given[1])
+            return Traced(inner, traced._program, traced._leaves, refs)
+        return run([]) if self.is_threaded else retried(run, self._known.refs)
 
     def lower(self, *args, **kwargs):
         """Trace and lower for these arguments; see `stages.Lowered`."""

@@ -17,6 +17,7 @@ from weft.api.jit import function_name
 from weft.api.shard_map_eager import can_run_eagerly, run_eagerly
 from weft.api.shard_map_specs import Site, check_devices, check_entries, check_operand, check_result, flat_specs, leaf_labels
 from weft.control.body import stage_body, with_axes
+from weft.control.ref import Ref, any_refs, check_aliases, check_returned, is_ref
 from weft.control.shard_map import block_aval, manual_scope, mesh_inside, shard_map_p
 from weft.core.trace import typeof
 from weft.ir.mesh import AbstractMesh, Mesh, current_mesh
@@ -103,6 +104,8 @@ def _call(f: Callable, options: tuple, args: tuple, kwargs: dict) -> Any:
     check_entries(site, in_specs, "in_specs")
     check_entries(site, out_specs, "out_specs")
     flat, in_tree = tree.tree_flatten(args)
+    if any_refs(flat):
+        return _call_with_refs(f, (mesh, in_specs, *options[2:]), site, args)
     labels = [f"argument {name}" for name in argument_names(signature_of(f), args, {})]
     prefix = in_specs if isinstance(in_specs, tuple) else (in_specs,) * len(args)
     specs = flat_specs(site, prefix, args, "in_specs", "the arguments")
@@ -128,11 +131,35 @@ def _call(f: Callable, options: tuple, args: tuple, kwargs: dict) -> Any:
     return tree.tree_unflatten(out_tree, outs)
 
 
+def _call_with_refs(f: Callable, options: tuple, site: Site, args: tuple) -> Any:
+    """The same where references are among the arguments: each is given back as a result of its spec."""
+    mesh, in_specs, out_specs, *others = options
+    prefix = in_specs if isinstance(in_specs, tuple) else (in_specs,) * len(args)
+    leaves, structure = tree.tree_flatten(args)
+    values = [x[...] if is_ref(x) else x for x in leaves]
+    specs = flat_specs(site, prefix, tree.tree_unflatten(structure, values), "in_specs", "the arguments")
+    at = [i for i, x in enumerate(leaves) if is_ref(x)]
+    names = argument_names(signature_of(f), args, {})
+    check_aliases(f, "shard_map", [leaves[i] for i in at], [names[i] for i in at])
+
+    def on_values(*xs):
+        lent = {i: Ref(xs[i], lent_by=names[i]) for i in at}
+        out = f(*tree.tree_unflatten(structure, [lent.get(i, x) for i, x in enumerate(xs)]))
+        check_returned(f, "shard_map", tree.tree_leaves(out))
+        return out, [lent[i][...] for i in at]
+
+    out, last = _call(functools.update_wrapper(on_values, f), (mesh, tuple(specs), (out_specs, [specs[i] for i in at]), *others),
+                      tuple(values), {})
+    for i, value in zip(at, last):
+        leaves[i]._write(value)
+    return out
+
+
 def _bind(f: Callable, flat: list, in_tree: Any, specs: list, specs_of_results: Callable, params: dict, name: str) -> tuple:
     """Trace the program of one device, and apply it as one operation."""
     mesh, check = params["mesh"], params["check_vma"]
     with manual_scope(params), mesh_inside(mesh, params["manual_axes"]):
-        body = stage_body(f, in_tree, [block_aval(typeof(x), s, mesh, check) for x, s in zip(flat, specs)], name)
+        body = stage_body(f, in_tree, [block_aval(typeof(x), s, mesh, check) for x, s in zip(flat, specs)], name, "shard_map")
         out_specs = specs_of_results(body.jaxpr.outvars, body.out_tree)
         jaxpr = with_axes(body.jaxpr, [frozenset(s.axes) for s in out_specs]) if check else body.jaxpr
     in_specs = (*[PartitionSpec()] * len(body.consts), *specs)

@@ -11,6 +11,7 @@ from weft.api.struct import ShapeDtypeStruct
 from weft.backends.array_spec import ArraySpec
 from weft.backends.formats import row_major
 from weft.backends.xla_flags import check_options
+from weft.control.ref import Ref, is_ref
 from weft.core.trace import Tracer
 from weft.ir.jaxpr import Jaxpr, Var
 from weft.runtime.array import Array, default_sharding
@@ -50,8 +51,9 @@ class Traced:
     3.0
     """
 
-    def __init__(self, jitted, program, leaves: Sequence[Any]):
-        self._jitted, self._program, self._leaves = jitted, program, list(leaves)
+    def __init__(self, jitted, program, leaves: Sequence[Any], refs: Sequence[Ref] | None = None):
+        """`refs`: the references whose values come first among the arguments, where references to mutable arrays are in play."""
+        self._jitted, self._program, self._leaves, self._refs = jitted, program, list(leaves), refs
 
     @property
     def jaxpr(self) -> Jaxpr:
@@ -260,6 +262,19 @@ class Compiled:
 
     def __call__(self, *args, **kwargs):
         """Run it; TypeError if the structure, a shape or a dtype differs from what it was compiled for."""
+        refs = self._lowered._traced._refs
+        return self._run(args, kwargs) if refs is None else self._run_with_refs(refs, args, kwargs)
+
+    def _run_with_refs(self, refs: Sequence[Ref], args: tuple, kwargs: dict) -> Any:
+        leaves, structure = tree.tree_flatten((args, kwargs))
+        passed = [x for x in leaves if is_ref(x)]
+        args, kwargs = tree.tree_unflatten(structure, [x[...] if is_ref(x) else x for x in leaves])
+        out, state, lent = self._run(([r[...] for r in refs], *args), kwargs)
+        for r, value in zip([*refs, *passed], [*state, *lent]):
+            r[...] = value
+        return out
+
+    def _run(self, args: tuple, kwargs: dict) -> Any:
         leaves, in_tree = tree.tree_flatten((args, kwargs))
         if in_tree != self.in_tree:
             raise TypeError(f"This function was compiled for arguments of structure {self.in_tree}, called with {in_tree}.")

@@ -9,6 +9,7 @@ from typing import Any
 from weft.api.flat import FlatFunction
 from weft.api.jit import function_name
 from weft.api.mapped import mapped_dims, mapped_size, result_dims
+from weft.control.ref import Ref, any_refs, check_aliases, check_returned, is_ref
 from weft.core.primitive import BatchAxis
 from weft.core.trace import typeof
 from weft.transforms.batch import batch_flat, to_dim
@@ -55,6 +56,8 @@ def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):
                          f"{len(in_axes)} entries for {len(args)} arguments.")
     flat_fun = FlatFunction(fun, args, kwargs)
     flat = flat_fun.leaves
+    if any_refs(flat):
+        return _call_with_refs(flat_fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs)
     dims = mapped_dims(in_axes, args, kwargs, flat, where)
     size = mapped_size(where, flat_fun, dims, axis_size)
     axis = BatchAxis(size, axis_name, _splits(name, flat, dims), spread=spread)
@@ -63,6 +66,32 @@ def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):
         typeof(out)
     wanted = result_dims(out_axes, flat_fun.unflatten(outs), where)
     return flat_fun.unflatten([_place(o, d, want, axis, name) for o, d, want in zip(outs, out_dims, wanted)])
+
+
+def _call_with_refs(flat_fun: FlatFunction, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):
+    """The same where references are among the arguments: those that are mapped are given back as mapped values."""
+    fun = flat_fun.fun
+    where = f"vmap({function_name(fun)})"
+    leaves = flat_fun.leaves
+    values = [x[...] if is_ref(x) else x for x in leaves]
+    names = flat_fun.names()
+    check_aliases(fun, "vmap", *zip(*[(x, n) for x, n in zip(leaves, names) if is_ref(x)]))
+    dims = mapped_dims(in_axes, *tree.tree_unflatten(flat_fun.in_tree, values), values, where)
+    lent = [i for i, (x, d) in enumerate(zip(leaves, dims)) if is_ref(x) and d is not None]
+    operands = [x if d is not None or not is_ref(x) else 0 for x, d in zip(values, dims)]
+
+    def on_values(xs):
+        inner = {i: Ref(xs[i], lent_by=names[i]) for i in lent}
+        given = [inner.get(i, leaves[i] if is_ref(leaves[i]) else x) for i, x in enumerate(xs)]
+        outs = flat_fun(*given)
+        check_returned(fun, "vmap", outs)
+        return flat_fun.unflatten(outs), [inner[i][...] for i in lent]
+
+    result, last = _call(functools.update_wrapper(on_values, fun), (dims,), (out_axes, [dims[i] for i in lent]), axis_name, axis_size,
+                         spread, (operands,), {})
+    for i, value in zip(lent, last):
+        leaves[i][...] = value
+    return result
 
 
 def _splits(name: str, flat, dims) -> tuple:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from weft.control.call import jit_p
+from weft.control.ref import check_returned
 from weft.core.annotations import cast
 from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive
@@ -76,8 +77,9 @@ class Body:
 _staged: weakref.WeakKeyDictionary[Callable, dict] = weakref.WeakKeyDictionary()
 
 
-def stage_body(fun: Callable, in_tree: Any, avals: Sequence[ShapedArray], name: str) -> Body:
-    """The program of `fun(*args)`, whose arguments have the tree `in_tree` (that of the tuple of them) and types `avals`."""
+def stage_body(fun: Callable, in_tree: Any, avals: Sequence[ShapedArray], name: str, api: str) -> Body:
+    """The program of `fun(*args)`, whose arguments have the tree `in_tree` (that of the tuple of them) and types `avals`; `api` is the
+    function that errors name."""
     key = (in_tree, tuple(avals), name, config.trace_key(), current_mesh(), axis_env())
     captured = _captured(fun)
     try:
@@ -92,6 +94,7 @@ def stage_body(fun: Callable, in_tree: Any, avals: Sequence[ShapedArray], name: 
     def flat_fun(*xs):
         outs, structure = tree.tree_flatten(fun(*tree.tree_unflatten(in_tree, xs)))
         out_tree[:] = [structure]
+        check_returned(fun, api, outs)
         for out in outs:
             typeof(out)
         return outs

@@ -26,6 +26,7 @@ from weft.control.body import (
 )
 from weft.control.diverging import check_no_collective, diverging
 from weft.control.guarded import guarded
+from weft.control.ref import threaded, threads_refs
 from weft.core.interpret import evaluate, lockstep_rule
 from weft.core.primitive import Primitive, unsupported
 from weft.core.stage import stage
@@ -300,7 +301,19 @@ cond_p.ref_effects = lambda params: frozenset().union(*(b.effects for b in param
 _absent = object()
 
 
+def _cond_with_refs(plain: Callable, refs: list, pred: Any, true_fun: Callable, false_fun: Callable, *operands: Any, operand: Any = _absent,
+                    linear: Any = None) -> Any:
+    """`cond` with references in its functions or operands: every branch gives their values."""
+    if operand is not _absent:
+        operands = (operand,)
+    if len(operands) == 2 and callable(false_fun) and callable(operands[1]) and not callable(true_fun):
+        return _cond_of_pairs(pred, true_fun, false_fun, *operands)
+    return threaded(refs, "cond", operands, [true_fun, false_fun],
+                    lambda funs, values, args: plain(pred, *[f.call for f in funs], values, args))
+
+
 @api_boundary
+@threads_refs(_cond_with_refs)
 def cond(pred: Any, true_fun: Callable, false_fun: Callable, *operands: Any, operand: Any = _absent,
          linear: Any = None) -> Any:
     """`true_fun(*operands)` if `pred` holds, else `false_fun(*operands)`; only the chosen one runs.
@@ -359,7 +372,15 @@ def _as_int32(x):
     return convert_element_type(x, np.int32)
 
 
+def _switch_with_refs(plain: Callable, refs: list, index: Any, branches: Sequence[Callable], *operands: Any, operand: Any = _absent) -> Any:
+    """`switch` with references in its functions or operands: every branch gives their values."""
+    if operand is not _absent:
+        operands = (operand,)
+    return threaded(refs, "switch", operands, branches, lambda funs, values, args: plain(index, [f.call for f in funs], values, args))
+
+
 @api_boundary
+@threads_refs(_switch_with_refs)
 def switch(index: Any, branches: Sequence[Callable], *operands: Any, operand: Any = _absent) -> Any:
     """`branches[index](*operands)`, the index clamped to the branches there are; only the chosen one runs.
 
@@ -406,7 +427,7 @@ def _choose(api: str, index: Any, functions: Sequence[Callable], titles: Sequenc
     """Stage every function and bind `cond_p`."""
     flat, in_tree = tree.tree_flatten(tuple(operands))
     avals = [typeof(x) for x in flat]
-    bodies = [stage_body(f, in_tree, avals, function_name(f)) for f in functions]
+    bodies = [stage_body(f, in_tree, avals, function_name(f), api) for f in functions]
     _check_branches(api, functions, titles, bodies)
     branches, consts = common_consts(bodies)
     axes = typeof(index).vma

@@ -15,9 +15,10 @@ import numpy as np
 
 from weft.control.call import jit_p
 from weft.control.call_rules import keep_whole, make_call_rules, plain_params
+from weft.control.ref import any_refs, bound, check_aliases, check_returned, is_ref, names_of, retried
 from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive, unsupported
-from weft.core.stage import hoist_together, hoist_tracers, stage
+from weft.core.stage import UsesRefs, hoist_together, hoist_tracers, stage
 from weft.core.trace import EvalTrace, Zero, _state, is_undef, set_trace, typeof
 from weft.ir.types import ShapedArray
 from weft.ops.elementwise import add, convert_element_type
@@ -129,6 +130,10 @@ class _Split:
         self.positions = [i for i in range(n) if i not in self.nondiff]
         self.n = n
         self.flat, self.tree = tree.tree_flatten(tuple(args[i] for i in self.positions))
+        #: references to mutable arrays among the flat arguments: they go along, and are not differentiated
+        self.refs = {i: x for i, x in enumerate(self.flat) if is_ref(x)} if any_refs(self.flat) else {}
+        if self.refs:
+            self.flat = [x for x in self.flat if not is_ref(x)]
 
     def take(self) -> list:
         """The flat arguments, which are not kept: the rules, which know the split, outlive the call."""
@@ -136,6 +141,8 @@ class _Split:
         return flat
 
     def rebuild(self, flat: Sequence) -> list:
+        if self.refs:
+            flat = self.with_refs(flat)
         args = [None] * self.n
         for i, x in self.nondiff.items():
             args[i] = x
@@ -143,13 +150,19 @@ class _Split:
             args[i] = x
         return args
 
+    def with_refs(self, flat: Sequence) -> list:
+        """All flat arguments from those that are no references."""
+        rest = iter(flat)
+        return [self.refs[i] if i in self.refs else next(rest) for i in range(self.tree.num_leaves)]
+
     def nondiff_values(self) -> list:
         return [self.nondiff[i] for i in sorted(self.nondiff)]
 
 
-def _flat_call(fun: Callable, split: _Split, out_tree: list) -> Callable:
+def _flat_call(fun: Callable, split: _Split, out_tree: list, api: str) -> Callable:
     def flat_fun(*flat):
         outs, structure = tree.tree_flatten(fun(*split.rebuild(flat)))
+        check_returned(fun, api, outs)
         out_tree[:] = [structure]
         return outs
     return flat_fun
@@ -226,6 +239,8 @@ class custom_jvp(_CustomFunction):
 
         def flat_jvp(primals, tangents):
             tangents = _shown(tangents, self.symbolic_zeros)
+            if split.refs:
+                primals, tangents = map(split.with_refs, (primals, tangents))
             primals_in, tangents_in = (tuple(tree.tree_unflatten(split.tree, x)) for x in (primals, tangents))
             pair = self.jvp(*split.nondiff_values(), primals_in, tangents_in)
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:
@@ -241,7 +256,7 @@ class custom_jvp(_CustomFunction):
             return outs, tangent_outs
 
         flat_jvp.__name__ = function_name(self.jvp)
-        outs = _dispatch_jvp(_state.trace, _flat_call(self.fun, split, out_tree), flat_jvp, split.take(), name)
+        outs = _dispatch_jvp(_state.trace, _flat_call(self.fun, split, out_tree, "custom_jvp"), flat_jvp, split.take(), name)
         return tree.tree_unflatten(out_tree[0], outs)
 
 
@@ -270,9 +285,38 @@ def _dispatch_jvp(trace, fun, jvp, args, name):
         with set_trace(trace.parent):
             outs, tangent_outs = jvp(primals, tangents)
         return [trace.join(o, t) for o, t in zip(outs, tangent_outs)]
-    jaxpr, consts = hoist_tracers(stage(fun, [typeof(x) for x in args], name))
+    try:
+        jaxpr, consts = hoist_tracers(stage(fun, [typeof(x) for x in args], name))
+    except UsesRefs as used:
+        return _with_refs(used.refs, fun, args, name, lambda f, xs: _dispatch_jvp(trace, f, _refuse(name), xs, name))
     return trace.process(custom_jvp_call_p, [*consts, *args],
                          {"jaxpr": jaxpr, "jvp": jvp, "num_consts": len(consts), "name": name})
+
+
+def _with_refs(refs: Sequence, fun: Callable, args: Sequence, name: str, dispatch: Callable) -> list:
+    """A call of a function that reads or writes references to mutable arrays, inside of a program: a call on their values."""
+    def attempt(known):
+        n = len(known)
+
+        def on_values(*xs):
+            with bound(known, xs[:n]) as state:
+                outs = fun(*xs[n:])
+            return [*outs, *state.values]
+        return [*known], dispatch(on_values, [*(r[...] for r in known), *args])
+
+    met, outs = retried(attempt, refs)
+    n = len(outs) - len(met)
+    for r, value in zip(met, outs[n:]):
+        r._write(value)
+    return outs[:n]
+
+
+def _refuse(name: str) -> Callable:
+    def rule(*_):
+        raise NotImplementedError(f"{name}, which has a derivative rule of its own and uses a reference to a mutable array, is "
+                                  "differentiated as a part of a loop, branch or checkpointed function. Differentiate inside of it, or "
+                                  "pass values.")
+    return rule
 
 
 make_call_rules(custom_jvp_call_p, jit_p)
@@ -378,8 +422,16 @@ class custom_vjp(_CustomFunction):
             raise AttributeError(f"No VJP defined for custom_vjp function {name} using defvjp.")
         args = _bind_arguments(self.fun, args, kwargs)
         if type(_state.trace) is EvalTrace:
-            return self.fun(*args)
+            out = self.fun(*args)
+            check_returned(self.fun, "custom_vjp", (out,))
+            return out
         split = _Split(args, self.nondiff_argnums)
+        if split.refs:
+            names = names_of(self.fun, [args[i] for i in split.positions]) if not self.nondiff_argnums else list(map(str, range(
+                split.tree.num_leaves)))
+            check_aliases(self.fun, "custom_vjp", list(split.refs.values()), [names[i] for i in split.refs])
+            for r in split.refs.values():
+                r.get()                  # a program that is being traced is to know of what the rule may write
         avals = [typeof(x) for x in split.flat]
         out_tree: list = []
 
@@ -390,24 +442,47 @@ class custom_vjp(_CustomFunction):
             outs, structure = tree.tree_flatten(pair[0])
             residuals, res_tree[0] = tree.tree_flatten(pair[1])
             out_tree[:] = [structure]
+            if any_refs(residuals):
+                residuals = _keep_refs(name, residuals, split, res_refs)
             return outs, residuals
 
         res_tree: list = [None]
+        res_refs: dict = {}
 
         def bwd(residuals, cts):
+            if res_refs:
+                rest = iter(residuals)
+                residuals = [res_refs[i] if i in res_refs else next(rest) for i in range(res_tree[0].num_leaves)]
             res = tree.tree_unflatten(res_tree[0], residuals)
             cts = _shown(cts, self.symbolic_zeros)
             result = self.bwd(*split.nondiff_values(), res, tree.tree_unflatten(out_tree[0], cts))
             if not isinstance(result, (tuple, list)) or len(result) != len(split.positions):
                 raise TypeError(f"custom_vjp: bwd of {name} must return a tuple with one cotangent per differentiable argument "
                                 f"({len(split.positions)}), got {result!r}.")
-            return _flatten_cts(name, tuple(result), split.tree, avals)
+            if not split.refs:
+                return _flatten_cts(name, tuple(result), split.tree, avals)
+            none = [r.type.inner_aval for r in split.refs.values()]
+            rest, given = iter(none), iter(avals)
+            cts = _flatten_cts(name, tuple(result), split.tree,
+                               [next(rest) if i in split.refs else next(given) for i in range(split.tree.num_leaves)])
+            return [ct for i, ct in enumerate(cts) if i not in split.refs]
 
         fwd.__name__, bwd.__name__ = function_name(self.fwd), function_name(self.bwd)
-        fun = _flat_call(self.fun, split, out_tree)
+        fun = _flat_call(self.fun, split, out_tree, "custom_vjp")
         rules = VjpRules(fwd, bwd, fun if self.optimize_remat else None)
         outs = _dispatch_vjp(_state.trace, fun, rules, split.take(), name)
         return tree.tree_unflatten(out_tree[0], outs)
+
+
+def _keep_refs(name: str, residuals: Sequence, split: _Split, kept: dict) -> list:
+    """Residuals without references, which `kept` has by their positions; ValueError if one is no argument."""
+    kept.clear()
+    kept.update({i: x for i, x in enumerate(residuals) if is_ref(x)})
+    for r in kept.values():
+        if not any(r is known for known in split.refs.values()):
+            raise ValueError(f"custom_vjp fwd function of {name} returned, as a residual, the mutable array reference {r.type}, which is "
+                             "none of its arguments. References that fwd and bwd share are arguments that fwd returns.")
+    return [x for x in residuals if not is_ref(x)]
 
 
 def _flatten_cts(name: str, result: tuple, structure, avals: Sequence[ShapedArray]) -> list:
@@ -454,7 +529,11 @@ def _dispatch_vjp(trace, fun, rules: VjpRules, args, name):
         with set_trace(trace.parent):
             outs = _dispatch_vjp(trace.parent, mapped, mapped_rules, values, name)
         return [trace.join(o, 0) for o in outs]
-    jaxpr, consts = hoist_tracers(stage(fun, [typeof(x) for x in args], name))
+    try:
+        jaxpr, consts = hoist_tracers(stage(fun, [typeof(x) for x in args], name))
+    except UsesRefs as used:
+        refused = VjpRules(_refuse(name), _refuse(name))
+        return _with_refs(used.refs, fun, args, name, lambda f, xs: _dispatch_vjp(trace, f, refused, xs, name))
     return trace.process(custom_vjp_call_p, [*consts, *args],
                          {"jaxpr": jaxpr, "rules": rules, "num_consts": len(consts), "name": name})
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.control.body import adapted, runs_in_python
+from weft.control.ref import threaded, threads_refs
 from weft.control.scan import bind_scan, scan
 from weft.control.while_loop import bind_while
 from weft.core.primitive import BatchAxis
@@ -19,7 +20,17 @@ from weft.util.errors import describe
 from weft.util.source import api_boundary, user_frame
 
 
+def _fori_with_refs(plain: Callable, refs: list, lower: Any, upper: Any, body_fun: Callable, init_val: Any, *,
+                    unroll: int | bool | None = None) -> Any:
+    """`fori_loop` with references in its function: they are carried."""
+    def run(funs, values, args):
+        last, state = plain(lower, upper, lambda i, s: funs[0].call(s[1], (i, s[0]))[:2], (args[1], values), unroll=unroll)
+        return last, state, []
+    return threaded(refs, "fori_loop", (lower, init_val), [body_fun], run)
+
+
 @api_boundary
+@threads_refs(_fori_with_refs)
 def fori_loop(lower: Any, upper: Any, body_fun: Callable, init_val: Any, *, unroll: int | bool | None = None) -> Any:
     """`val = body_fun(i, val)` for i from `lower` to `upper - 1`; gives the last value.
 

@@ -20,6 +20,7 @@ from weft.control import body as bodies
 from weft.control.call import jit_p
 from weft.control.call_rules import plain_params
 from weft.control.guarded import guarded
+from weft.control.ref import threaded, threads_refs
 from weft.core.interpret import evaluate, lockstep_rule
 from weft.core.primitive import Primitive, unsupported
 from weft.core.stage import stage
@@ -350,7 +351,22 @@ scan_p.ref_effects = lambda params: params["jaxpr"].effects
 # --- user function ----------------------------------------------------------------------------------------------------
 
 
+def _scan_with_refs(plain: Callable, refs: list, f: Callable, init: Any, xs: Any = None, length: int | None = None, reverse: bool = False,
+                    unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[Any, Any]:
+    """`scan` with references in its function or its arguments: they are carried, or stacked where `xs` holds them."""
+    def run(funs, values, args):
+        def step(carry, x):
+            out, state, lent = funs[0].call(carry[1], (carry[0], x))
+            if not isinstance(out, (tuple, list)) or len(out) != 2:
+                raise TypeError(f"scan: {function_name(f)} must return a pair (carry, y), got {type(out)}.")
+            return (out[0], state), (out[1], lent)
+        (last, state), (ys, lent) = plain(step, (args[0], values), args[1], length, reverse, unroll)
+        return (last, ys), state, lent
+    return threaded(refs, "scan", (init, xs), [f], run)
+
+
 @api_boundary
+@threads_refs(_scan_with_refs)
 def scan(f: Callable, init: Any, xs: Any = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1,
          _split_transpose: bool = False) -> tuple[Any, Any]:
     """Run `carry, y = f(carry, x)` over the slices of `xs` along dim 0; gives the last carry and the stacked ys.
@@ -383,7 +399,7 @@ def bind_scan(api: str, f: Callable, init: Any, xs_flat: Sequence, xs_tree: Any,
     nk = len(init_flat)
     for _ in range(nk + 1):
         carry_avals = [typeof(x) for x in init_flat]
-        body = bodies.stage_body(f, in_tree, [*carry_avals, *slices], function_name(f))
+        body = bodies.stage_body(f, in_tree, [*carry_avals, *slices], function_name(f), api)
         carry_tree, ys_tree = _pair(api, f, body)
         promoted = None
         if carry_tree == init_tree:

@@ -17,6 +17,7 @@ import numpy as np
 from weft.control import body as bodies
 from weft.control.diverging import check_no_collective
 from weft.control.guarded import guarded
+from weft.control.ref import threaded, threads_refs
 from weft.core.annotations import cast
 from weft.core.interpret import evaluate, lockstep_rule
 from weft.core.primitive import Primitive, unsupported
@@ -277,7 +278,25 @@ while_p.ref_effects = lambda params: params["cond_jaxpr"].effects | params["body
 # --- user function ----------------------------------------------------------------------------------------------------
 
 
+def _while_with_refs(plain: Callable, refs: list, cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
+    """`while_loop` with references in its functions: they are carried."""
+    def run(funs, values, args):
+        def condition(state):
+            going, after, _ = funs[0].call(state[1], (state[0],))
+            if any(x is not y for x, y in zip(after, state[1])):
+                raise NotImplementedError(f"while_loop: {function_name(cond_fun)}, the condition, writes to a reference. Write in "
+                                          "the body.")
+            return going
+
+        def step(state):
+            return funs[1].call(state[1], (state[0],))[:2]
+        last, state = plain(condition, step, (args[0], values))
+        return last, state, []
+    return threaded(refs, "while_loop", (init_val,), [cond_fun, body_fun], run)
+
+
 @api_boundary
+@threads_refs(_while_with_refs)
 def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
     """Repeat `val = body_fun(val)` while `cond_fun(val)` holds; gives the last value.
 
@@ -303,14 +322,14 @@ def bind_while(api: str, cond_fun: Callable, body_fun: Callable, init: Any) -> A
     in_tree = tree.treedef_tuple([structure])
     for _ in range(len(flat) + 1):
         avals = [typeof(x) for x in flat]
-        body = bodies.stage_body(body_fun, in_tree, avals, function_name(body_fun))
+        body = bodies.stage_body(body_fun, in_tree, avals, function_name(body_fun), api)
         promoted = bodies.promote_weak(flat, avals, body.out_avals) if body.out_tree == structure else None
         if promoted is None:
             break
         flat = promoted
     body = bodies.keep_axes(body, avals) if body.out_tree == structure else body
     bodies.check_carry(api, body_fun, structure, avals, body.out_tree, body.out_avals)
-    cond = bodies.stage_body(cond_fun, in_tree, avals, function_name(cond_fun))
+    cond = bodies.stage_body(cond_fun, in_tree, avals, function_name(cond_fun), api)
     _check_condition(api, cond_fun, cond)
     axes = cond.out_avals[0].vma
     if any(axes - a.vma for a in avals):        # how often the loop runs differs, so all that it carries does

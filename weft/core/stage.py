@@ -9,6 +9,7 @@ Next: `core.interpret` runs the result, `transforms` rewrite it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,16 @@ NO_EFFECTS: frozenset = frozenset()
 _PYTHON_SCALARS = frozenset({bool, int, float, complex})
 
 
+class UsesRefs(NotImplementedError):
+    """A program was traced that reads or writes mutable arrays from outside; `refs` are the references to them."""
+
+    def __init__(self, refs: list, name: str):
+        types = ", ".join([str(r.type) for r in refs])
+        super().__init__(f"{name or 'a traced function'} uses a reference to a mutable array, {types}, from outside of the program that is "
+                         "traced, where references cannot be threaded through. Pass its value, ref[...], and return the new one.")
+        self.refs = refs
+
+
 class StageTracer(Tracer):
     """A value of the program being staged."""
     __slots__ = ("aval", "variable", "source")
@@ -44,7 +55,7 @@ class StageTracer(Tracer):
 
 class StageTrace(Trace):
     """Records bound primitives as equations. Equations with no outputs in use are kept; `ir.rewrite.dce` drops them."""
-    __slots__ = ("eqns", "constvars", "consts", "_const_ids", "_casts", "name")
+    __slots__ = ("eqns", "constvars", "consts", "_const_ids", "_casts", "name", "refs", "bound")
 
     def __init__(self, parent: Trace, name: str = ""):
         super().__init__(parent)
@@ -54,6 +65,8 @@ class StageTrace(Trace):
         self._const_ids: dict[int, Var] = {}
         self._casts: dict[tuple, Var] = {}
         self.name = name
+        self.refs: dict[int, Any] = {}       # the values of references from outside (`control.ref`), by their identity
+        self.bound: dict[int, Any] = {}      # those of them that are threaded through this program
 
     def process(self, primitive: Primitive, args: Sequence, params: dict):
         atoms = [self.atom(x) for x in args]
@@ -127,6 +140,8 @@ class StageTrace(Trace):
 
     def to_jaxpr(self, in_tracers: Sequence[StageTracer], outs: Sequence) -> Jaxpr:
         """Close the trace: no tracer of it may be used afterwards."""
+        if len(self.refs) > len(self.bound):
+            raise UsesRefs([cell.ref for key, cell in self.refs.items() if key not in self.bound], self.name)
         out_atoms = [self.atom(x) for x in outs]
         self.finished = True
         return Jaxpr(self.constvars, self.consts, [t.variable for t in in_tracers], out_atoms, self.eqns, name=self.name)

@@ -373,6 +373,8 @@ def typeof(x) -> ShapedArray:
     convert = getattr(x, "__weft_array__", None) or getattr(x, "__jax_array__", None)
     if convert is not None:
         return typeof(convert())
+    if getattr(x, "_is_ref", False):
+        raise TypeError(f"{x.type} is a reference to a mutable array, not an array. Read its value first: ref[...].")
     raise TypeError(f"Value {x!r} of type {type(x)} is not a valid array type: it is neither an array nor a number.")
 
 

@@ -16,18 +16,20 @@ from weft.ops.elementwise import add_any
 from weft.ops.placement import laid_out_as
 
 
-def backward_pass(jaxpr: Jaxpr, args: Sequence, cts: Sequence) -> list:
+def backward_pass(jaxpr: Jaxpr, args: Sequence, cts: Sequence, unwanted: Sequence[int] = ()) -> list:
     """Cotangents of the inputs of `jaxpr` given as `UndefPrimal` in `args` (None for the others), from those of its outputs.
 
-    Equations that do not depend on a linear input are evaluated as they are, under the current trace.
+    Equations that do not depend on a linear input are evaluated as they are, under the current trace. What only the cotangents of
+    inputs `unwanted` need is not computed; these are zeros.
     """
     with lenient():
-        return _backward(jaxpr, args, cts)
+        return _backward(jaxpr, args, cts, unwanted)
 
 
-def _backward(jaxpr: Jaxpr, args: Sequence, cts: Sequence) -> list:
+def _backward(jaxpr: Jaxpr, args: Sequence, cts: Sequence, unwanted: Sequence[int] = ()) -> list:
     env: dict[Var, object] = dict(zip(jaxpr.constvars, jaxpr.consts))
     linear: set[Var] = set()
+    ignored: set[Var] = {jaxpr.invars[i] for i in unwanted}
     for var, arg in zip(jaxpr.invars, args):
         if is_undef(arg):
             linear.add(var)
@@ -44,7 +46,10 @@ def _backward(jaxpr: Jaxpr, args: Sequence, cts: Sequence) -> list:
     for eqn in jaxpr.eqns:
         if any(map(is_linear, eqn.invars)):
             linear.update(eqn.outvars)
-            pending.append(eqn)
+            if ignored and all(a in ignored for a in eqn.invars if is_linear(a)):
+                ignored.update(eqn.outvars)
+            else:
+                pending.append(eqn)
             continue
         with with_source(eqn.source):
             outs = eqn.primitive.bind(*map(value, eqn.invars), **eqn.params)
@@ -53,7 +58,7 @@ def _backward(jaxpr: Jaxpr, args: Sequence, cts: Sequence) -> list:
     ct_env: dict[Var, object] = {}
 
     def accumulate(atom, ct) -> None:
-        if ct is None or type(ct) is Zero or not is_linear(atom):
+        if ct is None or type(ct) is Zero or not is_linear(atom) or atom in ignored:
             return
         if atom.aval.vma:
             ct = cast(ct, atom.aval.vma)

@@ -537,12 +537,17 @@ class Partial(functools.partial):
         return super().__new__(cls, inner, *args, **kw)
 
 
-register(
-    NodeType(
-        Partial,
-        lambda partial: ((partial.args, partial.keywords), partial.func),
-        lambda func, children: Partial(func, *children[0], **children[1]),
-        keys=lambda func, n: [GetAttrKey("args"), GetAttrKey("keywords")],
+def register_partial(kind: type[Partial]) -> None:
+    """Register a kind of `Partial` as a pytree of its bound arguments."""
+    register(
+        NodeType(
+            kind,
+            lambda partial: ((partial.args, partial.keywords), partial.func),
+            lambda func, children: kind(func, *children[0], **children[1]),
+            keys=lambda func, n: [GetAttrKey("args"), GetAttrKey("keywords")],
+        )
     )
-)
+
+
+register_partial(Partial)
 

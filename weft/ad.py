@@ -1,0 +1,5 @@
+"""What becomes of the gradients that the function of `weft.vjp` computes: entries for its `with_refs`, and what it returns for them."""
+
+from weft.util.lazy import attach
+
+__getattr__, __dir__ = attach(__name__, {"weft.api.autodiff": "DidntWant DontWant GradRef GradValue"})

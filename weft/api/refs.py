@@ -1,0 +1,118 @@
+"""Mutable arrays for users: references are made, read, written and ended by functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.api.execute import to_array
+from weft.control.ref import AbstractRef, Ref, free
+from weft.core.trace import Tracer, typeof as typeof_array
+from weft.ir.types import ShapedArray
+from weft.ops.elementwise import convert_element_type
+from weft.ops.families import zeros
+
+KINDS = (None, "no_grad_no_remat")
+
+
+def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None, pin: bool = False) -> Ref:
+    """A reference to a mutable array that holds `init_val` at first, of its shape and dtype.
+
+    `memory_space`, `kind` and `pin` are checked and change nothing: there is one memory, and what is written is never computed again.
+    TypeError if `init_val` is no array, ValueError if it is a reference.
+
+    >>> ref = weft.new_ref(wnp.arange(3))
+    >>> ref[1] += 5
+    >>> ref[...].tolist(), ref.shape
+    ([0, 6, 2], (3,))
+    """
+    if kind not in KINDS:
+        raise ValueError(f"new_ref: kind must be one of {KINDS}, got {kind!r}.")
+    if isinstance(init_val, Ref):
+        raise ValueError(f"new_ref: references to references are not possible, got {init_val.type}. Read it first: ref[...].")
+    value = init_val if isinstance(init_val, Tracer) else to_array(init_val)
+    aval = typeof_array(value)
+    return Ref(convert_element_type(value, aval.dtype) if aval.weak_type else value)
+
+
+def empty_ref(ty: Any, memory_space: Any = None) -> Ref:
+    """A reference to a mutable array of the type `ty` (anything with a shape and a dtype), which holds zeros at first.
+
+    >>> weft.empty_ref(weft.ShapeDtypeStruct((2,), 'int32'))
+    Ref([0, 0], dtype=int32)
+    """
+    value = zeros(ShapedArray(tuple(ty.shape), ty.dtype, sharding=getattr(ty, "sharding", None) if isinstance(ty, ShapedArray) else None))
+    return Ref(value if isinstance(value, Tracer) else to_array(value))
+
+
+def freeze(ref: Ref) -> Any:
+    """The last value of a reference, which cannot be used any more; ValueError if it was made outside of the function that is traced.
+
+    >>> weft.freeze(weft.new_ref(2.0)).item()
+    2.0
+    """
+    return free(_checked(ref, "freeze"))
+
+
+def free_ref(ref: Ref) -> None:
+    """End a reference, which cannot be used any more; ValueError if it was made outside of the function that is traced.
+
+    >>> weft.free_ref(weft.new_ref(2.0))
+    """
+    free(_checked(ref, "free_ref"))
+
+
+def get(ref: Ref, idx: Any = ...) -> Any:
+    """`ref[idx]`.
+
+    >>> weft.ref.get(weft.new_ref(wnp.arange(3)), 1).item()
+    1
+    """
+    return ref[idx]
+
+
+def set(ref: Ref, idx: Any, value: Any) -> None:
+    """`ref[idx] = value`; ValueError for another shape or dtype.
+
+    >>> ref = weft.new_ref(wnp.arange(3))
+    >>> weft.ref.set(ref, slice(1, 3), 7)
+    >>> ref[...].tolist()
+    [0, 7, 7]
+    """
+    ref.set(value, idx=idx)
+
+
+def swap(ref: Ref, idx: Any, value: Any) -> Any:
+    """`ref[idx] = value`; gives what was there.
+
+    >>> weft.ref.swap(weft.new_ref(wnp.arange(3)), 2, 9).item()
+    2
+    """
+    return ref.swap(value, idx=idx)
+
+
+def addupdate(ref: Ref, idx: Any, value: Any) -> None:
+    """`ref[idx] += value`, where the values of repeated indices add up.
+
+    >>> ref = weft.new_ref(wnp.zeros(2))
+    >>> weft.ref.addupdate(ref, np.array([1, 1]), 3.0)
+    >>> ref[...].tolist()
+    [0.0, 6.0]
+    """
+    ref.addupdate(value, idx=idx)
+
+
+def typeof(x: Any) -> ShapedArray | AbstractRef:
+    """The type of a value: of a tracer, an Array, a NumPy array or scalar, a Python scalar (weakly typed), or a reference.
+
+    Raises TypeError for values that have no type.
+
+    >>> weft.typeof(2.0)
+    ShapedArray(float32[], weak_type=True)
+    """
+    return x.type if isinstance(x, Ref) else typeof_array(x)
+
+
+def _checked(ref: Any, api: str) -> Ref:
+    if not isinstance(ref, Ref):
+        raise TypeError(f"{api}: expected a reference to a mutable array, got {type(ref)}. Make one with weft.new_ref.")
+    return ref
