@@ -312,7 +312,7 @@ def test_writing_keeps_the_cache_below_its_limit(tmp_path, monkeypatch):
     assert sum(map(cache.has, names[:9])) <= 2 and all(map(cache.has, names[9:-1]))
 
 
-def test_kernels_of_few_turns_are_not_optimized(monkeypatch, tmp_path):
+def test_kernels_of_few_iterations_are_not_optimized(monkeypatch, tmp_path):
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
     few, many = shift(16, 0.625), shift(4096, 0.625)
     limit = machine_model().brief_iterations
@@ -332,7 +332,7 @@ def test_loops_of_unknown_length_are_optimized():
     body = (Store("y", i, Const(1.0, "f32")),)
     assert not vectorization_plan.is_brief(Kernel((Buf("n", "i64", 1), Buf("y", "f32", 8, "out")), (For("i", n, body, "vector"),)))
     nest = For("t", 5, (For("i", 13, (Store("y", i, Const(1.0, "f32")),), "vector"),))
-    assert not vectorization_plan.is_brief(Kernel((Buf("y", "f32", 13, "out"),), (nest,)))          # 65 turns
+    assert not vectorization_plan.is_brief(Kernel((Buf("y", "f32", 13, "out"),), (nest,)))          # 65 iterations
 
 
 @pytest.mark.parametrize("op", ["sin", "exp", "tanh", "pow", "sqrt"])

@@ -10,8 +10,8 @@ import pytest
 from tests.codegen.accuracy import bound, measure
 from tests.codegen.harness import check, random_array
 from tests.codegen.test_kernels import arrays, elementwise, packed
-from tests.codegen.test_prefix import numbers, running
 from tests.codegen.test_random_kernels import Maker
+from tests.codegen.test_vector_scan import numbers, running
 from weft.codegen.program.build_record import kernel_ir
 from weft.codegen.toolchain import target
 

@@ -73,11 +73,11 @@ def test_a_carry_is_stacked_before_it_is_overwritten(native):
 @BOTH
 @pytest.mark.parametrize("reverse", [False, True])
 def test_begins_and_ends_of_turns_are_stacked_as_one(native, reverse):
-    """What turns begin with and end with overlaps but for one place, and the carried values lie in it."""
+    """What iterations begin with and end with overlaps but for one place, and the carried values lie in it."""
     def program(a, b):
-        turn = stage(lambda a, b: [E.add(a, b), E.sin(a), a, E.add(a, b), b], [VEC, VEC])
+        step = stage(lambda a, b: [E.add(a, b), E.sin(a), a, E.add(a, b), b], [VEC, VEC])
         a, b, begins, ends, others = loops.scan_p.bind(
-            a, b, jaxpr=turn, length=4, reverse=reverse, num_consts=0, num_carry=2, linear=(False,) * 2, unroll=1)
+            a, b, jaxpr=step, length=4, reverse=reverse, num_consts=0, num_carry=2, linear=(False,) * 2, unroll=1)
         return [a, b, E.mul(E.exp(begins), ends), E.cos(others)]
     scheduled = check(stage(program, [VEC, VEC]), *values(VEC, VEC), native=native)
     loop = next(s for s in scheduled.program.steps if isinstance(s, P.Loop))
@@ -88,8 +88,8 @@ def test_begins_and_ends_of_turns_are_stacked_as_one(native, reverse):
 @BOTH
 def test_a_stack_that_is_updated_in_place_has_memory_of_its_own(native):
     def program(a, row):
-        turn = stage(lambda a: [E.sin(a), a, E.sin(a)], [VEC])
-        a, begins, ends = loops.scan_p.bind(a, jaxpr=turn, length=4, reverse=False, num_consts=0, num_carry=1, linear=(False,), unroll=1)
+        step = stage(lambda a: [E.sin(a), a, E.sin(a)], [VEC])
+        a, begins, ends = loops.scan_p.bind(a, jaxpr=step, length=4, reverse=False, num_consts=0, num_carry=1, linear=(False,), unroll=1)
         begins = S.dynamic_update_slice(begins, row, [np.int32(1), np.int32(0)])
         return [E.cos(a), E.sin(begins), E.sin(ends)]
     avals = VEC, ShapedArray((1, 6), F32)

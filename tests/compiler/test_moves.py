@@ -55,7 +55,7 @@ def test_a_tile_is_a_cache_line_wide(dtype, size):
 def test_short_dims_make_one_line_for_tiles(shape, order):
     x = numbers(shape, "f4")
     (kernel,) = check(stage(lambda x: [L.transpose(x, permutation=order)], [ShapedArray(x.shape, x.dtype)]), x).kernels
-    assert [buf.size for buf in kernel.scratch] == [256] and "weave" in print_kernel(kernel)
+    assert [buf.size for buf in kernel.scratch] == [256] and "interleave" in print_kernel(kernel)
 
 
 def turned(*xs) -> list:

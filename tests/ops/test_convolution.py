@@ -173,7 +173,7 @@ def test_an_image_is_padded_by_rows(shape, spec):
     x, w = rng.standard_normal(shape).astype(np.float32), rng.standard_normal((*(4, 3)[:spatial], 3, 8)).astype(np.float32)
     compiled = weft.jit(run).lower(x, w).compile()
     text = compiled.stages.scheduled.text()
-    assert "kernel k0" in text and "weave" not in text
+    assert "kernel k0" in text and "interleave" not in text
     with Override(backend="reference"):
         want = run(x, w)
     np.testing.assert_allclose(compiled(x, w), want, rtol=1e-4, atol=1e-4)

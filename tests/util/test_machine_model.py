@@ -43,7 +43,7 @@ OTHER_NUMBERS: dict[str, set[str]] = {
     "codegen/toolchain/loader.py": {"_ABS64", "_ALLOC", "_ARENA", "_EXECUTE", "_GOT64", "_GOTOFF64", "_GOTPC64", "_MADV_DONTNEED",
                                     "_NOBITS", "_PC64", "_PROGBITS", "_RELA", "_SYMTAB", "_WRITE"},     # of ELF; how far a call reaches
     "codegen/toolchain/target.py": {"_CODEGEN_LEVEL"},                       # a level of LLVM
-    "codegen/vector/math_piecewise.py": {"PIECES"},                          # coefficients
+    "codegen/vector/math_piecewise.py": {"PIECEWISE"},                          # coefficients
     "codegen/vector/math_real.py": {"_ANSWERS", "_KINDS", "_LONG", "_MANTISSA_FROM_THREE_QUARTERS", "_MOST_STEPS",
                                     "_NAN_STAYS"},                           # of instructions; what results depend on
     "codegen/vector/math_tables.py": {"TABLE"},                              # coefficients

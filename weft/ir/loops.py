@@ -126,7 +126,7 @@ class Store:
 
 
 @record
-class Weave:
+class Interleave:
     """Write `values` to elements `index`, `index + 1`, ... of `buf`, a row of them in each iteration. What a vector loop
     computes value by value so reaches memory row by row: a transpose in registers."""
     buf: str
@@ -183,7 +183,7 @@ class If:
     orelse: tuple[Stmt, ...] = ()
 
 
-Stmt = Union[Let, Init, Accum, Scan, Store, Weave, Pack, Prefetch, For, While, If]
+Stmt = Union[Let, Init, Accum, Scan, Store, Interleave, Pack, Prefetch, For, While, If]
 
 
 @record
@@ -292,7 +292,7 @@ class _Checker:
             if stmt.buf not in self.bufs:
                 self.fail(f"prefetch from unknown buffer {stmt.buf!r}")
             self.want(stmt.index, "i64", f"the index into {stmt.buf!r}")
-        elif isinstance(stmt, Weave):
+        elif isinstance(stmt, Interleave):
             if not stmt.values:
                 self.fail(f"a row of no values is stored to {stmt.buf!r}")
             for value in stmt.values:

@@ -89,7 +89,7 @@ class _Machine:
                 at, value = self.place(stmt.buf, stmt.index), self.expr(stmt.value)
                 array = self.memory[stmt.buf]
                 array[at] = apply(stmt.accumulate, [array[at], value], stmt.value.type) if stmt.accumulate else value
-        elif isinstance(stmt, L.Weave):
+        elif isinstance(stmt, L.Interleave):
             at = self.place(stmt.buf, stmt.index)
             row = self.memory[stmt.buf][at:at + len(stmt.values)]
             if len(row) < len(stmt.values):

@@ -9,7 +9,7 @@ The text is also a kernel's identity: `canonical` leaves out the name, and equal
     }
 
 `@i` is a loop variable, `%s` a name bound by `let` or `acc`, `x[index ? guard : other]` a guarded load,
-`weave y[index] = (a, b)` a row of values, `prefetch x[index]` a hint that it is needed soon,
+`interleave y[index] = (a, b)` a row of values, `prefetch x[index]` a hint that it is needed soon,
 `scan v = x[@i] after a by add.f32(%a, %v)` a running combination.
 """
 
@@ -69,10 +69,10 @@ def _print_body(body: tuple[L.Stmt, ...], lines: list[str], pad: str) -> None:
             tail = " streaming" if stmt.streaming else ""
             value = print_expr(stmt.value)
             lines.append(f"{pad}{stmt.buf}[{print_expr(stmt.index)}] {how} {value}{guard}{tail}")
-        elif kind is L.Weave:
+        elif kind is L.Interleave:
             values = ", ".join([print_expr(value) for value in stmt.values])
             tail = " streaming" if stmt.streaming else ""
-            lines.append(f"{pad}weave {stmt.buf}[{print_expr(stmt.index)}] = ({values}){tail}")
+            lines.append(f"{pad}interleave {stmt.buf}[{print_expr(stmt.index)}] = ({values}){tail}")
         elif kind is L.Pack:
             lines.append(f"{pad}pack {stmt.buf} by {stmt.acc} = {print_expr(stmt.value)} when {print_expr(stmt.guard)}")
         elif kind is L.Prefetch:
@@ -231,8 +231,8 @@ class _Parser:
             self.expect("in")
             extent = self.expr() if not self._plain_int() else int(self.next())
             return L.For(var, extent, self.body(), word)
-        if word == "weave" and self.peek() not in ("[", *_UPDATES):
-            return self.weave()
+        if word == "interleave" and self.peek() not in ("[", *_UPDATES):
+            return self.interleave()
         if word == "pack" and self.peek() not in ("[", *_UPDATES):
             return self.pack()
         if word == "prefetch" and self.peek() not in ("[", *_UPDATES):
@@ -257,7 +257,7 @@ class _Parser:
         value = self.expr()
         return L.Accum(word, op, value, self.expr() if self.accept("when") else None)
 
-    def weave(self) -> L.Weave:
+    def interleave(self) -> L.Interleave:
         buf = self.next()
         self.expect("[")
         index = self.expr()
@@ -267,7 +267,7 @@ class _Parser:
         while not self.accept(")"):
             values.append(self.expr())
             self.accept(",")
-        return L.Weave(buf, index, tuple(values), self.accept("streaming"))
+        return L.Interleave(buf, index, tuple(values), self.accept("streaming"))
 
     def pack(self) -> L.Pack:
         buf = self.next()

@@ -70,10 +70,10 @@ def _across_k(f: FunctionWriter, recipe: Recipe, src: str, ks: str, lanes: int, 
         on = f.splat(inside, "i1", lanes)
         m = f.let(f"and <{lanes} x i1> {mask}, {on}") if mask else on
         parts.append(f.load(unit, lanes, f.at(src, f.mul(here, ks)), m))
-    return to_unit(f, recipe, weave(f, recipe, parts, lanes), lanes)
+    return to_unit(f, recipe, interleave(f, recipe, parts, lanes), lanes)
 
 
-def weave(f: FunctionWriter, recipe: Recipe, parts: list[str], lanes: int) -> str:
+def interleave(f: FunctionWriter, recipe: Recipe, parts: list[str], lanes: int) -> str:
     """Interleave vectors of `lanes` elements each: the first elements of all, the second ones, and so on."""
     while len(parts) > 1:
         half, order = len(parts) // 2, [i // 2 + lanes * (i % 2) for i in range(2 * lanes)]
@@ -238,7 +238,7 @@ def pack_b(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
                     parts.append(f.load(_in_unit(recipe), lanes, src))
                     if v * lanes * recipe.in_bytes % 64 == 0:
                         f.prefetch(f.at(src, ahead))
-                f.store(unit, lanes, to_unit(f, recipe, weave(f, recipe, parts, lanes), lanes), place(s, v * lanes))
+                f.store(unit, lanes, to_unit(f, recipe, interleave(f, recipe, parts, lanes), lanes), place(s, v * lanes))
 
         def edge_row(s: str) -> None:
             def vector(j: str) -> None:
@@ -320,8 +320,8 @@ def _pack_quads(f: FunctionWriter, recipe: Recipe, wanted: Collection[str]) -> N
 
         def step(s: str) -> None:
             rows = [f.at("%src", f.mul(f.add(f.mul(s, 4), h), "%ks")) for h in range(4)]
-            woven = weave(f, recipe, [f.load(acc, width, row, mask) for row in rows], width)
-            f.store(acc, 4 * width, woven, f.at("%dst", f.mul(s, recipe.panel_row_bytes)))
+            interleaved = interleave(f, recipe, [f.load(acc, width, row, mask) for row in rows], width)
+            f.store(acc, 4 * width, interleaved, f.at("%dst", f.mul(s, recipe.panel_row_bytes)))
 
         f.loop(0, f.div("%k", 4), 1, step)
 

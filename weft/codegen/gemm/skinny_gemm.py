@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.codegen.gemm.gemm_micro import broadcast, multiply_add, sign_bits
-from weft.codegen.gemm.gemm_pack import to_unit, weave
+from weft.codegen.gemm.gemm_pack import interleave, to_unit
 from weft.codegen.ir.gemm_types import Recipe, llvm_type
 from weft.codegen.ir.ir_writer import FunctionWriter
 from weft.codegen.ir.writer import Declarations
@@ -33,7 +33,7 @@ def along(recipe: Recipe, decls: Declarations, name: str) -> str:
         for v in range(vectors):
             at = f.add(offset, v * lanes * recipe.in_bytes)
             parts = [f.load(llvm_type(recipe.in_type), lanes, f.at(row, at), inside(v, lanes)) for row in rows]
-            made.append(to_unit(f, recipe, weave(f, recipe, parts, lanes), lanes))
+            made.append(to_unit(f, recipe, interleave(f, recipe, parts, lanes), lanes))
         return made
 
     def multiplied(x: str, of_b: list[str], sums: list[str]) -> list[str]:

@@ -36,7 +36,7 @@ def load(e: Emission, buf: Buf, index: Value, guard: Value | None, other: Value 
 
 
 def store(emitter: Emission, buf: Buf, value: Value, index: Value, guard: Value | None) -> None:
-    """Consecutive complex elements, woven into whole vectors of pairs."""
+    """Consecutive complex elements, interleaved into whole vectors of pairs."""
     lanes, b, type_ = emitter.lanes, emitter.b, REAL_OF[buf.type]
     half, memory = vector(MEMORY[type_], lanes.w), vector(MEMORY[type_], 2 * lanes.w)
     wide = emitter.operate("mul", [index, constant(2)], "i64")

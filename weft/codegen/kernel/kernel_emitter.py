@@ -389,8 +389,8 @@ def _emitter_of(kind: type) -> Callable[[KernelEmitter, Any], None]:
     """What emits statements of a kind; the modules of those that few kernels have are imported by the first."""
     if kind is loops.Scan:
         from weft.codegen.kernel.vector_scan import scan as emit
-    elif kind is loops.Weave:
-        from weft.codegen.kernel.register_transpose import weave as emit
+    elif kind is loops.Interleave:
+        from weft.codegen.kernel.register_transpose import interleave as emit
     elif kind is loops.Pack:
         from weft.codegen.kernel.compress_store import pack as emit
     elif kind is loops.Prefetch:

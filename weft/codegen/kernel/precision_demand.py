@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from weft.codegen.kernel.vectorization_plan import bodies, expressions
 from weft.ir.build import HALVES
-from weft.ir.loops import Accum, Const, Expr, Init, Kernel, Let, Load, Op, Pack, Ref, Scan, Stmt, Store, Weave
+from weft.ir.loops import Accum, Const, Expr, Init, Interleave, Kernel, Let, Load, Op, Pack, Ref, Scan, Stmt, Store
 from weft.ir.registry import functions
 
 #: what keeps relative errors: operation -> its first such argument
@@ -76,7 +76,7 @@ class _Demands:
                 self.opaque.update(stmt.accs, stmt.names)
             elif isinstance(stmt, Accum):
                 self.opaque.add(stmt.name)
-            elif isinstance(stmt, Store | Weave | Pack):
+            elif isinstance(stmt, Store | Interleave | Pack):
                 self.opaque.add(stmt.buf)
         for body in bodies(stmt):
             for child in body:

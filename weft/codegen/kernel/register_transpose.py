@@ -1,6 +1,6 @@
 """Rows of values from vectors of them: transposes and interleavings in registers.
 
-In:   a `Weave` statement, inside a vector loop or not, and the emitter of its kernel.
+In:   an `Interleave` statement, inside a vector loop or not, and the emitter of its kernel.
 Out:  shuffles and stores. Lane l of the k-th value becomes element k of row l; rows are `stride` elements apart.
 Laws: nothing outside the rows of active iterations is touched.
 """
@@ -11,11 +11,11 @@ from weft.codegen.ir.builder import vector
 from weft.codegen.ir.values import AFFINE, Value, constant
 from weft.codegen.kernel.emission import Emission
 from weft.codegen.kernel.nontemporal import store_if_aligned
-from weft.ir.loops import COMPLEX, ITEMSIZE, Store, Weave
+from weft.ir.loops import COMPLEX, ITEMSIZE, Interleave, Store
 from weft.util.machine_model import MODEL
 
 
-def weave(emitter: Emission, stmt: Weave) -> None:
+def interleave(emitter: Emission, stmt: Interleave) -> None:
     """Emit one row of values per iteration."""
     type_, count = emitter.buffers[stmt.buf].type, len(stmt.values)
     index = emitter.evaluate(stmt.index)
@@ -33,7 +33,7 @@ def weave(emitter: Emission, stmt: Weave) -> None:
             rows.store_apart()
 
 
-def _one_by_one(emitter: Emission, stmt: Weave, index: Value, values: list[Value]) -> None:
+def _one_by_one(emitter: Emission, stmt: Interleave, index: Value, values: list[Value]) -> None:
     for k, value in enumerate(values):
         at = emitter.operate("add", [index, constant(k)], "i64")
         emitter.store_value(Store(stmt.buf, stmt.index, stmt.values[k]), value, at, None)
@@ -46,7 +46,7 @@ WIDEST = 8
 class _Rows:
     """The rows of one part of a vector loop: `count` vectors of `width` lanes become `width` rows of `count`."""
 
-    def __init__(self, emitter: Emission, stmt: Weave, index: Value, part: int, registers: list[str]):
+    def __init__(self, emitter: Emission, stmt: Interleave, index: Value, part: int, registers: list[str]):
         self.emitter, self.stmt, self.index = emitter, stmt, index
         self.b, self.lanes, self.width, self.count = emitter.b, emitter.lanes, emitter.lanes.w, len(registers)
         self.type = emitter.buffers[stmt.buf].type
@@ -57,7 +57,8 @@ class _Rows:
         self.element = self.memory.split(" x ")[1][:-1]
         block = max(1, min(MODEL.transpose_block_bytes // self.size, self.width))
         transposed = block <= self.count < self.width <= block * self.count and index.stride > self.count
-        self.sequence = self._transposed(vectors, block) if transposed or self.count == self.width else self._woven(vectors, self.width)
+        whole = transposed or self.count == self.width
+        self.sequence = self._transposed(vectors, block) if whole else self._interleaved(vectors, self.width)
 
     def shuffle(self, x: str, y: str, order: list[int], width: int | None = None) -> str:
         """Lanes of two vectors, numbered through, in a new order; together where they stay together, which LLVM takes less time for."""
@@ -72,9 +73,9 @@ class _Rows:
         return made if run == 1 else b.pure(f"bitcast {back} {made} to {vector(self.element, width)}", made)
 
     def _transposed(self, vectors: list[str], block: int) -> list[str]:
-        """The rows of no more vectors than there are lanes: woven within each 16 bytes, which one instruction does, and these dealt."""
-        woven = [self._woven(vectors[at:at + block], block) for at in range(0, self.count, block)]
-        alike = list(zip(*woven))
+        """The rows of no more vectors than there are lanes: interleaved within each 16 bytes by one instruction each, and these dealt."""
+        interleaved = [self._interleaved(vectors[at:at + block], block) for at in range(0, self.count, block)]
+        alike = list(zip(*interleaved))
         beside = self.width // self.count                # rows that one vector holds
         dealt = [self._dealt([x for each in alike[at:at + beside] for x in each], block) for at in range(0, block, beside)]
         return [x for together in zip(*dealt) for x in together]
@@ -88,7 +89,7 @@ class _Rows:
         halves = [self._dealt([self.shuffle(x, y, [lane + side for lane in even]) for x, y in pairs], block) for side in (0, block)]
         return [x for both in zip(*halves) for x in both]
 
-    def _woven(self, vectors: list[str], block: int) -> list[str]:
+    def _interleaved(self, vectors: list[str], block: int) -> list[str]:
         """Vectors whose elements, read on end, are all rows one after another; so within each block of lanes."""
         if len(vectors) == 1:
             return vectors
@@ -102,12 +103,12 @@ class _Rows:
         low = [lane // block * block + lane % block // (2 * run) * run + lane % run + lane // run % 2 * self.width
                for lane in range(self.width)]
         made = []
-        for x, y in zip(self._woven(first, block), self._woven(second, block)):
+        for x, y in zip(self._interleaved(first, block), self._interleaved(second, block)):
             made += [self.shuffle(x, y, low), self.shuffle(x, y, [lane + block // 2 for lane in low])]
         return made
 
     def _picked(self, vectors: list[str], at: int) -> str:
-        """The `at`-th vector of the woven sequence, one operand at a time."""
+        """The `at`-th vector of the interleaved sequence, one operand at a time."""
         count, made = len(vectors), vectors[0]
         homes = [divmod(at * self.width + lane, count) for lane in range(self.width)]
         for k in range(1, count):
@@ -149,9 +150,9 @@ class _Rows:
             if self.mask is not None:
                 on = self.b.pure(f"extractelement {self.lanes.i1} {self.mask}, i32 {row}", self.mask)
                 mask = self.emitter.lanes_of(width).splat(on, "i1")
-            for piece in range(0, self.count, width):
-                at, lane = divmod(row * self.count + piece, self.width)
+            for first in range(0, self.count, width):
+                at, lane = divmod(row * self.count + first, self.width)
                 x, memory = self.sequence[at], self.memory
                 if width < self.width:
                     x, memory = self.shuffle(x, "poison", list(range(lane, lane + width)), width), vector(self.element, width)
-                self.emitter.write(memory, x, self.pointer(row, piece), (self.size, self.tag), mask)
+                self.emitter.write(memory, x, self.pointer(row, first), (self.size, self.tag), mask)

@@ -76,7 +76,7 @@ def expressions(stmt: loops.Stmt) -> list[loops.Expr]:
 
 
 _EXPRESSIONS = {loops.Let: ("value",), loops.Init: ("value",), loops.Accum: ("value", "guard"), loops.Scan: ("values", "combine"),
-                loops.Store: ("index", "value", "guard"), loops.Weave: ("index", "values"), loops.Pack: ("value", "guard"),
+                loops.Store: ("index", "value", "guard"), loops.Interleave: ("index", "values"), loops.Pack: ("value", "guard"),
                 loops.Prefetch: ("index",), loops.For: ("extent",), loops.While: ("cond",), loops.If: ("cond",)}
 
 
@@ -146,13 +146,13 @@ class _Survey:
             outside = [acc for acc in stmt.accs if acc not in self.inner]
             self.scanned.update(outside)
             self.cost += len(outside) * MODEL.scan_steps
-        elif isinstance(stmt, loops.Store | loops.Weave | loops.Pack):
+        elif isinstance(stmt, loops.Store | loops.Interleave | loops.Pack):
             stored = self.buffers[stmt.buf].type
             self.memory.add(stored)
             (self.note if isinstance(stmt, loops.Store) and stmt.accumulate else self.note_moved)(stored)
             if isinstance(stmt, loops.Store):
                 self.streaming = self.streaming or stmt.streaming
-            elif isinstance(stmt, loops.Weave):
+            elif isinstance(stmt, loops.Interleave):
                 self.transposed = max(self.transposed, len(stmt.values))
             else:
                 self.packed.add(stmt.acc)

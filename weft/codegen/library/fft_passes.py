@@ -121,17 +121,17 @@ class Vectors:
             if k == 0:
                 return x
             return self.times(x, *map(self.number, twiddle(k, n)))
-        way = 8 * k // n
-        if way == 2:
+        eighth = 8 * k // n
+        if eighth == 2:
             return b, self.neg(a)
-        if way == 6:
+        if eighth == 6:
             return self.neg(b), a
-        if way == 4:
+        if eighth == 4:
             return self.neg(a), self.neg(b)
-        c = self.number(math.sqrt(0.5) if way in (1, 7) else -math.sqrt(0.5))
+        c = self.number(math.sqrt(0.5) if eighth in (1, 7) else -math.sqrt(0.5))
         total, rest = self.add(a, b), self.sub(b, a)
         # (a + ib)(1 - i) = a + b + i(b - a), and (a + ib)(1 + i) = a - b + i(a + b)
-        return (self.mul(total, c), self.mul(rest, c)) if way in (1, 5) else (self.mul(self.neg(rest), c), self.mul(total, c))
+        return (self.mul(total, c), self.mul(rest, c)) if eighth in (1, 5) else (self.mul(self.neg(rest), c), self.mul(total, c))
 
     def transform(self, xs: Sequence[Number]) -> list[Number]:
         """The transform of a few numbers; of real ones the first half."""

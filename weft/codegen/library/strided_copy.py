@@ -28,11 +28,11 @@ def copy(target: int, view: np.ndarray) -> bool:
     if run < MODEL.copy_shortest_run:
         return False
     runs = math.prod(extent for extent, _ in dims)
-    pieces = -(-run // MODEL.copy_task_bytes)
+    chunks = -(-run // MODEL.copy_task_bytes)
     share = max(1, MODEL.copy_task_bytes // run)
-    words = [target, view.ctypes.data, run, runs, share, pieces, -(-run // pieces), len(dims), *(word for dim in dims for word in dim)]
+    words = [target, view.ctypes.data, run, runs, share, chunks, -(-run // chunks), len(dims), *(word for dim in dims for word in dim)]
     context = (ctypes.c_int64 * len(words))(*words)
-    pool.parallel_for(_address(), ctypes.addressof(context), -(-runs // share) * pieces)
+    pool.parallel_for(_address(), ctypes.addressof(context), -(-runs // share) * chunks)
     return True
 
 

@@ -2,8 +2,8 @@
 ;
 ;   void weft_copy_runs(ptr words, i64 task, i64 worker)
 ;
-; `words`: target, source, bytes of a run, runs, runs of a task, pieces of a run, bytes of a piece, number of dims, and for each dim
-; (outermost first) its extent and its stride in bytes. A task copies one piece of each of its runs.
+; `words`: target, source, bytes of a run, runs, runs of a task, chunks of a run, bytes of a chunk, number of dims, and for each dim
+; (outermost first) its extent and its stride in bytes. A task copies one chunk of each of its runs.
 
 declare ptr @memcpy(ptr, ptr, i64)
 
@@ -18,19 +18,19 @@ entry:
   %runs = load i64, ptr %runs_at
   %share_at = getelementptr i64, ptr %words, i64 4
   %share = load i64, ptr %share_at
-  %pieces_at = getelementptr i64, ptr %words, i64 5
-  %pieces = load i64, ptr %pieces_at
-  %piece_at = getelementptr i64, ptr %words, i64 6
-  %piece = load i64, ptr %piece_at
+  %chunks_at = getelementptr i64, ptr %words, i64 5
+  %chunks = load i64, ptr %chunks_at
+  %chunk_at = getelementptr i64, ptr %words, i64 6
+  %chunk = load i64, ptr %chunk_at
   %ndim_at = getelementptr i64, ptr %words, i64 7
   %ndim = load i64, ptr %ndim_at
   %dims = getelementptr i64, ptr %words, i64 8
-  %part = udiv i64 %task, %pieces
-  %which = urem i64 %task, %pieces
-  %begin = mul i64 %which, %piece
+  %part = udiv i64 %task, %chunks
+  %which = urem i64 %task, %chunks
+  %begin = mul i64 %which, %chunk
   %left = sub i64 %run, %begin
-  %short = icmp ult i64 %left, %piece
-  %count = select i1 %short, i64 %left, i64 %piece
+  %short = icmp ult i64 %left, %chunk
+  %count = select i1 %short, i64 %left, i64 %chunk
   %first = mul i64 %part, %share
   %beyond = add i64 %first, %share
   %over = icmp ult i64 %runs, %beyond

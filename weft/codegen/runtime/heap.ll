@@ -353,14 +353,14 @@ define internal void @map_free(ptr %p, i64 %cap) noinline {
 entry:
   %limit = load i64, ptr @weft_heap_limit
   %never = icmp ugt i64 %cap, %limit
-  br i1 %never, label %drop, label %turn
+  br i1 %never, label %drop, label %begin
 drop:
   call void @unmap(ptr %p)
   ret void
-turn:
+begin:
   br label %look
 look:                                     ; once round the table: use the first free slot when there is room
-  %k = phi i64 [ 0, %turn ], [ %k1, %next ]
+  %k = phi i64 [ 0, %begin ], [ %k1, %next ]
   %over = icmp uge i64 %k, 128
   br i1 %over, label %drop, label %slot
 slot:

@@ -1,7 +1,7 @@
 """Piecewise polynomials of the vector math library in float32: sixteen intervals of equal width, coefficients by lookup.
 
 In:   nothing.
-Out:  PIECES: name -> rows, one per power and highest first; the k-th column is a polynomial in the distance from k.
+Out:  PIECEWISE: name -> rows, one per power and highest first; the k-th column is a polynomial in the distance from k.
 Laws: fitted for the least relative error; where a function is zero in the middle of an interval, so is its polynomial.
 
 `erf` is erf(w / 4) less 9/32 of the distance, which is added last so that little is rounded near zero. `i0e` and `i1e` are
@@ -12,7 +12,7 @@ lgamma(x) - (x - 1/2) log(x) + x.
 
 from __future__ import annotations
 
-PIECES: dict[str, tuple[tuple[float, ...], ...]] = {
+PIECEWISE: dict[str, tuple[tuple[float, ...], ...]] = {
     "erf": (
         (0.0, -9.684655e-06, -1.2148598e-05, -6.5727518e-06, 1.0709756e-06, 5.1500006e-06, 4.6991368e-06, 2.1950432e-06,
          1.2585791e-07, -7.0049344e-07, -6.8097603e-07, -4.053741e-07, -1.8133882e-07, -6.5038684e-08, -1.927526e-08,

@@ -12,7 +12,7 @@ from typing import Any
 
 from weft.codegen.ir.builder import Builder
 from weft.codegen.toolchain.cache import blake2b
-from weft.codegen.vector.math_piecewise import PIECES
+from weft.codegen.vector.math_piecewise import PIECEWISE
 from weft.codegen.vector.math_tables import TABLE
 from weft.codegen.vector.registers import literal
 from weft.codegen.vector.vector_ops import Lanes
@@ -319,7 +319,7 @@ class Real:
 
     # --- polynomials by intervals
 
-    def pieces(self, w: V, name: str, slope: float = 0.0) -> V:
+    def piecewise(self, w: V, name: str, slope: float = 0.0) -> V:
         """The piecewise polynomial `name` at w, from -1/2 to 16 (f32 only): w = k + t has the k-th one at t.
 
         A slope is that of a part of the polynomials, `slope * t`, that the table leaves out.
@@ -327,7 +327,7 @@ class Real:
         shifted = w + self.magic
         shifted = self.select(shifted > self.magic + 15.0, self.magic + 15.0, shifted)
         t = w - (shifted - self.magic)
-        number, (*rows, last) = self.to_bits(shifted), PIECES[name]
+        number, (*rows, last) = self.to_bits(shifted), PIECEWISE[name]
         y = self.lookup(number, rows[0])
         for row in rows[1:]:
             y = self.fma(y, t, self.lookup(number, row))

@@ -16,7 +16,7 @@ from weft.compiler.kernels.library_calls import Contraction, sum_type
 from weft.compiler.loops.loop_nest import BuiltKernel
 from weft.compiler.lowering.let_placement import Emitter
 from weft.compiler.lowering.lower import Lowering, reachable
-from weft.compiler.lowering.substitution import Translate
+from weft.compiler.lowering.substitution import Substitution
 from weft.ir.build import Builder, type_name
 from weft.ir.jaxpr import Var
 from weft.ir.loops import Buf, Expr, Kernel, Load, Store
@@ -64,10 +64,10 @@ class EpilogueLowering(Lowering):
             id(self.row): b.iadd(word["row"], r), id(self.col): b.iadd(word["col"], c), id(self.element): word["batch"],
             id(self.sums): b.load("sums", b.iadd(b.imul(r, word["pitch"]), c), self.sums.type),
         }
-        translate, emit = Translate(self.b, b, there), Emitter(b)
+        substitute, emit = Substitution(self.b, b, there), Emitter(b)
         emit.open(1)
         emit.open(2)
-        done = emit.compute([translate(x) for x in (*at, *values)])
+        done = emit.compute([substitute(x) for x in (*at, *values)])
         for i, (index, value) in enumerate(zip(done, emit.before_stores(done[len(roots):]))):
             emit.append(Store(f"y{i}", index, value))
         emit.close("c", b.imin(word["cols"], self.dot.n), "vector" if self.dot.n > 1 else "serial")  # codegen sees whether they are few

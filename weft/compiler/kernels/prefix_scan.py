@@ -99,14 +99,14 @@ class PrefixScan:
 
     @property
     def block(self) -> int:
-        """The length of the pieces that `length` is cut into."""
+        """The length of the blocks that `length` is cut into."""
         if self.outer * self.strips >= MODEL.scan_few_tasks or self.outer * self.length * self.inner < MODEL.scan_split_from:
             return self.length
         return min(self.length, MODEL.scan_block // self.lanes)
 
     @property
     def blocks(self) -> int:
-        """The number of those pieces."""
+        """The number of those blocks."""
         return -(-self.length // self.block)
 
     @property

@@ -52,7 +52,7 @@ def table_bytes(eqn: Eqn) -> int:
 def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]:
     """From indices and updates to a table of each task, the first of those that it fills."""
     s = Scatter(eqn, update_strides)
-    b, n, (apart, ways) = s.b, math.prod(s.shape), _layout(eqn)
+    b, n, (apart, copies) = s.b, math.prod(s.shape), _layout(eqn)
     read_indices, read_updates = s.reader(1), s.reader(2)
     last = max((d for d, size in enumerate(s.shape) if size > 1), default=0)
 
@@ -61,7 +61,7 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
 
     share = -(-n // (MODEL.table_tasks * MODEL.table_unrolled)) * MODEL.table_unrolled
     task = b.index("t", MODEL.table_tasks, 0)
-    begin, table = b.imul(task, share), b.imul(task, ways * apart)
+    begin, table = b.imul(task, share), b.imul(task, copies * apart)
     start = b.iadd(begin, b.imul(b.index("block", -(-share // MODEL.scatter_block), 1), MODEL.scatter_block))
     left = b.imin(b.imax(b.isub(b.imin(b.iadd(begin, share), n), start), 0), MODEL.scatter_block)
     k = b.index("k", MODEL.scatter_block, 2)
@@ -69,36 +69,36 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
     mine = s.among(place, inside, b.const(0, "i64"), b.const(s.operand.size, "i64"))
     look = Store("places", k, b.select(mine, b.cast(place, "i32"), b.const(s.operand.size, "i32")))
 
-    def update(at: Expr, way: int) -> Store:
+    def update(at: Expr, copy: int) -> Store:
         place = b.cast(b.load("places", at, "i32"), "i64")
-        return s.update(b.iadd(b.iadd(table, way * apart), place), read_updates(index(b.iadd(start, at))), None)[0]
+        return s.update(b.iadd(b.iadd(table, copy * apart), place), read_updates(index(b.iadd(start, at))), None)[0]
 
     iterations = b.idiv(left, MODEL.table_unrolled)
     whole = b.imul(iterations, MODEL.table_unrolled)
-    at = b.imul(b.index("turn", MODEL.scatter_block // MODEL.table_unrolled, 2), MODEL.table_unrolled)
+    at = b.imul(b.index("batch", MODEL.scatter_block // MODEL.table_unrolled, 2), MODEL.table_unrolled)
     body: list[Stmt] = [For("k", left, (look,), "vector"),
-                        For("turn", iterations, tuple([update(b.iadd(at, i), i % ways) for i in range(MODEL.table_unrolled)]))]
+                        For("batch", iterations, tuple([update(b.iadd(at, i), i % copies) for i in range(MODEL.table_unrolled)]))]
     if n % MODEL.table_unrolled:
         body.append(For("rest", b.isub(left, whole), (update(b.iadd(whole, b.index("rest", MODEL.table_unrolled, 2)), 0),)))
-    j = b.index("j", ways * apart, 1)
+    j = b.index("j", copies * apart, 1)
     # of sums -0.0, which leaves a -0.0 on which no update falls
     neutral = b.const(-0.0 if s.combine == "add" else registry[_REDUCE[s.combine]].rules["lower"].identity(s.operand.dtype), s.stored)
-    stmts: list[Stmt] = [For("j", ways * apart, (Store("y0", b.iadd(table, j), neutral),), "vector"),
+    stmts: list[Stmt] = [For("j", copies * apart, (Store("y0", b.iadd(table, j), neutral),), "vector"),
                          For("block", -(-share // MODEL.scatter_block), tuple(body))]
-    if ways > 1:
-        stmts.append(For("j", s.operand.size, (Store("y0", b.iadd(table, j), _together(b, s, "y0", b.iadd(table, j), ways, apart)),),
+    if copies > 1:
+        stmts.append(For("j", s.operand.size, (Store("y0", b.iadd(table, j), _together(b, s, "y0", b.iadd(table, j), copies, apart)),),
                          "vector"))
-    bufs = (*s.bufs, Buf("y0", s.stored, MODEL.table_tasks * ways * apart, "out"))
+    bufs = (*s.bufs, Buf("y0", s.stored, MODEL.table_tasks * copies * apart, "out"))
     tasks, places = For("t", MODEL.table_tasks, tuple(stmts), "parallel"), Buf("places", "i32", MODEL.scatter_block)
     return Kernel(bufs, (tasks,), (places,), eqn.primitive.name), s.reads
 
 
 def combined_tables(eqn: Eqn) -> Kernel:
     """From tables to a buffer that holds the operand."""
-    s, (apart, ways) = Scatter(eqn, row_major(eqn.invars[2].aval.shape)), _layout(eqn)
+    s, (apart, copies) = Scatter(eqn, row_major(eqn.invars[2].aval.shape)), _layout(eqn)
     j = s.b.index("j", s.operand.size)
-    bufs = Buf("x0", s.stored, MODEL.table_tasks * ways * apart), Buf("y0", s.stored, s.operand.size, "inout")
-    stored = Store("y0", j, _together(s.b, s, "x0", j, MODEL.table_tasks, ways * apart), None, s.combine)
+    bufs = Buf("x0", s.stored, MODEL.table_tasks * copies * apart), Buf("y0", s.stored, s.operand.size, "inout")
+    stored = Store("y0", j, _together(s.b, s, "x0", j, MODEL.table_tasks, copies * apart), None, s.combine)
     return Kernel(bufs, (For("j", s.operand.size, (stored,), "vector"),), name="combined_tables")
 
 

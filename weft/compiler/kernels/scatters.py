@@ -280,23 +280,23 @@ class _RowByRow:
 
     def kernel(self) -> Kernel:
         s, b, width = self.s, self.b, self.width
-        piece = width if width <= MODEL.scatter_row_segment else segment_length(width, -(-width // MODEL.scatter_row_segment))
-        pieces = -(-width // piece)
-        total = self.rows * pieces
-        per = max(1, MODEL.task_bytes // (piece * ITEMSIZE[s.stored]))
+        segment = width if width <= MODEL.scatter_row_segment else segment_length(width, -(-width // MODEL.scatter_row_segment))
+        segments = -(-width // segment)
+        total = self.rows * segments
+        per = max(1, MODEL.task_bytes // (segment * ITEMSIZE[s.stored]))
         tasks = -(-total // per)
         at = b.imul(b.index("t", tasks, 0), per)
         n = per if total % per == 0 else b.imin(b.isub(total, at), per)
         at = b.iadd(at, b.index("r", per, 1))
-        self.row, start = b.idiv(at, pieces), b.imul(b.irem(at, pieces), piece)
-        self.extent = piece if width % piece == 0 else b.imin(b.isub(width, start), piece)
-        self.aside = b.iadd(start, b.index("j", piece, 3))
-        self.ahead = min(max(2, MODEL.prefetch_gather_distance // (piece * ITEMSIZE[s.stored])), MODEL.prefetch_gather_rows)
+        self.row, start = b.idiv(at, segments), b.imul(b.irem(at, segments), segment)
+        self.extent = segment if width % segment == 0 else b.imin(b.isub(width, start), segment)
+        self.aside = b.iadd(start, b.index("j", segment, 3))
+        self.prefetch_rows = min(max(2, MODEL.prefetch_gather_distance // (segment * ITEMSIZE[s.stored])), MODEL.prefetch_gather_rows)
         operand = f"x{len(s.bufs)}"
         bufs = (*s.bufs, Buf(operand, s.stored, s.operand.size), Buf("ends", "i32", self.rows), Buf("order", "i32", self.count),
                 Buf("y0", s.stored, s.operand.size, "out"))
         body = (For("t", tasks, (For("r", n, self.one_row(operand)),), "parallel"),)
-        return Kernel(bufs, body, (Buf("row", self.wide, piece),), s.eqn.primitive.name)
+        return Kernel(bufs, body, (Buf("row", self.wide, segment),), s.eqn.primitive.name)
 
     def one_row(self, operand: str) -> tuple[Stmt, ...]:
         """A row combined with its updates and written. One update, the most frequent number, is combined on the way; otherwise the
@@ -307,7 +307,7 @@ class _RowByRow:
         kept, old = b.load("row", j, self.wide), b.cast(b.load(operand, here, stored), self.wide)
         update, later = (self.read_updates(self.index(Ref(name, "i64"))) for name in ("update", "later"))
         updated = lambda x: b.cast(update, self.wide) if s.combine is None else b.op(s.combine, x, b.cast(update, self.wide))
-        next_row = Prefetch(operand, b.iadd(here, self.ahead * self.width))
+        next_row = Prefetch(operand, b.iadd(here, self.prefetch_rows * self.width))
         next_update = [Prefetch(later.buf, later.index)] if isinstance(later, Load) else []
         along = lambda *stmts: For("j", self.extent, stmts, "vector")
         written = lambda x: Store("y0", here, b.stored(x, stored), streaming=s.operand.nbytes >= MODEL.stream_bytes)
@@ -324,7 +324,7 @@ class _RowByRow:
 
     def numbers(self, k: Expr) -> tuple[Stmt, ...]:
         """The number of the k-th update in the order of rows, and of one that comes some later."""
-        later = self.b.imin(self.b.iadd(k, self.ahead), self.count - 1)
+        later = self.b.imin(self.b.iadd(k, self.prefetch_rows), self.count - 1)
         return Let("update", self.entry("order", k)), Let("later", self.entry("order", later))
 
     def index(self, number: Expr) -> tuple:

@@ -27,7 +27,7 @@ class Access:
     """A memory access: the strides of its address, by id of loop variable.
 
     `affine`: the address is a sum of such strides; `plain`: and there is no guard.
-    `jumps`: loop variables that move the address by no fixed stride; `gathered`: it is computed from values in memory.
+    `nonaffine`: loop variables that move the address by no fixed stride; `gathered`: it is computed from values in memory.
     `run`: adjacent elements that it reads or writes; `weight` is their bytes."""
     buf: str
     terms: dict[int, int]
@@ -35,7 +35,7 @@ class Access:
     affine: bool
     plain: bool
     form: tuple
-    jumps: set[int]
+    nonaffine: set[int]
     gathered: bool
     run: int = 1
 
@@ -69,9 +69,9 @@ class Survey:
         for expr in others:
             self.visit(expr)
         made_of = reachable(others)
-        jumps = {id(x) for x in made_of if type(x) is Index}
+        nonaffine = {id(x) for x in made_of if type(x) is Index}
         gathered = any(type(x) is Load for x in made_of)
-        self.accesses.append(Access(buf, terms, size * run, not others, guard is None and not others, form, jumps, gathered, run))
+        self.accesses.append(Access(buf, terms, size * run, not others, guard is None and not others, form, nonaffine, gathered, run))
 
     def visit(self, root: Expr) -> None:
         stack = [root]

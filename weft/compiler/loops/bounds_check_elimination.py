@@ -13,7 +13,7 @@ from __future__ import annotations
 from weft.compiler.fusion.classify import flat_index
 from weft.compiler.loops.access_analysis import Access
 from weft.compiler.loops.loop_levels import LoopNest
-from weft.compiler.lowering.substitution import Translate
+from weft.compiler.lowering.substitution import Substitution
 from weft.ir.loops import Expr, Load
 
 
@@ -26,7 +26,7 @@ def guarded(nest: LoopNest) -> list[tuple[Load, Access]]:
     return found if alike or any(nest.step(access, nest.vector) not in (0, 1) for _, access in found) else []
 
 
-def unguarded(nest: LoopNest, load: Load, at: Translate) -> Expr:
+def unguarded(nest: LoopNest, load: Load, at: Substitution) -> Expr:
     """The element without its guard; zero where the guard does not hold, if the code relies on that."""
     x = nest.b.load(load.buf, at(load.index), load.type)
     return nest.b.select(at(load.guard), x, nest.b.const(0, load.type)) if id(load) in nest.low.builder.zeros else x
@@ -35,7 +35,7 @@ def unguarded(nest: LoopNest, load: Load, at: Translate) -> Expr:
 def stay_inside(nest: LoopNest, found: list[tuple[Load, Access]], where: dict[int, Expr], start: Expr, stop: Expr) -> Expr:
     """Whether these loads stay in their arrays while the vector loop goes from `start` to `stop`."""
     b, low, holds = nest.b, nest.low, None
-    first, last = [Translate(low.builder, b, nest.mapping({**where, id(nest.vector): at})) for at in (start, b.isub(stop, 1))]
+    first, last = [Substitution(low.builder, b, nest.mapping({**where, id(nest.vector): at})) for at in (start, b.isub(stop, 1))]
     reach: dict[tuple, tuple[int, int]] = {}
     for load, access in found:
         terms, const = access.form

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from weft.compiler.loops.loop_splitting import OPEN, holds_of
 from weft.compiler.lowering.lower import Lowered, Output, reachable
-from weft.compiler.lowering.substitution import Translate
+from weft.compiler.lowering.substitution import Substitution
 from weft.ir.build import Builder
 from weft.ir.loops import Expr, Index, Load
 from weft.util.machine_model import MODEL
@@ -41,8 +41,8 @@ def collapsed(low: Lowered) -> Lowered:
         from_first = None if first == -OPEN else b.icmp("le", first * n, joint)
         within = b.logical_and(from_first, None if below == OPEN else b.icmp("lt", joint, below * n))
         mapping[key] = within if so else b.logical_not(within)
-    translate = Translate(low.builder, b, mapping)
-    outputs: list[Output] = [replace(out, index=translate(out.index), value=translate(out.value)) for out in low.outputs]
+    substitute = Substitution(low.builder, b, mapping)
+    outputs: list[Output] = [replace(out, index=substitute(out.index), value=substitute(out.value)) for out in low.outputs]
     apart = {id(mapping[id(low.vars[d])]) for d in (outer, inner)}
     if any(id(x) in apart for x in reachable([x for out in outputs for x in (out.index, out.value)])):
         return low

@@ -19,7 +19,7 @@ from weft.compiler.loops.access_analysis import Access, Dim, Survey, cost_of
 from weft.compiler.lowering.let_placement import Emitter
 from weft.compiler.lowering.lower import Lowered, Output, Reduction, reachable
 from weft.ir.build import Builder
-from weft.ir.loops import Buf, Const, Expr, Store, Weave
+from weft.ir.loops import Buf, Const, Expr, Interleave, Store
 from weft.util.machine_model import MODEL
 from weft.util.record import field, record
 
@@ -102,12 +102,12 @@ class LoopNest:
         best, score = None, -1.0
         columns = {id(self.low.vars[d]) for d in self.low.columns}
         once = 1 / max(1, math.prod([self.low.shape[d] for d in self.low.columns]))
-        often = [once if columns.isdisjoint(a.terms) and columns.isdisjoint(a.jumps) else 1.0 for a in self.survey.accesses]
+        often = [once if columns.isdisjoint(a.terms) and columns.isdisjoint(a.nonaffine) else 1.0 for a in self.survey.accesses]
         for dim in self.dims if not self.low.parts else [d for d in self.dims if d.column]:
             got = 0.0
             own = {id(self.low.vars[d]) for d in dim.dims}
             for step, access, share in zip(dim.steps, self.survey.accesses, often):
-                if own.isdisjoint(access.jumps):
+                if own.isdisjoint(access.nonaffine):
                     near = 0.5 if abs(step) <= MODEL.near_stride else 0.0
                     got += access.weight * share * (1.0 if step == access.run else 0.55 if step == 0 else near)
             got *= min(1.0, dim.extent / 16)
@@ -181,7 +181,8 @@ class LoopNest:
         for out, index in zip(outputs, indices):
             name, past = self.out_names[out.var], out.var.aval.nbytes >= self.stream_from
             value, *after = [next(ready) for _ in out.exprs[1:]]
-            self.emit.append(Weave(name, index, (value, *after), past) if after else Store(name, index, value, guard, out.combine, past))
+            stored = Interleave(name, index, (value, *after), past) if after else Store(name, index, value, guard, out.combine, past)
+            self.emit.append(stored)
 
 
 def segment_length(extent: int, segments: int) -> int:

@@ -16,12 +16,12 @@ from weft.compiler.loops.bounds_check_elimination import guarded, stay_inside, u
 from weft.compiler.loops.dim_collapsing import collapsed
 from weft.compiler.loops.loop_levels import Level, LoopLevel, LoopNest, LoopPass, segment_length
 from weft.compiler.loops.loop_splitting import Segment, Splits, segments_of, splits_of
-from weft.compiler.loops.outer_reduction import strips_of
-from weft.compiler.loops.prefetch import between_passes, gathered, jumps, streams
-from weft.compiler.loops.transpose_tiling import tiles_of
+from weft.compiler.loops.outer_reduction import outer_reduction_of
+from weft.compiler.loops.prefetch import between_passes, gathered, irregular_rows, streams
+from weft.compiler.loops.transpose_tiling import transpose_tiling_of
 from weft.compiler.loops.unroll_by_residue import unrolled_versions
 from weft.compiler.lowering.lower import Lowered, Output, reachable
-from weft.compiler.lowering.substitution import Replace, Translate
+from weft.compiler.lowering.substitution import Replacement, Substitution
 from weft.ir.build import type_name
 from weft.ir.jaxpr import Var
 from weft.ir.loops import FLOATS, ITEMSIZE, Accum, Buf, Const, Expr, Init, Kernel, Load, Op, Prefetch, Ref, Store
@@ -56,9 +56,9 @@ class _Writer(LoopNest):
         low = self.low
         rows = [d for d in self.dims if not d.column and d is not self.vector]
         where: dict[int, Expr] = {}
-        tiles = tiles_of(self)
+        tiles = transpose_tiling_of(self)
         self.stream_from = MODEL.stream_bytes if tiles is None else MODEL.tile_stream_bytes
-        strips = strips_of(self) if tiles is None else None
+        strips = outer_reduction_of(self) if tiles is None else None
         self.guarded: list[tuple[Load, Access]] = []
         splits, whole = None, True
         if strips is not None:
@@ -71,7 +71,7 @@ class _Writer(LoopNest):
                 self.guarded = guarded(self)
                 splits = splits_of(low, [load for load, _ in self.survey.loads], low.vars[self.vector.dims[-1]], self.vector.extent,
                                MODEL.split_from_bytes >> 4 if self.guarded else MODEL.split_from_bytes)
-            whole = splits is None and not low.rest and not self.guarded
+            whole = splits is None and not low.remainders and not self.guarded
             loops = loops if whole else loops[:-1]
         for loop in loops:
             if loop.before is not None:
@@ -159,7 +159,7 @@ class _Writer(LoopNest):
             where[id(columns[-1])] = b.iadd(start, j)
             extent = SUM_BLOCK if n % SUM_BLOCK == 0 else b.imin(b.isub(n, start), SUM_BLOCK)
             loops[-1:] = [LoopLevel(Level.BLOCK, "k", -(-n // SUM_BLOCK), "serial"), LoopLevel(Level.IN_BLOCK, "j2", extent, "vector")]
-        translate = Translate(low.builder, b, {**self.mapping(where), **self.staged})
+        substitute = Substitution(low.builder, b, {**self.mapping(where), **self.staged})
         for r in low.reductions:
             emit.ref_levels[r.name] = row_level
         last = max([r.level for r in low.reductions] + [o.level for o in low.outputs], default=-1)
@@ -168,8 +168,8 @@ class _Writer(LoopNest):
             reductions = [r for r in low.reductions if r.level == p]
             outputs = [o for o in low.outputs if o.level == p]
             if reductions or outputs:
-                roots = [translate(r.value) for r in reductions]
-                roots += [translate(x) for o in outputs for x in o.exprs]
+                roots = [substitute(r.value) for r in reductions]
+                roots += [substitute(x) for o in outputs for x in o.exprs]
                 passes.append(LoopPass(reductions, outputs, roots))
         if loops and self.vector is not None and self.vector.column and len(passes) > 1:
             self._spill(passes, columns, where)
@@ -177,8 +177,8 @@ class _Writer(LoopNest):
         for one in passes:
             self._pass(one, loops)
         final = [o for o in low.outputs if o.level < 0]
-        roots = [translate(x) for o in final for x in o.exprs]
-        coming = [*jumps(self, where), *([] if columns else [*gathered(self, where), *streams(self, translate)])]
+        roots = [substitute(x) for o in final for x in o.exprs]
+        coming = [*irregular_rows(self, where), *([] if columns else [*gathered(self, where), *streams(self, substitute)])]
         done = emit.compute(roots + [index for _, index in coming])
         for (buf, _), index in zip(coming, done[len(roots):]):
             emit.append(Prefetch(buf, index))
@@ -188,7 +188,7 @@ class _Writer(LoopNest):
         """The vector loop, split where comparisons of its index change; and the remainders of unrolled dims."""
         b, low, emit = self.b, self.low, self.emit
         start, stop, most = self.run
-        outside = Translate(low.builder, b, self.mapping(where))
+        outside = Substitution(low.builder, b, self.mapping(where))
         length, free = b.isub(stop, start), None
         if splits is not None:
             segments = segments_of(splits, b, outside, low.builder.base, start, stop, most)
@@ -204,27 +204,27 @@ class _Writer(LoopNest):
             where[id(self.vector)] = b.iadd(segment.start, b.index(name, segment.most, Level.ROW_VECTOR))
             self.decided = segment.decided
             if free is not None and k == 0:
-                at = Translate(low.builder, b, self.mapping(where))
+                at = Substitution(low.builder, b, self.mapping(where))
                 self.decided = {id(load): unguarded(self, load, at) for load, _ in self.guarded}
             emit.open(Level.ROW_VECTOR)
             self._rows(where)
             emit.close(name, segment.extent, "vector")
         self.decided = {}
-        for k, rest in enumerate(low.rest):
-            when = None if rest.when is None else Translate(low.builder, b, self.mapping(where))(rest.when)
-            if rest.once:
-                self._outputs(rest.outputs, where, b.logical_and(when, b.icmp("eq", stop, self.vector.extent)))
+        for k, remainder in enumerate(low.remainders):
+            when = None if remainder.when is None else Substitution(low.builder, b, self.mapping(where))(remainder.when)
+            if remainder.once:
+                self._outputs(remainder.outputs, where, b.logical_and(when, b.icmp("eq", stop, self.vector.extent)))
                 continue
             where[id(self.vector)] = b.iadd(start, b.index(f"e{k}", most, Level.REMAINDER))
             emit.open(Level.ROW_VECTOR)
             emit.open(Level.REMAINDER)
-            self._outputs(rest.outputs, where)
+            self._outputs(remainder.outputs, where)
             emit.close(f"e{k}", b.isub(stop, start), "vector")
             emit.close(f"w{k}", b.select(when, b.const(1, "i64"), b.const(0, "i64")), "serial")
 
     def _outputs(self, outputs: list[Output], where: dict[int, Expr], guard: Expr | None = None) -> None:
-        translate = Translate(self.low.builder, self.b, self.mapping(where))
-        self.store(outputs, self.emit.compute([translate(x) for o in outputs for x in o.exprs]), guard)
+        substitute = Substitution(self.low.builder, self.b, self.mapping(where))
+        self.store(outputs, self.emit.compute([substitute(x) for o in outputs for x in o.exprs]), guard)
 
     def _pass(self, one: LoopPass, loops: list[LoopLevel]) -> None:
         emit, reductions, outputs = self.emit, one.reductions, one.outputs
@@ -276,7 +276,7 @@ class _Writer(LoopNest):
                         passes[first[id(x)]].spills.append((name, at, x))
                     replaced[id(x)] = kept[id(x)]
             if replaced:
-                rewrite = Replace(b, replaced)
+                rewrite = Replacement(b, replaced)
                 one.roots = [rewrite(r) for r in one.roots]
             for x in reach:
                 first.setdefault(id(x), p)
@@ -286,7 +286,7 @@ class _Writer(LoopNest):
     def _in_place(self) -> list[tuple[Var, Var]]:
         """Outputs that may overwrite an input: every read of the input is of an element about to be written."""
         low, pairs = self.low, []
-        versions = [(low.outputs, self.survey), *((rest.outputs, Survey(replace(low, outputs=rest.outputs))) for rest in low.rest)]
+        versions = [(low.outputs, self.survey), *((r.outputs, Survey(replace(low, outputs=r.outputs))) for r in low.remainders)]
         last = max((o.level for o in low.outputs), default=0)
         if len({r.level for r in low.reductions}) > 1 and any(o.level >= 0 for o in low.outputs):
             last_pass = max(max(r.level for r in low.reductions), last)

@@ -95,10 +95,10 @@ def holds_of(b: Builder, x: Expr, var: Expr) -> tuple[dict[int, int], tuple[int,
     return term, (-(past // step), OPEN, True)
 
 
-def segments_of(splits: Splits, b: Builder, translate: Callable[[Expr], Expr], base: Callable[[int], Expr], start: Expr, stop: Expr,
+def segments_of(splits: Splits, b: Builder, substitute: Callable[[Expr], Expr], base: Callable[[int], Expr], start: Expr, stop: Expr,
               most: int) -> list[Segment]:
     """The segments from `start`, where a cache line begins, to `stop`; each is `most` long at most."""
-    term = flat_index(b, [translate(base(key)) for key in splits.term], splits.term.values())
+    term = flat_index(b, [substitute(base(key)) for key in splits.term], splits.term.values())
     line, at, below = splits.line, start, -OPEN
     found = []
     for first, last in splits.groups:

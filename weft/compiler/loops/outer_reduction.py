@@ -18,7 +18,7 @@ from weft.compiler.loops.access_analysis import Dim
 from weft.compiler.loops.loop_levels import Level, LoopLevel, LoopNest, segment_length
 from weft.compiler.loops.prefetch import fetched
 from weft.compiler.lowering.lower import Output, Reduction, reachable
-from weft.compiler.lowering.substitution import Translate
+from weft.compiler.lowering.substitution import Substitution
 from weft.ir.loops import FLOATS, Buf, Const, Expr, Op, Prefetch, Ref, Store
 from weft.util.machine_model import MODEL
 from weft.util.record import record, replace
@@ -28,7 +28,7 @@ _BLOCKS, _ROWS, _VECTOR = range(3, 6)
 STRIP_TYPES = frozenset({"bool", "i32", "u32", "i64", "u64", "f32", "f64"})
 
 
-def strips_of(nest: LoopNest) -> Strips | None:
+def outer_reduction_of(nest: LoopNest) -> OuterReduction | None:
     """The strips, if rows of the one reduced dim are to be added into them."""
     low, vector = nest.low, nest.vector
     columns = [d for d in nest.dims if d.column]
@@ -37,7 +37,7 @@ def strips_of(nest: LoopNest) -> Strips | None:
         return None
     if any(r.value.type not in STRIP_TYPES for r in low.reductions):
         return None
-    strips = Strips(nest, columns[0])
+    strips = OuterReduction(nest, columns[0])
     return strips if strips.width else None
 
 
@@ -53,7 +53,7 @@ class OnlineSum:
     near: Expr
 
 
-class Strips:
+class OuterReduction:
     """Writes the loops of one kernel."""
 
     def __init__(self, nest: LoopNest, column: Dim):
@@ -126,9 +126,9 @@ class Strips:
                     self._over_rows(where, reductions, outputs)
         where[id(self.column)] = self.b.const(0, "i64")
         final = [o for o in low.outputs if o.level < 0]
-        translate, roots = self._translate(where), []
+        substitute, roots = self._substitution(where), []
         for o in final:
-            roots += [translate(o.index), translate(o.value)]
+            roots += [substitute(o.index), substitute(o.value)]
         if final:
             nest.emit.open(_VECTOR)
             nest.store(final, nest.emit.compute(roots))
@@ -178,8 +178,8 @@ class Strips:
             start += blocks * size
         emit.open(_VECTOR)
         sums = [b.load(self.kept[online_sum.sum.name], b.index("j"), online_sum.sum.value.type) for online_sum in online_sums]
-        translate = self._translate(where)
-        scales = [b.op("exp", b.op("sub", translate(online_sum.near), translate(online_sum.shift))) for online_sum in online_sums]
+        substitute = self._substitution(where)
+        scales = [b.op("exp", b.op("sub", substitute(online_sum.near), substitute(online_sum.shift))) for online_sum in online_sums]
         for online_sum, value in zip(online_sums, emit.compute([b.op("mul", x, y) for x, y in zip(sums, scales)])):
             emit.append(Store(self.kept[online_sum.sum.name], b.index("j"), value))
         emit.close("j", self.extent, "vector")
@@ -187,18 +187,18 @@ class Strips:
     def _scaled(self, online_sum: OnlineSum, where: dict[int, Expr], top: Expr) -> Expr:
         """The sum so far, when the maximum becomes the greater of what it was and `top`."""
         b, j, own = self.b, self.b.index("j"), id(self.low.builder.ref(online_sum.top.name, online_sum.top.value.type))
-        before, after = self._translate(where), self._translate(where)
+        before, after = self._substitution(where), self._substitution(where)
         after.made[own] = b.op("max", before.made[own], top)
         scale = b.op("exp", b.op("sub", before(online_sum.near), after(online_sum.near)))
         return b.op("mul", b.load(self.kept[online_sum.sum.name], j, online_sum.sum.value.type), scale)
 
-    def _translate(self, where: dict[int, Expr]) -> Translate:
+    def _substitution(self, where: dict[int, Expr]) -> Substitution:
         """Rewrites expressions, accumulators of earlier passes read from their strips."""
         low, b = self.low, self.b
-        translate = Translate(low.builder, b, self.nest.mapping(where))
+        substitute = Substitution(low.builder, b, self.nest.mapping(where))
         for r in low.reductions:
-            translate.made[id(low.builder.ref(r.name, r.value.type))] = b.load(self.kept[r.name], b.index("j"), r.value.type)
-        return translate
+            substitute.made[id(low.builder.ref(r.name, r.value.type))] = b.load(self.kept[r.name], b.index("j"), r.value.type)
+        return substitute
 
     def _pass(self, where: dict[int, Expr], reductions: list[Reduction], outputs: list[Output], rows: list[Expr],
               online_sums: Sequence[OnlineSum] = ()) -> None:
@@ -208,13 +208,13 @@ class Strips:
         stored: list[Expr] = []
         for row in rows:
             where[id(self.column)] = row
-            translate = self._translate(where)
+            substitute = self._substitution(where)
             for r in reductions:
-                values[r.name].append(translate(r.value))
+                values[r.name].append(substitute(r.value))
                 if r.name in self.placed:
-                    values[self.placed[r.name].name].append(translate(self.placed[r.name].at))
+                    values[self.placed[r.name].name].append(substitute(self.placed[r.name].at))
             for o in outputs:
-                stored += [translate(o.index), translate(o.value)]
+                stored += [substitute(o.index), substitute(o.value)]
         emit.open(_VECTOR)
         targets: list[tuple[str, str | None]] = []
         roots: list[Expr] = []
@@ -244,7 +244,7 @@ class Strips:
         one that is stored past the caches leaves it no time."""
         found = []
         for row in rows if self.chunk <= MODEL.reduction_prefetch_width else []:
-            there = self._translate({**where, id(self.column): self.b.iadd(row, MODEL.reduction_prefetch_rows)})
+            there = self._substitution({**where, id(self.column): self.b.iadd(row, MODEL.reduction_prefetch_rows)})
             found += fetched(self.nest, [self.column], there)
         return found
 

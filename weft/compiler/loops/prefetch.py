@@ -9,12 +9,12 @@ from __future__ import annotations
 from weft.compiler.fusion.classify import flat_index
 from weft.compiler.loops.access_analysis import Dim
 from weft.compiler.loops.loop_levels import LoopNest, LoopPass
-from weft.compiler.lowering.substitution import Translate
+from weft.compiler.lowering.substitution import Substitution
 from weft.ir.loops import Const, Expr
 from weft.util.machine_model import MODEL
 
 
-def jumps(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
+def irregular_rows(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
     """The next rows of operands whose rows are read in no order, so densely that most of their lines are wanted.
 
     The hardware foresees neither their order nor, before the indices are known, the rows."""
@@ -24,7 +24,7 @@ def jumps(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
     own, found = {id(low.vars[d]) for d in vector.dims}, {}
     for load, access in nest.survey.loads:
         steps = {id(d): nest.step(access, d) for d in nest.dims if nest.step(access, d)}
-        if own.isdisjoint(access.jumps) or nest.sizes[load.buf] < MODEL.prefetch_from_bytes or not steps or id(vector) in steps:
+        if own.isdisjoint(access.nonaffine) or nest.sizes[load.buf] < MODEL.prefetch_from_bytes or not steps or id(vector) in steps:
             continue
         if not steps.keys() <= nest.next_row.keys():  # (dims that are gone through within a row)
             continue
@@ -42,15 +42,15 @@ def gathered(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
         return []
     own = {id(nest.low.vars[d]) for d in nest.vector.dims}
     for load, access in nest.survey.loads:
-        if access.gathered and own.isdisjoint(access.jumps) and nest.step(access, nest.vector) == 1 \
+        if access.gathered and own.isdisjoint(access.nonaffine) and nest.step(access, nest.vector) == 1 \
                 and nest.sizes[load.buf] >= MODEL.prefetch_gather_from_bytes:
             rows = min(max(2, MODEL.prefetch_gather_distance // (nest.vector.extent * access.weight)), MODEL.prefetch_gather_rows)
-            later = Translate(nest.low.builder, nest.b, nest.mapping({**where, **nest.rows_later(rows)}))
+            later = Substitution(nest.low.builder, nest.b, nest.mapping({**where, **nest.rows_later(rows)}))
             found[load.buf, id(load.index)] = load.buf, later(load.index)
     return list(found.values())
 
 
-def streams(nest: LoopNest, translate: Translate) -> list[tuple[str, Expr]]:
+def streams(nest: LoopNest, substitute: Substitution) -> list[tuple[str, Expr]]:
     """What enters the windows of operands that are read at several offsets, and the only stream of a kernel whose results are
     stored past the caches.
 
@@ -61,7 +61,7 @@ def streams(nest: LoopNest, translate: Translate) -> list[tuple[str, Expr]]:
         return []
     windows: dict[tuple, list[tuple[int, int]]] = {}
     for load, access in nest.survey.loads:
-        if load.guard is not None and type(guard := translate(load.guard)) is Const and not guard.value:
+        if load.guard is not None and type(guard := substitute(load.guard)) is Const and not guard.value:
             continue
         if access.affine and nest.step(access, vector) == 1 and nest.sizes[load.buf] >= MODEL.prefetch_from_bytes:
             windows.setdefault((load.buf, *sorted(access.terms.items())), []).append((access.form[1], access.weight))
@@ -71,7 +71,7 @@ def streams(nest: LoopNest, translate: Translate) -> list[tuple[str, Expr]]:
         furthest, weight = max(places)
         span = (furthest - min(places)[0]) * weight
         if span <= MODEL.prefetch_window and (span or alone):
-            at = [translate(low.builder.base(key)) for key, _ in terms]
+            at = [substitute(low.builder.base(key)) for key, _ in terms]
             found.append((buf, flat_index(b, at, [step for _, step in terms], furthest + MODEL.prefetch_distance // weight)))
     return found
 
@@ -83,30 +83,30 @@ def between_passes(nest: LoopNest, passes: list[LoopPass], where: dict[int, Expr
     if passes and nest.vector is not None and nest.vector.column:
         passes[0].prefetched += gathered(nest, where)
     if len(passes) == 1 and nest.vector is not None and any(r.op in ("min", "max") for r in passes[0].reductions):
-        passes[0].prefetched += below_extremes(nest, Translate(nest.low.builder, nest.b, nest.mapping(where)))
+        passes[0].prefetched += below_extremes(nest, Substitution(nest.low.builder, nest.b, nest.mapping(where)))
     if len(passes) < 2 or not nest.next_row or nest.vector is None:
         return
     free = [p for p, one in enumerate(passes) if all(o.combine is not None for o in one.outputs)]
     busiest = max(free, key=lambda p: (nest.cost(passes[p].roots), p), default=-2)
-    translate = Translate(nest.low.builder, nest.b, nest.mapping({**where, **nest.next_row}))
-    passes[busiest].prefetched += fetched(nest, [d for d in nest.dims if not d.column], translate)
+    substitute = Substitution(nest.low.builder, nest.b, nest.mapping({**where, **nest.next_row}))
+    passes[busiest].prefetched += fetched(nest, [d for d in nest.dims if not d.column], substitute)
 
 
-def below_extremes(nest: LoopNest, translate: Translate) -> list[tuple[str, Expr]]:
+def below_extremes(nest: LoopNest, substitute: Substitution) -> list[tuple[str, Expr]]:
     """What comes some lines later in operands of which only extremes are computed. These take three instructions where a sum takes
     one, and the more instructions there are for each line, the fewer lines a core has in flight."""
     found: dict[tuple, tuple[str, Expr]] = {}
     for load, access in nest.survey.loads:
         if access.plain and nest.step(access, nest.vector) == 1 and nest.sizes[load.buf] >= MODEL.prefetch_gather_from_bytes:
-            found[load.buf, id(load.index)] = load.buf, nest.b.iadd(translate(load.index), MODEL.prefetch_distance // access.weight)
+            found[load.buf, id(load.index)] = load.buf, nest.b.iadd(substitute(load.index), MODEL.prefetch_distance // access.weight)
     return list(found.values())
 
 
-def fetched(nest: LoopNest, along: list[Dim], translate: Translate) -> list[tuple[str, Expr]]:
+def fetched(nest: LoopNest, along: list[Dim], substitute: Substitution) -> list[tuple[str, Expr]]:
     """Contiguous reads, varying along these dims, of operands too large for the caches near a core: buffers and indices."""
     found: dict[tuple, tuple[str, Expr]] = {}
     for load, access in nest.survey.loads:
         if access.plain and nest.step(access, nest.vector) == 1 and nest.sizes[load.buf] >= MODEL.prefetch_from_bytes and any(
                 nest.step(access, d) for d in along):
-            found[load.buf, id(load.index)] = load.buf, translate(load.index)
+            found[load.buf, id(load.index)] = load.buf, substitute(load.index)
     return list(found.values())

@@ -15,9 +15,9 @@ import math
 
 from weft.compiler.loops.access_analysis import Access, Dim
 from weft.compiler.loops.loop_levels import LoopLevel, LoopNest, segment_length
-from weft.compiler.lowering.substitution import Translate
+from weft.compiler.lowering.substitution import Substitution
 from weft.ir.build import type_name
-from weft.ir.loops import ITEMSIZE, Buf, Expr, Load, Prefetch, Weave
+from weft.ir.loops import ITEMSIZE, Buf, Expr, Interleave, Load, Prefetch
 from weft.util.machine_model import MODEL
 
 #: levels of the loops over tiles, within those over tasks and rows: tiles of a line, groups of tiles across lines, lines of a group,
@@ -26,7 +26,7 @@ _TILES, _GROUPS, _LINES, _HEADS, _VECTOR = range(2, 7)
 _STAGED_ROWS, _STAGED_LINES = range(4, 6)
 
 
-def tiles_of(nest: LoopNest) -> Tiles | None:
+def transpose_tiling_of(nest: LoopNest) -> TransposeTiling | None:
     """The tiles of a kernel that has a row dim along which an operand is contiguous that strides along the vector dim."""
     vector = nest.vector
     if vector is None or any(d.column for d in nest.dims) or vector.extent < MODEL.tile_least_side:
@@ -37,7 +37,7 @@ def tiles_of(nest: LoopNest) -> Tiles | None:
         if step > 1:
             line = _line_of([dim for dim in nest.dims if dim is not vector], i)
             if math.prod([dim.extent for dim in line]) >= MODEL.tile_least_side:
-                return Tiles(nest, line, all(out.var.aval.nbytes >= MODEL.tile_stream_bytes for out in nest.low.outputs))
+                return TransposeTiling(nest, line, all(out.var.aval.nbytes >= MODEL.tile_stream_bytes for out in nest.low.outputs))
     return None
 
 
@@ -54,7 +54,7 @@ def _line_of(dims: list[Dim], access: int) -> list[Dim]:
     return line
 
 
-class Tiles:
+class TransposeTiling:
     """Writes the loops over the tiles of one kernel. `line` are the dims along which operands are contiguous; `past`: results are
     stored past the caches. Some elements are computed `twice`, so nothing may be overwritten that they are computed from."""
 
@@ -133,7 +133,7 @@ class Tiles:
         out = nest.low.outputs[0]
         line, end = MODEL.cache_line // ITEMSIZE[type_name(out.var.aval.dtype)], b.iadd(start, tall)
         where[id(vector)] = start
-        lead = b.irem(Translate(nest.low.builder, b, nest.mapping(where))(out.index), line)
+        lead = b.irem(Substitution(nest.low.builder, b, nest.mapping(where))(out.index), line)
         top, bottom = b.icmp("eq", start, 0), b.icmp("ge", end, vector.extent)
         begin = b.select(top, b.irem(b.isub(line, lead), line), b.imax(b.isub(start, lead), 0))
         stop = b.select(bottom, b.const(vector.extent, "i64"), b.isub(end, lead))
@@ -175,10 +175,10 @@ class Tiles:
         roots, fetched = [b.iadd(b.imul(w, self.pitch), above)], []
         for k in range(at_once):
             row, place = b.iadd(b.iadd(self.first, above), k), b.iadd(self.base, w)
-            here = self._translate(where, row, place)
+            here = self._substitution(where, row, place)
             roots += [here(x) for x, _ in self.across]
-            later = self._translate(where, b.iadd(row, size * self.high), place) if self.short \
-                else self._translate(where, row, b.iadd(place, MODEL.tile_prefetch_distance * cols))
+            later = self._substitution(where, b.iadd(row, size * self.high), place) if self.short \
+                else self._substitution(where, row, b.iadd(place, MODEL.tile_prefetch_distance * cols))
             fetched += [(x.buf, later(x.index)) for x, _ in self.across if nest.sizes[x.buf] >= MODEL.prefetch_from_bytes]
         emit.open(_STAGED_ROWS)
         emit.open(_STAGED_LINES)
@@ -186,12 +186,12 @@ class Tiles:
         for (buf, _), index in zip(fetched, values[at_once * len(names):]):
             emit.append(Prefetch(buf, index))
         for i, name in enumerate(names):
-            emit.append(Weave(name, at, tuple(values[i:at_once * len(names):len(names)])))
+            emit.append(Interleave(name, at, tuple(values[i:at_once * len(names):len(names)])))
         emit.close("w", cols, "vector")
         emit.close("v", self._parts(along, at_once), "serial")
 
-    def _translate(self, where: dict[int, Expr], row: Expr, place: Expr) -> Translate:
+    def _substitution(self, where: dict[int, Expr], row: Expr, place: Expr) -> Substitution:
         """Code at a row of the operand and a place in its line."""
         nest = self.nest
         starts = dict.fromkeys(map(id, self.line), self.b.const(0, "i64"))
-        return Translate(nest.low.builder, self.b, nest.mapping({**where, **starts, id(nest.vector): row, id(self.line[-1]): place}))
+        return Substitution(nest.low.builder, self.b, nest.mapping({**where, **starts, id(nest.vector): row, id(self.line[-1]): place}))

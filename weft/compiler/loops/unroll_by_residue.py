@@ -13,8 +13,8 @@ import math
 from collections.abc import Iterator
 
 from weft.compiler.loops.access_analysis import Dim, Survey
-from weft.compiler.lowering.lower import Lowered, Output, Rest, reachable
-from weft.compiler.lowering.substitution import Translate
+from weft.compiler.lowering.lower import Lowered, Output, Remainder, reachable
+from weft.compiler.lowering.substitution import Substitution
 from weft.ir.build import Builder
 from weft.ir.loops import Const, Expr, Index, Op
 from weft.util.machine_model import MODEL
@@ -99,18 +99,18 @@ def _unrolled(low: Lowered, counts: dict[int, int], beside: int | None) -> Lower
             row = []
             for x in columns:
                 here = at if x is None else {**at, beside: x}
-                row.append(Translate(low.builder, b, {id(y): here.get(d, fresh[d]) for d, y in enumerate(low.vars)}))
+                row.append(Substitution(low.builder, b, {id(y): here.get(d, fresh[d]) for d, y in enumerate(low.vars)}))
             found += [replace(out, index=row[0](out.index), value=row[0](out.value), after=tuple([f(out.value) for f in row[1:]]))
                       for out in low.outputs]
         return found
 
     rows = [d for d in counts if d != beside]
     columns = [None] if beside is None else places[beside]
-    rest = []
+    remainders = []
     for ends in itertools.product(*[(False, True) if left[d] else (False,) for d in rows]):
         choice = {d: left[d] if end else places[d] for d, end in zip(rows, ends)}
         when = b.logical_and(*[b.icmp("eq", fresh[d], shape[d] - 1) for d, end in zip(rows, ends) if end])
-        rest.append(Rest(outputs(choice, columns), when, False))
+        remainders.append(Remainder(outputs(choice, columns), when, False))
         if beside is not None:
-            rest += [Rest(outputs(choice, [x]), when, True) for x in left[beside]]
-    return replace(low, builder=b, shape=shape, vars=fresh, outputs=rest[0].outputs, rest=rest[1:])
+            remainders += [Remainder(outputs(choice, [x]), when, True) for x in left[beside]]
+    return replace(low, builder=b, shape=shape, vars=fresh, outputs=remainders[0].outputs, remainders=remainders[1:])

@@ -64,8 +64,9 @@ class Output:
 
 
 @record
-class Rest:
-    """What is left of dims after whole turns: `outputs` that are stored in rows where `when` holds; `once`, where the vector dim ends."""
+class Remainder:
+    """What is left of dims after whole iterations: `outputs` that are stored in rows where `when` holds, and if `once`, where the vector
+    dim ends."""
     outputs: list[Output]
     when: Expr | None
     once: bool
@@ -85,7 +86,7 @@ class Lowered:
     names: dict[Var, str] = field(default_factory=dict)
     parts: int = 0
     part: Expr | None = None
-    rest: list[Rest] = field(default_factory=list)
+    remainders: list[Remainder] = field(default_factory=list)
 
 
 class Lowering:

@@ -10,7 +10,7 @@ from weft.ir.build import Builder
 from weft.ir.loops import Const, Expr, Load, Op, Ref
 
 
-class Translate:
+class Substitution:
     """Rewrites expressions of one builder in another, with loop variables replaced."""
 
     def __init__(self, old: Builder, new: Builder, mapping: dict[int, Expr]):
@@ -47,7 +47,7 @@ class Translate:
         return new.same(x, tuple([made[id(a)] for a in x.args]), self.old)
 
 
-class Replace(Translate):
+class Replacement(Substitution):
     """Rewrites expressions within one builder, with some replaced."""
 
     def __init__(self, builder: Builder, mapping: dict[int, Expr]):

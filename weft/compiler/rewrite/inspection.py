@@ -16,18 +16,18 @@ def without_looks(jaxpr: Jaxpr) -> tuple[Jaxpr, list[Callable]]:
     """`jaxpr` without the equations that ask for shardings, and whom they would tell."""
     if "inspect" not in jaxpr.effects:
         return jaxpr, []
-    eqns, looks = [], []
+    eqns, callbacks = [], []
 
     def inner(program: Jaxpr) -> Jaxpr:
         program, found = without_looks(program)
-        looks.extend(found)
+        callbacks.extend(found)
         return program
 
     for eqn in jaxpr.eqns:
         if "inspect" in eqn.effects:
             if eqn.primitive.kind == "callback":
-                looks.append(eqn.params["callback"])
+                callbacks.append(eqn.params["callback"])
                 continue
             eqn = eqn.replace(params=map_jaxprs(eqn.params, inner), effects=eqn.effects - {"inspect"})
         eqns.append(eqn)
-    return jaxpr.replace(eqns=eqns), looks
+    return jaxpr.replace(eqns=eqns), callbacks

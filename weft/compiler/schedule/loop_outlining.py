@@ -161,10 +161,11 @@ class _Writer:
         body = self._inner(self._steps, loop.body)
         again = self._steps(loop.cond_body)
         most = max(1, MODEL.outlined_call_bytes // self.work)
-        turns = loops.Ref("turns", "i64")
-        goes_on = loops.Op("and", (cond, loops.Op("lt", (turns, loops.Const(most, "i64")), "bool")), "bool")
-        iteration = [*self._inits(private=True), *body, *again, loops.Accum("turns", "add", loops.Const(1, "i64"))]
-        return [*self._begun(), *first, loops.Init("turns", loops.Const(0, "i64")), loops.While(goes_on, tuple(iteration)), *self._ended()]
+        iterations = loops.Ref("iterations", "i64")
+        goes_on = loops.Op("and", (cond, loops.Op("lt", (iterations, loops.Const(most, "i64")), "bool")), "bool")
+        iteration = [*self._inits(private=True), *body, *again, loops.Accum("iterations", "add", loops.Const(1, "i64"))]
+        loop = [loops.Init("iterations", loops.Const(0, "i64")), loops.While(goes_on, tuple(iteration))]
+        return [*self._begun(), *first, *loop, *self._ended()]
 
     def _begun(self) -> list[loops.Stmt]:
         """Registers that live through the loop, as they are before it."""
@@ -315,11 +316,11 @@ class _Writer:
                 return [loops.Scan(names, tuple(map(self._name, stmt.accs)), values, tuple([self._expr(x) for x in stmt.combine]))]
             case loops.Store():
                 return self._store(stmt)
-            case loops.Weave():
+            case loops.Interleave():
                 memory, index = self._element(stmt.buf, stmt.index)
                 self._stored(memory, index)
                 memory.constant = False
-                return [loops.Weave(memory.name, index, tuple([self._expr(x) for x in stmt.values]))]
+                return [loops.Interleave(memory.name, index, tuple([self._expr(x) for x in stmt.values]))]
             case loops.Pack():
                 memory, first = self.bufs[stmt.buf]
                 if not (isinstance(first, loops.Const) and first.value == 0):

@@ -40,7 +40,7 @@ def erf(f, x):
     """The error function of `x`."""
     size = f.abs(x)
     if not f.wide:
-        return f.copysign(f.pieces(f.select(size > 3.9375, 15.75, size * 4.0), "erf", 0.28125), x)
+        return f.copysign(f.piecewise(f.select(size > 3.9375, 15.75, size * 4.0), "erf", 0.28125), x)
     near = f.fma(x, _erf_excess(f, x), x)
     far = f.copysign(1.0 - _erfc_tail(f, size), x)
     y = f.select(size < 1.0, near, far)

@@ -67,7 +67,7 @@ def lgamma(f, x):
     # whose terms do not overflow where the result does not
     large = x >= 2.875
     a = f.select(large, f.fma(x, 0.25, -0.125), f.select(x < 1.375, f.c(-0.25), 0.0))
-    b = f.pieces(f.select(large, f.fma(1.0 / x, 8.5, 12.0), x * 4.0), "lgamma")
+    b = f.piecewise(f.select(large, f.fma(1.0 / x, 8.5, 12.0), x * 4.0), "lgamma")
     high, low = log_by_parts(f, x)
     y = 4.0 * (f.exact_fma(a, high, f.select(large, x * -0.25, 0.0)) + f.fma(b, 0.25, a * low))
     return f.cold(f.at(y, x, zero=inf, infinite=inf), x < 0.0, _lgamma_in_double, x)
@@ -111,7 +111,7 @@ def _bessel(f, x, order):
     size = f.abs(x)
     if not f.wide:
         large = size >= 5.75
-        y = f.pieces(f.select(large, f.fma(1.0 / size, 20.0, 12.0), size + size), f"i{order}e")
+        y = f.piecewise(f.select(large, f.fma(1.0 / size, 20.0, 12.0), size + size), f"i{order}e")
         if order:
             y = y * f.copysign(f.select(large, 1.0, size), x)
         return y / f.sqrt(f.select(large, size, 1.0))

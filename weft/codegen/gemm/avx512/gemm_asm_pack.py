@@ -2,7 +2,7 @@
 
 All are `void(ptr dst, i64 dst_step, ptr src, i64 src_step, i64 lines, i64 length)`, with steps in bytes:
 `copy_lines` copies lines of `length` bytes; `pad_lines` also fills the last vector of each with zeros, and `flip_lines` also flips
-the sign bits of all bytes; `widen_*_lines` converts lines of so many elements to float32; `weave_*_lines` interleaves the elements
+the sign bits of all bytes; `widen_*_lines` converts lines of so many elements to float32; `interleave_*_lines` interleaves the elements
 of as many lines as fit into 4 bytes; `transpose_lines` transposes elements of 4 bytes.
 Nothing beyond the elements is read or (padding apart) written. LLVM takes 4 to 12 ms to compile the equivalent of each.
 """
@@ -30,7 +30,7 @@ def function(recipe: Recipe, packing: str, operand: str) -> str | None:
         return None
     if recipe.joined == recipe.in_type:
         in_rows = "flip_lines" if recipe.flips else "pad_lines"
-        return in_rows if operand == "a" else f"weave_{recipe.k_per_step}_lines"
+        return in_rows if operand == "a" else f"interleave_{recipe.k_per_step}_lines"
     widens = recipe.acc == "f32" and not recipe.joined and recipe.in_type in ("bf16", "f16" if recipe.machine.f16 else "")
     return f"widen_{recipe.in_type}_lines" if widens else None
 
@@ -151,7 +151,7 @@ def _widened(name: str, in_type: str) -> list[str]:
     ])  # fmt: skip
 
 
-def _woven(name: str, count: int) -> list[str]:
+def _interleaved(name: str, count: int) -> list[str]:
     """As many lines side by side as 4 bytes have room for elements; of those that are not there the elements are zeros."""
     size, rows = 4 // count, [_SRC, "%rbx", "%r12", "%r13"][:count]
     load = {1: "vpmovzxbd", 2: "vpmovzxwd"}[size]
@@ -181,5 +181,6 @@ _WRITE: dict[str, Callable[[], list[str]]] = {
     "copy_lines": _copy, "transpose_lines": _transpose,
     "pad_lines": lambda: _padded("pad_lines", False), "flip_lines": lambda: _padded("flip_lines", True),
     "widen_f16_lines": lambda: _widened("widen_f16_lines", "f16"), "widen_bf16_lines": lambda: _widened("widen_bf16_lines", "bf16"),
-    "weave_2_lines": lambda: _woven("weave_2_lines", 2), "weave_4_lines": lambda: _woven("weave_4_lines", 4),
+    "interleave_2_lines": lambda: _interleaved("interleave_2_lines", 2),
+    "interleave_4_lines": lambda: _interleaved("interleave_4_lines", 4),
 }  # fmt: skip

@@ -16,7 +16,8 @@ _A_ROW, _PLACE, _SUMS = "%rax", "%r10", "%r11"
 _STACK = {name: f"{8 * (len(_KEPT) + 1 + i)}(%rsp)" for i, name in enumerate(("cols", "sums", "ss"))}
 #: a row of B, from the first one that is read
 _INDEX = ("", f",{_BS}", f",{_BS},2", f",{_BS3}", f",{_BS},4", f",{_BS5}", f",{_BS3},2", f",{_BS7}")
-#: first registers of what rows of B are woven from, of what flipped sign bits add, and of sums; B has the first 16, or 8 if woven
+#: first registers of what rows of B are interleaved from, of what flipped sign bits add, and of sums; B has the first 16, interleaved
+#: only 8
 _PARTS, _TOO_MUCH, _MADE = 16, 16, 24
 _OF_A, _PRODUCT, _ORDER, _SIGNS = "%zmm28", "%zmm29", "%zmm30", "%zmm31"
 _ROW_MASK = "{%k7}{z}"
@@ -122,19 +123,19 @@ class _Along:
         return out + [f"vpslld $16, {x}, {x}" for x in to if load == "vpmovzxwd"]
 
     def load_joined(self, step: int, to: list[str], masked: bool) -> list[str]:
-        """Elements of neighbouring rows are woven in quarters of registers, so columns are brought into the right ones first."""
+        """Elements of neighbouring rows are interleaved in quarters of registers, so columns are brought into the right ones first."""
         parts, out = [f"%zmm{_PARTS + i}" for i in range(self.per)], []
         permute, load = ("vpermq", "vmovdqu16") if self.per == 2 else ("vpermd", "vmovdqu8")
         for i, part in enumerate(parts):
             place = f"({_PLACE}{_INDEX[step * self.per + i]})"
             out += [f"{load} {place}, {part}{_ROW_MASK}"] if masked else []
             out.append(f"{permute} {part if masked else place}, {_ORDER}, {part}")
-        weave = lambda size, x, y, to: [f"vpunpck{half}{size} {y}, {x}, {z}" for half, z in zip("lh", to)]
+        unpack = lambda size, x, y, to: [f"vpunpck{half}{size} {y}, {x}, {z}" for half, z in zip("lh", to)]
         if self.per == 2:
-            return out + weave("wd", *parts, to)
+            return out + unpack("wd", *parts, to)
         pairs = [f"%zmm{_PARTS + 4 + i}" for i in range(4)]
-        out += weave("bw", *parts[:2], pairs[:2]) + weave("bw", *parts[2:], pairs[2:])
-        return out + weave("wd", pairs[0], pairs[2], to[:2]) + weave("wd", pairs[1], pairs[3], to[2:])
+        out += unpack("bw", *parts[:2], pairs[:2]) + unpack("bw", *parts[2:], pairs[2:])
+        return out + unpack("wd", pairs[0], pairs[2], to[:2]) + unpack("wd", pairs[1], pairs[3], to[2:])
 
     def order(self) -> list[str]:
         """What a quarter of a register gets: a piece of each vector that is made of it."""

@@ -15,7 +15,7 @@ import weft.numpy as wnp
 from tests.codegen.harness import Fenced, check, random_array, run_native
 from weft.codegen.kernel import kernel_emitter
 from weft.codegen.toolchain import target
-from weft.ir.loops import Buf, Const, For, Index, Kernel, Load, Op, Store, Weave
+from weft.ir.loops import Buf, Const, For, Index, Interleave, Kernel, Load, Op, Store
 
 DTYPES = ["bool", "int8", "int16", "int32", "float32", "float64", "float16", "complex64"]
 
@@ -115,7 +115,7 @@ def rows_kernel(type_: str, count: int, gap: int, size: int, extent) -> Kernel:
     at = Op("mul", (i, Const(count + gap, "i64")), "i64")
     values = tuple(Load(f"x{k % 3}", i, type_) for k in range(count))
     bufs = [*(Buf(f"x{k}", type_, size) for k in range(3)), Buf("n", "i64", 1), Buf("y", type_, size * (count + gap), "inout")]
-    return Kernel(tuple(bufs), (For("i", extent, (Weave("y", at, values),), "vector"),))
+    return Kernel(tuple(bufs), (For("i", extent, (Interleave("y", at, values),), "vector"),))
 
 
 @pytest.mark.parametrize("type_", ["bool", "i8", "i16", "i32", "f32", "f64", "bf16", "f16", "c64"])

@@ -1,4 +1,4 @@
-"""Elements that are computed together in a turn of the loops: gradients of pools and of what is strided."""
+"""Elements that are computed together in an iteration of the loops: gradients of pools and of what is strided."""
 
 import itertools
 import re
@@ -133,22 +133,22 @@ def test_lanes_go_along_another_dim_than_turns():
 
 @pytest.mark.parametrize("dims", [(2,), (0, 1), (0, 1, 2)])
 def test_sums_read_what_turns_have_stored(dims):
-    """A kernel that goes over rows computes in no turns: it would compute the windows once more for each element."""
+    """A kernel that goes over rows is not unrolled: it would compute the windows once more for each element."""
     shape = (6, 12, 40)
     found = check(staged(lambda x: [R.reduce_sum(pool_gradient(x, (2, 1), 2), dims)], [shape]), *values([shape]), rtol=1e-4)
-    assert "weave" in print_kernel(found.kernels[0]) and found.kernel_count == 2
+    assert "interleave" in print_kernel(found.kernels[0]) and found.kernel_count == 2
 
 
 def test_what_goes_over_rows_reads_what_turns_have_stored():
     shape = (6, 12, 40)
     norm = lambda x: [(lambda r, s: E.mul(r, L.broadcast_in_dim(s, shape, (0, 1))))(pool_gradient(x, (2, 1), 2), R.reduce_sum(x, (2,)))]
     found = check(staged(norm, [shape]), *values([shape]), rtol=1e-4)
-    assert "weave" in print_kernel(found.kernels[0])
+    assert "interleave" in print_kernel(found.kernels[0])
 
 
 @pytest.mark.parametrize("dims, width", [((2, 1), 5), ((1, 2), 8), ((0, 1, 2), 3), ((2,), 12)])
 def test_wide_windows_are_stored_in_parts(dims, width):
-    """Code of a turn grows as the window does: LLVM took 28 s for one of 8 x 8."""
+    """Code of an iteration grows as the window does: LLVM took 28 s for one of 8 x 8."""
     shape = (15, 40, 48)
     shape = tuple([n // width * width for n in shape])
     found = check(staged(lambda x: [pool_gradient(x, dims, width)], [shape]), *values([shape]))
@@ -160,10 +160,10 @@ def test_tails_of_rows(columns):
     check(staged(lambda x: [pool_gradient(x, (0,), 2)], [(10, columns)]), *values([(10, columns)]))
 
 
-@pytest.mark.parametrize("turns", [*range(32, 70, 3), 127, 128, 129])
+@pytest.mark.parametrize("count", [*range(32, 70, 3), 127, 128, 129])
 @pytest.mark.parametrize("step", [2, 3, 4])
-def test_tails_of_what_lies_between(turns, step):
-    n = turns * step // 2
+def test_tails_of_what_lies_between(count, step):
+    n = count * step // 2
     check(staged(lambda x: [sum_of_windows(x, (step,), (step,), AFTER["nothing"])], [(n,)]), *values([(n,)]), rtol=2e-5)
 
 
@@ -181,7 +181,7 @@ def stepped(x, y, dims, width):
 @pytest.mark.parametrize("shape, dims, width", [
     ((4, 8, 12, 32), (2, 1), 2), ((6, 400), (1,), 2), ((402,), (0,), 3), ((5, 12, 66), (2, 1), 3)])
 def test_a_turn_overwrites_what_it_has_read(shape, dims, width, native):
-    """A step of gradient descent writes where its parameters lie, though a turn reads several of their elements."""
+    """A step of gradient descent writes where its parameters lie, though an iteration reads several of their elements."""
     x, y = values([shape, shape])
     other = check(staged(lambda x, y: [stepped(x, y, dims, width)], [shape, shape]), x, y, native=native, donated=(0,), rtol=1e-6)
     same = check(staged(lambda x: [stepped(x, x, dims, width)], [shape]), x, native=native, donated=(0,), rtol=1e-6)
@@ -190,7 +190,7 @@ def test_a_turn_overwrites_what_it_has_read(shape, dims, width, native):
 
 @pytest.mark.parametrize("native", [True, False])
 def test_a_turn_that_others_read_from_overwrites_nothing(native):
-    """Windows over one another: a turn reads what the one before has written."""
+    """Windows over one another: an iteration reads what the one before has written."""
     step = lambda x: [E.sub(x, sum_of_windows(x, (2,), (3,), AFTER["nothing"]))]
     assert not check(staged(step, [(401,)]), *values([(401,)]), native=native, donated=(0,), rtol=2e-5).aliases
     short = lambda x, row: [E.mul(x, L.broadcast_in_dim(row, (300, 3), (1,)))]

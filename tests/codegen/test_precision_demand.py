@@ -134,7 +134,7 @@ def test_special_values(special):
 
 
 def test_several_vectors_with_a_subnormal_number_among_them():
-    """Parts of one turn that take their rare way together."""
+    """Parts of one iteration whose rare branches are joined."""
     text = ("kernel k(in x: f32[{0}], out y: bf16[{0}]) {{\nvector j in {0} {{\ny[@j] = cast.bf16(mul.f32(x[@j], 0.5:f32))\n}}\n}}")
     for size in range(1, 71):
         x = np.linspace(-3, 3, size, dtype=np.float32)

@@ -54,19 +54,19 @@ def smoothed(x):
 
 
 def lorenz(x, n):
-    def turn(s, _):
+    def step(s, _):
         x, y, z = s
         return (x + 0.1 * (y - x), y + 0.01 * (x * (28 - z) - y), z + 0.01 * (x * y - 2.5 * z)), wnp.stack(s)
-    return lax.scan(turn, (x, x, x), None, length=n)
+    return lax.scan(step, (x, x, x), None, length=n)
 
 
 def test_a_loop_on_scalars_is_one_kernel():
-    """The condition too: what the turns hand on is in registers."""
+    """The condition too: what iterations carry is in registers."""
     for f, x in ((newton, np.float32(2)), (collatz, np.int32(27))):
         (kernel,) = launches(f, x)
         assert kinds(kernel.body)[-1] == "Store" and "While" in kinds(kernel.body)
-        turn = next(s for s in kernel.body if type(s).__name__ == "While")
-        assert not any(isinstance(s, Store) for s in turn.body)
+        loop = next(s for s in kernel.body if type(s).__name__ == "While")
+        assert not any(isinstance(s, Store) for s in loop.body)
     assert float(weft.jit(newton)(np.float32(2))) == pytest.approx(2 ** 0.5)
     assert int(weft.jit(collatz)(np.int32(27))) == 111
 
@@ -101,11 +101,11 @@ def test_short_vectors_are_registers(n):
 
 
 def test_dear_rows_are_not_taken_apart():
-    """A vector of 3 is registers if its turn computes little; functions of it are computed side by side."""
+    """A vector of 3 is registers if its iteration computes little; functions of it are computed side by side."""
     def vectors(f):
         (kernel,) = launches(lambda x: lax.scan(lambda c, _: (f(c), None), x, length=9)[0], np.ones(3, "f4"))
-        (turn,) = [s for s in kernel.body if type(s).__name__ == "For"]
-        return [s.extent for s in turn.body if type(s).__name__ == "For"]
+        (loop,) = [s for s in kernel.body if type(s).__name__ == "For"]
+        return [s.extent for s in loop.body if type(s).__name__ == "For"]
 
     def dear(x):
         for _ in range(10):
@@ -161,7 +161,7 @@ def test_loops_over_more_stay_loops_of_kernels():
 
 
 def test_a_call_of_a_kernel_ends_while_signals_can_wait():
-    """A counted loop of many turns stays a loop; an uncounted one goes on in another call."""
+    """A counted loop of many iterations stays a loop; an uncounted one goes on in another call."""
     found = steps(lambda x: lax.scan(lambda c, _: (c * 1.01 + 1, None), x, length=10**12)[0], np.float32(1))
     assert any(isinstance(s, P.Loop) for s in found)
     (loop,) = [s for s in steps(collatz, np.int32(27)) if isinstance(s, P.WhileLoop)]
@@ -174,8 +174,8 @@ def test_a_call_of_a_kernel_ends_while_signals_can_wait():
 
 def test_what_is_read_after_the_loop_is_in_memory():
     def program(a, b):
-        turn = stage(lambda a, b: [E.add(a, b), E.mul(b, 0.5), E.sub(a, b)], [ONE, ONE])
-        a, b, all_ = loops.scan_p.bind(a, b, jaxpr=turn, length=7, reverse=True, num_consts=0, num_carry=2, linear=(False,) * 2,
+        step = stage(lambda a, b: [E.add(a, b), E.mul(b, 0.5), E.sub(a, b)], [ONE, ONE])
+        a, b, all_ = loops.scan_p.bind(a, b, jaxpr=step, length=7, reverse=True, num_consts=0, num_carry=2, linear=(False,) * 2,
                                        unroll=1)
         return [E.mul(a, b), b, E.exp(all_)]
     scheduled = check(stage(program, [ONE, ONE]), np.float32(1.5), np.float32(2.0), native=False)

@@ -19,7 +19,7 @@ BIG = np.zeros((3, 512, 512), np.float32)
 
 
 def before(x, w, v, h):
-    """x @ w of all turns at once; h @ v waits for the turn before."""
+    """x @ w of all iterations at once; h @ v waits for the iteration before."""
     return lax.scan(lambda h, x: (wnp.tanh(x @ w + h @ v), h), h, x)
 
 
@@ -28,10 +28,10 @@ def after(x, w, v, h):
 
 
 def carried(x, w, v, h):
-    def turn(carry, x):
+    def step(carry, x):
         h, total, bias = carry
         return (wnp.tanh(h @ v), total + lax.dot_general(x, h, (((0,), (0,)), ((), ()))), bias + h.sum(0)), x.sum()
-    return lax.scan(turn, (h, w, v[0]), x, reverse=True)
+    return lax.scan(step, (h, w, v[0]), x, reverse=True)
 
 
 def gradient(x, w, v, h):
@@ -39,11 +39,11 @@ def gradient(x, w, v, h):
 
 
 def used_twice(x, w, v, h):
-    """A sum that is looked at in each turn stays; so does a product that is needed in the loop and stacked, too."""
-    def turn(total, x):
+    """A sum that is read in each iteration stays; so does a product that is needed in the loop and stacked, too."""
+    def step(total, x):
         y = wnp.sin(total[:4]) @ v
         return total + x.T @ wnp.cos(total[:4]), (total, y, y.sum())
-    return lax.scan(turn, w, x)
+    return lax.scan(step, w, x)
 
 
 def transposed(x, w, v, h):
@@ -103,7 +103,7 @@ def test_scans_of_scans():
 
 
 def across(x, w):
-    """Two products with the rows of one constant, in every turn."""
+    """Two products with the rows of one constant, in every iteration."""
     return lax.scan(lambda h, _: (wnp.tanh(h @ w.T + (h * 2) @ w.T), h[0]), x, None, length=5)
 
 
