@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +14,7 @@ from weft.codegen.vector.math_piecewise import PIECEWISE
 from weft.codegen.vector.math_tables import TABLE
 from weft.codegen.vector.registers import literal
 from weft.codegen.vector.vector_ops import Lanes
-from weft.ir.registry import functions
+from weft.ir.formulas import Formulas
 
 #: of `getmant`: an interval, and NaN for negative numbers
 _MANTISSA_FROM_THREE_QUARTERS = 0b1011
@@ -24,8 +22,6 @@ _MANTISSA_FROM_THREE_QUARTERS = 0b1011
 _KINDS = {"zero": (2,), "infinite": (5,), "negative": (4, 6)}
 _ANSWERS = {"nan": 3, "-inf": 4, "inf": 5, "-0.0": 7, "0.0": 8, "-1.0": 9, "1.0": 10}
 _NAN_STAYS = 0x11
-#: after which a loop ends whatever its lanes ask for
-_MOST_STEPS = 10_000.0
 #: coefficients from which on a polynomial is taken by pairs
 _LONG = 4
 
@@ -82,43 +78,22 @@ def _instruction(name: str) -> Callable[[Real, V], V]:
     return lambda real, x: real.intrinsic(name, x)
 
 
-class Real:
-    """Formulas in one floating type over some lanes.
-
-    `demand` is the type that results will be rounded to: where it is a half type, formulas in f32 need fewer terms.
-    """
+class Real(Formulas):
+    """Formulas in one floating type over some lanes. Where a half type is demanded, formulas in f32 need fewer terms."""
 
     def __init__(self, lanes: Lanes, type_: str, demand: str = ""):
+        super().__init__(type_, demand)
         self.lanes = lanes
         self.b = lanes.b
-        self.type = type_
-        self.demand = demand or type_
         self.short = self.demand in ("f16", "bf16")
-        self.wide = type_ == "f64"
         self.t = lanes.f64 if self.wide else lanes.f32
         self.it = lanes.i64 if self.wide else lanes.i32
         self.types = {"f": self.t, "i": self.it, "m": lanes.i1}
         self.int_type = "i64" if self.wide else "i32"
-        self.bits = 64 if self.wide else 32
-        self.mantissa = 52 if self.wide else 23
-        self.bias = 1023 if self.wide else 127
-        #: adding it rounds to an integer and leaves that integer in the low bits
-        self.magic = 1.5 * 2.0**self.mantissa
-        self.magic_bits = (self.bias + self.mantissa << self.mantissa) | (1 << self.mantissa - 1)
-        self.tiny = 2.0**-1022 if self.wide else 2.0**-126
-        #: the bits of 3/4
-        self.three_quarters = (self.bias << self.mantissa) - (1 << self.mantissa - 1)
         self.has_fma = lanes.target.has_fma
         self.zmm = lanes.target.level == "avx512" and lanes.w * self.bits == 512
         #: powers take few instructions and any argument
         self.brief = self.short and self.zmm
-
-    def __getattr__(self, name: str) -> Callable[..., V]:
-        """Every function of `weft.ops.functions`, by its formula: `f.exp(x)`."""
-        function = functions[name]
-        if function is None:
-            raise AttributeError(f"math: there is no function {name!r}")
-        return functools.partial(function.formula, self)
 
     def operand(self, kind: str, value: V | float) -> str:
         """The text of an operand: a register, or a constant of this kind."""
@@ -176,18 +151,9 @@ class Real:
         """An integer as a float."""
         return V(self, "f", self.lanes.convert("sitofp", self.it, x.name, self.t))
 
-    def clamp(self, x: V, low: float, high: float) -> V:
-        """x between two bounds; NaN stays."""
-        x = self.select(x > high, high, x)
-        return self.select(x < low, low, x)
-
     def table(self, name: str) -> tuple[float, ...]:
         """The coefficients of the tabulated polynomial `name`, as many as the demand needs."""
         return TABLE.get((name, self.demand)) or TABLE[name, self.type]
-
-    def poly(self, x: V, name: str) -> V:
-        """The tabulated polynomial `name` at x."""
-        return self.horner(x, self.table(name))
 
     def horner(self, x: V, coefficients: Sequence[V | float]) -> V:
         """A polynomial, highest coefficient first; the last step is a multiply-add, which rounds what the others err by anew."""
@@ -205,21 +171,11 @@ class Real:
             y = self.fma(y, x, coefficient)
         return y
 
-    def power_of_two(self, k: V) -> V:
-        """2^k for integers k in the range of normal numbers."""
-        return self.from_bits((k + self.bias) << self.mantissa)
-
     def ldexp(self, x: V, shifted: V) -> V:
-        """x * 2^k where `shifted` is k + magic; overflow and gradual underflow included."""
-        if self.zmm:
-            return self._whole("scalef", x, shifted - self.magic)
-        k = self.to_bits(shifted) - self.magic_bits
-        half = k >> 1
-        return (x * self.power_of_two(half)) * self.power_of_two(k - half)
+        return self._whole("scalef", x, shifted - self.magic) if self.zmm else super().ldexp(x, shifted)
 
     def scale(self, x: V, k: V) -> V:
-        """x * 2^k for integers k; overflow and gradual underflow included."""
-        return self._whole("scalef", x, k) if self.zmm else self.ldexp(x, k + self.magic)
+        return self._whole("scalef", x, k) if self.zmm else super().scale(x, k)
 
     def brief_power(self, t: V) -> V:
         """2^t of any t, to the bits of half floats: `scalef` by an infinity gives the limit whatever it scales, even NaN."""
@@ -242,47 +198,26 @@ class Real:
         return V(self, "f", self.b.pure(f"call {t} @{called}({listed})", *[arg.name for arg in args if isinstance(arg, V)]))
 
     def split(self, x: V) -> tuple[V, V]:
-        """(k, m) with x = 2^k m and 3/4 <= m < 3/2 of positive x; of zero and infinity nothing but what `at` may mend."""
         if self.zmm:
             m = self._whole("getmant", x, _MANTISSA_FROM_THREE_QUARTERS)
             return self._whole("getexp", x) - self._whole("getexp", m), m
-        tiny = x < self.tiny
-        scale = self.mantissa + 2
-        k, m = self.split_normal(self.select(tiny, x * 2.0**scale, x))
-        return self.select(tiny, k - float(scale), k), m
-
-    def exponent(self, x: V) -> V:
-        """k of 2^k <= x < 2^(k+1), of positive normal numbers."""
-        return self._whole("getexp", x) if self.zmm else self.small_to_float((self.to_bits(x) >> self.mantissa) - self.bias)
-
-    def leading_power(self, x: V) -> V:
-        """2^k of the same."""
-        return self.from_bits(self.to_bits(x) & -(1 << self.mantissa))
+        return super().split(x)
 
     def split_normal(self, x: V) -> tuple[V, V]:
-        """The same of positive normal numbers."""
-        if self.zmm:
-            return self.split(x)
-        bits = self.to_bits(x)
-        k = (bits - (self.three_quarters)) >> self.mantissa
-        return self.small_to_float(k), self.from_bits(bits - (k << self.mantissa))
+        return self.split(x) if self.zmm else super().split_normal(x)
+
+    def exponent(self, x: V) -> V:
+        return self._whole("getexp", x) if self.zmm else super().exponent(x)
 
     def small_to_float(self, k: V) -> V:
         """A small integer as a float, also where 64-bit conversions are slow."""
         return self.to_float(k) if not self.wide else self.from_bits(k + self.magic_bits) - self.magic
 
     def at(self, y: V, x: V, **known: float) -> V:
-        """`y`, but the values that are known where x is `zero`, `infinite` (positive) or `negative`; a NaN where x is one."""
         if self.zmm:
             table = _NAN_STAYS + sum([_ANSWERS[str(value)] << 4 * kind for name, value in known.items() for kind in _KINDS[name]])
             return self._whole("fixupimm", y, x, V(self, "i", self.operand("i", table)), 0)
-        if "infinite" in known:
-            y = self.select(x.same(math.inf), known["infinite"], y)
-        if "zero" in known:
-            y = self.select(x.same(0.0), known["zero"], y)
-        if "negative" in known:
-            return self.select(x >= 0.0, y, known["negative"])
-        return self.select(x.is_nan(), x, y)
+        return super().at(y, x, **known)
 
     def in_double(self) -> Real:
         """The f64 formulas over the same lanes."""
@@ -306,11 +241,7 @@ class Real:
         """What `step(n, *values)`, which gives (more, values), makes of values, n = 1, 2, ..., in each lane until it asks for no more."""
         def body(*names: str) -> list[str]:
             number, *values = [self.v(name) for name in names[:-1]]
-            going = V(self, "m", names[-1])
-            more, made = step(number, *values)
-            # lanes that are done stay as they are, so that a result does not depend on its neighbours
-            kept = [number + 1.0, *[self.select(going, new, old) for new, old in zip(made, values)]]
-            return [value.name for value in (*kept, going & more & (number < _MOST_STEPS))]
+            return [value.name for value in self.advanced(step, number, values, V(self, "m", names[-1]))]
 
         first = [(self.t, (value if isinstance(value, V) else self.c(value)).name) for value in (1.0, *start)]
         going = (self.lanes.i1, self.operand("m", True))

@@ -8,7 +8,6 @@ Laws: as those of `codegen.vector.math_real`, but that products are not exact: t
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from weft.codegen.vector.math_tables import TABLE
 from weft.hlo.ops import Block, Value, array_type, dtype_kind
+from weft.ir.formulas import Formulas
 from weft.ir.registry import functions
 from weft.ops.functions import gammas
 
@@ -28,8 +28,6 @@ NAMED = {
     "asinh": "chlo.asinh", "acosh": "chlo.acosh", "atanh": "chlo.atanh", "erf": "chlo.erf", "erfc": "chlo.erfc", "erf_inv": "chlo.erf_inv",
     "digamma": "chlo.digamma", "lgamma": "chlo.lgamma", "bessel_i1e": "chlo.bessel_i1e", "nextafter": "chlo.next_after",
 }
-#: after which a loop ends whatever its elements ask for
-_MOST_STEPS = 10_000.0
 
 
 def apply(b: Block, name: str, args: Sequence[Value], type_: str) -> Value:
@@ -75,28 +73,19 @@ for _name, _op in {"__lt__": "LT", "__le__": "LE", "__gt__": "GT", "__ge__": "GE
     setattr(V, _name, functools.partialmethod(lambda self, op, other: self._test(op, other), _op))
 
 
-class Tensors:
+class Tensors(Formulas):
     """What formulas ask of a backend, on arrays of one shape in one floating type."""
 
     def __init__(self, b: Block, shape: Sequence[int], type_: str, demand: str):
-        self.b, self.shape, self.type, self.demand = b, tuple(shape), type_, demand
-        self.wide, self.short, self.brief, self.has_fma = type_ == "f64", False, False, True
-        self.dtype, self.int_dtype = np.dtype(f"f{8 if self.wide else 4}"), np.dtype(f"i{8 if self.wide else 4}")
-        self.bits = 64 if self.wide else 32
-        self.mantissa, self.bias = (52, 1023) if self.wide else (23, 127)
-        self.magic = 1.5 * 2.0**self.mantissa
-        self.magic_bits = (self.bias + self.mantissa << self.mantissa) | (1 << self.mantissa - 1)
-        self.tiny = 2.0**(1 - self.bias)
-        self.three_quarters = (self.bias << self.mantissa) - (1 << self.mantissa - 1)
+        super().__init__(type_, demand)
+        self.b, self.shape, self.short, self.brief, self.has_fma = b, tuple(shape), False, False, True
+        self.dtype, self.int_dtype = np.dtype(f"f{self.bits // 8}"), np.dtype(f"i{self.bits // 8}")
 
     def __getattr__(self, name: str) -> Callable[..., V]:
         op = NAMED.get(name)
         if op and self.b.context.has(op):
             return lambda *args: V(self, self.b.op(op, *[self.raw(a) for a in args]))
-        function = functions[name]
-        if function is None:
-            raise AttributeError(f"formulas: there is no function {name!r}")
-        return functools.partial(function.formula, self)
+        return super().__getattr__(name)
 
     def raw(self, x: V | float, like: Value | None = None) -> Value:
         """An array, of a number in the type of another."""
@@ -157,68 +146,9 @@ class Tensors:
         """An integer as a float."""
         return V(self, self.b.convert(x.value, self.dtype))
 
-    small_to_float = to_float
-
-    def clamp(self, x: V, low: float, high: float) -> V:
-        """x between two bounds; NaN stays."""
-        return self.select(x < low, low, self.select(x > high, high, x))
-
     def table(self, name: str) -> tuple[float, ...]:
         """The coefficients of the tabulated polynomial `name`."""
         return TABLE[name, self.type]
-
-    def poly(self, x: V, name: str) -> V:
-        """The tabulated polynomial `name` at x."""
-        return self.horner(x, self.table(name))
-
-    def horner(self, x: V, coefficients: Sequence[V | float]) -> V:
-        """A polynomial, highest coefficient first."""
-        y: Any = self.c(coefficients[0]) if not isinstance(coefficients[0], V) else coefficients[0]
-        for coefficient in coefficients[1:]:
-            y = self.fma(y, x, coefficient)
-        return y
-
-    def power_of_two(self, k: V) -> V:
-        """2^k for integers k in the range of normal numbers."""
-        return self.from_bits((k + self.bias) << self.mantissa)
-
-    def ldexp(self, x: V, shifted: V) -> V:
-        """x * 2^k where `shifted` is k + magic."""
-        k = self.to_bits(shifted) - self.magic_bits
-        half = k >> 1
-        return (x * self.power_of_two(half)) * self.power_of_two(k - half)
-
-    def scale(self, x: V, k: V) -> V:
-        """x * 2^k for integers k."""
-        return self.ldexp(x, k + self.magic)
-
-    def split(self, x: V) -> tuple[V, V]:
-        """(k, m) with x = 2^k m and 3/4 <= m < 3/2 of positive x."""
-        tiny, scale = x < self.tiny, self.mantissa + 2
-        k, m = self.split_normal(self.select(tiny, x * 2.0**scale, x))
-        return self.select(tiny, k - float(scale), k), m
-
-    def split_normal(self, x: V) -> tuple[V, V]:
-        """The same of positive normal numbers."""
-        bits = self.to_bits(x)
-        k = (bits - self.three_quarters) >> self.mantissa
-        return self.to_float(k), self.from_bits(bits - (k << self.mantissa))
-
-    def exponent(self, x: V) -> V:
-        """k of 2^k <= x < 2^(k+1), of positive normal numbers."""
-        return self.to_float((self.to_bits(x) >> self.mantissa) - self.bias)
-
-    def leading_power(self, x: V) -> V:
-        """2^k of the same."""
-        return self.from_bits(self.to_bits(x) & -(1 << self.mantissa))
-
-    def at(self, y: V, x: V, **known: float) -> V:
-        """`y`, but what is known where x is `zero`, `infinite` (positive) or `negative`; a NaN where x is one."""
-        if "infinite" in known:
-            y = self.select(x.same(math.inf), known["infinite"], y)
-        if "zero" in known:
-            y = self.select(x.same(0.0), known["zero"], y)
-        return self.select(x >= 0.0, y, known["negative"]) if "negative" in known else self.select(x.is_nan(), x, y)
 
     def in_double(self) -> Tensors:
         """The formulas in doubles."""
@@ -257,9 +187,7 @@ class Tensors:
         def body(block: Block, *values: Value) -> list[Value]:
             outer, self.b = self.b, block
             number, *old = [V(self, x) for x in values[:-1]]
-            going = V(self, values[-1])
-            more, new = step(number, *old)
-            kept = [number + 1.0, *[self.select(going, y, x) for x, y in zip(old, new)], going & more & (number < _MOST_STEPS)]
+            kept = self.advanced(step, number, old, V(self, values[-1]))
             self.b = outer
             return [v.value for v in kept]
 
