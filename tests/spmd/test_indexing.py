@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft import lax
+from weft import lax, numpy as wnp
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 from weft.util.config import enable_x64
 
@@ -50,3 +50,18 @@ def test_scatters_of_split_updates_into_split_rows(scatter, ufunc):
     for rows, parts in (("x", "y"), ("y", "x")):
         got = apply(lay(x, P(rows)), indices, lay(updates, P(parts)))
         np.testing.assert_array_equal(np.asarray(got), wanted)
+
+
+ZEROS = np.full((16, 2), -0.0, np.float32)
+
+
+@pytest.mark.parametrize("look_up", [
+    lambda x: x[wnp.array([0, 15, 0])], lambda x: x[3], lambda x: x[:3].T.reshape(3, 2), lambda x: lax.dynamic_slice_in_dim(x, 3, 1),
+    lambda x: x.at[wnp.array([1, 40])].get(mode="fill", fill_value=-0.0), lambda x: x.at[wnp.array([3, 4])].set(x[:2]),
+    lambda x: x[wnp.arange(16)].astype(np.float16), lambda x: x[3] + x[4],
+])
+def test_negative_zeros_keep_their_sign(look_up):
+    """What devices hold of a looked-up value is summed, and a sum begins with a positive zero."""
+    split = weft.device_put(ZEROS, NamedSharding(Mesh(np.array(weft.devices()), ("x",)), P("x")))
+    for backend in ("cpu", "reference"):
+        assert np.signbit(np.asarray(weft.jit(look_up, backend=backend)(split))).all()

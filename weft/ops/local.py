@@ -75,7 +75,7 @@ def _slice_sums(f: int, rule: Any, axes: dict) -> bool:
 
 
 @split_rule(slicing.slice_p, lambda f, rule, eqn: f in rule.special, makes_partial_sums=_slice_sums, halos=_slice_halos,
-            splits_alone=_of_operand)
+            splits_alone=_of_operand, selects=True)
 def _slice_split(ctx: Any, args: list, *, start_indices: tuple, limit_indices: tuple, strides: tuple | None) -> Any:
     (x,) = args
     starts, limits, steps = list(start_indices), list(limit_indices), list(strides or (1,) * len(start_indices))
@@ -90,7 +90,7 @@ def _slice_split(ctx: Any, args: list, *, start_indices: tuple, limit_indices: t
     return slicing.slice(x, starts, limits, steps)
 
 
-@split_rule(slicing.dynamic_slice_p, _of_operand, makes_partial_sums=lambda f, rule, axes: True)
+@split_rule(slicing.dynamic_slice_p, _of_operand, makes_partial_sums=lambda f, rule, axes: True, selects=True)
 def _dynamic_slice_split(ctx: Any, args: list, *, slice_sizes: tuple) -> Any:
     x, *starts = args
     starts = list(starts)

@@ -91,7 +91,7 @@ def _indexed(f: int, rule: Any, eqn: Any) -> bool:
     return eqn.outvars[0].aval.dtype != np.bool_ and rule.special.get(f) == "index" and any(f in d for d in rule.ins[0])
 
 
-@split_rule(indexing.gather_p, _indexed, makes_partial_sums=lambda f, rule, axes: True)
+@split_rule(indexing.gather_p, _indexed, makes_partial_sums=lambda f, rule, axes: True, selects=True)
 def _gather_split(ctx: Any, args: list, *, dimension_numbers: windows.GatherDimensionNumbers, slice_sizes: tuple, mode: Any,
                   fill_value: Any, indices_are_sorted: bool, unique_indices: bool) -> Any:
     x, indices = args

@@ -36,6 +36,8 @@ class SplitRule:
     can_split: Callable[[int, Any, Any], bool]
     #: (f, rule, axes): whether splitting `f` makes the results partial sums over its axes; `axes` has those of all factors
     makes_partial_sums: Callable[[int, Any, Any], bool] = _never
+    #: whether those partial sums only select: each element stands on one device, the others hold `halo.additive_identity`
+    selects: bool = False
     #: (ctx, **params): the rows of the operands that a device needs when leaders of groups are split (`ops.halo.Halo`s, which
     #: `ctx.halos()` gives to `local`); None where they follow no pattern
     halos: Callable[..., Any] | None = None

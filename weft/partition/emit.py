@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from weft.core.trace import typeof
-from weft.ops import arithmetic, collectives, comparison, layout, slicing
+from weft.ir.collective_spec import COLLECTIVES
+from weft.ops import arithmetic, casting, collectives, comparison, families, layout, slicing
 from weft.ops.arithmetic import mul
 from weft.partition.reshard import Step
+from weft.util import dtypes
 
 Axes = tuple[Any, ...]
 Shape = tuple[int, ...]
@@ -53,12 +55,19 @@ _STEPS: dict[str, Callable[[Step, Any, int, Shape], Any]] = {
 }
 
 
-def emit_step(step: Step, x: Any, n: int, after: Shape) -> Any:
+def emit_step(step: Step, x: Any, n: int, after: Shape, selects: bool = False) -> Any:
     """The local result of shape `after` of one step of a resharding plan on local `x`, along axes of `n` devices.
 
-    What is cut into uneven blocks is padded first; what padded blocks are gathered to is cut off last.
+    What is cut into uneven blocks is padded first; what padded blocks are gathered to is cut off last. A sum that `selects`, which has
+    one term beside negative zeros, adds bits: a sum of floats begins with a positive zero, and would lose the sign of a negative one.
     """
-    return _STEPS[step.kind](step, x, n, after)
+    emit = _STEPS[step.kind]
+    dtype = typeof(x).dtype
+    if not selects or not COLLECTIVES[step.kind].reduces or not families.dtype_in(dtype, families.FLOATING):
+        return emit(step, x, n, after)
+    as_dtype = lambda x, dtype: casting.bitcast_convert_type_p.bind(x, new_dtype=dtype)
+    bits = as_dtype(arithmetic.neg(x), np.dtype(f"uint{dtypes.itemsize_bits(dtype)}"))
+    return arithmetic.neg(as_dtype(emit(step, bits, n, after), dtype))
 
 
 def _padded_to(x: Any, dim: int, size: int) -> Any:

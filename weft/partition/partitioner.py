@@ -138,8 +138,11 @@ class Partitioner:
             else:
                 why = Why(cause, reason, self.eqn)
             shape = local_shape(value.aval.shape, after.dims, self.sizes)
-            moved = value.forms[after] = emit.emit_step(step, local, math.prod(self.sizes[a] for a in step.axes), shape)
-            self.record_collective(step, local, why, self.trace.eqns[-1], before=source, after=target, argument=value.argument)
+            selects = value.origin is not None and value.origin.selects
+            begin, n = len(self.trace.eqns), math.prod(self.sizes[a] for a in step.axes)
+            moved = value.forms[after] = emit.emit_step(step, local, n, shape, selects)
+            last = next((eqn for eqn in reversed(self.trace.eqns[begin:]) if eqn.primitive.kind == "collective"), self.trace.eqns[-1])
+            self.record_collective(step, local, why, last, before=source, after=target, argument=value.argument)
             local = moved
             self.trace.source = consumer
         return local
@@ -390,8 +393,11 @@ class Partitioner:
         """Why the results are partial sums, if they are."""
         axes = sorted({str(a) for f, mine in strategy.axes.items() if self.makes_partial_sums(eqn, rule, f, strategy.axes) for a in mine})
         if axes:
-            return Origin(Why("sum", f"{eqn.primitive} sums over a dim that is split over {', '.join(axes)}", eqn), eqn.source)
-        return next((v.origin for v in values if v.partial_axes), None)
+            split = split_rule_of(eqn.primitive)
+            return Origin(Why("sum", f"{eqn.primitive} sums over a dim that is split over {', '.join(axes)}", eqn), eqn.source,
+                          split is not None and split.selects and not any(v.partial_axes for v in values))
+        origin = next((v.origin for v in values if v.partial_axes), None)
+        return Origin(origin.why, origin.source) if origin is not None and eqn.primitive.kind != "layout" else origin
 
     def complete(self, eqn: Eqn, rule: FactorRule, strategy: Strategy, special: FactorAxes, outs: Sequence) -> list:
         """Complete reductions other than sums across the axes that split the reduced factors, unless the operation did itself."""

@@ -38,9 +38,10 @@ class NotPartial(Exception):
 
 @record
 class Origin:
-    """Where a partial sum comes from: the reason, and the user's line."""
+    """Where a partial sum comes from: the reason, and the user's line. `selects`: all of its terms but one are negative zeros."""
     why: Why
     source: Any
+    selects: bool = False
 
 
 @record
