@@ -23,7 +23,7 @@ def dot(x, y):
     ((P("a", "b"), P("a", "b")), P("a", "b"), {}),
     ((P("a"), P(None, "b")), P("a", "b"), {}),
     ((P("a", "b"), P()), P("a", "b"), {}),
-    ((P("b"), P("a")), P("a"), {"all_to_all": 1, "all_gather": 1}),
+    ((P("b"), P("a")), P("b"), {"ppermute": 1, "all_gather": 1, "all_to_all": 1}),
 ])
 def test_elementwise_keeps_the_sharding(specs, out, counts):
     result = check(lambda x, y: [arithmetic.add(functions.sin(x), y)], [SQUARE, SQUARE], GRID, specs)

@@ -15,8 +15,9 @@ from weft.util.record import record
 class CostModel:
     """What takes as long as sending one byte to another device. The defaults are those of virtual devices."""
     latency: int = 64                 # bytes that could be sent while a collective starts: of two equal plans the shorter wins
-    flops_per_byte: int = 64
+    flops_per_byte: int = 1024
     repeated_flops_per_byte: int = 16 # the same where devices that hold different parts of a sum would all compute the whole of it
+    repeated_latency: int = 1 << 19   # of a collective that gathers an operand for that, where one reduces all sums together
     local_bytes_per_byte: int = 16    # of memory traffic
 
 

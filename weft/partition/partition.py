@@ -59,6 +59,16 @@ class PartitionResult:
         return "\n".join([*lines, *map(str, self.records), str(self.jaxpr)]) + "\n"
 
     @property
+    def bytes_sent(self) -> int:
+        """Bytes that a device sends."""
+        return sum(r.bytes_per_device * r.count for r in self.records)
+
+    @property
+    def moves(self) -> bool:
+        """Whether values are moved to other layouts, beside the sums that its operations make."""
+        return any(r.cause in ("operand", "loop", "output") for r in self.records)
+
+    @property
     def counts(self) -> dict[str, int]:
         """Number of collectives by kind."""
         found: dict[str, int] = {}
@@ -72,27 +82,70 @@ def partition(jaxpr: Jaxpr, mesh: Mesh, in_specs: Sequence[Spec | None], out_spe
     """Partition `jaxpr` over `mesh`, given some specs of its inputs and outputs."""
     _check_given(jaxpr.invars, in_specs, mesh, "input")
     _check_given(jaxpr.outvars, out_specs, mesh, "output")
-    jaxpr = recognized(jaxpr)
-    jaxpr, mesh, in_specs, out_specs, target_specs = _propagated(jaxpr, mesh, tuple(in_specs), tuple(out_specs))
+    found, request, cuts = _partitioned(_Request(recognized(jaxpr), mesh, tuple(in_specs), tuple(out_specs), cost))
+    while cuts:                              # on finer axes there are moves that send less
+        other, request, cuts = _partitioned(request.refined(cuts))
+        if other.bytes_sent >= found.bytes_sent:
+            break
+        found = other
+    return found
+
+
+@record
+class _Request:
+    """What to partition: a program, a mesh, the given specs."""
+    program: Jaxpr
+    mesh: Mesh
+    in_specs: tuple[Spec | None, ...]
+    out_specs: tuple[Spec | None, ...]
+    cost: CostModel
+
+    def refined(self, cuts: Mapping[Any, int]) -> _Request:
+        """The same with each axis of `cuts` split into a major part of the given size and the rest."""
+        mesh, parts = _refined_mesh(self.mesh, cuts)
+        ins, outs = (tuple(_on_refined_axes(s, parts) for s in specs) for specs in (self.in_specs, self.out_specs))
+        return replace(self, mesh=mesh, in_specs=ins, out_specs=outs)
+
+
+def _partitioned(request: _Request) -> tuple[PartitionResult, _Request, dict[Any, int]]:
+    """The partitioned program; the request on its mesh; axes that would have to be cut for it to send less."""
+    request, jaxpr, target_specs = _propagated(request)
     ins = tuple(target_specs.spec(v) for v in jaxpr.invars)
-    out_specs = tuple(target_specs.spec(v) if s is None and v in target_specs.explicit else s for s, v in zip(out_specs, jaxpr.outvars))
-    local, outs, made = partition_program(jaxpr, target_specs, [Placement(s) for s in ins], out_specs,
-                                          _constraint_reader(mesh), current_trace(), cost)
-    records = tuple(r for r in made.records if r is not None)
-    return PartitionResult(local, ins, tuple(outs), records, mesh, layout_callbacks=tuple(made.layout_callbacks),
-                           program=jaxpr, placed_eqns=tuple(made.placed_eqns))
+    asked = zip(request.out_specs, jaxpr.outvars)
+    wanted = tuple(target_specs.spec(v) if s is None and v in target_specs.explicit else s for s, v in asked)
+    cuts: dict[Any, int] = {}
+    repeatable: list[Eqn] = []
+
+    def attempt(cost: CostModel, target_weight: float) -> PartitionResult:
+        local, outs, made = partition_program(jaxpr, target_specs, [Placement(s) for s in ins], wanted, _constraint_reader(request.mesh),
+                                              current_trace(), cost, target_weight)
+        cuts.update(made.finer_axes)
+        repeatable.extend(made.repeatable)
+        records = tuple(r for r in made.records if r is not None)
+        return PartitionResult(local, ins, tuple(outs), records, request.mesh, layout_callbacks=tuple(made.layout_callbacks),
+                               program=jaxpr, placed_eqns=tuple(made.placed_eqns))
+
+    found = attempt(request.cost, 1.0)
+    if found.moves:                          # perhaps less is sent where the targets that nobody asked for count less
+        found = min(found, attempt(request.cost, 0.5), key=lambda result: result.bytes_sent)
+    if found.moves and repeatable:           # or in as many collectives without sums that all others travel with
+        other = attempt(replace(request.cost, repeated_latency=0), 1.0)
+        if other.bytes_sent < found.bytes_sent and sum(other.counts.values()) <= sum(found.counts.values()):
+            found = other
+    return found, request, cuts
 
 
-def _propagated(program: Jaxpr, mesh: Mesh, in_specs: tuple, out_specs: tuple) -> tuple[Jaxpr, Mesh, tuple, tuple, Propagation]:
+def _propagated(request: _Request) -> tuple[_Request, Jaxpr, Propagation]:
     """Propagate, on finer axes where a reshape splits a dim between the devices of one axis; the program on those axes."""
     while True:
-        jaxpr = _on_mesh(program, mesh)
-        target_specs = propagate(jaxpr, dict(mesh.shape), in_specs, out_specs, _constraint_reader(mesh), _type_reader(mesh))
+        mesh = request.mesh
+        jaxpr = _on_mesh(request.program, mesh)
+        target_specs = propagate(jaxpr, dict(mesh.shape), request.in_specs, request.out_specs, _constraint_reader(mesh),
+                                 _type_reader(mesh))
         cuts = dict(sorted(target_specs.cuts, key=lambda cut: -cut[1]))          # the smallest per axis
         if not cuts:
-            return jaxpr, mesh, in_specs, out_specs, target_specs
-        mesh, parts = _refined_mesh(mesh, cuts)
-        in_specs, out_specs = (tuple(_on_refined_axes(s, parts) for s in specs) for specs in (in_specs, out_specs))
+            return request, jaxpr, target_specs
+        request = request.refined(cuts)
 
 
 def _on_mesh(program: Jaxpr, mesh: Mesh) -> Jaxpr:

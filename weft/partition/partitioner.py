@@ -33,7 +33,7 @@ from weft.partition.cost import DEFAULT, CollectiveRecord, CostModel, Why
 from weft.partition.padding import evenly_split, neutral_element
 from weft.partition.partial_sums import PartialSums, variables
 from weft.partition.propagate import FactorAxes, Propagation, dims_of_factors
-from weft.partition.reshard import Placement, Step, is_even, local_shape, plan, plan_cost
+from weft.partition.reshard import Placement, Step, finer_axes, is_even, local_shape, plan, plan_cost
 from weft.partition.split_context import SplitContext
 from weft.partition.strategies import Candidates
 from weft.partition.values import LocalTrace, NotPartial, Origin, PlacedEqn, Value
@@ -73,6 +73,8 @@ class Partitioner:
     fetched_rows: dict[tuple, tuple] = field(default_factory=dict)      # rows of neighbours
     record_index: dict[Eqn, int] = field(default_factory=dict)          # of the record of a local equation
     manual: frozenset = frozenset()       # axes that the program at hand handles itself
+    finer_axes: dict[Any, int] = field(default_factory=dict)            # axes to cut for less communication, and their major sizes
+    repeatable: list[Eqn] = field(default_factory=list)                 # sums that `repeated_latency` keeps apart
     layout_callbacks: list[tuple[Callable, Spec]] = field(default_factory=list)     # that get the layout of a value
     placed_eqns: list[PlacedEqn] = field(default_factory=list)
     strategy_sets: dict[tuple, StrategySet] = field(default_factory=dict)           # by what they follow from
@@ -80,6 +82,7 @@ class Partitioner:
     open_ended: bool = False              # whether the program at hand is inside of a while loop
     eqn: Eqn | None = None                # that is being computed
     cost: CostModel = DEFAULT
+    target_weight: float = 1.0            # of the cost of moving results to target specs that nobody asked for
     partial_sums: Any = None              # deferred reductions, and who reads what
 
     def __post_init__(self) -> None:
@@ -120,7 +123,7 @@ class Partitioner:
         if not costs:
             raise NotPartial
         cost, _, source = min(costs)
-        return source, cost
+        return source, cost * value.runs / self.count if value.runs else cost
 
     def materialize(self, value: Value, target: Placement, cause: str, reason: str) -> Any:
         """The local form of `value` under `target`, made by collectives if there is none yet; they are there for `cause`."""
@@ -128,7 +131,11 @@ class Partitioner:
             return value.forms[target]
         source, _ = self.cheapest_source(value, target)
         local = value.forms[source]
-        for step, after in plan(source, target, value.aval.shape, value.aval.dtype.itemsize, self.sizes, self.cost.latency):
+        steps = plan(source, target, value.aval.shape, value.aval.dtype.itemsize, self.sizes, self.cost.latency)
+        if sum(step.nbytes > 0 for step, _ in steps) > 1 or any(step.kind == "all_gather" for step, _ in steps):
+            self.finer_axes.update(finer_axes(source, target, value.aval.shape, value.aval.dtype.itemsize, tuple(self.sizes.items()),
+                                              self.cost.latency))
+        for step, after in steps:
             if after in value.forms:
                 local = value.forms[after]
                 continue
@@ -142,20 +149,23 @@ class Partitioner:
             begin, n = len(self.trace.eqns), math.prod(self.sizes[a] for a in step.axes)
             moved = value.forms[after] = emit.emit_step(step, local, n, shape, selects)
             last = next((eqn for eqn in reversed(self.trace.eqns[begin:]) if eqn.primitive.kind == "collective"), self.trace.eqns[-1])
-            self.record_collective(step, local, why, last, before=source, after=target, argument=value.argument)
+            self.record_collective(step, local, why, last, value.runs, before=source, after=target, argument=value.argument)
             local = moved
             self.trace.source = consumer
         return local
 
-    def record_collective(self, step: Step, local: Any, why: Why, eqn: Eqn | None = None, **move: Any) -> None:
-        """Note a collective on `local`; one that may be combined with others is the local equation `eqn`."""
+    def record_collective(self, step: Step, local: Any, why: Why, eqn: Eqn | None = None, runs: int = 0, **move: Any) -> None:
+        """Note a collective on `local`; one that may be combined with others is the local equation `eqn`.
+
+        One that leaves the loop at hand, because it moves a constant of the loop, `runs` less often than the others.
+        """
         if step.nbytes:
             aval = typeof(local)
-            if eqn is not None:
+            if eqn is not None and not runs:
                 self.record_index[eqn] = len(self.records)
             self.records.append(CollectiveRecord(step.kind, step.axes, step.nbytes, aval.shape, aval.dtype,
-                                                 self.trace.source, why.text, self.count, cause=why.cause, eqn=why.eqn,
-                                                 open_ended=self.open_ended, **move))
+                                                 self.trace.source, why.text, runs or self.count, cause=why.cause, eqn=why.eqn,
+                                                 open_ended=self.open_ended and not runs, **move))
 
     # --- programs ---
 
@@ -244,7 +254,7 @@ class Partitioner:
             return known.strategies[0]
         if known.cheapest is None:
             return self.cheapest(eqn, rule, values, known.strategies)
-        key = (*[tuple(v.forms) for v in values], *[(self.is_fixed(v), v in self.target_specs.boundary) for v in eqn.outvars])
+        key = (*[(v.runs, *v.forms) for v in values], *[(self.is_fixed(v), v in self.target_specs.boundary) for v in eqn.outvars])
         found = known.cheapest.get(key)
         if found is None:
             found = known.cheapest[key] = self.cheapest(eqn, rule, values, known.strategies)
@@ -254,8 +264,11 @@ class Partitioner:
         """The one of `strategies` whose computation and communication cost least."""
         best, least = strategies[0], math.inf
         for strategy in strategies:
-            repeated = self.replicates_reduction(rule, values, strategy.axes)
+            repeated = self.cost.repeated_latency > 0 and self.replicates_reduction(rule, values, strategy.axes)
             cost = self.computation_cost(eqn, rule, strategy, repeated)
+            if repeated:
+                self.repeatable.append(eqn)
+                cost += self.cost.repeated_latency * sum(self.cheapest_source(v, p)[1] > 0 for v, p in zip(values, strategy.ins))
             if cost < least:                 # else no way of moving, which takes long to price, would make up for it
                 cost += self.communication_cost(eqn, rule, values, strategy)
                 if cost < least:
@@ -301,7 +314,8 @@ class Partitioner:
         cost += self.halo_bytes(eqn, rule, axes, ins)
         for var, place in zip(eqn.outvars, outs):
             target = self.result_placement(var, place)
-            cost += plan_cost(place, target, var.aval.shape, var.aval.dtype.itemsize, self.sizes, self.cost.latency)
+            weight = 1 if self.is_fixed(var) else self.target_weight
+            cost += weight * plan_cost(place, target, var.aval.shape, var.aval.dtype.itemsize, self.sizes, self.cost.latency)
             if completed:
                 n = math.prod(self.sizes[a] for _, a in completed)
                 cost += self.cost.latency + collective_bytes(completed[0][0].name, self.local_bytes(var.aval, place), n)
@@ -325,8 +339,8 @@ class Partitioner:
     def replicates_reduction(self, rule: FactorRule, values: Sequence[Value], axes: FactorAxes) -> bool:
         """Whether a sum whose terms all operands hold on the same devices would be gathered and computed by all of them.
 
-        So a gradient stays a sum over the devices that hold the batch, reduced once, even where gathering a small batch
-        would send less.
+        So a gradient stays a sum over the devices that hold the batch, reduced with all others at once, even where gathering a
+        small batch would send somewhat less.
         """
         for f, combine in rule.reduced.items():
             if combine != "add" or f in rule.special:
@@ -352,9 +366,11 @@ class Partitioner:
         placed = [*zip(eqn.invars, strategy.ins), *zip(eqn.outvars, strategy.outs)]
         cost = sum([self.local_bytes(a.aval, p) for a, p in placed]) / self.cost.local_bytes_per_byte
         if eqn.primitive.kind in ("contract", "conv", "library"):
-            splits = math.prod(self.sizes[a] for mine in strategy.axes.values() for a in mine)
+            followers = {f for _, *rest in rule.groups for f in rest}          # which run along with factors that count already
+            work = math.prod(n for f, n in enumerate(rule.sizes) if f not in followers)
+            splits = math.prod(self.sizes[a] for f, mine in strategy.axes.items() if f not in followers for a in mine)
             rate = self.cost.repeated_flops_per_byte if repeated else self.cost.flops_per_byte
-            cost += 2 * math.prod(rule.sizes) / splits / rate
+            cost += 2 * work / splits / rate
         return cost
 
     def emit(self, eqn: Eqn, rule: FactorRule | None, values: Sequence[Value], strategy: Strategy) -> list[Value]:
@@ -378,7 +394,9 @@ class Partitioner:
         if context is not None:
             outs = self.complete(eqn, rule, strategy, context.axes, outs)
         origin = self.origin(eqn, rule, strategy, values)
-        return [Value(v.aval, p, out, origin) for v, p, out in zip(eqn.outvars, strategy.outs, outs)]
+        runs = [v.runs for a, v in zip(eqn.invars, values) if type(a) is not Literal]
+        often = max(runs) if all(runs) and runs and not eqn.effects else 0
+        return [Value(v.aval, p, out, origin, runs=often) for v, p, out in zip(eqn.outvars, strategy.outs, outs)]
 
     def mask_padding(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes, i: int, x: Any) -> Any:
         """Local operand `i` with the neutral element of the reduction where blocks of a reduced dim are padded."""

@@ -9,8 +9,8 @@ Laws: a given spec is never changed; a spec only grows; an axis splits at most o
 How:  specs are read as axes per factor of each equation's rule and written back to the other operands and results, both
       ways, to a fixpoint: first through operations that change only values or places (elementwise, layout), then
       through all; from a value to its broadcast, or to a part of it, last. Where operands disagree about a factor, or
-      use one axis for two factors, factors of the result win over contracted ones, given specs over derived ones, and
-      specs that come from larger values over those that come from smaller ones.
+      use one axis for two factors, factors of the result win over contracted ones, specs that come from larger values over
+      those that come from smaller ones, and those of earlier operands over later ones.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ class _FactorTransfer:
     def agree(self, state: Propagation) -> tuple[FactorAxes, int]:
         """Axes per factor on which the values agree, conflicts settled by rank, and the bytes they come from."""
         facts = self.facts
-        best: dict[int, tuple] = {}              # factor -> (rank, axes)
+        best: dict[int, tuple] = {}              # factor -> (rank, axes, bytes they come from)
         for atom, factors in self.values:
             dims = state.dims.get(atom)
             if dims is None or not any(dims) or (facts.broadcasts and not state.last_round and atom in self.eqn.invars):
@@ -279,15 +279,16 @@ class _FactorTransfer:
             for f, axes in found.items():
                 if f in facts.closed:
                     continue
-                rank = (f in facts.in_result, state.is_fixed(atom), state.strength[atom])
+                strength = state.strength[atom]
+                rank = (f in facts.in_result, strength)
                 have = best.get(f)
                 if have is None or _extends(axes, have[1]):
-                    best[f] = (max(rank, have[0]) if have else rank, axes)
+                    best[f] = (max(rank, have[0]) if have else rank, axes, strength)
                 elif not _extends(have[1], axes) and rank > have[0]:
-                    best[f] = (rank, axes)
+                    best[f] = (rank, axes, strength)
         taken: set = set()
         agreed: FactorAxes = {}
-        for f, (_, axes) in sorted(best.items(), key=lambda item: item[1][0], reverse=True):
+        for f, (_, axes, _) in sorted(best.items(), key=lambda item: item[1][0], reverse=True):
             kept = []
             joint = any(f in dim for dim in facts.joint)
             for a in axes:
@@ -297,7 +298,7 @@ class _FactorTransfer:
             if kept:
                 agreed[f] = tuple(kept)
                 taken.update(kept)
-        return agreed, max((best[f][0][2] for f in agreed), default=0)
+        return agreed, max((best[f][2] for f in agreed), default=0)
 
 
 def _parts(eqn: Eqn, rule: FactorRule) -> Iterable[tuple[int, int, int, int]]:

@@ -115,17 +115,24 @@ def _record_user_collective(outer: Partitioner, eqn: Eqn, locals_: Sequence) -> 
 
 
 def local_program(outer: Partitioner, jaxpr: Jaxpr, ins: Sequence[Placement], outs: Sequence[Placement], count: int,
-                  open_ended: bool = False) -> Jaxpr:
-    """The local program of `jaxpr`, which runs `count` times, for inputs placed as `ins`, giving results placed as `outs`."""
+                  constants: Sequence[Value] = (), open_ended: bool = False) -> Jaxpr:
+    """The local program of `jaxpr`, which runs `count` times, for inputs placed as `ins`, giving results placed as `outs`.
+
+    The first inputs are the `constants` of a loop: what is done with them alone leaves the loop.
+    """
     trace = LocalTrace(outer.trace, jaxpr.name)
     inner = Partitioner(outer.target_specs, outer.constraint_spec, trace, outer.special, outer.records, outer.count * count,
                         fixed_results=set(variables(jaxpr.outvars)), layout_callbacks=outer.layout_callbacks,
-                        manual=outer.manual, placed_eqns=outer.placed_eqns, depth=outer.depth + 1,
-                        open_ended=outer.open_ended or open_ended, cost=outer.cost)
+                        manual=outer.manual, finer_axes=outer.finer_axes, repeatable=outer.repeatable,
+                        placed_eqns=outer.placed_eqns, depth=outer.depth + 1,
+                        open_ended=outer.open_ended or open_ended, cost=outer.cost,
+                        target_weight=outer.target_weight)
     try:
         with set_trace(trace):
             args = [trace.new_arg(inner.local_aval(v.aval, p)) for v, p in zip(jaxpr.invars, ins)]
-            results = inner.run(jaxpr, [Value(v.aval, p, x) for v, p, x in zip(jaxpr.invars, ins, args)])
+            runs = [*(v.runs or outer.count for v in constants), *[0] * (len(args) - len(constants))]
+            values = [Value(v.aval, p, x, runs=n) for v, p, x, n in zip(jaxpr.invars, ins, args, runs)]
+            results = inner.run(jaxpr, values)
             trace.source = jaxpr.eqns[-1].source if jaxpr.eqns else None
             reason = "the loop or branch gives its result as"
             locals_ = [inner.materialize(v, p, "loop", f"{reason} {p}") for v, p in zip(results, outs)]
@@ -154,11 +161,11 @@ def scan(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
     carry = [Placement(ins[i].dims, axes) for i, axes in zip(carries, summed)]
     records, callbacks, placed = len(outer.records), len(outer.layout_callbacks), len(outer.placed_eqns)
     try:
-        local = local_program(outer, body, [*ins[:n_consts], *carry, *ins[carries.stop:]], [*carry, *ys], p["length"])
+        local = local_program(outer, body, [*ins[:n_consts], *carry, *ins[carries.stop:]], [*carry, *ys], p["length"], values[:n_consts])
     except NotPartial:
         del outer.records[records:], outer.layout_callbacks[callbacks:], outer.placed_eqns[placed:]
         carry = ins[n_consts:carries.stop]
-        local = local_program(outer, body, ins, [*carry, *ys], p["length"])
+        local = local_program(outer, body, ins, [*carry, *ys], p["length"], values[:n_consts])
     for i, place in zip(carries, carry):
         if place.partial:
             args[i] = emit.as_partial_sum(args[i], tuple(a for a in outer.sizes if a in place.partial))
@@ -194,8 +201,8 @@ def while_loop(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Va
     cond_consts = [outer.target_placement(v) for v in p["cond_jaxpr"].invars[:n_cond]]
     body_consts = [outer.target_placement(v) for v in p["body_jaxpr"].invars[:n_body]]
     carry = [outer.target_placement(v) for v in p["body_jaxpr"].invars[n_body:]]
-    cond = local_program(outer, p["cond_jaxpr"], [*cond_consts, *carry], [Placement(())], 1, open_ended=True)
-    body = local_program(outer, p["body_jaxpr"], [*body_consts, *carry], carry, 1, open_ended=True)
+    cond = local_program(outer, p["cond_jaxpr"], [*cond_consts, *carry], [Placement(())], 1, values[:n_cond], open_ended=True)
+    body = local_program(outer, p["body_jaxpr"], [*body_consts, *carry], carry, 1, values[n_cond:n_cond + n_body], open_ended=True)
     args = _materialized(outer, eqn, values, [*cond_consts, *body_consts, *carry])
     outs = eqn.primitive.bind(*args, **dict(p, cond_jaxpr=cond, body_jaxpr=body))
     return _values(eqn, outs, carry)

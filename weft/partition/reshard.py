@@ -88,6 +88,45 @@ def plan_cost(source: Placement, target: Placement, shape: tuple[int, ...], item
     return 0 if source == target else _search(source, target, shape, itemsize, tuple(sizes.items()), latency)[1]
 
 
+@lru_cache(maxsize=4096)
+def finer_axes(source: Placement, target: Placement, shape: tuple[int, ...], itemsize: int, sizes_key: Sizes, latency: int
+               ) -> dict[Any, int]:
+    """The axes that have to be cut in two for devices to send less than in `plan`, with the sizes of their major parts.
+
+    >>> grid = {'a': 4, 'b': 2}
+    >>> finer_axes(Placement((('b',), ('a',))), Placement((('a',), ('b',))), (64, 64), 4, tuple(grid.items()), 64)
+    {'a': 2}
+    """
+    used = source.axes | target.axes | source.partial
+    parts = {a: [((a, i), p) for i, p in enumerate(prime_factors(n))] if a in used else [(a, n)] for a, n in sizes_key}
+    fine = lambda place: Placement(tuple(tuple(part for a in axes for part, _ in parts[a]) for axes in place.dims),
+                                   frozenset(part for a in place.partial for part, _ in parts[a]))
+    plans = [_search(source, target, shape, itemsize, sizes_key, latency)[0],
+             _search(fine(source), fine(target), shape, itemsize, tuple(part for some in parts.values() for part in some), latency)[0]]
+    coarse, finer = (sum(step.nbytes for step, _ in steps) for steps in plans)
+    if finer >= coarse:
+        return {}
+    apart = lambda axes, a: 0 < sum(part in axes for part, _ in parts[a]) < len(parts[a])
+    return {a: parts[a][0][1] for a in parts if len(parts[a]) > 1
+            and any(apart(axes, a) for _, place in plans[1] for axes in (*place.dims, place.partial))}
+
+
+def prime_factors(n: int) -> list[int]:
+    """The prime factors of `n`, the least first.
+
+    >>> prime_factors(12), prime_factors(1)
+    ([2, 2, 3], [])
+    """
+    found, p = [], 2
+    while n > 1:
+        if n % p:
+            p += 1
+        else:
+            found.append(p)
+            n //= p
+    return found
+
+
 @lru_cache(maxsize=65536)
 def _search(source: Placement, target: Placement, shape: tuple[int, ...], itemsize: int, sizes_key: Sizes, latency: int
             ) -> tuple[tuple[tuple[Step, Placement], ...], int]:
@@ -185,16 +224,36 @@ class _SearchSpace:
                         yield self.step("all_to_all", place, moved, dim=d, target=t), after
 
     def _permutations(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
-        """Steps to placements with as many splits per dim whose axes are prefixes of the target's."""
+        """Steps to placements with as many splits per dim, whose axes begin as the target's do; what the target lacks is minor,
+        so that it can be gathered."""
         if place.partial:
             return
-        splits = [math.prod(self.sizes[a] for a in axes) for axes in place.dims]
-        fitting = [[axes for axes in options if math.prod(self.sizes[a] for a in axes) == n] for options, n in zip(self.prefixes, splits)]
-        for dims in itertools.product(*fitting):
-            if dims != place.dims:
+        for wanted in itertools.product(*self.prefixes):
+            dims = self._filled(place.dims, wanted)
+            if dims is not None and dims != place.dims:
                 axes, perm = permutation(place.dims, dims, self.sizes)
                 moved = any(s != t for s, t in perm)
                 yield Step("ppermute", axes, perm=perm, nbytes=self.nbytes(place) if moved else 0), Placement(dims)
+
+    def _filled(self, have: Spec, wanted: Spec) -> Spec | None:
+        """`wanted` with minor axes that give each dim as many splits as it has under `have`; None if no axes do."""
+        counts = [math.prod(self.sizes[a] for a in axes) for axes in have]
+        if any(n % math.prod(self.sizes[a] for a in axes) for n, axes in zip(counts, wanted)):
+            return None
+        free = [a for a in self.sizes if not any(a in axes for axes in wanted)]
+        found = []
+        for n, own, axes in zip(counts, have, wanted):
+            n //= math.prod(self.sizes[a] for a in axes)
+            more: list = []
+            for a in sorted(free, key=lambda a: a not in own):
+                if n % self.sizes[a] == 0 and self.sizes[a] > 1:
+                    more.append(a)
+                    n //= self.sizes[a]
+            if n > 1:
+                return None
+            free = [a for a in free if a not in more]
+            found.append((*axes, *more))
+        return tuple(found)
 
 
 def permutation(source: Spec, target: Spec, sizes: Mapping[Any, int]) -> tuple[tuple, tuple[tuple[int, int], ...]]:

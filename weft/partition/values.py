@@ -57,10 +57,12 @@ class PlacedEqn:
 
 class Value:
     """A global value inside the local program: its type and the local forms it has so far, by placement."""
-    __slots__ = ("argument", "aval", "forms", "origin")
+    __slots__ = ("argument", "aval", "forms", "origin", "runs")
 
-    def __init__(self, aval: ShapedArray, placement: Placement, local: Any, origin: Origin | None = None, argument: int | None = None):
+    def __init__(self, aval: ShapedArray, placement: Placement, local: Any, origin: Origin | None = None, argument: int | None = None,
+                 runs: int = 0):
         self.aval = aval
+        self.runs = runs                  # how often it is computed if that is less than the program runs: constants of loops; else 0
         self.argument = argument          # its number among the inputs of the program, if it is one
         self.origin = origin
         self.forms: dict[Placement, Any] = {placement: local}

@@ -137,7 +137,8 @@ class _Algebra:
             movable = not inner.effects and inner.invars and not any(True for _ in subjaxprs(inner.params)) and all(
                 type(a) is Literal or a in outside for a in inner.invars) and any(
                 type(a) is not Literal for a in inner.invars)
-            if movable and sum(v.aval.size for v in inner.outvars) <= 4 * sum(a.aval.size for a in inner.invars):
+            small = sum(v.aval.size for v in inner.outvars) <= 4 * sum(a.aval.size for a in inner.invars)
+            if movable and (small or inner.primitive.kind == "collective"):
                 outs = [DropVar(v.aval) if type(v) is DropVar else Var(v.aval) for v in inner.outvars]
                 hoisted.append(inner.replace(invars=[a if type(a) is Literal else outside[a] for a in inner.invars], outvars=outs))
                 outside.update(zip(inner.outvars, outs))
