@@ -97,6 +97,7 @@ _NAMES_OF = {
         """,
         1: "median",
     },
+    "ufunc_type": {0: "frompyfunc ufunc"},
     "ufuncs": {
         0: "bitwise_count bitwise_invert fabs i0 iscomplex isreal modf reciprocal",
         1: """

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.api.jit import FaceFunction, face
+from weft.numpy.ufunc_type import IDENTITIES, ufunc
 
 _wrapped: dict[tuple[Callable, str], FaceFunction] = {}
 
@@ -17,7 +18,11 @@ def eager(fun: Callable, arrays: int, name: str = "") -> FaceFunction:
     name = name or fun.__name__
     found = _wrapped.get((fun, name))
     if found is None:
-        found = _wrapped[fun, name] = face(fun, tuple(range(arrays)))
+        if name in IDENTITIES:
+            found = ufunc(fun, arrays, 1, name=name, identity=IDENTITIES[name])
+        else:
+            found = face(fun, tuple(range(arrays)))
+        _wrapped[fun, name] = found
         found.name = found.__name__ = found.__qualname__ = name
     return found
 

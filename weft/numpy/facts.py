@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft.numpy.creation import asarray
-from weft.numpy.promote import canonical_axes
+from weft.numpy.promote import canonical_axes, value
 from weft.util.dtypes import issubdtype, result_type
 
 
@@ -40,7 +40,7 @@ def isscalar(element) -> bool:
 
 def iscomplexobj(x) -> bool:
     """Whether the dtype is complex."""
-    return issubdtype(result_type(x), np.complexfloating)
+    return issubdtype(result_type(value(x)), np.complexfloating)
 
 
 def isrealobj(x) -> bool:

@@ -40,7 +40,7 @@ def reshape(a, shape, order: str = "C", *, copy: bool | None = None):
 
 
 def _infer(old: tuple[int, ...], shape) -> tuple[int, ...]:
-    new = (shape,) if not isinstance(shape, (tuple, list)) and not (hasattr(shape, "ndim") and shape.ndim) else tuple(shape)
+    new = (shape,) if hasattr(shape, "__index__") and not getattr(shape, "ndim", 0) else tuple(shape)
     new = tuple(operator.index(n) for n in new)
     size = math.prod(old)
     free = [d for d, n in enumerate(new) if n == -1]
@@ -395,6 +395,7 @@ def roll(a, shift, axis=None):
     if axis is None:
         return layout.reshape(roll(ravel(a), shift, 0), tuple(a.shape))
     axes = promote.as_axes(axis, "roll")
+    shift = promote.value(shift)
     shifts = [shift] if np.ndim(shift) == 0 else list(shift)
     if len(axes) != len(shifts) and 1 not in (len(axes), len(shifts)):
         raise ValueError(f"roll: {len(shifts)} shifts for {len(axes)} dims; give one for all, or one for each.")

@@ -8,7 +8,8 @@ import operator
 import numpy as np
 
 from weft.numpy import composed, creation, manipulation as mp, padding, ufuncs as uf
-from weft.numpy.promote import cast, check_arraylike, concrete, promote_dtypes, promote_dtypes_inexact, value
+from weft.numpy.choosing import host_value
+from weft.numpy.promote import canonical_axes, cast, check_arraylike, concrete, promote_dtypes, promote_dtypes_inexact, value
 from weft.ops.layout import broadcasted_iota
 from weft.util import dtypes
 from weft.util.source import named
@@ -162,13 +163,25 @@ def roots(p, *, strip_zeros: bool = True):
     return mp.concatenate([linalg.eigvals(companion), creation.zeros(zeros_, complex_dtype)])
 
 
-def trim_zeros(filt, trim: str = "fb"):
-    """A vector without its leading ('f') and trailing ('b') zeros; its values must be concrete."""
+def trim_zeros(filt, trim: str = "fb", axis=None):
+    """An array without the leading ('f') and trailing ('b') slices along `axis` (all dims) that are zero; its values must be concrete.
+
+    >>> wnp.trim_zeros(wnp.array([0, 0, 1, 2, 0]))
+    Array([1, 2], dtype=int32)
+    """
     filt = creation.asarray(filt)
-    nonzero = np.nonzero(np.asarray(filt))[0]
-    start = int(nonzero[0]) if len(nonzero) and "f" in trim else 0
-    stop = int(nonzero[-1]) + 1 if len(nonzero) and "b" in trim else filt.shape[0]
-    return filt[start:stop] if len(nonzero) else filt[:0]
+    places = np.nonzero(host_value(filt, "trim_zeros"))
+    axes = canonical_axes(axis, filt.ndim, "trim_zeros")
+    trim = trim.lower()
+
+    def kept(d: int) -> slice:
+        if d not in axes:
+            return slice(None)
+        if not len(places[d]):
+            return slice(0, 0)
+        return slice(int(places[d].min()) if "f" in trim else 0, int(places[d].max()) + 1 if "b" in trim else filt.shape[d])
+
+    return filt[tuple(kept(d) for d in range(filt.ndim))]
 
 
 # ---- windows

@@ -13,7 +13,7 @@ from weft.numpy.kinds import truth
 from weft.numpy.ufuncs import equal, greater, isclose, isnan, maximum, minimum, subtract, true_divide
 from weft.ops import elementwise as ew, reduce as rd
 from weft.ops.comparison import select
-from weft.ops.layout import broadcast_in_dim, expand_dims, reshape
+from weft.ops.layout import broadcast_in_dim, expand_dims, reshape, transpose
 from weft.util import dtypes
 from weft.util.source import named
 
@@ -193,7 +193,13 @@ def _work_dtype(dtype):
 
 
 def average(a, axis=None, weights=None, returned: bool = False, keepdims: bool = False):
-    """The weighted mean over `axis`; with `returned`, also the sum of weights."""
+    """The weighted mean over `axis`; with `returned`, also the sum of weights.
+
+    Weights have the shape of `a`, or one dim for each of `axis`. Raises TypeError for another number of dims, ValueError for other sizes.
+
+    >>> wnp.average(wnp.array([[1., 2.], [3., 6.]]), axis=1, weights=wnp.array([3., 1.]))
+    Array([1.25, 3.75], dtype=float32)
+    """
     a = promote.array_of("average", a)
     if weights is None:
         result = mean(a, axis, keepdims=keepdims)
@@ -205,12 +211,18 @@ def average(a, axis=None, weights=None, returned: bool = False, keepdims: bool =
         a, weights = [promote.concrete(x) for x in promote.promote_to_inexact("average", a, weights)]
     else:
         weights = promote.array_of("average", weights)
-    if weights.ndim != a.ndim:
-        if axis is None or not isinstance(axis, int) or weights.ndim != 1:
-            raise TypeError("average: axis must be an int when shapes of a and weights differ, and weights 1-dimensional.")
-        shape = [1] * a.ndim
-        shape[axis] = weights.shape[0]
-        weights = promote.broadcast_to_shape(reshape(weights, tuple(shape)), tuple(a.shape))
+    if tuple(weights.shape) != tuple(a.shape):
+        axes = () if axis is None else promote.as_axes(axis, "average")
+        promote.canonical_axes(axes, a.ndim, "average")
+        axes = tuple(d % a.ndim for d in axes)
+        if len(axes) != weights.ndim:
+            raise TypeError("average: weights of another shape than a have one dim for each of axis; "
+                            f"got weights of shape {tuple(weights.shape)} and axis={axis!r}.")
+        if tuple(weights.shape) != tuple(a.shape[d] for d in axes):
+            raise ValueError(f"average: weights of shape {tuple(weights.shape)} do not fit the dims {axes} of shape {tuple(a.shape)}.")
+        weights = transpose(weights, tuple(sorted(range(len(axes)), key=axes.__getitem__)))
+        shape = tuple(n if d in axes else 1 for d, n in enumerate(a.shape))
+        weights = promote.broadcast_to_shape(reshape(weights, shape), tuple(a.shape))
     want = dtypes.to_inexact_dtype(dtypes.result_type(a, weights))
     a, weights = promote.cast(a, want), promote.cast(weights, want)
     total = sum(weights, axis, keepdims=keepdims)

@@ -9,34 +9,37 @@ import numpy as np
 from weft.numpy import choosing, creation, manipulation as mp, reductions as rd, ufuncs as uf
 from weft.numpy.creation import asarray
 from weft.numpy.promote import array_of, canonical_axes, cast, check_arraylike, concrete, promote_dtypes_inexact, value
-from weft.numpy.sorting import searchsorted, sort
+from weft.numpy.sorting import argsort, searchsorted, sort
 from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
 
 
 def quantile(a, q, axis=None, out=None, overwrite_input: bool = False, method: str = "linear", keepdims: bool = False, *,
-             interpolation=None):
+             weights=None):
     """The quantiles `q` (0 to 1) of elements over `axis`; NaN if one of them is.
 
-    Methods: linear, lower, higher, nearest, midpoint.
+    Methods: linear, lower, higher, nearest, midpoint, inverted_cdf. The last takes `weights`, one per element or per element of `axis`.
+    Raises ValueError for another method, NotImplementedError for weights with another one.
     """
-    return _quantile("quantile", a, q, axis, method, keepdims, ignore_nan=False)
+    return _quantile("quantile", a, q, axis, method, keepdims, False, weights)
 
 
 def nanquantile(a, q, axis=None, out=None, overwrite_input: bool = False, method: str = "linear", keepdims: bool = False, *,
-                interpolation=None):
+                weights=None):
     """`quantile` over `axis`, ignoring NaN."""
-    return _quantile("nanquantile", a, q, axis, method, keepdims, ignore_nan=True)
+    return _quantile("nanquantile", a, q, axis, method, keepdims, True, weights)
 
 
-def _quantile(api: str, a, q, axis, method: str, keepdims: bool, ignore_nan: bool):
+def _quantile(api: str, a, q, axis, method: str, keepdims: bool, ignore_nan: bool, weights):
     check_arraylike(api, a, q)
     a, q = [concrete(promote_dtypes_inexact(value(x))[0]) for x in (a, q)]
     dtype = a.dtype
     if dtypes.issubdtype(a.dtype, np.complexfloating):
         raise ValueError(f"{api} is not defined for complex numbers.")
-    if method not in ("linear", "lower", "higher", "midpoint", "nearest"):
-        raise ValueError(f"{api}: method can only be 'linear', 'lower', 'higher', 'midpoint', or 'nearest', got {method!r}.")
+    if method not in ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf"):
+        raise ValueError(f"{api}: method can only be 'linear', 'lower', 'higher', 'midpoint', 'nearest' or 'inverted_cdf', got {method!r}.")
+    if weights is not None and method != "inverted_cdf":
+        raise NotImplementedError(f"{api}: weights are for method='inverted_cdf', got method={method!r}.")
     if q.ndim > 1:
         raise ValueError(f"{api}: q must be a number or a vector, got shape {tuple(q.shape)}.")
     a, q = [cast(x, dtypes.promote_types(dtype, q.dtype)) for x in (a, q)]      # positions of narrow floats would be coarse
@@ -46,14 +49,28 @@ def _quantile(api: str, a, q, axis, method: str, keepdims: bool, ignore_nan: boo
     flat = mp.reshape(mp.transpose(a, (*rest, *axes)), (*(a.shape[d] for d in rest), n))
     if n == 0:                       # NaN, as the mean of no elements is
         flat, n = creation.full((*flat.shape[:-1], 1), np.nan, a.dtype), 1
-    ordered = sort(flat, -1)         # NaN last
+    if weights is not None:
+        w = _weights(api, a, weights, axes)
+        w = mp.reshape(mp.transpose(w, (*rest, *axes)), flat.shape)
+        order = argsort(flat, -1)
+        ordered, w = choosing.take_along_axis(flat, order, -1), choosing.take_along_axis(w, order, -1)
+    else:
+        ordered = sort(flat, -1)     # NaN last
     nan = uf.isnan(flat)
     count = cast(rd.sum(uf.logical_not(nan), -1), a.dtype) if ignore_nan else float(n)
     last = uf.maximum(uf.subtract(count, 1), 0) if ignore_nan else float(n - 1)
     lead = tuple(flat.shape[:-1])
     wide = mp.reshape(q, (*q.shape, *(1,) * len(lead)))
     position = uf.multiply(wide, last)
-    if method == "nearest":
+    if method == "inverted_cdf" and weights is None:
+        picked = _pick(ordered, uf.ceil(uf.subtract(uf.multiply(wide, uf.add(last, 1)), 1)), last, lead)
+    elif method == "inverted_cdf":
+        # the first element with which the weights up to it reach q of their sum
+        reached = rd.cumsum(choosing.where(uf.isnan(ordered), 0, w) if ignore_nan else w, -1)
+        wanted = mp.expand_dims(uf.multiply(wide, reached[..., -1]), -1)
+        counts = uf.logical_and(uf.greater_equal(reached, wanted), uf.greater(w, 0))
+        picked = _pick(ordered, cast(rd.argmax(counts, -1), a.dtype), last, lead)
+    elif method == "nearest":
         picked = _pick(ordered, uf.ceil(uf.subtract(position, 0.5)), last, lead)
     else:
         low, high = [_pick(ordered, p, last, lead) for p in (uf.floor(position), uf.ceil(position))]
@@ -65,6 +82,17 @@ def _quantile(api: str, a, q, axis, method: str, keepdims: bool, ignore_nan: boo
     picked = cast(choosing.where(spoiled, np.nan, picked), dtype)
     kept = tuple(1 if d in axes else k for d, k in enumerate(a.shape))
     return mp.reshape(picked, tuple(q.shape) + kept) if keepdims else picked
+
+
+def _weights(api: str, a, weights, axes: tuple[int, ...]):
+    """Weights in the shape of `a`: given so, or for the elements of `axes` alone."""
+    check_arraylike(api, weights)
+    w = cast(concrete(value(weights)), a.dtype)
+    if tuple(w.shape) != tuple(a.shape):
+        if tuple(w.shape) != tuple(a.shape[d] for d in axes):
+            raise ValueError(f"{api}: weights must have the shape of a, {tuple(a.shape)}, or of its axes {axes}, got {tuple(w.shape)}.")
+        w = mp.reshape(w, tuple(k if d in axes else 1 for d, k in enumerate(a.shape)))
+    return mp.broadcast_to(w, a.shape)
 
 
 def _pick(ordered, position, last, lead):
@@ -80,17 +108,17 @@ def _pick(ordered, position, last, lead):
 
 @takes_out_sharding
 def percentile(a, q, axis=None, out=None, overwrite_input: bool = False, method: str = "linear", keepdims: bool = False, *,
-               interpolation=None):
+               weights=None):
     """The percentiles `q` (0 to 100) of elements over `axis`."""
     check_arraylike("percentile", a, q)
-    return quantile(a, uf.divide(promote_dtypes_inexact(value(q))[0], 100), axis, method=method, keepdims=keepdims)
+    return quantile(a, uf.divide(promote_dtypes_inexact(value(q))[0], 100), axis, method=method, keepdims=keepdims, weights=weights)
 
 
 def nanpercentile(a, q, axis=None, out=None, overwrite_input: bool = False, method: str = "linear", keepdims: bool = False, *,
-                  interpolation=None):
+                  weights=None):
     """`percentile` over `axis`, ignoring NaN."""
     check_arraylike("nanpercentile", a, q)
-    return nanquantile(a, uf.divide(promote_dtypes_inexact(value(q))[0], 100), axis, method=method, keepdims=keepdims)
+    return nanquantile(a, uf.divide(promote_dtypes_inexact(value(q))[0], 100), axis, method=method, keepdims=keepdims, weights=weights)
 
 
 def median(a, axis=None, out=None, overwrite_input: bool = False, keepdims: bool = False):

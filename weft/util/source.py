@@ -197,7 +197,7 @@ def show(file: str) -> None:
 # What stands between a call of the user's and the promotion of its operands without computing anything itself.
 _FORWARDING = tuple(f"{_PACKAGE}{part}" for part in (
     *[f"{package}{os.sep}" for package in ("api", "control", "core", "ops", "runtime", "transforms", "util")],
-    *[f"numpy{os.sep}{module}.py" for module in ("promote", "eager", "eager_choice", "methods")]))
+    *[f"numpy{os.sep}{module}.py" for module in ("promote", "eager", "eager_choice", "methods", "ufunc_type")]))
 
 
 def is_own_arithmetic() -> bool:
