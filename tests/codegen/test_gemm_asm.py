@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from weft.codegen.gemm import assembled, gemm, gemm_tile
-from weft.codegen.gemm.avx2 import register_kernels
 from weft.codegen.gemm.avx512 import gemm_asm
 from weft.codegen.ir.gemm_types import Machine, Recipe
 from weft.codegen.toolchain import target
@@ -25,7 +24,7 @@ def machine(request):
             pytest.skip("for processors with AVX-512")
         return gemm.machine()
     made = Machine.of(["avx2", "fma", "f16c"], "x86_64")
-    if gemm.machine().vector_bytes < 32 or not register_kernels.suits(made):
+    if gemm.machine().vector_bytes < 32 or not assembled.has_avx2(made):
         pytest.skip("for processors with AVX2")
     return made
 
@@ -41,8 +40,8 @@ def functions(recipe, wanted, exports, monkeypatch):
     text = gemm_tile._helper_module(recipe, wanted)
     assert "module asm" in text and "fcmp" not in text
     made = [target.link(target.emit_object(text, target.current(), True), exports, {})]
-    for instructions in (gemm_asm, register_kernels):
-        monkeypatch.setattr(instructions, "suits", lambda machine: False)
+    monkeypatch.setattr(gemm_asm, "suits", lambda machine: False)
+    monkeypatch.setattr(assembled, "has_avx2", lambda machine: False)
     text = gemm_tile._helper_module(recipe, wanted)
     assert "module asm" not in text
     return [*made, target.link(target.emit_object(text, target.current()), exports, {})]

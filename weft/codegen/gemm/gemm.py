@@ -10,7 +10,7 @@ Laws: C is rounded once, from `acc_type`; the bits do not depend on the number o
       operands may not overlap what is written.
 Next: `gemm_problem` says what is computed, `gemm_plan` how, `required_functions` which code that needs; `gemm_tile` (with
       `gemm_panel`) and `gemm_dot` are the variants, `operand_addressing` finds their operands; `microkernels` names the kernels,
-      `gemm_micro` has them (`gemm_asm` those for AVX-512), `skinny_gemm` those of few rows of A; `gemm_pack` packs,
+      `gemm_micro` has them (`assembled` those in assembler), `skinny_gemm` those of few rows of A; `gemm_pack` packs,
       `gemm_epilogue` finishes.
 """
 

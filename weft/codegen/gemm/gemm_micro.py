@@ -16,7 +16,7 @@ from collections.abc import Collection
 
 from weft.codegen.ir.gemm_types import Recipe, llvm_type
 from weft.codegen.ir.ir_writer import FunctionWriter, const, suffix
-from weft.codegen.ir.microkernels import ROW_COUNTS, STREAMS, kernel_name, shapes, unrolled
+from weft.codegen.ir.microkernels import STREAMS, kernel_name, tiles, unrolled
 from weft.codegen.ir.writer import Declarations
 from weft.util.machine_model import MODEL
 
@@ -34,11 +34,10 @@ _PAIRS_OF_I16 = {64: "@llvm.x86.avx512.pmaddw.d.512", 32: "@llvm.x86.avx2.pmadd.
 def kernels(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
     """Return the kernels whose names are wanted, each exported; they heed `src` if "blocks" is wanted."""
     made = []
-    for rows in ROW_COUNTS:
-        for vectors, edge in shapes(recipe):
-            name = kernel_name(rows, vectors, edge)
-            if name in wanted:
-                made.append(_kernel(recipe, decls, name, rows, vectors, edge, "blocks" in wanted, "tail" in wanted))
+    for tile in tiles(recipe):
+        name = kernel_name(*tile)
+        if name in wanted:
+            made.append(_kernel(recipe, decls, name, *tile, "blocks" in wanted, "tail" in wanted))
     return "\n".join(made)
 
 
@@ -74,6 +73,18 @@ def _kernel(recipe: Recipe, decls: Declarations, name: str, rows: int, vectors: 
                 sums[i] = multiply_add(f, recipe, x, bs[v], sums[i], lanes)
         return sums
 
+    def pair_of_beats(_: str, pa: str, pb: str, *state: str) -> list[str]:
+        """Two beats that read the elements of a row of A together; it stays in a register no longer than its row takes."""
+        sums, after = list(state), f.at(pb, "%bs")
+        bs = [[f.load(acc, lanes, f.at(row, v * machine.vector_bytes)) for v in range(vectors)] for row in (pb, after)]
+        for r in range(rows):
+            x = f.load(acc, 2, f.at(pa, row_offsets[r]))
+            for h, of_b in enumerate(bs):
+                one = f.shuffle(x, "poison", f"<2 x {acc}>", [h] * lanes)
+                sums[r * vectors:(r + 1) * vectors] = [multiply_add(f, recipe, one, b, sum, lanes)
+                                                       for b, sum in zip(of_b, sums[r * vectors:])]
+        return [f.at(pa, 2 * element_bytes), f.at(after, "%bs"), *sums]
+
     def fetch_rows(i: str, pa: str, unroll: int) -> None:
         """Ask for what the next rows of A have here, which lie far apart: one of them per iteration, or in an unrolled iteration all."""
         there = f.at(pa, "%next")
@@ -97,7 +108,7 @@ def _kernel(recipe: Recipe, decls: Declarations, name: str, rows: int, vectors: 
             sums, pf = (list(state[:-1]), state[-1]) if ahead else (list(state), None)
             if pf:
                 f.prefetch(pf)
-            if rows == recipe.rows:
+            if rows == recipe.rows and not recipe.by_element:
                 fetch_rows(i, pa, unroll)
             if ahead:
                 fetch_place(i)
@@ -109,9 +120,9 @@ def _kernel(recipe: Recipe, decls: Declarations, name: str, rows: int, vectors: 
         return body
 
     state = [("ptr", "%a"), ("ptr", "%b"), *((vector, "zeroinitializer") for _ in tile)]
-    prefetch = rows == recipe.rows and not edge
+    prefetch = rows == recipe.rows and not edge and not recipe.by_element
     if unroll > 1:
-        done = f.loop(0, f.div("%beats", unroll), 1, steps(unroll, False), state)
+        done = f.loop(0, f.div("%beats", unroll), 1, pair_of_beats if recipe.by_element else steps(unroll, False), state)
         state = [(t, v) for (t, _), v in zip(state, done)]
         rest = f.rem("%beats", unroll)
     else:

@@ -13,7 +13,7 @@ from weft.codegen.gemm.gemm_epilogue import Ends
 from weft.codegen.gemm.operand_addressing import Task, row_block_count
 from weft.codegen.gemm.required_functions import along_names, has_runs, kernel_names
 from weft.codegen.ir.gemm_types import Recipe
-from weft.codegen.ir.microkernels import ROW_COUNTS, kernel_name, shapes
+from weft.codegen.ir.microkernels import kernel_name, row_counts, shapes
 from weft.util.machine_model import MODEL
 from weft.util.record import record
 
@@ -110,7 +110,7 @@ def multiply_panel(f: Task, recipe: Recipe, t: Tile, p: Panel, wanted: Collectio
     if only:
         f.decls.use(f"declare void @{only}()")
 
-    in_runs = f.pick(f.equal(f.d(Word.A_DIRECT), IN_RUNS), len(ROW_COUNTS), 0) if has_runs(wanted) and not only else "0"
+    in_runs = f.pick(f.equal(f.d(Word.A_DIRECT), IN_RUNS), len(row_counts(recipe)), 0) if has_runs(wanted) and not only else "0"
     at_once = (p.is_first, to_c) == ("true", "true")    # all of the sum, into C
 
     def rows(_: str, i: str) -> list[str]:
@@ -165,10 +165,10 @@ class _RowBlocks:
     """How the rows of a tile fall in row_blocks of the most rows and, at the end, in smaller ones; or the last one reaches back."""
 
     def __init__(self, f: Task, recipe: Recipe, rows: str, wanted: Collection[str]) -> None:
-        self.f, self.rows, self.most = f, rows, recipe.rows
+        self.f, self.rows, self.most, self.counts = f, rows, recipe.rows, row_counts(recipe)
         self.reach_back = "back" in wanted
         #: beside the most rows; without them none but the last row_block can be short, and that reaches back
-        self.fewer = any(name.startswith(kernel_name(r, 0, False)[:-1]) for r in ROW_COUNTS if r < self.most for name in wanted)
+        self.fewer = any(name.startswith(kernel_name(r, 0, False)[:-1]) for r in self.counts if r < self.most for name in wanted)
         self.back = f.let(f"icmp ne i64 {f.d(Word.BACK)}, 0") if self.reach_back and self.fewer else str(self.reach_back).lower()
         whole = f.ceil_div(rows, self.most) if self.reach_back or not self.fewer else ""
         self.count = whole if not self.fewer else row_block_count(f, rows, self.most)
@@ -177,10 +177,10 @@ class _RowBlocks:
 
     def at(self, i: str) -> _RowBlock:
         """The row_block that begins at row `i`, or reaches back from there."""
-        f, most = self.f, ROW_COUNTS.index(self.most)
+        f, most = self.f, self.counts.index(self.most)
         left = f.sub(self.rows, i)
         r, kind = (str(self.most), str(most)) if not self.fewer else ("1", "0")
-        for number, count in enumerate(ROW_COUNTS if self.fewer else ()):
+        for number, count in enumerate(self.counts if self.fewer else ()):
             enough = f.let(f"icmp uge i64 {left}, {count}")
             r, kind = f.pick(enough, count, r), f.pick(enough, number, kind)
         if not self.reach_back:

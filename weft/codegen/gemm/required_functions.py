@@ -11,14 +11,14 @@ from collections.abc import Collection, Sequence
 from weft.codegen.gemm.avx512 import gemm_asm
 from weft.codegen.gemm.descriptor import ALONG, BAND_ZERO, DIRECT, IN_RUNS, PRIVATE, SHARED, Word, packing, packings
 from weft.codegen.ir.gemm_types import Recipe
-from weft.codegen.ir.microkernels import ROW_COUNTS, kernel_name, shapes
+from weft.codegen.ir.microkernels import kernel_name, row_counts, shapes
 
 
 def all_features(recipe: Recipe) -> frozenset[str]:
     """Return the names of all functions and branches that only some matmuls need."""
     usable = [shape for shape in shapes(recipe) if shape[0] or recipe.half_lanes]
     kinds = (False, True) if gemm_asm.finds_runs(recipe) else (False,)
-    named = [kernel_name(r, *shape, runs) for runs in kinds for r in ROW_COUNTS for shape in usable]
+    named = [kernel_name(r, *shape, runs) for runs in kinds for r in row_counts(recipe) for shape in usable]
     named += [] if recipe.is_complex or recipe.quads else ["along", "along_row"]
     packs_a = [] if recipe.quads else packings(recipe, "a")
     said = [f"{name}={value}" for name in _TOLD for value in (*range(_MOST_TOLD + 1), "many")]
@@ -32,7 +32,7 @@ def features(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
     """
     width, rest = words[Word.N] * recipe.parts, 0 if words[Word.BACK] else words[Word.M] % recipe.rows
     over = width % recipe.panel_lanes
-    rows = [r for r in ROW_COUNTS if (words[Word.M] >= r if r == recipe.rows else rest & r)]
+    rows = [r for r in row_counts(recipe) if (words[Word.M] >= r if r == recipe.rows else rest & r)]
     used = [(recipe.vectors, False)] if width >= recipe.panel_lanes else []
     used += [(0 if over <= recipe.half_lanes else -(-over // recipe.lanes), True)] if over else []
     along, in_runs = words[Word.B_MODE] == ALONG, words[Word.A_DIRECT] == IN_RUNS

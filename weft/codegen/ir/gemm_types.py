@@ -204,9 +204,14 @@ class Recipe:
         return self.in_type == self.acc_type == self.packed_type and not self.is_complex and not self.quads
 
     @property
+    def by_element(self) -> bool:
+        """True when an instruction multiplies by one element of a register, so that elements of A need not fill registers (NEON)."""
+        return (self.machine.vector_bytes, self.machine.registers) == (16, 32)
+
+    @property
     def along_vectors(self) -> int:
         """Vectors of a stretch of rows of B that are read along them: as many as a step joins, or what registers have room for."""
-        return self.k_per_step if self.joined else 2 if self.machine.registers == 32 else 1
+        return self.k_per_step if self.joined else 2 if self.machine.registers == 32 and not self.by_element else 1
 
     @property
     def along_cols(self) -> int:
@@ -215,12 +220,12 @@ class Recipe:
     @property
     def rows(self) -> int:
         """Rows of the register tile."""
-        return 6
+        return 8 if self.by_element else 6
 
     @property
     def vectors(self) -> int:
         """Vectors per row of the register tile."""
-        return 4 if self.machine.registers == 32 else 2
+        return 3 if self.by_element else 4 if self.machine.registers == 32 else 2
 
     @property
     def panel_lanes(self) -> int:

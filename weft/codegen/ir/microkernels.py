@@ -8,17 +8,25 @@ from weft.codegen.ir.gemm_types import Recipe
 from weft.codegen.ir.writer import Declarations
 from weft.util.machine_model import MODEL
 
-#: rows of the kernels there are; the last few rows of a tile take at most two of the smaller ones
-ROW_COUNTS = (1, 2, 4, 6)
 #: addresses of rows of A in a list behind those of a tile: they are asked for, and are nobody's
 SPARE_ROWS = 16
 #: arrays of an epilogue that are prefetched while the last block is multiplied: one word of a descriptor has a byte for each
 STREAMS = 8
 
 
+def row_counts(recipe: Recipe) -> tuple[int, ...]:
+    """Return the rows of the kernels there are; the last few rows of a tile take some of the smaller ones."""
+    return (1, 2, 4, recipe.rows)
+
+
 def shapes(recipe: Recipe) -> list[tuple[int, bool]]:
     """Return (vectors, edge) of the kernels for one number of rows, in the order of their table; 0 is half a vector."""
     return [(0, True), *((v, True) for v in range(1, recipe.vectors + 1)), (recipe.vectors, False)]
+
+
+def tiles(recipe: Recipe) -> list[tuple[int, int, bool]]:
+    """Return (rows, vectors, edge) of all kernels."""
+    return [(rows, *shape) for rows in row_counts(recipe) for shape in shapes(recipe)]
 
 
 def kernel_name(rows: int, vectors: int, edge: bool, runs: bool = False) -> str:
@@ -32,7 +40,7 @@ def kernel_name(rows: int, vectors: int, edge: bool, runs: bool = False) -> str:
 
 def kernel_table(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
     """Return `@kernels`: the addresses of all kernels by rows and shape, null where one is not wanted; then of those for runs."""
-    names = [kernel_name(rows, *shape, runs) for runs in (False, True) for rows in ROW_COUNTS for shape in shapes(recipe)]
+    names = [kernel_name(*tile, runs) for runs in (False, True) for tile in tiles(recipe)]
     for name in names:
         if name in wanted:
             decls.use(f"declare void @{name}()")
@@ -44,4 +52,6 @@ def unrolled(recipe: Recipe, rows: int, vectors: int, edge: bool) -> int:
     """Beats of one iteration: a wide tile has work enough for one, and each costs its share of compiling."""
     if recipe.quads:
         return 64 // recipe.step_bytes
+    if recipe.by_element:    # two elements of a row of A are one load
+        return 2
     return 2 * MODEL.gemm_line_beats if rows == recipe.rows and vectors == 1 and edge else 1  # about a cache line of every row

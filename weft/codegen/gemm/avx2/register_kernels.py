@@ -11,12 +11,11 @@ place of the arrays that a tail reads: rows of those are too far apart to be fou
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection
 
 from weft.codegen.gemm.assembly import as_module
-from weft.codegen.ir.gemm_types import Machine, Recipe
-from weft.codegen.ir.microkernels import ROW_COUNTS, STREAMS, kernel_name, shapes
+from weft.codegen.ir.gemm_types import Recipe
+from weft.codegen.ir.microkernels import STREAMS, kernel_name, tiles
 from weft.util.machine_model import MODEL
 
 # Registers of all kernels. Arguments come in the first six of these, and on the stack.
@@ -29,19 +28,9 @@ _ON_STACK = {name: f"{8 * (len(_KEPT) + 1 + i)}(%rsp)" for i, name in enumerate(
 #: vector registers beside the sums: those of B, the elements of A in turn; after the loop, the lanes of an edge and what is added there
 _OF_B, _OF_A, _LANES, _ADDED = 12, (14, 15), "%ymm15", "%ymm14"
 
-def suits(machine: Machine) -> bool:
-    """Whether the kernels of a machine may be those of this file."""
-    return machine.vector_bytes == 32 and sys.platform == "linux"
-
-
-def assembles(recipe: Recipe) -> bool:
-    """Whether those of a recipe are: there is no instruction that multiplies integers of 64 bits."""
-    return suits(recipe.machine) and (recipe.is_float or recipe.acc_bytes == 4)
-
-
 def module(recipe: Recipe, wanted: Collection[str]) -> str:
     """Return a module with the kernels whose names are wanted, which heed `src` if "blocks" is wanted, and `streams` if "tail" is."""
-    kernels = [_Kernel(recipe, rows, *shape) for rows in ROW_COUNTS for shape in shapes(recipe) if kernel_name(rows, *shape) in wanted]
+    kernels = [_Kernel(recipe, *tile) for tile in tiles(recipe) if kernel_name(*tile) in wanted]
     lines = [line for kernel in kernels for line in kernel.lines("blocks" in wanted, "tail" in wanted)]
     if any(kernel.edge for kernel in kernels):    # as many bytes of ones as lanes are wanted come before the zeros
         lines += [".p2align 5", ".Llanes:", ".fill 32, 1, 0xff", ".fill 32, 1, 0"]

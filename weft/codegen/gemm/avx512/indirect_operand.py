@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from weft.codegen.gemm.avx512.gemm_asm import ON_STACK, SRC, I, Kernel, X, Y
 from weft.codegen.ir.gemm_types import Recipe
-from weft.codegen.ir.microkernels import ROW_COUNTS, STREAMS, kernel_name, shapes
+from weft.codegen.ir.microkernels import STREAMS, kernel_name, tiles
 from weft.util.machine_model import MODEL
 
 _ROWS, _LIST = "%rdi", "%rsi"
@@ -23,7 +23,7 @@ _KEPT_SRC, _NEXT = -8, -16
 
 def kernels(recipe: Recipe, wanted: Collection[str]) -> list[Kernel]:
     """Return the wanted ones."""
-    return [_Runs(recipe, rows, *shape) for rows in ROW_COUNTS for shape in shapes(recipe) if kernel_name(rows, *shape, True) in wanted]
+    return [_Runs(recipe, *tile) for tile in tiles(recipe) if kernel_name(*tile, True) in wanted]
 
 
 class _Runs(Kernel):

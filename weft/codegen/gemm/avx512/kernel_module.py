@@ -12,13 +12,13 @@ from collections.abc import Collection
 from weft.codegen.gemm.assembly import as_module
 from weft.codegen.gemm.avx512.gemm_asm import Kernel
 from weft.codegen.ir.gemm_types import Recipe
-from weft.codegen.ir.microkernels import ROW_COUNTS, kernel_name, shapes
+from weft.codegen.ir.microkernels import kernel_name, tiles
 
 
 def module(recipe: Recipe, wanted: Collection[str]) -> str:
     """Return a module with the kernels whose names are wanted, which heed `src` if "blocks" is wanted, and `streams` if "tail" is:
     see `gemm_micro`."""
-    kernels = [Kernel(recipe, rows, *shape) for rows in ROW_COUNTS for shape in shapes(recipe) if kernel_name(rows, *shape) in wanted]
+    kernels = [Kernel(recipe, *tile) for tile in tiles(recipe) if kernel_name(*tile) in wanted]
     if any("_runs" in name for name in wanted):
         from weft.codegen.gemm.avx512 import indirect_operand
 

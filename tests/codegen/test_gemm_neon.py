@@ -1,0 +1,62 @@
+"""Kernels for NEON by their code and, as their text names no processor, by running it here."""
+
+import collections
+import ctypes
+import re
+
+import numpy as np
+import pytest
+
+from weft.codegen.gemm import gemm, gemm_micro
+from weft.codegen.ir.gemm_types import Machine, Recipe
+from weft.codegen.ir.writer import module_of
+from weft.ir.program import BufRef, Gemm
+
+NEON = Machine(16, 32, f16=True)
+DTYPES = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "c64": np.complex64}
+
+
+def inner_loop(assembly):
+    """The instructions between the label and the branch back to it that enclose the most products."""
+    lines, labels, loops = assembly.splitlines(), {}, []
+    for number, line in enumerate(lines):
+        if label := re.match(r"(\.L\w+):", line):
+            labels[label[1]] = number
+        back = re.match(r"\tb\.\w+\t(\.L\w+)", line)
+        if back and back[1] in labels:
+            loops.append([text.split()[0] for text in lines[labels[back[1]]:number] if re.match(r"\t[a-z]", text)])
+    return max(loops, key=lambda body: sum("mla" in name for name in body))
+
+
+@pytest.mark.parametrize("cpu", ["neoverse-n1", "neoverse-v1", "apple-m1"])
+@pytest.mark.parametrize("type", ["f32", "f64", "i32"])
+def test_a_tile_multiplies_by_elements(type, cpu):
+    """Two beats of 8 rows and 3 vectors are 48 products and 14 registers loaded: no element is copied to a whole register, none spilt."""
+    binding = pytest.importorskip("llvmlite.binding")
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    recipe = Recipe(type, type, type, NEON)
+    assert (recipe.rows, recipe.vectors, recipe.panel_cols) == (8, 3, 48 // recipe.acc_bytes)
+    text = module_of(lambda decls: gemm_micro.kernels(recipe, decls, ["kernel_8_3"]))
+    made = binding.Target.from_triple("aarch64-unknown-linux-gnu").create_target_machine(cpu=cpu, opt=1)
+    loop = collections.Counter(inner_loop(made.emit_assembly(binding.parse_assembly(text))))
+    assert loop["mla" if type == "i32" else "fmla"] == 48
+    assert loop["ldr"] + 2 * loop["ldp"] == 14
+    assert not {"ld1r", "dup", "str", "stp"} & loop.keys()
+
+
+@pytest.mark.parametrize("type", DTYPES)
+@pytest.mark.parametrize("m,n,k", [(1, 1, 1), (7, 11, 5), (8, 12, 8), (9, 13, 3), (61, 50, 39), (100, 24, 400), (3, 96, 64), (33, 256, 17)])
+def test_products_by_tiles_of_eight_rows(type, m, n, k, monkeypatch):
+    monkeypatch.setattr(gemm, "machine", lambda: NEON)
+    monkeypatch.setattr(gemm, "_made", {})
+    monkeypatch.setenv("WEFT_CACHE_DIR", "off")    # where objects are found by the processor at hand
+    rng, dtype = np.random.default_rng(m), DTYPES[type]
+    a, b = (rng.integers(-9, 9, shape).astype(dtype) for shape in ((m, k), (k, n)))
+    step = Gemm(m, n, k, BufRef(0), BufRef(1), BufRef(2), (k, 1), (n, 1), (n, 1), type, type, type)
+    symbol, words = gemm.describe(step)
+    c, given = np.full((m, n), 77, dtype), (ctypes.c_int64 * len(words))(*words)
+    for index, array in zip(gemm.POINTERS, (a, b, c)):
+        given[index] = array.ctypes.data
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(gemm.ensure(symbol, gemm.features(step)))(given)
+    np.testing.assert_array_equal(c, a @ b)
