@@ -10,11 +10,11 @@ from weft.ir.mesh import (
 from weft.ir.shardings import (
     NamedSharding, PositionalSharding, Sharding, SingleDeviceSharding, SingleDeviceSharding as make_single_device_sharding,
 )
-from weft.ir.specs import P, PartitionSpec, UNCONSTRAINED
+from weft.ir.specs import P, PartitionSpec, UNCONSTRAINED, UnreducedKind
 from weft.runtime.topology import make_mesh
 
 __all__ = [
     "AbstractMesh", "AxisType", "Mesh", "NamedSharding", "P", "PartitionSpec", "PmapSharding", "PositionalSharding", "Sharding",
-    "SingleDeviceSharding", "UNCONSTRAINED", "auto_axes", "explicit_axes", "get_abstract_mesh", "get_mesh", "make_mesh",
+    "SingleDeviceSharding", "UNCONSTRAINED", "UnreducedKind", "auto_axes", "explicit_axes", "get_abstract_mesh", "get_mesh", "make_mesh",
     "make_single_device_sharding", "reshard", "set_mesh", "use_abstract_mesh", "use_mesh",
 ]

@@ -15,7 +15,7 @@ from typing import Any
 from weft.api.flat import argument_names, signature_of
 from weft.api.jit import function_name
 from weft.api.shard_map_eager import can_run_eagerly, run_eagerly
-from weft.api.shard_map_specs import Site, check_devices, check_entries, check_operand, check_result, flat_specs, leaf_labels
+from weft.api.shard_map_specs import Site, check_devices, check_entries, check_operand, check_result, flat_specs, is_spec, leaf_labels
 from weft.control.body import stage_body, with_axes
 from weft.control.ref import Ref, any_refs, check_aliases, check_returned, is_ref
 from weft.control.shard_map import block_aval, manual_scope, mesh_inside, shard_map_p
@@ -23,6 +23,7 @@ from weft.core.trace import typeof
 from weft.ir.mesh import AbstractMesh, Mesh, current_mesh
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
+from weft.ops.collectives import first_only, psum, pvary
 from weft.util import tree
 from weft.util.source import api_boundary
 
@@ -103,6 +104,9 @@ def _call(f: Callable, options: tuple, args: tuple, kwargs: dict) -> Any:
         in_specs = _inferred(site, args)
     check_entries(site, in_specs, "in_specs")
     check_entries(site, out_specs, "out_specs")
+    if any(s is not None and s.is_partial for s in tree.tree_leaves((in_specs, out_specs), is_leaf=is_spec)):
+        options = mesh, *_settled((in_specs, out_specs)), axis_names, auto, check
+        return _call(_on_sums(f, site, in_specs, out_specs, check), options, args, {})
     flat, in_tree = tree.tree_flatten(args)
     if any_refs(flat):
         return _call_with_refs(f, (mesh, in_specs, *options[2:]), site, args)
@@ -129,6 +133,44 @@ def _call(f: Callable, options: tuple, args: tuple, kwargs: dict) -> Any:
     else:
         outs, out_tree = _bind(f, flat, in_tree, specs, specs_of_results, params, name)
     return tree.tree_unflatten(out_tree, outs)
+
+
+def _settled(specs: Any) -> Any:
+    """A tree of specs without their unreduced and reduced axes."""
+    return tree.tree_map(lambda s: s if s is None else s.settled(), specs, is_leaf=is_spec)
+
+
+def _on_sums(f: Callable, site: Site, in_specs: Any, out_specs: Any, check: bool) -> Callable:
+    """`f` on blocks of whole values, where its specs speak of terms of sums (`unreduced`) and of values whose cotangents are (`reduced`).
+
+    A value is its sum: the first device along an unreduced axis gets it as its term, the others zeros; terms that devices give are
+    added. A reduced value is the same on all devices, and typed as varying, so that cotangents are terms of a sum until they leave.
+    """
+    @functools.wraps(f)
+    def on_terms(*args):
+        prefix = in_specs if isinstance(in_specs, tuple) else (in_specs,) * len(args)
+        leaves, structure = tree.tree_flatten(args)
+        specs = flat_specs(site, prefix, args, "in_specs", "the arguments")
+        given = []
+        for x, spec in zip(leaves, specs):
+            if spec.unreduced:
+                x = first_only(x, sorted(spec.unreduced, key=str))
+            given.append(pvary(x, tuple(sorted(spec.reduced, key=str))) if spec.reduced else x)
+        out = f(*tree.tree_unflatten(structure, given))
+        results, structure = tree.tree_flatten(out)
+        made = []
+        for x, spec, label in zip(results, flat_specs(site, out_specs, out, "out_specs", "the results"),
+                                  leaf_labels(out, lambda path: f"result{tree.keystr(path)}")):
+            same = sorted(spec.unreduced - typeof(x).vma, key=str) if check else []
+            if same:
+                raise ValueError(f"shard_map({site.name}): {label} is to be unreduced over {same}, and is the same on all devices there: "
+                                 f"{typeof(x).str_short()}.\n  Make terms of a sum of it with lax.pcast(x, {same}, to='unreduced').")
+            axes = tuple(sorted(spec.unreduced, key=str))
+            x = psum(x, axes) if axes else x
+            one_for_all = [a for a in sorted(spec.reduced, key=str) if a in typeof(x).vma]
+            made.append(psum(first_only(x, one_for_all), tuple(one_for_all)) if one_for_all else x)
+        return tree.tree_unflatten(structure, made)
+    return on_terms
 
 
 def _call_with_refs(f: Callable, options: tuple, site: Site, args: tuple) -> Any:

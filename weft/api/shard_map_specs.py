@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.ir.mesh import Mesh
-from weft.ir.specs import UNCONSTRAINED, PartitionSpec
+from weft.ir.specs import UNCONSTRAINED, PartitionSpec, UnreducedKind
 from weft.ir.types import ShapedArray
 from weft.util import tree
 from weft.util.errors import ShardingError, describe
@@ -46,10 +46,10 @@ def check_entries(site: Site, specs: Any, what: str) -> None:
         if not isinstance(spec, PartitionSpec):
             raise TypeError(f"shard_map({site.name}): {where} must be a PartitionSpec or None, got {spec!r} of type "
                             f"{type(spec).__name__}.\n  Write PartitionSpec('axis', ...) with names of mesh axes.")
-        if UNCONSTRAINED in tuple(spec):
+        if UNCONSTRAINED in spec.partitions:
             raise site.error(ValueError, f"{where} leaves a dim unconstrained.", [(where, spec)],
                              "Blocks have a shape of their own, so every dim is split or whole.", "Write None or an axis.")
-        for axis in spec.axes:
+        for axis in (*spec.axes, *sorted(spec.unreduced | spec.reduced, key=str)):
             if axis not in site.mesh.axis_names:
                 raise site.error(ValueError, f"{where} names an axis that the mesh does not have.",
                                  [(where, spec), ("unknown", repr(axis))],
@@ -59,6 +59,9 @@ def check_entries(site: Site, specs: Any, what: str) -> None:
                                  [(where, spec), ("manual axes", _names(site.manual, site.mesh))],
                                  "Specs name manual axes; the compiler splits values over the others.",
                                  f"Add {axis!r} to axis_names, or leave it out of the spec.")
+        if spec.unreduced_kind not in (None, UnreducedKind.sum):
+            raise NotImplementedError(f"shard_map({site.name}): {where} is {spec}: only sums can be unreduced, not a "
+                                      f"{spec.unreduced_kind.name}. Use lax.pmax or lax.pmin.")
         repeated = [a for a in spec.axes if spec.axes.count(a) > 1]
         if repeated:
             raise site.error(ShardingError, f"{where} names axis {repeated[0]!r} more than once.", [(where, spec)],
@@ -111,7 +114,7 @@ def check_devices(site: Site, x: Any, label: str) -> None:
 
 
 def _check_rank(site: Site, aval: ShapedArray, spec: PartitionSpec, label: str, what: str) -> None:
-    named = len(PartitionSpec(*spec)._key)
+    named = len(spec._key)
     if named > aval.ndim:
         remedy = f"Shorten the spec to length {aval.ndim}."
         if aval.ndim == 0:

@@ -209,7 +209,9 @@ def _check_memory_kind(kind: str | None) -> str:
 class NamedSharding(Sharding):
     """A mesh, and a PartitionSpec that says which of its axes split which dim.
 
-    Raises TypeError for what is no mesh or no spec, ShardingError for axes that the mesh lacks or that are named twice.
+    Raises TypeError for what is no mesh or no spec, ShardingError for axes that the mesh lacks or that are named twice. Unreduced axes of
+    the spec are checked and left out: a value is the sum, which the compiler takes where it is needed, and no device holds a term of it
+    where a program begins or ends.
 
     >>> from weft.runtime.device import devices
     >>> mesh = Mesh(np.array(devices()[:4]).reshape(2, 2), ('x', 'y'))
@@ -234,6 +236,7 @@ class NamedSharding(Sharding):
         if not isinstance(spec, PartitionSpec):
             raise TypeError(f"NamedSharding takes a PartitionSpec second, got {spec!r}. Write PartitionSpec(...).")
         _check_spec(mesh, spec)
+        spec = spec.settled()
         self.mesh, self.spec = mesh, spec
         self._memory_kind = _check_memory_kind(memory_kind)
         self._hash = hash((mesh, spec, self._memory_kind))
@@ -340,7 +343,7 @@ def _axes_text(axes: Sequence[Any]) -> str:
 def _check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
     known = mesh.axis_names
     seen = set()
-    for axis in spec.axes:
+    for axis in (*spec.axes, *spec.unreduced, *spec.reduced):
         if axis not in known:
             raise ShardingError(f"NamedSharding: axis {axis!r} of {spec!r} is not found in mesh {known}.\n"
                                 "  A spec names axes of its mesh only.")

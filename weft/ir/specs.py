@@ -1,11 +1,13 @@
 """PartitionSpec: which mesh axes split each dim of an array.
 
 An entry is None (not split), an axis name, a tuple of axis names (split by all of them, major to minor), or
-UNCONSTRAINED (left to propagation). Trailing Nones never matter: `P('a', None)` and `P('a')` are equal.
+UNCONSTRAINED (left to propagation). Trailing Nones never matter: `P('a', None)` and `P('a')` are equal. Apart from its entries, a spec may
+name axes over which values are partial results (`unreduced`), or whose cotangents are (`reduced`).
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,41 +31,125 @@ class _Unconstrained:
 UNCONSTRAINED = _Unconstrained()
 
 
+class UnreducedKind(enum.Enum):
+    """What is still to be taken of the values that devices hold over unreduced axes."""
+    sum = enum.auto()
+    max = enum.auto()
+    min = enum.auto()
+
+
+NO_AXES: frozenset = frozenset()
+
+
 class PartitionSpec:
     """How the dims of an array are split over named mesh axes; immutable, hashable, read like a tuple.
 
     Entry d says which axes split dim d: a name, a tuple of names (the first is the major one), None for no split, or UNCONSTRAINED.
     Dims beyond the entries are not split. ShardingError is raised where it has more entries than a value has dims.
 
+    Over the axes in the set `unreduced`, each device holds a term of a sum that is still to be taken (or of a maximum or minimum, by
+    `unreduced_kind`). Over those in `reduced` all hold one value, whose cotangent is unreduced. ValueError if an axis is named twice,
+    TypeError for what is no set. A spec with such axes is not a tuple; its entries are `partitions`.
+
     >>> P(('x', 'y'), None)
     P(('x', 'y'), None)
     >>> P('x', None) == P('x'), P(('x',)) == P('x')
     (True, True)
+    >>> P('x', unreduced={'y'}).update(unreduced=set(), reduced={'y'})
+    P('x', reduced={'y'})
     """
-    __slots__ = ("_entries", "_key")
+    __slots__ = ("_entries", "_key", "unreduced", "reduced", "unreduced_kind", "__weakref__")
 
     UNCONSTRAINED = UNCONSTRAINED
+    unreduced: frozenset
+    reduced: frozenset
+    unreduced_kind: UnreducedKind | None
 
-    def __init__(self, *entries: Any):
+    def __init__(self, *entries: Any, unreduced: Any = NO_AXES, reduced: Any = NO_AXES, unreduced_kind: UnreducedKind | None = None):
         self._entries = tuple(tuple(e) if isinstance(e, list) else e for e in entries)
         self._key = _strip(tuple(_canonical_entry(e) for e in self._entries))
+        if unreduced is NO_AXES and reduced is NO_AXES and unreduced_kind is None:
+            self.unreduced = self.reduced = NO_AXES
+            self.unreduced_kind = None
+        else:
+            self.unreduced, self.reduced = _axis_set("unreduced", unreduced), _axis_set("reduced", reduced)
+            self.unreduced_kind = UnreducedKind.sum if self.unreduced and unreduced_kind is None else unreduced_kind
+            self._check()
+
+    def _check(self) -> None:
+        """Refuse axes that are named twice, and a kind that is none."""
+        if self.unreduced & self.reduced:
+            raise ValueError(f"PartitionSpec: `unreduced` and `reduced` cannot overlap, got {set(self.unreduced)} and {set(self.reduced)}.")
+        for name in ("unreduced", "reduced"):
+            both = getattr(self, name) & frozenset(self.axes)
+            if both:
+                raise ValueError(f"PartitionSpec: partitions cannot overlap with {name} axes, got {sorted(map(str, both))} in "
+                                 f"{self._entries} and in {name}. An axis splits a dim, or it is {name}.")
+        if self.unreduced_kind is not None and not isinstance(self.unreduced_kind, UnreducedKind):
+            raise TypeError(f"PartitionSpec: unreduced_kind must be an UnreducedKind, got {type(self.unreduced_kind)}.")
+        if self.unreduced_kind is not None and not self.unreduced:
+            raise ValueError(f"PartitionSpec: unreduced_kind={self.unreduced_kind} needs unreduced axes, and there are none.")
+
+    @property
+    def partitions(self) -> tuple:
+        """The entries, as they were given."""
+        return self._entries
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether it has unreduced or reduced axes."""
+        return bool(self.unreduced or self.reduced)
+
+    def update(self, partitions: Any = None, unreduced: Any = None, reduced: Any = None, **kind: Any) -> PartitionSpec:
+        """The same with other entries, unreduced or reduced axes.
+
+        >>> P('x').update(partitions=(None, 'y'))
+        P(None, 'y')
+        """
+        terms = self.unreduced if unreduced is None else unreduced
+        if not kind and terms:
+            kind = {"unreduced_kind": self.unreduced_kind}
+        return PartitionSpec(*(self._entries if partitions is None else partitions), unreduced=terms,
+                             reduced=self.reduced if reduced is None else reduced, **kind)
+
+    def settled(self) -> PartitionSpec:
+        """The entries alone, without unreduced or reduced axes."""
+        return PartitionSpec(*self._entries) if self.is_partial else self
+
+    def _plain(self, use: str) -> tuple:
+        if self.is_partial:
+            raise ValueError(f"{self!r} cannot be used as a tuple ({use}): its unreduced or reduced axes would be lost. "
+                             "Use spec.partitions.")
+        return self._entries
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._entries)
+        return iter(self._plain("*spec"))
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def __getitem__(self, index: Any) -> Any:
-        return self._entries[index]
+        return self._plain("spec[...]")[index]
 
     def __contains__(self, entry: Any) -> bool:
         return entry in self._entries
 
     def __add__(self, other: Any) -> PartitionSpec:
-        return PartitionSpec(*self._entries, *other)
+        if not isinstance(other, PartitionSpec):
+            if self.is_partial:
+                raise TypeError(f"PartitionSpec: a {type(other).__name__} cannot be added to {self!r}, which has unreduced or reduced "
+                                "axes.")
+            return PartitionSpec(*self._entries, *other)
+        if not (self.is_partial or other.is_partial):
+            return PartitionSpec(*self._entries, *other._entries)
+        if None not in (self.unreduced_kind, other.unreduced_kind) and self.unreduced_kind is not other.unreduced_kind:
+            raise TypeError(f"PartitionSpec: {self!r} and {other!r} cannot be added, their unreduced_kind differs.")
+        return PartitionSpec(*self._entries, *other._entries, unreduced=self.unreduced | other.unreduced,
+                             reduced=self.reduced | other.reduced, unreduced_kind=self.unreduced_kind or other.unreduced_kind)
 
     def __radd__(self, other: Any) -> PartitionSpec:
+        if self.is_partial:
+            raise TypeError(f"PartitionSpec: {self!r}, which has unreduced or reduced axes, cannot be added to a {type(other).__name__}.")
         return PartitionSpec(*other, *self._entries)
 
     def index(self, entry: Any) -> int:
@@ -75,20 +161,33 @@ class PartitionSpec:
         return self._entries.count(entry)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, PartitionSpec) and self._key == other._key
+        return isinstance(other, PartitionSpec) and self._key == other._key and self.unreduced == other.unreduced \
+            and self.reduced == other.reduced and self.unreduced_kind is other.unreduced_kind
 
     def __hash__(self) -> int:
-        return hash((PartitionSpec, self._key))
+        return hash((PartitionSpec, self._key)) if not self.is_partial else hash(
+            (PartitionSpec, self._key, self.unreduced, self.reduced, self.unreduced_kind))
 
     def __repr__(self) -> str:
-        return f"P({', '.join(map(repr, self._entries))}{',' if len(self._entries) == 1 else ''})"
+        parts = [repr(e) for e in self._entries]
+        if not self.is_partial:
+            return f"P({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+        for name in ("unreduced", "reduced"):
+            axes = getattr(self, name)
+            if axes:
+                parts.append(f"{name}={{{', '.join(sorted(map(repr, axes)))}}}")
+        if self.unreduced_kind not in (None, UnreducedKind.sum):
+            parts.append(f"unreduced_kind={self.unreduced_kind.name}")
+        return f"P({', '.join(parts)})"
 
     def __reduce__(self) -> tuple:
-        return PartitionSpec, self._entries
+        if not self.is_partial:
+            return PartitionSpec, self._entries
+        return _make_spec, (self._entries, self.unreduced, self.reduced, self.unreduced_kind)
 
     @property
     def axes(self) -> tuple[Any, ...]:
-        """All mesh axes named, in order of their appearance."""
+        """All mesh axes that split a dim, in order of their appearance."""
         return tuple(a for e in self._key for a in entry_axes(e))
 
     def dims(self, ndim: int) -> Spec:
@@ -106,6 +205,19 @@ class PartitionSpec:
     def unconstrained_dims(self) -> frozenset[int]:
         """Positions of the UNCONSTRAINED entries."""
         return frozenset(d for d, e in enumerate(self._entries) if e is UNCONSTRAINED)
+
+
+def _make_spec(entries: tuple, unreduced: frozenset, reduced: frozenset, kind: UnreducedKind | None) -> PartitionSpec:
+    return PartitionSpec(*entries, unreduced=unreduced, reduced=reduced, unreduced_kind=kind)
+
+
+def _axis_set(name: str, axes: Any) -> frozenset:
+    """A set of axis names."""
+    if not isinstance(axes, (set, frozenset)):
+        raise TypeError(f"PartitionSpec: {name} must be a set of axis names, got {axes!r} of type {type(axes)}.")
+    if None in axes:
+        raise ValueError(f"PartitionSpec: {name} cannot contain None: its elements are names of mesh axes.")
+    return frozenset(axes)
 
 
 P = PartitionSpec

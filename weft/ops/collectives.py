@@ -19,9 +19,10 @@ from weft.core.annotations import cast
 from weft.core.trace import Tracer, axis_env_size, tracked_axes, typeof
 from weft.ops import collective_rules as rules
 from weft.ops.collective_groups import Groups, bind_over, checked_groups
+from weft.ops.comparison import eq, select
 from weft.ops.elementwise import convert_element_type, div
-from weft.ops.families import canonical_dims
-from weft.ops.layout import reshape, squeeze
+from weft.ops.families import canonical_dims, zeros
+from weft.ops.layout import broadcast_in_dim, reshape, squeeze
 from weft.ops.reduce import reduce_max, reduce_min, reduce_sum
 from weft.ops.rules import insert
 from weft.ops.slicing import canonical_dim
@@ -330,6 +331,10 @@ def _varying(x: Any, axis_name: AxisName, api: str) -> Any:
 def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
     """`x`, a tree of arrays, typed as varying over the named axes (`to="varying"`); shapes, dtypes and values stay.
 
+    `to="reduced"` is the same, for a value that is one for all: the cotangents that devices find are terms of a sum, which is taken when
+    they leave. `to="unreduced"` makes terms of a sum: what varies over the axes is taken for them, and of what is one for all the first
+    device keeps its copy, the others zeros. Types call all three varying.
+
     Raises ValueError for another `to` and for values that vary already, NameError for an axis that is not in scope.
 
     >>> mesh = weft.make_mesh((2,), ('i',), devices=weft.devices()[:2])
@@ -338,16 +343,26 @@ def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
     6
     """
     _check_to("pcast", to, ("varying", "reduced", "unreduced"))
-    return _varying(x, axis_name, "pcast")
+    if to != "unreduced":
+        return _varying(x, axis_name, "pcast")
+    axes = axes_of(axis_name)
+    rules.axes_size(axes)
+    return tree_map(lambda leaf: first_only(leaf, [a for a in axes if a in tracked_axes() and a not in typeof(leaf).vma]), x)
+
+
+def first_only(x: Any, axes: Sequence[Any]) -> Any:
+    """`x` on the device that is first along the axes, zeros on the others."""
+    for axis in axes:
+        x = rules.pvary_p.bind(x, axes=(axis,)) if axis in tracked_axes() and axis not in typeof(x).vma else x
+        first = eq(axis_index(axis), np.int32(0))
+        x = select(broadcast_in_dim(first, typeof(x).shape, ()), x, zeros(typeof(x)))
+    return x
 
 
 def _check_to(api: str, to: str, known: tuple[str, ...]) -> None:
-    """Refuse a type that is not known, or not had."""
+    """Refuse a type that is not known."""
     if to not in known:
         raise ValueError(f"{api}: to={to!r} is none of {', '.join(map(repr, known))}.")
-    if to in ("reduced", "unreduced"):
-        raise NotImplementedError(f"{api}: to={to!r} is not supported: types do not track partial sums. "
-                                  "Use psum or psum_scatter where the sum is needed.")  # fmt: skip
 
 
 def own_slice(x: Any, axis_name: AxisName, dim: int) -> Any:

@@ -1,0 +1,110 @@
+"""PartitionSpecs with unreduced and reduced axes: what they say, and what programs compute by them."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft import lax
+from weft.sharding import AxisType, NamedSharding, PartitionSpec as P, UnreducedKind, reshard
+
+A, B = np.arange(8.0, dtype=np.float32).reshape(2, 4), np.arange(24.0, dtype=np.float32).reshape(4, 6)
+
+
+@pytest.fixture
+def mesh():
+    return weft.make_mesh((2,), ("x",), devices=weft.devices()[:2])
+
+
+def test_specs_name_unreduced_and_reduced_axes():
+    spec = P("a", None, unreduced={"b"}, reduced={"c"})
+    assert (spec.unreduced, spec.reduced, spec.unreduced_kind, spec.partitions) == ({"b"}, {"c"}, UnreducedKind.sum, ("a", None))
+    assert repr(spec) == "P('a', None, unreduced={'b'}, reduced={'c'})" and spec == P("a", unreduced={"b"}, reduced={"c"})
+    assert spec != P("a") and hash(spec) == hash(P("a", unreduced={"b"}, reduced={"c"})) and pickle.loads(pickle.dumps(spec)) == spec
+    assert spec.update(unreduced=set(), reduced=set()) == P("a") and P("a") + P(unreduced={"b"}) == P("a", unreduced={"b"})
+    assert repr(P(unreduced={"b"}, unreduced_kind=UnreducedKind.max)) == "P(unreduced={'b'}, unreduced_kind=max)"
+    for use, error, text in [(lambda: P("a", unreduced={"a"}), ValueError, "partitions cannot overlap with unreduced"),
+                             (lambda: P(("a", "b"), reduced={"b"}), ValueError, "partitions cannot overlap with reduced"),
+                             (lambda: P(unreduced={"a"}, reduced={"a"}), ValueError, "cannot overlap"),
+                             (lambda: P(unreduced="a"), TypeError, "must be a set"),
+                             (lambda: P(unreduced={None}), ValueError, "cannot contain None"),
+                             (lambda: P(unreduced_kind=UnreducedKind.sum), ValueError, "needs unreduced axes"),
+                             (lambda: P(unreduced={"a"}, unreduced_kind="sum"), TypeError, "must be an UnreducedKind"),
+                             (lambda: (*spec,), ValueError, "cannot be used as a tuple"), (lambda: spec[0], ValueError, "spec.partitions"),
+                             (lambda: spec + ("d",), TypeError, "cannot be added")]:
+        with pytest.raises(error, match=text):
+            use()
+
+
+def test_a_sum_that_is_left_open_is_a_value(mesh):
+    explicit = weft.make_mesh((2,), ("x",), devices=weft.devices()[:2], axis_types=(AxisType.Explicit,))
+    with weft.set_mesh(explicit):
+        a, b = weft.device_put(A, P(None, "x")), weft.device_put(B, P("x", None))
+
+        @weft.jit
+        def f(a, b):
+            terms = wnp.einsum("ab,bc->ac", a, b, out_sharding=P(unreduced={"x"}))
+            return reshard(terms + terms, P())
+        assert np.allclose(f(a, b), 2 * A @ B)
+        slopes = weft.jit(weft.grad(lambda a, b: f(a, b).sum(), (0, 1)))(a, b)
+        assert np.allclose(slopes[0], 2 * np.ones((2, 6)) @ B.T) and slopes[0].sharding.is_equivalent_to(a.sharding, 2)
+    with pytest.raises(ValueError, match="not found in mesh"):
+        NamedSharding(mesh, P(unreduced={"nowhere"}))
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, weft.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("check", [True, False])
+def test_shard_map_gives_and_takes_terms_of_sums(mesh, wrap, check):
+    mapped = lambda f, i, o: wrap(weft.shard_map(f, mesh=mesh, in_specs=i, out_specs=o, check_vma=check))
+    terms = mapped(lambda a, b: a @ b, (P(None, "x"), P("x", None)), P(unreduced={"x"}))
+    assert np.allclose(terms(A, B), A @ B)
+    total = mapped(lambda z: lax.psum(z, "x"), P(unreduced={"x"}), P())
+    scattered = mapped(lambda z: lax.psum_scatter(z, "x", tiled=True), P(unreduced={"x"}), P("x"))
+    for finish in (total, scattered):
+        assert np.allclose(finish(terms(A, B)), A @ B)
+        slope = weft.grad(lambda a, b, finish=finish: (finish(terms(a, b)) * 2.0).sum(), (0, 1))(A, B)
+        assert np.allclose(slope[0], 2 * np.ones((2, 6)) @ B.T) and np.allclose(slope[1], 2 * A.T @ np.ones((2, 6)))
+
+
+def test_cotangents_of_reduced_values_are_summed_where_they_leave(mesh):
+    """Data parallelism: the gradient of each device is a term, and one sum is taken at the end."""
+    x = np.arange(12.0, dtype=np.float32).reshape(4, 3)
+    w = np.ones(3, np.float32)
+
+    def step(w, x):
+        slope = weft.grad(lambda w: ((x @ w) ** 2).sum())(w)
+        assert weft.typeof(slope).vma == {"x"}            # a term: nothing was communicated
+        return slope
+
+    @weft.jit
+    @weft.shard_map(mesh=mesh, in_specs=(P(reduced={"x"}), P("x")), out_specs=P(unreduced={"x"}))
+    def gradient(w, x):
+        return step(w, x)
+
+    want = 2 * x.T @ (x @ w)
+    assert np.allclose(gradient(w, x), want)
+    psums = str(weft.make_jaxpr(gradient)(w, x)).count("= psum")
+    assert psums == 1
+    cast = weft.shard_map(lambda w, x: step(lax.pcast(w, "x", to="reduced"), x), mesh=mesh, in_specs=(P(), P("x")),
+                          out_specs=P(unreduced={"x"}))
+    assert np.allclose(cast(w, x), want)
+    gathered = weft.shard_map(lambda w: lax.all_gather(w, "x", tiled=True, to="reduced"), mesh=mesh, in_specs=P("x"),
+                              out_specs=P(reduced={"x"}))
+    assert np.array_equal(gathered(x), x) and np.allclose(weft.grad(lambda x: (gathered(x) ** 2).sum())(x), 2 * x)
+
+
+def test_pcast_to_unreduced(mesh):
+    once = weft.shard_map(lambda x: lax.psum(lax.pcast(x, "x", to="unreduced"), "x"), mesh=mesh, in_specs=P(), out_specs=P())
+    assert np.array_equal(once(A), A) and np.array_equal(weft.grad(lambda x: once(x).sum())(A), np.ones_like(A))
+    terms = weft.shard_map(lambda x: lax.pcast(x, "x", to="unreduced"), mesh=mesh, in_specs=P("x"), out_specs=P(unreduced={"x"}))
+    assert np.array_equal(terms(A), A.sum(0, keepdims=True))
+    with pytest.raises(ValueError, match="the same on all devices"):
+        weft.shard_map(lambda x: x, mesh=mesh, in_specs=P(), out_specs=P(unreduced={"x"}))(A)
+    with pytest.raises(ValueError, match="already varies"):
+        weft.shard_map(lambda x: lax.pcast(x, "x", to="reduced"), mesh=mesh, in_specs=P("x"), out_specs=P("x"))(A)
+    with pytest.raises(NotImplementedError, match="only sums"):
+        weft.shard_map(lambda x: x, mesh=mesh, in_specs=P("x"), out_specs=P(unreduced={"x"}, unreduced_kind=UnreducedKind.max))(A)
+    with pytest.raises(ValueError, match="does not have"):
+        weft.shard_map(lambda x: x, mesh=mesh, in_specs=P("x"), out_specs=P(unreduced={"y"}))(A)
