@@ -30,13 +30,13 @@ MODULES = {
     ],
     "Models": ["weft.nn", "weft.nn.initializers"],
     "SciPy": [
-        "weft.scipy.cluster.vq", "weft.scipy.integrate", "weft.scipy.linalg", "weft.scipy.ndimage", "weft.scipy.signal",
+        "weft.scipy.cluster.vq", "weft.scipy.fft", "weft.scipy.integrate", "weft.scipy.linalg", "weft.scipy.ndimage", "weft.scipy.signal",
         "weft.scipy.special", "weft.scipy.stats",
     ],
     "Trees and types": ["weft.tree", "weft.tree_util", "weft.flatten_util", "weft.dtypes", "weft.typing", "weft.errors"],
     "Around it": [
         "weft.compat", "weft.monitoring", "weft.experimental", "weft.experimental.checkify",
-        "weft.experimental.mesh_utils", "weft.test_util",
+        "weft.experimental.colocated_python", "weft.experimental.mesh_utils", "weft.experimental.multihost_utils", "weft.test_util",
     ],
 }
 

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 backends.get()                         # lets it prepare in the background what most programs need
 
+#: called with the backend before a program is made; what it raises forbids the program
+before: list[Callable[[Backend], None]] = []
 #: called with every executable that is made
 listeners: list[Callable[[Executable], None]] = []
 
@@ -59,6 +61,8 @@ def executable_of(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
     if "check" in jaxpr.effects:
         raise ValueError(f"{name}: Cannot abstractly evaluate a checkify.check which was not functionalized: compiled code cannot raise.\n"
                          "  Transform the function first, as in jit(checkify.checkify(f)), and look at the error that it returns.")
+    for ask in before:
+        ask(backend)
     request = (jaxpr, in_specs, out_shardings, donated, name, assignment, backend)
     key = _key(request)
     found = None if key is None else _read(key, request)

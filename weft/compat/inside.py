@@ -49,11 +49,11 @@ _OBJECTS = "weft.compat.inside_objects"
 
 #: module below jax._src -> {name: "weft module:name"}; an empty string marks what weft does not have yet
 NAMES: dict[str, dict[str, str]] = {
-    "ad_util": {"stop_gradient_p": ""},
+    "ad_util": {"stop_gradient_p": "weft.ops.arithmetic:stop_gradient_p"},
     "array": {"ArrayImpl": "weft.runtime.array:Array"},
-    "compiler": {"backend_compile_and_load": "", "compile_or_get_cached": ""},
+    "compiler": {"backend_compile_and_load": f"{_OBJECTS}:backend_compile_and_load"},
     "config": {"config": "weft.util.config:config"},
-    "core": {"physical_aval": "", "trace_state_clean": ""},
+    "core": {"physical_aval": "weft.transforms.physical:physical_aval"},
     "dispatch": {"wait_for_tokens": "weft.api.callbacks:effects_barrier"},
     "distributed": {"global_state": f"{_OBJECTS}:global_state", "GlobalState": f"{_OBJECTS}:State", "State": f"{_OBJECTS}:State"},
     "dtypes": {
@@ -66,7 +66,7 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "earray": {"EArray": ""},
     "literals": {"TypedNdArray": f"{_OBJECTS}:TypedNdArray"},
-    "state.types": {"AbstractRef": ""},
+    "state.types": {"AbstractRef": "weft.control.ref:AbstractRef"},
     "traceback_util": {
         "_exclude_paths": f"{_OBJECTS}:excluded_paths",
         "api_boundary": f"{_OBJECTS}:api_boundary",

@@ -4,11 +4,13 @@ In:  nothing; `inside` names them.
 Out: functions on tracebacks, the process in a cluster, the registry of pytree types, and helpers for sequences.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
+from weft import programs
 from weft.runtime import device
 from weft.util import source, treedef
 from weft.util.dtypes import DTypeLike, finfo
@@ -130,3 +132,21 @@ def unzip2(pairs: Iterable[Sequence[Any]]) -> tuple[tuple[Any, ...], tuple[Any, 
     """
     listed = list(pairs)
     return tuple(a for a, _ in listed), tuple(b for _, b in listed)
+
+
+# ---- compiler
+
+
+def backend_compile_and_load(backend: Any, *_args: Any, **_kwargs: Any) -> None:
+    """What is called with the backend before a program is compiled. It does nothing; a program that wants to forbid compilations puts a
+    function that raises in its place (`jax._src.compiler.backend_compile_and_load`)."""
+
+
+def _ask_before_compiling(backend: Any) -> None:
+    module = sys.modules.get("jax._src.compiler")
+    now = backend_compile_and_load if module is None else module.__dict__.get("backend_compile_and_load", backend_compile_and_load)
+    if now is not backend_compile_and_load:
+        now(backend)
+
+
+programs.before.append(_ask_before_compiling)

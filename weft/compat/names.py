@@ -85,6 +85,12 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "enable_x64": "weft.util.config:enable_x64",
         "disable_x64": "weft.compat.older:disable_x64",
     },
+    "jax.experimental.array_serialization.serialization": {
+        "GlobalAsyncCheckpointManagerBase": "weft.experimental.array_serialization.serialization:GlobalAsyncCheckpointManagerBase",
+    },
+    "jax.experimental.colocated_python.func": {},
+    "jax.experimental.colocated_python.serialization": {},
+    "jax.extend.ifrt_programs": {"ifrt_programs": "weft.extend.ifrt_programs:ifrt_programs"},
     "jax.experimental.maps": {"Mesh": "weft.sharding:Mesh", "xmap": ""},
     "jax.experimental.pjit": {
         "pjit": "weft.compat.older:pjit weft.api.jit:jit",

@@ -99,6 +99,16 @@ class Sharding:
         return all(d.is_addressable for d in self.device_assignment)
 
     @property
+    def _device_assignment(self) -> tuple[Any, ...]:
+        """The name by which libraries know `device_assignment`."""
+        return self.device_assignment
+
+    @property
+    def _addressable_device_assignment(self) -> tuple[Any, ...]:
+        """The devices of this process, in order; a name that libraries know."""
+        return tuple(d for d in self.device_assignment if d.is_addressable)
+
+    @property
     def addressable_devices(self) -> set:
         """The devices that this process drives."""
         return {d for d in self.device_assignment if d.is_addressable}

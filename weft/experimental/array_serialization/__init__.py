@@ -1,0 +1,1 @@
+"""Saving arrays of many devices: what checkpoint libraries build on."""

@@ -1,0 +1,115 @@
+"""Discrete cosine transforms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.numpy import creation, fft, ufuncs as uf
+from weft.numpy.fft import _fitted
+from weft.numpy.manipulation import flip
+from weft.numpy.promote import array_of
+from weft.ops.families import canonical_dims
+from weft.ops.slicing import concatenate, slice_in_dim
+from weft.util import dtypes
+from weft.util.source import guard_all
+
+__all__ = ["dct", "dctn", "idct", "idctn"]
+
+
+def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """The discrete cosine transform of type 2 along `axis`, cut or padded with zeros to length `n`; `norm` is None or "ortho".
+
+    Computed by one FFT of the same length, of the even elements followed by the odd ones backwards (J. Makhoul, 1980).
+    Raises NotImplementedError for other types, ValueError for another norm.
+
+    >>> weft.scipy.fft.dct(wnp.array([1.0, 1.0, 1.0])).round(3)
+    Array([6., 0., 0.], dtype=float32)
+    """
+    x, (axis,) = _prepared("dct", x, type, norm, [n], [axis])
+    n = x.shape[axis]
+    odd = slice_in_dim(x, 1, n, 2, axis) if n > 1 else slice_in_dim(x, 0, 0, 1, axis)
+    v = concatenate([slice_in_dim(x, 0, n, 2, axis), flip(odd, axis)], axis)
+    spectrum = fft.fft(v, axis=axis)
+    turned = uf.multiply(spectrum, _along(np.exp(-0.5j * np.pi * np.arange(n) / n), axis, x.ndim, spectrum.dtype))
+    y = uf.multiply(creation.asarray(2, x.dtype), uf.real(turned))
+    return y if norm is None else uf.multiply(y, _along(_ortho(n), axis, x.ndim, x.dtype))
+
+
+def idct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """The inverse of `dct`, with the same arguments.
+
+    >>> weft.scipy.fft.idct(weft.scipy.fft.dct(wnp.array([1.0, 2.0, 4.0]))).round(3)
+    Array([1., 2., 4.], dtype=float32)
+    """
+    x, (axis,) = _prepared("idct", x, type, norm, [n], [axis])
+    n = x.shape[axis]
+    if norm is not None:
+        x = uf.multiply(x, _along(1 / _ortho(n), axis, x.ndim, x.dtype))
+    first, rest = slice_in_dim(x, 0, 1, 1, axis), slice_in_dim(x, 1, n, 1, axis)
+    mirrored = concatenate([uf.multiply(first, creation.asarray(0, x.dtype)), flip(rest, axis)], axis)
+    half = np.exp(0.5j * np.pi * np.arange(n) / n) / 2
+    wide = dtypes.result_type(x.dtype, np.complex64)
+    spectrum = uf.multiply(uf.subtract(x.astype(wide), uf.multiply(mirrored.astype(wide), creation.asarray(1j, wide))),
+                           _along(half, axis, x.ndim, wide))
+    v = uf.real(fft.ifft(spectrum, axis=axis))
+    even, odd = slice_in_dim(v, 0, (n + 1) // 2, 1, axis), flip(slice_in_dim(v, (n + 1) // 2, n, 1, axis), axis)
+    order = np.argsort(np.concatenate([np.arange(0, n, 2), np.arange(1, n, 2)]))
+    return creation.asarray(concatenate([even, odd], axis)).take(order, axis=axis).astype(x.dtype)
+
+
+def dctn(x: Any, type: int = 2, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Any:
+    """`dct` along several axes, all by default; `s` gives their lengths.
+
+    >>> float(weft.scipy.fft.dctn(wnp.ones((2, 3)))[0, 0])
+    24.0
+    """
+    return _several("dctn", dct, x, type, s, axes, norm)
+
+
+def idctn(x: Any, type: int = 2, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Any:
+    """`idct` along several axes, all by default; `s` gives their lengths."""
+    return _several("idctn", idct, x, type, s, axes, norm)
+
+
+def _several(name: str, transform: Any, x: Any, type: int, s: Sequence[int] | None, axes: Sequence[int] | None, norm: str | None) -> Any:
+    x = array_of(name, x)
+    if axes is None:
+        axes = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
+    lengths = [None] * len(axes) if s is None else list(s)
+    if len(lengths) != len(axes):
+        raise ValueError(f"{name}: s has a length for each axis, got {len(lengths)} lengths and {len(axes)} axes.")
+    x, dims = _prepared(name, x, type, norm, lengths, list(axes))
+    for d in dims:
+        x = transform(x, axis=d, norm=norm)
+    return x
+
+
+def _prepared(name: str, x: Any, type: int, norm: str | None, lengths: Sequence[int | None], axes: Sequence[int]) -> tuple[Any, list[int]]:
+    """A real floating array of the lengths asked for, and the dims."""
+    if type != 2:
+        raise NotImplementedError(f"{name}: type {type!r}; only the transform of type 2 is there.")
+    if norm not in (None, "ortho"):
+        raise ValueError(f"{name}: norm={norm!r} is not implemented; it is None or 'ortho'.")
+    x = array_of(name, x)
+    if dtypes.issubdtype(x.dtype, np.complexfloating):
+        raise TypeError(f"{name}: x must be real, got {x.dtype.name}.")
+    if not dtypes.issubdtype(x.dtype, np.floating):
+        x = x.astype(dtypes.canonicalize_dtype(np.float64))
+    dims = list(canonical_dims(name, axes, x.ndim))
+    return _fitted(x, [x.shape[d] if n is None else n for n, d in zip(lengths, dims)], dims), dims
+
+
+def _along(values: np.ndarray, axis: int, ndim: int, dtype: Any) -> Any:
+    return creation.asarray(values.reshape([-1 if d == axis else 1 for d in range(ndim)]).astype(dtype))
+
+
+def _ortho(n: int) -> np.ndarray:
+    """What makes the transform orthogonal."""
+    return np.where(np.arange(n) == 0, 1 / math.sqrt(4 * n), 1 / math.sqrt(2 * n)) if n else np.ones(0)
+
+
+guard_all(globals())
