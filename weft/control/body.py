@@ -122,20 +122,21 @@ class Operation(str):
 
 
 @functools.lru_cache(maxsize=512)
-def _operation(fun: Callable, name: str, shown: tuple, avals: tuple, *_context: Any) -> tuple[Jaxpr, Operation]:
-    jaxpr = stage(lambda *xs: [fun(*xs, **dict(shown))], avals, name)
-    return jaxpr.replace(eqns=[eqn.replace(source=None) for eqn in jaxpr.eqns]), Operation(name, shown)     # lines of the caller
+def _operation(fun: Callable, name: str, static: tuple, avals: tuple, *_context: Any) -> tuple[Jaxpr, str]:
+    jaxpr = stage(lambda *xs: [fun(*xs, **dict(static))], avals, name or function_name(fun))
+    jaxpr = jaxpr.replace(eqns=[eqn.replace(source=None) for eqn in jaxpr.eqns])       # lines of the caller
+    return jaxpr, Operation(name, static) if name else function_name(fun)
 
 
-def call_operation(fun: Callable, name: str, *args: Any, **shown: Any) -> Any:
-    """`fun(*args, **shown)`, one value, as one equation that texts show as the operation `name`; its program is made once for
-    arguments of a type. `fun` is a function of a module and reads nothing but its arguments and settings."""
+def call_operation(fun: Callable, name: str, *args: Any, **static: Any) -> Any:
+    """`fun(*args, **static)`, one value, as one equation: a call, which texts show as the operation `name` if that is not empty.
+    Its program is made once for arguments of a type. `fun` is a function of a module and reads nothing but its arguments and settings."""
     if runs_in_python():
-        return fun(*args, **shown)
+        return fun(*args, **static)
     avals = tuple([typeof(x) for x in args])
-    jaxpr, operation = _operation(fun, name, tuple(shown.items()), avals, config.trace_key(), current_mesh())
+    jaxpr, called = _operation(fun, name, tuple(static.items()), avals, config.trace_key(), current_mesh())
     none = (None,) * len(args)
-    return jit_p.bind(*args, jaxpr=jaxpr, name=operation, in_shardings=none, out_shardings=(None,), donated=(False,) * len(args),
+    return jit_p.bind(*args, jaxpr=jaxpr, name=called, in_shardings=none, out_shardings=(None,), donated=(False,) * len(args),
                       inline=False, keep_unused=False)[0]
 
 

@@ -247,6 +247,9 @@ def _plan_slice(plan: Plan, d: int, s: slice) -> None:
 def getitem(x, index, *, mode=None, fill_value=None, indices_are_sorted: bool = False, unique_indices: bool = False):
     """`x[index]`."""
     x = concrete(value(x))
+    if type(index) is int and mode is None and x.ndim and -x.shape[0] <= index < x.shape[0]:        # a row: the most frequent index
+        first, rest = index % x.shape[0], tuple(x.shape[1:])
+        return squeeze_p.bind(slice_op(x, (first, *[0] * len(rest)), (first + 1, *rest)), dimensions=(0,))
     shape, index = lift_scalar_bools(tuple(x.shape), index)
     x = reshape(x, shape) if shape != tuple(x.shape) else x
     plan = make_plan(shape, index)

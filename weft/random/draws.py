@@ -260,7 +260,14 @@ def uniform(key, shape=(), dtype=None, minval=0.0, maxval=1.0):  # noqa: A002
     True
     """
     dtype, raw = _float(dtype, "uniform"), _one(key, "uniform")
-    return _uniform(raw, _shape(shape), dtype, minval, maxval)
+    if not (_is_plain(minval) and _is_plain(maxval)):
+        return _uniform(raw, _shape(shape), dtype, minval, maxval)
+    return call_operation(_uniform, "", raw, shape=_shape(shape), dtype=dtype, minval=minval, maxval=maxval)
+
+
+def _is_plain(bound) -> bool:
+    """Whether a bound is a Python number, but not -0.0, which is equal to another one."""
+    return isinstance(bound, (int, float)) and (bound != 0 or math.copysign(1.0, bound) > 0)
 
 
 def _uniform(raw, shape, dtype, minval, maxval):
@@ -307,7 +314,7 @@ def normal(key, shape=(), dtype=None):  # noqa: A002
         real = dtypes.to_real_dtype(dtype)
         first, second = _split_one(raw, 2)
         return ew.div(ew.complex(_normal(first, shape, real), _normal(second, shape, real)), np.asarray(math.sqrt(2), dtype)[()])
-    return _normal(raw, shape, dtype)
+    return call_operation(_normal, "", raw, shape=shape, dtype=dtype)
 
 
 def _split_one(key, n: int) -> list:
