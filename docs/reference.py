@@ -26,7 +26,7 @@ MODULES = {
     "For libraries": [
         "weft.extend.core", "weft.interpreters.ad", "weft.interpreters.batching", "weft.interpreters.mlir",
         "weft.interpreters.partial_eval", "weft.extend.linear_util", "weft.api_util", "weft.extend.backend",
-        "weft.extend.random", "weft.extend.source_info_util",
+        "weft.extend.random", "weft.extend.source_info_util", "weft.experimental.custom_partitioning",
     ],
     "Models": ["weft.nn", "weft.nn.initializers"],
     "SciPy": [

@@ -11,10 +11,11 @@ from weft.ir.shardings import (
     NamedSharding, PositionalSharding, Sharding, SingleDeviceSharding, SingleDeviceSharding as make_single_device_sharding,
 )
 from weft.ir.specs import P, PartitionSpec, UNCONSTRAINED, UnreducedKind
+from weft.ir.types import ManualAxisType
 from weft.runtime.topology import make_mesh
 
 __all__ = [
-    "AbstractMesh", "AxisType", "Mesh", "NamedSharding", "P", "PartitionSpec", "PmapSharding", "PositionalSharding", "Sharding",
-    "SingleDeviceSharding", "UNCONSTRAINED", "UnreducedKind", "auto_axes", "explicit_axes", "get_abstract_mesh", "get_mesh", "make_mesh",
-    "make_single_device_sharding", "reshard", "set_mesh", "use_abstract_mesh", "use_mesh",
+    "AbstractMesh", "AxisType", "ManualAxisType", "Mesh", "NamedSharding", "P", "PartitionSpec", "PmapSharding", "PositionalSharding",
+    "Sharding", "SingleDeviceSharding", "UNCONSTRAINED", "UnreducedKind", "auto_axes", "explicit_axes", "get_abstract_mesh", "get_mesh",
+    "make_mesh", "make_single_device_sharding", "reshard", "set_mesh", "use_abstract_mesh", "use_mesh",
 ]

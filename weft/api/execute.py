@@ -17,6 +17,7 @@ from weft import backends, programs
 from weft.api.numerics import result_check
 from weft.backends.array_spec import ArraySpec, on_backend
 from weft.control.call import jit_p
+from weft.control.custom_partition import without_partitions
 from weft.core.primitive import Unsupported
 from weft.core.stage import stage
 from weft.core.trace import Tracer, _state, derived_trace, escaped_tracer, eval_trace, set_evaluator, set_trace, typeof
@@ -168,6 +169,8 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings=(), donated=()
     if backend is not None:
         specs, out_shardings = _on_one_backend(program, specs, out_shardings, backends.get(backend))
     assignment = device_assignment(program, specs, out_shardings, name or jaxpr.name, arg_names, n_consts)
+    if len(assignment) == 1:
+        program = without_partitions(program)
     out_shardings = [on_devices(a.sharding, assignment) if s is None and says_all(a.sharding) else s
                      for s, a in zip(out_shardings, out_avals)]
     read = used_vars(program)

@@ -11,6 +11,7 @@ from weft.api.struct import ShapeDtypeStruct
 from weft.backends.array_spec import ArraySpec
 from weft.backends.formats import row_major
 from weft.backends.xla_flags import check_options
+from weft.control.custom_partition import without_partitions
 from weft.control.ref import Ref, is_ref
 from weft.core.trace import Tracer
 from weft.ir.jaxpr import Jaxpr, Var
@@ -137,7 +138,7 @@ class Lowered:
         program = self._traced._program
         if dialect == "jaxpr":
             return str(program.jaxpr)
-        jaxpr, kept = self._traced._kept(self._jaxpr)
+        jaxpr, kept = self._traced._kept(without_partitions(self._jaxpr))
         shardings = [s.sharding if s.committed else None for s, keep in zip(self.in_specs, kept) if keep]
         donated = [d for d, keep in zip(program.donated, kept) if keep]
         if dialect in (None, "stablehlo"):
@@ -169,7 +170,7 @@ class Lowered:
         """Floating point operations, transcendental functions and bytes accessed of the global program, before fusion."""
         from weft.hlo.cost import module_cost
         from weft.hlo.hlo_text import lowered
-        return module_cost(lowered(self._jaxpr, self._traced.fun_name))
+        return module_cost(lowered(without_partitions(self._jaxpr), self._traced.fun_name))
 
 
 class MemoryStats:

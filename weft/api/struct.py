@@ -6,9 +6,10 @@ import numpy as np
 
 from weft.api.layouts import as_sharding
 from weft.backends.formats import Format
+from weft.core.trace import typeof
 from weft.ir.explicit import type_sharding
 from weft.ir.specs import PartitionSpec
-from weft.ir.types import ShapedArray
+from weft.ir.types import ManualAxisType, ShapedArray
 from weft.util import dtypes
 
 
@@ -23,7 +24,10 @@ class ShapeDtypeStruct:
     """
     __slots__ = ("shape", "dtype", "sharding", "weak_type", "vma")
 
-    def __init__(self, shape, dtype, *, sharding=None, weak_type: bool = False, vma=None, is_ref: bool = False):
+    def __init__(self, shape, dtype, *, sharding=None, weak_type: bool = False, vma=None, is_ref: bool = False,
+                 manual_axis_type: ManualAxisType | None = None):
+        if manual_axis_type is not None:
+            vma = manual_axis_type.varying
         if dtype is None:
             raise ValueError("ShapeDtypeStruct: dtype must be specified.")
         self.shape = tuple(int(d) for d in shape)
@@ -34,6 +38,21 @@ class ShapeDtypeStruct:
         self.weak_type = weak_type
         self.vma = frozenset(vma or ())
 
+    @classmethod
+    def like(cls, x) -> "ShapeDtypeStruct":
+        """The struct of an array, a number, or anything with a shape and a dtype: its shape, dtype, sharding and weakness.
+
+        TypeError for what has none.
+
+        >>> ShapeDtypeStruct.like(1.0), ShapeDtypeStruct.like(np.ones(3, np.float32))
+        (ShapeDtypeStruct(shape=(), dtype=float32, weak_type=True), ShapeDtypeStruct(shape=(3,), dtype=float32))
+        """
+        aval = x if isinstance(x, ShapedArray) else x.aval if isinstance(x, cls) else typeof(x)
+        sharding = x.sharding if getattr(x, "committed", False) or isinstance(x, cls) else aval.sharding
+        return cls(aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type, vma=aval.vma)
+
+    is_ref = False
+    manual_axis_type = property(lambda self: ManualAxisType(self.vma) if self.vma else None)
     size = property(lambda self: self.aval.size)
     format = property(lambda self: Format(None, self.sharding))
     ndim = property(lambda self: len(self.shape))

@@ -386,8 +386,9 @@ def _scalar_aval(kind: type, wide: bool) -> ShapedArray:
 
 
 class Zero:
-    """A symbolic zero tangent or cotangent of type `aval`: known to be zero, not materialised."""
+    """A symbolic zero tangent or cotangent of type `aval`: known to be zero, not materialised; `instantiate()` gives an array."""
     __slots__ = ("aval",)
+    instantiate: Callable[[Zero], Any]       # set where zeros are made (`ops.families`)
 
     def __init__(self, aval: ShapedArray):
         self.aval = aval

@@ -3,14 +3,50 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from weft.util import dtypes
 from weft.util.errors import OutOfMemoryError
+from weft.util.record import record, replace
 
 _MAX_BYTES = (1 << 63) - 1
 _interned: dict[tuple, "ShapedArray"] = {}
+_SAME = object()
+
+
+def _varying(mat: "ManualAxisType") -> frozenset:
+    """The axes over which a value of that type varies; there is no other manual type of values yet."""
+    if mat.unreduced or mat.reduced:
+        raise NotImplementedError(f"ShapedArray: types of unreduced and reduced values are not supported yet, got {mat}.")
+    return frozenset(mat.varying)
+
+
+@record
+class ManualAxisType:
+    """What a type says about manual axes: over which a value varies, is a sum still to be completed, or is equal by a reduction.
+
+    >>> ManualAxisType(varying=frozenset("a"))
+    ManualAxisType(varying=frozenset({'a'}), unreduced=frozenset(), reduced=frozenset())
+    """
+    varying: frozenset = frozenset()
+    unreduced: frozenset = frozenset()
+    reduced: frozenset = frozenset()
+
+    @property
+    def empty(self) -> bool:
+        """Whether it says nothing."""
+        return not (self.varying or self.unreduced or self.reduced)
+
+    @property
+    def vur(self) -> frozenset:
+        """All axes that it names."""
+        return self.varying | self.unreduced | self.reduced
+
+    def update(self, **changes: frozenset) -> "ManualAxisType":
+        """A copy with some fields replaced."""
+        return replace(self, **changes)
 
 
 class ShapedArray:
@@ -33,7 +69,10 @@ class ShapedArray:
     ndim: int
     size: int
 
-    def __new__(cls, shape, dtype, weak_type: bool = False, sharding=None, vma: frozenset = frozenset()):
+    def __new__(cls, shape, dtype, weak_type: bool = False, sharding=None, vma: frozenset = frozenset(),
+                manual_axis_type: ManualAxisType | None = None):
+        if manual_axis_type is not None:
+            vma = _varying(manual_axis_type)
         key = (shape, dtype, weak_type, sharding, vma)
         try:
             return _interned[key]
@@ -66,12 +105,16 @@ class ShapedArray:
     def __reduce__(self):
         return ShapedArray, (self.shape, self.dtype, self.weak_type, self.sharding, self.vma)
 
-    def update(self, **changes) -> "ShapedArray":
-        """A copy with some of shape, dtype, weak_type, sharding, vma replaced."""
+    def update(self, shape=None, dtype=None, weak_type=None, sharding: Any = _SAME, vma=None, manual_axis_type=None) -> "ShapedArray":
+        """A copy with some of shape, dtype, weak_type, sharding, vma (or manual_axis_type) replaced.
+
+        >>> ShapedArray((2,), np.dtype("float32")).update(shape=(3,))
+        ShapedArray(float32[3])
+        """
         return ShapedArray(
-            changes.get("shape", self.shape), changes.get("dtype", self.dtype),
-            changes.get("weak_type", self.weak_type), changes.get("sharding", self.sharding),
-            changes.get("vma", self.vma))
+            self.shape if shape is None else shape, self.dtype if dtype is None else dtype,
+            self.weak_type if weak_type is None else weak_type, self.sharding if sharding is _SAME else sharding,
+            self.vma if vma is None else vma, manual_axis_type)
 
     def without_dim(self, dim: int) -> "ShapedArray":
         """The type of one entry along `dim`."""
@@ -88,6 +131,32 @@ class ShapedArray:
         """Bytes of the whole value."""
         return self.size * self.dtype.itemsize
 
+    @property
+    def manual_axis_type(self) -> ManualAxisType:
+        """What the type says about manual axes, as a record; `vma` are the axes over which the value varies."""
+        return ManualAxisType(self.vma)
+
+    mat = manual_axis_type
+    is_high = False
+    has_qdd = False
+
+    def update_manual_axis_type(self, mat: ManualAxisType) -> "ShapedArray":
+        return self.update(vma=_varying(mat))
+
+    def update_weak_type(self, weak_type: bool) -> "ShapedArray":
+        return self.update(weak_type=weak_type)
+
+    def at_least_vspace(self) -> "ShapedArray":
+        """The type of tangents of such values."""
+        return self.to_tangent_aval()
+
+    def normalize(self) -> "ShapedArray":
+        return self.strip_weak_type()
+
+    def lo_ty(self) -> list["ShapedArray"]:
+        """The types of the arrays that such a value consists of."""
+        return [self]
+
     def strip_weak_type(self) -> "ShapedArray":
         return self.update(weak_type=False) if self.weak_type else self
 
@@ -96,6 +165,8 @@ class ShapedArray:
         if dtypes.issubdtype(self.dtype, np.inexact):
             return self.strip_weak_type()
         return ShapedArray(self.shape, dtypes.float0, False, None, self.vma)
+
+    to_ct_aval = to_tangent_aval
 
     def str_short(self, short_dtypes: bool = False, kinds: bool = False) -> str:
         """`float32[8,2]`, or `f32[8,2]` as jaxprs print it; varying axes follow in braces, as `{V:a}` if their kind is asked for."""
@@ -110,6 +181,9 @@ class ShapedArray:
         vary = vary and f"{{{vary}}}"
         weak = "~" if self.weak_type and not short_dtypes else ""
         return f"{weak}{name}[{inner}]{vary}"
+
+    def __str__(self) -> str:
+        return self.str_short()
 
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak_type else ""

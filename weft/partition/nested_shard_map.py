@@ -78,6 +78,14 @@ def _copy(jaxpr: Jaxpr) -> Jaxpr:
     return Jaxpr(read(jaxpr.constvars), jaxpr.consts, read(jaxpr.invars), read(jaxpr.outvars), eqns, jaxpr.effects, jaxpr.name)
 
 
+def renamed(jaxpr: Jaxpr, source: Mesh, target: Mesh) -> Jaxpr:
+    """A program of one device of `source`, with the axes of `target` in its collectives."""
+    if source is target:
+        return jaxpr
+    with extend_axis_env(list(target.shape_tuple)):
+        return _with_axes_renamed(jaxpr, {axis: _axes_on(axis, source, target) for axis in source.axis_names})
+
+
 # --- other names ------------------------------------------------------------------------------------------------------
 
 

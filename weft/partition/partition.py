@@ -82,7 +82,7 @@ def partition(jaxpr: Jaxpr, mesh: Mesh, in_specs: Sequence[Spec | None], out_spe
     """Partition `jaxpr` over `mesh`, given some specs of its inputs and outputs."""
     _check_given(jaxpr.invars, in_specs, mesh, "input")
     _check_given(jaxpr.outvars, out_specs, mesh, "output")
-    found, request, cuts = _partitioned(_Request(recognized(jaxpr), mesh, tuple(in_specs), tuple(out_specs), cost))
+    found, request, cuts = _partitioned(_Request(recognized(jaxpr), mesh, tuple(in_specs), tuple(out_specs), cost, mesh))
     while cuts:                              # on finer axes there are moves that send less
         other, request, cuts = _partitioned(request.refined(cuts))
         if other.bytes_sent >= found.bytes_sent:
@@ -99,6 +99,7 @@ class _Request:
     in_specs: tuple[Spec | None, ...]
     out_specs: tuple[Spec | None, ...]
     cost: CostModel
+    given: Mesh                              # of which `mesh` is a refinement
 
     def refined(self, cuts: Mapping[Any, int]) -> _Request:
         """The same with each axis of `cuts` split into a major part of the given size and the rest."""
@@ -141,7 +142,7 @@ def _propagated(request: _Request) -> tuple[_Request, Jaxpr, Propagation]:
         mesh = request.mesh
         jaxpr = _on_mesh(request.program, mesh)
         target_specs = propagate(jaxpr, dict(mesh.shape), request.in_specs, request.out_specs, _constraint_reader(mesh),
-                                 _type_reader(mesh))
+                                 _type_reader(mesh), (mesh, request.given))
         cuts = dict(sorted(target_specs.cuts, key=lambda cut: -cut[1]))          # the smallest per axis
         if not cuts:
             return request, jaxpr, target_specs

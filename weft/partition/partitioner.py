@@ -40,7 +40,7 @@ from weft.partition.values import LocalTrace, NotPartial, Origin, PlacedEqn, Val
 from weft.util.record import field, record
 
 #: kinds of equations that hold programs, call Python or are collectives already: `partition.regions` computes them
-SPECIAL = frozenset({"region", "collective", "callback"})
+SPECIAL = frozenset({"region", "collective", "callback", "custom"})
 
 
 @record(frozen=False)

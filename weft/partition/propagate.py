@@ -63,6 +63,7 @@ class Propagation:
     shared: dict[tuple, FactorRule | None] = field(default_factory=dict)        # by what it follows from
     facts: dict[tuple, _RuleFacts] = field(default_factory=dict)
     boundary: set[Var] = field(default_factory=set)             # arguments and results of the program
+    meshes: Any = None                   # the mesh of the axes, and the coarser one that was given
     last_round: bool = False             # whether specs pass from a value to its broadcast or part
 
     def rule(self, eqn: Eqn) -> FactorRule | None:
@@ -123,13 +124,13 @@ class Propagation:
 
 
 def propagate(jaxpr: Jaxpr, sizes: Mapping[Any, int], in_specs: Sequence[Spec | None], out_specs: Sequence[Spec | None],
-              constraint_spec: Any, type_spec: Any) -> Propagation:
+              constraint_spec: Any, type_spec: Any, meshes: Any = None) -> Propagation:
     """Find a spec for every variable of `jaxpr` and of the programs inside it.
 
     `constraint_spec(eqn)` gives, per dim, the axes that a constraint equation asks for, None where it leaves it open.
     `type_spec(aval)` gives the layout that an explicitly sharded type prescribes, and the axes that it is about.
     """
-    state = Propagation(sizes)
+    state = Propagation(sizes, meshes=meshes)
     state.boundary.update(a for a in (*jaxpr.invars, *jaxpr.outvars) if type(a) is Var)
     for var in _all_variables(jaxpr):
         if var.aval.sharding is not None:
@@ -213,6 +214,10 @@ def _transfer(state: Propagation, eqn: Eqn) -> Transfer | None:
     if eqn.primitive.kind in ("region", "barrier"):
         return _LinkTransfer(eqn)
     rule = state.rule(eqn)
+    if rule is None and eqn.primitive.kind == "custom" and eqn.params["rule"].infer is not None:
+        from weft.partition.layout_rule import InferTransfer  # most programs have none
+
+        return InferTransfer(eqn)
     return None if rule is None else _FactorTransfer(eqn, rule, state.facts)
 
 

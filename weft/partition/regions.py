@@ -217,4 +217,11 @@ def cond(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
     return _values(eqn, eqn.primitive.bind(*args, **dict(eqn.params, branches=local)), outs)
 
 
-_BY_KIND = {"region": region, "collective": collective, "callback": callback}
+def custom(outer: Partitioner, eqn: Eqn) -> list[Value]:
+    """The results of a function that partitions itself."""
+    from weft.partition.custom_partition import compute  # most programs have none
+
+    return compute(outer, eqn)
+
+
+_BY_KIND = {"region": region, "collective": collective, "callback": callback, "custom": custom}

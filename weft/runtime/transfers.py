@@ -64,5 +64,5 @@ def _check(kind: str, level: str | None, aval: Any, sharding: Any) -> None:
     if level.startswith("log"):
         report("transfers", True, "%s transfer: aval=%s, dst_sharding=%s", kind, aval, sharding)
         return
-    raise DeviceRuntimeError(f"INVALID_ARGUMENT: Disallowed {kind} transfer: aval={aval}, dst_sharding={sharding}\n"
+    raise DeviceRuntimeError(f"INVALID_ARGUMENT: Disallowed {kind} transfer: aval={aval!r}, dst_sharding={sharding}\n"
                              "  A transfer guard forbids it. Move values with weft.device_put, or change the guard (weft.transfer_guard).")
