@@ -43,12 +43,12 @@ SUITES = {
     "chex": Suite(("chex/**/*_test.py",), env={"CHEX_N_CPU_DEVICES": "8"}),
     "equinox": Suite(("tests/test_*.py",), leave=("test_tpu",)),
     "flax": Suite(("tests/**/*_test.py", "tests/**/test_*.py"), leave=("tensorboard", "import_test", "/colab")),
-    "jaxtyping": Suite(("test/test_*.py",), folder="test", leave=("test_tf_dtype", "test_torch", "test_mlx")),
+    "jaxtyping": Suite(("test/test_*.py",), leave=("test_tf_dtype", "test_torch", "test_mlx")),
     "einops": Suite(("einops/tests/test_*.py",), env={"EINOPS_TEST_BACKENDS": "numpy,jax"}, leave=("test_notebooks",)),
     "orbax": Suite(("checkpoint/orbax/checkpoint/**/*_test.py",), folder="checkpoint", env=EIGHT_DEVICES,
                    leave=("/experimental/", "multiprocess", "tpu", "gcs", "pathways")),
     "jmp": Suite(("jmp/**/*_test.py",)),
-    "jraph": Suite(("jraph/**/*_test.py",), leave=("/examples/",)),
+    "jraph": Suite(("jraph/**/*_test.py",), leave=("/examples/", "/ogb_examples/")),
     "haiku": Suite(("haiku/**/*_test.py",), leave=("/integration/", "jax2tf")),
 }
 
