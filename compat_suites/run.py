@@ -136,7 +136,7 @@ def failures(result: dict) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("library", nargs="?", choices=SUITES)
+    parser.add_argument("name", nargs="?", choices=SUITES, metavar="LIBRARY", help=", ".join(SUITES))
     parser.add_argument("--source", type=Path, help="the checkout of its repository")
     parser.add_argument("--weft", type=Path, help="the Python of the environment with weft as jax")
     parser.add_argument("--jax", type=Path, help="the Python of the environment with JAX")
@@ -150,17 +150,17 @@ def main() -> None:
         print("| library | passed on JAX | of these on weft | share | seconds on JAX | seconds on weft |\n|---|---|---|---|---|---|")
         print("\n".join(row(json.loads(path.read_text())) for path in args.table))
         return
-    if not args.library or not args.source or not (args.weft or args.jax):
+    if not args.name or not args.source or not (args.weft or args.jax):
         parser.error("name a library, --source, and --weft or --jax")
-    suite, source = SUITES[args.library], args.source.resolve()
-    result = json.loads(args.json.read_text()) if args.json and args.json.exists() else {"library": args.library}
+    suite, source = SUITES[args.name], args.source.resolve()
+    result = json.loads(args.json.read_text()) if args.json and args.json.exists() else {"library": args.name}
     for system in ("jax", "weft"):
         python = getattr(args, system)
         if python is None:
             continue
         python = python.absolute()
-        result["version"] = versions(python, args.library).split()[0]
-        print(f"{args.library} on {system}", file=sys.stderr)
+        result["version"] = versions(python, args.name).split()[0]
+        print(f"{args.name} on {system}", file=sys.stderr)
         found = run_suite(python, suite, source, args.jobs, args.limit, args.only)
         if args.only and system in result:
             result[system]["tests"].update(found["tests"])

@@ -36,6 +36,19 @@ def test_an_internal_module_offers_public_names_and_a_few_of_its_own(jax):
     assert jax._src.distributed.global_state.process_id == 0
 
 
+def test_an_internal_module_can_be_imported_where_only_rare_names_are_missing(jax):
+    earray = importlib.import_module("jax._src.earray")
+    with pytest.raises(AttributeError, match=r"weft does not have jax\._src\.earray\.EArray: it is internal"):
+        _ = earray.EArray
+
+
+def test_the_backend_can_be_asked_for_again(jax):
+    bridge = importlib.import_module("jax._src.xla_bridge")
+    before = bridge.get_backend()
+    bridge.get_backend.cache_clear()
+    assert bridge.get_backend() is before and bridge.get_backend("cpu").platform == "cpu"
+
+
 def test_registered_types_are_told_from_leaves(jax):
     registry = importlib.import_module("jax._src.tree_util")._registry
 

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from weft import programs
+from weft.backends.base import Backend
+from weft.extend import backend
 from weft.runtime import device
 from weft.util import source, treedef
 from weft.util.dtypes import DTypeLike, finfo
@@ -150,3 +152,15 @@ def _ask_before_compiling(backend: Any) -> None:
 
 
 programs.before.append(_ask_before_compiling)
+
+
+# ---- xla_bridge
+
+
+def get_backend(platform: str | None = None) -> Backend:
+    """The backend of a platform. `get_backend.cache_clear()`, which tests call after they changed XLA_FLAGS, forgets compiled programs:
+    devices stay once there are any, as arrays hold them."""
+    return backend.get_backend(platform)
+
+
+get_backend.cache_clear = backend.clear_backends  # type: ignore[attr-defined]

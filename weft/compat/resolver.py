@@ -183,8 +183,8 @@ def is_offered(module: str) -> bool:
         return True
     if module not in names.known_modules():
         return False
-    if _weft_module(module) is not None:
-        return True
+    if _weft_module(module) is not None or (names.is_internal(module) and module in names.ELSEWHERE):
+        return True  # libraries import internal modules whose names they then use in rare cases only
     if any(names.ELSEWHERE.get(module, {}).values()) or any(map(is_offered, names.same_as(module))):
         return True
     below = [known for known in names.known_modules() if known.startswith(f"{module}.")]
