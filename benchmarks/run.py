@@ -215,7 +215,7 @@ class Race:
 
     def _script(self, engine: str, case: dict, cache: str) -> float:
         env = dict(os.environ, PYTHONPATH=str(HERE.parent), WEFT_CACHE_DIR=cache, WEFT_NUM_DEVICES=str(case["devices"]),
-                   XLA_FLAGS=f"--xla_force_host_platform_device_count={case['devices']}")
+                   XLA_FLAGS=f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={case['devices']}")
         env.pop("PYTHONDONTWRITEBYTECODE", None)
         text = "import weft.compat\nweft.compat.install_as_jax()\n" * (engine == "weft") + case["script"]
         start = time.perf_counter()

@@ -27,7 +27,7 @@ def start_engine(engine: str, devices: str) -> None:
         import weft.compat
         weft.compat.install_as_jax()
     else:
-        os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
     import jax
     import jax.numpy as jnp
     jax.jit(lambda x: x + 1)(jnp.ones(4096))  # one-time loading belongs to `start`, not to the first case

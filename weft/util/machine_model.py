@@ -265,7 +265,7 @@ class MachineModel:
 
 #: what differs from the defaults on the machines we know
 _KNOWN: dict[str, dict[str, Any]] = {
-    "zen3": {"l2_bytes": 512 << 10, "l3_bytes": 32 << 20},
+    "zen3": {"l2_bytes": 512 << 10, "l3_bytes": 32 << 20, "gemm_pack_copy": 8, "gemm_pack_far": 16},
     "zen4": {"l2_bytes": 1 << 20, "l3_bytes": 32 << 20, "vector_bytes": 64, "vector_registers": 32},
     "zen5": {"l1_bytes": 48 << 10, "l2_bytes": 1 << 20, "l3_bytes": 32 << 20, "vector_bytes": 64, "vector_registers": 32},
     "intel-avx512": {"l2_bytes": 1 << 20, "l3_bytes": 16 << 20, "vector_bytes": 64, "vector_registers": 32},
