@@ -25,11 +25,11 @@ _ON_THE_HOST = frozenset({"library", "callback"})
 def worth_splitting(size: int, axes: DimSpec, sizes: Mapping[Any, int]) -> bool:
     """Whether `axes` may cut a dim of `size`: evenly, or with at most half as much padding as there is data.
 
-    >>> [worth_splitting(s, ("x",), {"x": 8}) for s in (64, 63, 12, 9, 3)]
-    [True, True, True, False, False]
+    >>> [worth_splitting(s, ("x",), {"x": 8}) for s in (64, 63, 12, 9, 7, 3)]
+    [True, True, True, False, True, False]
     """
     n = math.prod(sizes[a] for a in axes)
-    return size % n == 0 or (size >= n and 2 * n * -(-size // n) <= 3 * size)
+    return size % n == 0 or 2 * n * -(-size // n) <= 3 * size
 
 
 def evenly_split(shape: Sequence[int], dims: Spec, sizes: Mapping[Any, int]) -> Spec:

@@ -127,11 +127,12 @@ def _partitioned(request: _Request) -> tuple[PartitionResult, _Request, dict[Any
                                program=jaxpr, placed_eqns=tuple(made.placed_eqns))
 
     found = attempt(request.cost, 1.0)
-    if found.moves:                          # perhaps less is sent where the targets that nobody asked for count less
-        found = min(found, attempt(request.cost, 0.5), key=lambda result: result.bytes_sent)
-    if found.moves and repeatable:           # or in as many collectives without sums that all others travel with
+    if found.moves:                          # perhaps less is sent where targets that nobody asked for count less, or more
+        found = min(found, attempt(request.cost, 0.5), attempt(request.cost, 2.0), key=lambda result: result.bytes_sent)
+    if repeatable:                           # or where sums are computed by all devices, if no other sums travel with them
         other = attempt(replace(request.cost, repeated_latency=0), 1.0)
-        if other.bytes_sent < found.bytes_sent and sum(other.counts.values()) <= sum(found.counts.values()):
+        alone = not any(r.parts for r in found.records)
+        if other.bytes_sent < found.bytes_sent and (alone or sum(other.counts.values()) <= sum(found.counts.values())):
             found = other
     return found, request, cuts
 
