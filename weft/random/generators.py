@@ -18,6 +18,7 @@ import numpy as np
 
 from weft.ops import elementwise as ew, keys, layout, rng, slicing
 from weft.ops.bit_generator import join_words, philox_bits, positions, words_of
+from weft.ops.counter_halves import threefry_sequence
 from weft.util.config import config
 from weft.util.record import record
 
@@ -50,23 +51,23 @@ def _threefry_split(raw, shape):
     if config.threefry_partitionable:
         return _joined(rng.threefry2x32(k0, k1, np.uint32(0), positions(shape)), len(shape))
     n = math.prod(shape)
-    return layout.reshape(_threefry_flat(k0, k1, layout.broadcasted_iota(_U32, (2 * n,), 0)), (*shape, 2))
+    return layout.reshape(_threefry_flat(k0, k1, 2 * n), (*shape, 2))
 
 
 def _threefry_fold_in(raw, data):
     return _joined(rng.threefry2x32(*words_of(raw), np.uint32(0), data))
 
 
-def _threefry_flat(k0, k1, counts):
-    """Threefry of a flat sequence of counters, cut in halves (the layout before `threefry_partitionable`)."""
-    n = counts.shape[0]
-    if n % 2:
-        counts = slicing.concatenate([counts, np.zeros(1, np.uint32)], 0)
+def _threefry_flat(k0, k1, n):
+    """`n` words of threefry by counters that are cut in halves (the layout before `threefry_partitionable`)."""
+    words = threefry_sequence(k0, k1, n + n % 2)
+    if n % 2 == 0:
+        return words
+    # an odd number of counters ends with a zero, not with the number that comes next
     half = (n + 1) // 2
-    a, b = rng.threefry2x32(k0, k1, slicing.slice_in_dim(counts, 0, half, axis=0),
-                            slicing.slice_in_dim(counts, half, 2 * half, axis=0))
-    out = slicing.concatenate([a, b], 0)
-    return slicing.slice_in_dim(out, 0, n, axis=0) if n % 2 else out
+    last = rng.threefry2x32(k0, k1, np.uint32(half - 1), np.uint32(0))[0]
+    parts = slicing.slice_in_dim(words, 0, half - 1, axis=0), layout.reshape(last, (1,)), slicing.slice_in_dim(words, half, n, axis=0)
+    return slicing.concatenate(list(parts), 0)
 
 
 def _threefry_bits(raw, width, shape):
@@ -80,7 +81,7 @@ def _threefry_bits(raw, width, shape):
         return word if width == 32 else ew.convert_element_type(word, want)
     size = math.prod(shape)
     words = -(-width * size // 32)
-    flat = _threefry_flat(k0, k1, layout.broadcasted_iota(_U32, (words,), 0))
+    flat = _threefry_flat(k0, k1, words)
     if width == 64:
         flat = join_words(*(slicing.slice_in_dim(flat, i * size, (i + 1) * size, axis=0) for i in (1, 0)))
     elif width < 32:
