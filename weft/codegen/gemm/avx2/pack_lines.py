@@ -2,11 +2,14 @@
 
 All are `void(ptr dst, i64 dst_step, ptr src, i64 src_step, i64 lines, i64 length)`, with steps in bytes:
 `copy_lines` copies lines of `length` bytes, a multiple of 4; `widen_*_lines` converts lines of so many elements to float32;
-`transpose_lines` transposes elements of 4 bytes. Nothing beyond the elements is read or written.
+`extend_*_lines` and `join_*_lines` make integers of 16 bits: lines of an even number of them, or two neighbouring lines side by side,
+element by element; what is missing of the last two is zeros. `transpose_lines` transposes elements of 4 bytes. Nothing else is read or
+written beyond the elements. LLVM takes 40 ms to compile the masked loads of bytes of the equivalent of `join_i8_lines`.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from weft.codegen.gemm import assembly
@@ -18,8 +21,10 @@ _DST, _DST_STEP, _SRC, _SRC_STEP, _LINES, _LENGTH = "%rdi", "%rsi", "%rdx", "%rc
 
 def function(recipe: Recipe, packing: str, operand: str) -> str | None:
     """Return the name of the function that packs an operand by a packing, if it is one of these."""
-    if recipe.is_complex or recipe.joined:
+    if recipe.is_complex:
         return None
+    if recipe.joined:
+        return f"{'extend' if operand == 'a' else 'join'}_{recipe.in_type}_lines" if packing == "copy" else None
     if recipe.unpacked_b_ok:
         return {"copy": "copy_lines", "transpose": "transpose_lines" if recipe.acc_bytes == 4 else None}.get(packing)
     widens = recipe.acc == "f32" and recipe.in_type in ("bf16", "f16" if recipe.machine.f16 else "")
@@ -109,7 +114,56 @@ def _widened(name: str, in_type: str) -> list[str]:
     ], ("%rbx",))  # fmt: skip
 
 
+#: type -> the instructions that extend elements to 16 and to 32 bits, and that load a single one; bytes of it
+_EXTEND = {"i8": ("vpmovsxbw", "vpmovsxbd", "movsbl", 1), "u8": ("vpmovzxbw", "vpmovzxbd", "movzbl", 1),
+           "i16": ("vmovups", "vpmovzxwd", "movzwl", 2)}  # fmt: skip
+
+
+def _extended(name: str, in_type: str) -> list[str]:
+    """Sixteen elements at a time, then one, then a zero behind an odd number of them."""
+    extend, _, single, size = _EXTEND[in_type]
+    return assembly.function(name, [
+        f"testq {_LINES}, {_LINES}", f"je .L{name}_end", f"movq {_LENGTH}, %r10", "andq $-16, %r10",
+        f".L{name}_line:", "xorl %eax, %eax",
+        f".L{name}_many:", "cmpq %r10, %rax", f"jae .L{name}_one",
+        f"{extend} ({_SRC},%rax,{size}), %ymm0", f"vmovups %ymm0, ({_DST},%rax,2)", "addq $16, %rax", f"jmp .L{name}_many",
+        f".L{name}_one:", f"cmpq {_LENGTH}, %rax", f"jae .L{name}_next",
+        f"{single} ({_SRC},%rax,{size}), %ebx", f"movw %bx, ({_DST},%rax,2)", "incq %rax", f"jmp .L{name}_one",
+        f".L{name}_next:", "testl $1, %eax", f"je .L{name}_even", f"movw $0, ({_DST},%rax,2)",
+        f".L{name}_even:", f"addq {_SRC_STEP}, {_SRC}", f"addq {_DST_STEP}, {_DST}", f"decq {_LINES}", f"jne .L{name}_line",
+    ], ("%rbx",))  # fmt: skip
+
+
+def _joined(name: str, in_type: str) -> list[str]:
+    """Two lines at a time, eight elements of each, then one; of a last line alone the partners are zeros."""
+    _, extend, single, size = _EXTEND[in_type]
+    second, ahead = "%r11", "%r12"
+
+    def line(there: int) -> list[str]:
+        label = f".L{name}_{there}"
+        many = [f"{extend} ({_SRC},%rax,{size}), %ymm0", "vpxor %xmm1, %xmm1, %xmm1"]
+        one = [f"{single} ({_SRC},%rax,{size}), %ebx", "movzwl %bx, %ebx"]
+        if there == 2:
+            many[1:] = [f"{extend} ({second},%rax,{size}), %ymm1", "vpslld $16, %ymm1, %ymm1"]
+            one += [f"{single} ({second},%rax,{size}), %r13d", "shll $16, %r13d", "orl %r13d, %ebx"]
+        return ["xorl %eax, %eax", f"{label}_many:", "cmpq %r10, %rax", f"jae {label}_one",
+                *many, "vpblendw $0xaa, %ymm1, %ymm0, %ymm0", f"vmovups %ymm0, ({_DST},%rax,4)", "addq $8, %rax", f"jmp {label}_many",
+                f"{label}_one:", f"cmpq {_LENGTH}, %rax", f"jae {label}_next",
+                *one, f"movl %ebx, ({_DST},%rax,4)", "incq %rax", f"jmp {label}_one", f"{label}_next:"]  # fmt: skip
+
+    return assembly.function(name, [
+        f"testq {_LINES}, {_LINES}", f"je .L{name}_end", f"movq {_LENGTH}, %r10", "andq $-8, %r10",
+        f"imulq ${MODEL.gemm_pack_prefetch_rows}, {_SRC_STEP}, {ahead}",
+        f".L{name}_lines:", f"cmpq $1, {_LINES}", f"je .L{name}_last", f"leaq ({_SRC},{_SRC_STEP}), {second}",
+        f"prefetcht1 ({_SRC},{ahead})", f"prefetcht1 ({second},{ahead})", *line(2),
+        f"leaq ({_SRC},{_SRC_STEP},2), {_SRC}", f"addq {_DST_STEP}, {_DST}", f"subq $2, {_LINES}", f"jne .L{name}_lines",
+        f"jmp .L{name}_end", f".L{name}_last:", *line(1),
+    ], ("%rbx", "%r12", "%r13"))  # fmt: skip
+
+
 _WRITE: dict[str, Callable[[], list[str]]] = {
     "copy_lines": _copy, "transpose_lines": _transpose,
+    **{f"{kind}_{type}_lines": functools.partial(write, f"{kind}_{type}_lines", type)
+       for kind, write in (("extend", _extended), ("join", _joined)) for type in _EXTEND},
     "widen_f16_lines": lambda: _widened("widen_f16_lines", "f16"), "widen_bf16_lines": lambda: _widened("widen_bf16_lines", "bf16"),
 }  # fmt: skip
