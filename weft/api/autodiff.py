@@ -13,7 +13,7 @@ from weft.api.flat import FlatFunction, argument_names, aval_of, signature_of
 from weft.api.jit import function_name, jit
 from weft.api.vmap import vmap
 from weft.control.custom_rules import custom_vjp
-from weft.control.ref import Ref, any_refs, check_returned, is_ref
+from weft.control.ref import Ref, any_refs, check_aliases, check_returned, is_ref, names_of
 from weft.core.interpret import evaluate
 from weft.core.stage import stage
 from weft.core.trace import UndefPrimal, Zero, _state, eval_trace, typeof
@@ -98,6 +98,8 @@ def _vjp(fun, primals, has_aux, api):
     flat, in_tree = tree.tree_flatten(tuple(primals))
     refs = {i: x for i, x in enumerate(flat) if is_ref(x)} if any_refs(flat) else {}
     if refs:
+        names = names_of(fun, primals)
+        check_aliases(fun, api, list(refs.values()), [names[i] for i in refs])
         flat = [x[...] if i in refs else x for i, x in enumerate(flat)]
     for x in flat:
         typeof(x)
@@ -211,6 +213,7 @@ class GradValue:
     """To `with_refs`: this cotangent is to be returned."""
 
 
+@tree.register_static
 @record
 class GradRef:
     """In the place of a cotangent that was added to a reference."""
@@ -221,6 +224,7 @@ class DontWant:
     """To `with_refs`: this cotangent is not to be computed."""
 
 
+@tree.register_static
 @record
 class DidntWant:
     """In the place of a cotangent that was not computed."""

@@ -45,7 +45,7 @@ def checkpoint(fun: Callable | None = None, *, prevent_cse: bool = True, policy:
     def checkpointed(*args, **kwargs):
         return call(args, kwargs)
 
-    def with_refs(_, refs, args, kwargs):
+    def with_refs(_, first, args, kwargs):
         static = (static_argnums,) if isinstance(static_argnums, int) else static_argnums
         fixed = {k % len(args): args[k % len(args)] for k in static}
         given = [x for i, x in enumerate(args) if i not in fixed]
@@ -54,7 +54,7 @@ def checkpoint(fun: Callable | None = None, *, prevent_cse: bool = True, policy:
             rest = iter(given)
             return fun(*[fixed[i] if i in fixed else next(rest) for i in range(len(args))], **kwargs)
         on_values = checkpoint(lambda f, values, args: f.call(values, args), prevent_cse=prevent_cse, policy=policy, static_argnums=0)
-        return threaded(refs, "checkpoint", (given, kwargs), [functools.update_wrapper(on_dynamic, fun)],
+        return threaded(first, "checkpoint", (given, kwargs), [functools.update_wrapper(on_dynamic, fun)],
                         lambda funs, values, args: on_values(funs[0], values, args))
 
     @threads_refs(with_refs)

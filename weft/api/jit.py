@@ -251,7 +251,7 @@ class JitFunction(Dispatching):
         except UsesRefs as used:
             if self.is_threaded:
                 raise
-            return self._with_refs(used.refs, args, kwargs, statics, leaves, in_tree)
+            return self._with_refs(used.refs, args, kwargs, statics, leaves, in_tree, used)
         if self.inline:
             return tree.tree_unflatten(traced.out_tree, evaluate(traced.jaxpr, *traced.consts, *leaves))
         outs = jit_p.bind(*traced.consts, *leaves, jaxpr=_constrained(traced), name=traced.name,
@@ -260,13 +260,18 @@ class JitFunction(Dispatching):
                           inline=False, keep_unused=self.keep_unused)
         return tree.tree_unflatten(traced.out_tree, outs)
 
-    def _with_refs(self, refs, args, kwargs, statics, leaves, in_tree):
+    def _with_refs(self, refs, args, kwargs, statics, leaves, in_tree, used=None):
         """A call with references to mutable arrays among the arguments or closed over: a call of a function of their values. Inside of
         other transformations it is inlined, so that references keep what belongs to these."""
         names = self._leaf_names(in_tree)
         passed = [(x, names[i]) for i, x in enumerate(leaves) if is_ref(x)]
         check_aliases(self.fun, "jit", [r for r, _ in passed], [name for _, name in passed])
         if _state.trace is not eval_trace or any(isinstance(x, Tracer) for x in leaves):
+            if used is not None and used.out_tree is not None:       # it was traced once
+                outs = evaluate(used.program, *[r[...] for r in refs], *leaves)
+                for r, value in zip(refs, outs[len(outs) - len(refs):]):
+                    r._write(value)
+                return tree.tree_unflatten(used.out_tree, outs[:len(outs) - len(refs)])
             out = self.fun(*args, **kwargs)
             check_returned(self.fun, "jit", tree.tree_leaves(out))
             return out
@@ -424,7 +429,11 @@ class JitFunction(Dispatching):
             return self._typed_results(outs, structure)
 
         with lenient(False):
-            jaxpr = stage(flat_fun, avals, self.name)
+            try:
+                jaxpr = stage(flat_fun, avals, self.name)
+            except UsesRefs as used:
+                used.out_tree = out_tree[0] if out_tree else None
+                raise
         cacheable = not any(isinstance(c, Tracer) for c in jaxpr.consts)
         if config.debug_key_reuse and has_keys(jaxpr):
             from weft.api.key_reuse import signature_of

@@ -17,7 +17,8 @@ KINDS = (None, "no_grad_no_remat")
 def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None, pin: bool = False) -> Ref:
     """A reference to a mutable array that holds `init_val` at first, of its shape and dtype.
 
-    `memory_space`, `kind` and `pin` are checked and change nothing: there is one memory, and what is written is never computed again.
+    With `kind="no_grad_no_remat"`, values that are being differentiated may be written; their derivatives are not. `memory_space` and
+    `pin` change nothing: there is one memory.
     TypeError if `init_val` is no array, ValueError if it is a reference.
 
     >>> ref = weft.new_ref(wnp.arange(3))
@@ -31,7 +32,7 @@ def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None,
         raise ValueError(f"new_ref: references to references are not possible, got {init_val.type}. Read it first: ref[...].")
     value = init_val if isinstance(init_val, Tracer) else to_array(init_val)
     aval = typeof_array(value)
-    return Ref(convert_element_type(value, aval.dtype) if aval.weak_type else value)
+    return Ref(convert_element_type(value, aval.dtype) if aval.weak_type else value, no_grad=kind is not None)
 
 
 def empty_ref(ty: Any, memory_space: Any = None) -> Ref:

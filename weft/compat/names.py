@@ -46,6 +46,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "sometrue": "weft.numpy:any",
         "trapz": "weft.numpy:trapezoid",
     },
+    "jax.ad": {name: f"weft.ad:{name}" for name in ("DidntWant", "DontWant", "GradRef", "GradValue")},
     "jax.ad_checkpoint": {
         "checkpoint": "weft.api.checkpointing:checkpoint",
         "remat": "weft.api.checkpointing:remat",

@@ -21,7 +21,7 @@ from weft.control.ref import check_returned
 from weft.core.annotations import cast
 from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive
-from weft.core.stage import StageTrace, stage
+from weft.core.stage import StageTrace, UsesRefs, stage
 from weft.core.trace import EvalTrace, Tracer, axis_env, current_trace, lenient, set_trace, typeof
 from weft.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var
 from weft.ir.mesh import current_mesh
@@ -100,7 +100,11 @@ def stage_body(fun: Callable, in_tree: Any, avals: Sequence[ShapedArray], name: 
         return outs
 
     with lenient(False):
-        jaxpr = stage(flat_fun, avals, name)
+        try:
+            jaxpr = stage(flat_fun, avals, name)
+        except UsesRefs as used:
+            used.fun, used.out_tree = fun, out_tree[0] if out_tree else None
+            raise
     consts = list(jaxpr.consts)
     made = Body(shared(without_consts(jaxpr)), consts, out_tree[0])
     if not any(isinstance(c, Tracer) for c in consts):

@@ -29,7 +29,7 @@ from weft.control.guarded import guarded
 from weft.control.ref import threaded, threads_refs
 from weft.core.interpret import evaluate, lockstep_rule
 from weft.core.primitive import Primitive, unsupported
-from weft.core.stage import stage
+from weft.core.stage import UsesRefs, stage
 from weft.core.trace import Tracer, Zero, is_undef, typeof
 from weft.ir.jaxpr import Eqn, Jaxpr, Var
 from weft.ir.rewrite import dce as dce_jaxpr, used_vars
@@ -301,14 +301,14 @@ cond_p.ref_effects = lambda params: frozenset().union(*(b.effects for b in param
 _absent = object()
 
 
-def _cond_with_refs(plain: Callable, refs: list, pred: Any, true_fun: Callable, false_fun: Callable, *operands: Any, operand: Any = _absent,
-                    linear: Any = None) -> Any:
+def _cond_with_refs(plain: Callable, first: UsesRefs | None, pred: Any, true_fun: Callable, false_fun: Callable, *operands: Any,
+                    operand: Any = _absent, linear: Any = None) -> Any:
     """`cond` with references in its functions or operands: every branch gives their values."""
     if operand is not _absent:
         operands = (operand,)
     if len(operands) == 2 and callable(false_fun) and callable(operands[1]) and not callable(true_fun):
         return _cond_of_pairs(pred, true_fun, false_fun, *operands)
-    return threaded(refs, "cond", operands, [true_fun, false_fun],
+    return threaded(first, "cond", operands, [true_fun, false_fun],
                     lambda funs, values, args: plain(pred, *[f.call for f in funs], values, args))
 
 
@@ -372,11 +372,12 @@ def _as_int32(x):
     return convert_element_type(x, np.int32)
 
 
-def _switch_with_refs(plain: Callable, refs: list, index: Any, branches: Sequence[Callable], *operands: Any, operand: Any = _absent) -> Any:
+def _switch_with_refs(plain: Callable, first: UsesRefs | None, index: Any, branches: Sequence[Callable], *operands: Any,
+                      operand: Any = _absent) -> Any:
     """`switch` with references in its functions or operands: every branch gives their values."""
     if operand is not _absent:
         operands = (operand,)
-    return threaded(refs, "switch", operands, branches, lambda funs, values, args: plain(index, [f.call for f in funs], values, args))
+    return threaded(first, "switch", operands, branches, lambda funs, values, args: plain(index, [f.call for f in funs], values, args))
 
 
 @api_boundary

@@ -13,6 +13,7 @@ from weft.control.ref import threaded, threads_refs
 from weft.control.scan import bind_scan, scan
 from weft.control.while_loop import bind_while
 from weft.core.primitive import BatchAxis
+from weft.core.stage import UsesRefs
 from weft.core.trace import EvalTrace, Tracer, current_trace, typeof
 from weft.transforms.batch import batch_flat, to_dim
 from weft.util import tree
@@ -20,13 +21,13 @@ from weft.util.errors import describe
 from weft.util.source import api_boundary, user_frame
 
 
-def _fori_with_refs(plain: Callable, refs: list, lower: Any, upper: Any, body_fun: Callable, init_val: Any, *,
+def _fori_with_refs(plain: Callable, first: UsesRefs | None, lower: Any, upper: Any, body_fun: Callable, init_val: Any, *,
                     unroll: int | bool | None = None) -> Any:
     """`fori_loop` with references in its function: they are carried."""
     def run(funs, values, args):
         last, state = plain(lower, upper, lambda i, s: funs[0].call(s[1], (i, s[0]))[:2], (args[1], values), unroll=unroll)
         return last, state, []
-    return threaded(refs, "fori_loop", (lower, init_val), [body_fun], run)
+    return threaded(first, "fori_loop", (lower, init_val), [body_fun], run)
 
 
 @api_boundary

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.core.interpret import evaluate
 from weft.core.stage import StageTrace, StageTracer, UsesRefs
 from weft.core.trace import EvalTrace, Trace, Tracer, _state, typeof
 from weft.ir.jaxpr import Var
@@ -57,10 +58,10 @@ class AbstractRef:
 
 class _Cell:
     """The value of a reference inside of a program that is traced."""
-    __slots__ = ("ref", "value", "written")
+    __slots__ = ("ref", "value", "written", "var")
 
-    def __init__(self, ref: Ref, value: Any):
-        self.ref, self.value, self.written = ref, value, False
+    def __init__(self, ref: Ref, value: Any, var: Var | None = None):
+        self.ref, self.value, self.written, self.var = ref, value, False, var
 
 
 class Ref:
@@ -77,16 +78,17 @@ class Ref:
     >>> total
     Ref([0., 3., 3.], dtype=float32)
     """
-    __slots__ = ("type", "home", "source", "lent_by", "_value", "__weakref__")
+    __slots__ = ("type", "home", "source", "lent_by", "no_grad", "_value", "__weakref__")
     __array_priority__ = 1000
     __hash__ = object.__hash__
     _is_ref = True
 
-    def __init__(self, value: Any, lent_by: str = ""):
+    def __init__(self, value: Any, lent_by: str = "", no_grad: bool = False):
         aval = typeof(value).strip_weak_type()
         self.type = AbstractRef(aval)
         self.home: Trace = _state.trace
         self.source = user_frame()
+        self.no_grad = no_grad           # whether what is differentiated is written without its derivative
         self.lent_by = lent_by           # the argument that it stands for, where it was passed to a traced function
         self._value = value
 
@@ -115,8 +117,8 @@ class Ref:
             return self
         found = program.refs.get(id(self))
         if found is None:
-            aval = self.type.inner_aval
-            found = program.refs[id(self)] = _Cell(self, StageTracer(program, aval, Var(aval), None))
+            var = Var(self.type.inner_aval)
+            found = program.refs[id(self)] = _Cell(self, StageTracer(program, var.aval, var, None), var)
         return found
 
     def _origin(self) -> str:
@@ -137,6 +139,8 @@ class Ref:
             while type(trace) is not StageTrace:
                 trace = trace.parent
             owner = trace
+        while self.no_grad and type(value).__name__ == "JVPTracer" and not owner.within(value._trace):
+            value = value.primal
         if isinstance(value, Tracer) and not owner.within(value._trace):
             raise ValueError(_why_not_writable(value, self))
         if cell is self:
@@ -443,14 +447,23 @@ class Threaded:
     `call(values, args)`, with arrays in `args` where references were, gives its results, the last values of the closed-over `refs`, and
     those of the references that were passed.
     """
-    __slots__ = ("fun", "api", "refs", "positions", "names")
+    __slots__ = ("fun", "api", "refs", "positions", "names", "first", "no_grads")
 
-    def __init__(self, fun: Callable, api: str, refs: Sequence[Ref], positions: Sequence[int], names: Sequence[str]):
+    def __init__(self, fun: Callable, api: str, refs: Sequence[Ref], positions: Sequence[int], names: Sequence[str],
+                 first: UsesRefs | None = None, no_grads: Sequence[bool] = ()):
+        """`first`: what was traced of the function already; it serves once."""
         self.fun, self.api, self.refs, self.positions, self.names = fun, api, list(refs), frozenset(positions), names
+        self.first = first
+        self.no_grads = dict(zip(positions, no_grads))
 
     def call(self, values: Sequence, args: Sequence) -> tuple[Any, list, list]:
         leaves, structure = tree.tree_flatten(tuple(args))
-        lent = {i: Ref(leaves[i], lent_by=self.names[i]) for i in self.positions}
+        first, self.first = self.first, None
+        if first is not None and [typeof(x) for x in leaves] == list(first.program.in_avals[len(self.refs):]):
+            outs = evaluate(first.program, *values, *leaves)
+            n = len(outs) - len(self.refs)
+            return tree.tree_unflatten(first.out_tree, outs[:n]), outs[n:], []
+        lent = {i: Ref(leaves[i], lent_by=self.names[i], no_grad=self.no_grads.get(i, False)) for i in self.positions}
         leaves = [lent.get(i, x) for i, x in enumerate(leaves)]
         with bound(self.refs, values) as state:
             out = self.fun(*tree.tree_unflatten(structure, leaves))
@@ -458,10 +471,10 @@ class Threaded:
         return out, state.values, [lent[i]._read() for i in sorted(lent)]
 
 
-def threaded(refs: Sequence[Ref], api: str, args: Sequence, funs: Sequence[Callable], run: Callable) -> Any:
+def threaded(first: UsesRefs | None, api: str, args: Sequence, funs: Sequence[Callable], run: Callable) -> Any:
     """What `run(functions, values, args)` gives, with references taken out of the functions `funs` and of the arguments that each is
-    called with, and written back: `run` gives (result, last values of closed-over references, last values of those passed). `refs` are
-    known to be closed over."""
+    called with, and written back: `run` gives (result, last values of closed-over references, last values of those passed). `first` is
+    what a first try met."""
     leaves, structure = tree.tree_flatten(tuple(args))
     positions = [i for i, x in enumerate(leaves) if type(x) is Ref]
     passed = [leaves[i] for i in positions]
@@ -471,27 +484,30 @@ def threaded(refs: Sequence[Ref], api: str, args: Sequence, funs: Sequence[Calla
     def attempt(refs: list[Ref]) -> Any:
         values = [r._read() for r in refs]
         given = tree.tree_unflatten(structure, [x._read() if type(x) is Ref else x for x in leaves])
-        result, closed, lent = run([Threaded(f, api, refs, positions, names) for f in funs], values, given)
+        same = first is not None and first.out_tree is not None and not positions and [*map(id, refs)] == [*map(id, first.refs)]
+        no_grads = [r.no_grad for r in passed]
+        made = [Threaded(f, api, refs, positions, names, first if same and f is first.fun else None, no_grads) for f in funs]
+        result, closed, lent = run(made, values, given)
         for r, value in zip([*refs, *passed], [*closed, *lent]):
             r._write(value)
         return result
 
-    return retried(attempt, refs, passed, funs[0], api, [names[i] for i in positions])
+    return retried(attempt, () if first is None else first.refs, passed, funs[0], api, [names[i] for i in positions])
 
 
 def threads_refs(how: Callable) -> Callable:
-    """Decorator of a function that traces functions of the user: where they, or the arguments, hold references, `how(fun, refs,
-    *args, **kwargs)` is called instead, which threads them through; `refs` are those that a first try met."""
+    """Decorator of a function that traces functions of the user: where they, or the arguments, hold references, `how(fun, first,
+    *args, **kwargs)` is called instead, which threads them through; `first` is what a first try met."""
     def decorate(fun: Callable) -> Callable:
         @functools.wraps(fun)
         def call(*args, **kwargs):
-            refs: list[Ref] = []
+            first = None
             in_python = config.disable_jit and type(_state.trace) is EvalTrace
             if in_python or not any_refs(tree.tree_leaves((args, kwargs))):
                 try:
                     return fun(*args, **kwargs)
                 except UsesRefs as used:
-                    refs = used.refs
-            return how(fun, refs, *args, **kwargs)
+                    first = used
+            return how(fun, first, *args, **kwargs)
         return call
     return decorate

@@ -23,7 +23,7 @@ from weft.control.guarded import guarded
 from weft.control.ref import threaded, threads_refs
 from weft.core.interpret import evaluate, lockstep_rule
 from weft.core.primitive import Primitive, unsupported
-from weft.core.stage import stage
+from weft.core.stage import UsesRefs, stage
 from weft.core.trace import Tracer, Zero, is_undef, typeof
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal
 from weft.ir.rewrite import dce as dce_jaxpr, used_vars
@@ -351,8 +351,8 @@ scan_p.ref_effects = lambda params: params["jaxpr"].effects
 # --- user function ----------------------------------------------------------------------------------------------------
 
 
-def _scan_with_refs(plain: Callable, refs: list, f: Callable, init: Any, xs: Any = None, length: int | None = None, reverse: bool = False,
-                    unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[Any, Any]:
+def _scan_with_refs(plain: Callable, first: UsesRefs | None, f: Callable, init: Any, xs: Any = None, length: int | None = None,
+                    reverse: bool = False, unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[Any, Any]:
     """`scan` with references in its function or its arguments: they are carried, or stacked where `xs` holds them."""
     def run(funs, values, args):
         def step(carry, x):
@@ -362,7 +362,7 @@ def _scan_with_refs(plain: Callable, refs: list, f: Callable, init: Any, xs: Any
             return (out[0], state), (out[1], lent)
         (last, state), (ys, lent) = plain(step, (args[0], values), args[1], length, reverse, unroll)
         return (last, ys), state, lent
-    return threaded(refs, "scan", (init, xs), [f], run)
+    return threaded(first, "scan", (init, xs), [f], run)
 
 
 @api_boundary

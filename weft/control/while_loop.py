@@ -21,7 +21,7 @@ from weft.control.ref import threaded, threads_refs
 from weft.core.annotations import cast
 from weft.core.interpret import evaluate, lockstep_rule
 from weft.core.primitive import Primitive, unsupported
-from weft.core.stage import stage
+from weft.core.stage import UsesRefs, stage
 from weft.core.trace import Zero, _state, typeof
 from weft.ir.jaxpr import Eqn, Jaxpr, Var
 from weft.ir.rewrite import dce as dce_jaxpr, used_vars
@@ -278,7 +278,7 @@ while_p.ref_effects = lambda params: params["cond_jaxpr"].effects | params["body
 # --- user function ----------------------------------------------------------------------------------------------------
 
 
-def _while_with_refs(plain: Callable, refs: list, cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
+def _while_with_refs(plain: Callable, first: UsesRefs | None, cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
     """`while_loop` with references in its functions: they are carried."""
     def run(funs, values, args):
         def condition(state):
@@ -292,7 +292,7 @@ def _while_with_refs(plain: Callable, refs: list, cond_fun: Callable, body_fun: 
             return funs[1].call(state[1], (state[0],))[:2]
         last, state = plain(condition, step, (args[0], values))
         return last, state, []
-    return threaded(refs, "while_loop", (init_val,), [cond_fun, body_fun], run)
+    return threaded(first, "while_loop", (init_val,), [cond_fun, body_fun], run)
 
 
 @api_boundary

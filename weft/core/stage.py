@@ -30,13 +30,15 @@ _PYTHON_SCALARS = frozenset({bool, int, float, complex})
 
 
 class UsesRefs(NotImplementedError):
-    """A program was traced that reads or writes mutable arrays from outside; `refs` are the references to them."""
+    """A program was traced that reads or writes mutable arrays from outside; `refs` are the references to them, `program` takes their
+    values first and gives their last values last. `fun` is the function that was traced, and `out_tree` the tree of its results."""
 
-    def __init__(self, refs: list, name: str):
+    def __init__(self, refs: list, name: str, program: Jaxpr):
         types = ", ".join([str(r.type) for r in refs])
         super().__init__(f"{name or 'a traced function'} uses a reference to a mutable array, {types}, from outside of the program that is "
                          "traced, where references cannot be threaded through. Pass its value, ref[...], and return the new one.")
-        self.refs = refs
+        self.refs, self.program = refs, program
+        self.fun = self.out_tree = None
 
 
 class StageTracer(Tracer):
@@ -141,7 +143,11 @@ class StageTrace(Trace):
     def to_jaxpr(self, in_tracers: Sequence[StageTracer], outs: Sequence) -> Jaxpr:
         """Close the trace: no tracer of it may be used afterwards."""
         if len(self.refs) > len(self.bound):
-            raise UsesRefs([cell.ref for key, cell in self.refs.items() if key not in self.bound], self.name)
+            cells = [cell for key, cell in self.refs.items() if key not in self.bound]
+            out_atoms = [self.atom(x) for x in (*outs, *(cell.value for cell in cells))]
+            program = Jaxpr(self.constvars, self.consts, [*(cell.var for cell in cells), *(t.variable for t in in_tracers)], out_atoms,
+                            self.eqns, name=self.name)
+            raise UsesRefs([cell.ref for cell in cells], self.name, program)
         out_atoms = [self.atom(x) for x in outs]
         self.finished = True
         return Jaxpr(self.constvars, self.consts, [t.variable for t in in_tracers], out_atoms, self.eqns, name=self.name)

@@ -1,0 +1,182 @@
+"""Operations of users as classes: each rule under each transformation, against the operations that they stand for."""
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft import lax
+from weft.experimental.hijax import VJPHiPrimitive, jvp_from_lin, linearize_from_jvp, vjp_from_jvp, vjp_from_lin
+
+X = np.linspace(0.5, 2.0, 4).astype(np.float32)
+
+
+class Unary(VJPHiPrimitive):
+    def __init__(self, aval):
+        self.in_avals, self.out_aval, self.params = (aval,), aval, {}
+        super().__init__()
+
+    def expand(self, x):
+        return wnp.sin(x)
+
+    def batch_dim_rule(self, axis_data, dims):
+        return dims[0]
+
+
+class Reverse(Unary):                                    # rules are twice the derivative, so that they are told from expand
+    def vjp_fwd(self, nzs_in, x):
+        assert nzs_in == (True,)
+        return self(x), x
+
+    def vjp_bwd_retval(self, x, ct):
+        return (2 * ct * wnp.cos(x),)
+
+
+class Forward(Unary):
+    def jvp(self, primals, tangents):
+        (x,), (t,) = primals, tangents
+        return self(x), 2 * t * wnp.cos(x)
+
+
+class Both(Forward, Reverse):
+    pass
+
+
+class FromJvp(Forward):
+    vjp_fwd, vjp_bwd_retval = vjp_from_jvp
+
+
+class FromLin(Unary):
+    def lin(self, nzs_in, x):
+        return self(x), wnp.cos(x)
+
+    def linearized(self, cos, t):
+        return 2 * t * cos
+
+    vjp_fwd, vjp_bwd_retval = vjp_from_lin
+    jvp = jvp_from_lin
+
+
+class Linearized(Forward):
+    lin, linearized = linearize_from_jvp
+    vjp_fwd, vjp_bwd_retval = vjp_from_lin
+
+
+def function(kind):
+    return lambda x: kind(weft.typeof(x))(x)
+
+
+WRAPS = [lambda f: f, weft.jit, weft.checkpoint]
+
+
+@pytest.mark.parametrize("wrap", WRAPS, ids=["eager", "jit", "checkpoint"])
+@pytest.mark.parametrize("kind", [Reverse, Both, FromJvp, FromLin, Linearized])
+def test_reverse_mode(kind, wrap):
+    f = wrap(function(kind))
+    want = 2 * np.cos(X)
+    assert np.allclose(f(X), np.sin(X))
+    assert np.allclose(weft.grad(lambda x: f(x).sum())(X), want, atol=1e-5)
+    assert np.allclose(weft.jit(weft.vmap(weft.grad(f)))(X), want, atol=1e-5)
+    assert np.allclose(weft.grad(lambda x: weft.vmap(f)(x).sum())(X), want, atol=1e-5)
+    assert np.allclose(weft.vmap(f)(X[:, None])[:, 0], np.sin(X))
+    assert np.allclose(weft.grad(lambda x: lax.scan(lambda c, _: (f(c), None), x, None, length=1)[0].sum())(X), want, atol=1e-5)
+
+
+@pytest.mark.parametrize("wrap", WRAPS[:2], ids=["eager", "jit"])
+@pytest.mark.parametrize("kind", [Forward, Both, FromJvp, FromLin, Linearized])
+def test_forward_mode(kind, wrap):
+    f = wrap(function(kind))
+    want = 2 * np.cos(X)
+    assert np.allclose(weft.jvp(f, (X,), (np.ones_like(X),))[1], want, atol=1e-5)
+    assert np.allclose(weft.vmap(lambda x: weft.jvp(f, (x,), (1.0,))[1])(X), want, atol=1e-5)
+    assert np.allclose(weft.jvp(weft.vmap(f), (X,), (np.ones_like(X),))[1], want, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [Both, FromJvp, FromLin, Linearized])
+def test_modes_compose(kind):
+    f = function(kind)
+    assert np.allclose(weft.linearize(f, X)[1](X), 2 * X * np.cos(X), atol=1e-5)
+    assert np.allclose(weft.jvp(weft.grad(f), (0.5,), (1.0,))[1], -2 * np.sin(0.5), atol=1e-5)
+    assert np.allclose(weft.grad(lambda x: weft.jvp(f, (x,), (1.0,))[1])(0.5), -2 * np.sin(0.5), atol=1e-5)
+
+
+def test_trees_and_settings():
+    class Scaled(VJPHiPrimitive):
+        def __init__(self, x_aval, pair_avals, *, power):
+            self.in_avals, self.out_aval, self.params = (x_aval, pair_avals), {"y": x_aval, "z": x_aval}, {"power": power}
+            super().__init__()
+
+        def expand(self, x, pair):
+            return {"y": x ** self.power * pair[0], "z": pair[1]}
+
+        def vjp_fwd(self, nzs_in, x, pair):
+            assert nzs_in == (True, (True, False))
+            return self(x, pair), (x, pair)
+
+        def vjp_bwd_retval(self, res, ct):
+            x, (a, _) = res
+            return self.power * x ** (self.power - 1) * a * ct["y"], (x ** self.power * ct["y"], None)
+
+        def batch_dim_rule(self, axis_data, dims):
+            x, (a, b) = dims
+            return {"y": x if a is None else a, "z": b}
+
+    def f(x, a, b, power=3):
+        return Scaled(weft.typeof(x), (weft.typeof(a), weft.typeof(b)), power=power)(x, (a, b))
+
+    assert {k: float(v) for k, v in f(2.0, 3.0, 5.0).items()} == {"y": 24.0, "z": 5.0}
+    g = weft.grad(lambda x, a: f(x, a, 5.0)["y"], (0, 1))
+    assert tuple(map(float, g(2.0, 3.0))) == (36.0, 8.0)
+    mapped = weft.vmap(weft.vmap(lambda x, a: f(x, a, 5.0)["y"], in_axes=(0, None)), in_axes=(None, 0))
+    assert np.allclose(mapped(X, 2 * X), np.outer(2 * X, X ** 3), rtol=1e-5)
+    slopes = weft.grad(lambda x, a: mapped(x, a).sum(), (0, 1))(X, 2 * X)
+    assert np.allclose(slopes[0], 3 * X ** 2 * (2 * X).sum(), rtol=1e-5) and np.allclose(slopes[1], (X ** 3).sum(), rtol=1e-5)
+    assert Scaled(weft.typeof(1.0), (weft.typeof(1.0),) * 2, power=2) == Scaled(weft.typeof(1.0), (weft.typeof(1.0),) * 2, power=2)
+
+
+def test_linear_operations_transpose_by_their_rule():
+    class Double(Unary):
+        def expand(self, x):
+            return 2 * x
+
+        def jvp(self, primals, tangents):
+            return self(*primals), self(*tangents)
+
+        def transpose(self, ct, accum):
+            accum.accum(10 * ct)
+
+        lin = lambda self, nzs, x: (self(x), None)
+        linearized = lambda self, res, t: self(t)
+    f = function(Double)
+    assert np.array_equal(weft.linear_transpose(f, X)(X)[0], 10 * X)
+    assert weft.grad(f)(1.0) == 10.0 and weft.grad(weft.jit(f))(1.0) == 10.0
+
+
+def test_programs_hold_one_equation():
+    program = weft.make_jaxpr(lambda x: function(Both)(x) * 2)(X)
+    assert [e.primitive.name for e in program.eqns] == ["call_hi_primitive", "mul"]
+
+
+def test_what_is_missing_is_named():
+    f = function(Unary)
+    for use, text in [(lambda: weft.grad(f)(1.0), "vjp_fwd"), (lambda: weft.jvp(f, (1.0,), (1.0,)), "`jvp`"),
+                      (lambda: weft.grad(function(Forward))(1.0), "vjp_from_jvp"),
+                      (lambda: weft.linear_transpose(f, 1.0)(1.0), "`transpose`")]:
+        with pytest.raises(NotImplementedError, match=text):
+            use()
+
+    class NoBatch(Unary):
+        batch_dim_rule = VJPHiPrimitive.batch_dim_rule
+    with pytest.raises(NotImplementedError, match="batch_dim_rule"):
+        weft.vmap(function(NoBatch))(X)
+
+    class Incomplete(VJPHiPrimitive):
+        def __init__(self):
+            self.in_avals, self.params = (), {}
+            super().__init__()
+    with pytest.raises(AttributeError, match="out_aval"):
+        Incomplete()
+    with pytest.raises(TypeError, match="in_avals says"):
+        Unary(weft.typeof(1.0))(X)
+    with pytest.raises(TypeError, match="structure of in_avals"):
+        Unary(weft.typeof(1.0))(1.0, 2.0)

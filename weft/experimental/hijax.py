@@ -1,0 +1,512 @@
+"""Operations of users with a rule for each transformation: `VJPHiPrimitive`, a class to derive from.
+
+In:   a class with the types of its arguments and results, an implementation `expand`, and rules as methods.
+Out:  objects that are called like functions. Programs hold one equation for a call; it is expanded when they are compiled.
+Laws: a transformation asks for its rule when it meets the operation, and raises NotImplementedError, with the method to write, where
+      there is none. Zeros are given to rules as arrays. Types are those of arrays, in trees.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.api.vmap import vmap
+from weft.control.call import jit_p
+from weft.control.call_rules import keep_whole, make_call_rules
+from weft.control.custom_rules import custom_lin_p
+from weft.control.ref import AbstractRef
+from weft.core.interpret import evaluate
+from weft.core.primitive import BatchAxis, Primitive
+from weft.core.stage import hoist_tracers, stage
+from weft.core.trace import EvalTrace, Trace, UndefPrimal, Zero, _state, is_undef, set_trace, typeof
+from weft.ir.types import ShapedArray
+from weft.ops.elementwise import add_any, convert_element_type
+from weft.ops.reduce import reduce_sum
+from weft.transforms.batch import BatchTrace, move_dim
+from weft.transforms.jvp import JVPTrace, instantiate
+from weft.transforms.linearize import LinearTrace
+from weft.transforms.transpose import backward_pass
+from weft.util import dtypes, tree
+
+#: params: jaxpr (what `expand` is traced to), num_consts, prim (the object), name
+call_hi_primitive_p = Primitive("call_hi_primitive", "region", multiple_results=True, call_like=True, only_derivatives=("prim",))
+#: the derivative of a call, of residuals and then tangents; params: jaxpr, bwd (residuals, cotangents -> cotangents), num_res, name
+hi_linearized_p = Primitive("call_hi_primitive_linearized", "region", multiple_results=True, call_like=True, only_derivatives=("bwd",))
+
+
+__all__ = [
+    "AbstractRef", "GradAccum", "NullAccum", "RefAccum", "ShapedArray", "VJPHiPrimitive", "ValAccum", "Zero", "instantiate_zeros",
+    "is_undefined_primal", "jvp_from_lin", "linearize_from_jvp", "vjp_from_jvp", "vjp_from_lin",
+]
+
+# ---- accumulators of cotangents
+
+class GradAccum:
+    """Where `vjp_bwd` and `transpose` put the cotangent of an argument of type `aval`."""
+
+    def __init__(self, aval: ShapedArray):
+        self.aval = aval
+
+    def accum(self, x: Any) -> None:
+        """Add `x` to the cotangent."""
+        raise NotImplementedError(f"{type(self).__name__}.accum")
+
+
+class ValAccum(GradAccum):
+    """Sums cotangents; `freeze` gives the sum, or a `Zero`."""
+
+    def __init__(self, aval: ShapedArray, val: Any = None):
+        super().__init__(aval)
+        self.val = val
+
+    def accum(self, x: Any) -> None:
+        """Add `x` to the cotangent."""
+        if x is not None and x is not _Nothing and type(x) is not Zero:
+            self.val = x if self.val is None else add_any(self.val, x)
+
+    def freeze(self) -> Any:
+        """The sum."""
+        return Zero(self.aval) if self.val is None else self.val
+
+
+class NullAccum(GradAccum):
+    """For an argument whose cotangent nobody wants."""
+
+    def accum(self, x: Any) -> None:
+        """Drop `x`."""
+
+
+class RefAccum(GradAccum):
+    """Adds cotangents to a reference to a mutable array."""
+
+    def __init__(self, aval: ShapedArray, ref: Any):
+        super().__init__(aval)
+        self.ref = ref
+
+    def accum(self, x: Any) -> None:
+        """Add `x` to what the reference holds."""
+        if x is not None and x is not _Nothing and type(x) is not Zero:
+            self.ref.addupdate(x)
+
+
+def instantiate_zeros(x: Any) -> Any:
+    """An array of zeros for a `Zero`; anything else as it is.
+
+    >>> from weft.experimental.hijax import ShapedArray, Zero, instantiate_zeros
+    >>> instantiate_zeros(Zero(ShapedArray((2,), np.dtype('float32')))).tolist(), instantiate_zeros(3)
+    ([0.0, 0.0], 3)
+    """
+    return instantiate(x)
+
+
+def is_undefined_primal(x: Any) -> bool:
+    """Whether `x` stands for a linear argument of which only the type is known, or its accumulator.
+
+    >>> from weft.experimental.hijax import is_undefined_primal
+    >>> is_undefined_primal(3.0)
+    False
+    """
+    return is_undef(x) or isinstance(x, GradAccum)
+
+
+# ---- the class
+
+class VJPHiPrimitive:
+    """An operation with rules as methods, to derive from.
+
+    `__init__` of a subclass sets `in_avals` (a tuple with a type, or a tree of them, per argument), `out_aval` (a type, or a tree of them)
+    and `params` (a dict of hashable settings, which become attributes), then calls that of this class: AttributeError if one is missing.
+    Calls raise TypeError for arguments of other structures, shapes or dtypes. The methods to write: `expand(*args)`, the implementation;
+    `vjp_fwd(nzs_in, *args)` and `vjp_bwd_retval(res, ct)` or `vjp_bwd(res, ct, *accums)` for reverse mode; `jvp(primals, tangents)` for
+    forward mode; `lin(nzs_in, *args)` and `linearized(res, *tangents)`, for both; `batch_dim_rule(axis_data, dims)` or
+    `batch(axis_data, args, dims)` for vmap; `transpose(ct, *accums)` where it is linear.
+
+    >>> from weft.experimental.hijax import VJPHiPrimitive
+    >>> class Square(VJPHiPrimitive):
+    ...     def __init__(self, aval):
+    ...         self.in_avals, self.out_aval, self.params = (aval,), aval, {}
+    ...         super().__init__()
+    ...     def expand(self, x): return x * x
+    ...     def vjp_fwd(self, nzs_in, x): return self(x), x
+    ...     def vjp_bwd_retval(self, x, ct): return (2 * x * ct,)
+    >>> float(weft.grad(lambda x: Square(weft.typeof(x))(x))(3.0))
+    6.0
+    """
+    in_avals: tuple
+    out_aval: Any
+    params: dict[str, Any]
+    effects: frozenset = frozenset()
+
+    def __init__(self):
+        for name in ("in_avals", "out_aval", "params"):
+            if not hasattr(self, name):
+                raise AttributeError(f"{type(self).__name__}.__init__ must set self.{name} before it calls super().__init__().")
+        if self._has("vjp_bwd") and self._has("vjp_bwd_retval"):
+            raise AttributeError(f"{type(self).__name__} must not override both vjp_bwd and vjp_bwd_retval: they say the same.")
+        self.in_avals_flat, self.in_tree = tree.tree_flatten(tuple(self.in_avals))
+        self.out_avals_flat, self.out_tree = tree.tree_flatten(self.out_aval)
+        self.__dict__.update(self.params)
+        self.check(*self.in_avals)
+
+    def _has(self, method: str) -> bool:
+        return getattr(type(self), method) is not getattr(VJPHiPrimitive, method)
+
+    def _missing(self, transformation: str, *methods: str) -> NotImplementedError:
+        return NotImplementedError(f"for {transformation} support, {type(self).__name__} must implement {' or '.join(methods)}.")
+
+    # the implementation, and what may be checked of the types
+    def expand(self, *args):
+        """The result, computed by operations that are there."""
+        raise self._missing("evaluation", "`expand`")
+
+    def check(self, *arg_tys):
+        """Raise if the arguments' types do not fit."""
+
+    # reverse mode
+    def vjp_fwd(self, nzs_in, /, *args):
+        """`(result, residuals)`; `nzs_in` says which arguments are differentiated."""
+        raise self._missing("grad", "`vjp_fwd`", "set `vjp_fwd, vjp_bwd_retval = vjp_from_jvp` (or vjp_from_lin)")
+
+    def vjp_bwd(self, res, outgrad, /, *arg_accums):
+        """Put the cotangent of each argument into its accumulator."""
+        tree.tree_map(lambda accum, ct: accum.accum(ct), tuple(arg_accums), _filled(arg_accums, self.vjp_bwd_retval(res, outgrad)))
+
+    def vjp_bwd_retval(self, res, outgrad, /):
+        """The cotangents of all arguments."""
+        raise self._missing("grad", "`vjp_bwd_retval`", "`vjp_bwd`", "set `vjp_fwd, vjp_bwd_retval = vjp_from_jvp` (or vjp_from_lin)")
+
+    # forward mode
+    def jvp(self, primals, tangents):
+        """`(result, its tangent)`."""
+        raise self._missing("jvp", "`jvp`")
+
+    def lin(self, nzs_in, *primals):
+        """`(result, residuals)` of the derivative."""
+        raise self._missing("linearize", "`lin` and `linearized`", "set `lin, linearized = linearize_from_jvp`")
+
+    def linearized(self, residuals, *tangents):
+        """The tangent of the result, linear in the tangents."""
+        raise self._missing("linearize", "`lin` and `linearized`", "set `lin, linearized = linearize_from_jvp`")
+
+    def transpose(self, out_ct, *maybe_accums):
+        """Of an operation that is linear in some arguments: put their cotangents into their accumulators; others are values."""
+        raise self._missing("transpose", "`transpose`")
+
+    # vmap
+    def batch(self, axis_data, args, dims):
+        """`(result, its dims)` for arguments that are mapped over `dims`."""
+        out_dims = self.batch_dim_rule(axis_data, dims)
+        return _Mapped(self, axis_data, dims, out_dims)(*args), out_dims
+
+    def batch_dim_rule(self, axis_data, dims, /):
+        """The mapped dims of the result, where the other rules are to be mapped."""
+        raise self._missing("vmap", "`batch`", "`batch_dim_rule`")
+
+    def __call__(self, *args):
+        leaves, structure = tree.tree_flatten(args)
+        if structure != self.in_tree:
+            raise TypeError(f"{type(self).__name__}: the arguments must have the structure of in_avals, {self.in_tree}, got {structure}.")
+        for x, want in zip(leaves, self.in_avals_flat):
+            got = typeof(x)
+            if got.shape != want.shape or (got.dtype != want.dtype and not got.weak_type):
+                raise TypeError(f"{type(self).__name__}: an argument of type {got.str_short()} was passed where in_avals says "
+                                f"{want.str_short()}.")
+        return tree.tree_unflatten(self.out_tree, _dispatch(_state.trace, self, leaves))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}[{self.params}]"
+
+    def __hash__(self) -> int:
+        return hash((type(self), tuple(self.params.items())))
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.params == other.params and self.in_avals == other.in_avals
+
+
+def _filled(arguments: Any, cts: Any) -> tuple:
+    """Cotangents of arguments with a None for each leaf where a rule gave one for a whole tree, or a Zero."""
+    whole = tuple(arguments)
+    flat = tree.broadcast_prefix(tuple(cts), whole, is_leaf=lambda x: x is None or type(x) is Zero)
+    return tree.tree_unflatten(tree.tree_structure(whole), [_Nothing if x is None or type(x) is Zero else x for x in flat])
+
+
+class _NothingType:
+    """Stands for no cotangent where None would be no leaf."""
+
+
+_Nothing: Any = _NothingType()
+
+
+def _flat_results(prim: VJPHiPrimitive, out: Any, what: str) -> list:
+    leaves, structure = tree.tree_flatten(out, is_leaf=lambda x: type(x) is Zero)
+    if structure != prim.out_tree:
+        raise TypeError(f"{type(prim).__name__}: {what} must have the structure of out_aval, {prim.out_tree}, got {structure}.")
+    return list(map(instantiate, leaves))
+
+
+def _pair(prim: VJPHiPrimitive, found: Any, what: str) -> tuple[list, Any]:
+    """The flat result and the residuals that `vjp_fwd` or `lin` gives; which results are zero is not asked."""
+    if not isinstance(found, tuple) or not 2 <= len(found) <= 3:
+        raise NotImplementedError(f"{type(prim).__name__}.{what} must return (result, residuals), or these and what is nonzero; got "
+                                  f"{found!r}.")
+    return _flat_results(prim, found[0], f"the result of {what}"), found[1]
+
+
+def _dispatch(trace: Trace, prim: VJPHiPrimitive, args: Sequence) -> list:
+    """Expand, or apply the rule that `trace` asks for, or record the call."""
+    kind = type(trace)
+    if kind is EvalTrace:
+        with set_trace(trace):
+            return _flat_results(prim, prim.expand(*tree.tree_unflatten(prim.in_tree, args)), "the result of expand")
+    if kind is LinearTrace and not any(map(trace.is_unknown, args)):
+        return _dispatch(trace.parent, prim, args)
+    if kind in (JVPTrace, BatchTrace):
+        firsts, seconds = zip(*map(trace.split, args)) if args else ((), ())
+        if all(type(t) is Zero or t is None for t in seconds):
+            return _dispatch(trace.parent, prim, firsts)
+        with set_trace(trace.parent):
+            outs, more = _apply_jvp(prim, firsts, seconds) if kind is JVPTrace else _apply_batch(prim, trace.axis, firsts, seconds)
+        return [trace.join(o, m) for o, m in zip(outs, more)]
+    flat = lambda *xs: _flat_results(prim, prim.expand(*tree.tree_unflatten(prim.in_tree, xs)), "the result of expand")
+    jaxpr, consts = hoist_tracers(stage(flat, [typeof(x) for x in args], type(prim).__name__))
+    return trace.process(call_hi_primitive_p, [*consts, *args],
+                         {"jaxpr": jaxpr, "num_consts": len(consts), "prim": prim, "name": type(prim).__name__})
+
+
+def _apply_batch(prim: VJPHiPrimitive, axis: BatchAxis, args: Sequence, dims: Sequence) -> tuple[list, list]:
+    unflatten = lambda xs: tree.tree_unflatten(prim.in_tree, xs)
+    out, out_dims = prim.batch(axis, unflatten(args), unflatten(dims))
+    flat = tree.broadcast_prefix(out_dims, out, is_leaf=lambda d: d is None)
+    return _flat_results(prim, out, "the result of batch"), flat
+
+
+def _apply_jvp(prim: VJPHiPrimitive, primals: Sequence, tangents: Sequence) -> tuple[list, list]:
+    """Results and tangents, under the parent of the trace that differentiates; by the rules for reverse mode where it may follow."""
+    nonzero = [type(t) is not Zero for t in tangents]
+    unflatten = lambda xs: tree.tree_unflatten(prim.in_tree, xs)
+    args = unflatten(primals)
+    later = type(_state.trace) not in (EvalTrace, JVPTrace, BatchTrace)        # tangents go into a program
+    if later and prim._has("vjp_fwd"):
+        outs, residuals = _pair(prim, prim.vjp_fwd(unflatten(nonzero), *args), "vjp_fwd")
+        return outs, _linear_call(prim, args, residuals, [instantiate(t) for t in tangents], outs)
+    full = unflatten([instantiate(t) for t in tangents])
+    if prim._has("jvp") and not (type(_state.trace) is LinearTrace and not prim._has("lin")):
+        out, out_tangents = prim.jvp(args, full)
+        return _flat_results(prim, out, "the result of jvp"), _flat_results(prim, out_tangents, "the tangent of jvp")
+    if prim._has("lin"):
+        outs, residuals = _pair(prim, prim.lin(unflatten(nonzero), *args), "lin")
+        return outs, _flat_results(prim, prim.linearized(residuals, *full), "the result of linearized")
+    prim.vjp_fwd(unflatten(nonzero), *args) if later else prim.jvp(args, full)
+    raise AssertionError("a rule that is not there was called")
+
+
+def _linear_call(prim: VJPHiPrimitive, args: tuple, residuals: Any, tangents: list, outs: Sequence) -> list:
+    """The tangents of results as one operation, which `vjp_bwd` transposes, and `jvp` or `lin`, if there, computes."""
+    kept, kept_tree = tree.tree_flatten((residuals, args))
+    n = len(kept)
+
+    def bwd(res, cts):
+        accums = [ValAccum(a.to_tangent_aval()) for a in prim.in_avals_flat]
+        cts = tree.tree_unflatten(prim.out_tree, [instantiate(ct) for ct in cts])
+        prim.vjp_bwd(tree.tree_unflatten(kept_tree, res)[0], cts, *tree.tree_unflatten(prim.in_tree, accums))
+        return [None if a.val is None or a.aval.dtype == dtypes.float0 else a.val for a in accums]
+
+    def forward(*xs):
+        _, primals = tree.tree_unflatten(kept_tree, xs[:n])
+        given = tree.tree_unflatten(prim.in_tree, xs[n:])
+        if prim._has("jvp"):
+            return _flat_results(prim, prim.jvp(primals, given)[1], "the tangent of jvp")
+        _, found = _pair(prim, prim.lin(tree.tree_map(lambda _: True, primals), *primals), "lin")
+        return _flat_results(prim, prim.linearized(found, *given), "the result of linearized")
+
+    name = type(prim).__name__
+    bwd.__name__ = name
+    out_avals = tuple([typeof(o).to_tangent_aval() for o in outs])
+    if not (prim._has("jvp") or prim._has("lin")):
+        found = custom_lin_p.bind(*kept, *tangents, bwd=bwd, num_res=n, out_avals=out_avals, name=name)
+    else:
+        jaxpr, consts = hoist_tracers(stage(forward, [typeof(x) for x in (*kept, *tangents)], name))
+        lead = len(consts)
+        shifted = lambda res, cts: bwd(res[lead:], cts)
+        found = hi_linearized_p.bind(*consts, *kept, *tangents, jaxpr=jaxpr, bwd=shifted, num_res=lead + n, name=name)
+    return [Zero(a) if a.dtype == dtypes.float0 else t for a, t in zip(out_avals, found)]
+
+
+# ---- the two operations
+
+make_call_rules(call_hi_primitive_p, jit_p)
+make_call_rules(hi_linearized_p, jit_p)
+for _p in (call_hi_primitive_p, hi_linearized_p):
+    _p.def_dce(keep_whole)
+    del _p.rules["partial_eval"], _p.rules["partial_eval_eqn"]          # what tangents enter stays whole
+
+
+@call_hi_primitive_p.def_jvp
+def _call_jvp(primals: Sequence, tangents: Sequence, *, jaxpr, num_consts, prim, name):
+    return _apply_jvp(prim, primals[num_consts:], tangents[num_consts:])
+
+
+@call_hi_primitive_p.def_batch
+def _call_batch(axis: BatchAxis, args: Sequence, dims: Sequence, *, jaxpr, num_consts, prim, name):
+    return _apply_batch(prim, axis, args[num_consts:], dims[num_consts:])
+
+
+@call_hi_primitive_p.def_transpose
+def _call_transpose(cts: Sequence, *args, jaxpr, num_consts, prim, name):
+    given = [ValAccum(x.aval.to_tangent_aval()) if is_undef(x) else x for x in args[num_consts:]]
+    prim.transpose(tree.tree_unflatten(prim.out_tree, [instantiate(ct) for ct in cts]), *tree.tree_unflatten(prim.in_tree, given))
+    return [None] * num_consts + [x.val if type(x) is ValAccum else None for x in given]
+
+
+@hi_linearized_p.def_transpose
+def _linearized_transpose(cts: Sequence, *args, jaxpr, bwd, num_res, name):
+    found = bwd(list(args[:num_res]), list(cts))
+    fit = lambda ct, x: ct if ct is None or typeof(ct).dtype == x.aval.dtype else convert_element_type(ct, x.aval.dtype)
+    return [None] * num_res + [fit(ct, x) if is_undef(x) else None for ct, x in zip(found, args[num_res:])]
+
+
+# ---- mapped operations
+
+class _Mapped(VJPHiPrimitive):
+    """An operation whose rules are those of another, mapped."""
+
+    def __init__(self, prim: VJPHiPrimitive, axis: BatchAxis, in_dims: Any, out_dims: Any):
+        self.prim = prim
+        none = lambda d: d is None
+        add = lambda d, a: a if d is None else a.with_dim(d, axis.size, axis.splits)
+        ins = tree.broadcast_prefix(in_dims, prim.in_avals, is_leaf=none)
+        outs = tree.broadcast_prefix(out_dims, prim.out_aval, is_leaf=none)
+        self.in_avals = tree.tree_unflatten(prim.in_tree, list(map(add, ins, prim.in_avals_flat)))
+        self.out_aval = tree.tree_unflatten(prim.out_tree, list(map(add, outs, prim.out_avals_flat)))
+        self.params = {"prim": prim, "axis": axis, "in_dims": in_dims, "out_dims": out_dims}
+        self._dims_flat = ins
+        super().__init__()
+
+    def __hash__(self) -> int:
+        return hash((self.prim, self.axis, tuple(self._dims_flat)))
+
+    def _has(self, method: str) -> bool:
+        return self.prim._has(method)
+
+    def _map(self, fun: Callable, in_axes: Any, out_axes: Any) -> Callable:
+        return vmap(fun, in_axes=in_axes, out_axes=out_axes, axis_name=self.axis.name, axis_size=self.axis.size)
+
+    def expand(self, *args):
+        return self._map(self.prim.expand, self.in_dims, self.out_dims)(*args)
+
+    def jvp(self, primals, tangents):
+        return self._map(self.prim.jvp, (self.in_dims, self.in_dims), (self.out_dims, self.out_dims))(tuple(primals), tuple(tangents))
+
+    def vjp_fwd(self, nzs_in, *args):
+        fwd = lambda *xs: self.prim.vjp_fwd(nzs_in, *xs)[:2]
+        return self._map(fwd, self.in_dims, (self.out_dims, 0))(*args)
+
+    def vjp_bwd(self, res, outgrad, *arg_accums):
+        present: list[bool] = []
+
+        def bwd(res, ct):
+            accums = [ValAccum(a.to_tangent_aval()) for a in self.prim.in_avals_flat]
+            self.prim.vjp_bwd(res, ct, *tree.tree_unflatten(self.prim.in_tree, accums))
+            present[:] = [a.val is not None for a in accums]
+            return [a.val for a, p in zip(accums, present) if p]
+
+        found = iter(self._map(bwd, (0, self.out_dims), 0)(res, outgrad))
+        for accum, has_ct, d in zip(tree.tree_leaves(arg_accums), list(present), self._dims_flat):
+            if has_ct:
+                ct = next(found)
+                accum.accum(reduce_sum(ct, (0,)) if d is None else move_dim(ct, 0, d))
+
+    def lin(self, nzs_in, *primals):
+        lin = lambda *xs: self.prim.lin(nzs_in, *xs)[:2]
+        return self._map(lin, self.in_dims, (self.out_dims, 0))(*primals)
+
+    def linearized(self, residuals, *tangents):
+        return self._map(lambda res, *ts: self.prim.linearized(res, *ts), (0, *self.in_dims), self.out_dims)(residuals, *tangents)
+
+    def batch_dim_rule(self, axis_data, dims):
+        none = lambda d: d is None
+        inside = lambda d, own: d if d is None or own is None else d - (own < d)
+        dims_flat = tree.broadcast_prefix(dims, self.in_avals, is_leaf=none)
+        out = self.prim.batch_dim_rule(axis_data, tree.tree_unflatten(self.in_tree, list(map(inside, dims_flat, self._dims_flat))))
+        outs = tree.broadcast_prefix(out, self.prim.out_aval, is_leaf=none)
+        own = tree.broadcast_prefix(self.out_dims, self.prim.out_aval, is_leaf=none)
+        outside = lambda d, own: d if d is None or own is None else d + (own <= d)
+        return tree.tree_unflatten(self.out_tree, list(map(outside, outs, own)))
+
+
+# ---- rules derived from others
+
+def _linear_program(prim: VJPHiPrimitive, primals: tuple) -> tuple[Any, Any]:
+    """The result of `jvp` at a point, and the program of its tangents, which holds what it needs."""
+    linear = LinearTrace(_state.trace)
+    given = [linear.new_arg(a.to_tangent_aval()) for a in prim.in_avals_flat]
+    try:
+        with set_trace(linear):
+            out, out_tangents = prim.jvp(primals, tree.tree_unflatten(prim.in_tree, given))
+            flat = _flat_results(prim, out_tangents, "the tangent of jvp")
+        program = linear.to_jaxpr(given, flat)
+    finally:
+        linear.finished = True
+    return out, program
+
+
+def _lin_from_jvp(self, nzs_in, *primals):
+    out, program = _linear_program(self, primals)
+
+    def run(consts, *tangents):
+        found = evaluate(program.replace(consts=consts), *tree.tree_leaves(tangents))
+        return tree.tree_unflatten(self.out_tree, found)
+    return out, tree.Partial(run, program.consts)
+
+
+def _linearized_from_jvp(self, residuals, *tangents):
+    return residuals(*tangents)
+
+
+def _transposed(prim: VJPHiPrimitive, linear: Callable, ct: Any) -> tuple:
+    """The cotangents of the arguments of a linear function of tangents."""
+    avals = [a.to_tangent_aval() for a in prim.in_avals_flat]
+    flat = lambda *ts: _flat_results(prim, linear(*tree.tree_unflatten(prim.in_tree, ts)), "a tangent")
+    program = stage(flat, avals, type(prim).__name__)
+    found = backward_pass(program, [UndefPrimal(a) for a in avals], tree.tree_leaves(ct))
+    return tree.tree_unflatten(prim.in_tree, list(map(instantiate, found)))
+
+
+def _vjp_fwd_from_jvp(self, nzs_in, *primals):
+    return self(*primals), primals
+
+
+def _vjp_bwd_from_jvp(self, primals, ct):
+    return _transposed(self, lambda *tangents: self.jvp(primals, tangents)[1], ct)
+
+
+def _vjp_fwd_from_lin(self, nzs_in, *primals):
+    return self.lin(nzs_in, *primals)[:2]
+
+
+def _vjp_bwd_from_lin(self, residuals, ct):
+    return _transposed(self, functools.partial(self.linearized, residuals), ct)
+
+
+def jvp_from_lin(self, primals, tangents):
+    """The method `jvp`, by `lin` and `linearized`; AttributeError where these come from `jvp`.
+
+    >>> from weft.experimental.hijax import VJPHiPrimitive, jvp_from_lin
+    >>> class Double(VJPHiPrimitive):
+    ...     jvp = jvp_from_lin
+    """
+    if type(self).lin is _lin_from_jvp:
+        raise AttributeError(f"{type(self).__name__} sets both jvp = jvp_from_lin and lin, linearized = linearize_from_jvp, each of "
+                             "which needs the other. Write one of them.")
+    out, residuals = self.lin(tree.tree_map(lambda _: True, tuple(primals)), *primals)[:2]
+    return out, self.linearized(residuals, *tangents)
+
+
+#: the methods (lin, linearized), derived from `jvp`
+linearize_from_jvp = (_lin_from_jvp, _linearized_from_jvp)
+#: the methods (vjp_fwd, vjp_bwd_retval), derived from `jvp`: it is evaluated again in the backward pass
+vjp_from_jvp = (_vjp_fwd_from_jvp, _vjp_bwd_from_jvp)
+#: the methods (vjp_fwd, vjp_bwd_retval), derived from `lin` and `linearized`
+vjp_from_lin = (_vjp_fwd_from_lin, _vjp_bwd_from_lin)
