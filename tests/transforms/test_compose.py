@@ -325,5 +325,5 @@ def test_rules_that_close_over_what_is_differentiated_are_refused(jit):
 def test_forward_mode_of_a_reverse_rule_is_refused(wrap):
     f = weft.custom_vjp(lambda x: 2.0 * x)
     f.defvjp(lambda x: (f(x), None), lambda _, ct: (2.0 * ct,))
-    with pytest.raises(TypeError, match="does not apply to custom_vjp functions"):
+    with pytest.raises(TypeError, match="to a custom_vjp function"):
         wrap(lambda x: weft.jvp(f, (x,), (x,))[1])(1.0)

@@ -286,3 +286,21 @@ def test_custom_linear_solve_says_what_it_lacks():
         weft.grad(lambda b: solve(b)[0].sum())(B)
     with pytest.raises(ValueError, match="output shapes must match b"):
         lax.custom_linear_solve(lambda x: x[:1], B, _dense)
+
+
+def test_zeros_stay_known_through_vmap_and_rules_close_over_mapped_values():
+    @weft.custom_jvp
+    def f(x, y):
+        return y
+
+    def rule(primals, tangents):
+        assert type(tangents[1]) is SymbolicZero
+        return primals[1], tangents[1]
+    f.defjvp(rule, symbolic_zeros=True)
+    assert np.array_equal(weft.jvp(weft.vmap(lambda x: f(x, f(x, 1.0))), (X,), (X,))[1], np.zeros(4))
+
+    def outer(x):
+        g = weft.custom_vjp(lambda y: x * y)
+        g.defvjp(lambda y: (g(y), (x, y)), lambda res, ct: (res[0] * res[1] * ct,))
+        return weft.grad(g)
+    assert np.allclose(weft.vmap(lambda x: outer(x)(3.0))(X), 3.0 * X)

@@ -116,9 +116,18 @@ def _bind_arguments(fun: Callable, args: Sequence, kwargs: dict) -> tuple:
     bound = inspect.signature(fun).bind(*args, **kwargs)
     bound.apply_defaults()
     if bound.kwargs:
-        raise TypeError(f"{getattr(fun, '__name__', fun)}: keyword-only arguments {list(bound.kwargs)} cannot be resolved to "
-                        "positions, which custom differentiation rules need.")
+        raise TypeError(f"The following keyword arguments could not be resolved to positions: {', '.join(bound.kwargs)}. Rules get all "
+                        "arguments by position.")
     return bound.args
+
+
+def _bound(api: str, fun: Callable, args: Sequence, kwargs: dict) -> tuple:
+    """`_bind_arguments`, whose errors name the decorated function."""
+    try:
+        return _bind_arguments(fun, args, kwargs)
+    except TypeError as error:
+        raise TypeError(f"The input arguments to the {api}-decorated function {function_name(fun)} do not fit its parameters:\n"
+                        f"{error}") from None
 
 
 class _Split:
@@ -231,7 +240,7 @@ class custom_jvp(_CustomFunction):
         name = function_name(self.fun)
         if self.jvp is None:
             raise AttributeError(f"No JVP defined for custom_jvp function {name} using defjvp.")
-        args = _bind_arguments(self.fun, args, kwargs)
+        args = _bound("custom_jvp", self.fun, args, kwargs)
         if type(_state.trace) is EvalTrace:
             return self.fun(*args)
         split = _Split(args, self.nondiff_argnums)
@@ -244,7 +253,8 @@ class custom_jvp(_CustomFunction):
             primals_in, tangents_in = (tuple(tree.tree_unflatten(split.tree, x)) for x in (primals, tangents))
             pair = self.jvp(*split.nondiff_values(), primals_in, tangents_in)
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-                raise TypeError(f"custom_jvp: the rule of {name} must return a pair (primal_out, tangent_out), got {pair!r}.")
+                raise TypeError(f"Custom JVP rule {function_name(self.jvp)} for function {name} must produce a pair (list or tuple of "
+                                f"length two) representing primal and tangent outputs, but got {pair!r}.")
             outs, structure = tree.tree_flatten(pair[0])
             tangent_outs, tangent_structure = tree.tree_flatten(pair[1])
             if structure != tangent_structure:
@@ -271,9 +281,8 @@ def _check_tangents(name, outs, tangents) -> None:
 def _dispatch_jvp(trace, fun, jvp, args, name):
     """Run `fun`, or its rule if `trace` differentiates, or record it."""
     kind = type(trace)
-    if kind is EvalTrace:
-        with set_trace(trace):
-            return fun(*args)
+    if kind is EvalTrace:                # under the current trace: the function may close over its values
+        return fun(*args)
     if kind is LinearTrace and not any(map(trace.is_unknown, args)):
         return _dispatch_jvp(trace.parent, fun, jvp, args, name)
     if kind is JVPTrace:
@@ -338,11 +347,15 @@ def _custom_jvp_batch(axis, args, dims, *, jaxpr, jvp, num_consts, name):
         n, inner = len(primals), flags[num_consts:]
         given, fill = _leave_zeros(tangents, inner)
 
+        nonzero: list[bool] = []
+
         def both(*xs):
             outs, out_tangents = jvp(list(xs[:n]), fill(xs[n:]))
-            return [*outs, *out_tangents]
-        outs = _batched(both, axis, inner + [f for f, t in zip(inner, tangents) if type(t) is not Zero])(*primals, *given)
-        return outs[:len(outs) // 2], outs[len(outs) // 2:]
+            nonzero[:] = [type(t) is not Zero for t in out_tangents]
+            return [*outs, *(t for t in out_tangents if type(t) is not Zero)]
+        found = _batched(both, axis, inner + [f for f, t in zip(inner, tangents) if type(t) is not Zero])(*primals, *given)
+        outs, rest = found[:len(nonzero)], iter(found[len(nonzero):])
+        return outs, [next(rest) if nz else Zero(typeof(o).to_tangent_aval()) for o, nz in zip(outs, nonzero)]
 
     batched_jvp.__name__ = function_name(jvp)
     new, consts = hoist_tracers(stage(mapped, [typeof(x) for x in args], name))
@@ -420,7 +433,7 @@ class custom_vjp(_CustomFunction):
         name = function_name(self.fun)
         if self.fwd is None or self.bwd is None:
             raise AttributeError(f"No VJP defined for custom_vjp function {name} using defvjp.")
-        args = _bind_arguments(self.fun, args, kwargs)
+        args = _bound("custom_vjp", self.fun, args, kwargs)
         if type(_state.trace) is EvalTrace:
             out = self.fun(*args)
             check_returned(self.fun, "custom_vjp", (out,))
@@ -457,7 +470,8 @@ class custom_vjp(_CustomFunction):
             cts = _shown(cts, self.symbolic_zeros)
             result = self.bwd(*split.nondiff_values(), res, tree.tree_unflatten(out_tree[0], cts))
             if not isinstance(result, (tuple, list)) or len(result) != len(split.positions):
-                raise TypeError(f"custom_vjp: bwd of {name} must return a tuple with one cotangent per differentiable argument "
+                raise TypeError(f"Custom VJP bwd rule {function_name(self.bwd)} of {name} must produce a tuple with one cotangent per "
+                                "differentiable argument "
                                 f"({len(split.positions)}), got {result!r}.")
             if not split.refs:
                 return _flatten_cts(name, tuple(result), split.tree, avals)
@@ -508,8 +522,7 @@ def _flatten_cts(name: str, result: tuple, structure, avals: Sequence[ShapedArra
 def _dispatch_vjp(trace, fun, rules: VjpRules, args, name):
     kind = type(trace)
     if kind is EvalTrace:
-        with set_trace(trace):
-            return fun(*args)
+        return fun(*args)
     if kind is LinearTrace and not any(map(trace.is_unknown, args)):
         return _dispatch_vjp(trace.parent, fun, rules, args, name)
     if kind is JVPTrace:
@@ -665,8 +678,8 @@ def _remat_opt_dce(eqn, used):
     return jit_p.rule("dce")(call, used[:n])
 
 
-_FORWARD = ("forward-mode differentiation (jvp, jacfwd) does not apply to custom_vjp functions; use custom_jvp, which "
-            "serves both modes")
+_FORWARD = ("can't apply forward-mode autodiff (jvp) to a custom_vjp function. Use custom_jvp, which serves both modes, or jacrev and "
+            "the like")
 custom_lin_p.define(in_avals=lambda params: None,
                     jvp=unsupported(_FORWARD), reference=unsupported(_FORWARD), batch=unsupported(_FORWARD),
                     factors=unsupported(_FORWARD), lower=unsupported(_FORWARD),
