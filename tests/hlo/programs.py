@@ -522,6 +522,19 @@ def factorizations(a):
     )
 
 
+@program(SPD, tolerance=2e-5)
+def forms_and_reflectors(a):
+    packed, taus = lax.linalg.hessenberg(a)
+    reflectors = packed[:, 1:, :-1]
+    return (
+        lax.linalg.schur(a),
+        lax.linalg.tridiagonal(a),
+        lax.linalg.householder_product(reflectors, taus),
+        lax.linalg.ormqr(reflectors, taus, a[:, 1:]),
+        lax.linalg.tridiagonal_solve(a[..., 0] / 9, a[..., 1] + 9, a[..., 2] / 9, a),
+    )
+
+
 @program(np.array([[1, 3, 2, 3]], np.int32))
 def pivots(p):
     return lax.linalg.lu_pivots_to_permutation(p, 5)

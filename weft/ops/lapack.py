@@ -194,7 +194,7 @@ def eigh(x, *, lower, sort_eigenvalues) -> list:
     return _unless_failed(info, matrix_transpose(v), w)
 
 
-def svd(x, *, full_matrices, compute_uv) -> list:
+def svd(x, *, full_matrices, compute_uv, steps_of_qr=False) -> list:
     """As columns, though the transpose has the same singular values: its vectors have other signs."""
     m, n = typeof(x).shape[-2:]
     dtype, k = typeof(x).dtype, min(m, n)
@@ -209,6 +209,11 @@ def svd(x, *, full_matrices, compute_uv) -> list:
         scratch = (*scratch, ("work", real.name, max(5 * k * k + 5 * k, 2 * (m + n) * k + 2 * k * k + k) if compute_uv else 7 * k))
     vectors = ("y2", m, "y3", right) if compute_uv else ("y1", m, "y1", right)
     arguments = (job, m, n, "y0", m, "y1", *vectors, *scratch, ("work", "int32", 8 * k), f"y{4 if compute_uv else 2}")
+    if steps_of_qr:
+        work = _work(dtype, spread + 5 * k)
+        scratch = (*work, ("work", real.name, 5 * k)) if is_complex(x) else work
+        arguments = (job, job, m, n, "y0", m, "y1", *vectors, *scratch, f"y{4 if compute_uv else 2}")
     cores = [((left, m), dtype), ((n, right), dtype)] if compute_uv else []
-    _, s, *vectors, info = _call("gesdd", [matrix_transpose(x)], arguments, [((k,), real), *cores, ((), np.int32)])
+    routine = "gesvd" if steps_of_qr else "gesdd"
+    _, s, *vectors, info = _call(routine, [matrix_transpose(x)], arguments, [((k,), real), *cores, ((), np.int32)])
     return _unless_failed(info, s, *map(matrix_transpose, vectors))

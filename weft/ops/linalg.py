@@ -8,6 +8,7 @@ Laws: a matrix that has no factorization (cholesky of one that is not positive d
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,11 +18,12 @@ from weft.core.primitive import Primitive, unsupported
 from weft.core.trace import Zero, is_undef, typeof
 from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
-from weft.ops import lapack, matrices
+from weft.ops import lapack, lapack_forms, matrices
 from weft.ops.arithmetic import is_complex
-from weft.ops.elementwise import add, conj, div, mul, neg, real, sub
+from weft.ops.elementwise import add, complex as complex_of, conj, div, eq, imag, mul, neg, real, select_n, square, sub
 from weft.ops.families import ExpandSpec, HostSpec, add_tangents, full, joined_vma, shape_error, zero_tangent
-from weft.ops.layout import reshape, squeeze
+from weft.ops.layout import broadcast_in_dim, broadcasted_iota, reshape, squeeze
+from weft.ops.reduce import argmax, reduce_sum
 from weft.ops.rules import at_front
 from weft.ops.slicing import pad, slice_in_dim
 from weft.util import dtypes
@@ -43,7 +45,52 @@ lu_pivots_to_permutation_p = _library("lu_pivots_to_permutation", lapack.lu_pivo
 qr_p = _library("qr", lapack.qr)
 eigh_p = _library("eigh", lapack.eigh)
 svd_p = _library("svd", lapack.svd)
-eig_p = _library("eig", None)
+eig_p = _library("eig", lapack_forms.eig)
+
+
+class SvdAlgorithm(enum.Enum):
+    """How a singular value decomposition is computed."""
+    DEFAULT = "default"
+    QR = "QR"
+    JACOBI = "Jacobi"
+    POLAR = "polar"
+    DIVIDE_AND_CONQUER = "divide_and_conquer"
+
+
+class EighImplementation(enum.Enum):
+    """How a Hermitian eigenvalue problem is solved."""
+    QR = "qr"
+    JACOBI = "jacobi"
+    QDWH = "qdwh"
+
+
+class EigImplementation(enum.Enum):
+    """Which library solves a general eigenvalue problem."""
+    CUSOLVER = "cusolver"
+    MAGMA = "magma"
+    LAPACK = "lapack"
+
+
+def _choose(name: str, argument: str, given: Any, choices: type[enum.Enum], known: Sequence[enum.Enum]) -> Any:
+    """`given`, None or one of `choices`, if it is among the `known` ones."""
+    if given is None or given in known:
+        return given
+    if not isinstance(given, choices):
+        raise ValueError(f"{name}: {argument} must be a {choices.__name__}, got {given!r}.")
+    raise NotImplementedError(f"{name}: {argument}={given} is not supported on this backend; use {' or '.join(map(str, known))}.")
+
+
+def _subset(name: str, bounds: tuple[int, int] | None, count: int) -> tuple[int, int] | None:
+    if bounds is None:
+        return None
+    start, stop = bounds
+    if not 0 <= start <= stop <= count:
+        raise ValueError(f"{name}: subset_by_index must be within 0 and {count} and in order, got {bounds}.")
+    return int(start), int(stop)
+
+
+def _columns(x, bounds: tuple[int, int], dim: int = -1):
+    return slice_in_dim(x, *bounds, 1, typeof(x).ndim + dim)
 
 
 # --- the functions
@@ -104,27 +151,49 @@ def qr(x, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool
 
 def eigh(
     x, *, lower: bool = True, symmetrize_input: bool = True, sort_eigenvalues: bool = True,
-    subset_by_index: tuple[int, int] | None = None,
+    subset_by_index: tuple[int, int] | None = None, implementation: EighImplementation | None = None,
 ) -> tuple:
-    """Eigenvectors (as columns) and eigenvalues, ascending, of a symmetric or Hermitian matrix."""
-    if subset_by_index is not None:
-        raise NotImplementedError("eigh: subset_by_index is not supported. Slice the result instead.")
+    """Eigenvectors (as columns) and eigenvalues, ascending, of a symmetric or Hermitian matrix; those from one index up to another.
+
+    Raises ValueError for indices out of bounds, NotImplementedError for another `implementation` than QR.
+    """
+    _choose("eigh", "implementation", implementation, EighImplementation, (EighImplementation.QR,))
+    bounds = _subset("eigh", subset_by_index, typeof(x).shape[-1])
     x = _symmetrized(x) if symmetrize_input else x
-    return tuple(eigh_p.bind(x, lower=bool(lower), sort_eigenvalues=bool(sort_eigenvalues)))
+    v, w = eigh_p.bind(x, lower=bool(lower), sort_eigenvalues=bool(sort_eigenvalues))
+    return (v, w) if bounds is None else (_columns(v, bounds), _columns(w, bounds))
 
 
-def svd(x, *, full_matrices: bool = True, compute_uv: bool = True, subset_by_index: tuple[int, int] | None = None) -> Any:
-    """U, the singular values s, descending, and V^H with U diag(s) V^H = x; only s unless `compute_uv`."""
-    if subset_by_index is not None:
-        raise NotImplementedError("svd: subset_by_index is not supported. Slice the result instead.")
-    out = svd_p.bind(x, full_matrices=bool(full_matrices), compute_uv=bool(compute_uv))
-    return (out[1], out[0], out[2]) if compute_uv else out[0]
+def svd(x, *, full_matrices: bool = True, compute_uv: bool = True, subset_by_index: tuple[int, int] | None = None,
+        algorithm: SvdAlgorithm | None = None) -> Any:
+    """U, the singular values s, descending, and V^H with U diag(s) V^H = x; only s unless `compute_uv`; those of a range of indices.
+
+    Raises ValueError for indices out of bounds, or along with `full_matrices`; NotImplementedError for the algorithms JACOBI and POLAR.
+    """
+    one, two = SvdAlgorithm.QR, SvdAlgorithm.DIVIDE_AND_CONQUER
+    _choose("svd", "algorithm", algorithm, SvdAlgorithm, (SvdAlgorithm.DEFAULT, one, two))
+    bounds = _subset("svd", subset_by_index, min(typeof(x).shape[-2:]))
+    if bounds is not None and full_matrices and compute_uv:
+        raise ValueError("svd: full_matrices and subset_by_index contradict each other; give full_matrices=False.")
+    s, *uv = svd_p.bind(x, full_matrices=bool(full_matrices), compute_uv=bool(compute_uv), steps_of_qr=algorithm is one)
+    s = s if bounds is None else _columns(s, bounds)
+    if not compute_uv:
+        return s
+    u, vh = uv
+    return (u, s, vh) if bounds is None else (_columns(u, bounds), s, _columns(vh, bounds, -2))
 
 
-def eig(x, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors: bool = True) -> list:
-    """Eigenvalues of a square matrix, and its left and right eigenvectors if asked for; all complex."""
+def eig(x, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors: bool = True, enable_eigvec_derivs: bool = False,
+        implementation: EigImplementation | None = None, use_magma: bool | None = None) -> list:
+    """Eigenvalues of a square matrix, and its left and right eigenvectors if asked for; all complex.
+
+    Eigenvalues have derivatives; right eigenvectors have them with `enable_eigvec_derivs`, if eigenvalues are distinct. They are those
+    of vectors of length 1 whose largest entry stays real. Raises NotImplementedError for other implementations than LAPACK.
+    """
+    _choose("eig", "implementation", implementation, EigImplementation, (EigImplementation.LAPACK,))
     return eig_p.bind(
-        x, compute_left_eigenvectors=bool(compute_left_eigenvectors), compute_right_eigenvectors=bool(compute_right_eigenvectors)
+        x, compute_left_eigenvectors=bool(compute_left_eigenvectors), compute_right_eigenvectors=bool(compute_right_eigenvectors),
+        enable_eigvec_derivs=bool(enable_eigvec_derivs),
     )
 
 
@@ -491,7 +560,7 @@ def _eigh_jvp(primals, tangents, **params):
 
 
 @svd_p.def_type
-def _svd_type(aval, *, full_matrices, compute_uv):
+def _svd_type(aval, *, full_matrices, compute_uv, steps_of_qr=False):
     _check_matrix("svd", aval, square=False)
     m, n = aval.shape[-2:]
     k = min(m, n)
@@ -502,7 +571,7 @@ def _svd_type(aval, *, full_matrices, compute_uv):
 
 
 @svd_p.def_reference
-def _svd_reference(x, *, full_matrices, compute_uv):
+def _svd_reference(x, *, full_matrices, compute_uv, steps_of_qr=False):
     m, n = x.shape[-2:]
     k = min(m, n)
     kind = _real_dtype(x.dtype)
@@ -518,15 +587,16 @@ def _svd_reference(x, *, full_matrices, compute_uv):
 
 
 @svd_p.def_jvp
-def _svd_jvp(primals, tangents, *, full_matrices, compute_uv):
-    outs = svd_p.bind(*primals, full_matrices=full_matrices, compute_uv=compute_uv)
+def _svd_jvp(primals, tangents, *, full_matrices, compute_uv, steps_of_qr=False):
+    outs = svd_p.bind(*primals, full_matrices=full_matrices, compute_uv=compute_uv, steps_of_qr=steps_of_qr)
     if type(tangents[0]) is Zero:
         return outs, [zero_tangent(o) for o in outs]
     m, n = typeof(primals[0]).shape[-2:]
     if full_matrices and compute_uv and m != n:
         raise NotImplementedError("svd: full_matrices=True has no derivative unless the matrix is square.")
     t = tangents[0]
-    s, u, vh = outs if compute_uv else svd_p.bind(*primals, full_matrices=False, compute_uv=True)
+    s, u, vh = outs if compute_uv else svd_p.bind(
+        *primals, full_matrices=False, compute_uv=True, steps_of_qr=steps_of_qr)
     v = matrices.adjoint(vh)
     inner = matrices.dot(matrices.adjoint(u), matrices.dot(t, v))
     diagonal = matrices.diagonal_of(inner)
@@ -560,7 +630,7 @@ def _with_phases(rotation, inner, s):
 
 
 @eig_p.def_type
-def _eig_type(aval, *, compute_left_eigenvectors, compute_right_eigenvectors):
+def _eig_type(aval, *, compute_left_eigenvectors, compute_right_eigenvectors, **_):
     _check_matrix("eig", aval, square=True)
     kind = np.dtype(dtypes.to_complex_dtype(aval.dtype))
     count = int(compute_left_eigenvectors) + int(compute_right_eigenvectors)
@@ -568,7 +638,7 @@ def _eig_type(aval, *, compute_left_eigenvectors, compute_right_eigenvectors):
 
 
 @eig_p.def_reference
-def _eig_reference(x, *, compute_left_eigenvectors, compute_right_eigenvectors):
+def _eig_reference(x, *, compute_left_eigenvectors, compute_right_eigenvectors, **_):
     from scipy.linalg import eig as general_eig
 
     kind = np.dtype(dtypes.to_complex_dtype(x.dtype))
@@ -585,16 +655,32 @@ def _eig_reference(x, *, compute_left_eigenvectors, compute_right_eigenvectors):
 
 
 @eig_p.def_jvp
-def _eig_jvp(primals, tangents, *, compute_left_eigenvectors, compute_right_eigenvectors):
-    params = {"compute_left_eigenvectors": compute_left_eigenvectors, "compute_right_eigenvectors": compute_right_eigenvectors}
-    outs = eig_p.bind(*primals, **params)
+def _eig_jvp(primals, tangents, *, compute_left_eigenvectors, compute_right_eigenvectors, enable_eigvec_derivs=False):
+    outs = eig_p.bind(*primals, compute_left_eigenvectors=compute_left_eigenvectors, enable_eigvec_derivs=enable_eigvec_derivs,
+                      compute_right_eigenvectors=compute_right_eigenvectors)
     if type(tangents[0]) is Zero:
         return outs, [zero_tangent(o) for o in outs]
-    if compute_left_eigenvectors or compute_right_eigenvectors:
-        raise NotImplementedError("eig: eigenvectors have no derivative here; eigenvalues alone have one.")
-    _, v = eig_p.bind(primals[0], compute_left_eigenvectors=False, compute_right_eigenvectors=True)
-    moved = matrices.dot(matrices.like(tangents[0], v), v)
-    return outs, [matrices.diagonal_of(_solve(v, moved))]
+    vectors = compute_right_eigenvectors and enable_eigvec_derivs
+    if compute_left_eigenvectors or (compute_right_eigenvectors and not vectors):
+        raise NotImplementedError("eig: eigenvectors have no derivative here, but for right ones with enable_eigvec_derivs=True.")
+    v = outs[1] if vectors else eig_p.bind(primals[0], compute_left_eigenvectors=False, compute_right_eigenvectors=True)[1]
+    inner = _solve(v, matrices.dot(matrices.like(tangents[0], v), v))
+    t_w = matrices.diagonal_of(inner)
+    if not vectors:
+        return outs, [t_w]
+    t_v = matrices.dot(v, mul(_reciprocal_differences(outs[0]), inner))
+    return outs, [t_w, add(t_v, mul(v, _gauge(v, t_v)))]
+
+
+def _gauge(v, t_v):
+    """What to add of each column of `v` to its tangent, so that its length stays 1 and its largest entry real."""
+    rows, shape = typeof(v).ndim - 2, typeof(v).shape
+    spread = lambda x: broadcast_in_dim(x, shape, (*range(rows), rows + 1))
+    longer = reduce_sum(real(mul(conj(v), t_v)), (rows,))
+    size = add(square(real(v)), square(imag(v)))
+    largest = eq(broadcasted_iota(np.int32, shape, rows), spread(argmax(size, rows, np.int32)))
+    pick = lambda x: reduce_sum(select_n(largest, full(shape, 0, typeof(x).dtype), x), (rows,))
+    return neg(spread(complex_of(longer, div(pick(imag(t_v)), pick(real(v))))))
 
 
 def _solve(a, b):

@@ -72,8 +72,8 @@ def task(step: LibraryCall, name: str) -> str:
         for array, _, size, _ in room.integers:
             given[array] = f.at(scratch, room.offsets[array])
             f.loop(0, size, 1, functools.partial(_before, f, array, places[array], given[array]))
-        passed = [constant or (given[value] if isinstance(value, str) else f.at(scratch, room.offsets[value]))
-                  for constant, value in zip(constants, step.arguments)]
+        passed = [constant or (given[value] if isinstance(value, str) else f.at(scratch, room.offsets[position]))
+                  for position, (constant, value) in enumerate(zip(constants, step.arguments))]
         typed = [f"{kind} {value}" for kind, value in itertools.zip_longest(signature(step).split(", "), passed, fillvalue="1")]
         f.do(f"call void @{symbols.routine(step.routine)}({', '.join(typed)})")
         for array, _, size, _ in room.integers:
@@ -92,10 +92,10 @@ class _Room:
     def __init__(self, step: LibraryCall):
         self.integers = [array for array in step.arrays if array[3] == "int32"]
         width = lapack.integer_bytes()
-        wanted = [(array, size * width) for array, _, size, _ in self.integers]
-        wanted += [(value, value[2] * (width if value[1] == "int32" else np.dtype(value[1]).itemsize))
-                   for value in step.arguments if isinstance(value, tuple)]
-        self.offsets: dict[object, int] = {}
+        wanted: list[tuple[str | int, int]] = [(array, size * width) for array, _, size, _ in self.integers]
+        wanted += [(position, value[2] * (width if value[1] == "int32" else np.dtype(value[1]).itemsize))
+                   for position, value in enumerate(step.arguments) if isinstance(value, tuple)]
+        self.offsets: dict[str | int, int] = {}              # by name, or position among the arguments
         self.nbytes = 0
         for key, nbytes in wanted:
             self.offsets[key] = self.nbytes

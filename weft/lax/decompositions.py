@@ -1,0 +1,136 @@
+"""Updates, products and factorizations of matrices that compose from other operations of `weft.lax.linalg`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.api.execute import to_array
+from weft.control.scan import scan
+from weft.control.while_loop import while_loop
+from weft.core.trace import Tracer, typeof
+from weft.ops import functions, linalg as la, matrices
+from weft.ops.arithmetic import abs as magnitude, max as larger
+from weft.ops.comparison import select
+from weft.ops.elementwise import convert_element_type as cast
+from weft.ops.layout import broadcasted_iota
+from weft.ops.reduce import reduce_and, reduce_max, reduce_sum
+from weft.ops.slicing import concatenate, slice_in_dim
+from weft.util import dtypes
+from weft.util.errors import ShapeError, describe
+from weft.util.source import guard_all
+
+__all__ = ["cholesky_update", "qdwh", "symmetric_product"]
+
+
+def _array(x):
+    return x if isinstance(x, Tracer) else to_array(x)
+
+
+def symmetric_product(a_matrix, c_matrix, *, alpha: float = 1.0, beta: float = 0.0, symmetrize_output: bool = False):
+    """`alpha * a @ a.T + beta * c` for stacks of matrices; with `symmetrize_output` computed from one triangle of `c`.
+
+    Raises ShapeError unless `c` is square with the rows of `a`.
+
+    >>> symmetric_product(np.ones((2, 3), np.float32), np.eye(2, dtype=np.float32), beta=1.0).tolist()
+    [[4.0, 3.0], [3.0, 4.0]]
+    """
+    a, c = _array(a_matrix), _array(c_matrix)
+    if tuple(c.shape) != (*a.shape[:-1], a.shape[-2]):
+        raise ShapeError(describe("symmetric_product", "the shapes do not fit.", [("a_matrix", typeof(a)), ("c_matrix", typeof(c))],
+                                  rule="c_matrix is square with the rows of a_matrix, and both have the same batch dims."))
+    out = alpha * matrices.dot(a, matrices.matrix_transpose(a)) + beta * c
+    if symmetrize_output:
+        low = matrices.tril(out)
+        out = low + matrices.matrix_transpose(matrices.strict_tril(out))
+    return out
+
+
+def cholesky_update(r_matrix, w_vector):
+    """The upper triangular R' with R'^T R' = R^T R + w w^T, for the upper triangular R: one plane rotation for each row.
+
+    Golub and Van Loan, Matrix Computations, 6.5.4. Raises ShapeError unless R is square and w has as many entries.
+
+    >>> cholesky_update(3 * np.eye(2, dtype=np.float32), np.array([4.0, 0.0], np.float32)).tolist()
+    [[5.0, 0.0], [0.0, 3.0]]
+    """
+    r, w = _array(r_matrix), _array(w_vector)
+    if w.ndim != 1 or tuple(r.shape) != (w.size, w.size):
+        raise ShapeError(describe("cholesky_update", "the shapes do not fit.", [("r_matrix", typeof(r)), ("w_vector", typeof(w))],
+                                  rule="r_matrix is square, and w_vector has as many entries as it has rows."))
+    w = cast(w, r.dtype)
+
+    def rotate(w, row):
+        k, old = row
+        on_diagonal, above = old[k], w[k]
+        scale = larger(magnitude(on_diagonal), magnitude(above))      # squares may overflow
+        scale = select(scale == 0, 0 * scale + 1, scale)
+        c, s = on_diagonal / scale, above / scale
+        length = functions.sqrt(c * c + s * s)
+        still = length == 0
+        length = select(still, 0 * length + 1, length)
+        c, s = select(still, 0 * c + 1, c / length), s / length
+        return c * w - s * old, c * old + s * w
+
+    rows = scan(rotate, w, (broadcasted_iota(np.int32, (w.size,), 0), r))[1]
+    return matrices.triu(rows)
+
+
+def qdwh(x, *, is_hermitian: bool = False, max_iterations: int | None = None, eps: float | None = None,
+         dynamic_shape: tuple[int, int] | None = None) -> tuple:
+    """The polar decomposition x = U H of a matrix with at least as many rows as columns, by Halley's iteration with dynamic weights.
+
+    U has orthonormal columns, H is Hermitian and positive semidefinite. Also gives the number of iterations and whether they converged.
+    Nakatsukasa, Bai and Gygi, SIAM J. Matrix Anal. Appl. 31 (2010). Raises ShapeError for wide matrices, ValueError for an `eps` that
+    is not positive, NotImplementedError for `dynamic_shape`.
+
+    >>> u, h, steps, converged = qdwh(np.array([[0.0, -2.0], [2.0, 0.0]], np.float32))
+    >>> np.round(np.asarray(h), 5).tolist(), bool(converged)
+    ([[2.0, 0.0], [0.0, 2.0]], True)
+    """
+    x = _array(x)
+    if dynamic_shape is not None:
+        raise NotImplementedError("qdwh: dynamic_shape is not supported. Give the matrix without its padding.")
+    if x.ndim != 2 or x.shape[0] < x.shape[1]:
+        raise ShapeError(describe("qdwh", "takes a matrix with at least as many rows as columns.", [("x", typeof(x))]))
+    if eps is not None and eps <= 0:
+        raise ValueError(f"qdwh: eps must be positive, got {eps}.")
+    real = np.dtype(dtypes.to_real_dtype(x.dtype)) if dtypes.issubdtype(x.dtype, np.complexfloating) else np.dtype(x.dtype)
+    eps = float(dtypes.finfo(x.dtype).eps) if eps is None else float(eps)
+    limit = 20 if max_iterations is None else int(max_iterations)
+    m, n = x.shape
+    # the largest singular value is at most the root of the product of the norms by rows and by columns
+    bound = functions.sqrt(reduce_max(reduce_sum(magnitude(x), (0,)), (0,)) * reduce_max(reduce_sum(magnitude(x), (1,)), (0,)))
+    first = x / cast(select(bound == 0, 0 * bound + 1, bound), x.dtype)
+    identity = cast(np.eye(n, dtype=np.float32), x.dtype)
+
+    def unfinished(state):
+        _, lower, step, change = state
+        return ((magnitude(1 - lower) > 5 * eps) | (change > (5 * eps) ** (1 / 3))) & (step < limit)
+
+    def improve(state):
+        u, lower, step, _ = state
+        squared = lower * lower
+        d = functions.cbrt(4 * (1 - squared) / (squared * squared))
+        root = functions.sqrt(1 + d)
+        inner = 8 - 4 * d + 8 * (2 - squared) / (squared * root)
+        a = root + 0.5 * functions.sqrt(larger(inner, 0 * inner))
+        b = 0.25 * (a - 1) * (a - 1)
+        c = a + b - 1
+        q = la.qr(concatenate([cast(functions.sqrt(c), u.dtype) * u, identity], 0), full_matrices=False)[0]
+        upper, under = slice_in_dim(q, 0, m, 1, 0), slice_in_dim(q, m, m + n, 1, 0)
+        turned = cast((a - b / c) / functions.sqrt(c), u.dtype)
+        new = cast(b / c, u.dtype) * u + turned * matrices.dot(upper, matrices.adjoint(under))
+        lower = lower * (a + b * squared) / (1 + c * squared)
+        change = magnitude(new - u)
+        return new, select(lower > 1, 0 * lower + 1, lower), step + 1, functions.sqrt(reduce_sum(change * change, (0, 1)))
+
+    start = (first, np.asarray(eps, real)[()], np.int32(0), np.asarray(np.inf, real)[()])
+    u, lower, steps, _ = while_loop(unfinished, improve, start)
+    # one step of Newton and Schulz restores orthogonality
+    u = 1.5 * u - 0.5 * matrices.dot(u, matrices.dot(matrices.adjoint(u), u))
+    h = matrices.dot(matrices.adjoint(u), x)
+    h = 0.5 * (h + matrices.adjoint(h))
+    return u, h, steps, (magnitude(1 - lower) <= 5 * eps) & reduce_and(functions.is_finite(magnitude(u)), (0, 1))
+
+
+guard_all(globals())
