@@ -467,8 +467,8 @@ def _length(xs_flat: Sequence, xs_tree: Any, length: int | None) -> int:
 
 
 def _check_unroll(unroll) -> None:
-    if not isinstance(unroll, (bool, int, np.integer)) or (not isinstance(unroll, bool) and unroll < 1):
-        raise ValueError(f"scan: unroll must be a positive integer or a bool, got {unroll!r}.")
+    if not isinstance(unroll, (bool, int, np.integer)) or (not isinstance(unroll, bool) and unroll < 0):
+        raise ValueError(f"scan: unroll must be a nonnegative integer (0: the whole loop) or a bool, got {unroll!r}.")
 
 
 def _in_python(f: Callable, carry: Any, xs_flat: Sequence, xs_tree: Any, length: int, reverse: bool) -> tuple[Any, Any]:

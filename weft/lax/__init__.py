@@ -16,9 +16,10 @@ __getattr__, __dir__ = attach(__name__, {
     "weft.control.solves": "custom_linear_solve custom_root linear_solve_p",
     "weft.control.while_loop": "while_loop while_p",
     "weft.lax.composed": """
-        approx_max_k approx_min_k associative_scan broadcast_shapes broadcast_to_rank dtype empty optimization_barrier
-        platform_dependent sort_key_val stack stop_gradient tile unstack with_sharding_constraint
+        approx_max_k approx_min_k associative_scan broadcast_like broadcast_shapes broadcast_to_rank composite dtype empty index_take
+        mulhi optimization_barrier platform_dependent shape_as_value sort_key_val stack stop_gradient tile unstack with_sharding_constraint
     """,
+    "weft.lax.ragged": "RaggedDotDimensionNumbers ragged_dot ragged_dot_general",
     "weft.lax.windows": "reduce=reduce_by reduce_window reduce_window_shape_tuple",
     "weft.ops.arithmetic": """
         abs abs_p add add_p div div_p integer_pow integer_pow_p max max_p min min_p mul mul_p neg neg_p reciprocal rem rem_p
@@ -41,7 +42,9 @@ __getattr__, __dir__ = attach(__name__, {
         psum_scatter pswapaxes pvary
     """,
     "weft.ops.comparison": "clamp clamp_p eq eq_p ge ge_p gt gt_p le le_p lt lt_p ne ne_p select select_n select_n_p",
-    "weft.ops.contraction": "DotDimensionNumbers Precision PrecisionLike batch_matmul dot dot_general dot_general_p",
+    "weft.ops.contraction": """
+        DotAlgorithm DotAlgorithmPreset DotDimensionNumbers Precision PrecisionLike batch_matmul dot dot_general dot_general_p
+    """,
     "weft.ops.convolution": """
         ConvDimensionNumbers conv conv_dimension_numbers conv_general_dilated conv_general_dilated_p conv_general_dilated_patches
         conv_transpose conv_with_general_padding padtype_to_pads

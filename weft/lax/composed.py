@@ -11,11 +11,11 @@ from weft.api.execute import to_array
 from weft.api.layouts import flat_shardings
 from weft.core.trace import Tracer, typeof
 from weft.ir.explicit import says_all, type_sharding
-from weft.ops import arithmetic, layout, prefix, slicing, sorting
+from weft.ops import arithmetic, bitwise, indexing, layout, prefix, slicing, sorting
 from weft.ops.families import canonical_dims
 from weft.ops.placement import optimization_barrier as barrier, sharding_constraint
 from weft.util import dtypes, tree
-from weft.util.errors import ShardingTypeError, describe
+from weft.util.errors import ShapeError, ShardingTypeError, describe
 from weft.util.source import user_frame
 
 
@@ -184,3 +184,101 @@ def dtype(x: Any) -> Any:
 def empty(shape: Sequence[int], dtype: Any) -> Any:
     """An array whose values do not matter; they are zeros."""
     return layout.full(shape, 0, dtype)
+
+
+def broadcast_like(arr: Any, like_arr: Any) -> Any:
+    """`arr` repeated to the shape of `like_arr`, by NumPy's rule: new dims in front, dims of size one repeated.
+
+    Raises ShapeError if the shapes do not fit.
+
+    >>> broadcast_like(np.arange(3), np.zeros((2, 3))).shape
+    (2, 3)
+    """
+    shape, have = tuple(typeof(like_arr).shape), tuple(typeof(arr).shape)
+    lead = len(shape) - len(have)
+    if lead < 0 or any(n not in (1, shape[lead + d]) for d, n in enumerate(have)):
+        raise ShapeError(describe("broadcast_like", f"an array of shape {have} does not broadcast to shape {shape}.", (), user_frame(),
+                                  "Trailing dims must be equal, or those of arr 1."))
+    return layout.broadcast_in_dim(arr, shape, tuple(range(lead, len(shape))))
+
+
+def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Any:
+    """The slices of `src` at the positions that `idxs`, one vector of indices for each of `axes`, give: their number, then the other dims.
+
+    Positions beyond the ends are moved to the nearest slice. Raises ValueError unless there is a vector of equal size for each axis.
+
+    >>> index_take(np.arange(6).reshape(2, 3), (np.array([0, 1]), np.array([2, 0])), (0, 1)).tolist()
+    [2, 3]
+    """
+    shape, axes = tuple(typeof(src).shape), canonical_dims("index_take", tuple(axes), typeof(src).ndim)
+    vectors = [x if isinstance(x, Tracer) else to_array(x) for x in idxs]
+    if len(vectors) != len(axes) or {x.ndim for x in vectors} - {1} or len({x.shape[0] for x in vectors}) > 1:
+        raise ValueError(f"index_take: {len(axes)} axes need as many vectors of indices of equal size, got shapes "
+                         f"{[tuple(x.shape) for x in vectors]}.")
+    if not axes:
+        return layout.broadcast_in_dim(src, (1, *shape), tuple(range(1, len(shape) + 1)))
+    starts = slicing.concatenate([layout.reshape(x, (x.shape[0], 1)) for x in vectors], 1)
+    rest = tuple(d for d in range(len(shape)) if d not in axes)
+    numbers = indexing.GatherDimensionNumbers(offset_dims=tuple(range(1, len(rest) + 1)), collapsed_slice_dims=tuple(sorted(axes)),
+                                              start_index_map=axes)
+    sizes = tuple(1 if d in axes else n for d, n in enumerate(shape))
+    return indexing.gather(src, starts, numbers, sizes, mode=indexing.GatherScatterMode.CLIP)
+
+
+def shape_as_value(shape: Sequence[int]) -> Any:
+    """The sizes of `shape` as a vector of integers.
+
+    >>> shape_as_value((2, 3)).tolist()
+    [2, 3]
+    """
+    return to_array(np.asarray(tuple(shape), dtypes.default_int_dtype()).reshape(-1))
+
+
+def mulhi(x: Any, y: Any) -> Any:
+    """The upper half of the products of integers, as wide as they are: what `x * y` cuts off.
+
+    Raises TypeError for what are no integers of one dtype.
+
+    >>> mulhi(np.array([2**31], np.uint32), np.array([6], np.uint32)).tolist()
+    [3]
+    """
+    x, y = [v if isinstance(v, Tracer) else to_array(v) for v in (x, y)]
+    dtype = np.dtype(x.dtype)
+    if dtype != y.dtype or dtype.kind not in "iu":
+        raise TypeError(f"mulhi: takes integers of one dtype, got {x.dtype} and {y.dtype}.")
+    half = dtype.itemsize * 4
+    # products of halves; an arithmetic shift keeps the sign of the upper ones
+    shift = bitwise.shift_right_arithmetic if dtype.kind == "i" else bitwise.shift_right_logical
+    number = lambda n: layout.full(tuple(x.shape), n, dtype)
+    low, high = lambda v: bitwise.bitwise_and(v, number((1 << half) - 1)), lambda v: shift(v, number(half))
+    add, mul = arithmetic.add, arithmetic.mul
+    carried = add(mul(high(x), low(y)), bitwise.shift_right_logical(mul(low(x), low(y)), number(half)))
+    other = add(mul(low(x), high(y)), low(carried))
+    return add(add(mul(high(x), high(y)), high(carried)), high(other))
+
+
+def composite(decomposition: Callable, name: str, version: int = 0) -> Callable:
+    """`decomposition` as one operation called `name`: it is traced on its own, and texts of programs show it under that name.
+
+    Keyword arguments are its attributes: numbers, strings and tuples of them, fixed while it is traced. Raises TypeError for arrays among
+    them.
+
+    >>> tangent = composite(lambda x, *, scale=1.0: scale * x / (1 + x), "my.ratio")
+    >>> float(tangent(3.0, scale=2.0))
+    1.5
+    """
+    from weft.api.jit import jit
+
+    def call(*args: Any, **attributes: Any) -> Any:
+        for key, value in attributes.items():
+            if hasattr(value, "aval") or isinstance(value, Tracer):
+                raise TypeError(f"composite: attribute {key} of {name} is an array. Pass arrays as positional arguments.")
+
+        def body(*xs: Any) -> Any:
+            return decomposition(*xs, **attributes)
+        body.__name__ = body.__qualname__ = f"{name}.v{version}" if version else name
+        return jit(body)(*args)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = decomposition.__doc__
+    return call

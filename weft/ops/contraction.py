@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,7 +58,102 @@ _PRECISION_NAMES = {
     "highest": Precision.HIGHEST,
     "float32": Precision.HIGHEST,
 }
-PrecisionLike = None | str | Precision | tuple
+
+
+class DotAlgorithm(NamedTuple):
+    """The dtypes in which a product of matrices takes its operands and adds, and how many parts of each operand it multiplies.
+
+    Operands of other dtypes are converted first. What is split into parts for a machine without wide products is multiplied whole here.
+
+    >>> float(dot(np.array([1.0, 2.0]), np.array([3.0, 4.0]), precision=DotAlgorithm("bfloat16", "bfloat16", "float32")))
+    11.0
+    """
+    lhs_precision_type: Any
+    rhs_precision_type: Any
+    accumulation_type: Any
+    lhs_component_count: int = 1
+    rhs_component_count: int = 1
+    num_primitive_operations: int = 1
+    allow_imprecise_accumulation: bool = False
+
+
+class DotAlgorithmPreset(enum.Enum):
+    """Algorithms by the names of their dtypes: of `lhs`, of `rhs`, and of the sums; X3 to X9 count products of parts.
+
+    >>> DotAlgorithmPreset["BF16_BF16_F32"].accumulation_type
+    dtype('float32')
+    """
+    DEFAULT = enum.auto()
+    ANY_F8_ANY_F8_F32 = enum.auto()
+    ANY_F8_ANY_F8_F32_FAST_ACCUM = enum.auto()
+    ANY_F8_ANY_F8_ANY = enum.auto()
+    ANY_F8_ANY_F8_ANY_FAST_ACCUM = enum.auto()
+    F16_F16_F16 = enum.auto()
+    F16_F16_F32 = enum.auto()
+    BF16_BF16_BF16 = enum.auto()
+    BF16_BF16_F32 = enum.auto()
+    BF16_BF16_F32_X3 = enum.auto()
+    BF16_BF16_F32_X6 = enum.auto()
+    BF16_BF16_F32_X9 = enum.auto()
+    TF32_TF32_F32 = enum.auto()
+    TF32_TF32_F32_X3 = enum.auto()
+    F32_F32_F32 = enum.auto()
+    F64_F64_F64 = enum.auto()
+
+    def __repr__(self) -> str:
+        return f"DotAlgorithmPreset.{self.name}"
+
+    @property
+    def accumulation_type(self) -> np.dtype | None:
+        """The dtype of the sums; None where any will do."""
+        last = self.name.split("_FAST")[0].split("_X")[0].split("_")[-1]
+        return dtypes.canonicalize_dtype(_NAMES[last]) if last in _NAMES else None
+
+    @property
+    def supported_lhs_types(self) -> tuple[np.dtype, ...] | None:
+        """The dtypes that `lhs` is taken in; None where any will do."""
+        first = self.name.split("_")[0]
+        if first == "ANY":
+            return tuple(dtypes.canonicalize_dtype(name) for name in _FLOAT8)
+        if first == "DEFAULT":
+            return None
+        # operands in parts, and those of 19 bits, are float32 here
+        wide = "_X" in self.name or first == "TF32"
+        return (dtypes.canonicalize_dtype("float32" if wide else _NAMES[first]),)
+
+    @property
+    def supported_rhs_types(self) -> tuple[np.dtype, ...] | None:
+        """The dtypes that `rhs` is taken in; None where any will do."""
+        return self.supported_lhs_types
+
+
+_FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
+_NAMES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
+PrecisionLike = None | str | Precision | DotAlgorithm | DotAlgorithmPreset | tuple
+
+
+def _algorithm(precision: PrecisionLike) -> DotAlgorithm | DotAlgorithmPreset | None:
+    """The algorithm that `precision` is, or names."""
+    if isinstance(precision, str):
+        return DotAlgorithmPreset.__members__.get(precision)
+    return precision if isinstance(precision, (DotAlgorithm, DotAlgorithmPreset)) else None
+
+
+def _by_algorithm(lhs, rhs, numbers: DotDimensionNumbers, algorithm: DotAlgorithm | DotAlgorithmPreset, preferred: Any):
+    """The product in the dtypes of an algorithm, in the dtype that was asked for, or else that of the operands."""
+    if isinstance(algorithm, DotAlgorithm):
+        types = [(dtypes.check_dtype(t, "DotAlgorithm"),) for t in algorithm[:2]]
+        total = dtypes.check_dtype(algorithm.accumulation_type, "DotAlgorithm")
+    else:
+        types, total = [algorithm.supported_lhs_types, algorithm.supported_rhs_types], algorithm.accumulation_type
+    want = dtypes.result_type(lhs, rhs) if preferred is None else dtypes.canonicalize_dtype(preferred)
+    for name, x, allowed in zip(("lhs", "rhs"), (lhs, rhs), types):
+        if allowed and allowed[0].itemsize == 1 and typeof(x).dtype not in allowed:
+            raise ValueError(f"The dot algorithm {algorithm!r} takes {name} in {' or '.join(t.name for t in allowed)}, "
+                             f"got {typeof(x).dtype.name}. Cast it first.")
+    lhs, rhs = [x if not allowed or typeof(x).dtype in allowed else convert_element_type(x, allowed[0])
+                for x, allowed in zip((lhs, rhs), types)]
+    return convert_element_type(dot_general(lhs, rhs, numbers, None, total), want)
 
 
 def canonical_precision(precision: PrecisionLike) -> tuple[Precision, Precision] | None:
@@ -108,6 +203,10 @@ def dot_general(
     if out_sharding is not None:
         plain = lambda: dot_general(lhs, rhs, dimension_numbers, precision, preferred_element_type)
         return with_out_sharding(out_sharding, "dot_general", plain, lhs, rhs)
+    algorithm = _algorithm(precision)
+    if algorithm is not None and algorithm is not DotAlgorithmPreset.DEFAULT:
+        return _by_algorithm(lhs, rhs, dimension_numbers, algorithm, preferred_element_type)
+    precision = precision if algorithm is None else None
     lhs, rhs = match_dtypes(lhs, rhs)
     (lc, rc), (lb, rb) = dimension_numbers
     left, right = typeof(lhs).ndim, typeof(rhs).ndim

@@ -662,7 +662,7 @@ def _eig_jvp(primals, tangents, *, compute_left_eigenvectors, compute_right_eige
         return outs, [zero_tangent(o) for o in outs]
     vectors = compute_right_eigenvectors and enable_eigvec_derivs
     if compute_left_eigenvectors or (compute_right_eigenvectors and not vectors):
-        raise NotImplementedError("eig: eigenvectors have no derivative here, but for right ones with enable_eigvec_derivs=True.")
+        raise NotImplementedError("eig: eigenvalues alone have a derivative, and right eigenvectors with enable_eigvec_derivs=True.")
     v = outs[1] if vectors else eig_p.bind(primals[0], compute_left_eigenvectors=False, compute_right_eigenvectors=True)[1]
     inner = _solve(v, matrices.dot(matrices.like(tangents[0], v), v))
     t_w = matrices.diagonal_of(inner)
