@@ -37,6 +37,7 @@ def test_version(jax):
     assert jax.__version__ == JAX_VERSION
     assert jax.__version_info__ == tuple(int(part) for part in JAX_VERSION.split("."))
     assert jax.version.__version__ == JAX_VERSION
+    assert importlib.import_module("jax.lib").__version__ == JAX_VERSION
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ class JaxFinder:
         module.__doc__ = f"The names of {module.__name__}, provided by weft."
 
 
-_VERSIONED = ("jax", "jax.version", "jaxlib", "jaxlib.version")
+_VERSIONED = ("jax", "jax.lib", "jax.version", "jaxlib", "jaxlib.version")
 
 
 def _versions() -> dict[str, Any]:
