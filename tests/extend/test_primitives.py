@@ -10,7 +10,21 @@ import weft
 import weft.numpy as wnp
 from tests.harness.pages import blocks, needs_pages
 from weft import lax
-from weft.extend.core import CallPrimitive, ClosedJaxpr, Effect, Jaxpr, Literal, Primitive, ShapedArray, Var, jaxpr_as_fun
+from weft.extend.core import (
+    CallPrimitive,
+    ClosedJaxpr,
+    Effect,
+    Jaxpr,
+    Literal,
+    Primitive,
+    ShapedArray,
+    Trace,
+    Tracer,
+    Var,
+    jaxpr_as_fun,
+    set_current_trace,
+    take_current_trace,
+)
 from weft.extend.linear_util import wrap_init
 from weft.interpreters import ad, batching, mlir, xla
 from weft.ir.structure import structure
@@ -380,3 +394,50 @@ def test_the_page_runs():
     exec("\n".join(blocks("extending.md")), state)
     np.testing.assert_allclose(state["slopes"], 1 / (1 + np.exp(-np.linspace(-1, 1, 4))), rtol=1e-5)
     np.testing.assert_allclose([state["y"], state["z"]], [2 * np.sin(1), np.sin(1)], rtol=1e-6)
+
+
+def test_rules_are_given_numbers_with_types():
+    """A number among the operands is still a number, and has the shape and dtype that rules ask for."""
+    p, seen = Primitive("asked"), []
+
+    @p.def_impl
+    def impl(x):
+        seen.append((isinstance(x, float), x.shape, x.dtype.name, x + 1))
+        return x
+
+    p.bind(2.0)
+    assert seen == [(True, (), "float32", 3.0)]
+    f = weft.custom_vjp(lambda x: x * 2)
+    f.defvjp(lambda x: (f(x), wnp.zeros((2, *x.shape), x.dtype)), lambda zeros, ct: (ct * zeros.size,))
+    assert weft.grad(f)(1.0) == weft.jit(weft.grad(f))(1.0) == 2.0
+    program = weft.make_jaxpr(lambda x: f(2.0) + x)(1.0)
+    assert not program.consts                          # it stays a literal
+
+
+def test_a_trace_of_a_library():
+    """Values that carry a unit: what a trace does not know it binds under the one around it, which may be any."""
+    class Unit(Tracer):
+        def __init__(self, trace, value, power):
+            super().__init__(trace, weft.typeof(value))
+            self.value, self.power = value, power
+
+    class Units(Trace):
+        def process_primitive(self, primitive, tracers, params):
+            pairs = [(t.value, t.power) if isinstance(t, Unit) else (t, 0) for t in tracers]
+            with set_current_trace(self.parent_trace):
+                out = primitive.bind(*[v for v, _ in pairs], **params)
+            return Unit(self, out, sum(power for _, power in pairs) if primitive is lax.mul_p else pairs[0][1])
+
+    def cubed(x):
+        with take_current_trace() as parent:
+            trace = Units(parent)
+            with set_current_trace(trace, check_leaks=False):
+                y = lax.mul(lax.mul(Unit(trace, x, 1), Unit(trace, x, 1)), Unit(trace, x, 1))
+        assert y.power == 3 and y._trace.main is trace and trace.is_valid()
+        return y.value
+
+    for g in (cubed, weft.jit(cubed)):
+        assert g(2.0) == 8.0
+    assert weft.vmap(weft.grad(cubed))(X).tolist() == pytest.approx((3 * X ** 2).tolist())
+    with pytest.raises(NotImplementedError, match="must define process_primitive"), set_current_trace(Trace()):
+        lax.sin(1.0)

@@ -70,6 +70,7 @@ NAMES: dict[str, dict[str, str]] = {
     "traceback_util": {
         "_exclude_paths": f"{_OBJECTS}:excluded_paths",
         "api_boundary": f"{_OBJECTS}:api_boundary",
+        "include_frame": f"{_OBJECTS}:include_frame",
         "register_exclusion": f"{_OBJECTS}:register_exclusion",
     },
     "tree_util": {"_registry": f"{_OBJECTS}:pytree_registry"},

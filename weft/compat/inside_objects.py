@@ -44,6 +44,11 @@ def register_exclusion(path: str) -> None:
         excluded_paths.append(path)
 
 
+def include_frame(frame: Any) -> bool:
+    """Whether a frame is shown in tracebacks: it is not of weft, nor of an excluded file."""
+    return not source.is_internal(frame.f_code.co_filename)
+
+
 def api_boundary(fun: F, *, repro_api_name: str | None = None, repro_user_func: bool = False) -> F:
     """Decorate a library's function: errors that leave it do not show the frames of weft and of excluded files."""
     return source.api_boundary(fun)

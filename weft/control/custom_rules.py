@@ -18,6 +18,7 @@ from weft.control.call_rules import keep_whole, make_call_rules, plain_params
 from weft.control.ref import any_refs, bound, check_aliases, check_returned, is_ref, names_of, retried
 from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive, unsupported
+from weft.core.scalars import typed
 from weft.core.stage import UsesRefs, hoist_together, hoist_tracers, stage
 from weft.core.trace import EvalTrace, Zero, _state, is_undef, set_trace, typeof
 from weft.ir.types import ShapedArray
@@ -83,13 +84,15 @@ def custom_vjp_primal_tree_values(arguments: Any) -> Any:
 
 
 def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
-    """The zero tangent of the value `val`: an array of zeros, or a `SymbolicZero`.
+    """The zero tangents of the values in the tree `val`: arrays of zeros, or `SymbolicZero`s.
 
     >>> float(zero_from_primal(2.0)), zero_from_primal(2.0, symbolic_zeros=True)
     (0.0, SymbolicZero(float32[]))
     """
-    aval = typeof(val).to_tangent_aval()
-    return SymbolicZero(aval) if symbolic_zeros else instantiate(Zero(aval))
+    def zero(x: Any) -> Any:
+        aval = typeof(x).to_tangent_aval()
+        return SymbolicZero(aval) if symbolic_zeros else instantiate(Zero(aval))
+    return tree.tree_map(zero, val)
 
 
 def _shown(tangents: Sequence, symbolic_zeros: bool) -> list:
@@ -138,7 +141,8 @@ class _Split:
         self.nondiff = {i % n: args[i % n] for i in nondiff_argnums}
         self.positions = [i for i in range(n) if i not in self.nondiff]
         self.n = n
-        self.flat, self.tree = tree.tree_flatten(tuple(args[i] for i in self.positions))
+        flat, self.tree = tree.tree_flatten(tuple(args[i] for i in self.positions))
+        self.flat = [typed(x) for x in flat]     # rules ask numbers for their shapes and dtypes
         #: references to mutable arrays among the flat arguments: they go along, and are not differentiated
         self.refs = {i: x for i, x in enumerate(self.flat) if is_ref(x)} if any_refs(self.flat) else {}
         if self.refs:
@@ -287,7 +291,7 @@ def _dispatch_jvp(trace, fun, jvp, args, name):
         return _dispatch_jvp(trace.parent, fun, jvp, args, name)
     if kind is JVPTrace:
         pairs = [trace.split(x) for x in args]
-        primals = [p for p, _ in pairs]
+        primals = [typed(p) for p, _ in pairs]
         tangents = [t for _, t in pairs]
         if all(type(t) is Zero for t in tangents):
             return _dispatch_jvp(trace.parent, fun, jvp, primals, name)
@@ -527,7 +531,7 @@ def _dispatch_vjp(trace, fun, rules: VjpRules, args, name):
         return _dispatch_vjp(trace.parent, fun, rules, args, name)
     if kind is JVPTrace:
         pairs = [trace.split(x) for x in args]
-        primals, tangents = [p for p, _ in pairs], [t for _, t in pairs]
+        primals, tangents = [typed(p) for p, _ in pairs], [t for _, t in pairs]
         if all(type(t) is Zero for t in tangents):
             return _dispatch_vjp(trace.parent, fun, rules, primals, name)
         with set_trace(trace.parent):

@@ -15,6 +15,7 @@ from typing import Any
 
 from weft.core.interpret import run_reference
 from weft.core.primitive import Primitive
+from weft.core.scalars import typed
 from weft.core.stage import stage
 from weft.core.trace import derived_trace, eval_trace
 from weft.ir.jaxpr import Jaxpr
@@ -105,7 +106,7 @@ class ExtensionPrimitive(Primitive):
         raise MissingRuleError(describe("", fact.format(repr(self.name)) + ".", (), user_frame(), remedy.format(f"{self.name}_p")))
 
     def bind(self, *args: Any, **params: Any) -> Any:
-        return self.bind_with_trace(_state.trace, args, params)
+        return self.bind_with_trace(_state.trace, [typed(x) for x in args], params)
 
     def _reference(self, *args: Any, **params: Any) -> Any:
         from weft.core.trace import typeof

@@ -15,6 +15,7 @@ import numpy as np
 
 from weft.core.annotations import annotated_types
 from weft.core.primitive import Primitive
+from weft.core.scalars import Typed
 from weft.core.sharded_types import sharded_types
 from weft.core.trace import Trace, Tracer, _state, check_leaks, escaped_tracer, set_trace, tracer_out_of_place, typeof
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
@@ -108,6 +109,8 @@ class StageTrace(Trace):
         if type(x) in _PYTHON_SCALARS:
             return Literal(x, typeof(x))
         aval = typeof(x)
+        if isinstance(x, Typed):
+            return Literal(x.plain, aval)
         if aval.ndim == 0 and isinstance(x, (np.generic, np.ndarray)) and not dtypes.is_extended(aval.dtype):
             return Literal(np.asarray(x, aval.dtype)[()], aval)
         return self.const(x, aval)

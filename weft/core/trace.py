@@ -45,6 +45,23 @@ class Trace:
         """`process`, under the name by which programs define traces of their own."""
         return self.process(primitive, tracers, params)
 
+    @property
+    def main(self) -> "Trace":
+        """The trace itself, under which programs compare traces."""
+        return self
+
+    @property
+    def parent_trace(self) -> "Trace | None":
+        return self.parent
+
+    def is_valid(self) -> bool:
+        """Whether its tracers may still be used."""
+        return not self.finished
+
+    def invalidate(self) -> None:
+        """End the trace: its tracers may not be used any more."""
+        self.finished = True
+
     def within(self, trace: "Trace") -> bool:
         """Whether this trace was begun while `trace` was current, or is it: only then its values may be used here."""
         here: Trace | None = self

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.core.trace import with_source
-from weft.util.source import SourceLine, exclude, scope, user_frame
+from weft.util.source import SourceLine, hide, scope, user_frame
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ def summarize(source_info: Any, num_frames: int = 1) -> str:
 
 
 def register_exclusion(path: str) -> None:
-    """Treat code in files below `path` as a library's: errors and programs name the lines that call it."""
-    exclude(path)
+    """Treat the code in a file as a library's: errors and programs name the lines that call it."""
+    hide(path)
 
 
 @contextmanager

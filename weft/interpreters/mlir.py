@@ -36,6 +36,12 @@ class ModuleContext:
     """What a lowering rule may ask about the program around: the platforms it is compiled for."""
     platforms: Sequence[str] = PLATFORMS
 
+    def add_keepalive(self, keepalive: Any) -> None:
+        """Nothing: a program holds the functions that it calls."""
+
+    def add_host_callback(self, host_callback: Any) -> None:
+        """Nothing, likewise."""
+
     def get_backend(self, optional: bool = False) -> Any:
         from weft import backends
 

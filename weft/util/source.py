@@ -24,7 +24,6 @@ from weft.util.errors import OutOfMemoryError, describe
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Helpers that call back into weft on the user's behalf are no place a user would recognise.
-_excluded = [_PACKAGE]                       # and the code of libraries that ask for it
 _HELPERS = tuple(os.sep + name for name in ("contextlib.py", "functools.py")) + (f"{os.sep}opt_einsum{os.sep}",)
 
 
@@ -32,7 +31,7 @@ class _Internal(dict):
     """file name -> whether its frames are hidden; filled on first sight."""
 
     def __missing__(self, file: str) -> bool:
-        hidden = os.path.abspath(file).startswith(tuple(_excluded)) or any(part in file for part in _HELPERS)
+        hidden = os.path.abspath(file).startswith(_PACKAGE) or any(part in file for part in _HELPERS)
         self[file] = hidden
         if hidden:
             _hidden_files.add(file)
@@ -168,13 +167,6 @@ def user_frame() -> SourceLine | None:
             return SourceLine(code, frame.f_lasti, scope.name)
         frame = frame.f_back
     return None
-
-
-def exclude(path: str) -> None:
-    """Hide the frames of a library: code in the folder or the file `path`."""
-    path = os.path.abspath(path)
-    _excluded.append(path + os.sep if os.path.isdir(path) else path)
-    _internal.clear()
 
 
 def is_internal(file: str) -> bool:
