@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,8 @@ def _taken(tangent: Any) -> Any:
 def _bind_arguments(fun: Callable, args: Sequence, kwargs: dict) -> tuple:
     """All arguments as positional ones, defaults filled in."""
     if not kwargs:
+        if type(fun) is FunctionType and not fun.__dict__ and len(args) >= fun.__code__.co_argcount:       # as below, sooner
+            return tuple(args)
         try:
             parameters = inspect.signature(fun).parameters.values()
         except (ValueError, TypeError):

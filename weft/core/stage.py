@@ -111,6 +111,8 @@ class StageTrace(Trace):
         aval = typeof(x)
         if isinstance(x, Typed):
             return Literal(x.plain, aval)
+        if isinstance(x, np.generic) and x.dtype == aval.dtype:
+            return Literal(x, aval)
         if aval.ndim == 0 and isinstance(x, (np.generic, np.ndarray)) and not dtypes.is_extended(aval.dtype):
             return Literal(np.asarray(x, aval.dtype)[()], aval)
         return self.const(x, aval)

@@ -383,7 +383,9 @@ def typeof(x) -> ShapedArray:
         return aval
     if type(x) in _SCALARS:
         return _scalar_aval(type(x), config.enable_x64)
-    if isinstance(x, (np.ndarray, np.generic)):
+    if isinstance(x, np.generic):
+        return _numpy_scalar_aval(x.dtype, config.enable_x64)
+    if isinstance(x, np.ndarray):
         return ShapedArray(x.shape, dtypes.canonicalize_dtype(x.dtype))
     if isinstance(x, _SCALARS):
         return _scalar_aval(next(t for t in _SCALARS if isinstance(x, t)), config.enable_x64)
@@ -400,6 +402,12 @@ def _scalar_aval(kind: type, wide: bool) -> ShapedArray:
     """The type of Python numbers of a kind; `wide` says whether there are 64-bit types, as `canonicalize_dtype` knows."""
     given = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}[kind]
     return ShapedArray((), dtypes.canonicalize_dtype(given), kind is not bool)
+
+
+@functools.lru_cache(maxsize=256)
+def _numpy_scalar_aval(dtype: np.dtype, wide: bool) -> ShapedArray:
+    """The type of NumPy's scalars of a dtype; `wide` as above."""
+    return ShapedArray((), dtypes.canonicalize_dtype(dtype))
 
 
 class Zero:

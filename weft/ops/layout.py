@@ -29,17 +29,18 @@ from weft.util import dtypes
 
 
 def _broadcast_type(aval: ShapedArray, *, shape, broadcast_dimensions) -> ShapedArray:
-    dims = broadcast_dimensions
-    facts = [("operand", aval.str_short()), ("shape", str(tuple(shape))), ("broadcast_dimensions", str(tuple(dims)))]
+    dims, what, remedy = broadcast_dimensions, "", ""
     if len(dims) != aval.ndim:
-        raise shape_error("broadcast_in_dim", "broadcast_dimensions must name one result dim per operand dim.", facts)
-    if any(not 0 <= d < len(shape) for d in dims) or any(a >= b for a, b in pairwise(dims)):
-        raise shape_error("broadcast_in_dim", "broadcast_dimensions must increase and lie within the result.", facts)
-    if any(s not in (1, shape[d]) for s, d in zip(aval.shape, dims)):
-        raise shape_error("broadcast_in_dim", "operand dims do not fit the result.", facts,
-                          "An operand dim must be 1 or equal the result dim it goes to.")
-    if min(shape, default=0) < 0:
-        raise shape_error("broadcast_in_dim", "sizes must not be negative.", facts)
+        what = "broadcast_dimensions must name one result dim per operand dim."
+    elif [d for d in dims if not 0 <= d < len(shape)] or [a for a, b in pairwise(dims) if a >= b]:
+        what = "broadcast_dimensions must increase and lie within the result."
+    elif [d for s, d in zip(aval.shape, dims) if s not in (1, shape[d])]:
+        what, remedy = "operand dims do not fit the result.", "An operand dim must be 1 or equal the result dim it goes to."
+    elif shape and min(shape) < 0:
+        what = "sizes must not be negative."
+    if what:
+        facts = [("operand", aval.str_short()), ("shape", str(tuple(shape))), ("broadcast_dimensions", str(tuple(dims)))]
+        raise shape_error("broadcast_in_dim", what, facts, remedy)
     return aval.update(shape=shape)
 
 

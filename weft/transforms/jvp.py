@@ -19,16 +19,13 @@ from weft.ops.families import zeros
 
 class JVPTracer(Tracer):
     """A value with its tangent."""
-    __slots__ = ("primal", "tangent")
+    __slots__ = ("aval", "primal", "tangent")
 
     def __init__(self, trace: "JVPTrace", primal, tangent):
         self._trace = trace
+        self.aval = typeof(primal)
         self.primal = primal
         self.tangent = tangent
-
-    @property
-    def aval(self):
-        return typeof(self.primal)
 
     def concrete(self):
         if isinstance(self.primal, Tracer):
@@ -61,10 +58,13 @@ class JVPTrace(Trace):
         return JVPTracer(self, primal, cast_under(self.parent, tangent, axes) if axes else tangent)
 
     def process(self, primitive, args: Sequence, params: dict):
-        pairs = [self.split(x) for x in args]
-        primals = [p for p, _ in pairs]
-        tangents = [t for _, t in pairs]
-        if all(type(t) is Zero for t in tangents):
+        primals, tangents, constant = [], [], True
+        for x in args:
+            primal, tangent = self.split(x)
+            primals.append(primal)
+            tangents.append(tangent)
+            constant = constant and type(tangent) is Zero
+        if constant:
             return self.parent.process(primitive, primals, params)
         rule = primitive.rule("jvp")
         check(primitive, primals, params)
