@@ -3,9 +3,9 @@
 # fmt: off
 
 from weft import (
-    ad, api, api_util, compat, custom_batching, custom_derivatives, debug, dtypes, errors, experimental, extend, flatten_util, image,
-    interpreters, lax, monitoring, nn, numpy, ops, profiler, random, ref, scipy, segment_ops, sharding, stages, test_util, tools, tree,
-    tree_util, typing,
+    ad, api, api_util, compat, custom_batching, custom_derivatives, debug, dtypes, errors, experimental, export, extend, flatten_util,
+    image, interpreters, lax, monitoring, nn, numpy, ops, profiler, random, ref, scipy, segment_ops, sharding, stages, test_util, tools,
+    tree, tree_util, typing,
 )
 from weft._version import __version__
 from weft.api.arrays import (
@@ -49,7 +49,7 @@ __all__ = [
     "default_backend", "default_device", "default_matmul_precision", "default_prng_impl", "device_count", "device_get", "device_put",
     "device_put_replicated", "device_put_sharded", "devices", "disable_jit", "dtypes", "effects_barrier", "empty_ref", "enable_checks",
     "enable_custom_prng", "enable_x64", "ensure_compile_time_eval", "errors", "eval_jaxpr", "eval_shape", "experimental", "explain",
-    "explain_cache_misses", "extend", "flatten_util", "float0", "free_ref", "freeze", "fwd_and_bwd", "grad", "hessian", "image",
+    "explain_cache_misses", "export", "extend", "flatten_util", "float0", "free_ref", "freeze", "fwd_and_bwd", "grad", "hessian", "image",
     "interpreters", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "lax", "legacy_prng_key", "linear_transpose", "linearize", "live_arrays",
     "local_device_count", "local_devices", "log_compiles", "make_array_from_callback", "make_array_from_process_local_data",
     "make_array_from_single_device_arrays", "make_jaxpr", "make_mesh", "monitoring", "named_call", "named_scope", "new_ref", "nn",

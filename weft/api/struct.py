@@ -9,6 +9,7 @@ from weft.backends.formats import Format
 from weft.core.trace import typeof
 from weft.ir.explicit import type_sharding
 from weft.ir.specs import PartitionSpec
+from weft.ir.symbolic import Dim
 from weft.ir.types import ManualAxisType, ShapedArray
 from weft.util import dtypes
 
@@ -30,7 +31,7 @@ class ShapeDtypeStruct:
             vma = manual_axis_type.varying
         if dtype is None:
             raise ValueError("ShapeDtypeStruct: dtype must be specified.")
-        self.shape = tuple(int(d) for d in shape)
+        self.shape = tuple(d if isinstance(d, Dim) else int(d) for d in shape)
         self.dtype = dtype if dtypes.is_extended(dtype) else np.dtype(dtype)
         if isinstance(sharding, (PartitionSpec, Format)):
             sharding = as_sharding(sharding, "ShapeDtypeStruct", len(self.shape))

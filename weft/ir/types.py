@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.ir.symbolic import Dim
 from weft.util import dtypes
 from weft.util.errors import OutOfMemoryError
 from weft.util.record import record, replace
@@ -78,7 +79,7 @@ class ShapedArray:
             return _interned[key]
         except (KeyError, TypeError):
             pass
-        shape = tuple(int(d) for d in shape)
+        shape = tuple(d if isinstance(d, Dim) else int(d) for d in shape)
         if not dtypes.is_extended(dtype):
             dtype = np.dtype(dtype)
         dtypes.check_held(dtype)

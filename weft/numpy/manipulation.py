@@ -5,12 +5,12 @@ from __future__ import annotations
 import builtins
 import itertools
 import math
-import operator
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from weft.core.trace import Tracer
+from weft.ir.symbolic import as_size
 from weft.numpy import indexing, promote, ufuncs as uf
 from weft.numpy.creation import arange, asarray
 from weft.ops import layout, slicing
@@ -41,7 +41,7 @@ def reshape(a, shape, order: str = "C", *, copy: bool | None = None):
 
 def _infer(old: tuple[int, ...], shape) -> tuple[int, ...]:
     new = (shape,) if hasattr(shape, "__index__") and not getattr(shape, "ndim", 0) else tuple(shape)
-    new = tuple(operator.index(n) for n in new)
+    new = tuple(as_size(n) for n in new)
     size = math.prod(old)
     free = [d for d, n in enumerate(new) if n == -1]
     if len(free) > 1:
@@ -172,7 +172,7 @@ def broadcast_to(array, shape):
            [0, 1, 2]], dtype=int32)
     """
     a = promote.array_of("broadcast_to", array)
-    shape = (shape,) if isinstance(shape, (int, np.integer)) else tuple(int(n) for n in shape)
+    shape = (shape,) if isinstance(shape, (int, np.integer)) else tuple(as_size(n) for n in shape)
     lead = len(shape) - a.ndim
     if lead < 0 or builtins.any(n not in (1, m) for n, m in zip(a.shape, shape[lead:])):
         raise ValueError(f"Incompatible shapes for broadcasting: {tuple(a.shape)} and requested shape {shape}")

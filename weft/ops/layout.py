@@ -19,6 +19,7 @@ from weft.core.annotations import cast
 from weft.core.primitive import Primitive, registry, unsupported
 from weft.core.trace import Zero, typeof
 from weft.ir.factors import FactorRule, RuleBuilder
+from weft.ir.symbolic import as_size
 from weft.ir.types import ShapedArray
 from weft.ops import families
 from weft.ops.families import ANY, canonical_dims, elementwise, layout, shape_error, unary
@@ -93,7 +94,7 @@ def broadcast_in_dim(operand, shape: Sequence[int], broadcast_dimensions: Sequen
     >>> np.asarray(broadcast_in_dim(np.array([1, 2]), (2, 3), (0,))).tolist()
     [[1, 1, 1], [2, 2, 2]]
     """
-    shape, dims = tuple(map(int, shape)), tuple(map(int, broadcast_dimensions))
+    shape, dims = tuple([n if type(n) is int else as_size(n) for n in shape]), tuple(map(int, broadcast_dimensions))
     aval = typeof(operand)
     if aval.shape == shape and dims == tuple(range(len(shape))) and hasattr(operand, "aval"):
         return operand
@@ -263,7 +264,7 @@ def reshape(operand, new_sizes: Sequence[int], dimensions: Sequence[int] | None 
     >>> reshape(np.arange(6), (2, 3)).shape
     (2, 3)
     """
-    new_sizes = tuple(map(int, new_sizes))
+    new_sizes = tuple([n if type(n) is int else as_size(n) for n in new_sizes])
     if dimensions is not None:
         operand = transpose(operand, dimensions)
     if typeof(operand).shape == new_sizes and hasattr(operand, "aval"):
@@ -467,7 +468,7 @@ def iota(dtype, size: int):
 def broadcasted_iota(dtype, shape: Sequence[int], dimension: int):
     """An array of `shape` whose elements are their own index along `dimension`."""
     dtype = dtypes.canonicalize_dtype(dtype)
-    return iota_p.bind(dtype=dtype, shape=tuple(map(int, shape)), dimension=int(dimension))
+    return iota_p.bind(dtype=dtype, shape=tuple([n if type(n) is int else as_size(n) for n in shape]), dimension=int(dimension))
 
 
 # --- copies and constants ---------------------------------------------------------------------------------------------
@@ -503,7 +504,7 @@ def full(shape: Sequence[int], fill_value, dtype=None, *, sharding=None):
     weak = aval.weak_type and dtype == aval.dtype
     value = registry["convert_element_type"].bind(fill_value, new_dtype=dtype, weak_type=weak, sharding=None) \
         if hasattr(fill_value, "aval") else np.asarray(fill_value, dtype)[()]
-    sizes = tuple(map(int, shape))
+    sizes = tuple([n if type(n) is int else as_size(n) for n in shape])
     return with_out_sharding(sharding, "full", lambda: broadcast_in_dim_p.bind(value, shape=sizes, broadcast_dimensions=()))
 
 

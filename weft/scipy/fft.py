@@ -30,7 +30,7 @@ def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str |
     Array([6., 0., 0.], dtype=float32)
     """
     x, (axis,) = _prepared("dct", x, type, norm, [n], [axis])
-    n = x.shape[axis]
+    n = int(x.shape[axis])
     odd = slice_in_dim(x, 1, n, 2, axis) if n > 1 else slice_in_dim(x, 0, 0, 1, axis)
     v = concatenate([slice_in_dim(x, 0, n, 2, axis), flip(odd, axis)], axis)
     spectrum = fft.fft(v, axis=axis)
@@ -46,7 +46,7 @@ def idct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str 
     Array([1., 2., 4.], dtype=float32)
     """
     x, (axis,) = _prepared("idct", x, type, norm, [n], [axis])
-    n = x.shape[axis]
+    n = int(x.shape[axis])
     if norm is not None:
         x = uf.multiply(x, _along(1 / _ortho(n), axis, x.ndim, x.dtype))
     first, rest = slice_in_dim(x, 0, 1, 1, axis), slice_in_dim(x, 1, n, 1, axis)

@@ -1,0 +1,211 @@
+"""`weft.export`: exported programs compute what functions do, for every size, in other processes too; what does not fit is refused."""
+
+import collections
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from tests.harness.processes import ROOT
+from weft import export, lax
+from weft.errors import InconclusiveDimensionOperation
+from weft.export import SymbolicScope, symbolic_shape
+
+struct = lambda *shape, dtype="float32": weft.ShapeDtypeStruct(shape, dtype)
+RNG = np.random.default_rng(0)
+
+
+def same(ours, theirs) -> None:
+    for x, y in zip(weft.tree.leaves(ours), weft.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+
+
+def net(params, x):
+    h = weft.nn.relu(lax.conv_general_dilated(x, params["kernel"], (2, 2), "SAME"))
+    h = h.reshape(h.shape[0], -1)
+    score = weft.nn.softmax(h @ wnp.ones((h.shape[1], 3)) / h.shape[1])
+    return {"score": score, "sums": lax.scan(lambda c, y: (c + y.sum(), c), 0.0, x)[1], "count": x.size}
+
+
+def padded(x):
+    grown = wnp.concatenate([x, wnp.arange(2 * x.shape[0] * 3.0).reshape(-1, 3)])
+    return wnp.sort(grown, axis=0)[: x.shape[0]], grown.mean(), x[x.shape[0] // 2], wnp.cumsum(x, axis=0)
+
+
+def test_a_program_for_symbolic_sizes_computes_what_the_function_does():
+    b, c = symbolic_shape("b, c", constraints=["mod(b, 8) == 0", "c <= 64"])
+    params = {"kernel": wnp.asarray(RNG.normal(size=(4, 2, 3, 3)).astype(np.float32))}
+    exported = export.export(weft.jit(net))(params, struct(b, 2, c, c))
+    assert str(exported.out_avals[1].shape) == "(b, 3)" and exported.fun_name == "net"
+    again = export.deserialize(exported.serialize())
+    for n, m in ((8, 10), (16, 1), (8, 64)):
+        x = RNG.normal(size=(n, 2, m, m)).astype(np.float32)
+        same(exported.call(params, x), net(params, x))
+        same(again.call(params, x), net(params, x))
+    with pytest.raises(ValueError, match=r"break the constraint mod\(b, 8\) == 0"):
+        exported.call(params, np.ones((4, 2, 3, 3), np.float32))
+
+
+def test_numbers_that_lose_their_expression_find_it_again():
+    (b,) = symbolic_shape("b")
+    exported = export.export(weft.jit(padded))(struct(b, 3))
+    assert [str(a.shape) for a in exported.out_avals] == ["(b, 3)", "()", "(3,)", "(b, 3)"]
+    for n in (1, 2, 7, 64):
+        x = RNG.normal(size=(n, 3)).astype(np.float32)
+        same(exported.call(x), padded(x))
+
+
+def test_derivatives_are_exported_with_the_rules_of_the_function():
+    @weft.custom_vjp
+    def doubled(x):
+        return x
+    doubled.defvjp(lambda x: (x, None), lambda _, ct: (2 * ct,))
+    f = lambda x, n: (wnp.sin(doubled(x)) * n, n + 1)
+    (b,) = symbolic_shape("b")
+    exported = export.export(weft.jit(f))(struct(b), struct(dtype="int32"))
+    x = wnp.arange(4.0)
+    loss = lambda call: lambda x: call(x, 3)[0].sum()
+    for one in (exported, export.deserialize(exported.serialize(vjp_order=2))):
+        same(weft.grad(loss(one.call))(x), weft.grad(loss(f))(x))
+        same(weft.jit(weft.grad(loss(one.call)))(x), weft.grad(loss(f))(x))
+        assert one.has_vjp() and [str(a.shape) for a in one.vjp().out_avals] == ["(b,)"]
+        assert one.vjp().has_vjp()
+    bare = export.deserialize(exported.serialize())
+    assert not bare.has_vjp()
+    with pytest.raises(ValueError, match="No VJP is available"):
+        weft.grad(loss(bare.call))(x)
+
+
+def test_exported_programs_are_called_in_other_programs():
+    (b,) = symbolic_shape("b")
+    inner = export.export(weft.jit(lambda x: wnp.tanh(x).sum(axis=1)))(struct(b, 3))
+    x = RNG.normal(size=(5, 4, 3)).astype(np.float32)
+    same(weft.vmap(inner.call)(x), np.tanh(x).sum(2))
+    same(weft.jit(lambda x: inner.call(x) * 2)(x[0]), 2 * np.tanh(x[0]).sum(1))
+    outer = export.export(weft.jit(lambda x: inner.call(x[: x.shape[0] // 2])))(struct(2 * b, 3))
+    assert str(outer.out_avals[0].shape) == "(b,)"
+    same(export.deserialize(outer.serialize()).call(x[0]), np.tanh(x[0, :2]).sum(1))
+
+
+Pair = collections.namedtuple("Pair", "first second")
+PROGRAM = """
+import collections, sys
+import numpy as np
+from weft import export
+Pair = export.register_namedtuple_serialization(collections.namedtuple("Pair", "first second"), serialized_name="tests.pair")
+exported = export.deserialize(open(sys.argv[1], "rb").read())
+out = exported.call({"key": np.arange(2, dtype=np.uint32)}, Pair(np.ones(3, np.float32), 2))
+assert type(out["pair"]) is Pair
+print(float(out["pair"].first.sum()), out["pair"].second.shape)
+"""
+
+
+def test_another_process_runs_the_bytes(tmp_path):
+    f = lambda state, pair: {"pair": Pair(pair.first * pair.second, weft.random.normal(state["key"], (4,)))}
+    state, pair = {"key": wnp.arange(2, dtype="uint32")}, Pair(wnp.ones(3), 2)
+    exported = export.export(weft.jit(f))(state, pair)
+    with pytest.raises(ValueError, match="cannot serialize a tree with nodes of type"):
+        exported.serialize()
+    export.register_namedtuple_serialization(Pair, serialized_name="tests.pair")
+    with pytest.raises(ValueError, match="Duplicate serialization registration for type"):
+        export.register_namedtuple_serialization(Pair, serialized_name="tests.other")
+    (tmp_path / "program").write_bytes(exported.serialize())
+    done = subprocess.run([sys.executable, "-c", PROGRAM, tmp_path / "program"], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.stdout.split() == ["6.0", "(4,)"], done.stderr
+
+
+def test_facts_of_an_exported_program():
+    exported = export.export(weft.jit(wnp.sin))(wnp.ones(3))
+    assert (exported.platforms, exported.nr_devices, exported.uses_global_constants) == (("cpu",), 1, False)
+    assert "stablehlo.sine" in exported.mlir_module() and repr(exported).startswith("Exported(fun_name='sin'")
+    assert weft.tree.structure(((1,), {})) == exported.in_tree
+    away = export.export(weft.jit(wnp.sin), platforms=["tpu"])
+    with pytest.raises(ValueError, match=r"was exported for platforms '\('tpu',\)'"):
+        away(wnp.ones(3)).call(wnp.ones(3))
+    allowed = export.export(weft.jit(wnp.sin), platforms=["tpu"], disabled_checks=[export.DisabledSafetyCheck.platform()])
+    same(allowed(wnp.ones(3)).call(wnp.ones(3)), np.sin(np.ones(3)))
+
+
+@pytest.mark.parametrize(("args", "text"), [
+    ((np.ones((2, 4), np.float32), 1.0), r"Shape mismatch for args\[0\].shape\[1\]"),
+    ((np.ones((2, 3), np.int32), 1.0), r"Dtype mismatch for args\[0\]: expected float32"),
+    ((np.ones(3, np.float32), 1.0), r"Rank mismatch for args\[0\]"),
+    ((np.ones((3, 3), np.float32), 1.0), r"2\*b = 3 has no solution"),
+    ((np.ones((2, 3), np.float32),), "must have the same pytree structure"),
+])
+def test_arguments_that_do_not_fit(args, text):
+    (b,) = symbolic_shape("b")
+    exported = export.export(weft.jit(lambda x, s: x * s))(struct(2 * b, 3), 1.0)
+    with pytest.raises(ValueError, match=text):
+        exported.call(*args)
+
+
+def test_functions_that_cannot_be_exported():
+    (b,) = symbolic_shape("b")
+    with pytest.raises(ValueError, match="must be the result of `jit`"):
+        export.export(lambda x: x)
+    with pytest.raises(InconclusiveDimensionOperation, match="'b' > '3' is inconclusive"):
+        export.export(weft.jit(lambda x: x if x.shape[0] > 3 else 2 * x))(struct(b))
+    with pytest.raises(NotImplementedError, match="cannot be exported for all sizes"):
+        export.export(weft.jit(lambda x: x * float(np.sqrt(x.shape[0]))))(struct(b))
+    with pytest.raises(TypeError, match="does not divide"):
+        export.export(weft.jit(lambda x: x.reshape(2, -1)))(struct(b))
+    with pytest.raises(ValueError, match="different scopes"):
+        export.export(weft.jit(lambda x, y: x.sum() + y.sum()))(struct(b), struct(*symbolic_shape("b")))
+    called = export.export(weft.jit(lambda x: weft.pure_callback(np.sin, x, x)))(wnp.ones(3))
+    same(called.call(wnp.ones(3)), np.sin(np.ones(3)))
+    with pytest.raises(ValueError, match=r"holds a Python function"):
+        called.serialize()
+
+
+@pytest.mark.parametrize("change", [lambda d: d[:40], lambda d: b"x" + d[1:], lambda d: d[:14] + b"\x07" + d[15:],
+                                    lambda d: d.replace(b"weft.ir.types", b"weft.tools.xx"), lambda d: d.replace(b"_jaxpr", b"system")])
+def test_damaged_bytes_are_refused(change):
+    data = bytes(export.export(weft.jit(wnp.sin))(wnp.ones(3)).serialize())
+    with pytest.raises(ValueError, match="deserialize"):
+        export.deserialize(change(data))
+
+
+# ---- sizes
+
+
+def test_expressions_are_simplified_printed_and_parsed():
+    sizes = symbolic_shape("b, 3, 2*b + c - 1, floordiv(b, 2), mod(b, 3), max(a, b), b^2, (4*b + 3)//2, _, ...", like=[None] * 8 + [7, 9])
+    assert str(sizes) == "(b, 3, 2*b + c - 1, floordiv(b, 2), mod(b, 3), max(a, b), b^2, 2*b + 1, 7, 9)"
+    b, scope = sizes[0], sizes[0].scope
+    for x in sizes:
+        assert isinstance(x, int) and (not export.is_symbolic_dim(x) or symbolic_shape(str(x), scope=scope)[0] == x)
+    assert b + b == 2 * b and b - b == 0 and type(b - b) is int and (6 * b) // 3 == 2 * b and (b * b) // b == b and (4 * b) % 2 == 0
+    assert hash(b + 1) == hash(1 + b) and b != 3 and 0 - (-b) == b and (b + 3) - b == 3 and f"{b:>3}" == "  b"
+    assert divmod(7 * b, 7) == (b, 0) and str(sum([b, 1, b])) == "2*b + 1" and str(3 - b) == "-b + 3"
+
+
+def test_comparisons_follow_from_bounds_and_constraints():
+    scope = SymbolicScope(["b >= 4", "c <= 10", "d == 2*b", "mod(b, 4) == 0"])
+    b, c, d = symbolic_shape("b, c, d", scope=scope)
+    assert b >= 4 and b > 3 and not b < 4 and c < 11 and c >= 1 and str(d) == "2*b" and b % 4 == 0 and (b % 3) < 3 and b + c > 4
+    assert (b // 2) >= 2 and 2 * b - 8 >= 0 and b * c >= 4
+    for undecided in (lambda: b > 4, lambda: c >= b, lambda: b - c > 0):
+        with pytest.raises(InconclusiveDimensionOperation, match="is inconclusive"):
+            undecided()
+
+
+@pytest.mark.parametrize(("spec", "kwargs", "text"), [
+    ("b, c+", {}, "no expression of sizes"), ("b, f(c)", {}, "no expression of sizes"),
+    ("b", {"constraints": ["b > 4"]}, "a constraint is"),
+    ("_, b", {}, "need like="), ("..., b", {"like": (1, 2)}, "comes last"), ("b, 3", {"like": (1, 2)}, "different size 2"),
+    ("b", {"like": (1, 2)}, "has 1 dims"), (3, {}, "is a string"),
+])
+def test_texts_that_are_no_shapes(spec, kwargs, text):
+    with pytest.raises(ValueError, match=text):
+        symbolic_shape(spec, **kwargs)
+
+
+def test_types_of_arguments_from_texts():
+    specs = export.symbolic_args_specs(({"x": wnp.ones((2, 3)), "y": wnp.ones(4)}, 1), ({"x": "b, ...", "y": "b"}, None))
+    assert str(specs[0]["x"].shape) == "(b, 3)" and specs[0]["x"].shape[0] == specs[0]["y"].shape[0] and specs[1].shape == ()
+    with pytest.raises(ValueError, match="belong to different scopes"):
+        symbolic_shape("b")[0] + symbolic_shape("b")[0]

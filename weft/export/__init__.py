@@ -1,0 +1,479 @@
+"""Exported programs: functions traced ahead of time, for fixed or symbolic sizes, kept as bytes, and called by other programs.
+
+In:   a jitted function, and the types of its arguments, whose sizes may be symbolic (`symbolic_shape`).
+Out:  an `Exported`: its types, `call`, `vjp`, and `serialize`, which `deserialize` undoes in another process.
+How:  the program is a jaxpr. For symbolic sizes the function is traced with them, so that what it decides by a size is refused, and at
+      some samples of sizes, of which `polymorphic` makes one program. A call finds the sizes from its arguments.
+
+>>> from weft import export
+>>> b, = export.symbolic_shape("b")
+>>> exported = export.export(weft.jit(lambda x: wnp.sin(x).mean(axis=0)))(weft.ShapeDtypeStruct((b, 3), wnp.float32))
+>>> exported.in_avals, exported.out_avals
+((ShapedArray(float32[b,3]),), (ShapedArray(float32[3]),))
+>>> export.deserialize(exported.serialize()).call(wnp.zeros((5, 3)))
+Array([0., 0., 0.], dtype=float32)
+
+Next to read: `ir/symbolic/sizes.py` (sizes), `polymorphic` (programs for all sizes), `format` (bytes).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.api.autodiff import vjp as vjp_of
+from weft.api.jit import jit
+from weft.api.struct import ShapeDtypeStruct
+from weft.control.call import jit_p
+from weft.control.call_rules import plain_params
+from weft.control.custom_rules import custom_vjp
+from weft.core.stage import stage
+from weft.core.trace import typeof
+from weft.export import format as bytes_format
+from weft.export.polymorphic import instantiate, samples_of, unify
+from weft.ir.jaxpr import Eqn, Jaxpr
+from weft.ir.rewrite import inline_calls, map_jaxprs
+from weft.ir.symbolic import Dim, SymbolicScope, evaluate, is_symbolic_dim, names_in, solve
+from weft.ir.types import ShapedArray
+from weft.util import dtypes, tree
+from weft.util.source import api_boundary, function_name, guard_all
+
+__all__ = [
+    "DisabledSafetyCheck", "Exported", "SymbolicScope", "default_export_platform", "deserialize", "export", "is_symbolic_dim",
+    "maximum_supported_calling_convention_version", "minimum_supported_calling_convention_version", "register_namedtuple_serialization",
+    "register_pytree_node_serialization", "symbolic_args_specs", "symbolic_shape",
+]  # fmt: skip
+
+_PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+maximum_supported_calling_convention_version = 10
+minimum_supported_calling_convention_version = 9
+
+
+@dataclasses.dataclass(frozen=True)
+class DisabledSafetyCheck:
+    """A check that is left out: `platform()`, that a program is called on a platform that it was exported for; `custom_call(target)` is
+    accepted, and checks nothing here.
+
+    >>> DisabledSafetyCheck.platform()
+    DisabledSafetyCheck.platform()
+    """
+
+    _name: str
+
+    @staticmethod
+    def platform() -> DisabledSafetyCheck:
+        """That the platform of a call is one that the program was exported for."""
+        return DisabledSafetyCheck("platform")
+
+    @staticmethod
+    def custom_call(target_name: str) -> DisabledSafetyCheck:
+        """That a custom call of this name is known to be stable."""
+        return DisabledSafetyCheck(f"custom_call:{target_name}")
+
+    def is_custom_call(self) -> str | None:
+        """The name of the custom call, None for another check."""
+        kind, _, name = self._name.partition(":")
+        return name if kind == "custom_call" else None
+
+    def __repr__(self) -> str:
+        name = self.is_custom_call()
+        return f"DisabledSafetyCheck.{self._name}()" if name is None else f"DisabledSafetyCheck.custom_call({name!r})"
+
+
+# ---- symbolic shapes
+
+
+def symbolic_shape(shape_spec: str | None, *, constraints: Sequence[str] = (), scope: SymbolicScope | None = None,
+                   like: Sequence[int | None] | None = None) -> tuple[Any, ...]:
+    """The sizes that a text names: integers, names, and expressions of them, separated by commas.
+
+    `_` is the size of `like` at this place, and a last `...` all that follow; None is all of `like`. `constraints` hold among the names,
+    which belong to a new scope, or to `scope`. Raises ValueError for a text that is none, and for one that does not fit `like`.
+
+    >>> symbolic_shape("b, 3, 2*b + 1, floordiv(b, 2), ...", like=(4, 3, 9, 2, 7))
+    (b, 3, 2*b + 1, floordiv(b, 2), 7)
+    """
+    if scope is not None and constraints:
+        raise ValueError("symbolic_shape: give constraints to the SymbolicScope, or here without a scope; both were given.")
+    scope = SymbolicScope(constraints) if scope is None else scope
+    shape_spec = "..." if shape_spec is None else shape_spec
+    if not isinstance(shape_spec, str):
+        raise ValueError(f"symbolic_shape: shape_spec is a string such as 'b, 3', got {shape_spec!r}.")
+    words = _split(shape_spec.strip().removeprefix("(").removesuffix(")") if shape_spec.strip().startswith("(") else shape_spec)
+    if "..." in words[:-1]:
+        raise ValueError(f"symbolic_shape: '...' stands for all that follow, and comes last, got {shape_spec!r}.")
+    open_ended = bool(words) and words[-1] == "..."
+    words = words[:-1] if open_ended else words
+    wanted = len(words) + (max(len(like) - len(words), 0) if open_ended and like is not None else 0)
+    if like is None and (open_ended or "_" in words):
+        raise ValueError(f"symbolic_shape: {shape_spec!r} has placeholders, which need like=, a shape.")
+    if like is not None and wanted != len(like):
+        raise ValueError(f"symbolic_shape: {shape_spec!r} has {len(words)} dims, and like={tuple(like)} has {len(like)}.")
+    sizes: list[Any] = []
+    for i in range(wanted):
+        known = None if like is None else like[i]
+        if i >= len(words) or words[i] == "_":
+            if known is None:
+                raise ValueError(f"symbolic_shape: a placeholder for dim {i} of {shape_spec!r}, which like={like} does not know.")
+            sizes.append(known)
+            continue
+        size = scope.dim(words[i])
+        if known is not None and not isinstance(known, Dim) and not isinstance(size, Dim) and size != known:
+            raise ValueError(f"symbolic_shape: syntax error in symbolic shape {shape_spec!r} in dimension {i}: different size {known} for "
+                             f"known dimension; like={tuple(like or ())}.")
+        sizes.append(size)
+    return tuple(sizes)
+
+
+def _split(words: str) -> list[str]:
+    """The parts between the commas that stand in no parentheses."""
+    parts, depth = [""], 0
+    for letter in words:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    parts = [part.strip() for part in parts]
+    return parts[:-1] if parts[-1] == "" else parts
+
+
+def symbolic_args_specs(args: Any, shapes_specs: Any, constraints: Sequence[str] = (), scope: SymbolicScope | None = None) -> Any:
+    """The types of `args`, a tree of arrays, with the shapes that `shapes_specs` names: a text for all, or a prefix tree of texts and None.
+
+    All sizes belong to one scope.
+
+    >>> symbolic_args_specs((wnp.ones((2, 3)),), ("b, ...",))
+    (ShapeDtypeStruct(shape=(b, 3), dtype=float32),)
+    """
+    scope = SymbolicScope(constraints) if scope is None else scope
+    leaves, structure = tree.tree_flatten(args)
+    specs = tree.broadcast_prefix(shapes_specs, args, is_leaf=lambda x: x is None)
+    avals = [x if hasattr(x, "shape") and hasattr(x, "dtype") else typeof(x) for x in leaves]
+    made = [ShapeDtypeStruct(symbolic_shape(spec, like=aval.shape, scope=scope), aval.dtype) for spec, aval in zip(specs, avals)]
+    return tree.tree_unflatten(structure, made)
+
+
+# ---- exported programs
+
+
+class Exported:
+    """A program that was traced ahead of time, with its types.
+
+    `in_avals` and `out_avals` are the types of the flat arguments and results, `in_tree` and `out_tree` their structures; `in_tree` is that
+    of a pair of positional and keyword arguments.
+    """
+
+    def __init__(self, fun_name: str, jaxpr: Jaxpr, in_tree: Any, out_tree: Any, platforms: Sequence[str],
+                 disabled_safety_checks: Sequence[DisabledSafetyCheck], get_vjp: Callable[[Exported], Exported] | None) -> None:
+        self.fun_name = fun_name
+        self.in_tree, self.out_tree = in_tree, out_tree
+        self.in_avals, self.out_avals = jaxpr.in_avals, jaxpr.out_avals
+        self.platforms = tuple(platforms)
+        self.disabled_safety_checks = tuple(disabled_safety_checks)
+        self.nr_devices = 1
+        self.in_shardings_hlo = (None,) * len(self.in_avals)
+        self.out_shardings_hlo = (None,) * len(self.out_avals)
+        self.ordered_effects = self.unordered_effects = ()
+        self.calling_convention_version = maximum_supported_calling_convention_version
+        self.module_kept_var_idx = tuple(range(len(self.in_avals)))
+        self._jaxpr, self._get_vjp, self._vjp = jaxpr, get_vjp, None
+        self._traced: Callable[..., list] = lambda *leaves: self._bind(leaves, {})
+        self._programs: dict[tuple, Jaxpr] = {}
+
+    def __repr__(self) -> str:
+        return f"Exported(fun_name={self.fun_name!r}, in_avals={self.in_avals}, out_avals={self.out_avals}, platforms={self.platforms})"
+
+    @property
+    def uses_global_constants(self) -> bool:
+        """Whether the program depends on more than its arguments: on symbolic sizes or on the platform."""
+        return self._is_symbolic or len(self.platforms) > 1
+
+    @property
+    def _is_symbolic(self) -> bool:
+        return any(isinstance(n, Dim) for aval in self.in_avals for n in aval.shape)
+
+    def mlir_module(self) -> str:
+        """The program as StableHLO text. A program for symbolic sizes has none: NotImplementedError."""
+        if self._is_symbolic:
+            raise NotImplementedError("Exported.mlir_module of a program for symbolic sizes; export it for fixed sizes.")
+        return jit(lambda *flat: self._bind(flat, {})).lower(*[ShapeDtypeStruct(a.shape, a.dtype) for a in self.in_avals]).as_text()
+
+    # calls
+
+    @api_boundary
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program. The arguments have the structure, the dtypes and the shapes that it was exported for; symbolic sizes may be any
+        that fit.
+
+        It can be called in other programs, mapped, and differentiated once for each `vjp` that it has. Raises ValueError for arguments that
+        do not fit, and on a platform that it was not exported for.
+        """
+        leaves, in_tree = tree.tree_flatten((args, kwargs))
+        if in_tree != self.in_tree:
+            raise ValueError(
+                "call: The invocation args and kwargs must have the same pytree structure as when the function "
+                f"'{self.fun_name}' was exported.\n"
+                f"    exported  {self.in_tree}\n    called    {in_tree}")
+        if "cpu" not in self.platforms and DisabledSafetyCheck.platform() not in self.disabled_safety_checks:
+            raise ValueError(f"Function '{self.fun_name}' was exported for platforms '{self.platforms}' but it is used on '('cpu',)'.")
+        sizes = self._sizes([typeof(x) for x in leaves])
+        if not any(dtypes.issubdtype(a.dtype, np.inexact) for a in (*self.in_avals,)):
+            outs: Any = self._bind(leaves, sizes)
+        else:
+            outs = _differentiable(self, sizes)(*leaves)
+        return tree.tree_unflatten(self.out_tree, outs)
+
+    def _sizes(self, avals: Sequence[ShapedArray]) -> dict[str, Any]:
+        """The symbolic sizes that the types of arguments tell."""
+        asked = []
+        paths = _paths(self.in_tree)
+        for path, want, got in zip(paths, self.in_avals, avals):
+            if want.dtype != got.dtype:
+                raise ValueError(f"Dtype mismatch for {path}: expected {want.dtype} and called with {got.dtype}")
+            if len(want.shape) != len(got.shape):
+                raise ValueError(f"Rank mismatch for {path}: expected {want.shape} and called with {got.shape}")
+            for i, (n, m) in enumerate(zip(want.shape, got.shape)):
+                if isinstance(n, Dim):
+                    asked.append((n.expression, m, f"{path}.shape[{i}]"))
+                elif n != m:
+                    raise ValueError(f"Shape mismatch for {path}.shape[{i}] (expected same constant): expected {want.shape} and called "
+                                     f"with {got.shape}")
+        if not asked:
+            return {}
+        try:
+            sizes = solve(asked)
+        except ValueError as error:
+            raise ValueError(f"Input shapes do not match the polymorphic shapes specification: {error}") from None
+        scope = next(n.scope for aval in self.in_avals for n in aval.shape if isinstance(n, Dim))
+        broken = scope.admits({k: v for k, v in sizes.items() if not isinstance(v, Dim)})
+        if broken is not None:
+            raise ValueError(f"Input shapes do not match the polymorphic shapes specification: the sizes {sizes} break the constraint "
+                             f"{broken}.")
+        return sizes
+
+    def _bind(self, leaves: Sequence[Any], sizes: Mapping[str, Any]) -> list:
+        key = tuple(sizes.items())
+        program = self._programs.get(key)
+        if program is None:
+            program = self._programs[key] = instantiate(self._jaxpr, sizes) if sizes else self._jaxpr
+        return jit_p.bind(*leaves, **plain_params(program, self.fun_name))
+
+    # derivatives
+
+    def has_vjp(self) -> bool:
+        """Whether the program can be differentiated in reverse mode."""
+        return self._get_vjp is not None
+
+    def vjp(self) -> Exported:
+        """The exported vjp: of the flat arguments and a cotangent of each floating-point result, the cotangents of the floating-point
+        arguments. ValueError if the program was read from bytes that have none."""
+        if self._get_vjp is None:
+            raise ValueError(f"No VJP is available for '{self.fun_name}'; serialize it with vjp_order=1 or more to keep one.")
+        if self._vjp is None:
+            self._vjp = self._get_vjp(self)
+        return self._vjp
+
+    # bytes
+
+    @api_boundary
+    def serialize(self, vjp_order: int = 0) -> bytearray:
+        """The program as bytes, with that many derivatives.
+
+        Raises ValueError for a program that holds Python functions, and for trees of arguments or results with nodes that are not
+        registered (`register_pytree_node_serialization`)."""
+        return bytes_format.to_bytes(self._parts(vjp_order))
+
+    def _parts(self, vjp_order: int) -> dict[str, Any]:
+        return {
+            "fun_name": self.fun_name, "jaxpr": self._jaxpr, "platforms": self.platforms,
+            "in_tree": bytes_format.tree_to_plain(self.in_tree), "out_tree": bytes_format.tree_to_plain(self.out_tree),
+            "disabled": tuple(check._name for check in self.disabled_safety_checks),
+            "vjp": self.vjp()._parts(vjp_order - 1) if vjp_order > 0 else None,
+        }
+
+
+def _paths(in_tree: Any) -> list[str]:
+    """The flat arguments by name: args[0], kwargs['scale'].x."""
+    paths, _ = tree.tree_flatten_with_path(tree.tree_unflatten(in_tree, list(range(in_tree.num_leaves))))
+    return [("args" if path[0].idx == 0 else "kwargs") + tree.keystr(path[1:]) for path, _ in paths]
+
+
+def _inexact(avals: Sequence[ShapedArray]) -> list[int]:
+    return [i for i, a in enumerate(avals) if dtypes.issubdtype(a.dtype, np.inexact)]
+
+
+def _differentiable(exported: Exported, sizes: Mapping[str, Any]) -> Callable[..., Any]:
+    """The program as a function of flat arguments, whose derivative is the exported one."""
+    @custom_vjp
+    def run(*leaves: Any) -> tuple:
+        return tuple(exported._bind(leaves, sizes))
+
+    def forward(*leaves: Any) -> tuple:
+        return run(*leaves), leaves
+
+    def backward(leaves: tuple, cts: tuple) -> tuple:
+        given = [cts[i] for i in _inexact(exported.out_avals)]
+        found = iter(exported.vjp().call(*leaves, *given))
+        wanted = set(_inexact(exported.in_avals))
+        return tuple(next(found) if i in wanted else None for i in range(len(leaves)))
+
+    run.defvjp(forward, backward)
+    return run
+
+
+def _exported_vjp(exported: Exported) -> Exported:
+    n = len(exported.in_avals)
+    wanted, floats = _inexact(exported.in_avals), _inexact(exported.out_avals)
+
+    def backward(*operands: Any) -> tuple:
+        leaves, cts = list(operands[:n]), operands[n:]
+
+        def of_floats(*xs: Any) -> list:
+            full = list(leaves)
+            for i, x in zip(wanted, xs):
+                full[i] = x
+            outs = exported._traced(*full)
+            return [outs[i] for i in floats]
+
+        _, pull = vjp_of(of_floats, *[leaves[i] for i in wanted])
+        return tuple(pull(list(cts)))
+
+    avals = [*exported.in_avals, *[exported.out_avals[i] for i in floats]]
+    structs = [ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
+    backward.__name__ = f"{exported.fun_name}_vjp"
+    return _export(jit(backward), structs, {}, exported.platforms, exported.disabled_safety_checks, decides=False)
+
+
+# ---- exporting
+
+
+def default_export_platform() -> str:
+    """The platform that programs are exported for by default.
+
+    >>> default_export_platform()
+    'cpu'
+    """
+    return "cpu"
+
+
+def export(fun_jit: Callable[..., Any], *, platforms: Sequence[str] | None = None,
+           disabled_checks: Sequence[DisabledSafetyCheck] = ()) -> Callable[..., Exported]:
+    """A function that exports the jitted `fun_jit` for the arguments it is called with: arrays, or `ShapeDtypeStruct`s, whose sizes may be
+    symbolic.
+
+    `platforms` are those on which the program may be called. Raises ValueError for a function that is not the result of `jit`, for an
+    unknown platform, and where sizes of several scopes meet; InconclusiveDimensionOperation where the function decides something by a
+    symbolic size; NotImplementedError for a program whose operations depend on the sizes otherwise.
+
+    >>> export(weft.jit(wnp.cos))(wnp.ones(3)).out_avals
+    (ShapedArray(float32[3]),)
+    """
+    if not hasattr(fun_jit, "lower"):
+        raise ValueError(f"Function to be exported must be the result of `jit` but is: {fun_jit}")
+    chosen = (default_export_platform(),) if platforms is None else tuple(p.lower() for p in platforms)
+    for platform in chosen:
+        if platform not in (*_PLATFORMS, "gpu"):
+            raise ValueError(f"export: platforms are among {', '.join(_PLATFORMS)}, got {platform!r}.")
+
+    def do_export(*args: Any, **kwargs: Any) -> Exported:
+        return _export(fun_jit, args, kwargs, chosen, disabled_checks, decides=True)
+
+    return do_export
+
+
+def _export(fun_jit: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], platforms: Sequence[str],
+            disabled_checks: Sequence[DisabledSafetyCheck], decides: bool) -> Exported:
+    """The exported function; `decides` says whether it is a user's, which may look at sizes."""
+    name = function_name(getattr(fun_jit, "fun", fun_jit))
+    leaves, in_tree = tree.tree_flatten((tuple(args), dict(kwargs)))
+    avals = [x.aval if isinstance(x, ShapeDtypeStruct) else typeof(x) for x in leaves]
+    out_tree: list = []
+
+    def flat(*values: Any) -> list:
+        given, named = tree.tree_unflatten(in_tree, list(values))
+        outs, structure = tree.tree_flatten(fun_jit(*given, **named))
+        out_tree[:] = [structure]
+        return outs
+
+    program = _without_rules(_trace(flat, avals, name, decides))
+    made = Exported(name, program, in_tree, out_tree[0], platforms, disabled_checks, _exported_vjp)
+    made._traced = flat                                          # derivatives follow the rules of the function
+    return made
+
+
+def _trace(flat: Callable[..., Sequence], avals: Sequence[ShapedArray], name: str, decides: bool) -> Jaxpr:
+    """The program of a function of flat arguments of these types, for all their symbolic sizes."""
+    dims = [n for aval in avals for n in aval.shape if isinstance(n, Dim)]
+    if not dims:
+        return stage(flat, avals, name)
+    scope = dims[0].scope
+    if any(n.scope is not scope for n in dims):
+        raise ValueError(f"export: the symbolic sizes of the arguments of {name} belong to different scopes.\n"
+                         "  Make them by one call of symbolic_shape or symbolic_args_specs, or pass the same scope=.")
+    if decides:
+        stage(flat, avals, name)                                 # what the function decides by a size is refused here
+    names = sorted(names_in(dims))
+    samples = samples_of(scope, names)
+    programs = []
+    for sizes in samples:
+        concrete = [_at(aval, sizes) for aval in avals]
+        programs.append(_without_rules(stage(flat, concrete, name)))
+    return unify(scope, samples, programs, name)
+
+
+def _at(aval: ShapedArray, sizes: Mapping[str, int]) -> ShapedArray:
+    return aval.update(shape=tuple(evaluate(n.expression, sizes) if isinstance(n, Dim) else n for n in aval.shape))
+
+
+def _without_rules(jaxpr: Jaxpr) -> Jaxpr:
+    """The program without calls whose only use is a rule for derivatives: those rules are Python functions."""
+    def has_rule(eqn: Eqn) -> bool:
+        return bool(eqn.primitive.attrs.get("only_derivatives")) and "jaxpr" in eqn.params and "transpose" not in eqn.params
+
+    plain = inline_calls(jaxpr, has_rule)
+    return plain.replace(eqns=[eqn.replace(params=map_jaxprs(eqn.params, _without_rules)) for eqn in plain.eqns])
+
+
+@api_boundary
+def deserialize(blob: bytes | bytearray) -> Exported:
+    """The program that `Exported.serialize` wrote. ValueError for other bytes.
+
+    >>> deserialize(export(weft.jit(wnp.cos))(wnp.ones(3)).serialize()).call(wnp.zeros(3))
+    Array([1., 1., 1.], dtype=float32)
+    """
+    return _made(bytes_format.from_bytes(blob))
+
+
+def _made(parts: Mapping[str, Any]) -> Exported:
+    kept = parts["vjp"]
+    return Exported(
+        parts["fun_name"], parts["jaxpr"], bytes_format.tree_from_plain(parts["in_tree"]), bytes_format.tree_from_plain(parts["out_tree"]),
+        parts["platforms"], [DisabledSafetyCheck(name) for name in parts["disabled"]], None if kept is None else lambda _: _made(kept))
+
+
+# ---- types of trees
+
+
+def register_pytree_node_serialization(
+    nodetype: type, *, serialized_name: str, serialize_auxdata: Callable[[Any], bytes], deserialize_auxdata: Callable[[bytes], Any],
+    from_children: Callable[[Any, Sequence[Any]], Any] | None = None,
+) -> type:
+    """Let exported programs have a registered pytree type in their arguments and results: its name among the bytes, and how its static data
+    becomes bytes and back. Gives the type. ValueError if the type or the name has been registered."""
+    bytes_format.register(nodetype, serialized_name, serialize_auxdata, deserialize_auxdata)
+    return nodetype
+
+
+def register_namedtuple_serialization(nodetype: type, *, serialized_name: str) -> type:
+    """Let exported programs have a namedtuple in their arguments and results, by this name among the bytes. Gives the type."""
+    if not (issubclass(nodetype, tuple) and hasattr(nodetype, "_fields")):
+        raise ValueError(f"Use `register_pytree_node_serialization` for types other than `collections.namedtuple`, got {nodetype}.")
+    bytes_format.register(nodetype, serialized_name, None, None)
+    return nodetype
+
+
+guard_all(globals(), ["symbolic_shape", "symbolic_args_specs"])

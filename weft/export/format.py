@@ -1,0 +1,178 @@
+"""Exported programs as bytes, in a format of weft's own.
+
+In:   an `Exported`.
+Out:  a magic word, the version of the format, and the program with its types and trees.
+Laws: reading calls nothing but what makes the values, types and programs of weft and of NumPy; bytes that ask for anything else are
+      refused. Operations are found by their names. A program that holds Python functions has no bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+from weft.runtime.array import Array
+from weft.util import treedef
+from weft.util.treedef import PyTreeDef
+
+MAGIC = b"weft-exported\x00"
+VERSION = 1
+
+#: what a program may be made of: a module, and names in it; a module alone stands for its classes of plain data
+_ALLOWED = {
+    "builtins": {"frozenset", "set", "complex", "slice", "range", "bytearray"},
+    "collections": {"OrderedDict", "defaultdict"},
+    "numpy": {"dtype", "ndarray"},
+    "numpy._core.multiarray": {"_reconstruct", "scalar"},
+    "numpy.core.multiarray": {"_reconstruct", "scalar"},
+    "numpy._core.numeric": {"_frombuffer"},
+    "numpy.core.numeric": {"_frombuffer"},
+}
+_OWN = ("weft.ir.", "weft.ops.", "weft.control.", "weft.util.dtype", "weft.util.record", "weft.util.source", "weft.random",
+        "weft.core.primitive", "weft.runtime.device", "weft.backends.base")
+
+
+class _Writer(pickle.Pickler):
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, Jaxpr):
+            return _jaxpr, (obj.constvars, [np.asarray(c) for c in obj.consts], obj.invars, obj.outvars, obj.eqns, obj.effects, obj.name)
+        if isinstance(obj, Eqn):
+            return _eqn, (obj.primitive, obj.invars, obj.outvars, obj.params, obj.effects)
+        if isinstance(obj, Var):
+            return _var, (obj.aval,), None
+        if isinstance(obj, Literal):
+            return _literal, (obj.val, obj.aval)
+        if isinstance(obj, Array):
+            return _array, (np.asarray(obj),)
+        if isinstance(obj, type) and issubclass(obj, np.generic):
+            return _scalar_type, (np.dtype(obj).name,)
+        name = getattr(obj, "__qualname__", getattr(obj, "__name__", ""))
+        if callable(obj) and not isinstance(obj, type) and not _is_allowed(getattr(obj, "__module__", None) or "", name):
+            raise ValueError(f"Exported.serialize: the program holds a Python function ({name or obj!r}), as callbacks do, and a function "
+                             "has no bytes. Export the part without it.")
+        return NotImplemented
+
+
+def _jaxpr(constvars: Any, consts: Any, invars: Any, outvars: Any, eqns: Any, effects: Any, name: str) -> Jaxpr:
+    return Jaxpr(constvars, consts, invars, outvars, eqns, effects, name)
+
+
+def _eqn(primitive: Any, invars: Any, outvars: Any, params: Any, effects: Any) -> Eqn:
+    return Eqn(primitive, invars, outvars, params, None, effects)
+
+
+def _var(aval: Any) -> Var:
+    return Var(aval)
+
+
+def _literal(val: Any, aval: Any) -> Literal:
+    return Literal(val, aval)
+
+
+def _array(values: np.ndarray) -> np.ndarray:
+    return values
+
+
+def _scalar_type(name: str) -> type:
+    from weft.util import dtypes
+
+    return dtypes.canonicalize_dtype(name).type
+
+
+def _is_allowed(module: str, name: str) -> bool:
+    """Whether a program may be made by this function or class."""
+    own = module == __name__ or module.startswith((*_OWN, "ml_dtypes")) or (module == "numpy.dtypes" and name.endswith("DType"))
+    return name in _ALLOWED.get(module, ()) or ("." not in name.replace("<locals>", ".") and own)
+
+
+class _Reader(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if _is_allowed(module, name) or (module, name) == ("weft.util.source", "SourceLine.at"):
+            return super().find_class(module, name)
+        raise ValueError(f"deserialize: the bytes ask for {module}.{name}, which is no part of exported programs.")
+
+
+def to_bytes(parts: dict[str, Any]) -> bytearray:
+    """Plain data, types and programs as bytes."""
+    out = io.BytesIO()
+    try:
+        _Writer(out, protocol=4).dump(parts)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise ValueError(f"Exported.serialize: the program holds something that has no bytes: {error}") from None
+    return bytearray(MAGIC + bytes([VERSION]) + out.getvalue())
+
+
+def from_bytes(data: bytes | bytearray) -> dict[str, Any]:
+    """What `to_bytes` was given; ValueError for other bytes."""
+    data = bytes(data)
+    if not data.startswith(MAGIC):
+        raise ValueError(f"deserialize: these are no bytes of an exported program of weft: they begin with {data[:12]!r}.")
+    if data[len(MAGIC)] != VERSION:
+        raise ValueError(f"deserialize: the bytes have format {data[len(MAGIC)]}; this weft reads format {VERSION}.")
+    try:
+        return _Reader(io.BytesIO(data[len(MAGIC) + 1:])).load()
+    except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, KeyError, TypeError) as error:
+        raise ValueError(f"deserialize: the bytes are damaged, or come from another version of weft: {error}") from error
+
+
+# ---- trees
+
+_BUILTIN = {"tuple": tuple, "list": list, "dict": dict, "None": type(None)}
+_names: dict[type, str] = {}
+_nodes: dict[str, tuple[type, Callable[[bytes], Any] | None]] = {}
+_to_aux: dict[type, Callable[[Any], bytes]] = {}
+
+
+def register(nodetype: type, name: str, serialize_aux: Callable[[Any], bytes] | None,
+             deserialize_aux: Callable[[bytes], Any] | None) -> None:
+    """Let trees with nodes of a type be written, under a name."""
+    if nodetype in _names:
+        raise ValueError(f"Duplicate serialization registration for type `{nodetype}`; it is registered as {_names[nodetype]!r}.")
+    if name in _nodes or name in _BUILTIN:
+        raise ValueError(f"Duplicate serialization registration for name `{name}`, which stands for {_nodes.get(name, (name,))[0]}.")
+    _names[nodetype], _nodes[name] = name, (nodetype, deserialize_aux)
+    if serialize_aux is not None:
+        _to_aux[nodetype] = serialize_aux
+
+
+def tree_to_plain(structure: PyTreeDef) -> Any:
+    """A structure as nested lists of names."""
+    def visit(spec: Any) -> Any:
+        if spec is None:
+            return None
+        kind, aux, children = spec
+        parts = [visit(child) for child in children]
+        for name, builtin in _BUILTIN.items():
+            if kind is builtin:
+                return [name, list(aux) if kind is dict else None, parts]
+        if kind not in _names:
+            raise ValueError(f"Exported.serialize: cannot serialize a tree with nodes of type {kind}: it has not been registered.\n  Use "
+                             "export.register_pytree_node_serialization, or register_namedtuple_serialization for a namedtuple.")
+        return [_names[kind], _to_aux[kind](aux) if kind in _to_aux else None, parts]
+
+    return visit(structure.spec)
+
+
+def tree_from_plain(plain: Any) -> PyTreeDef:
+    """The structure that `tree_to_plain` wrote."""
+    def visit(node: Any) -> Any:
+        if node is None:
+            return None
+        name, aux, parts = node
+        children = tuple(visit(part) for part in parts)
+        if name in _BUILTIN:
+            kind = _BUILTIN[name]
+            return kind, tuple(aux) if kind is dict else None, children
+        if name not in _nodes:
+            raise ValueError(f"deserialize: the type of nodes registered as {name!r} is not registered in this process.")
+        kind, from_aux = _nodes[name]
+        if from_aux is not None:
+            return kind, from_aux(aux), children
+        return kind, treedef.flatten(kind(*range(len(children))))[1].spec[1], children
+
+    return PyTreeDef.from_spec(visit(plain))

@@ -1,0 +1,18 @@
+"""Symbolic sizes: expressions (`polynomials`), and integers that stand for them under constraints (`sizes`)."""
+
+from weft.ir.symbolic.polynomials import (
+    Polynomial as Polynomial,
+    add as add,
+    constant as constant,
+    evaluate as evaluate,
+    multiply as multiply,
+    variable as variable,
+)
+from weft.ir.symbolic.sizes import (
+    Dim as Dim,
+    SymbolicScope as SymbolicScope,
+    as_size as as_size,
+    is_symbolic_dim as is_symbolic_dim,
+    names_in as names_in,
+    solve as solve,
+)

@@ -1,0 +1,192 @@
+"""Expressions of sizes: polynomials over variables and over operations that are no polynomials, in one form each.
+
+In:   texts, or expressions to be combined.
+Out:  a tuple of (monomial, factor); equal expressions are equal tuples.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from typing import Any
+
+#: (atom, power) pairs in order; the empty monomial is 1
+Monomial = tuple[tuple[Any, int], ...]
+#: a variable, or (operation, polynomial, polynomial)
+Atom = Any
+Polynomial = tuple[tuple[Monomial, int], ...]
+
+_OPERATIONS = ("floordiv", "mod", "max", "min")
+
+
+# ---- polynomials
+
+
+def _poly(terms: Mapping[Monomial, int]) -> Polynomial:
+    """The polynomial of these terms, in the order in which it is written: high degrees first."""
+    kept = [(m, c) for m, c in terms.items() if c]
+    return tuple(sorted(kept, key=lambda term: (-sum(p for _, p in term[0]), [(_text_of_atom(a), -p) for a, p in term[0]])))
+
+
+def constant(n: int) -> Polynomial:
+    return _poly({(): n})
+
+
+def variable(name: str) -> Polynomial:
+    return _poly({((name, 1),): 1})
+
+
+def as_constant(p: Polynomial) -> int | None:
+    """The number that a polynomial is, None if it depends on a size."""
+    if not p:
+        return 0
+    return p[0][1] if len(p) == 1 and not p[0][0] else None
+
+
+def add(p: Polynomial, q: Polynomial, factor: int = 1) -> Polynomial:
+    terms = dict(p)
+    for m, c in q:
+        terms[m] = terms.get(m, 0) + factor * c
+    return _poly(terms)
+
+
+def multiply(p: Polynomial, q: Polynomial) -> Polynomial:
+    terms: dict[Monomial, int] = {}
+    for m, c in p:
+        for n, d in q:
+            powers = dict(m)
+            for atom, power in n:
+                powers[atom] = powers.get(atom, 0) + power
+            key = tuple(sorted(powers.items(), key=lambda pair: _text_of_atom(pair[0])))
+            terms[key] = terms.get(key, 0) + c * d
+    return _poly(terms)
+
+
+def _divided(p: Polynomial, q: Polynomial) -> Polynomial | None:
+    """p / q where every term of p is a multiple of q, a single term."""
+    if len(q) != 1:
+        return constant(1) if p == q else None
+    (m, c), terms = q[0], {}
+    for n, d in p:
+        powers = dict(n)
+        for atom, power in m:
+            powers[atom] = powers.get(atom, 0) - power
+        if d % c or min(powers.values(), default=0) < 0:
+            return None
+        terms[tuple((atom, power) for atom, power in powers.items() if power)] = d // c
+    return _poly(terms)
+
+
+def operation(name: str, p: Polynomial, q: Polynomial) -> Polynomial:
+    """floordiv, mod, max or min of two polynomials, simplified."""
+    a, b = as_constant(p), as_constant(q)
+    if a is not None and b is not None:
+        return constant(_COMPUTE[name](a, b))
+    if name in ("max", "min"):
+        return p if p == q else _poly({(((name, *sorted((p, q), key=text)), 1),): 1})
+    exact = _divided(p, q)
+    if exact is not None:
+        return exact if name == "floordiv" else constant(0)
+    if b:                                                        # take out what divides: (4*b + 3) // 2 is 2*b + 1
+        whole = _poly({m: c for m, c in p if c % b == 0})
+        rest = add(p, whole, -1)
+        if whole:
+            inner = operation(name, rest, q)
+            return add(_divided(whole, q) or (), inner) if name == "floordiv" else inner
+    return _poly({(((name, p, q), 1),): 1})
+
+
+_COMPUTE: dict[str, Callable[[int, int], int]] = {"floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "max": max, "min": min}
+
+
+def evaluate(p: Polynomial, sizes: Mapping[str, Any]) -> Any:
+    """The value at these sizes, which may be symbolic themselves; KeyError for a variable without one."""
+    total: Any = 0
+    for m, c in p:
+        term: Any = c
+        for atom, power in m:
+            value = sizes[atom] if isinstance(atom, str) else _apply(atom[0], evaluate(atom[1], sizes), evaluate(atom[2], sizes))
+            for _ in range(power):
+                term = term * value
+        total = total + term
+    return total
+
+
+def _apply(name: str, a: Any, b: Any) -> Any:
+    if name == "floordiv":
+        return a // b
+    if name == "mod":
+        return a % b
+    for x in (a, b):
+        if hasattr(x, "expression"):                             # a size that is symbolic itself
+            return x._operation(name, a, b)
+    return _COMPUTE[name](a, b)
+
+
+def variables(p: Polynomial) -> frozenset[str]:
+    """The names of the sizes that a polynomial depends on."""
+    found: set[str] = set()
+    for m, _ in p:
+        for atom, _ in m:
+            found |= {atom} if isinstance(atom, str) else variables(atom[1]) | variables(atom[2])
+    return frozenset(found)
+
+
+def text(p: Polynomial) -> str:
+    """A polynomial as it is written.
+
+    >>> text(add(multiply(variable("b"), constant(2)), constant(-1)))
+    '2*b - 1'
+    """
+    if not p:
+        return "0"
+    parts: list[str] = []
+    for m, c in p:
+        body = "*".join(_text_of_atom(a) if k == 1 else f"{_text_of_atom(a)}^{k}" for a, k in m)
+        number = "" if body and abs(c) == 1 else str(abs(c))
+        parts.append(("- " if c < 0 else "+ ") + "*".join(filter(None, (number, body))))
+    first = parts[0][2:] if parts[0][0] == "+" else "-" + parts[0][2:]
+    return " ".join([first, *parts[1:]])
+
+
+def _text_of_atom(atom: Atom) -> str:
+    return atom if isinstance(atom, str) else f"{atom[0]}({text(atom[1])}, {text(atom[2])})"
+
+
+# ---- parsing
+
+
+def parse(expression: str) -> Polynomial:
+    """The polynomial that a text stands for; ValueError if it is none."""
+    try:
+        node = ast.parse(expression.strip().replace("^", "**"), mode="eval").body
+    except SyntaxError:
+        raise ValueError(f"symbolic_shape: {expression!r} is no expression of sizes, such as 2*b + 1 or floordiv(b, 2).") from None
+    return parsed(node, expression)
+
+
+def parsed(node: ast.expr, whole: str) -> Polynomial:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return constant(node.value)
+    if isinstance(node, ast.Name):
+        return variable(node.id)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return multiply(constant(-1), parsed(node.operand, whole))
+    if isinstance(node, ast.BinOp):
+        p, q = parsed(node.left, whole), parsed(node.right, whole)
+        if isinstance(node.op, (ast.Add, ast.Sub)):
+            return add(p, q, 1 if isinstance(node.op, ast.Add) else -1)
+        if isinstance(node.op, ast.Mult):
+            return multiply(p, q)
+        if isinstance(node.op, (ast.FloorDiv, ast.Mod)):
+            return operation("floordiv" if isinstance(node.op, ast.FloorDiv) else "mod", p, q)
+        power = as_constant(q)
+        if isinstance(node.op, ast.Pow) and power is not None and power >= 0:
+            out = constant(1)
+            for _ in range(power):
+                out = multiply(out, p)
+            return out
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _OPERATIONS and len(node.args) == 2:
+        return operation(node.func.id, *[parsed(arg, whole) for arg in node.args])
+    raise ValueError(f"symbolic_shape: {whole!r} is no expression of sizes: it has {ast.unparse(node)!r}, and sizes have names, integers, "
+                     f"+, -, *, ^, //, %, and {', '.join(_OPERATIONS)}.")
