@@ -35,7 +35,7 @@ MODULES = {
     ],
     "Trees and types": ["weft.tree", "weft.tree_util", "weft.flatten_util", "weft.dtypes", "weft.typing", "weft.errors"],
     "Around it": [
-        "weft.compat", "weft.export", "weft.monitoring", "weft.experimental", "weft.experimental.checkify",
+        "weft.compat", "weft.export", "weft.ffi", "weft.monitoring", "weft.experimental", "weft.experimental.checkify",
         "weft.experimental.colocated_python", "weft.experimental.hijax",
         "weft.experimental.mesh_utils", "weft.experimental.multihost_utils", "weft.test_util",
     ],

@@ -1,0 +1,132 @@
+"""Calls of native functions from programs, by the calling convention of XLA's typed FFI.
+
+In:   the address of a function `XLA_FFI_Error* f(XLA_FFI_CallFrame*)`, as a capsule, and the types of its results.
+Out:  `ffi_call`, an operation in programs: the function gets the buffers of operands and results, and attributes.
+How:  the call is a callback of the program. It lays out a call frame in memory (`frames`) and calls the address. Errors are made by a
+      table of functions that the frame points to; the table's other functions are null: streams, state, device memory, thread pools and
+      futures have no counterpart here.
+Laws: operands are row-major and read-only; results are new arrays, or copies of the operands that they alias. The call works in jit, vmap
+      (by `vmap_method`), shard_map and loops; it has no derivative of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from weft.api.callbacks import io_callback, pure_callback
+from weft.core.trace import typeof
+from weft.ffi.frames import DTYPES, invoke
+from weft.util import tree
+from weft.util.source import guard_all
+
+__all__ = ["ffi_call", "pycapsule", "register_ffi_target"]
+
+_P = ctypes.c_void_p
+_CAPSULE = b"xla._CUSTOM_CALL_TARGET"
+
+
+# ---- targets
+
+_targets: dict[str, Any] = {}
+
+
+def pycapsule(funcptr: Any) -> Any:
+    """A capsule with the address of a ctypes function, as `register_ffi_target` takes it.
+
+    >>> handler = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(lambda frame: None)
+    >>> type(pycapsule(handler)).__name__
+    'PyCapsule'
+    """
+    make = ctypes.pythonapi.PyCapsule_New
+    make.restype, make.argtypes = ctypes.py_object, (_P, ctypes.c_char_p, _P)
+    address = ctypes.cast(funcptr, _P).value
+    if not address:
+        raise ValueError("pycapsule: funcptr is a null pointer.")
+    return make(address, _CAPSULE, None)
+
+
+def register_ffi_target(name: str, fn: Any, platform: str = "cpu", api_version: int = 1, **kwargs: Any) -> None:
+    """Let `ffi_call(name, ...)` call a native function: a capsule, or a dict whose entry "execute" is one.
+
+    Raises ValueError where the name is taken by another function, TypeError for what is no capsule; NotImplementedError for platforms other
+    than the CPU, for the untyped convention (`api_version=0`), and for functions of the other stages.
+    """
+    if platform.lower() not in ("cpu", "host"):
+        raise NotImplementedError(f"register_ffi_target: platform {platform!r}; native functions are called on the CPU.")
+    if api_version != 1:
+        raise NotImplementedError(f"register_ffi_target: api_version={api_version}; functions have the typed convention, api_version=1.")
+    stages = dict(fn) if isinstance(fn, Mapping) else {"execute": fn}
+    if set(stages) != {"execute"}:
+        raise NotImplementedError(f"register_ffi_target: stages {sorted(set(stages) - {'execute'})}; functions have the stage 'execute'.")
+    address = _address(stages["execute"])
+    known = _targets.get(name)
+    if known is not None and known[0] != address:
+        raise ValueError(f"register_ffi_target: {name!r} is registered already, with another function. Choose another name.")
+    _targets[name] = (address, ctypes.CFUNCTYPE(_P, _P)(address), stages["execute"])
+
+
+def _address(capsule: Any) -> int:
+    if type(capsule).__name__ != "PyCapsule":
+        raise TypeError(f"register_ffi_target: fn is a capsule, as pycapsule makes of a ctypes function, got {capsule!r}.")
+    name, pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
+    name.restype, name.argtypes = ctypes.c_char_p, (ctypes.py_object,)
+    pointer.restype, pointer.argtypes = _P, (ctypes.py_object, ctypes.c_char_p)
+    return pointer(capsule, name(capsule))
+
+
+# ---- calls
+
+
+def ffi_call(target_name: str, result_shape_dtypes: Any, *, has_side_effect: bool = False, vmap_method: str | None = None,
+             input_layouts: Any = None, output_layouts: Any = None, input_output_aliases: Mapping[int, int] | None = None,
+             custom_call_api_version: int = 4, legacy_backend_config: str | None = None) -> Callable[..., Any]:
+    """A function of arrays that calls the registered native function: `ffi_call(name, types)(*operands, **attributes)`.
+
+    `result_shape_dtypes` is a tree of types (`ShapeDtypeStruct`), and the result a tree of arrays like it. Attributes are numbers, strings,
+    arrays of numbers, and dicts of these; Python's integers and floats are 64 bits wide. `vmap_method` is that of `pure_callback`. A result
+    that aliases an operand begins as a copy of it. An error that the function reports becomes JaxRuntimeError.
+    Raises ValueError for an unknown name, NotImplementedError for layouts that are not row-major and for other conventions.
+    """
+    if target_name not in _targets:
+        raise ValueError(f"ffi_call: no function is registered as {target_name!r}; register_ffi_target does that. "
+                         f"Registered are {sorted(_targets)}.")
+    if custom_call_api_version != 4 or legacy_backend_config is not None:
+        raise NotImplementedError(f"ffi_call: custom_call_api_version={custom_call_api_version}; functions have the typed convention (4).")
+    promised, structure = tree.tree_flatten(result_shape_dtypes)
+    for which, layouts in (("input", input_layouts), ("output", output_layouts)):
+        for i, layout in enumerate(layouts or ()):
+            order = None if layout is None else tuple(getattr(layout, "major_to_minor", layout))
+            if order is not None and order != tuple(range(len(order))):
+                raise NotImplementedError(f"ffi_call: {which}_layouts[{i}] is {order}; arrays are row-major.")
+    aliases = {out: given for given, out in (input_output_aliases or {}).items()}
+
+    def call(*args: Any, **attributes: Any) -> Any:
+        avals = [typeof(x) for x in args]
+        for aval in (*avals, *promised):
+            if np.dtype(aval.dtype).name not in DTYPES:
+                raise TypeError(f"ffi_call: {target_name} has an operand or a result of dtype {aval.dtype}, which the convention lacks.")
+
+        def run(*operands: Any) -> Any:
+            arrays = [np.ascontiguousarray(x) for x in operands]
+            lead = np.broadcast_shapes(*[x.shape[:x.ndim - a.ndim] for x, a in zip(arrays, avals)]) if arrays else ()
+            outs = []
+            for i, x in enumerate(promised):
+                source = aliases.get(i)
+                shape = (*lead, *x.shape)
+                outs.append(np.empty(shape, x.dtype) if source is None else np.array(np.broadcast_to(arrays[source], shape)))
+            invoke(target_name, _targets[target_name][1], arrays, outs, attributes)
+            return tree.tree_unflatten(structure, outs)
+
+        if has_side_effect:
+            return io_callback(run, result_shape_dtypes, *args)
+        return pure_callback(run, result_shape_dtypes, *args, vmap_method=vmap_method)
+
+    call.__name__ = f"ffi_call_{target_name}"
+    return call
+
+
+guard_all(globals())
