@@ -117,6 +117,7 @@ def programs(xp, grad, lax, checkpoint):
         "residual": (residual, [(64, 32), (32, 64), (64, 32)], [("a",), (None, "b"), ("b",)]),
         "residual_split": (residual, [(64, 32), (32, 64), (64, 32)], [("a", "b"), (None, "b"), ("b",)]),
         "data_parallel": (step, model, [(), (), (), (), ROWS, ROWS]),
+        "data_parallel_small": (step, [(64, 64), (64,), (64, 64), (64,), (8, 64), (8, 64)], [(), (), (), (), ROWS, ROWS]),
         "tensor_parallel": (step, model, [(None, "b"), ("b",), ("b",), (), ("a",), ("a",)]),
         "fully_sharded": (step, large, [("a",)] * 6),
         "mixed": (step, model, [("a", "b"), ("b",), ("b", "a"), ("a",), ("a",), ("a",)]),

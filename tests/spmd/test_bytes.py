@@ -29,7 +29,7 @@ BUDGET = {
     1792, "tile": 12288, "reshape_rows": 0, "reshape_flat": 2048, "transpose": 3072, "normalize": 384, "variance":
     128, "softmax": 128, "trace": 7, "attention_heads": 0, "attention_time": 12288, "embedding": 1536,
     "embedding_gradient": 6528, "cross_entropy": 71, "residual": 2048, "residual_split": 2048, "data_parallel":
-    22064, "tensor_parallel": 10528, "fully_sharded": 18912, "mixed": 10528, "recomputed_pairs": 122880,
+    22064, "data_parallel_small": 58240, "tensor_parallel": 10528, "fully_sharded": 18912, "mixed": 10528, "recomputed_pairs": 122880,
     "recomputed_columns": 159744, "difference_summed": 263,
     "second_difference_summed": 519, "difference_gradient": 512, "diff_of_diff": 519, "pad_even": 768,
     "pad_summed": 1543, "shift": 256, "concatenate_summed": 1799, "halves_swapped": 2048, "stencil_steps": 1536,
