@@ -35,6 +35,11 @@ def special(name):
     return getattr(scipy.special, name)
 
 
+def beside_rest(name):
+    """A function of x and 1 - x."""
+    return lambda a, b, x: getattr(functions, name)(a, b, x, e.sub(e.add(e.mul(x, 0), 1), x))
+
+
 def order_slope(a, x):
     """The derivative of the incomplete gamma function by its order, by differences of four points."""
     p, h = special("gammainc"), 1e-3 * a
@@ -122,6 +127,11 @@ CASES = [
     Case("igamma_grad_x", functions.igamma_grad_x, (POSITIVE, ABOVE_ONE), lambda a, x: x**(a - 1) * np.exp(-x) / special("gamma")(a)),
     Case("random_gamma_grad", functions.random_gamma_grad, (POSITIVE, ABOVE_ONE),
          lambda a, x: -order_slope(a, x) / np.exp((a - 1) * np.log(x) - x - special("gammaln")(a)), diff=()),
+    Case("betaincc", functions.betaincc, (POSITIVE, ABOVE_ONE, (UNIT + 1) / 2), special("betaincc"), diff=(2,)),
+    Case("log_betainc", beside_rest("log_betainc"), (POSITIVE, ABOVE_ONE, (UNIT + 1) / 2),
+         lambda a, b, x: np.log(special("betainc")(a, b, x)), diff=(2,)),
+    Case("betainc_hazard", beside_rest("betainc_hazard"), (POSITIVE, ABOVE_ONE, (UNIT + 1) / 2),
+         lambda a, b, x: x ** (a - 1) * (1 - x) ** (b - 1) / special("beta")(a, b) / special("betainc")(a, b, x), diff=(2,)),
     Case("betainc", functions.betainc, (POSITIVE, ABOVE_ONE, (UNIT + 1) / 2), special("betainc"), diff=(2,)),
     Case("zeta", functions.zeta, (ABOVE_ONE, POSITIVE), special("zeta"), diff=(1,)),
     Case("copy", e.copy, (ANY,), lambda x: x, linear=((0,),)),

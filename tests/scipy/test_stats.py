@@ -107,3 +107,25 @@ def test_summaries():
 ])
 def test_special(name, args):
     np.testing.assert_allclose(getattr(special, name)(*args), getattr(scipy.special, name)(*args), rtol=2e-5)
+
+
+@pytest.mark.parametrize("name, args, want, slope", [         # by mpmath, of the arguments as floats of 32 bits
+    ("logcdf", (1e-25, 8144.0, 12.5), -468721.492, 8.14399984e28), ("logsf", (1e-30, 0.01, 0.01), -0.288528099, -3.34461838e27),
+    ("sf", (3e-10, 0.00325, 17.0), 0.0585033709, -10199547.1),
+    ("logsf", (0.9999951124191284, 0.0072155119851231575, 1739.1656494140625), -21280.26637435263, -355833632.211731),
+])
+def test_tails_of_the_beta_distribution(name, args, want, slope):
+    fun, args = getattr(stats.beta, name), np.float32(args)
+    np.testing.assert_allclose(weft.value_and_grad(fun)(*args), (want, slope), rtol=1e-5)
+
+
+def test_ends_of_other_distributions():
+    """Values and slopes by mpmath."""
+    close = lambda got, want: np.testing.assert_allclose(got, want, rtol=1e-5)
+    close(weft.grad(stats.gennorm.cdf, 0)(np.float32(-1e-18), 3.25), 3.25 / 2 / scipy.special.gamma(1 / 3.25))
+    assert weft.grad(stats.gennorm.pdf, (0, 1))(np.float32(1e26), 4.7) == (0, 0)
+    close(weft.grad(stats.nbinom.pmf, 1)(np.float32(1094), 1e-44, 1e-40), 1 / 1094)
+    close(stats.truncnorm.cdf(np.float32(8.502244e36), 8.502237e36, 8.507624e36), 1.0)
+    assert np.isfinite(weft.grad(stats.truncnorm.cdf, (0, 1, 2))(np.float32(8.502244e36), 8.502237e36, 8.507624e36)).all()
+    close(weft.grad(special.i0)(np.float32(-5e-33)), -2.5e-33)
+    close(stats.chi2.logsf(np.float32(1.4e-45), 0.028307041), -0.2631974)

@@ -57,6 +57,12 @@ def _binary(name: str, op: Callable | str, text: str) -> Callable:
     return named(fun, name, text)
 
 
+def _i1(x):
+    return ew.mul(ew.exp(ew.abs(x)), ew.bessel_i1e(x))
+
+
+_i0 = custom_jvp(bessel_i0)
+_i0.defjvps(lambda t, out, x: ew.mul(t, _i1(x)))
 erf = _unary("erf", "erf", "The error function.")
 erfc = _unary("erfc", "erfc", "1 - erf(x), accurate for large x.")
 erfinv = _unary("erfinv", "erf_inv", "The inverse of the error function.")
@@ -66,8 +72,8 @@ expit = _unary("expit", "logistic", "1 / (1 + exp(-x)).")
 logit = _unary("logit", lambda x: ew.sub(ew.log(x), ew.log1p(ew.neg(x))), "log(x / (1 - x)), the inverse of `expit`.")
 i0e = _unary("i0e", "bessel_i0e", "The modified Bessel function of order 0 times exp(-|x|).")
 i1e = _unary("i1e", "bessel_i1e", "The modified Bessel function of order 1 times exp(-|x|).")
-i0 = _unary("i0", bessel_i0, "The modified Bessel function of order 0.")
-i1 = _unary("i1", lambda x: ew.mul(ew.exp(ew.abs(x)), ew.bessel_i1e(x)), "The modified Bessel function of order 1.")
+i0 = _unary("i0", _i0, "The modified Bessel function of order 0.")
+i1 = _unary("i1", _i1, "The modified Bessel function of order 1.")
 
 
 def _gammasgn(x):

@@ -1,4 +1,4 @@
-"""The incomplete gamma functions and their derivatives; the incomplete beta function on the host.
+"""The incomplete gamma functions and their derivatives.
 
 In, out: floats of one dtype; all of it is computed in doubles, as far as the result's type can tell.
 How:  With x^a e^-x / gamma(a + 1) for D, the lower function is D times the series 1 + x/(a+1) + x^2/((a+1)(a+2)) + ..., and the
@@ -15,11 +15,10 @@ from math import inf, nan
 
 from weft.ops.arithmetic import add, div, mul, neg, sub
 from weft.ops.comparison import lt, select
-from weft.ops.families import FLOATING, HostSpec, elementwise, function, match, no_derivative, of_scipy
+from weft.ops.families import FLOATING, function, no_derivative, of_scipy
 from weft.ops.functions.errors import scaled_tail
-from weft.ops.functions.exponential import exp
-from weft.ops.functions.gammas import digamma, digamma_above_half, lgamma
-from weft.ops.functions.logarithmic import log, log1p
+from weft.ops.functions.gammas import digamma, digamma_above_half
+from weft.ops.functions.logarithmic import log
 
 _ROOT_OF_TURN = 2.5066282746310002
 #: orders from which the uniform expansion holds, and how far x may be from a, relative to that
@@ -510,25 +509,3 @@ def _uniform_slope(f, a, x):
 def _uniform_ratio(f, a, x):
     miss, _, y = _uniform_parts(f, a, x)
     return (miss + 1.0) * _stirling(f, a) * y
-
-
-# --- the incomplete beta function
-
-
-def _beta_density(a, b, x):
-    power = add(mul(sub(a, 1), log(x)), mul(sub(b, 1), log1p(neg(x))))
-    return exp(add(power, sub(lgamma(add(a, b)), add(lgamma(a), lgamma(b)))))
-
-
-regularized_incomplete_beta_p = elementwise(
-    "regularized_incomplete_beta", FLOATING, of_scipy("betainc", wide=True), lower=HostSpec(), kind="library",
-    jvp=[no_derivative("betainc", "a"), no_derivative("betainc", "b"), lambda t, out, a, b, x: mul(t, _beta_density(a, b, x))])
-
-
-def betainc(a, b, x):
-    """The regularized incomplete beta function.
-
-    >>> float(betainc(np.float32(1.0), np.float32(1.0), np.float32(0.25)))
-    0.25
-    """
-    return regularized_incomplete_beta_p.bind(*match(a, b, x))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weft import numpy as wnp
+from weft.ops.functions.incomplete_beta import betaincc, log_betainc
 from weft.scipy import special
 from weft.scipy.stats.family import continuous, within
 from weft.util.source import guard_all
@@ -13,10 +14,14 @@ def _logpdf(z, a, b):
                   lambda z: special.xlogy(a - 1, z) + special.xlog1py(b - 1, -z) - special.betaln(a, b))
 
 
+def _in_unit(fun):
+    """`fun(a, b, z)` of arguments of one shape, z between 0 and 1."""
+    return lambda z, a, b: fun(*wnp.broadcast_arrays(a, b, wnp.clip(z, 0, 1)))
+
+
 logpdf, pdf, cdf, logcdf, sf, logsf = continuous(
-    "beta", "logpdf pdf cdf logcdf sf logsf", "a b", logpdf=_logpdf,
-    cdf=lambda z, a, b: special.betainc(a, b, wnp.clip(z, 0, 1)),
-    sf=lambda z, a, b: special.betainc(b, a, 1 - wnp.clip(z, 0, 1)))
+    "beta", "logpdf pdf cdf logcdf sf logsf", "a b", logpdf=_logpdf, cdf=_in_unit(special.betainc), sf=_in_unit(betaincc),
+    logcdf=_in_unit(lambda a, b, z: log_betainc(a, b, z, 1 - z)), logsf=_in_unit(lambda a, b, z: log_betainc(b, a, 1 - z, z)))
 
 
 guard_all(globals())

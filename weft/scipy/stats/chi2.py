@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from weft import numpy as wnp
 from weft.ops.functions.incomplete import log_igamma, log_igammac
@@ -16,11 +17,21 @@ def _logpdf(z, df):
     return within(z >= 0, z, 1.0, lambda z: special.xlogy(half - 1, z) - z / 2 - special.gammaln(half) - half * math.log(2))
 
 
+def _near_zero(beside: Callable, elsewhere: Callable) -> Callable:
+    """`elsewhere(df / 2, z / 2)`; of the least z, whose half may be zero, `beside` of log cdf, to which the first term is enough."""
+    def fun(z, df):
+        a, z = df / 2, wnp.maximum(z, 0)
+        least = (z > 0) & (z < 1e4 * wnp.finfo(z.dtype).smallest_normal)
+        first = a * (wnp.log(wnp.where(least, z, 1)) - math.log(2)) - special.gammaln(a + 1)
+        return wnp.where(least, beside(first), elsewhere(a, wnp.where(least, 1, z) / 2))
+    return fun
+
+
 logpdf, pdf, cdf, logcdf, sf, logsf = continuous(
     "chi2", "logpdf pdf cdf logcdf sf logsf", "df", logpdf=_logpdf,
     cdf=lambda z, df: special.gammainc(df / 2, wnp.maximum(z, 0) / 2),
     sf=lambda z, df: special.gammaincc(df / 2, wnp.maximum(z, 0) / 2),
-    logcdf=lambda z, df: log_igamma(df / 2, wnp.maximum(z, 0) / 2), logsf=lambda z, df: log_igammac(df / 2, wnp.maximum(z, 0) / 2))
+    logcdf=_near_zero(lambda first: first, log_igamma), logsf=_near_zero(lambda first: wnp.log(-wnp.expm1(first)), log_igammac))
 
 
 guard_all(globals())

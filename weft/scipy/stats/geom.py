@@ -12,7 +12,11 @@ def _logpmf(k, p):
     return within(whole(k) & (k >= 1), k, 1.0, lambda k: xlog1py(k - 1, -p) + wnp.log(p))
 
 
-logpmf, pmf = discrete("geom", "logpmf pmf", "p", logpmf=_logpmf)
+def _pmf(k, p):
+    return within(whole(k) & (k >= 1), k, 1.0, lambda k: p * wnp.exp(xlog1py(k - 1, -p)), 0.0)
+
+
+logpmf, pmf = discrete("geom", "logpmf pmf", "p", logpmf=_logpmf, pmf=_pmf)
 
 
 guard_all(globals())

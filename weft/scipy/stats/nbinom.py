@@ -12,7 +12,16 @@ def _logpmf(k, n, p):
     return within(whole(k), k, 0.0, lambda k: xlogy(n, p) + xlog1py(k, -p) - betaln(n, k + 1) - wnp.log(n + k))
 
 
-logpmf, pmf = discrete("nbinom", "logpmf pmf", "n p", logpmf=_logpmf)
+def _pmf(k, n, p):
+    """The factor n of the probability of failures stands apart: the logarithm's slope by the least n is beyond all floats."""
+    some = k > 0
+    more = wnp.where(some, k, 1)
+    rest = wnp.exp(xlogy(n, p) + xlog1py(more, -p) - betaln(n + 1, more) - wnp.log(n + more))
+    return wnp.where(some, n / more * rest, wnp.exp(xlogy(n, p)))
+
+
+logpmf, pmf = discrete("nbinom", "logpmf pmf", "n p", logpmf=_logpmf, pmf=lambda k, n, p: within(
+    whole(k), k, 0.0, lambda k: _pmf(k, n, p), 0.0))
 
 
 guard_all(globals())

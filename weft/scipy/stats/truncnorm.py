@@ -6,7 +6,7 @@ import math
 
 from weft import numpy as wnp
 from weft.scipy.special import log_ndtr
-from weft.scipy.stats.family import continuous, within
+from weft.scipy.stats.family import continuous
 from weft.util.source import guard_all
 
 
@@ -26,28 +26,68 @@ def _log_mass(a, b):
     low, safe = wnp.where(narrow, low - 1, low), wnp.where(narrow, width, 1)
     middle = wnp.where(narrow, middle, 0)
     bell = -0.5 * middle * middle - 0.5 * math.log(2 * math.pi)
-    top = log_ndtr(high)
+    top, rest = log_ndtr(high), log_ndtr(low)
+    apart = wnp.where(top > -wnp.inf, top - wnp.where(top > -wnp.inf, rest, 0), 1.0)
     return wnp.where(narrow, bell + wnp.log(safe) + safe * safe * (middle * middle - 1) / 24,
-                     top + _log1mexp(wnp.maximum(top - log_ndtr(low), 0)))
+                     top + _log1mexp(wnp.maximum(apart, 0)))
+
+
+#: from here on, counted from zero, the density falls exponentially over the widths that matter
+_FAR = 1e9
+
+
+def _falls(low, high):
+    """log(density(low) / density(high)), not above what exp() takes for infinite."""
+    return wnp.minimum((high - low) * (high / 2 + low / 2), 1e4)
+
+
+def _from_zero(z, a, b, where, safe):
+    """(z, a, b), mirrored if they are below zero, so that the density falls; `safe` elsewhere."""
+    left = b < 0
+    return [wnp.where(where, wnp.where(left, -x, y), s) for x, y, s in zip((z, b, a), (z, a, b), safe)]
+
+
+def _is_far(a, b):
+    return (a > _FAR) | (b < -_FAR)
 
 
 def _logpdf(z, a, b):
-    inside = (z >= a) & (z <= b)
-    return within(inside, z, 0.0, lambda z: -0.5 * z * z - 0.5 * math.log(2 * math.pi) - _log_mass(a, b))
+    inside, far = (z >= a) & (z <= b), _is_far(a, b)
+    y, low, high = _from_zero(z, a, b, inside & far, (2.0, 1.0, 3.0))
+    steep = wnp.log(low) - (y - low) * (y / 2 + low / 2) - _log1mexp(_falls(low, high))
+    z, a, b = (wnp.where(inside & ~far, x, safe) for x, safe in zip((z, a, b), (0.0, -1.0, 1.0)))
+    near = -0.5 * z * z - 0.5 * math.log(2 * math.pi) - _log_mass(a, b)
+    return wnp.where(inside, wnp.where(far, steep, near), -wnp.inf)
 
 
-def _share(z, low, high, a, b):
-    """log P(low..high) / P(a..b), -inf and 0 beyond the ends."""
-    inside = (z > a) & (z < b)
-    return wnp.where(inside, _log_mass(wnp.where(inside, low, a), wnp.where(inside, high, b)) - _log_mass(a, b), 0.0)
+def _logs(z, a, b):
+    """The logarithms of cdf and sf of z between a and b."""
+    far, left = _is_far(a, b), b < 0
+    y, low, high = _from_zero(z, a, b, far, (2.0, 1.0, 3.0))
+    total = _log1mexp(_falls(low, high))
+    first = _log1mexp(_falls(low, y)) - total
+    last = _log1mexp(_falls(y, high)) - (y - low) * (y / 2 + low / 2) - total
+    z, a, b = (wnp.where(far, safe, x) for x, safe in zip((z, a, b), (0.0, -1.0, 1.0)))
+    total = _log_mass(a, b)
+    below = wnp.where(far, wnp.where(left, last, first), _log_mass(a, z) - total)
+    above = wnp.where(far, wnp.where(left, first, last), _log_mass(z, b) - total)
+    return below, above
+
+
+def _smaller_first(log, other):
+    """`log`, of a part of one; where it is the greater part, by the `other` one."""
+    small = log < -math.log(2)
+    return wnp.where(small, log, wnp.log1p(-wnp.exp(wnp.where(small, -1.0, wnp.minimum(other, -0.5)))))
 
 
 def _logcdf(z, a, b):
-    return wnp.where(z <= a, -wnp.inf, _share(z, a, z, a, b))
+    inside = (z > a) & (z < b)
+    below, above = _logs(*(wnp.where(inside, x, safe) for x, safe in zip((z, a, b), (0.0, -1.0, 1.0))))
+    return wnp.where(inside, _smaller_first(below, above), wnp.where(z <= a, -wnp.inf, 0.0))
 
 
 def _logsf(z, a, b):
-    return wnp.where(z >= b, -wnp.inf, _share(z, z, b, a, b))
+    return _logcdf(-z, -b, -a)
 
 
 logpdf, pdf, cdf, logcdf, sf, logsf = continuous(
