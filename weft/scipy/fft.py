@@ -12,6 +12,7 @@ from weft.numpy import creation, fft, ufuncs as uf
 from weft.numpy.fft import _fitted
 from weft.numpy.manipulation import flip
 from weft.numpy.promote import array_of
+from weft.ops.elementwise import complex as complex_of
 from weft.ops.families import canonical_dims
 from weft.ops.slicing import concatenate, slice_in_dim
 from weft.util import dtypes
@@ -21,22 +22,26 @@ __all__ = ["dct", "dctn", "idct", "idctn"]
 
 
 def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
-    """The discrete cosine transform of type 2 along `axis`, cut or padded with zeros to length `n`; `norm` is None or "ortho".
+    """The discrete cosine transform of type 2 along `axis`, cut or padded with zeros to length `n`; `norm` is None, which is also called
+    "backward", or "ortho".
 
-    Computed by one FFT of the same length, of the even elements followed by the odd ones backwards (J. Makhoul, 1980).
+    Computed by one FFT of the same length, of the even elements followed by the odd ones backwards (J. Makhoul, 1980). Of complex numbers
+    the real and the imaginary parts are transformed.
     Raises NotImplementedError for other types, ValueError for another norm.
 
     >>> weft.scipy.fft.dct(wnp.array([1.0, 1.0, 1.0])).round(3)
     Array([6., 0., 0.], dtype=float32)
     """
     x, (axis,) = _prepared("dct", x, type, norm, [n], [axis])
+    if dtypes.issubdtype(x.dtype, np.complexfloating):
+        return complex_of(*[dct(part, axis=axis, norm=norm) for part in (uf.real(x), uf.imag(x))])
     n = int(x.shape[axis])
     odd = slice_in_dim(x, 1, n, 2, axis) if n > 1 else slice_in_dim(x, 0, 0, 1, axis)
     v = concatenate([slice_in_dim(x, 0, n, 2, axis), flip(odd, axis)], axis)
     spectrum = fft.fft(v, axis=axis)
     turned = uf.multiply(spectrum, _along(np.exp(-0.5j * np.pi * np.arange(n) / n), axis, x.ndim, spectrum.dtype))
     y = uf.multiply(creation.asarray(2, x.dtype), uf.real(turned))
-    return y if norm is None else uf.multiply(y, _along(_ortho(n), axis, x.ndim, x.dtype))
+    return y if norm != "ortho" else uf.multiply(y, _along(_ortho(n), axis, x.ndim, x.dtype))
 
 
 def idct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
@@ -46,13 +51,15 @@ def idct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str 
     Array([1., 2., 4.], dtype=float32)
     """
     x, (axis,) = _prepared("idct", x, type, norm, [n], [axis])
+    if dtypes.issubdtype(x.dtype, np.complexfloating):
+        return complex_of(*[idct(part, axis=axis, norm=norm) for part in (uf.real(x), uf.imag(x))])
     n = int(x.shape[axis])
-    if norm is not None:
+    if norm == "ortho":
         x = uf.multiply(x, _along(1 / _ortho(n), axis, x.ndim, x.dtype))
     first, rest = slice_in_dim(x, 0, 1, 1, axis), slice_in_dim(x, 1, n, 1, axis)
     mirrored = concatenate([uf.multiply(first, creation.asarray(0, x.dtype)), flip(rest, axis)], axis)
     half = np.exp(0.5j * np.pi * np.arange(n) / n) / 2
-    wide = dtypes.result_type(x.dtype, np.complex64)
+    wide = dtypes.to_complex_dtype(x.dtype)
     spectrum = uf.multiply(uf.subtract(x.astype(wide), uf.multiply(mirrored.astype(wide), creation.asarray(1j, wide))),
                            _along(half, axis, x.ndim, wide))
     v = uf.real(fft.ifft(spectrum, axis=axis))
@@ -89,15 +96,13 @@ def _several(name: str, transform: Any, x: Any, type: int, s: Sequence[int] | No
 
 
 def _prepared(name: str, x: Any, type: int, norm: str | None, lengths: Sequence[int | None], axes: Sequence[int]) -> tuple[Any, list[int]]:
-    """A real floating array of the lengths asked for, and the dims."""
+    """An array of floating or complex numbers of the lengths asked for, and the dims."""
     if type != 2:
         raise NotImplementedError(f"{name}: type {type!r}; only the transform of type 2 is there.")
-    if norm not in (None, "ortho"):
-        raise ValueError(f"{name}: norm={norm!r} is not implemented; it is None or 'ortho'.")
+    if norm not in (None, "backward", "ortho"):
+        raise ValueError(f"{name}: norm={norm!r} is not implemented; it is None, 'backward' or 'ortho'.")
     x = array_of(name, x)
-    if dtypes.issubdtype(x.dtype, np.complexfloating):
-        raise TypeError(f"{name}: x must be real, got {x.dtype.name}.")
-    if not dtypes.issubdtype(x.dtype, np.floating):
+    if not dtypes.issubdtype(x.dtype, np.inexact):
         x = x.astype(dtypes.canonicalize_dtype(np.float64))
     dims = list(canonical_dims(name, axes, x.ndim))
     return _fitted(x, [x.shape[d] if n is None else n for n, d in zip(lengths, dims)], dims), dims
