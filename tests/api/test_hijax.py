@@ -1,11 +1,15 @@
 """Operations of users as classes: each rule under each transformation, against the operations that they stand for."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft.core.trace import hi_types
+from weft.experimental import cur_qdd, hijax
 from weft.experimental.hijax import VJPHiPrimitive, jvp_from_lin, linearize_from_jvp, vjp_from_jvp, vjp_from_lin
 
 X = np.linspace(0.5, 2.0, 4).astype(np.float32)
@@ -180,3 +184,152 @@ def test_what_is_missing_is_named():
         Unary(weft.typeof(1.0))(X)
     with pytest.raises(TypeError, match="structure of in_avals"):
         Unary(weft.typeof(1.0))(1.0, 2.0)
+
+
+# ---- types of users
+
+@dataclasses.dataclass
+class Scaled:
+    values: weft.Array
+    scale: weft.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class ScaledType(hijax.HiType):
+    of: hijax.ShapedArray
+
+    def lo_ty(self):
+        return [self.of, self.of.update(shape=())]
+
+    def lower_val(self, x):
+        return [x.values, x.scale]
+
+    def raise_val(self, values, scale):
+        return Scaled(values, scale)
+
+    def to_tangent_aval(self):
+        return self
+
+
+@dataclasses.dataclass(frozen=True)
+class HalfTangent(ScaledType):
+    def to_tangent_aval(self):
+        return self.of
+
+
+class Cell:
+    def __init__(self, value):
+        self.value = value
+
+    def cur_qdd(self):
+        return weft.typeof(self.value)
+
+
+class CellType(hijax.MutableHiType):
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+
+class Scale(hijax.HiPrimitive):
+    def abstract_eval(self, x, scale, *, kind=ScaledType):
+        return kind(x), set()
+
+    def to_lojax(self, x, scale, *, kind=ScaledType):
+        return Scaled(x, scale)
+
+    def jvp(self, primals, tangents, **params):
+        return self.bind(*primals, **params), self.bind(*tangents, **params)
+
+
+class Unscale(hijax.HiPrimitive):                        # the derivative is twice that of to_lojax
+    def abstract_eval(self, x):
+        return x.of, set()
+
+    def to_lojax(self, x):
+        return x.values * x.scale
+
+    def jvp(self, primals, tangents):
+        (x,), (t,) = primals, tangents
+        return self.bind(x), 2 * (t.values * x.scale + x.values * t.scale)
+
+
+class Put(hijax.HiPrimitive):
+    def to_lojax(self, cell, value):
+        cell.value = value
+        return value
+
+
+class Effectful(hijax.HiPrimitive):
+    def abstract_eval(self, x):
+        return x, {"printing"}
+
+
+scale_p, unscale_p, put_p = Scale("scale"), Unscale("unscale"), Put("put")
+
+
+@pytest.fixture
+def registered():
+    before = dict(hi_types)
+    hijax.register_hitype(Scaled, lambda x: ScaledType(weft.typeof(x.values)))
+    hijax.register_hitype(Cell, lambda x: CellType())
+    yield
+    hi_types.clear()
+    hi_types.update(before)
+
+
+def test_values_of_hi_types_go_through_jit_as_arrays(registered):
+    x = Scaled(wnp.array(X), wnp.array(3, np.float32))
+    assert weft.typeof(x) == ScaledType(weft.typeof(x.values)) and isinstance(weft.typeof(x), hijax.AbstractValue)
+    assert weft.tree.leaves([x]) == [x]
+    seen = []
+
+    @weft.jit
+    def f(x, *, y):
+        seen.append(type(x))
+        return {"out": scale_p.bind(unscale_p.bind(x["in"]) + y, x["in"].scale + 1), "y": y}
+    out = f({"in": x}, y=1.0)
+    assert type(out["out"]) is Scaled and seen == [dict]
+    np.testing.assert_allclose(out["out"].values, 3 * X + 1)
+    assert float(out["out"].scale) == 4
+    f({"in": out["out"]}, y=2.0)
+    assert len(seen) == 1                                # the type says what is traced for
+    np.testing.assert_allclose(unscale_p.bind(x), 3 * X)                   # without jit
+
+
+def test_rules_of_hi_primitives_are_used_under_grad_and_vmap(registered):
+    loss = lambda v, s: unscale_p.bind(scale_p.bind(v, s)).sum()
+    for f in (weft.grad(loss, (0, 1)), weft.jit(weft.grad(loss, (0, 1))), weft.grad(weft.jit(loss), (0, 1))):
+        dv, ds = f(wnp.array(X), 3.0)
+        np.testing.assert_allclose(dv, np.full(4, 6.0))
+        np.testing.assert_allclose(ds, 2 * X.sum(), rtol=1e-6)
+    rows = wnp.stack([X, 2 * X])
+    np.testing.assert_allclose(weft.vmap(loss, (0, None))(rows, 3.0), [3 * X.sum(), 6 * X.sum()], rtol=1e-6)
+    np.testing.assert_allclose(weft.vmap(weft.grad(loss), (0, None))(rows, 3.0), np.full((2, 4), 6.0))
+
+
+def test_what_hi_types_cannot_do_yet_is_named(registered):
+    with pytest.raises(NotImplementedError, match="differentiating with respect to the type HalfTangent"):
+        weft.grad(lambda x: scale_p.bind(x, x[0], kind=HalfTangent).values.sum())(wnp.array(X))
+    with pytest.raises(NotImplementedError, match="must implement `lo_ty`"):
+        hijax.HiType().lo_ty()
+    with pytest.raises(NotImplementedError, match=r"noisy: .* effects \('printing'\)"):
+        weft.jit(Effectful("noisy").bind)(1.0)
+    with pytest.raises(NotImplementedError, match="its type has no dtype"):
+        weft.grad(unscale_p.bind)(Scaled(wnp.array(X), wnp.array(3.0)))
+
+
+def test_mutable_hi_types_work_outside_of_transformations_alone(registered):
+    cell = Cell(wnp.zeros(2))
+    put_p.bind(cell, wnp.ones(3))
+    assert cell.value.shape == (3,) and cur_qdd(cell).shape == (3,) and weft.typeof(cell).has_qdd
+    with pytest.raises(NotImplementedError, match=r"jit.*mutable type CellType"):
+        weft.jit(lambda c: c.value)(cell)
+    with pytest.raises(NotImplementedError, match="put: an argument is of the mutable type CellType"):
+        weft.jit(lambda x: put_p.bind(cell, x))(1.0)
+
+
+def test_parts_of_references_and_types_have_their_classes():
+    ref = weft.new_ref(wnp.zeros(3))
+    assert isinstance(ref.at[0], hijax.TransformedRef)
+    assert isinstance(weft.typeof(ref), hijax.AbstractValue) and isinstance(weft.typeof(1.0), hijax.AbstractValue)
+    assert not isinstance(1.0, hijax.AbstractValue)

@@ -22,6 +22,7 @@ from weft.api.layouts import flat_shardings
 from weft.backends.base import Call, Device
 from weft.backends.xla_flags import check_options
 from weft.control.call import jit_p
+from weft.control.hitypes import flatten
 from weft.control.ref import Threaded, any_refs, check_aliases, check_returned, is_ref, retried
 from weft.core.interpret import evaluate
 from weft.core.stage import UsesRefs, hoist_tracers, stage
@@ -380,7 +381,7 @@ class JitFunction(Dispatching):
     def _flatten(self, args, kwargs):
         s = self.statics
         if not s.static_argnums and not s.static_argnames:
-            leaves, in_tree = tree.tree_flatten((args, kwargs))
+            leaves, in_tree = flatten((args, kwargs), f"jit({self.name})")
             return (), leaves, in_tree
         n = len(args)
         nums = {i % n if -n <= i < 0 else i for i in s.static_argnums}
@@ -388,7 +389,7 @@ class JitFunction(Dispatching):
         found += [(k, _Static(kwargs[k], k, self)) for k in sorted(kwargs) if k in s.static_argnames]
         dynamic = (tuple(x for i, x in enumerate(args) if i not in nums),
                    {k: v for k, v in kwargs.items() if k not in s.static_argnames})
-        leaves, in_tree = tree.tree_flatten(dynamic)
+        leaves, in_tree = flatten(dynamic, f"jit({self.name})")
         return (n, tuple(found)), leaves, in_tree
 
     def _rebuild(self, statics, in_tree, leaves):
@@ -421,7 +422,7 @@ class JitFunction(Dispatching):
 
         def flat_fun(*xs):
             call_args, call_kwargs = self._rebuild(statics, in_tree, xs)
-            outs, structure = tree.tree_flatten(self.fun(*call_args, **call_kwargs))
+            outs, structure = flatten(self.fun(*call_args, **call_kwargs), f"the result of jit({self.name})")
             out_tree[:] = [structure]
             check_returned(self.fun, "jit", outs)
             for i, out in enumerate(outs):

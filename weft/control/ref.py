@@ -246,11 +246,11 @@ class _At:
     def __init__(self, ref: Ref, outer: tuple = ()):
         self.ref, self.outer = ref, outer
 
-    def __getitem__(self, index: Any) -> _Part:
-        return _Part(self.ref, (*self.outer, index))
+    def __getitem__(self, index: Any) -> TransformedRef:
+        return TransformedRef(self.ref, (*self.outer, index))
 
 
-class _Part:
+class TransformedRef:
     """What one index after another, `indices`, selects of a reference."""
     __slots__ = ("ref", "indices")
 

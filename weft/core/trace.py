@@ -369,6 +369,9 @@ def tracer_out_of_place(tracer: Tracer) -> errors.UnexpectedTracerError:
 
 _SCALARS = (bool, int, float, complex)
 
+#: classes of values of users that consist of arrays -> the function that gives the type of one (`control.hitypes`)
+hi_types: dict[type, Callable[[Any], Any]] = {}
+
 
 def typeof(x) -> ShapedArray:
     """The type of a value: of a tracer, an Array, a NumPy array or scalar, or a Python scalar (weakly typed).
@@ -378,6 +381,8 @@ def typeof(x) -> ShapedArray:
     >>> typeof(2.0)
     ShapedArray(float32[], weak_type=True)
     """
+    if hi_types and type(x) in hi_types:
+        return hi_types[type(x)](x)
     aval = getattr(x, "aval", None)
     if aval is not None:
         return aval

@@ -1,9 +1,10 @@
-"""Operations of users with a rule for each transformation: `VJPHiPrimitive`, a class to derive from.
+"""Operations of users with a rule for each transformation, as classes: `VJPHiPrimitive`, and `HiPrimitive`, on values of hi types.
 
 In:   a class with the types of its arguments and results, an implementation `expand`, and rules as methods.
 Out:  objects that are called like functions. Programs hold one equation for a call; it is expanded when they are compiled.
 Laws: a transformation asks for its rule when it meets the operation, and raises NotImplementedError, with the method to write, where
-      there is none. Zeros are given to rules as arrays. Types are those of arrays, in trees.
+      there is none. Zeros are given to rules as arrays. Types are those of arrays, in trees; those of a `HiPrimitive` may be hi types.
+Next: `control.hitypes`, the types whose values are objects of users.
 """
 
 from __future__ import annotations
@@ -15,8 +16,21 @@ from typing import Any
 from weft.api.vmap import vmap
 from weft.control.call import jit_p
 from weft.control.call_rules import keep_whole, make_call_rules
-from weft.control.custom_rules import custom_lin_p
-from weft.control.ref import AbstractRef
+from weft.control.custom_rules import custom_jvp, custom_lin_p
+from weft.control.hitypes import (
+    AbstractValue,
+    AvalMutableQDD,
+    AvalQDD,
+    HiPspec,
+    HiType,
+    MutableHiType,
+    aval_method,
+    aval_property,
+    control_flow_allowed_effects,
+    lowered,
+    register_hitype,
+)
+from weft.control.ref import AbstractRef, TransformedRef
 from weft.core.interpret import evaluate
 from weft.core.primitive import BatchAxis, Primitive
 from weft.core.stage import hoist_tracers, stage
@@ -37,8 +51,10 @@ hi_linearized_p = Primitive("call_hi_primitive_linearized", "region", multiple_r
 
 
 __all__ = [
-    "AbstractRef", "GradAccum", "NullAccum", "RefAccum", "ShapedArray", "VJPHiPrimitive", "ValAccum", "Zero", "instantiate_zeros",
-    "is_undefined_primal", "jvp_from_lin", "linearize_from_jvp", "vjp_from_jvp", "vjp_from_lin",
+    "AbstractRef", "AbstractValue", "AvalMutableQDD", "AvalQDD", "GradAccum", "HiPrimitive", "HiPspec", "HiType", "MutableHiType",
+    "NullAccum", "RefAccum", "ShapedArray", "TransformedRef", "VJPHiPrimitive", "ValAccum", "Zero", "aval_method", "aval_property",
+    "control_flow_allowed_effects", "instantiate_zeros", "is_undefined_primal", "jvp_from_lin", "linearize_from_jvp", "register_hitype",
+    "vjp_from_jvp", "vjp_from_lin",
 ]
 
 # ---- accumulators of cotangents
@@ -510,3 +526,115 @@ linearize_from_jvp = (_lin_from_jvp, _linearized_from_jvp)
 vjp_from_jvp = (_vjp_fwd_from_jvp, _vjp_bwd_from_jvp)
 #: the methods (vjp_fwd, vjp_bwd_retval), derived from `lin` and `linearized`
 vjp_from_lin = (_vjp_fwd_from_lin, _vjp_bwd_from_lin)
+
+
+# ---- operations on values of hi types
+
+class HiPrimitive:
+    """An operation on arrays and values of hi types, to derive from; `bind(*args, **params)` applies it.
+
+    The methods to write: `to_lojax(*args, **params)`, the implementation, which takes hi values apart and makes them;
+    `abstract_eval(*types, **params)`, which gives the type of the result (a list of types with `multiple_results`) and a set of effects,
+    and is asked inside of transformations; `jvp(primals, tangents, **params)`, the derivative; without it, `to_lojax` is differentiated.
+    What `jvp` gives is transposed as the operations in it are. Inside of transformations NotImplementedError is raised for mutable types
+    and for effects, and when differentiating, for types whose tangents do not consist of the tangents of their arrays.
+
+    >>> import dataclasses
+    >>> from weft.experimental.hijax import HiPrimitive
+    >>> class Cube(HiPrimitive):
+    ...     def abstract_eval(self, x): return x, set()
+    ...     def to_lojax(self, x): return x ** 3
+    ...     def jvp(self, primals, tangents): return self.bind(*primals), 3 * primals[0] ** 2 * tangents[0]
+    >>> float(weft.grad(Cube("cube").bind)(2.0))
+    12.0
+    """
+    multiple_results = False
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def is_high(self, *avals, **params) -> bool:
+        """Whether it is to be lowered by `to_lojax`."""
+        return True
+
+    def is_effectful(self, params) -> bool:
+        """Whether it has effects."""
+        return False
+
+    def _missing(self, method: str) -> NotImplementedError:
+        return NotImplementedError(f"{type(self).__name__} ({self.name}) must implement `{method}`.")
+
+    def abstract_eval(self, *arg_avals, **params):
+        """The type of the result, and the effects."""
+        raise self._missing("abstract_eval")
+
+    def to_lojax(self, *args, **params):
+        """The result, by operations on the arrays that the arguments consist of."""
+        raise self._missing("to_lojax")
+
+    def jvp(self, primals, tangents, **params):
+        """`(result, its tangent)`."""
+        raise self._missing("jvp")
+
+    def transpose(self, *args, **params):
+        """The transpose, of a linear operation."""
+        raise self._missing("transpose")
+
+    def bind(self, *args, **params):
+        """The result on these arguments."""
+        if type(_state.trace) is EvalTrace:
+            return self.to_lojax(*args, **params)
+        avals = [typeof(x) for x in args]
+        self._check_immutable(avals, "an argument")
+        found, effects = self.abstract_eval(*avals, **params)
+        if effects:
+            raise NotImplementedError(f"{self.name}: operations of hi types with effects ({', '.join(map(repr, effects))}) are not "
+                                      "supported inside of transformations.")
+        out_avals = list(found) if self.multiple_results else [found]
+        self._check_immutable(out_avals, "a result")
+        as_list = lambda out: list(out) if self.multiple_results else [out]
+
+        def flat(*xs):
+            return _lower(self.name, out_avals, as_list(self.to_lojax(*_raise(avals, xs), **params)))
+
+        def flat_jvp(primals, tangents):
+            tangent_avals, out_tangent_avals = [[_tangent_type(self.name, a) for a in types] for types in (avals, out_avals)]
+            out, out_tangents = self.jvp(_raise(avals, primals), _raise(tangent_avals, tangents), **params)
+            return _lower(self.name, out_avals, as_list(out)), _lower(self.name, out_tangent_avals, as_list(out_tangents))
+
+        flat.__name__ = self.name
+        call: Any = flat
+        if type(self).jvp is not HiPrimitive.jvp:
+            call = custom_jvp(flat)
+            call.defjvp(flat_jvp)
+        outs = _raise(out_avals, call(*_lower(self.name, avals, args)))
+        return outs if self.multiple_results else outs[0]
+
+    def _check_immutable(self, avals: Sequence, what: str) -> None:
+        for aval in avals:
+            if aval.has_qdd:
+                raise NotImplementedError(f"{self.name}: {what} is of the mutable type {getattr(aval, 'aval', aval)}; mutable hi types are "
+                                          "supported outside of transformations alone.")
+
+
+def _raise(avals: Sequence, arrays: Sequence) -> list:
+    """Values of types, from the arrays of all."""
+    given = iter(arrays)
+    return [a.raise_val(*[next(given) for _ in a.lo_ty()]) if a.is_high else next(given) for a in avals]
+
+
+def _lower(name: str, avals: Sequence, values: Sequence) -> list:
+    """The arrays of all values."""
+    return [x for a, v in zip(avals, values, strict=True) for x in (lowered(v, name) if a.is_high else [instantiate(v)])]
+
+
+def _tangent_type(name: str, aval: Any) -> Any:
+    """The type of tangents of values of a type, whose arrays must be the tangents of the arrays of such a value."""
+    tangent = aval.to_tangent_aval()
+    if aval.is_high and list(tangent.lo_ty()) != [a.to_tangent_aval() for a in aval.lo_ty()]:
+        raise NotImplementedError(f"{name}: differentiating with respect to the type {aval} is not supported: its tangents, of type "
+                                  f"{tangent}, consist of {tangent.lo_ty()}, not of the tangents of the arrays {aval.lo_ty()}.")
+    return tangent

@@ -16,6 +16,7 @@ import numpy as np
 
 from weft.api.callbacks import io_callback, pure_callback
 from weft.api.struct import ShapeDtypeStruct
+from weft.control.hitypes import EffectTypeSet
 from weft.core.extension import ExtensionPrimitive
 from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive
@@ -160,32 +161,6 @@ def jaxpr_subcomp(ctx: Any, jaxpr: OpenJaxpr, name_stack: Any, tokens: TokenSet,
 def core_call_lowering(ctx: LoweringRuleContext, *args: Any, name: str, call_jaxpr: Jaxpr | OpenJaxpr, backend: Any = None) -> list:
     """The lowering of a primitive that calls the program in its parameter `call_jaxpr`."""
     return evaluate(call_jaxpr.closed([]) if isinstance(call_jaxpr, OpenJaxpr) else call_jaxpr, *args)
-
-
-class EffectTypeSet:
-    """Classes of effects.
-
-    >>> class Effect: pass
-    >>> effects = EffectTypeSet()
-    >>> effects.add_type(Effect)
-    >>> effects.contains(Effect())
-    True
-    """
-
-    def __init__(self) -> None:
-        self._classes: list[type] = []
-
-    def add_type(self, effect_type: type) -> None:
-        self._classes.append(effect_type)
-
-    def contains(self, effect: Any) -> bool:
-        return isinstance(effect, tuple(self._classes))
-
-    def filter_in(self, effects: Any) -> list:
-        return [e for e in effects if self.contains(e)]
-
-    def filter_not_in(self, effects: Any) -> list:
-        return [e for e in effects if not self.contains(e)]
 
 
 #: the effects that programs may have that are compiled; weft compiles programs with any

@@ -10,30 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from weft.control.hitypes import AbstractValue
 from weft.core.trace import Tracer, typeof
 from weft.ir.types import ShapedArray
 from weft.runtime.array import Array
 from weft.util import dtypes, errors
 
 Value = Any
-
-
-class _AnyType(type):
-    """`isinstance(x, AbstractValue)` holds for the types of arrays, which have no base class."""
-
-    def __instancecheck__(cls, instance: Any) -> bool:
-        return type.__instancecheck__(cls, instance) or (cls is AbstractValue and isinstance(instance, ShapedArray))
-
-    def __subclasscheck__(cls, subclass: type) -> bool:
-        return type.__subclasscheck__(cls, subclass) or (cls is AbstractValue and issubclass(subclass, ShapedArray))
-
-
-class AbstractValue(metaclass=_AnyType):
-    """The type of a value that is traced; `ShapedArray` is the one for arrays.
-
-    >>> isinstance(weft.typeof(1.0), AbstractValue)
-    True
-    """
 
 
 class AbstractToken(AbstractValue):
