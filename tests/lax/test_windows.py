@@ -160,3 +160,9 @@ def test_reductions_of_trees_of_one_array(wrap):
         np.testing.assert_allclose(got, want, rtol=1e-5)
         (got,) = weft.tree.leaves(lax.reduce_window(wrap(x), wrap(np.float32(0)), trees, (4, 1), (1, 1), "VALID"))
         np.testing.assert_allclose(got[0], want, rtol=1e-5)
+
+
+def test_a_neutral_initial_value_of_another_dtype():
+    """Pooling layers of libraries start a maximum of integers at minus infinity."""
+    got = lax.reduce_window(np.arange(6), -np.inf, lax.max, (2,), (2,), "VALID")
+    assert got.tolist() == [1, 3, 5] and got.dtype == np.int32

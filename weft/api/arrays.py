@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import gc
 import sys
 from collections.abc import Callable, Sequence
@@ -36,7 +35,7 @@ from weft.runtime.array import Array
 from weft.runtime.device import Device
 from weft.util import dtypes, tree
 from weft.util.errors import ShardingError
-from weft.util.source import api_boundary, function_name, scope
+from weft.util.source import api_boundary, function_name, scope, wraps
 from weft.util.state import clearers
 
 # ---- placement
@@ -261,7 +260,7 @@ def make_jaxpr(fun: Callable, static_argnums: int | Sequence[int] = (), axis_env
     if abstracted_axes is not None:
         raise NotImplementedError("make_jaxpr: abstracted_axes is not supported yet.")
 
-    @functools.wraps(fun, updated=())
+    @wraps(fun)
     @api_boundary
     def jaxpr_maker(*args, **kwargs):
         flat = FlatFunction(fun, args, kwargs, static_argnums)
@@ -352,7 +351,7 @@ def named_call(fun: Callable, *, name: str | None = None) -> Callable:
     >>> named_call(lambda x: x, name="same").__name__
     'same'
     """
-    @functools.wraps(fun, updated=())
+    @wraps(fun)
     @api_boundary
     def called(*args, **kwargs):
         with named_scope(called.__name__):

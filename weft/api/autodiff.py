@@ -26,7 +26,7 @@ from weft.transforms.transpose import backward_pass
 from weft.util import dtypes, tree
 from weft.util.errors import ShapeError
 from weft.util.record import record
-from weft.util.source import api_boundary
+from weft.util.source import api_boundary, wraps
 
 
 def _argnums(argnums, n: int, api: str) -> tuple[int, ...]:
@@ -262,9 +262,9 @@ def _aux(trees: list, leaves: Sequence):
 
 
 def _derivative(t, aval):
-    """A tangent or cotangent as users get it: an Array, weakly typed where the value it belongs to is."""
+    """A tangent or cotangent as users get it: an Array, weakly typed where the value it belongs to is, or the Python scalar they gave."""
     t = instantiate(t)
-    if aval.weak_type:
+    if aval.weak_type and type(t) not in (float, complex) and typeof(t).dtype != dtypes.float0:
         return convert_element_type(t, aval.dtype, weak_type=True)
     return to_array(t) if isinstance(t, np.generic) and _state.trace is eval_trace else t
 
@@ -294,7 +294,7 @@ def value_and_grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: boo
     >>> float(value), float(slope)
     (9.0, 6.0)
     """
-    @functools.wraps(fun, updated=())
+    @wraps(fun)
     @api_boundary
     def value_and_grad_f(*args, **kwargs):
         return _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, args, kwargs)
@@ -341,7 +341,7 @@ def grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False,
     >>> float(weft.grad(wnp.tanh)(0.0))
     1.0
     """
-    @functools.wraps(fun, updated=())
+    @wraps(fun)
     @api_boundary
     def grad_f(*args, **kwargs):
         value, grads = _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, args, kwargs)
@@ -374,7 +374,8 @@ def jvp(fun: Callable, primals: Sequence, tangents: Sequence, has_aux: bool = Fa
             error = TypeError if want.shape == got.shape else ShapeError
             raise error(f"jvp: the tangent of a primal of type {typeof(p).str_short()} must be of type {want.str_short()}, got "
                         f"{got.str_short()}.")
-        checked.append(Zero(want) if want.dtype == dtypes.float0 else _as_cotangent(t, typeof(p)))
+        scalars = type(p) in (float, complex) and type(t) is type(p)      # stay Python's, as `fun` finds them
+        checked.append(Zero(want) if want.dtype == dtypes.float0 else t if scalars else _as_cotangent(t, typeof(p)))
     flat_fun, trees = _flat_with_aux(fun, in_tree, has_aux, "jvp")
     outs, out_tangents = jvp_flat(flat_fun, flat, checked)
     n = trees[0].num_leaves
@@ -452,7 +453,7 @@ def jacfwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
     >>> weft.jacfwd(lambda x: x ** 2)(wnp.arange(3.)).shape
     (3, 3)
     """
-    @functools.wraps(fun, updated=())
+    @wraps(fun)
     @api_boundary
     def jacobian(*args, **kwargs):
         nums = _argnums(argnums, len(args), "jacfwd")
@@ -480,7 +481,7 @@ def jacrev(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
     >>> weft.jacrev(lambda x: x.sum())(wnp.arange(3.)).tolist()
     [1.0, 1.0, 1.0]
     """
-    @functools.wraps(fun, updated=())
+    @wraps(fun)
     @api_boundary
     def jacobian(*args, **kwargs):
         nums = _argnums(argnums, len(args), "jacrev")

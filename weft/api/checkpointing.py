@@ -19,7 +19,7 @@ from weft.ir.rewrite import inline_calls
 from weft.ops.layout import name as named, name_p
 from weft.transforms.linearize import linearize_flat
 from weft.util import tree
-from weft.util.source import api_boundary, function_name
+from weft.util.source import api_boundary, function_name, wraps
 
 Policy = Callable[..., bool]
 
@@ -40,7 +40,7 @@ def checkpoint(fun: Callable | None = None, *, prevent_cse: bool = True, policy:
     if concrete:
         raise NotImplementedError("checkpoint: concrete=True was removed; use static_argnums.")
 
-    @functools.wraps(fun, updated=())
+    @wraps(fun)
     @api_boundary
     def checkpointed(*args, **kwargs):
         return call(args, kwargs)

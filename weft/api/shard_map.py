@@ -25,7 +25,7 @@ from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
 from weft.ops.collectives import first_only, psum, pvary
 from weft.util import tree
-from weft.util.source import api_boundary
+from weft.util.source import api_boundary, wraps
 
 
 class _Infer:
@@ -70,7 +70,7 @@ def shard_map(f: Callable | None = None, mesh: Mesh | AbstractMesh | None = None
         in_specs = tuple(in_specs)
     options = (mesh, in_specs, out_specs, frozenset(axis_names), frozenset(auto), bool(check))
 
-    @functools.wraps(f, updated=())
+    @wraps(f)
     @api_boundary
     def mapped(*args, **kwargs):
         return _call(f, options, args, kwargs)

@@ -15,7 +15,7 @@ from weft.core.trace import typeof
 from weft.transforms.batch import batch_flat, to_dim
 from weft.util import tree
 from weft.util.errors import ShardingTypeError
-from weft.util.source import api_boundary
+from weft.util.source import api_boundary, wraps
 
 
 def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None, axis_size: int | None = None,
@@ -37,7 +37,7 @@ def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = No
 
     spread = () if spmd_axis_name is None else spmd_axis_name if isinstance(spmd_axis_name, tuple) else (spmd_axis_name,)
 
-    @functools.wraps(fun, updated=())
+    @wraps(fun)
     @api_boundary
     def mapped(*args, **kwargs):
         return _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs)

@@ -17,7 +17,7 @@ from weft.api.execute import to_array
 from weft.api.vmap import vmap
 from weft.control.custom_rules import custom_jvp
 from weft.core.stage import stage
-from weft.core.trace import Tracer
+from weft.core.trace import Tracer, typeof
 from weft.ir.registry import registry
 from weft.ir.rewrite import inline_calls, is_transparent
 from weft.ir.types import ShapedArray
@@ -147,6 +147,9 @@ def reduce_window(operand: Any, init_value: Any, computation: Callable, window_d
     flat, structure = tree.tree_flatten(operand)
     inits = tree.tree_leaves(init_value)
     flat = [_array(x) for x in flat]
+    name = monoid(lambda x, y: _of_scalars(computation, structure)([x], [y]), flat[0].dtype) if len(flat) == 1 else None
+    if name is not None and typeof(inits[0]).dtype != flat[0].dtype and _is_neutral(name, inits[0], typeof(inits[0]).dtype):
+        inits = [np.asarray(_neutral(name, flat[0].dtype), flat[0].dtype)]       # -inf as the least of all integers
     inits = [match_dtypes(x, i)[1] for x, i in zip(flat, inits)]
     n = flat[0].ndim
     given = (window_dimensions, window_strides, base_dilation, window_dilation)
@@ -157,7 +160,6 @@ def reduce_window(operand: Any, init_value: Any, computation: Callable, window_d
     sizes = [(k - 1) * d + 1 for k, d in zip(window, spread)]
     # a named padding is that of the operand before its dilation, as in JAX
     pads = padtype_to_pads(flat[0].shape, sizes, strides, padding) if isinstance(padding, str) else list(padding)
-    name = monoid(lambda x, y: _of_scalars(computation, structure)([x], [y]), flat[0].dtype) if len(flat) == 1 else None
     picks = name in ("max", "min") and dtypes.issubdtype(flat[0].dtype, np.floating)
     one = _chosen(name) if name is not None and picks else _COMBINE.get(name or "")
     combine = (lambda xs, ys: [one(xs[0], ys[0])]) if one is not None else _elementwise(_of_scalars(computation, structure))
@@ -179,9 +181,14 @@ def _is_neutral(name: str | None, init: Any, dtype: Any) -> bool:
     """Whether combining with `init` changes nothing."""
     if name is None or isinstance(init, Tracer):
         return False
-    neutral = {"add": 0, "or": 0, "xor": 0, "mul": 1, "max": reduce.lowest, "min": reduce.highest, "and": None}[name]
-    value = neutral(dtype) if callable(neutral) else neutral
+    value = _neutral(name, dtype)
     return value is not None and bool(np.asarray(init) == value)
+
+
+def _neutral(name: str, dtype: Any) -> Any:
+    """The value that changes nothing in combination with values of `dtype`, or None."""
+    found = {"add": 0, "or": 0, "xor": 0, "mul": 1, "max": reduce.lowest, "min": reduce.highest, "and": None}[name]
+    return found(dtype) if callable(found) else found
 
 
 def _whole(name: str, dim: int) -> Callable:

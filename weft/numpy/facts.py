@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.numpy.creation import asarray
 from weft.numpy.promote import canonical_axes, value
-from weft.util.dtypes import issubdtype, result_type
+from weft.util.dtypes import bfloat16, issubdtype, result_type
 
 
 def shape(a) -> tuple:
@@ -74,6 +74,8 @@ def savez(file, *args, **kwds) -> None:
 
 
 def load(file, *args, **kwargs):
-    """Read an array from a .npy or .npz file."""
+    """Read an array from a .npy or .npz file. NumPy stores bfloat16 as two bytes without a meaning: these are read as bfloat16."""
     out = np.load(file, *args, **kwargs)
+    if isinstance(out, np.ndarray) and out.dtype == np.dtype("V2"):
+        out = out.view(bfloat16)
     return asarray(out) if isinstance(out, np.ndarray) else out

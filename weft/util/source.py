@@ -56,6 +56,17 @@ def named(fun: Callable, name: str, doc: str) -> Callable:
     return fun
 
 
+def wraps(fun: Callable) -> Callable:
+    """Decorator: a function that stands for `fun`, with its name, docstring and attributes. `fun` may be an object that can be called:
+    its fields are attributes then, even where one is called as an attribute of functions.
+
+    >>> wraps(len)(lambda x: 0).__name__
+    'len'
+    """
+    kinds = {"__module__": str, "__name__": str, "__qualname__": str, "__doc__": str, "__annotations__": dict}
+    return functools.wraps(fun, [name for name, kind in kinds.items() if isinstance(getattr(fun, name, None), kind)])
+
+
 class _Scope(threading.local):
     """The names of operations that are traced now, joined by slashes."""
     name = ""
