@@ -593,3 +593,9 @@ def test_cycles_end_in_an_error():
     tree.append(tree)
     with pytest.raises(RecursionError):
         T.tree_leaves(tree)
+
+
+def test_below_the_leaves_of_the_first_tree_others_need_be_no_trees():
+    unsortable = {1: "a", "b": 2}
+    got = T.tree_map(lambda x, y: (x, y), {"p": 1, "q": 2}, {"p": unsortable, "q": 3})
+    assert got == {"p": (1, unsortable), "q": (2, 3)}

@@ -127,7 +127,10 @@ def _columns(api: str, tree: Any, treedef: PyTreeDef, rest: tuple[Any, ...], is_
     for position, other in enumerate(rest, 1):
         try:
             if type(other) is type(tree) and not treedef.is_leaf:
-                leaves, other_def = flatten(other)
+                try:
+                    leaves, other_def = flatten(other)
+                except ValueError:  # below the leaves of the first tree the others may hold what is no tree
+                    leaves, other_def = [], None
                 if other_def == treedef:  # the usual case, and quicker than walking both trees together
                     columns.append(leaves)
                     continue
