@@ -6,7 +6,6 @@ Out: functions on tracebacks, the process in a cluster, the registry of pytree t
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import FrameType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -53,11 +52,6 @@ def include_frame(frame: Any) -> bool:
 def api_boundary(fun: F, *, repro_api_name: str | None = None, repro_user_func: bool = False) -> F:
     """Decorate a library's function: errors that leave it do not show the frames of weft and of excluded files."""
     return source.api_boundary(fun)
-
-
-def include_frame(frame: FrameType) -> bool:
-    """Whether a frame is one of the user's: neither weft's nor that of an excluded file."""
-    return not source.is_internal(frame.f_code.co_filename)
 
 
 # ---- distributed

@@ -36,8 +36,6 @@ class Trace:
         self.parent = parent
         self.finished = False
 
-    main = property(lambda self: self, doc="What tells the values of this trace from those of others: itself.")
-
     def process(self, primitive, args: Sequence, params: dict):
         if type(self).process_primitive is Trace.process_primitive:
             raise NotImplementedError(f"{type(self).__name__}: a trace must define process_primitive(primitive, tracers, params).")

@@ -48,9 +48,6 @@ class ModuleContext:
 
         return backends.get()
 
-    def add_keepalive(self, keepalive: Any) -> None:
-        """Nothing to do: a program holds the functions that it calls."""
-
 
 class TokenSet:
     """The tokens of effects; weft keeps the order of effects without them."""
