@@ -14,7 +14,7 @@ from weft.tree_util import tree_leaves, tree_map
 
 # Tolerance and step of the difference quotient by the coarsest floating dtype among the values.
 _TOLERANCE = {"float16": 5e-2, "bfloat16": 1e-1, "float32": 2e-3, "float64": 1e-5}
-_STEP = {"float16": 1e-1, "bfloat16": 1e-1, "float32": 1e-2, "float64": 1e-5}
+_STEP = {"float16": 1e-1, "bfloat16": 1e-1, "float32": 5e-4, "float64": 1e-5}
 
 #: a bound, or bounds by dtype; other dtypes have the default
 Tolerance = float | Mapping[Any, float] | None

@@ -37,11 +37,11 @@ def test_python_scalars_stay_python_scalars_under_jvp():
 
     @shifted.defjvp
     def _(primals, tangents):
-        assert type(primals[0]) is float and type(tangents[0]) is float
+        assert isinstance(primals[0], float) and isinstance(tangents[0], float)
         return primals[0] + 1, tangents[0] ** 2
 
     out, tangent = weft.jvp(shifted, (1.0,), (3.0,))
-    assert (out, tangent) == (2.0, 9.0) and type(tangent) is float
+    assert (out, tangent) == (2.0, 9.0) and isinstance(tangent, float)
 
 
 def test_tangents_of_integers_under_jit():

@@ -231,6 +231,11 @@ class JitFunction(Dispatching):
     def __get__(self, instance, owner=None):
         return self if instance is None else functools.partial(self, instance)
 
+    def __getattr__(self, name: str) -> Any:
+        if name == "__signature__":          # for those who ask for it without following `__wrapped__`
+            return inspect.signature(self.fun)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+
     def __repr__(self) -> str:
         return f"<weft.jit of {self.fun!r}>"
 
