@@ -66,3 +66,9 @@ def test_a_first_result_loads_only_what_it_needs():
     import_path = weft.__path__[0].removesuffix("weft")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=import_path)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_dtype_knows_small_floats_by_name_in_a_fresh_process():
+    import_path = weft.__path__[0].removesuffix("weft")
+    program = "import weft.numpy as wnp, numpy as np; assert wnp.dtype is np.dtype; assert wnp.dtype('bfloat16') == wnp.bfloat16"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, cwd=import_path)

@@ -441,3 +441,9 @@ def test_the_whole_table_against_the_peer():
             except TypePromotionError:
                 found = None
         assert found == peer, case
+
+
+def test_no_dtype_is_numpys_default():
+    assert D.canonicalize_dtype(None) == np.float32
+    with enable_x64(True):
+        assert D.canonicalize_dtype(None) == np.float64

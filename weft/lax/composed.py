@@ -75,12 +75,17 @@ def broadcast_to_rank(x: Any, rank: int) -> Any:
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
-    """The shape that all of `shapes` broadcast to, by NumPy's rule.
+    """The shape that all of `shapes` broadcast to, by NumPy's rule. ShapeError where there is none.
 
     >>> broadcast_shapes((2, 1), (3,))
     (2, 3)
     """
-    return np.broadcast_shapes(*map(tuple, shapes))
+    shapes = tuple(map(tuple, shapes))
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise ShapeError(f"broadcast_shapes: Incompatible shapes for broadcasting: shapes={list(shapes)}.\n"
+                         "  Trailing dims must be equal, or one of them 1.") from None
 
 
 def tile(operand: Any, reps: Sequence[int]) -> Any:

@@ -119,7 +119,6 @@ _LAZY_NAMES = {name: (module, arrays) for module, groups in _NAMES_OF.items() fo
 _SUBMODULES = ("fft", "linalg")
 
 pi, e, euler_gamma, inf, nan, newaxis = _np.pi, _np.e, _np.euler_gamma, _np.inf, _np.nan, None
-dtype = _np.dtype
 globals().update(_dtypes.scalar_types)      # bool, int8, ..., float32, complex64: dtypes that make arrays when called
 _scalar = _dtypes.scalar_types
 bool_, int_, uint, float_, complex_ = _scalar["bool"], _scalar["int64"], _scalar["uint64"], _scalar["float64"], _scalar["complex128"]
@@ -130,7 +129,8 @@ generic, number, integer, signedinteger, unsignedinteger, inexact, floating, com
 flexible, ComplexWarning = _np.flexible, _np.exceptions.ComplexWarning
 set_printoptions, get_printoptions, printoptions = _np.set_printoptions, _np.get_printoptions, _np.printoptions
 
-_PUBLIC = {*_LAZY_NAMES, *_SUBMODULES, *[name for name in globals() if name[0] != "_" and f"weft.numpy.{name}" not in _sys.modules]}
+_PUBLIC = {"dtype", *_LAZY_NAMES, *_SUBMODULES,
+           *[name for name in globals() if name[0] != "_" and f"weft.numpy.{name}" not in _sys.modules]}
 
 
 def __getattr__(name: str):
@@ -140,6 +140,9 @@ def __getattr__(name: str):
         value = getattr(_importlib.import_module(f"weft.numpy.{module}"), name)
         if module != "eager_choice":         # whose functions call wrapped ones
             value = _eager.eager(value, arrays, name) if arrays else _guarded(value, __name__, name)
+    elif name == "dtype":
+        _dtypes.load_small()                 # after this NumPy knows "bfloat16" by name
+        value = _np.dtype
     elif name in _SUBMODULES:
         value = _importlib.import_module(f"weft.numpy.{name}")
     elif _dtypes.dtypes_by_name[name] is not None:

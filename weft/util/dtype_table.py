@@ -204,8 +204,8 @@ _canonical: dict[bool, dict[Any, DType]] = {False: {}, True: {}}
 
 
 def canonicalize_dtype(dtype: DTypeLike, allow_extended_dtype: bool = True) -> DType:
-    """Return the dtype object in native byte order, 64-bit ones cut to 32 bits unless `config.enable_x64` is on.
-    TypeError for dtypes that arrays do not hold.
+    """Return the dtype object in native byte order, 64-bit ones cut to 32 bits unless `config.enable_x64` is on. None is NumPy's default,
+    float64. TypeError for dtypes that arrays do not hold.
 
     >>> canonicalize_dtype(np.float64), canonicalize_dtype('int8')
     (dtype('float32'), dtype('int8'))
@@ -215,7 +215,7 @@ def canonicalize_dtype(dtype: DTypeLike, allow_extended_dtype: bool = True) -> D
         return _canonical[x64][dtype]
     except (KeyError, TypeError):
         pass
-    result = as_dtype(dtype)
+    result = as_dtype("float64" if dtype is None else dtype)
     if isinstance(result, ExtendedDType):
         if not allow_extended_dtype:
             raise ValueError(f"{result} is not a dtype of numbers")
