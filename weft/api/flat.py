@@ -76,6 +76,6 @@ def argument_names(signature: inspect.Signature | None, args: Sequence, kwargs: 
 
 def aval_of(x) -> ShapedArray:
     """The type of a value, or of anything that has a shape and a dtype."""
-    if hasattr(x, "shape") and hasattr(x, "dtype") and not hasattr(x, "aval"):
+    if hasattr(x, "shape") and hasattr(x, "dtype") and not hasattr(type(x), "aval"):
         return ShapedArray(tuple(x.shape), dtypes.canonicalize_dtype(x.dtype), getattr(x, "weak_type", False))
     return typeof(x)

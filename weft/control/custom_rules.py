@@ -24,6 +24,7 @@ from weft.core.stage import UsesRefs, hoist_together, hoist_tracers, stage
 from weft.core.trace import EvalTrace, Zero, _state, is_undef, set_trace, typeof
 from weft.ir.types import ShapedArray
 from weft.ops.elementwise import add, convert_element_type
+from weft.ops.layout import broadcast_in_dim
 from weft.ops.reduce import reduce_sum
 from weft.transforms.batch import BatchTrace, batch_flat, batch_jaxpr, move_dim, to_dim
 from weft.transforms.jvp import JVPTrace, instantiate
@@ -100,7 +101,14 @@ def _shown(tangents: Sequence, symbolic_zeros: bool) -> list:
     """Tangents or cotangents as a rule of the user gets them."""
     if symbolic_zeros:
         return [SymbolicZero(t.aval) if type(t) is Zero else t for t in tangents]
-    return [instantiate(t) for t in tangents]
+    return [_as_array(instantiate(t)) for t in tangents]
+
+
+def _as_array(x: Any) -> Any:
+    """A NumPy value as an array, which has the methods of one; while a program is traced, it is a constant."""
+    if isinstance(x, (np.ndarray, np.generic)) and x.dtype != dtypes.float0 and type(_state.trace) is EvalTrace:
+        return broadcast_in_dim(x, x.shape, tuple(range(x.ndim)))
+    return x
 
 
 def _taken(tangent: Any) -> Any:

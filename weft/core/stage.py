@@ -108,6 +108,9 @@ class StageTrace(Trace):
             return self.const(x, x.aval)
         if type(x) in _PYTHON_SCALARS:
             return Literal(x, typeof(x))
+        convert = getattr(x, "__weft_array__", None) or getattr(x, "__jax_array__", None)
+        if convert is not None:
+            return self.atom(convert())
         aval = typeof(x)
         if isinstance(x, Typed):
             return Literal(x.plain, aval)

@@ -152,13 +152,13 @@ def _check(pred: Any, msg: str, fmt_args: tuple, fmt_kwargs: dict[str, Any], deb
     name = "debug_check" if debug else "check"
     if not isinstance(msg, str):
         raise TypeError(f"{name}: msg is a format, a string, got {msg!r} of type {type(msg)}.")
-    is_array = isinstance(pred, (bool, np.bool_, np.ndarray, Tracer)) or hasattr(pred, "aval")
+    is_array = isinstance(pred, (bool, np.bool_, np.ndarray, Tracer)) or hasattr(type(pred), "aval")
     if not is_array or typeof(pred).shape or typeof(pred).dtype != np.bool_:
         raise TypeError(f"{name} takes a scalar pred as argument, got {pred if not is_array else typeof(pred).str_short()}.\n"
                         "  Reduce an array of conditions with .all(); the message can name the values.")
     values, structure = tree.tree_flatten((fmt_args, fmt_kwargs))
     for x in values:
-        if not isinstance(x, (bool, int, float, complex, np.generic, np.ndarray)) and not hasattr(x, "aval"):
+        if not isinstance(x, (bool, int, float, complex, np.generic, np.ndarray)) and not hasattr(type(x), "aval"):
             raise TypeError(f"Formatting arguments to checkify.{name} need to be PyTrees of arrays, but got {x!r} of type {type(x)}.")
         if dtypes.is_extended(typeof(x).dtype):
             raise TypeError(f"Formatting arguments to checkify.{name} need to be PyTrees of arrays of numbers, but got {typeof(x)}.")
@@ -214,7 +214,8 @@ def checkify(f: Callable[..., Out], errors: frozenset[ErrorCategory] = user_chec
     def checked(*args: Any, **kwargs: Any) -> tuple[Error, Out]:
         structure: list = []
         leaves, in_tree = tree.tree_flatten((args, kwargs))
-        traced = [i for i, x in enumerate(leaves) if isinstance(x, np.ndarray) or hasattr(x, "aval")]  # Python's numbers stay what they are
+        # Python's numbers stay what they are
+        traced = [i for i, x in enumerate(leaves) if isinstance(x, np.ndarray) or hasattr(type(x), "aval")]
 
         def flat(*values: Any) -> list:
             full = list(leaves)

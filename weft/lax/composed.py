@@ -276,7 +276,7 @@ def composite(decomposition: Callable, name: str, version: int = 0) -> Callable:
 
     def call(*args: Any, **attributes: Any) -> Any:
         for key, value in attributes.items():
-            if hasattr(value, "aval") or isinstance(value, Tracer):
+            if hasattr(type(value), "aval") or isinstance(value, Tracer):
                 raise TypeError(f"composite: attribute {key} of {name} is an array. Pass arrays as positional arguments.")
 
         def body(*xs: Any) -> Any:

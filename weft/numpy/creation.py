@@ -233,7 +233,7 @@ def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_shardin
     """An array filled with `fill_value`, with the shape, dtype and sharding of `a` unless given; inside shard_map it varies over
     the axes of `a`."""
     promote.check_arraylike("full_like", fill_value)
-    aval = a.aval if hasattr(a, "aval") else typeof(a) if not (hasattr(a, "shape") and hasattr(a, "dtype")) else \
+    aval = a.aval if hasattr(type(a), "aval") else typeof(a) if not (hasattr(a, "shape") and hasattr(a, "dtype")) else \
         ShapedArray(tuple(a.shape), dtypes.canonicalize_dtype(a.dtype))
     want = aval.dtype if dtype is None else dtypes.check_dtype(dtype, "full_like")
     if shape is None and device is None and out_sharding is None and type(a) is Array and a.committed and aval.sharding is None:

@@ -405,7 +405,7 @@ def roll(a, shift, axis=None):
         n = a.shape[d]
         if not n:
             continue
-        if isinstance(s, Tracer) or (hasattr(s, "aval") and not isinstance(s, (int, np.integer))):
+        if isinstance(s, Tracer) or (hasattr(type(s), "aval") and not isinstance(s, (int, np.integer))):
             a = indexing.getitem(a, (slice(None),) * d + (uf.remainder(uf.subtract(arange(n), s), n),))
             continue
         k = int(s) % n

@@ -190,7 +190,8 @@ _adopted = _Adopting()
 
 def _ready_pair(x, y):
     """Operands that need no conversion but that of a Python number, or None: the path that most calls take."""
-    a, b = getattr(x, "aval", None), getattr(y, "aval", None)
+    a = x.aval if hasattr(type(x), "aval") else None        # other objects may hand on the attributes of an array that they hold
+    b = y.aval if hasattr(type(y), "aval") else None
     if a is not None:
         if a is b:
             return x, y
@@ -213,7 +214,7 @@ def promote(api: str, x, y) -> Sequence:
 def promote_to_inexact(api: str, x, y) -> Sequence:
     """Two array-likes with a common floating or complex dtype and broadcast shape."""
     found = _ready_pair(x, y)
-    if found is not None and is_inexact(x if hasattr(x, "aval") else y):
+    if found is not None and is_inexact(x if hasattr(type(x), "aval") else y):
         return found
     check_arraylike(api, x, y)
     return broadcast(api, *promote_dtypes_inexact(value(x), value(y)))
@@ -227,7 +228,7 @@ def all_inexact(api: str, *args) -> list:
 
 def inexact(api: str, x):
     """An array-like with a floating or complex dtype."""
-    if hasattr(x, "aval") and is_inexact(x):
+    if hasattr(type(x), "aval") and is_inexact(x):
         return x
     check_arraylike(api, x)
     return promote_dtypes_inexact(value(x))[0]
@@ -244,7 +245,7 @@ def concrete(x):
 
 def array_of(api: str, x):
     """The array-like `x` as an Array or tracer."""
-    if hasattr(x, "aval"):
+    if hasattr(type(x), "aval"):
         return x
     check_arraylike(api, x)
     return concrete(value(x))

@@ -157,7 +157,7 @@ def bincount(x, weights=None, minlength: int = 0, *, length: int | None = None):
         host = choosing.host_value(x, "bincount", "Give length=..., the static number of bins.")
         length = builtins.max(minlength, int(host.max()) + 1 if host.size else 0)
     weights = np.int32(1) if weights is None else array_of("bincount", weights)
-    dtype = weights.dtype if hasattr(weights, "aval") else dtypes.default_int_dtype()
+    dtype = weights.dtype if hasattr(type(weights), "aval") else dtypes.default_int_dtype()
     return creation.zeros((length,), dtype).at[choosing.clip(x, 0, None)].add(weights, mode="drop")
 
 

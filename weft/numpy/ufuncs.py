@@ -44,7 +44,7 @@ def _named(fun: Callable, name: str, text: str, rule: str, dtypes_: str = "") ->
 def _unary(name: str, op: Callable, text: str) -> Callable:
     """A function of one array."""
     def fun(x, /):
-        return op(x if hasattr(x, "aval") else promotion.array_of(name, x))
+        return op(x if hasattr(type(x), "aval") else promotion.array_of(name, x))
     return _named(fun, name, text, _OF_ONE)
 
 

@@ -83,7 +83,7 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     size = len(groups[0]) if groups else rules.axes_size(axes)
 
     def one(leaf):
-        if not dims and not isinstance(leaf, Tracer) and typeof(leaf).ndim == 0 and not hasattr(leaf, "aval"):
+        if not dims and not isinstance(leaf, Tracer) and typeof(leaf).ndim == 0 and not hasattr(type(leaf), "aval"):
             return leaf * size
         if typeof(leaf).dtype == np.bool_:
             leaf = convert_element_type(leaf, np.int32)

@@ -96,7 +96,7 @@ def broadcast_in_dim(operand, shape: Sequence[int], broadcast_dimensions: Sequen
     """
     shape, dims = tuple([n if type(n) is int else as_size(n) for n in shape]), tuple(map(int, broadcast_dimensions))
     aval = typeof(operand)
-    if aval.shape == shape and dims == tuple(range(len(shape))) and hasattr(operand, "aval"):
+    if aval.shape == shape and dims == tuple(range(len(shape))) and hasattr(type(operand), "aval"):
         return operand
     return broadcast_in_dim_p.bind(operand, shape=shape, broadcast_dimensions=dims)
 
@@ -114,7 +114,7 @@ def expand_dims(array, dimensions: Sequence[int]):
     >>> expand_dims(np.ones(3), (0,)).shape
     (1, 3)
     """
-    if not dimensions and hasattr(array, "aval"):
+    if not dimensions and hasattr(type(array), "aval"):
         return array
     shape = typeof(array).shape
     ndim = len(shape) + len(dimensions)
@@ -267,7 +267,7 @@ def reshape(operand, new_sizes: Sequence[int], dimensions: Sequence[int] | None 
     new_sizes = tuple([n if type(n) is int else as_size(n) for n in new_sizes])
     if dimensions is not None:
         operand = transpose(operand, dimensions)
-    if typeof(operand).shape == new_sizes and hasattr(operand, "aval"):
+    if typeof(operand).shape == new_sizes and hasattr(type(operand), "aval"):
         return operand
     return reshape_p.bind(operand, new_sizes=new_sizes)
 
@@ -327,7 +327,7 @@ def transpose(operand, permutation: Sequence[int]):
     (4, 2, 3)
     """
     permutation = tuple(map(int, permutation))
-    if permutation == tuple(range(typeof(operand).ndim)) and hasattr(operand, "aval"):
+    if permutation == tuple(range(typeof(operand).ndim)) and hasattr(type(operand), "aval"):
         return operand
     return transpose_p.bind(operand, permutation=permutation)
 
@@ -405,7 +405,7 @@ def squeeze(array, dimensions: Sequence[int]):
     (3,)
     """
     dims = canonical_dims("squeeze", dimensions, typeof(array).ndim)
-    return squeeze_p.bind(array, dimensions=dims) if dims or not hasattr(array, "aval") else array
+    return squeeze_p.bind(array, dimensions=dims) if dims or not hasattr(type(array), "aval") else array
 
 
 # --- iota -------------------------------------------------------------------------------------------------------------
@@ -503,7 +503,7 @@ def full(shape: Sequence[int], fill_value, dtype=None, *, sharding=None):
         return registry["random_wrap"].bind(words, impl=dtype.impl)
     weak = aval.weak_type and dtype == aval.dtype
     value = registry["convert_element_type"].bind(fill_value, new_dtype=dtype, weak_type=weak, sharding=None) \
-        if hasattr(fill_value, "aval") else np.asarray(fill_value, dtype)[()]
+        if hasattr(type(fill_value), "aval") else np.asarray(fill_value, dtype)[()]
     sizes = tuple([n if type(n) is int else as_size(n) for n in shape])
     return with_out_sharding(sharding, "full", lambda: broadcast_in_dim_p.bind(value, shape=sizes, broadcast_dimensions=()))
 

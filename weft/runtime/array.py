@@ -39,7 +39,7 @@ class ArrayMeta(type):
     """`isinstance(x, Array)` holds for tracers too, as programs expect of values inside transformations."""
 
     def __instancecheck__(cls, instance) -> bool:
-        return type(instance) is cls or getattr(instance, "_is_tracer", False)
+        return type(instance) is cls or getattr(type(instance), "_is_tracer", False)
 
 
 class Array(metaclass=ArrayMeta):
