@@ -28,7 +28,7 @@ MODULES = {
         "weft.interpreters.partial_eval", "weft.extend.linear_util", "weft.api_util", "weft.extend.backend",
         "weft.extend.random", "weft.extend.source_info_util", "weft.experimental.custom_partitioning",
     ],
-    "Models": ["weft.nn", "weft.nn.initializers"],
+    "Models": ["weft.nn", "weft.nn.initializers", "weft.example_libraries.optimizers", "weft.example_libraries.stax"],
     "SciPy": [
         "weft.scipy.cluster.vq", "weft.scipy.fft", "weft.scipy.integrate", "weft.scipy.linalg", "weft.scipy.ndimage", "weft.scipy.signal",
         "weft.scipy.special", "weft.scipy.stats",

@@ -1,0 +1,1 @@
+"""Small libraries built from the public functions, for examples: layers of networks (`stax`) and optimizers (`optimizers`)."""
