@@ -55,6 +55,20 @@ def test_batched_predicates_select():
     vmap_is_a_loop(lambda i, x: lax.switch(i, [wnp.sin, wnp.cos, wnp.tanh], x), (0, 1), wnp.array([-1, 0, 1, 2, 7]), xs)
 
 
+def test_operands_that_all_branches_hand_on_are_not_batched():
+    def f(which, kept, moved):
+        return lax.cond(which, lambda k, m: (k, m, m + 1), lambda k, m: (k, m, m), kept, moved)
+    which, moved = wnp.arange(4) % 2 == 0, wnp.arange(4.0)
+    kept, same, out = weft.vmap(f, (0, None, 0), (None, 0, 0))(which, wnp.ones(3), moved)
+    np.testing.assert_array_equal(kept, np.ones(3))
+    np.testing.assert_array_equal(same, moved)
+    np.testing.assert_array_equal(out, [1, 1, 3, 3])
+    jaxpr = str(weft.make_jaxpr(weft.vmap(f, (0, None, 0), (None, 0, 0)))(which, wnp.ones(3), moved))
+    assert jaxpr.count("select_n") == 1
+    swapped = lambda which, a, b: lax.cond(which, lambda a, b: (a, b), lambda a, b: (b, a), a, b)
+    np.testing.assert_array_equal(weft.vmap(swapped, (0, None, None))(which, 1.0, 2.0)[0], [1, 2, 1, 2])
+
+
 def test_an_unbatched_predicate_stays_a_branch():
     f = weft.vmap(lambda p, x: lax.cond(p, wnp.sin, lambda a: a * 3, x), in_axes=(None, 0))
     assert [e.primitive.name for e in weft.make_jaxpr(f)(True, X).eqns].count("cond") == 1

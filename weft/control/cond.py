@@ -149,11 +149,26 @@ def _batch_select(axis, index, operands, batched, branches):
         else:
             cases.append(evaluate(batch_jaxpr(branch, axis, batched, True)[0], *operands))
     which = index if len(branches) != 2 else _is_nonzero(index)
-    outs = []
-    for same in zip(*cases):
+    outs, dims = [], []
+    for same, operand in zip(zip(*cases), _handed_on(branches)):
+        if operand is not None:
+            outs.append(operands[operand])
+            dims.append(0 if batched[operand] else None)
+            continue
         shape = typeof(same[0]).shape
         outs.append(select_n(broadcast_in_dim(which, shape, (0,)), *same))
-    return outs, [0] * len(outs)
+        dims.append(0)
+    return outs, dims
+
+
+def _handed_on(branches) -> list[int | None]:
+    """For each result, the number of the operand that every branch gives there as it is, or None."""
+    operands = [{v: i for i, v in enumerate(b.invars)} for b in branches]
+    found = []
+    for outs in zip(*[b.outvars for b in branches]):
+        sources = {known.get(v) if isinstance(v, Var) else None for known, v in zip(operands, outs)}
+        found.append(sources.pop() if len(sources) == 1 else None)
+    return found
 
 
 def _is_nonzero(x):
