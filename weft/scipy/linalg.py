@@ -13,11 +13,29 @@ from weft.numpy import choosing, creation, linalg, manipulation as mp, padding, 
 from weft.numpy.linalg import det, inv
 from weft.numpy.promote import array_of, broadcast_shapes, broadcast_to_shape, concrete, inexact, promote_dtypes_inexact, value
 from weft.ops import linalg as la
+from weft.scipy.structured import (
+    circulant,
+    companion,
+    convolution_matrix,
+    dft,
+    fiedler,
+    fiedler_companion,
+    hadamard,
+    hankel,
+    helmert,
+    hilbert,
+    invhilbert,
+    invpascal,
+    leslie,
+    pascal,
+    toeplitz,
+)
 from weft.util.source import guard_all
 
 __all__ = [
-    "block_diag", "cho_factor", "cho_solve", "cholesky", "det", "eigh", "expm", "inv", "lu", "lu_factor", "lu_solve", "qr", "solve",
-    "solve_triangular", "svd", "toeplitz",
+    "block_diag", "cho_factor", "cho_solve", "cholesky", "circulant", "companion", "convolution_matrix", "det", "dft", "eigh", "expm",
+    "fiedler", "fiedler_companion", "hadamard", "hankel", "helmert", "hilbert", "inv", "invhilbert", "invpascal", "leslie", "lu",
+    "lu_factor", "lu_solve", "pascal", "qr", "solve", "solve_triangular", "svd", "toeplitz",
 ]  # fmt: skip
 
 
@@ -180,15 +198,6 @@ def block_diag(*arrs):
         rows.append(padding.pad(b, ((0, 0), (at, columns - at - b.shape[1]))))
         at += b.shape[1]
     return mp.concatenate(rows, 0)
-
-
-def toeplitz(c, r: Any = None):
-    """The matrix with first column `c` and first row `r` (the conjugate of `c` by default) that is constant along diagonals."""
-    c = mp.ravel(array_of("toeplitz", c))
-    r = uf.conjugate(c) if r is None else mp.ravel(array_of("toeplitz", r))
-    values = mp.concatenate([mp.flip(c), r[1:]])
-    i, j = np.arange(c.shape[0])[:, None], np.arange(r.shape[0])[None, :]
-    return values[c.shape[0] - 1 - i + j]
 
 
 guard_all(globals())
