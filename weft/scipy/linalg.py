@@ -7,12 +7,24 @@ from typing import Any
 
 import numpy as np
 
+from weft.api.autodiff import jvp
 from weft.control.cond import cond
 from weft.control.scan import scan
 from weft.numpy import choosing, creation, linalg, manipulation as mp, padding, ufuncs as uf
 from weft.numpy.linalg import det, inv
 from weft.numpy.promote import array_of, broadcast_shapes, broadcast_to_shape, concrete, inexact, promote_dtypes_inexact, value
 from weft.ops import linalg as la
+from weft.scipy.matrix_functions import (
+    eigh_tridiagonal,
+    funm,
+    hessenberg,
+    polar,
+    qr_multiply,
+    rsf2csf,
+    schur,
+    solve_sylvester,
+    sqrtm,
+)
 from weft.scipy.structured import (
     circulant,
     companion,
@@ -33,9 +45,10 @@ from weft.scipy.structured import (
 from weft.util.source import guard_all
 
 __all__ = [
-    "block_diag", "cho_factor", "cho_solve", "cholesky", "circulant", "companion", "convolution_matrix", "det", "dft", "eigh", "expm",
-    "fiedler", "fiedler_companion", "hadamard", "hankel", "helmert", "hilbert", "inv", "invhilbert", "invpascal", "leslie", "lu",
-    "lu_factor", "lu_solve", "pascal", "qr", "solve", "solve_triangular", "svd", "toeplitz",
+    "block_diag", "cho_factor", "cho_solve", "cholesky", "circulant", "companion", "convolution_matrix", "det", "dft", "eigh",
+    "eigh_tridiagonal", "expm", "expm_frechet", "fiedler", "fiedler_companion", "funm", "hadamard", "hankel", "helmert", "hessenberg",
+    "hilbert", "inv", "invhilbert", "invpascal", "leslie", "lu", "lu_factor", "lu_solve", "pascal", "polar", "qr", "qr_multiply",
+    "rsf2csf", "schur", "solve", "solve_sylvester", "solve_triangular", "sqrtm", "svd", "toeplitz",
 ]  # fmt: skip
 
 
@@ -187,6 +200,21 @@ def expm(A, *, upper_triangular: bool = False, max_squarings: int = 16):
 
     result = scan(step, approximant, np.arange(max_squarings, dtype=real))[0]
     return creation.astype(choosing.where(possible[..., None, None], result, np.nan), given)
+
+
+def expm_frechet(A, E, *, method: str | None = None, compute_expm: bool = True):  # noqa: N803
+    """`expm(A)` and its derivative in the direction `E`; the derivative alone unless `compute_expm`. `method` changes nothing.
+
+    Raises ValueError unless both are square matrices, or stacks of them, of one shape.
+
+    >>> weft.scipy.linalg.expm_frechet(np.zeros((1, 1)), np.full((1, 1), 2.0))[1].tolist()
+    [[2.0]]
+    """
+    a, e = _pair(A, E)
+    if a.ndim < 2 or a.shape[-1] != a.shape[-2] or a.shape != e.shape:
+        raise ValueError(f"expm_frechet: A and E must be square matrices of one shape, got {tuple(a.shape)} and {tuple(e.shape)}.")
+    value_and_derivative = jvp(expm, (a,), (e,))
+    return value_and_derivative if compute_expm else value_and_derivative[1]
 
 
 def block_diag(*arrs):
