@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: help setup demo test restricted check lint types imports docs dist smoke bench clean fuzz stubs
+.PHONY: help setup demo test restricted check lint types imports docs dist smoke bench clean ecosystem fuzz stubs
 
 help:
 	@echo "make demo   train a digit classifier over eight devices"
@@ -17,6 +17,7 @@ help:
 	@echo "make dist   build wheel and sdist in dist/, install each in a fresh environment and run the demo there"
 	@echo "make fuzz   call every public function with arguments that do not fit, 2000 calls more (ARGS='--calls 20000');"
 	@echo "            ARGS='--what programs --calls 500': random programs on sharded arrays, each run in several ways"
+	@echo "make ecosystem  run programs for flax, equinox and optax on weft and on JAX (WEFT_ENV=… JAX_ENV=…: environments with the libraries)"
 	@echo "make bench  compare with JAX, which gets an environment of its own (ARGS=--quick: under five minutes; ARGS='--only NAME')"
 
 setup: $(READY)
@@ -72,6 +73,11 @@ smoke: $(READY)
 
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz.campaign $(ARGS)
+
+# programs for libraries, in environments that have them: make ecosystem WEFT_ENV=… JAX_ENV=…
+ecosystem:
+	@test -n "$(WEFT_ENV)" -a -n "$(JAX_ENV)" || { echo "name two environments with the libraries: WEFT_ENV (weft shim install), JAX_ENV"; exit 1; }
+	$(WEFT_ENV)/bin/python examples/ecosystem/compare.py --weft $(WEFT_ENV)/bin/python --jax $(JAX_ENV)/bin/python
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py --write $(ARGS)
