@@ -2,11 +2,10 @@
 
     python examples/ecosystem/nnx_autoencoder.py
 
-Needs flax and optax beside JAX, or beside weft's stand-in for it (`weft shim install`). Prints the loss of each member for every tenth step.
+Needs flax and optax beside JAX, or beside weft's stand-in for it (`weft shim install`). Prints the losses for every tenth step.
 """
 
 import jax
-import jax.numpy as jnp
 import optax
 from flax import nnx
 
