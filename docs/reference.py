@@ -37,7 +37,7 @@ MODULES = {
     "Around it": [
         "weft.compat", "weft.export", "weft.ffi", "weft.monitoring", "weft.experimental", "weft.experimental.checkify",
         "weft.experimental.colocated_python", "weft.experimental.hijax",
-        "weft.experimental.mesh_utils", "weft.experimental.multihost_utils", "weft.test_util",
+        "weft.experimental.mesh_utils", "weft.experimental.multihost_utils", "weft.experimental.ode", "weft.test_util",
     ],
 }
 
