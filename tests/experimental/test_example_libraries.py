@@ -1,5 +1,8 @@
 """Optimizers against their formulas in NumPy, layers against lax and shapes that they announce."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -142,3 +145,14 @@ def test_a_network_learns():
     start, update, read = optimizers.adam(0.02)
     state = weft.jit(lambda s: weft.lax.fori_loop(0, 200, lambda i, s: update(i, weft.grad(loss)(read(s)), s), s))(start(params))
     assert loss(read(state)) < 0.01 < loss(params)
+
+
+def test_programs_for_jax_find_them():
+    script = """
+from weft.compat import install_as_jax
+install_as_jax()
+from jax.example_libraries import optimizers, stax
+from weft.example_libraries import optimizers as ours, stax as layers
+assert optimizers.adam is ours.adam and stax.Dense is layers.Dense and stax.Tanh is layers.Tanh
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
