@@ -707,9 +707,10 @@ def test_few_columns_fill_vectors_by_four_k_side_by_side(case, monkeypatch):
 
 
 @pytest.mark.parametrize("types", [("f32",) * 3, ("bf16", "f32", "bf16")], ids="-".join)
-def test_a_product_with_a_transposed_matrix_packs_no_copy_of_it(types):
+def test_a_product_with_a_transposed_matrix_packs_no_copy_of_it(types, monkeypatch):
     """Tasks pack their own blocks of it, each once or twice, which stay in a near cache."""
     n = 1024
+    tune(monkeypatch, gemm_pack_copy=2, gemm_pack_far=5)
     recipe = Recipe(*types, Machine(64, 32, True, True, True, True, True))
     step = Gemm(n, n, n, BufRef(0), BufRef(1), BufRef(2), (n, 1), (1, n), (n, 1), *types)
     _, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, 2)

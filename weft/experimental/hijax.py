@@ -238,7 +238,8 @@ class VJPHiPrimitive:
         return hash((type(self), tuple(self.params.items())))
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.params == other.params and self.in_avals == other.in_avals
+        return isinstance(other, VJPHiPrimitive) and type(self) is type(other) and self.params == other.params \
+            and self.in_avals == other.in_avals
 
 
 def _filled(arguments: Any, cts: Any) -> tuple:
@@ -270,25 +271,29 @@ def _pair(prim: VJPHiPrimitive, found: Any, what: str) -> tuple[list, Any]:
     return _flat_results(prim, found[0], f"the result of {what}"), found[1]
 
 
-def _dispatch(trace: Trace, prim: VJPHiPrimitive, args: Sequence) -> list:
+def _dispatch(trace: Trace | None, prim: VJPHiPrimitive, args: Sequence) -> list:
     """Expand, or apply the rule that `trace` asks for, or record the call."""
-    kind = type(trace)
-    if kind is EvalTrace:
+    assert trace is not None                # the outermost is an EvalTrace
+    if isinstance(trace, EvalTrace):
         with set_trace(trace):
             return _flat_results(prim, prim.expand(*tree.tree_unflatten(prim.in_tree, args)), "the result of expand")
-    if kind is LinearTrace and not any(map(trace.is_unknown, args)):
+    if isinstance(trace, LinearTrace) and not any(map(trace.is_unknown, args)):
         return _dispatch(trace.parent, prim, args)
-    if kind in (JVPTrace, BatchTrace):
+    if isinstance(trace, (JVPTrace, BatchTrace)):
+        parent = trace.parent
+        assert parent is not None
         firsts, seconds = zip(*map(trace.split, args)) if args else ((), ())
         if all(type(t) is Zero or t is None for t in seconds):
-            return _dispatch(trace.parent, prim, firsts)
-        with set_trace(trace.parent):
-            outs, more = _apply_jvp(prim, firsts, seconds) if kind is JVPTrace else _apply_batch(prim, trace.axis, firsts, seconds)
+            return _dispatch(parent, prim, firsts)
+        with set_trace(parent):
+            outs, more = (_apply_batch(prim, trace.axis, firsts, seconds) if isinstance(trace, BatchTrace)
+                          else _apply_jvp(prim, firsts, seconds))
         return [trace.join(o, m) for o, m in zip(outs, more)]
     flat = lambda *xs: _flat_results(prim, prim.expand(*tree.tree_unflatten(prim.in_tree, xs)), "the result of expand")
     jaxpr, consts = hoist_tracers(stage(flat, [typeof(x) for x in args], type(prim).__name__))
-    return trace.process(call_hi_primitive_p, [*consts, *args],
-                         {"jaxpr": jaxpr, "num_consts": len(consts), "prim": prim, "name": type(prim).__name__})
+    params = {"jaxpr": jaxpr, "num_consts": len(consts), "prim": prim, "name": type(prim).__name__}
+    outs: Any = trace.process(call_hi_primitive_p, [*consts, *args], params)
+    return outs
 
 
 def _apply_batch(prim: VJPHiPrimitive, axis: BatchAxis, args: Sequence, dims: Sequence) -> tuple[list, list]:
@@ -387,6 +392,9 @@ def _linearized_transpose(cts: Sequence, *args, jaxpr, bwd, num_res, name):
 
 class _Mapped(VJPHiPrimitive):
     """An operation whose rules are those of another, mapped."""
+    axis: BatchAxis
+    in_dims: Any
+    out_dims: Any
 
     def __init__(self, prim: VJPHiPrimitive, axis: BatchAxis, in_dims: Any, out_dims: Any):
         self.prim = prim

@@ -30,6 +30,7 @@ def colocated_cpu_devices(devices_or_mesh: Sequence[Device] | Mesh) -> Any:
 
 class _Colocated:
     """A function that is called with arrays and gives arrays; `specialize` states their types or devices beforehand."""
+    __name__: str
 
     def __init__(self, fun: Callable[..., Any], in_specs: Any = None, out_specs_fn: Callable[..., Any] | None = None,
                  devices: Sequence[Device] | None = None):
