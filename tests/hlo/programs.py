@@ -14,6 +14,7 @@ import weft.lax as lax
 import weft.numpy as wnp
 from weft import ops
 from weft.api.checkpointing import checkpoint_name
+from weft.custom_derivatives import linear_call
 from weft.ops import collective_rules, functions
 from weft.sharding import NamedSharding, PartitionSpec as P, PositionalSharding
 
@@ -647,6 +648,41 @@ _clipped.defvjp(lambda x: (_clipped(x), x), lambda x, ct: (wnp.clip(ct, -1, 1) *
 @program(X)
 def custom_derivatives(x):
     return _cube(x), _clipped(x), weft.grad(lambda v: (_cube(v) * 3 + _clipped(v)).sum())(x), weft.nn.relu(x), weft.checkpoint(wnp.sin)(x)
+
+
+@weft.custom_batching.custom_vmap
+def _doubled(x):
+    return x + x
+
+
+@_doubled.def_vmap
+def _doubled_batch(size, batched, x):
+    return _doubled(x), batched[0]
+
+
+_kept = weft.custom_vjp(lambda x: wnp.sin(x) * x)
+_kept.defvjp(lambda x: (wnp.sin(x) * x, x), lambda x, ct: (ct * x,), optimize_remat=True)
+
+
+@program(X)
+def custom_calls(x):
+    scaled = linear_call(lambda r, v: r * v, lambda r, ct: r * ct, 2.0, x)
+    solved = lax.custom_linear_solve(lambda v: 4 * v, x, lambda _, b: b / 4, symmetric=True)
+    return _doubled(x), scaled, solved, weft.grad(lambda v: _kept(v).sum())(x)
+
+
+@program(f32(6))
+def distributions(x):
+    p = weft.nn.sigmoid(x)
+    beta = weft.scipy.stats.beta
+    logs = lambda p: (beta.logcdf(p, 2.0, 3.0) + beta.logsf(p, 2.0, 3.0)).sum()
+    return beta.sf(p, 2.0, 3.0), weft.value_and_grad(logs)(p)
+
+
+@program(f32(4))
+def older_random_bits(x):
+    with weft.threefry_partitionable(False):
+        return x + weft.random.uniform(weft.random.key(0), (4,))
 
 
 @program(f32(8, 4), f32(4, 16), f32(16, 4))

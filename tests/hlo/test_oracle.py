@@ -21,6 +21,7 @@ AXES = (["a", "b"], [4, 2])
 NOT_EXECUTED = {
     "factorizations": "calls of libraries",
     "incomplete_beta": "calls of libraries",
+    "distributions": "calls of libraries",
     "callbacks": "calls of Python",
     "ragged_exchange": "XLA has it as a call of its own, on GPUs",
     "broadcast_collective": "XLA has no collective-broadcast on CPUs",
