@@ -333,7 +333,7 @@ ERRORS = {
     "scalar": (lambda: lax.scan(lambda c, x: (c, x), C, 1.0), ValueError, ["leading axis"]),
     "traced length": (lambda: weft.jit(lambda n: lax.scan(lambda c, x: (c, x), C, None, length=n))(3), TypeError,
                       ["traced", "while_loop"]),
-    "unroll": (lambda: lax.scan(lambda c, x: (c, x), C, XS, unroll=0), ValueError, ["unroll"]),
+    "unroll": (lambda: lax.scan(lambda c, x: (c, x), C, XS, unroll=-1), ValueError, ["unroll"]),
 }
 
 

@@ -13,7 +13,7 @@ import weft.ops
 from weft import lax
 from weft.core.primitive import Primitive, registry
 from weft.core.trace import typeof
-from weft.ops import functions, indexing, keys, layout, linalg, sorting
+from weft.ops import functions, indexing, keys, layout, linalg, matrix_forms, sorting
 from weft.ops.convolution import conv_general_dilated
 from weft.ops.fft import fft
 from weft.ops.functions.rounding import RoundingMethod
@@ -126,6 +126,12 @@ CASES = [
     Case("qr", lambda x: linalg.qr(x)[1], (SQUARES,)),
     Case("svd", lambda x: linalg.svd(x, compute_uv=False), (SQUARES,)),
     Case("triangular_solve", lambda a, b: linalg.triangular_solve(a, b, left_side=True, lower=True), (SQUARES, CUBE[:, :4])),
+    Case("hessenberg", lambda x: matrix_forms.hessenberg(x)[0], (SQUARES,)),
+    Case("tridiagonal", lambda x: matrix_forms.tridiagonal(x)[1], (SQUARES,)),
+    Case("schur", lambda x: matrix_forms.schur(x, compute_schur_vectors=False), (SQUARES,)),
+    Case("householder_product", matrix_forms.householder_product, (SQUARES, SQUARES[:, 0] / 4)),
+    Case("ormqr", matrix_forms.ormqr, (SQUARES, SQUARES[:, 0] / 4, SQUARES)),
+    Case("tridiagonal_solve", matrix_forms.tridiagonal_solve, (SQUARES[:, 0] / 9, SQUARES[:, 1] + 1, SQUARES[:, 2] / 9, SQUARES)),
     Case("fft", lambda x: fft(x, "FFT", (8,)), ((X + 1j * Y).astype(np.complex64),)),
     Case("polygamma", lambda n, x: registry["polygamma"].bind(n, x), (X * 0 + 1, X)),
     *[Case(name, lambda a, x, name=name: registry[name].bind(a, x), (X * X + 1, X * X + 2))
