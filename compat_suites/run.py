@@ -34,7 +34,6 @@ class Suite:
     folder: str = "."                     # the folder that pytest starts in
     leave: tuple[str, ...] = ()           # parts of paths of files that are left out: they need other frameworks, downloads, or hardware
     env: dict[str, str] = field(default_factory=dict)
-    plugins: tuple[str, ...] = ()
 
 
 EIGHT_DEVICES = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "WEFT_NUM_DEVICES": "8"}

@@ -64,7 +64,32 @@ class _Cell:
         self.ref, self.value, self.written, self.var = ref, value, False, var
 
 
-class Ref:
+class _Writable:
+    """The writing methods of references and of parts of them, which differ in `_store`."""
+    __slots__ = ()
+
+    def __getitem__(self, index: Any) -> Any:
+        raise NotImplementedError
+
+    def _store(self, index: Any, value: Any, how: str) -> None:
+        raise NotImplementedError
+
+    def set(self, value: Any, *, idx: Any = ...) -> None:
+        """`ref[idx] = value`."""
+        self._store(idx, value, "set")
+
+    def swap(self, value: Any, *, idx: Any = ...) -> Any:
+        """`ref[idx] = value`; gives what was there."""
+        old = self[idx]
+        self._store(idx, value, "set")
+        return old
+
+    def addupdate(self, value: Any, *, idx: Any = ...) -> None:
+        """`ref[idx] += value`, repeated indices added up."""
+        self._store(idx, value, "add")
+
+
+class Ref(_Writable):
     """A reference to a mutable array, made by `new_ref`: `ref[index]` reads, `ref[index] = value` and `ref[index] += value` write in place.
 
     Indices are those of arrays. A reference is no array: read it to compute with it. It may be closed over by, or passed to, functions
@@ -193,20 +218,6 @@ class Ref:
         """The whole value."""
         return self._read()
 
-    def set(self, value: Any, *, idx: Any = ...) -> None:
-        """`ref[idx] = value`."""
-        self._store(idx, value, "set")
-
-    def swap(self, value: Any, *, idx: Any = ...) -> Any:
-        """`ref[idx] = value`; gives what was there."""
-        old = self[idx]
-        self._store(idx, value, "set")
-        return old
-
-    def addupdate(self, value: Any, *, idx: Any = ...) -> None:
-        """`ref[idx] += value`, repeated indices added up."""
-        self._store(idx, value, "add")
-
     # ---- the rest of an array's manners
     def __len__(self) -> int:
         if not self.shape:
@@ -250,7 +261,7 @@ class _At:
         return TransformedRef(self.ref, (*self.outer, index))
 
 
-class TransformedRef:
+class TransformedRef(_Writable):
     """What one index after another, `indices`, selects of a reference."""
     __slots__ = ("ref", "indices")
 
@@ -290,20 +301,6 @@ class TransformedRef:
     def get(self) -> Any:
         """What the part holds."""
         return self[...]
-
-    def set(self, value: Any, *, idx: Any = ...) -> None:
-        """`part[idx] = value`."""
-        self._store(idx, value, "set")
-
-    def swap(self, value: Any, *, idx: Any = ...) -> Any:
-        """`part[idx] = value`; gives what was there."""
-        old = self[idx]
-        self._store(idx, value, "set")
-        return old
-
-    def addupdate(self, value: Any, *, idx: Any = ...) -> None:
-        """`part[idx] += value`."""
-        self._store(idx, value, "add")
 
     def __repr__(self) -> str:
         return f"{self.ref.type}.at" + "".join(f"[{i}]" for i in self.indices)

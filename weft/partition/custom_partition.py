@@ -15,7 +15,7 @@ from weft.control.custom_partition import PartitionRule, misfit
 from weft.core.stage import stage
 from weft.core.trace import derived_trace, eval_trace, extend_axis_env
 from weft.ir.jaxpr import Eqn
-from weft.partition.layout_rule import laid, specs
+from weft.partition.layout_rule import operand_info, specs
 from weft.partition.nested_shard_map import renamed
 from weft.partition.padding import evenly_split
 from weft.partition.partitioner import Partitioner
@@ -32,8 +32,8 @@ def compute(outer: Partitioner, eqn: Eqn) -> list[Value]:
     fine, mesh = outer.target_specs.meshes
     have = [evenly_split(v.aval.shape, v.placement.dims, outer.sizes) for v in values]
     wanted = [evenly_split(v.aval.shape, outer.target_specs.spec(v), outer.sizes) for v in eqn.outvars]
-    args = tree.tree_unflatten(rule.in_tree, [laid(v.aval, s, fine, mesh) for v, s in zip(values, have)])
-    results = tree.tree_unflatten(rule.out_tree, [laid(v.aval, s, fine, mesh) for v, s in zip(eqn.outvars, wanted)])
+    args = tree.tree_unflatten(rule.in_tree, [operand_info(v.aval, s, fine, mesh) for v, s in zip(values, have)])
+    results = tree.tree_unflatten(rule.out_tree, [operand_info(v.aval, s, fine, mesh) for v, s in zip(eqn.outvars, wanted)])
     with derived_trace(eval_trace):
         given = rule.partition(mesh, args, results)
     if not isinstance(given, (tuple, list)) or len(given) != 4:

@@ -24,7 +24,7 @@ from weft.util.record import record
 
 
 @record
-class Laid:
+class OperandInfo:
     """A value as the rule is shown it: shape, dtype, and how it is laid out."""
     shape: tuple[int, ...]
     dtype: Any
@@ -40,11 +40,12 @@ class Laid:
         return ShapedArray(self.shape, self.dtype).size
 
 
-def laid(aval: ShapedArray, spec: Spec, fine: Mesh, mesh: Mesh) -> Laid:
+def operand_info(aval: ShapedArray, spec: Spec, fine: Mesh, mesh: Mesh) -> OperandInfo:
     """A value that is split by axes of `fine`, as a rule is shown it: on `mesh`, and whole where that does not express how it is split."""
     named = NamedSharding(fine, spec_of_dims(spec))
     coarse = to_spec(named, mesh, aval.ndim)
-    return Laid(aval.shape, aval.dtype, NamedSharding(mesh, spec_of_dims(((),) * aval.ndim if coarse is None else coarse)), aval.weak_type)
+    shown = spec_of_dims(((),) * aval.ndim if coarse is None else coarse)
+    return OperandInfo(aval.shape, aval.dtype, NamedSharding(mesh, shown), aval.weak_type)
 
 
 def specs(rule: PartitionRule, what: str, shardings: Any, structure: Any, avals: Sequence[ShapedArray], mesh: Mesh, sizes: Any, eqn: Eqn
@@ -75,8 +76,8 @@ class InferTransfer:
 
     def __call__(self, state: Any) -> None:
         rule, (fine, mesh) = self.eqn.params["rule"], state.meshes
-        shown = [laid(a.aval, evenly_split(a.aval.shape, state.spec(a), state.sizes), fine, mesh) for a in self.eqn.invars]
-        results = [laid(v.aval, ((),) * v.aval.ndim, fine, mesh) for v in self.eqn.outvars]
+        shown = [operand_info(a.aval, evenly_split(a.aval.shape, state.spec(a), state.sizes), fine, mesh) for a in self.eqn.invars]
+        results = [operand_info(v.aval, ((),) * v.aval.ndim, fine, mesh) for v in self.eqn.outvars]
         with derived_trace(eval_trace):
             given = rule.infer(mesh, tree.tree_unflatten(rule.in_tree, shown), tree.tree_unflatten(rule.out_tree, results))
         avals = [v.aval for v in self.eqn.outvars]
