@@ -16,6 +16,8 @@ from weft.ir.jaxpr import Jaxpr, subjaxprs
 
 #: primitives of which no text speaks
 NEVER_SEEN = {
+    "call_hi_primitive": "a call of its body, tested with weft.experimental.hijax",
+    "call_hi_primitive_linearized": "a call of its body, tested with weft.experimental.hijax",
     "check": "becomes a value of the program by checkify, before any text",
     "custom_partitioning": "becomes what its function says while the program is partitioned",
     "custom_lin": "exists only while a program is differentiated",

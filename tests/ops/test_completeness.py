@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 import weft.control
+import weft.experimental.hijax  # defines primitives of its own
 import weft.ops
 import weft.ops.functions
 from weft.core.primitive import OPTIONAL_SLOTS, SLOTS, Primitive, Unsupported, registry
