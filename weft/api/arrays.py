@@ -30,11 +30,11 @@ from weft.ir.shardings import NamedSharding, Sharding
 from weft.ir.specs import PartitionSpec
 from weft.ir.types import ShapedArray, _interned
 from weft.ops.placement import reshard, sharding_constraint
-from weft.runtime import transfers
+from weft.runtime import parts, transfers
 from weft.runtime.array import Array
 from weft.runtime.device import Device
 from weft.util import dtypes, tree
-from weft.util.errors import ShardingError
+from weft.util.errors import ShardingError, UnexpectedTracerError, describe
 from weft.util.source import api_boundary, function_name, scope, wraps
 from weft.util.state import clearers
 
@@ -176,71 +176,117 @@ def copy_to_host_async(x: Any) -> Any:
     return x
 
 
-def make_array_from_callback(shape, sharding: Sharding, data_callback: Callable, dtype=None) -> Array:
-    """An array of global `shape` laid out as `sharding`; `data_callback(index)` gives each distinct shard.
+def make_array_from_callback(shape, sharding: Sharding | Format, data_callback: Callable, dtype=None) -> Array:
+    """An array of global `shape` laid out as `sharding`; `data_callback(index)` gives each distinct shard that lies on this process.
 
-    `index` is a tuple of slices into the global array. ValueError if a shard has not the shape that the sharding asks for.
+    `index` is a tuple of slices into the global array. `dtype` is needed where this process has none of the devices. ValueError if a shard
+    has not the shape that the sharding asks for or another dtype, UnexpectedTracerError for a value that is traced.
 
     >>> whole = np.arange(4.0, dtype=np.float32)
     >>> make_array_from_callback((4,), weft.sharding.SingleDeviceSharding(weft.devices()[0]), lambda index: whole[index])
     Array([0., 1., 2., 3.], dtype=float32)
     """
-    shape = tuple(shape)
-    indices = sharding.devices_indices_map(shape)
-    positions = sharding.shard_of_device(len(shape))
-    parts: dict = {}
-    for device, position in zip(sharding.device_assignment, positions):
-        if position not in parts:
-            parts[position] = np.asarray(data_callback(indices[device]), dtype=dtype)
-    made = _assemble(shape, sharding, parts)
+    api, shape = "make_array_from_callback", tuple(int(n) for n in shape)
+    sharding = _sharding_to_make(api, sharding, len(shape))
+    whole = (slice(None),) * len(shape)
+    given = parts.each_block(sharding, shape, lambda index: data_callback(whole if sharding.is_fully_replicated else index))
+    for part in given.values():
+        if isinstance(part, Tracer):
+            raise UnexpectedTracerError(f"{api}: the callback gave a traced value, {part!r:.80}.\n"
+                                        f"  jax.{api} cannot be called within a traced context.")
+    if given and dtypes.is_extended(typeof(next(iter(given.values()))).dtype):
+        keys = {position: to_array(part) for position, part in given.items()}
+        kept = parts.only_dtype(api, [x.dtype for x in keys.values()], dtype)
+        values = {position: x._numpy() for position, x in keys.items()}
+    else:
+        wanted = None if dtype is None else dtypes.canonicalize_dtype(dtype)
+        arrays = {position: np.asarray(part) for position, part in given.items()}
+        found = [dtypes.canonicalize_dtype(typeof(part).dtype) for part in given.values()]
+        kept = parts.only_dtype(api, found, wanted)
+        values = {position: part.astype(kept, copy=False) for position, part in arrays.items()}
+    made = parts.assembled(api, ShapedArray(shape, kept), sharding, values)
     if transfers.guarded():
         transfers.to_device(made.aval, sharding)
     return made
 
 
-def _assemble(shape, sharding: Sharding, parts: dict) -> Array:
-    first = next(iter(parts.values()))
-    spec = ArraySpec(ShapedArray(shape, dtypes.canonicalize_dtype(first.dtype)), sharding, True)
-    block = np.empty(spec.storage_shape, spec.storage_dtype)
-    for position, part in parts.items():
-        if part.shape != spec.local_shape:
-            raise ValueError(f"make_array: a shard has shape {part.shape}, the sharding asks for {spec.local_shape} "
-                             f"(global shape {shape}, {sharding}).")
-        block[position] = part
-    return Array(spec, spec.backend.put_blocks(block, spec))
+def _sharding_to_make(api: str, sharding: Any, ndim: int) -> Sharding:
+    found = as_sharding(sharding, api, ndim) if isinstance(sharding, Format) else sharding
+    if not isinstance(found, Sharding):
+        raise TypeError(f"{api}: sharding should be an instance of `jax.sharding`. Got {sharding!r:.80} of type {type(sharding)}.")
+    return found
 
 
 def make_array_from_single_device_arrays(shape, sharding: Sharding, arrays: Sequence, *, dtype=None) -> Array:
-    """An array of global `shape` from one array per device of `sharding`; ValueError if one is missing or misshapen.
+    """An array of global `shape` from one array per device of `sharding` that this process drives, in any order.
+
+    `dtype` is needed where it drives none. ValueError if one is missing or misshapen, of another dtype or on several devices.
 
     >>> x = weft.device_put(wnp.ones(2), weft.devices()[0])
     >>> make_array_from_single_device_arrays((2,), x.sharding, [x])
     Array([1., 1.], dtype=float32)
     """
-    if not arrays and dtype is not None:
-        raise NotImplementedError("make_array_from_single_device_arrays: a process without shards (dtype=) is not supported yet.")
-    if not all(isinstance(a, Array) for a in arrays):
-        raise TypeError(f"make_array_from_single_device_arrays: `arrays` must be a sequence of arrays, got {arrays!r:.80}.")
+    api, shape = "make_array_from_single_device_arrays", tuple(int(n) for n in shape)
+    if isinstance(arrays, Tracer) or not isinstance(arrays, Sequence) or not all(isinstance(a, Array) for a in arrays):
+        raise TypeError(f"{api}: jax.{api} `arrays` argument must be a list or tuple of arrays, but got {type(arrays)}: {arrays!r:.80}.")
+    sharding = _sharding_to_make(api, sharding, len(shape))
+    for a in arrays:
+        if isinstance(a, Tracer):
+            raise ValueError(f"{api}: one of the arrays is traced, {a!r:.80}.\n  jax.{api} requires a list of concrete arrays as input.")
+        if len(a.sharding.device_assignment) != 1:
+            raise ValueError(f"{api}: {a.aval.str_short()} lies on several devices.\n"
+                             "  When making an array from single-device arrays the input arrays must have one shard each. "
+                             f"An argument array had {len(a.sharding.device_assignment)} shard(s).")
+    mine = [d for d in sharding.device_assignment if d.is_addressable]
+    wanted = dtype if dtype is None or dtypes.is_extended(dtype) else dtypes.canonicalize_dtype(dtype)
+    kept = parts.only_dtype(api, [a.dtype for a in arrays], wanted)
     by_device = {a.device: a for a in arrays}
-    positions = sharding.shard_of_device(len(shape))
-    missing = [d for d in sharding.device_assignment if d not in by_device]
-    if missing:
-        raise ValueError(f"make_array_from_single_device_arrays: no array lies on {missing}; there must be one per device.")
-    return _assemble(tuple(shape), sharding, {p: np.asarray(by_device[d]) for d, p in zip(sharding.device_assignment, positions)})
+    missing = [d for d in mine if d not in by_device]
+    if missing or len(arrays) != len(mine):
+        raise ValueError(describe(
+            api, f"no array lies on {missing}." if missing else f"{len(arrays)} arrays were given for {len(mine)} devices.",
+            [("devices of this process", str([d.id for d in mine])), ("arrays lie on devices", str([a.device.id for a in arrays]))], None,
+            "There must be one array per addressable device of the sharding."))
+    values = {position: np.asarray(by_device[device]._numpy()) for position, device in parts.blocks_here(sharding, len(shape)).items()}
+    return parts.assembled(api, ShapedArray(shape, kept), sharding, values)
 
 
-def make_array_from_process_local_data(sharding: Sharding, local_data, global_shape=None) -> Array:
-    """An array from what this process holds of it; with one process that is all of it, and `global_shape` must be its shape.
+def make_array_from_process_local_data(sharding: Any, local_data: Any, global_shape: Any = None) -> Any:
+    """Arrays from what this process has of them: a tree of them, and shardings and shapes (or None) that are prefixes of it.
+
+    Along each dim the data has the blocks that lie on devices of this process, in the order of the whole array, or all of it.
+    Without `global_shape` it has the former along every dim, and the global shape follows. With one process the data is the whole array.
+    ValueError for data that does not fit, TypeError for what is no sharding.
 
     >>> one = weft.sharding.SingleDeviceSharding(weft.devices()[0])
     >>> make_array_from_process_local_data(one, np.ones(2, np.float32)).committed
     True
     """
-    local_data = np.asarray(local_data)
-    if global_shape is not None and tuple(global_shape) != local_data.shape:
-        raise ValueError(f"make_array_from_process_local_data: with one process the local data is the global array: shape "
-                         f"{local_data.shape}, global_shape {tuple(global_shape)}.")
-    return device_put(local_data, sharding)
+    api = "make_array_from_process_local_data"
+    flat, structure = tree.tree_flatten(local_data)
+    shardings = tree.broadcast_prefix(sharding, local_data, is_leaf=_is_placement)
+    shapes = tree.broadcast_prefix(global_shape, local_data, is_leaf=lambda x: x is None or _is_shape(x))
+    return tree.tree_unflatten(structure, [_from_local(api, x, as_sharding(s, api), shape) for x, s, shape in zip(flat, shardings, shapes)])
+
+
+def _is_shape(x: Any) -> bool:
+    return isinstance(x, (tuple, list)) and all(isinstance(n, (int, np.integer)) for n in x)
+
+
+def _from_local(api: str, data: Any, sharding: Any, global_shape: Any) -> Array:
+    if not isinstance(sharding, Sharding):
+        raise TypeError(f"{api}: it takes a sharding, got {sharding!r:.80}.")
+    if sharding.is_fully_addressable:
+        if global_shape is not None and tuple(global_shape) != np.shape(data):
+            raise ValueError(f"{api}: this process drives all devices, so that the local data is the global array: shape "
+                             f"{np.shape(data)}, global_shape {tuple(global_shape)}.\n"
+                             "  global_shape should be None or equal to local_data.shape.")
+        return device_put(data, sharding)
+    array = to_array(data)
+    shape = parts.whole_shape(sharding, array.shape) if global_shape is None else tuple(global_shape)
+    if len(shape) != array.ndim:
+        raise ValueError(f"{api}: local data of shape {array.shape} and global_shape {shape} differ in rank.")
+    return parts.from_part(api, array._numpy(), ShapedArray(shape, array.dtype), sharding)
 
 
 # ---- looking at programs

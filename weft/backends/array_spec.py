@@ -2,8 +2,8 @@
 
 In:   a type, a sharding, and whether the array was placed there explicitly.
 Out:  `ArraySpec`, interned: equal specs are one object, so that dispatch compares one pointer per argument.
-Law:  all devices of a sharding belong to one backend, which holds the values.
-Next: `runtime.array` has the arrays, `backends.base` what holds their values.
+Law:  all devices of a sharding belong to one backend, which holds the values. A process holds the blocks of its own devices.
+Next: `runtime.array` has the arrays, `backends.base` what holds their values, `held` which of them are here.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.backends.held import Numbers, held_by_process
 from weft.ir.explicit import type_sharding
 from weft.ir.program_mesh import is_abstract
 from weft.ir.shardings import Sharding
@@ -28,13 +29,17 @@ class ArraySpec:
     """Type, sharding and committed flag of an array.
 
     `splits` and `local_shape` are those of the memory of the array, which for random keys has more dims than the array;
-    `backend` is that of its devices (None where the mesh is abstract).
+    `backend` is that of its devices (None where the mesh is abstract). A process stores the distinct shards of its own devices:
+    `held` has the numbers of their blocks along each dim, and is None where they are all shards; `by_process` has those of every process,
+    and is None where this one drives all devices.
     """
     __slots__ = ("aval", "sharding", "committed", "backend", "splits", "storage_shape", "storage_dtype", "nbytes", "local_shape",
-                 "global_shape", "is_row_major", "read_scalar", "__weakref__")
+                 "global_shape", "is_row_major", "read_scalar", "held", "by_process", "storage_bytes", "__weakref__")
 
     backend: Any
     read_scalar: Callable[[Any], bool | int | float] | None      # from the buffer of a scalar, where the backend can
+    held: Numbers | None
+    by_process: tuple[tuple[int, Numbers], ...] | None
 
     def __new__(cls, aval: ShapedArray, sharding: Sharding, committed: bool):
         key = (aval, sharding, committed)
@@ -60,17 +65,29 @@ class ArraySpec:
         splits += (1,) * (len(shape) - len(splits))
         self.splits = splits
         self.local_shape = tuple(n // s for n, s in zip(shape, splits))
-        self.storage_shape = splits + self.local_shape
         self.storage_dtype = dtype
         self.global_shape = shape                # of the memory of the whole array
         self.nbytes = math.prod(shape) * dtype.itemsize
+        self.by_process = None if self.backend is None or sharding.is_fully_addressable else held_by_process(sharding, aval.ndim)
+        self.held = None if self.by_process is None else _held_here(self.by_process, self.backend.process_index(), splits)
+        self.storage_shape = (splits if self.held is None else tuple(map(len, self.held))) + self.local_shape
+        self.storage_bytes = math.prod(self.storage_shape) * dtype.itemsize if self.held != () else 0
         # whether the shards, one after another, are the row-major array: all dims before a split one have one row in a shard
-        self.is_row_major = all(n == 1 for d, s in enumerate(splits) if s > 1 for n in self.local_shape[:d])
-        self.read_scalar = None if shape or self.backend is None else self.backend.scalar_reader(dtype)
+        self.is_row_major = self.held is None and all(n == 1 for d, s in enumerate(splits) if s > 1 for n in self.local_shape[:d])
+        self.read_scalar = None if shape or self.backend is None or self.held is not None else self.backend.scalar_reader(dtype)
         return _specs.setdefault(key, self)
 
     def __repr__(self) -> str:
         return f"ArraySpec({self.aval.str_short()}, {self.sharding}, committed={self.committed})"
+
+
+def _held_here(by_process: tuple[tuple[int, Numbers], ...], process: int, splits: tuple[int, ...]) -> Numbers | None:
+    """The numbers of the blocks that `process` holds along each dim of the memory; None if it holds all."""
+    numbers = dict(by_process).get(process)
+    if numbers is None:
+        return ((),) * len(splits)
+    numbers += ((0,),) * (len(splits) - len(numbers))
+    return None if tuple(map(len, numbers)) == splits else numbers
 
 
 def physical(aval: ShapedArray) -> tuple[tuple[int, ...], np.dtype]:
@@ -81,13 +98,17 @@ def physical(aval: ShapedArray) -> tuple[tuple[int, ...], np.dtype]:
 
 
 def to_blocks(value: np.ndarray, spec: ArraySpec) -> np.ndarray:
-    """A global value as the grid of its shards, [splits..., local dims...]: a view where the dtype is right."""
+    """A global value as the grid of its shards, [splits..., local dims...]: a view where the dtype is right. Where other processes have
+    some of them, those that are here."""
     value = np.asarray(value, spec.storage_dtype)
     if spec.is_row_major:
         return value.reshape(spec.storage_shape)
+    if not spec.storage_bytes:
+        return np.empty(spec.storage_shape if spec.held != () else 0, spec.storage_dtype)
     n = len(spec.splits)
     split = value.reshape([k for pair in zip(spec.splits, spec.local_shape) for k in pair])
-    return split.transpose([2 * d for d in range(n)] + [2 * d + 1 for d in range(n)])
+    blocks = split.transpose([2 * d for d in range(n)] + [2 * d + 1 for d in range(n)])
+    return blocks if spec.held is None else blocks[np.ix_(*spec.held)]
 
 
 def from_blocks(blocks: np.ndarray, spec: ArraySpec) -> np.ndarray:

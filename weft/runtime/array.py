@@ -2,8 +2,9 @@
 
 In:   a spec (`backends.array_spec`: type, sharding, committed or not), and a buffer of the backend to which the devices belong.
 Out:  an immutable array, its values on the host, its shards.
-Laws: only the backend reads a buffer. Which devices hold which shard is metadata of the sharding. Array methods and operators
-      are attached by `weft.numpy.methods`.
+Laws: only the backend reads a buffer. Which devices hold which shard is metadata of the sharding. Of an array over several processes
+      each has the shards of its own devices; its value can be read where they make up all of it. Array methods and operators are
+      attached by `weft.numpy.methods`.
 Next: `backends.base` says what a backend does for arrays, `runtime.executable` runs programs on them.
 """
 
@@ -22,6 +23,8 @@ from weft.ir.types import ShapedArray
 from weft.runtime.device import default_device
 from weft.runtime.transfers import NO_TRANSFER, Passing, guarded, to_device
 from weft.util import dtypes
+from weft.util.errors import describe
+from weft.util.source import user_frame
 
 _default_shardings: dict = {}
 
@@ -104,19 +107,21 @@ class Array(metaclass=ArrayMeta):
     @property
     def is_fully_addressable(self) -> bool:
         """Whether this process can reach every shard."""
-        return self._spec.sharding.is_fully_addressable
+        return self._spec.by_process is None
 
     @property
     def global_shards(self) -> list["Shard"]:
-        return self.addressable_shards
-
-    @property
-    def addressable_shards(self) -> list["Shard"]:
-        """One `Shard` per device of this process: its device, index into the global array, replica number and data."""
+        """One `Shard` per device of all processes; the data of those of other processes is None."""
         self._live()
         if not hasattr(self, "_parts"):
             self._parts = shards(self)
         return list(self._parts)
+
+    @property
+    def addressable_shards(self) -> list["Shard"]:
+        """One `Shard` per device of this process: its device, index into the global array, replica number and data."""
+        found = self.global_shards
+        return found if self._spec.by_process is None else [shard for shard in found if shard.device.is_addressable]
 
     def addressable_data(self, index: int) -> "Array":
         """The data of the addressable shard number `index`."""
@@ -178,13 +183,16 @@ class Array(metaclass=ArrayMeta):
 
     # ---- values on the host
     def _numpy(self) -> np.ndarray:
-        """The global value, read-only: a view of the buffer where the backend can give one, else a fresh array."""
+        """The global value, read-only: a view of the buffer where the backend can give one, else a fresh array. RuntimeError if some of it
+        is elsewhere."""
         if self._buffer is not None:
             try:
                 return self._value
             except AttributeError:
                 pass
         buffer, backend = self._live(), self._spec.backend
+        if self._spec.held is not None:
+            raise _not_here(self)
         value = backend.view(buffer, self._spec)
         if value is not None:
             self._value = value
@@ -290,6 +298,8 @@ class Array(metaclass=ArrayMeta):
     def __repr__(self) -> str:
         if self._buffer is None:
             self._live()                 # raises
+        if self._spec.held is not None:
+            return f"Array(shape={self.shape}, dtype={self.dtype.name})"
         if dtypes.is_extended(self.dtype):
             return f"Array({self.shape}, dtype={self.dtype.name}) overlaying:\n{self._numpy()}"
         weak = ", weak_type=True" if self.weak_type else ""
@@ -301,7 +311,8 @@ class Array(metaclass=ArrayMeta):
         return f"Array({body}{empty},{gap}{suffix}"
 
     def __str__(self) -> str:
-        return str(self._numpy()) if self._buffer is not None and not dtypes.is_extended(self.dtype) else repr(self)
+        has_value = self._buffer is not None and self._spec.held is None and not dtypes.is_extended(self.dtype)
+        return str(self._numpy()) if has_value else repr(self)
 
     # ---- copies
     def __reduce__(self):
@@ -311,6 +322,8 @@ class Array(metaclass=ArrayMeta):
         return Array(self._spec, self._live())
 
     def __deepcopy__(self, memo) -> "Array":
+        if self._spec.held is not None:
+            return _copy_of_part(self)
         with Passing(NO_TRANSFER):
             return from_numpy(self._numpy(), self.aval, self.sharding, self.committed)
 
@@ -319,8 +332,29 @@ def _from_pickle(value: np.ndarray, aval: ShapedArray) -> Array:
     return from_numpy(value, aval, copy=False)
 
 
+def _not_here(array: Array) -> RuntimeError:
+    """Why the value of an array cannot be read here."""
+    sharding = array.sharding
+    others = sorted({d.process_index for d in sharding.device_assignment if not d.is_addressable})
+    mine = sum(d.is_addressable for d in sharding.device_assignment)
+    return RuntimeError(describe(
+        "reading an array", f"fetching the value of {array.aval.str_short()} is not possible: it spans non-addressable devices.",
+        [("sharding", repr(sharding)), ("devices of this process", f"{mine} of {sharding.num_devices}"),
+         ("other processes that hold parts", ", ".join(map(str, others)))], user_frame(),
+        "A process reads only what lies on its own devices.",
+        "Call multihost_utils.process_allgather(x, tiled=True) in every process, or read the x.addressable_shards of this one."))
+
+
+def _copy_of_part(array: Array) -> Array:
+    """An array of its own with the shards that this process has of `array`."""
+    spec, held = array._spec, array._live()
+    if not spec.storage_bytes:
+        return Array(spec, held)
+    return Array(spec, spec.backend.put_blocks(np.array(spec.backend.get_blocks(held, spec)), spec))
+
+
 def _cheap_to_unstack(array: Array) -> bool:
-    return len(array._spec.sharding.device_assignment) == 1
+    return len(array._spec.sharding.device_assignment) == 1 and array._spec.held is None
 
 
 def _unstack(array: Array) -> list[Array]:
@@ -332,7 +366,7 @@ def _unstack(array: Array) -> list[Array]:
 
 class Shard:
     """What one device holds of an array: `data`, the local array on `device`, is block `index` of the global one; of equal blocks,
-    `replica_id` numbers the copies.
+    `replica_id` numbers the copies. `data` is None where another process drives the device.
 
     >>> shard = wnp.arange(3).addressable_shards[0]
     >>> shard.device.id, shard.index, shard.replica_id, shard.data
@@ -345,18 +379,23 @@ class Shard:
         self.device = device
         self.index = block_index(position, spec.local_shape, spec.splits)
         self.replica_id = replica_id
+        #: the local array, on its device; it shares memory with the global one where the backend can do so
+        self.data: Array | None = None
+        if not device.is_addressable:
+            return
+        if spec.held is not None:
+            position = tuple([mine.index(p) for mine, p in zip(spec.held, position)])
         local = ArraySpec(aval, SingleDeviceSharding(device), True)
         position += (0,) * (len(spec.splits) - len(position))
-        #: the local array, on its device; it shares memory with the global one where the backend can do so
         self.data = Array(local, spec.backend.shard(array._live(), spec, position, local))
 
     def __repr__(self) -> str:
-        return (f"Shard(device={self.device!r}, index={self.index}, replica_id={self.replica_id}, "
-                f"data={self.data._numpy()})")
+        data = None if self.data is None else self.data._numpy()
+        return f"Shard(device={self.device!r}, index={self.index}, replica_id={self.replica_id}, data={data})"
 
 
 def shards(array: Array) -> list[Shard]:
-    """The shards of `array`, in the order of its sharding's devices."""
+    """The shards of `array`, those of other processes too, in the order of its sharding's devices."""
     sharding = array.sharding
     positions = sharding.shard_of_device(array.ndim)
     spec = array._spec

@@ -64,8 +64,8 @@ class Executable:
     def peak_bytes(self) -> int:
         """Bytes of inputs, outputs, constants and temporaries that are live at once, at most."""
         loaded = self.loaded
-        return (sum(s.nbytes for s in self.in_specs) + sum(s.nbytes for i, s in enumerate(self.out_specs) if i not in loaded.aliases)
-                + loaded.constant_bytes + loaded.temporary_bytes)
+        fresh = [s for i, s in enumerate(self.out_specs) if i not in loaded.aliases]
+        return sum(s.storage_bytes for s in (*self.in_specs, *fresh)) + loaded.constant_bytes + loaded.temporary_bytes
 
     def hlo_modules(self) -> list[Any]:
         """The programs of one device as HLO: there is one. It prints, and has a `name` and `to_string()`.

@@ -4,7 +4,8 @@ In:   a local program.
 Out:  a program of one native call, which runs all kernels, loops and collectives of all devices.
 Laws: a buffer is one dense block that holds the distinct shards of an array in row-major order of their position in the grid of
       shards: shape [splits..., local dims...]. A shard that several devices hold is stored once, so equivalent shardings share
-      memory, and an unsharded array is plain row-major memory. Importing this module loads nothing of the compiler.
+      memory, and an unsharded array is plain row-major memory. Of an array over several processes it has the shards of this process, at
+      the places that `backends.held` gives them. Importing this module loads nothing of the compiler.
 Next: `buffer` has the memory, `compile` the stages, `loaded` the call, `calls` the calls without Python.
 """
 
@@ -48,7 +49,7 @@ class CpuBackend(Backend):
 
     # ---- memory
     def allocate(self, spec: ArraySpec) -> Buffer:
-        return Buffer(spec.nbytes)
+        return Buffer(spec.storage_bytes)
 
     def put(self, value: np.ndarray, spec: ArraySpec, copy: bool = True) -> Buffer:
         return Buffer.from_numpy(to_blocks(value, spec), copy)
@@ -73,15 +74,17 @@ class CpuBackend(Backend):
         return buffer.view(spec.storage_dtype, spec.storage_shape)
 
     def shard(self, buffer: Buffer, spec: ArraySpec, position: tuple[int, ...], local: ArraySpec) -> Buffer:
-        number = int(np.ravel_multi_index(position, spec.splits)) if position else 0
+        number = int(np.ravel_multi_index(position, spec.storage_shape[:len(position)])) if position else 0
         return buffer.slice(number * local.nbytes, local.nbytes)
 
     def same_memory(self, have: ArraySpec, want: ArraySpec) -> bool:
+        if have.by_process != want.by_process:
+            return False
         return have.splits == want.splits or (have.is_row_major and want.is_row_major)
 
     def adopt(self, held: Any, spec: ArraySpec) -> Buffer:
         """Native dispatch leaves blocks of the native heap in the arrays that it makes."""
-        return held if type(held) is Buffer else Buffer.of_block(_computed(held), spec.nbytes)
+        return held if type(held) is Buffer else Buffer.of_block(_computed(held), spec.storage_bytes)
 
     def wait(self, held: Any) -> None:
         if (running := queue.current()) is not None:
