@@ -33,6 +33,7 @@ MODULES = {
         "weft.scipy.cluster.vq", "weft.scipy.fft", "weft.scipy.integrate", "weft.scipy.linalg", "weft.scipy.ndimage", "weft.scipy.signal",
         "weft.scipy.special", "weft.scipy.stats",
     ],
+    "More than one process": ["weft.distributed"],
     "Trees and types": ["weft.tree", "weft.tree_util", "weft.flatten_util", "weft.dtypes", "weft.typing", "weft.errors"],
     "Around it": [
         "weft.compat", "weft.export", "weft.ffi", "weft.monitoring", "weft.experimental", "weft.experimental.checkify",

@@ -3,9 +3,9 @@
 # fmt: off
 
 from weft import (
-    ad, api, api_util, compat, custom_batching, custom_derivatives, debug, dtypes, errors, example_libraries, experimental, export, extend,
-    ffi, flatten_util, image, interpreters, lax, monitoring, nn, numpy, ops, profiler, random, ref, scipy, segment_ops, sharding, stages,
-    test_util, tools, tree, tree_util, typing,
+    ad, api, api_util, compat, custom_batching, custom_derivatives, debug, distributed, dtypes, errors, example_libraries, experimental,
+    export, extend, ffi, flatten_util, image, interpreters, lax, monitoring, nn, numpy, ops, profiler, random, ref, scipy, segment_ops,
+    sharding, stages, test_util, tools, tree, tree_util, typing,
 )
 from weft._version import __version__
 from weft.api.arrays import (
@@ -47,15 +47,15 @@ __all__ = [
     "checkpoint_policies", "clear_caches", "closure_convert", "compat", "config", "copy_to_host_async", "custom_batching",
     "custom_derivatives", "custom_gradient", "custom_jvp", "custom_vjp", "debug", "debug_infs", "debug_key_reuse", "debug_nans",
     "default_backend", "default_device", "default_matmul_precision", "default_prng_impl", "device_count", "device_get", "device_put",
-    "device_put_replicated", "device_put_sharded", "devices", "disable_jit", "dtypes", "effects_barrier", "empty_ref", "enable_checks",
-    "enable_custom_prng", "enable_x64", "ensure_compile_time_eval", "errors", "eval_jaxpr", "eval_shape", "example_libraries",
-    "experimental", "explain", "explain_cache_misses", "export", "extend", "ffi", "flatten_util", "float0", "free_ref", "freeze",
-    "fwd_and_bwd", "grad", "hessian", "image", "interpreters", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "lax", "legacy_prng_key",
-    "linear_transpose", "linearize", "live_arrays", "local_device_count", "local_devices", "log_compiles", "make_array_from_callback",
-    "make_array_from_process_local_data", "make_array_from_single_device_arrays", "make_jaxpr", "make_mesh", "monitoring", "named_call",
-    "named_scope", "new_ref", "nn", "no_execution", "no_tracing", "numpy", "numpy_dtype_promotion", "numpy_rank_promotion", "ops", "pmap",
-    "process_count", "process_index", "process_indices", "profiler", "pure_callback", "random", "ref", "remat", "reshard", "scipy",
-    "segment_ops", "set_mesh", "shard_map", "sharding", "smap", "softmax_custom_jvp", "stages", "test_util", "threefry_partitionable",
-    "tools", "transfer_guard", "transfer_guard_device_to_device", "transfer_guard_device_to_host", "transfer_guard_host_to_device", "tree",
-    "tree_util", "typeof", "typing", "value_and_grad", "vjp", "vmap",
+    "device_put_replicated", "device_put_sharded", "devices", "disable_jit", "distributed", "dtypes", "effects_barrier", "empty_ref",
+    "enable_checks", "enable_custom_prng", "enable_x64", "ensure_compile_time_eval", "errors", "eval_jaxpr", "eval_shape",
+    "example_libraries", "experimental", "explain", "explain_cache_misses", "export", "extend", "ffi", "flatten_util", "float0",
+    "free_ref", "freeze", "fwd_and_bwd", "grad", "hessian", "image", "interpreters", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "lax",
+    "legacy_prng_key", "linear_transpose", "linearize", "live_arrays", "local_device_count", "local_devices", "log_compiles",
+    "make_array_from_callback", "make_array_from_process_local_data", "make_array_from_single_device_arrays", "make_jaxpr", "make_mesh",
+    "monitoring", "named_call", "named_scope", "new_ref", "nn", "no_execution", "no_tracing", "numpy", "numpy_dtype_promotion",
+    "numpy_rank_promotion", "ops", "pmap", "process_count", "process_index", "process_indices", "profiler", "pure_callback", "random",
+    "ref", "remat", "reshard", "scipy", "segment_ops", "set_mesh", "shard_map", "sharding", "smap", "softmax_custom_jvp", "stages",
+    "test_util", "threefry_partitionable", "tools", "transfer_guard", "transfer_guard_device_to_device", "transfer_guard_device_to_host",
+    "transfer_guard_host_to_device", "tree", "tree_util", "typeof", "typing", "value_and_grad", "vjp", "vmap",
 ]

@@ -6,7 +6,7 @@ from builtins import IndexError as JAXIndexError, TypeError as JAXTypeError
 from weft.util.errors import (
     CallbackError, CommError, CompileError, ConcretizationTypeError, DeviceRuntimeError, InconclusiveDimensionOperation,
     DeviceRuntimeError as JaxRuntimeError, ProgramTypeError as JaxprTypeError, KeyReuseError, MissingMeshError, MissingRuleError,
-    NonConcreteBooleanIndexError, OutOfMemoryError, ProgramTypeError, ShapeError, ShardingError, ShardingTypeError,
+    NonConcreteBooleanIndexError, OutOfMemoryError, ProcessFailureError, ProgramTypeError, ShapeError, ShardingError, ShardingTypeError,
     TracerArrayConversionError, TracerBoolConversionError, TracerError, TracerIntegerConversionError, TypePromotionError, UnboundAxisError,
     UnexpectedTracerError, UnknownBackendError,
 )
@@ -14,7 +14,7 @@ from weft.util.errors import (
 __all__ = [
     "CallbackError", "CommError", "CompileError", "ConcretizationTypeError", "DeviceRuntimeError", "InconclusiveDimensionOperation",
     "JAXIndexError", "JAXTypeError", "JaxRuntimeError", "JaxprTypeError", "KeyReuseError", "MissingMeshError", "MissingRuleError",
-    "NonConcreteBooleanIndexError", "OutOfMemoryError", "ProgramTypeError", "ShapeError", "ShardingError", "ShardingTypeError",
-    "TracerArrayConversionError", "TracerBoolConversionError", "TracerError", "TracerIntegerConversionError", "TypePromotionError",
-    "UnboundAxisError", "UnexpectedTracerError", "UnknownBackendError",
+    "NonConcreteBooleanIndexError", "OutOfMemoryError", "ProcessFailureError", "ProgramTypeError", "ShapeError", "ShardingError",
+    "ShardingTypeError", "TracerArrayConversionError", "TracerBoolConversionError", "TracerError", "TracerIntegerConversionError",
+    "TypePromotionError", "UnboundAxisError", "UnexpectedTracerError", "UnknownBackendError",
 ]

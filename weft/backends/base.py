@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from weft import processes
 from weft.backends.array_spec import ArraySpec, from_blocks, to_blocks
 from weft.backends.xla_flags import check_environment
 from weft.ir.jaxpr import Jaxpr
@@ -209,8 +210,16 @@ class Backend:
             check_platforms()
             with self._lock:
                 if not self._devices:
-                    self._devices = tuple(Device(i, self) for i in range(num_virtual_devices()))
+                    self._devices = tuple(self._make_devices())
         return list(self._devices)
+
+    def _make_devices(self) -> Iterator[Device]:
+        """Virtual devices of all processes; their ids go on from process to process."""
+        shared = processes.current()
+        counts = (num_virtual_devices(),) if shared is None else shared.local_counts
+        for rank, count in enumerate(counts):
+            first = sum(counts[:rank])
+            yield from (Device(first + i, self, rank, i) for i in range(count))
 
     def local_devices(self) -> list[Device]:
         """The devices that this process drives."""
@@ -222,7 +231,13 @@ class Backend:
 
     def process_index(self) -> int:
         """Number of this process among all that share the devices."""
-        return 0
+        shared = processes.current()
+        return 0 if shared is None else shared.rank
+
+    def process_count(self) -> int:
+        """Number of processes that share the devices."""
+        shared = processes.current()
+        return 1 if shared is None else shared.size
 
     def memory_stats(self, device: Device) -> dict[str, int] | None:
         """None: virtual devices share the memory of their process."""
@@ -329,6 +344,11 @@ def register(name: str, make: Callable[[], Backend]) -> None:
     if name in _makers:
         raise ValueError(f"backends.register: there is a backend called {name!r} already; choose another name.")
     _makers[name] = make
+
+
+def have_devices() -> bool:
+    """Whether a backend has made its devices, which stay the same from then on."""
+    return any(backend._devices for backend in _made.values())
 
 
 def names() -> list[str]:

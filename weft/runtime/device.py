@@ -65,8 +65,7 @@ def process_index(backend: Any = None) -> int:
 
 def process_count(backend: Any = None) -> int:
     """Number of processes that share the devices."""
-    backends.get(backend)
-    return 1
+    return backends.get(backend).process_count()
 
 
 def process_indices(backend: Any = None) -> list[int]:
@@ -89,4 +88,4 @@ def default_backend() -> str:
 def default_device() -> Device:
     """Where uncommitted arrays live: `config.default_device`, else the first device of the default backend."""
     chosen = config.default_device
-    return chosen if isinstance(chosen, Device) else devices()[0]
+    return chosen if isinstance(chosen, Device) else local_devices()[0]

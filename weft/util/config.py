@@ -370,6 +370,10 @@ _define("transfer_guard", None, "The guard of transfers whose own guard is not s
 transfer_guard = Context("transfer_guard", doc="Allow, log or refuse implicit transfers, or all, of every kind.", others=(
     "transfer_guard_host_to_device", "transfer_guard_device_to_device", "transfer_guard_device_to_host"))
 
+# more than one process
+_define("heartbeat_timeout", 10.0, "Seconds of silence after which another process counts as failed.")
+_define("collective_timeout", 600.0, "Seconds to wait in a collective for processes that live but do not come and report no progress.")
+
 # compiled programs kept on disk
 _define("enable_compilation_cache", True, "Keep compiled programs on disk.")
 _define("compilation_cache_dir", None, "The folder of compiled programs; WEFT_CACHE_DIR goes before it.", kind=str)

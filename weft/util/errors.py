@@ -97,6 +97,14 @@ class DeviceRuntimeError(RuntimeError):
     """A failure while a compiled program ran."""
 
 
+class ProcessFailureError(DeviceRuntimeError):
+    """Another process of the program failed, or did not come where it was awaited; `ranks` says which."""
+
+    def __init__(self, message: str = "", ranks: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.ranks = tuple(ranks)
+
+
 class OutOfMemoryError(DeviceRuntimeError, MemoryError):
     """An array, or what a program needs beside its arrays, for which the machine has no memory."""
 

@@ -1,0 +1,145 @@
+"""Programs of several processes for tests: `run_ranks` starts them, collects what they print, and leaves none behind."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+HOUSE = Path(__file__).parents[2]
+_BEGIN = "import weft.distributed\nweft.distributed.initialize(initialization_timeout=30)\n"
+
+
+@dataclass
+class Rank:
+    """What became of one rank; a negative exit code is the signal that killed it."""
+    rank: int
+    exit_code: int
+    out: str
+    err: str
+    seconds: float
+
+
+class Running:
+    """Ranks under way."""
+
+    def __init__(self, processes: list[subprocess.Popen], folder: str, names: Sequence[int]) -> None:
+        self.processes, self.folder, self.names = processes, folder, names
+        self.began = time.monotonic()
+        self._ended: dict[int, float] = {}
+
+    def pids(self) -> list[int]:
+        return [process.pid for process in self.processes]
+
+    def kill(self, rank: int, number: int = signal.SIGKILL) -> None:
+        self.processes[rank].send_signal(number)
+
+    def output(self, rank: int, kind: str = "out") -> str:
+        return Path(self.folder, f"{self.names[rank]}.{kind}").read_text()
+
+    def wait_for(self, text: str, rank: int = 0, timeout: float = 30.0) -> None:
+        """Wait until a rank has printed `text`."""
+        until = time.monotonic() + timeout
+        while text not in self.output(rank):
+            if time.monotonic() > until or self.processes[rank].poll() is not None:
+                raise AssertionError(f"rank {rank} did not print {text!r}\n{self.shown()}")
+            time.sleep(0.01)
+
+    def finish(self, timeout: float) -> list[Rank]:
+        """Wait for all; whoever is left at the limit is killed, and that is an error which shows all outputs."""
+        until, late = time.monotonic() + timeout, []
+        try:
+            while len(self._ended) < len(self.processes) and time.monotonic() < until:
+                for i, process in enumerate(self.processes):
+                    if i not in self._ended and process.poll() is not None:
+                        self._ended[i] = time.monotonic()
+                time.sleep(0.005)
+            late = [i for i, process in enumerate(self.processes) if process.poll() is None]
+        finally:
+            self.stop()
+        if late:
+            raise AssertionError(f"ranks {late} did not end within {timeout} s\n{self.shown()}")
+        return [Rank(name, process.returncode, self.output(i), self.output(i, "err"), self._ended[i] - self.began)
+                for i, (name, process) in enumerate(zip(self.names, self.processes))]
+
+    def stop(self) -> None:
+        for process in self.processes:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)      # each has a session of its own, with its children
+            process.wait()
+
+    def shown(self) -> str:
+        return "".join(f"---- rank {name}, exit code {process.poll()}\n{self.output(i)}{self.output(i, 'err')}\n"
+                       for i, (name, process) in enumerate(zip(self.names, self.processes)))
+
+
+def free_port() -> int:
+    """A port that nobody uses now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def source_of(program: str | Callable[[], object] | Path) -> str:
+    """The text of a program: of a function its source and a call of it."""
+    if callable(program):
+        return f"{textwrap.dedent(inspect.getsource(program))}\n{program.__name__}()\n"
+    if isinstance(program, Path) or (program.endswith(".py") and "\n" not in program):
+        return Path(program).read_text()
+    return textwrap.dedent(program)
+
+
+@contextlib.contextmanager
+def ranks(n: int, program: str | Callable[[], object] | Path, devices_per_process: int = 1, launcher: str = "local",
+          initialize: bool = True, environment: Mapping[str, str] | None = None, arguments: Sequence[str] = ()):
+    """Start the program on `n` ranks, for a block; none of them lives after it."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "program.py")
+        script.write_text((_BEGIN if initialize else "") + source_of(program))
+        shared = {**os.environ, "PYTHONPATH": str(HOUSE), "WEFT_NUM_DEVICES": str(devices_per_process), "PYTHONUNBUFFERED": "1",
+                  "WEFT_NUM_THREADS": "1", **(environment or {})}
+        command = [sys.executable, str(script), *arguments]
+        if launcher == "mpiexec":
+            starts = [([str(Path(sys.executable).with_name("mpiexec")), "-n", str(n), *command], shared)]
+            names = [-1]
+        elif launcher == "local":
+            address = f"127.0.0.1:{free_port()}"
+            starts = [(command, {**shared, "WEFT_COORDINATOR_ADDRESS": address, "WEFT_COORDINATOR_BIND_ADDRESS": address,
+                                 "WEFT_NUM_PROCESSES": str(n), "WEFT_PROCESS_ID": str(rank)}) for rank in range(n)]
+            names = list(range(n))
+        else:
+            raise ValueError(f"launcher is local or mpiexec, got {launcher!r}")
+        processes = []
+        for name, (words, env) in zip(names, starts):
+            with open(Path(folder, f"{name}.out"), "wb") as out, open(Path(folder, f"{name}.err"), "wb") as err:
+                processes.append(subprocess.Popen(words, env=env, stdout=out, stderr=err, stdin=subprocess.DEVNULL,
+                                                  start_new_session=True, cwd=HOUSE))
+        running = Running(processes, folder, names)
+        try:
+            yield running
+        finally:
+            running.stop()
+
+
+def run_ranks(n: int, program: str | Callable[[], object] | Path, devices_per_process: int = 1, launcher: str = "local",
+              timeout: float = 60.0, initialize: bool = True, environment: Mapping[str, str] | None = None,
+              arguments: Sequence[str] = (), check: bool = True) -> list[Rank]:
+    """Run a program on `n` ranks to its end: a source text, a path, or a function without arguments, which imports what it needs.
+
+    With `check`, an exit code other than 0 is an error that shows what all ranks printed. Under `mpiexec` there is one result for all.
+    """
+    with ranks(n, program, devices_per_process, launcher, initialize, environment, arguments) as running:
+        found = running.finish(timeout)
+        if check and any(rank.exit_code for rank in found):
+            raise AssertionError(f"exit codes {[rank.exit_code for rank in found]}\n{running.shown()}")
+        return found

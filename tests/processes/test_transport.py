@@ -1,0 +1,146 @@
+"""Collectives between processes against NumPy: every kind, many dtypes, groups, and native calls of their entry points."""
+
+import numpy as np
+import pytest
+
+from tests.processes.ranks import run_ranks
+from weft.processes.plans import OPS, CollectivePlan, carry_out, reduce
+
+
+def collectives():
+    import itertools
+
+    import numpy as np
+
+    from weft import processes
+    from weft.processes.plans import CollectivePlan, carry_out
+    from weft.processes.transport import DONE, START, WAIT
+
+    shared = processes.current()
+    transport, rank, size = shared.transport, shared.rank, shared.size
+    entries = transport.entry_points()
+    native_start, native_wait = START(entries["start"]), WAIT(entries["wait"])
+    groups = [(tuple(range(size)),)]
+    if size == 4:
+        groups += [((0, 2), (1, 3)), ((3, 2, 1, 0),), ((0,), (1,), (2,), (3,))]
+
+    def value(member, plan):
+        rng = np.random.default_rng([member, plan.count])
+        if plan.dtype == "bool":
+            return rng.random(plan.input_count) < 0.5
+        return rng.integers(0, 5, plan.input_count).astype(plan.numpy_dtype)
+
+    def cases():
+        for group, dtype, count in itertools.product(groups, ("float32", "bool"), (0, 1, 12, 4000)):
+            for kind in ("all_gather", "broadcast"):
+                yield CollectivePlan(kind, dtype, count, None, group)
+            if count % len(group[0]) == 0:
+                yield CollectivePlan("all_to_all", dtype, count, None, group)
+        for dtype, op in itertools.product(("float64", "float32", "bfloat16", "float16", "int8", "uint16", "int32", "uint32", "int64",
+                                            "complex64"), ("sum", "prod", "max", "min")):
+            if dtype != "complex64" or op in ("sum", "prod"):
+                yield CollectivePlan("all_reduce", dtype, 37, op, groups[0])
+        for dtype, op in itertools.product(("bool", "int32", "uint8"), ("and", "or", "xor", "max", "min", "sum")):
+            yield CollectivePlan("all_reduce", dtype, 5, op, groups[-1])
+        for group, kind, count in itertools.product(groups, ("all_reduce", "reduce_scatter"), (1, 3, 70_000)):
+            yield CollectivePlan(kind, "float32", count, "sum", group)
+        yield CollectivePlan("permute", "float32", 9, None, (), tuple((r, (r + 1) % size) for r in range(size)))
+        yield CollectivePlan("permute", "int32", 9, None, (), ((0, 1),))
+        yield CollectivePlan("permute", "int32", 100_000, None, (), ((0, 1), (1, 0)))
+
+    started, number = [], 0
+    for number, plan in enumerate(cases(), 1):
+        group = plan.group_of(rank)
+        given = {member: value(member, plan) for member in group or (rank,)}
+        out = np.full(plan.output_count, 3).astype(plan.numpy_dtype)
+        request = native_start(transport.plan(plan), given[rank].ctypes.data, out.ctypes.data)
+        assert request >= 0, plan
+        wanted = carry_out(plan, group, given, rank) if group else np.zeros(plan.output_count, plan.numpy_dtype)
+        started.append((plan, request, given[rank], out, wanted))
+        if number % 3:                          # several under way at once
+            continue
+        for plan, request, _, out, wanted in started:
+            assert native_wait(request) == DONE, plan
+            np.testing.assert_array_equal(out, wanted, err_msg=str(plan))
+        started.clear()
+    for _, request, *_ in started:
+        transport.wait(request)
+    print("collectives", number)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_collectives_give_what_numpy_gives(size):
+    for rank in run_ranks(size, collectives):
+        assert rank.out.startswith("collectives ")
+
+
+def meet():
+    import weft
+    from weft import processes
+
+    shared = processes.current()
+    assert (weft.process_count(), weft.process_index(), weft.process_indices()) == (3, shared.rank, [0, 1, 2])
+    assert weft.device_count() == 6 and weft.local_device_count() == 2
+    assert [d.id for d in weft.local_devices()] == [2 * shared.rank, 2 * shared.rank + 1]
+    assert [d.process_index for d in weft.devices()] == [0, 0, 1, 1, 2, 2]
+    assert [d.local_hardware_id for d in weft.devices()] == [0, 1] * 3
+    assert weft.local_devices(1) == weft.devices()[2:4] and not weft.devices()[2 * shared.rank - 1].is_addressable
+    assert float(weft.numpy.arange(4.0).sum()) == 6.0          # what is not placed is here
+    client = shared.client
+    client.put(f"name/{shared.rank}", bytes([shared.rank]))
+    assert client.get(f"name/{(shared.rank + 1) % 3}", 10) == bytes([(shared.rank + 1) % 3])
+    assert client.barrier("all", 10, brings=shared.rank) == [0, 1, 2]
+    if shared.rank != 1:
+        assert client.barrier("some", 10, ranks=(0, 2)) is None
+    assert client.keys("name/") == ["name/0", "name/1", "name/2"] and client.find("nobody") is None
+    client.barrier("read", 10)
+    if shared.rank == 0:
+        assert client.delete("name") == 3 and client.keys("name/") == []
+    import weft.distributed
+    try:
+        weft.distributed.initialize()
+    except RuntimeError as error:
+        assert "once" in str(error)
+    weft.distributed.shutdown()
+    assert not weft.distributed.is_initialized()
+    print("met")
+
+
+def test_processes_meet_and_share_their_devices():
+    assert [rank.out for rank in run_ranks(3, meet, devices_per_process=2)] == ["met\n"] * 3
+
+
+@pytest.mark.parametrize("op", sorted(OPS))
+def test_reductions_keep_the_order_and_the_dtype(op):
+    parts = [np.array([1, 2, 3], np.int32), np.array([4, 1, 3], np.int32), np.array([2, 2, 2], np.int32)]
+    wanted = {"sum": [7, 5, 8], "prod": [8, 4, 18], "max": [4, 2, 3], "min": [1, 1, 2], "and": [0, 0, 2], "or": [7, 3, 3],
+              "xor": [7, 1, 2]}[op]
+    found = reduce(op, parts)
+    assert found.tolist() == wanted and found.dtype == np.int32
+
+
+def test_small_floats_are_added_in_32_bits():
+    parts = [np.array([x], np.float16) for x in (2048.0, 1.0, 1.0)]
+    assert reduce("sum", parts).tolist() == [2050.0]            # in 16 bits 2048 + 1 is 2048
+
+
+@pytest.mark.parametrize("fields", [
+    ("gather", "float32", 1), ("all_reduce", "float32", 1), ("all_gather", "float32", 1, "sum"), ("all_reduce", "float32", 1, "mean"),
+    ("all_gather", "float32", 1, None, ((0, 1), (2,))), ("all_gather", "float32", 1, None, ((0, 1), (1, 2))),
+    ("all_to_all", "float32", 3, None, ((0, 1),)), ("permute", "float32", 3, None, (), ((0, 1), (0, 2)))])
+def test_plans_that_mean_nothing_are_refused(fields):
+    with pytest.raises(ValueError, match="CollectivePlan"):
+        CollectivePlan(*fields)
+
+
+def test_what_a_rank_gets():
+    given = {0: np.array([1, 2, 3, 4]), 1: np.array([5, 6, 7, 8])}
+
+    def got(kind, count, op=None):
+        plan = CollectivePlan(kind, "int64", count, op, ((0, 1),))
+        return [carry_out(plan, (0, 1), given, rank).tolist() for rank in (0, 1)]
+
+    assert got("all_gather", 4) == [[1, 2, 3, 4, 5, 6, 7, 8]] * 2
+    assert got("reduce_scatter", 2, "sum") == [[6, 8], [10, 12]]
+    assert got("all_to_all", 4) == [[1, 2, 5, 6], [3, 4, 7, 8]]
+    assert got("broadcast", 4) == [[1, 2, 3, 4]] * 2

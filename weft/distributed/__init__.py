@@ -1,0 +1,102 @@
+"""Several processes that run one program: `initialize` in each of them, before anything else of weft is used.
+
+In:   who coordinates, how many processes there are, which one this is; launchers say it in the environment.
+Out:  one set of devices: `weft.devices()` are those of all processes, `weft.local_devices()` those of this one.
+Laws: every process runs the same program. Where one fails, the others raise `weft.errors.ProcessFailureError`; none waits forever.
+Next: `processes` has the coordinator, the transports and the failures.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from weft import processes
+from weft.backends.base import have_devices
+from weft.util.config import config, num_virtual_devices
+from weft.util.errors import describe
+from weft.util.source import guard_all
+
+__all__ = ["initialize", "is_initialized", "shutdown"]
+
+
+def initialize(coordinator_address: str | None = None, num_processes: int | None = None, process_id: int | None = None,
+               local_device_ids: int | Sequence[int] | None = None, cluster_detection_method: str | None = None,
+               initialization_timeout: int = 300, heartbeat_timeout_seconds: int | None = None, shutdown_timeout_seconds: int = 300,
+               coordinator_bind_address: str | None = None, slice_index: int | None = None, partition_index: int | None = None) -> None:
+    """Meet the other processes of this program: number `process_id` of `num_processes`. Process 0 serves the coordinator at
+    `coordinator_address`, a host and a port that all can reach.
+
+    What is not given is taken from WEFT_COORDINATOR_ADDRESS, WEFT_NUM_PROCESSES and WEFT_PROCESS_ID (or JAX_...). Every process brings
+    its own virtual devices (`local_device_ids` is accepted without effect: JAX has it for GPUs). The silence after which a process counts
+    as failed is `heartbeat_timeout_seconds`, by default `config.heartbeat_timeout`.
+
+    Raises RuntimeError where called twice, or after the first use of a device; ValueError for arguments that are missing or do not fit;
+    ProcessFailureError where the others do not come within `initialization_timeout` seconds.
+
+    >>> weft.distributed.initialize("localhost:1234", 2, 2)
+    Traceback (most recent call last):
+        ...
+    ValueError: initialize: process_id is a number from 0 to 1, got 2.
+    """
+    if processes.current() is not None:
+        raise RuntimeError("distributed.initialize should only be called once.")
+    from weft.processes import launchers, state
+
+    if slice_index is not None and partition_index is None:
+        warnings.warn("`slice_index` has been deprecated. Please use `partition_index` instead.", DeprecationWarning, stacklevel=2)
+        partition_index = slice_index
+    found = launchers.find(cluster_detection_method, coordinator_address, num_processes, process_id)
+    size = _number("num_processes", found.size, 1, None)
+    rank = _number("process_id", found.rank, 0, size - 1)
+    if found.address is None:
+        raise ValueError("initialize: coordinator_address should be defined: a host and a port of process 0, as in 10.0.0.1:1234.")
+    if have_devices():
+        raise RuntimeError(describe(
+            "distributed.initialize", "it must be called before any device is asked for.", [], None,
+            "This includes any computation, but also calls of weft.devices, weft.device_put and others.", "Call it first."))
+    bind = coordinator_bind_address or os.environ.get("WEFT_COORDINATOR_BIND_ADDRESS") or os.environ.get("JAX_COORDINATOR_BIND_ADDRESS")
+    heartbeat = config.heartbeat_timeout if heartbeat_timeout_seconds is None else float(heartbeat_timeout_seconds)
+    index = next((int(text) for name in ("WEFT", "JAX") if (text := os.environ.get(f"{name}_PARTITION_INDEX"))), None)
+    state.join(found.address, rank, size, num_virtual_devices(), serve=rank == 0 and not found.is_served, bind_address=bind,
+               initialization_timeout=float(initialization_timeout), heartbeat_timeout=heartbeat,
+               collective_timeout=config.collective_timeout, shutdown_timeout=float(shutdown_timeout_seconds),
+               partition=index if partition_index is None else partition_index)
+
+
+def is_initialized() -> bool:
+    """Whether this process has met others, by `initialize` or by its launcher.
+
+    >>> weft.distributed.is_initialized()
+    False
+    """
+    return processes.current() is not None
+
+
+def shutdown() -> None:
+    """Wait until all processes have come here, then part; nothing is done in a single process. Processes that end do so by themselves.
+
+    Raises ProcessFailureError where one failed, or did not come within `shutdown_timeout_seconds`.
+
+    >>> weft.distributed.shutdown()
+    """
+    if processes.current() is not None:
+        from weft.processes import state
+
+        state.leave()
+
+
+def _number(name: str, value: Any, least: int, most: int | None) -> int:
+    if value is None:
+        what = "Number of processes" if name == "num_processes" else "The process id of the current process"
+        raise ValueError(f"initialize: {what} must be defined: give {name}, or start under a launcher.")
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"initialize: {name} is an integer, got {value!r} of type {type(value).__name__}.")
+    if value < least or (most is not None and value > most):
+        raise ValueError(f"initialize: {name} is a number from {least}{'' if most is None else f' to {most}'}, got {value}.")
+    return value
+
+
+guard_all(globals())

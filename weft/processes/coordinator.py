@@ -1,0 +1,384 @@
+"""The coordinator: one thread that knows who is there, keeps keys and values, and sees who is missing.
+
+In:   connections of `client.Client`s, one per rank.
+Out:  answers, and news to all: that a rank failed, that one leaves.
+Laws: it runs in the launcher or beside rank 0, computes nothing, and takes no part in collectives. A rank fails when its connection
+      closes before it said that it leaves, when it is silent for `heartbeat_timeout`, or when it reports an exception; all others are
+      told at once. Everything that is waited for here has a deadline, whose error lists who arrived and who did not.
+Next: `client` is the other end; `wire` has the frames.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import time
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from weft.processes.wire import ForeignData, Frames, host_and_port, pack
+from weft.util.record import record
+from weft.util.threads import DaemonThread
+
+_TICK_S = 0.2
+#: the barrier at which ranks wait that have nothing more to do
+LAST = "weft/last"
+
+
+@record(frozen=False, eq=False)
+class _Peer:
+    """One connection; `rank` is -1 until it said who it is."""
+    socket: Any
+    frames: Any
+    out: Any
+    rank: int = -1
+    heard: float = 0.0
+    left: bool = False
+    facts: Any = None
+    progress: str = ""
+    waits_for: str = ""
+
+
+@record(frozen=False, eq=False)
+class _Waiting:
+    """A request that is answered later."""
+    peer: _Peer
+    number: int
+    deadline: float
+
+
+@record(frozen=False, eq=False)
+class _Barrier:
+    """Who arrived at a barrier, with what they brought."""
+    ranks: tuple[int, ...]
+    arrived: Any
+    waiting: Any
+
+
+class Coordinator:
+    """Serves `size` ranks at `address`; `start` begins, `stop` ends.
+
+    >>> served = Coordinator("127.0.0.1:0", 2)
+    >>> served.start(); served.stop()
+    """
+
+    def __init__(self, address: str, size: int, heartbeat_timeout: float = 10.0,
+                 told: Callable[[dict[str, Any]], None] | None = None) -> None:
+        host, port = host_and_port(address)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.size, self.heartbeat_timeout = size, heartbeat_timeout
+        self._told = told                       # the launcher hears of failures, too
+        self._listener = socket.socket(family, socket.SOCK_STREAM)
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            self._listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        try:
+            self._listener.bind((host, port))
+        except OSError as error:
+            self._listener.close()
+            raise OSError(error.errno, f"the coordinator cannot use the address {address}: {error.strerror}. Name one that is free "
+                                       "on the machine of process 0") from None
+        self._listener.listen(4096)
+        self._listener.setblocking(False)
+        self.port: int = self._listener.getsockname()[1]
+        self._ranks: dict[int, _Peer] = {}
+        self._values: dict[str, bytes] = {}
+        self._getting: dict[str, list[_Waiting]] = {}
+        self._joining: list[_Waiting] = []
+        self._barriers: dict[str, _Barrier] = {}
+        self._asked: dict[int, tuple[_Waiting, dict[int, Any], set[int]]] = {}
+        self._numbers = 0
+        self.failures: list[dict[str, Any]] = []
+        self._stops = False
+        self._thread: DaemonThread | None = None
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self._wake_in, selectors.EVENT_READ)
+
+    # ---- life
+    def start(self) -> None:
+        """Serve in a thread of its own."""
+        self._thread = DaemonThread(self._serve)
+
+    def stop(self, patience: float = 0.0) -> None:
+        """End, and close all connections, those of ranks that have not left after `patience` seconds."""
+        until = time.monotonic() + patience
+        while any(not peer.left for peer in self._ranks.values()) and time.monotonic() < until:
+            time.sleep(0.002)
+        self._stops = True
+        with contextlib.suppress(OSError):
+            self._wake_out.send(b".")
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _serve(self) -> None:
+        ticked = time.monotonic()
+        while not self._stops:
+            for key, events in self._selector.select(_TICK_S):
+                if key.fileobj is self._listener:
+                    self._accept()
+                elif key.fileobj is not self._wake_in:
+                    self._talk(key.data, events)
+            now = time.monotonic()
+            if now - ticked >= _TICK_S:
+                self._look(now, now - ticked)
+                ticked = now
+        for key in list(self._selector.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr]
+        self._wake_out.close()
+        self._selector.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                connection.setblocking(False)
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                peer = _Peer(connection, Frames(), bytearray(), heard=time.monotonic())
+                self._selector.register(connection, selectors.EVENT_READ, peer)
+
+    def _talk(self, peer: _Peer, events: int) -> None:
+        if events & selectors.EVENT_WRITE:
+            self._flush(peer)
+        if not events & selectors.EVENT_READ:
+            return
+        try:
+            arrived = peer.socket.recv(1 << 18)
+        except BlockingIOError:
+            return
+        except OSError:
+            arrived = b""
+        if not arrived:
+            self._gone(peer)
+            return
+        peer.heard = time.monotonic()
+        try:
+            for table, data in peer.frames.feed(arrived):
+                self._handle(peer, table, data)
+        except (ForeignData, KeyError, TypeError, ValueError):
+            self._gone(peer)
+
+    def _send(self, peer: _Peer, table: dict[str, Any], data: bytes = b"") -> None:
+        peer.out += pack(table, data)
+        self._flush(peer)
+
+    def _flush(self, peer: _Peer) -> None:
+        try:
+            while peer.out:
+                sent = peer.socket.send(peer.out)
+                del peer.out[:sent]
+        except BlockingIOError:
+            pass
+        except OSError:
+            peer.out.clear()                    # reading finds out that it is gone
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if peer.out else 0)
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.modify(peer.socket, wanted, peer)
+
+    def _answer(self, waiting: _Waiting, table: dict[str, Any], data: bytes = b"") -> None:
+        waiting.peer.waits_for = ""
+        self._send(waiting.peer, {"op": "answer", "number": waiting.number, **table}, data)
+
+    def _all(self, table: dict[str, Any], but: int = -1) -> None:
+        for rank, peer in list(self._ranks.items()):
+            if rank != but and not peer.left:
+                self._send(peer, table)
+
+    # ---- what ranks say
+    def _handle(self, peer: _Peer, table: dict[str, Any], data: bytes) -> None:
+        op, now = table["op"], time.monotonic()
+        if op == "beat":
+            peer.progress = table.get("progress", "")
+            self._send(peer, {"op": "beat"})
+            return
+        if op == "stacks":
+            self._has_stacks(table["query"], peer.rank, table)
+            return
+        if op == "leave":
+            peer.left = True
+            return
+        if op == "error":
+            self._fail(peer.rank, "raised", table["text"])
+            return
+        waiting = _Waiting(peer, table["number"], now + min(float(table.get("timeout", 600.0)), 1e9))
+        if op == "join":
+            self._join(waiting, table)
+        elif op == "put":
+            self._values[table["key"]] = data
+            for getter in self._getting.pop(table["key"], ()):
+                self._answer(getter, {"ok": True}, data)
+            self._answer(waiting, {"ok": True})
+        elif op == "get":
+            if table["key"] in self._values:
+                self._answer(waiting, {"ok": True}, self._values[table["key"]])
+            elif table.get("now"):
+                self._answer(waiting, {"ok": False, "why": "missing"})
+            else:
+                peer.waits_for = f"the key {table['key']!r}"
+                self._getting.setdefault(table["key"], []).append(waiting)
+        elif op == "delete":
+            keys = [key for key in self._values if key == table["key"] or key.startswith(table["key"] + "/")]
+            for key in keys:
+                del self._values[key]
+            self._answer(waiting, {"ok": True, "count": len(keys)})
+        elif op == "keys":
+            found = sorted(key for key in self._values if key.startswith(table["prefix"]))
+            self._answer(waiting, {"ok": True, "keys": found})
+        elif op == "barrier":
+            self._arrive(waiting, table, data)
+        elif op == "absent":
+            self._ask(waiting, table["ranks"])
+        else:
+            self._answer(waiting, {"ok": False, "why": f"unknown request {op!r}"})
+
+    def _join(self, waiting: _Waiting, table: dict[str, Any]) -> None:
+        rank, size = table["rank"], table["size"]
+        if size != self.size or not 0 <= rank < self.size:
+            self._answer(waiting, {"ok": False, "why": f"process {rank} of {size} does not fit: the coordinator serves "
+                                                       f"{self.size} processes, whose numbers begin at 0"})
+            return
+        known = self._ranks.get(rank)
+        if known is not None:
+            there = f"{known.facts['host']}, process {known.facts['pid']}"
+            self._answer(waiting, {"ok": False, "why": f"there is a process {rank} already ({there}); give each its own process_id"})
+            return
+        waiting.peer.rank, waiting.peer.facts = rank, table["facts"]
+        self._ranks[rank] = waiting.peer
+        if self.failures:
+            self._answer(waiting, {"ok": False, "why": "failed", "failure": self.failures[0]})
+            return
+        waiting.peer.waits_for = "the others to start"
+        self._joining.append(waiting)
+        if len(self._ranks) == self.size:
+            self._begin()
+
+    def _begin(self) -> None:
+        facts = {name: [self._ranks[rank].facts[name] for rank in range(self.size)] for name in self._ranks[0].facts}
+        told = zlib.compress(pack(facts), 1)
+        for waiting in self._joining:
+            self._answer(waiting, {"ok": True}, told)
+        self._joining.clear()
+
+    def _arrive(self, waiting: _Waiting, table: dict[str, Any], data: bytes) -> None:
+        name = table["name"]
+        ranks = tuple(table["ranks"] or range(self.size))
+        barrier = self._barriers.get(name)
+        if barrier is None:
+            barrier = self._barriers[name] = _Barrier(ranks, {}, [])
+        if barrier.ranks != ranks:
+            self._answer(waiting, {"ok": False, "why": f"others gave the barrier {name!r} the processes {list(barrier.ranks)}"})
+            return
+        rank = waiting.peer.rank
+        if name == LAST:
+            self._all({"op": "leaves", "rank": rank}, but=rank)
+        lost = [failure for failure in self.failures if failure["rank"] in ranks]
+        if lost:
+            self._answer(waiting, {"ok": False, "why": "failed", "failure": lost[0]})
+            return
+        barrier.arrived[rank] = (table.get("brings"), data)
+        barrier.waiting.append(waiting)
+        waiting.peer.waits_for = f"the barrier {name!r}"
+        if len(barrier.arrived) < len(ranks):
+            return
+        del self._barriers[name]
+        brought = [barrier.arrived[member][0] for member in ranks] if any(b[0] is not None for b in barrier.arrived.values()) else None
+        for waiter in barrier.waiting:
+            self._answer(waiter, {"ok": True, "brought": brought})
+
+    # ---- who is absent, and where it is
+    def _ask(self, waiting: _Waiting, ranks: list[int]) -> None:
+        self._numbers += 1
+        query, now = self._numbers, time.monotonic()
+        asked = {rank for rank in ranks if rank in self._ranks and not self._ranks[rank].left}
+        waiting.deadline = min(waiting.deadline, now + 2.0)
+        self._asked[query] = (waiting, {}, asked)
+        for rank in asked:
+            self._send(self._ranks[rank], {"op": "stacks", "query": query})
+        self._tell_stacks(query)
+
+    def _has_stacks(self, query: int, rank: int, table: dict[str, Any]) -> None:
+        if query in self._asked:
+            self._asked[query][1][rank] = {"stack": table["stack"], "at": table.get("at", "")}
+            self._tell_stacks(query)
+
+    def _tell_stacks(self, query: int, anyway: bool = False) -> None:
+        waiting, have, asked = self._asked[query]
+        if len(have) < len(asked) and not anyway:
+            return
+        del self._asked[query]
+        now = time.monotonic()
+        report = {}
+        for rank in asked:
+            peer = self._ranks[rank]
+            report[rank] = {"stack": "", "at": "", **have.get(rank, {}), "answers": rank in have, "progress": peer.progress,
+                            "silent": now - peer.heard,
+                            "host": peer.facts["host"], "pid": peer.facts["pid"]}
+        self._answer(waiting, {"ok": True, "report": report})
+
+    # ---- what goes wrong
+    def _gone(self, peer: _Peer) -> None:
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(peer.socket)
+        peer.socket.close()
+        if peer.rank < 0 or self._ranks.get(peer.rank) is not peer:
+            return
+        if not peer.left:
+            self._fail(peer.rank, "ended", "")
+        peer.left = True
+
+    def _fail(self, rank: int, kind: str, text: str) -> None:
+        if any(failure["rank"] == rank for failure in self.failures):
+            return
+        facts = self._ranks[rank].facts
+        failure = {"rank": rank, "kind": kind, "text": text, "host": facts["host"], "pid": facts["pid"]}
+        self.failures.append(failure)
+        self._all({"op": "failed", **failure}, but=rank if kind != "silent" else -1)
+        if self._told is not None:
+            self._told(failure)
+        self._refuse_all(failure)
+
+    def _refuse_all(self, failure: dict[str, Any]) -> None:
+        """Answer what waits for a rank that will not come."""
+        for name, barrier in list(self._barriers.items()):
+            if failure["rank"] in barrier.ranks:
+                del self._barriers[name]
+                for waiter in barrier.waiting:
+                    self._answer(waiter, {"ok": False, "why": "failed", "failure": failure})
+        for waiter in [*self._joining, *[w for getters in self._getting.values() for w in getters]]:
+            self._answer(waiter, {"ok": False, "why": "failed", "failure": failure})
+        self._joining.clear()
+        self._getting.clear()
+
+    def _look(self, now: float, since: float) -> None:
+        """Find who is silent, and what waited too long. If this thread itself stood still, nobody is to blame."""
+        pause = max(0.0, since - 4 * _TICK_S)
+        for rank, peer in list(self._ranks.items()):
+            peer.heard += pause
+            if not peer.left and now - peer.heard > self.heartbeat_timeout:
+                self._fail(rank, "silent", f"{now - peer.heard:.1f}")
+        late = [w for w in self._joining if now > w.deadline]
+        if late:
+            missing = [rank for rank in range(self.size) if rank not in self._ranks]
+            for waiter in late:
+                self._joining.remove(waiter)
+                self._answer(waiter, {"ok": False, "why": "absent", "absent": missing, "arrived": sorted(self._ranks)})
+        for key, getters in list(self._getting.items()):
+            for waiter in [w for w in getters if now > w.deadline]:
+                getters.remove(waiter)
+                self._answer(waiter, {"ok": False, "why": "late"})
+            if not getters:
+                self._getting.pop(key, None)
+        for name, barrier in list(self._barriers.items()):
+            for waiter in [w for w in barrier.waiting if now > w.deadline]:
+                barrier.waiting.remove(waiter)
+                absent = [rank for rank in barrier.ranks if rank not in barrier.arrived]
+                self._answer(waiter, {"ok": False, "why": "absent", "absent": absent, "arrived": sorted(barrier.arrived)})
+            if not barrier.waiting:
+                self._barriers.pop(name, None)
+        for query, (waiting, *_) in list(self._asked.items()):
+            if now > waiting.deadline:
+                self._tell_stacks(query, anyway=True)

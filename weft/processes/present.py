@@ -1,0 +1,3 @@
+"""What this process shares with others, if it does: the one `state.Processes`, in a list."""
+
+held: list = []

@@ -1,0 +1,253 @@
+"""Joining and leaving: the life of `Processes`.
+
+In:   an address, a rank, a number of processes, the number of devices here.
+Out:  `current()`.
+Laws: a process joins once, before it makes a device. Who leaves in good order waits for the others; who fails tells them. A failure is
+      kept: whatever waits or begins to wait afterwards raises it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from weft.processes import failures
+from weft.processes.client import Client
+from weft.processes.coordinator import LAST, Coordinator
+from weft.processes.plans import CollectivePlan
+from weft.processes.present import held
+from weft.processes.tcp import TcpTransport
+from weft.processes.transport import Transport
+from weft.util.errors import ProcessFailureError
+
+#: how long others may wait for a rank that has left in good order: its messages may still be under way
+_LEFT_S = 2.0
+
+
+class Processes:
+    """All that one of the processes of a program knows of the others; `weft.processes.current()` has it."""
+
+    def __init__(self, client: Client, collective_timeout: float, shutdown_timeout: float, coordinator: Coordinator | None) -> None:
+        self.client = client
+        self.rank, self.size = client.rank, client.size
+        self.local_counts: tuple[int, ...] = tuple(client.facts["devices"])
+        self.hosts: tuple[str, ...] = tuple(client.facts["machine"])
+        self.partitions: tuple[int | None, ...] = tuple(client.facts["partition"])
+        self.collective_timeout, self.shutdown_timeout = collective_timeout, shutdown_timeout
+        self.coordinator = coordinator
+        #: nonzero once a process has failed; native code that waits reads it
+        self.failed_word = ctypes.c_int64(0)
+        self._error: BaseException | None = None
+        self._waits_for: list[str] = []
+        client.at = lambda: ", ".join(self._waits_for)
+        client.on_failure = self._hears
+        if client.failure is not None:
+            self._hears(client.failure)
+        host = client._socket.getsockname()[0]
+        self.transport: Transport = TcpTransport(self, host)
+
+    def __repr__(self) -> str:
+        return f"Processes(rank={self.rank}, size={self.size}, local_counts={self.local_counts})"
+
+    @property
+    def first_device(self) -> int:
+        """The id of the first device of this process."""
+        return sum(self.local_counts[: self.rank])
+
+    def rank_of_device(self, id: int) -> int:
+        """The process that drives a device."""
+        for rank, count in enumerate(self.local_counts):
+            if id < count:
+                return rank
+            id -= count
+        raise ValueError(f"device {id} does not exist: there are {sum(self.local_counts)}")
+
+    # ---- failures
+    def _hears(self, failure: dict[str, Any]) -> None:
+        self.failed_word.value = 1
+
+    def check(self, awaited: Iterable[int] = (), plan: CollectivePlan | None = None) -> None:
+        """Raise if a process has failed, or if one that is `awaited` has left."""
+        if self._error is not None:
+            raise self._error
+        waits_for, where = (str(plan), plan.what) if plan is not None else ("", "")
+        if self.client.failure is not None:
+            raise failures.of_rank(self.client.failure, waits_for, where)
+        for rank in awaited:
+            left = self.client.leaving.get(rank)
+            if left is not None and time.monotonic() - left > _LEFT_S:
+                raise failures.of_rank({"rank": rank, "kind": "left", "text": ""}, waits_for, where)
+
+    def set_failure(self, error: BaseException) -> None:
+        """Keep what a wait in native code met, for `raise_failure`. The transport is broken from now on."""
+        if self._error is None:
+            self._error = error
+        self.failed_word.value = 1
+
+    def raise_failure(self) -> None:
+        """Raise what native code met when `start` gave -1 or `wait` was not DONE."""
+        self.check()
+        raise ProcessFailureError("distributed: a collective failed.")
+
+    def wait_for_news(self, seconds: float = 1.0) -> None:
+        """Something broke that the coordinator may be about to explain: raise what it says, if it does soon."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self.check()
+            time.sleep(0.01)
+
+    # ---- waiting
+    @contextlib.contextmanager
+    def waiting(self, plan: CollectivePlan) -> Iterator[None]:
+        """While entered, others who ask are told that this rank waits in this collective."""
+        text = f"{plan} at {plan.what}" if plan.what else str(plan)
+        self._waits_for.append(text)
+        try:
+            yield
+        finally:
+            self._waits_for.remove(text)
+
+    def clock(self, limit: float) -> Clock:
+        """A deadline that moves while those who are absent report progress."""
+        return Clock(self.client, limit)
+
+    @contextlib.contextmanager
+    def busy(self, text: str) -> Iterator[None]:
+        """While entered, ranks that wait for this one are told so and go on waiting: it compiles, or saves."""
+        self.client.progress(text)
+        try:
+            yield
+        finally:
+            self.client.progress("")
+
+    def barrier(self, name: str, timeout: float | None = None, ranks: Sequence[int] | None = None) -> None:
+        """Wait until all ranks, or those named, have come to `name`."""
+        self.client.barrier(name, self.collective_timeout if timeout is None else timeout, ranks)
+
+
+class Clock:
+    """A limit in seconds, which begins now."""
+
+    def __init__(self, client: Client, limit: float) -> None:
+        self._client, self._limit = client, limit
+        self._end = time.monotonic() + limit
+
+    def is_over(self, absent: Sequence[int]) -> bool:
+        """Whether the limit is over, and none of the absent ranks says that it is busy."""
+        if time.monotonic() < self._end:
+            return False
+        if any(found["progress"] and found["answers"] for found in self._client.report(absent).values()):
+            self._end = time.monotonic() + self._limit
+            return False
+        return True
+
+
+# ---- joining and leaving
+
+def machine() -> str:
+    """What ranks have in common that can share memory: the machine, and the part of it that they see."""
+    def read(path: str) -> str:
+        with contextlib.suppress(OSError), open(path) as file:
+            return file.read().strip()
+        return ""
+
+    def link(path: str) -> str:
+        with contextlib.suppress(OSError):
+            return os.readlink(path)
+        return ""
+
+    import socket
+
+    return " ".join((socket.gethostname(), read("/proc/sys/kernel/random/boot_id"), link("/proc/self/ns/pid"), link("/proc/self/ns/ipc")))
+
+
+def join(address: str, rank: int, size: int, devices: int, *, serve: bool, bind_address: str | None = None,
+         initialization_timeout: float = 300.0, heartbeat_timeout: float = 10.0, collective_timeout: float = 600.0,
+         shutdown_timeout: float = 300.0, partition: int | None = None) -> Processes:
+    """Meet the other processes; with `serve`, start the coordinator here. Raises RuntimeError if this process has joined already,
+    ProcessFailureError where others do not come."""
+    if held:
+        raise RuntimeError("distributed.initialize should only be called once.")
+    coordinator = None
+    if serve:
+        coordinator = Coordinator(bind_address or f"0.0.0.0:{address.rpartition(':')[2]}", size, heartbeat_timeout)
+        coordinator.start()
+    try:
+        facts = {"devices": devices, "machine": machine(), "partition": partition}
+        client = Client(address, rank, size, facts, initialization_timeout, heartbeat_timeout)
+        try:
+            found = Processes(client, collective_timeout, shutdown_timeout, coordinator)
+        except BaseException:
+            client.close()
+            raise
+    except BaseException:
+        if coordinator is not None:
+            coordinator.stop()
+        raise
+    held.append(found)
+    _watch()
+    return found
+
+
+def leave() -> None:
+    """Wait for the other processes to leave, too, and forget them. Raises ProcessFailureError if one failed."""
+    if not held:
+        return
+    found = held[0]
+    try:
+        if found.client.failure is None and not _raised:
+            found.client.barrier(LAST, found.shutdown_timeout)
+        else:
+            found.check()
+    finally:
+        held.clear()
+        found.transport.close()
+        found.client.leave()
+        found.client.close()
+        if found.coordinator is not None:
+            found.coordinator.stop(0.0 if found.client.failure or _raised else 5.0)
+
+
+_raised: list[BaseException] = []
+_watches: list[bool] = []
+
+
+def _watch() -> None:
+    """Have the other ranks told of an exception that ends this one, and of its end."""
+    if _watches:
+        return
+    _watches.append(True)
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        _raised.append(error)
+        found = held[0] if held else None
+        if found is not None and found.client.failure is None:
+            with contextlib.suppress(Exception):
+                found.client.tell_error("".join(traceback.format_exception(kind, error, trace)))
+        before(kind, error, trace)
+
+    sys.excepthook = hook
+    atexit.register(_leave_at_exit)
+
+
+def _leave_at_exit() -> None:
+    if _raised:
+        with contextlib.suppress(Exception):
+            leave()
+        return
+    try:
+        leave()
+    except ProcessFailureError as error:
+        print(f"{type(error).__module__}.{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        sys.stdout.flush()
+        os._exit(1)
+
+
