@@ -133,13 +133,13 @@ class Tracer:
         return int(_need_value(self, errors.TracerIntegerConversionError, "as a Python integer index or size"))
 
     def item(self, *args):
-        return np.asarray(_need_value(self, errors.ConcretizationTypeError, "with .item()")).item(*args)
+        return np.asarray(_need_value(self, errors.ConcretizationTypeError, "by the item() method")).item(*args)
 
     def tolist(self):
-        return np.asarray(_need_value(self, errors.ConcretizationTypeError, "with .tolist()")).tolist()
+        return np.asarray(_need_value(self, errors.ConcretizationTypeError, "by the tolist() method")).tolist()
 
     def tobytes(self, order: str = "C"):
-        return np.asarray(_need_value(self, errors.ConcretizationTypeError, "with .tobytes()")).tobytes(order)
+        return np.asarray(_need_value(self, errors.ConcretizationTypeError, "by the tobytes() method")).tobytes(order)
 
     def __array__(self, *args, **kwargs):
         value = _need_value(self, errors.TracerArrayConversionError, "as a NumPy array (numpy.asarray or a numpy function)")

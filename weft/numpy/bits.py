@@ -89,11 +89,42 @@ def piecewise(x, condlist, funclist: Sequence, *args, **kw):
         raise ValueError(f"with {len(conditions)} condition(s), either {len(conditions)} or {len(conditions) + 1} functions are expected; "
                          f"got {len(funclist)}")
     default = funclist[-1] if len(funclist) > len(conditions) else 0
-    apply = lambda f: cast(array_of("piecewise", f(x, *args, **kw) if callable(f) else f), x.dtype)
-    out = mp.broadcast_to(apply(default), x.shape)
-    for c, f in zip(conditions, funclist):       # the last condition that holds wins
-        out = choosing.where(c, apply(f), out)
-    return out
+    functions = tuple(_Constant(f) if not callable(f) else f for f in (default, *funclist[:len(conditions)]))
+    return _piecewise(x, conditions, functions, args, kw)
+
+
+class _Constant:
+    """A number or array in the place of a function of `piecewise`."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __call__(self, x, *args, **kw):
+        return self.value
+
+    def __hash__(self):
+        return hash(self.value) if np.isscalar(self.value) else id(self.value)
+
+    def __eq__(self, other):
+        same = type(other) is _Constant and type(self.value) is type(other.value)
+        return same and (self.value is other.value or (np.isscalar(self.value) and self.value == other.value))
+
+
+def _piecewise(x, conditions, functions: tuple, args, kw):
+    from weft.api.jit import jit
+
+    def choose(x, conditions, functions, args, kw):
+        apply = lambda f: mp.broadcast_to(cast(array_of("piecewise", f(x, *args, **kw)), x.dtype), x.shape)
+        out = apply(functions[0])
+        for c, f in zip(conditions, functions[1:]):       # the last condition that holds wins
+            out = choosing.where(c, apply(f), out)
+        return out
+    global _choose_pieces
+    _choose_pieces = _choose_pieces or jit(choose, static_argnums=2)      # the functions are traced once
+    return _choose_pieces(x, conditions, functions, args, kw)
+
+
+_choose_pieces: Callable | None = None
 
 
 def apply_over_axes(func: Callable, a, axes):

@@ -130,15 +130,16 @@ def take(a, indices, axis: int | None = None, out=None, mode: str | None = None,
         positions = clip(positions, 0, builtins.max(a.shape[axis] - 1, 0))
     mode = {"raise": "fill", None: "fill"}.get(mode, mode)
     if a.shape[axis] == 0 and positions.size:
-        raise IndexError("cannot do a non-empty take from an empty axes.")
+        raise IndexError(f"take: a non-empty take needs elements, and dim {axis} of the array has none.")
     return indexing.getitem(a, (slice(None),) * axis + (positions,), mode=mode, fill_value=fill_value,
                             unique_indices=unique_indices, indices_are_sorted=indices_are_sorted)
 
 
-def take_along_axis(arr, indices, axis: int | None = -1, mode=None, fill_value=None):
+def take_along_axis(arr, indices, axis: int | None = -1, mode=None, fill_value=None, *, wrap_negative_indices: bool = True):
     """Elements picked along `axis` by an array of positions of the same rank; the other dims broadcast.
 
-    The result has the dtype of `arr`. Positions out of bounds give NaN, or the smallest integer (`mode`: "fill", "clip").
+    The result has the dtype of `arr`. Negative positions count from the end, unless `wrap_negative_indices` is false. Positions out
+    of bounds give NaN, or the smallest integer (`mode`: "fill", "clip").
     Raises TypeError for positions that are not integers, ValueError for another rank or an axis out of bounds.
 
     >>> x = wnp.array([[3, 1, 2], [6, 5, 4]])
@@ -150,7 +151,7 @@ def take_along_axis(arr, indices, axis: int | None = -1, mode=None, fill_value=N
     if not dtypes.issubdtype(positions.dtype, np.integer):
         raise TypeError(f"take_along_axis indices must be of integer type, got {positions.dtype.name}")
     if axis is None:
-        return take_along_axis(ravel(a), ravel(positions), 0, mode, fill_value)
+        return take_along_axis(ravel(a), ravel(positions), 0, mode, fill_value, wrap_negative_indices=wrap_negative_indices)
     if a.ndim != positions.ndim:
         raise ValueError(f"indices and arr must have the same number of dimensions; {positions.ndim} vs. {a.ndim}")
     axis = promote.canonical_axis(axis, a.ndim, "take_along_axis")
@@ -164,7 +165,9 @@ def take_along_axis(arr, indices, axis: int | None = -1, mode=None, fill_value=N
     # the other dims are batch dims, which keeps them split
     others = tuple(d for d in range(a.ndim) if d != axis)
     numbers = GatherDimensionNumbers((), (axis,), (axis,), others, others)
-    if dtypes.issubdtype(positions.dtype, np.signedinteger):
+    if wrap_negative_indices and dtypes.issubdtype(positions.dtype, np.signedinteger):
+        if a.shape[axis] > dtypes.iinfo(positions.dtype).max:      # the size itself must be a position
+            positions = promote.cast(positions, dtypes.default_int_dtype())
         positions = where(positions < 0, positions + a.shape[axis], positions)
     return gather(a, layout.expand_dims(positions, (a.ndim,)), numbers, (1,) * a.ndim,
                   mode="fill" if mode is None else mode, fill_value=fill_value)
@@ -201,7 +204,13 @@ def diag(v, k: int = 0):
 
 def diagonal(a, offset: int = 0, axis1: int = 0, axis2: int = 1):
     """The diagonals of `a` in the plane of two dims, in a last dim."""
-    a = moveaxis(promote.array_of("diagonal", a), (axis1, axis2), (-2, -1))
+    a = promote.array_of("diagonal", a)
+    if a.ndim < 2:
+        raise ValueError(f"diagonal requires an array of at least two dimensions, got shape {tuple(a.shape)}.")
+    first, second = [promote.canonical_axis(d, a.ndim, "diagonal") for d in (axis1, axis2)]
+    if first == second:
+        raise ValueError(f"axis1 and axis2 can not be same, got {axis1} and {axis2}.")
+    a = moveaxis(a, (first, second), (-2, -1))
     n = builtins.max(0, builtins.min(a.shape[-2] + builtins.min(offset, 0), a.shape[-1] - builtins.max(offset, 0)))
     i, j = np.arange(n) + builtins.max(-offset, 0), np.arange(n) + builtins.max(offset, 0)
     return indexing.getitem(a, (Ellipsis, i, j))
@@ -224,8 +233,11 @@ def trace(a, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype=None, out=No
 
 
 def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = False):
-    """`arr` without the slices at positions `obj` (which must be concrete)."""
+    """`arr` without the slices at positions `obj`: concrete, or a traced integer, or traced ones all different
+    (`assume_unique_indices`), since the shape of the result is known only then."""
     a, axis = promote.along("delete", arr, axis)
+    if isinstance(obj, Tracer) and dtypes.issubdtype(obj.dtype, np.integer) and (obj.ndim == 0 or assume_unique_indices):
+        return _without(a, ravel(obj), axis)
     places = obj if isinstance(obj, slice) else np.asarray(obj)
     try:
         keep = np.delete(np.arange(a.shape[axis]), places)
@@ -238,6 +250,8 @@ def insert(arr, obj, values, axis: int | None = None):
     """`arr` with `values` inserted before positions `obj` (which must be concrete)."""
     a, axis = promote.along("insert", arr, axis)
     n = a.shape[axis]
+    if isinstance(obj, Tracer) and obj.ndim == 0 and dtypes.issubdtype(obj.dtype, np.integer):
+        return _with_block(a, obj, values, axis)
     positions = np.atleast_1d(np.arange(n)[obj] if isinstance(obj, slice) else np.asarray(obj))
     positions = np.where(positions < 0, positions + n, positions)
     values = promote.concrete(np.asarray(values)) if isinstance(values, (list, tuple)) else promote.array_of("insert", values)
@@ -255,4 +269,28 @@ def insert(arr, obj, values, axis: int | None = None):
     source = np.empty(n + k, np.int64)
     source[slot] = np.arange(n)
     source[target] = n + order
+    return indexing.getitem(concatenate([a, values], axis), (slice(None),) * axis + (source,))
+
+
+def _without(a, positions, axis: int):
+    """`a` without the slices at traced `positions` along `axis`, all different: what remains, stably moved to the front."""
+    n = a.shape[axis]
+    positions = where(positions < 0, positions + n, positions)
+    gone = ew.ne(reductions.sum(ew.eq(*promote.broadcast("delete", np.arange(n)[:, None], positions[None, :])), 1), 0)
+    from weft.numpy.sorting import argsort  # it needs this module
+    kept = argsort(gone)[:builtins.max(n - positions.shape[0], 0)]
+    return indexing.getitem(a, (slice(None),) * axis + (kept,))
+
+
+def _with_block(a, position, values, axis: int):
+    """`a` with `values` before one traced `position` along `axis`."""
+    n = a.shape[axis]
+    values = promote.cast(promote.array_of("insert", values), a.dtype)
+    if values.ndim:
+        values = moveaxis(atleast_nd(values, a.ndim), 0, axis)
+    k = values.shape[axis] if values.ndim else 1
+    values = broadcast_to(values, tuple(k if d == axis else m for d, m in enumerate(a.shape)))
+    position = clip(where(position < 0, position + n, position), 0, n)
+    places = np.arange(n + k)
+    source = where(places < position, places, where(places < position + k, places - position + n, places - k))
     return indexing.getitem(concatenate([a, values], axis), (slice(None),) * axis + (source,))

@@ -118,13 +118,15 @@ def gradient(f, *varargs, axis=None, edge_order=None):
         raise NotImplementedError("weft.numpy.gradient: edge_order is not supported; leave it None.")
     check_arraylike("gradient", f)
     f = concrete(promote_dtypes_inexact(value(f))[0])
-    f = cast(f, f.dtype)
+    half = f.dtype if f.dtype.itemsize < 4 else None        # differences of 16-bit numbers are taken in 32 bits
+    f = cast(f, np.dtype(np.float32) if half else f.dtype)
     some = range(f.ndim) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
     axes = [canonical_axis(d, f.ndim, "gradient") for d in some]
     if len(varargs) not in (0, 1, len(axes)):
         raise TypeError(f"gradient: {len(varargs)} spacings for {len(axes)} dims; give none, one, or one for each.")
     spacing = list(varargs) * (len(axes) if len(varargs) == 1 else 1) or [1.0] * len(axes)
     out = [_gradient_along(f, d, h) for d, h in zip(axes, spacing)]
+    out = [cast(x, half) for x in out] if half else out
     return out[0] if len(out) == 1 else out
 
 
@@ -155,7 +157,8 @@ def _last(d: int) -> tuple:
 
 
 def interp(x, xp, fp, left=None, right=None, period=None):
-    """Piecewise linear interpolation of the points (xp, fp) at `x`; beyond them `left` and `right`, or periodic."""
+    """Piecewise linear interpolation of the points (xp, fp) at `x`; beyond them `left` and `right` (numbers, or 'extrapolate' to go on
+    along the outer segment), or periodic."""
     from weft.numpy.sorting import argsort, searchsorted
     fp = concrete(promote_dtypes_inexact(value(fp))[0])      # it may be complex
     x, xp = [cast(v, dtypes.to_real_dtype(dtypes.result_type(v, fp))) for v in
@@ -171,6 +174,9 @@ def interp(x, xp, fp, left=None, right=None, period=None):
         xp, fp = xp[order], fp[order]
         xp = mp.concatenate([uf.subtract(xp[-1:], period), xp, uf.add(xp[:1], period)])
         fp = mp.concatenate([fp[-1:], fp, fp[:1]])
+    for name, side in (("left", left), ("right", right)):
+        if isinstance(side, str) and side != "extrapolate":
+            raise ValueError(f"interp: the only valid string value of `{name}` is 'extrapolate', got {side!r}.")
     i = choosing.clip(searchsorted(xp, x, side="right"), 1, xp.shape[0] - 1)
     lo_f, hi_f, lo_x, hi_x = fp[i - 1], fp[i], xp[i - 1], xp[i]
     dx = uf.subtract(hi_x, lo_x)
@@ -179,16 +185,22 @@ def interp(x, xp, fp, left=None, right=None, period=None):
     out = choosing.where(flat, lo_f, uf.add(lo_f, uf.multiply(uf.subtract(x, lo_x), slope)))
     if period is not None:
         return out
-    out = choosing.where(uf.less(x, xp[0]), fp[0] if left is None else left, out)
-    return choosing.where(uf.greater(x, xp[-1]), fp[-1] if right is None else right, out)
+    if not isinstance(left, str):
+        out = choosing.where(uf.less(x, xp[0]), fp[0] if left is None else left, out)
+    if not isinstance(right, str):
+        out = choosing.where(uf.greater(x, xp[-1]), fp[-1] if right is None else right, out)
+    return out
 
 
 def trapezoid(y, x=None, dx: float = 1.0, axis: int = -1):
     """The integral of samples `y` by the trapezoidal rule."""
     from weft.numpy.reductions import sum as total
-    y, *places = [concrete(v) for v in promote_dtypes_inexact(*[value(v) for v in (y, x) if v is not None])]
+    y, steps = [concrete(v) for v in promote_dtypes_inexact(value(y), value(dx if x is None else x))]
     y = mp.moveaxis(cast(y, y.dtype), axis, -1)
-    steps = diff(mp.moveaxis(places[0], axis, -1) if places[0].ndim > 1 else places[0]) if places else dx
+    if x is None:                                 # several steps: one for each dim before `axis`, or for each place along it
+        steps = steps if steps.ndim == 0 else mp.moveaxis(mp.expand_dims(steps, tuple(range(y.ndim - steps.ndim))), axis, -1)
+    else:
+        steps = diff(mp.moveaxis(steps, axis, -1) if steps.ndim > 1 else steps)
     return uf.multiply(total(uf.multiply(steps, uf.add(y[..., 1:], y[..., :-1])), -1), 0.5)
 
 

@@ -19,7 +19,7 @@ from weft.ops.placement import with_out_sharding
 from weft.runtime.array import Array, from_numpy
 from weft.runtime.transfers import NO_TRANSFER, Passing
 from weft.util import dtypes, tree
-from weft.util.errors import ShapeError
+from weft.util.errors import ConcretizationTypeError, ShapeError
 
 
 def _dtype(dtype, api: str):
@@ -89,7 +89,7 @@ def _convert(x, dtype, copy: bool):
     leaves = tree.tree_leaves(x, is_leaf=lambda v: not isinstance(v, (list, tuple)))
     if any(isinstance(v, (Tracer, Array)) for v in leaves):
         return _from_nested(x, dtype)
-    if hasattr(x, "__array__") or hasattr(x, "__array_interface__") or isinstance(x, (memoryview, bytes, bytearray)):
+    if hasattr(x, "__array__") or hasattr(x, "__array_interface__") or _is_buffer(x):
         return _convert(np.asarray(x), dtype, False)
     if not isinstance(x, (list, tuple)):
         raise TypeError(f"array: unexpected input type {type(x)}; expected numbers, arrays or nested lists of them.")
@@ -113,11 +113,22 @@ def _convert(x, dtype, copy: bool):
     return from_numpy(nested.astype(want), ShapedArray(nested.shape, want), copy=False)
 
 
+def _is_buffer(x) -> bool:
+    """Whether `x` offers its memory by the buffer protocol."""
+    if isinstance(x, (list, tuple, str)):
+        return False
+    try:
+        memoryview(x)
+    except TypeError:
+        return False
+    return True
+
+
 def _checked_scalar(x, dtype) -> np.ndarray:
     if isinstance(x, int) and not isinstance(x, bool) and np.dtype(dtype).kind in "iu":
         info = np.iinfo(dtype)
         if not info.min <= x <= info.max:
-            raise OverflowError(f"array: Python integer {x} is out of bounds for {np.dtype(dtype).name}.")
+            raise OverflowError(f"array: Python integer {x} is out of bounds (too large to convert) for {np.dtype(dtype).name}.")
     return np.asarray(x).astype(dtype)
 
 
@@ -188,6 +199,10 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
     """
     promote.check_arraylike("full", fill_value)
     shape = _shape(shape)
+    if isinstance(dtype, (int, np.integer)) and not isinstance(dtype, bool):
+        sizes = ', '.join(map(str, (*shape, dtype)))
+        raise TypeError(f"a size stands where the dtype belongs: {dtype}. The sizes are one argument: "
+                        f"write zeros(({sizes})) for zeros({sizes}), and so its kin.")
     if dtype is not None and dtypes.is_extended(dtype):     # of keys, each word
         from weft.ops.keys import random_wrap
         words = full((*shape, *dtype.impl.key_shape), fill_value, np.uint32, device=device, out_sharding=out_sharding)
@@ -283,11 +298,17 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
     Array([2, 5], dtype=int32)
     """
     parts = [x for x in (start, stop, step) if x is not None]
-    for x in parts:
+    for name, x in (("stop" if stop is None else "start", start), ("stop", stop), ("step", step)):
         if isinstance(x, Tracer):
-            operator.index(x)
-        if np.ndim(np.asarray(x)):
+            raise ConcretizationTypeError(
+                f"arange: the length of the result depends on values, and those of a {x.aval.str_short()} are not known while tracing. "
+                f"It arose in the weft.numpy.arange argument '{name}'. Pass it as a static argument (static_argnums), or make an arange "
+                "of the greatest length and mask it.")
+        if x is not None and np.ndim(x if hasattr(x, "ndim") else np.asarray(x)):
             raise TypeError(f"arange takes scalars, got {x!r}.")
+        if isinstance(x, complex) or np.iscomplexobj(x):
+            raise ValueError(f"arange: `{name}` is complex ({x!r}), and complex numbers have no order. "
+                             "Give real numbers, and dtype=complex for a complex result.")
     want = dtypes.check_dtype(dtype, "arange") if dtype is not None else dtypes.result_type(*parts)
     host = [np.asarray(x)[()] if not isinstance(x, (int, float)) else x for x in parts]
     if stop is None:
@@ -354,7 +375,7 @@ def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = 
     return out
 
 
-def eye(N: int, M: int | None = None, k: int = 0, dtype=None, *, device=None):
+def eye(N: int, M: int | None = None, k=0, dtype=None, *, device=None):
     """A matrix of shape (N, M) with ones on diagonal `k` and zeros elsewhere (float32 by default, square without `M`).
 
     Raises TypeError for sizes that are not integers.
@@ -367,7 +388,9 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype=None, *, device=None):
     want = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "eye")
     i = broadcasted_iota(np.dtype(np.int32), (n, m), 0)
     j = broadcasted_iota(np.dtype(np.int32), (n, m), 1)
-    return _placed(promote.cast(ew.eq(ew.add(i, k) if k else i, j), want), device)
+    if isinstance(k, Tracer):
+        k = promote.cast(k, np.dtype(np.int32))
+    return _placed(promote.cast(ew.eq(ew.add(i, k) if isinstance(k, Tracer) or k else i, j), want), device)
 
 
 def identity(n: int, dtype=None):

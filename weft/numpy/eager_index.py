@@ -40,7 +40,7 @@ def split(x: Array, index):
             arguments.append(i)
         else:
             return None
-    if config.debug_key_reuse:           # which follows keys through single operations
+    if config.debug_key_reuse or config.check_static_indices:      # which follow keys through single operations, and look at numbers
         return None
     if 0 in x.shape or len(entries) - form.count(None) - form.count(Ellipsis) > x.ndim or form.count(Ellipsis) > 1:
         return None

@@ -22,7 +22,9 @@ def ldexp(x, n, /):
     x, n = broadcast("ldexp", x, cast(n, np.dtype(np.int32)))
     half = ew.shift_right_arithmetic(n, 1)       # two steps, since 2**n itself may overflow
     scale = lambda k: ew.exp2(cast(k, dtype_of(x)))
-    return ew.mul(ew.mul(x, scale(half)), scale(ew.sub(n, half)))
+    scaled = ew.mul(ew.mul(x, scale(half)), scale(ew.sub(n, half)))
+    plain = ew.bitwise_or(ew.eq(x, 0), ew.bitwise_not(ew.is_finite(x)))     # a scale of 0 or inf would make NaN of them
+    return select(plain, x, scaled)
 
 
 def frexp(x, /):

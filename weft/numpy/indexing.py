@@ -20,6 +20,7 @@ from weft.ops.layout import broadcast_in_dim, expand_dims, reshape, rev, squeeze
 from weft.ops.slicing import concatenate, dynamic_slice_p, slice as slice_op
 from weft.runtime.array import Array
 from weft.util import dtypes
+from weft.util.config import config
 from weft.util.errors import NonConcreteBooleanIndexError, describe
 from weft.util.record import field, record
 from weft.util.source import user_frame
@@ -54,8 +55,8 @@ def as_tuple(index) -> tuple:
     if isinstance(index, tuple):
         return index
     if isinstance(index, list):
-        raise TypeError(f"Using a non-tuple sequence for multidimensional indexing is not allowed; use arr[array({index})] or "
-                        f"arr[tuple({index})].")
+        raise TypeError(f"Using a non-tuple sequence for multidimensional indexing is not allowed; use arr[array(seq)] or "
+                        f"arr[tuple(seq)]; got seq = {index!r:.80}.")
     return (index,)
 
 
@@ -151,7 +152,7 @@ def make_plan(shape: tuple[int, ...], index) -> Plan:
             seen.append(k)
             plan.out_dims.append(("advanced",))
         else:
-            raise TypeError(f"Indexer must have integer or boolean type, got {i!r} of type {type(i)}.")
+            raise TypeError(f"Indexer must have integer or boolean type, got indexer with type {type(i)}: {i!r:.80}.")
         d += 1
     plan.group_shape = broadcast_shapes(*[_shape(a) for a in plan.arrays.values()]) if plan.arrays else ()
     adjacent = not seen or seen == list(range(seen[0], seen[-1] + 1))
@@ -177,7 +178,7 @@ def _check_masks(shape, index) -> None:
         n = i.ndim if is_bool(i) and hasattr(i, "ndim") else 0 if isinstance(i, (bool, np.bool_)) else 1
         if is_bool(i) and n:
             want = tuple(shape[d:d + n])
-            if tuple(i.shape) != want:
+            if tuple(i.shape) != want and i.size:
                 raise IndexError(f"boolean index did not match shape of indexed array in index {d}: got {tuple(i.shape)}, expected "
                                  f"{want}.")
         d += n
@@ -194,6 +195,8 @@ def _shape(a) -> tuple[int, ...]:
 def _static_int(i: int, n: int, d: int) -> int:
     if n == 0:
         raise IndexError(f"index {i} is out of bounds for axis {d} with size 0")
+    if config.check_static_indices and not -n <= i < n:
+        raise IndexError(f"index {i} out of bounds for axis {d} with size {n}; jax_check_static_indices refuses it")
     return i + n if i < 0 else i
 
 

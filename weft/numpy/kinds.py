@@ -33,7 +33,7 @@ def check_real(api: str, *args) -> None:
     """ValueError if an argument is complex."""
     for x in args:
         if is_complex(x):
-            raise ValueError(f"{api} is not defined for complex numbers, got {typeof(x).str_short()}.")
+            raise ValueError(f"{api} is not defined for complex-valued inputs, got {typeof(x).str_short()}.")
 
 
 def magnitude(x):

@@ -107,6 +107,28 @@ def _tracer_len(self):
     return self.shape[0]
 
 
+def _contains(self, element):
+    """Whether a vector has an element equal to a number."""
+    if not is_arraylike(element):
+        raise TypeError(f"Array.__contains__: unsupported operand type {type(element)}; the elements of an array are numbers.")
+    if np.ndim(element):
+        raise ValueError(f"Array.__contains__: query value must be a scalar, got shape {np.shape(element)}.")
+    if self.ndim != 1:
+        raise ValueError(f"Array.__contains__: search array must be one-dimensional, got shape {tuple(self.shape)}.")
+    return bool((self == element).any())
+
+
+def _byteswap(self):
+    """The elements with the order of their bytes reversed, of the same dtype."""
+    from weft.ops.elementwise import complex as complex_of
+    from weft.util import dtypes
+    if self.dtype.itemsize == 1 or self.dtype == np.bool_:
+        return self
+    if dtypes.issubdtype(self.dtype, np.complexfloating):
+        return complex_of(wnp.real(self).byteswap(), wnp.imag(self).byteswap())
+    return wnp.flip(_view(self[..., None], np.uint8), -1).view(self.dtype)[..., 0]
+
+
 def _to_device(self, device, *, stream=None):
     """The array on another device."""
     from weft.api.arrays import device_put
@@ -199,6 +221,6 @@ def _attach_to(cls: type) -> None:
     cls.__round__ = _round
     cls.__setitem__ = _setitem
     cls.flat = property(lambda self: iter(self.ravel()), doc="An iterator over the elements, row by row.")
-    cls.compress = _compress
+    cls.compress, cls.byteswap, cls.__contains__ = _compress, _byteswap, _contains
     cls.reshape, cls.transpose, cls.view, cls.astype, cls.to_device = _reshape, _transpose, _view, _astype, _to_device
     cls.__array_namespace__ = lambda self, /, *, api_version=None: wnp

@@ -12,6 +12,10 @@ from weft.numpy.promote import array_of, canonical_axis, cast, concrete
 from weft.ops import elementwise as ew, slicing
 from weft.util import dtypes
 
+#: the keyword that each mode takes
+OPTIONS = {"constant": "constant_values", "empty": None, "edge": None, "wrap": None, "reflect": "reflect_type",
+           "symmetric": "reflect_type", "maximum": "stat_length", "minimum": "stat_length", "mean": "stat_length",
+           "median": "stat_length", "linear_ramp": "end_values"}
 MAX_RUNS = 4                   # slices that a rearranged dim is concatenated from
 
 
@@ -26,7 +30,18 @@ def pad(array, pad_width, mode="constant", **kwargs):
     Array([0, 0, 1, 2, 2, 2], dtype=int32)
     """
     a = array_of("pad", array)
+    if callable(mode):
+        return _pad_by_function(a, _pad_widths(pad_width, a.ndim), mode, kwargs)
+    if not isinstance(mode, str) or mode not in OPTIONS:
+        raise NotImplementedError(f"Unimplemented padding mode '{mode}' for weft.numpy.pad; there are {', '.join(OPTIONS)}, "
+                                  "and functions.")
+    strange = [name for name in kwargs if name != OPTIONS[mode]]
+    if strange:
+        raise ValueError(f"pad: unsupported keyword arguments for mode {mode!r}: {', '.join(strange)}; "
+                         + (f"it takes {OPTIONS[mode]} alone." if OPTIONS[mode] else "it takes none."))
     widths = _pad_widths(pad_width, a.ndim)
+    if not any(map(any, widths)):
+        return a
     if mode in ("constant", "empty"):
         values = kwargs.get("constant_values", 0)
         return _pad_constant(a, widths, values)
@@ -42,11 +57,16 @@ def pad(array, pad_width, mode="constant", **kwargs):
         return a
     if mode in ("maximum", "minimum", "mean", "median"):
         return _pad_statistic(a, widths, mode, kwargs.get("stat_length"))
-    if mode == "linear_ramp":
-        return _pad_ramp(a, widths, kwargs.get("end_values", 0))
-    if callable(mode):
-        raise NotImplementedError("weft.numpy.pad: a function as mode is not supported yet; pad with zeros and write the borders.")
-    raise ValueError(f"Unimplemented padding mode {mode!r} for weft.numpy.pad.")
+    return _pad_ramp(a, widths, kwargs.get("end_values", 0))
+
+
+def _pad_by_function(a, widths, function, kwargs):
+    """Zeros around `a`, each vector of each dim in turn replaced by `function(vector, (before, after), dim, kwargs)`."""
+    from weft.numpy.composed import apply_along_axis
+    padded = _pad_constant(a, widths, 0)
+    for d, width in enumerate(widths):
+        padded = apply_along_axis(function, d, padded, width, d, kwargs)
+    return padded
 
 
 def _rearranged(a, d: int, source: np.ndarray):

@@ -111,7 +111,7 @@ def polyfit(x, y, deg: int, rcond=None, full: bool = False, w=None, cov=False):
     if x.shape[0] <= order:
         raise ValueError("the number of data points must exceed order to scale the covariance matrix")
     factor = uf.divide(residuals, x.shape[0] - order)
-    return c, base * factor if y.ndim == 1 else base[:, :, None] * factor
+    return c, base * factor if y.ndim == 1 or not factor.ndim else base[:, :, None] * factor
 
 
 _MANY = 1024
@@ -170,6 +170,8 @@ def trim_zeros(filt, trim: str = "fb", axis=None):
     Array([1, 2], dtype=int32)
     """
     filt = creation.asarray(filt)
+    if not filt.ndim:
+        return filt
     places = np.nonzero(host_value(filt, "trim_zeros"))
     axes = canonical_axes(axis, filt.ndim, "trim_zeros")
     trim = trim.lower()

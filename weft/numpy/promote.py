@@ -145,7 +145,7 @@ def canonical_axes(axis, ndim: int, api: str = "reduction") -> tuple[int, ...]:
             raise ValueError(f"{api}: axis {a} is out of bounds for array of dimension {ndim}")
         out.append(a % ndim)
     if len(set(out)) != len(out):
-        raise ValueError(f"{api}: duplicate value in axis: {axes}")
+        raise ValueError(f"{api}: duplicate value in axis (a repeated axis): {axes}.")
     return tuple(sorted(out))
 
 

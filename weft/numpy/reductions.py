@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import math
 import operator
 
@@ -26,12 +25,19 @@ def _masked(a, where, fill):
     """`a` with `fill` where `where` is false."""
     if where is None:
         return a
-    where = promote.broadcast_to_shape(promote.array_of("where", where), tuple(a.shape))
+    where = promote.array_of("where", where)
+    if where.dtype != np.bool_:
+        raise ValueError(f"where must be None or a boolean array, got one of {where.dtype.name}. Compare it with a number: where != 0.")
+    where = promote.broadcast_to_shape(where, tuple(a.shape))
     return select(where, a, promote.cast(fill, a.dtype))
 
 
 def _initial(out, initial, op):
-    return out if initial is None else op(out, promote.cast(initial, out.dtype))
+    if initial is None:
+        return out
+    if np.ndim(initial):
+        raise ValueError(f"initial value must be a scalar. Got array of shape {tuple(np.shape(initial))}.")
+    return op(out, promote.cast(initial, out.dtype))
 
 
 def _sum_dtype(a, dtype, promote_integers: bool):
@@ -62,10 +68,11 @@ def sum(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None
     _no_out(out, "sum")
     a = promote.array_of("sum", a)
     want = _sum_dtype(a, dtype, promote_integers)
+    work = _work_dtype(want) if dtype is None else want
     axes = promote.canonical_axes(axis, a.ndim, "sum")
-    x = _masked(promote.cast(a, want), where, 0)
+    x = _masked(promote.cast(a, work), where, 0)
     reduce, add = (rd.reduce_or, ew.bitwise_or) if want == np.bool_ else (rd.reduce_sum, ew.add)
-    return _initial(_keep(reduce(x, axes), a.shape, axes, keepdims), initial, add)
+    return _as(_initial(_keep(reduce(x, axes), a.shape, axes, keepdims), initial, add), want)
 
 
 def prod(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None, promote_integers: bool = True):
@@ -79,10 +86,11 @@ def prod(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=Non
     _no_out(out, "prod")
     a = promote.array_of("prod", a)
     want = _sum_dtype(a, dtype, promote_integers)
+    work = _work_dtype(want) if dtype is None else want
     axes = promote.canonical_axes(axis, a.ndim, "prod")
-    x = _masked(promote.cast(a, want), where, 1)
+    x = _masked(promote.cast(a, work), where, 1)
     reduce, mul = (rd.reduce_and, ew.bitwise_and) if want == np.bool_ else (rd.reduce_prod, ew.mul)
-    return _initial(_keep(reduce(x, axes), a.shape, axes, keepdims), initial, mul)
+    return _as(_initial(_keep(reduce(x, axes), a.shape, axes, keepdims), initial, mul), want)
 
 
 def _no_out(out, api: str) -> None:
@@ -178,9 +186,9 @@ def mean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where=No
     _no_out(out, "mean")
     a = promote.array_of("mean", a)
     want = dtypes.to_inexact_dtype(a.dtype) if dtype is None else dtypes.check_dtype(dtype, "mean")
-    work = _work_dtype(want)
+    work = _work_dtype(want) if dtype is None else want
     axes = promote.canonical_axes(axis, a.ndim, "mean")
-    total = sum(_as(a, work), axes, keepdims=keepdims, where=where, promote_integers=False)
+    total = sum(_as(a, work), axes, work, keepdims=keepdims, where=where)
     return promote.cast(true_divide(total, _count(a, axes, where, keepdims, work)), want)
 
 
@@ -252,7 +260,10 @@ def var(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = Fals
         ew.add(ew.square(ew.real(d)), ew.square(ew.imag(d)))
     total = sum(square, axes, keepdims=keepdims, where=where)
     count = _count(a, axes, where, keepdims, total.dtype)
-    free = builtins.max(count - ddof, 0) if isinstance(count, int) else ew.max(ew.sub(count, ddof), 0)
+    if isinstance(count, int):
+        free = count - ddof if count > ddof else math.nan
+    else:
+        free = select(ew.gt(count, ddof), ew.sub(count, ddof), math.nan)
     return _as(ew.div(total, free), dtypes.to_real_dtype(want) if dtypes.issubdtype(a.dtype, np.complexfloating) else want)
 
 
@@ -350,6 +361,8 @@ def nanvar(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = F
     a = promote.array_of("nanvar", a)
     good = _numbers(a, where)
     result = var(_zero_nan(a), axis, dtype, out, ddof, keepdims, where=good)
+    if dtype is not None:
+        result = promote.cast(result, dtypes.check_dtype(dtype, "nanvar"))
     free = greater(sum(good, axis, keepdims=keepdims), ddof)
     return select(free, result, promote.cast(math.nan, result.dtype))
 

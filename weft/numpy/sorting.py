@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 
 import numpy as np
 
@@ -12,7 +13,6 @@ from weft.numpy.promote import along, array_of, broadcast_to_shape, canonical_ax
 from weft.ops import elementwise as ew, layout, sorting
 from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
-from weft.util.errors import ConcretizationTypeError
 
 
 def sort(a, axis: int | None = -1, *, kind=None, order=None, stable: bool = True, descending: bool = False):
@@ -22,10 +22,11 @@ def sort(a, axis: int | None = -1, *, kind=None, order=None, stable: bool = True
     return layout.rev(out, (axis,)) if descending else out
 
 
-def argsort(a, axis: int | None = -1, *, kind=None, order=None, stable: bool = True, descending: bool = False):
-    """Positions that sort `a` along `axis`."""
+def argsort(a, axis: int | None = -1, *, kind=None, order=None, stable: bool = True, descending: bool = False, dtype=None):
+    """Positions that sort `a` along `axis`, of `dtype` (the default integer unless given)."""
     a, axis = along("argsort", a, axis)
-    positions = layout.broadcasted_iota(dtypes.default_int_dtype(), tuple(a.shape), axis)
+    dtype = dtypes.default_int_dtype() if dtype is None else dtypes.check_dtype(dtype, "argsort")
+    positions = layout.broadcasted_iota(dtype, tuple(a.shape), axis)
     if descending:        # stable: equal elements keep their order, so both sequences are reversed before and after
         flipped = [layout.rev(x, (axis,)) for x in (a, positions)]
         out = sorting.sort(flipped, dimension=axis, is_stable=True, num_keys=1)[1]
@@ -125,16 +126,7 @@ def choose(a, choices, out=None, mode: str = "raise"):
     """Elements picked from `choices` by the numbers in `a`."""
     a = array_of("choose", a)
     stacked = mp.stack(mp.broadcast_arrays(*choices), 0)
-    n = stacked.shape[0]
-    if mode == "wrap":
-        a = uf.remainder(a, n)
-    elif mode == "clip":
-        a = choosing.clip(a, 0, n - 1)
-    elif mode == "raise":
-        if isinstance(a, Tracer):
-            raise ConcretizationTypeError("choose with mode='raise' needs concrete values; use mode='clip' or 'wrap'.")
-        if np.any((np.asarray(a) < 0) | (np.asarray(a) >= n)):
-            raise ValueError("invalid entry in choice array")
+    a = _in_bounds(a, stacked.shape[0], mode, "choose", "`a`")
     return choosing.take_along_axis(stacked, mp.expand_dims(broadcast_to_shape(a, tuple(stacked.shape[1:])), 0), 0)[0]
 
 
@@ -151,6 +143,8 @@ def isin(element, test_elements, assume_unique: bool = False, invert: bool = Fal
 def bincount(x, weights=None, minlength: int = 0, *, length: int | None = None):
     """How often each non-negative integer occurs (or the sum of its weights). Inside `jit`, give a static `length`."""
     x = array_of("bincount", x)
+    if x.dtype == np.bool_:
+        x = cast(x, np.dtype(np.int32))
     if not dtypes.issubdtype(x.dtype, np.integer):
         raise TypeError(f"x argument to bincount must have an integer type; got {x.dtype.name}")
     if length is None:
@@ -163,27 +157,57 @@ def bincount(x, weights=None, minlength: int = 0, *, length: int | None = None):
 
 def unravel_index(indices, shape) -> tuple:
     """Flat positions as positions per dim."""
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
     rest, out = array_of("unravel_index", indices), []
-    size = int(np.prod(shape, dtype=np.int64))       # positions out of bounds are clipped, negative ones count from the end
-    rest = choosing.clip(choosing.where(uf.less(rest, 0), uf.add(rest, size), rest), 0, builtins.max(size - 1, 0))
+    if isinstance(shape, Tracer) or any(isinstance(n, Tracer) for n in (shape if isinstance(shape, (tuple, list)) else ())):
+        sizes = shape if isinstance(shape, (tuple, list)) or shape.ndim else (shape,)     # traced: their number alone is known
+        shape = tuple([cast(array_of("unravel_index", n), rest.dtype) for n in sizes])
+        size = functools.reduce(uf.multiply, shape)
+        last = uf.maximum(uf.subtract(size, 1), 0)
+    else:
+        shape = (int(shape),) if np.ndim(shape) == 0 else tuple(shape)
+        size = int(np.prod(shape, dtype=np.int64))
+        last = builtins.max(size - 1, 0)
+    # positions out of bounds are clipped, negative ones count from the end
+    rest = choosing.clip(choosing.where(uf.less(rest, 0), uf.add(rest, size), rest), 0, last)
     for n in reversed(shape):
         out.append(uf.remainder(rest, n))
         rest = uf.floor_divide(rest, n)
     return tuple(reversed(out))
 
 
-def ravel_multi_index(multi_index, dims, mode: str = "raise", order: str = "C"):
-    """Positions per dim as flat positions."""
-    if mode == "raise":
-        for i, n in zip(multi_index, dims):
-            host = choosing.host_value(i, "ravel_multi_index", "Use mode='clip' or 'wrap'.")
-            if np.any((host < 0) | (host >= n)):
-                raise ValueError("invalid entry in coordinates array")
-    else:
-        multi_index = [choosing.clip(i, 0, n - 1) if mode == "clip" else uf.remainder(i, n) for i, n in zip(multi_index, dims)]
-    pairs = list(zip(multi_index, dims))
-    flat = 0
+def ravel_multi_index(multi_index, dims, mode: str = "raise", order: str = "C", *, dtype=None):
+    """Positions per dim as flat positions, of `dtype` (that of the positions unless given).
+
+    `mode` says what becomes of positions beyond a dim: refused ("raise"), "clip", "wrap", or not looked at ("ignore").
+    """
+    positions = [array_of("ravel_multi_index", i) for i in multi_index]
+    if len(positions) != len(dims):
+        raise ValueError(f"ravel_multi_index: {len(positions)} arrays of positions for {len(dims)} dims; there must be one for each.")
+    if order not in ("C", "F"):
+        raise ValueError(f"ravel_multi_index: order must be 'C' or 'F', got {order!r}.")
+    for i in positions:
+        if not dtypes.issubdtype(i.dtype, np.integer):
+            raise TypeError(f"ravel_multi_index: only int indices permitted, got positions of {i.dtype.name}.")
+    positions = [_in_bounds(i, n, mode, "ravel_multi_index", "`multi_index`") for i, n in zip(positions, dims)]
+    pairs = list(zip(positions, dims))
+    want = dtypes.result_type(*positions) if dtype is None else dtypes.check_dtype(dtype, "ravel_multi_index")
+    flat = cast(creation.zeros(()), want)
     for i, n in pairs if order == "C" else reversed(pairs):
-        flat = uf.add(uf.multiply(flat, n), i)
+        flat = uf.add(uf.multiply(flat, want.type(n)), cast(i, want))
     return flat
+
+
+def _in_bounds(positions, n: int, mode: str, api: str, where: str):
+    """Positions in a dim of size `n`; those beyond it as `mode` says: refused ("raise"), the nearest ("clip"), or modulo `n`."""
+    if mode == "wrap":
+        return uf.remainder(positions, n)
+    if mode == "clip":
+        return choosing.clip(positions, 0, n - 1)
+    if mode == "ignore":
+        return positions
+    if mode != "raise":
+        raise ValueError(f"{api}: unknown mode {mode!r}; expected 'raise', 'clip', 'wrap' or 'ignore'.")
+    host = choosing.host_value(positions, api, "Use mode='clip' or 'wrap'.")
+    if np.any((host < 0) | (host >= n)):
+        raise ValueError(f"invalid entry in {where} of {api}: positions must lie in [0, {n}).")
+    return positions

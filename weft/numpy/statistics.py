@@ -42,7 +42,8 @@ def _quantile(api: str, a, q, axis, method: str, keepdims: bool, ignore_nan: boo
         raise NotImplementedError(f"{api}: weights are for method='inverted_cdf', got method={method!r}.")
     if q.ndim > 1:
         raise ValueError(f"{api}: q must be a number or a vector, got shape {tuple(q.shape)}.")
-    a, q = [cast(x, dtypes.promote_types(dtype, q.dtype)) for x in (a, q)]      # positions of narrow floats would be coarse
+    work = np.dtype(np.float64 if 8 in (dtype.itemsize, q.dtype.itemsize) else np.float32)      # positions of narrow floats would be coarse
+    a, q = cast(a, work), cast(q, work)
     axes = canonical_axes(axis, a.ndim, api)
     rest = [d for d in range(a.ndim) if d not in axes]
     n = int(np.prod([a.shape[d] for d in axes], dtype=np.int64))
@@ -161,8 +162,9 @@ def histogram(a, bins=10, range=None, weights=None, density: bool | None = None)
     if w is not None and not dtypes.issubdtype(w.dtype, np.complexfloating):
         a, w = promote_dtypes_inexact(a, w)
     edges = histogram_bin_edges(a, bins, range)
-    a, edges = [concrete(x) for x in promote_dtypes_inexact(a, edges)]
-    a, edges = cast(a, a.dtype), cast(edges, a.dtype)
+    inexact = [x.dtype for x in (a, edges) if dtypes.issubdtype(x.dtype, np.inexact)]      # integers adapt, however dtypes promote
+    dtype = dtypes.result_type(*inexact) if inexact else dtypes.to_inexact_dtype(dtypes.result_type(a, edges))
+    a, edges = cast(a, dtype), cast(edges, dtype)
     w = creation.ones_like(a) if w is None else w
     n = edges.shape[0] - 1
     number = _bin_numbers(a, edges)
@@ -204,7 +206,8 @@ def histogramdd(sample, bins=10, range=None, weights=None, density: bool | None 
 
 def histogram2d(x, y, bins=10, range=None, weights=None, density: bool | None = None):  # noqa: A002
     """Counts of points (x, y) per cell of a grid, and the edges along x and y."""
-    if not isinstance(bins, (int, np.integer)) and np.ndim(bins) == 1 and len(bins) not in (1, 2):
+    per_dim = isinstance(bins, (list, tuple)) and any(np.ndim(b) for b in bins)      # edges of their own along x and y
+    if not isinstance(bins, (int, np.integer)) and not per_dim and np.ndim(bins) == 1 and len(bins) not in (1, 2):
         bins = [bins, bins]
     x, y = asarray(x), asarray(y)
     counts, (x_edges, y_edges) = histogramdd(mp.stack([x, y], -1), bins, range, weights, density)

@@ -214,7 +214,7 @@ class ufunc(FaceFunction):
         n = rows.shape[0]
         ends = _numpy("append")(at[1:], np.array([n], at.dtype))
         numbers = np.arange(n, dtype=at.dtype)[:, None]
-        inside = _numpy("logical_and")(numbers > at, numbers < ends).reshape(n, at.shape[0], *(1,) * (rows.ndim - 1))
+        inside = _numpy("logical_and")(numbers > at[None], numbers < ends[None]).reshape(n, at.shape[0], *(1,) * (rows.ndim - 1))
         result = self._fold(rows[at], rows[:, None], inside)[0]
         return _numpy("moveaxis")(_numpy("astype")(result, a.dtype), 0, dim)
 
@@ -223,7 +223,7 @@ class ufunc(FaceFunction):
         """The function of all pairs of an element of `A` and one of `B`: the dims of `A`, then those of `B`."""
         self._binary("outer")
         A, B = self._operand(A, None, "outer"), self._operand(B, None, "outer")  # noqa: N806
-        return self(A.reshape(*A.shape, *(1,) * B.ndim), B)
+        return self(A.reshape(*A.shape, *(1,) * B.ndim), B.reshape(*(1,) * A.ndim, *B.shape))
 
     @api_boundary
     def at(self, a, indices, b=None, /, *, inplace: bool = True):

@@ -185,7 +185,9 @@ def _fabs(x):
 def _sinc(x):
     zero = ew.eq(x, 0)
     px = ew.mul(select(zero, 1, x), math.pi)
-    near = ew.add(ew.mul(ew.square(x), -math.pi ** 2 / 6), 1)      # the value and two derivatives at 0
+    near = promotion.cast(0, dtype_of(x))                 # its series, which has every derivative at 0 that programs ask for
+    for k in range(6, -1, -1):
+        near = ew.add(ew.mul(near, ew.square(x)), (-1) ** k * math.pi ** (2 * k) / math.factorial(2 * k + 1))
     return select(zero, near, ew.div(ew.sin(px), px))
 
 
@@ -450,7 +452,14 @@ def _complex_arctan2(x, y):
 def _complex_logaddexp(x, y):
     high = _extremum(ew.max, ew.gt)(x, y)
     delta = select(ew.eq(x, y), 0, ew.sub(ew.sub(ew.add(x, y), high), high))
-    return ew.add(high, ew.log1p(ew.exp(delta)))
+    out = ew.add(high, ew.log1p(ew.exp(delta)))
+    return ew.complex(ew.real(out), _principal(ew.imag(out)))
+
+
+def _principal(phase):
+    """A phase in (-pi, pi]."""
+    turned = ew.sub(phase, ew.mul(ew.floor(ew.div(ew.add(phase, math.pi), 2 * math.pi)), 2 * math.pi))
+    return select(ew.bitwise_or(ew.gt(phase, math.pi), ew.le(phase, -math.pi)), turned, phase)
 
 
 #: of complex numbers, what is native of real ones alone

@@ -153,6 +153,8 @@ def _unwrapped(shape: tuple[int, ...], index) -> tuple:
 
 def setitem(x, index, values, scatter, indices_are_sorted=False, unique_indices=False, mode=None):
     """`x` with `values` scattered at `index` by the operation `scatter`."""
+    if type(values) is int and not -1 << 31 <= values < 1 << 31:         # it may fit the dtype of `x` alone
+        values = np.asarray(values, typeof(x).dtype)
     if indexing.eager_update is not None and mode is None and not indices_are_sorted and not unique_indices:
         out = indexing.eager_update(x, index, values, scatter)
         if out is not None:

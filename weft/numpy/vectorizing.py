@@ -38,14 +38,22 @@ def vectorize(pyfunc: Callable, *, excluded=frozenset(), signature: str | None =
     @api_boundary
     def wrapped(*args, **kwargs):
         from weft.api.vmap import vmap
-        fixed = {i: x for i, x in enumerate(args) if i in excluded}
-        mapped = [concrete(value(x)) for i, x in enumerate(args) if i not in excluded]
+        core_in, core_out = parse_signature(signature) if signature else (None, None)
+        none = {i for i, x in enumerate(args) if x is None and i not in excluded}
+        if none and core_in and any(core_in[i] for i in none if i < len(core_in)):
+            raise ValueError(f"Cannot pass None at locations {none} with signature={signature!r}: it has no core dims.")
+        fixed = {i: x for i, x in enumerate(args) if i in excluded or i in none}
+        mapped = [concrete(value(x)) for i, x in enumerate(args) if i not in fixed]
 
         def fun(*xs):
             given = iter(xs)
-            return pyfunc(*[fixed[i] if i in fixed else next(given) for i in range(len(args))], **kwargs)
+            out = pyfunc(*[fixed[i] if i in fixed else next(given) for i in range(len(args))], **kwargs)
+            if core_out is not None and (len(out) if isinstance(out, tuple) else 1) != len(core_out):
+                raise TypeError(f"wrong number of output arguments: expected {len(core_out)}, got "
+                                f"{len(out) if isinstance(out, tuple) else 1}")
+            return out
 
-        core_in = parse_signature(signature)[0] if signature else [()] * len(mapped)
+        core_in = [()] * len(mapped) if core_in is None else [c for i, c in enumerate(core_in) if i not in none]
         if len(core_in) != len(mapped):
             raise TypeError(f"wrong number of positional arguments: expected {len(core_in)}, got {len(mapped)}")
         leads = []

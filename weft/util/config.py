@@ -385,6 +385,8 @@ _define("raise_persistent_cache_errors", False, "Accepted without effect: what c
 # checks and reports
 debug_nans = _define("debug_nans", False, "Raise where a NaN first appears.", True, **_traced)
 debug_infs = _define("debug_infs", False, "Raise where an infinity first appears.", True, **_traced)
+check_static_indices = _define("check_static_indices", False, "Raise where an index that is known while tracing is out of bounds.",
+                               True, **_traced)
 debug_key_reuse = _define("debug_key_reuse", False, "Raise where a random key is used for a second time.", True, **_traced)
 enable_checks = _define("enable_checks", False, "Accepted without effect: verify checks programs after every stage.", True)
 check_tracer_leaks = _define("check_tracer_leaks", False, "Raise when a transformation ends and one of its tracers lives on.", True)
@@ -449,7 +451,7 @@ _WITHOUT_EFFECT: dict[str, dict[str, Any]] = {
         "jax2tf_associative_scan_reductions": False, "jax2tf_default_native_serialization": True},
     "it belongs to an experimental interface that weft lacks; debug_nans and checkify check values": {
         "error_checking_behavior_divide": "ignore", "error_checking_behavior_nan": "ignore", "error_checking_behavior_oob": "ignore",
-        "check_static_indices": False, "log_checkpoint_residuals": False},
+        "log_checkpoint_residuals": False},
 }  # fmt: skip
 for _reason, _options in _WITHOUT_EFFECT.items():
     for _name, _default in _options.items():
