@@ -11,7 +11,7 @@ from weft.numpy import indexing, promote, reductions, ufuncs
 from weft.numpy.creation import asarray, zeros
 from weft.numpy.kinds import is_complex
 from weft.numpy.manipulation import atleast_nd, broadcast_to, concatenate, moveaxis, ravel, reshape
-from weft.ops import elementwise as ew, layout
+from weft.ops import elementwise as ew, layout, sorting
 from weft.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather
 from weft.util import dtypes
 from weft.util.errors import ConcretizationTypeError, describe
@@ -277,8 +277,8 @@ def _without(a, positions, axis: int):
     n = a.shape[axis]
     positions = where(positions < 0, positions + n, positions)
     gone = ew.ne(reductions.sum(ew.eq(*promote.broadcast("delete", np.arange(n)[:, None], positions[None, :])), 1), 0)
-    from weft.numpy.sorting import argsort  # it needs this module
-    kept = argsort(gone)[:builtins.max(n - positions.shape[0], 0)]
+    places = layout.broadcasted_iota(dtypes.default_int_dtype(), (n,), 0)
+    kept = sorting.sort([promote.cast(gone, np.int32), places], num_keys=1)[1][:builtins.max(n - positions.shape[0], 0)]
     return indexing.getitem(a, (slice(None),) * axis + (kept,))
 
 
