@@ -27,7 +27,7 @@ _NAMES_OF = {
     "weft.api.vmap": "vmap",
     "weft.api.pmap": "pmap",
     "weft.api.shard_map": "shard_map smap",
-    "weft.api.checkpointing": "checkpoint remat checkpoint_policies",
+    "weft.api.checkpointing": "remat checkpoint_policies",
     "weft.api.explicit": "reshard",
     "weft.api.callbacks": "effects_barrier pure_callback",
     "weft.api.arrays": """
@@ -60,9 +60,9 @@ _NAMES_OF = {
 _LAZY_NAMES = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
 
 _SUBMODULES = frozenset(
-    "ad api api_util compat custom_batching custom_derivatives debug distributed dtypes errors example_libraries experimental export "
-    "extend ffi flatten_util image interpreters lax monitoring nn numpy ops profiler random ref scipy segment_ops sharding stages "
-    "test_util tools tree tree_util typing".split()
+    "ad api api_util checkpoint compat custom_batching custom_derivatives data debug distributed dtypes errors example_libraries "
+    "experimental export extend ffi flatten_util image interpreters lax monitoring nn numpy ops profiler random ref scipy segment_ops "
+    "sharding stages test_util tools tree tree_util typing".split()
 )
 
 

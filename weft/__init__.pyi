@@ -2,6 +2,7 @@
 # ruff: noqa: I001
 # fmt: off
 
+from typing import Any
 from weft import (
     ad, api, api_util, compat, custom_batching, custom_derivatives, debug, distributed, dtypes, errors, example_libraries, experimental,
     export, extend, ffi, flatten_util, image, interpreters, lax, monitoring, nn, numpy, ops, profiler, random, ref, scipy, segment_ops,
@@ -17,7 +18,7 @@ from weft.api.autodiff import (
     custom_gradient, fwd_and_bwd, grad, hessian, jacfwd, jacobian, jacrev, jvp, linear_transpose, linearize, value_and_grad, vjp,
 )
 from weft.api.callbacks import effects_barrier, pure_callback
-from weft.api.checkpointing import checkpoint, checkpoint_policies, remat
+from weft.api.checkpointing import checkpoint_policies, remat
 from weft.api.explicit import reshard
 from weft.api.jit import jit
 from weft.api.pmap import pmap
@@ -40,6 +41,8 @@ from weft.util.config import (
     threefry_partitionable, transfer_guard, transfer_guard_device_to_device, transfer_guard_device_to_host, transfer_guard_host_to_device,
 )
 from weft.util.dtypes import float0
+
+checkpoint: Any
 
 __all__ = [
     "Array", "Device", "Mesh", "NamedSharding", "P", "PartitionSpec", "PositionalSharding", "Ref", "ShapeDtypeStruct", "__version__", "ad",

@@ -5,7 +5,7 @@ from weft.util.lazy import attach
 __getattr__, __dir__ = attach(__name__, {
     "builtins": "JAXIndexError=IndexError JAXTypeError=TypeError",
     "weft.util.errors": """
-        CallbackError CommError CompileError ConcretizationTypeError DeviceRuntimeError InconclusiveDimensionOperation
+        CallbackError CheckpointError CommError CompileError ConcretizationTypeError DeviceRuntimeError InconclusiveDimensionOperation
         JaxRuntimeError=DeviceRuntimeError JaxprTypeError=ProgramTypeError KeyReuseError MissingMeshError MissingRuleError
         NonConcreteBooleanIndexError OutOfMemoryError ProcessFailureError ProgramTypeError ShapeError ShardingError ShardingTypeError
         TracerArrayConversionError TracerBoolConversionError TracerError TracerIntegerConversionError TypePromotionError

@@ -4,7 +4,7 @@
 
 from builtins import IndexError as JAXIndexError, TypeError as JAXTypeError
 from weft.util.errors import (
-    CallbackError, CommError, CompileError, ConcretizationTypeError, DeviceRuntimeError, InconclusiveDimensionOperation,
+    CallbackError, CheckpointError, CommError, CompileError, ConcretizationTypeError, DeviceRuntimeError, InconclusiveDimensionOperation,
     DeviceRuntimeError as JaxRuntimeError, ProgramTypeError as JaxprTypeError, KeyReuseError, MissingMeshError, MissingRuleError,
     NonConcreteBooleanIndexError, OutOfMemoryError, ProcessFailureError, ProgramTypeError, ShapeError, ShardingError, ShardingTypeError,
     TracerArrayConversionError, TracerBoolConversionError, TracerError, TracerIntegerConversionError, TypePromotionError, UnboundAxisError,
@@ -12,9 +12,9 @@ from weft.util.errors import (
 )
 
 __all__ = [
-    "CallbackError", "CommError", "CompileError", "ConcretizationTypeError", "DeviceRuntimeError", "InconclusiveDimensionOperation",
-    "JAXIndexError", "JAXTypeError", "JaxRuntimeError", "JaxprTypeError", "KeyReuseError", "MissingMeshError", "MissingRuleError",
-    "NonConcreteBooleanIndexError", "OutOfMemoryError", "ProcessFailureError", "ProgramTypeError", "ShapeError", "ShardingError",
-    "ShardingTypeError", "TracerArrayConversionError", "TracerBoolConversionError", "TracerError", "TracerIntegerConversionError",
-    "TypePromotionError", "UnboundAxisError", "UnexpectedTracerError", "UnknownBackendError",
+    "CallbackError", "CheckpointError", "CommError", "CompileError", "ConcretizationTypeError", "DeviceRuntimeError",
+    "InconclusiveDimensionOperation", "JAXIndexError", "JAXTypeError", "JaxRuntimeError", "JaxprTypeError", "KeyReuseError",
+    "MissingMeshError", "MissingRuleError", "NonConcreteBooleanIndexError", "OutOfMemoryError", "ProcessFailureError", "ProgramTypeError",
+    "ShapeError", "ShardingError", "ShardingTypeError", "TracerArrayConversionError", "TracerBoolConversionError", "TracerError",
+    "TracerIntegerConversionError", "TypePromotionError", "UnboundAxisError", "UnexpectedTracerError", "UnknownBackendError",
 ]

@@ -30,6 +30,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "host_count": "weft.runtime.device:process_count",
         "host_id": "weft.runtime.device:process_index",
         "make_mesh": "weft.sharding:make_mesh",
+        "checkpoint": "weft.api.checkpointing:checkpoint",
         "ArrayRef": "weft.control.ref:Ref",
         "array_ref": "weft.api.refs:new_ref",
         "xla_computation": "",

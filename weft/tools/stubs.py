@@ -31,10 +31,11 @@ def stubs() -> dict[Path, str]:
 
 
 def _of_weft() -> dict[str, tuple[str, str]]:
-    """Names that are listed and not written yet are left out."""
+    """Names that are listed and not written yet are left out. A package that can be called is no module to type checkers."""
     here = vars(weft)
     functions = {name: (module, name) for name, module in here["_LAZY_NAMES"].items() if hasattr(weft, name)}
-    submodules = {name: (f"weft.{name}", "") for name in here["_SUBMODULES"] if hasattr(weft, name)}
+    there = [name for name in here["_SUBMODULES"] if hasattr(weft, name)]
+    submodules = {name: ("Any" if callable(getattr(weft, name)) else f"weft.{name}", "") for name in there}
     return {**functions, **submodules, "__version__": ("weft._version", "__version__")}
 
 

@@ -113,6 +113,10 @@ class CallbackError(DeviceRuntimeError):
     """An exception in a Python function that a compiled program called; the exception is its cause."""
 
 
+class CheckpointError(OSError):
+    """A checkpoint that cannot be written or read: no room on the disk, a file that is damaged or missing, processes that disagree."""
+
+
 class KeyReuseError(RuntimeError):
     """A random key that was used a second time, where `debug_key_reuse` is set.
 

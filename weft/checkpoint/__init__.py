@@ -1,0 +1,43 @@
+"""Checkpoints: trees of arrays in files, and back onto any mesh and any number of processes.
+
+`save` goes on in the background, and a step is whole or not there; `restore` reads what each process needs. The files are zarr arrays in
+the layout of orbax, which reads them, as `restore` reads those of orbax. They need tensorstore: `pip install 'weft[checkpoint]'`.
+
+>>> import tempfile
+>>> with tempfile.TemporaryDirectory() as folder:
+...     for step in range(3):
+...         saving = weft.checkpoint.save(folder, {"w": wnp.full(2, step)}, step, keep=2)
+...     _ = saving.wait()
+...     weft.checkpoint.steps(folder), weft.checkpoint.restore(folder, {"w": wnp.zeros(2, int)})
+([1, 2], {'w': Array([2, 2], dtype=int32)})
+
+The package is a function as well: `weft.checkpoint(fun)` is `weft.remat(fun)`, which keeps no intermediate values for the backward pass.
+Errors of `fun` are its own.
+
+>>> float(weft.grad(weft.checkpoint(lambda x: wnp.sin(wnp.sin(x))))(0.0))
+1.0
+"""
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from weft.util.lazy import attach
+
+__getattr__, __dir__ = attach(__name__, {
+    "weft.checkpoint.saving": "Save save wait",
+    "weft.checkpoint.restoring": "metadata restore verify",
+    "weft.checkpoint.listing": "delete latest_step steps",
+    "weft.checkpoint.tensor_files": "export_safetensors import_safetensors",
+})
+
+
+class _Package(ModuleType):
+    """This package, which can be called."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        from weft.api.checkpointing import checkpoint
+        return checkpoint(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _Package

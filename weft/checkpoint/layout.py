@@ -1,0 +1,334 @@
+"""The files of a checkpoint: their names, and the JSON that says which arrays there are. The layout is the one that orbax reads.
+
+    root/7/                             a step; while it is written, root/7.orbax-checkpoint-tmp/
+      _CHECKPOINT_METADATA              which items the step has, and when it was written
+      commit_success.txt
+      default/                          an item: one tree
+        _METADATA                       the leaves: the path of each, and what kind of value it is
+        _sharding, _strings.json        how arrays were laid out; leaves that are strings
+        array_metadatas/process_0       the blocks that arrays were written in, and the generators of random keys
+        weft_sums.json                  sizes and CRC-32 of the files above
+        manifest.ocdbt, d/…             the values: zarr arrays, named by the paths of leaves, in one OCDBT database
+
+In:   trees of values, folders.
+Out:  `Entry`s, one for each leaf; JSON texts and back.
+Laws: nothing here needs tensorstore. Orbax writes items in four ways (zarr 2 or 3, with OCDBT or a folder per array): all are read.
+Next: `store` reads and writes arrays, `saving` and `restoring` put the parts together.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from weft.ir.mesh import Mesh
+from weft.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding
+from weft.util import tree
+from weft.util.errors import CheckpointError, describe
+from weft.util.keypath import DictKey, FlattenedIndexKey, GetAttrKey, KeyPath, SequenceKey
+from weft.util.record import record
+
+TEMPORARY = ".orbax-checkpoint-tmp"
+STEP = "_CHECKPOINT_METADATA"
+COMMITTED = "commit_success.txt"
+TREE = "_METADATA"
+SHARDINGS = "_sharding"
+STRINGS = "_strings.json"
+ARRAYS = "array_metadatas"
+SUMS = "weft_sums.json"
+MANIFEST = "manifest.ocdbt"
+ITEM = "default"
+_OLD_FORM = "checkpoint"                    # one msgpack file for all values
+_NAME = re.compile(r"(?:[A-Za-z]\w*_)?(\d+)")
+
+SEQUENCE, DICT = 1, 2                       # kinds of keys
+EMPTY: dict[str, Any] = {"None": None, "Dict": {}, "List": [], "Tuple": (), "NamedTuple": None}
+
+
+@record
+class Entry:
+    """A leaf of a stored tree: its path, the kinds of the keys, and what it is (`jax.Array`, `np.ndarray`, `scalar`, `string`, or an
+    empty container)."""
+    names: tuple[str, ...]
+    kinds: tuple[int, ...]
+    value: str
+    write_shape: tuple[int, ...] | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the array in the store."""
+        return ".".join(self.names)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is None or an empty container, which is not stored."""
+        return self.value in EMPTY
+
+    def __str__(self) -> str:
+        return "".join(f"[{name}]" if kind == SEQUENCE else f"[{name!r}]" for name, kind in zip(self.names, self.kinds)) or "the tree"
+
+
+# ---- paths of leaves
+
+
+def is_leaf(value: Any) -> bool:
+    """Whether a node is an entry of its own though it has no leaves: None and empty containers."""
+    return value is None or (isinstance(value, (list, tuple, dict)) and not value)
+
+
+def empty_kind(value: Any) -> str:
+    """What is said of a value for which `is_leaf` holds. Empty namedtuples read as None."""
+    if value is None or (isinstance(value, tuple) and hasattr(value, "_fields")):
+        return "None"
+    return "Dict" if isinstance(value, dict) else "List" if isinstance(value, list) else "Tuple"
+
+
+def key_of(path: KeyPath) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The names along a path, and their kinds. A tree that is one leaf has the name "".
+
+    >>> key_of((DictKey("w"), SequenceKey(2), GetAttrKey("mean")))
+    (('w', '2', 'mean'), (2, 1, 2))
+    """
+    names, kinds = [], []
+    for key in path:
+        match key:
+            case SequenceKey(place) | FlattenedIndexKey(place):
+                names.append(str(place))
+                kinds.append(SEQUENCE)
+            case DictKey(name) | GetAttrKey(name):
+                names.append(str(name))
+                kinds.append(DICT)
+            case _:
+                names.append(str(key))
+                kinds.append(DICT)
+    return tuple(names), tuple(kinds)
+
+
+def named_leaves(api: str, values: Any) -> list[tuple[tuple[str, ...], tuple[int, ...], Any]]:
+    """Names, kinds and value of every leaf and every empty container. ValueError for two leaves that would be stored under one name."""
+    found, seen = [], {}
+    for path, value in tree.tree_leaves_with_path(values, is_leaf=is_leaf):
+        names, kinds = key_of(path)
+        clash = seen.setdefault(".".join(names), path)
+        if clash is not path:
+            raise ValueError(describe(api, "two leaves of the tree have the same name in a checkpoint.",
+                                      [(tree.keystr(clash), ".".join(names)), (tree.keystr(path), ".".join(names))],
+                                      rule="The name of a leaf is its path, joined by dots.", remedy="Rename one of the keys."))
+        found.append((names, kinds, value))
+    return found
+
+
+def nested(entries: Iterable[Entry], values: Iterable[Any]) -> Any:
+    """The tree of dicts and lists that entries describe, with these values as leaves.
+
+    >>> nested([Entry(("w", "0"), (2, 1), "scalar"), Entry(("w", "1"), (2, 1), "scalar"), Entry(("b",), (2,), "scalar")], [1, 2, 3])
+    {'w': [1, 2], 'b': 3}
+    """
+    root: dict = {}
+    for entry, value in zip(entries, values):
+        if not entry.names:
+            return value
+        node = root
+        for name, kind in zip(entry.names[:-1], entry.kinds[:-1]):
+            node = node.setdefault((kind, name), {})
+        node[entry.kinds[-1], entry.names[-1]] = _Leaf(value)
+    return _plain(root)
+
+
+class _Leaf:
+    """A value, told from the dicts around it."""
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any):
+        self.value = value
+
+
+def _plain(node: Any) -> Any:
+    if isinstance(node, _Leaf):
+        return node.value
+    if node and all(kind == SEQUENCE for kind, _ in node):
+        return [_plain(node[key]) for key in sorted(node, key=lambda key: int(key[1]))]
+    return {name: _plain(value) for (_, name), value in node.items()}
+
+
+# ---- JSON
+
+
+def tree_text(entries: Iterable[Entry], ocdbt: bool = True, zarr3: bool = True) -> str:
+    """The file `_METADATA`."""
+    leaves = {}
+    for entry in entries:
+        value: dict[str, Any] = {"value_type": entry.value, "skip_deserialize": entry.is_empty}
+        if entry.write_shape is not None:
+            value["write_shape"] = list(entry.write_shape)
+        keys = [{"key": name, "key_type": kind} for name, kind in zip(entry.names, entry.kinds)]
+        leaves[str(entry.names)] = {"key_metadata": keys, "value_metadata": value}
+    return json.dumps({"tree_metadata": leaves, "use_ocdbt": ocdbt, "use_zarr3": zarr3, "store_array_data_equal_to_fill_value": True,
+                       "custom_metadata": None})
+
+
+@record
+class StoredTree:
+    """What `_METADATA` says: the leaves, and how arrays are stored."""
+    entries: tuple[Entry, ...]
+    ocdbt: bool
+    zarr3: bool
+    complete: bool                          # a block that equals the fill value is stored too: one that is not there is missing
+
+
+def read_tree(item: Path) -> StoredTree:
+    """The leaves of the item in a folder. CheckpointError for a file that cannot be read, NotImplementedError for orbax's old form."""
+    file = item / TREE
+    if not file.exists() and (item / _OLD_FORM).is_file():
+        raise NotImplementedError(f"checkpoint.restore: {item} was written by an old orbax, which kept all values in one msgpack file.\n"
+                                  "  Save it again with an orbax of 2023 or later.")
+    found = read_json(file)
+    try:
+        leaves = found["tree_metadata"]
+        entries = tuple(_entry(leaf["key_metadata"], leaf["value_metadata"]) for leaf in leaves.values())
+        ocdbt = found.get("use_ocdbt")
+        return StoredTree(entries, (item / MANIFEST).exists() if ocdbt is None else bool(ocdbt), bool(found.get("use_zarr3", False)),
+                          bool(found.get("store_array_data_equal_to_fill_value", False)))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise damaged(file, f"it has no {error}") from error
+
+
+def _entry(keys: Sequence[Mapping], value: Mapping) -> Entry:
+    shape = value.get("write_shape")
+    return Entry(tuple(str(key["key"]) for key in keys), tuple(int(key["key_type"]) for key in keys), value["value_type"],
+                 None if shape is None else tuple(shape))
+
+
+def step_text(items: Sequence[str], started: int, committed: int) -> str:
+    """The file `_CHECKPOINT_METADATA` of a step; times in nanoseconds since 1970."""
+    handler = "orbax.checkpoint._src.handlers.standard_checkpoint_handler.StandardCheckpointHandler"
+    return json.dumps({"item_handlers": dict.fromkeys(items, handler), "metrics": {}, "performance_metrics": {},
+                       "init_timestamp_nsecs": started, "commit_timestamp_nsecs": committed, "custom_metadata": {}})
+
+
+def arrays_text(blocks: Iterable[tuple[str, Sequence[int], Sequence[int], str | None]]) -> str:
+    """The file `array_metadatas/process_0`: name, shape of a shard, shape of a stored block, and generator of random keys of each array."""
+    return json.dumps({"array_metadatas": [{"array_metadata": {
+        "param_name": name, "write_shape": list(shard), "chunk_shape": list(chunk),
+        "ext_metadata": None if generator is None else {"random_key_impl": generator}}} for name, shard, chunk, generator in blocks]})
+
+
+def read_generators(item: Path) -> dict[str, str]:
+    """Array -> the generator of the random keys that it holds."""
+    found = {}
+    for file in sorted((item / ARRAYS).glob("process_*")):
+        for entry in read_json(file).get("array_metadatas", ()):
+            about = entry["array_metadata"]
+            if (generator := (about.get("ext_metadata") or {}).get("random_key_impl")) is not None:
+                found[about["param_name"]] = generator
+    return found
+
+
+def strings_text(strings: Mapping[str, str]) -> str:
+    """The file `_strings.json`: name -> string."""
+    return json.dumps(dict(strings))
+
+
+def shardings_text(shardings: Mapping[str, Sharding]) -> str:
+    """The file `_sharding`; shardings of other classes than these two are left out."""
+    texts = {name: _sharding_json(sharding) for name, sharding in shardings.items()}
+    return json.dumps({base64.b64encode(name.encode()).decode(): json.dumps(text) for name, text in texts.items() if text is not None})
+
+
+def _sharding_json(sharding: Sharding) -> dict | None:
+    if isinstance(sharding, SingleDeviceSharding):
+        return {"sharding_type": "SingleDeviceSharding", "device_str": f"cpu:{sharding.device_assignment[0].id}"}
+    if not isinstance(sharding, NamedSharding) or not isinstance(sharding.mesh, Mesh):
+        return None
+    mesh = sharding.mesh
+    return {"sharding_type": "NamedSharding", "shape": list(mesh.axis_sizes), "axis_names": list(mesh.axis_names),
+            "axis_types": [f"AxisType.{kind.name}" for kind in mesh.axis_types],
+            "partition_spec": [list(entry) if isinstance(entry, tuple) else entry for entry in sharding.spec],
+            "device_mesh": {"mesh": _ids(mesh.devices.tolist())}}
+
+
+def _ids(devices: Any) -> Any:
+    return [_ids(row) for row in devices] if isinstance(devices, list) else {"id": devices.id}
+
+
+# ---- files
+
+
+def write_text(file: Path, text: str) -> None:
+    """Write a file that is on the disk when this returns."""
+    with open(file, "w", encoding="utf-8") as opened:
+        opened.write(text)
+        opened.flush()
+        os.fsync(opened.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_json(file: Path) -> Any:
+    """The value of a JSON file. CheckpointError if it is not there, or is none."""
+    try:
+        return json.loads(file.read_bytes())
+    except FileNotFoundError:
+        raise CheckpointError(describe("checkpoint", f"{file.parent} is no checkpoint, or one that lost files.",
+                                       [("missing", file.name)])) from None
+    except ValueError as error:
+        raise damaged(file, f"it is no JSON: {error}") from error
+
+
+def damaged(file: Path | str, why: str, rule: str = "") -> CheckpointError:
+    """The error for a file that is not as it was written."""
+    return CheckpointError(describe("checkpoint", "a file is damaged.", [("file", str(file)), ("found", why)], rule=rule,
+                                    remedy="Restore another step (weft.checkpoint.steps lists them)."))
+
+
+def sums_text(item: Path, files: Iterable[str]) -> str:
+    """The file `weft_sums.json`: size and CRC-32 of files of an item."""
+    return json.dumps({"files": {name: [(item / name).stat().st_size, zlib.crc32((item / name).read_bytes())] for name in files}})
+
+
+def check_sums(item: Path) -> None:
+    """Raise CheckpointError if one of the files that `weft_sums.json` lists has changed. Checkpoints of orbax have no such file."""
+    if not (item / SUMS).exists():
+        return
+    for name, (size, sum_) in read_json(item / SUMS)["files"].items():
+        try:
+            held = (item / name).read_bytes()
+        except FileNotFoundError:
+            raise damaged(item / name, "it is not there") from None
+        if len(held) != size:
+            raise damaged(item / name, f"it has {len(held)} bytes, and was written with {size}")
+        if zlib.crc32(held) != sum_:
+            raise damaged(item / name, "its checksum is another than when it was written")
+
+
+def step_of(folder: Path) -> int | None:
+    """The step that a folder holds by its name, which may have a prefix; None for another folder.
+
+    >>> step_of(Path("runs/7")), step_of(Path("ckpt_00012")), step_of(Path("7.orbax-checkpoint-tmp"))
+    (7, 12, None)
+    """
+    match = _NAME.fullmatch(folder.name)
+    return int(match[1]) if match else None
+
+
+def is_item(folder: Path) -> bool:
+    """Whether a folder holds a tree."""
+    return (folder / TREE).is_file() or (folder / _OLD_FORM).is_file()
+
+
+def items_of(folder: Path) -> list[Path]:
+    """The items of a step."""
+    return [folder] if is_item(folder) else sorted(part for part in folder.iterdir() if part.is_dir() and is_item(part))

@@ -1,0 +1,100 @@
+"""The steps of a folder: which are there, which are kept, how one gets its name and how it goes.
+
+In:   the folder that `save` was given.
+Out:  numbers of steps.
+Laws: a step takes its name, and loses it, by one renaming; what is half written or half removed has the name of a temporary folder.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+from pathlib import Path
+
+from weft.checkpoint import layout
+from weft.util.errors import CheckpointError
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+
+
+def folders(path: str | os.PathLike) -> dict[int, Path]:
+    """Step -> its folder, in order; folders of orbax, whose names may have a prefix, too."""
+    root = Path(os.path.abspath(path))
+    if not root.is_dir():
+        return {}
+    found = {}
+    for folder in root.iterdir():
+        step = layout.step_of(folder)
+        if step is not None and folder.is_dir() and ((folder / layout.STEP).exists() or layout.items_of(folder)):
+            found[step] = folder
+    return dict(sorted(found.items()))
+
+
+def steps(path: str | os.PathLike) -> list[int]:
+    """The steps that are whole, in order.
+
+    >>> weft.checkpoint.steps("/nowhere")
+    []
+    """
+    return list(folders(path))
+
+
+def latest_step(path: str | os.PathLike) -> int | None:
+    """The newest step that is whole; None if there is none.
+
+    >>> weft.checkpoint.latest_step("/nowhere") is None
+    True
+    """
+    return max(steps(path), default=None)
+
+
+def delete(path: str | os.PathLike, step: int) -> None:
+    """Remove a step. FileNotFoundError if it is not there."""
+    folder = folders(path).get(step)
+    if folder is None:
+        raise FileNotFoundError(f"checkpoint.delete: {os.fspath(path)} has no step {step}; there are {steps(path)}.")
+    _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    going = folder.with_name(f"{folder.name}{layout.TEMPORARY}-removed")
+    shutil.rmtree(going, ignore_errors=True)
+    folder.rename(going)
+    layout.sync_folder(folder.parent)
+    shutil.rmtree(going)
+
+
+def prune(root: Path, keep: int | None, keep_every: int | None) -> None:
+    """Remove the steps that are neither among the newest `keep` nor divided by `keep_every`."""
+    if keep is None:
+        return
+    there = folders(root)
+    for step in list(there)[:-keep]:
+        if not keep_every or step % keep_every:
+            _remove(there[step])
+
+
+def sweep(root: Path) -> None:
+    """Remove what interrupted saves have left."""
+    for folder in root.glob(f"*{layout.TEMPORARY}*"):
+        shutil.rmtree(folder)
+
+
+def take_name(temporary: Path, final: Path, overwrite: bool) -> None:
+    """Give a written folder its name, which another folder may have if `overwrite`."""
+    if overwrite and final.exists():
+        _exchange(temporary, final)
+        shutil.rmtree(temporary)
+    else:
+        temporary.rename(final)
+    layout.sync_folder(final.parent)
+
+
+def _exchange(one: Path, other: Path) -> None:
+    """Let two folders change names at once."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None or rename(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) != 0:
+        why = os.strerror(ctypes.get_errno() or errno.ENOSYS)
+        raise CheckpointError(f"a step cannot be replaced at once on this file system ({why}); delete it first (weft.checkpoint.delete)")

@@ -1,0 +1,50 @@
+"""What the processes of a program do together when they save and restore. One process alone waits for nobody.
+
+In:   the name of what is done, the same in every process.
+Out:  results of all processes; an error in one of them is an error in all.
+Laws: who fails says so instead of staying away, so that nobody waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft import processes
+from weft.util.errors import CheckpointError
+
+
+class Ranks:
+    """The processes that take part in `name`, in stages; `doing` is what others are told who wait."""
+
+    def __init__(self, name: str, doing: str):
+        self._all = processes.current()
+        self._name, self._doing = name, doing
+        self.rank = 0 if self._all is None else self._all.rank
+        self.size = 1 if self._all is None else self._all.size
+
+    def progress(self, text: str) -> None:
+        """Say how far this process is."""
+        if self._all is not None:
+            self._all.client.progress(f"{self._doing}: {text}")
+
+    def together(self, stage: str, work: Callable[[], str]) -> list[str]:
+        """Do `work` in every process, and wait for all: what each of them gave. An error in one of them is raised there as it is, and
+        as CheckpointError in the others."""
+        if self._all is None:
+            return [work()]
+        failure, said = None, ""
+        try:
+            said = work()
+        except BaseException as error:
+            failure = error
+        told = self._all.client.barrier(f"{self._name} {stage}", brings=[said, None if failure is None else _words(failure)])
+        if failure is not None:
+            raise failure
+        failed = [(rank, text) for rank, (_, text) in enumerate(told) if text is not None]
+        if failed:
+            raise CheckpointError(f"process {failed[0][0]}: {failed[0][1]}")
+        return [text for text, _ in told]
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if not isinstance(error, OSError) else str(error)

@@ -1,0 +1,337 @@
+"""Saving: a step is written beside the others and takes its name when it is whole.
+
+In:   a folder, a tree of arrays and other values, the number of a step.
+Out:  a `Save`, which tells how far it is; the files that `layout` lists.
+Laws: the values are those of the moment of the call, whatever the program does with its arrays afterwards: arrays are kept alive, not
+      copied; NumPy arrays are copied. One thread writes. A folder gets the name of its step by one renaming, after all that is in it is
+      on the disk: at any instant a step is whole or not there. Of equal shards one is written, by the process that has least to write.
+      All processes save the same tree, or all of them are told that they do not.
+Next: `store` writes arrays, `listing` lists and removes what is there.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import itertools
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft import random
+from weft.checkpoint import layout, listing, ranks, store
+from weft.checkpoint.layout import Entry
+from weft.ir.shardings import Sharding
+from weft.runtime.array import Array
+from weft.util import dtypes
+from weft.util.errors import CheckpointError, TracerError, describe
+from weft.util.record import record
+from weft.util.source import api_boundary, user_frame
+
+_SCALARS = (bool, int, float, complex)
+
+
+@record(eq=False)
+class _Stored:
+    """An array to be stored: its entry, its whole shape, and the blocks that this process writes, by where they start."""
+    entry: Entry
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    block: tuple[int, ...]
+    generator: str | None
+    sharding: Sharding | None
+    parts: list[tuple[tuple[int, ...], np.ndarray]]
+
+
+class Save:
+    """A step that is being saved: `wait` for it, or ask how far it is.
+
+    `step` and `path` say what is saved where; `written` and `total` are bytes of arrays of this process.
+    """
+
+    def __init__(self, path: Path, step: int, total: int):
+        self.path, self.step, self.total = path, step, total
+        self._writer: store.Writer | None = None
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    @property
+    def written(self) -> int:
+        """The bytes of arrays that have been written so far."""
+        return 0 if self._writer is None else self._writer.written
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self._thread is not None and not self._thread.is_alive()
+
+    def wait(self, timeout: float | None = None) -> Save:
+        """Return when the step is on the disk; raises what it failed with, or TimeoutError after `timeout` seconds."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+            if self._thread.is_alive():
+                raise TimeoutError(f"checkpoint.save: step {self.step} is not written after {timeout:g} s: {self!r}")
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        return self
+
+    def __repr__(self) -> str:
+        state = "failed" if self._error is not None else "done" if self.done else f"{self.written >> 20} of {self.total >> 20} MiB"
+        return f"Save(step={self.step}, path={str(self.path)!r}, {state})"
+
+
+_last: list[Save] = []                      # the save that was started last, whose failure somebody must hear of
+_numbers = itertools.count()                # of saves, the same in every process
+
+
+@api_boundary
+def save(path: str | os.PathLike, tree: Any, step: int, *, keep: int | None = None, keep_every: int | None = None,
+         overwrite: bool = False, compress: bool = False) -> Save:
+    """Begin to save `tree` as `step` in the folder `path`, and go on; `.wait()` on the result for the end.
+
+    Leaves are arrays of any sharding, random keys, NumPy arrays, numbers, strings and None. They are saved as they are now, also if the
+    program donates or changes them afterwards. Every process calls this with the same arguments, and writes shards of its own.
+    A step is there when it is whole, and not before. Of the steps in the folder the newest `keep` remain then, and those that
+    `keep_every` divides. `overwrite` lets a step be replaced; `compress` trades time for room on the disk.
+    Raises TypeError for leaves that cannot be saved, FileExistsError for a step that is there. What happens later, `CheckpointError` for
+    a disk that is full, is raised by `wait`, by the next `save` and by `weft.checkpoint.wait`; the steps before remain as they are.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = weft.checkpoint.save(folder, {"w": wnp.arange(3.0), "epoch": 4}, step=100).wait()
+    ...     weft.checkpoint.latest_step(folder), weft.checkpoint.restore(folder)
+    (100, {'epoch': 4, 'w': array([0., 1., 2.], dtype=float32)})
+    """
+    wait()                                  # one step at a time; a failure of the last one is heard here
+    store.tensorstore()
+    group = ranks.Ranks(f"checkpoint.save {next(_numbers)}", f"saving step {step}")
+    root = _checked(path, step, keep, keep_every)
+    started = time.time_ns()
+    arrays, others, strings = _snapshot(tree, group)
+    found = Save(root / str(step), step, sum(part.nbytes for array in arrays for _, part in array.parts))
+    where = user_frame()
+
+    def run() -> None:
+        try:
+            _write(found, group, root, (arrays, others, strings), started, overwrite, compress)
+            if group.rank == 0:
+                listing.prune(root, keep, keep_every)
+        except BaseException as error:
+            found._error = _told(error, found, root, where)
+
+    found._thread = threading.Thread(target=run, name=f"weft saves step {step}")
+    if not _last:
+        atexit.register(_tell_at_exit)
+    _last[:] = [found]
+    found._thread.start()
+    return found
+
+
+@api_boundary
+def wait() -> None:
+    """Return when every save that was started has ended; raises what the last one failed with, unless its `wait` has done so.
+
+    >>> weft.checkpoint.wait()
+    """
+    if _last:
+        _last[0].wait()
+
+
+def _tell_at_exit() -> None:
+    """A program that ends without having waited is told of a failure on its standard error."""
+    if _last and _last[0]._error is not None:
+        print(f"weft: {_last[0]._error}", file=sys.stderr)
+
+
+def _checked(path: str | os.PathLike, step: int, keep: int | None, keep_every: int | None) -> Path:
+    if isinstance(step, bool) or not isinstance(step, (int, np.integer)) or step < 0:
+        raise ValueError(f"checkpoint.save: step is a number of a step, 0 or more, got {step!r}.")
+    for name, value in (("keep", keep), ("keep_every", keep_every)):
+        if value is not None and value < 1:
+            raise ValueError(f"checkpoint.save: {name} is at least 1, or None for all, got {value!r}.")
+    return Path(os.path.abspath(path))
+
+
+def _told(error: BaseException, save: Save, root: Path, where: Any) -> BaseException:
+    """The error of a save, with what the reader needs; others than of files stay what they are."""
+    if not isinstance(error, OSError):
+        return error
+    try:
+        there = listing.steps(root)
+    except OSError:
+        there = []
+    table = [("step", save.step), ("folder", str(root)), ("reason", str(error)), ("written", f"{save.written} of {save.total} bytes"),
+             ("steps that are there", ", ".join(map(str, there[-4:])) or "none")]
+    told = (FileExistsError if isinstance(error, FileExistsError) else CheckpointError)(describe(
+        "checkpoint.save", "a step was not saved.", table, where, "A step that is not whole gets no name; the others are as they were."))
+    told.__cause__ = error
+    return told
+
+
+# ---- what is saved
+
+
+def _snapshot(tree: Any, group: ranks.Ranks) -> tuple[list[_Stored], list[Entry], dict[str, str]]:
+    """The arrays to be stored, the entries without arrays, and the strings."""
+    leaves = layout.named_leaves("checkpoint.save", tree)
+    _check_leaves(leaves)
+    loads = [0] * group.size
+    arrays, others, strings = [], [], {}
+    for names, kinds, value in leaves:
+        if layout.is_leaf(value):
+            others.append(Entry(names, kinds, layout.empty_kind(value)))
+        elif isinstance(value, str):
+            others.append(Entry(names, kinds, "string"))
+            strings[".".join(names)] = value
+        elif type(value) is Array:
+            arrays.append(_array(names, kinds, value, loads, group.rank))
+        else:
+            arrays.append(_host_value(names, kinds, value, loads, group.rank))
+    return arrays, others, strings
+
+
+def _check_leaves(leaves: Iterable[tuple[tuple[str, ...], tuple[int, ...], Any]]) -> None:
+    bad = []
+    for names, kinds, value in leaves:
+        if layout.is_leaf(value) or type(value) is Array or isinstance(value, (str, *_SCALARS, np.generic)):
+            continue
+        if getattr(type(value), "_is_tracer", False):
+            raise TracerError(f"checkpoint.save: {Entry(names, kinds, '')} is traced: values are saved outside of jit and grad.")
+        if not isinstance(value, np.ndarray) or value.dtype.kind in "OUSMm":
+            dtype = f" of {value.dtype}" if isinstance(value, np.ndarray) else ""
+            bad.append((str(Entry(names, kinds, "")), f"{type(value).__module__}.{type(value).__name__}{dtype}"))
+    if bad:
+        raise TypeError(describe("checkpoint.save", "leaves of the tree are nothing that can be saved.", bad[:8],
+                                 rule="Leaves are arrays, random keys, NumPy arrays of numbers, numbers, strings and None."))
+
+
+def _array(names: Sequence[str], kinds: Sequence[int], value: Array, loads: list[int], rank: int) -> _Stored:
+    generator = None
+    if dtypes.is_extended(value.dtype):
+        generator = random.key_impl(value)
+        value = random.key_data(value)
+    value.block_until_ready()
+    sharding = value.sharding
+    local, splits = sharding.shard_shape(value.shape), sharding.splits(value.shape)
+    holders: dict[tuple[int, ...], list[int]] = {}
+    for device, position in zip(sharding.device_assignment, sharding.shard_of_device(value.ndim)):
+        holders.setdefault(position, []).append(device.process_index)
+    size = int(np.prod(local, dtype=np.int64)) * value.dtype.itemsize
+    mine = set()
+    for position, held in holders.items():
+        writer = min(held, key=lambda process: (loads[process], process)) if len(loads) > 1 else 0
+        loads[writer] += size
+        if writer == rank:
+            mine.add(tuple(p * n for p, n in zip(position, local)))
+    parts = {}
+    for shard in value.addressable_shards:
+        start = tuple(s.start or 0 for s in shard.index)
+        if start in mine and start not in parts:
+            parts[start] = shard.data._numpy()
+    entry = Entry(tuple(names), tuple(kinds), "jax.Array", local)
+    return _Stored(entry, value.shape, value.dtype, store.block_shape(local, splits, value.dtype.itemsize), generator, sharding,
+                   list(parts.items()))
+
+
+def _host_value(names: Sequence[str], kinds: Sequence[int], value: Any, loads: list[int], rank: int) -> _Stored:
+    """A NumPy array or a number, which the first process writes."""
+    held = np.array(value, order="C")                      # its owner may change it
+    if held.dtype.kind == "O":
+        raise TypeError(f"checkpoint.save: {Entry(tuple(names), tuple(kinds), '')} is an integer of more than 64 bits: {value}.")
+    if not held.dtype.isnative:
+        held = held.astype(held.dtype.newbyteorder("="))
+    loads[0] += held.nbytes
+    block = store.block_shape(held.shape, (1,) * held.ndim, held.dtype.itemsize)
+    plain = isinstance(value, _SCALARS) and not isinstance(value, np.generic)
+    entry = Entry(tuple(names), tuple(kinds), "scalar" if plain else "np.ndarray")
+    return _Stored(entry, held.shape, held.dtype, block, None, None, [((0,) * held.ndim, held)] if rank == 0 else [])
+
+
+# ---- writing
+
+
+def _write(save: Save, group: ranks.Ranks, root: Path, what: tuple[list[_Stored], list[Entry], dict[str, str]], started: int,
+           overwrite: bool, compress: bool) -> None:
+    """Write the step, together with all other processes; every stage ends on all of them, or fails on all."""
+    arrays, others, strings = what
+    temporary = root / f"{save.step}{layout.TEMPORARY}"
+    item = temporary / layout.ITEM
+    mine = item if group.size == 1 else item / f"ocdbt.process_{group.rank}"
+
+    def begin() -> str:
+        if group.rank == 0:
+            if save.path.exists() and not overwrite:
+                raise FileExistsError(f"{save.path} is there; overwrite=True replaces it")
+            root.mkdir(parents=True, exist_ok=True)
+            listing.sweep(root)
+            item.mkdir(parents=True)
+        return _digest(arrays, others)
+
+    def write() -> str:
+        if not item.is_dir():
+            raise CheckpointError(f"process {group.rank} does not see {item}, which process 0 made: the folder is not shared")
+        mine.mkdir(exist_ok=True)
+        writer = save._writer = store.Writer(mine, compress)
+        for array in arrays:
+            for start, part in array.parts:
+                writer.add(array.entry.name, array.shape, array.dtype, array.block, start, part)
+                group.progress(f"{writer.written >> 20} of {save.total >> 20} MiB")
+        writer.finish()
+        return ""
+
+    def commit() -> str:
+        if group.rank == 0:
+            if group.size > 1:
+                store.merge(item, [part for r in range(group.size) if (part := item / f"ocdbt.process_{r}" / layout.MANIFEST).exists()])
+            _write_texts(temporary, arrays, others, strings, started)
+            listing.take_name(temporary, save.path, overwrite)
+        return ""
+
+    try:
+        told = group.together("begins", begin)
+        if len(set(told)) > 1:
+            other = next(r for r, digest in enumerate(told) if digest != told[0])
+            raise CheckpointError(f"processes 0 and {other} save different trees: paths, shapes, dtypes or shardings are not equal")
+        group.together("has written", write)
+        group.together("is named", commit)
+    except BaseException:
+        if group.rank == 0:
+            shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _digest(arrays: Iterable[_Stored], others: Iterable[Entry]) -> str:
+    """What all processes must agree on, in short."""
+    lines = [f"{a.entry.names} {a.entry.kinds} {a.entry.value} {a.shape} {a.dtype.name} {a.block} {a.generator}" for a in arrays]
+    return hashlib.sha256("\n".join([*lines, *map(repr, others)]).encode()).hexdigest()
+
+
+def _write_texts(temporary: Path, arrays: Sequence[_Stored], others: Sequence[Entry], strings: dict[str, str], started: int) -> None:
+    item = temporary / layout.ITEM
+    (item / layout.ARRAYS).mkdir()
+    entries = sorted([*(array.entry for array in arrays), *others], key=lambda entry: entry.names)
+    shared = [array for array in arrays if array.sharding is not None]
+    texts = {
+        layout.TREE: layout.tree_text(entries),
+        layout.SHARDINGS: layout.shardings_text({array.entry.name: array.sharding for array in shared if array.sharding is not None}),
+        f"{layout.ARRAYS}/process_0": layout.arrays_text(
+            (array.entry.name, array.entry.write_shape or (), array.block, array.generator) for array in shared),
+    }
+    if strings:
+        texts[layout.STRINGS] = layout.strings_text(strings)
+    for name, text in texts.items():
+        layout.write_text(item / name, text)
+    layout.write_text(item / layout.SUMS, layout.sums_text(item, texts))
+    layout.write_text(item / layout.COMMITTED, "whole\n")
+    layout.write_text(temporary / layout.STEP, layout.step_text([layout.ITEM], started, time.time_ns()))
+    layout.write_text(temporary / layout.COMMITTED, "whole\n")
+    for folder, _, _ in os.walk(temporary, topdown=False):
+        layout.sync_folder(Path(folder))
