@@ -62,7 +62,8 @@ def test_a_process_has_the_shards_of_its_devices(spec, order, rows, columns):
     singles = [weft.device_put(VALUE[index], d) for d, index in sharding.addressable_devices_indices_map(VALUE.shape).items()]
     for x in (by_callback, weft.device_put(VALUE, sharding), weft.device_put(wnp.asarray(VALUE), sharding),
               weft.make_array_from_process_local_data(sharding, here, VALUE.shape),
-              weft.make_array_from_process_local_data(sharding, here), weft.make_array_from_process_local_data(sharding, VALUE, VALUE.shape),
+              weft.make_array_from_process_local_data(sharding, here),
+              weft.make_array_from_process_local_data(sharding, VALUE, VALUE.shape),
               weft.make_array_from_single_device_arrays(VALUE.shape, sharding, singles), copy.deepcopy(by_callback)):
         assert x.shape == (8, 4) and x.dtype == np.float32 and x.sharding == sharding and x.committed
         assert not x.is_fully_addressable and x.is_fully_replicated == (spec == P())
@@ -88,7 +89,7 @@ def test_what_is_not_here_cannot_be_read():
     assert repr(x) == str(x) == "Array(shape=(8, 4), dtype=float32)"
     for read in (np.asarray, lambda x: x.tolist(), lambda x: pickle.dumps(x), lambda x: weft.device_get(x), lambda x: x.__dlpack__(),
                  lambda x: bool(x), lambda x: x.item(3)):
-        with pytest.raises((RuntimeError, ValueError), match="non-addressable|ambiguous"):
+        with pytest.raises((RuntimeError, ValueError), match=r"non-addressable|ambiguous"):
             read(x)
     with pytest.raises(RuntimeError, match=r"(?s)4 of 8.*process_allgather.*addressable_shards"):
         np.asarray(x)
