@@ -12,7 +12,7 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,7 +101,8 @@ def source_of(program: str | Callable[[], object] | Path) -> str:
 
 @contextlib.contextmanager
 def ranks(n: int, program: str | Callable[[], object] | Path, devices_per_process: int = 1, launcher: str = "local",
-          initialize: bool = True, environment: Mapping[str, str] | None = None, arguments: Sequence[str] = ()):
+          initialize: bool = True, environment: Mapping[str, str] | None = None, arguments: Sequence[str] = (),
+          environments: Sequence[Mapping[str, str]] = ()) -> Iterator[Running]:
     """Start the program on `n` ranks, for a block; none of them lives after it."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "program.py")
@@ -114,8 +115,9 @@ def ranks(n: int, program: str | Callable[[], object] | Path, devices_per_proces
             names = [-1]
         elif launcher == "local":
             address = f"127.0.0.1:{free_port()}"
-            starts = [(command, {**shared, "WEFT_COORDINATOR_ADDRESS": address, "WEFT_COORDINATOR_BIND_ADDRESS": address,
-                                 "WEFT_NUM_PROCESSES": str(n), "WEFT_PROCESS_ID": str(rank)}) for rank in range(n)]
+            own = {"WEFT_COORDINATOR_ADDRESS": address, "WEFT_COORDINATOR_BIND_ADDRESS": address, "WEFT_NUM_PROCESSES": str(n)}
+            each = environments or [{}] * n
+            starts = [(command, {**shared, **own, "WEFT_PROCESS_ID": str(rank), **(environment or {}), **each[rank]}) for rank in range(n)]
             names = list(range(n))
         else:
             raise ValueError(f"launcher is local or mpiexec, got {launcher!r}")
@@ -133,12 +135,13 @@ def ranks(n: int, program: str | Callable[[], object] | Path, devices_per_proces
 
 def run_ranks(n: int, program: str | Callable[[], object] | Path, devices_per_process: int = 1, launcher: str = "local",
               timeout: float = 60.0, initialize: bool = True, environment: Mapping[str, str] | None = None,
-              arguments: Sequence[str] = (), check: bool = True) -> list[Rank]:
+              arguments: Sequence[str] = (), environments: Sequence[Mapping[str, str]] = (), check: bool = True) -> list[Rank]:
     """Run a program on `n` ranks to its end: a source text, a path, or a function without arguments, which imports what it needs.
 
-    With `check`, an exit code other than 0 is an error that shows what all ranks printed. Under `mpiexec` there is one result for all.
+    `environments` has one mapping for each rank. With `check`, an exit code other than 0 is an error that shows what all ranks printed.
+    Under `mpiexec` there is one result for all.
     """
-    with ranks(n, program, devices_per_process, launcher, initialize, environment, arguments) as running:
+    with ranks(n, program, devices_per_process, launcher, initialize, environment, arguments, environments) as running:
         found = running.finish(timeout)
         if check and any(rank.exit_code for rank in found):
             raise AssertionError(f"exit codes {[rank.exit_code for rank in found]}\n{running.shown()}")

@@ -29,9 +29,11 @@ def initialize(coordinator_address: str | None = None, num_processes: int | None
     """Meet the other processes of this program: number `process_id` of `num_processes`. Process 0 serves the coordinator at
     `coordinator_address`, a host and a port that all can reach.
 
-    What is not given is taken from WEFT_COORDINATOR_ADDRESS, WEFT_NUM_PROCESSES and WEFT_PROCESS_ID (or JAX_...). Every process brings
-    its own virtual devices (`local_device_ids` is accepted without effect: JAX has it for GPUs). The silence after which a process counts
-    as failed is `heartbeat_timeout_seconds`, by default `config.heartbeat_timeout`.
+    What is not given is taken from WEFT_COORDINATOR_ADDRESS, WEFT_NUM_PROCESSES and WEFT_PROCESS_ID (or JAX_...), else from the launcher:
+    `cluster_detection_method` is "slurm", "ompi", "pmi" (MPICH and others), "k8s" or "mpi4py", by default whichever has set its variables;
+    "deactivate" asks none. Every process brings its own virtual devices (`local_device_ids` is accepted without effect: JAX has it for
+    GPUs). The silence after which a process counts as failed is `heartbeat_timeout_seconds`, by default `config.heartbeat_timeout`.
+    Under `weft launch` and `weft run` the processes have met before the program begins, and its own first call returns at once.
 
     Raises RuntimeError where called twice, or after the first use of a device; ValueError for arguments that are missing or do not fit;
     ProcessFailureError where the others do not come within `initialization_timeout` seconds.
@@ -41,8 +43,12 @@ def initialize(coordinator_address: str | None = None, num_processes: int | None
         ...
     ValueError: initialize: process_id is a number from 0 to 1, got 2.
     """
-    if processes.current() is not None:
-        raise RuntimeError("distributed.initialize should only be called once.")
+    shared = processes.current()
+    if shared is not None:
+        if not shared.is_launched or num_processes not in (None, shared.size) or process_id not in (None, shared.rank):
+            raise RuntimeError("distributed.initialize should only be called once.")
+        shared.is_launched = False
+        return
     from weft.processes import launchers, state
 
     if slice_index is not None and partition_index is None:
@@ -51,7 +57,7 @@ def initialize(coordinator_address: str | None = None, num_processes: int | None
     found = launchers.find(cluster_detection_method, coordinator_address, num_processes, process_id)
     size = _number("num_processes", found.size, 1, None)
     rank = _number("process_id", found.rank, 0, size - 1)
-    if found.address is None:
+    if found.address is None and found.share is None:
         raise ValueError("initialize: coordinator_address should be defined: a host and a port of process 0, as in 10.0.0.1:1234.")
     if have_devices():
         raise RuntimeError(describe(
@@ -61,7 +67,7 @@ def initialize(coordinator_address: str | None = None, num_processes: int | None
     heartbeat = config.heartbeat_timeout if heartbeat_timeout_seconds is None else float(heartbeat_timeout_seconds)
     index = next((int(text) for name in ("WEFT", "JAX") if (text := os.environ.get(f"{name}_PARTITION_INDEX"))), None)
     state.join(found.address, rank, size, num_virtual_devices(), serve=rank == 0 and not found.is_served, bind_address=bind,
-               initialization_timeout=float(initialization_timeout), heartbeat_timeout=heartbeat,
+               share=found.share, initialization_timeout=float(initialization_timeout), heartbeat_timeout=heartbeat,
                collective_timeout=config.collective_timeout, shutdown_timeout=float(shutdown_timeout_seconds),
                partition=index if partition_index is None else partition_index)
 

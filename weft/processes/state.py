@@ -12,10 +12,11 @@ import atexit
 import contextlib
 import ctypes
 import os
+import socket
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from weft.processes import failures
@@ -42,6 +43,7 @@ class Processes:
         self.partitions: tuple[int | None, ...] = tuple(client.facts["partition"])
         self.collective_timeout, self.shutdown_timeout = collective_timeout, shutdown_timeout
         self.coordinator = coordinator
+        self.is_launched = False                # by `weft run`, so that the program may still ask for it, once
         #: nonzero once a process has failed; native code that waits reads it
         self.failed_word = ctypes.c_int64(0)
         self._error: BaseException | None = None
@@ -163,25 +165,25 @@ def machine() -> str:
             return os.readlink(path)
         return ""
 
-    import socket
-
     return " ".join((socket.gethostname(), read("/proc/sys/kernel/random/boot_id"), link("/proc/self/ns/pid"), link("/proc/self/ns/ipc")))
 
 
-def join(address: str, rank: int, size: int, devices: int, *, serve: bool, bind_address: str | None = None,
+def join(address: str | None, rank: int, size: int, devices: int, *, serve: bool, bind_address: str | None = None,
+         share: Callable[[str | None], str] | None = None,
          initialization_timeout: float = 300.0, heartbeat_timeout: float = 10.0, collective_timeout: float = 600.0,
          shutdown_timeout: float = 300.0, partition: int | None = None) -> Processes:
-    """Meet the other processes; with `serve`, start the coordinator here. Raises RuntimeError if this process has joined already,
-    ProcessFailureError where others do not come."""
-    if held:
-        raise RuntimeError("distributed.initialize should only be called once.")
+    """Meet the other processes; with `serve`, start the coordinator here. Where nobody knows the address, the coordinator chooses a port
+    and `share` tells all. Raises ProcessFailureError where others do not come."""
     coordinator = None
     if serve:
-        coordinator = Coordinator(bind_address or f"0.0.0.0:{address.rpartition(':')[2]}", size, heartbeat_timeout)
+        port = address.rpartition(":")[2] if address else "0"
+        coordinator = Coordinator(bind_address or f"0.0.0.0:{port}", size, heartbeat_timeout)
         coordinator.start()
     try:
+        if not address and share is not None:
+            address = share(f"{socket.gethostname()}:{coordinator.port}" if coordinator else None)
         facts = {"devices": devices, "machine": machine(), "partition": partition}
-        client = Client(address, rank, size, facts, initialization_timeout, heartbeat_timeout)
+        client = Client(address or "", rank, size, facts, initialization_timeout, heartbeat_timeout)
         try:
             found = Processes(client, collective_timeout, shutdown_timeout, coordinator)
         except BaseException:

@@ -2,6 +2,7 @@
 
     weft run [--devices N] SCRIPT [ARGUMENTS] [--devices N] [-- ARGUMENTS]
     weft run [--devices N] -m MODULE [ARGUMENTS]
+    weft launch -n N [--devices-per-process N] [--min N] [--max N] [--restarts N] SCRIPT [ARGUMENTS] [-- ARGUMENTS]
     weft explain [--devices N] [--html FILE] SCRIPT [ARGUMENTS] [--html FILE] [-- ARGUMENTS]
     weft shim install [--version VERSION]
     weft shim uninstall
@@ -29,6 +30,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         from weft.tools.run import run_program
 
         return run_program(options.program, options.arguments, as_module=options.as_module, devices=options.devices)
+    if options.command == "launch":
+        from weft.tools.launch import launch
+
+        return launch(options.program, options.arguments, size=options.processes, devices=options.devices, as_module=options.as_module,
+                      least=options.least, restarts=options.restarts)
     if options.command == "explain":
         from weft.tools.explain_command import explain_program
 
@@ -67,6 +73,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         )
         command.add_argument("-m", dest="as_module", action="store_true", help="PROGRAM names a module, as in python -m")
         command.add_argument("program", metavar="PROGRAM", help="a Python file")
+    _add_launch(commands)
     info = commands.add_parser("info", help="describe this machine: devices, processor, caches and settings")
     info.add_argument("--settings", action="store_true", help="list the settings that there are")
 
@@ -77,7 +84,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     actions.add_parser("uninstall", help="remove them")
 
     if not argv or argv[0] not in _RUNNERS:
-        return parser.parse_args(argv)
+        options = parser.parse_args(argv)
+        return _checked_launch(parser, options) if options.command == "launch" else options
     own, after, verbatim = _split(argv[1:])
     options = parser.parse_args([argv[0], *own])
     options, arguments = _long_options(argv[0]).parse_known_args(after, options)
@@ -100,6 +108,40 @@ and so is all that follows a --, for a program that has options of these names i
     weft explain train.py --epochs 3 --html page.html       --epochs 3 goes to train.py
     weft run train.py -- --devices 3                        --devices 3 goes to train.py
 """
+
+
+_LAUNCH = """\
+Everything after PROGRAM is passed on to it. The processes meet before it begins: weft.devices() are those of all. If one
+of them fails, the others raise weft.errors.ProcessFailureError, and what is left after 5 seconds is killed.
+
+    weft launch -n 4 --devices-per-process 2 train.py --epochs 3
+    weft launch --min 2 --max 4 --restarts 10 train.py      after a failure, start again with those that are left
+"""
+
+
+def _add_launch(commands: Any) -> None:
+    command = commands.add_parser(
+        "launch", help="run a program on several processes of this machine", epilog=_LAUNCH, allow_abbrev=False,
+        description="Run a program on several processes of this machine.", formatter_class=argparse.RawDescriptionHelpFormatter)
+    command.add_argument("-n", dest="processes", type=_positive, metavar="N", help="number of processes")
+    command.add_argument("--devices-per-process", dest="devices", type=_device_count, metavar="N", help="number of virtual devices of each")
+    command.add_argument("--min", dest="least", type=_positive, metavar="N", help="the least number of processes to start again with")
+    command.add_argument("--max", dest="most", type=_positive, metavar="N", help="the number of processes to begin with, instead of -n")
+    command.add_argument("--restarts", type=_natural, default=0, metavar="N", help="how often to start again after a failure")
+    command.add_argument("-m", dest="as_module", action="store_true", help="PROGRAM names a module, as in python -m")
+    command.add_argument("program", metavar="PROGRAM", help="a Python file")
+    command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS")
+
+
+def _checked_launch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> argparse.Namespace:
+    if (options.processes is None) == (options.most is None):
+        parser.error("weft launch: give the number of processes, as -n N or as --max N")
+    options.processes = options.processes or options.most
+    if options.least is not None and options.least > options.processes:
+        parser.error(f"weft launch: --min {options.least} is more than the {options.processes} processes to begin with")
+    if options.arguments[:1] == ["--"]:
+        options.arguments = options.arguments[1:]
+    return options
 
 
 def _usage(name: str) -> str:
@@ -139,6 +181,18 @@ def _split(words: list[str]) -> tuple[list[str], list[str], list[str]]:
         end = after.index("--") if "--" in after else len(after)
         return words[: i + 1], after[:end], after[end + 1 :]
     return words, [], []
+
+
+def _natural(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"expected a number, got {text!r}")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 1, got {text!r}")
+    return int(text)
 
 
 def _device_count(text: str) -> int:

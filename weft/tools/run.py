@@ -4,13 +4,17 @@ In:  a file or a module name, its arguments, and the number of devices.
 Out: its exit status. An error prints a traceback that begins at the program's own first line.
 """
 
+import ctypes
 import importlib.util
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from types import CodeType, ModuleType, TracebackType
 
 from weft.compat import install_as_jax, installed_shim
+from weft.processes import launchers
+from weft.processes.present import held
 
 
 def run_program(program: str, arguments: Sequence[str], *, as_module: bool = False, devices: int | None = None) -> int:
@@ -28,12 +32,30 @@ def run_program(program: str, arguments: Sequence[str], *, as_module: bool = Fal
     except OSError as error:
         print(f"weft: cannot read {program!r}: {error.strerror or error}", file=sys.stderr)
         return 2
+    meet_others()
     sys.argv[:] = [path, *arguments]
     main = ModuleType("__main__")
     main.__file__ = path
     main.__package__ = package
     sys.modules["__main__"] = main
     return _execute(code, main)
+
+
+def meet_others() -> None:
+    """Join the other processes that a launcher has started with this one, if one has; `weft launch` ends those that outlive it."""
+    launcher = os.environ.get("WEFT_LAUNCHER_PID")
+    if launcher and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
+        if os.getppid() != int(launcher):
+            raise SystemExit("weft run: the launcher has ended")
+    if launchers.detected_size() > 1:
+        from weft import distributed
+
+        distributed.initialize()
+        held[0].is_launched = True
+
+
+_SET_DEATH_SIGNAL = 1
 
 
 def _execute(code: CodeType, main: ModuleType) -> int:

@@ -1,0 +1,161 @@
+"""`weft launch`: exit statuses, signals, failures and restarts; and the same program under `mpiexec`. No process remains."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.processes.ranks import HOUSE
+
+PROGRAM = """
+import os, sys, time
+import weft, weft.distributed
+from weft import processes
+weft.distributed.initialize()           # the launcher has done it; a program may say it nevertheless
+me, what = weft.process_index(), sys.argv[1]
+print(f"rank {me} of {weft.process_count()}, {weft.device_count()} devices, pid {os.getpid()}", flush=True)
+if what == "raise" and me == 1:
+    raise ValueError("a bad value")
+if what == "exit" and me == 1:
+    sys.exit(7)
+if what == "kill" and me == weft.process_count() - 1 and weft.process_count() > 2:
+    os.kill(os.getpid(), 9)
+if what == "lone" and me == 1:
+    os.kill(os.getpid(), 9)
+if what == "child" and me == 1:
+    os.system("sleep 300 & echo child $!")
+    sys.stdout.flush()
+    os.kill(os.getpid(), 9)
+if what in ("wait", "deaf"):
+    while True:
+        try:
+            time.sleep(100)
+        except KeyboardInterrupt:
+            if what == "wait":
+                raise
+if what != "exit":
+    processes.current().barrier("end")
+print(f"done {me}", flush=True)
+"""
+
+
+class Launched:
+    """A launcher under way, and what it printed."""
+
+    def __init__(self, folder, *words, command=("-m", "weft", "launch")):
+        Path(folder, "program.py").write_text(PROGRAM)
+        self._out, self._err = Path(folder, "out"), Path(folder, "err")
+        with open(self._out, "wb") as out, open(self._err, "wb") as err:
+            self.process = subprocess.Popen([sys.executable, *command, *words], cwd=folder, stdout=out, stderr=err,
+                                            env={**os.environ, "PYTHONPATH": str(HOUSE), "WEFT_NUM_DEVICES": "1"})
+
+    @property
+    def out(self):
+        return self._out.read_text()
+
+    @property
+    def err(self):
+        return self._err.read_text()
+
+    def wait(self, timeout=40.0):
+        try:
+            return self.process.wait(timeout)
+        finally:
+            self.process.kill()
+
+    def wait_for(self, count, text="rank ", timeout=40.0):
+        until = time.monotonic() + timeout
+        while self.out.count(text) < count:
+            assert time.monotonic() < until, self.out + self.err
+            time.sleep(0.02)
+
+    def pids(self):
+        return [int(word) for word in self.out.replace("child ", "pid ").split("pid ")[1:] for word in word.split()[:1]]
+
+
+def gone(pids, within=5.0):
+    """Whether none of the processes lives, or remains as a zombie."""
+    until = time.monotonic() + within
+    while time.monotonic() < until:
+        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_all_end_well(tmp_path):
+    launched = Launched(tmp_path, "-n", "2", "--devices-per-process", "3", "program.py", "well")
+    assert launched.wait() == 0, launched.err
+    assert sorted(line.partition(", pid")[0] for line in launched.out.splitlines()) == [
+        "done 0", "done 1", "rank 0 of 2, 6 devices", "rank 1 of 2, 6 devices"]
+
+
+@pytest.mark.parametrize(("what", "status", "said"), [
+    ("raise", 1, "process 1 ended with exit status 1"), ("exit", 7, "process 1 ended with exit status 7"),
+    ("child", 137, "process 1 was killed by signal 9 (SIGKILL)")])
+def test_a_failure_ends_all_and_names_the_first(what, status, said, tmp_path):
+    launched = Launched(tmp_path, "-n", "2", "program.py", what)
+    assert launched.wait() == status, launched.err
+    assert f"weft launch: {said}" in launched.err
+    assert gone(launched.pids())
+    if what != "exit":
+        assert "ProcessFailureError: distributed: process 1" in launched.err and "done" not in launched.out
+    if what == "raise":
+        assert launched.err.count("ValueError: a bad value") == 2       # its own, and in what the other is told
+
+
+@pytest.mark.parametrize(("what", "number"), [("wait", signal.SIGINT), ("deaf", signal.SIGINT), ("wait", signal.SIGTERM)])
+def test_signals_are_passed_on_and_nobody_outlives_them(what, number, tmp_path):
+    launched = Launched(tmp_path, "-n", "2", "program.py", what)
+    launched.wait_for(2)
+    launched.process.send_signal(number)
+    if what == "deaf":
+        time.sleep(0.3)
+        launched.process.send_signal(number)    # a second one waits for nobody
+    assert launched.wait(10) == 128 + number
+    assert gone(launched.pids())
+
+
+def test_who_loses_the_launcher_ends(tmp_path):
+    launched = Launched(tmp_path, "-n", "2", "program.py", "deaf")
+    launched.wait_for(2)
+    launched.process.kill()
+    launched.process.wait()
+    assert gone(launched.pids())
+
+
+def test_after_a_failure_the_rest_is_started_anew(tmp_path):
+    launched = Launched(tmp_path, "--min", "2", "--max", "3", "--restarts", "3", "program.py", "kill")
+    assert launched.wait() == 0, launched.err
+    assert "starting again with 2 processes; 2 more restarts" in launched.err
+    assert launched.out.count("of 3,") == 3 and launched.out.count("of 2,") == 2 and launched.out.count("done") == 2
+    assert gone(launched.pids())
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["program.py"], "give the number of processes"), (["-n", "0", "program.py"], "expected a number from 1"),
+    (["--min", "3", "--max", "2", "program.py"], "--min 3 is more than the 2 processes")])
+def test_wrong_numbers_are_named(words, said, tmp_path):
+    launched = Launched(tmp_path, *words)
+    assert launched.wait() == 2 and said in launched.err
+
+
+MPIEXEC = Path(sys.executable).with_name("mpiexec")
+
+
+@pytest.mark.skipif(not MPIEXEC.exists() or shutil.which(str(MPIEXEC)) is None, reason="there is no mpiexec beside this Python")
+@pytest.mark.parametrize(("what", "well"), [("well", True), ("lone", False)])
+def test_the_same_program_under_mpiexec(what, well, tmp_path):
+    Path(tmp_path, "program.py").write_text(PROGRAM)
+    began = time.monotonic()
+    launched = Launched(tmp_path, "import os, sys; os.execv(sys.argv[1], sys.argv[1:])", str(MPIEXEC), "-n", "2", sys.executable, "-m",
+                        "weft", "run", "program.py", what, command=("-c",))
+    status = launched.wait()
+    assert (status == 0) == well, launched.err
+    assert launched.out.count("done") == 2 * well and time.monotonic() - began < 30
+    assert gone(launched.pids())

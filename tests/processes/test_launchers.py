@@ -1,0 +1,94 @@
+"""Which process this is: what each launcher's variables say, alone and with bare processes that have them."""
+
+import os
+import socket
+
+import pytest
+
+from tests.processes.ranks import free_port, run_ranks
+from weft.processes import launchers
+
+CASES = {
+    "slurm": ({"SLURM_JOB_ID": "1234", "SLURM_STEP_ID": "2", "SLURM_STEP_NODELIST": "node[07-09],m1", "SLURM_NTASKS": "8",
+               "SLURM_PROCID": "3", "SLURM_LOCALID": "1"}, f"node07:{61440 + (1234 * 7 + 2) % 4096}", 8, 3),
+    "slurm, a step of fewer tasks": ({"SLURM_JOB_ID": "1", "SLURM_STEP_NODELIST": "a", "SLURM_NTASKS": "8", "SLURM_STEP_NUM_TASKS": "2",
+                                      "SLURM_PROCID": "1", "SLURM_LOCALID": "1"}, "a:61447", 2, 1),
+    "Open MPI 4": ({"OMPI_COMM_WORLD_SIZE": "16", "OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_LOCAL_SIZE": "8",
+                    "OMPI_MCA_orte_hnp_uri": "1531576320.0;tcp://10.96.0.1,10.148.0.1:34911"},
+                   f"10.96.0.1:{61440 + 1531576320 // 4096 % 4096}", 16, 5),
+    "Kubernetes": ({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "2", "WEFT_NUM_PROCESSES": "4"},
+                   "train-0.pods.default.svc.cluster.local:55527", 4, 2),
+    "weft's own": ({"WEFT_COORDINATOR_ADDRESS": "h:1", "WEFT_NUM_PROCESSES": "2", "WEFT_PROCESS_ID": "1", "PMI_SIZE": "9", "PMI_RANK": "3"},
+                   "h:1", 2, 1),
+    "JAX's": ({"JAX_COORDINATOR_ADDRESS": "h:1", "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "0"}, "h:1", 2, 0),
+    "none": ({}, None, None, None),
+}
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    for name in list(os.environ):
+        if name.startswith(("SLURM_", "OMPI_", "PMI", "MPI_", "KUBERNETES_", "JOB_", "JAX_", "WEFT_NUM_P", "WEFT_COORD", "WEFT_PROC")):
+            monkeypatch.delenv(name)
+    return lambda variables: [monkeypatch.setenv(name, value) for name, value in variables.items()]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_launcher_says(name, environment, monkeypatch):
+    variables, address, size, rank = CASES[name]
+    environment(variables)
+    monkeypatch.setattr(socket, "gethostname", lambda: "train-2")
+    monkeypatch.setattr(socket, "getfqdn", lambda: "train-2.pods.default.svc.cluster.local")
+    found = launchers.find()
+    assert (found.address, found.size, found.rank) == (address, size, rank)
+    assert launchers.detected_size() == (size or 1)
+
+
+def test_ranks_of_one_machine_derive_the_same_port_from_their_launcher(environment):
+    environment({"PMI_SIZE": "2", "PMI_RANK": "1", "MPI_LOCALNRANKS": "2"})
+    found = launchers.find()
+    host, port = found.address.split(":")
+    assert (host, found.size, found.rank, found.share) == ("127.0.0.1", 2, 1, None) and 61440 <= int(port) < 65536
+    environment({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "4",
+                 "PMIX_NAMESPACE": "prterun-9@1"})
+    assert launchers.find("ompi").address == launchers.find("ompi").address != found.address
+    environment({"OMPI_COMM_WORLD_LOCAL_SIZE": "2"})            # of several machines, where only MPI knows
+    assert launchers.find("ompi").address is None and launchers.find("ompi").share is not None
+
+
+def test_what_is_given_goes_before_what_is_found(environment):
+    environment(CASES["slurm"][0])
+    found = launchers.find(None, "h:9", None, 0)
+    assert (found.address, found.size, found.rank) == ("h:9", 8, 0)
+    assert launchers.find("deactivate") == launchers.Found()
+
+
+def test_wrong_settings_are_named(environment):
+    with pytest.raises(ValueError, match="one of slurm, ompi, pmi, k8s, mpi4py or deactivate, got 'lsf'"):
+        launchers.find("lsf")
+    with pytest.raises(ValueError, match="was not started by it"):
+        launchers.find("slurm")
+    environment({"PMI_SIZE": "two", "PMI_RANK": "0"})
+    with pytest.raises(ValueError, match="PMI_SIZE is a number, got 'two'"):
+        launchers.find()
+
+
+def say():
+    import weft
+
+    print(weft.process_index(), weft.process_count(), weft.device_count())
+
+
+@pytest.mark.parametrize("launcher", ["slurm", "Kubernetes"])
+def test_processes_with_the_variables_of_a_launcher_meet(launcher):
+    """Bare processes: the launcher itself is not here. Its address is this machine's."""
+    job, port = free_port(), free_port()
+    own = {"WEFT_COORDINATOR_ADDRESS": "", "WEFT_PROCESS_ID": "", "WEFT_COORDINATOR_BIND_ADDRESS": ""}
+    if launcher == "slurm":
+        shared = {**own, "WEFT_NUM_PROCESSES": "", "SLURM_JOB_ID": str(job), "SLURM_STEP_NODELIST": "localhost", "SLURM_NTASKS": "2"}
+        each = [{"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in range(2)]
+    else:                                       # the pods have no names here, so the address is given
+        shared = {**own, "KUBERNETES_SERVICE_HOST": "10.0.0.1", "WEFT_NUM_PROCESSES": "2", "WEFT_COORDINATOR_ADDRESS": f"localhost:{port}"}
+        each = [{"JOB_COMPLETION_INDEX": str(rank)} for rank in range(2)]
+    found = run_ranks(2, say, environment=shared, environments=each)
+    assert [rank.out for rank in found] == ["0 2 2\n", "1 2 2\n"]
