@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 from weft.backends.array_spec import ArraySpec, on_backend
 from weft.backends.base import Backend, BlockLayout, LocalProgram
 from weft.compiler.rewrite.simplify import simplify
-from weft.ir.jaxpr import Jaxpr
-from weft.ir.program_mesh import has_shard_map
-from weft.ir.shardings import Sharding, SingleDeviceSharding
+from weft.ir.jaxpr import Jaxpr, Var
+from weft.ir.program_mesh import constraint_shardings, has_shard_map
+from weft.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding
+from weft.ir.specs import PartitionSpec
 from weft.runtime.array import fits
 from weft.runtime.executable import Executable
 from weft.transforms.erase import erase
@@ -120,17 +121,38 @@ def lower(request: Request) -> tuple[Stages, LocalProgram]:
             for callback in callbacks:
                 callback(here)
             program = timer("simplify without inspections", simplify, program)
-        shardings = [here if want is None else want for want in request.out_shardings]
+        shardings = [on_backend(named, backend) if want is None else want
+                     for want, named in zip(request.out_shardings, _names_on_one_device(jaxpr, in_specs, here))]
         mesh, dims = (), ([()] * len(in_specs), [()] * len(shardings))
         blocks = (None,) * len(shardings)
         placed = [ArraySpec(s.aval, here, s.committed) for s in in_specs]
         in_specs = [s if fits(s, p) else p for s, p in zip(in_specs, placed)]
-    committed = len(assignment) > 1 or any(s.committed for s in in_specs) or any(s is not None for s in request.out_shardings)
+    committed = len(assignment) > 1 or any(s.committed for s in in_specs) or any(s is not None for s in request.out_shardings) or (
+        any(isinstance(s, NamedSharding) for s in shardings))
     out_specs = [ArraySpec(a, on_backend(s, backend), committed) for a, s in zip(jaxpr.out_avals, shardings)]
     local = LocalProgram(request.name, program, mesh, tuple(map(BlockLayout, in_specs, dims[0])),
                          tuple(map(BlockLayout, out_specs, dims[1], blocks)), tuple(request.donated))
     stages.lowered = backend.lower(local, timer)
     return stages, local
+
+
+def _names_on_one_device(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], here: Sharding) -> list[Sharding]:
+    """How the results of a program of one device are called: by the mesh of that device if an input or a constraint names one. All
+    layouts are one there, so a result keeps the name that came through elementwise operations, and else is called replicated."""
+    given = [s.sharding for s in in_specs if s.committed and isinstance(s.sharding, NamedSharding)]
+    inside = [s for s in constraint_shardings(jaxpr) if isinstance(s, NamedSharding)]
+    mesh = next((s.mesh for s in (*given, *inside)), None)
+    if mesh is None:
+        return [here] * len(jaxpr.outvars)
+    names: dict[Var, Sharding] = {v: s.sharding for v, s in zip(jaxpr.invars, in_specs) if isinstance(s.sharding, NamedSharding)}
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.kind == "constraint":
+            names[eqn.outvars[0]] = eqn.params.get("sharding", here)
+        elif eqn.primitive.kind == "elementwise":
+            same = [names[v] for v in eqn.invars if v in names and v.aval.shape == eqn.outvars[0].aval.shape]
+            names.update(zip(eqn.outvars, same))
+    whole = NamedSharding(mesh, PartitionSpec())
+    return [found if isinstance(found := names.get(v, whole), NamedSharding) else whole for v in jaxpr.outvars]
 
 
 class _Timer:

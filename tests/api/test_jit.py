@@ -13,6 +13,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft.sharding import NamedSharding, PartitionSpec as P
 
 
 def counted(f):
@@ -409,3 +410,25 @@ def test_a_compiled_function_is_not_compiled_again_by_calls(monkeypatch):
     g.lower(x).compile()
     g(x)
     assert len(compiled) == 2
+
+
+def test_results_without_bytes_are_of_numpy():
+    f = weft.jit(lambda x, n: (weft.grad(lambda x, n: x * 2.0 + n, argnums=(0, 1), allow_int=True)(x, n), x))
+    for _ in range(3):
+        (slope, none), x = f(3.0, 4)
+        assert float(slope) == 2.0 and float(x) == 3.0
+        assert type(none) is np.ndarray and none.dtype == weft.float0 and none.shape == ()
+
+
+def test_one_device_keeps_the_name_of_its_mesh():
+    mesh = weft.make_mesh((1,), ("data",), devices=weft.devices()[:1])
+    rows = NamedSharding(mesh, P("data", None))
+    x = weft.device_put(np.ones((4, 2), np.float32), rows)
+    double = weft.jit(lambda x: x * 2)
+    assert double(x).sharding == rows and double(x).committed
+    assert weft.jit(lambda x: x.sum())(x).sharding == NamedSharding(mesh, P())
+    assert weft.lax.with_sharding_constraint(wnp.ones((4, 2)), rows).sharding == rows
+    with weft.set_mesh(mesh):
+        abstract = NamedSharding(weft.sharding.get_abstract_mesh(), P("data", None))
+        assert weft.lax.with_sharding_constraint(wnp.ones((4, 2)), abstract).sharding == rows
+    assert isinstance(double(wnp.ones(3)).sharding, weft.sharding.SingleDeviceSharding)

@@ -341,3 +341,16 @@ def test_texts_show_callbacks_as_calls_of_something_else():
     (printing,) = [line for line in lines if 'custom_call_target="weft_debug_print"' in line]
     assert "custom_call_has_side_effect=true" in printing and "test_callbacks.py" in printing
     assert "fmt={}" in str(weft.make_jaxpr(f)(1.0))
+
+
+def test_promises_and_errors_are_those_of_compiled_calls():
+    with pytest.raises(ValueError, match="cannot specify 64-bit types, such as float64"):
+        weft.jit(lambda x: weft.pure_callback(np.sin, np.zeros(3), x))(THREE)
+
+    def fails(v):
+        raise OverflowError("too much")
+    for api in (weft.pure_callback, io_callback):
+        with pytest.raises(weft.errors.CallbackError, match=r"callback: .*raised OverflowError: too much"):
+            api(fails, THREE, THREE)
+    promised = {"y": [weft.ShapeDtypeStruct((3,), np.float32)]}         # how results are nested is what the promise says
+    assert weft.jit(lambda x: weft.pure_callback(lambda v: ((v + 1,),), promised, x))(THREE)["y"][0].tolist() == (THREE + 1).tolist()

@@ -441,3 +441,46 @@ def test_a_trace_of_a_library():
     assert weft.vmap(weft.grad(cubed))(X).tolist() == pytest.approx((3 * X ** 2).tolist())
     with pytest.raises(NotImplementedError, match="must define process_primitive"), set_current_trace(Trace()):
         lax.sin(1.0)
+
+
+@weft.custom_jvp
+def _cubed(x):
+    return x ** 3
+
+
+_cubed.defjvp(lambda primals, tangents: (_cubed(*primals), 5 * tangents[0]))
+
+
+@weft.custom_vjp
+def _clipped(x):
+    return x * 2
+
+
+_clipped.defvjp(lambda x: (_clipped(x), x), lambda x, ct: (7 * ct * x,))
+
+
+@pytest.mark.parametrize("version", [None, "0.9.1", "0.10.2"])
+@pytest.mark.parametrize("fun, slope", [(_cubed, 5.0), (_clipped, 14.0)], ids=["custom_jvp", "custom_vjp"])
+def test_calls_with_rules_are_bound_again_by_their_functions(fun, slope, version):
+    (eqn,) = weft.make_jaxpr(fun)(2.0).eqns
+    weft.config.update("jax_api", version)
+    try:
+        bound = eqn.primitive.get_bind_params(eqn.params)
+    finally:
+        weft.config.update("jax_api", None)
+    assert isinstance(bound, dict) == (version == "0.10.2")
+    functions, params = (bound.pop("subfuns"), bound) if isinstance(bound, dict) else bound
+    assert float(functions[0].call_wrapped(2.0)[0]) == float(fun(2.0))
+    as_parameter = lambda x: eqn.primitive.bind(x, subfuns=functions, **params)[0]
+    leading = lambda x: eqn.primitive.bind(*functions, x, **params)[0]
+    for again in (as_parameter, leading):
+        assert float(again(2.0)) == float(fun(2.0)) and float(weft.grad(again)(2.0)) == slope
+        assert float(weft.jit(weft.vmap(weft.grad(again)))(np.full(3, 2, np.float32))[1]) == slope
+    if fun is _cubed:
+        values = functions[1].call_wrapped(2.0, 1.0)
+        assert [float(x) for x in values] == [8.0, 5.0]
+    else:
+        *residuals, out = functions[1].call_wrapped(2.0)
+        assert [float(functions[2].call_wrapped(*residuals, 1.0)[0]), float(out)] == [14.0, 4.0]
+        with pytest.raises(NotImplementedError, match="get_bind_params"):
+            weft.grad(lambda x: eqn.primitive.bind(x, subfuns=(functions[0], functions[0], functions[2]), **params)[0])(2.0)

@@ -599,3 +599,14 @@ def test_below_the_leaves_of_the_first_tree_others_need_be_no_trees():
     unsortable = {1: "a", "b": 2}
     got = T.tree_map(lambda x, y: (x, y), {"p": 1, "q": 2}, {"p": unsortable, "q": 3})
     assert got == {"p": (1, unsortable), "q": (2, 3)}
+
+
+def test_trees_below_the_leaves_of_the_first_may_be_endless():
+    class Node:
+        def __init__(self):
+            self.next = None
+
+    T.register_pytree_node(Node, lambda n: ((n.next,), None), lambda _, children: Node())
+    ring = Node()
+    ring.next = ring
+    assert T.tree_map(lambda a, b: b, (ring, 1), (ring, 2), is_leaf=lambda x: isinstance(x, Node)) == (ring, 2)

@@ -370,7 +370,8 @@ def jvp(fun: Callable, primals: Sequence, tangents: Sequence, has_aux: bool = Fa
     checked = []
     for p, t in zip(flat, flat_tangents):
         want, got = typeof(p).to_tangent_aval(), typeof(t)
-        if want.shape != got.shape or (want.dtype != got.dtype and not (got.weak_type and dtypes.issubdtype(got.dtype, np.inexact))):
+        if want.shape != got.shape or (
+                want.dtype != got.dtype and not (got.weak_type and all(dtypes.issubdtype(d, np.inexact) for d in (want.dtype, got.dtype)))):
             error = TypeError if want.shape == got.shape else ShapeError
             raise error(f"jvp: the tangent of a primal of type {typeof(p).str_short()} must be of type {want.str_short()}, got "
                         f"{got.str_short()}.")
@@ -379,7 +380,8 @@ def jvp(fun: Callable, primals: Sequence, tangents: Sequence, has_aux: bool = Fa
     flat_fun, trees = _flat_with_aux(fun, in_tree, has_aux, "jvp")
     outs, out_tangents = jvp_flat(flat_fun, flat, checked)
     n = trees[0].num_leaves
-    tangents_out = [_derivative(t, typeof(o)) for o, t in zip(outs, out_tangents[:n])]
+    tangents_out = [to_array(d) if type(d) in (float, complex) and type(o) not in (float, complex) and _state.trace is eval_trace else d
+                    for o, d in ((o, _derivative(t, typeof(o))) for o, t in zip(outs, out_tangents[:n]))]
     result = tree.tree_unflatten(trees[0], outs[:n]), tree.tree_unflatten(trees[0], tangents_out)
     return (*result, _aux(trees, outs[n:])) if has_aux else result
 

@@ -66,9 +66,9 @@ class HostFunction:
         return tree.tree_unflatten(self.in_tree, leaves)
 
     def _checked(self, out: Any) -> list[np.ndarray]:
-        """The results as NumPy arrays, in the promised structure."""
+        """The results as NumPy arrays, as many as promised; in which containers they come does not matter."""
         leaves, structure = tree.tree_flatten(out)
-        if structure != self.results:
+        if structure.num_leaves != self.results.num_leaves:
             raise TypeError(f"{self.api}: {self!r} returned a result of structure {structure}, promised was {self.results}.")
         values = [np.asarray(x) for x in leaves]
         return [v.astype(dtypes.canonicalize_dtype(v.dtype), copy=False) for v in values]
@@ -111,7 +111,11 @@ def _promised(api: str, result_shape_dtypes: Any) -> tuple[Any, tuple[ShapedArra
             raise TypeError(describe(api, f"result_shape_dtypes has a leaf {x!r} without shape and dtype.", (), user_frame(),
                                      "What a callback returns is known to the program only by this promise.",
                                      "Use weft.ShapeDtypeStruct(shape, dtype)."))
-    return structure, tuple(ShapedArray(tuple(x.shape), dtypes.canonicalize_dtype(x.dtype)) for x in leaves)
+        if dtypes.canonicalize_dtype(x.dtype) != x.dtype:
+            raise ValueError(describe(api, f"result_shape_dtypes cannot specify 64-bit types, such as {x.dtype}.", (), user_frame(),
+                                      "64-bit types are switched off, so no result of a program has one.",
+                                      "Promise a type of 32 bits, or set weft.config.update('enable_x64', True)."))
+    return structure, tuple(ShapedArray(tuple(x.shape), x.dtype) for x in leaves)
 
 
 @api_boundary

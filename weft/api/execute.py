@@ -36,7 +36,7 @@ from weft.transforms.physical import has_keys
 from weft.util.config import config
 from weft.util.errors import ShardingError
 from weft.util.events import report
-from weft.util.source import warn_user
+from weft.util.source import user_frame, warn_user
 from weft.util.state import clearing
 
 
@@ -360,8 +360,11 @@ def compiled_op(primitive, args, params):
             jaxpr, arrays, in_shardings=params["in_shardings"], out_shardings=params["out_shardings"],
             donated=[i for i, d in enumerate(params["donated"]) if d], name=f"jit({name})"))
     if primitive.kind == "callback" and _at_once(params, arrays):
+        from weft.ops.callback import reporting
+
         backends.wait_for_effects()
-        return [to_array(x) for x in primitive.rule("reference")(*[x._numpy() for x in arrays], **params)]
+        call = reporting(primitive, user_frame()) if "result_avals" in params else primitive.rule("reference")
+        return [to_array(x) for x in call(*[x._numpy() for x in arrays], **params)]
     if type(primitive.rules.get("reference")) is Unsupported:
         primitive.rule("reference")                      # raises: the operation has no value of its own
     avals = tuple([x._spec.aval for x in arrays])

@@ -39,6 +39,7 @@ from weft.runtime.array import Array
 from weft.transforms.physical import has_keys
 from weft.util import tree
 from weft.util.config import config
+from weft.util.dtypes import float0
 from weft.util.events import report
 from weft.util.source import api_boundary, function_name, warn_user
 from weft.util.state import Dispatching, clearing, forget_entries, new_entries
@@ -115,14 +116,22 @@ _NATIVE = frozenset({Array, float, int, bool})      # leaves that native dispatc
 class TracedProgram:
     """One trace of a jitted function: its program, and the structure of its arguments and results."""
     __slots__ = ("jaxpr", "consts", "in_tree", "out_tree", "in_shardings", "out_shardings", "donated", "arg_names", "name",
-                 "in_avals", "fast_path_attempts")
+                 "in_avals", "fast_path_attempts", "empty")
 
     def __init__(self, jaxpr: Jaxpr, consts: list, in_tree, out_tree, in_shardings, out_shardings, donated, arg_names, name,
                  in_avals):
         self.jaxpr, self.consts, self.in_tree, self.out_tree = jaxpr, consts, in_tree, out_tree
         self.in_shardings, self.out_shardings, self.donated = in_shardings, out_shardings, donated
         self.arg_names, self.name, self.in_avals = arg_names, name, in_avals
-        self.fast_path_attempts = 16     # how often the backend may still try to make calls bypass Python
+        #: results of no bytes, the tangents of integers: they are NumPy's, as no array has such a dtype
+        self.empty = [i for i, a in enumerate(jaxpr.out_avals) if a.dtype == float0]
+        self.fast_path_attempts = 0 if self.empty else 16     # how often the backend may still try to make calls bypass Python
+
+    def results(self, outs: list) -> Any:
+        """What the function gives, of the results of its program."""
+        for i in self.empty:
+            outs[i] = np.zeros(outs[i].shape, float0)
+        return tree.tree_unflatten(self.out_tree, outs)
 
 
 def _constrained(traced: TracedProgram) -> Jaxpr:
@@ -342,7 +351,7 @@ class JitFunction(Dispatching):
             self._calls[key] = (executable, traced, placed)
             self._speed_up(executable, args, kwargs, leaves, traced, placed, True)
             outs = tracked(traced.jaxpr, f"jit({traced.name})", arrays, lambda: run_ready(executable, ready, arrays))
-            return tree.tree_unflatten(traced.out_tree, outs)
+            return traced.results(outs)
         executable, traced, placed = call
         self._speed_up(executable, args, kwargs, leaves, traced, placed, False)
         if placed or traced.jaxpr.consts:
@@ -352,7 +361,7 @@ class JitFunction(Dispatching):
         else:
             ready = arranged(executable, arrays)
         outs = tracked(traced.jaxpr, f"jit({traced.name})", arrays, lambda: run_ready(executable, ready, arrays))
-        return tree.tree_unflatten(traced.out_tree, outs)
+        return traced.results(outs)
 
     def _speed_up(self, executable, args, kwargs, leaves, traced, placed, is_first: bool) -> None:
         """Let the next call like this one bypass Python, if the backend can."""

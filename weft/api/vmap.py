@@ -65,6 +65,7 @@ def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):
     for out in outs:
         typeof(out)
     wanted = result_dims(out_axes, flat_fun.unflatten(outs), where)
+    _check_unmapped(flat_fun.unflatten(outs), outs, out_dims, wanted, name)
     return flat_fun.unflatten([_place(o, d, want, axis, name) for o, d, want in zip(outs, out_dims, wanted)])
 
 
@@ -104,11 +105,18 @@ def _splits(name: str, flat, dims) -> tuple:
     return said.pop() if said else ()
 
 
+def _check_unmapped(result, outs, dims, wanted, name: str) -> None:
+    """ValueError if a result depends on the mapped axis and `out_axes` has None for it."""
+    for i, (out, dim, want) in enumerate(zip(outs, dims, wanted)):
+        if want is None and dim is not None:
+            path = tree.keystr(tree.tree_flatten_with_path(result)[0][i][0])
+            raise ValueError(f"vmap({name}) has mapped output of type {typeof(out).str_short()} but out_axes is None for it: at vmap "
+                             f"out_axes{path} got axis spec None but output was batched on axis {dim}. Only results that do not depend "
+                             "on the mapped axis can be unmapped.")
+
+
 def _place(out, dim, want, axis: BatchAxis, name: str):
     if want is None:
-        if dim is not None:
-            raise ValueError(f"vmap({name}) has mapped output of type {typeof(out).str_short()} but out_axes is None for it. "
-                             "Only results that do not depend on the mapped axis can be unmapped.")
         return out
     ndim = typeof(out).ndim + (dim is None)
     if not -ndim <= want < ndim:

@@ -105,7 +105,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "explicit_axes": "weft.sharding:explicit_axes",
     },
     "jax.experimental.shard_map": {"shard_map": "weft.api.shard_map:shard_map"},
-    "jax.lib.xla_bridge": {"get_backend": "weft.extend.backend:get_backend"},
+    "jax.lib.xla_bridge": {"get_backend": "weft.compat.inside_objects:get_backend"},
     "jax.nn": {"normalize": "weft.nn:standardize"},
     "jax.ops": {
         "segment_max": "weft.segment_ops:segment_max",

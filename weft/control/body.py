@@ -8,10 +8,11 @@ Laws: the same function on the same types is traced once, as long as it lives an
 
 from __future__ import annotations
 
+import dis
 import functools
 import weakref
 from collections.abc import Callable, Sequence
-from types import BuiltinFunctionType, FunctionType, MethodType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -179,15 +180,36 @@ def _captured(fun: Callable) -> tuple | None:
         inner = _captured(fun.func)
         return None if inner is None else (*inner, *fun.args, *fun.keywords.values())
     if not isinstance(fun, FunctionType | BuiltinFunctionType):
-        wrapped = None if isinstance(fun, MethodType) else getattr(fun, "__wrapped__", None)
-        return None if wrapped is None else _captured(wrapped)
-    found = []
-    for cell in getattr(fun, "__closure__", None) or ():
+        return None if isinstance(fun, MethodType) else _state_of(fun)
+    cells = getattr(fun, "__closure__", None)
+    if not cells:
+        return ()
+    found, written = [], _written(fun.__code__)
+    for name, cell in zip(fun.__code__.co_freevars, cells):
+        if name in written:
+            continue
         try:
             found.append(cell.cell_contents)
         except ValueError:               # not bound yet
             found.append(None)
     return tuple(found)
+
+
+@functools.lru_cache(maxsize=4096)
+def _written(code: CodeType) -> frozenset:
+    """The variables of other functions that a function itself assigns (`nonlocal`). They change because it was traced: it does not see
+    another value next time, unless one that only tracing it again would change."""
+    return frozenset([i.argval for i in dis.get_instructions(code) if i.opname == "STORE_DEREF"]).intersection(code.co_freevars)
+
+
+def _state_of(fun: Any) -> tuple | None:
+    """What a callable object holds, and what the function that it wraps closes over."""
+    held = getattr(fun, "__dict__", None)
+    if held is None:
+        return None
+    wrapped = held.get("__wrapped__")
+    inner = () if wrapped is None else _captured(wrapped)
+    return None if inner is None else (*inner, *held.values())
 
 
 def without_consts(jaxpr: Jaxpr) -> Jaxpr:

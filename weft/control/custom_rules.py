@@ -33,10 +33,93 @@ from weft.util import dtypes, tree
 from weft.util.record import record
 from weft.util.source import function_name
 
+
+class Subfunction:
+    """A function of flat values that belongs to an operation, as interpreters of programs get it from `get_bind_params`; `rule` is what
+    the operation itself keeps of it."""
+    __slots__ = ("call_wrapped", "rule")
+
+    def __init__(self, call_wrapped: Callable, rule: Any = None):
+        self.call_wrapped, self.rule = call_wrapped, rule
+
+    f = property(lambda self: self.call_wrapped)
+    __name__ = property(lambda self: function_name(self.call_wrapped))
+
+
+class _RuledCall(Primitive):
+    """A call with a derivative rule. It is bound with its program, or with the functions that `get_bind_params` gives."""
+    __slots__ = ()
+
+    def bind(self, *args: Any, subfuns: Sequence = (), **params: Any) -> list:
+        if args and hasattr(args[0], "call_wrapped"):
+            subfuns, args = args[:self.attrs["n_functions"]], args[self.attrs["n_functions"]:]
+        if not subfuns:
+            return super().bind(*args, **params)
+        return self.attrs["apply"](_state.trace, subfuns, [typed(x) for x in args], params["name"])
+
+    def functions_apart(self, params: dict) -> tuple[list, dict]:
+        jaxpr = params["jaxpr"]
+        call = Subfunction(lambda *xs: evaluate(jaxpr, *xs))
+        return [call, *self.attrs["rules_apart"](params)], {"name": params["name"]}
+
+
+def _jvp_apart(params: dict) -> list[Subfunction]:
+    jvp, n_consts = params["jvp"], params["num_consts"]
+
+    def rule(primals, tangents):
+        return jvp(primals[n_consts:], tangents[n_consts:])
+
+    def run(*xs):
+        outs, tangents = rule(list(xs[:len(xs) // 2]), list(xs[len(xs) // 2:]))
+        return [*outs, *map(instantiate, tangents)]
+    return [Subfunction(run, rule)]
+
+
+def _apply_jvp(trace: Any, subfuns: Sequence, args: list, name: str) -> list:
+    fun, given = subfuns
+    rule = getattr(given, "rule", None)
+
+    def run(primals, tangents):
+        results = given.call_wrapped(*primals, *map(instantiate, tangents))
+        return results[:len(results) // 2], results[len(results) // 2:]
+    return _dispatch_jvp(trace, fun.call_wrapped, run if rule is None else rule, args, name)
+
+
+def _vjp_apart(params: dict) -> list[Subfunction]:
+    rules, n_consts = params["rules"], params["num_consts"]
+    count: list[int] = []
+
+    def fwd(args, perturbed):
+        outs, residuals = rules.fwd(args[n_consts:], perturbed[n_consts:])
+        count[:] = [len(residuals)]
+        return outs, residuals
+
+    def run_fwd(*xs):
+        outs, residuals = fwd(list(xs), [True] * len(xs))
+        return [*residuals, *outs]
+
+    def bwd(residuals, cts):
+        return [None] * n_consts + list(rules.bwd(residuals, cts))
+    fwd.__name__, bwd.__name__ = function_name(rules.fwd), function_name(rules.bwd)
+    whole = VjpRules(fwd, bwd, rules.fun)
+    return [Subfunction(run_fwd, whole), Subfunction(lambda *xs: bwd(list(xs[:count[0]]), list(xs[count[0]:])), whole)]
+
+
+def _apply_vjp(trace: Any, subfuns: Sequence, args: list, name: str) -> list:
+    fun, fwd, bwd = subfuns
+    rules = getattr(fwd, "rule", None)
+    if rules is None or getattr(bwd, "rule", None) is not rules:
+        raise NotImplementedError(f"custom_vjp_call: {name} is bound with rules that get_bind_params did not give. Bind the pair fwd and "
+                                  "bwd as it came; the function itself may be another.")
+    return _dispatch_vjp(trace, fun.call_wrapped, rules, args, name)
+
+
 #: params: jaxpr, jvp (flat primals, flat tangents -> outs, out tangents), num_consts, name
-custom_jvp_call_p = Primitive("custom_jvp_call", "region", multiple_results=True, call_like=True, only_derivatives=("jvp",))
+custom_jvp_call_p = _RuledCall("custom_jvp_call", "region", multiple_results=True, call_like=True, only_derivatives=("jvp",),
+                               n_functions=2, rules_apart=_jvp_apart, apply=_apply_jvp)
 #: params: jaxpr, rules (a VjpRules on flat values), num_consts, name
-custom_vjp_call_p = Primitive("custom_vjp_call", "region", multiple_results=True, call_like=True, only_derivatives=("rules",))
+custom_vjp_call_p = _RuledCall("custom_vjp_call", "region", multiple_results=True, call_like=True, only_derivatives=("rules",),
+                               n_functions=3, rules_apart=_vjp_apart, apply=_apply_vjp)
 #: the derivative of a custom_vjp function: linear in its last operands; params: bwd, num_res, out_avals, name
 custom_lin_p = Primitive("custom_lin", "region", multiple_results=True)
 #: the forward half of a rule that is replaced by the function itself where no residual is read; params: jaxpr (the results, then the
@@ -105,8 +188,8 @@ def _shown(tangents: Sequence, symbolic_zeros: bool) -> list:
 
 
 def _as_array(x: Any) -> Any:
-    """A NumPy value as an array, which has the methods of one; while a program is traced, it is a constant."""
-    if isinstance(x, (np.ndarray, np.generic)) and x.dtype != dtypes.float0 and type(_state.trace) is EvalTrace:
+    """A NumPy value as an array, which has the methods of one."""
+    if isinstance(x, (np.ndarray, np.generic)) and x.dtype != dtypes.float0:
         return broadcast_in_dim(x, x.shape, tuple(range(x.ndim)))
     return x
 

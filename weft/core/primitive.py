@@ -47,6 +47,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.ir.registry import registry
+from weft.util.config import api_version
 from weft.util.errors import MissingRuleError
 from weft.util.record import record
 
@@ -133,12 +134,20 @@ class Primitive:
         """Apply under `trace`, as `bind` does under the current one."""
         return trace.process(self, args, params)
 
-    def get_bind_params(self, params: dict) -> tuple[list, dict]:
-        """What to bind an equation again with: functions that come before the operands (none, for any operation of weft), and parameters.
+    def get_bind_params(self, params: dict) -> tuple[list, dict] | dict:
+        """What to bind an equation again with: functions that come before the operands, and parameters. Where `weft.config.jax_api` is
+        0.9.2 or newer the functions, if there are any, are the parameter `subfuns` of one dict.
 
         >>> registry["sin"].get_bind_params({})
         ([], {})
         """
+        functions, rest = self.functions_apart(params)
+        if api_version() < (0, 9, 2):
+            return functions, rest
+        return {**rest, "subfuns": tuple(functions)} if functions else rest
+
+    def functions_apart(self, params: dict) -> tuple[list, dict]:
+        """The functions that an equation was bound with, and its other parameters."""
         return [], dict(params)
 
     def effects_of(self, params: dict, avals) -> frozenset:

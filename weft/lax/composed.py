@@ -11,6 +11,9 @@ from weft.api.execute import to_array
 from weft.api.layouts import flat_shardings
 from weft.core.trace import Tracer, typeof
 from weft.ir.explicit import says_all, type_sharding
+from weft.ir.mesh import Mesh, current_mesh
+from weft.ir.program_mesh import is_abstract
+from weft.ir.shardings import NamedSharding
 from weft.ops import arithmetic, bitwise, indexing, layout, prefix, slicing, sorting
 from weft.ops.families import canonical_dims
 from weft.ops.placement import optimization_barrier as barrier, sharding_constraint
@@ -145,7 +148,9 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
 
 def _constrained(x: Any, sharding: Any) -> Any:
     """`x`, laid out over automatic axes as `sharding` says; its type must say the same of explicit ones."""
-    aval = typeof(x)
+    aval, current = typeof(x), current_mesh()
+    if is_abstract(sharding) and isinstance(current, Mesh) and current.abstract_mesh == sharding.mesh:
+        sharding = NamedSharding(current, sharding.spec, memory_kind=sharding.memory_kind)
     if aval.sharding is None:
         return sharding_constraint(x, sharding)
     said = type_sharding(sharding, aval.ndim)

@@ -31,7 +31,7 @@ def dot_product_attention(
     _, n_queries, n_heads, size = query.shape
     n_keys, n_key_heads = key.shape[1], key.shape[2]
     if n_heads % n_key_heads:
-        raise ValueError(f"nn.dot_product_attention: {n_heads} heads of queries cannot be shared among {n_key_heads} heads of keys.")
+        raise ValueError(f"nn.dot_product_attention: the heads of queries, {n_heads}, must be a multiple of those of keys, {n_key_heads}.")
     groups = n_heads // n_key_heads
     if groups > 1:
         key, value = wnp.repeat(key, groups, axis=2), wnp.repeat(value, groups, axis=2)

@@ -16,7 +16,7 @@ Parameters that only transformations set are absent until then: mapped=(), layou
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from weft.core.trace import typeof
 from weft.ir.specs import Spec
 from weft.ir.types import ShapedArray
 from weft.ops.families import HostSpec, joined_vma, move_dim
-from weft.util.errors import describe
+from weft.util.errors import CallbackError, describe
 from weft.util.record import record, replace
 from weft.util.source import user_frame
 
@@ -89,6 +89,21 @@ def run_callback(callback: Any, operands: Sequence[np.ndarray], result_avals: Se
             _check_promise(callback, i, value, aval)
             result[at] = value
     return results
+
+
+def reporting(primitive: Primitive, source: Any) -> Callable:
+    """The reference of a callback; an exception in the user's function becomes a CallbackError that names the line `source`."""
+    reference = primitive.rule("reference")
+
+    def call(*args, **params):
+        try:
+            return reference(*args, **params)
+        except Exception as error:
+            raise CallbackError(describe(
+                getattr(params["callback"], "api", primitive.name),
+                f"{params['callback']!r} raised {type(error).__name__}: {error}", (), source,
+                "The program was stopped there and gives no results; arrays and compiled functions stay usable.")) from error
+    return call
 
 
 def _check_promise(callback: Any, i: int, value: np.ndarray, aval: ShapedArray) -> None:
@@ -204,17 +219,17 @@ _look_at_primals(debug_callback_p)
 _look_at_primals(debug_print_p)
 
 
-def _refuse_derivative(primitive: Primitive) -> None:
+def _refuse_derivative(primitive: Primitive, kind: str) -> None:
     @primitive.def_jvp
     def jvp(primals, tangents, **params):
-        raise ValueError(describe(primitive.name, "cannot be differentiated.", (), user_frame(),
+        raise ValueError(describe(primitive.name, f"cannot be differentiated. {kind} callbacks do not support JVP.", (), user_frame(),
                                   "What Python computes is not known to the derivative rules.",
                                   "Give the surrounding function a rule with weft.custom_jvp or weft.custom_vjp, or stop the "
                                   "gradient of the operands with weft.lax.stop_gradient."))
 
 
-_refuse_derivative(io_callback_p)
-_refuse_derivative(pure_callback_p)
+_refuse_derivative(io_callback_p, "IO")
+_refuse_derivative(pure_callback_p, "Pure")
 
 
 @pure_callback_p.def_batch

@@ -126,7 +126,7 @@ def _columns(api: str, tree: Any, treedef: PyTreeDef, rest: tuple[Any, ...], is_
     columns = []
     for position, other in enumerate(rest, 1):
         try:
-            if type(other) is type(tree) and not treedef.is_leaf:
+            if type(other) is type(tree) and not treedef.is_leaf and is_leaf is None:      # else what lies deeper may be no tree
                 try:
                     leaves, other_def = flatten(other)
                 except ValueError:  # below the leaves of the first tree the others may hold what is no tree

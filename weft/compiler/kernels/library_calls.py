@@ -11,7 +11,7 @@ from weft.compiler.lowering.let_placement import Emitter
 from weft.ir.build import HALVES, Builder, type_name
 from weft.ir.jaxpr import Eqn, Literal
 from weft.ir.loops import Buf, Expr, Kernel, Store
-from weft.util.errors import CallbackError, describe
+from weft.ops.callback import reporting
 from weft.util.machine_model import MODEL
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def host_function(eqn: Eqn) -> Callable:
     reference, params = eqn.primitive.rule("reference"), eqn.params
     count, multiple = len(eqn.invars), eqn.primitive.multiple_results
     if eqn.primitive.kind == "callback":
-        reference = reporting(eqn)
+        reference = reporting(eqn.primitive, eqn.source)
 
     into = getattr(eqn.primitive.rules.get("lower"), "into", None)
 
@@ -184,21 +184,6 @@ def accumulator(in_type: str, out_type: str) -> str:
     if in_type in HALVES or in_type == "f32":
         return "f64" if out_type == "f64" else "f32"
     return in_type if in_type in ("f64", "c64", "c128") else out_type
-
-
-def reporting(eqn: Eqn) -> Callable:
-    """The reference of a callback; an exception in the user's function becomes a CallbackError that names the user's line."""
-    reference = eqn.primitive.rule("reference")
-
-    def call(*args, **params):
-        try:
-            return reference(*args, **params)
-        except Exception as error:
-            raise CallbackError(describe(
-                getattr(params["callback"], "api", eqn.primitive.name),
-                f"{params['callback']!r} raised {type(error).__name__}: {error}", (), eqn.source,
-                "The program was stopped there and gives no results; arrays and compiled functions stay usable.")) from error
-    return call
 
 
 def sum_type(accumulate: str) -> str:
