@@ -110,6 +110,7 @@ def lower(request: Request) -> tuple[Stages, LocalProgram]:
             callback(on_backend(sharding, backend))
         program = stages.local = timer("simplify local", simplify, result.jaxpr)
         shardings, mesh, dims = result.out_shardings, result.axes, (result.in_specs, result.out_specs)
+        owners = result.owners
         blocks = (*result.out_blocks, *[None] * (len(jaxpr.outvars) - len(result.out_blocks)))
         in_specs = [ArraySpec(s.aval, on_backend(sharding, backend), s.committed) for s, sharding in zip(in_specs, result.in_shardings)]
     else:
@@ -123,7 +124,7 @@ def lower(request: Request) -> tuple[Stages, LocalProgram]:
             program = timer("simplify without inspections", simplify, program)
         shardings = [on_backend(named, backend) if want is None else want
                      for want, named in zip(request.out_shardings, _names_on_one_device(jaxpr, in_specs, here))]
-        mesh, dims = (), ([()] * len(in_specs), [()] * len(shardings))
+        mesh, owners, dims = (), None, ([()] * len(in_specs), [()] * len(shardings))
         blocks = (None,) * len(shardings)
         placed = [ArraySpec(s.aval, here, s.committed) for s in in_specs]
         in_specs = [s if fits(s, p) else p for s, p in zip(in_specs, placed)]
@@ -131,7 +132,7 @@ def lower(request: Request) -> tuple[Stages, LocalProgram]:
         any(isinstance(s, NamedSharding) for s in shardings))
     out_specs = [ArraySpec(a, on_backend(s, backend), committed) for a, s in zip(jaxpr.out_avals, shardings)]
     local = LocalProgram(request.name, program, mesh, tuple(map(BlockLayout, in_specs, dims[0])),
-                         tuple(map(BlockLayout, out_specs, dims[1], blocks)), tuple(request.donated))
+                         tuple(map(BlockLayout, out_specs, dims[1], blocks)), tuple(request.donated), owners)
     stages.lowered = backend.lower(local, timer)
     return stages, local
 

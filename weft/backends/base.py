@@ -50,13 +50,17 @@ class BlockLayout:
 
 @record
 class LocalProgram:
-    """The program that every device runs, with explicit collectives over the `mesh` axes (name, size). Without axes it has none."""
+    """The program that every device runs, with explicit collectives over the `mesh` axes (name, size). Without axes it has none.
+
+    `owners` has the process of each device of a mesh over several processes, and is None for others.
+    """
     name: str
     jaxpr: Jaxpr
     mesh: tuple[tuple[Any, int], ...]
     ins: tuple[BlockLayout, ...]
     outs: tuple[BlockLayout, ...]
     donated: tuple[int, ...]                    # numbers of the arguments whose memory may be used for results
+    owners: np.ndarray | None = None
 
 
 @record

@@ -4,7 +4,8 @@ In:   kernels, matmuls, sorts, library calls, copies, host calls and loops over 
 Out:  one native entry `i32 entry(ptr slots)` made by `codegen.program.program`: pointer i is the address of `Program.slots[i]`
       for ins, outs and consts; after them comes the arena, in which the temps lie at their offsets. The result is 0, or
       not where a host call raised.
-Laws: steps run in order; a step's parallelism is its own; nothing returns to Python but `HostCall`.
+Laws: steps run in order; a step's parallelism is its own; nothing returns to Python but `HostCall`. What depends on the process that
+      runs a program (who it is, how it reaches others) are words of a constant, which are filled in when it is loaded.
 """
 
 from __future__ import annotations
@@ -189,7 +190,29 @@ class Branch:
     branches: tuple[tuple["Step", ...], ...]
 
 
-Step = Union[Launch, Gemm, Sort, Fft, LibraryCall, Copy, HostCall, Loop, WhileLoop, Branch]
+@record
+class Start:
+    """Begin an exchange with other processes: word `word` of `words` is the handle of its plan, and the request goes to `request`.
+    Both buffers belong to the exchange until it is waited for."""
+    what: str
+    word: int
+    words: BufRef
+    source: BufRef
+    out: BufRef
+    request: BufRef
+
+
+@record
+class Wait:
+    """Wait until the exchange of `request` is done, and has written its result."""
+    words: BufRef
+    request: BufRef
+
+
+Step = Union[Launch, Gemm, Sort, Fft, LibraryCall, Copy, HostCall, Loop, WhileLoop, Branch, Start, Wait]
+
+#: where the words of a program that exchanges begin: the addresses of the functions that start exchanges and wait for them
+START_WORD, WAIT_WORD, FIRST_WORD = 0, 1, 2
 
 
 @record

@@ -88,6 +88,11 @@ class LibrarySpec:
 
 
 @record
+class ExchangeSpec:
+    """Lowering of an exchange with other processes, or of what belongs to one (`ops.exchange`)."""
+
+
+@record
 class ExpandSpec:
     """Lowering of a composite: `fn(*args, **params)` rebuilds it from other primitives."""
     fn: Callable

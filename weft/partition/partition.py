@@ -51,6 +51,13 @@ class PartitionResult:
         """(name, size) of the mesh axes, in order."""
         return self.mesh.shape_tuple
 
+    @property
+    def owners(self) -> np.ndarray | None:
+        """The process of each device of the mesh, if there are several."""
+        if not self.mesh.is_multi_process:
+            return None
+        return np.array([d.process_index for d in self.mesh.flat_devices]).reshape(self.mesh.axis_sizes)
+
     def text(self) -> str:
         """What dumps show: the mesh, the layouts, each collective with its cause, and the program of one device."""
         sizes = ", ".join(f"{name}={size}" for name, size in self.axes)

@@ -14,7 +14,7 @@ from weft.core.interpret import evaluate
 from weft.core.primitive import BatchAxis
 from weft.core.stage import stage
 from weft.core.trace import typeof
-from weft.ir.jaxpr import Jaxpr
+from weft.ir.jaxpr import Jaxpr, Var
 from weft.ops.layout import reshape, transpose
 from weft.ops.slicing import slice as slice_op
 from weft.partition.combine import separate_reductions
@@ -29,22 +29,31 @@ def stack(local: Jaxpr, axes: Sequence[tuple[str, int]], in_specs: Sequence[Spec
 
     A result that is whole on all devices is stored in so many blocks per dim as `out_blocks` says, if it says so.
     """
-    blocks_of = (*out_blocks, *[None] * (len(out_specs) - len(out_blocks)))
-    names = [name for name, _ in axes]
-    sizes = dict(axes)
     local = separate_reductions(local)
 
     def run(*blocks):
-        args = [from_storage(x, spec, names, sizes) for x, spec in zip(blocks, in_specs)]
-        varying = [frozenset(a for dim in spec for a in dim) for spec in in_specs]
-        kept = [frozenset(a for dim in spec for a in dim) for spec in out_specs]
-        outs = mapped_over(lambda *xs: evaluate(local, *xs), list(axes), varying, kept)(*args)
-        return [to_storage(x, spec, names, sizes) if blocks is None else _into_blocks(x, blocks)
-                for x, spec, blocks in zip(outs, out_specs, blocks_of)]
+        return on_blocks(local, axes, in_specs, out_specs, out_blocks, blocks)
 
-    in_avals = [v.aval.update(shape=_splits(spec, v.aval.ndim, sizes) + v.aval.shape, sharding=None, vma=frozenset())
-                for v, spec in zip(local.invars, in_specs)]
-    return stage(run, in_avals, local.name)
+    return stage(run, block_types(local.invars, in_specs, axes), local.name)
+
+
+def on_blocks(local: Jaxpr, axes: Sequence[tuple[str, int]], in_specs: Sequence[Spec], out_specs: Sequence[Spec],
+              out_blocks: Sequence[tuple[int, ...] | None], blocks: Sequence) -> list:
+    """The storage blocks of the results of `local`, mapped over `axes`, from those of its arguments."""
+    blocks_of = (*out_blocks, *[None] * (len(out_specs) - len(out_blocks)))
+    names, sizes = [name for name, _ in axes], dict(axes)
+    args = [from_storage(x, spec, names, sizes) for x, spec in zip(blocks, in_specs)]
+    varying = [frozenset(a for dim in spec for a in dim) for spec in in_specs]
+    kept = [frozenset(a for dim in spec for a in dim) for spec in out_specs]
+    outs = mapped_over(lambda *xs: evaluate(local, *xs), list(axes), varying, kept)(*args)
+    return [to_storage(x, spec, names, sizes) if blocks is None else _into_blocks(x, blocks)
+            for x, spec, blocks in zip(outs, out_specs, blocks_of)]
+
+
+def block_types(variables: Sequence[Var], specs: Sequence[Spec], axes: Sequence[tuple[str, int]]) -> list:
+    """The types of the storage blocks of these variables of one device."""
+    return [v.aval.update(shape=_splits(spec, v.aval.ndim, dict(axes)) + v.aval.shape, sharding=None, vma=frozenset())
+            for v, spec in zip(variables, specs)]
 
 
 def _splits(spec: Spec, ndim: int, sizes: dict[str, int]) -> tuple[int, ...]:

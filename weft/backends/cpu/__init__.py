@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from weft import processes
 from weft.backends.array_spec import ArraySpec, from_blocks, to_blocks
 from weft.backends.base import UNREADY, Backend, LocalProgram, Stage
 from weft.backends.cpu.buffer import Buffer, address, block_address, fill
@@ -117,7 +118,9 @@ class CpuBackend(Backend):
         return load(code, lowered, write)
 
     def cache_key(self) -> str | None:
-        return f"cpu {target.current().identity} {pool.num_threads()}" if loader.works_here() else None
+        shared = processes.current()
+        devices = "" if shared is None else f" {shared.local_counts}"        # which of them are here decides what a program is
+        return f"cpu {target.current().identity} {pool.num_threads()}{devices}" if loader.works_here() else None
 
     @contextlib.contextmanager
     def compiling(self) -> Iterator[None]:

@@ -135,7 +135,7 @@ class _Entry:
 
 def _kind(loaded: Any) -> int:
     """Whether a program is queued, and what else word 16 of an entry says."""
-    kind = int(loaded.is_long) | (8 if loaded.native.host.calls else 0)
+    kind = int(loaded.is_long) | (8 if loaded.has_effects else 0)
     may_queue = config.cpu_enable_async_dispatch and pool.futex()
     return kind | (6 if loaded.is_queued else 4) if may_queue else kind
 

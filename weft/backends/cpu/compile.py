@@ -4,7 +4,8 @@ In:   a local program.
 Out:  a `CpuLoaded`, whose one native entry runs the program on all virtual devices of this process.
 How:  the program of one device, mapped over the axes of the mesh (`partition.stack`), is the program of the whole machine: mesh axes
       are leading dims, collectives are operations along them, and a value that is equal on all devices of an axis lacks that dim, so
-      that it is stored and computed once.
+      that it is stored and computed once. Of a mesh over several processes the same holds for the devices of this one; what is left
+      of collectives are exchanges with the others (`partition.exchanges`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,13 @@ class CpuStages:
 def lower(program: LocalProgram, stage: Stage) -> CpuStages:
     """All stages before code is generated."""
     stacked = program.jaxpr
-    if program.mesh:
+    if program.owners is not None:
+        from weft.partition.exchanges import program_of_process
+
+        stacked = stage("stack", program_of_process, stacked, program.mesh, program.owners, [x.dims for x in program.ins],
+                        [x.dims for x in program.outs], [x.blocks for x in program.outs])
+        stacked = stage("simplify stacked", simplify, stacked)
+    elif program.mesh:
         from weft.partition.stack import stack
 
         stacked = stage("stack", stack, stacked, program.mesh, [x.dims for x in program.ins], [x.dims for x in program.outs],
@@ -56,4 +63,4 @@ def compile_local(program: LocalProgram, stages: CpuStages, stage: Stage) -> Cpu
         use_native(heap.symbols())    # whose blocks are freed without running Python, where an interrupt could be lost
     sizes = [tuple(x.spec.storage_bytes for x in some) for some in (program.ins, program.outs)]
     return CpuLoaded(native, Plan(scheduled.consts, scheduled.aliases, scheduled.program.arena_bytes, scheduled.kernel_count, *sizes,
-                                  native.work))
+                                  native.work, scheduled.words, scheduled.words_at))

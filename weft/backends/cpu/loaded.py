@@ -48,6 +48,8 @@ class Plan:
     argument_bytes: tuple[int, ...]             # of each
     result_bytes: tuple[int, ...]
     work: int                                   # roughly what a call costs, in bytes of memory traffic
+    words: tuple = ()                           # what depends on the process (`exchanges.filled`), the value of a constant:
+    words_at: int = -1                          # that of this number
 
 
 class CpuLoaded(Loaded):
@@ -56,13 +58,19 @@ class CpuLoaded(Loaded):
     def __init__(self, native: NativeProgram, plan: Plan):
         self.native, self.plan = native, plan
         self.consts = [Buffer.from_numpy(np.ascontiguousarray(c)) for c in plan.consts]
+        if plan.words:
+            from weft.backends.cpu import exchanges  # what a single process does without
+
+            self.consts[plan.words_at] = Buffer.from_numpy(exchanges.filled(plan.words))
+        #: whether calls have to keep their order: programs that call Python, or exchange with other processes
+        self.has_effects = bool(native.host.calls) or bool(plan.words)
         self.aliases = plan.aliases
         self.kernel_count = plan.kernel_count
         self.temporary_bytes = plan.arena_bytes
         self.constant_bytes = sum(c.nbytes for c in self.consts)
         traffic = sum(plan.argument_bytes) + sum(plan.result_bytes) + plan.arena_bytes
         # worth letting other Python threads run; while a host call runs they may, and arguments must be held
-        self.is_long = traffic > MODEL.long_call_bytes or native.takes_long
+        self.is_long = traffic > MODEL.long_call_bytes or native.takes_long or bool(plan.words)
         self.slots_type = ctypes.c_void_p * (len(plan.argument_bytes) + len(plan.result_bytes) + len(self.consts) + 1)
         self.followers: list[Callable[[int], None]] = []    # called with the address of the code that takes over
         if native.draft is not None:
@@ -74,7 +82,7 @@ class CpuLoaded(Loaded):
         native, aliases, queue = self.native, self.aliases, queues.current()
         if native.draft is not None:
             native.draft.called()
-        if native.host.calls and queue is not None:
+        if self.has_effects and queue is not None:
             queue.wait_for_effects()
         for i in aliases.values():
             if not buffers[i].is_held_only_by(2):       # by its array and by `buffers`; else someone would see the results in it
@@ -84,16 +92,19 @@ class CpuLoaded(Loaded):
         slots = self.slots_type(*[b.ptr for b in buffers], *[b.ptr for b in outs], *[c.ptr for c in self.consts],
                                 arena.ptr if arena is not None else None)
         if native.call(slots):
+            if self.plan.words:
+                _abandoned.append((buffers, outs, arena))       # others may still read or write there
             native.host.reraise()
         return outs
 
     def start(self, held: list[Any], array_type: type) -> list[Any] | None:
         """Queue the program if it takes long, its arguments are not computed yet, or it calls Python and others are queued that do."""
         queue, native = queues.current() or _first_queue(self, array_type), self.native
-        calls_python = bool(native.host.calls)
-        if queue is None or not (self.is_queued or queue.pending in map(type, held) or (calls_python and queue.has_effects())):
+        ordered = self.has_effects
+        if queue is None or not (self.is_queued or queue.pending in map(type, held) or (ordered and queue.has_effects())):
             return None
-        if not config.cpu_enable_async_dispatch or queue.is_mine() or queue.failed in map(type, held) or (calls_python and guard[0]):
+        if not config.cpu_enable_async_dispatch or queue.is_mine() or queue.failed in map(type, held) \
+                or (native.host.calls and guard[0]):
             return None                                 # settings in force here would not be, where Python is called from
         fresh = sum([n for i, n in enumerate(self.plan.result_bytes) if i not in self.aliases])
         queue.room(fresh)
@@ -109,7 +120,7 @@ class CpuLoaded(Loaded):
         objects = [(ctypes.c_void_p * max(1, len(xs)))(*map(id, xs)) for xs in (held, outs)]
         keep = functools.partial(_raise_error, native, self.consts)
         refused = queue.post(native.entry, len(slots), slots, len(held), objects[0], len(outs), objects[1], self.temporary_bytes, id(keep),
-                             fresh, None, 0, calls_python)
+                             fresh, None, 0, ordered)
         return None if refused else outs
 
     @property
@@ -135,6 +146,8 @@ class CpuLoaded(Loaded):
 
 
 _has_second_calls = _has_long_calls = False
+#: memory of programs whose exchanges failed
+_abandoned: list[tuple] = []
 
 
 def _first_queue(loaded: CpuLoaded, array_type: type) -> Queue | None:
@@ -187,7 +200,8 @@ def _stored(parts: BuildRecord, is_draft: bool, distinct: int, plan: Plan) -> by
 
     image = image_of(parts)
     values = [np.ascontiguousarray(c).tobytes() for c in plan.consts]
-    facts = (tuple(plan.aliases.items()), plan.arena_bytes, plan.kernel_count, plan.argument_bytes, plan.result_bytes, plan.work)
+    facts = (tuple(plan.aliases.items()), plan.arena_bytes, plan.kernel_count, plan.argument_bytes, plan.result_bytes, plan.work,
+             plan.words, plan.words_at)
     return None if image is None else marshal.dumps((tuple(image), is_draft, distinct, values, facts))
 
 

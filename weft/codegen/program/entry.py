@@ -1,7 +1,7 @@
 """The entry of a program: its schedule as one native function `i32 entry(ptr slots)`, split into functions where it is long.
 
 In:   a `Program`, and the symbols under which its kernels, matmuls and sorts are linked.
-Out:  modules of LLVM IR. The entry returns 0, or 1 if a host call or a signal handler raised.
+Out:  modules of LLVM IR. The entry returns 0, or 1 if a host call or a signal handler raised, or an exchange failed.
 Laws: Signals are handled before each host call and, in long programs, about every 100 ms of work between steps.
       `slots` holds the addresses of ins, outs and consts in order, then the arena, which holds temporaries.
       Kernels with one task are called directly; others go through `weft_parallel_for(ptr fn, ptr ctx, i64 tasks)`.
@@ -17,7 +17,25 @@ from collections.abc import Callable, Sequence
 
 from weft.codegen.ir.writer import Writer
 from weft.codegen.toolchain.native_library import text_of
-from weft.ir.program import Branch, BufRef, Copy, Fft, Gemm, HostCall, Launch, LibraryCall, Loop, Program, Sort, Step, WhileLoop
+from weft.ir.program import (
+    START_WORD,
+    WAIT_WORD,
+    Branch,
+    BufRef,
+    Copy,
+    Fft,
+    Gemm,
+    HostCall,
+    Launch,
+    LibraryCall,
+    Loop,
+    Program,
+    Sort,
+    Start,
+    Step,
+    Wait,
+    WhileLoop,
+)
 from weft.util.machine_model import MODEL
 
 #: steps of one function, where they can be divided
@@ -310,6 +328,26 @@ class EntryEmitter:
         self._context([self.address(ref) for ref, _, _ in (*step.ins, *step.outs)])
         self._fail_unless_zero(self._value(f"call i32 @weft_call_host(i64 {number}, ptr %ctx)"))
 
+    def start(self, step: Start) -> None:
+        """Begin an exchange with other processes."""
+        words = self.address(step.words)
+        function, handle = self._word(words, START_WORD, "ptr"), self._word(words, step.word, "i64")
+        operands = f"ptr {self.address(step.source)}, ptr {self.address(step.out)}"
+        request = self._value(f"call i64 {function}(i64 {handle}, {operands})")
+        self._line(f"store i64 {request}, ptr {self.address(step.request)}, align 8")
+        refused = self._value(f"icmp slt i64 {request}, 0")
+        self._fail_unless_zero(self._value(f"zext i1 {refused} to i32"))
+
+    def wait(self, step: Wait) -> None:
+        """Wait for an exchange."""
+        function = self._word(self.address(step.words), WAIT_WORD, "ptr")
+        request = self._value(f"load i64, ptr {self.address(step.request)}, align 8")
+        self._fail_unless_zero(self._value(f"call i32 {function}(i64 {request})"))
+
+    def _word(self, words: str, number: int, kind: str) -> str:
+        """One of the words that the process has filled in."""
+        return self._value(f"load {kind}, ptr {self._value(f'getelementptr i64, ptr {words}, i64 {number}')}, align 8")
+
     def loop(self, step: Loop) -> None:
         """A counted loop."""
         if step.extent <= 0:
@@ -396,7 +434,8 @@ def _divide(steps: Sequence[Step]) -> list[tuple[int, list[Step]]]:
 
 _EMIT = {Launch: EntryEmitter.launch, Gemm: EntryEmitter.gemm, Sort: EntryEmitter.sort, Fft: EntryEmitter.fft,
          LibraryCall: EntryEmitter.library_call, Copy: EntryEmitter.copy, HostCall: EntryEmitter.host_call,
-         Loop: EntryEmitter.loop, WhileLoop: EntryEmitter.while_loop, Branch: EntryEmitter.branch}
+         Loop: EntryEmitter.loop, WhileLoop: EntryEmitter.while_loop, Branch: EntryEmitter.branch, Start: EntryEmitter.start,
+         Wait: EntryEmitter.wait}
 
 
 #: what the check for signals needs of Python; the last is memory for what a handler raised: type, value, traceback

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from weft import processes
 from weft.codegen.runtime import symbols
 from weft.codegen.toolchain import loader
 
@@ -46,7 +47,7 @@ class HostCalls:
         return 0
 
     def reraise(self) -> None:
-        """Raise what the last failed call of this thread raised, or what the handler of a signal raised."""
+        """Raise what the last failed call of this thread raised, or what the handler of a signal raised, or why an exchange failed."""
         error = self.errors.pop(_thread.get_ident(), None)
         if error is not None:
             try:
@@ -57,6 +58,8 @@ class HostCalls:
             raised = tuple(map(ctypes.c_void_p, symbols.signal_error))
             symbols.signal_error[:] = (None, None, None)
             ctypes.pythonapi.PyErr_Restore(*raised)      # ctypes raises it, and takes over the references
+        if (here := processes.current()) is not None:
+            here.raise_failure()
         raise RuntimeError("codegen: a program stopped without saying why")
 
 

@@ -32,11 +32,13 @@ class LoweringKind(enum.Enum):
     EXPAND = "expand"
     REGION = "region"
     COLLECTIVE = "collective"       # before stacking only
+    EXCHANGE = "exchange"           # with other processes
 
 
 _BY_SPEC = {families.ReduceSpec: LoweringKind.REDUCE, families.ScanSpec: LoweringKind.SCAN, families.ScatterSpec: LoweringKind.SCATTER,
             families.ContractSpec: LoweringKind.CONTRACT, families.HostSpec: LoweringKind.HOST, families.SortSpec: LoweringKind.SORT,
-            families.LibrarySpec: LoweringKind.LIBRARY, families.FftSpec: LoweringKind.FFT, families.ExpandSpec: LoweringKind.EXPAND}
+            families.LibrarySpec: LoweringKind.LIBRARY, families.FftSpec: LoweringKind.FFT, families.ExpandSpec: LoweringKind.EXPAND,
+            families.ExchangeSpec: LoweringKind.EXCHANGE}
 _IN_KERNELS = frozenset({LoweringKind.PULL, LoweringKind.REDUCE, LoweringKind.SCAN, LoweringKind.SCATTER, LoweringKind.UPDATE,
                          LoweringKind.CONTRACT, LoweringKind.SORT})
 _kinds: dict[Primitive, tuple[LoweringKind, bool]] = {}        # and whether a kernel of ours does it

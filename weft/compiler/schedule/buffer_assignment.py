@@ -28,8 +28,12 @@ class BufferAssignment:
         self.owned = {v for v, yes in zip(jaxpr.invars, owned) if yes}
         self.graph = Fusion(jaxpr)
         self.items = self.graph.items
+        if any(eqn.primitive.kind == "exchange" for eqn in jaxpr.eqns):
+            from weft.compiler.schedule import exchange_steps  # few programs have such
+            self.items = exchange_steps.overlapped(self.graph)
         self.targets: dict[Var, Ref] = {}
         self.last_read: dict[Var, int] = {}
+        self.requests: dict[Var, Ref] = {}               # of exchanges that are under way, by their results
         self.now = 0                                     # the item whose step is being made
 
     def assign_targets(self) -> set[int]:

@@ -49,6 +49,8 @@ class ProgramBuilder:
         self.copies: list[PendingStep] = []
         self.gemms = 0
         self.last_read: dict[Buffer, int] = {}
+        self.words: list = []                                # what depends on the process (`schedule.exchange_steps`), and where it lies
+        self.words_at: Ref | None = None
 
     # ---- buffers and time
 

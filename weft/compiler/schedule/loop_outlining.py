@@ -76,7 +76,8 @@ def _launches(step: object) -> Iterator[P.Launch]:
         yield from _launches(part)
 
 
-_STEPS = frozenset({P.Launch, P.Gemm, P.Sort, P.Fft, P.LibraryCall, P.Copy, P.HostCall, P.Loop, P.WhileLoop, P.Branch})
+_STEPS = frozenset({P.Launch, P.Gemm, P.Sort, P.Fft, P.LibraryCall, P.Copy, P.HostCall, P.Loop, P.WhileLoop, P.Branch, P.Start,
+                    P.Wait})
 
 
 class _NotOutlined(Exception):

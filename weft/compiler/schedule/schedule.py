@@ -46,6 +46,8 @@ class Scheduled:
     gemm_count: int
     aliases: dict[int, int]
     peak_bytes: int
+    words: tuple = ()                   # what depends on the process that runs the program: constant number `words_at` is filled with it
+    words_at: int = -1
 
     @property
     def kernels(self) -> list[Kernel]:
@@ -107,7 +109,8 @@ def schedule(jaxpr: Jaxpr, donated: Sequence[int] = ()) -> Scheduled:
     steps = finalized(plan.steps, address)
     program = P.Program(slots, steps, arena, jaxpr.name or "program")
     peak = arena + sum(b.nbytes for b in buffers if b.kind != "temp") - sum(ins[i].nbytes for i in aliases.values())
-    return Scheduled(program, plan.consts, plan.gemms, aliases, peak)
+    made = Scheduled(program, plan.consts, plan.gemms, aliases, peak)
+    return made if plan.words_at is None else replace(made, words=tuple(plan.words), words_at=plan.words_at.buffer.number)
 
 
 class Body(BufferAssignment):
@@ -195,7 +198,10 @@ class Body(BufferAssignment):
 
     def _non_fusible(self, eqn: Eqn) -> None:
         kind = lowering_kind(eqn)
-        if kind is LoweringKind.REGION:
+        if kind is LoweringKind.EXCHANGE:
+            from weft.compiler.schedule import exchange_steps
+            exchange_steps.lower(self, eqn)
+        elif kind is LoweringKind.REGION:
             from weft.compiler.schedule.region_lowering import lower_region  # as below: what most programs do without
             lower_region(self, eqn, self.within)
         elif all(v.aval.size == 0 for v in eqn.outvars) and not eqn.effects:

@@ -17,7 +17,23 @@ from collections.abc import Iterable, Iterator
 
 from weft.ir.loops import Kernel
 from weft.ir.loops_text import canonical, print_kernel
-from weft.ir.program import Branch, BufRef, Copy, Fft, Gemm, HostCall, Launch, LibraryCall, Loop, Program, Sort, Step, WhileLoop
+from weft.ir.program import (
+    Branch,
+    BufRef,
+    Copy,
+    Fft,
+    Gemm,
+    HostCall,
+    Launch,
+    LibraryCall,
+    Loop,
+    Program,
+    Sort,
+    Start,
+    Step,
+    Wait,
+    WhileLoop,
+)
 from weft.util.record import replace
 
 
@@ -74,6 +90,10 @@ def _steps(steps: Iterable[Step], name_of, pad: str) -> Iterator[str]:
                 operands = ", ".join(f"{dtype}{list(shape)} {_ref(ref)}" for ref, shape, dtype in step.ins)
                 results = ", ".join(f"{dtype}{list(shape)} {_ref(ref)}" for ref, shape, dtype in step.outs)
                 yield f"{pad}host {getattr(step.fn, '__name__', 'call')}({operands}) -> {results}"
+            case Start():
+                yield f"{pad}start {step.what}: {_ref(step.source)} -> {_ref(step.out)} as {_ref(step.request)}"
+            case Wait():
+                yield f"{pad}wait {_ref(step.request)}"
             case Loop():
                 yield f"{pad}for {step.var} in {step.extent}{' backward' if step.reverse else ''}"
                 yield from _steps(step.body, name_of, pad + "  ")

@@ -1,0 +1,33 @@
+"""Programs over several processes give what one process gives: those of `table`, some of them always, all of them with `-m mpi`."""
+
+import numpy as np
+import pytest
+
+from tests.processes import table
+from tests.processes.ranks import run_ranks
+
+RUN = "import sys\nfrom tests.processes import table\ntable.write(sys.argv[1], sys.argv[2:])\n"
+SOME = ["elementwise", "gradients", "loops_in_shard_map", "random_numbers", "whole_values", "donated"]
+#: results that are rounded more coarsely, by the dtypes of the program
+COARSE = ("dtypes",)
+
+
+def check(names, processes, devices, folder, launcher="local", timeout=60.0):
+    file = folder / "results.npz"
+    run_ranks(processes, RUN, devices, launcher, timeout, arguments=[str(file), *names])
+    found, wanted = dict(np.load(file)), table.results(names)
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        assert found[name].shape == value.shape and found[name].dtype == value.dtype, name
+        rounded = 2e-2 if name.startswith(COARSE) else 2e-5
+        np.testing.assert_allclose(found[name], value, rounded, rounded, err_msg=name)
+
+
+def test_some_programs_on_two_processes(tmp_path):
+    check(SOME, 2, 4, tmp_path)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("processes, devices", [(2, 4), (4, 2), (8, 1)])
+def test_all_programs(processes, devices, tmp_path):
+    check(list(table.PROGRAMS), processes, devices, tmp_path, timeout=300.0)
