@@ -15,25 +15,31 @@ from typing import Any
 import numpy as np
 
 from weft.core.primitive import Primitive, unsupported
+from weft.ir.jaxpr import Eqn
 from weft.ir.types import ShapedArray
 from weft.ops.families import ExchangeSpec
 
 _ALONE = "It has a meaning in a program that several processes run."
 
 
-def _primitive(name: str) -> Primitive:
+def _primitive(name: str, role: Any) -> Primitive:
     p = Primitive(name, "exchange", register=False)
     rules = dict.fromkeys(("jvp", "transpose", "batch", "factors", "reference"), unsupported(_ALONE))
-    return p.define(lower=ExchangeSpec(), **rules)
+    return p.define(lower=ExchangeSpec(role), **rules)
 
 
 #: params: kind, op, groups, pairs as `CollectivePlan` has them, `source` the user's line
-exchange_p = _primitive("exchange")
+exchange_p = _primitive("exchange", "exchange")
 #: params: table, pairs of a rank and its position
-process_position_p = _primitive("process_position")
+process_position_p = _primitive("process_position", "position")
 #: the place where the result of an exchange is needed: takes its operand and its result, gives nothing; the schedule adds it
-exchange_done_p = _primitive("exchange_done")
+exchange_done_p = _primitive("exchange_done", "done")
 exchange_done_p.multiple_results = True
+
+
+def role_of(eqn: Eqn) -> str | None:
+    """What an equation is of an exchange, as `families.ExchangeSpec` tells; None for others."""
+    return eqn.primitive.rules["lower"].role if eqn.primitive.kind == "exchange" else None
 
 
 @exchange_p.def_type

@@ -89,7 +89,9 @@ class LibrarySpec:
 
 @record
 class ExchangeSpec:
-    """Lowering of an exchange with other processes, or of what belongs to one (`ops.exchange`)."""
+    """Lowering of an exchange with other processes, or of what belongs to one (`ops.exchange`): the number of this process along an
+    axis, or the mark where the result of an exchange is needed."""
+    role: Literal["exchange", "position", "done"]
 
 
 @record

@@ -25,7 +25,7 @@ from weft.ir.specs import Spec
 from weft.ir.types import ShapedArray
 from weft.ops import collective_rules as rules
 from weft.ops.elementwise import add, complex as complex_of, imag, mul, real, select_n
-from weft.ops.exchange import bytes_sent, exchange_p, process_position_p
+from weft.ops.exchange import bytes_sent, exchange_p, process_position_p, role_of
 from weft.ops.families import LoopSpec, move_dim, zeros
 from weft.ops.layout import reshape, squeeze
 from weft.ops.ragged_exchange import ragged_all_to_all_p
@@ -252,7 +252,7 @@ def exchanges_of(jaxpr: Jaxpr, count: int = 1, open_ended: bool = False) -> list
     """
     found: list[ExchangeRecord] = []
     for eqn in jaxpr.eqns:
-        if eqn.primitive is exchange_p:
+        if role_of(eqn) == "exchange":
             p = eqn.params
             found.append(ExchangeRecord(p["kind"], p["op"], eqn.invars[0].aval, p["groups"], p["pairs"], p["source"], count, open_ended))
             continue

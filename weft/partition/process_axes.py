@@ -161,7 +161,7 @@ class _OnParts(Trace):
         if "combines" in primitive.attrs:
             single = primitive.attrs["combines"]
             return [bind_over(single, x, **{**params, key: names}) for x in args]
-        if primitive.name == "axis_index":
+        if not args:                         # the position along them
             return bind_over(primitive, **{key: names if len(names) > 1 else names[0]})
         groups = params.get("axis_index_groups")
         if groups is not None and (along := self._along(names, groups)) is not None:

@@ -29,8 +29,8 @@ class BufferAssignment:
         self.graph = Fusion(jaxpr)
         self.items = self.graph.items
         if any(eqn.primitive.kind == "exchange" for eqn in jaxpr.eqns):
-            from weft.compiler.schedule import exchange_steps  # few programs have such
-            self.items = exchange_steps.overlapped(self.graph)
+            from weft.compiler.schedule.overlap import overlapped  # few programs have such
+            self.items = overlapped(self.graph)
         self.targets: dict[Var, Ref] = {}
         self.last_read: dict[Var, int] = {}
         self.requests: dict[Var, Ref] = {}               # of exchanges that are under way, by their results
