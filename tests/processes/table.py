@@ -266,6 +266,28 @@ def donated() -> Any:
     return f(x, numbers(16, 4, seed=1))
 
 
+@program
+def callbacks() -> Any:
+    """Whole values are shown to one process, blocks each to its own; results go to all."""
+    grid = mesh(4, 2)
+    rows, calls = sharding(grid, "x", "y"), []
+
+    def host(x: np.ndarray) -> np.ndarray:
+        calls.append(x.shape)
+        return np.sort(np.asarray(x), 0) * 2
+    like = weft.ShapeDtypeStruct((16, 6), np.float32)
+    f = weft.jit(lambda x: weft.pure_callback(host, like, wnp.sin(x)) + x, in_shardings=rows)
+    y = f(numbers(16, 6))
+    each = mapped(lambda v: weft.pure_callback(lambda b: np.asarray(b) + len(calls[:1]) * 0, weft.ShapeDtypeStruct(v.shape, v.dtype), v) * 2, grid,
+                  P("x", "y"), P("x", "y"), numbers(16, 6))
+    seen = []
+    g = weft.jit(lambda x: (weft.debug.callback(lambda a: seen.append(np.asarray(a).sum()), x * 2), x.sum())[1], in_shardings=rows)
+    total = g(numbers(16, 6))
+    weft.effects_barrier()
+    assert (calls, len(seen)) == (([(16, 6)], 1) if weft.process_index() == 0 else ([], 0)), (calls, seen)
+    return y, each, total
+
+
 def values(tree: Any) -> list[np.ndarray]:
     """What all leaves are, on the host."""
     found = []

@@ -18,15 +18,18 @@ import numpy as np
 
 from weft.core.interpret import evaluate
 from weft.core.stage import stage
-from weft.core.trace import Trace, current_trace, derived_trace, extend_axis_env, set_trace
+from weft.core.trace import Trace, current_trace, derived_trace, extend_axis_env, set_trace, typeof
 from weft.ir.collective_spec import collective_axes
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.rewrite import map_jaxprs
 from weft.ir.specs import Spec
+from weft.ops.callback import guard_calls
 from weft.ops.collective_groups import bind_over
+from weft.ops.collective_rules import all_gather_p, axes_size, axis_index_p, pbroadcast_p, position
+from weft.ops.elementwise import eq
 from weft.util.errors import ShardingError, describe
 from weft.util.primes import prime_factors
-from weft.util.record import record
+from weft.util.record import record, replace
 
 
 @record
@@ -127,6 +130,32 @@ def _joined(digits: Sequence[tuple[int, bool]]) -> list[tuple[int, bool]]:
             ((kind, list(some)) for kind, some in itertools.groupby(digits, key=lambda digit: digit[1]))]
 
 
+@record
+class Positioned:
+    """A callback of blocks that is told its position on the mesh: it gets that along the local parts of axes, and, as the first of its
+    operands, that along the process parts."""
+    callback: Any
+    parts: tuple[tuple[Any, tuple[Part, ...]], ...]
+    between: tuple
+
+    def __call__(self, position: tuple, *arrays: np.ndarray) -> list:
+        found = dict(position)
+        numbers = []
+        for axis, parts in self.parts:
+            if any(part.name in found for part in parts):
+                index = 0
+                for part in parts:
+                    index = index * part.size + found.pop(part.name, 0)
+                numbers.append((axis, index))
+        return self.callback((*numbers, *found.items()), *arrays)
+
+
+def _with_numbers(params: dict, names: tuple) -> dict:
+    """Parameters of a callback whose first operands are numbers along the axes `names`, of which it is told."""
+    mapped = tuple(replace(m, operands=(False,) * len(names) + m.operands) for m in params.get("mapped", ()))
+    return {**params, "axes": (*names, *params.get("axes", ())), **({"mapped": mapped} if mapped else {})}
+
+
 # ---- the program on parts of axes
 
 def on_parts(local: Jaxpr, axes: ProcessAxes) -> Jaxpr:
@@ -153,7 +182,47 @@ class _OnParts(Trace):
                 return self._collective(primitive, args, params)
             if primitive.kind == "region":
                 params = map_jaxprs(params, lambda inner: on_parts(inner, self.axes))
+            if primitive.kind == "callback" and params.get("layout") is not None:
+                return self._callback(primitive, args, params)
             return primitive.bind(*args, **params)
+
+    # ---- callbacks
+    def _callback(self, primitive, args, params):
+        """A callback of a block runs in the process of the block; one of whole values in the first process along the automatic axes,
+        where they are gathered, and its results go to all."""
+        layout = params["layout"]
+        split = {axis for spec in layout.specs for dim in spec for axis in dim}
+        inside = tuple(self.axes.local_spec(spec) for spec in layout.specs)
+        if layout.apart:
+            whole = [axis for axis in layout.axes if axis not in split]
+            spread = [part for axis in self.axes.parts if axis in split for part in self.axes.parts[axis] if part.is_process]
+            params = {**params, "callback": Positioned(params["callback"], tuple(self.axes.parts.items()), tuple(p.name for p in spread))}
+            args = [*[bind_over(axis_index_p, axis_name=part.name) for part in spread], *args]
+            specs, shapes = ((),) * len(spread) + inside, ((),) * len(spread) + layout.shapes
+            params = _with_numbers(params, tuple(part.name for part in spread))
+        else:
+            whole, specs, shapes = list(layout.axes), inside, layout.shapes
+            gathered = [self._gathered(x, spec) for x, spec in zip(args, layout.specs)]
+            args, specs = [x for x, _ in gathered], tuple(spec for _, spec in gathered)
+        params["layout"] = replace(layout, specs=specs, shapes=shapes, axes=frozenset(self.axes.names(sorted(layout.axes, key=str))))
+        between = [part.name for axis in self.axes.parts if axis in whole for part in self.axes.parts[axis] if part.is_process]
+        if not between:
+            return primitive.bind(*args, **params)
+        first = eq(position(between), np.int32(0))
+        outs = guard_calls(primitive, first, args, params)
+        return [pbroadcast_p.bind(y, axis_name=tuple(between), source=0) for y in outs]
+
+    def _gathered(self, x, spec):
+        """An operand that is whole along the dims that process parts split, and the local parts that split the others."""
+        kept = []
+        for d, axes in enumerate(spec, typeof(x).ndim - len(spec)):
+            names = self.axes.names(axes)
+            if any(part.is_process for axis in axes for part in self.axes.parts[axis]):
+                x = all_gather_p.bind(x, all_gather_dimension=d, axis_name=names, axis_size=axes_size(names), tiled=True,
+                                      axis_index_groups=None)
+                names = ()
+            kept.append(names)
+        return x, tuple(kept)
 
     def _collective(self, primitive, args, params):
         key = "axes" if "axes" in params else "axis_name"

@@ -14,7 +14,7 @@ from typing import Any
 import weft
 import weft.ops.ragged_exchange  # noqa: F401  (the one collective that programs load only when they use it)
 from weft.ir.collective_spec import COLLECTIVES
-from weft.tools.report import Collective, as_text, collectives_of
+from weft.tools.report import Collective, Exchange, as_text, collectives_of, exchanges_of, exchanges_text
 from weft.util import tree
 from weft.util.record import field, record
 
@@ -33,6 +33,12 @@ class Explanation:
     partition: Any = field(default=None, compare=False)
     arg_names: Sequence[str] = ()
     result_names: Sequence[str] = ()
+    exchanges: Sequence[Exchange] = ()
+
+    @property
+    def process_bytes(self) -> int:
+        """The bytes that one process sends to others in a call."""
+        return sum(r.bytes for r in self.exchanges)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -48,7 +54,7 @@ class Explanation:
         return sum(r.bytes for r in self.collectives)
 
     def __str__(self) -> str:
-        return "\n".join([*self.facts(), as_text(self.collectives)])
+        return "\n".join([*self.facts(), as_text(self.collectives), *([exchanges_text(self.exchanges)] if self.exchanges else [])])
 
     def facts(self) -> list[str]:
         """Kernels, memory and compile times, in lines."""
@@ -156,4 +162,5 @@ def explanation_of(executable: Any, text: str = "") -> Explanation:
         stages.partition,
         executable.arg_names,
         ["result" + tree.keystr(path) for path, _ in paths],
+        exchanges_of(executable),
     )

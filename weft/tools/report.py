@@ -61,6 +61,66 @@ class Collective:
         return [(what, text) for what, text in found if text]
 
 
+@record
+class Exchange:
+    """One exchange between processes, what is left of a collective when each process has done its part. `bytes` counts what a process
+    sends in a call, in all `count` runs, as `messages` does; `links` has the bytes from host to host, by their numbers."""
+
+    kind: str
+    operand: str
+    processes: int
+    bytes: int
+    messages: int
+    count: int
+    source: str
+    links: dict[tuple[int, int], int]
+    open_ended: bool = False
+
+    @property
+    def title(self) -> str:
+        """Its kind, operand and bytes."""
+        times = f"{self.count} x " if self.count != 1 else ""
+        each = " per iteration" if self.open_ended else ""
+        return f"{times}{self.kind} of {self.operand} between {self.processes} processes  {self.bytes:,} B{each}"
+
+
+def exchanges_of(executable: Any) -> list[Exchange]:
+    """What the processes of a program exchange, in program order; nothing where there is one."""
+    if not getattr(executable.loaded, "exchanges", False):
+        return []
+    from weft import processes
+    from weft.partition import exchanges
+
+    shared = processes.current()
+    names = list(dict.fromkeys(shared.hosts)) if shared is not None else []
+    host_of = lambda rank: names.index(shared.hosts[rank]) if shared is not None else 0
+    return [Exchange(f"{r.kind} {r.op}" if r.op else r.kind, r.operand.str_short(), r.size, r.bytes, r.messages, r.count, str(r.source or ""),
+                     exchanges.link_bytes([r], host_of), r.open_ended)
+            for r in exchanges.exchanges_of(executable.stages.lowered.stacked)]
+
+
+def exchanges_text(exchanges: Sequence[Exchange]) -> str:
+    """The totals, then each exchange with its line.
+
+    >>> print(exchanges_text([Exchange("all_reduce sum", "float32[8]", 4, 48, 6, 1, "train.py:7", {(0, 1): 48, (1, 0): 48})]))
+    1 exchange, 48 B sent by each process, 48 B from host 0 to host 1, 48 B from host 1 to host 0
+      all_reduce sum of float32[8] between 4 processes  48 B
+        at       train.py:7
+    """
+    n_runs = sum(r.count for r in exchanges)
+    links: dict[tuple[int, int], int] = {}
+    for r in exchanges:
+        for ends, nbytes in r.links.items():
+            links[ends] = links.get(ends, 0) + nbytes
+    totals = [f"{n_runs} exchange{'s'[: n_runs != 1]}", f"{sum(r.bytes for r in exchanges):,} B sent by each process",
+              *[f"{nbytes:,} B from host {a} to host {b}" for (a, b), nbytes in sorted(links.items())]]
+    lines = [", ".join(totals)]
+    for r in exchanges:
+        lines.append(f"  {r.title}")
+        lines += [f"    at       {r.source}"] if r.source else []
+    return "\n".join(lines)
+
+
 def collectives(compiled: Any) -> list[Collective]:
     """The collectives of a compiled function, in program order."""
     return collectives_of(compiled.runtime_executable())

@@ -63,6 +63,7 @@ class CpuLoaded(Loaded):
 
             self.consts[plan.words_at] = Buffer.from_numpy(exchanges.filled(plan.words))
         #: whether calls have to keep their order: programs that call Python, or exchange with other processes
+        self.exchanges = bool(plan.words)
         self.has_effects = bool(native.host.calls) or bool(plan.words)
         self.aliases = plan.aliases
         self.kernel_count = plan.kernel_count
