@@ -48,7 +48,8 @@ before: list[Callable[[Backend], None]] = []
 listeners: list[Callable[[Executable], None]] = []
 
 #: the rooms whose sources decide what becomes of a program
-COMPILER = ("", "util", "processes", "ir", "core", "ops", "transforms", "control", "partition", "compiler", "codegen", "backends", "runtime")
+COMPILER = ("", "util", "processes", "ir", "core", "ops", "transforms", "control", "partition", "compiler", "codegen", "backends",
+            "runtime")
 
 #: a program and all that was said about it, as `pipeline.Request` takes it
 _Request = tuple[Jaxpr, Sequence[ArraySpec], Sequence[Sharding | None], Sequence[int], str, tuple, Backend]

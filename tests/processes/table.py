@@ -278,8 +278,8 @@ def callbacks() -> Any:
     like = weft.ShapeDtypeStruct((16, 6), np.float32)
     f = weft.jit(lambda x: weft.pure_callback(host, like, wnp.sin(x)) + x, in_shardings=rows)
     y = f(numbers(16, 6))
-    each = mapped(lambda v: weft.pure_callback(lambda b: np.asarray(b) + len(calls[:1]) * 0, weft.ShapeDtypeStruct(v.shape, v.dtype), v) * 2, grid,
-                  P("x", "y"), P("x", "y"), numbers(16, 6))
+    own = lambda v: weft.pure_callback(lambda b: np.asarray(b) + 1, weft.ShapeDtypeStruct(v.shape, v.dtype), v) * 2
+    each = mapped(own, grid, P("x", "y"), P("x", "y"), numbers(16, 6))
     seen = []
     g = weft.jit(lambda x: (weft.debug.callback(lambda a: seen.append(np.asarray(a).sum()), x * 2), x.sum())[1], in_shardings=rows)
     total = g(numbers(16, 6))

@@ -3,7 +3,8 @@
 In:   a function, the dims of arguments and results to map over, devices.
 Out:  a function that runs compiled: one `shard_map` over a mesh of one axis, so that collectives inside have their usual
       meaning and cost. Results have one slice per device, and a NamedSharding that says so.
-Laws: pmap(f) gives what vmap(f) gives. Inside another pmap all devices are taken, and it is vmap.
+Laws: pmap(f) gives what vmap(f) gives. Inside another pmap all devices are taken, and it is vmap. Of several processes each gives the
+      slices for its own devices and gets theirs back, as arrays of its own; collectives reach over the devices of all.
 """
 
 from __future__ import annotations
@@ -17,20 +18,23 @@ from typing import Any
 
 import numpy as np
 
+from weft import processes
 from weft.api.arrays import device_put
+from weft.api.execute import to_array
 from weft.api.flat import FlatFunction, signature_of
 from weft.api.jit import JitFunction, of_function, parameters_key
 from weft.api.mapped import mapped_dims, mapped_size, result_dims
 from weft.api.shard_map import shard_map
 from weft.api.vmap import vmap
-from weft.core.trace import typeof
+from weft.backends.array_spec import ArraySpec
+from weft.core.trace import Tracer, typeof
 from weft.ir.mesh import Mesh
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
 from weft.ops.families import move_dim
 from weft.ops.layout import expand_dims, squeeze
 from weft.runtime.array import Array
-from weft.runtime.device import devices as all_devices, local_devices
+from weft.runtime.device import devices as all_devices, local_devices, process_indices
 from weft.util import tree
 from weft.util.source import api_boundary, function_name
 
@@ -109,6 +113,8 @@ class PmapFunction:
         if _inside.depth:
             return self._on_one_device(args, kwargs)
         leaves, in_tree = tree.tree_flatten((args, kwargs))
+        if processes.current() is not None:
+            return self._over_processes(args, kwargs)
         key = (in_tree, tuple([x._spec if type(x) is Array else None for x in leaves]))
         run = self._ready.get(key)
         if run is None:
@@ -117,6 +123,31 @@ class PmapFunction:
             if None not in key[1] and all(x is y for x, y in zip(tree.tree_leaves((args, kwargs)), given)):
                 self._ready[key] = run
         return run(*args, **kwargs)
+
+    def _over_processes(self, args: tuple, kwargs: dict) -> Any:
+        """Call where the devices of all processes take part, each with the slices that are given there."""
+        flat, dims = self._flat(args, kwargs)
+        if any(isinstance(x, Tracer) for x in flat.leaves):
+            raise NotImplementedError(f"{self.name}: a call while another function is traced, in a program of several processes.\n"
+                                      "  Call it outside, or use shard_map.")
+        static = {i % len(args) for i in self.static}
+        here = self._mesh(mapped_size(self.name, flat, dims, self.axis_size))
+        everywhere = self._mesh_of_all(here)
+        leaves = [_spread(self._put(to_array(x), d, here), NamedSharding(everywhere, self._spec(d))) for x, d in zip(flat.leaves, dims)]
+        dynamic, kwargs = tree.tree_unflatten(flat.in_tree, leaves)
+        run = self._compiled.get(everywhere)
+        if run is None:
+            run = self._compiled[everywhere] = JitFunction(self._on(everywhere), static_argnums=self.static, donate_argnums=self.donated)
+        given = iter(dynamic)
+        outs = run(*[x if i in static else next(given) for i, x in enumerate(args)], **kwargs)
+        return tree.tree_map(lambda y: _spread(y, NamedSharding(here, y.sharding.spec)), outs)
+
+    def _mesh_of_all(self, here: Mesh) -> Mesh:
+        """The devices that all processes take, each as many as this one, in order."""
+        if self.devices is not None:
+            return Mesh(np.array(self.devices), (self.axis_name,))
+        found = [device for i in process_indices(self.backend) for device in local_devices(i, self.backend)[:here.size]]
+        return Mesh(np.array(found), (self.axis_name,))
 
     # ---- earlier stages
     def trace(self, *args: Any, **kwargs: Any) -> Any:
@@ -169,7 +200,8 @@ class PmapFunction:
 
     def _mesh(self, size: int) -> Mesh:
         """The first `size` devices in a row."""
-        found = self.devices if self.devices is not None else local_devices() if self.backend is None else all_devices(self.backend)
+        given = self.devices if self.devices is not None else all_devices(self.backend)
+        found = [d for d in given if d.is_addressable]
         if not size:
             raise ValueError(f"{self.name}: the mapped axis has size 0, and there is no device to map over.\n"
                              "  Each index of the mapped axis runs on a device of its own. Give at least one.")
@@ -241,6 +273,14 @@ class PmapFunction:
         pick = lambda xs: tuple(x for i, x in enumerate(xs) if i not in static)
         in_axes = pick(self.in_axes) if isinstance(self.in_axes, tuple) else self.in_axes
         return vmap(call, in_axes, self.out_axes, self.axis_name, self.axis_size)(*pick(args), **kwargs)
+
+
+def _spread(x: Array, sharding: NamedSharding) -> Array:
+    """The memory of this process as an array of another layout, over more devices or fewer, with the same shards here."""
+    have = x._spec
+    factor = sharding.mesh.size / have.sharding.mesh.size
+    shape = tuple(int(n * factor) if entry is not None else n for n, entry in zip(x.shape, (*sharding.spec, *[None] * x.ndim)))
+    return Array(ArraySpec(have.aval.update(shape=shape, sharding=None), sharding, True), x._live())
 
 
 class PmapSharding:

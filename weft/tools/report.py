@@ -94,8 +94,8 @@ def exchanges_of(executable: Any) -> list[Exchange]:
     shared = processes.current()
     names = list(dict.fromkeys(shared.hosts)) if shared is not None else []
     host_of = lambda rank: names.index(shared.hosts[rank]) if shared is not None else 0
-    return [Exchange(f"{r.kind} {r.op}" if r.op else r.kind, r.operand.str_short(), r.size, r.bytes, r.messages, r.count, str(r.source or ""),
-                     exchanges.link_bytes([r], host_of), r.open_ended)
+    return [Exchange(f"{r.kind} {r.op}" if r.op else r.kind, r.operand.str_short(), r.size, r.bytes, r.messages, r.count,
+                     str(r.source or ""), exchanges.link_bytes([r], host_of), r.open_ended)
             for r in exchanges.exchanges_of(executable.stages.lowered.stacked)]
 
 
