@@ -482,11 +482,11 @@ def logsumexp(a, axis=None, b=None, keepdims: bool = False, return_sign: bool = 
     axes = promote.canonical_axes(axis, a.ndim, "logsumexp")
     a = _masked(a, where, -math.inf)
     top = ew.stop_gradient(rd.reduce_max(ew.real(a) if dtypes.issubdtype(a.dtype, np.complexfloating) else a, axes))
-    top = promote.cast(select(ew.is_finite(top), top, 0), a.dtype)
-    wide = broadcast_in_dim(top, tuple(a.shape), tuple(d for d in range(a.ndim) if d not in axes))
+    top = select(ew.is_finite(top), top, 0)
+    wide = broadcast_in_dim(promote.cast(top, a.dtype), tuple(a.shape), tuple(d for d in range(a.ndim) if d not in axes))
     terms = ew.exp(ew.sub(a, wide))
     total = rd.reduce_sum(terms if b is None else ew.mul(terms, b), axes)
     sign = ew.sign(total) if return_sign else None
     total = ew.abs(total) if return_sign else total
-    result = _keep(ew.add(ew.log(total), top), a.shape, axes, keepdims)
+    result = _keep(ew.add(ew.log(total), promote.cast(top, total.dtype)), a.shape, axes, keepdims)
     return (result, _keep(sign, a.shape, axes, keepdims)) if return_sign else result

@@ -16,9 +16,10 @@ from weft.ops.arithmetic import add, div, min, mul, neg, sub
 from weft.ops.bitwise import bitwise_and
 from weft.ops.casting import convert_element_type
 from weft.ops.comparison import eq, gt, le, lt, ne, select
-from weft.ops.families import FLOATING, ExpandSpec, elementwise, match, no_derivative, of_scipy
+from weft.ops.families import FLOATING, ExpandSpec, elementwise, match, of_scipy
 from weft.ops.functions.exponential import exp
 from weft.ops.functions.gammas import digamma, lgamma
+from weft.ops.functions.logarithmic import log
 from weft.ops.functions.powers import pow
 from weft.ops.functions.rounding import floor
 
@@ -71,6 +72,34 @@ def _zeta(s, q):
     return select(lt(s, 1.0), np.nan, select(eq(s, 1.0), np.inf, value))
 
 
+def _zeta_by_order(s, q):
+    """The derivative of zeta by s, for s > 1 and q > 0: that of each term of `_above_zero`."""
+    corrections = _BERNOULLI[:_CORRECTIONS[typeof(q).dtype.name]]
+    total = mul(log(q), pow(q, neg(s)))
+    for k in range(1, _TERMS):
+        total = add(total, mul(log(add(q, float(k))), pow(add(q, float(k)), neg(s))))
+    a = add(q, float(_TERMS))
+    bounded, inverse = min(s, mul(a, _LARGEST_RATIO)), div(1.0, a)
+    factor, slope = mul(bounded, inverse), inverse
+    rest, rest_slope = mul(factor, corrections[0]), mul(slope, corrections[0])
+    for j, c in enumerate(corrections[1:], 2):
+        one, two = (mul(add(bounded, 2.0 * j - k), inverse) for k in (3, 2))
+        slope = add(mul(slope, mul(one, two)), mul(factor, mul(inverse, add(one, two))))
+        factor = mul(factor, mul(one, two))
+        rest, rest_slope = add(rest, mul(factor, c)), add(rest_slope, mul(slope, c))
+    less = sub(s, 1.0)
+    power, log_a = pow(a, neg(less)), log(a)
+    whole = add(mul(div(power, less), add(log_a, div(1.0, less))), mul(mul(power, inverse), sub(mul(log_a, add(rest, 0.5)), rest_slope)))
+    return neg(add(total, whole))
+
+
+def _slope_by_order(t, out, s, q):
+    """Below zero zeta is there for whole s alone: it has no slope."""
+    ok = bitwise_and(gt(s, 1.0), gt(q, 0.0))
+    slope = _made_of_powers(_zeta_by_order).fn(select(ok, s, 2.0), select(ok, q, 1.0))
+    return mul(t, select(ok, slope, np.nan))
+
+
 def _polygamma(m, x):
     size = mul(_factorial(m), _zeta(add(m, 1.0), x))
     odd = ne(floor(mul(m, 0.5)), mul(m, 0.5))
@@ -101,7 +130,7 @@ def _polygamma_reference(m, x):
 polygamma_p = elementwise("polygamma", FLOATING, _polygamma_reference, lower=_made_of_powers(_polygamma),
                           jvp=[None, lambda t, out, m, x: mul(t, polygamma(add(m, 1), x))])
 zeta_p = elementwise("zeta", FLOATING, lambda x, q: of_scipy("zeta", wide=True)(x, q), lower=_made_of_powers(_zeta),
-                     jvp=[no_derivative("zeta", "x"), lambda t, out, x, q: neg(mul(t, mul(x, zeta(add(x, 1), q))))])
+                     jvp=[_slope_by_order, lambda t, out, x, q: neg(mul(t, mul(x, zeta(add(x, 1), q))))])
 
 
 def polygamma(m, x):

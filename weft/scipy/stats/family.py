@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from weft import numpy as wnp
 from weft.numpy.promote import all_inexact
-from weft.scipy.special import betaln, in_single
+from weft.scipy.special.basic import betaln, in_single
 
 _WHAT = {
     "logpdf": "The logarithm of the density", "pdf": "The density", "cdf": "The distribution function",

@@ -1,4 +1,4 @@
-"""Special functions with SciPy's names."""
+"""Special functions that are made of a few operations: those of gamma, beta, logarithms and the normal distribution."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weft.util.source import guard_all, named
 
 __all__ = [
     "beta", "betainc", "betaln", "boxcox", "boxcox1p", "digamma", "entr", "erf", "erfc", "erfinv", "expit",
-    "factorial", "gamma", "gammainc", "gammaincc", "gammaln", "gammasgn", "i0", "i0e", "i1", "i1e", "kl_div",
+    "factorial", "gammainc", "gammaincc", "gammaln", "gammasgn", "i0", "i0e", "i1", "i1e", "kl_div",
     "log_ndtr", "log_softmax", "logit", "logsumexp", "multigammaln", "ndtr", "ndtri", "poch", "polygamma", "rel_entr",
     "softmax", "xlog1py", "xlogy", "zeta",
 ]  # fmt: skip
@@ -49,12 +49,23 @@ def _unary(name: str, op: Callable | str, text: str) -> Callable:
     return named(fun, name, text)
 
 
-def _binary(name: str, op: Callable | str, text: str) -> Callable:
+#: how a function of two arrays is written with the names of its arguments, by which callers may give them
+_WRITTEN: dict[str, Callable[[Callable], Callable]] = {
+    "x y": lambda both: lambda x, y: both(x, y),
+    "a b": lambda both: lambda a, b: both(a, b),
+    "a x": lambda both: lambda a, x: both(a, x),
+    "p q": lambda both: lambda p, q: both(p, q),
+    "z m": lambda both: lambda z, m: both(z, m),
+    "x lmbda": lambda both: lambda x, lmbda: both(x, lmbda),
+}
+
+
+def _binary(name: str, op: Callable | str, text: str, arguments: str = "x y") -> Callable:
     apply = _late(op) if isinstance(op, str) else in_single(op)
 
-    def fun(x, y):
+    def both(x, y):
         return apply(*promote_to_inexact(name, x, y))
-    return named(fun, name, text)
+    return named(_WRITTEN[arguments](both), name, text)
 
 
 def _i1(x):
@@ -82,7 +93,7 @@ def _gammasgn(x):
 
 
 gammasgn = _unary("gammasgn", _gammasgn, "The sign of the gamma function.")
-gamma = _unary("gamma", lambda x: ew.mul(_gammasgn(x), ew.exp(ew.lgamma(x))), "The gamma function.")
+real_gamma = _unary("gamma", lambda x: ew.mul(_gammasgn(x), ew.exp(ew.lgamma(x))), "The gamma function of real numbers.")
 
 
 def factorial(n, exact: bool = False):
@@ -93,8 +104,8 @@ def factorial(n, exact: bool = False):
     return select(ew.lt(n, 0), 0, ew.exp(ew.lgamma(ew.add(n, 1))))
 
 
-gammainc = _binary("gammainc", "igamma", "The regularized lower incomplete gamma function.")
-gammaincc = _binary("gammaincc", "igammac", "1 - gammainc, accurate for large x.")
+gammainc = _binary("gammainc", "igamma", "The regularized lower incomplete gamma function.", "a x")
+gammaincc = _binary("gammaincc", "igammac", "1 - gammainc, accurate for large x.", "a x")
 
 
 def betainc(a, b, x):
@@ -102,9 +113,9 @@ def betainc(a, b, x):
     return functions.betainc(*broadcast("betainc", *all_inexact("betainc", a, b, x)))
 
 
-def zeta(x, q=1.0):
-    """The Hurwitz zeta function; Riemann's for q = 1."""
-    return functions.zeta(*promote_to_inexact("zeta", x, q))
+def zeta(x, q=None):
+    """The Hurwitz zeta function; without `q` Riemann's, for which q is 1."""
+    return functions.zeta(*promote_to_inexact("zeta", x, 1.0 if q is None else q))
 
 
 @custom_jvp
@@ -171,8 +182,8 @@ def _beta_slope(t, out, a, b):
 
 
 _beta.defjvps(_beta_slope, lambda t, out, a, b: _beta_slope(t, out, b, a))
-betaln = _binary("betaln", _betaln, "The logarithm of the beta function.")
-beta = _binary("beta", _beta, "The beta function.")
+betaln = _binary("betaln", _betaln, "The logarithm of the beta function.", "a b")
+beta = _binary("beta", _beta, "The beta function.", "a b")
 
 
 @custom_jvp
@@ -182,7 +193,7 @@ def _poch(z, m):
 
 _poch.defjvps(lambda t, out, z, m: ew.mul(t, ew.mul(out, _digamma_rise(z, m))),
               lambda t, out, z, m: ew.mul(t, ew.mul(out, ew.digamma(ew.add(z, m)))))
-poch = _binary("poch", _poch, "The rising factorial gamma(z + m) / gamma(z), for positive z and z + m.")
+poch = _binary("poch", _poch, "The rising factorial gamma(z + m) / gamma(z), for positive z and z + m.", "z m")
 
 
 def _box(log_of, base_of):
@@ -218,8 +229,8 @@ def _box(log_of, base_of):
     return power
 
 
-boxcox = _binary("boxcox", _box(_late("log"), lambda x: x), "(x^y - 1) / y, log(x) where y is 0.")
-boxcox1p = _binary("boxcox1p", _box(_late("log1p"), lambda x: ew.add(x, 1)), "((1 + x)^y - 1) / y, log(1 + x) where y is 0.")
+boxcox = _binary("boxcox", _box(_late("log"), lambda x: x), "(x^y - 1) / y, log(x) where y is 0.", "x lmbda")
+boxcox1p = _binary("boxcox1p", _box(_late("log1p"), lambda x: ew.add(x, 1)), "((1 + x)^y - 1) / y, log(1 + x) where y is 0.", "x lmbda")
 
 
 def polygamma(n, x):
@@ -237,18 +248,20 @@ def multigammaln(a, d):
 
 
 def _xlogy(x, y):
-    zero = ew.eq(x, 0)
+    zero = ew.bitwise_and(ew.eq(x, 0), ew.eq(y, y))
     return select(zero, 0, ew.mul(x, ew.log(select(zero, 1, y))))
 
 
 def _xlog1py(x, y):
-    zero = ew.eq(x, 0)
+    zero = ew.bitwise_and(ew.eq(x, 0), ew.eq(y, y))
     return select(zero, 0, ew.mul(x, ew.log1p(select(zero, 0, y))))
 
 
 xlogy = _binary("xlogy", _xlogy, "x log(y), 0 where x is.")
 xlog1py = _binary("xlog1py", _xlog1py, "x log(1 + y), 0 where x is.")
-entr = _unary("entr", lambda x: select(ew.lt(x, 0), -math.inf, ew.neg(_xlogy(x, x))), "-x log(x), 0 at 0 and -inf below.")
+_entr = custom_jvp(lambda x: select(ew.lt(x, 0), -math.inf, ew.neg(_xlogy(x, x))))
+_entr.defjvps(lambda t, out, x: ew.neg(ew.mul(t, ew.add(ew.log(x), 1))))
+entr = _unary("entr", _entr, "-x log(x), 0 at 0 and -inf below.")
 
 
 def _rel_entr(p, q):
@@ -259,8 +272,8 @@ def _rel_entr(p, q):
     return select(inside, value, select(zero, 0.0, ew.add(ew.mul(value, 0), math.inf)))
 
 
-rel_entr = _binary("rel_entr", _rel_entr, "p log(p / q), the terms of the relative entropy.")
-kl_div = _binary("kl_div", lambda p, q: ew.add(ew.sub(_rel_entr(p, q), p), q), "p log(p / q) - p + q.")
+rel_entr = _binary("rel_entr", _rel_entr, "p log(p / q), the terms of the relative entropy.", "p q")
+kl_div = _binary("kl_div", lambda p, q: ew.add(ew.sub(_rel_entr(p, q), p), q), "p log(p / q) - p + q.", "p q")
 
 
 def log_softmax(x, /, *, axis=None):

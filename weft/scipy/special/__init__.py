@@ -1,0 +1,80 @@
+"""Special functions with SciPy's names.
+
+Next: `basic`, `integrals`, `gammas`, `hypergeometric`, `harmonics`, `faddeeva`.
+"""
+
+from weft.scipy.special.basic import (
+    beta,
+    betainc,
+    betaln,
+    boxcox,
+    boxcox1p,
+    digamma,
+    entr,
+    erf,
+    erfc,
+    erfinv,
+    expit,
+    factorial,
+    gammainc,
+    gammaincc,
+    gammaln,
+    gammasgn,
+    i0,
+    i0e,
+    i1,
+    i1e,
+    kl_div,
+    log_ndtr,
+    log_softmax,
+    logit,
+    logsumexp,
+    multigammaln,
+    ndtr,
+    ndtri,
+    poch,
+    polygamma,
+    rel_entr,
+    softmax,
+    xlog1py,
+    xlogy,
+    zeta,
+)
+from weft.scipy.special.faddeeva import (
+    wofz,
+)
+from weft.scipy.special.gammas import (
+    bernoulli,
+    comb,
+    gamma,
+    loggamma,
+)
+from weft.scipy.special.harmonics import (
+    bessel_jn,
+    lpmn,
+    lpmn_values,
+    sph_harm_y,
+)
+from weft.scipy.special.hypergeometric import (
+    hyp1f1,
+    hyp2f1,
+)
+from weft.scipy.special.integrals import (
+    dawsn,
+    erfcx,
+    exp1,
+    expi,
+    expn,
+    fresnel,
+    owens_t,
+    sici,
+    spence,
+)
+
+__all__ = [
+    "bernoulli", "bessel_jn", "beta", "betainc", "betaln", "boxcox", "boxcox1p", "comb", "dawsn", "digamma", "entr",
+    "erf", "erfc", "erfcx", "erfinv", "exp1", "expi", "expit", "expn", "factorial", "fresnel", "gamma", "gammainc",
+    "gammaincc", "gammaln", "gammasgn", "hyp1f1", "hyp2f1", "i0", "i0e", "i1", "i1e", "kl_div", "log_ndtr",
+    "log_softmax", "loggamma", "logit", "logsumexp", "lpmn", "lpmn_values", "multigammaln", "ndtr", "ndtri", "owens_t",
+    "poch", "polygamma", "rel_entr", "sici", "softmax", "spence", "sph_harm_y", "wofz", "xlog1py", "xlogy", "zeta",
+]  # fmt: skip
