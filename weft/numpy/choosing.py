@@ -38,7 +38,7 @@ def where(condition, x=None, y=None, /, *, size: int | None = None, fill_value=N
     if condition.dtype != np.bool_:
         condition = ew.ne(condition, 0)
     x, y = promote.promote_dtypes(promote.value(x), promote.value(y))
-    condition, x, y = promote.broadcast("where", condition, x, y)
+    condition, x, y = promote.broadcast("where", condition, x, y, any_ranks=True)
     return ew.select_n(condition, y, x)
 
 

@@ -101,13 +101,13 @@ def broadcast_to_shape(x, shape: tuple[int, ...]):
     return broadcast_in_dim_p.bind(x, shape=shape, broadcast_dimensions=tuple(range(lead, len(shape))))
 
 
-def broadcast(api: str, *args) -> list:
-    """Arguments broadcast together; rank-0 ones stay (operations accept them)."""
+def broadcast(api: str, *args, any_ranks: bool = False) -> list:
+    """Arguments broadcast together; rank-0 ones stay (operations accept them). With `any_ranks` different ranks are never an error."""
     shapes = [shape_of(x) for x in args]
     ranked = [s for s in shapes if s]
     if not ranked or all(s == ranked[0] for s in ranked):
         return list(args)
-    if config.numpy_rank_promotion != "allow" and len({len(s) for s in ranked}) > 1 and not is_own_arithmetic():
+    if not any_ranks and config.numpy_rank_promotion != "allow" and len({len(s) for s in ranked}) > 1 and not is_own_arithmetic():
         message = f"Operands could not be broadcast together for {api} on shapes {shapes} and with the config option " \
                   f"numpy_rank_promotion={config.numpy_rank_promotion!r}."
         if config.numpy_rank_promotion == "raise":

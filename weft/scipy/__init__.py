@@ -2,7 +2,9 @@
 
 import importlib
 
-_SUBMODULES = ("cluster", "integrate", "linalg", "ndimage", "signal", "special", "stats")
+_SUBMODULES = (
+    "cluster", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "signal", "sparse", "spatial", "special", "stats",
+)
 
 
 def __getattr__(name: str):

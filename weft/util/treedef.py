@@ -89,9 +89,10 @@ def _is_namedtuple(type_: type) -> bool:
 
 def _namedtuple_node(type_: Any) -> NodeType:
     names = type_._fields
+    fields = tuple if type_.__iter__ is tuple.__iter__ else lambda value: tuple(tuple.__iter__(value))     # whatever iteration gives
     return NodeType(
         type_,
-        lambda value: (tuple(value), None),
+        lambda value: (fields(value), None),
         lambda aux, children: type_(*children),
         keys=lambda aux, n: [GetAttrKey(name) for name in names],
         label=lambda aux, texts: f"CustomNode(namedtuple[{type_.__name__}], [{', '.join(texts)}])",
