@@ -2,4 +2,5 @@
 
 from weft.util.lazy import attach
 
-__getattr__, __dir__ = attach(__name__, {"weft.api.autodiff": "DidntWant DontWant GradRef GradValue"})
+__getattr__, __dir__ = attach(__name__, {
+    "weft.api.autodiff": "DidntWant DontWant GradRef GradValue", "weft.transforms.pullback": "NotNeeded NotSaveable"})

@@ -22,6 +22,7 @@ from weft.ops.layout import reshape
 from weft.ops.slicing import slice_in_dim
 from weft.transforms.jvp import instantiate, jvp_flat
 from weft.transforms.linearize import linearize_flat
+from weft.transforms.pullback import NotSaveable, Pullback, saved
 from weft.transforms.transpose import backward_pass
 from weft.util import dtypes, tree
 from weft.util.errors import ShapeError
@@ -81,20 +82,21 @@ def _check_inputs(fun, args, nums, api, holomorphic, allow_int) -> None:
 
 
 @api_boundary
-def vjp(fun: Callable, *primals, has_aux: bool = False, reduce_axes=()):
+def vjp(fun: Callable, *primals, has_aux: bool = False, reduce_axes=(), saveable_args: Any = True):
     """`fun(*primals)` and the function that maps a cotangent of the output to cotangents of the inputs.
 
     With `has_aux`, `fun` returns `(out, aux)` and the result is `(out, pullback, aux)`. The pullback raises ValueError for a
-    cotangent of another structure, shape or dtype than the output.
+    cotangent of another structure, shape or dtype than the output. It keeps what it needs (see `Pullback.args_res`), arguments only
+    where `saveable_args` is true, a bool or nested tuples of them by the children of the arguments.
 
     >>> y, pull = weft.vjp(wnp.sin, 0.0)
     >>> float(pull(2.0)[0])
     2.0
     """
-    return _vjp(fun, primals, has_aux, "vjp")
+    return _vjp(fun, primals, has_aux, "vjp", saveable_args)
 
 
-def _vjp(fun, primals, has_aux, api):
+def _vjp(fun, primals, has_aux, api, saveable_args: Any = True):
     flat, in_tree = tree.tree_flatten(tuple(primals))
     refs = {i: x for i, x in enumerate(flat) if is_ref(x)} if any_refs(flat) else {}
     if refs:
@@ -123,6 +125,9 @@ def _vjp(fun, primals, has_aux, api):
 
     given = [k for k, d in enumerate(differentiable) if d]       # the arguments that the program's inputs stand for
 
+    origins = dict(zip(map(id, flat), range(len(flat))))
+    origins = [origins.get(id(c)) for c in program.consts]      # the residuals that are arguments as they were given
+
     def pullback(residuals, ct, accumulators=None):
         wanted = _accumulators(fun, accumulators, in_tree, in_avals, refs)
         cts, ct_tree = tree.tree_flatten(ct)
@@ -139,29 +144,12 @@ def _vjp(fun, primals, has_aux, api):
         return tree.tree_unflatten(in_tree, list(map(_given_to, wanted, result, in_avals)))
 
     out = tree.tree_unflatten(trees[0], outs)
-    pullback = Pullback(pullback, program.consts)
+    residuals = program.consts
+    if saveable_args is not True:
+        keeps = saved(saveable_args, in_tree)
+        residuals = [x if k is None or keeps[k] else NotSaveable() for k, x in zip(origins, residuals)]
+    pullback = Pullback(pullback, in_tree, origins, residuals)
     return (out, pullback, _aux(trees, aux_leaves)) if has_aux else (out, pullback)
-
-
-class Pullback(tree.Partial):
-    """The function from cotangents of results to cotangents of arguments that `vjp` gives; a pytree of what it keeps."""
-
-    def with_refs(self, *accumulators: Any) -> Callable:
-        """The function that adds the cotangent of an argument to a reference instead of returning it.
-
-        There is one entry per leaf of the arguments: a reference of the cotangent's shape and dtype, `ad.GradValue()` to have the
-        cotangent returned, or `ad.DontWant()` to have it left out. ValueError for another structure, shape or dtype.
-
-        >>> total = weft.new_ref(0.0)
-        >>> weft.vjp(wnp.sin, 0.0)[1].with_refs(total)(3.0)
-        (GradRef(),)
-        >>> total
-        Ref(3., dtype=float32)
-        """
-        return functools.partial(self, accumulators=accumulators)
-
-
-tree.register_partial(Pullback)
 
 
 def _on_values(fun: Callable, flat_fun: Callable, refs: dict[int, Ref]) -> Callable:
@@ -404,7 +392,7 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
     n = trees[0].num_leaves
     avals = [typeof(o) for o in outs[:n]]
 
-    def f_jvp(residuals, *tangents):
+    def f_jvp(linear, residuals, *tangents):
         given, structure = tree.tree_flatten(tuple(tangents))
         if structure != in_tree:
             raise TypeError(f"linearize: tangents must have the structure of the primals, {in_tree}, got {structure}.")
@@ -412,13 +400,14 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
             if typeof(t).shape != a.shape or (typeof(t).dtype == dtypes.float0) != (a.to_tangent_aval().dtype == dtypes.float0):
                 raise ValueError(f"linearize: a tangent of type {typeof(t).str_short()} for a primal of type {a.str_short()}.")
         given = [_as_cotangent(t, a) for t, a, d in zip(given, in_avals, differentiable) if d]
-        found = iter(evaluate(program.replace(consts=residuals), *given))
+        found = iter(evaluate(linear, *residuals, *given))
         tangents_out = [next(found) if nz else None for nz in nonzero][:n]
         tangents_out = [Zero(a.to_tangent_aval()) if t is None else t for t, a in zip(tangents_out, avals)]
         return tree.tree_unflatten(trees[0], [_derivative(t, a) for t, a in zip(tangents_out, avals)])
 
     out = tree.tree_unflatten(trees[0], outs[:n])
-    f_jvp = tree.Partial(f_jvp, program.consts)
+    linear = program.replace(constvars=[], consts=[], invars=[*program.constvars, *program.invars])
+    f_jvp = tree.Partial(functools.partial(f_jvp, linear), program.consts)
     return (out, f_jvp, _aux(trees, outs[n:])) if has_aux else (out, f_jvp)
 
 

@@ -11,21 +11,24 @@ from types import SimpleNamespace
 from typing import Any
 
 from weft.api.flat import FlatFunction
+from weft.api.jit import of_function
 from weft.control.ref import threaded, threads_refs
 from weft.control.remat import remat_p
 from weft.core.stage import hoist_tracers, stage
-from weft.core.trace import Tracer, typeof
+from weft.core.trace import Tracer, _state, typeof
+from weft.ir.mesh import current_mesh
 from weft.ir.rewrite import inline_calls
 from weft.ops.layout import name as named, name_p
 from weft.transforms.linearize import linearize_flat
 from weft.util import tree
+from weft.util.config import config
 from weft.util.source import api_boundary, function_name, wraps
 
 Policy = Callable[..., bool]
 
 
 def checkpoint(fun: Callable | None = None, *, prevent_cse: bool = True, policy: Callable | None = None,
-               static_argnums: int | Sequence[int] = (), concrete: bool = False) -> Any:
+               static_argnums: int | Sequence[int] = (), static_argnames: str | Sequence[str] = (), concrete: bool = False) -> Any:
     """`fun` whose intermediate values are not kept for reverse mode but computed again.
 
     `policy(primitive, *avals, **params) -> bool` names the equations whose results may be kept
@@ -36,9 +39,12 @@ def checkpoint(fun: Callable | None = None, *, prevent_cse: bool = True, policy:
     1.0
     """
     if fun is None:
-        return functools.partial(checkpoint, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums)
+        return functools.partial(checkpoint, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums,
+                                 static_argnames=static_argnames)
     if concrete:
         raise NotImplementedError("checkpoint: concrete=True was removed; use static_argnums.")
+
+    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
 
     @wraps(fun)
     @api_boundary
@@ -59,14 +65,39 @@ def checkpoint(fun: Callable | None = None, *, prevent_cse: bool = True, policy:
 
     @threads_refs(with_refs)
     def call(args, kwargs):
-        flat = FlatFunction(fun, args, kwargs, static_argnums)
-        jaxpr, consts = hoist_tracers(stage(flat, [typeof(x) for x in flat.leaves], function_name(fun)))
+        fixed = {k: kwargs[k] for k in names if k in kwargs}
+        on_rest = functools.partial(fun, **fixed) if fixed else fun
+        flat = FlatFunction(on_rest, args, {k: x for k, x in kwargs.items() if k not in fixed}, static_argnums)
+        jaxpr, consts = _traced_once(flat, fun, fixed)
         outs = remat_p.bind(*consts, *flat.leaves, jaxpr=jaxpr, prevent_cse=prevent_cse, policy=policy, name=function_name(fun))
         return flat.unflatten(outs)
     return checkpointed
 
 
 remat = checkpoint
+
+
+def _traced_once(flat: FlatFunction, fun: Callable, fixed: dict) -> tuple:
+    """The program of `flat` and its constants that are tracers, traced anew only for types, static values or settings not seen before.
+
+    What cannot be a key is traced each time, and so is what closes over tracers or has effects.
+    """
+    avals = [typeof(x) for x in flat.leaves]
+    trace = lambda: hoist_tracers(stage(flat, avals, function_name(fun)))
+    settings = config.trace_key(), current_mesh(), _state.axis_env
+    key = (flat.in_tree, tuple(avals), flat.statics, tuple(fixed.items()), settings)
+    known = of_function(fun, "checkpoint", dict)
+    try:
+        found = known.get(key)
+    except TypeError:            # a static value that is not hashable
+        return trace()
+    if found is not None:
+        jaxpr, flat.out_tree = found
+        return jaxpr, []
+    jaxpr, consts = trace()
+    if not consts and not jaxpr.effects and not config.check_tracer_leaks:
+        known[key] = jaxpr, flat.out_tree
+    return jaxpr, consts
 
 
 def checkpoint_name(x: Any, name: str) -> Any:

@@ -44,6 +44,11 @@ class FlatFunction:
         """The tree that `fun` would return with `results` as its leaves."""
         return tree.tree_unflatten(self.out_tree, results)
 
+    @property
+    def statics(self) -> tuple:
+        """The arguments that stay as they are, by position."""
+        return tuple(self._static.items())
+
     def names(self) -> list[str]:
         """The names of the leaves."""
         return argument_names(signature_of(self.fun), *tree.tree_unflatten(self.in_tree, self.leaves), self._static)

@@ -49,7 +49,7 @@ class Statics:
     """Which arguments are static or donated, resolved between positions and names."""
 
     def __init__(self, fun: Callable, static_argnums, static_argnames, donate_argnums, donate_argnames):
-        self.signature = signature_of(fun)
+        self.signature, self.name = signature_of(fun), function_name(fun)
         self.static_argnums, self.static_argnames = self._resolve(static_argnums, static_argnames, "static")
         self.donate_argnums, self.donate_argnames = self._resolve(donate_argnums, donate_argnames, "donate")
         clash = set(self.static_argnums) & set(self.donate_argnums) | set(self.static_argnames) & set(self.donate_argnames)
@@ -67,12 +67,18 @@ class Statics:
             if not isinstance(n, str):
                 raise TypeError(f"jit: {what}_argnames must be strings, got {n!r}.")
         if self.signature is None:
+            if names and not nums_given:
+                raise ValueError(f"jit: Getting the signature of function {self.name} failed. Pass {what}_argnums instead of "
+                                 f"{what}_argnames, or both.")
             return nums, names
         parameters = self.signature.parameters
         positional = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         variadic = any(p.kind == p.VAR_POSITIONAL for p in parameters.values())
         keywords = any(p.kind == p.VAR_KEYWORD for p in parameters.values())
         for n in names:
+            if n in parameters and parameters[n].kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL,
+                                                          inspect.Parameter.VAR_KEYWORD):
+                raise ValueError(f"jit got invalid argnames {n!r} in {what}_argnames: this parameter cannot be passed by name.")
             if n not in parameters and not keywords:
                 raise ValueError(f"jit got invalid argnames {n!r} in {what}_argnames: the function takes {tuple(parameters)}.")
         for n in nums:

@@ -29,7 +29,7 @@ def _leaf_dims(prefix: Any, whole: Any, where: str, what: str, of: str) -> list:
     try:
         return tree.broadcast_prefix(prefix, whole, is_leaf=lambda x: x is None)
     except ValueError as error:
-        raise ValueError(f"{where}: {what} must be a prefix of the tree of {of}: {error}") from None
+        raise ValueError(f"{where}: the {what} specification must be a tree prefix of the tree of {of}: {error}") from None
 
 
 def _in_range(dim: int | None, x: Any, where: str) -> int | None:
@@ -57,6 +57,6 @@ def mapped_size(where: str, flat: FlatFunction, dims: Sequence, given: int | Non
         names = flat.names()
         facts = "\n".join(f"    size {n}: " + (", ".join(f"argument {names[i]} of type {typeof(flat.leaves[i]).str_short()}, axis {dims[i]}"
                                                         for i in who) or "axis_size") for n, who in sizes.items())
-        raise ValueError(f"{where} got inconsistent sizes for array axes to be mapped:\n{facts}\n"
-                         "  All mapped axes must have one size.")
+        raise ValueError(f"{where.partition('(')[0]} got inconsistent sizes for array axes to be mapped:\n{facts}\n"
+                         f"  All mapped axes of {where} must have one size.")
     return next(iter(sizes))

@@ -32,8 +32,11 @@ def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = No
     """
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
-    if not (in_axes is None or isinstance(in_axes, (int, tuple, dict)) or _is_tree(in_axes)):
-        raise TypeError(f"vmap: in_axes must be an int, None, or a (nested) container of them, got {in_axes!r}.")
+    if not isinstance(in_axes, (int, tuple, dict, type(None))) and not _is_tree(in_axes):
+        raise TypeError(f"vmap: in_axes must be an int, None, or a tuple of entries for the arguments, got {in_axes!r}.")
+    for what, axes in (("in_axes", in_axes), ("out_axes", out_axes)):
+        if not _is_tree(axes):
+            raise TypeError(f"vmap {what} must be an int, None, or a (nested) container of them, got {axes!r}.")
 
     spread = () if spmd_axis_name is None else spmd_axis_name if isinstance(spmd_axis_name, tuple) else (spmd_axis_name,)
 
@@ -45,7 +48,7 @@ def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = No
 
 
 def _is_tree(x) -> bool:
-    return all(isinstance(leaf, int) for leaf in tree.tree_leaves(x))
+    return all(isinstance(leaf, int) or (hasattr(leaf, "__index__") and not hasattr(leaf, "shape")) for leaf in tree.tree_leaves(x))
 
 
 def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):

@@ -23,6 +23,7 @@ from weft.ops.layout import transpose
 from weft.ops.placement import OUT_SHARDING, with_out_sharding
 from weft.ops.rules import aval_of, bump, inverse, multilinear
 from weft.util import dtypes
+from weft.util.config import config
 
 dot_general_p = Primitive("dot_general", "contract", out_sharding=OUT_SHARDING)
 
@@ -163,7 +164,9 @@ def canonical_precision(precision: PrecisionLike) -> tuple[Precision, Precision]
     (Precision.HIGHEST, Precision.HIGHEST)
     """
     if precision is None:
-        return None
+        precision = config.default_matmul_precision
+        if precision not in _PRECISION_NAMES:
+            return None
     if isinstance(precision, (tuple, list)):
         if len(precision) != 2:
             raise ValueError(f"precision: needs one value, or one per operand, got {precision!r}.")

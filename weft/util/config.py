@@ -326,7 +326,8 @@ numpy_dtype_promotion = _define("numpy_dtype_promotion", "standard", "How dtypes
 numpy_rank_promotion = _define("numpy_rank_promotion", "allow", "Allow, warn about, or raise for operands of different rank.",
                                choices=("allow", "warn", "raise"), **_traced)
 default_matmul_precision = _define(
-    "default_matmul_precision", None, "Accepted without effect: products are as precise as their dtypes.", kind=str, **_traced,
+    "default_matmul_precision", None, "The precision that products state where they are given none; they are as precise as their dtypes.",
+    kind=str, **_traced,
     choices=("default", "high", "highest", "fastest", "bfloat16", "bfloat16_3x", "tensorfloat32", "float32", "float64",
              "ANY_F8_ANY_F8_F32", "ANY_F8_ANY_F8_F32_FAST_ACCUM", "ANY_F8_ANY_F8_ANY", "ANY_F8_ANY_F8_ANY_FAST_ACCUM",
              "F16_F16_F16", "F16_F16_F32", "BF16_BF16_BF16", "BF16_BF16_F32", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6",

@@ -513,6 +513,9 @@ class _Opaque:
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "function"), name)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
 
