@@ -3,7 +3,8 @@
 # fmt: off
 
 from weft.api.autodiff import DidntWant, DontWant, GradRef, GradValue
+from weft.transforms.pullback import NotNeeded, NotSaveable
 
 __all__ = [
-    "DidntWant", "DontWant", "GradRef", "GradValue",
+    "DidntWant", "DontWant", "GradRef", "GradValue", "NotNeeded", "NotSaveable",
 ]
