@@ -34,6 +34,7 @@ Within a kind they ask for facts of the operation, given to the constructor and 
   is_involution  elementwise: applied twice it gives its operand
   same_as        elementwise: fn(**params) -> the name and the parameters of a simpler operation that does the same, or None
   cost           elementwise: of one element, in simple vector instructions, where it is more than one
+  on_complex     elementwise: the function of `ops.complex_functions` that composes it for complex numbers from other operations
   moves          layout, slice: "permute", "reshape" (the order of elements stays), "repeat", "pad", "concatenate", "iota"
   overwrites     index: the result is the first operand, but for a window
   per_device     region: its program is that of one device, on blocks (shard_map)

@@ -153,14 +153,6 @@ def _or_if_complex(op: Callable, on_complex: Callable) -> Callable:
     return lambda x: on_complex(x) if is_complex(x) else op(x)
 
 
-def _inverse(name: str) -> Callable:
-    """An inverse function of complex numbers."""
-    def on_complex(x):
-        from weft.numpy import complex_inverse
-        return getattr(complex_inverse, name)(x)
-    return on_complex
-
-
 def _log_to(base: int) -> Callable:
     scaled = lambda x: ew.div(ew.log(x), math.log(base))
 
@@ -465,8 +457,7 @@ def _principal(phase):
 
 
 #: of complex numbers, what is native of real ones alone
-_OF_COMPLEX = {"exp2": lambda x: ew.exp(ew.mul(x, math.log(2))), "atan2": _complex_arctan2, "logaddexp": _complex_logaddexp,
-               **{name: _inverse(name) for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")}}
+_OF_COMPLEX = {"atan2": _complex_arctan2, "logaddexp": _complex_logaddexp}
 
 
 def __getattr__(name: str) -> Callable:

@@ -535,7 +535,7 @@ def _pull(emit: str | Callable) -> Callable:
 
 def function(dtypes: tuple[Group, ...] | None, reference: Callable, *, jvp: Sequence | str = (), result: Callable | None = None,
              type_rule: Callable | None = None, emit: Callable | None = None, widen: bool = True, cost: int = 20, numpy: str = "",
-             **facts: Any) -> Callable[[Callable], Any]:
+             on_complex: str = "", **facts: Any) -> Callable[[Callable], Any]:
     """Decorator that states an elementwise function: of its native formula, `fn(f, *values)`, it makes the function of programs, with a
     primitive of that name. See `elementwise` for the rules, `ir.registry.Function` for the other facts.
 
@@ -545,8 +545,9 @@ def function(dtypes: tuple[Group, ...] | None, reference: Callable, *, jvp: Sequ
         name, code = formula.__name__.strip("_"), formula.__code__
         operands, op = code.co_varnames[1:code.co_argcount], None
         if dtypes is not None:
+            attrs = {"on_complex": on_complex} if on_complex else {}
             op = _applied(elementwise(name, dtypes, reference, jvp=jvp, result=result, type_rule=type_rule, emit=emit, widen=widen,
-                                      cost=cost), name, operands, formula.__doc__, formula.__globals__)
+                                      cost=cost, **attrs), name, operands, formula.__doc__, formula.__globals__)
         functions[name] = Function(name, len(operands), formula, reference, op, cost, test=result is not None, widen=widen,
                                    numpy=tuple(numpy.split()), **facts)
         return op or formula

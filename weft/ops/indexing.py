@@ -222,6 +222,7 @@ gather_p.define(localize=_localize_gather)
 
 def _scatter_type(name: str):
     def type_rule(operand, indices, updates, *, dimension_numbers, **_params):
+        windows.check_dims(name, operand, indices, GatherDimensionNumbers(*map(tuple, dimension_numbers)))
         numbers, sizes = _checked_window(name, dimension_numbers, operand, updates)
         windows.check_numbers(name, operand, indices, numbers, _read(operand, updates, numbers, sizes))
         if updates.shape != windows.gathered_shape(operand, indices, numbers, sizes):

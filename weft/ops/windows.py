@@ -170,38 +170,54 @@ def scatter_position(b, index, indices, operand_shape, update_shape, *, dimensio
     return window_position(b, index, indices, operand_shape, numbers, sizes, mode)
 
 
-def check_numbers(api: str, operand, indices, numbers: GatherDimensionNumbers, slice_sizes) -> None:
-    table = [
-        ("operand", operand.str_short()),
-        ("indices", indices.str_short()),
-        ("dimension_numbers", numbers),
-        ("window", slice_sizes),
-    ]
+_OF_SCATTER = ("update_window_dims", "inserted_window_dims", "scatter_dims_to_operand_dims", "operand_batching_dims",
+               "scatter_indices_batching_dims")
+
+
+def check_dims(api: str, operand, indices, numbers: GatherDimensionNumbers) -> None:
+    """ShapeError unless `numbers` name dims that there are, each once, those in order that must be."""
+    table = [("operand", operand.str_short()), ("indices", indices.str_short()), ("dimension_numbers", numbers)]
     fail = lambda what: shape_error(api, what, table)
     if not dtypes.issubdtype(indices.dtype, np.integer):
         raise TypeError(f"{api}: indices must be integers, got {indices.str_short()}.")
+    op, names = ("scatter", _OF_SCATTER) if api.startswith("scatter") else ("gather", GatherDimensionNumbers._fields)
+    window, collapsed, indexed, batching, indices_batching = names
+    result_rank = max(indices.ndim - 1, 0) + len(numbers.offset_dims)
+    limits = (result_rank, operand.ndim, operand.ndim, operand.ndim, max(indices.ndim - 1, 0))
+    for name, dims, limit in zip(names, numbers, limits):
+        if name in (window, collapsed, batching) and list(dims) != sorted(dims):
+            raise fail(f"{name} in {op} op must be sorted, got {tuple(dims)}.")
+        if len(set(dims)) != len(dims):
+            raise fail(f"{name} in {op} op must not repeat, got {tuple(dims)}.")
+        if any(not 0 <= d < limit for d in dims):
+            raise fail(f"Invalid {name} set in {op} op; valid range is [0, {limit}), got {tuple(dims)}.")
+    for (a, these), (b, those) in (((collapsed, numbers.collapsed_slice_dims), (batching, numbers.operand_batching_dims)),
+                                   ((indexed, numbers.start_index_map), (batching, numbers.operand_batching_dims))):
+        if set(these) & set(those):
+            raise fail(f"{a} and {b} in {op} op must be disjoint, got {tuple(these)} and {tuple(those)}.")
     if indices.ndim == 0 or indices.shape[-1] != len(numbers.start_index_map):
-        raise fail("the last dim of the indices must have one entry per indexed dim.")
+        raise fail(f"{indexed} has {len(numbers.start_index_map)} entries; the last dim of the indices must have as many.")
+    if len(numbers.operand_batching_dims) != len(numbers.start_indices_batching_dims):
+        raise fail(f"{batching} and {indices_batching} in {op} op must be equal in number.")
+    for d, i in zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims):
+        if operand.shape[d] != indices.shape[i]:
+            raise fail(f"batching dim {d} of the operand and dim {i} of the indices must have equal sizes.")
+
+
+def check_numbers(api: str, operand, indices, numbers: GatherDimensionNumbers, slice_sizes) -> None:
+    """`check_dims`, and ShapeError unless the window fits into the operand."""
+    check_dims(api, operand, indices, numbers)
+    table = [("operand", operand.str_short()), ("indices", indices.str_short()), ("dimension_numbers", numbers), ("window", slice_sizes)]
+    fail = lambda what: shape_error(api, what, table)
     if len(slice_sizes) != operand.ndim:
         raise fail("the window needs one size per dim of the operand.")
     gone = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
-    if any(not 0 <= d < operand.ndim for d in (*gone, *numbers.start_index_map)):
-        raise fail("dimension_numbers name a dim that the operand does not have.")
-    if len(set(gone)) != len(gone) or len(set(numbers.start_index_map)) != len(numbers.start_index_map):
-        raise fail("dimension_numbers name a dim of the operand twice.")
-    if set(numbers.operand_batching_dims) & set(numbers.start_index_map):
-        raise fail("a batching dim cannot be indexed as well.")
     if any(slice_sizes[d] > 1 for d in gone):
         raise fail("the window must have size 1 in collapsed and batching dims.")
     if any(not 0 <= size <= n and d not in numbers.operand_batching_dims for d, (size, n) in enumerate(zip(slice_sizes, operand.shape))):
         raise fail("the window does not fit into the operand.")
     if len(numbers.offset_dims) != operand.ndim - len(gone):
         raise fail("needs one window dim in the result for each dim of the operand that is neither collapsed nor batching.")
-    if len(numbers.operand_batching_dims) != len(numbers.start_indices_batching_dims):
-        raise fail("needs as many batching dims in the operand as in the indices.")
-    for d, i in zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims):
-        if not 0 <= i < indices.ndim - 1 or operand.shape[d] != indices.shape[i]:
-            raise fail(f"batching dim {d} of the operand and dim {i} of the indices must have equal sizes.")
 
 
 def gathered_shape(operand, indices, numbers: GatherDimensionNumbers, slice_sizes) -> tuple[int, ...]:

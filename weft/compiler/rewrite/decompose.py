@@ -19,6 +19,7 @@ from weft.core.trace import typeof, with_source
 from weft.ir.build import HALVES, type_name
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft.ir.rewrite import cse, dce, inline_calls, map_jaxprs, substitute, use_counts
+from weft.ops import complex_functions
 from weft.ops.families import ContractSpec
 from weft.util.machine_model import MODEL
 
@@ -169,6 +170,10 @@ def _decomposed_params(eqn: Eqn) -> dict:
 
 def _rebuilt(eqn: Eqn):
     """A function of values that gives the equation's results, or None if it stays."""
+    of_complex = eqn.primitive.attrs.get("on_complex")
+    if of_complex and eqn.invars[0].aval.dtype.kind == "c":
+        compose = getattr(complex_functions, of_complex)
+        return lambda x: [compose(x)]
     kind = lowering_kind(eqn)
     if kind is LoweringKind.EXPAND:
         fn, params = eqn.primitive.rules["lower"].fn, eqn.params

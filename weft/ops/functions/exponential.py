@@ -55,7 +55,8 @@ def exp_within(f, x):
     return f.ldexp(small + 1.0, shifted)
 
 
-@function(INEXACT, np.exp2, jvp=[lambda t, out, x: mul(mul(t, math.log(2)), out)], numpy="exp2", brief=True, ulp=(1.5, 1.5),
+@function(INEXACT, np.exp2, jvp=[lambda t, out, x: mul(mul(t, math.log(2)), out)], numpy="exp2",
+          on_complex="exp2", brief=True, ulp=(1.5, 1.5),
           ranges=((-155, 130), (-1, 1), (-1080, 1030)), points=(128.0, 1024.0, -126.0, -150.0, -1022.0, -1075.0))
 def exp2(f, x):
     """2 to the power `x`."""

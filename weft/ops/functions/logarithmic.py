@@ -157,7 +157,8 @@ def _log_of_double(f, x):
     return f.at(log_of_normal(f, x) + sum(LN2[f.type]), x, infinite=inf)
 
 
-@function(INEXACT, np.arcsinh, jvp=[lambda t, out, x: mul(t, rsqrt(add(square(x), 1)))], numpy="arcsinh asinh", ulp=(2, 2),
+@function(INEXACT, np.arcsinh, jvp=[lambda t, out, x: mul(t, rsqrt(add(square(x), 1)))], numpy="arcsinh asinh",
+          on_complex="asinh", ulp=(2, 2),
           ranges=((-10, 10), (-1e6, 1e6)), points=(0.6, 1.15, 2.0**60, 2.0**500))
 def asinh(f, x):
     """The number whose hyperbolic sine is `x`."""
@@ -167,7 +168,8 @@ def asinh(f, x):
 
 
 @function(INEXACT, np.arccosh, jvp=[lambda t, out, x: mul(t, mul(rsqrt(sub(x, 1)), rsqrt(add(x, 1))))],
-          numpy="arccosh acosh", ulp=(2, 2.5), ranges=((1, 10), (1, 1.001), (1, 1e6)), points=(1.0, 1.166, 2.0**60, 2.0**500))
+          numpy="arccosh acosh",
+          on_complex="acosh", ulp=(2, 2.5), ranges=((1, 10), (1, 1.001), (1, 1e6)), points=(1.0, 1.166, 2.0**60, 2.0**500))
 def acosh(f, x):
     """The non-negative number whose hyperbolic cosine is `x`."""
     t = x - 1.0
@@ -180,7 +182,7 @@ def acosh(f, x):
 _SQUARE_IS_INFINITE = {"f32": 2.0**60, "f64": 2.0**500}
 
 
-@function(INEXACT, np.arctanh, jvp=[lambda t, out, x: div(t, sub(1, square(x)))], numpy="arctanh atanh", ulp=(3, 3),
+@function(INEXACT, np.arctanh, jvp=[lambda t, out, x: div(t, sub(1, square(x)))], numpy="arctanh atanh", on_complex="atanh", ulp=(3, 3),
           ranges=((-1, 1), (0.99, 1)), points=(1.0,))
 def atanh(f, x):
     """The number whose hyperbolic tangent is `x`."""

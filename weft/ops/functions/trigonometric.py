@@ -111,7 +111,7 @@ def _arc(f, top, bottom):
     return f.select(swap, _HALF_PI - (y - low), y)
 
 
-@function(INEXACT, np.arctan, jvp=[lambda t, out, x: div(t, add(1, square(x)))], numpy="arctan atan", ulp=(2.5, 2.5),
+@function(INEXACT, np.arctan, jvp=[lambda t, out, x: div(t, add(1, square(x)))], numpy="arctan atan", on_complex="atan", ulp=(2.5, 2.5),
           ranges=((-4, 4), (0.4, 0.5)), points=(0.4142135623730951, 2.414213562373095))
 def atan(f, x):
     """The angle between -pi/2 and pi/2 whose tangent is `x`."""
@@ -150,7 +150,7 @@ def _arc_sine_parts(f, x):
 
 
 @function(INEXACT, np.arcsin, jvp=[lambda t, out, x: mul(t, rsqrt(sub(1, square(x))))], numpy="arcsin asin", ulp=(2.5, 2.5),
-          ranges=((-1, 1),), points=(0.5, -0.5))
+          on_complex="asin", ranges=((-1, 1),), points=(0.5, -0.5))
 def asin(f, x):
     """The angle between -pi/2 and pi/2 whose sine is `x`."""
     large, p, s = _arc_sine_parts(f, x)
@@ -159,7 +159,7 @@ def asin(f, x):
 
 
 @function(INEXACT, np.arccos, jvp=[lambda t, out, x: neg(mul(t, rsqrt(sub(1, square(x)))))], numpy="arccos acos", ulp=(2, 2),
-          ranges=((-1, 1), (0.99, 1)), points=(0.5, -0.5))
+          on_complex="acos", ranges=((-1, 1), (0.99, 1)), points=(0.5, -0.5))
 def acos(f, x):
     """The angle between 0 and pi whose cosine is `x`."""
     large, p, s = _arc_sine_parts(f, x)

@@ -1,15 +1,30 @@
-"""Inverse functions of complex numbers, by the real functions of the parts of their roots.
+"""Functions of complex numbers composed from operations: what compiled programs do for primitives that name them (`on_complex`).
+
+Inverse functions go by the real functions of the parts of their roots.
 
 The sign of a zero part chooses the side of a branch cut, so that 1 - z must negate it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
-from weft.numpy.kinds import sign_bit
+import numpy as np
+
+from weft.core.trace import typeof
 from weft.ops import elementwise as ew
 from weft.ops.comparison import select
+
+
+def exp2(x):
+    """2 to the power x."""
+    return ew.exp(ew.mul(x, math.log(2)))
+
+
+def _sign_bit(x):
+    signed = np.dtype(f"int{8 * typeof(x).dtype.itemsize}")
+    return ew.lt(ew.bitcast_convert_type(x, signed), signed.type(0))
 
 
 def _roots(x):
@@ -46,7 +61,7 @@ def atanh(x):
     rest = ew.sub(1, far)
     size = ew.log1p(ew.div(ew.mul(4, far), ew.add(ew.square(rest), ew.square(im))))
     angle = ew.atan2(ew.mul(2, im), ew.sub(ew.mul(rest, ew.add(1, far)), ew.square(im)))
-    return ew.complex(ew.mul(0.25, select(sign_bit(re), ew.neg(size), size)), ew.mul(0.5, angle))
+    return ew.complex(ew.mul(0.25, select(_sign_bit(re), ew.neg(size), size)), ew.mul(0.5, angle))
 
 
 def _rotated(op: Callable) -> Callable:
