@@ -23,8 +23,10 @@ __getattr__, __dir__ = attach(__name__, {
         ConvGeneralDilatedDimensionNumbers conv_general_dilated_local conv_general_permutations conv_general_shape_tuple
         conv_shape_tuple conv_transpose_shape_tuple
     """,
+    "weft.lax.applying": "scatter_apply",
     "weft.lax.ragged": "RaggedDotDimensionNumbers ragged_dot ragged_dot_general",
     "weft.lax.windows": "reduce=reduce_by reduce_window reduce_window_shape_tuple",
+    "weft.ops.accuracy": "AccuracyMode Tolerance",
     "weft.ops.arithmetic": """
         abs abs_p add add_p div div_p integer_pow integer_pow_p max max_p min min_p mul mul_p neg neg_p reciprocal rem rem_p
         sign sign_p square square_p stop_gradient_p sub sub_p

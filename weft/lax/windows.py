@@ -57,7 +57,13 @@ def reduce_by(operands: Any, init_values: Any, computation: Callable, dimensions
     5.0
     """
     flat, structure = tree.tree_flatten(operands)
-    inits = tree.tree_leaves(init_values)
+    inits, structure_of_inits = tree.tree_flatten(init_values)
+    if structure_of_inits != structure:
+        raise ValueError(f"reduce: Operands must have the same tree structure as init_values, got "
+                         f" {structure} and {structure_of_inits}.")
+    for x in inits:
+        if np.ndim(x):
+            raise ValueError(f"reduce found non-scalar initial value of shape {tuple(np.shape(x))}; there is one number for each operand.")
     flat = [_array(x) for x in flat]
     inits = [match_dtypes(x, i)[1] for x, i in zip(flat, inits)]
     dims = tuple(sorted(canonical_dims("reduce", dimensions, flat[0].ndim)))

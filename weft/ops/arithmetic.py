@@ -75,15 +75,22 @@ def add_any(x, y):
 sub = binary(sub_p, "`x - y`, elementwise.")
 
 
-def mul(x, y):
+def mul(x, y, *, out_dtype=None):
     """`x * y`, elementwise, for numbers of one dtype; a Python number takes the dtype of the other operand.
 
-    Shapes are equal, or one operand has no dims. Raises ShapeError for other shapes, TypeError for different dtypes.
+    With `out_dtype` the product is computed in that dtype. Shapes are equal, or one operand has no dims. Raises ShapeError for other
+    shapes, TypeError for different dtypes.
 
     >>> np.asarray(mul(np.array([1, 2]), 3)).tolist()
     [3, 6]
     """
-    return mul_p.bind(*match(x, y))
+    x, y = match(x, y)
+    if out_dtype is not None:
+        families.same_dtypes("mul", (typeof(x), typeof(y)))
+        convert = registry["convert_element_type"].bind
+        want = dtypes.canonicalize_dtype(out_dtype)
+        x, y = [v if typeof(v).dtype == want else convert(v, new_dtype=want, weak_type=False, sharding=None) for v in (x, y)]
+    return mul_p.bind(x, y)
 
 
 # --- division ---------------------------------------------------------------------------------------------------------

@@ -292,5 +292,5 @@ def complex(x, y):
 def conj(x):
     """The complex conjugate of `x`; a real `x` becomes complex."""
     if not dtype_in(typeof(x).dtype, COMPLEX):
-        return complex_p.bind(x, _zero_like(x))
+        return complex_p.bind(x, 0.0 if isinstance(x, float) else _zero_like(x))
     return conj_p.bind(x)

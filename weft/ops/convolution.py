@@ -87,7 +87,7 @@ def padtype_to_pads(
         raise ValueError(f"padding {padding!r} is not understood. Use 'SAME', 'SAME_LOWER', 'VALID' or pairs of numbers.")
     pads = []
     for n, k, s in zip(in_shape, window_shape, window_strides):
-        total = max((-(-n // s) - 1) * s + k - n, 0)
+        total = int(max((-(-n // s) - 1) * s + k - n, 0))
         less, more = total // 2, total - total // 2
         pads.append((less, more) if kind == "SAME" else (more, less))
     return pads
@@ -151,8 +151,11 @@ def conv_with_general_padding(lhs, rhs, window_strides, padding, lhs_dilation, r
 
 def conv_transpose(lhs, rhs, strides: Sequence[int], padding: str | Sequence[tuple[int, int]],
                    rhs_dilation: Sequence[int] | None = None, dimension_numbers: Any = None, transpose_kernel: bool = False,
-                   precision: PrecisionLike = None, preferred_element_type: Any = None):
-    """The convolution that enlarges `lhs` by `strides`; with `transpose_kernel`, a gradient of `conv`."""
+                   precision: PrecisionLike = None, preferred_element_type: Any = None, use_consistent_padding: bool = False):
+    """The convolution that enlarges `lhs` by `strides`; with `transpose_kernel`, a gradient of `conv`.
+
+    Pairs of numbers are the padding of the enlarged `lhs`; with `use_consistent_padding`, that of the convolution whose gradient this is.
+    """
     ndim = typeof(lhs).ndim
     if dimension_numbers is None:
         if ndim > 5:
@@ -164,6 +167,8 @@ def conv_transpose(lhs, rhs, strides: Sequence[int], padding: str | Sequence[tup
     window = [dilated(typeof(rhs).shape[d], step) for d, step in zip(numbers.rhs_spec[2:], rhs_dilation)]
     if isinstance(padding, str):
         padding = [_transposed_padding(k, s, padding.upper()) for k, s in zip(window, strides)]
+    elif use_consistent_padding:
+        padding = [(k - 1 - low, max(k, s) - 1 - high) for k, s, (low, high) in zip(window, strides, padding)]
     if transpose_kernel:
         rhs = rev(rhs, tuple(numbers.rhs_spec[2:]))
         numbers = numbers._replace(rhs_spec=_swapped(numbers.rhs_spec))

@@ -185,7 +185,7 @@ def canonical_dims(name: str, dims: Sequence[int], ndim: int) -> tuple[int, ...]
     if any(not 0 <= d < ndim for d in out):
         raise shape_error(name, f"dims {tuple(dims)} are out of bounds for an operand of rank {ndim}.", ())
     if len(set(out)) != len(out):
-        raise shape_error(name, f"duplicate dims in {tuple(dims)}.", ())
+        raise shape_error(name, f"duplicate value in 'axes': {tuple(dims)}.", ())
     return out
 
 
@@ -554,6 +554,10 @@ def function(dtypes: tuple[Group, ...] | None, reference: Callable, *, jvp: Sequ
     return state
 
 
+#: functions whose callers may say how accurate they must be
+_CHOOSE_ACCURACY = frozenset("cbrt cos exp exp2 expm1 log log1p logistic rsqrt sin sqrt tan tanh".split())
+
+
 def unary(primitive: Primitive, text: str, name: str = "") -> Callable:
     """The public function of one operand that applies `primitive`, with its docstring."""
     return _applied(primitive, name or primitive.name, ("x",), text, sys._getframe(1).f_globals)
@@ -570,12 +574,21 @@ def _applied(primitive: Primitive, name: str, operands: tuple[str, ...], text: s
     def one(x):
         return bind(x)
 
+    def one_of_accuracy(x, *, accuracy=None):
+        if accuracy is not None:
+            from weft.ops.accuracy import check_accuracy
+            check_accuracy(name, accuracy)
+        return bind(x)
+
     def two(x, y):
         return bind(*matched(x, y))
 
-    made = one if len(operands) == 1 else two
-    code = made.__code__.replace(co_varnames=operands, co_name=name, co_qualname=name)
+    made = two if len(operands) == 2 else one_of_accuracy if name in _CHOOSE_ACCURACY else one
+    rest = made.__code__.co_varnames[len(operands):]
+    code = made.__code__.replace(co_varnames=(*operands, *rest), co_name=name, co_qualname=name)
+    defaults = made.__kwdefaults__
     made = types.FunctionType(code, module, name, None, made.__closure__)
+    made.__kwdefaults__ = defaults
     made.__doc__ = text
     return made
 

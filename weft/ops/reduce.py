@@ -162,9 +162,9 @@ def _arg_reduction(name: str, reference: Callable) -> Primitive:
         if len(axes) != 1:
             raise families.shape_error(name, f"takes exactly one axis, got {axes}.", [("operand", aval.str_short())])
         if not aval.shape[axes[0]]:
-            raise families.shape_error(name, f"dim {axes[0]} has no elements to choose from.", [("operand", aval.str_short())])
+            raise families.shape_error(name, f"dim {axes[0]} has no elements to choose from: these require non-empty reduced dimensions.", [("operand", aval.str_short())])
         if not families.dtype_in(index_dtype, families.INTEGER):
-            raise TypeError(f"{name}: index_dtype must be an integer dtype, got {index_dtype}.")
+            raise TypeError(f"{name}: index_dtype must be an integer type, got {index_dtype}.")
         shape = tuple(s for d, s in enumerate(aval.shape) if d != axes[0])
         return ShapedArray(shape, index_dtype, False, None, aval.vma)
 
@@ -211,7 +211,10 @@ def argmin(operand, axis: int, index_dtype):
 
 
 def _arg_reduce(p: Primitive, operand, axis: int, index_dtype):
-    axes = families.canonical_dims(p.name, (axis,), typeof(operand).ndim)
+    ndim = typeof(operand).ndim
+    if isinstance(axis, (int, np.integer)) and not 0 <= axis < ndim:
+        raise ValueError(f"Invalid axis {axis} for operand of {p.name}, which has {ndim} dims.")
+    axes = families.canonical_dims(p.name, (axis,), ndim)
     return p.bind(operand, axes=axes, index_dtype=dtypes.canonicalize_dtype(index_dtype))
 
 

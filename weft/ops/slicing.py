@@ -18,7 +18,7 @@ from weft.core.primitive import Primitive
 from weft.core.trace import is_undef, typeof
 from weft.ir.factors import RuleBuilder
 from weft.ops.elementwise import add, convert_element_type, lt, select_n, sub
-from weft.ops.families import joined_vma, zeros
+from weft.ops.families import joined_vma, shape_error, zeros
 from weft.ops.indexing import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers, gather_p, scatter_p
 from weft.ops.layout import broadcast_in_dim, reshape, squeeze
 from weft.ops.placement import READ_AT
@@ -89,6 +89,15 @@ def pad(operand, padding_value, padding_config: Sequence[tuple[int, int, int]]):
     """
     config = tuple((int(lo), int(hi), int(inner)) for lo, hi, inner in padding_config)
     aval = typeof(operand)
+    table = [("operand", aval.str_short()), ("padding_value", typeof(padding_value).str_short()), ("padding_config", config)]
+    if typeof(padding_value).ndim:
+        raise shape_error("pad", "padding_value must be a scalar.", table)
+    if len(config) != aval.ndim:
+        raise shape_error("pad", f"padding_config must have one entry for each of the {aval.ndim} dims of the operand.", table)
+    if any(inner < 0 for _, _, inner in config):
+        raise shape_error("pad", "interior padding in padding_config must be nonnegative.", table)
+    if any(lo + hi + n + max(n - 1, 0) * inner < 0 for n, (lo, hi, inner) in zip(aval.shape, config)):
+        raise shape_error("pad", "Dimension size after padding is not at least 0: padding_config cuts off more than there is.", table)
     if len(config) == aval.ndim and not any(map(any, config)):
         return operand
     return pad_p.bind(operand, _scalar_like(padding_value, aval), padding_config=config)
@@ -154,7 +163,7 @@ def dynamic_slice_in_dim(operand, start_index, slice_size: int, axis: int = 0):
     """`slice_size` consecutive parts of `operand` along dim `axis`, from `start_index` on (clamped)."""
     shape = typeof(operand).shape
     axis = canonical_dim(axis, len(shape), "dynamic_slice_in_dim")
-    starts, sizes = [np.int32(0)] * len(shape), list(shape)
+    starts, sizes = [0] * len(shape), list(shape)
     starts[axis], sizes[axis] = start_index, int(slice_size)
     return dynamic_slice(operand, starts, sizes)
 
@@ -219,6 +228,9 @@ def _start_scalars(indices, shape, api: str) -> list:
             f"{api}: needs one start index per dim.\n"
             f"    operand has {len(shape)} dims, start_indices has length {len(indices)}"
         )
+    found = sorted({i.dtype.name for i in indices if hasattr(i, "dtype")})
+    if len(found) > 1:
+        raise TypeError(f"index arguments to {api} must be integers of the same type, got {', '.join(found)}.")
     return [_wrapped_start(i, size) for i, size in zip(indices, shape)]
 
 
