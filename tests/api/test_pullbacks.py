@@ -85,7 +85,7 @@ def test_saveable_args_fit_the_arguments(saveable, reason):
 
 
 def test_linear_functions_keep_their_program():
-    y, f_lin = weft.linearize(lambda x: wnp.sin(x) * 2, 1.0)
+    _, f_lin = weft.linearize(lambda x: wnp.sin(x) * 2, 1.0)
     assert "mul" in str(f_lin.func.args[0]) and "sin" not in str(f_lin.func.args[0])
     np.testing.assert_allclose(f_lin(1.0), 2 * np.cos(1.0), rtol=1e-6)
 
