@@ -1,0 +1,107 @@
+"""Options of operations: accuracies, dtypes of products, padding of transposed convolutions; functions applied at scattered places."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft import lax
+
+Z = (np.random.RandomState(0).randn(64) * 3 + 1j * np.random.RandomState(1).randn(64) * 3).astype(np.complex64)
+INVERSE = {"asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
+           "exp2": np.exp2}
+
+
+@pytest.mark.parametrize("name", INVERSE)
+def test_functions_of_complex_numbers(name):
+    op, reference = getattr(lax, name), INVERSE[name]
+    np.testing.assert_allclose(op(Z), reference(Z.astype(np.complex128)), rtol=2e-6)
+    assert [e.primitive.name for e in weft.make_jaxpr(op)(Z).eqns] == [name]
+    z, step = complex(Z[3]), 1e-6
+    slope = (reference(z + step) - reference(z - step)) / (2 * step)
+    np.testing.assert_allclose(weft.grad(op, holomorphic=True)(Z[3]), slope, rtol=1e-4)
+
+
+@pytest.mark.parametrize("accuracy", [lax.AccuracyMode.HIGHEST, lax.AccuracyMode.DEFAULT, lax.Tolerance(ulps=4), lax.Tolerance(rtol=1e-5)])
+def test_accuracies(accuracy):
+    x = np.linspace(0.1, 2, 9, dtype=np.float32)
+    np.testing.assert_array_equal(lax.exp(x, accuracy=accuracy), lax.exp(x))
+    np.testing.assert_allclose(weft.grad(lambda v: lax.tanh(v, accuracy=accuracy))(0.5), 1 - np.tanh(0.5) ** 2, rtol=1e-5)
+
+
+def test_accuracies_that_no_function_has():
+    with pytest.raises(ValueError, match="non-negative"):
+        lax.Tolerance(atol=-1.0)
+    with pytest.raises(ValueError, match="does not permit"):
+        lax.exp(1.0, accuracy=lax.Tolerance(rtol=1e-12))
+    with pytest.raises(ValueError, match="at least one"):
+        lax.sin(1.0, accuracy=lax.Tolerance())
+    with pytest.raises(TypeError, match="AccuracyMode"):
+        lax.log(1.0, accuracy="high")
+
+
+@pytest.mark.parametrize("dtype, wide", [(np.int8, np.int32), (np.float16, np.float32), (np.int32, np.float32)])
+def test_products_in_another_dtype(dtype, wide):
+    x, y = np.array([100, 3, -7], dtype), np.array([100, 5, 2], dtype)
+    product = lax.mul(x, y, out_dtype=wide)
+    assert product.dtype == wide
+    np.testing.assert_array_equal(product, x.astype(wide) * y.astype(wide))
+
+
+@pytest.mark.parametrize("strides", [(1, 1), (2, 1), (3, 3)])
+@pytest.mark.parametrize("padding", [((0, 0), (0, 0)), ((1, 2), (0, 1)), "SAME", "VALID"])
+def test_transposed_convolutions_with_the_padding_of_the_forward_one(strides, padding):
+    rng = np.random.RandomState(0)
+    image, kernel = rng.randn(2, 5, 6, 3).astype(np.float32), rng.randn(3, 4, 3, 2).astype(np.float32)
+    numbers = ("NHWC", "HWIO", "NHWC")
+    got = lax.conv_transpose(image, kernel, strides, padding, dimension_numbers=numbers, use_consistent_padding=True)
+    flipped = np.swapaxes(kernel[::-1, ::-1], 2, 3)
+    forward = lambda x: lax.conv_general_dilated(x, flipped, strides, padding, dimension_numbers=numbers)
+    y, pull = weft.vjp(forward, np.zeros(got.shape, np.float32))
+    assert y.shape == image.shape
+    np.testing.assert_allclose(got, pull(image)[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("places", [[0, 2], [1, 1, 1], [4, 0, 4, 3]])
+@pytest.mark.parametrize("run", [lambda f: f, weft.jit])
+def test_a_function_is_applied_as_often_as_places_are_named(places, run):
+    x = np.arange(1, 6, dtype=np.float32)
+    numbers = lax.ScatterDimensionNumbers((), (0,), (0,))
+    apply = run(lambda x, i: lax.scatter_apply(x, i, lambda v: 2 * v + 1, numbers, update_shape=(len(places),)))
+    expected = x.copy()
+    for i in places:
+        expected[i] = 2 * expected[i] + 1
+    np.testing.assert_array_equal(apply(x, np.array(places)[:, None]), expected)
+
+
+@pytest.mark.parametrize("numbers, reason", [
+    (lax.GatherDimensionNumbers((1, 0), (), (0,)), "offset_dims in gather op must be sorted"),
+    (lax.GatherDimensionNumbers((1,), (0, 0), (0,)), "collapsed_slice_dims in gather op must not repeat"),
+    (lax.GatherDimensionNumbers((1,), (0,), (7,)), "Invalid start_index_map set in gather op"),
+    (lax.GatherDimensionNumbers((1,), (0,), (0,), (0,), (0,)), "must be disjoint"),
+])
+def test_dims_of_gathers_are_named(numbers, reason):
+    with pytest.raises(TypeError, match=reason):
+        lax.gather(np.ones((4, 5)), np.zeros((2, 1), int), numbers, (1, 5))
+
+
+@pytest.mark.parametrize("call", [
+    lambda: lax.pad(np.zeros(2), np.zeros(2), [(0, 0, 0)]), lambda: lax.pad(np.zeros(2), 0.0, [(0, 1, 0)] * 2),
+    lambda: lax.pad(np.zeros(2), 0.0, [(0, 1, -1)]), lambda: lax.pad(np.zeros(2), 0.0, [(-3, 0, 0)]),
+    lambda: lax.argmax(np.ones((2, 3)), axis=-1, index_dtype=np.int32),
+    lambda: lax.reduce({"x": np.ones(5)}, {"y": 0.0}, lambda x, y: x, [0]),
+    lambda: lax.reduce({"x": np.ones(5)}, {"x": np.ones(5)}, lambda x, y: x, [0])])
+def test_what_does_not_fit_is_refused(call):
+    with pytest.raises(ValueError, match=r".{20}"):
+        call()
+
+
+def test_start_indices_have_one_dtype():
+    with pytest.raises(TypeError, match="integers of the same type"):
+        lax.dynamic_slice(np.ones((3, 4)), (np.int32(1), np.int16(2)), (2, 2))
+
+
+def test_conjugates_of_numbers_stay_weak():
+    assert lax.conj(1.0).weak_type and not lax.conj(wnp.float32(1)).weak_type
