@@ -8,7 +8,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.core.trace import hi_types
+from weft.core.trace import Tracer, hi_types
 from weft.experimental import cur_qdd, hijax
 from weft.experimental.hijax import VJPHiPrimitive, jvp_from_lin, linearize_from_jvp, vjp_from_jvp, vjp_from_lin
 
@@ -229,6 +229,18 @@ class CellType(hijax.MutableHiType):
     __hash__ = object.__hash__
     __eq__ = object.__eq__
 
+    def lo_ty_qdd(self, state):
+        return [state]
+
+    def new_from_loval(self, state, value):
+        return Cell(value)
+
+    def read_loval(self, state, cell):
+        return [cell.value]
+
+    def update_from_loval(self, state, cell, value):
+        cell.value = value
+
 
 class Scale(hijax.HiPrimitive):
     def abstract_eval(self, x, scale, *, kind=ScaledType):
@@ -259,12 +271,25 @@ class Put(hijax.HiPrimitive):
         return value
 
 
+class Get(hijax.HiPrimitive):
+    def to_lojax(self, cell):
+        return cell.value
+
+
+class New(hijax.HiPrimitive):
+    def abstract_eval(self, x):
+        return hijax.AvalQDD(CellType(), x), {"a cell is made"}
+
+    def to_lojax(self, x):
+        return Cell(x)
+
+
 class Effectful(hijax.HiPrimitive):
     def abstract_eval(self, x):
         return x, {"printing"}
 
 
-scale_p, unscale_p, put_p = Scale("scale"), Unscale("unscale"), Put("put")
+scale_p, unscale_p, put_p, get_p, new_p = Scale("scale"), Unscale("unscale"), Put("put"), Get("get"), New("new")
 
 
 @pytest.fixture
@@ -318,15 +343,67 @@ def test_what_hi_types_cannot_do_yet_is_named(registered):
         weft.grad(unscale_p.bind)(Scaled(wnp.array(X), wnp.array(3.0)))
 
 
-def test_mutable_hi_types_work_outside_of_transformations_alone(registered):
+def test_mutable_values_outside_of_transformations(registered):
     cell = Cell(wnp.zeros(2))
     put_p.bind(cell, wnp.ones(3))
     assert cell.value.shape == (3,) and cur_qdd(cell).shape == (3,) and weft.typeof(cell).has_qdd
-    with pytest.raises(NotImplementedError, match=r"jit.*mutable type CellType"):
-        weft.jit(lambda c: c.value)(cell)
-    with pytest.raises(NotImplementedError, match="put: an argument is of the mutable type CellType"):
-        weft.jit(lambda x: put_p.bind(cell, x))(1.0)
 
+
+def test_mutable_values_are_arguments_of_jit(registered):
+    traces = 0
+
+    @weft.jit
+    def step(cells, x):
+        nonlocal traces
+        traces += 1
+        a, b = cells["a"], cells["b"]
+        assert a is cells["again"] and type(a) is Cell and isinstance(a.value, Tracer)
+        put_p.bind(a, get_p.bind(a) + x)
+        put_p.bind(b, wnp.concatenate([get_p.bind(b), get_p.bind(a)]))      # it may hold something of another shape afterwards
+        return get_p.bind(a) * 2
+
+    a, b = Cell(wnp.zeros(2)), Cell(wnp.zeros(0))
+    for i in range(1, 3):
+        doubled = step({"a": a, "again": a, "b": b}, 1.0)
+        assert a.value.tolist() == [i, i] and doubled.tolist() == [2 * i, 2 * i] and b.value.shape == (2 * i,)
+    assert b.value.tolist() == [1, 1, 2, 2] and traces == 2
+    assert weft.eval_shape(lambda c: get_p.bind(c) + 1, a).shape == (2,)
+    nested = weft.jit(lambda x: (step({"a": (c := new_p.bind(x)), "again": c, "b": new_p.bind(x)}, x), get_p.bind(c)))
+    assert [r.tolist() for r in nested(wnp.ones(2))] == [[4, 4], [2, 2]]
+    with pytest.raises(NotImplementedError, match="returns a value of the mutable type CellType"):
+        weft.jit(lambda c: c)(a)
+    assert a.value.tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("run", [
+    lambda f: weft.jit(f), lambda f: weft.grad(f), lambda f: weft.jit(weft.grad(f)), lambda f: weft.grad(weft.jit(f)),
+    lambda f: lambda x: weft.lax.fori_loop(0, 1, lambda i, c: c + f(x), 0.0),
+    lambda f: weft.jit(lambda x: weft.lax.scan(lambda c, _: (c + f(x), None), 0.0, None, length=1)[0]),
+    lambda f: lambda x: weft.lax.cond(x > 0, f, f, x),
+], ids=["jit", "grad", "jit-grad", "grad-jit", "fori", "jit-scan", "cond"])
+def test_mutable_values_are_closed_over(registered, run):
+    cell = Cell(wnp.array(1.0, np.float32))
+
+    def f(x):
+        put_p.bind(cell, get_p.bind(cell) + weft.lax.stop_gradient(x))
+        return x ** 2 + get_p.bind(cell)
+
+    g = run(f)
+    for want in (3.0, 5.0):
+        g(2.0)
+        assert float(cell.value) == want
+    put_p.bind(cell, wnp.array(0.0, np.float32))                            # what is written outside is seen inside
+    g(2.0)
+    assert float(cell.value) == 2.0
+
+
+def test_mutable_values_outside_keep_their_shapes(registered):
+    cell = Cell(wnp.zeros(2))
+    with pytest.raises(ValueError, match="invalid shape"):
+        weft.jit(lambda x: put_p.bind(cell, x))(wnp.ones(3))
+    with pytest.raises(ValueError, match="differentiated"):
+        weft.grad(lambda x: put_p.bind(cell, wnp.full(2, x)).sum())(1.0)
+    assert cell.value.tolist() == [0, 0]
 
 def test_parts_of_references_and_types_have_their_classes():
     ref = weft.new_ref(wnp.zeros(3))

@@ -19,10 +19,11 @@ from weft.api.struct import ShapeDtypeStruct
 from weft.backends.array_spec import ArraySpec, _specs
 from weft.backends.base import UNREADY
 from weft.backends.formats import Format
+from weft.control.hitypes import is_mutable, on_copies, taken_apart
 from weft.control.ref import Threaded, any_refs, is_ref, retried
 from weft.core.interpret import evaluate
 from weft.core.stage import hoist_tracers, stage
-from weft.core.trace import Trace, Tracer, current_trace, eval_trace, extend_axis_env, set_trace, typeof
+from weft.core.trace import Trace, Tracer, current_trace, eval_trace, extend_axis_env, hi_types, set_trace, typeof
 from weft.ir.explicit import type_sharding
 from weft.ir.jaxpr import Jaxpr, OpenJaxpr
 from weft.ir.mesh import Mesh
@@ -348,6 +349,9 @@ def eval_shape(fun: Callable, *args, **kwargs) -> Any:
     """
     if isinstance(fun, JitFunction):
         fun = fun.fun
+    if hi_types and any(map(is_mutable, tree.tree_leaves((args, kwargs)))):
+        (args, kwargs), _ = taken_apart((args, kwargs))
+        return eval_shape(lambda *args, **kwargs: on_copies(fun, args, kwargs)[0], *args, **kwargs)
     flat = FlatFunction(fun, args, kwargs)
     jaxpr = stage(flat, [aval_of(x) for x in flat.leaves], function_name(fun))
     return flat.unflatten([_struct(a) for a in jaxpr.out_avals])

@@ -22,11 +22,11 @@ from weft.api.layouts import flat_shardings
 from weft.backends.base import Call, Device
 from weft.backends.xla_flags import check_options
 from weft.control.call import jit_p
-from weft.control.hitypes import flatten
+from weft.control.hitypes import flatten, is_mutable, on_copies, put_back, taken_apart
 from weft.control.ref import Threaded, any_refs, check_aliases, check_returned, is_ref, retried
 from weft.core.interpret import evaluate
 from weft.core.stage import UsesRefs, hoist_tracers, stage
-from weft.core.trace import Tracer, _state, eval_trace, lenient, typeof
+from weft.core.trace import Tracer, _state, eval_trace, hi_types, lenient, typeof
 from weft.ir.explicit import type_sharding
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.mesh import current_mesh
@@ -262,6 +262,8 @@ class JitFunction(Dispatching):
     def _call(self, *args, **kwargs):
         if config.disable_jit:
             return self.fun(*args, **kwargs)
+        if hi_types and any(type(x) in hi_types and is_mutable(x) for x in tree.tree_leaves((args, kwargs))):
+            return self._with_mutable(args, kwargs)
         statics, leaves, in_tree = self._flatten(args, kwargs)
         if self._known.refs or any_refs(leaves):
             return self._with_refs([], args, kwargs, statics, leaves, in_tree)
@@ -280,6 +282,24 @@ class JitFunction(Dispatching):
                           out_shardings=traced.out_shardings, donated=(False,) * len(traced.consts) + traced.donated,
                           inline=False, keep_unused=self.keep_unused)
         return tree.tree_unflatten(traced.out_tree, outs)
+
+    def _with_mutable(self, args, kwargs):
+        """A call with mutable values of hi types among the arguments: a call of a function of the arrays that they consist of."""
+        inner = self._known.threaded.get("mutable")
+        if inner is None:
+            def on_arrays(*args, **kwargs):
+                return on_copies(self.fun, args, kwargs)
+
+            functools.update_wrapper(on_arrays, self.fun)
+            s = self.statics
+            inner = self._known.threaded["mutable"] = JitFunction(
+                on_arrays, in_shardings=self.in_shardings, out_shardings=None if self.out_shardings is None else (self.out_shardings, None),
+                static_argnums=s.static_argnums, static_argnames=s.static_argnames, donate_argnums=s.donate_argnums,
+                donate_argnames=s.donate_argnames, keep_unused=self.keep_unused, backend=self.backend, inline=self.inline)
+        (args, kwargs), values = taken_apart((args, kwargs))
+        out, found = inner(*args, **kwargs)
+        put_back(values, found)
+        return out
 
     def _with_refs(self, refs, args, kwargs, statics, leaves, in_tree, used=None):
         """A call with references to mutable arrays among the arguments or closed over: a call of a function of their values. Inside of

@@ -3,23 +3,27 @@
 In:   classes of values, each registered with the function that gives the type of a value (`register_hitype`), and of their types.
 Out:  `flatten`, by which `jit` takes and returns such values: a program holds the arrays that a value consists of, and user code sees the
       value, raised from tracers. The bases of types and of effects.
-Laws: programs and transformations know arrays alone. A type says how values are lowered to arrays and raised from them. Mutable types
-      are usable outside of transformations; inside, they raise NotImplementedError.
+Laws: programs and transformations know arrays alone. A type says how values are lowered to arrays and raised from them. A mutable value
+      that is passed is a copy inside of a program, whose last arrays are results that the value is set to afterwards; one that is closed
+      over is read and written as references to its arrays are.
 Next: `experimental.hijax`, with the operations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from weft.control.ref import AbstractRef
-from weft.core.trace import Tracer, hi_types, typeof
+from weft.control.ref import _FREED, AbstractRef, Ref
+from weft.core.trace import EvalTrace, Tracer, _state, eval_trace, hi_types, set_trace, typeof
 from weft.ir.types import ShapedArray
+from weft.ops.layout import broadcast_in_dim
 from weft.util import tree
 from weft.util.record import record
+from weft.util.source import function_name
 
 
 class _AnyType(type):
@@ -218,8 +222,10 @@ class HiPspec:
 
 
 class MutableHiType(_UserType):
-    """The base of types of mutable values. They can be made, read and written outside of transformations; a `HiPrimitive` that is applied
-    to one inside of a transformation raises NotImplementedError, and so does passing one to `jit`."""
+    """The base of types of mutable values, to derive from: `lo_ty_qdd`, `new_from_loval`, `read_loval` and `update_from_loval` say how what
+    a value holds, `value.cur_qdd()`, and arrays are one. Values are made, read and written by operations (`HiPrimitive`). They can be
+    passed to `jit` and `grad`, and closed over by what these and control flow trace; a program that closes over one keeps the shapes and
+    dtypes of what it holds."""
     has_qdd = True
     is_writer = False
 
@@ -298,8 +304,8 @@ def lowered(x: Any, where: str) -> list:
     """The arrays that a value of a hi type consists of."""
     aval = hi_types[type(x)](x)
     if aval.has_qdd:
-        raise NotImplementedError(f"{where}: a value of the mutable type {aval.str_short()} was passed; mutable hi types are supported "
-                                  "outside of transformations alone. Pass what it holds, and set it to what comes back.")
+        raise NotImplementedError(f"{where}: a value of the mutable type {aval} cannot be taken apart here. Pass it to a jitted "
+                                  "function, or pass what it holds.")
     arrays = list(aval.lower_val(x))
     got, want = list(map(typeof, arrays)), list(aval.lo_ty())
     if [(a.shape, a.dtype) for a in got] != [(a.shape, a.dtype) for a in want]:
@@ -314,3 +320,212 @@ def flatten(x: Any, where: str) -> tuple[list, Any]:
         nodes = [_Lowered(typeof(leaf), lowered(leaf, where)) if type(leaf) in hi_types else leaf for leaf in leaves]
         return tree.tree_flatten(tree.tree_unflatten(structure, nodes))
     return leaves, structure
+
+
+# ---- mutable values inside of traced programs
+
+class _Part(Ref):
+    """One array of a mutable value, as a reference: what is written reaches the value."""
+    __slots__ = ("owner",)
+
+    def __init__(self, value: Any, owner: _Home):
+        super().__init__(value)
+        self.owner = owner
+
+    def _write(self, value: Any) -> None:
+        super()._write(value)
+        if self._cell() is self:
+            self.owner.refresh()
+
+
+class _Home:
+    """A mutable value, and the trace in which it was made. Programs that are traced further inside see its arrays as references, so they
+    are threaded through as those are."""
+    __slots__ = ("value", "trace", "state", "parts", "is_busy", "__weakref__")
+
+    def __init__(self, value: Any, trace: Any):
+        self.value, self.trace, self.state = value, trace, None
+        self.is_busy = False             # the methods of the type, which may apply operations to the value, are running
+        self.parts: list[_Part] = []
+
+    def references(self) -> list[_Part]:
+        """The arrays of the value."""
+        state = self.value.cur_qdd()
+        if self.state is None:
+            with set_trace(self.trace):
+                arrays = [x if hasattr(x, "aval") else broadcast_in_dim(x, np.shape(x), tuple(range(np.ndim(x))))
+                          for x in typeof(self.value).read_loval(state, self.value)]
+                self.parts = [_Part(x, self) for x in arrays]
+            self.state = state
+        return self.parts
+
+    def refresh(self) -> None:
+        """Set the value to what its references hold."""
+        self.is_busy = True
+        try:
+            with set_trace(self.trace):
+                typeof(self.value).update_from_loval(self.state, self.value, *[r._value for r in self.parts])
+        finally:
+            self.is_busy = False
+
+    def changed(self) -> None:
+        """Note that the value was changed where it is at home; its references keep their types."""
+        if self.state is None or self.is_busy:
+            return
+        self.is_busy = True
+        try:
+            state = self.value.cur_qdd()
+            arrays = typeof(self.value).read_loval(state, self.value)
+        finally:
+            self.is_busy = False
+        if [(a.shape, a.dtype) for a in map(typeof, arrays)] != [(r.shape, r.dtype) for r in self.parts]:
+            for r in self.parts:
+                r._value = _FREED
+            self.state, self.parts = None, []
+            return
+        self.state = state
+        for r, x in zip(self.parts, arrays):
+            r._value = r._fitting(x, r.shape)
+
+
+#: the mutable values that programs met, by their identity; those made outside of programs as long as something refers to their arrays
+_homes: weakref.WeakValueDictionary[int, _Home] = weakref.WeakValueDictionary()
+#: homes of the values that were made inside of a program, until it is traced
+_inner_homes: list[_Home] = []
+
+
+def _home_of(value: Any) -> _Home:
+    found = _homes.get(id(value))
+    if found is None or found.value is not value:
+        found = _homes[id(value)] = _Home(value, eval_trace)
+    return found
+
+
+def made_here(value: Any) -> Any:
+    """A mutable value that the program which is being traced has made."""
+    if type(_state.trace) is not EvalTrace:
+        if len(_inner_homes) >= 256:
+            _inner_homes[:] = [home for home in _inner_homes if not home.trace.finished]
+        home = _homes[id(value)] = _Home(value, _state.trace)
+        _inner_homes.append(home)
+    return value
+
+
+def is_mutable(x: Any) -> bool:
+    """Whether `x` is a value of a mutable type."""
+    return type(x) in hi_types and hi_types[type(x)](x).has_qdd
+
+
+def contents(value: Any) -> tuple[Any, list]:
+    """What a mutable value holds here, and its arrays."""
+    home = _home_of(value)
+    if home.trace is _state.trace:
+        state = value.cur_qdd()
+        return state, list(typeof(value).read_loval(state, value))
+    return value.cur_qdd(), [r[...] for r in home.references()]
+
+
+def set_contents(value: Any, state: Any, arrays: Sequence) -> None:
+    """Let a mutable value hold these arrays. ValueError if it lives outside of the program that is being traced, and the arrays are not of
+    the shapes and dtypes of those that it holds."""
+    home = _home_of(value)
+    if home.trace is _state.trace:
+        typeof(value).update_from_loval(state, value, *arrays)
+        home.changed()
+        return
+    parts = home.references()
+    if len(parts) != len(arrays):
+        raise ValueError(f"a value of the mutable type {typeof(value)} consists of {len(parts)} arrays, and cannot be changed to one of "
+                         f"{len(arrays)} in a program that closes over it. Pass it as an argument.")
+    for r, x in zip(parts, arrays):
+        r[...] = x
+
+
+def on_contents(fun: Callable, args: Sequence) -> Any:
+    """`fun(*args)`, where mutable values that live outside of the program that is being traced are replaced by copies, and written back."""
+    foreign = {id(x): x for x in args if is_mutable(x) and _home_of(x).trace is not _state.trace}
+    copies = {}
+    for key, x in foreign.items():
+        state, arrays = contents(x)
+        copies[key] = made_here(typeof(x).new_from_loval(state, *arrays)), arrays
+    out = fun(*[copies[id(x)][0] if id(x) in copies else x for x in args])
+    for key, x in foreign.items():
+        copy, before = copies[key]
+        state = copy.cur_qdd()
+        after = list(typeof(copy).read_loval(state, copy))
+        if len(after) != len(before) or any(a is not b for a, b in zip(after, before)):
+            set_contents(x, state, after)
+    for x in args:
+        if id(x) in _homes and id(x) not in foreign:
+            _home_of(x).changed()
+    return out
+
+
+class Contents:
+    """A mutable value in a tree of arguments or results, as its arrays; `number` tells which of the values it is, as one may be passed
+    more than once: the later ones are given without their arrays."""
+    __slots__ = ("arrays", "aval", "number", "state")
+
+    def __init__(self, number: int, aval: Any, state: Any, arrays: Sequence):
+        self.number, self.aval, self.state, self.arrays = number, aval, state, tuple(arrays)
+
+
+tree.register_pytree_node(Contents, lambda x: (x.arrays, (x.number, _Said(x.aval), x.state)),
+                          lambda aux, arrays: Contents(aux[0], aux[1].aval, aux[2], arrays))
+
+
+class _Said:
+    """A type as a part of a key, whether or not its class says which types are equal."""
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: Any):
+        self.aval = aval
+
+    def __hash__(self) -> int:
+        return hash(type(self.aval))
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is _Said and type(self.aval) is type(other.aval) and repr(self.aval) == repr(other.aval)
+
+
+def taken_apart(args: Any) -> tuple[Any, list]:
+    """The tree `args` with `Contents` for the mutable values in it, and these values, each once."""
+    values: list = []
+
+    def swap(x: Any) -> Any:
+        if not is_mutable(x):
+            return x
+        for i, known in enumerate(values):
+            if known is x:
+                return Contents(i, None, None, ())
+        values.append(x)
+        state, arrays = contents(x)
+        return Contents(len(values) - 1, typeof(x), state, arrays)
+
+    return tree.tree_map(swap, args), values
+
+
+def on_copies(fun: Callable, args: Sequence, kwargs: dict) -> tuple[Any, list]:
+    """`fun` on arguments that `taken_apart` gave, with values made of their arrays; its result, and what the values hold in the end."""
+    values: dict[int, Any] = {}
+
+    def raised(x: Any) -> Any:
+        if type(x) is not Contents:
+            return x
+        if x.number not in values:
+            values[x.number] = made_here(x.aval.new_from_loval(x.state, *x.arrays))
+        return values[x.number]
+
+    args, kwargs = tree.tree_map(raised, (tuple(args), kwargs), is_leaf=lambda x: type(x) is Contents)
+    out = fun(*args, **kwargs)
+    for x in tree.tree_leaves(out):
+        if is_mutable(x):
+            raise NotImplementedError(f"{function_name(fun)} returns a value of the mutable type {typeof(x)}. Return what it holds, or "
+                                      "change one that is passed.")
+    return out, [Contents(i, typeof(x), *contents(x)) for i, x in sorted(values.items())]
+
+
+def put_back(values: Sequence, found: Sequence[Contents]) -> None:
+    """Let mutable values hold what `on_copies` found in their copies."""
+    for x, new in zip(values, found):
+        set_contents(x, new.state, new.arrays)

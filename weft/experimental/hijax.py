@@ -27,10 +27,13 @@ from weft.control.hitypes import (
     aval_method,
     aval_property,
     control_flow_allowed_effects,
+    is_mutable,
     lowered,
+    made_here,
+    on_contents,
     register_hitype,
 )
-from weft.control.ref import AbstractRef, TransformedRef
+from weft.control.ref import AbstractRef, TransformedRef, is_ref
 from weft.core.interpret import evaluate
 from weft.core.primitive import BatchAxis, Primitive
 from weft.core.stage import hoist_tracers, stage
@@ -544,8 +547,9 @@ class HiPrimitive:
     The methods to write: `to_lojax(*args, **params)`, the implementation, which takes hi values apart and makes them;
     `abstract_eval(*types, **params)`, which gives the type of the result (a list of types with `multiple_results`) and a set of effects,
     and is asked inside of transformations; `jvp(primals, tangents, **params)`, the derivative; without it, `to_lojax` is differentiated.
-    What `jvp` gives is transposed as the operations in it are. Inside of transformations NotImplementedError is raised for mutable types
-    and for effects, and when differentiating, for types whose tangents do not consist of the tangents of their arrays.
+    What `jvp` gives is transposed as the operations in it are. On mutable values `to_lojax` runs when the operation is applied, under
+    whatever transformation. Inside of transformations NotImplementedError is raised for effects of other operations, and when
+    differentiating, for types whose tangents do not consist of the tangents of their arrays.
 
     >>> import dataclasses
     >>> from weft.experimental.hijax import HiPrimitive
@@ -593,16 +597,18 @@ class HiPrimitive:
 
     def bind(self, *args, **params):
         """The result on these arguments."""
+        if any(map(is_mutable, args)):           # it runs now, on what they hold
+            return on_contents(lambda *xs: self.to_lojax(*xs, **params), args)
         if type(_state.trace) is EvalTrace:
             return self.to_lojax(*args, **params)
-        avals = [typeof(x) for x in args]
-        self._check_immutable(avals, "an argument")
+        avals = [x.type if is_ref(x) else typeof(x) for x in args]
         found, effects = self.abstract_eval(*avals, **params)
+        if not self.multiple_results and found.is_high and found.has_qdd:
+            return made_here(self.to_lojax(*args, **params))
         if effects:
             raise NotImplementedError(f"{self.name}: operations of hi types with effects ({', '.join(map(repr, effects))}) are not "
                                       "supported inside of transformations.")
         out_avals = list(found) if self.multiple_results else [found]
-        self._check_immutable(out_avals, "a result")
         as_list = lambda out: list(out) if self.multiple_results else [out]
 
         def flat(*xs):
@@ -620,12 +626,6 @@ class HiPrimitive:
             call.defjvp(flat_jvp)
         outs = _raise(out_avals, call(*_lower(self.name, avals, args)))
         return outs if self.multiple_results else outs[0]
-
-    def _check_immutable(self, avals: Sequence, what: str) -> None:
-        for aval in avals:
-            if aval.has_qdd:
-                raise NotImplementedError(f"{self.name}: {what} is of the mutable type {getattr(aval, 'aval', aval)}; mutable hi types are "
-                                          "supported outside of transformations alone.")
 
 
 def _raise(avals: Sequence, arrays: Sequence) -> list:

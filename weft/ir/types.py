@@ -158,6 +158,14 @@ class ShapedArray:
         """The types of the arrays that such a value consists of."""
         return [self]
 
+    def lower_val(self, value: Any) -> list:
+        """The arrays that such a value consists of: itself."""
+        return [value]
+
+    def raise_val(self, value: Any) -> Any:
+        """The value that consists of an array: itself."""
+        return value
+
     def strip_weak_type(self) -> "ShapedArray":
         return self.update(weak_type=False) if self.weak_type else self
 

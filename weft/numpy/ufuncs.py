@@ -267,7 +267,7 @@ greater_equal = _binary("greater_equal", _lexicographic(ew.ge), "x >= y.")
 def isclose(a, b, rtol=1e-05, atol=1e-08, equal_nan: bool = False):
     """Where |a - b| <= atol + rtol * |b|; where they are equal, of random keys."""
     if all(dtypes.is_extended(getattr(x, "dtype", np.dtype(bool))) for x in (a, b)):
-        return ew.eq(*promotion.broadcast("isclose", a, b))
+        return equal(a, b)
     a, b = promotion.promote_to_inexact("isclose", a, b)
     near = ew.le(ew.abs(ew.sub(a, b)), ew.add(ew.mul(ew.abs(b), rtol), atol))
     finite = promotion.broadcast("isclose", isfinite(a), isfinite(b))
