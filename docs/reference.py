@@ -39,7 +39,8 @@ MODULES = {
     "Around it": [
         "weft.compat", "weft.export", "weft.ffi", "weft.monitoring", "weft.experimental", "weft.experimental.checkify",
         "weft.experimental.colocated_python", "weft.experimental.hijax",
-        "weft.experimental.mesh_utils", "weft.experimental.multihost_utils", "weft.experimental.ode", "weft.test_util",
+        "weft.experimental.mesh_utils", "weft.experimental.multihost_utils", "weft.experimental.ode", "weft.experimental.pallas",
+        "weft.experimental.pallas.tpu", "weft.experimental.pallas.triton", "weft.test_util",
     ],
 }
 

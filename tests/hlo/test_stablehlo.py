@@ -21,6 +21,7 @@ NEVER_SEEN = {
     "check": "becomes a value of the program by checkify, before any text",
     "custom_partitioning": "becomes what its function says while the program is partitioned",
     "custom_lin": "exists only while a program is differentiated",
+    "pallas_call": "a call of its loops, tested with weft.experimental.pallas",
     "sorted_rows": "made by the compiler out of sorts, for texts of compiled programs",
     "row_order": "made by the compiler out of sorts, for texts of compiled programs",
     "leading": "made by the compiler out of top_k, for texts of compiled programs",

@@ -10,6 +10,7 @@ import pytest
 
 import weft.control
 import weft.experimental.hijax  # defines primitives of its own
+import weft.experimental.pallas.call
 import weft.ops
 import weft.ops.functions
 from weft.core.primitive import OPTIONAL_SLOTS, SLOTS, Primitive, Unsupported, registry

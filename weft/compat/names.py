@@ -93,6 +93,9 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     "jax.experimental.colocated_python.func": {},
     "jax.experimental.colocated_python.serialization": {},
     "jax.extend.ifrt_programs": {"ifrt_programs": "weft.extend.ifrt_programs:ifrt_programs"},
+    "jax.experimental.mosaic.gpu.core": {
+        "artificial_shared_memory_limit": "weft.experimental.mosaic.gpu.core:artificial_shared_memory_limit",
+    },
     "jax.experimental.maps": {"Mesh": "weft.sharding:Mesh", "xmap": ""},
     "jax.experimental.pjit": {
         "pjit": "weft.compat.older:pjit weft.api.jit:jit",

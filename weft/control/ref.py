@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.control.ref_index import has_slices, is_basic, read, written
 from weft.core.interpret import evaluate
 from weft.core.stage import StageTrace, StageTracer, UsesRefs
 from weft.core.trace import EvalTrace, Trace, Tracer, _state, typeof
@@ -176,19 +177,19 @@ class Ref(_Writable):
     # ---- access
     def __getitem__(self, index: Any) -> Any:
         value = self._read()
-        return value if _is_whole(index) else value[index]
+        return value if _is_whole(index) else read(value, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         self._store(index, value, "set")
 
     def _store(self, index: Any, value: Any, how: str) -> None:
         now = self._read()
-        shape = self.shape if _is_whole(index) else typeof(now[index]).shape
+        shape = self.shape if _is_whole(index) else typeof(read(now, index)).shape
         value = self._fitting(value, shape)
         if how == "set" and _is_whole(index) and not isinstance(value, (np.ndarray, np.generic)):
             self._write(value)
         else:
-            self._write(getattr(now.at[index], how)(value))
+            self._write(written(now, index, value, how))
 
     def _fitting(self, value: Any, shape: tuple[int, ...]) -> Any:
         """`value` with the dtype of the array and the given shape, if it may become so."""
@@ -270,19 +271,23 @@ class TransformedRef(_Writable):
 
     at = property(lambda self: _At(self.ref, self.indices))
     shape = property(lambda self: typeof(self[...]).shape)
+    ndim = property(lambda self: len(self.shape))
+    size = property(lambda self: typeof(self[...]).size)
     dtype = property(lambda self: self.ref.dtype)
 
     def _positions(self, index: Any) -> Any:
         """The flat positions of the elements that an index of this part selects."""
         where = np.arange(self.ref.size, dtype=np.int32).reshape(self.ref.shape)
         for i in (*self.indices, index):
-            where = where[i] if not isinstance(where, np.ndarray) or _is_static(i) else _array(where)[i]
+            if isinstance(where, np.ndarray) and (has_slices(i) or not _is_static(i)):
+                where = _array(where)
+            where = read(where, i)
         return where
 
     def __getitem__(self, index: Any) -> Any:
         value = self.ref[...]
         for i in (*self.indices, index):
-            value = value if _is_whole(i) else value[i]
+            value = value if _is_whole(i) else read(value, i)
         return value
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -292,11 +297,25 @@ class TransformedRef(_Writable):
         if all(map(_is_whole, self.indices[1:])) and _is_whole(index):
             self.ref._store(self.indices[0], value, how)
             return
+        if all(map(is_basic, self.indices)):
+            self._store_inside(self.ref[...], [*self.indices, index], value, how)
+            return
         where = self._positions(index)
         shape = np.shape(where) if isinstance(where, np.ndarray) else typeof(where).shape
         value = self.ref._fitting(value, shape)
         flat = self.ref[...].reshape(-1)
         self.ref._write(getattr(flat.at[where], how)(value).reshape(self.ref.shape))
+
+    def _store_inside(self, whole: Any, indices: list, value: Any, how: str) -> None:
+        """Write into parts that overlap nowhere, from the innermost outward."""
+        parts = [whole]
+        for i in indices[:-1]:
+            parts.append(parts[-1] if _is_whole(i) else read(parts[-1], i))
+        last = indices[-1]
+        value = self.ref._fitting(value, typeof(parts[-1] if _is_whole(last) else read(parts[-1], last)).shape)
+        for part, i in zip(reversed(parts), reversed(indices)):
+            value, how = (value if _is_whole(i) and how == "set" else written(part, i, value, how)), "set"
+        self.ref._write(value)
 
     def get(self) -> Any:
         """What the part holds."""

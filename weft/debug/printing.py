@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from weft.api.callbacks import HostFunction, bind_look, debug_callback
+from weft.control.ref import is_ref
 from weft.ops.callback import debug_print_p
 from weft.util import tree
 from weft.util.source import api_boundary
@@ -48,6 +49,7 @@ def print(fmt: str | None = None, *args: Any, ordered: bool = False, partitioned
     if not skip_format_check:
         check_format(fmt, args, kwargs)
     leaves, in_tree = tree.tree_flatten((args, kwargs))
+    leaves = [x[...] if is_ref(x) else x for x in leaves]
     function = Printer(fmt, leaves, in_tree, _use_logging)
     bind_look(debug_print_p, function, leaves, ordered, partitioned, fmt=fmt)
     return None

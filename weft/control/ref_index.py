@@ -1,0 +1,141 @@
+"""Indices of references: those of arrays, and `Slice`, a run of elements that begins at a traced place.
+
+In:   the value of a reference, and one index into it.
+Out:  the part that the index selects (`read`), and the value with that part replaced or added to (`written`).
+Laws: a `Slice` whose beginning is known must lie inside, else ValueError; one whose beginning is traced is moved inside, as the windows
+      of `dynamic_slice` are. Everything else means what it means for arrays.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from weft.core.trace import Tracer, typeof
+from weft.ops.layout import reshape
+from weft.ops.slicing import dynamic_slice, dynamic_update_slice
+from weft.util.record import record
+
+
+@record
+class Slice:
+    """`size` elements of a dim from `start` on, which may be traced, every `stride`-th.
+
+    >>> from weft.experimental import pallas as pl
+    >>> weft.new_ref(wnp.arange(6))[pl.ds(1, 3)].tolist()
+    [1, 2, 3]
+    """
+    start: Any
+    size: int
+    stride: int = 1
+
+    @property
+    def is_dynamic_start(self) -> bool:
+        """Whether the beginning is traced."""
+        return _static(self.start) is None
+
+    @property
+    def is_dynamic_size(self) -> bool:
+        """Whether the size is traced, which it never is."""
+        return False
+
+
+def ds(start: Any, size: int | None = None, stride: int | None = None) -> Slice | slice:
+    """`size` elements from `start` on, every `stride`-th; `ds(size)` begins at 0. `start` may be traced.
+
+    TypeError if a size is traced.
+
+    >>> weft.experimental.pallas.ds(2, 3)
+    Slice(start=2, size=3, stride=1)
+    """
+    if start is None:
+        return slice(None, size, stride)
+    if size is None:
+        start, size = 0, start
+    try:
+        size = operator.index(size)
+    except TypeError:
+        raise TypeError(f"ds: the size of a slice must be an integer that is known while tracing, got {size!r}.") from None
+    return Slice(start, size, 1 if stride is None else operator.index(stride))
+
+
+def has_slices(index: Any) -> bool:
+    """Whether an index must be read by this module."""
+    return isinstance(index, Slice) or (isinstance(index, tuple) and any(isinstance(i, Slice) for i in index))
+
+
+def is_basic(index: Any) -> bool:
+    """Whether an index selects no element twice: integers, slices and new dims."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return all(i is None or i is Ellipsis or isinstance(i, (slice, Slice, int, np.integer)) or
+               (hasattr(i, "dtype") and np.shape(i) == () and i.dtype != np.bool_) for i in parts)
+
+
+def read(value: Any, index: Any) -> Any:
+    """The part of an array that an index of a reference selects."""
+    if not has_slices(index):
+        return value[index]
+    starts, sizes, rest = _window(typeof(value).shape, index)
+    if starts is not None:
+        value = dynamic_slice(value, starts, sizes)
+    return value if _selects_all(rest) else value[rest]
+
+
+def written(value: Any, index: Any, new: Any, how: str) -> Any:
+    """`value` with `new` set ("set") or added ("add") where the index says."""
+    if not has_slices(index):
+        return getattr(value.at[index], how)(new)
+    starts, sizes, rest = _window(typeof(value).shape, index)
+    if starts is None:
+        return getattr(value.at[rest], how)(new)
+    if _selects_all(rest) and how == "set":
+        return dynamic_update_slice(value, reshape(new, sizes), starts)
+    part = dynamic_slice(value, starts, sizes)
+    return dynamic_update_slice(value, getattr(part.at[rest], how)(new), starts)
+
+
+def _selects_all(rest: tuple) -> bool:
+    return all(type(i) is slice and i == slice(None) for i in rest)
+
+
+def _static(x: Any) -> int | None:
+    """The number, where it is known."""
+    if isinstance(x, Tracer):
+        x = x.concrete()
+    return None if x is None else int(x)
+
+
+def _window(shape: tuple[int, ...], index: Any) -> tuple[list | None, list[int], tuple]:
+    """The window that holds the traced slices: its beginning, or None if there is none, and its sizes; and the index into it."""
+    parts = list(index) if isinstance(index, tuple) else [index]
+    taken = sum(1 for i in parts if i is not None and i is not Ellipsis)
+    if Ellipsis in [i for i in parts if i is Ellipsis]:
+        at = next(n for n, i in enumerate(parts) if i is Ellipsis)
+        parts[at:at + 1] = [slice(None)] * (len(shape) - taken)
+    if any(i is not None and np.ndim(i) and getattr(i, "dtype", None) == np.bool_ for i in parts if not isinstance(i, (slice, Slice))):
+        raise NotImplementedError("ref[...]: an index of booleans beside a slice made by ds. Select with weft.numpy.where.")
+    starts: list = [np.int32(0)] * len(shape)
+    sizes, rest, moves, dim = list(shape), [], False, 0
+    for part in parts:
+        if part is None:
+            rest.append(part)
+            continue
+        if dim == len(shape):
+            raise IndexError(f"ref[...]: {taken} indices for {len(shape)} dims.")
+        if isinstance(part, Slice):
+            start, reach = _static(part.start), max((part.size - 1) * part.stride + 1, 0)
+            if start is None:
+                if reach > shape[dim]:
+                    raise ValueError(f"Out of bound slice: {part.size} elements with stride {part.stride} of a dim of size {shape[dim]}.")
+                starts[dim], sizes[dim], moves = part.start, reach, True
+                part = slice(None) if part.stride == 1 else slice(None, None, part.stride)
+            else:
+                if start < 0 or start + reach > shape[dim]:
+                    raise ValueError(f"Out of bound slice: from {start}, {part.size} elements with stride {part.stride}, of a dim of size "
+                                     f"{shape[dim]}.")
+                part = slice(start, start + reach, part.stride)
+        rest.append(part)
+        dim += 1
+    return starts if moves else None, sizes, tuple(rest)

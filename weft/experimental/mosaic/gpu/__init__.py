@@ -1,0 +1,1 @@
+"""See `core`: there are no GPU kernels here."""

@@ -1,0 +1,21 @@
+"""Kernels on blocks of arrays, written on references: see `pallas_call`."""
+
+from weft.util.lazy import attach
+
+__getattr__, __dir__ = attach(__name__, {
+    "weft.experimental.pallas": "mosaic_gpu tpu tpu_sc triton",
+    "weft.control.ref_index": "Slice ds dslice=ds",
+    "weft.experimental.pallas.call": "pallas_call pallas_call_p",
+    "weft.experimental.pallas.inside": """
+        align_to broadcast_to cdiv debug_check debug_print delay empty empty_like empty_ref_like enable_debug_checks
+        enable_poison_buffers get_global loop multiple_of next_power_of_2 num_programs program_id reciprocal run_scoped select_ref
+        strides_from_shape when with_scoped
+    """,
+    "weft.experimental.pallas.memory": """
+        DeviceIdType load semaphore_read semaphore_signal semaphore_wait store swap
+    """,
+    "weft.experimental.pallas.specs": """
+        ANY BlockDim BlockSpec Blocked BoundedSlice Buffered CostEstimate Element GridSpec HOST MemoryRef MemorySpace RevisitMode Squeezed
+        no_block_spec squeezed
+    """,
+})
