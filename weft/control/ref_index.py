@@ -15,7 +15,6 @@ import numpy as np
 
 from weft.core.trace import Tracer, typeof
 from weft.ops.layout import reshape
-from weft.ops.slicing import dynamic_slice, dynamic_update_slice
 from weft.util.record import record
 
 
@@ -77,6 +76,7 @@ def read(value: Any, index: Any) -> Any:
     """The part of an array that an index of a reference selects."""
     if not has_slices(index):
         return value[index]
+    from weft.ops.slicing import dynamic_slice  # what a first result does without
     starts, sizes, rest = _window(typeof(value).shape, index)
     if starts is not None:
         value = dynamic_slice(value, starts, sizes)
@@ -87,6 +87,7 @@ def written(value: Any, index: Any, new: Any, how: str) -> Any:
     """`value` with `new` set ("set") or added ("add") where the index says."""
     if not has_slices(index):
         return getattr(value.at[index], how)(new)
+    from weft.ops.slicing import dynamic_slice, dynamic_update_slice
     starts, sizes, rest = _window(typeof(value).shape, index)
     if starts is None:
         return getattr(value.at[rest], how)(new)

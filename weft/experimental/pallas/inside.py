@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-import weft
 import weft.numpy as wnp
+from weft.api.arrays import device_put
+from weft.api.callbacks import debug_callback
 from weft.control.cond import cond
 from weft.control.loops import fori_loop
 from weft.control.ref import Ref, TransformedRef
@@ -196,7 +197,7 @@ def empty(shape: Sequence[int], dtype: Any, *, out_sharding: Any = None) -> Any:
     [-128, -128]
     """
     made = wnp.asarray(blank_value(ShapedArray((shape,) if isinstance(shape, int) else tuple(shape), dtype)))
-    return made if out_sharding is None else weft.device_put(made, out_sharding)
+    return made if out_sharding is None else device_put(made, out_sharding)
 
 
 def empty_like(x: Any) -> Any:
@@ -326,14 +327,14 @@ def dot(a: Any, b: Any, trans_a: bool = False, trans_b: bool = False, allow_tf32
 # ---- debugging
 
 def debug_print(fmt: str, *args: Any) -> None:
-    """Print values while the kernel runs, as `weft.debug.print` does; a text without braces is followed by the values.
+    """Print values while the kernel runs, one iteration after another; a text without braces is followed by the values.
 
     >>> weft.experimental.pallas.debug_print("x = {}", wnp.int32(2))
     x = 2
     """
     if args and "{" not in fmt:
         fmt += " {}" * len(args)
-    weft.debug.print(fmt, *[x[...] if isinstance(x, (Ref, TransformedRef)) else x for x in args])
+    debug_callback(lambda *xs: print(fmt.format(*xs)), *[x[...] if isinstance(x, (Ref, TransformedRef)) else x for x in args], ordered=True)
 
 
 def delay(nanos: Any) -> None:
