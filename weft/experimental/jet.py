@@ -1,0 +1,332 @@
+"""Taylor mode: push the derivatives of curves through a function.
+
+In:   a function, a point, and for each argument the derivatives of a curve through it: the first, the second, and so on.
+Out:  the value, and the derivatives of the curve that the function makes of them.
+Laws: a curve x(t) with derivatives x_k becomes y(t) = f(x(t)) with derivatives y_k, all exact; order one is `weft.jvp`. A linear
+      operation maps each derivative, a product follows Leibniz's rule. Every other operation has y'(t) = J(x(t)) x'(t): its rule for
+      tangents, applied to the curves of x and x', which are known to one order less. So whatever has a derivative has all of them.
+Source: A. Griewank and A. Walther, "Evaluating Derivatives" (2008), chapter 13; J. Bettencourt, M. J. Johnson and D. Duvenaud,
+"Taylor-mode automatic differentiation for higher-order derivatives in JAX" (2019).
+
+>>> value, (first, second) = jet(wnp.sin, (0.0,), ([1.0, 0.0],))
+>>> float(value), float(first), float(second)
+(0.0, 1.0, 0.0)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.api.execute import to_array
+from weft.control.call import jit_p
+from weft.core.interpret import evaluate
+from weft.core.trace import Trace, Tracer, Zero, current_trace, derived_trace, set_trace, typeof
+from weft.ir.registry import registry
+from weft.numpy.creation import asarray
+from weft.ops import elementwise as ew
+from weft.ops.families import zeros
+from weft.transforms.jvp import instantiate
+from weft.util import dtypes, tree
+from weft.util.source import api_boundary
+
+__all__ = ["fact", "jet", "zero_series"]
+
+
+class _ZeroSeries:
+    """The derivatives of an argument that does not move."""
+
+    def __repr__(self) -> str:
+        return "zero_series"
+
+
+zero_series = _ZeroSeries()
+
+
+def fact(n: int) -> int:
+    """n!, by which the derivatives of a curve are divided in its Taylor series.
+
+    >>> fact(4)
+    24
+    """
+    return math.prod(range(1, n + 1))
+
+
+class JetTracer(Tracer):
+    """A value with the derivatives of its curve; those that are None are zero."""
+    __slots__ = ("aval", "primal", "terms")
+
+    def __init__(self, trace: JetTrace, primal: Any, terms: list):
+        self._trace = trace
+        self.aval = typeof(primal)
+        self.primal = primal
+        self.terms = terms
+
+    def concrete(self):
+        return self.primal.concrete() if isinstance(self.primal, Tracer) else self.primal
+
+    def __repr__(self) -> str:
+        return f"JetTracer(primal={self.primal}, terms={self.terms})"
+
+    def describe(self) -> str:
+        return f"a value of type {self.aval.str_short()} with {len(self.terms)} derivatives of its curve"
+
+
+class JetTrace(Trace):
+    """Computes with curves of a fixed order, from 1 up."""
+    __slots__ = ("order",)
+
+    def __init__(self, parent: Trace | None, order: int):
+        super().__init__(parent)
+        self.order = order
+
+    def split(self, x: Any) -> tuple[Any, list]:
+        """The value and the derivatives of anything."""
+        if type(x) is JetTracer and x._trace is self:
+            return x.primal, x.terms
+        return x, [None] * self.order
+
+    def join(self, primal: Any, terms: Sequence) -> Any:
+        return primal if all(t is None for t in terms) else JetTracer(self, primal, list(terms))
+
+    def process(self, primitive: Any, args: Sequence, params: dict) -> Any:
+        primals, series = map(list, zip(*map(self.split, args))) if args else ([], [])
+        moving = [any(t is not None for t in terms) for terms in series]
+        if not any(moving):
+            return self.parent.process(primitive, primals, params)
+        if primitive is jit_p:                      # what it calls is computed here
+            with set_trace(self):
+                return evaluate(params["jaxpr"], *args)
+        rule = _RULES.get(primitive.name)
+        if rule is None and _is_linear(primitive):
+            rule = _linear
+        if rule is not None:
+            with derived_trace(self.parent):
+                found = rule(primitive, primals, series, params)
+            if found is not None:
+                value, terms = found
+                return [self.join(*pair) for pair in zip(value, terms)] if primitive.multiple_results else self.join(value, terms)
+        return self._by_tangents(primitive, primals, series, params)
+
+    def _by_tangents(self, primitive: Any, primals: list, series: list, params: dict) -> Any:
+        """Any operation, by its rule for tangents on curves of one order less."""
+        rule = primitive.rule("jvp")
+        zero = [Zero(typeof(p).to_tangent_aval()) for p in primals]
+        firsts = [z if terms[0] is None else terms[0] for z, terms in zip(zero, series)]
+        if self.order == 1:
+            with derived_trace(self.parent):
+                outs, tangents = rule(primals, firsts, **params)
+            pairs = [(o, [_given(t)]) for o, t in (zip(outs, tangents) if primitive.multiple_results else [(outs, tangents)])]
+        else:
+            inner = JetTrace(self.parent, self.order - 1)
+            moved = []
+            for z, first, terms in zip(zero, firsts, series):
+                rest = terms[1:]
+                if type(first) is Zero and all(t is None for t in rest):
+                    moved.append(z)
+                else:
+                    with derived_trace(self.parent):
+                        moved.append(inner.join(instantiate(first), rest))
+            with set_trace(inner):
+                outs, tangents = rule([inner.join(p, terms[:-1]) for p, terms in zip(primals, series)], moved, **params)
+            pairs = []
+            for o, t in zip(outs, tangents) if primitive.multiple_results else [(outs, tangents)]:
+                value, terms = inner.split(t) if type(t) is not Zero else (None, [None] * (self.order - 1))
+                pairs.append((inner.split(o)[0], [value, *terms]))
+            inner.finished = True
+        joined = [self.join(*pair) for pair in pairs]
+        return joined if primitive.multiple_results else joined[0]
+
+
+def _given(tangent: Any) -> Any:
+    return None if type(tangent) is Zero else tangent
+
+
+# ---- rules: (primitive, primals, series, params) -> the value and its derivatives; None where the rule does not apply
+
+#: operations with a transpose that are linear in each moving operand, but not in all together
+_PRODUCTS = ("mul", "dot_general", "conv_general_dilated", "ragged_dot_general")
+_NOT_LINEAR = {*_PRODUCTS, "div", "scatter-mul", "triangular_solve", "tridiagonal_solve"}
+
+
+def _is_linear(primitive: Any) -> bool:
+    return primitive.has("transpose") and primitive.kind != "region" and primitive.name not in _NOT_LINEAR
+
+
+def _linear(primitive: Any, primals: list, series: list, params: dict) -> tuple:
+    rule, value, out = primitive.rule("jvp"), None, []
+    for terms in zip(*series):
+        if all(t is None for t in terms):
+            out.append(None)
+            continue
+        tangents = [Zero(typeof(p).to_tangent_aval()) if t is None else t for p, t in zip(primals, terms)]
+        value, tangent = rule(primals, tangents, **params)
+        out.append([_given(t) for t in tangent] if primitive.multiple_results else _given(tangent))
+    if primitive.multiple_results:
+        out = [[None if terms is None else terms[i] for terms in out] for i in range(len(value))]
+    return value, out
+
+
+def _sum(terms: list) -> Any:
+    """The sum of pairs (a whole number, a value or None); None if there is nothing."""
+    total = None
+    for count, x in terms:
+        if x is not None:
+            x = x if count == 1 else ew.mul(x, count)
+            total = x if total is None else ew.add(total, x)
+    return total
+
+
+def _mul(x: Any, y: Any) -> Any:
+    return None if x is None or y is None else ew.mul(x, y)
+
+
+def _leibniz(product: Callable, x: list, y: list, k: int) -> Any:
+    """The derivative of order `k` of a product of two curves, given with their values in front."""
+    return _sum([(math.comb(k, i), product(x[i], y[k - i])) for i in range(k + 1)])
+
+
+def _product(primitive: Any, primals: list, series: list, params: dict) -> tuple | None:
+    if len(primals) > 2 and any(t is not None for terms in series[2:] for t in terms):
+        return None
+    rest = primals[2:]
+
+    def product(x, y):
+        return None if x is None or y is None else primitive.bind(x, y, *rest, **params)
+    x, y = ([p, *terms] for p, terms in zip(primals, series[:2]))
+    return product(x[0], y[0]), [_leibniz(product, x, y, k) for k in range(1, len(x))]
+
+
+def _div(primitive: Any, primals: list, series: list, params: dict) -> tuple:
+    (x, y), (xs, ys) = primals, series
+    out = [primitive.bind(x, y, **params)]
+    for k in range(1, len(xs) + 1):
+        less = _sum([(math.comb(k, i), _mul(ys[i - 1], out[k - i])) for i in range(1, k + 1)])
+        top = xs[k - 1] if less is None else ew.neg(less) if xs[k - 1] is None else ew.sub(xs[k - 1], less)
+        out.append(None if top is None else ew.div(top, y))
+    return out[0], out[1:]
+
+
+def _steps(x: list, out: list, k: int) -> Any:
+    """The derivative of order k - 1 of `out` times x'."""
+    return _sum([(math.comb(k - 1, i), _mul(out[i], x[k - i - 1])) for i in range(k)])
+
+
+def _exp(primitive: Any, primals: list, series: list, params: dict) -> tuple:
+    out = [primitive.bind(*primals, **params)]
+    for k in range(1, len(series[0]) + 1):
+        out.append(_steps(series[0], out, k))
+    return out[0], out[1:]
+
+
+def _pair(first: str, second: str, sign: int, which: int) -> Callable:
+    """The rule of two functions each of which is the other one's derivative, but for the `sign` of that of the second."""
+    def rule(primitive, primals, series, params):
+        found = [primitive.bind(*primals, **params)]
+        other = registry[second if which == 0 else first].bind(*primals, **params)
+        a, b = (found, [other]) if which == 0 else ([other], found)
+        for k in range(1, len(series[0]) + 1):
+            next_a, next_b = _steps(series[0], b, k), _steps(series[0], a, k)
+            a.append(next_a)
+            b.append(next_b if next_b is None or sign == 1 else ew.neg(next_b))
+        out = a if which == 0 else b
+        return out[0], out[1:]
+    return rule
+
+
+def _integer_pow(primitive: Any, primals: list, series: list, params: dict) -> tuple | None:
+    """By squares and products, for powers from 2 up."""
+    power = params["y"]
+    if power < 2:
+        return None
+    square, out = [primals[0], *series[0]], None
+    while power:
+        if power & 1:
+            out = square if out is None else [_leibniz(_mul, out, square, k) for k in range(len(square))]
+        power >>= 1
+        if power:
+            square = [_leibniz(_mul, square, square, k) for k in range(len(square))]
+    return primitive.bind(*primals, **params), out[1:]
+
+
+def _pow(primitive: Any, primals: list, series: list, params: dict) -> tuple | None:
+    """Of a moving exponent: z' = z (y log x)'."""
+    if all(t is None for t in series[1]):
+        return None
+    x, y = primals
+    logs = [ew.log(x)]
+    for k in range(1, len(series[0]) + 1):
+        less = _sum([(math.comb(k - 1, i), _mul(series[0][i - 1], logs[k - i])) for i in range(1, k)])
+        top = series[0][k - 1] if less is None else ew.neg(less) if series[0][k - 1] is None else ew.sub(series[0][k - 1], less)
+        logs.append(None if top is None else ew.div(top, x))
+    wide = [None if t is None else ew.convert_element_type(t, typeof(x).dtype) for t in (y, *series[1])]
+    exponent = [_leibniz(_mul, wide, logs, k) for k in range(1, len(logs))]
+    out = [primitive.bind(*primals, **params)]
+    for k in range(1, len(logs)):
+        out.append(_steps(exponent, out, k))
+    return out[0], out[1:]
+
+
+_RULES: dict[str, Callable] = {
+    **dict.fromkeys(_PRODUCTS, _product), "div": _div, "exp": _exp, "integer_pow": _integer_pow, "pow": _pow,
+    "sin": _pair("sin", "cos", -1, 0), "cos": _pair("sin", "cos", -1, 1),
+    "sinh": _pair("sinh", "cosh", 1, 0), "cosh": _pair("sinh", "cosh", 1, 1),
+}
+
+
+# ---- the transformation
+
+
+def _series_of(position: int, primal: Any, terms: Any, order: int) -> list:
+    aval = typeof(primal)
+    if terms is zero_series or not dtypes.issubdtype(aval.dtype, np.inexact):
+        return [None] * order
+    out = []
+    for term in terms:
+        if np.shape(term) != tuple(aval.shape):
+            raise ValueError(f"jet: the series of argument {position} has a term of shape {np.shape(term)}, but the argument has shape "
+                             f"{tuple(aval.shape)}.")
+        out.append(ew.convert_element_type(asarray(term), aval.dtype))
+    return out
+
+
+@api_boundary
+def jet(fun: Callable, primals: Sequence, series: Sequence) -> tuple[Any, Any]:
+    """The value of `fun` at the arrays `primals`, and the derivatives of the curve that it makes of curves through them.
+
+    `series` has a list for each argument: the first derivative of its curve, the second, and so on, as many for all; or `zero_series`.
+    The result is `fun(*primals)` and a tree of its structure, with such a list in the place of every array.
+    Raises ValueError for arguments that are no arrays, and for series of different lengths or shapes.
+
+    >>> value, terms = jet(lambda x: x**3, (2.0,), ([1.0, 0.0, 0.0],))
+    >>> float(value), [float(t) for t in terms]
+    (8.0, [12.0, 12.0, 6.0])
+    """
+    primals, series = list(primals), list(series)
+    if len(primals) != len(series):
+        raise ValueError(f"jet: there are {len(primals)} primals, but {len(series)} series.")
+    lengths = {len(terms) for terms in series if terms is not zero_series}
+    if len(lengths) != 1 or 0 in lengths:
+        raise ValueError(f"jet: all series must have one length from 1 up, got lengths {sorted(lengths)}.")
+    order = lengths.pop()
+    for i, x in enumerate(primals):
+        if not tree.treedef_is_leaf(tree.tree_structure(x)):
+            raise ValueError(f"jet: the primal value at position {i} is not an array: {type(x).__name__}.")
+    for i, terms in enumerate(series):
+        if terms is not zero_series:
+            for j, term in enumerate(terms):
+                if not tree.treedef_is_leaf(tree.tree_structure(term)):
+                    raise ValueError(f"jet: term {j} of the series of argument {i} is not an array: {type(term).__name__}.")
+    primals = [x if isinstance(x, Tracer) else to_array(x) for x in primals]
+    given = [_series_of(i, x, terms, order) for i, (x, terms) in enumerate(zip(primals, series))]
+    trace = JetTrace(current_trace(), order)
+    with set_trace(trace):
+        outs, structure = tree.tree_flatten(fun(*map(trace.join, primals, given)))
+    pairs = [trace.split(x if isinstance(x, Tracer) else to_array(x)) for x in outs]
+    trace.finished = True
+    values = [value for value, _ in pairs]
+    terms = [[zeros(typeof(value)) if t is None else t for t in terms] for value, terms in pairs]
+    return tree.tree_unflatten(structure, values), tree.tree_unflatten(structure, terms)
