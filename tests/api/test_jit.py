@@ -432,3 +432,11 @@ def test_one_device_keeps_the_name_of_its_mesh():
         abstract = NamedSharding(weft.sharding.get_abstract_mesh(), P("data", None))
         assert weft.lax.with_sharding_constraint(wnp.ones((4, 2)), abstract).sharding == rows
     assert isinstance(double(wnp.ones(3)).sharding, weft.sharding.SingleDeviceSharding)
+
+
+def test_a_donated_argument_goes_to_a_result_of_its_type():
+    f = weft.jit(lambda x, n: (n + 1, x + 1), donate_argnums=0)
+    x = wnp.zeros(())
+    memory = x.unsafe_buffer_pointer()
+    n, y = f(x, 3)
+    assert y.unsafe_buffer_pointer() == memory and x.is_deleted() and (int(n), float(y)) == (4, 1.0)

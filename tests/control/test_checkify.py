@@ -201,3 +201,13 @@ def test_a_program_without_sites_is_left_as_it_is():
     plain, checked = (weft.make_jaxpr(f)(wnp.ones(3)) for f in (wnp.cos, lambda x: checkify.checkify(wnp.cos, index_checks)(x)[1]))
     assert [e.primitive for e in checked.eqns] == [e.primitive for e in plain.eqns]
     assert message(lambda x: weft.random.normal(weft.random.key(0), x.shape) + x, wnp.ones(3), errors=automatic_checks) is None
+
+
+def test_messages_show_arrays_as_arrays_and_keys_as_their_data():
+    def f(x, key):
+        checkify.check(x.sum() > 0, "{t} {x:.1f} {k}", t={"b": x}, x=x[0], k=key)
+        return x
+
+    error, _ = weft.jit(checkify.checkify(f))(wnp.full(2, -1.0), weft.random.key(7))
+    text = error.get()
+    assert "'b': Array([-1., -1.]" in text and "-1.0" in text and "[0 7]" in text

@@ -79,5 +79,5 @@ NAMES: dict[str, dict[str, str]] = {
         "safe_zip": f"{_OBJECTS}:safe_zip",
         "unzip2": f"{_OBJECTS}:unzip2",
     },
-    "xla_bridge": {"_backends": "weft.backends.base:_made", "get_backend": f"{_OBJECTS}:get_backend"},
+    "xla_bridge": {"_backends": f"{_OBJECTS}:backends", "get_backend": f"{_OBJECTS}:get_backend"},
 }

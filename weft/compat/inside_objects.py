@@ -5,12 +5,13 @@ Out: functions on tracebacks, the process in a cluster, the registry of pytree t
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from weft import programs
+from weft.backends import base
 from weft.backends.base import Backend
 from weft.extend import backend
 from weft.runtime import device
@@ -160,6 +161,24 @@ programs.before.append(_ask_before_compiling)
 
 
 # ---- xla_bridge
+
+class _Backends(Mapping[str, Backend]):
+    """The backends that have devices by now: until then, how many there are can be set."""
+
+    def _ready(self) -> dict[str, Backend]:
+        return {name: backend for name, backend in base._made.items() if backend._devices}
+
+    def __getitem__(self, name: str) -> Backend:
+        return self._ready()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ready())
+
+    def __len__(self) -> int:
+        return len(self._ready())
+
+
+backends = _Backends()
 
 
 def get_backend(platform: str | None = None) -> Backend:

@@ -96,7 +96,7 @@ class Site:
             return f"{self.message}: index {index} is out of bounds for axis {axis} with size {size}. "
         if self.structure is None:
             return self.message
-        args, kwargs = tree.tree_unflatten(self.structure, [np.asarray(x)[()] for x in values])
+        args, kwargs = tree.tree_unflatten(self.structure, [np.asarray(x)[()] if isinstance(x, np.ndarray) else x for x in values])
         return f"{self.message.format(*args, **kwargs)} (`check` failed)"
 
 

@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from weft.api.execute import to_array
 from weft.control import checks
 from weft.control.checks import (
     BatchedError,
@@ -41,6 +42,7 @@ from weft.control.checks import (
 from weft.core.stage import hoist_tracers, stage
 from weft.core.trace import Tracer, typeof
 from weft.ops.comparison import select_n
+from weft.ops.keys import random_unwrap
 from weft.util import dtypes, tree
 from weft.util.source import api_boundary, function_name, user_frame
 
@@ -108,7 +110,7 @@ class Error:
 
     def _exception(self, code: int, values: Sequence[np.ndarray]) -> JaxException:
         site = self._sites[code - 1]
-        exception = site.category(site.text(checks.values_of(site, self._slots, values)))
+        exception = site.category(site.text(list(map(to_array, checks.values_of(site, self._slots, values)))))
         if site.line:
             exception.add_note(f"at {site.line}")
         return exception
@@ -160,8 +162,7 @@ def _check(pred: Any, msg: str, fmt_args: tuple, fmt_kwargs: dict[str, Any], deb
     for x in values:
         if not isinstance(x, (bool, int, float, complex, np.generic, np.ndarray)) and not hasattr(type(x), "aval"):
             raise TypeError(f"Formatting arguments to checkify.{name} need to be PyTrees of arrays, but got {x!r} of type {type(x)}.")
-        if dtypes.is_extended(typeof(x).dtype):
-            raise TypeError(f"Formatting arguments to checkify.{name} need to be PyTrees of arrays of numbers, but got {typeof(x)}.")
+    values = [random_unwrap(x) if dtypes.is_extended(typeof(x).dtype) else x for x in values]       # messages show the data of random keys
     args, kwargs = tree.tree_unflatten(structure, [np.zeros(typeof(x).shape, typeof(x).dtype)[()] for x in values])
     try:
         str.format(msg, *args, **kwargs)              # fails here, where the format is written, and not when the check does

@@ -14,7 +14,7 @@ class ShapeError(ValueError, TypeError):
     """Shapes that an operation cannot take together; a TypeError too, since shapes are part of types."""
 
 
-class UnknownBackendError(ValueError, RuntimeError):
+class UnknownBackendError(RuntimeError):
     """The name of a backend that is not there."""
 
 

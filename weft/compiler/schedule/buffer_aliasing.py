@@ -6,21 +6,24 @@ Out:  outputs placed in donated inputs, and temporary results that take over an 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 
 from weft.compiler.schedule.arena import Buffer
 from weft.compiler.schedule.liveness import PendingStep, ProgramBuilder
 
 
-def donate(plan: ProgramBuilder, donated: Sequence[int], ins: list[Buffer], outs: list[Buffer]) -> dict[int, int]:
-    """Outputs that may be written into donated inputs: nobody reads those later, or the kernel works in place."""
+def donate(plan: ProgramBuilder, donated: Sequence[int], ins: list[Buffer], outs: list[Buffer], are_alike: Callable[[int, int], bool]
+           ) -> dict[int, int]:
+    """Outputs that may be written into donated inputs: nobody reads those later, or the kernel works in place. An input goes first to an
+    output that `are_alike(output, input)` says is of its type."""
     writers = {b: p for p in plan.launches for b in (p.in_place or {})}
     free = [i for i in donated if ins[i].nbytes]
     aliases: dict[int, int] = {}
-    for number, out in enumerate(outs):
-        for i in free:
+    for alike, (number, out) in itertools.product((True, False), enumerate(outs)):
+        for i in free if number not in aliases else ():
             source = ins[i]
-            if source.nbytes != out.nbytes or out.last < 0:
+            if source.nbytes != out.nbytes or out.last < 0 or are_alike(number, i) != alike:
                 continue
             copy = next((p for p in plan.copies if p.time == out.first and p.copied == (out, source)), None)
             pairs = writers[out].in_place[out] if out in writers and source.last == out.first else ()

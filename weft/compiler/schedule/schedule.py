@@ -93,7 +93,8 @@ def schedule(jaxpr: Jaxpr, donated: Sequence[int] = ()) -> Scheduled:
     ins = [plan.new(v.aval.nbytes, "in", i) for i, v in enumerate(jaxpr.invars)]
     outs = [plan.new(v.aval.nbytes, "out", i) for i, v in enumerate(jaxpr.outvars)]
     Body(plan, jaxpr, [Ref(b) for b in ins], [Ref(b) for b in outs]).run()
-    aliases = donate(plan, donated, ins, outs)
+    of_type = lambda v: (v.aval.shape, v.aval.dtype)
+    aliases = donate(plan, donated, ins, outs, lambda out, i: of_type(jaxpr.outvars[out]) == of_type(jaxpr.invars[i]))
     share_dead(plan)
     arena = place(plan.buffers)
     order = {"in": 0, "out": 1, "const": 2, "temp": 3}
