@@ -124,7 +124,7 @@ def test_parts_stay_split():
     result = check(thirds, [random(16, 48)], make(x=8), [P(None, "x")])
     assert result.out_specs == (P(None, "x").dims(2),) * 3
     join = check(lambda x: [slicing.concatenate([x, x], 0)], [SQUARE], make(x=8), [P("x")])
-    assert join.out_specs == (P("x").dims(2),)
+    assert join.out_specs == (P(None, "x").dims(2),) and join.counts == {"all_to_all": 1}        # one from and to rows: two
 
 
 def test_a_given_spec_must_divide():

@@ -8,13 +8,32 @@ name axes over which values are partial results (`unreduced`), or whose cotangen
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from weft.util.errors import ShardingError
 
 DimSpec = tuple[Any, ...]                 # mesh axes that split one dim, major to minor
 Spec = tuple[DimSpec, ...]                # one DimSpec per dim: what the partitioner works with
+
+
+def axis_parts(name: Any) -> tuple[str, str]:
+    """Names of the major and the minor part of an axis that the partitioner cuts in two."""
+    return f"{name}.0", f"{name}.1"
+
+
+def joined(axes: Iterable[Any]) -> tuple[Any, ...]:
+    """`axes` for people: both parts of an axis, one after the other, are that axis.
+
+    >>> joined(("b", "a.0", "a.1.0", "a.1.1")), joined(("a.1", "a.0"))
+    (('b', 'a'), ('a.1', 'a.0'))
+    """
+    found: list[Any] = []
+    for axis in axes:
+        found.append(axis)
+        while len(found) > 1 and (whole := str(found[-1]).removesuffix(".1")) != found[-1] and tuple(found[-2:]) == axis_parts(whole):
+            found[-2:] = [whole]
+    return tuple(found)
 
 
 class _Unconstrained:

@@ -44,9 +44,9 @@ class CollectiveRecord:
     """One collective of a partitioned program: what it is, what it costs, which line caused it and why.
 
     `shape` and `dtype` are those of the local operand; `count` is how often it runs (trip counts of outer scans; once in
-    each iteration of a while loop, whose number is not known, if it is `open_ended`). A move between layouts has both,
-    `before` and `after`, and the number of the program's `argument` that is moved. One that combines several has their
-    records as `parts`; shape, line and cause are then those of the first.
+    each iteration of a while loop, whose number is not known, if it is `open_ended`). A move between layouts has both, `before`
+    and `after`, the variable whose `value` is moved, and its number if it is an `argument` of the program. One that combines
+    several has their records as `parts`; shape, line and cause are then those of the first.
     """
     kind: str
     axes: tuple[Any, ...]
@@ -61,6 +61,7 @@ class CollectiveRecord:
     eqn: Any = None
     before: Any = None
     after: Any = None
+    value: Any = None
     argument: int | None = None
     open_ended: bool = False
 

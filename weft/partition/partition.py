@@ -8,20 +8,21 @@ Next: `propagate`, `reshard` and `spmd` do the work here; `partition.stack` maps
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from weft.core.trace import current_trace
 from weft.ir.explicit import auto_part, has_explicit_axes, on_devices, retyped
-from weft.ir.jaxpr import Eqn, Jaxpr
+from weft.ir.jaxpr import Eqn, Jaxpr, Var
 from weft.ir.mesh import AxisType, Mesh
 from weft.ir.program_mesh import common_mesh, constraint_shardings, has_shard_map, sharding_of_spec, to_spec
 from weft.ir.shardings import NamedSharding, Sharding
-from weft.ir.specs import DimSpec, Spec
+from weft.ir.specs import DimSpec, Spec, axis_parts
 from weft.ir.types import ShapedArray
 from weft.ops.recognized import recognized
+from weft.partition.alternatives import Choices, improved
 from weft.partition.cost import DEFAULT, CollectiveRecord, CostModel
 from weft.partition.propagate import Propagation, propagate
 from weft.partition.reshard import Placement
@@ -45,6 +46,7 @@ class PartitionResult:
     out_blocks: tuple[tuple[int, ...] | None, ...] = ()        # of results that are made whole: blocks to store them in
     program: Jaxpr | None = None         # the global program, and the placements of the results of its equations
     placed_eqns: tuple[PlacedEqn, ...] = ()
+    work: float = 0.0                    # time of the local computations, in bytes sent that take as long
 
     @property
     def axes(self) -> tuple[tuple[Any, int], ...]:
@@ -118,24 +120,32 @@ class _Request:
 def _partitioned(request: _Request) -> tuple[PartitionResult, _Request, dict[Any, int]]:
     """The partitioned program; the request on its mesh; axes that would have to be cut for it to send less."""
     request, jaxpr, target_specs = _propagated(request)
-    ins = tuple(target_specs.spec(v) for v in jaxpr.invars)
-    asked = zip(request.out_specs, jaxpr.outvars)
-    wanted = tuple(target_specs.spec(v) if s is None and v in target_specs.explicit else s for s, v in asked)
     cuts: dict[Any, int] = {}
     repeatable: list[Eqn] = []
 
-    def attempt(cost: CostModel, target_weight: float) -> PartitionResult:
+    def attempt(cost: CostModel, target_weight: float, target_specs: Propagation = target_specs,
+                early: Mapping[Var, Spec] = {}) -> PartitionResult:
+        ins = tuple(target_specs.spec(v) for v in jaxpr.invars)
+        asked = zip(request.out_specs, jaxpr.outvars)
+        wanted = tuple(target_specs.spec(v) if s is None and v in target_specs.explicit else s for s, v in asked)
         local, outs, made = partition_program(jaxpr, target_specs, [Placement(s) for s in ins], wanted, _constraint_reader(request.mesh),
-                                              current_trace(), cost, target_weight)
+                                              current_trace(), cost, target_weight, early)
         cuts.update(made.finer_axes)
         repeatable.extend(made.repeatable)
         records = tuple(r for r in made.records if r is not None)
         return PartitionResult(local, ins, tuple(outs), records, request.mesh, layout_callbacks=tuple(made.layout_callbacks),
-                               program=jaxpr, placed_eqns=tuple(made.placed_eqns))
+                               program=jaxpr, placed_eqns=tuple(made.placed_eqns), work=sum(made.work))
 
-    found = attempt(request.cost, 1.0)
+    def with_choices(choices: Choices) -> PartitionResult | None:
+        specs = _target_specs(request, jaxpr, choices.layouts.items()) if choices.layouts else target_specs
+        return None if specs.cuts else attempt(request.cost, weight, specs, choices.early)
+
+    weight, found = 1.0, attempt(request.cost, 1.0)
     if found.moves:                          # perhaps less is sent where targets that nobody asked for count less, or more
-        found = min(found, attempt(request.cost, 0.5), attempt(request.cost, 2.0), key=lambda result: result.bytes_sent)
+        others = {1.0: found, 0.5: attempt(request.cost, 0.5), 2.0: attempt(request.cost, 2.0)}
+        weight = min(others, key=lambda weight: others[weight].bytes_sent)
+        found = others[weight]
+        found = improved(found, target_specs, with_choices)
     if repeatable:                           # or where sums are computed by all devices, if no other sums travel with them
         other = attempt(replace(request.cost, repeated_latency=0), 1.0)
         alone = not any(r.parts for r in found.records)
@@ -149,12 +159,18 @@ def _propagated(request: _Request) -> tuple[_Request, Jaxpr, Propagation]:
     while True:
         mesh = request.mesh
         jaxpr = _on_mesh(request.program, mesh)
-        target_specs = propagate(jaxpr, dict(mesh.shape), request.in_specs, request.out_specs, _constraint_reader(mesh),
-                                 _type_reader(mesh), (mesh, request.given))
+        target_specs = _target_specs(request, jaxpr)
         cuts = dict(sorted(target_specs.cuts, key=lambda cut: -cut[1]))          # the smallest per axis
         if not cuts:
             return request, jaxpr, target_specs
         request = request.refined(cuts)
+
+
+def _target_specs(request: _Request, program: Jaxpr, layouts: Iterable[tuple[Var, Spec]] = ()) -> Propagation:
+    """What propagation finds for `program` on the request's mesh, given `layouts` beside what was asked for."""
+    mesh = request.mesh
+    return propagate(program, dict(mesh.shape), request.in_specs, request.out_specs, _constraint_reader(mesh), _type_reader(mesh),
+                     (mesh, request.given), layouts)
 
 
 def _on_mesh(program: Jaxpr, mesh: Mesh) -> Jaxpr:
@@ -168,7 +184,7 @@ def _on_mesh(program: Jaxpr, mesh: Mesh) -> Jaxpr:
 
 def _refined_mesh(mesh: Mesh, cuts: Mapping[Any, int]) -> tuple[Mesh, dict[Any, tuple]]:
     """`mesh` with each axis of `cuts` split into a major part of the given size and the rest."""
-    parts = {name: (f"{name}.0", f"{name}.1") if name in cuts else (name,) for name in mesh.axis_names}
+    parts = {name: axis_parts(name) if name in cuts else (name,) for name in mesh.axis_names}
     sizes = [n for name, size in mesh.shape_tuple for n in ((cuts[name], size // cuts[name]) if name in cuts else (size,))]
     names = [n for name in mesh.axis_names for n in parts[name]]
     return Mesh(np.array(mesh.devices).reshape(sizes), names), parts

@@ -24,7 +24,7 @@ from weft.ir.collective_spec import COLLECTIVES, COMPLETED_BY, CollectiveSpec, c
 from weft.ir.factors import FactorRule
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.ir.registry import registry
-from weft.ir.specs import Spec
+from weft.ir.specs import Spec, joined
 from weft.ir.types import ShapedArray
 from weft.ops.split_rule import split_rule_of
 from weft.partition import emit
@@ -75,6 +75,7 @@ class Partitioner:
     manual: frozenset = frozenset()       # axes that the program at hand handles itself
     finer_axes: dict[Any, int] = field(default_factory=dict)            # axes to cut for less communication, and their major sizes
     repeatable: list[Eqn] = field(default_factory=list)                 # sums that `repeated_latency` keeps apart
+    work: list[float] = field(default_factory=list)                     # time of the local computations, in bytes sent
     layout_callbacks: list[tuple[Callable, Spec]] = field(default_factory=list)     # that get the layout of a value
     placed_eqns: list[PlacedEqn] = field(default_factory=list)
     strategy_sets: dict[tuple, StrategySet] = field(default_factory=dict)           # by what they follow from
@@ -83,6 +84,7 @@ class Partitioner:
     eqn: Eqn | None = None                # that is being computed
     cost: CostModel = DEFAULT
     target_weight: float = 1.0            # of the cost of moving results to target specs that nobody asked for
+    early: Mapping[Var, Spec] = field(default_factory=dict)  # layouts that variables are moved to as soon as they are made
     partial_sums: Any = None              # deferred reductions, and who reads what
 
     def __post_init__(self) -> None:
@@ -149,7 +151,8 @@ class Partitioner:
             begin, n = len(self.trace.eqns), math.prod(self.sizes[a] for a in step.axes)
             moved = value.forms[after] = emit.emit_step(step, local, n, shape, selects)
             last = next((eqn for eqn in reversed(self.trace.eqns[begin:]) if eqn.primitive.kind == "collective"), self.trace.eqns[-1])
-            self.record_collective(step, local, why, last, value.runs, before=source, after=target, argument=value.argument)
+            self.record_collective(step, local, why, last, value.runs, before=source, after=target, argument=value.argument,
+                                   value=None if self.manual else value.var)
             local = moved
             self.trace.source = consumer
         return local
@@ -173,7 +176,7 @@ class Partitioner:
         """Compute all equations of `jaxpr` on `args`; its results, in whatever placement."""
         for var, const in zip(jaxpr.constvars, jaxpr.consts):
             self.env[var] = Value(var.aval, Placement(((),) * var.aval.ndim), const)
-        self.env.update(zip(jaxpr.invars, args))
+        self.set_values(jaxpr.invars, args)
         eqns = _live_eqns(jaxpr)
         self.partial_sums.note(jaxpr, eqns)
         for eqn in eqns:
@@ -190,6 +193,13 @@ class Partitioner:
         self.trace.eqns = combine_reductions(self.trace.eqns, self.records, self.record_index)
         return self.trace.to_jaxpr(args, results)
 
+    def set_values(self, variables: Sequence[Var], values: Sequence[Value]) -> None:
+        """Let `variables` have `values`."""
+        for var, value in zip(variables, values):
+            self.env[var] = value
+            if value.var is None:
+                value.var = var
+
     def local_aval(self, aval: ShapedArray, place: Placement) -> ShapedArray:
         return aval.update(shape=local_shape(aval.shape, place.dims, self.sizes), sharding=None)
 
@@ -204,7 +214,11 @@ class Partitioner:
             outs = self.hold(eqn)
         else:
             outs = self.compute_split(eqn)
-        self.env.update(zip(eqn.outvars, outs))
+            for var, value in zip(eqn.outvars, outs):
+                if var in self.early:
+                    place = Placement(self.early[var])
+                    self.materialize(value, place, "operand", f"later operations take it as {place}")
+        self.set_values(eqn.outvars, outs)
 
     def constrain(self, eqn: Eqn) -> Value:
         """The operand, laid out as the constraint says; dims it leaves open follow propagation."""
@@ -311,7 +325,7 @@ class Partitioner:
         axes, ins, outs = strategy.axes, strategy.ins, strategy.outs
         cost = sum(self.cheapest_source(v, p)[1] for v, p in zip(values, ins))
         completed = [(spec, a) for f, mine in axes.items() if (spec := _completed_by(rule, f)) is not None for a in mine]
-        cost += self.halo_bytes(eqn, rule, axes, ins)
+        cost += self.context(eqn, rule, axes).bytes_sent(ins)
         for var, place in zip(eqn.outvars, outs):
             target = self.result_placement(var, place)
             weight = 1 if self.is_fixed(var) else self.target_weight
@@ -320,21 +334,6 @@ class Partitioner:
                 n = math.prod(self.sizes[a] for _, a in completed)
                 cost += self.cost.latency + collective_bytes(completed[0][0].name, self.local_bytes(var.aval, place), n)
         return cost
-
-    def halo_bytes(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes, ins: Sequence[Placement]) -> float:
-        """Bytes of the rows that devices send each other because operands are needed across the borders of blocks."""
-        context = self.context(eqn, rule, axes)
-        if not context.axes:
-            return 0.0
-        from weft.partition.halo import bytes_sent  # which few programs need
-
-        return bytes_sent(self, context, ins)
-
-    def common_window(self, var: Var, halo: Any) -> Any:
-        """The rows of `var` that all equations need which will probably follow the same blocks."""
-        from weft.partition.halo import common_window
-
-        return common_window(self, var, halo)
 
     def replicates_reduction(self, rule: FactorRule, values: Sequence[Value], axes: FactorAxes) -> bool:
         """Whether a sum whose terms all operands hold on the same devices would be gathered and computed by all of them.
@@ -345,7 +344,7 @@ class Partitioner:
         for f, combine in rule.reduced.items():
             if combine != "add" or f in rule.special:
                 continue
-            axes_of_f = [{a for form in v.forms for dim, fs in zip(form.dims, dims) if fs == (f,) for a in dim}
+            axes_of_f = [set.intersection(*({a for dim, fs in zip(form.dims, dims) if fs == (f,) for a in dim} for form in v.forms))
                          for v, dims in zip(values, rule.ins) if (f,) in dims]
             if len(axes_of_f) > 1 and set.intersection(*axes_of_f) - set(axes.get(f, ())):
                 return True
@@ -361,11 +360,11 @@ class Partitioner:
     def local_bytes(self, aval: ShapedArray, place: Placement) -> int:
         return math.prod(local_shape(aval.shape, place.dims, self.sizes)) * aval.dtype.itemsize
 
-    def computation_cost(self, eqn: Eqn, rule: FactorRule, strategy: Strategy, repeated: bool) -> float:
+    def computation_cost(self, eqn: Eqn, rule: FactorRule | None, strategy: Strategy, repeated: bool = False) -> float:
         """Time of the local computation, in bytes sent that take as long."""
         placed = [*zip(eqn.invars, strategy.ins), *zip(eqn.outvars, strategy.outs)]
         cost = sum([self.local_bytes(a.aval, p) for a, p in placed]) / self.cost.local_bytes_per_byte
-        if eqn.primitive.kind in ("contract", "conv", "library"):
+        if rule is not None and eqn.primitive.kind in ("contract", "conv", "library"):
             followers = {f for _, *rest in rule.groups for f in rest}          # which run along with factors that count already
             work = math.prod(n for f, n in enumerate(rule.sizes) if f not in followers)
             splits = math.prod(self.sizes[a] for f, mine in strategy.axes.items() if f not in followers for a in mine)
@@ -381,6 +380,7 @@ class Partitioner:
             if strategy.params is None:
                 strategy.params = self.local_params(eqn, rule, strategy, context.axes)
             params = strategy.params
+        self.work.append(self.count * self.computation_cost(eqn, rule, strategy))
         reason = lambda i, p: f"{eqn.primitive} takes {_operand(eqn, i)} as {p}"
         locals_ = [v.forms[p] if p in v.forms else self.materialize(v, p, "operand", reason(i, p))
                    for i, (v, p) in enumerate(zip(values, strategy.ins))]
@@ -412,7 +412,7 @@ class Partitioner:
         axes = sorted({str(a) for f, mine in strategy.axes.items() if self.makes_partial_sums(eqn, rule, f, strategy.axes) for a in mine})
         if axes:
             split = split_rule_of(eqn.primitive)
-            return Origin(Why("sum", f"{eqn.primitive} sums over a dim that is split over {', '.join(axes)}", eqn), eqn.source,
+            return Origin(Why("sum", f"{eqn.primitive} sums over a dim that is split over {', '.join(joined(axes))}", eqn), eqn.source,
                           split is not None and split.selects and not any(v.partial_axes for v in values))
         origin = next((v.origin for v in values if v.partial_axes), None)
         return Origin(origin.why, origin.source) if origin is not None and eqn.primitive.kind != "layout" else origin
@@ -422,7 +422,7 @@ class Partitioner:
         for f, mine in sorted(strategy.axes.items()):
             spec = _completed_by(rule, f)
             if spec is not None and f not in special:
-                why = Why("reduction", f"{eqn.primitive} reduces over a dim that is split over {', '.join(map(str, mine))}", eqn)
+                why = Why("reduction", f"{eqn.primitive} reduces over a dim that is split over {', '.join(map(str, joined(mine)))}", eqn)
                 n, parts = math.prod(self.sizes[a] for a in mine), outs
                 outs = []
                 for part in parts:

@@ -124,11 +124,12 @@ class Propagation:
 
 
 def propagate(jaxpr: Jaxpr, sizes: Mapping[Any, int], in_specs: Sequence[Spec | None], out_specs: Sequence[Spec | None],
-              constraint_spec: Any, type_spec: Any, meshes: Any = None) -> Propagation:
+              constraint_spec: Any, type_spec: Any, meshes: Any = None, layouts: Iterable[tuple[Var, Spec]] = ()) -> Propagation:
     """Find a spec for every variable of `jaxpr` and of the programs inside it.
 
     `constraint_spec(eqn)` gives, per dim, the axes that a constraint equation asks for, None where it leaves it open.
-    `type_spec(aval)` gives the layout that an explicitly sharded type prescribes, and the axes that it is about.
+    `type_spec(aval)` gives the layout that an explicitly sharded type prescribes, and the axes that it is about. `layouts` has
+    variables that are to be tried with other specs than would be found.
     """
     state = Propagation(sizes, meshes=meshes)
     state.boundary.update(a for a in (*jaxpr.invars, *jaxpr.outvars) if type(a) is Var)
@@ -145,6 +146,9 @@ def propagate(jaxpr: Jaxpr, sizes: Mapping[Any, int], in_specs: Sequence[Spec | 
             state.boundary.update(a for a in (*body.invars, *body.outvars) if type(a) is not Literal)
         if eqn.primitive.kind == "constraint":
             _fix_constraint(state, eqn, constraint_spec(eqn))
+    for var, spec in layouts:
+        if not state.is_fixed(var):
+            state.fix(var, spec)
     for atom, spec in zip(jaxpr.outvars, out_specs):
         if spec is not None:
             state.extend(atom, spec, atom.aval.nbytes)

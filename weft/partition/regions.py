@@ -123,10 +123,10 @@ def local_program(outer: Partitioner, jaxpr: Jaxpr, ins: Sequence[Placement], ou
     trace = LocalTrace(outer.trace, jaxpr.name)
     inner = Partitioner(outer.target_specs, outer.constraint_spec, trace, outer.special, outer.records, outer.count * count,
                         fixed_results=set(variables(jaxpr.outvars)), layout_callbacks=outer.layout_callbacks,
-                        manual=outer.manual, finer_axes=outer.finer_axes, repeatable=outer.repeatable,
+                        manual=outer.manual, finer_axes=outer.finer_axes, repeatable=outer.repeatable, work=outer.work,
                         placed_eqns=outer.placed_eqns, depth=outer.depth + 1,
                         open_ended=outer.open_ended or open_ended, cost=outer.cost,
-                        target_weight=outer.target_weight)
+                        target_weight=outer.target_weight, early=outer.early)
     try:
         with set_trace(trace):
             args = [trace.new_arg(inner.local_aval(v.aval, p)) for v, p in zip(jaxpr.invars, ins)]
@@ -159,11 +159,13 @@ def scan(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
     args = _materialized(outer, eqn, values, [*ins[:carries.stop], *stacked(ins[carries.stop:])])
     summed = [_accumulated_axes(outer, body, i, body.outvars[i - n_consts]) for i in carries]
     carry = [Placement(ins[i].dims, axes) for i, axes in zip(carries, summed)]
-    records, callbacks, placed = len(outer.records), len(outer.layout_callbacks), len(outer.placed_eqns)
+    shared = (outer.records, outer.layout_callbacks, outer.placed_eqns, outer.work)
+    lengths = [len(entries) for entries in shared]
     try:
         local = local_program(outer, body, [*ins[:n_consts], *carry, *ins[carries.stop:]], [*carry, *ys], p["length"], values[:n_consts])
     except NotPartial:
-        del outer.records[records:], outer.layout_callbacks[callbacks:], outer.placed_eqns[placed:]
+        for entries, n in zip(shared, lengths):
+            del entries[n:]
         carry = ins[n_consts:carries.stop]
         local = local_program(outer, body, ins, [*carry, *ys], p["length"], values[:n_consts])
     for i, place in zip(carries, carry):

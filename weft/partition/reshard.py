@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from weft.ir.collective_spec import COLLECTIVES, collective_bytes
-from weft.ir.specs import Spec
+from weft.ir.specs import Spec, joined
 from weft.partition.cost import DEFAULT
 from weft.util.record import record
 
@@ -42,8 +42,8 @@ class Placement:
         return Placement((*self.dims[:d], axes, *self.dims[d + 1:]), self.partial)
 
     def __str__(self) -> str:
-        body = ", ".join("*".join(map(str, axes)) if axes else "-" for axes in self.dims)
-        return f"[{body}]" + (f" + partial {{{', '.join(sorted(map(str, self.partial)))}}}" if self.partial else "")
+        body = ", ".join("*".join(map(str, joined(axes))) if axes else "-" for axes in self.dims)
+        return f"[{body}]" + (f" + partial {{{', '.join(joined(sorted(map(str, self.partial))))}}}" if self.partial else "")
 
 
 @record

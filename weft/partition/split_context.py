@@ -8,20 +8,21 @@ Next: `ops.split_rule` for the rules, `ops.halo` for rows of other devices.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft.core.trace import typeof
 from weft.ir.collective_spec import collective_bytes
+from weft.ir.factors import axes_of_factors
 from weft.ops import collectives
 from weft.ops.arithmetic import mul
 from weft.ops.casting import convert_element_type
 from weft.ops.split_rule import split_rule_of
 from weft.partition.cost import Why
 from weft.partition.emit import Axes, masked
-from weft.partition.reshard import Step
+from weft.partition.reshard import Placement, Step
 
 if TYPE_CHECKING:
     from weft.ops.halo import Halo, Window
@@ -77,9 +78,34 @@ class SplitContext:
             self._halos = [] if split is None or split.halos is None else split.halos(self, **self.eqn.params)
         return self._halos
 
+    def bytes_sent(self, ins: Sequence[Placement]) -> float:
+        """Bytes of the rows that devices send each other where operands are placed as `ins`."""
+        cost, partitioner = 0.0, self._partitioner
+        for halo in (self.axes and self.halos()) or ():
+            if self.of_dim(halo.operand, halo.dim):
+                from weft.ops.halo import rows_sent
+
+                whole = partitioner.local_bytes(self.eqn.invars[halo.operand].aval, ins[halo.operand])
+                row = whole / self.block(halo.size, halo.axes)
+                cost += sum(partitioner.cost.latency + count * row for count in rows_sent(halo.window, self.size(halo.axes), halo.size))
+        return cost
+
     def common_window(self, halo: Halo) -> Window:
-        """The rows of the own block and its neighbours that this and other equations need of an operand's dim."""
-        return self._partitioner.common_window(self.eqn.invars[halo.operand], halo)
+        """The rows of the operand of `halo` that all equations need whose results should be split into the same blocks."""
+        from weft.ops.halo import Window
+
+        partitioner, var = self._partitioner, self.eqn.invars[halo.operand]
+        specs, windows = partitioner.target_specs, [halo.window]
+        for eqn in partitioner.partial_sums.readers.get(var, ()):
+            rule = specs.rule(eqn) if split_rule_of(eqn.primitive) is not None else None
+            for group in rule.groups if rule is not None else ():
+                target = axes_of_factors(rule.outs[0], specs.spec(eqn.outvars[0]), rule, specs.sizes)[0]
+                if target.get(group[0]) == halo.axes:
+                    found = partitioner.context(eqn, rule, dict.fromkeys(group, halo.axes)).halos() or ()
+                    windows += [other.window for other in found if eqn.invars[other.operand] is var and other.dim == halo.dim
+                                and other.window.advance == halo.window.advance]
+        first = min(w.first for w in windows)
+        return Window(first, halo.window.advance, max(w.first + w.span for w in windows) - first)
 
     def fetched_rows(self, x: Any, halo: Halo) -> tuple[Window, Any] | None:
         """The widest rows fetched so far along the dim of a local operand, and their window."""

@@ -9,7 +9,8 @@ Next: `partitioner` computes one equation after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import weft.ops.localize  # noqa: F401  (fills the slot `localize`)
@@ -28,13 +29,16 @@ from weft.partition.values import LocalTrace, Value
 
 def partition_program(jaxpr: Jaxpr, target_specs: Propagation, ins: Sequence[Placement], outs: Sequence[Spec | None],
                       constraint_spec: Callable, parent: Any, cost: CostModel,
-                      target_weight: float = 1.0) -> tuple[Jaxpr, list[Spec], Partitioner]:
+                      target_weight: float = 1.0, early: Mapping[Var, Spec] = MappingProxyType({})
+                      ) -> tuple[Jaxpr, list[Spec], Partitioner]:
     """The local program of a whole `jaxpr`, the specs of its results (those of `outs` where given), and who made them.
 
     So much of the cost of moving a result to its target spec counts as `target_weight` says, where nobody asked for that spec.
+    The variables of `early` are moved to the layouts given there as soon as they are made.
     """
     trace = LocalTrace(parent, jaxpr.name)
-    partitioner = Partitioner(target_specs, constraint_spec, trace, _special, cost=cost, target_weight=target_weight)
+    partitioner = Partitioner(target_specs, constraint_spec, trace, _special, cost=cost, target_weight=target_weight,
+                              early=early)
     partitioner.fixed_results.update(variables([a for a, spec in zip(jaxpr.outvars, outs) if spec is not None]))
     with extend_axis_env(list(target_specs.sizes.items())), set_trace(trace):
         args: list[StageTracer] = [trace.new_arg(partitioner.local_aval(v.aval, p)) for v, p in zip(jaxpr.invars, ins)]

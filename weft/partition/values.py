@@ -57,7 +57,7 @@ class PlacedEqn:
 
 class Value:
     """A global value inside the local program: its type and the local forms it has so far, by placement."""
-    __slots__ = ("argument", "aval", "forms", "origin", "runs")
+    __slots__ = ("argument", "aval", "forms", "origin", "runs", "var")
 
     def __init__(self, aval: ShapedArray, placement: Placement, local: Any, origin: Origin | None = None, argument: int | None = None,
                  runs: int = 0):
@@ -65,6 +65,7 @@ class Value:
         self.runs = runs                  # how often it is computed if that is less than the program runs: constants of loops; else 0
         self.argument = argument          # its number among the inputs of the program, if it is one
         self.origin = origin
+        self.var: Any = None              # the variable of the global program that it is the value of, the first if of several
         self.forms: dict[Placement, Any] = {placement: local}
 
     @property

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from weft.ir.specs import joined
+
 
 def spell_spec(dims: Any) -> str:
     """A layout, spelled as a PartitionSpec.
@@ -16,7 +18,7 @@ def spell_spec(dims: Any) -> str:
     >>> spell_spec((("a", "b"), (), ("c",))), spell_spec(((), ()))
     ("P(('a', 'b'), None, 'c')", 'P()')
     """
-    entries = ["None" if not axes else repr(axes[0]) if len(axes) == 1 else repr(tuple(axes)) for axes in dims]
+    entries = ["None" if not axes else repr(axes[0]) if len(axes) == 1 else repr(axes) for axes in map(joined, dims)]
     while entries and entries[-1] == "None":
         entries.pop()
     return f"P({', '.join(entries)})"
@@ -24,7 +26,8 @@ def spell_spec(dims: Any) -> str:
 
 def spell_placement(place: Any) -> str:
     """A layout, and the axes over which its values are partial sums."""
-    return spell_spec(place.dims) + (f" with partial sums over {', '.join(sorted(map(str, place.partial)))}" if place.partial else "")
+    sums = ", ".join(joined(sorted(map(str, place.partial))))
+    return spell_spec(place.dims) + (f" with partial sums over {sums}" if sums else "")
 
 
 def advise(r: Any, argument: str = "") -> str:
@@ -34,7 +37,7 @@ def advise(r: Any, argument: str = "") -> str:
 
 
 def _axes(r: Any) -> str:
-    return ", ".join(map(str, r.axes))
+    return ", ".join(map(str, joined(r.axes)))
 
 
 def _wanted(r: Any, argument: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 
 from weft.debug.tiles import spell_ids
 from weft.debug.visualize import PALETTE
+from weft.ir.specs import joined
 from weft.tools.advice import spell_placement
 from weft.tools.report import Collective, merged, spell_equation
 
@@ -113,7 +114,7 @@ def _sends(records: Sequence[Any]) -> dict[int, list[str]]:
     found: dict[int, list[str]] = {}
     for r in records:
         for part in r.parts or (r,):
-            text = f"{part.kind} over {', '.join(map(str, part.axes))}, {part.bytes_per_device * part.count:,} B"
+            text = f"{part.kind} over {', '.join(map(str, joined(part.axes)))}, {part.bytes_per_device * part.count:,} B"
             found.setdefault(id(part.eqn), []).append(text)
     return found
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from textwrap import wrap
 from typing import Any
 
+from weft.ir.specs import joined
 from weft.tools.advice import advise, spell_placement
 from weft.util.record import field, record, replace
 
@@ -138,7 +139,7 @@ def _collective(r: Any, arg_names: Sequence[str]) -> Collective:
     equations = tuple(dict.fromkeys(spell_equation(p.eqn) for p in parts if p.eqn is not None))
     return Collective(
         r.kind,
-        tuple(map(str, r.axes)),
+        tuple(map(str, joined(r.axes))),
         r.bytes_per_device * r.count,
         r.count,
         ", ".join(lines),
