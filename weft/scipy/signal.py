@@ -9,10 +9,13 @@ import numpy as np
 
 from weft import lax, numpy as wnp
 from weft.numpy.promote import all_inexact, canonical_axis
+from weft.scipy.spectral import csd, istft, stft, welch
 from weft.util import dtypes
 from weft.util.source import guard_all
 
-__all__ = ["convolve", "convolve2d", "correlate", "correlate2d", "detrend", "fftconvolve"]
+__all__ = [
+    "convolve", "convolve2d", "correlate", "correlate2d", "csd", "detrend", "fftconvolve", "istft", "stft", "welch",
+]  # fmt: skip
 
 
 def _check(api: str, x, y, mode: str) -> None:

@@ -15,11 +15,13 @@ _SUBMODULES = """
     wrapcauchy
 """.split()
 
-__all__ = ["mode", "rankdata", "sem"]
+__all__ = ["gaussian_kde", "mode", "rankdata", "sem"]
 
 
 def __getattr__(name: str):
     """Load a distribution on first use."""
+    if name == "gaussian_kde":
+        return importlib.import_module("weft.scipy.stats.kde").gaussian_kde
     if name in _SUBMODULES:
         return importlib.import_module(f"weft.scipy.stats.{name}")
     raise AttributeError(f"module 'weft.scipy.stats' has no attribute {name!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft import numpy as wnp
 from weft.ops.functions.incomplete_beta import betaincc, log_betainc
 from weft.scipy import special
-from weft.scipy.stats.family import continuous, within
+from weft.scipy.stats.family import continuous, valid, within
 from weft.util.source import guard_all
 
 
@@ -20,8 +20,9 @@ def _in_unit(fun):
 
 
 logpdf, pdf, cdf, logcdf, sf, logsf = continuous(
-    "beta", "logpdf pdf cdf logcdf sf logsf", "a b", logpdf=_logpdf, cdf=_in_unit(special.betainc), sf=_in_unit(betaincc),
-    logcdf=_in_unit(lambda a, b, z: log_betainc(a, b, z, 1 - z)), logsf=_in_unit(lambda a, b, z: log_betainc(b, a, 1 - z, z)))
+    "beta", "logpdf pdf cdf logcdf sf logsf", "a b", **valid(lambda a, b: (a > 0) & (b > 0), {
+        "logpdf": _logpdf, "cdf": _in_unit(special.betainc), "sf": _in_unit(betaincc),
+        "logcdf": _in_unit(lambda a, b, z: log_betainc(a, b, z, 1 - z)), "logsf": _in_unit(lambda a, b, z: log_betainc(b, a, 1 - z, z))}))
 
 
 guard_all(globals())

@@ -20,7 +20,7 @@ def _logpdf(z, df):
 def _near_zero(beside: Callable, elsewhere: Callable) -> Callable:
     """`elsewhere(df / 2, z / 2)`; of the least z, whose half may be zero, `beside` of log cdf, to which the first term is enough."""
     def fun(z, df):
-        a, z = df / 2, wnp.maximum(z, 0)
+        a, z = wnp.broadcast_arrays(df / 2, wnp.maximum(z, 0))
         least = (z > 0) & (z < 1e4 * wnp.finfo(z.dtype).smallest_normal)
         first = a * (wnp.log(wnp.where(least, z, 1)) - math.log(2)) - special.gammaln(a + 1)
         return wnp.where(least, beside(first), elsewhere(a, wnp.where(least, 1, z) / 2))

@@ -104,6 +104,11 @@ def within(inside, z, safe: float, fun: Callable, outside: float | Callable = -w
     return wnp.where(inside, fun(wnp.where(inside, z, safe)), outside)
 
 
+def valid(right: Callable, functions: dict[str, Callable]) -> dict[str, Callable]:
+    """The functions of a family, NaN where `right` of the shape parameters does not hold."""
+    return {name: lambda z, *shapes, fun=fun: wnp.where(right(*shapes), fun(z, *shapes), wnp.nan) for name, fun in functions.items()}
+
+
 def whole(k):
     """Whether counts are whole numbers of at least 0."""
     return (k >= 0) & (wnp.floor(k) == k)

@@ -18,7 +18,8 @@ def logpdf(x, mean, cov, allow_singular: bool | None = None):
     if not mean.shape:
         return -0.5 * wnp.square(x - mean) / cov - 0.5 * (math.log(2 * math.pi) + wnp.log(cov))
     n = mean.shape[-1]
-    cov = wnp.broadcast_to(cov, (n, n)) * (wnp.eye(n, dtype=cov.dtype) if not cov.shape else 1)
+    if not cov.shape:
+        cov = cov * wnp.eye(n, dtype=cov.dtype)
     if cov.shape[-2:] != (n, n):
         raise ValueError(f"multivariate_normal.logpdf: the covariance must be of shape (..., {n}, {n}), got {cov.shape}.")
     root = wnp.linalg.cholesky(cov)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from weft import numpy as wnp
+import numpy as np
+
+from weft import lax, numpy as wnp
+from weft.numpy.promote import all_inexact, broadcast, concrete
 from weft.scipy.special import gammaincc, gammaln, xlogy
+from weft.scipy.special.basic import in_single
 from weft.scipy.stats.family import discrete, whole, within
 from weft.util.source import guard_all
 
@@ -15,6 +19,38 @@ def _logpmf(k, mu):
 logpmf, pmf, cdf = discrete(
     "poisson", "logpmf pmf cdf", "mu", logpmf=_logpmf,
     cdf=lambda k, mu: within(k >= 0, wnp.floor(k), 0.0, lambda k: gammaincc(k + 1, mu), 0.0))
+
+_FEW = {4: 60, 8: 100}          # up to this rate the terms are summed, as many as matter
+_TERMS = 190
+
+
+def entropy(mu, loc=0):
+    """The entropy in nats of the Poisson distribution, which `loc` does not change; NaN for negative rates.
+
+    >>> round(float(entropy(1.0)), 4)
+    1.3048
+    """
+    mu, loc = all_inexact("poisson.entropy", mu, loc)
+    return in_single(_entropy)(*map(concrete, broadcast("poisson.entropy", mu, loc)))
+
+
+def _entropy(mu, loc):
+    most = _FEW[mu.dtype.itemsize]
+    few = mu < most
+    near, far = wnp.where((mu > 0) & few, mu, 1), wnp.where(few, most, mu)
+
+    def term(carry, logs):
+        """The sum of mu^k log(k!) / k!, times exp(-mu): what is carried is the probability of k."""
+        total, probability = carry
+        log_factorial, k = logs
+        return (total + probability * log_factorial, probability * near / (k + 1)), None
+    k = np.arange(_TERMS)
+    logs = (np.cumsum(np.log(np.maximum(k, 1))).astype(mu.dtype), k.astype(mu.dtype))
+    (total, _), _ = lax.scan(term, (wnp.zeros_like(near), wnp.exp(-near)), logs)
+    inverse = 1 / far
+    series = 0.5 * wnp.log(2 * np.pi * np.e * far) - inverse * (1 / 12 + inverse * (1 / 24 + inverse * (19 / 360)))
+    value = wnp.where(few, near * (1 - wnp.log(near)) + total, series)
+    return wnp.where(mu < 0, wnp.nan, wnp.where(mu == 0, 0, value)) + 0 * loc
 
 
 guard_all(globals())

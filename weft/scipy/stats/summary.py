@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from weft import numpy as wnp
 from weft.lax import cummax, cummin
 from weft.numpy.promote import canonical_axis, inexact
+from weft.util import dtypes
 from weft.util.source import guard_all
 
 
@@ -24,6 +27,11 @@ def mode(a, axis: int | None = 0, nan_policy: str = "propagate", keepdims: bool 
     x = wnp.asarray(a)
     ndim = x.ndim
     x, axis = (wnp.ravel(x), 0) if axis is None else (x, canonical_axis(axis, x.ndim, "mode"))
+    if x.shape[axis] == 0:
+        shape = [n for d, n in enumerate(x.shape) if d != axis]
+        shape = [1] * ndim if keepdims and x.ndim != ndim else [*x.shape[:axis], 1, *x.shape[axis + 1:]] if keepdims else shape
+        nothing = dtypes.canonicalize_dtype(np.result_type(x.dtype, np.float32))
+        return ModeResult(wnp.full(shape, np.nan, nothing), wnp.zeros(shape, nothing))
     x = wnp.sort(wnp.moveaxis(x, axis, -1), -1)
     counts = wnp.sum(x[..., :, None] == x[..., None, :], -1)
     at = wnp.argmax(counts, -1)[..., None]
@@ -60,9 +68,12 @@ def rankdata(a, method: str = "average", *, axis: int | None = None, nan_policy:
 
 def sem(a, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagate", *, keepdims: bool = False):
     """The standard error of the mean along `axis`."""
-    if nan_policy != "propagate":
-        raise NotImplementedError(f"sem: nan_policy={nan_policy!r} is not supported; use 'propagate'.")
     x = inexact("sem", a)
+    if nan_policy == "omit":
+        there = wnp.sum(~wnp.isnan(x), axis, keepdims=keepdims)
+        return wnp.nanstd(x, axis, ddof=ddof, keepdims=keepdims) / wnp.sqrt(there.astype(x.dtype))
+    if nan_policy != "propagate":
+        raise ValueError(f"sem: nan_policy must be 'propagate' or 'omit', got {nan_policy!r}: nothing can be raised for values here.")
     n = wnp.size(x, axis)
     return wnp.std(x, axis, ddof=ddof, keepdims=keepdims) / wnp.sqrt(wnp.asarray(n, x.dtype))
 

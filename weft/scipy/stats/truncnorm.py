@@ -6,7 +6,7 @@ import math
 
 from weft import numpy as wnp
 from weft.scipy.special import log_ndtr
-from weft.scipy.stats.family import continuous
+from weft.scipy.stats.family import continuous, valid
 from weft.util.source import guard_all
 
 
@@ -91,8 +91,9 @@ def _logsf(z, a, b):
 
 
 logpdf, pdf, cdf, logcdf, sf, logsf = continuous(
-    "truncnorm", "logpdf pdf cdf logcdf sf logsf", "a b", logpdf=_logpdf, logcdf=_logcdf, logsf=_logsf,
-    cdf=lambda z, a, b: wnp.exp(_logcdf(z, a, b)), sf=lambda z, a, b: wnp.exp(_logsf(z, a, b)))
+    "truncnorm", "logpdf pdf cdf logcdf sf logsf", "a b", **valid(lambda a, b: a < b, {
+        "logpdf": _logpdf, "logcdf": _logcdf, "logsf": _logsf,
+        "cdf": lambda z, a, b: wnp.exp(_logcdf(z, a, b)), "sf": lambda z, a, b: wnp.exp(_logsf(z, a, b))}))
 
 
 guard_all(globals())
