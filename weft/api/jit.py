@@ -41,7 +41,7 @@ from weft.util import tree
 from weft.util.config import config
 from weft.util.dtypes import float0
 from weft.util.events import report
-from weft.util.source import api_boundary, function_name, warn_user
+from weft.util.source import api_boundary, function_name, hide_caller, warn_user
 from weft.util.state import Dispatching, clearing, forget_entries, new_entries
 
 
@@ -256,7 +256,11 @@ class JitFunction(Dispatching):
 
     # ---- calling
     def __call__(self, *args, **kwargs):
-        return self._call(*args, **kwargs)
+        try:
+            return self._call(*args, **kwargs)
+        except Exception as error:
+            hide_caller(error)        # this frame: `_call` saw to those below
+            raise
 
     @api_boundary
     def _call(self, *args, **kwargs):

@@ -15,8 +15,8 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import CodeType, FunctionType, TracebackType
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, TypeVar
 
 from weft.util.config import config
@@ -229,7 +229,11 @@ def warn_user(message: str, category: type[Warning]) -> None:
 
 # ---- tracebacks
 
-_NOTE = "weft's own frames are left out of this traceback; WEFT_TRACEBACK=full shows them"
+_NOTE = "For simplicity, weft's own frames are left out of this traceback; WEFT_TRACEBACK=full shows them"
+
+
+class UnfilteredStackTrace(Exception):
+    """The cause of an error whose own traceback lacks the frames of weft: here they are (`traceback_filtering="remove_frames"`)."""
 
 
 def _wants_all_frames() -> bool:
@@ -252,17 +256,66 @@ def strip_internal_frames(error: BaseException) -> None:
     """Remove the frames of weft from an error's traceback, and from those of the errors behind it."""
     if _wants_all_frames():
         return
+    if config.traceback_filtering in ("tracebackhide", "remove_frames"):
+        if _is_outermost():
+            (_mark_internal_frames if config.traceback_filtering == "tracebackhide" else _move_to_cause)(error)
+        return
+    for current in _chain(error):
+        shown = _without_internal_frames(current.__traceback__)
+        if shown is not current.__traceback__:
+            current.__traceback__ = shown
+    is_ours = type(error).__module__.startswith("weft")
+    if not is_ours and isinstance(error, Exception) and _NOTE not in getattr(error, "__notes__", ()):
+        error.add_note(_NOTE)
+
+
+def hide_caller(error: BaseException) -> None:
+    """Remove the frame of weft that the caller adds to an error which left an `api_boundary`, or mark it."""
+    if _wants_all_frames():
+        return
+    if config.traceback_filtering == "tracebackhide":
+        _mark_internal_frames(error)
+    elif _is_outermost() or config.traceback_filtering != "remove_frames":
+        error.__traceback__ = _without_internal_frames(error.__traceback__)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An error and those behind it."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
         seen.add(id(current))
-        shown = _without_internal_frames(current.__traceback__)
-        if shown is not current.__traceback__:
-            current.__traceback__ = shown
+        yield current
         current = current.__cause__ or current.__context__
-    is_ours = type(error).__module__.startswith("weft")
-    if not is_ours and isinstance(error, Exception) and _NOTE not in getattr(error, "__notes__", ()):
-        error.add_note(_NOTE)
+
+
+def _is_outermost() -> bool:
+    """Whether no other public function of weft is further up the stack."""
+    frame: FrameType | None = sys._getframe(1)
+    boundaries = 0
+    while frame is not None:
+        boundaries += frame.f_code is _BOUNDARY
+        frame = frame.f_back
+    return boundaries <= 1
+
+
+def _mark_internal_frames(error: BaseException) -> None:
+    """Have debuggers and IPython pass over the frames of weft."""
+    for current in _chain(error):
+        entry = current.__traceback__
+        while entry is not None:
+            if _internal[entry.tb_frame.f_code.co_filename]:
+                entry.tb_frame.f_locals["__tracebackhide__"] = True
+            entry = entry.tb_next
+
+
+def _move_to_cause(error: BaseException) -> None:
+    """Leave the user's frames alone in an error's traceback; all of them stand in its cause."""
+    whole = UnfilteredStackTrace("The traceback of this error, with the frames of weft, is that above.").with_traceback(error.__traceback__)
+    whole.__cause__, whole.__context__ = error.__cause__, error.__context__
+    whole.__suppress_context__ = error.__suppress_context__
+    error.__traceback__ = _without_internal_frames(error.__traceback__)
+    error.__cause__ = whole
 
 
 # ---- public functions
@@ -298,6 +351,9 @@ def api_boundary(function: F, name: str = "") -> F:
             raise better from error
 
     return call  # type: ignore[return-value]
+
+
+_BOUNDARY = api_boundary(lambda: None).__code__
 
 
 def guarded(fun: Any, module: str, name: str) -> Any:
