@@ -1,5 +1,6 @@
 """A tree of arrays as one vector, and back."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import weft.numpy as wnp
 from weft.tree_util import tree_flatten, tree_unflatten
 from weft.util.dtypes import result_type
+from weft.util.record import record
 from weft.util.source import guard_all
 
 
@@ -28,16 +30,27 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
     dtypes = [array.dtype for array in arrays]
     dtype = result_type(*dtypes) if dtypes else np.dtype(np.float32)
     vector = wnp.concatenate([wnp.ravel(array).astype(dtype) for array in arrays]) if arrays else wnp.zeros(0, dtype)
-    ends = np.cumsum([array.size for array in arrays])
+    return vector, _Unravel(treedef, tuple(shapes), tuple(dtypes), dtype)
 
-    def unravel(flat: Any) -> Any:
-        if flat.shape != vector.shape:
-            raise ValueError(f"ravel_pytree: the vector to unravel has shape {flat.shape}, the raveled tree had {vector.shape}.")
-        parts = wnp.split(flat, ends[:-1]) if shapes else []
-        rebuilt = [part.reshape(shape).astype(kind) for part, shape, kind in zip(parts, shapes, dtypes)]
-        return tree_unflatten(treedef, rebuilt)
 
-    return vector, unravel
+@record
+class _Unravel:
+    """The way back: equal for equal structures, shapes and dtypes, so that it may be a static argument."""
+    treedef: Any
+    shapes: tuple
+    dtypes: tuple
+    dtype: Any
+
+    def __call__(self, flat: Any) -> Any:
+        """The tree of a vector; ValueError for another shape, TypeError for another dtype where the leaves had one alone."""
+        sizes = [math.prod(shape) for shape in self.shapes]
+        if flat.shape != (sum(sizes),):
+            raise ValueError(f"ravel_pytree: the vector to unravel has shape {flat.shape}, the raveled tree had {(sum(sizes),)}.")
+        if flat.dtype != self.dtype and len(set(self.dtypes)) > 1:
+            raise TypeError(f"ravel_pytree: unravel got a vector of dtype {flat.dtype.name}, but expected dtype {self.dtype.name}.")
+        parts = wnp.split(flat, np.cumsum(sizes)[:-1]) if sizes else []
+        rebuilt = [part.reshape(shape).astype(kind) for part, shape, kind in zip(parts, self.shapes, self.dtypes)]
+        return tree_unflatten(self.treedef, rebuilt)
 
 
 guard_all(globals())

@@ -30,6 +30,8 @@ class ResizeMethod(enum.Enum):
     LANCZOS3 = 2
     LANCZOS5 = 3
     CUBIC = 4
+    CUBIC_PYTORCH = 5
+    AREA = 6
 
     @staticmethod
     def from_string(name: str) -> ResizeMethod:
@@ -44,6 +46,7 @@ _NAMES = {
     "nearest": ResizeMethod.NEAREST, "lanczos3": ResizeMethod.LANCZOS3, "lanczos5": ResizeMethod.LANCZOS5,
     **dict.fromkeys(("linear", "bilinear", "trilinear", "triangle"), ResizeMethod.LINEAR),
     **dict.fromkeys(("cubic", "bicubic", "tricubic"), ResizeMethod.CUBIC),
+    **dict.fromkeys(("cubic-pytorch", "bicubic-pytorch", "tricubic-pytorch"), ResizeMethod.CUBIC_PYTORCH), "area": ResizeMethod.AREA,
 }
 
 
@@ -51,11 +54,13 @@ def _triangle(x):
     return wnp.maximum(0, 1 - x)
 
 
-def _cubic(x):
-    """Keys' kernel, "Cubic convolution interpolation for digital image processing" (1981), with a = -1/2."""
-    near = (1.5 * x - 2.5) * x * x + 1
-    far = ((-0.5 * x + 2.5) * x - 4) * x + 2
-    return wnp.where(x < 1, near, wnp.where(x < 2, far, 0))
+def _cubic(a: float) -> Callable:
+    """Keys' kernel, "Cubic convolution interpolation for digital image processing" (1981), with parameter `a`."""
+    def kernel(x):
+        near = ((a + 2) * x - (a + 3)) * x * x + 1
+        far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+        return wnp.where(x < 1, near, wnp.where(x < 2, far, 0))
+    return kernel
 
 
 def _lanczos(radius: int) -> Callable:
@@ -63,7 +68,7 @@ def _lanczos(radius: int) -> Callable:
 
 
 _KERNELS: dict[ResizeMethod, Callable] = {
-    ResizeMethod.LINEAR: _triangle, ResizeMethod.CUBIC: _cubic,
+    ResizeMethod.LINEAR: _triangle, ResizeMethod.CUBIC: _cubic(-0.5), ResizeMethod.CUBIC_PYTORCH: _cubic(-0.5),
     ResizeMethod.LANCZOS3: _lanczos(3), ResizeMethod.LANCZOS5: _lanczos(5),
 }
 
@@ -90,6 +95,32 @@ def _resample(image, dims: Sequence[int], sizes: Sequence[int], scales, translat
     return out.astype(image.dtype)
 
 
+def _by_matrices(image, shape: Sequence[int], matrix: Callable, precision):
+    """Each dim that changes multiplied by `matrix(size, new size)`."""
+    for dim, (size, out) in enumerate(zip(image.shape, shape)):
+        if size != out:
+            weights = matrix(size, out).astype(image.dtype)
+            image = wnp.moveaxis(wnp.tensordot(image, weights, (dim, 0), precision=precision), -1, dim)
+    return image
+
+
+def _areas(size: int, out: int) -> np.ndarray:
+    """Each pixel of the result is the mean of the image over its area."""
+    edges, pixel = np.arange(out + 1) * size / out, np.arange(size)[:, None]
+    overlap = np.minimum(edges[1:], pixel + 1) - np.maximum(edges[:-1], pixel)
+    return np.clip(overlap, 0, None) * out / size
+
+
+def _cubic_over_edges(size: int, out: int) -> np.ndarray:
+    """The cubic kernel with a = -3/4 on an image whose edges go on, as PyTorch has it without antialiasing."""
+    place = (np.arange(out) + 0.5) * size / out - 0.5
+    pixels = np.arange(-2, size + 2)
+    weights = np.asarray(_cubic(-0.75)(np.abs(place[None, :] - pixels[:, None])))
+    matrix = np.zeros((size, out))
+    np.add.at(matrix, np.clip(pixels, 0, size - 1), weights)
+    return matrix
+
+
 def _method(method: str | ResizeMethod) -> ResizeMethod:
     return ResizeMethod.from_string(method) if isinstance(method, str) else method
 
@@ -112,8 +143,14 @@ def resize(image, shape: Sequence[int], method: str | ResizeMethod, antialias: b
     shape = tuple(operator.index(n) for n in shape)
     if len(shape) != image.ndim:
         raise ValueError(f"image.resize: shape must have as many dims as the image, {image.ndim}, got {shape}.")
+    if not image.size or 0 in shape:
+        return wnp.zeros(shape, image.dtype)
     if method is ResizeMethod.NEAREST:
         return _nearest(image, shape)
+    if method is ResizeMethod.AREA:
+        return _by_matrices(image, shape, _areas, precision)
+    if method is ResizeMethod.CUBIC_PYTORCH and not antialias:
+        return _by_matrices(image, shape, _cubic_over_edges, precision)
     dims = [d for d in range(image.ndim) if image.shape[d] != shape[d]]
     scales = [shape[d] / image.shape[d] if image.shape[d] else 1.0 for d in dims]
     return _resample(image, dims, [shape[d] for d in dims], scales, [0.0] * len(dims), _KERNELS[method], antialias, precision)
@@ -129,8 +166,8 @@ def scale_and_translate(image, shape: Sequence[int], spatial_dims: Sequence[int]
     shape = tuple(operator.index(n) for n in shape)
     if len(shape) != image.ndim:
         raise ValueError(f"image.scale_and_translate: shape must have as many dims as the image, {image.ndim}, got {shape}.")
-    if method is ResizeMethod.NEAREST:
-        raise ValueError("image.scale_and_translate: 'nearest' has no weights to place; use another method.")
+    if method not in _KERNELS:
+        raise ValueError(f"image.scale_and_translate: {method.name.lower()!r} has no kernel to place; use another method.")
     dims = [canonical_axis(d, image.ndim, "image.scale_and_translate") for d in spatial_dims]
     if any(shape[d] != image.shape[d] for d in range(image.ndim) if d not in dims):
         raise ValueError(f"image.scale_and_translate: only the dims {tuple(dims)} may change, got {image.shape} and {shape}.")

@@ -56,3 +56,22 @@ def test_errors():
         image.resize(LINE, (3, 3), "linear")
     with pytest.raises(ValueError, match="may change"):
         image.scale_and_translate(np.ones((2, 2)), (3, 3), (0,), wnp.ones(1), wnp.zeros(1), "linear")
+
+
+@pytest.mark.parametrize("n", [3, 11])
+def test_area_is_the_mean_over_each_new_pixel(n):
+    x = np.arange(7, dtype=np.float32) ** 2
+    fine = np.repeat(x, n).reshape(n, 7)                 # n times 7 small pixels: 7 of them make a new one
+    np.testing.assert_allclose(image.resize(x, (n,), "area"), fine.mean(1), rtol=1e-5)
+
+
+def test_cubic_of_pytorch():
+    x = np.arange(7, dtype=np.float32) ** 2
+    np.testing.assert_allclose(image.resize(x, (3,), "cubic-pytorch", antialias=False), [0.35185, 9, 29.46296], rtol=1e-4)
+    np.testing.assert_allclose(image.resize(x, (11,), "bicubic-pytorch"), image.resize(x, (11,), "cubic"), rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["nearest", "linear", "cubic", "area"])
+def test_images_without_pixels(method):
+    assert image.resize(np.ones((0, 3)), (4, 3), method).tolist() == np.zeros((4, 3)).tolist()
+    assert image.resize(np.ones((2, 3)), (0, 3), method).shape == (0, 3)

@@ -233,3 +233,28 @@ def test_out_of_memory_has_both_classes():
 def test_guarded_functions_are_like_the_ones_they_guard():
     from weft import lax
     assert pickle.loads(pickle.dumps(lax.add)) is lax.add and str(inspect.signature(lax.add)) == "(x, y)" and "x + y" in lax.add.__doc__
+
+
+def _failing():
+    @weft.jit
+    def inner(x):
+        raise AssertionError("here")
+
+    @weft.jit
+    def outer(x):
+        return weft.vmap(inner)(x) + 1
+    return outer(np.ones(3))
+
+
+@pytest.mark.parametrize("mode", ["tracebackhide", "remove_frames", "quiet_remove_frames"])
+def test_every_way_of_filtering_shows_the_users_frames(mode):
+    with Override(traceback="", traceback_filtering=mode), pytest.raises(AssertionError, match="here") as caught:
+        _failing()
+    error, is_whole = caught.value, lambda names: any(name in names for name in ("_trace", "_execute"))
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    shown = [f.f_code.co_name for f in frames if not (mode == "tracebackhide" and "__tracebackhide__" in f.f_locals)]
+    assert shown[-3:] == ["_failing", "outer", "inner"] and not is_whole(shown)
+    assert (type(error.__cause__).__name__ == "UnfilteredStackTrace") == (mode == "remove_frames")
+    if mode == "remove_frames":
+        assert is_whole([f.f_code.co_name for f, _ in traceback.walk_tb(error.__cause__.__traceback__)])
+    assert any("For simplicity" in note for note in getattr(error, "__notes__", ())) == (mode == "quiet_remove_frames")

@@ -9,9 +9,11 @@ A device is opaque here: it has `id`, `platform` and `process_index` (see `runti
 from __future__ import annotations
 
 import enum
+import functools
 import math
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -120,7 +122,7 @@ _latest: dict[tuple, Mesh] = {}          # the mesh that was last asked for, by 
 
 
 class Mesh(_MeshBase):
-    """A grid of devices with named axes. Usable as a context manager, then it is the current mesh.
+    """A grid of devices with named axes. Usable as a context manager, or as the decorator of a function: then it is the current mesh.
 
     `devices` is an array with one dim per axis name. Raises ShardingError for another number of names, or a device that stands twice.
 
@@ -135,7 +137,7 @@ class Mesh(_MeshBase):
 
     devices: np.ndarray
 
-    def __new__(cls, devices: Any, axis_names: Any, *, axis_types: Any = None) -> Mesh:
+    def __new__(cls, devices: Any, axis_names: Any, axis_types: Any = None) -> Mesh:
         grid = np.array(devices, dtype=object)
         names = _normalized_names(axis_names)
         if grid.ndim != len(names):
@@ -225,6 +227,13 @@ class Mesh(_MeshBase):
         _state.stack.pop()
         guard[0] -= 1
 
+    def __call__(self, fun: Callable) -> Callable:
+        @functools.wraps(fun)
+        def within(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return fun(*args, **kwargs)
+        return within
+
     def __repr__(self) -> str:
         return f"Mesh({self._body()})"
 
@@ -272,6 +281,17 @@ class AbstractMesh(_MeshBase):
         return AbstractMesh(self.axis_sizes if axis_sizes is None else axis_sizes,
                             self.axis_names if axis_names is None else axis_names,
                             self.axis_types if axis_types is None else axis_types)
+
+    def update_axis_types(self, axis_types: Any) -> AbstractMesh:
+        """The mesh with other types of some axes, by their names.
+
+        >>> AbstractMesh((4, 2), ('x', 'y')).update_axis_types({'y': AxisType.Explicit})
+        AbstractMesh('x': 4, 'y': 2, axis_types=(Auto, Explicit))
+        """
+        strange = [name for name in axis_types if name not in self.axis_names]
+        if strange:
+            raise ShardingError(f"AbstractMesh.update_axis_types: {self!r} has no axes {strange}.")
+        return self.update(axis_types=tuple(axis_types.get(n, t) for n, t in zip(self.axis_names, self.axis_types)))
 
     def __repr__(self) -> str:
         return f"AbstractMesh({self._body()})"

@@ -13,16 +13,19 @@ from typing import Any
 import weft.numpy as wnp
 from weft import random
 from weft.numpy.promote import canonical_axes
+from weft.ops.placement import takes_out_sharding
 from weft.util.source import api_boundary, guard_all, named
 
 Initializer = Callable[..., Any]
 
 
+@takes_out_sharding
 def zeros(key: Any, shape: Sequence[int], dtype: Any = None) -> Any:
     """All zeros; the key is not used."""
     return wnp.zeros(shape, _float_dtype(dtype))
 
 
+@takes_out_sharding
 def ones(key: Any, shape: Sequence[int], dtype: Any = None) -> Any:
     """All ones; the key is not used."""
     return wnp.ones(shape, _float_dtype(dtype))
@@ -32,6 +35,7 @@ def constant(value: Any, dtype: Any = None) -> Initializer:
     """An initializer that fills with `value`."""
 
     @api_boundary
+    @takes_out_sharding
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
         return wnp.full(shape, value, _float_dtype(dtype))
 
@@ -41,6 +45,7 @@ def constant(value: Any, dtype: Any = None) -> Initializer:
 def _scaled(draw: Callable[..., Any], scale: Any, dtype: Any) -> Initializer:
     """An initializer with `draw(key, shape, dtype)` times `scale`."""
     @api_boundary
+    @takes_out_sharding
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
         dtype = _float_dtype(dtype)
         return draw(key, shape, dtype) * wnp.array(scale, dtype)
@@ -82,6 +87,7 @@ def variance_scaling(
         raise ValueError(f"initializers.variance_scaling: distribution is normal, uniform or truncated_normal, got {distribution!r}.")
 
     @api_boundary
+    @takes_out_sharding
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
         dtype = _float_dtype(dtype)
         fan_in, fan_out = _fans(tuple(shape), in_axis, out_axis, batch_axis)
@@ -134,6 +140,7 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
     """An initializer whose matrices (all dims but `column_axis` count as rows) have orthonormal rows or columns, times `scale`."""
 
     @api_boundary
+    @takes_out_sharding
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
         dtype = _float_dtype(dtype)
         if len(shape) < 2:
@@ -154,6 +161,7 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
     """An initializer of convolution kernels: an orthogonal matrix at the center, zeros around it."""
 
     @api_boundary
+    @takes_out_sharding
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
         dtype = _float_dtype(dtype)
         if len(shape) not in (3, 4, 5) or shape[-1] < shape[-2]:

@@ -231,7 +231,8 @@ def tree_transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, py
         raise ValueError("tree_transpose: outer and inner structures need at least one leaf each")
     expected = outer_treedef.compose(inner_treedef)
     if treedef != expected:
-        raise TypeError(f"tree_transpose: the tree is not made as said.\n    tree      {treedef}\n    expected  {expected}")
+        raise TypeError("tree_transpose: Mismatch: the tree is not an outer tree of inner trees as given.\n"
+                        f"    tree      {treedef}\n    expected  {expected}")
     rows = [leaves[i : i + inner_size] for i in range(0, len(leaves), inner_size)]
     return inner_treedef.unflatten([outer_treedef.unflatten(column) for column in zip(*rows, strict=True)])
 

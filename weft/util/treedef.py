@@ -439,14 +439,19 @@ _LARGEST_BUILDER = 1000
 LEAF = PyTreeDef(None, 1)
 
 
+#: kinds of nodes as messages call them
+_NODE_WORDS = {tuple: "tuple", list: "list", dict: "dict", type(None): "None"}
+
+
 def _brief(value: Any) -> str:
-    return "None" if value is None else f"{type(value).__name__} {reprlib.repr(value)}"
+    text = reprlib.repr(value)
+    return text if type(value) in _NODE_WORDS or isinstance(value, (int, float)) else f"{type(value).__name__} {text}"
 
 
 def _flatten_up_to(spec: Spec, value: Any, append: Callable[[Any], None]) -> None:
     type_, aux, children = spec
     if type(value) is not type_:
-        raise ValueError(f"expected a {type_.__name__} node, got {_brief(value)}")
+        raise ValueError(f"Expected {_NODE_WORDS.get(type_, type_.__name__)}, got {_brief(value)}.")
     if type_ is tuple or type_ is list:
         parts = value
     elif type_ is dict and len(value) == len(aux) and all(map(value.__contains__, aux)):
@@ -454,9 +459,12 @@ def _flatten_up_to(spec: Spec, value: Any, append: Callable[[Any], None]) -> Non
     else:
         parts, other_aux = _node_types[type_].split(value)
         if other_aux != aux:
-            raise ValueError(f"{type_.__name__} nodes differ in their static data: expected {aux!r}, got {other_aux!r}")
+            if type_ is dict:
+                raise ValueError(f"Dict key mismatch; expected keys: {list(aux)}; dict: {_brief(value)}.")
+            raise ValueError(f"{type_.__name__} nodes differ in their static data: expected {aux!r}, got {other_aux!r}.")
     if len(parts) != len(children):
-        raise ValueError(f"expected a {type_.__name__} of length {len(children)}, got {_brief(value)}")
+        word = _NODE_WORDS.get(type_, type_.__name__)
+        raise ValueError(f"{word.capitalize()} arity mismatch: {len(parts)} != {len(children)}; {word}: {_brief(value)}.")
     for child, part in zip(children, parts, strict=True):
         if child is None:
             append(part)
