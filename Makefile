@@ -7,11 +7,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: help setup demo test restricted check lint types imports docs dist smoke bench clean ecosystem fuzz stubs
+.PHONY: help setup demo test restricted check lint types imports docs dist mpi smoke bench clean ecosystem fuzz stubs
 
 help:
 	@echo "make demo   train a digit classifier over eight devices"
 	@echo "make test   run the tests"
+	@echo "make mpi    run all tests of programs of several processes, the long ones too"
 	@echo "make check  what CI runs: lint, types, import layers, site, tests"
 	@echo "make docs   build the site in docs/_build/html"
 	@echo "make dist   build wheel and sdist in dist/, install each in a fresh environment and run the demo there"
@@ -42,6 +43,10 @@ restricted: $(READY)
 	@if grep -qw avx512f /proc/cpuinfo; then \
 	  WEFT_CPU_FEATURES=avx2 $(BIN)/python -m pytest -q -n $(WORKERS) tests/codegen tests/compiler tests/pipeline; \
 	else echo "this processor has no more than AVX2: 'make test' has run them so"; fi
+
+# programs of several processes: all their tests, those under mpiexec and the long ones too
+mpi: $(READY)
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m "mpi or slow or not slow" tests/processes
 
 check: lint types imports docs test restricted
 

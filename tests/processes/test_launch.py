@@ -96,7 +96,8 @@ def test_all_end_well(tmp_path):
 
 
 @pytest.mark.parametrize(("what", "status", "said"), [
-    ("raise", 1, "process 1 ended with exit status 1"), ("exit", 7, "process 1 ended with exit status 7"),
+    ("raise", 1, "process 1 ended with exit status 1"),
+    pytest.param("exit", 7, "process 1 ended with exit status 7", marks=pytest.mark.slow),
     ("child", 137, "process 1 was killed by signal 9 (SIGKILL)")])
 def test_a_failure_ends_all_and_names_the_first(what, status, said, tmp_path):
     launched = Launched(tmp_path, "-n", "2", "program.py", what)
@@ -109,7 +110,9 @@ def test_a_failure_ends_all_and_names_the_first(what, status, said, tmp_path):
         assert launched.err.count("ValueError: a bad value") == 2       # its own, and in what the other is told
 
 
-@pytest.mark.parametrize(("what", "number"), [("wait", signal.SIGINT), ("deaf", signal.SIGINT), ("wait", signal.SIGTERM)])
+@pytest.mark.parametrize(("what", "number"), [
+    ("deaf", signal.SIGINT), pytest.param("wait", signal.SIGINT, marks=pytest.mark.slow),
+    pytest.param("wait", signal.SIGTERM, marks=pytest.mark.slow)])
 def test_signals_are_passed_on_and_nobody_outlives_them(what, number, tmp_path):
     launched = Launched(tmp_path, "-n", "2", "program.py", what)
     launched.wait_for(2)
@@ -149,7 +152,7 @@ MPIEXEC = Path(sys.executable).with_name("mpiexec")
 
 
 @pytest.mark.skipif(not MPIEXEC.exists() or shutil.which(str(MPIEXEC)) is None, reason="there is no mpiexec beside this Python")
-@pytest.mark.parametrize(("what", "well"), [("well", True), ("lone", False)])
+@pytest.mark.parametrize(("what", "well"), [("well", True), pytest.param("lone", False, marks=pytest.mark.slow)])
 def test_the_same_program_under_mpiexec(what, well, tmp_path):
     Path(tmp_path, "program.py").write_text(PROGRAM)
     began = time.monotonic()

@@ -68,9 +68,9 @@ def collectives():
     print("collectives", number)
 
 
-@pytest.mark.parametrize("size", [2, 4])
-def test_collectives_give_what_numpy_gives(size):
-    for rank in run_ranks(size, collectives):
+@pytest.mark.parametrize(("size", "transport"), [(2, "auto"), (4, "auto"), (4, "tcp")])
+def test_collectives_give_what_numpy_gives(size, transport):
+    for rank in run_ranks(size, collectives, environment={"WEFT_PROCESS_TRANSPORT": transport}):
         assert rank.out.startswith("collectives ")
 
 

@@ -69,7 +69,21 @@ def initialize(coordinator_address: str | None = None, num_processes: int | None
     state.join(found.address, rank, size, num_virtual_devices(), serve=rank == 0 and not found.is_served, bind_address=bind,
                share=found.share, initialization_timeout=float(initialization_timeout), heartbeat_timeout=heartbeat,
                collective_timeout=config.collective_timeout, shutdown_timeout=float(shutdown_timeout_seconds),
-               partition=index if partition_index is None else partition_index)
+               partition=index if partition_index is None else partition_index, natives=_Natives(), transport=config.process_transport)
+
+
+class _Natives:
+    """Native code for collectives, which nothing loads before the first one is planned."""
+
+    def symbols(self) -> dict[str, int]:
+        from weft.codegen.library import process_calls
+
+        return process_calls.symbols()
+
+    def combine(self, op: str, dtype: str) -> int | None:
+        from weft.codegen.library import process_calls
+
+        return process_calls.combine(op, dtype) if process_calls.can_combine(op, dtype) else None
 
 
 def is_initialized() -> bool:

@@ -48,6 +48,9 @@ class Client:
         self.address, self.rank, self.size = address, rank, size
         self.heartbeat_timeout = heartbeat_timeout
         self.failure: dict[str, Any] | None = None
+        #: whether anybody has raised it
+        self.is_failure_seen = False
+        self.is_served_by_rank = False          # whether the coordinator is beside rank 0, whose end is that of both
         #: called once, in the thread of this connection, with the first failure
         self.on_failure: Callable[[dict[str, Any]], None] | None = None
         #: says what this rank waits for, for the reports of others
@@ -139,8 +142,8 @@ class Client:
 
     def tell_error(self, text: str) -> None:
         """Tell all others that this rank raised an exception, and will not go on."""
-        with contextlib.suppress(OSError):
-            self._send(pack({"op": "error", "text": text}))
+        with contextlib.suppress(OSError, ProcessFailureError):
+            self._request({"op": "error", "text": text}, 1.0)
 
     def leave(self) -> None:
         """Tell the coordinator that this rank ends as it should."""
@@ -157,6 +160,7 @@ class Client:
 
     def _request(self, table: dict[str, Any], timeout: float, data: bytes = b"") -> tuple[dict[str, Any], bytes]:
         if self.failure is not None and table["op"] in ("get", "barrier", "join"):
+            self.is_failure_seen = True
             raise failures.of_rank(self.failure)
         answer = _Answer()
         with self._lock:
@@ -170,6 +174,7 @@ class Client:
             self._answers.pop(number, None)
         if answer.table is not None:
             return answer.table, answer.data
+        self.is_failure_seen = True
         if self.failure is not None:
             raise failures.of_rank(self.failure)
         raise failures.of_rank({"rank": -1, "kind": "coordinator", "text": "closed the connection" if arrived else "not answered"})
@@ -179,6 +184,7 @@ class Client:
             return
         why = table["why"]
         if why == "failed":
+            self.is_failure_seen = True
             raise failures.of_rank(table["failure"], waits_for)
         if why == "absent":
             report = self.report(table["absent"]) if not setting else None
@@ -224,7 +230,9 @@ class Client:
             except (OSError, ForeignData, ValueError):
                 break
         if not self._ends:
-            self._fail({"rank": -1, "kind": "coordinator", "text": why})
+            ended = self.is_served_by_rank and why.startswith("closed") and self.rank != 0
+            where = {"host": self.facts["host"][0], "pid": self.facts["pid"][0]} if ended else {}
+            self._fail({"rank": 0 if ended else -1, "kind": "ended" if ended else "coordinator", "text": why, **where})
         for answer in list(self._answers.values()):
             answer.done.set()
 

@@ -25,6 +25,8 @@ from weft.util.threads import DaemonThread
 _TICK_S = 0.2
 #: the barrier at which ranks wait that have nothing more to do
 LAST = "weft/last"
+#: how long others may wait for a rank that came there: its messages may still be under way
+LEFT_S = 2.0
 
 
 @record(frozen=False, eq=False)
@@ -39,6 +41,7 @@ class _Peer:
     facts: Any = None
     progress: str = ""
     waits_for: str = ""
+    at_end: float = float("inf")                # when it came to the last barrier
 
 
 @record(frozen=False, eq=False)
@@ -47,6 +50,7 @@ class _Waiting:
     peer: _Peer
     number: int
     deadline: float
+    limit: float
 
 
 @record(frozen=False, eq=False)
@@ -201,10 +205,8 @@ class Coordinator:
         if op == "leave":
             peer.left = True
             return
-        if op == "error":
-            self._fail(peer.rank, "raised", table["text"])
-            return
-        waiting = _Waiting(peer, table["number"], now + min(float(table.get("timeout", 600.0)), 1e9))
+        limit = min(float(table.get("timeout", 600.0)), 1e9)
+        waiting = _Waiting(peer, table["number"], now + limit, limit)
         if op == "join":
             self._join(waiting, table)
         elif op == "put":
@@ -230,6 +232,9 @@ class Coordinator:
             self._answer(waiting, {"ok": True, "keys": found})
         elif op == "barrier":
             self._arrive(waiting, table, data)
+        elif op == "error":
+            self._fail(peer.rank, "raised", table["text"])
+            self._answer(waiting, {"ok": True})
         elif op == "absent":
             self._ask(waiting, table["ranks"])
         else:
@@ -274,6 +279,7 @@ class Coordinator:
             return
         rank = waiting.peer.rank
         if name == LAST:
+            waiting.peer.at_end = time.monotonic()
             self._all({"op": "leaves", "rank": rank}, but=rank)
         lost = [failure for failure in self.failures if failure["rank"] in ranks]
         if lost:
@@ -373,7 +379,17 @@ class Coordinator:
             if not getters:
                 self._getting.pop(key, None)
         for name, barrier in list(self._barriers.items()):
+            left = [rank for rank in barrier.ranks if rank not in barrier.arrived and now - self._ranks[rank].at_end > LEFT_S]
+            if left and name != LAST:
+                facts = self._ranks[left[0]].facts
+                failure = {"rank": left[0], "kind": "left", "text": "", "host": facts["host"], "pid": facts["pid"]}
+                for waiter in barrier.waiting:
+                    self._answer(waiter, {"ok": False, "why": "failed", "failure": failure})
+                barrier.waiting.clear()
             for waiter in [w for w in barrier.waiting if now > w.deadline]:
+                if any(self._ranks[rank].progress for rank in barrier.ranks if rank not in barrier.arrived and rank in self._ranks):
+                    waiter.deadline = now + waiter.limit
+                    continue
                 barrier.waiting.remove(waiter)
                 absent = [rank for rank in barrier.ranks if rank not in barrier.arrived]
                 self._answer(waiter, {"ok": False, "why": "absent", "absent": absent, "arrived": sorted(barrier.arrived)})

@@ -12,8 +12,10 @@ import atexit
 import contextlib
 import ctypes
 import os
+import signal
 import socket
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,21 +23,26 @@ from typing import Any
 
 from weft.processes import failures
 from weft.processes.client import Client
-from weft.processes.coordinator import LAST, Coordinator
+from weft.processes.coordinator import LAST, LEFT_S, Coordinator
+from weft.processes.fingerprints import Fingerprints, Line
 from weft.processes.plans import CollectivePlan
 from weft.processes.present import held
+from weft.processes.routes import Routes
+from weft.processes.shared_memory import Natives
 from weft.processes.tcp import TcpTransport
 from weft.processes.transport import Transport
-from weft.util.errors import ProcessFailureError
+from weft.util.errors import ProcessFailureError, describe
+from weft.util.threads import DaemonThread
 
-#: how long others may wait for a rank that has left in good order: its messages may still be under way
-_LEFT_S = 2.0
+#: how long the main thread may go on without meeting a failure that is known, before it is interrupted
+_UNSEEN_S = 2.5
 
 
 class Processes:
     """All that one of the processes of a program knows of the others; `weft.processes.current()` has it."""
 
-    def __init__(self, client: Client, collective_timeout: float, shutdown_timeout: float, coordinator: Coordinator | None) -> None:
+    def __init__(self, client: Client, collective_timeout: float, shutdown_timeout: float, coordinator: Coordinator | None,
+                 natives: Natives | None, wanted: str) -> None:
         self.client = client
         self.rank, self.size = client.rank, client.size
         self.local_counts: tuple[int, ...] = tuple(client.facts["devices"])
@@ -47,13 +54,17 @@ class Processes:
         #: nonzero once a process has failed; native code that waits reads it
         self.failed_word = ctypes.c_int64(0)
         self._error: BaseException | None = None
+        self.fingerprints = Fingerprints(self)
+        client.is_served_by_rank = bool(client.facts["serves"][0])
         self._waits_for: list[str] = []
-        client.at = lambda: ", ".join(self._waits_for)
+        self._interrupted: BaseException | None = None
+        client.at = lambda: ", ".join([*self._waits_for, *filter(None, [getattr(self.transport, "awaits", str)()])])
         client.on_failure = self._hears
         if client.failure is not None:
             self._hears(client.failure)
         host = client._socket.getsockname()[0]
-        self.transport: Transport = TcpTransport(self, host)
+        tcp = TcpTransport(self, host)
+        self.transport: Transport = tcp if natives is None else Routes(self, natives, tcp, wanted)
 
     def __repr__(self) -> str:
         return f"Processes(rank={self.rank}, size={self.size}, local_counts={self.local_counts})"
@@ -74,27 +85,45 @@ class Processes:
     # ---- failures
     def _hears(self, failure: dict[str, Any]) -> None:
         self.failed_word.value = 1
+        DaemonThread(self._interrupt, failure)
+
+    def _interrupt(self, failure: dict[str, Any]) -> None:
+        """Where the main thread neither waits for others nor ends, it may never meet the failure: a signal brings it there."""
+        time.sleep(_UNSEEN_S)
+        main = threading.main_thread()
+        if held and held[0] is self and not self.client.is_failure_seen and main.is_alive() and _interrupts:
+            signal.pthread_kill(main.ident or 0, _interrupts[0])
 
     def check(self, awaited: Iterable[int] = (), plan: CollectivePlan | None = None) -> None:
         """Raise if a process has failed, or if one that is `awaited` has left."""
         if self._error is not None:
+            self.client.is_failure_seen = True
             raise self._error
         waits_for, where = (str(plan), plan.what) if plan is not None else ("", "")
         if self.client.failure is not None:
+            self.client.is_failure_seen = True
             raise failures.of_rank(self.client.failure, waits_for, where)
         for rank in awaited:
             left = self.client.leaving.get(rank)
-            if left is not None and time.monotonic() - left > _LEFT_S:
+            if left is not None and time.monotonic() - left > LEFT_S:
                 raise failures.of_rank({"rank": rank, "kind": "left", "text": ""}, waits_for, where)
 
     def set_failure(self, error: BaseException) -> None:
         """Keep what a wait in native code met, for `raise_failure`. The transport is broken from now on."""
+        if not isinstance(error, ProcessFailureError):
+            self._interrupted = error           # raised once; what was under way is lost
+            error = ProcessFailureError(describe(
+                "distributed", "a collective was interrupted.", [("by", type(error).__name__)], None,
+                "Other processes may have finished it: their state and that of this one differ.", "Start again."))
         if self._error is None:
             self._error = error
         self.failed_word.value = 1
 
     def raise_failure(self) -> None:
         """Raise what native code met when `start` gave -1 or `wait` was not DONE."""
+        error, self._interrupted = self._interrupted, None
+        if error is not None:
+            raise error
         self.check()
         raise ProcessFailureError("distributed: a collective failed.")
 
@@ -128,6 +157,12 @@ class Processes:
             yield
         finally:
             self.client.progress("")
+
+    def check_fingerprint(self, name: str, fingerprint: str, lines: Callable[[], Iterable[str | Line]],
+                          ranks: Sequence[int] | None = None) -> None:
+        """Before the first run of a program: compare it with that of all ranks, or of those named. `lines` gives its text, each line alone
+        or with the user's line. Raises ProcessFailureError on all ranks if one differs."""
+        self.fingerprints.check(name, fingerprint, lines, ranks)
 
     def barrier(self, name: str, timeout: float | None = None, ranks: Sequence[int] | None = None) -> None:
         """Wait until all ranks, or those named, have come to `name`."""
@@ -171,7 +206,8 @@ def machine() -> str:
 def join(address: str | None, rank: int, size: int, devices: int, *, serve: bool, bind_address: str | None = None,
          share: Callable[[str | None], str] | None = None,
          initialization_timeout: float = 300.0, heartbeat_timeout: float = 10.0, collective_timeout: float = 600.0,
-         shutdown_timeout: float = 300.0, partition: int | None = None) -> Processes:
+         shutdown_timeout: float = 300.0, partition: int | None = None, natives: Natives | None = None,
+         transport: str = "auto") -> Processes:
     """Meet the other processes; with `serve`, start the coordinator here. Where nobody knows the address, the coordinator chooses a port
     and `share` tells all. Raises ProcessFailureError where others do not come."""
     coordinator = None
@@ -182,10 +218,10 @@ def join(address: str | None, rank: int, size: int, devices: int, *, serve: bool
     try:
         if not address and share is not None:
             address = share(f"{socket.gethostname()}:{coordinator.port}" if coordinator else None)
-        facts = {"devices": devices, "machine": machine(), "partition": partition}
+        facts = {"devices": devices, "machine": machine(), "partition": partition, "serves": serve}
         client = Client(address or "", rank, size, facts, initialization_timeout, heartbeat_timeout)
         try:
-            found = Processes(client, collective_timeout, shutdown_timeout, coordinator)
+            found = Processes(client, collective_timeout, shutdown_timeout, coordinator, natives, transport)
         except BaseException:
             client.close()
             raise
@@ -219,6 +255,13 @@ def leave() -> None:
 
 _raised: list[BaseException] = []
 _watches: list[bool] = []
+#: the signal by which the main thread is told of a failure
+_interrupts: list[int] = []
+
+
+def _raise_in_main_thread(number: int, frame: Any) -> None:
+    if held and not held[0].client.is_failure_seen:
+        held[0].check()
 
 
 def _watch() -> None:
@@ -237,6 +280,11 @@ def _watch() -> None:
         before(kind, error, trace)
 
     sys.excepthook = hook
+    if hasattr(signal, "SIGRTMAX") and threading.current_thread() is threading.main_thread():
+        number = signal.SIGRTMAX - 3
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, _raise_in_main_thread)
+            _interrupts.append(number)
     atexit.register(_leave_at_exit)
 
 

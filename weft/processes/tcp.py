@@ -37,6 +37,7 @@ class _Planned:
     group: tuple[int, ...]
     sources: tuple[int, ...]
     tag: bytes
+    words: Any
     starts: int = 0
 
 
@@ -47,6 +48,7 @@ class _Request:
     number: int
     given: np.ndarray
     output: int
+    words: Any
 
 
 class TcpTransport(Transport):
@@ -56,10 +58,10 @@ class TcpTransport(Transport):
     def __init__(self, processes: Any, host: str) -> None:
         self._processes = processes
         self._rank = processes.rank
-        self._planned: list[_Planned] = []
+        self._planned: dict[int, _Planned] = {}
         self._handles: dict[CollectivePlan, int] = {}
         self._requests: dict[int, _Request] = {}
-        self._number = 0
+        self.deadline: float | None = None      # of waits in native code, where another one is wanted
         self._mail: dict[tuple[int, bytes, int], bytearray] = {}
         self._arrival = threading.Condition()
         self._to: dict[int, socket.socket] = {}
@@ -72,6 +74,7 @@ class TcpTransport(Transport):
         processes.client.put(f"weft/tcp/{self._rank}", f"{host} {self._listener.getsockname()[1]}".encode())
         DaemonThread(self._accept)
         self._callbacks = (START(self._native_start), WAIT(self._native_wait))
+        self._entries = [ctypes.cast(callback, ctypes.c_void_p).value or 0 for callback in self._callbacks]
 
     # ---- what a transport does
     def plan(self, plan: CollectivePlan) -> int:
@@ -83,8 +86,9 @@ class TcpTransport(Transport):
                 if plan.kind == "broadcast":
                     sources = group[:1]
                 said = repr((plan.kind, plan.dtype, plan.count, plan.op, plan.groups, plan.pairs, plan.what))
-                handle = self._handles[plan] = len(self._planned)
-                self._planned.append(_Planned(plan, group, sources, hashlib.md5(said.encode(), usedforsecurity=False).digest()))
+                tag, words = hashlib.md5(said.encode(), usedforsecurity=False).digest(), (ctypes.c_int64 * 2)(*self._entries)
+                handle = self._handles[plan] = ctypes.addressof(words)
+                self._planned[handle] = _Planned(plan, group, sources, tag, words)
             return handle
 
     def start(self, handle: int, input_address: int, output_address: int) -> int:
@@ -93,10 +97,9 @@ class TcpTransport(Transport):
         plan, number = planned.plan, planned.starts
         planned.starts += 1
         given = _array(input_address, plan.input_count, plan.numpy_dtype)
-        with self._lock:
-            self._number += 1
-            request = self._number
-            self._requests[request] = _Request(planned, number, given, output_address)
+        words = (ctypes.c_int64 * 1)(self._entries[1])
+        request = ctypes.addressof(words)
+        self._requests[request] = _Request(planned, number, given, output_address, words)
         for target, part in self._outgoing(planned, given):
             if target != self._rank:
                 self._send(target, planned, number, part)
@@ -119,8 +122,7 @@ class TcpTransport(Transport):
         _array(running.output, plan.output_count, plan.numpy_dtype)[:] = result
 
     def entry_points(self) -> dict[str, int]:
-        start, wait = [ctypes.cast(callback, ctypes.c_void_p).value or 0 for callback in self._callbacks]
-        return {"start": start, "wait": wait}
+        return {"start": self._entries[0], "wait": self._entries[1]}
 
     def close(self) -> None:
         self._ends = True
@@ -140,7 +142,7 @@ class TcpTransport(Transport):
 
     def _native_wait(self, request: int) -> int:
         try:
-            self.wait(request)
+            self.wait(request, self.deadline)
             return DONE
         except BaseException as error:
             self._processes.set_failure(error)

@@ -2,6 +2,8 @@
 
 In:   plans, which every rank that takes part makes in the same order; addresses of buffers, which live from start to wait.
 Out:  requests; and two C functions for native code.
+How:  a handle is the address of a record that begins with the addresses of the start and the wait of its transport, a request that of
+      one that begins with its wait: native code calls them without asking whose they are.
 Laws: `start` does not wait for other ranks, `wait` has a deadline. After a failure a transport is broken: every later start and wait
       fails with the same error, at once.
 Next: `tcp` is the simplest of them.
@@ -15,8 +17,8 @@ from weft.processes.plans import CollectivePlan
 
 START = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 WAIT = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64)
-#: what native `wait` returns: done; a process failed; a Python signal handler raised, and its exception is set
-DONE, FAILED, INTERRUPTED = 0, 1, 2
+#: what native `wait` returns
+DONE, FAILED = 0, 1
 
 
 class Transport:

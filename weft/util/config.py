@@ -374,6 +374,8 @@ transfer_guard = Context("transfer_guard", doc="Allow, log or refuse implicit tr
 # more than one process
 _define("heartbeat_timeout", 10.0, "Seconds of silence after which another process counts as failed.")
 _define("collective_timeout", 600.0, "Seconds to wait in a collective for processes that live but do not come and report no progress.")
+_define("process_transport", "auto", "How processes exchange data: shared memory on one machine, MPI or TCP between several.",
+        choices=("auto", "shared_memory", "mpi", "tcp"))
 
 # compiled programs kept on disk
 _define("enable_compilation_cache", True, "Keep compiled programs on disk.")

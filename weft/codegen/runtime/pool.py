@@ -63,11 +63,15 @@ def futex() -> int:
     return int(_ARCH[architecture()]["futex"]) if _can_share() else 0
 
 
+def of_architecture(machine: str) -> dict[str, str]:
+    """What texts of the runtime have placeholders for: the hint of a thread that waits, and the number of a system call."""
+    return _ARCH.get(machine, {"futex": "0", "declare_relax": "", "relax": ""})
+
+
 def source(machine: str) -> str:
     """Return the pool's LLVM IR for one architecture (a name as `platform.machine()` gives it)."""
-    arch = _ARCH.get(machine, {"futex": "0", "declare_relax": "", "relax": ""})
     text = text_of("pool.ll")
-    for name, word in arch.items():
+    for name, word in of_architecture(machine).items():
         text = text.replace(f"${{{name}}}", word)
     return text
 

@@ -1,0 +1,186 @@
+"""What the others say when a rank is killed, stopped, raises, leaves, is interrupted or does not come: an error, in time, everywhere."""
+
+import signal
+import time
+
+import pytest
+
+from tests.processes.ranks import ranks, run_ranks
+
+#: how soon survivors know of a process that was killed
+KILLED_S = 5.0
+SHORT = {"WEFT_HEARTBEAT_TIMEOUT": "2", "WEFT_COLLECTIVE_TIMEOUT": "2"}
+
+
+def victims():
+    """Each rank goes on until something happens, in the way that the argument says, and reports what was raised."""
+    import sys
+    import time
+
+    import numpy as np
+
+    import weft
+    from weft import processes
+    from weft.processes.plans import CollectivePlan
+
+    shared, what = processes.current(), sys.argv[1]
+    count = {"large": 3_000_000}.get(what, 100)
+    x, y = np.ones(count, np.float32), np.zeros(count, np.float32)
+    handle = shared.transport.plan(CollectivePlan("all_reduce", "float32", count, "sum", ((0, 1, 2),), what="train.py:7 in step"))
+
+    def step():
+        shared.transport.wait(shared.transport.start(handle, x.ctypes.data, y.ctypes.data))
+
+    step()
+    print("ready", flush=True)
+    try:
+        if what == "sleep":
+            while True:
+                time.sleep(50)
+        if what == "compute":
+            while True:
+                sum(range(1000))
+        if what == "barrier":
+            for i in range(1_000_000):
+                shared.barrier(f"number {i}")
+                time.sleep(0.001)
+        if what == "raise" and shared.rank == 1:
+            raise LookupError("a bad batch")
+        if what == "absent" and shared.rank == 1:
+            time.sleep(40)
+        if what == "leave" and shared.rank == 1:
+            sys.exit(0)
+        if what == "busy":
+            with shared.busy("compiling step"):
+                time.sleep(5 * (shared.rank == 1))
+            step()
+            print("went on", flush=True)
+            sys.exit(0)
+        while True:
+            step()
+    except weft.errors.ProcessFailureError as error:
+        print("raised", error.ranks, time.time(), flush=True)
+        print(error, flush=True)
+        raise
+
+
+def raised_at(rank):
+    return float(rank.out.partition("raised (1,) ")[2].split()[0])
+
+
+@pytest.mark.parametrize(("what", "transport"), [
+    ("steps", "auto"), ("steps", "tcp"), ("sleep", "auto"),
+    *[pytest.param(what, "auto", marks=pytest.mark.slow) for what in ("large", "barrier", "compute")]])
+def test_survivors_of_a_killed_rank_raise(what, transport):
+    with ranks(3, victims, arguments=[what], environment={"WEFT_PROCESS_TRANSPORT": transport}) as running:
+        for rank in range(3):
+            running.wait_for("ready", rank)
+        time.sleep(0.2)
+        running.kill(1)
+        killed = time.time()
+        found = running.finish(20)
+    assert found[1].exit_code == -signal.SIGKILL
+    for rank in (found[0], found[2]):
+        assert rank.exit_code == 1 and raised_at(rank) - killed < KILLED_S
+        assert "process 1 has ended, or was killed." in rank.err
+
+
+def test_the_end_of_the_rank_that_serves_the_coordinator_is_known():
+    with ranks(3, victims, arguments=["steps"]) as running:
+        for rank in range(3):
+            running.wait_for("ready", rank)
+        running.kill(0)
+        found = running.finish(20)
+    assert [rank.exit_code for rank in found] == [-signal.SIGKILL, 1, 1]
+    assert all("raised (0,)" in rank.out and "process 0 has ended, or was killed." in rank.err for rank in found[1:])
+
+
+def test_a_stopped_rank_is_silent_and_learns_of_it_when_it_goes_on():
+    with ranks(3, victims, arguments=["steps"], environment={**SHORT, "WEFT_COLLECTIVE_TIMEOUT": "60"}) as running:
+        for rank in range(3):
+            running.wait_for("ready", rank)
+        running.kill(1, signal.SIGSTOP)
+        stopped = time.time()
+        for rank in (0, 2):
+            running.wait_for("raised", rank)
+        running.kill(1, signal.SIGCONT)
+        found = running.finish(20)
+    assert all(rank.exit_code == 1 and raised_at(rank) - stopped < 2 + KILLED_S for rank in found)
+    assert all("process 1 was silent for 2." in rank.err for rank in found)
+
+
+@pytest.mark.parametrize("everybody", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_an_interrupt_ends_all(everybody):
+    with ranks(3, victims, arguments=["steps"]) as running:
+        for rank in range(3):
+            running.wait_for("ready", rank)
+        for rank in range(3) if everybody else [1]:
+            running.kill(rank, signal.SIGINT)
+        found = running.finish(20)
+    assert all(rank.exit_code for rank in found) and "KeyboardInterrupt" in found[1].err
+    if not everybody:
+        assert all("what it raised:" in rank.err and "KeyboardInterrupt" in rank.err for rank in (found[0], found[2]))
+
+
+def test_the_exception_of_one_rank_reaches_all():
+    found = run_ranks(3, victims, arguments=["raise"], check=False)
+    assert [rank.exit_code for rank in found] == [1, 1, 1]
+    for rank in (found[0], found[2]):
+        assert "process 1 raised an exception." in rank.out and "LookupError: a bad batch" in rank.out
+        assert "awaited here" in rank.out and "at train.py:7 in step" in rank.out
+
+
+@pytest.mark.parametrize("transport", ["auto", pytest.param("tcp", marks=pytest.mark.slow)])
+def test_who_does_not_come_is_named_with_its_stack(transport):
+    found = run_ranks(3, victims, arguments=["absent"], check=False, environment={**SHORT, "WEFT_PROCESS_TRANSPORT": transport})
+    assert [rank.exit_code for rank in found] == [1, 1, 1]
+    first = next(rank for rank in (found[0], found[2]) if "all_reduce sum of float32[100]: not all processes came within 2 s" in rank.out)
+    for text in ("arrived  processes 0, 2", "absent   processes 1", "time.sleep(40)", "at train.py:7 in step"):
+        assert text in first.out
+    assert "ProcessFailureError" in found[1].err            # though it only slept
+
+
+def test_who_leaves_is_not_waited_for():
+    found = run_ranks(3, victims, arguments=["leave"], check=False)
+    assert found[0].exit_code == found[2].exit_code == 1
+    assert any("process 1 has left the program, and others wait for it." in rank.out for rank in found)
+
+
+@pytest.mark.slow
+def test_who_is_busy_is_waited_for():
+    found = run_ranks(3, victims, arguments=["busy"], environment=SHORT)
+    assert all(rank.out.endswith("went on\n") for rank in found)
+
+
+def differ():
+    import weft
+    from weft import processes
+
+    shared = processes.current()
+    other = shared.rank == 1
+
+    def lines():
+        return ["a:f32[8] = sin b", (f"c:f32[8] = {'cos' if other else 'tan'} a", f"train.py:{9 if other else 7}"), "d = neg c"]
+
+    shared.check_fingerprint("step", "abc", lines)
+    try:
+        shared.check_fingerprint("step", f"abc{other}", lines)
+    except weft.errors.ProcessFailureError as error:
+        print(error)
+    weft.distributed.shutdown()
+
+
+def test_ranks_that_run_other_programs_are_told_before_they_wait():
+    found = run_ranks(3, differ)
+    own = "    line 2 in process 0  c:f32[8] = tan a  at train.py:7\n"
+    theirs = "    line 2 in process 1  c:f32[8] = cos a  at train.py:9\n"
+    assert found[0].out.startswith("jit(step): process 1 runs another program than process 0.\n" + own + theirs)
+    assert found[1].out.startswith("jit(step): process 0 runs another program than process 1.\n" + theirs + own)
+    assert found[2].out.startswith("jit(step): process 1 runs another program than process 2.\n")
+
+
+def test_who_does_not_start_is_named():
+    with ranks(3, "print(1)", environments=[{}, {}, {"WEFT_PROCESS_ID": "0"}]) as running:
+        found = running.finish(60)
+    assert all(rank.exit_code == 1 for rank in found)
+    assert any("there is a process 0 already" in rank.err for rank in found) or any("cannot use the address" in rank.err for rank in found)
