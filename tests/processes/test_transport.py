@@ -1,5 +1,8 @@
 """Collectives between processes against NumPy: every kind, many dtypes, groups, and native calls of their entry points."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -72,6 +75,16 @@ def collectives():
 def test_collectives_give_what_numpy_gives(size, transport):
     for rank in run_ranks(size, collectives, environment={"WEFT_PROCESS_TRANSPORT": transport}):
         assert rank.out.startswith("collectives ")
+
+
+MPIEXEC = Path(sys.executable).with_name("mpiexec")
+
+
+@pytest.mark.skipif(not MPIEXEC.exists(), reason="there is no mpiexec beside this Python")
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.slow), 4])
+def test_mpi_gives_what_numpy_gives(size):
+    found, = run_ranks(size, collectives, launcher="mpiexec", environment={"WEFT_PROCESS_TRANSPORT": "mpi"})
+    assert found.out.count("collectives") == size
 
 
 def meet():

@@ -131,10 +131,20 @@ class Coordinator:
             if now - ticked >= _TICK_S:
                 self._look(now, now - ticked)
                 ticked = now
-        for key in list(self._selector.get_map().values()):
-            key.fileobj.close()  # type: ignore[union-attr]
+        self._part()
         self._wake_out.close()
         self._selector.close()
+
+    def _part(self) -> None:
+        """Close all connections so that what was sent arrives: closed with bytes unread, a connection loses those on their way."""
+        sockets = [key.fileobj for key in self._selector.get_map().values() if key.data is not None]
+        for one in sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_WR)  # type: ignore[union-attr]
+                while one.recv(1 << 18):  # type: ignore[union-attr]
+                    pass
+        for one in [*sockets, self._listener, self._wake_in]:
+            one.close()  # type: ignore[union-attr]
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):

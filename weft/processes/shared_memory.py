@@ -37,8 +37,12 @@ class Natives(Protocol):
         """Name -> address of the functions of `windows.ll`."""
         ...
 
-    def combine(self, op: str, dtype: str) -> int | None:
-        """The address of a reduction, or None where there is none."""
+    def combine(self, op: str, dtype: str, mpi: bool = False) -> int | None:
+        """The address of a reduction, or None where there is none; with `mpi` in the form of MPI's own."""
+        ...
+
+    def mpi(self, handle: str) -> dict[str, int]:
+        """Name -> address of the functions of `mpi.ll`, where MPI's handles have that type."""
         ...
 
 

@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from weft.processes import failures
+from weft.processes import failures, mpi
 from weft.processes.client import Client
 from weft.processes.coordinator import LAST, LEFT_S, Coordinator
 from weft.processes.fingerprints import Fingerprints, Line
@@ -64,7 +64,14 @@ class Processes:
             self._hears(client.failure)
         host = client._socket.getsockname()[0]
         tcp = TcpTransport(self, host)
-        self.transport: Transport = tcp if natives is None else Routes(self, natives, tcp, wanted)
+        self.transport: Transport = tcp         # for those who ask where this rank is while it makes the other
+        if natives is not None:
+            self.transport = Routes(self, natives, tcp, wanted)
+
+    @property
+    def called_from_native(self) -> list[Transport]:
+        """The transports, whose methods native code calls while it waits."""
+        return self.transport.parts()
 
     def __repr__(self) -> str:
         return f"Processes(rank={self.rank}, size={self.size}, local_counts={self.local_counts})"
@@ -218,7 +225,7 @@ def join(address: str | None, rank: int, size: int, devices: int, *, serve: bool
     try:
         if not address and share is not None:
             address = share(f"{socket.gethostname()}:{coordinator.port}" if coordinator else None)
-        facts = {"devices": devices, "machine": machine(), "partition": partition, "serves": serve}
+        facts = {"devices": devices, "machine": machine(), "partition": partition, "serves": serve, "mpi": mpi.is_started_by_mpi()}
         client = Client(address or "", rank, size, facts, initialization_timeout, heartbeat_timeout)
         try:
             found = Processes(client, collective_timeout, shutdown_timeout, coordinator, natives, transport)
@@ -250,7 +257,7 @@ def leave() -> None:
         found.client.leave()
         found.client.close()
         if found.coordinator is not None:
-            found.coordinator.stop(0.0 if found.client.failure or _raised else 5.0)
+            found.coordinator.stop(1.0 if found.client.failure or _raised else 5.0)
 
 
 _raised: list[BaseException] = []
@@ -280,6 +287,16 @@ def _watch() -> None:
         before(kind, error, trace)
 
     sys.excepthook = hook
+    unraised = sys.unraisablehook
+
+    def unraisable(what: Any) -> None:
+        """A signal handler may raise as native code calls here, before our own first line: that would be lost."""
+        if held and what.exc_value is not None and getattr(what.object, "__self__", None) in held[0].called_from_native:
+            held[0].set_failure(what.exc_value)
+        else:
+            unraised(what)
+
+    sys.unraisablehook = unraisable
     if hasattr(signal, "SIGRTMAX") and threading.current_thread() is threading.main_thread():
         number = signal.SIGRTMAX - 3
         if signal.getsignal(number) == signal.SIG_DFL:

@@ -42,5 +42,9 @@ class Transport:
         result is a request or -1, and `wait`, i32 (i64 request), whose result is DONE or not; then `Processes.raise_failure` raises."""
         raise NotImplementedError(f"{type(self).__name__}.entry_points")
 
+    def parts(self) -> list[Transport]:
+        """The transports that it is made of."""
+        return [self]
+
     def close(self) -> None:
         """Give back what it holds. No collective is under way."""

@@ -1,8 +1,9 @@
 """Native code for collectives between processes: their entry points, the exchange through shared memory, and reductions.
 
 In:   nothing; for a reduction its name and dtype.
-Out:  `symbols()`, the functions of `windows.ll`; `combine(op, dtype)`, void (ptr out, ptr addresses, i64 n, i64 count): element by element
-      the reduction of `n` arrays, in their order.
+Out:  `symbols()`, the functions of `windows.ll`; `mpi_symbols()`, those of `mpi.ll`; `combine(op, dtype)`, void (ptr out,
+      ptr addresses, i64 n, i64 count): element by element the reduction of `n` arrays, in their order; and the same in the form
+      of MPI's reductions.
 Laws: as `processes.plans.reduce`: integers wrap around, maxima and minima are NaN where an operand is, small floats are added in 32 bits
       and rounded once.
 """
@@ -30,6 +31,15 @@ def symbols() -> dict[str, int]:
     return link([LibraryModule("windows", text, _EXPORTS)], libc=_LIBC)
 
 
+@functools.cache
+def mpi_symbols(handle: str) -> dict[str, int]:
+    """Name -> address of the functions of `mpi.ll`, for an MPI whose handles have the type `handle`: i32 or ptr."""
+    def text() -> str:
+        return string.Template(text_of("mpi.ll")).safe_substitute(pool.of_architecture(pool.architecture()), spins=_SPINS, handle=handle)
+
+    return link([LibraryModule(f"mpi {handle}", text, ("weft_mpi_start", "weft_mpi_wait"))], libc=_LIBC)
+
+
 #: dtype -> type in memory, type in registers; of complex numbers the parts
 _TYPES = {
     "bool": ("i8", "i8"), "int8": ("i8", "i8"), "int16": ("i16", "i16"), "int32": ("i32", "i32"), "int64": ("i64", "i64"),
@@ -49,10 +59,11 @@ def can_combine(op: str, dtype: str) -> bool:
 
 
 @functools.cache
-def combine(op: str, dtype: str) -> int:
-    """The address of a reduction; compiled when it is first asked for."""
+def combine(op: str, dtype: str) -> tuple[int, int]:
+    """The addresses of a reduction, and of its form for MPI; compiled when it is first asked for."""
     name = f"weft_combine_{op}_{dtype}"
-    return link([LibraryModule(name, lambda: _combine_text(name, op, dtype), (name,))])[name]
+    found = link([LibraryModule(name, lambda: _combine_text(name, op, dtype), (name, f"{name}_mpi"))])
+    return found[name], found[f"{name}_mpi"]
 
 
 def _combine_text(name: str, op: str, dtype: str) -> str:

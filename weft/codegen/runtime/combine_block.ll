@@ -1,5 +1,5 @@
 ; ${width} numbers of `n` arrays, from number %i on.
-define internal void @combine_${width}(ptr noalias %out, ptr %list, i64 %n, i64 %i) alwaysinline {
+define internal void @combine_${width}(ptr %out, ptr %list, i64 %n, i64 %i) alwaysinline {
 entry:
   %p0 = load ptr, ptr %list, align 8
   %q0 = getelementptr ${memory}, ptr %p0, i64 %i
