@@ -1,0 +1,124 @@
+"""The coordinator: who is absent is named in time, foreign data is refused, and a thousand ranks start through it."""
+
+import json
+import selectors
+import socket
+import time
+
+import pytest
+
+from weft.processes.client import Client
+from weft.processes.coordinator import Coordinator
+from weft.processes.wire import Frames, host_and_port, pack
+from weft.util.errors import ProcessFailureError
+
+FACTS = {"pid": 1, "host": "h", "devices": 8, "machine": "m", "partition": None, "serves": False, "mpi": False}
+
+
+@pytest.fixture
+def served():
+    made = []
+
+    def serve(size, heartbeat_timeout=10.0):
+        made.append(Coordinator("127.0.0.1:0", size, heartbeat_timeout))
+        made[-1].start()
+        return made[-1]
+
+    yield serve
+    for coordinator in made:
+        coordinator.stop()
+
+
+def test_who_does_not_join_is_named(served):
+    coordinator = served(4)
+    with pytest.raises(ProcessFailureError, match=r"initialize of 4 processes: not all processes came within 0\.3 s") as caught:
+        Client(f"127.0.0.1:{coordinator.port}", 2, 4, FACTS, timeout=0.3)
+    assert caught.value.ranks == (0, 1, 3) and "absent   processes 0-1, 3" in str(caught.value)
+
+
+def test_a_coordinator_that_is_not_there_is_named():
+    with pytest.raises(ProcessFailureError, match=r"cannot reach the coordinator(.|\n)*127.0.0.1:9\n"):
+        Client("127.0.0.1:9", 0, 1, FACTS, timeout=0.2)
+
+
+def test_ranks_that_do_not_fit_are_refused(served):
+    coordinator = served(1)
+    with pytest.raises(ValueError, match="process 0 of 2 does not fit: the coordinator serves 1 processes"):
+        Client(f"127.0.0.1:{coordinator.port}", 0, 2, FACTS, timeout=5)
+    first = Client(f"127.0.0.1:{coordinator.port}", 0, 1, FACTS, timeout=5)
+    with pytest.raises(ValueError, match="there is a process 0 already"):
+        Client(f"127.0.0.1:{coordinator.port}", 0, 1, FACTS, timeout=5)
+    with pytest.raises(ProcessFailureError, match=r"nobody put the key .x. within 0\.2 seconds"):
+        first.get("x", 0.2)
+    first.leave()
+    first.close()
+
+
+def test_data_of_strangers_does_no_harm(served):
+    coordinator = served(1)
+    for data in (b"GET / HTTP/1.1\r\n\r\n", pack({"no": "op"}), pack({"op": "put", "key": "x"}), b"\x04\x00\x00\x00\x00\x00\x00\x00null"):
+        with socket.create_connection(("127.0.0.1", coordinator.port), timeout=5) as stranger:
+            stranger.sendall(data)
+            stranger.settimeout(5)
+            assert stranger.recv(100) == b""            # it is sent away
+    client = Client(f"127.0.0.1:{coordinator.port}", 0, 1, FACTS, timeout=5)
+    client.put("a", b"b")
+    assert client.get("a") == b"b"
+    client.leave()
+    client.close()
+
+
+@pytest.mark.parametrize("address", ["host", "host:", "host:http", "host:70000"])
+def test_addresses_that_are_none(address):
+    with pytest.raises(ValueError, match="an address is a host and a port"):
+        host_and_port(address)
+
+
+class Simulated:
+    """The connections of many ranks in one thread: each sends, and reads one answer."""
+
+    def __init__(self, port, size):
+        self.sockets = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(size)]
+        self.frames = [Frames() for _ in self.sockets]
+
+    def all(self, table_of):
+        """What each is answered; how many bytes came."""
+        for rank, one in enumerate(self.sockets):
+            one.sendall(pack({"number": 1, "timeout": 30.0, **table_of(rank)}))
+        answers, came = {}, 0
+        selector = selectors.DefaultSelector()
+        for rank, one in enumerate(self.sockets):
+            selector.register(one, selectors.EVENT_READ, rank)
+        until = time.monotonic() + 30
+        while len(answers) < len(self.sockets):
+            assert time.monotonic() < until, f"{len(answers)} of {len(self.sockets)} were answered"
+            for key, _ in selector.select(1.0):
+                data = key.fileobj.recv(1 << 18)
+                came += len(data)
+                for table, _ in self.frames[key.data].feed(data):
+                    if table["op"] == "answer":
+                        answers[key.data] = table
+        return answers, came
+
+    def close(self):
+        for one in self.sockets:
+            one.close()
+
+
+def test_a_thousand_ranks_start_and_meet(served):
+    """Message counts, not seconds: one answer each, and the table of all ranks travels packed."""
+    size = 1024
+    coordinator = served(size, heartbeat_timeout=60.0)
+    simulated = Simulated(coordinator.port, size)
+    try:
+        facts = json.loads(json.dumps(FACTS))
+        joined, came = simulated.all(lambda rank: {"op": "join", "rank": rank, "size": size, "facts": {**facts, "pid": rank}})
+        assert all(table["ok"] for table in joined.values()) and came / size < 8_000
+        met, came = simulated.all(lambda rank: {"op": "barrier", "name": "all", "ranks": []})
+        assert all(table["ok"] for table in met.values()) and came / size < 200
+        said, _ = simulated.all(lambda rank: {"op": "put", "key": f"address/{rank}"})
+        assert all(table["ok"] for table in said.values())
+        for one in simulated.sockets:
+            one.sendall(pack({"op": "leave"}))
+    finally:
+        simulated.close()
