@@ -47,6 +47,7 @@ restricted: $(READY)
 # programs of several processes: all their tests, those under mpiexec and the long ones too
 mpi: $(READY)
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m "mpi or slow or not slow" tests/processes
+	$(BIN)/python -m tests.processes.faults --count 100
 
 check: lint types imports docs test restricted
 
