@@ -152,33 +152,6 @@ def test_who_is_busy_is_waited_for():
     assert all(rank.out.endswith("went on\n") for rank in found)
 
 
-def differ():
-    import weft
-    from weft import processes
-
-    shared = processes.current()
-    other = shared.rank == 1
-
-    def lines():
-        return ["a:f32[8] = sin b", (f"c:f32[8] = {'cos' if other else 'tan'} a", f"train.py:{9 if other else 7}"), "d = neg c"]
-
-    shared.check_fingerprint("step", "abc", lines)
-    try:
-        shared.check_fingerprint("step", f"abc{other}", lines)
-    except weft.errors.ProcessFailureError as error:
-        print(error)
-    weft.distributed.shutdown()
-
-
-def test_ranks_that_run_other_programs_are_told_before_they_wait():
-    found = run_ranks(3, differ)
-    own = "    line 2 in process 0  c:f32[8] = tan a  at train.py:7\n"
-    theirs = "    line 2 in process 1  c:f32[8] = cos a  at train.py:9\n"
-    assert found[0].out.startswith("jit(step): process 1 runs another program than process 0.\n" + own + theirs)
-    assert found[1].out.startswith("jit(step): process 0 runs another program than process 1.\n" + theirs + own)
-    assert found[2].out.startswith("jit(step): process 1 runs another program than process 2.\n")
-
-
 def test_who_does_not_start_is_named():
     with ranks(3, "print(1)", environments=[{}, {}, {"WEFT_PROCESS_ID": "0"}]) as running:
         found = running.finish(60)

@@ -24,7 +24,6 @@ from typing import Any
 from weft.processes import failures, mpi
 from weft.processes.client import Client
 from weft.processes.coordinator import LAST, LEFT_S, Coordinator
-from weft.processes.fingerprints import Fingerprints, Line
 from weft.processes.plans import CollectivePlan
 from weft.processes.present import held
 from weft.processes.routes import Routes
@@ -54,7 +53,6 @@ class Processes:
         #: nonzero once a process has failed; native code that waits reads it
         self.failed_word = ctypes.c_int64(0)
         self._error: BaseException | None = None
-        self.fingerprints = Fingerprints(self)
         client.is_served_by_rank = bool(client.facts["serves"][0])
         self._waits_for: list[str] = []
         self._interrupted: BaseException | None = None
@@ -164,12 +162,6 @@ class Processes:
             yield
         finally:
             self.client.progress("")
-
-    def check_fingerprint(self, name: str, fingerprint: str, lines: Callable[[], Iterable[str | Line]],
-                          ranks: Sequence[int] | None = None) -> None:
-        """Before the first run of a program: compare it with that of all ranks, or of those named. `lines` gives its text, each line alone
-        or with the user's line. Raises ProcessFailureError on all ranks if one differs."""
-        self.fingerprints.check(name, fingerprint, lines, ranks)
 
     def barrier(self, name: str, timeout: float | None = None, ranks: Sequence[int] | None = None) -> None:
         """Wait until all ranks, or those named, have come to `name`."""
