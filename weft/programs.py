@@ -14,6 +14,7 @@ import functools
 import importlib.util
 import marshal
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -21,12 +22,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft import backends
+from weft import backends, processes
 from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Backend, _device_of_id
 from weft.codegen.toolchain import cache
 from weft.core.trace import derived_trace, eval_trace
-from weft.ir.jaxpr import Jaxpr
+from weft.ir.jaxpr import Jaxpr, Literal
 from weft.ir.mesh import AbstractMesh, AxisType, _make_mesh_object
 from weft.ir.shardings import Sharding, _make_named, _make_positional, _make_single
 from weft.ir.specs import UNCONSTRAINED, PartitionSpec
@@ -64,22 +65,95 @@ def executable_of(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
                          "  Transform the function first, as in jit(checkify.checkify(f)), and look at the error that it returns.")
     for ask in before:
         ask(backend)
+    ranks = _ranks_of(assignment)
+    if ranks is not None:                     # what nobody placed lies elsewhere in every process, and is the same to the compiler
+        anywhere = _make_single(assignment[0], None)
+        in_specs = [s if s.committed else ArraySpec(s.aval, anywhere, False) for s in in_specs]
     request = (jaxpr, in_specs, out_shardings, donated, name, assignment, backend)
     key = _key(request)
     found = None if key is None else _read(key, request)
+    if ranks is not None:
+        found = _agreed(request, ranks, key, found)
     if key is not None:
         asked = config.explain_cache_misses if found is None else config.log_compiles
         report("compilation", asked, "Compiled program of %s %s on disk: %s", name, "not found" if found is None else "found", key)
     seconds = {"load": time.perf_counter() - start}
     if found is None:
-        with backend.compiling(), derived_trace(eval_trace):
-            pipeline = _pipeline()
-            found = pipeline.compile_request(pipeline.Request(*request))
+        found = _compile(request, key)
         seconds = found.stages.seconds
-        if key is not None:
-            _write(key, found)
     _report(found, start, seconds)
     return found
+
+
+def _compile(request: _Request, key: str | None) -> Executable:
+    with request[-1].compiling(), derived_trace(eval_trace):
+        pipeline = _pipeline()
+        found = pipeline.compile_request(pipeline.Request(*request))
+    if key is not None:
+        _write(key, found)
+    return found
+
+
+# ---- several processes
+
+def _ranks_of(assignment: tuple) -> list[int] | None:
+    """The processes that run a program on these devices, if there are several."""
+    if processes.current() is None:
+        return None
+    ranks = sorted({d.process_index for d in assignment})
+    return ranks if len(ranks) > 1 else None
+
+
+def _agreed(request: _Request, ranks: list[int], key: str | None, found: Executable | None) -> Executable | None:
+    """The executable, or None if this process is to compile it, once all processes have come here with the same program.
+
+    Where none of those that share a folder for compiled programs found it there, the first of them compiles it for the others.
+    """
+    from weft.processes import agreement
+
+    place = None if key is None else (key, cache.token())
+    brought = agreement.check_program(ranks, _fingerprint(request), lambda: _lines(request), [place, found is not None])
+    if found is not None or place is None:
+        return found
+    sharing = [rank for rank, (other, _) in zip(ranks, brought) if other == list(place)]
+    if not any(has for other, has in brought if other == list(place)):
+        with agreement.compiled_by(sharing[0], "/".join(map(str, place))) as is_mine:
+            if is_mine:
+                with agreement.busy(f"compiling {request[4]}"):
+                    made = _compile(request, key)
+                    cache.flush()
+                return made
+    return _read(key, request)
+
+
+def _fingerprint(request: _Request) -> str:
+    """A name that equal programs have in all processes, by their structure or else by their text."""
+    jaxpr, in_specs, out_shardings, donated, _, assignment, _ = request
+    specs = [(s.aval, s.sharding, s.committed) for s in in_specs]
+    try:
+        with paused:
+            body = structure(jaxpr, *specs, tuple(out_shardings), tuple(donated), tuple(assignment), config.trace_key())
+    except Unserializable:
+        body = "\n".join([text for text, _ in _lines(request)]).encode()
+    return cache.digest(body)
+
+
+def _lines(request: _Request) -> list[tuple[str, str]]:
+    """The program, what it takes and what it gives, line by line: what is compared between processes, and where it comes from."""
+    jaxpr, in_specs, out_shardings, donated, name, _, _ = request
+    plain = lambda text: re.sub(r"0x[0-9a-f]+", "0x", text)
+    numbers: dict = {}
+    names = lambda atoms: " ".join([f"{a.val}:{a.aval.str_short()}" if type(a) is Literal else
+                                    f"v{numbers.setdefault(a, len(numbers))}:{a.aval.str_short()}" for a in atoms])
+    lines = [(name, "")]
+    lines += [(plain(f"argument {i}: {s.aval.str_short()} as {s.sharding if s.committed else 'not placed'}"), "")
+              for i, s in enumerate(in_specs)]
+    names(jaxpr.invars)
+    for eqn in jaxpr.eqns:
+        params = " ".join([f"{key}={value}" for key, value in eqn.params.items()])
+        lines.append((plain(f"{names(eqn.outvars)} = {eqn.primitive.name} {names(eqn.invars)} {params}"), str(eqn.source or "")))
+    lines.append((plain(f"results {names(jaxpr.outvars)} as {list(map(str, out_shardings))}, donated {list(donated)}"), ""))
+    return lines
 
 
 def _pipeline() -> Any:

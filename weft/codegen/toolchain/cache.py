@@ -143,6 +143,24 @@ def key(*parts: str | bytes) -> str:
     return digest.hexdigest()
 
 
+def digest(data: bytes) -> str:
+    """A short name of some bytes."""
+    return blake2b(data, digest_size=16).hexdigest()
+
+
+def token() -> str | None:
+    """What tells the folder of objects from others, also where several machines have it: some random letters that it holds."""
+    place = directory()
+    if place is None:
+        return None
+    name = digest(b"which folder this is")
+    known = read(name)
+    if known is None:
+        write(name, os.urandom(8).hex().encode())
+        known = read(name)                      # perhaps that of another process, which was faster
+    return None if known is None else known.decode()
+
+
 def read(name: str) -> bytes | None:
     """The object called `name`, if it is there and whole."""
     place = _file(name)

@@ -1,0 +1,95 @@
+"""Programs that several processes compile: whether all have the same one, and who compiles it for all.
+
+In:   what a process is about to compile: a fingerprint, its lines where somebody asks, what else the others should know.
+Out:  what all of them brought; or an error, the same in all, that shows the first line in which they differ.
+Laws: programs are compared in the order in which a set of ranks comes to them, before anybody waits in a collective of theirs. A rank
+      that does not come is an error of the barrier, which names it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from weft import processes
+from weft.util.errors import ProcessFailureError, describe
+
+_numbers: Counter[tuple[int, ...]] = Counter()
+_RULE = "All processes must run the same programs, in the same order, on arrays of the same types and layouts."
+_REMEDY = ("Look for what differs between them where the program is traced: the process index, random seeds, the order of sets, "
+           "the environment, sizes of data.")
+
+
+def check_program(ranks: Sequence[int], fingerprint: str, lines: Callable[[], list[tuple[str, str]]], brings: Any = None) -> list[Any]:
+    """What each of `ranks` brings to the program that it is about to compile, in order, once all have come with the same fingerprint.
+
+    `lines()` are pairs of what is compared and where it comes from. ProcessFailureError, in all ranks, where fingerprints differ.
+    """
+    shared = _shared()
+    place = tuple(ranks)
+    number = _numbers[place]
+    _numbers[place] += 1
+    who = hashlib.md5(repr(place).encode(), usedforsecurity=False).hexdigest()[:8]
+
+    def meet(stage: str, what: Any) -> list[Any]:
+        name = f"program {number} of {who}{stage}"
+        return shared.client.barrier(name, shared.collective_timeout, ranks, what) or [what]
+
+    found = meet("", [fingerprint, brings])
+    if len({one for one, _ in found}) > 1:
+        mine = lines()
+        raise _difference(place, meet(", hashes", [_short(text) for text, _ in mine]), mine, lambda what: meet(", lines", what))
+    return [one for _, one in found]
+
+
+def _shared() -> Any:
+    found = processes.current()
+    if found is None:
+        raise RuntimeError("weft.distributed: there is one process")
+    return found
+
+
+def _short(text: str) -> str:
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:16]
+
+
+def _difference(ranks: tuple[int, ...], hashes: list[list[str]], mine: list[tuple[str, str]], meet: Callable[[Any], list[Any]]
+                ) -> ProcessFailureError:
+    """The error that shows the first line in which programs differ from that of most ranks."""
+    common = Counter(map(tuple, hashes)).most_common(1)[0][0]
+    others = [one for one in hashes if tuple(one) != common]
+    at = min(next((i for i, (a, b) in enumerate(zip(one, common)) if a != b), min(len(one), len(common))) for one in others)
+    said = meet(list(mine[at]) if at < len(mine) else ["(the program ends)", ""])
+    by_text: dict[tuple[str, str], list[int]] = {}
+    for rank, (text, where) in zip(ranks, said):
+        by_text.setdefault((text, where), []).append(rank)
+    table = []
+    for (text, where), some in by_text.items():
+        table.append((f"rank{'s' * (len(some) > 1)} {', '.join(map(str, some))}", text if len(text) < 400 else f"{text[:400]} ..."))
+        table += [("", f"at {where}")] if where else []
+    differ = tuple(rank for rank, one in zip(ranks, hashes) if tuple(one) != common)
+    title, _ = mine[0]
+    return ProcessFailureError(describe(f"compiling {title}", "the processes traced different programs.", table, None, _RULE, _REMEDY), differ)
+
+
+def busy(text: str) -> Any:
+    """While entered, others who wait for this process are told that it does `text`, and wait on."""
+    return _shared().busy(text)
+
+
+@contextmanager
+def compiled_by(leader: int, key: str) -> Iterator[bool]:
+    """Whether this process is to compile the program `key`; the others wait in here until `leader` has done it, or failed."""
+    shared = _shared()
+    name = f"weft/compiled/{key}"
+    if shared.rank != leader:
+        shared.client.get(name, shared.collective_timeout)
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        shared.client.put(name, b"done")
