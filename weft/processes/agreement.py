@@ -71,8 +71,8 @@ def _difference(ranks: tuple[int, ...], hashes: list[list[str]], mine: list[tupl
         table.append((f"rank{'s' * (len(some) > 1)} {', '.join(map(str, some))}", text if len(text) < 400 else f"{text[:400]} ..."))
         table += [("", f"at {where}")] if where else []
     differ = tuple(rank for rank, one in zip(ranks, hashes) if tuple(one) != common)
-    title, _ = mine[0]
-    return ProcessFailureError(describe(f"compiling {title}", "the processes traced different programs.", table, None, _RULE, _REMEDY), differ)
+    message = describe(f"compiling {mine[0][0]}", "the processes traced different programs.", table, None, _RULE, _REMEDY)
+    return ProcessFailureError(message, differ)
 
 
 def busy(text: str) -> Any:
