@@ -66,9 +66,6 @@ def executable_of(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
     for ask in before:
         ask(backend)
     ranks = _ranks_of(assignment)
-    if ranks is not None:                     # what nobody placed lies elsewhere in every process, and is the same to the compiler
-        anywhere = _make_single(assignment[0], None)
-        in_specs = [s if s.committed else ArraySpec(s.aval, anywhere, False) for s in in_specs]
     request = (jaxpr, in_specs, out_shardings, donated, name, assignment, backend)
     key = _key(request)
     found = None if key is None else _read(key, request)
@@ -128,11 +125,8 @@ def _agreed(request: _Request, ranks: list[int], key: str | None, found: Executa
 
 def _fingerprint(request: _Request) -> str:
     """A name that equal programs have in all processes, by their structure or else by their text."""
-    jaxpr, in_specs, out_shardings, donated, _, assignment, _ = request
-    specs = [(s.aval, s.sharding, s.committed) for s in in_specs]
     try:
-        with paused:
-            body = structure(jaxpr, *specs, tuple(out_shardings), tuple(donated), tuple(assignment), config.trace_key())
+        body = _structure(request)
     except Unserializable:
         body = "\n".join([text for text, _ in _lines(request)]).encode()
     return cache.digest(body)
@@ -176,16 +170,23 @@ def _report(made: Executable, start: float, seconds: dict[str, float]) -> None:
 
 def _key(request: _Request) -> str | None:
     """The name of the program on disk; None if it cannot have one, or if every stage is to be seen."""
-    jaxpr, in_specs, out_shardings, donated, _, assignment, backend = request
-    if config.verify or config.dump or cache.directory() is None or (code := backend.cache_key()) is None:
+    if config.verify or config.dump or cache.directory() is None or (code := request[-1].cache_key()) is None:
         return None
-    specs = [(s.aval, s.sharding, s.committed) for s in in_specs]
     try:
-        with paused:
-            body = structure(jaxpr, *specs, tuple(out_shardings), tuple(donated), tuple(assignment), config.trace_key())
+        body = _structure(request)
     except Unserializable:
         return None
     return cache.key("program", cache.fingerprint(COMPILER), _versions(), code, body)
+
+
+def _structure(request: _Request) -> bytes:
+    """All that says how to compile a program. Where it runs on several processes, what nobody placed lies elsewhere in each, which is
+    the same to the compiler."""
+    jaxpr, in_specs, out_shardings, donated, _, assignment, _ = request
+    anywhere = None if _ranks_of(assignment) is None else _make_single(assignment[0], "device")
+    specs = [(s.aval, s.sharding if s.committed or anywhere is None else anywhere, s.committed) for s in in_specs]
+    with paused:
+        return structure(jaxpr, *specs, tuple(out_shardings), tuple(donated), tuple(assignment), config.trace_key())
 
 
 @functools.cache

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.processes import table
+from tests.processes import programs, table
 from tests.processes.ranks import run_ranks
 
 RUN = "import sys\nfrom tests.processes import table\ntable.write(sys.argv[1], sys.argv[2:])\n"
@@ -25,6 +25,10 @@ def check(names, processes, devices, folder, launcher="local", timeout=60.0):
 
 def test_some_programs_on_two_processes(tmp_path):
     check(SOME, 2, 4, tmp_path)
+
+
+def test_random_programs():
+    assert programs.faults(programs.chosen(3, 40), [(2, 4)]) == []
 
 
 @pytest.mark.mpi

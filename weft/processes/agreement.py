@@ -3,7 +3,7 @@
 In:   what a process is about to compile: a fingerprint, its lines where somebody asks, what else the others should know.
 Out:  what all of them brought; or an error, the same in all, that shows the first line in which they differ.
 Laws: programs are compared in the order in which a set of ranks comes to them, before anybody waits in a collective of theirs. A rank
-      that does not come is an error of the barrier, which names it.
+      that does not come is an error of the barrier, which names it. Programs whose lines are equal are the same.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def check_program(ranks: Sequence[int], fingerprint: str, lines: Callable[[], li
     found = meet("", [fingerprint, brings])
     if len({one for one, _ in found}) > 1:
         mine = lines()
-        raise _difference(place, meet(", hashes", [_short(text) for text, _ in mine]), mine, lambda what: meet(", lines", what))
+        hashes = meet(", hashes", [_short(text) for text, _ in mine])
+        if any(one != hashes[0] for one in hashes):
+            raise _difference(place, hashes, mine, lambda what: meet(", lines", what))
     return [one for _, one in found]
 
 

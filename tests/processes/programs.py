@@ -1,0 +1,92 @@
+"""Random programs on several processes against one: `python -m tests.processes.programs COUNT [FIRST SEED]`.
+
+In:   the programs of `tests.fuzz.programs` on meshes of eight devices.
+Out:  those whose results differ between one process with eight devices, two with four, four with two: exact results by a bit, others by
+      more than rounding allows (`tests.fuzz.judge`).
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.fuzz import programs, runner
+
+SPLITS = ((2, 4), (4, 2))
+#: a rank runs the tasks that one file has, and writes the answers into the other
+RUN = "import sys\nfrom tests.processes import programs\nprograms.answer(sys.argv[1], sys.argv[2])\n"
+
+
+def chosen(count: int, first: int = 0) -> list[programs.Program]:
+    """So many programs on eight devices."""
+    found = []
+    while len(found) < count:
+        program = programs.make(first)
+        first += 1
+        if int(np.prod(program.sizes)) == 8:
+            found.append(program)
+    return found
+
+
+def results(task: runner.Task) -> list[np.ndarray] | str:
+    """The results of a program, whole, or the error."""
+    import weft
+    from weft.sharding import NamedSharding, PartitionSpec as P
+
+    weft.config.update("jax_enable_x64", task.x64)
+    try:
+        found = []
+        for x in weft.tree.leaves(runner._run(weft, task, "split", None, {})):
+            if not x.is_fully_addressable and not x.is_fully_replicated:
+                mesh = weft.sharding.Mesh(np.array(x.sharding.device_assignment), ("all",))
+                x = weft.jit(lambda v: v, out_shardings=NamedSharding(mesh, P()))(x)
+            found.append(np.asarray(x))
+        return found
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    finally:
+        weft.config.update("jax_enable_x64", False)
+
+
+def answer(tasks: str, answers: str) -> None:
+    """What one rank does."""
+    import weft
+
+    found = [results(runner.Task(*task)) for task in pickle.loads(Path(tasks).read_bytes())]
+    if weft.process_index() == 0:
+        Path(answers).write_bytes(pickle.dumps(found))
+
+
+def faults(some: list[programs.Program], splits: Any = SPLITS, timeout: float = 60.0) -> list[str]:
+    """What differs, in a line each."""
+    from tests.fuzz import judge
+    from tests.processes.ranks import run_ranks
+
+    tasks = [runner.task_of(program) for program in some]
+    wanted = [results(task) for task in tasks]
+    wrong = []
+    with tempfile.TemporaryDirectory() as folder:
+        given, got = Path(folder, "tasks"), Path(folder, "answers")
+        given.write_bytes(pickle.dumps([tuple(task) for task in tasks]))
+        for processes, devices in splits:
+            run_ranks(processes, RUN, devices, timeout=timeout, arguments=[str(given), str(got)])
+            for program, task, want, have in zip(some, tasks, wanted, pickle.loads(got.read_bytes()), strict=True):
+                if isinstance(have, str) or isinstance(want, str):
+                    said = "" if isinstance(have, str) and isinstance(want, str) else f"{have!s:.300} instead of {want!s:.100}"
+                else:
+                    said = judge.difference(have, want, program.exact, judge._Tolerance(program, task, want))
+                if said:
+                    wrong.append(f"seed {program.seed} on {processes} x {devices}: {said}")
+    return wrong
+
+
+if __name__ == "__main__":
+    count, first = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    some = chosen(count, first)
+    found = [line for i in range(0, count, 20) for line in faults(some[i:i + 20], timeout=600.0)]
+    print("\n".join(found) or f"{count} programs give the same on {len(SPLITS)} splits into processes.")
