@@ -243,6 +243,11 @@ class Backend:
         shared = processes.current()
         return 1 if shared is None else shared.size
 
+    def host_of(self, rank: int) -> int:
+        """The number of the host that a process runs on, counted in order of their first processes."""
+        shared = processes.current()
+        return 0 if shared is None else list(dict.fromkeys(shared.hosts)).index(shared.hosts[rank])
+
     def memory_stats(self, device: Device) -> dict[str, int] | None:
         """None: virtual devices share the memory of their process."""
         return None

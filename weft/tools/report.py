@@ -89,12 +89,9 @@ def exchanges_of(executable: Any) -> list[Exchange]:
     """What the processes of a program exchange, in program order; nothing where there is one."""
     if not getattr(executable.loaded, "exchanges", False):
         return []
-    from weft import processes
     from weft.partition import exchanges
 
-    shared = processes.current()
-    names = list(dict.fromkeys(shared.hosts)) if shared is not None else []
-    host_of = lambda rank: names.index(shared.hosts[rank]) if shared is not None else 0
+    host_of = executable.in_specs[0].backend.host_of if executable.in_specs else executable.out_specs[0].backend.host_of
     return [Exchange(f"{r.kind} {r.op}" if r.op else r.kind, r.operand.str_short(), r.size, r.bytes, r.messages, r.count,
                      str(r.source or ""), exchanges.link_bytes([r], host_of), r.open_ended)
             for r in exchanges.exchanges_of(executable.stages.lowered.stacked)]

@@ -156,7 +156,9 @@ def token() -> str | None:
     name = digest(b"which folder this is")
     known = read(name)
     if known is None:
-        write(name, os.urandom(8).hex().encode())
+        place = _file(name)
+        if place is not None:
+            _put(place, os.urandom(8).hex().encode(), os.link)
         known = read(name)                      # perhaps that of another process, which was faster
     return None if known is None else known.decode()
 
@@ -218,7 +220,8 @@ def write(name: str, data: bytes) -> None:
         _put(place, data)
 
 
-def _put(place: str, data: bytes) -> None:
+def _put(place: str, data: bytes, move: Callable[[str, str], None] = os.replace) -> None:
+    """Write a file; `move` gives it its name, and is `os.link` where it is not to replace another one."""
     temporary = f"{place}.{os.getpid()}.{threading.get_ident()}"
     folder, name = os.path.split(place)
     try:
@@ -226,9 +229,13 @@ def _put(place: str, data: bytes) -> None:
             os.makedirs(needed, 0o700, exist_ok=True)
         with open(temporary, "xb", opener=_private) as file:
             file.write(_head(name[:-2], data) + data)
-        os.replace(temporary, place)
+        move(temporary, place)
     except OSError:
         return
+    finally:
+        if move is not os.replace:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
     if name[2:4] == "00":                    # one in 256 of this folder: often enough, in short-lived processes too
         _prune(folder, _limit() // _FOLDERS)
 
