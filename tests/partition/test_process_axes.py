@@ -57,6 +57,13 @@ def test_sums_are_taken_within_a_process_first():
     assert found.bytes == 2 * 24 * 3 // 4 and found.messages == 6
 
 
+def test_small_reductions_between_the_same_ranks_are_one_exchange():
+    def f(x):
+        return x.sum(0), (x * x).sum(0)[:2], wnp.cos(x.sum(0) - (x * x).sum(0)[0]).sum(), x.max(0), (x[:, :1] * x).sum(0)
+    found = exchanges_of(of_process(f, placed((16, 6), (8,), "x")))
+    assert sorted((r.op, r.operand.shape) for r in found) == [("max", (6,)), ("sum", (18,))]
+
+
 def test_axes_within_a_process_exchange_nothing():
     x = placed((16, 8), (2, 4), "x", "y")
     assert exchanges_of(of_process(lambda x: x.sum(1), x)) == []

@@ -59,12 +59,12 @@ def combine_reductions(eqns: Sequence[Eqn], records: list[CollectiveRecord], ind
         records[found[0]] = replace(parts[0], bytes_per_device=sum(r.bytes_per_device for r in parts), reason=reasons, parts=parts)
         for i in found[1:]:
             records[i] = None                                                   # type: ignore[call-overload]
-    return _topological([new.get(e, e) for e in eqns])
+    return topological([new.get(e, e) for e in eqns])
 
 
 def _groups(eqns: Sequence[Eqn], index: Mapping[Eqn, int]) -> list[list[Eqn]]:
     """Reductions that can be done together, at least two each."""
-    later = _later_collectives(eqns, index)
+    later = later_collectives(eqns, index)
     found: dict[tuple, list[Eqn]] = {}
     for eqn in eqns:
         known = eqn in index and eqn.primitive.kind == "collective" and type(eqn.invars[0]) is Var
@@ -74,7 +74,7 @@ def _groups(eqns: Sequence[Eqn], index: Mapping[Eqn, int]) -> list[list[Eqn]]:
     return [part for group in found.values() for part in _within_size(group) if len(part) > 1]
 
 
-def _later_collectives(eqns: Sequence[Eqn], index: Mapping[Eqn, int]) -> dict[Eqn, int]:
+def later_collectives(eqns: Sequence[Eqn], index: Mapping[Eqn, int]) -> dict[Eqn, int]:
     """For every equation the most collectives on a path from it to the end of the program."""
     after: dict[Var, int] = {}
     later = {}
@@ -101,7 +101,7 @@ def _within_size(group: list[Eqn]) -> list[list[Eqn]]:
     return runs
 
 
-def _topological(eqns: Sequence[Eqn]) -> list[Eqn]:
+def topological(eqns: Sequence[Eqn]) -> list[Eqn]:
     """Each equation once, after all that it reads, otherwise as late as it stands in `eqns`."""
     last = {eqn: i for i, eqn in enumerate(eqns)}
     makers = {v: eqn for eqn in last for v in eqn.outvars}

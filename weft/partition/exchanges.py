@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.interpret import evaluate
+from weft.core.interpret import evaluate, evaluate_by
+from weft.core.primitive import Primitive
 from weft.core.stage import stage
 from weft.core.trace import Trace, _state, current_trace, derived_trace, extend_axis_env, set_trace, typeof
-from weft.ir.jaxpr import Jaxpr, subjaxprs
+from weft.ir.jaxpr import Eqn, Jaxpr, Var, subjaxprs
 from weft.ir.rewrite import map_jaxprs
 from weft.ir.specs import Spec
 from weft.ir.types import ShapedArray
@@ -30,7 +31,7 @@ from weft.ops.families import LoopSpec, move_dim, zeros
 from weft.ops.layout import reshape, squeeze
 from weft.ops.ragged_exchange import ragged_all_to_all_p
 from weft.ops.slicing import concatenate, dynamic_slice_in_dim, slice_in_dim
-from weft.partition.combine import separate_reductions
+from weft.partition.combine import later_collectives, separate_reductions, topological
 from weft.partition.process_axes import ProcessAxes, has_groups, on_parts, process_axes
 from weft.partition.stack import block_types, on_blocks
 from weft.transforms.batch import named_axes
@@ -51,7 +52,52 @@ def program_of_process(local: Jaxpr, mesh: Sequence[tuple[Any, int]], owners: np
         with extend_axis_env(axes.between), set_trace(_Exchanging(current_trace(), axes)):
             return on_blocks(local, axes.local, ins, outs, (), blocks)
 
-    return stage(run, block_types(local.invars, ins, axes.local), local.name)
+    return combined(stage(run, block_types(local.invars, ins, axes.local), local.name))
+
+
+# ---- small reductions together
+
+#: operands of more bytes than that travel alone: putting them together would cost more than a message
+MOST_COMBINED_BYTES = 256 << 10
+
+
+def combined(jaxpr: Jaxpr) -> Jaxpr:
+    """The program with independent reductions of small operands between the same ranks as one exchange each."""
+    index = {eqn: i for i, eqn in enumerate(jaxpr.eqns) if role_of(eqn) == "exchange" and eqn.params["kind"] == "all_reduce"}
+    later = later_collectives(jaxpr.eqns, index)
+    found: dict[tuple, list[Eqn]] = {}
+    for eqn in index:
+        x, p = eqn.invars[0], eqn.params
+        if type(x) is Var and x.aval.nbytes <= MOST_COMBINED_BYTES:
+            found.setdefault((x.aval.dtype, p["op"], p["groups"], later[eqn]), []).append(eqn)
+    wide: dict[Eqn, Eqn] = {}
+    for some in found.values():
+        if len(some) > 1:
+            made = some[0].replace(primitive=_together_p, invars=[e.invars[0] for e in some], outvars=[e.outvars[0] for e in some])
+            wide.update(dict.fromkeys(some, made))
+    if not wide:
+        return jaxpr
+    ordered = jaxpr.replace(eqns=topological([wide.get(eqn, eqn) for eqn in jaxpr.eqns]))
+
+    def bind(eqn: Eqn, operands: list) -> Sequence:
+        if eqn.primitive is _together_p:
+            return _together(operands, eqn.params)
+        out = eqn.primitive.bind(*operands, **eqn.params)
+        return out if eqn.primitive.multiple_results else [out]
+
+    return stage(lambda *args: evaluate_by(bind, ordered, args), jaxpr.in_avals, jaxpr.name)
+
+
+_together_p = Primitive("exchanges", "exchange", multiple_results=True, register=False)
+
+
+def _together(operands: list, params: dict) -> list:
+    """The results of one exchange of several operands."""
+    shapes = [typeof(x).shape for x in operands]
+    sizes = [math.prod(shape) for shape in shapes]
+    total = exchange_p.bind(concatenate([reshape(x, (n,)) for x, n in zip(operands, sizes)], 0), **params)
+    ends = np.cumsum(sizes).tolist()
+    return [reshape(slice_in_dim(total, end - n, end), shape) for end, n, shape in zip(ends, sizes, shapes)]
 
 
 class _Exchanging(Trace):
@@ -79,7 +125,7 @@ class _Exchanging(Trace):
             with set_trace(_Exchanging(current_trace(), self.axes)):
                 return evaluate(program, *args)
 
-        return stage(run, program.in_avals, program.name)
+        return combined(stage(run, program.in_avals, program.name))
 
     # ---- one exchange
 
