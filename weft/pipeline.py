@@ -20,8 +20,8 @@ from weft.ir.jaxpr import Jaxpr, Var
 from weft.ir.program_mesh import constraint_shardings, has_shard_map
 from weft.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding
 from weft.ir.specs import PartitionSpec
-from weft.runtime.array import fits
 from weft.runtime.executable import Executable
+from weft.runtime.placement import fits
 from weft.transforms.erase import erase
 from weft.transforms.physical import physicalize
 from weft.util.collector import paused

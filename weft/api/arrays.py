@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from weft import processes
 from weft.api.execute import relayout, to_array
 from weft.api.flat import FlatFunction, aval_of
 from weft.api.jit import JitFunction
@@ -36,7 +37,7 @@ from weft.runtime.array import Array
 from weft.runtime.device import Device
 from weft.util import dtypes, tree
 from weft.util.errors import ShardingError, UnexpectedTracerError, describe
-from weft.util.source import api_boundary, function_name, scope, wraps
+from weft.util.source import api_boundary, function_name, scope, user_frame, wraps
 from weft.util.state import clearers
 
 # ---- placement
@@ -65,6 +66,8 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = Fa
             targets = tree.broadcast_prefix(device, x, is_leaf=_is_placement)
         except ValueError as error:
             raise ValueError(f"device_put: device must be a prefix of the tree of values: {error}") from None
+    if processes.current() is not None:
+        _check_equal(flat, targets)
     with transfers.Passing(transfers.EXPLICIT):
         put = [_put(leaf, t, x, i) for i, (leaf, t) in enumerate(zip(flat, targets))]
     if may_alias is False:
@@ -74,6 +77,29 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = Fa
             if type(leaf) is Array and leaf is not y:
                 leaf.delete()
     return tree.tree_unflatten(structure, put)
+
+
+def _check_equal(flat: Sequence, targets: Sequence) -> None:
+    """Check that all processes put the same values on devices of all of them."""
+    from weft.runtime import exchange
+
+    n_all, given = exchange.shared().size, []
+    for x, target in zip(flat, targets):
+        if isinstance(target, (Sharding, PartitionSpec)) and not isinstance(x, Tracer) and not (
+                type(x) is Array and x._spec.by_process is not None):
+            sharding = as_sharding(target, "device_put")
+            if len({d.process_index for d in sharding.device_assignment}) == n_all:
+                given.append(np.asarray(to_array(x)._numpy()))
+    if not given:
+        return
+    types = ", ".join(f"{value.dtype}{list(value.shape)}" for value in given)
+    digests = exchange.agree("device_put", types, exchange.digest(given))
+    different = [rank for rank, theirs in enumerate(digests) if theirs != digests[0]]
+    if different:
+        raise AssertionError(describe(
+            "device_put", "the value is not the same on each process.", [("values", types), ("differ from process 0", str(different))],
+            user_frame(), "Every process gives the same value when it lays one out over all processes.",
+            "Use weft.make_array_from_process_local_data where each has a part."))
 
 
 def _put(x, target, whole, i: int):

@@ -29,8 +29,9 @@ from weft.ir.shardings import Sharding
 from weft.ir.types import ShapedArray
 from weft.ops.layout import reshape, transpose
 from weft.runtime import transfers
-from weft.runtime.array import Array, as_blocks, default_sharding, fits, from_numpy, of_blocks, relaid
+from weft.runtime.array import Array, default_sharding, from_numpy
 from weft.runtime.executable import Executable
+from weft.runtime.placement import as_blocks, fits, of_blocks, relaid
 from weft.transforms.expand import expand
 from weft.transforms.physical import has_keys
 from weft.util.config import config
@@ -110,7 +111,8 @@ def relayout(x: Array, sharding: Sharding, committed: bool = True) -> Array:
     """`x` laid out as `sharding`: memory is shared where layouts allow, else values are moved, by a compiled copy if there are many."""
     have, want = x._spec, ArraySpec(x.aval, sharding, committed)
     move = (have.splits, have.local_shape, want.splits, want.local_shape, want.storage_dtype)
-    by_program = have.backend is want.backend is default_sharding().device.client and want.backend.is_one_memory
+    is_here = have.by_process is None and want.by_process is None
+    by_program = is_here and have.backend is want.backend is default_sharding().device.client and want.backend.is_one_memory
     if x.nbytes < _LARGE or not by_program or fits(have, want) or (x.nbytes < _HUGE and _is_first(move)):
         return relaid(x, sharding, committed)
     (moved,) = run(_moving(*move), [as_blocks(x)], name="relayout")

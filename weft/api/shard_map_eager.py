@@ -27,7 +27,8 @@ from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
 from weft.ir.types import ShapedArray
 from weft.partition.stack import from_storage, mapped_over, to_storage
-from weft.runtime.array import Array, as_blocks, default_sharding, of_blocks
+from weft.runtime.array import Array, default_sharding
+from weft.runtime.placement import as_blocks, of_blocks
 from weft.transforms.batch import to_dim
 from weft.transforms.erase import erase_params
 from weft.util import dtypes, tree

@@ -90,6 +90,17 @@ def _held_here(by_process: tuple[tuple[int, Numbers], ...], process: int, splits
     return None if tuple(map(len, numbers)) == splits else numbers
 
 
+def held_numbers(spec: ArraySpec) -> dict[int, Numbers]:
+    """The blocks of each process along all dims of the memory."""
+    extra = ((0,),) * (len(spec.splits) - spec.aval.ndim)
+    return {rank: held + extra for rank, held in held_by_process(spec.sharding, spec.aval.ndim)}
+
+
+def is_whole_everywhere(spec: ArraySpec, numbers: dict[int, Numbers]) -> bool:
+    """Whether every process that has some of an array has all of it, where `numbers` says which blocks each has."""
+    return all(tuple(map(len, held)) == spec.splits for held in numbers.values())
+
+
 def physical(aval: ShapedArray) -> tuple[tuple[int, ...], np.dtype]:
     """Shape and dtype of the memory of a value: its own, but for random keys, which are rows of uint32."""
     if dtypes.is_extended(aval.dtype):

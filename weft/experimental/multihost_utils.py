@@ -1,25 +1,34 @@
 """What programs of several processes agree on. With one process it agrees with itself: values stay, and nobody waits.
 
-In:  trees of arrays, and the mesh of all processes.
-Out: the same values as NumPy arrays, or as arrays sharded over the mesh. More than one process raises NotImplementedError.
+In:   trees of arrays; every process makes the same call.
+Out:  the same values as NumPy arrays in each process, or arrays of which each has a part.
+Laws: before values travel the processes compare what they call, and with values of which shapes; the error names both sides. What is
+      gathered keeps its dtype.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from weft import processes
 from weft.api.arrays import device_put
 from weft.api.callbacks import effects_barrier
+from weft.api.execute import relayout, to_array
+from weft.backends.array_spec import ArraySpec
 from weft.ir.mesh import Mesh
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
-from weft.runtime import device
+from weft.ir.types import ShapedArray
+from weft.runtime import parts
+from weft.runtime.array import Array
 from weft.runtime.device import Device
 from weft.util import tree
-from weft.util.source import guard_all
+from weft.util.errors import ProcessFailureError, describe
+from weft.util.source import guard_all, user_frame
 
 P = PartitionSpec
 
@@ -29,86 +38,223 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _alone(name: str) -> None:
-    if device.process_count() > 1:
-        raise NotImplementedError(f"multihost_utils.{name} for {device.process_count()} processes")
+def _says(values: Sequence[Any], structure: Any) -> str:
+    """The types of values, of which all processes must have the same."""
+    types = [x.aval.str_short() if type(x) is Array else f"{x.dtype}{list(x.shape)}" for x in values]
+    return f"{', '.join(types)} in {structure}"
+
+
+def _is_global(x: Any) -> bool:
+    return type(x) is Array and x._spec.by_process is not None
+
+
+def _values(in_tree: Any) -> tuple[list[Any], Any]:
+    """The leaves of a tree, global arrays as they are and others as NumPy arrays, and its structure."""
+    leaves, structure = tree.tree_flatten(in_tree)
+    return [x if _is_global(x) else np.asarray(x) for x in leaves], structure
 
 
 def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
     """The values of the source process (process 0, if `is_source` is None) in every process, as NumPy arrays.
 
+    All give trees of the same shapes and dtypes. ValueError unless just one process says that it is the source.
+
     >>> broadcast_one_to_all({"seed": 3})
     {'seed': array(3)}
     """
-    _alone("broadcast_one_to_all")
-    if is_source is not None and not is_source:
-        raise ValueError("broadcast_one_to_all: no process is the source; is_source is False in the only one.")
-    return tree.tree_map(np.asarray, in_tree)
+    api = "broadcast_one_to_all"
+    if processes.current() is None:
+        if is_source is not None and not is_source:
+            raise ValueError(f"{api}: no process is the source; is_source is False in the only one.")
+        return tree.tree_map(np.asarray, in_tree)
+    from weft.runtime import exchange
+
+    leaves, structure = tree.tree_flatten(in_tree)
+    values = [np.asarray(x) for x in leaves]
+    flags = exchange.agree(api, _says(values, structure), "0" if is_source is None else str(int(bool(is_source)) + 1))
+    sources = [rank for rank, flag in enumerate(flags) if flag == "2" or (flag == "0" and rank == 0)]
+    if len(sources) != 1:
+        raise ValueError(describe(api, "there must be one source.", [("processes that say they are", str(sources or "none"))], user_frame(),
+                                  "One process passes is_source=True and the others False, or all leave it out."))
+    return tree.tree_unflatten(structure, [exchange.broadcast(x, sources[0], api) for x in values])
 
 
 def sync_global_devices(name: str) -> None:
-    """Wait until every process has reached the place called `name`."""
-    _alone("sync_global_devices")
+    """Wait until every process has reached the place called `name`. AssertionError if one comes to a place of another name."""
     effects_barrier()
+    if processes.current() is None:
+        return
+    from weft.runtime import exchange
+
+    names = exchange.agree("sync_global_devices", "", str(name))
+    other = next((rank for rank, theirs in enumerate(names) if theirs != str(name)), None)
+    if other is not None:
+        raise AssertionError(f"sync_global_devices: sync_global_devices name mismatch ({str(name)!r}): process {other} is at "
+                             f"{names[other]!r}.")
 
 
 def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
     """The values of all processes, as NumPy arrays stacked along a new first dim, or joined along the first one if `tiled`.
 
-    A global array, one that lies on devices of every process, is given whole.
+    A global array, one that lies on devices of several processes, is given whole; ValueError for one unless `tiled`.
 
     >>> process_allgather(np.ones(2)).shape, process_allgather(np.ones(2), tiled=True).shape
     ((1, 2), (2,))
     """
-    _alone("process_allgather")
+    api = "process_allgather"
+    values, structure = _values(in_tree)
+    if any(_is_global(x) for x in values) and not tiled:
+        first = next(x for x in values if _is_global(x))
+        raise ValueError(f"{api}: {first.aval.str_short()} is a global array, which has one value for all processes.\n"
+                         "  Gathering global non-fully-addressable arrays only supports tiled=True.")
+    if processes.current() is None:
+        return tree.tree_unflatten(structure, [x if tiled and x.ndim else x[None] for x in values])
+    from weft.runtime import exchange
+
+    exchange.agree(api, f"{_says(values, structure)}{', tiled' * tiled}")
 
     def gather(x: Any) -> np.ndarray:
-        values = np.asarray(x)
-        return values if tiled and values.ndim else values[None]
+        if _is_global(x):
+            return exchange.whole_value(x, api)
+        found = exchange.all_gather(x, api)
+        return found.reshape(-1, *found.shape[2:]) if tiled and x.ndim else found
 
-    return tree.tree_map(gather, in_tree)
+    return tree.tree_unflatten(structure, [gather(x) for x in values])
 
 
 def assert_equal(in_tree: Any, fail_message: str = "") -> None:
-    """Raise AssertionError if the values differ among processes."""
-    _alone("assert_equal")
-    tree.tree_map(np.asarray, in_tree)
+    """Raise AssertionError if values differ among processes: in number, shape, dtype or content.
+
+    Of global arrays the copies are compared that several processes have.
+    """
+    if processes.current() is None:
+        tree.tree_map(np.asarray, in_tree)
+        return
+    from weft.runtime import exchange
+
+    values, structure = _values(in_tree)
+    copies = [x._numpy() if _is_global(x) and x._spec.held is None else x for x in values]
+    mine = [exchange.digest([x]) for x in copies if not _is_global(x)]
+    said = exchange.agree("assert_equal", "", "\n".join([_says(values, structure), *mine]))
+    different = [rank for rank, theirs in enumerate(said) if theirs != said[0]]
+    if not different:
+        return
+    if all(theirs.split("\n")[0] == said[0].split("\n")[0] for theirs in said):         # equal numbers may be written differently
+        gathered = [exchange.all_gather(x, "assert_equal") for x in copies if not _is_global(x)]
+        if all(_same(row, stacked[0]) for stacked in gathered for row in stacked):
+            return
+        shown = f"Expected: {[stacked[0] for stacked in gathered]}; got: {in_tree}."
+    else:
+        shown = "\n    ".join(f"process {rank}: {said[rank].split(chr(10))[0]}" for rank in (0, *different[:3]))
+    told = f"{fail_message}. " if fail_message else ""
+    raise AssertionError(f"{told}assert_equal: processes {different} differ from process 0.\n    {shown}")
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    return bool(np.all((a == b) | ((a != a) & (b != b))))
 
 
 def reached_preemption_sync_point(step_id: int) -> bool:
-    """Whether all processes should save their state at this step, because one of them is about to be stopped. RuntimeError where nobody
-    would know: without a service that watches over processes."""
-    raise RuntimeError(f"reached_preemption_sync_point({step_id}): preemption sync manager has not been initialized.\n"
-                       "  There is one process, and no service that tells when it is to be stopped.")
+    """Whether all processes should save their state at this step, because one of them is to be stopped: it got SIGTERM.
+
+    All processes call this at every step, from the same step on. After the signal they agree on the next step that none of them has
+    passed; there it is True, in all of them. It is False where there is one process that `initialize` was not called in. From the first
+    call on SIGTERM does not end a process. RuntimeError for a call outside of the main thread.
+
+    >>> reached_preemption_sync_point(3)
+    False
+    """
+    shared = processes.current()
+    if shared is None:
+        return False
+    from weft.processes import preemption
+
+    return preemption.of(shared).reached(int(step_id))
 
 
-def live_devices(devices: Sequence[Device]) -> list[Device]:
-    """Those of the devices whose processes are alive."""
-    _alone("live_devices")
-    return list(devices)
+@contextlib.contextmanager
+def live_devices(devices: Sequence[Device]) -> Iterator[list[Device]]:
+    """Those of the devices whose processes are alive, for a `with` block; ProcessFailureError after it if one of them failed inside.
+
+    RuntimeError where there is one process that `initialize` was not called in, ValueError without a device of this process.
+    """
+    shared = processes.current()
+    if shared is None:
+        raise RuntimeError("live_devices: Distributed JAX not initialized.\n  Call weft.distributed.initialize first.")
+    if not any(d.is_addressable for d in devices):
+        raise ValueError(f"live_devices: No devices provided that this process drives, got {list(devices)!r:.80}.")
+    before = _lost(shared)
+    alive = sorted((d for d in devices if d.process_index not in before), key=lambda d: d.id)
+    failure: BaseException | None = None
+    try:
+        yield alive
+    except Exception as error:
+        failure = error
+    failed = {d for d in alive if d.process_index in _lost(shared)}
+    if failed:
+        ranks = tuple(sorted({d.process_index for d in failed}))
+        error = ProcessFailureError(f"live_devices: processes {list(ranks)} failed inside of the block, with {len(failed)} devices.", ranks)
+        error.failed_devices = failed           # type: ignore[attr-defined]
+        raise error from failure
+    if failure is not None:
+        raise failure
+
+
+def _lost(shared: Any) -> set[int]:
+    """The processes that have failed or left."""
+    failure = shared.client.failure
+    return {*shared.client.leaving, *([failure["rank"]] if failure is not None else [])}
 
 
 def host_local_array_to_global_array(local_inputs: Any, global_mesh: Mesh, pspecs: Any) -> Any:
     """Arrays made of what each process holds, sharded over the mesh by `pspecs`, a prefix of the tree of arrays.
 
+    Where processes split a dim, each gives its part of it, and the global array is as many times longer. Global arrays stay.
+
     >>> mesh = weft.make_mesh((1,), ("x",))
     >>> host_local_array_to_global_array(np.arange(4), mesh, P("x")).sharding.spec
     P('x',)
     """
-    _alone("host_local_array_to_global_array")
-    specs = tree.broadcast_prefix(pspecs, local_inputs, is_leaf=lambda x: x is None or isinstance(x, PartitionSpec))
-    leaves, structure = tree.tree_flatten(local_inputs)
-    placed = [device_put(x, NamedSharding(global_mesh, _spec("host_local_array_to_global_array", spec))) for x, spec in zip(leaves, specs)]
-    return tree.tree_unflatten(structure, placed)
+    api = "host_local_array_to_global_array"
+
+    def place(x: Any, spec: Any) -> Array:
+        sharding = NamedSharding(global_mesh, _spec(api, spec))
+        if _is_global(x):
+            return x
+        if sharding.is_fully_addressable:
+            return device_put(x, sharding)
+        local = to_array(x)
+        aval = ShapedArray(parts.whole_shape(sharding, local.shape), local.dtype)
+        return parts.from_part(api, local._numpy(), aval, sharding)
+
+    return _placed(place, local_inputs, pspecs)
 
 
 def global_array_to_host_local_array(global_inputs: Any, global_mesh: Mesh, pspecs: Any) -> Any:
-    """What this process holds of arrays that are sharded over the mesh by `pspecs`: all of it, if there is one process."""
-    _alone("global_array_to_host_local_array")
-    specs = tree.broadcast_prefix(pspecs, global_inputs, is_leaf=lambda x: x is None or isinstance(x, PartitionSpec))
-    leaves, structure = tree.tree_flatten(global_inputs)
-    placed = [device_put(x, NamedSharding(global_mesh, _spec("global_array_to_host_local_array", spec))) for x, spec in zip(leaves, specs)]
-    return tree.tree_unflatten(structure, placed)
+    """What this process holds of arrays that are sharded over the mesh by `pspecs`: arrays on its own devices, `global_mesh.local_mesh`.
+
+    All of them, if there is one process. An array that is laid out otherwise is laid out so first, by all processes.
+    """
+    api = "global_array_to_host_local_array"
+
+    def place(x: Any, spec: Any) -> Array:
+        sharding = NamedSharding(global_mesh, _spec(api, spec))
+        if sharding.is_fully_addressable:
+            return device_put(x, sharding)
+        if not _is_global(x):
+            return to_array(x)
+        placed = relayout(x, sharding)
+        local = NamedSharding(global_mesh.local_mesh, spec)
+        target = ArraySpec(ShapedArray(parts.part_shape(sharding, x.shape), x.dtype), local, True)
+        return Array(target, target.backend.put(parts.part_of(placed), target))
+
+    return _placed(place, global_inputs, pspecs)
+
+
+def _placed(place: Any, inputs: Any, pspecs: Any) -> Any:
+    specs = tree.broadcast_prefix(pspecs, inputs, is_leaf=lambda x: x is None or isinstance(x, PartitionSpec))
+    leaves, structure = tree.tree_flatten(inputs)
+    return tree.tree_unflatten(structure, [place(x, spec) for x, spec in zip(leaves, specs)])
 
 
 def _spec(name: str, spec: Any) -> PartitionSpec:

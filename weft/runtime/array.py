@@ -419,34 +419,3 @@ def from_numpy(value: np.ndarray, aval: ShapedArray | None = None, sharding: Sha
     if guarded():
         to_device(aval, spec.sharding)
     return Array(spec, spec.backend.put(value, spec, copy))
-
-
-def fits(have: ArraySpec, want: ArraySpec) -> bool:
-    """Whether an array of the layout `have` can be used where `want` is asked for, without being moved."""
-    return have is want or (have.backend is want.backend and want.backend.same_memory(have, want))
-
-
-def relaid(array: Array, sharding: Sharding, committed: bool = True) -> Array:
-    """`array` laid out as `sharding`; memory is shared where layouts allow."""
-    spec = ArraySpec(array.aval, sharding, committed)
-    if spec is array._spec:
-        return array
-    if fits(array._spec, spec):
-        return Array(spec, array._live())
-    return Array(spec, spec.backend.put(array._numpy(), spec, copy=False))
-
-
-def as_blocks(array: Array) -> Array:
-    """The grid of shards as an array of its own, [splits..., local dims...], on the default device; memory is shared if it can be."""
-    spec = array._spec
-    plain = ArraySpec(ShapedArray(spec.storage_shape, spec.storage_dtype, array.aval.weak_type), default_sharding(), False)
-    if plain.backend is spec.backend and spec.backend.is_one_memory:
-        return Array(plain, array._live())
-    return Array(plain, plain.backend.put(spec.backend.get_blocks(array._live(), spec), plain))
-
-
-def of_blocks(blocks: Array, spec: ArraySpec) -> Array:
-    """The array of layout `spec` whose grid of shards is `blocks`, an array on one device."""
-    if blocks._spec.backend is spec.backend and spec.backend.is_one_memory:
-        return Array(spec, blocks._live())
-    return Array(spec, spec.backend.put_blocks(blocks._numpy(), spec))

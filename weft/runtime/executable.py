@@ -13,7 +13,8 @@ from typing import Any
 
 from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Loaded
-from weft.runtime.array import Array, fits, relaid
+from weft.runtime.array import Array
+from weft.runtime.placement import fits, relaid
 from weft.util import events
 from weft.util.config import config
 from weft.util.errors import DeviceRuntimeError

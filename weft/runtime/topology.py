@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from weft import processes
 from weft.ir.mesh import AxisType, Mesh
 from weft.runtime.device import Device, devices
 from weft.util.config import api_version
@@ -32,22 +33,38 @@ def create_device_mesh(mesh_shape: int | Sequence[int], devices: Sequence[Any] |
     return _grid(chosen, shape)
 
 
-def create_hybrid_device_mesh(mesh_shape: Sequence[int], dcn_mesh_shape: Sequence[int],
-                              devices: Sequence[Any] | None = None, *, process_is_granule: bool = False,
-                              **_options: Any) -> np.ndarray:
-    """A grid whose dims multiply an inner (in a process) and an outer (across processes) size, the outer one major."""
+def create_hybrid_device_mesh(mesh_shape: Sequence[int], dcn_mesh_shape: Sequence[int], devices: Sequence[Any] | None = None, *,
+                              process_is_granule: bool = False, should_sort_granules_by_key: bool = True,
+                              allow_split_physical_axes: bool = False) -> np.ndarray:
+    """A grid whose dims multiply an inner size, within a granule, and an outer one, between granules, which is major.
+
+    A granule is a process; where `weft.distributed.initialize` was given a `partition_index`, all processes of one, unless
+    `process_is_granule`. Granules are in order of their number, or of their first devices without `should_sort_granules_by_key`.
+    ShardingError if the outer sizes are not for as many granules as there are, or the inner ones not for the devices of each.
+
+    >>> create_hybrid_device_mesh((2, 1), (1, 1), all_devices()[:2]).shape
+    (2, 1)
+    """
     chosen = all_devices() if devices is None else list(devices)
     groups: dict[int, list] = {}
     for d in chosen:
-        groups.setdefault(d.process_index, []).append(d)
+        groups.setdefault(_granule(d, process_is_granule), []).append(d)
     if math.prod(dcn_mesh_shape) != len(groups):
-        raise ShardingError(f"create_hybrid_device_mesh: {len(groups)} processes must equal the product of "
-                            f"dcn_mesh_shape {tuple(dcn_mesh_shape)}.")
-    blocks = [create_device_mesh(mesh_shape, group) for group in groups.values()]
+        raise ShardingError(f"create_hybrid_device_mesh: Number of slices {len(groups)} must equal the product of dcn_mesh_shape "
+                            f"{tuple(dcn_mesh_shape)}.\n  Each granule, a process or a partition, has a place in the outer grid.")
+    granules = [groups[key] for key in (sorted(groups) if should_sort_granules_by_key else groups)]
+    blocks = [create_device_mesh(mesh_shape, granule) for granule in granules]
     nested = np.empty(tuple(dcn_mesh_shape), object)
     for where, block in zip(np.ndindex(nested.shape), blocks):
         nested[where] = block
     return np.block(nested.tolist()) if nested.ndim else blocks[0]
+
+
+def _granule(device: Any, process_is_granule: bool) -> int:
+    """The number of the granule of a device."""
+    shared = processes.current()
+    partition = None if process_is_granule or shared is None else shared.partitions[device.process_index]
+    return device.process_index if partition is None else partition
 
 
 def all_devices() -> list[Device]:

@@ -1,0 +1,65 @@
+"""Arrays in other layouts: what shares memory, what is copied, what travels between processes.
+
+In:   an array, and a sharding.
+Out:  the array laid out so; the grid of its shards as an array of its own, and back.
+Laws: whether values travel follows from layouts alone, so that all processes decide alike.
+Next: `exchange` has what travels; `api.execute` compiles copies of large arrays.
+"""
+
+from __future__ import annotations
+
+from weft.backends.array_spec import ArraySpec, held_numbers, is_whole_everywhere
+from weft.backends.held import held_by_process
+from weft.ir.shardings import Sharding
+from weft.ir.types import ShapedArray
+from weft.runtime.array import Array, default_sharding
+
+
+def fits(have: ArraySpec, want: ArraySpec) -> bool:
+    """Whether an array of the layout `have` can be used where `want` is asked for, without being moved."""
+    return have is want or (have.backend is want.backend and want.backend.same_memory(have, want))
+
+
+def relaid(array: Array, sharding: Sharding, committed: bool = True) -> Array:
+    """`array` laid out as `sharding`; memory is shared where layouts allow. Where it lies on several processes, all of them call this.
+
+    ValueError for values of several processes that would go to one.
+    """
+    spec = ArraySpec(array.aval, sharding, committed)
+    if spec is array._spec:
+        return array
+    if fits(array._spec, spec):
+        return Array(spec, array._live())
+    if must_travel(array._spec, spec):
+        from weft.runtime.exchange import laid_out
+
+        return laid_out(array, spec)
+    return Array(spec, spec.backend.put(array._numpy(), spec, copy=False))
+
+
+def must_travel(have: ArraySpec, want: ArraySpec) -> bool:
+    """Whether values of the layout `have` must travel between processes to be laid out as `want`. All processes give the same answer.
+
+    An array that lies on devices of one process only is that process's: others have one of their own, of the same value.
+    """
+    if have.by_process is None:
+        return False
+    numbers = held_numbers(have)
+    takers = {rank for rank, _ in held_by_process(want.sharding, want.aval.ndim)}
+    return not (is_whole_everywhere(have, numbers) and takers <= set(numbers))
+
+
+def as_blocks(array: Array) -> Array:
+    """The grid of shards as an array of its own, [splits..., local dims...], on the default device; memory is shared if it can be."""
+    spec = array._spec
+    plain = ArraySpec(ShapedArray(spec.storage_shape, spec.storage_dtype, array.aval.weak_type), default_sharding(), False)
+    if plain.backend is spec.backend and spec.backend.is_one_memory:
+        return Array(plain, array._live())
+    return Array(plain, plain.backend.put(spec.backend.get_blocks(array._live(), spec), plain))
+
+
+def of_blocks(blocks: Array, spec: ArraySpec) -> Array:
+    """The array of layout `spec` whose grid of shards is `blocks`, an array on one device."""
+    if blocks._spec.backend is spec.backend and spec.backend.is_one_memory:
+        return Array(spec, blocks._live())
+    return Array(spec, spec.backend.put_blocks(blocks._numpy(), spec))
