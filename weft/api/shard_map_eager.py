@@ -28,7 +28,7 @@ from weft.ir.specs import PartitionSpec
 from weft.ir.types import ShapedArray
 from weft.partition.stack import from_storage, mapped_over, to_storage
 from weft.runtime.array import Array, default_sharding
-from weft.runtime.placement import as_blocks, of_blocks
+from weft.runtime.placement import all_blocks, as_blocks, of_blocks
 from weft.transforms.batch import to_dim
 from weft.transforms.erase import erase_params
 from weft.util import dtypes, tree
@@ -100,7 +100,7 @@ class ManualTrace(Trace):
         if type(x) is ManualTracer and x._trace is self:
             return x.value
         if type(x) is Array and len(x.sharding.device_set) > 1:
-            return relayout(x, default_sharding(), committed=False)
+            return relayout(_whole_here(x), default_sharding(), committed=False)
         return x
 
     def blocks(self, value: Any) -> np.ndarray:
@@ -175,7 +175,17 @@ def run_eagerly(f: Callable, flat: Sequence, in_tree: Any, specs: Sequence[Parti
 
 def _block(x: Array, spec: PartitionSpec, mesh: Mesh) -> Array:
     """The blocks of `x`, cut as `spec` says, as an array of its own: [splits..., block dims...]."""
-    return as_blocks(relayout(x, NamedSharding(mesh, spec)))
+    x, sharding = _whole_here(x), NamedSharding(mesh, spec)
+    return as_blocks(relayout(x, sharding)) if sharding.is_fully_addressable else all_blocks(x, sharding)
+
+
+def _whole_here(x: Array) -> Array:
+    """`x`, or where several processes have parts of it an array of its value on a device of this one."""
+    if x._spec.by_process is None:
+        return x
+    from weft.runtime.exchange import whole_value
+
+    return to_array(whole_value(x, "shard_map"))
 
 
 def _array(out: Any, aval: ShapedArray, spec: PartitionSpec, mesh: Mesh, names: Sequence, sizes: dict) -> Array:

@@ -114,12 +114,21 @@ def to_blocks(value: np.ndarray, spec: ArraySpec) -> np.ndarray:
     value = np.asarray(value, spec.storage_dtype)
     if spec.is_row_major:
         return value.reshape(spec.storage_shape)
-    if not spec.storage_bytes:
-        return np.empty(spec.storage_shape if spec.held != () else 0, spec.storage_dtype)
-    n = len(spec.splits)
-    split = value.reshape([k for pair in zip(spec.splits, spec.local_shape) for k in pair])
-    blocks = split.transpose([2 * d for d in range(n)] + [2 * d + 1 for d in range(n)])
-    return blocks if spec.held is None else blocks[np.ix_(*spec.held)]
+    return those_here(blocks_of(value, spec.splits, spec.local_shape), spec)
+
+
+def blocks_of(value: np.ndarray, splits: tuple[int, ...], local_shape: tuple[int, ...]) -> np.ndarray:
+    """A value as the grid of blocks of one shape that it is cut into, [splits..., block dims...]."""
+    n = len(splits)
+    split = value.reshape([k for pair in zip(splits, local_shape) for k in pair])
+    return split.transpose([2 * d for d in range(n)] + [2 * d + 1 for d in range(n)])
+
+
+def those_here(blocks: np.ndarray, spec: ArraySpec) -> np.ndarray:
+    """Of the grid of all shards those that this process has."""
+    if spec.held is None:
+        return blocks
+    return blocks[np.ix_(*spec.held)] if spec.storage_bytes else np.empty(spec.storage_shape if spec.held else 0, spec.storage_dtype)
 
 
 def from_blocks(blocks: np.ndarray, spec: ArraySpec) -> np.ndarray:

@@ -176,6 +176,8 @@ def reached_preemption_sync_point(step_id: int) -> bool:
 def live_devices(devices: Sequence[Device]) -> Iterator[list[Device]]:
     """Those of the devices whose processes are alive, for a `with` block; ProcessFailureError after it if one of them failed inside.
 
+    All processes that live enter the block together, and leave it together.
+
     RuntimeError where there is one process that `initialize` was not called in, ValueError without a device of this process.
     """
     shared = processes.current()
@@ -183,14 +185,15 @@ def live_devices(devices: Sequence[Device]) -> Iterator[list[Device]]:
         raise RuntimeError("live_devices: Distributed JAX not initialized.\n  Call weft.distributed.initialize first.")
     if not any(d.is_addressable for d in devices):
         raise ValueError(f"live_devices: No devices provided that this process drives, got {list(devices)!r:.80}.")
-    before = _lost(shared)
+    before = _lost_when_met(shared)
     alive = sorted((d for d in devices if d.process_index not in before), key=lambda d: d.id)
     failure: BaseException | None = None
     try:
         yield alive
     except Exception as error:
         failure = error
-    failed = {d for d in alive if d.process_index in _lost(shared)}
+    lost = _lost_when_met(shared)
+    failed = {d for d in alive if d.process_index in lost}
     if failed:
         ranks = tuple(sorted({d.process_index for d in failed}))
         error = ProcessFailureError(f"live_devices: processes {list(ranks)} failed inside of the block, with {len(failed)} devices.", ranks)
@@ -200,8 +203,14 @@ def live_devices(devices: Sequence[Device]) -> Iterator[list[Device]]:
         raise failure
 
 
-def _lost(shared: Any) -> set[int]:
-    """The processes that have failed or left."""
+def _lost_when_met(shared: Any) -> set[int]:
+    """The processes that have failed or left, once the others have come here; after a failure nobody waits for others."""
+    from weft.runtime import exchange
+
+    if shared.client.failure is None and not shared.client.leaving:
+        with contextlib.suppress(ProcessFailureError):
+            exchange.agree("live_devices", "")
+            return set()
     failure = shared.client.failure
     return {*shared.client.leaving, *([failure["rank"]] if failure is not None else [])}
 

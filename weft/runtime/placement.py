@@ -8,7 +8,7 @@ Next: `exchange` has what travels; `api.execute` compiles copies of large arrays
 
 from __future__ import annotations
 
-from weft.backends.array_spec import ArraySpec, held_numbers, is_whole_everywhere
+from weft.backends.array_spec import ArraySpec, blocks_of, held_numbers, is_whole_everywhere, those_here
 from weft.backends.held import held_by_process
 from weft.ir.shardings import Sharding
 from weft.ir.types import ShapedArray
@@ -58,8 +58,19 @@ def as_blocks(array: Array) -> Array:
     return Array(plain, plain.backend.put(spec.backend.get_blocks(array._live(), spec), plain))
 
 
+def all_blocks(array: Array, sharding: Sharding) -> Array:
+    """The grid of shards that `array`, which is here, would have laid out as `sharding`, whoever drives the devices: on the default one."""
+    spec = ArraySpec(array.aval, sharding, True)
+    value = blocks_of(array._numpy(), spec.splits, spec.local_shape)
+    plain = ArraySpec(ShapedArray(value.shape, spec.storage_dtype, array.aval.weak_type), default_sharding(), False)
+    return Array(plain, plain.backend.put(value, plain))
+
+
 def of_blocks(blocks: Array, spec: ArraySpec) -> Array:
-    """The array of layout `spec` whose grid of shards is `blocks`, an array on one device."""
+    """The array of layout `spec` whose grid of shards is `blocks`, an array on one device; where others have some of the shards, `blocks`
+    has them too."""
+    if spec.by_process is not None:
+        return Array(spec, spec.backend.put_blocks(those_here(blocks._numpy(), spec), spec))
     if blocks._spec.backend is spec.backend and spec.backend.is_one_memory:
         return Array(spec, blocks._live())
     return Array(spec, spec.backend.put_blocks(blocks._numpy(), spec))

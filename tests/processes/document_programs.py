@@ -1,0 +1,118 @@
+"""The code of a document, cell by cell, by one process or several; what each cell printed, and the arrays that it left.
+
+    python document_programs.py DOCUMENT RECORD [SIZE]
+
+In:  a document with ```{code-cell} blocks or `In [number]:` cells; SIZE stands in for the sizes of the former.
+Out: RECORD, a JSON list: for every cell what it printed, its error if any, and for every array of its names the sharding and some values.
+
+Where arrays lie on other processes, what reads a whole one does so through `process_allgather`, or from the one process that has it.
+"""
+
+import ast
+import contextlib
+import io
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+
+
+def read_through_collectives():
+    """Let reading an array that lies on other processes fetch it, in all of them."""
+    import weft
+    from weft.experimental.multihost_utils import broadcast_one_to_all, process_allgather
+    from weft.runtime.array import Array, from_numpy
+
+    numpy_value, text, reading = Array._numpy, {name: getattr(Array, name) for name in ("__repr__", "__str__")}, []
+
+    def is_own(x):
+        return x.is_deleted() or reading or (x.is_fully_addressable and not x.committed)
+
+    def read(x):
+        if is_own(x):
+            return numpy_value(x)
+        reading.append(x)
+        try:
+            owners = {d.process_index for d in x.sharding.device_set}
+            if len(owners) > 1:
+                return process_allgather(x, tiled=True)
+            mine = weft.process_index() in owners
+            return broadcast_one_to_all(numpy_value(x) if mine else np.zeros(x.shape, x.dtype), is_source=mine)
+        finally:
+            reading.clear()
+
+    def shown(name):
+        return lambda x: text[name](x if is_own(x) else from_numpy(read(x), x.aval.update(sharding=None)))
+
+    Array._numpy, Array._number = read, lambda x: None
+    for name in text:
+        setattr(Array, name, shown(name))
+
+
+def of_one_process(text):
+    """A document's code where it says that all devices are local, or that an array goes to the first."""
+    text = text.replace("jax.local_devices()", "jax.devices()")
+    return re.sub(r"jax.device_put\((\w+), jax.devices\(\)\[0\]\)", r"jax.tree.map(lambda _x: jnp.asarray(np.asarray(_x)), \1)", text)
+
+
+def cells_of(text, size):
+    from tests.document import driver, notebook
+
+    if "{code-cell}" in text:
+        return [driver.rewrite(code, size) for code in driver.cells_of(text)]
+    return [code for code, _ in notebook.cells_of(text)]
+
+
+def run_cell(code, scope):
+    tree = ast.parse(code)
+    last = ast.Expression(tree.body.pop().value) if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, "<cell>", "exec"), scope)
+    value = None if last is None else eval(compile(last, "<cell>", "eval"), scope)
+    if value is not None:
+        print(repr(value))
+
+
+def arrays_of(code, scope):
+    """Shardings and values of the arrays that a cell names at its top."""
+    import weft
+
+    names = {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
+    found = {}
+    for name in sorted(names):
+        x = scope.get(name)
+        if type(x) is weft.Array and not x.is_deleted():
+            value = np.asarray(x, np.float64).ravel()
+            found[name] = {"sharding": str(x.sharding), "values": [*value[:: max(1, value.size // 40)].tolist(), float(value.sum())]}
+    return found
+
+
+def run(text, size):
+    from weft.compat import install_as_jax
+
+    install_as_jax()
+    import weft
+
+    if weft.process_count() > 1:
+        read_through_collectives()
+        text = of_one_process(text)
+    scope, records = {"__name__": "__main__"}, []
+    for code in cells_of(text, size):
+        printed, error = io.StringIO(), None
+        try:
+            with contextlib.redirect_stdout(printed):
+                run_cell(code, scope)
+        except Exception as raised:
+            error = f"{type(raised).__name__}: {raised}"
+        records.append({"code": code, "printed": printed.getvalue(), "error": error, "arrays": {} if error else arrays_of(code, scope)})
+    return records
+
+
+if __name__ == "__main__":
+    document, target, *size = sys.argv[1:]
+    import weft
+
+    records = run(Path(document).read_text(), int((size or [0])[0]))
+    if weft.process_index() == 0:
+        Path(target).write_text(json.dumps(records))
