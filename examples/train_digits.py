@@ -1,10 +1,12 @@
-"""Train a digit classifier over eight devices: the batch is split over four, the hidden layers over two.
+"""Train a digit classifier over all devices. Of eight, four split the batch and two the hidden layers.
 
-    weft run examples/train_digits.py --devices 8
+    weft run examples/train_digits.py --devices 8                              # of one process
+    weft launch -n 2 --devices-per-process 4 examples/train_digits.py          # of two
+    weft launch -n 2 examples/train_digits.py                                  # two processes of one device each
 
 This is an ordinary JAX program: the same file runs under `python` where JAX is installed, with
 XLA_FLAGS=--xla_force_host_platform_device_count=8. It prints the training loss, the accuracy on held-out images, the sharding of
-the weights, and at the end the time and the communication of a step.
+the weights, and at the end the time and the communication of a step; of several processes the first prints.
 """
 
 import argparse
@@ -16,6 +18,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 PIXELS, HIDDEN, CLASSES = 64, 512, 10
@@ -116,17 +119,18 @@ def train(step, state, data, place_batch, epochs):
 
 
 class ProgressBar:
-    """A progress bar in a terminal (rich's if it is installed); without a terminal, only lines of text."""
+    """A progress bar in a terminal (rich's if it is installed); without a terminal, only lines of text; nothing but in process 0."""
 
     def __init__(self, total):
         self.total, self.done, self.rich = total, 0, None
+        self.in_terminal = sys.stdout.isatty() and jax.process_index() == 0
 
     def __enter__(self):
         try:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
         except ImportError:
             return self
-        if sys.stdout.isatty():
+        if self.in_terminal:
             columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
             self.rich = Progress(*columns, transient=True)
             self.rich.start()
@@ -137,7 +141,7 @@ class ProgressBar:
         self.done += 1
         if self.rich is not None:
             self.rich.update(self.task, advance=1, description=text)
-        elif sys.stdout.isatty():
+        elif self.in_terminal:
             filled = 30 * self.done // self.total
             print(f"\r{text}  [{'#' * filled}{'.' * (30 - filled)}] {self.done}/{self.total} ", end="", flush=True)
 
@@ -145,11 +149,17 @@ class ProgressBar:
         if self.rich is not None:
             self.rich.console.print(line, highlight=False)
         else:
-            print(f"\r{line:60}".rstrip() if sys.stdout.isatty() else line, flush=True)
+            say(f"\r{line:60}".rstrip() if self.in_terminal else line)
 
     def __exit__(self, *error):
         if self.rich is not None:
             self.rich.stop()
+
+
+def say(line):
+    """Print a line; of several processes the first does."""
+    if jax.process_index() == 0:
+        print(line, flush=True)
 
 
 def time_step(step, state, batch, repeats=30):
@@ -171,6 +181,8 @@ def compile_step(step, *arguments):
 
 
 def show_sharding(name, array):
+    if jax.process_index() != 0:
+        return
     print(f"{name} {array.dtype}[{','.join(map(str, array.shape))}], {array.sharding.spec}")
     try:
         jax.debug.visualize_array_sharding(array, max_width=60, scale=0.6)
@@ -188,8 +200,8 @@ def print_collectives(compiled):
         rows = list(collectives_of_hlo(compiled.as_text()))
     for kind, size, where, source in rows:
         line = f"  {kind:14} {size:>9,} B  {where:10}  {source}"
-        print(line if len(line) <= 140 else line[:139] + "…")
-    print(f"  {len(rows)} collectives, {sum(row[1] for row in rows):,} B sent by each device per step")
+        say(line if len(line) <= 140 else line[:139] + "…")
+    say(f"  {len(rows)} collectives, {sum(row[1] for row in rows):,} B sent by each device per step")
 
 
 def collectives_of_hlo(text):
@@ -205,13 +217,16 @@ def collectives_of_hlo(text):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Train a digit classifier over eight devices.")
+    parser = argparse.ArgumentParser(description="Train a digit classifier over all devices.")
     parser.add_argument("--epochs", type=int, default=20)
     epochs = parser.parse_args().epochs
-    if jax.device_count() < 8:
-        sys.exit(f"This program needs a 4 x 2 mesh of eight devices; there are {jax.device_count()}.")
+    count = jax.device_count()
+    split_model = 2 if count % 2 == 0 and count > 2 else 1
+    split_data = count // split_model
+    if BATCH % split_data or HELD_OUT % split_data:
+        sys.exit(f"This program splits batches of {BATCH} and {HELD_OUT} images evenly over devices, eight at best; there are {count}.")
 
-    mesh = Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("data", "model"))
+    mesh = Mesh(np.array(jax.devices()).reshape(split_data, split_model), ("data", "model"))
     place_params = {name: NamedSharding(mesh, spec) for name, (_, spec) in LAYERS.items()}
     whole, place_batch = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
     step = jax.jit(
@@ -221,26 +236,29 @@ def main():
     )
 
     data, held_out = load_digits()
-    print(f"{len(data[1])} images to train on, {len(held_out[1])} held out; mesh 4 x 2 of {jax.devices()[0].platform}")
+    processes = f", {jax.process_count()} processes" if jax.process_count() > 1 else ""
+    say(f"{len(data[1])} images to train on, {len(held_out[1])} held out; mesh {split_data} x {split_model} of "
+        f"{jax.devices()[0].platform}{processes}")
     state = fresh_state(place_params, whole)
-    batch = jax.device_put((data[0][:BATCH], data[1][:BATCH]), place_batch)
+    first_batch = data[0][:BATCH], data[1][:BATCH]
+    batch = jax.device_put(first_batch, place_batch)
     compiled, compile_seconds = compile_step(step, *state, *batch)
 
     state = train(step, state, data, place_batch, epochs)
     scores = jax.jit(predict)(state[0], jax.device_put(held_out[0], place_batch))
-    accuracy = float(np.mean(np.argmax(np.asarray(scores), axis=1) == held_out[1]))
-    print(f"held-out accuracy {accuracy:.1%}\n")
+    accuracy = float(np.mean(np.argmax(process_allgather(scores, tiled=True), axis=1) == held_out[1]))
+    say(f"held-out accuracy {accuracy:.1%}\n")
 
     for name in ("w1", "w2"):
         show_sharding(name, state[0][name])
 
-    eight = time_step(step, state, batch)
-    single = jax.devices()[0]
+    together = time_step(step, state, batch)
+    single = jax.local_devices()[0]
     step_single = jax.jit(train_step, donate_argnums=(0, 1, 2))
-    one = time_step(step_single, fresh_state(single, single), jax.device_put(jax.device_get(batch), single))
-    print(f"\ntime per step   {one * 1e3:.2f} ms on one device, {eight * 1e3:.2f} ms on eight")
-    print(f"compile time    {compile_seconds:.2f} s")
-    print("collectives of a step:")
+    one = time_step(step_single, fresh_state(single, single), jax.device_put(first_batch, single))
+    say(f"\ntime per step   {one * 1e3:.2f} ms on one device, {together * 1e3:.2f} ms on {count}")
+    say(f"compile time    {compile_seconds:.2f} s")
+    say("collectives of a step:")
     print_collectives(compiled)
     if epochs >= 10 and accuracy < 0.97:
         sys.exit(f"accuracy {accuracy:.1%} is below 97 %")

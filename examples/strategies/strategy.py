@@ -1,9 +1,10 @@
 """What the strategies share: run a case, compare it with a single device, and show its communication.
 
 A case is a compiled step on sharded arrays, with the same computation for one device. Every program in this folder says `import jax`
-and runs on eight devices in two ways:
+and runs on eight devices, of one process or of several, in any of these ways:
 
     weft run examples/strategies/ring_attention.py --devices 8
+    weft launch -n 4 --devices-per-process 2 examples/strategies/ring_attention.py
     XLA_FLAGS=--xla_force_host_platform_device_count=8 python examples/strategies/ring_attention.py
 """
 
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.experimental.multihost_utils import process_allgather
 
 DEVICES = 8
 TOLERANCE = 1e-5  # for float32 sums in another order
@@ -39,9 +41,14 @@ def normal(seed, *shape, scale=1.0):
     return (scale * np.random.default_rng(seed).standard_normal(shape)).astype(np.float32)
 
 
+def whole(tree):
+    """The values of arrays, wherever their parts lie, in every process."""
+    return process_allgather(tree, tiled=True)
+
+
 def error_of(got, want):
     """The largest difference between two trees, relative to the largest entry of each array."""
-    pairs = zip(jax.tree.leaves(jax.device_get(got)), jax.tree.leaves(jax.device_get(want)), strict=True)
+    pairs = zip(jax.tree.leaves(whole(got)), jax.tree.leaves(jax.device_get(want)), strict=True)
     return max(float(np.abs(g - w).max() / max(1e-6, np.abs(w).max())) for g, w in pairs)
 
 
@@ -62,8 +69,9 @@ def run(cases):
         sys.exit(f"This program needs a mesh of eight devices; there are {jax.device_count()}.")
     for case in cases():
         compiled = case.step.lower(*case.arguments).compile()
-        error = error_of(compiled(*case.arguments), jax.jit(case.single)(*jax.device_get(case.arguments)))
-        print(f"{case.name}: differs from one device by {error:.1e}")
-        show_communication(case, compiled)
+        error = error_of(compiled(*case.arguments), jax.jit(case.single)(*whole(case.arguments)))
+        if jax.process_index() == 0:
+            print(f"{case.name}: differs from one device by {error:.1e}")
+            show_communication(case, compiled)
         if not error < TOLERANCE:
             sys.exit(f"{case.name}: this is more than {TOLERANCE}")

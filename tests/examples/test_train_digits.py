@@ -29,7 +29,7 @@ def test_a_short_run_learns_and_reports():
     assert last < first / 5
     assert accuracy(text) > 94
     assert "w1 float32[64,512]" in text and "│" in text and "CPU 0,2,4,6" in text
-    assert re.search(r"time per step +[\d.]+ ms on one device, [\d.]+ ms on eight", text)
+    assert re.search(r"time per step +[\d.]+ ms on one device, [\d.]+ ms on 8", text)
     assert re.search(r"compile time +[\d.]+ s", text)
     lines = [line for line in text.splitlines() if " B  over " in line]
     assert lines and all("train_digits.py:" in line for line in lines)
@@ -46,6 +46,16 @@ def test_a_whole_run_reaches_its_accuracy():
     assert accuracy(text) >= 97
 
 
-def test_too_few_devices_is_said_in_a_line():
-    done = run_weft("run", "--devices", "4", SCRIPT)
-    assert done.returncode == 1 and "eight devices; there are 4" in done.stderr
+def test_a_number_of_devices_that_does_not_fit_is_said_in_a_line():
+    done = run_weft("run", "--devices", "7", SCRIPT)
+    assert done.returncode == 1 and "evenly over devices, eight at best; there are 7" in done.stderr
+
+
+@pytest.mark.parametrize("processes, devices", [(2, None), (4, 2)])
+def test_processes_learn_the_same(processes, devices):
+    options = [] if devices is None else ["--devices-per-process", devices]
+    done = run_weft("launch", "-n", processes, *options, SCRIPT, "--epochs", "5", timeout=200)
+    assert done.returncode == 0, done.stderr
+    first, last = losses(done.stdout)
+    assert last < first / 5 and accuracy(done.stdout) > 94 and done.stdout.count("held-out") == 1
+    assert f"{processes} processes" in done.stdout and "CPU 0" in done.stdout

@@ -96,7 +96,8 @@ def sync_global_devices(name: str) -> None:
 def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
     """The values of all processes, as NumPy arrays stacked along a new first dim, or joined along the first one if `tiled`.
 
-    A global array, one that lies on devices of several processes, is given whole; ValueError for one unless `tiled`.
+    A global array, one that lies on devices of several processes, is given whole; ValueError for one unless `tiled`. Scalars of several
+    processes are stacked.
 
     >>> process_allgather(np.ones(2)).shape, process_allgather(np.ones(2), tiled=True).shape
     ((1, 2), (2,))
@@ -108,7 +109,7 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
         raise ValueError(f"{api}: {first.aval.str_short()} is a global array, which has one value for all processes.\n"
                          "  Gathering global non-fully-addressable arrays only supports tiled=True.")
     if processes.current() is None:
-        return tree.tree_unflatten(structure, [x if tiled and x.ndim else x[None] for x in values])
+        return tree.tree_unflatten(structure, [x if tiled else x[None] for x in values])
     from weft.runtime import exchange
 
     exchange.agree(api, f"{_says(values, structure)}{', tiled' * tiled}")

@@ -1,0 +1,42 @@
+"""The parallelism strategies over processes: their results are those of one device, and each process sends what is written here."""
+
+import re
+
+import pytest
+
+from tests.processes.ranks import HOUSE, run_ranks
+
+FOLDER = HOUSE / "examples" / "strategies"
+
+#: program -> bytes that a process sends in the first case, of 2 x 4 and of 4 x 2 devices
+EXPECTED = {
+    "data_parallel": (107_588, 161_382),
+    "fsdp": (98_308, 147_462),
+    "tensor_parallel": (196_612, 147_460),
+    "pipeline_parallel": (23_556, 23_558),
+    "ring_attention": (229_380, 229_382),
+    "expert_parallel": (67_588, 52_230),
+    "collective_matmul": (16_384, 24_576),
+}
+
+PROGRAM = f"""
+import runpy, sys
+
+from weft.compat import install_as_jax
+
+install_as_jax()
+sys.path.insert(0, {str(FOLDER)!r})
+for name in {list(EXPECTED)!r}:
+    print("program", name)
+    runpy.run_path(f"{FOLDER}/{{name}}.py", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("processes", [2, 4])
+def test_results_are_those_of_one_device_and_messages_are_known(processes):
+    text = run_ranks(processes, PROGRAM, 8 // processes, timeout=200)[0].out
+    programs = re.split(r"^program (\w+)\n", text, flags=re.MULTILINE)[1:]
+    sent = {name: int(re.search(r"([\d,]+) B sent by each process", told)[1].replace(",", ""))
+            for name, told in zip(programs[::2], programs[1::2])}
+    assert sent == {name: found[processes == 4] for name, found in EXPECTED.items()}
+    assert text.count("differs from one device by") == 12
