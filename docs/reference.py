@@ -34,7 +34,7 @@ MODULES = {
         "weft.scipy.special", "weft.scipy.stats",
     ],
     "More than one process": ["weft.distributed"],
-    "Checkpoints": ["weft.checkpoint"],
+    "Checkpoints and data": ["weft.checkpoint", "weft.data"],
     "Trees and types": ["weft.tree", "weft.tree_util", "weft.flatten_util", "weft.dtypes", "weft.typing", "weft.errors"],
     "Around it": [
         "weft.compat", "weft.export", "weft.ffi", "weft.monitoring", "weft.experimental", "weft.experimental.checkify",

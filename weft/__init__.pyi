@@ -4,9 +4,9 @@
 
 from typing import Any
 from weft import (
-    ad, api, api_util, compat, custom_batching, custom_derivatives, debug, distributed, dtypes, errors, example_libraries, experimental,
-    export, extend, ffi, flatten_util, image, interpreters, lax, monitoring, nn, numpy, ops, profiler, random, ref, scipy, segment_ops,
-    sharding, stages, test_util, tools, tree, tree_util, typing,
+    ad, api, api_util, compat, custom_batching, custom_derivatives, data, debug, distributed, dtypes, errors, example_libraries,
+    experimental, export, extend, ffi, flatten_util, image, interpreters, lax, monitoring, nn, numpy, ops, profiler, random, ref, scipy,
+    segment_ops, sharding, stages, test_util, tools, tree, tree_util, typing,
 )
 from weft._version import __version__
 from weft.api.arrays import (
@@ -48,7 +48,7 @@ __all__ = [
     "Array", "Device", "Mesh", "NamedSharding", "P", "PartitionSpec", "PositionalSharding", "Ref", "ShapeDtypeStruct", "__version__", "ad",
     "allow_f16_reductions", "api", "api_util", "block_until_ready", "check_tracer_leaks", "checking_leaks", "checkpoint",
     "checkpoint_policies", "clear_caches", "closure_convert", "compat", "config", "copy_to_host_async", "custom_batching",
-    "custom_derivatives", "custom_gradient", "custom_jvp", "custom_vjp", "debug", "debug_infs", "debug_key_reuse", "debug_nans",
+    "custom_derivatives", "custom_gradient", "custom_jvp", "custom_vjp", "data", "debug", "debug_infs", "debug_key_reuse", "debug_nans",
     "default_backend", "default_device", "default_matmul_precision", "default_prng_impl", "device_count", "device_get", "device_put",
     "device_put_replicated", "device_put_sharded", "devices", "disable_jit", "distributed", "dtypes", "effects_barrier", "empty_ref",
     "enable_checks", "enable_custom_prng", "enable_x64", "ensure_compile_time_eval", "errors", "eval_jaxpr", "eval_shape",

@@ -109,7 +109,6 @@ def bytes_read():
 
 def test_what_is_read_is_what_is_needed(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "BLOCK_BYTES", 1 << 16)
-    monkeypatch.setattr(store.block_shape, "__defaults__", (1 << 16,))
     tree = {"a": np.ones((1024, 256), np.float32), "b": np.ones((1024, 256), np.float32)}
     checkpoint.save(tmp_path, tree, 1).wait()
     start = bytes_read()

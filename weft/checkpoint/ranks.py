@@ -37,7 +37,8 @@ class Ranks:
             said = work()
         except BaseException as error:
             failure = error
-        told = self._all.client.barrier(f"{self._name} {stage}", brings=[said, None if failure is None else _words(failure)])
+        brings = [said, None if failure is None else _words(failure)]
+        told = self._all.client.barrier(f"{self._name} {stage}", self._all.collective_timeout, brings=brings)
         if failure is not None:
             raise failure
         failed = [(rank, text) for rank, (_, text) in enumerate(told) if text is not None]

@@ -290,7 +290,7 @@ def _write(save: Save, group: ranks.Ranks, root: Path, what: tuple[list[_Stored]
     def commit() -> str:
         if group.rank == 0:
             if group.size > 1:
-                store.merge(item, [part for r in range(group.size) if (part := item / f"ocdbt.process_{r}" / layout.MANIFEST).exists()])
+                store.merge(item, [part for part in sorted(item.glob("ocdbt.process_*")) if (part / layout.MANIFEST).exists()])
             _write_texts(temporary, arrays, others, strings, started)
             listing.take_name(temporary, save.path, overwrite)
         return ""

@@ -36,13 +36,14 @@ def tensorstore() -> ModuleType:
     return found
 
 
-def block_shape(shard: Sequence[int], splits: Sequence[int], itemsize: int, limit: int = BLOCK_BYTES) -> tuple[int, ...]:
-    """The shape of the blocks in which shards are stored: at most `limit` bytes, cut along leading dims first. Along a dim that is split
-    blocks divide shards.
+def block_shape(shard: Sequence[int], splits: Sequence[int], itemsize: int, limit: int | None = None) -> tuple[int, ...]:
+    """The shape of the blocks in which shards are stored: at most `limit` bytes (`BLOCK_BYTES`), cut along leading dims first. Along a
+    dim that is split blocks divide shards.
 
     >>> block_shape((4096, 4096), (1, 1), 4), block_shape((6, 5), (2, 1), 4, limit=40), block_shape((7, 4), (2, 1), 4, limit=40)
     ((512, 4096), (2, 5), (1, 4))
     """
+    limit = BLOCK_BYTES if limit is None else limit
     shape = [max(size, 1) for size in shard]
     for dim, size in enumerate(shape):
         over = math.prod(shape) * itemsize / limit
@@ -160,12 +161,12 @@ class Writer:
         self.flush()
 
 
-def open_database(folder: Path) -> Any:
-    """The database of a folder, as a store of bytes."""
+def open_database(folder: Path, context: Any = None) -> Any:
+    """The database of a folder, as a store of bytes. Databases refer to the files of others of one `context`."""
     ts = tensorstore()
     return ts.KvStore.open({**_kvstore(folder, None, ocdbt=True),
                             "config": {"max_inline_value_bytes": 1024, "max_decoded_node_bytes": 100_000_000, "manifest_kind": "single"},
-                            "assume_config": True, "target_data_file_size": 1 << 31}, context=_context()).result()
+                            "assume_config": True, "target_data_file_size": 1 << 31}, context=context or _context()).result()
 
 
 def merge(folder: Path, parts: Sequence[Path]) -> None:
@@ -173,8 +174,9 @@ def merge(folder: Path, parts: Sequence[Path]) -> None:
     ts = tensorstore()
     try:
         transaction = ts.Transaction(atomic=True)
-        whole = open_database(folder).with_transaction(transaction)
-        for copy in [open_database(part).experimental_copy_range_to(whole) for part in parts]:
+        context = _context()
+        whole = open_database(folder, context).with_transaction(transaction)
+        for copy in [open_database(part, context).experimental_copy_range_to(whole) for part in parts]:
             copy.result()
         transaction.commit_sync()
     except (ValueError, OSError) as error:

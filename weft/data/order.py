@@ -1,0 +1,51 @@
+"""An order of many things that can be asked for any part of it, without a table.
+
+In:   how many things there are, a key, positions.
+Out:  which thing stands at each position.
+How:  a balanced Feistel network over the next power of four permutes too many numbers; those that are too large are permuted again until
+      they are not ("cycle walking": Black and Rogaway, Ciphers with Arbitrary Finite Domains, 2002). It is a permutation whatever the
+      round function; this one mixes as the finalizer of MurmurHash3 does.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+_ROUNDS = 6
+_GOLDEN, _ALL = 0x9E3779B97F4A7C15, (1 << 64) - 1
+
+
+def _mixed(x: np.ndarray) -> np.ndarray:
+    """64 bits, each of which depends on all that were given."""
+    x = (x ^ (x >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+    x = (x ^ (x >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
+    return x ^ (x >> np.uint64(33))
+
+
+def permuted(positions: np.ndarray, size: int, seed: int, epoch: int = 0) -> np.ndarray:
+    """What stands at `positions` of an order of the numbers below `size`, which `seed` and `epoch` decide; int64.
+
+    Any part of the order costs time and memory of that part. Raises ValueError for positions that are not below `size`.
+
+    >>> [int(x) for x in permuted(np.arange(6), 6, seed=1)]
+    [2, 3, 0, 4, 5, 1]
+    """
+    positions = np.asarray(positions, np.int64)
+    if positions.size and not (0 <= positions.min() and positions.max() < size):
+        raise ValueError(f"data.permuted: positions lie in 0 … {size - 1}, got {positions.min()} … {positions.max()}.")
+    half = np.uint64(max((max(size - 1, 1).bit_length() + 1) // 2, 1))
+    mask = np.uint64((1 << int(half)) - 1)
+    mixed = lambda number: _mixed(np.array([number & _ALL], np.uint64))
+    key = int(mixed(int(mixed(seed + _GOLDEN)[0]) ^ (epoch * 0xD1342543DE82EF95))[0])
+    keys = [mixed(key + (i + 1) * _GOLDEN) for i in range(_ROUNDS)]
+    found = positions.astype(np.uint64)
+    open_ = np.arange(found.size)
+    flat = found.reshape(-1)
+    while open_.size:
+        value = flat[open_]
+        left, right = value >> half, value & mask
+        for round_key in keys:
+            left, right = right, left ^ (_mixed(right + round_key) & mask)
+        flat[open_] = (left << half) | right
+        open_ = open_[flat[open_] >= np.uint64(size)]
+    return flat.reshape(positions.shape).astype(np.int64)
