@@ -30,7 +30,8 @@ MODULES = {
     ],
     "Models": ["weft.nn", "weft.nn.initializers", "weft.example_libraries.optimizers", "weft.example_libraries.stax"],
     "SciPy": [
-        "weft.scipy.cluster.vq", "weft.scipy.fft", "weft.scipy.integrate", "weft.scipy.linalg", "weft.scipy.ndimage", "weft.scipy.signal",
+        "weft.scipy.cluster.vq", "weft.scipy.fft", "weft.scipy.integrate", "weft.scipy.interpolate", "weft.scipy.linalg",
+        "weft.scipy.ndimage", "weft.scipy.optimize", "weft.scipy.signal", "weft.scipy.sparse.linalg", "weft.scipy.spatial.transform",
         "weft.scipy.special", "weft.scipy.stats",
     ],
     "More than one process": ["weft.distributed"],

@@ -77,10 +77,11 @@ def combined(jaxpr: Jaxpr) -> Jaxpr:
             wide.update(dict.fromkeys(some, made))
     if not wide:
         return jaxpr
+    together = set(wide.values())
     ordered = jaxpr.replace(eqns=topological([wide.get(eqn, eqn) for eqn in jaxpr.eqns]))
 
     def bind(eqn: Eqn, operands: list) -> Sequence:
-        if eqn.primitive is _together_p:
+        if eqn in together:
             return _together(operands, eqn.params)
         out = eqn.primitive.bind(*operands, **eqn.params)
         return out if eqn.primitive.multiple_results else [out]
