@@ -58,10 +58,9 @@ class CpuLoaded(Loaded):
     def __init__(self, native: NativeProgram, plan: Plan):
         self.native, self.plan = native, plan
         self.consts = [Buffer.from_numpy(np.ascontiguousarray(c)) for c in plan.consts]
+        self.has_words = not plan.words             # those that depend on the process, which it asks the others for when it first runs
         if plan.words:
-            from weft.backends.cpu import exchanges  # what a single process does without
-
-            self.consts[plan.words_at] = Buffer.from_numpy(exchanges.filled(plan.words))
+            self.consts[plan.words_at] = Buffer(8 * len(plan.words))
         #: whether calls have to keep their order: programs that call Python, or exchange with other processes
         self.exchanges = bool(plan.words)
         self.has_effects = bool(native.host.calls) or bool(plan.words)
@@ -81,6 +80,8 @@ class CpuLoaded(Loaded):
     def run(self, buffers: list[Buffer]) -> list[Buffer]:
         """One native call."""
         native, aliases, queue = self.native, self.aliases, queues.current()
+        if not self.has_words:
+            self._fill_words()
         if native.draft is not None:
             native.draft.called()
         if self.has_effects and queue is not None:
@@ -107,6 +108,8 @@ class CpuLoaded(Loaded):
         if not config.cpu_enable_async_dispatch or queue.is_mine() or queue.failed in map(type, held) \
                 or (native.host.calls and guard[0]):
             return None                                 # settings in force here would not be, where Python is called from
+        if not self.has_words:
+            self._fill_words()
         fresh = sum([n for i, n in enumerate(self.plan.result_bytes) if i not in self.aliases])
         queue.room(fresh)
         outs = []
@@ -123,6 +126,14 @@ class CpuLoaded(Loaded):
         refused = queue.post(native.entry, len(slots), slots, len(held), objects[0], len(outs), objects[1], self.temporary_bytes, id(keep),
                              fresh, None, 0, ordered)
         return None if refused else outs
+
+    def _fill_words(self) -> None:
+        """Plan the exchanges. All processes come here: not while one of them compiles for others that wait."""
+        from weft.backends.cpu import exchanges  # what a single process does without
+
+        plan = self.plan
+        self.consts[plan.words_at].view(np.int64, (len(plan.words),))[:] = exchanges.filled(plan.words)
+        self.has_words = True
 
     @property
     def is_queued(self) -> bool:
