@@ -19,10 +19,12 @@ from weft.util.record import record
 
 @record
 class Slot:
-    """A buffer of the program. `offset` counts bytes in the arena and is meaningful for `temp` only."""
+    """A buffer of the program. `offset` counts bytes in the arena and is meaningful for `temp` only; of one that is `own`, in the
+    memory of a task of the loop that uses it."""
     kind: Literal["in", "out", "temp", "const"]
     nbytes: int
     offset: int = 0
+    own: bool = False
 
 
 @record
@@ -168,11 +170,14 @@ class HostCall:
 
 @record
 class Loop:
-    """Run `body` for var = 0 .. extent-1, in order (backward when `reverse`)."""
+    """Run `body` for var = 0 .. extent-1, in order (backward when `reverse`). Where `tasks` holds, iterations are independent and run in
+    parallel, each with `own_bytes` of memory for slots that are `own`; there are no host calls and no library calls in the body."""
     var: str
     extent: int
     body: tuple["Step", ...]
     reverse: bool = False
+    tasks: bool = False
+    own_bytes: int = 0
 
 
 @record

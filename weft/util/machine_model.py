@@ -256,6 +256,8 @@ class MachineModel:
     draft_sort_elements: int = 1 << 18      # for which a draft takes about 2 ms longer (drafts take up to 3.5 times as long)
     draft_fft_elements: int = 1 << 21       # for which a draft takes about 2 ms longer
     long_call_bytes: int = 1 << 18          # of memory traffic in which other Python threads had better run: about 20 µs
+    task_loop_iterations: int = 8           # of a loop that carries nothing: from so many on they run in parallel
+    task_loop_bytes: int = 1 << 26          # that such an iteration may want for itself
     signal_check_bytes: int = 1 << 28       # of memory traffic after which signals are checked
     queue_from_bytes: int = 1 << 26         # of memory traffic of a program that is worth being queued, so that its caller goes on
     queue_bytes: int = 1 << 29              # of results of queued programs that are not done: one more has to wait

@@ -58,14 +58,14 @@ class _Function(Writer):
         self.helpers: list[str] = []          # functions that serve one step
         self.context_words = 1
 
-    def module(self, head: str, start: str) -> str:
-        """The text of the function and all it needs; `start` comes before its lines."""
+    def module(self, head: str, start: str, end: str = "  ret i32 0\nfailed:\n  ret i32 1", returns: str = "i32") -> str:
+        """The text of the function and all it needs; `start` comes before its lines, `end` after them."""
         declared = "\n".join(self.declared.values())
         tables = "\n".join([f"{name} = private unnamed_addr constant {words}" for words, name in self.tables.items()])
         helpers = "".join([text_of(file) for name, file in _HELPERS.items() if name in self.declared] + self.helpers)
-        return (f"{declared}\n{tables}\n{helpers}define i32 {head} nounwind {{\nentry:\n"
+        return (f"{declared}\n{tables}\n{helpers}define {returns} {head} nounwind {{\nentry:\n"
                 f"  %ctx = alloca i64, i64 {self.context_words}, align 64\n{start}" + "\n".join(self.lines)
-                + "\n  ret i32 0\nfailed:\n  ret i32 1\n}\n")
+                + f"\n{end}\n}}\n")
 
 
 class EntryEmitter:
@@ -82,6 +82,8 @@ class EntryEmitter:
         self.routines: dict[str, None] = {}     # of the library that are called
         self.rules_library = False              # whether its threads are taken away for a time
         self.checks_signals = False
+        self.in_task = False              # of a loop whose iterations run in parallel: there signals wait for the loop
+        self.has_tasks = False
         self.counts_work = False          # at run time, in `%spent`: bytes of traffic since signals were looked for
         self.work = 0                     # the same, as far as it is known here
         self.positions = _positions(program)
@@ -115,7 +117,7 @@ class EntryEmitter:
         """The address a reference denotes at this place."""
         slot, offset = self.program.slots[ref.slot], ref.offset
         if slot.kind == "temp":
-            pointer, offset = "%arena", offset + slot.offset
+            pointer, offset = "%own" if slot.own else "%arena", offset + slot.offset
         else:
             pointer = self._value(f"load ptr, ptr {self._value(f'getelementptr ptr, ptr %slots, i64 {self.positions[ref.slot]}')}, align 8")
         if offset:
@@ -149,7 +151,7 @@ class EntryEmitter:
         """Write steps; many become functions of their own."""
         runs = _divide(steps)
         for _, run in runs:
-            if len(runs) == 1:
+            if len(runs) == 1 or self.in_task:
                 self._straight(run)
             else:
                 self._part(run)
@@ -173,7 +175,7 @@ class EntryEmitter:
         for step in steps:
             _EMIT[type(step)](self, step)
             self.work += self.traffic(step)
-            if self.work > MODEL.signal_check_bytes:
+            if self.work > MODEL.signal_check_bytes and not self.in_task:
                 self._check_signals()
 
     # --- signals
@@ -206,6 +208,8 @@ class EntryEmitter:
 
     def _spend(self, work: int) -> None:
         """At the end of a loop's body, which costs `work`: look for signals if enough was done since the last time."""
+        if self.in_task:
+            return
         self.counts_work = True
         before = self._value("load i64, ptr %spent")
         now = self._value(f"add i64 {before}, {max(work, 64)}")
@@ -221,7 +225,7 @@ class EntryEmitter:
 
     def _pointers(self, refs: Sequence[BufRef]) -> None:
         """Fill the context array with the addresses of `refs`."""
-        if len(refs) < TABLE // 2 or any(ref.strides for ref in refs):
+        if len(refs) < TABLE // 2 or any(ref.strides or self.program.slots[ref.slot].own for ref in refs):
             self._context([self.address(ref) for ref in refs])
             return
         slots = self.program.slots
@@ -352,6 +356,9 @@ class EntryEmitter:
         """A counted loop."""
         if step.extent <= 0:
             return
+        if step.tasks:
+            self._loop_of_tasks(step)
+            return
         saved, outside, self.work = self.vars.get(step.var), self.work, 0
 
         def body(counter: str) -> None:
@@ -360,11 +367,64 @@ class EntryEmitter:
             self._spend(self.work)
 
         self.function.loop(0, step.extent, 1, body)
-        self.work = outside
+        self.work = outside + (self.work * step.extent if self.in_task else 0)
         if saved is None:
             del self.vars[step.var]
         else:
             self.vars[step.var] = saved
+
+    def _loop_of_tasks(self, step: Loop) -> None:
+        """A counted loop whose iterations run in parallel: a function of its own runs some of them, as one task. Signals are looked for
+        between rounds of tasks."""
+        outer, outer_vars, outer_work = self.function, self.vars, self.work
+        symbol = f"weft_tasks_{len(self.parts)}"
+        self.function, self.vars, self.work, self.in_task, self.has_tasks = _Function(), {}, 0, True, True
+        for i, var in enumerate(outer_vars):
+            self.vars[var] = self._word("%given", i + 2, "i64")
+        first = self._value(f"add i64 {self._word('%given', 1, 'i64')}, %task")
+        # how many iterations make a task is known when the body is written
+        self._line(f"%begin = mul i64 {first}, %each")
+        self._line("%behind = add i64 %begin, %each")
+        self._line(f"%end = call i64 {self._external('llvm.umin.i64', 'i64 NAME(i64, i64)')}(i64 %behind, i64 {step.extent})")
+
+        def body(counter: str) -> None:
+            self.vars[step.var] = self._value(f"sub i64 {step.extent - 1}, {counter}") if step.reverse else counter
+            self._straight(step.body)
+
+        self.function.loop("%begin", "%end", 1, body)
+        each = min(-(-MODEL.task_bytes // max(self.work, 64)), step.extent)
+        start = f"  %slots = load ptr, ptr %given, align 8\n{self._arena()}  %each = add i64 0, {each}\n"
+        end = "  ret void"
+        if step.own_bytes:
+            take, give = self._external("weft_scratch_take", "ptr NAME(i64)"), self._external("weft_scratch_give", "void NAME(ptr)")
+            start += f"  %own = call ptr {take}(i64 {step.own_bytes})\n"
+            end = f"  call void {give}(ptr %own)\n{end}"
+        self.parts.append((symbol, self.function.module(f"@{symbol}(ptr %given, i64 %task, i64 %wid)", start, end, "void")))
+        work = max(self.work, 64) * each
+        self.function, self.vars, self.work, self.in_task = outer, outer_vars, outer_work, False
+        self._run_rounds(self._external(symbol, "void NAME(ptr, i64, i64)"), -(-step.extent // each), work)
+
+    def _run_rounds(self, function: str, tasks: int, work: int) -> None:
+        """Run tasks that cost `work` each, with a look for signals now and then."""
+        per_round = min(max(MODEL.signal_check_bytes // work, 64), tasks)
+
+        def one_round(base: str) -> None:
+            words = ["%slots", base, *self.vars.values()]
+            self.function.context_words = max(self.function.context_words, len(words))
+            for i, word in enumerate(words):
+                self._line(f"store {'i64' if i else 'ptr'} {word}, ptr {self._value(f'getelementptr i64, ptr %ctx, i64 {i}')}, align 8")
+            if per_round == tasks:
+                self._run(function, tasks)
+                return
+            left = self._value(f"sub i64 {tasks}, {base}")
+            least = self._external("llvm.umin.i64", "i64 NAME(i64, i64)")
+            count = self._value(f"call i64 {least}(i64 {left}, i64 {per_round})")
+            run = self._external("weft_parallel_for", "void NAME(ptr, ptr, i64)")
+            self._line(f"call void {run}(ptr {function}, ptr %ctx, i64 {count})")
+            self._spend(work * per_round)
+
+        self.function.loop(0, tasks, per_round, one_round)
+        self.work += min(work * tasks, MODEL.signal_check_bytes)
 
     def while_loop(self, step: WhileLoop) -> None:
         """A loop on a condition in memory."""

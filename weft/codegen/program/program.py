@@ -161,7 +161,7 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
     entry_requests = [CompileRequest(cache.key(identity, "entry", text), functools.partial(str, text), True) for _, text in modules]
     used = routines.used()
     requests = [part for routine in used for part in routine.requests()]
-    parallel = bool(used or emitter.routines) or any(kernel.parallel_extent > 1 for kernel in launched.values())
+    parallel = bool(used or emitter.routines or emitter.has_tasks) or any(kernel.parallel_extent > 1 for kernel in launched.values())
     if parallel:
         requests += pool.requests()
     kernels = {names[number]: kernel for number, kernel in launched.items()}

@@ -51,9 +51,19 @@ class Ref:
 
 @record(frozen=False, eq=False)
 class Region:
-    """A loop body or branch: what it touches of the outside stays alive until it ends."""
+    """A loop body or branch: what it touches of the outside stays alive until it ends. The iterations of a loop with `tasks` run in
+    parallel, each with `own_bytes` of memory."""
     parent: "Region | None"
     touched: set[Buffer] = field(default_factory=set)
+    tasks: bool = False
+    own_bytes: int = 0
+
+    def of_tasks(self) -> "Region | None":
+        """The body of the loop around, if any, whose iterations run in parallel."""
+        region: Region | None = self
+        while region is not None and not region.tasks:
+            region = region.parent
+        return region
 
 
 def place(buffers: Iterable[Buffer]) -> int:

@@ -49,6 +49,7 @@ class ProgramBuilder:
         self.copies: list[PendingStep] = []
         self.gemms = 0
         self.last_read: dict[Buffer, int] = {}
+        self.task_regions: list[Region] = []                 # bodies of loops whose iterations run in parallel
         self.words: list = []                                # what depends on the process (`schedule.exchange_steps`), and where it lies
         self.words_at: Ref | None = None
 
@@ -122,10 +123,10 @@ class ProgramBuilder:
         self.launches.append(pending)
         return pending
 
-    def inside(self, run: Callable) -> list[PendingStep]:
+    def inside(self, run: Callable, region: Region | None = None) -> list[PendingStep]:
         """The steps that `run` adds, as the body of a loop or branch."""
         outer_steps, outer_region = self.steps, self.region
-        self.steps, self.region = [], Region(outer_region)
+        self.steps, self.region = [], region or Region(outer_region)
         run()
         steps, region = self.steps, self.region
         self.steps, self.region = outer_steps, outer_region

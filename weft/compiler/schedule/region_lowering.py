@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from weft.compiler.schedule.arena import Ref
+from weft.compiler.fusion.classify import LoweringKind, lowering_kind
+from weft.compiler.schedule.arena import Ref, Region
 from weft.compiler.schedule.buffer_assignment import BufferAssignment
 from weft.compiler.schedule.liveness import PendingStep, finalized
 from weft.compiler.schedule.loop_carries import stacked_carries, update_carries
 from weft.ir import program as P
-from weft.ir.jaxpr import Atom, Eqn, Var
+from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Var, subjaxprs
 from weft.ops.families import BranchSpec, LoopSpec
+from weft.util.machine_model import MODEL
 
 #: adds the steps of a program inside: from where its inputs are, where results are to be (or None) and which inputs may be
 #: overwritten, to where the results are
@@ -97,14 +99,29 @@ def _scan(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
         fresh = lower(inner, given, outs, owned)
         update_carries(plan, carries, [fresh[n] for n in moving], [eqn.outvars[n].aval for n in moving])
 
-    steps = plan.inside(run)
+    region = Region(plan.region, tasks=not nk and length >= MODEL.task_loop_iterations and _are_tasks(inner)
+                    and (plan.region is None or plan.region.of_tasks() is None))
+    if region.tasks:
+        plan.task_regions.append(region)
+    steps = plan.inside(run, region)
     reverse = bool(params.get("reverse", False))
-    plan.step(lambda at: P.Loop(var, length, finalized(steps, at), reverse), [], [])
+    plan.step(lambda at: P.Loop(var, length, finalized(steps, at), reverse, region.tasks, region.own_bytes), [], [])
     for n, (_, ends) in histories.items():
         out = eqn.outvars[n]
         if out in body.targets:
             nbytes = out.aval.nbytes
             plan.copy(body.result(out), ends.moved(0 if reverse else (length - 1) * nbytes), nbytes)
+
+
+#: what native code does by itself, on any thread
+_NATIVE = frozenset(LoweringKind) - {LoweringKind.HOST, LoweringKind.LIBRARY, LoweringKind.FFT, LoweringKind.COLLECTIVE,
+                                     LoweringKind.EXCHANGE}
+
+
+def _are_tasks(jaxpr: Jaxpr) -> bool:
+    """Whether a program, the body of a loop that carries nothing, may run on any thread, several times at once."""
+    return not jaxpr.effects and all(lowering_kind(eqn) in _NATIVE and all(_are_tasks(inner) for _, inner in subjaxprs(eqn.params))
+                                     for eqn in jaxpr.eqns)
 
 
 def _while(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:

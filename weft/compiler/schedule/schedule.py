@@ -96,7 +96,8 @@ def schedule(jaxpr: Jaxpr, donated: Sequence[int] = ()) -> Scheduled:
     of_type = lambda v: (v.aval.shape, v.aval.dtype)
     aliases = donate(plan, donated, ins, outs, lambda out, i: of_type(jaxpr.outvars[out]) == of_type(jaxpr.invars[i]))
     share_dead(plan)
-    arena = place(plan.buffers)
+    own = _place_own(plan)
+    arena = place([b for b in plan.buffers if b not in own])
     order = {"in": 0, "out": 1, "const": 2, "temp": 3}
     buffers = [b for b in plan.buffers if b.forward is None and (b.kind != "temp" or b.last >= 0)]
     buffers.sort(key=lambda b: (order[b.kind], b.number))
@@ -106,12 +107,29 @@ def schedule(jaxpr: Jaxpr, donated: Sequence[int] = ()) -> Scheduled:
         ref = ref.final()
         return P.BufRef(numbers[ref.buffer], ref.offset, ref.strides)
 
-    slots = tuple(P.Slot(b.kind, b.nbytes, b.offset) for b in buffers)
+    slots = tuple(P.Slot(b.kind, b.nbytes, b.offset, b in own) for b in buffers)
     steps = finalized(plan.steps, address)
     program = P.Program(slots, steps, arena, jaxpr.name or "program")
     peak = arena + sum(b.nbytes for b in buffers if b.kind != "temp") - sum(ins[i].nbytes for i in aliases.values())
     made = Scheduled(program, plan.consts, plan.gemms, aliases, peak)
     return made if plan.words_at is None else replace(made, words=tuple(plan.words), words_at=plan.words_at.buffer.number)
+
+
+def _place_own(plan: ProgramBuilder) -> set[Buffer]:
+    """Give offsets to what tasks have for themselves; the iterations of a loop that needs much of it run one after another."""
+    of_loops: dict[int, list[Buffer]] = {id(region): [] for region in plan.task_regions}
+    for buffer in plan.buffers if of_loops else ():
+        region = None if buffer.region is None or buffer.kind != "temp" else buffer.region.of_tasks()
+        if region is not None:
+            of_loops[id(region)].append(buffer)
+    own: set[Buffer] = set()
+    for region in plan.task_regions:
+        region.own_bytes = place(of_loops[id(region)])
+        if region.own_bytes > MODEL.task_loop_bytes:
+            region.tasks, region.own_bytes = False, 0
+        else:
+            own.update(of_loops[id(region)])
+    return own
 
 
 class Body(BufferAssignment):

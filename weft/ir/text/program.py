@@ -59,7 +59,7 @@ def program_text(program: Program) -> str:
 
     lines = [f"program {program.name}  arena {program.arena_bytes} B"]
     for i, slot in enumerate(program.slots):
-        place = f" at {slot.offset}" if slot.kind == "temp" else ""
+        place = f" at {slot.offset}{' of a task' if slot.own else ''}" if slot.kind == "temp" else ""
         lines.append(f"  s{i} {slot.kind} {slot.nbytes} B{place}")
     lines.append("steps")
     lines += _steps(program.steps, name_of, "  ")
@@ -95,7 +95,7 @@ def _steps(steps: Iterable[Step], name_of, pad: str) -> Iterator[str]:
             case Wait():
                 yield f"{pad}wait {_ref(step.request)}"
             case Loop():
-                yield f"{pad}for {step.var} in {step.extent}{' backward' if step.reverse else ''}"
+                yield f"{pad}for {step.var} in {step.extent}{' backward' if step.reverse else ''}{' in parallel' if step.tasks else ''}"
                 yield from _steps(step.body, name_of, pad + "  ")
             case WhileLoop():
                 yield f"{pad}while {_ref(step.cond)} after"
