@@ -45,7 +45,7 @@ def collectives():
                 yield CollectivePlan("all_reduce", dtype, 37, op, groups[0])
         for dtype, op in itertools.product(("bool", "int32", "uint8"), ("and", "or", "xor", "max", "min", "sum")):
             yield CollectivePlan("all_reduce", dtype, 5, op, groups[-1])
-        for group, kind, count in itertools.product(groups, ("all_reduce", "reduce_scatter"), (1, 3, 70_000)):
+        for group, kind, count in itertools.product(groups, ("all_reduce", "reduce_scatter"), (1, 3, 70_000, 2_100_001)):
             yield CollectivePlan(kind, "float32", count, "sum", group)
         yield CollectivePlan("permute", "float32", 9, None, (), tuple((r, (r + 1) % size) for r in range(size)))
         yield CollectivePlan("permute", "int32", 9, None, (), ((0, 1),))

@@ -81,10 +81,10 @@ class _Natives:
 
         return process_calls.symbols()
 
-    def combine(self, op: str, dtype: str, mpi: bool = False) -> int | None:
+    def combine(self, op: str, dtype: str, kind: str = "plain") -> int | None:
         from weft.codegen.library import process_calls
 
-        return process_calls.combine(op, dtype)[mpi] if process_calls.can_combine(op, dtype) else None
+        return process_calls.combine(op, dtype)[kind] if process_calls.can_combine(op, dtype) else None
 
     def mpi(self, handle: str) -> dict[str, int]:
         from weft.codegen.library import process_calls

@@ -127,7 +127,7 @@ class MpiTransport(Transport):
             data = MPI.BYTE.Create_contiguous(size).Commit()
             made = MPI.Op()
             create = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(self._address("MPI_Op_create"))
-            create(self._natives.combine(op, dtype, mpi=True), 1, MPI._addressof(made))
+            create(self._natives.combine(op, dtype, "mpi"), 1, MPI._addressof(made))
             self._ops[op, dtype] = (data, made)
         return self._ops[op, dtype]
 

@@ -26,6 +26,7 @@ _LINE = 64
 _SLOT = 128 << 10       # two slots of all members stay in the caches of the cores
 _CHANNELS = 4
 _DIRECT = 8 << 10       # an all_reduce of more bytes among more than two ranks is split among them
+_LARGE = 8 << 20        # results of so many bytes go past the caches
 _WORDS = 16             # before the words of the channels
 _GATHER, _REDUCE, _SCATTER, _EXCHANGE, _FROM, _TWO_PHASE = range(6)
 
@@ -37,8 +38,8 @@ class Natives(Protocol):
         """Name -> address of the functions of `windows.ll`."""
         ...
 
-    def combine(self, op: str, dtype: str, mpi: bool = False) -> int | None:
-        """The address of a reduction, or None where there is none; with `mpi` in the form of MPI's own."""
+    def combine(self, op: str, dtype: str, kind: str = "plain") -> int | None:
+        """The address of a reduction, or None where there is none; `stream` for large results, `mpi` in the form of MPI's own."""
         ...
 
     def mpi(self, handle: str) -> dict[str, int]:
@@ -111,7 +112,9 @@ class SharedMemoryTransport(Transport):
             source = next((group.ranks.index(s) for s, t in plan.pairs if t == self._processes.rank), -1)
         steps = -(-block // piece) * (2 if kind == _TWO_PHASE else 1)
         words[2], words[3], words[4], words[6], words[7] = ctypes.addressof(group.words), kind, block, size, source
-        words[5] = self._natives.combine(plan.op, plan.dtype) or 0 if plan.op is not None else 0
+        if plan.op is not None:
+            streams = kind in (_REDUCE, _SCATTER) and block >= _LARGE
+            words[5] = self._natives.combine(plan.op, plan.dtype, "stream" if streams else "plain") or 0
         words[8], words[9], words[10] = steps, piece, ctypes.addressof(pointers)
         handle = ctypes.addressof(words)
         self._planned[handle] = (plan, words, pointers)

@@ -59,26 +59,29 @@ def can_combine(op: str, dtype: str) -> bool:
 
 
 @functools.cache
-def combine(op: str, dtype: str) -> tuple[int, int]:
-    """The addresses of a reduction, and of its form for MPI; compiled when it is first asked for."""
+def combine(op: str, dtype: str) -> dict[str, int]:
+    """The addresses of a reduction: `plain`, `stream` for large results, and `mpi`, as MPI calls it; compiled on the first call."""
     name = f"weft_combine_{op}_{dtype}"
-    found = link([LibraryModule(name, lambda: _combine_text(name, op, dtype), (name, f"{name}_mpi"))])
-    return found[name], found[f"{name}_mpi"]
+    names = {"plain": name, "stream": f"{name}_stream", "mpi": f"{name}_mpi"}
+    found = link([LibraryModule(name, lambda: _combine_text(name, op, dtype), tuple(names.values()))])
+    return {kind: found[symbol] for kind, symbol in names.items()}
 
 
 def _combine_text(name: str, op: str, dtype: str) -> str:
     width = 256 // _BYTES[_TYPES[dtype][1]]
-    blocks = "\n".join([_block(op, dtype, width), _block(op, dtype, 1)])
+    align = _BYTES[_TYPES[dtype][0]]
+    blocks = "\n".join([_block(op, dtype, width, "wide", str(align)), _block(op, dtype, 1, "single", str(align)),
+                        _block(op, dtype, width, "stream", "64, !nontemporal !0")])
     parts = 2 if dtype.startswith("complex") else 1
     return string.Template(text_of("combine.ll")).substitute(name=name, blocks=blocks, parts=parts, width=width)
 
 
-def _block(op: str, dtype: str, width: int) -> str:
+def _block(op: str, dtype: str, width: int, kind: str, store: str) -> str:
     memory, register = _TYPES[dtype]
     return string.Template(text_of("combine_block.ll")).substitute(
-        width=width, memory=memory, register=register, align=_BYTES[memory], widen_first=_widen(dtype, "%m0", "%first", width),
-        widen=_widen(dtype, "%m", "%b", width), operation=_operation(op, dtype, f"<{width} x {register}>", width),
-        narrow=_narrow(dtype, width))
+        kind=kind, store=store, width=width, memory=memory, register=register, align=_BYTES[memory],
+        widen_first=_widen(dtype, "%m0", "%first", width), widen=_widen(dtype, "%m", "%b", width),
+        operation=_operation(op, dtype, f"<{width} x {register}>", width), narrow=_narrow(dtype, width))
 
 
 def _splat(width: int, type_: str, value: str) -> str:

@@ -1,5 +1,5 @@
 ; A reduction of `n` arrays, element by element in their order: void ${name}(ptr out, ptr addresses, i64 n, i64 elements).
-; Placeholders in braces are filled in by library/process_calls.py; blocks of ${width} numbers and single ones are combine_block.ll.
+; Placeholders in braces are filled in by library/process_calls.py; blocks of ${width} numbers, stored in two ways, and single numbers are combine_block.ll.
 ${blocks}
 define void @${name}(ptr %out, ptr %list, i64 %n, i64 %elements) {
 entry:
@@ -9,7 +9,7 @@ entry:
   br i1 %any, label %wide, label %rest
 wide:
   %i = phi i64 [ 0, %entry ], [ %i1, %wide ]
-  call void @combine_${width}(ptr %out, ptr %list, i64 %n, i64 %i)
+  call void @combine_wide(ptr %out, ptr %list, i64 %n, i64 %i)
   %i1 = add i64 %i, ${width}
   %more = icmp slt i64 %i1, %whole
   br i1 %more, label %wide, label %rest
@@ -18,10 +18,45 @@ rest:
   %left = icmp slt i64 %j, %count
   br i1 %left, label %single, label %done
 single:
-  call void @combine_1(ptr %out, ptr %list, i64 %n, i64 %j)
+  call void @combine_single(ptr %out, ptr %list, i64 %n, i64 %j)
   %j1 = add i64 %j, 1
   br label %rest
 done:
+  ret void
+}
+
+; The same for large results, which go past the caches to an address that is a multiple of 64.
+define void @${name}_stream(ptr %out, ptr %list, i64 %n, i64 %elements) {
+entry:
+  %address = ptrtoint ptr %out to i64
+  %low = and i64 %address, 63
+  %count = mul i64 %elements, ${parts}
+  %whole = and i64 %count, -${width}
+  %aligned = icmp eq i64 %low, 0
+  %any = icmp sgt i64 %whole, 0
+  %can = and i1 %aligned, %any
+  br i1 %can, label %wide, label %plain
+plain:
+  call void @${name}(ptr %out, ptr %list, i64 %n, i64 %elements)
+  br label %out_of_here
+wide:
+  %i = phi i64 [ 0, %entry ], [ %i1, %wide ]
+  call void @combine_stream(ptr %out, ptr %list, i64 %n, i64 %i)
+  %i1 = add i64 %i, ${width}
+  %more = icmp slt i64 %i1, %whole
+  br i1 %more, label %wide, label %rest
+rest:
+  %j = phi i64 [ %whole, %wide ], [ %j1, %single ]
+  %left = icmp slt i64 %j, %count
+  br i1 %left, label %single, label %done
+single:
+  call void @combine_single(ptr %out, ptr %list, i64 %n, i64 %j)
+  %j1 = add i64 %j, 1
+  br label %rest
+done:
+  fence seq_cst
+  br label %out_of_here
+out_of_here:
   ret void
 }
 
@@ -36,3 +71,5 @@ define void @${name}_mpi(ptr %in, ptr %inout, ptr %length, ptr %type) {
   call void @${name}(ptr %inout, ptr %list, i64 2, i64 %n)
   ret void
 }
+
+!0 = !{i32 1}

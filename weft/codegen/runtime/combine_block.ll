@@ -1,5 +1,5 @@
-; ${width} numbers of `n` arrays, from number %i on.
-define internal void @combine_${width}(ptr %out, ptr %list, i64 %n, i64 %i) alwaysinline {
+; ${width} numbers of `n` arrays, from number %i on; ${kind}.
+define internal void @combine_${kind}(ptr %out, ptr %list, i64 %n, i64 %i) alwaysinline {
 entry:
   %p0 = load ptr, ptr %list, align 8
   %q0 = getelementptr ${memory}, ptr %p0, i64 %i
@@ -23,6 +23,6 @@ ${operation}
 done:
 ${narrow}
   %t = getelementptr ${memory}, ptr %out, i64 %i
-  store <${width} x ${memory}> %r, ptr %t, align ${align}
+  store <${width} x ${memory}> %r, ptr %t, align ${store}
   ret void
 }
