@@ -5,6 +5,7 @@ import copy
 import math
 import operator
 import pickle
+import sys
 
 import ml_dtypes
 import numpy as np
@@ -792,3 +793,34 @@ def test_the_pointer_of_an_array_is_that_of_its_numpy_view():
     over = weft.device_put(wnp.zeros(2), weft.sharding.NamedSharding(weft.make_mesh((2,), ("a",)), weft.P("a")))
     with pytest.raises(ValueError, match="several devices"):
         over.unsafe_buffer_pointer()
+
+
+def test_names_that_libraries_know(split, mesh):
+    a, value = split
+    whole = weft.device_put(value, NamedSharding(mesh, P()))
+    same(whole._fully_replicated_shard(), value)
+    assert len(whole._fully_replicated_shard().devices()) == 1
+    assert a._check_if_deleted() is None
+    a.delete()
+    with pytest.raises(RuntimeError, match="deleted"):
+        a._check_if_deleted()
+
+
+def test_values_as_buffers():
+    x = wnp.arange(6, dtype=np.float32).reshape(2, 3)
+    view = x.__buffer__(0)
+    assert view.readonly and view.shape == (2, 3) and view.tobytes() == np.asarray(x).tobytes()
+    for y, flags in ((x, 1), (x.astype(wnp.bfloat16), 0), (random.key(0), 0)):
+        with pytest.raises(BufferError, match=r"not supported|cannot be changed"):
+            y.__buffer__(flags)
+    if sys.version_info >= (3, 12):
+        assert memoryview(x).tolist() == np.asarray(x).tolist()
+
+
+def test_a_layout_that_is_left_open_is_no_place():
+    from weft.experimental.layout import Format, Layout
+
+    for given in (Format(Layout.AUTO), Format(Layout.AUTO, SingleDeviceSharding(weft.devices()[1]))):
+        with pytest.raises(ValueError, match=r"sharding and layout.*should be concrete"):
+            weft.device_put(np.ones(3), given)
+    assert weft.device_put(np.ones(3), Format(None, SingleDeviceSharding(weft.devices()[1]))).committed

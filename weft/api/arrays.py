@@ -19,7 +19,7 @@ from weft.api.layouts import as_sharding
 from weft.api.struct import ShapeDtypeStruct
 from weft.backends.array_spec import ArraySpec, _specs
 from weft.backends.base import UNREADY
-from weft.backends.formats import Format
+from weft.backends.formats import Format, Layout
 from weft.control.hitypes import is_mutable, on_copies, taken_apart
 from weft.control.ref import Threaded, any_refs, is_ref, retried
 from weft.core.interpret import evaluate
@@ -104,6 +104,9 @@ def _check_equal(flat: Sequence, targets: Sequence) -> None:
 
 def _put(x, target, whole, i: int):
     """Leaf `x`, number `i` of the tree `whole`, at its target."""
+    if isinstance(target, Format) and (target.layout is Layout.AUTO or (target.sharding is None and target.layout is not None)):
+        raise ValueError(f"device_put: the sharding and layout of {target} should be concrete.\n"
+                         "  AUTO stands for a layout that a compiler chooses; give Format(layout, sharding), or the sharding alone.")
     sharding = as_sharding(target, "device_put", np.ndim(x) if isinstance(target, Format) else None)
     if isinstance(x, Tracer):
         if sharding is None or len(sharding.device_assignment) == 1:

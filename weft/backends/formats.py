@@ -78,7 +78,8 @@ def check_row_major(format: Format, ndim: int | None, what: str) -> None:
     order, rank = layout.major_to_minor, len(layout.major_to_minor) if ndim is None else ndim
     if sorted(order) != list(range(rank)):
         raise ValueError(describe(what, f"the layout {layout} does not fit an array of {rank} dims.", (), None,
-                                  "major_to_minor names every dim once.", f"Use major_to_minor={tuple(range(rank))}."))
+                                  "Length of major_to_minor and the rank of the value should match: it names every dim once.",
+                                  f"Use major_to_minor={tuple(range(rank))}."))
     if order != tuple(range(rank)) or layout.tiling:
         raise NotImplementedError(f"{what}: arrays are stored row-major; the layout {layout} is not supported. Transpose the array "
                                   f"instead, or ask for major_to_minor={tuple(range(rank))} or Layout.AUTO.")

@@ -44,8 +44,11 @@ def _normalized_types(axis_types: Any, n: int) -> tuple[AxisType, ...]:
     if isinstance(axis_types, AxisType):
         axis_types = (axis_types,)
     types = tuple(axis_types)
-    if len(types) != n or not all(isinstance(t, AxisType) for t in types):
-        raise ValueError(f"axis_types needs one AxisType for each of the {n} mesh axes, got {axis_types!r}")
+    if not all(isinstance(t, AxisType) for t in types):
+        raise TypeError(f"Mesh: axis_types must be of type AxisType, got {axis_types!r}.\n  It has one for each of the {n} mesh axes.")
+    if len(types) != n:
+        raise ValueError(f"Mesh: there are {n} axes, and axis_types is {types}.\n"
+                         "  Number of axis names should match the number of axis_types.")
     return types
 
 
@@ -54,7 +57,7 @@ def _normalized_names(axis_names: Any) -> tuple[Any, ...]:
     if len(set(names)) != len(names):
         raise ShardingError(f"Mesh: axis names {names} repeat a name.\n  Every mesh axis needs a name of its own.")
     if None in names:
-        raise ShardingError(f"Mesh: axis names {names} contain None.\n"
+        raise ShardingError(f"Mesh: axis names {names} contain None. Mesh axis names cannot be None.\n"
                             "  None means 'not split' in a spec; use a string.")
     return names
 

@@ -166,7 +166,18 @@ class Sharding:
         """Whether both lay out values of rank `ndim` alike: same devices in order, same shards, same memory."""
         if self is other:
             return True
+        if isinstance(getattr(self, "mesh", None), AbstractMesh) or isinstance(getattr(other, "mesh", None), AbstractMesh):
+            return self._is_like(other, ndim)
         return self.memory_kind == other.memory_kind and layout_of(self, ndim) == layout_of(other, ndim)
+
+    def _is_like(self, other: Sharding, ndim: int) -> bool:
+        """Whether shardings over axes without devices split values of rank `ndim` alike."""
+        same_mesh = getattr(self, "mesh", None) is getattr(other, "mesh", None)
+        return same_mesh and self.memory_kind == other.memory_kind and self._grid(ndim) == other._grid(ndim)
+
+    def check_compatible_aval(self, aval_shape: Sequence[int]) -> None:
+        """Raise ShardingError if values of this rank cannot be laid out so."""
+        self._grid(len(aval_shape))
 
 
 def block_index(position: Shape, local: Shape, splits: Shape) -> Index:
@@ -211,7 +222,8 @@ def _check_memory_kind(kind: str | None) -> str:
     if kind is None:
         return MEMORY_KINDS[0]
     if kind not in MEMORY_KINDS:
-        raise ShardingError(f"memory_kind {kind!r} is unknown.\n"
+        raise ShardingError(f"memory_kind {kind!r} is unknown. Could not find memory addressable by device of that kind: Device memories "
+                            f"can address the following memory kinds: {', '.join(MEMORY_KINDS)}.\n"
                             f"  Memory kinds are {', '.join(map(repr, MEMORY_KINDS))}.")
     return kind
 
@@ -307,10 +319,17 @@ class NamedSharding(Sharding):
         try:
             return self.spec.dims(ndim)
         except ShardingError:
-            raise ShardingError(
-                f"{self!r} is only valid for values of rank at least {len(self.spec)}, but was applied to a "
-                f"value of rank {ndim}.\n"
-                f"  A spec has at most one entry per dim. Keep at most {ndim} of these {len(self.spec)} entries.") from None
+            raise self._too_long(ndim) from None
+
+    def check_compatible_aval(self, aval_shape: Sequence[int]) -> None:
+        """Raise ShardingError if values of this rank cannot be laid out so: here entries that split nothing count too."""
+        if len(self.spec) > len(aval_shape):
+            raise self._too_long(len(aval_shape))
+
+    def _too_long(self, ndim: int) -> ShardingError:
+        return ShardingError(
+            f"{self!r} is only valid for values of rank at least {len(self.spec)}, but was applied to a value of rank {ndim}.\n"
+            f"  A spec has at most one entry per dim. Keep at most {ndim} of these {len(self.spec)} entries.")
 
     def splits(self, shape: int | Sequence[int]) -> Shape:
         """Number of parts that each dim is split into."""

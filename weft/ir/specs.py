@@ -86,6 +86,10 @@ class PartitionSpec:
 
     def __init__(self, *entries: Any, unreduced: Any = NO_AXES, reduced: Any = NO_AXES, unreduced_kind: UnreducedKind | None = None):
         self._entries = tuple(tuple(e) if isinstance(e, list) else e for e in entries)
+        for entry in self._entries:
+            if isinstance(entry, tuple) and any(isinstance(name, tuple) for name in entry):
+                raise ValueError(f"PartitionSpec: the entry {entry} holds a tuple of names in a tuple.\n"
+                                 "  A tuple inside PartitionSpec cannot contain a nested tuple; write the names in one, major ones first.")
         self._key = _strip(tuple(_canonical_entry(e) for e in self._entries))
         if unreduced is NO_AXES and reduced is NO_AXES and unreduced_kind is None:
             self.unreduced = self.reduced = NO_AXES

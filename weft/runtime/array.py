@@ -123,6 +123,10 @@ class Array(metaclass=ArrayMeta):
         found = self.global_shards
         return found if self._spec.by_process is None else [shard for shard in found if shard.device.is_addressable]
 
+    def _fully_replicated_shard(self) -> "Array":
+        """The value on one device of this process, of an array that all devices hold; libraries know the name."""
+        return self.addressable_data(0)
+
     def addressable_data(self, index: int) -> "Array":
         """The data of the addressable shard number `index`."""
         return self.addressable_shards[index].data
@@ -176,6 +180,10 @@ class Array(metaclass=ArrayMeta):
                                "(donate_argnums / donate_argnames).")
         return self._buffer
 
+    def _check_if_deleted(self) -> None:
+        """RuntimeError if the array was deleted or donated; libraries know the name."""
+        self._held()
+
     def _live(self) -> Any:
         """The buffer, once its values are computed."""
         buffer = self._buffer = self._spec.backend.adopt(self._held(), self._spec)
@@ -225,6 +233,14 @@ class Array(metaclass=ArrayMeta):
         value = self._numpy()
         versioned = (kwargs.get("max_version") or (0, 0))[0] >= 1  # older consumers do not know read-only memory
         return (value if versioned else value.copy()).__dlpack__(**kwargs)
+
+    def __buffer__(self, flags: int) -> memoryview:
+        """The value as a read-only memoryview, from Python 3.12 on; BufferError for dtypes that Python does not know, or a writable one."""
+        if flags & 1:
+            raise BufferError(f"memoryview: arrays cannot be changed, and a writable buffer of {self.aval.str_short()} was asked for.")
+        if dtypes.is_extended(self.dtype) or self.dtype.kind == "V" or self.dtype.char not in np.typecodes["All"]:
+            raise BufferError(f"Buffers of type {self.aval.str_short()} are not supported by the Python buffer protocol.")
+        return memoryview(self._numpy())
 
     def __dlpack_device__(self):
         return 1, 0
