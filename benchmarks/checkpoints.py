@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 ARRAYS, ROWS, COLUMNS = 64, 1024, 1024
@@ -51,14 +52,14 @@ def serve(system: str) -> None:
             blocked = time.perf_counter()
             saving.wait()
             saved = time.perf_counter()
-            restores = [lambda want=want: checkpoint.restore(folder, want) for want in wanted]
+            restores = [partial(checkpoint.restore, folder, want) for want in wanted]
         else:
             saver = orbax.AsyncCheckpointer(orbax.StandardCheckpointHandler())
             saver.save(folder / "1", args=orbax.args.StandardSave(tree))
             blocked = time.perf_counter()
             saver.wait_until_finished()
             saved = time.perf_counter()
-            restores = [lambda want=want: saver.restore(folder / "1", args=orbax.args.StandardRestore(want)) for want in wanted]
+            restores = [partial(saver.restore, folder / "1", args=orbax.args.StandardRestore(want)) for want in wanted]
         seconds = [blocked - start, saved - start]
         for restore in restores:
             began = time.perf_counter()
