@@ -89,7 +89,7 @@ class Site:
     structure: Any
     line: str
 
-    def text(self, values: Sequence[np.ndarray]) -> str:
+    def text(self, values: Sequence[Any]) -> str:
         """The message about these values."""
         if self.category is OOBError:
             index, axis, size = (int(x) for x in values[0])

@@ -110,7 +110,7 @@ class Error:
 
     def _exception(self, code: int, values: Sequence[np.ndarray]) -> JaxException:
         site = self._sites[code - 1]
-        exception = site.category(site.text(list(map(to_array, checks.values_of(site, self._slots, values)))))
+        exception = site.category(site.text([to_array(x) for x in checks.values_of(site, self._slots, values)]))
         if site.line:
             exception.add_note(f"at {site.line}")
         return exception

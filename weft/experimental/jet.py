@@ -27,7 +27,7 @@ from weft.core.interpret import evaluate
 from weft.core.trace import Trace, Tracer, Zero, current_trace, derived_trace, set_trace, typeof
 from weft.ir.registry import registry
 from weft.numpy.creation import asarray
-from weft.ops import elementwise as ew
+from weft.ops import elementwise as ew, functions
 from weft.ops.families import zeros
 from weft.transforms.jvp import instantiate
 from weft.util import dtypes, tree
@@ -78,6 +78,8 @@ class JetTracer(Tracer):
 class JetTrace(Trace):
     """Computes with curves of a fixed order, from 1 up."""
     __slots__ = ("order",)
+
+    parent: Any
 
     def __init__(self, parent: Trace | None, order: int):
         super().__init__(parent)
@@ -157,7 +159,8 @@ def _is_linear(primitive: Any) -> bool:
 
 
 def _linear(primitive: Any, primals: list, series: list, params: dict) -> tuple:
-    rule, value, out = primitive.rule("jvp"), None, []
+    rule, out = primitive.rule("jvp"), []
+    value: Any = None
     for terms in zip(*series):
         if all(t is None for t in terms):
             out.append(None)
@@ -257,7 +260,7 @@ def _pow(primitive: Any, primals: list, series: list, params: dict) -> tuple | N
     if all(t is None for t in series[1]):
         return None
     x, y = primals
-    logs = [ew.log(x)]
+    logs = [functions.log(x)]
     for k in range(1, len(series[0]) + 1):
         less = _sum([(math.comb(k - 1, i), _mul(series[0][i - 1], logs[k - i])) for i in range(1, k)])
         top = series[0][k - 1] if less is None else ew.neg(less) if series[0][k - 1] is None else ew.sub(series[0][k - 1], less)

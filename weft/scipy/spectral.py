@@ -216,27 +216,27 @@ def istft(Zxx: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = N
         raise ValueError("istft: time_axis and freq_axis must differ.")
     count, size = z.shape[time_axis], z.shape[freq_axis]
     whole = 2 * (size - 1) if input_onesided else size
-    nperseg = whole if nperseg is None else int(nperseg)
+    segment: int = whole if nperseg is None else int(nperseg)
     if nfft is None:
-        nfft = nperseg if input_onesided and nperseg == whole + 1 else whole
-    if nperseg < 1:
-        raise ValueError(f"istft: nperseg must be positive, got {nperseg}.")
-    noverlap, nfft = _sizes("istft", nperseg, noverlap, nfft)
-    step = nperseg - noverlap
+        nfft = segment if input_onesided and segment == whole + 1 else whole
+    if segment < 1:
+        raise ValueError(f"istft: segment must be positive, got {segment}.")
+    overlap, nfft = _sizes("istft", segment, noverlap, nfft)
+    step = segment - overlap
     z = wnp.moveaxis(z, (time_axis, freq_axis), (-2, -1))
     z = z if dtypes.issubdtype(z.dtype, np.complexfloating) else z.astype(dtypes.to_complex_dtype(z.dtype))
-    parts = (wnp.fft.irfft if input_onesided else wnp.fft.ifft)(z, nfft)[..., :nperseg]
+    parts = (wnp.fft.irfft if input_onesided else wnp.fft.ifft)(z, nfft)[..., :segment]
     real = dtypes.finfo(parts.dtype).dtype
-    win, size = _window("istft", window, nperseg, nperseg)
-    if size != nperseg:
-        raise ValueError(f"istft: the window must have nperseg={nperseg} numbers, got {size}.")
+    win, size = _window("istft", window, segment, segment)
+    if size != segment:
+        raise ValueError(f"istft: the window must have nperseg={segment} numbers, got {size}.")
     win = wnp.real(wnp.asarray(win)).astype(real)
-    length = nperseg + (count - 1) * step
-    at = (np.arange(count) * step)[:, None] + np.arange(nperseg)
+    length = segment + (count - 1) * step
+    at = (np.arange(count) * step)[:, None] + np.arange(segment)
     x = wnp.zeros((*parts.shape[:-2], length), parts.dtype).at[..., at].add(parts * win * wnp.sum(win))
-    norm = wnp.zeros(length, real).at[at].add(wnp.broadcast_to(win * win, (count, nperseg)))
+    norm = wnp.zeros(length, real).at[at].add(wnp.broadcast_to(win * win, (count, segment)))
     if boundary:
-        cut = slice(nperseg // 2, length - nperseg // 2)
+        cut = slice(segment // 2, length - segment // 2)
         x, norm = x[..., cut], norm[cut]
     x = x / wnp.where(norm > 1e-10, norm, 1)
     if z.ndim > 2:                              # the place of the time, of which the frequencies are gone

@@ -82,7 +82,7 @@ class Kernel:
     iterations the user declares to be independent. `blank` is what memory holds that nobody has written: "nan" or "zero".
     """
     name: str
-    grid: tuple[int | None, ...]
+    grid: tuple[Any, ...]
     mapped: int
     body: Jaxpr
     scalars: int

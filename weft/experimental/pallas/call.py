@@ -300,12 +300,13 @@ class PallasCall:
 
 def _size(n: Any) -> Any:
     """A size of a grid: an integer, or a traced int32 scalar."""
+    n_any: Any = n
     if isinstance(n, Tracer):
         aval = typeof(n)
         if aval.shape or aval.dtype.kind not in "iu":
             raise TypeError(f"pallas_call: a size of the grid must be an integer scalar, got {aval.str_short()}.")
         known = n.concrete()
-        return n.astype(np.int32) if known is None else int(known)
+        return n_any.astype(np.int32) if known is None else int(known)
     if isinstance(n, (bool, float)):
         raise TypeError(f"pallas_call: a size of the grid must be an integer, got {n!r}.")
     return int(n)

@@ -77,7 +77,7 @@ def _positions(shape: tuple[int, ...], index: Any) -> tuple[list, tuple[int, ...
     found, seen = [], 0
     for d, run in enumerate(runs):
         if run is None:
-            at = wnp.asarray(parts[d])
+            at: Any = wnp.asarray(parts[d])
             at = wnp.where(at < 0, at + shape[d], at) if wnp.issubdtype(at.dtype, wnp.signedinteger) else at
             lead = len(common) - at.ndim
             found.append(at.reshape((1,) * (before + lead) + at.shape + (1,) * (len(sizes) - before)))
@@ -168,7 +168,7 @@ def swap(ref: Any, *args: Any, mask: Any = None, eviction_policy: str | None = N
     return _update(ref, idx, val, mask, None)
 
 
-def _value_of(api: str, args: Sequence) -> tuple[Any, Any]:
+def _value_of(api: str, args: Sequence) -> Any:
     if len(args) not in (1, 2):
         raise TypeError(f"{api}: takes a reference, perhaps an index, and a value; got {1 + len(args)} arguments.")
     return (None, args[0]) if len(args) == 1 else args

@@ -259,6 +259,7 @@ class CostEstimate:
         """The numbers as JSON."""
         import json
 
-        return json.dumps({name: getattr(self, name) for name in type(self).__slots__}).encode()
+        names = ("flops", "transcendentals", "bytes_accessed", "remote_bytes_transferred")
+        return json.dumps({name: getattr(self, name) for name in names}).encode()
 
 

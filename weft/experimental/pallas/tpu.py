@@ -165,7 +165,7 @@ def bitcast(x: Any, ty: Any) -> Any:
     *lead, rows, cols = x.shape
     if old > new:
         parts = bitcast_convert_type(x, ty)                               # [..., rows, cols, old // new]
-        return wnp.moveaxis(parts, -1, -2).reshape(*lead, rows * (old // new), cols)
+        return wnp.reshape(wnp.moveaxis(parts, -1, -2), (*lead, rows * (old // new), cols))
     if rows % (new // old):
         raise ValueError(f"bitcast: {rows} rows of {x.dtype} do not make whole elements of {np.dtype(ty).name}.")
     parts = x.reshape(*lead, rows // (new // old), new // old, cols)
@@ -187,9 +187,9 @@ def roll(x: Any, shift: Any, axis: int, *, stride: int | None = None, stride_axi
         return wnp.roll(x, shift, axis)
     axis, along = axis % x.ndim, stride_axis % x.ndim                     # type: ignore[operator]
     n, shape = x.shape[axis], [1] * x.ndim
-    places = wnp.arange(n).reshape([n if d == axis else 1 for d in range(x.ndim)])
+    places = wnp.reshape(wnp.arange(n), [n if d == axis else 1 for d in range(x.ndim)])
     shape[along] = x.shape[along]
-    shifts = shift + stride * wnp.arange(x.shape[along]).reshape(shape)
+    shifts = shift + stride * wnp.reshape(wnp.arange(x.shape[along]), shape)
     return wnp.take_along_axis(x, wnp.broadcast_to((places - shifts) % n, x.shape), axis)
 
 

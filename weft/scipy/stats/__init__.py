@@ -15,7 +15,7 @@ _SUBMODULES = """
     wrapcauchy
 """.split()
 
-__all__ = ["gaussian_kde", "mode", "rankdata", "sem"]
+__all__ = ["gaussian_kde", "mode", "rankdata", "sem"]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str):
