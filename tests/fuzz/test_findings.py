@@ -40,6 +40,13 @@ DATA = np.arange(6, dtype=np.float32)
     (lambda: explicit_axes(3), TypeError, "`f` must be a function"),
     (lambda: lax.convert_element_type(DATA, KEY.dtype), TypeError, "random keys and numbers do not become each other"),
     (lambda: weft.tree.transpose(weft.tree.structure([0]), (0,), [1]), TypeError, r"argument `inner_treedef` takes PyTreeDef"),
+    (lambda: weft.tree_util.treedef_tuple({"w": 1}), TypeError, "`treedefs`"),
+    (lambda: wnp.insert(DATA, DATA * 1j, 0), TypeError, "`obj` must be integers"),
+    (lambda: lax.linalg.symmetric_product(DATA, DATA), ValueError, "c_matrix is square"),
+    (lambda: lax.linalg.eigh(np.float32(1)), ValueError, "matrices in the last two dims"),
+    (lambda: lax.linalg.svd(DATA), ValueError, "matrices in the last two dims"),
+    (lambda: wnp.concatenate(DATA[:0]), ValueError, "`arrays` must hold at least one array"),
+    (lambda: weft.dtypes.canonicalize_dtype(1j), TypeError, "`dtype` must be a dtype"),
 ])
 def test_what_does_not_fit_is_named(call, error, said):
     with pytest.raises(error, match=said) as caught:
@@ -55,3 +62,17 @@ def test_signals_may_be_python_numbers():
 def test_sizes_of_several_dims():
     x = np.ones((2, 3, 4))
     assert (wnp.size(x), wnp.size(x, -1), wnp.size(x, (0, 2))) == (24, 4, 8)
+
+
+def test_insert_by_a_mask():
+    mask = np.array([True, False, True])
+    assert wnp.insert(DATA[:3], mask, 9.0).tolist() == np.insert(DATA[:3], mask, 9.0).tolist()
+
+
+def test_empty_dims_are_split_as_others():
+    mesh = weft.make_mesh((4,), ("x",), axis_types=(weft.sharding.AxisType.Explicit,), devices=weft.devices()[:4])
+    x = weft.device_put(np.zeros((0, 3), np.float32), weft.sharding.NamedSharding(mesh, P("x", None)))
+    with weft.set_mesh(mesh):
+        y, t = weft.jvp(wnp.sin, (x,), (wnp.cos(x),))
+    assert (y.shape, t.shape) == ((0, 3), (0, 3))
+    assert weft.typeof(y).sharding.spec == P("x", None)

@@ -79,7 +79,7 @@ def axes_of_factors(factors: Sequence[Sequence[int]], dims: Spec, rule: FactorRu
     for dim_factors, axes in zip(factors, dims):
         if not axes:
             continue
-        solid = [f for f in dim_factors if rule.sizes[f] > 1]
+        solid = [f for f in dim_factors if rule.sizes[f] != 1]
         if len(solid) == 1:
             found[solid[0]] = tuple(axes)
             continue

@@ -35,7 +35,7 @@ def symmetric_product(a_matrix, c_matrix, *, alpha: float = 1.0, beta: float = 0
     [[4.0, 3.0], [3.0, 4.0]]
     """
     a, c = _array(a_matrix), _array(c_matrix)
-    if tuple(c.shape) != (*a.shape[:-1], a.shape[-2]):
+    if a.ndim < 2 or tuple(c.shape) != (*a.shape[:-1], a.shape[-2]):
         raise ShapeError(describe("symmetric_product", "the shapes do not fit.", [("a_matrix", typeof(a)), ("c_matrix", typeof(c))],
                                   rule="c_matrix is square with the rows of a_matrix, and both have the same batch dims."))
     out = alpha * matrices.dot(a, matrices.matrix_transpose(a)) + beta * c

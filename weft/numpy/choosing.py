@@ -253,6 +253,10 @@ def insert(arr, obj, values, axis: int | None = None):
     if isinstance(obj, Tracer) and obj.ndim == 0 and dtypes.issubdtype(obj.dtype, np.integer):
         return _with_block(a, obj, values, axis)
     positions = np.atleast_1d(np.arange(n)[obj] if isinstance(obj, slice) else np.asarray(obj))
+    if positions.size and positions.dtype.kind not in "iub":
+        raise TypeError(f"insert: `obj` must be integers, booleans or a slice, got {obj!r:.80}.")
+    if positions.dtype == bool and np.ndim(obj):
+        positions = np.flatnonzero(positions)
     positions = np.where(positions < 0, positions + n, positions)
     values = promote.concrete(np.asarray(values)) if isinstance(values, (list, tuple)) else promote.array_of("insert", values)
     values = promote.cast(values, a.dtype)

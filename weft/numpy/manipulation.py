@@ -213,11 +213,11 @@ def _atleast(arys, up: Callable):
 # ---- joining and splitting
 def _arrays(arrays, api: str) -> list:
     if hasattr(arrays, "ndim") and np.ndim(arrays):
-        return [arrays[i] for i in range(arrays.shape[0])]
+        arrays = [arrays[i] for i in range(arrays.shape[0])]
     if not isinstance(arrays, (list, tuple)):
         raise TypeError(f"{api}: `arrays` must be a sequence of arrays, got {arrays!r:.80}.")
     if not arrays:
-        raise ValueError(f"{api}: need at least one array.")
+        raise ValueError(f"{api}: `arrays` must hold at least one array.")
     promote.check_arraylike(api, *arrays)
     return [promote.concrete(a) for a in promote.promote_dtypes(*[asarray(promote.value(a)) for a in arrays])]
 

@@ -158,6 +158,7 @@ def eigh(
     Raises ValueError for indices out of bounds, NotImplementedError for another `implementation` than QR.
     """
     _choose("eigh", "implementation", implementation, EighImplementation, (EighImplementation.QR,))
+    _check_matrix("eigh", typeof(x), True)
     bounds = _subset("eigh", subset_by_index, typeof(x).shape[-1])
     x = _symmetrized(x) if symmetrize_input else x
     v, w = eigh_p.bind(x, lower=bool(lower), sort_eigenvalues=bool(sort_eigenvalues))
@@ -172,6 +173,7 @@ def svd(x, *, full_matrices: bool = True, compute_uv: bool = True, subset_by_ind
     """
     one, two = SvdAlgorithm.QR, SvdAlgorithm.DIVIDE_AND_CONQUER
     _choose("svd", "algorithm", algorithm, SvdAlgorithm, (SvdAlgorithm.DEFAULT, one, two))
+    _check_matrix("svd", typeof(x), False)
     bounds = _subset("svd", subset_by_index, min(typeof(x).shape[-2:]))
     if bounds is not None and full_matrices and compute_uv:
         raise ValueError("svd: full_matrices and subset_by_index contradict each other; give full_matrices=False.")

@@ -197,7 +197,10 @@ def as_dtype(dtype: DTypeLike) -> DType:
     inner = getattr(dtype, "dtype", None)
     if isinstance(inner, (np.dtype, ExtendedDType)):
         return inner
-    return np.dtype(dtype)
+    try:
+        return np.dtype(dtype)
+    except TypeError as error:
+        raise TypeError(f"`dtype` must be a dtype or what NumPy takes for one, got {dtype!r:.80}: {error}") from error
 
 
 _canonical: dict[bool, dict[Any, DType]] = {False: {}, True: {}}

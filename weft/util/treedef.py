@@ -318,6 +318,9 @@ class PyTreeDef:
             return LEAF
         type_, aux = node_data
         children = tuple(children)
+        for child in children:
+            if not isinstance(child, PyTreeDef):
+                raise TypeError(f"the `treedefs` of children must be structures of trees (PyTreeDef), got {child!r:.80}.")
         aux = tuple(aux) if type_ is dict else aux
         spec = (type_, aux, tuple([child.spec for child in children]))
         return PyTreeDef(spec, sum([child.num_leaves for child in children]))
