@@ -130,7 +130,8 @@ def execute(scheduled: Scheduled, args, out_avals, native: bool = True) -> list[
         from weft.codegen.program.program import compile_program
         compile_program(program)([m.ctypes.data for m in (*ins, *outs, *consts, arena)])
     else:
-        temps = [arena[s.offset:s.offset + s.nbytes] for s in program.slots if s.kind == "temp"]
+        own = np.zeros(max([s.offset + s.nbytes for s in program.slots if s.own], default=0), np.uint8)
+        temps = [(own if s.own else arena)[s.offset:s.offset + s.nbytes] for s in program.slots if s.kind == "temp"]
         Slow(program, [*ins, *outs, *consts, *temps])
     return [m[:a.nbytes].view(a.dtype).reshape(a.shape) for m, a in zip(outs, out_avals)]
 

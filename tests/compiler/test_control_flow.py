@@ -9,11 +9,12 @@ import weft.ops.slicing as S
 from tests.compiler import loops
 from tests.compiler.machine import check
 from weft.compiler.rewrite.simplify import simplify
-from weft.compiler.schedule.schedule import walk
+from weft.compiler.schedule.schedule import schedule, walk
 from weft.core.stage import stage
 from weft.ir import program as P
 from weft.ir.jaxpr import Eqn, Jaxpr, Var
 from weft.ir.types import ShapedArray
+from weft.ops.contraction import dot_general
 
 F32, I32 = np.dtype("f4"), np.dtype("i4")
 VEC, ONE, COUNT = ShapedArray((6,), F32), ShapedArray((), F32), ShapedArray((), I32)
@@ -152,6 +153,24 @@ def test_what_a_loop_starts_from_is_made_in_the_carry(native):
     assert kinds(check(jaxpr, *values(VEC), native=native)) == ["Launch", "Loop", "Launch"]
     both = jaxpr.replace(outvars=[out, once.outvars[0]])
     assert kinds(check(both, *values(VEC), native=native)) == ["Launch", "Copy", "Loop", "Launch"]
+
+
+@BOTH
+@pytest.mark.parametrize("length, rows, in_parallel", [(12, 48, True), (4, 48, False), (12, 4096, False)])
+def test_iterations_that_carry_nothing_run_in_parallel(native, length, rows, in_parallel):
+    """From some iterations on, each with memory of its own for what is between; not where that would be much."""
+    big = ShapedArray((rows, rows), F32)
+
+    def fn(w, x):
+        between = E.sin(E.add(w, x))
+        product = dot_general(between, between, (((1,), (0,)), ((), ())))
+        return [R.reduce_sum(E.mul(product, between), (0,))]
+    jaxpr = loops.scan(stage(fn, [big, ONE]), [big, ShapedArray((length,), F32)], length, 1, 0)
+    scheduled = schedule(simplify(jaxpr)) if rows > 100 else check(jaxpr, *values(big, ShapedArray((length,), F32)), native=native)
+    (loop,) = [s for s in scheduled.program.steps if isinstance(s, P.Loop)]
+    assert loop.tasks == in_parallel == bool(loop.own_bytes)
+    if in_parallel:
+        assert loop.own_bytes >= big.nbytes and not scheduled.program.arena_bytes
 
 
 def test_no_iterations():
