@@ -104,7 +104,8 @@ def fault_beside(program: Program) -> str | None:
     wrong = difference(got, peer, program.exact, _Tolerance(program, task, got))
     if wrong and way == "split":  # the peer may disagree with itself: the whole is what both are held to
         peer = others("the peer").ask(task, "whole")
-        wrong = wrong if isinstance(peer, str) else difference(got, _like_ours(program, got, peer), program.exact, _Tolerance(program, task, got))
+        if not isinstance(peer, str):
+            wrong = difference(got, _like_ours(program, got, peer), program.exact, _Tolerance(program, task, got))
     return wrong and f"beside the peer, {way}: {wrong}"
 
 

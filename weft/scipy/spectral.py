@@ -220,7 +220,7 @@ def istft(Zxx: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = N
     if nfft is None:
         nfft = segment if input_onesided and segment == whole + 1 else whole
     if segment < 1:
-        raise ValueError(f"istft: segment must be positive, got {segment}.")
+        raise ValueError(f"istft: nperseg must be positive, got {segment}.")
     overlap, nfft = _sizes("istft", segment, noverlap, nfft)
     step = segment - overlap
     z = wnp.moveaxis(z, (time_axis, freq_axis), (-2, -1))
