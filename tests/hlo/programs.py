@@ -309,7 +309,8 @@ def identities(x, y):
 def every_function(u):
     """What is stated as a formula, whatever that may be by now."""
     ops_ = [f.op for f in functions.every() if f.op is not None]
-    return [op(*[u, u[::-1]][: len(inspect.signature(op).parameters)]) for op in ops_]
+    operands = lambda op: sum(p.kind is not p.KEYWORD_ONLY for p in inspect.signature(op).parameters.values())
+    return [op(*[u, u[::-1]][: operands(op)]) for op in ops_]
 
 
 # --- layout, slices, indexing -----------------------------------------------------------------------------------------

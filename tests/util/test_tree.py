@@ -324,7 +324,7 @@ def test_transpose():
     tree = {"a": (1, [2]), "b": (3, [4])}
     assert T.tree_transpose(outer, inner, tree) == ({"a": 1, "b": 3}, [{"a": 2, "b": 4}])
     assert T.tree_transpose(outer, None, tree) == ({"a": 1, "b": 3}, [{"a": 2, "b": 4}])
-    with pytest.raises(TypeError, match="not made as said"):
+    with pytest.raises(TypeError, match="Mismatch"):
         T.tree_transpose(outer, T.tree_structure([0, 0]), tree)
     with pytest.raises(ValueError, match="at least one leaf"):
         T.tree_transpose(outer, T.tree_structure(()), tree)
