@@ -344,7 +344,7 @@ def dynamic_slices(x, i, j):
         lax.dynamic_index_in_dim(x, i, 1),
         x[i, j],
         x.at[i].set(0.0),
-        lax.dynamic_slice(x, (np.uint8(1), i), (1, 1)),
+        lax.dynamic_slice(x, (np.uint8(1), lax.convert_element_type(i, np.uint8)), (1, 1)),
     )
 
 
