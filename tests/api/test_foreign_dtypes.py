@@ -86,7 +86,7 @@ def test_foreign_dtypes_are_refused(enter):
 
 
 def test_callback_result_of_a_foreign_dtype():
-    with pytest.raises(TypeError, match="dtype object"):
+    with pytest.raises(weft.errors.CallbackError, match="TypeError: dtype object"):
         weft.pure_callback(lambda: np.array([None], object), weft.ShapeDtypeStruct((1,), np.float32)).block_until_ready()
 
 

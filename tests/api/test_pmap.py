@@ -180,7 +180,7 @@ def test_without_jit_it_runs_at_once():
     (lambda: weft.pmap(lambda a: a)(1.0), ValueError, r"pmap\(<lambda>\) was requested to map"),
     (lambda: weft.pmap(lambda a: a, in_axes=None)(X), ValueError, "at least one mapped argument"),
     (lambda: weft.pmap(lambda a, b: a, in_axes=(0,))(X, X), ValueError, "one entry per positional argument"),
-    (lambda: weft.pmap(lambda a: (a, a), out_axes=(0, 0, 0))(X), ValueError, "out_axes must be a prefix"),
+    (lambda: weft.pmap(lambda a: (a, a), out_axes=(0, 0, 0))(X), ValueError, "out_axes specification must be a tree prefix"),
     (lambda: weft.pmap(lambda a: a, out_axes=3)(X), ValueError, "out_axes=3 is out of range"),
     (lambda: weft.pmap(lambda a: a, in_axes="a"), TypeError, "in_axes and out_axes must be ints"),
     (lambda: weft.pmap(lambda a: a, donate_argnums=0, static_broadcasted_argnums=0), ValueError, "both static and donated"),
