@@ -12,6 +12,7 @@ import numpy as np
 
 from weft.compiler.fusion.classify import LoweringKind, loop_of, lowering_kind, moves, row_major
 from weft.compiler.fusion.reduction_domain import reduced_dims, stays_in_strips
+from weft.compiler.rewrite.half_reductions import narrow_reductions
 from weft.compiler.rewrite.variance_rewrite import split_deviations
 from weft.core.primitive import Primitive, registry
 from weft.core.stage import stage
@@ -30,7 +31,7 @@ def expand(jaxpr: Jaxpr) -> Jaxpr:
     if any(eqn.primitive.kind == "region" and loop_of(eqn) for eqn in jaxpr.eqns):
         from weft.compiler.rewrite.loop_hoisting import lift_products
         jaxpr = lift_products(jaxpr)
-    return _drop_barriers(_fold_transposes(_fold_reshapes(_rebuild(split_deviations(jaxpr)))))
+    return _drop_barriers(_fold_transposes(_fold_reshapes(_rebuild(split_deviations(narrow_reductions(jaxpr))))))
 
 
 def _drop_barriers(jaxpr: Jaxpr) -> Jaxpr:
