@@ -96,7 +96,7 @@ def test_a_bias_gradient_reads_what_the_matmul_reads():
 
 
 def test_a_layer_split_over_its_hidden_width_runs_the_kernels_of_one_device():
-    """The sum over devices is part of the matmul before it, and the split columns are one dim in its tail."""
+    """The sum over devices is part of the matmul before it, and the split columns are one dim in its epilogue."""
     mesh = Mesh(np.array(weft.devices()[:8]).reshape(4, 2), ("a", "b"))
 
     def layer(x, w, b, v):
@@ -104,7 +104,7 @@ def test_a_layer_split_over_its_hidden_width_runs_the_kernels_of_one_device():
 
     def counts(function, *args):
         plan = scheduled(function, *args)
-        assert not any("rem." in print_kernel(tail) for tail in plan.tails)
+        assert not any("rem." in print_kernel(epilogue) for epilogue in plan.epilogues)
         return plan.kernel_count, plan.gemm_count
 
     args = [np.zeros(s, "f4") for s in ((64, 32), (32, 128), (128,), (128, 32))]

@@ -1,4 +1,4 @@
-"""Generated matmul against NumPy: types, sizes with odd ends, strides, batch and outer dims, uneven rows, tails."""
+"""Generated matmul against NumPy: types, sizes with odd ends, strides, batch and outer dims, uneven rows, epilogues."""
 
 import ctypes
 import itertools
@@ -49,7 +49,7 @@ class Case:
     orders: tuple[str, str, str] = ("mk", "kn", "mn")  # memory order of the two matrix dims of A, B, C
     spread: int = 1  # elements between neighbours
     broadcast: tuple[str, ...] = ()  # operands ("a", "b") without the batch dims
-    tail: bool = False  # a tail adds a bias per column, doubles, and stores
+    epilogue: bool = False  # an epilogue adds a bias per column, doubles, and stores
     name: str = field(default="")
 
     def __str__(self):
@@ -58,7 +58,7 @@ class Case:
         return " ".join(parts)
 
 
-_EXTRAS = ("batch", "outer", "orders", "spread", "broadcast", "tail")
+_EXTRAS = ("batch", "outer", "orders", "spread", "broadcast", "epilogue")
 
 
 def values(rng, shape, type):
@@ -84,14 +84,14 @@ def strided(x, order, spread):
     return view, tuple(s // x.itemsize for s in view.strides)
 
 
-def run(step, *arrays, tail_args=()):
+def run(step, *arrays, epilogue_args=()):
     symbol, constants = gemm.describe(step)
-    tail = compile_kernel(step.tail).address if step.tail else 0
-    call(symbol, constants, *arrays, tail=tail, tail_args=tail_args)
+    epilogue = compile_kernel(step.epilogue).address if step.epilogue else 0
+    call(symbol, constants, *arrays, epilogue=epilogue, epilogue_args=epilogue_args)
     return symbol, constants
 
 
-def bias_tail(case):
+def bias_epilogue(case):
     """The kernel y[batch, row, col] = 2 * (sum + x[col]), as the compiler would write it."""
     _, acc_type, out_type = case.types
     sums = "i32" if acc_type in ("i8", "u8", "i16", "u16") else "f32" if acc_type in ("f16", "bf16") else acc_type
@@ -104,13 +104,13 @@ def bias_tail(case):
     store = Store("y", at, b.stored(b.cast(b.op("mul", total, b.const(2, sums)), out_type), out_type))
     size = case.m * case.n * math.prod(case.batch)
     bufs = (Buf("s", sums, 4096), Buf("place", "i64", len(PLACE)), Buf("x", out_type, case.n), Buf("y", out_type, size, "out"))
-    return Kernel(bufs, (For("r", word["rows"], (For("c", word["cols"], (store,), "vector"),)),), name="tail")
+    return Kernel(bufs, (For("r", word["rows"], (For("c", word["cols"], (store,), "vector"),)),), name="epilogue")
 
 
-def call(symbol, constants, *arrays, tail=0, tail_args=()):
+def call(symbol, constants, *arrays, epilogue=0, epilogue_args=()):
     words = (ctypes.c_int64 * len(constants))(*constants)
-    words[Word.TAIL] = tail
-    words[len(words) - len(tail_args):] = [x.ctypes.data for x in tail_args]
+    words[Word.EPILOGUE] = epilogue
+    words[len(words) - len(epilogue_args):] = [x.ctypes.data for x in epilogue_args]
     for index, array in zip(gemm.POINTERS, arrays):
         words[index] = 0 if array is None else array.ctypes.data
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(gemm.ensure(symbol))(words)
@@ -132,7 +132,7 @@ def check(case):
     lead = list(range(nb))
     c, c_strides = strided(c0, lead + ([nb, nb + 1] if case.orders[2] == "mn" else [nb + 1, nb]), case.spread)
     bias = values(rng, (case.n,), out_type)
-    if case.tail:
+    if case.epilogue:
         c = np.empty((*case.batch, case.m, case.n), c0.dtype)
     a_lead = a_strides[:-2] if "a" not in case.broadcast else (0,) * nb + a_strides[:-2]
     b_lead = b_strides[:-2] if "b" not in case.broadcast else (0,) * nb + b_strides[:-2]
@@ -141,10 +141,10 @@ def check(case):
         a_strides[-2:], b_strides[-2:], c_strides[-2:], in_type, acc_type, out_type,
         tuple(zip(case.batch, a_lead[:nb], b_lead[:nb], c_strides[:nb])),
         tuple(zip(case.outer, a_lead[nb:], b_lead[nb:])),
-        tail=bias_tail(case) if case.tail else None,
-        tail_args=(BufRef(3), BufRef(4)) if case.tail else (),
+        epilogue=bias_epilogue(case) if case.epilogue else None,
+        epilogue_args=(BufRef(3), BufRef(4)) if case.epilogue else (),
     )  # fmt: skip
-    description = run(step, a, b, None if case.tail else c, tail_args=(bias, c) if case.tail else ())
+    description = run(step, a, b, None if case.epilogue else c, epilogue_args=(bias, c) if case.epilogue else ())
 
     wide = np.complex128 if acc_type[0] == "c" else np.float64 if acc_type in EPS else np.int64
     batch, outer = "uvw"[:nb], "pqr"[:no]
@@ -153,7 +153,7 @@ def check(case):
     spec = f"{batch}{outer}mk,{batch}{outer}kn->{batch}mn"
     want = np.einsum(spec, aw, bw)
     bound = np.einsum(spec, np.abs(aw), np.abs(bw))
-    if case.tail:
+    if case.epilogue:
         want, bound = 2 * (want + bias.astype(wide)), 2 * (bound + np.abs(bias.astype(wide)))
     sum_type = "f32" if acc_type in ("f16", "bf16") else acc_type
     if sum_type[0] not in "fc":
@@ -212,7 +212,7 @@ FOLDS = [
     Case(5, 6, 7, batch=(3, 2), broadcast=("b",)),
     Case(1, 40, 9, batch=(11,), broadcast=("b",)),
     Case(5, 6, 7, batch=(3,), broadcast=("a",)),
-    Case(9, 6, 7, batch=(3, 4), broadcast=("a",), tail=True),
+    Case(9, 6, 7, batch=(3, 4), broadcast=("a",), epilogue=True),
     Case(33, 34, 35, batch=(2, 3), orders=("km", "nk", "mn")),
     Case(40, 70, 9, outer=(5,)),
     Case(40, 70, 1, outer=(5,)),
@@ -222,11 +222,11 @@ FOLDS = [
     Case(21, 30, 7, outer=(3,), batch=(2,), types=("c64",) * 3),
     Case(21, 1, 30, outer=(3,)),
     Case(5, 6, 7, batch=(3,), broadcast=("b",), orders=("km", "kn", "mn")),
-    Case(5, 1, 7, batch=(3,), broadcast=("a",), tail=True),
+    Case(5, 1, 7, batch=(3,), broadcast=("a",), epilogue=True),
     Case(5, 1, 7, batch=(3,), broadcast=("a",)),
     Case(21, 30, 11, batch=(4,), orders=("mk", "kn", "nm")),
     Case(21, 30, 11, outer=(4,), orders=("mk", "nk", "nm")),
-    Case(21, 30, 11, ("i16", "i32", "i32"), batch=(2, 3), outer=(4,), orders=("km", "kn", "nm"), tail=True),
+    Case(21, 30, 11, ("i16", "i32", "i32"), batch=(2, 3), outer=(4,), orders=("km", "kn", "nm"), epilogue=True),
     Case(8, 9, 300, outer=(2,), batch=(4,), types=("i8", "i32", "i32"), spread=2),
 ]
 
@@ -243,22 +243,22 @@ TAIL_TYPES = [("f32",) * 3, ("f64",) * 3, ("bf16", "f32", "bf16"), ("f16", "f32"
 @pytest.mark.parametrize("orders", [("mk", "kn", "mn"), ("mk", "nk", "mn"), ("km", "nk", "mn")], ids="-".join)
 def test_tails(types, orders):
     for m, n, k in [(13, 70, 900), (50, 1, 300), (1, 90, 60), (1, 300, 600), (7, 5, 0), (200, 130, 40), (3, 2, 50), (1, 1, 9)]:
-        check(Case(m, n, k, types, orders=orders, tail=True))
-    check(Case(9, 33, 20, types, batch=(3, 2), orders=orders, tail=True))
-    check(Case(9, 33, 20, types, batch=(3, 2), broadcast=("b",), orders=orders, tail=True))
+        check(Case(m, n, k, types, orders=orders, epilogue=True))
+    check(Case(9, 33, 20, types, batch=(3, 2), orders=orders, epilogue=True))
+    check(Case(9, 33, 20, types, batch=(3, 2), broadcast=("b",), orders=orders, epilogue=True))
 
 
 ENDS = [("f32",) * 3, ("bf16", "f32", "bf16"), ("f16", "f32", "f16"), ("f64",) * 3, ("i8", "i32", "i32")]
 
 
 @pytest.mark.parametrize("types", ENDS, ids="-".join)
-@pytest.mark.parametrize("tail", [False, True])
-def test_every_end(types, tail):
+@pytest.mark.parametrize("epilogue", [False, True])
+def test_every_end(types, epilogue):
     """Every size from 0 to 70 in each dim, in every layout in turn."""
-    orders = itertools.cycle(itertools.product(("mk", "km"), ("kn", "nk"), ("mn",) if tail else ("mn", "nm")))
+    orders = itertools.cycle(itertools.product(("mk", "km"), ("kn", "nk"), ("mn",) if epilogue else ("mn", "nm")))
     for size in range(71):
         for dims in [(size, 33, 20), (33, size, 20), (33, 20, size)]:
-            check(Case(*dims, types, orders=next(orders), tail=tail))
+            check(Case(*dims, types, orders=next(orders), epilogue=epilogue))
 
 
 @pytest.mark.parametrize("types", [("f32",) * 3, ("bf16", "f32", "bf16"), ("i8", "i32", "i32"), ("c64",) * 3], ids="-".join)
@@ -321,15 +321,15 @@ def test_empty_sum_writes_zeros_and_empty_results_write_nothing():
         check(Case(m, n, 6, batch=batch))
 
 
-def test_a_tail_that_lies_as_c_is_asked_for():
+def test_an_epilogue_that_lies_as_c_is_asked_for():
     """What is like C in size and type is, in turn; a bias is not."""
     step = Gemm(24, 70, 40, BufRef(0), BufRef(1), None, (40, 1), (70, 1), (70, 1), "f32", "f32", "f32",
-                tail=bias_tail(Case(24, 70, 40)), tail_args=(BufRef(2), BufRef(3)))
+                epilogue=bias_epilogue(Case(24, 70, 40)), epilogue_args=(BufRef(2), BufRef(3)))
     _, words = gemm.describe(step)
-    sizes = [buf.size for buf in step.tail.bufs[2:]]
-    assert sizes == [70, 24 * 70] and words[Word.TAIL_STREAMS] == int.from_bytes(bytes([2] * STREAMS), "little")
-    _, words = gemm.describe(replace(step, c=BufRef(3), tail=None, tail_args=()))
-    assert words[Word.TAIL_STREAMS] == 0
+    sizes = [buf.size for buf in step.epilogue.bufs[2:]]
+    assert sizes == [70, 24 * 70] and words[Word.EPILOGUE_STREAMS] == int.from_bytes(bytes([2] * STREAMS), "little")
+    _, words = gemm.describe(replace(step, c=BufRef(3), epilogue=None, epilogue_args=()))
+    assert words[Word.EPILOGUE_STREAMS] == 0
 
 
 def test_program_runs_matmuls():
@@ -337,7 +337,7 @@ def test_program_runs_matmuls():
     from weft.ir.program import Loop, Program, Slot
 
     m, n, k, rounds = 9, 20, 30, 3
-    tail = bias_tail(Case(m, n, k))
+    epilogue = bias_epilogue(Case(m, n, k))
     rng = np.random.default_rng(5)
     a = rng.standard_normal((rounds, m, k)).astype(np.float32)
     b = rng.standard_normal((k, n)).astype(np.float32)
@@ -350,7 +350,8 @@ def test_program_runs_matmuls():
             (
                 Gemm(
                     m, n, k, BufRef(0, 0, (("i", 4 * m * k),)), BufRef(1), None,
-                    (k, 1), (n, 1), (n, 1), "f32", "f32", "f32", tail=tail, tail_args=(BufRef(2), BufRef(3, 0, (("i", 4 * m * n),))),
+                    (k, 1), (n, 1), (n, 1), "f32", "f32", "f32", epilogue=epilogue,
+                    epilogue_args=(BufRef(2), BufRef(3, 0, (("i", 4 * m * n),))),
                 ),
             ),
         ),
@@ -386,7 +387,7 @@ def test_narrower_machines(level, types, monkeypatch):
     for m, n, k in [(1, 1, 1), (7, 33, 9), (50, 40, 30), (40, 1, 50), (1, 50, 40), (13, 130, 400)]:
         check(Case(m, n, k, types))
     for orders in ORDERS[1:]:
-        check(Case(23, 41, 37, types, orders=orders, tail=True))
+        check(Case(23, 41, 37, types, orders=orders, epilogue=True))
     check(Case(9, 10, 11, types, batch=(3,), outer=(2,), spread=3))
 
 
@@ -444,7 +445,8 @@ def test_results_do_not_depend_on_threads():
 @pytest.mark.parametrize("types", [("f32",) * 3, ("bf16", "f32", "bf16"), ("i8", "i32", "i32"), ("c64",) * 3], ids="-".join)
 def test_long_sums_with_few_results_fall_in_parts(types, monkeypatch):
     tune(monkeypatch, gemm_block_steps=(8, 8))
-    cases = [Case(m, n, 601, types, tail=tail) for m, n in [(1, 3), (3, 1), (8, 9), (13, 70), (40, 5)] for tail in (False, True)]
+    cases = [Case(m, n, 601, types, epilogue=epilogue)
+             for m, n in [(1, 3), (3, 1), (8, 9), (13, 70), (40, 5)] for epilogue in (False, True)]
     cases += [Case(7, 6, 150, types, batch=(2,), outer=(5,)), Case(9, 10, 300, types, orders=ORDERS[-1], spread=2)]
     split = [check(case)[1][Word.PARTS] > 1 for case in cases]
     assert sum(split) > len(cases) // 2
@@ -546,7 +548,7 @@ def test_pieces_suffice(types, monkeypatch):
     monkeypatch.setattr(gemm, "ensure", lambda symbol: real_ensure(symbol, gemm.features(steps[0])))
     monkeypatch.setattr(gemm, "is_kept", lambda name: False)
     cases = [Case(m, n, 20, types) for m, n in [(1, 3), (5, 70), (6, 64), (27, 16), (40, 129), (200, 33)]]
-    cases += [Case(23, 41, 37, types, orders=ORDERS[-1]), Case(9, 65, 700, types, tail=True)]
+    cases += [Case(23, 41, 37, types, orders=ORDERS[-1]), Case(9, 65, 700, types, epilogue=True)]
     for case in cases:
         monkeypatch.setattr(gemm, "_made", {})
         steps.clear()
@@ -560,7 +562,7 @@ def test_pieces_suffice(types, monkeypatch):
 
 REACHING_BACK = [
     Case(256, 256, 256), Case(64, 70, 20), Case(161, 33, 900), Case(100, 65, 900, ("bf16", "f32", "bf16")), Case(100, 20, 30, ("c64",) * 3),
-    Case(1000, 130, 900, orders=("mk", "nk", "mn")), Case(1000, 200, 800, tail=True), Case(100, 70, 900, tail=True),
+    Case(1000, 130, 900, orders=("mk", "nk", "mn")), Case(1000, 200, 800, epilogue=True), Case(100, 70, 900, epilogue=True),
     Case(257, 9, 400, ("i8", "i32", "i32"), orders=("km", "kn", "mn")), Case(130, 65, 401, batch=(3,)),
 ]
 
@@ -579,17 +581,18 @@ def test_last_rows_reach_back(case, whole, monkeypatch):
     assert "back" in wanted and all(name.startswith("kernel_6") for name in wanted if name.startswith("kernel"))
 
 
-def test_a_tail_sees_rows_once_that_are_made_twice():
+def test_an_epilogue_sees_rows_once_that_are_made_twice():
     m, n, k, b = 100, 70, 900, Builder()
     word = {name: b.load("place", i, "i64") for i, name in enumerate(PLACE)}
     at = b.iadd(b.imul(b.iadd(word["row"], b.index("r")), n), b.iadd(word["col"], b.index("c")))
     count = Store("y", at, b.op("add", b.load("y", at, "i32"), b.const(1, "i32")))
     bufs = Buf("s", "f32", 4096), Buf("place", "i64", len(PLACE)), Buf("y", "i32", m * n, "inout")
-    tail = Kernel(bufs, (For("r", word["rows"], (For("c", word["cols"], (count,), "vector"),)),), name="tail")
-    step = Gemm(m, n, k, BufRef(0), BufRef(1), BufRef(2), (k, 1), (n, 1), (n, 1), "f32", "f32", "f32", tail=tail, tail_args=(BufRef(3),))
+    epilogue = Kernel(bufs, (For("r", word["rows"], (For("c", word["cols"], (count,), "vector"),)),), name="epilogue")
+    step = Gemm(m, n, k, BufRef(0), BufRef(1), BufRef(2), (k, 1), (n, 1), (n, 1), "f32", "f32", "f32", epilogue=epilogue,
+                epilogue_args=(BufRef(3),))
     assert "back" in gemm.features(step)
     seen = np.zeros((m, n), np.int32)
-    run(step, np.ones((m, k), np.float32), np.ones((k, n), np.float32), None, tail_args=(seen,))
+    run(step, np.ones((m, k), np.float32), np.ones((k, n), np.float32), None, epilogue_args=(seen,))
     np.testing.assert_array_equal(seen, 1)
 
 
@@ -693,8 +696,8 @@ def test_narrow_results_take_narrow_vectors(n, kernel):
 
 _FEW = [
     *(Case(m, n, k) for m, n, k in itertools.product((32, 37, 100), range(1, 13), (32, 36, 420))),
-    *(Case(41, n, 64, orders=("mk", "nk", "mn"), tail=tail) for n in (3, 4, 5, 12) for tail in (False, True)),
-    Case(50, 7, 40, batch=(3,)), Case(50, 6, 40, batch=(3,), broadcast=("b",)), Case(33, 5, 8000), Case(3000, 10, 2000, tail=True),
+    *(Case(41, n, 64, orders=("mk", "nk", "mn"), epilogue=epilogue) for n in (3, 4, 5, 12) for epilogue in (False, True)),
+    Case(50, 7, 40, batch=(3,)), Case(50, 6, 40, batch=(3,), broadcast=("b",)), Case(33, 5, 8000), Case(3000, 10, 2000, epilogue=True),
 ]
 
 
@@ -790,7 +793,7 @@ def test_few_rows_read_b_along_its_rows(types, level, monkeypatch):
     tune(monkeypatch, gemm_cached_bytes=(0, 0))
     gemm._describe.cache_clear()
     shapes = [(1, 200, 41), (1, 33, 8), (2, 128, 4), (5, 257, 72), (8, 160, 20), (16, 513, 9), (40, 130, 12)]
-    found = [check(Case(*shape, types, tail=tail))[1][Word.B_MODE] for shape in shapes for tail in (False, True)]
+    found = [check(Case(*shape, types, epilogue=epilogue))[1][Word.B_MODE] for shape in shapes for epilogue in (False, True)]
     found.append(check(Case(3, 256, 16, types, batch=(3,)))[1][Word.B_MODE])
     found.append(check(Case(4, 192, 16, types, orders=ORDERS[1]))[1][Word.B_MODE])
     gemm._describe.cache_clear()
@@ -813,8 +816,8 @@ def test_a_sum_in_segments_reads_a_where_it_lies(types, monkeypatch):
     """In rows where blocks of k end with its segments, by lists where these do not but are long; others are packed."""
     tune(monkeypatch, gemm_block_steps=(16, 16))
     gemm._describe.cache_clear()
-    direct = [check(Case(*shape, types, outer=outer, tail=tail))[1][Word.A_DIRECT]
-              for shape in [(50, 130, 64), (13, 70, 32)] for outer in [(2,), (5,), (3, 2)] for tail in (False, True)]  # fmt: skip
+    direct = [check(Case(*shape, types, outer=outer, epilogue=epilogue))[1][Word.A_DIRECT]
+              for shape in [(50, 130, 64), (13, 70, 32)] for outer in [(2,), (5,), (3, 2)] for epilogue in (False, True)]  # fmt: skip
     lists, packed = [check(Case(50, 130, k, types, outer=(3,)))[1][Word.A_DIRECT] for k in (36, 5)]
     gemm._describe.cache_clear()
     assert sum(direct) >= (1 if types[0] == "c64" else len(direct)) or not Recipe(*types, gemm.machine()).unpacked_ok
@@ -842,15 +845,15 @@ TALL = [(SHARED, 96, 2), (PRIVATE, 402, 3), (PRIVATE, 402, 1), (PRIVATE, 204, 2)
 
 
 @pytest.mark.parametrize("types", [("f32",) * 3, ("bf16", "f32", "bf16"), ("i8", "i32", "i32"), ("c64",) * 3], ids="-".join)
-@pytest.mark.parametrize("tail", [False, True])
+@pytest.mark.parametrize("epilogue", [False, True])
 @pytest.mark.parametrize("split", TALL, ids=str)
-def test_tall_tiles(types, tail, split, monkeypatch):
+def test_tall_tiles(types, epilogue, split, monkeypatch):
     """A tile with its own B goes down its rows by strips, the last of which reaches back."""
     monkeypatch.setattr(gemm_plan, "_best_split", lambda *_: gemm_plan._Split(*split))
     gemm._describe.cache_clear()
-    _, words = check(Case(399, 200, 2500, types, tail=tail))
+    _, words = check(Case(399, 200, 2500, types, epilogue=epilogue))
     gemm._describe.cache_clear()
-    simple = types[0] != "bf16" and not tail
+    simple = types[0] != "bf16" and not epilogue
     assert words[Word.BLOCKS] > 1 and words[Word.BACK] and words[Word.SUMS_IN_C] == (simple and split[0] == PRIVATE)
 
 

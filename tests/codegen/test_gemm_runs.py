@@ -93,9 +93,9 @@ def _close(c, a, b):
     assert np.all(np.abs(c - a @ b) <= limit)
 
 
-@pytest.mark.parametrize("case", [Case(m, n, k, outer=outer, orders=("mk", b, "mn"), tail=tail) for m, n, k, outer in
+@pytest.mark.parametrize("case", [Case(m, n, k, outer=outer, orders=("mk", b, "mn"), epilogue=epilogue) for m, n, k, outer in
                                   [(50, 64, 140, (7,)), (13, 70, 9, (5, 3)), (193, 30, 130, (5,)), (6, 128, 300, (2,)), (5, 65, 8, (3,))]
-                                  for b in ("kn", "nk") for tail in (False, True)], ids=str)
+                                  for b in ("kn", "nk") for epilogue in (False, True)], ids=str)
 def test_segments_of_any_length(case):
     """What is summed lies in segments that end within blocks of k, or go through several of them."""
     assert check(case)[1][Word.A_DIRECT] == IN_RUNS
@@ -120,13 +120,13 @@ def test_the_same_bits_by_any_number_of_threads():
 
 
 @pytest.mark.parametrize("types", [("f32",) * 3, ("f64",) * 3, ("i32",) * 3, ("f32", "f32", "bf16")], ids="-".join)
-@pytest.mark.parametrize("tail", [False, True])
-def test_rows_that_lie_across_and_meet_one_panel(types, tail):
+@pytest.mark.parametrize("epilogue", [False, True])
+def test_rows_that_lie_across_and_meet_one_panel(types, epilogue):
     """Nothing of A is packed where one panel of B would use it, whatever the ends."""
     recipe = Recipe(*types, gemm.machine())
     for m, k, batch in [(1, 40, (3,)), (2, 200, ()), (5, 9, (2,)), (29, 300, ()), (64, 64, (2, 3)), (100, 1000, ()), (514, 70, (2,))]:
         for n in (1, 3, 17, recipe.panel_cols - 1, recipe.panel_cols, recipe.panel_cols + 1):
-            words = check(Case(m, n, k, types, batch=batch, orders=("km", "kn", "mn"), tail=tail))[1]
+            words = check(Case(m, n, k, types, batch=batch, orders=("km", "kn", "mn"), epilogue=epilogue))[1]
             if m > 2 and n > 2 and len(batch) < 2:
                 assert (words[Word.A_DIRECT] == IN_RUNS) == (n <= recipe.panel_cols)
 

@@ -86,7 +86,7 @@ def test_an_error_meanwhile_leaves_no_thread_at_work(beside):
 
 
 def test_llvm_is_loaded_early_only_where_nothing_was_compiled_before(tmp_path):
-    script = "import weft.numpy\nfrom weft.codegen.runtime import pool\n[t.join() for t in pool._ahead]\n" \
+    script = "import weft.numpy\nfrom weft.codegen.runtime import pool\n[t.join() for t in pool._prewarmers]\n" \
              "from weft.codegen.toolchain import llvm_c; print(len(llvm_c._loaded))"
     env = {"WEFT_CACHE_DIR": str(tmp_path)}
     run = lambda more="": subprocess.run([sys.executable, "-c", script + more], env=env, capture_output=True, text=True, check=True).stdout

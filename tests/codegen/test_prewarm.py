@@ -13,8 +13,8 @@ import numpy as np, threading
 import weft, weft.programs
 from weft.codegen.runtime import pool
 from weft.codegen.toolchain import llvm_c
-known = bool(pool._ahead)
-for thread in pool._ahead:
+known = bool(pool._prewarmers)
+for thread in pool._prewarmers:
     thread.join()
 texts = []
 emit = llvm_c.emit
@@ -37,7 +37,7 @@ RESTING = """
 import time
 import weft.programs
 from weft.codegen.runtime import pool
-while not pool._Look.resting and pool._ahead[0].is_alive():
+while not pool._Prewarming.resting and pool._prewarmers[0].is_alive():
     time.sleep(0.001)
 pool.defer(300)
 """

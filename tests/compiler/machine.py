@@ -80,13 +80,13 @@ class Slow:
         acc = loops_eval.DTYPES[g.acc_type]
         sums = np.matmul(a.astype(acc), b.astype(acc)).sum(tuple(range(len(eb), len(eb) + len(eo))))
         sums = sums.reshape(*eb, g.m, g.n).astype(loops_eval.DTYPES[g.out_type])
-        if g.tail is None:
+        if g.epilogue is None:
             strided(g.c, g.out_type, [*eb, g.m, g.n], [*(x[3] for x in g.batch), *g.c_strides])[...] = sums
             return
         for element, tile in enumerate(sums.reshape(-1, g.m, g.n)):
             place = {"row": 0, "rows": g.m, "col": 0, "cols": g.n, "batch": element, "pitch": g.n}
             words = np.array([place[name] for name in P.PLACE])
-            loops_eval.evaluate(g.tail, tile.reshape(-1).copy(), words, *self.arrays(g.tail.bufs[2:], g.tail_args))
+            loops_eval.evaluate(g.epilogue, tile.reshape(-1).copy(), words, *self.arrays(g.epilogue.bufs[2:], g.epilogue_args))
 
     def loop(self, step: P.Loop) -> None:
         for i in reversed(range(step.extent)) if step.reverse else range(step.extent):

@@ -69,7 +69,7 @@ def test_masks(name, native):
 def test_the_other_side_of_a_mask():
     f = lambda q, k: wnp.where(ROWS() >= COLS(), 0.0, wnp.einsum("bqd,bkd->bqk", q, k))
     [step] = gemms(check(weft.make_jaxpr(f)(Q, K), Q, K))
-    assert step.band is None and step.tail is not None      # (what finishes the product itself reads all its sums)
+    assert step.band is None and step.epilogue is not None      # (what finishes the product itself reads all its sums)
     f = lambda q, k: wnp.where(ROWS() >= COLS(), 0.0, wnp.einsum("bqd,bkd->bqk", q, k)).sum(-1)
     [step] = gemms(check(weft.make_jaxpr(f)(Q, K), Q, K))
     assert step.band == (1, N - 1)

@@ -88,13 +88,13 @@ CASES = [
     ("layer, also before", lambda *a: [dot(*a[:2]), *layer(*a)], [(16, 24), (24, 32), (32,)], 0, 1),
     ("layer of stacks", lambda x, w, b: [E.tanh(E.add(dot(x, w, (((2,), (0,)), ((), ()))), spread(b, (3, 5, 40), (2,))))],
      [(3, 5, 20), (20, 40), (40,)], 0, 1),
-    ("tail of a vector", lambda x, w, b: [E.tanh(E.add(dot(x, w), b))], [(1, 50), (50, 300), (1, 300)], 0, 1),
-    ("tail of a column", lambda x, w, b: [E.tanh(E.add(dot(x, w), b))], [(300, 50), (50, 1), (300, 1)], 0, 1),
-    ("tail of a transposed", lambda x, w, b: [E.add(L.transpose(dot(x, w), permutation=(1, 0)), b)],
+    ("epilogue of a vector", lambda x, w, b: [E.tanh(E.add(dot(x, w), b))], [(1, 50), (50, 300), (1, 300)], 0, 1),
+    ("epilogue of a column", lambda x, w, b: [E.tanh(E.add(dot(x, w), b))], [(300, 50), (50, 1), (300, 1)], 0, 1),
+    ("epilogue of a transposed", lambda x, w, b: [E.add(L.transpose(dot(x, w), permutation=(1, 0)), b)],
      [(9, 50), (50, 33), (33, 9)], 0, 1),
-    ("tail of a reshaped", lambda x, w, b: [E.add(L.reshape(dot(x, w), (3, 3, 11, 3)), b)],
+    ("epilogue of a reshaped", lambda x, w, b: [E.add(L.reshape(dot(x, w), (3, 3, 11, 3)), b)],
      [(9, 50), (50, 33), (3, 3, 11, 3)], 0, 1),
-    ("tail of a batch", lambda x, w, b: [E.exp(E.mul(dot(x, w, (((3,), (2,)), ((0, 1), (0, 1)))), spread(b, (3, 4, 20, 9), (0, 1))))],
+    ("epilogue of a batch", lambda x, w, b: [E.exp(E.mul(dot(x, w, (((3,), (2,)), ((0, 1), (0, 1)))), spread(b, (3, 4, 20, 9), (0, 1))))],
      [(3, 4, 20, 30), (3, 4, 30, 9), (3, 4)], 0, 1),
     ("rows by columns", lambda x, w, b: [E.add(dot(x, w, (((2,), (1,)), ((0,), (0,)))), b)], [(3, 1, 37), (3, 37, 1), (3, 1, 1)], 1, 0),
     ("rows by rows", lambda x, y: [E.exp(dot(E.sin(x), E.add(x, y), (((1,), (1,)), ((0,), (0,)))))], [SMALL, SMALL], 1, 0),
@@ -102,7 +102,7 @@ CASES = [
     ("gate of two matmuls", lambda x, w, v: [E.mul(E.logistic(dot(x, w)), dot(x, v))], [(9, 20), (20, 33), (20, 33)], 0, 2),
     ("two of two matmuls", lambda x, w, v: [E.mul(dot(x, w), dot(x, v)), E.add(dot(x, w), dot(x, v))],
      [(9, 20), (20, 33), (20, 33)], 0, 2),
-    ("chain of tails", lambda x, w: [E.add(dot(E.tanh(dot(E.tanh(dot(x, w)), w)), w), x)], [(9, 20), (20, 20)], 0, 3),
+    ("chain of epilogues", lambda x, w: [E.add(dot(E.tanh(dot(E.tanh(dot(x, w)), w)), w), x)], [(9, 20), (20, 20)], 0, 3),
     ("a result read across is in memory", lambda x, w: across(dot(x, w)), [(20, 30), (30, 20)], 1, 1),
     ("a result less its row sums", lambda x, w: less_sums(dot(x, w)), [(20, 30), (30, 9)], 1, 1),
     ("sum of squares", lambda x: [R.reduce_sum(E.mul(x, x), axes=(0, 1))], [SMALL], 1, 0),
@@ -230,8 +230,8 @@ def test_a_part_of_a_reduction_is_not_written_as_the_whole(fn):
     check(staged(fn, [(32, 4, 8)]), *values([(32, 4, 8)]))
 
 
-def test_a_tail_that_hands_the_product_on_as_well_is_lowered_for_each_type():
-    """Sums of bf16 and f32 are the same, so what tells such tails apart is the type of the product alone."""
+def test_an_epilogue_that_hands_the_product_on_as_well_is_lowered_for_each_type():
+    """Sums of bf16 and f32 are the same, so what tells such epilogues apart is the type of the product alone."""
     a, b = np.arange(40.0).reshape(5, 8) % 7 - 3, np.arange(24.0).reshape(8, 3) % 5
     for dtype in (ml_dtypes.bfloat16, np.float32, np.float16):
         product, square = weft.jit(lambda x, y: ((z := x @ y), z * z))(a.astype(dtype), b.astype(dtype))

@@ -84,7 +84,7 @@ def test_tails_of_matmuls_write_donated_inputs_in_place_but_for_their_operands()
     fn = lambda x, y, p: [E.sub(p, dot(x, y))]
     scheduled = check(staged(fn, shapes), *values(shapes), donated=(0, 1, 2), rtol=1e-4)
     assert (scheduled.kernel_count, scheduled.aliases) == (0, {0: 2})
-    assert any(b.alias for tail in scheduled.tails for b in tail.bufs)
+    assert any(b.alias for epilogue in scheduled.epilogues for b in epilogue.bufs)
     fn = lambda x, y: [E.sub(x, dot(x, y))]
     scheduled = check(staged(fn, [(20, 20)] * 2), *values([(20, 20)] * 2), donated=(0,), rtol=1e-4)
     assert (scheduled.kernel_count, scheduled.aliases) == (0, {})
@@ -99,7 +99,7 @@ def test_an_input_that_is_read_elsewhere_is_not_overwritten():
 
 
 @pytest.mark.parametrize("native", [False, True], ids=["slow", "native"])
-@pytest.mark.parametrize("first", [lambda y: y, lambda y: dot(y, y)], ids=["kernel", "tail"])
+@pytest.mark.parametrize("first", [lambda y: y, lambda y: dot(y, y)], ids=["kernel", "epilogue"])
 def test_all_results_are_read_before_one_overwrites_an_operand(first, native):
     fn = lambda x, y: [E.mul(first(y), 3.0), E.add(first(y), x)]
     shapes = [(20, 20)] * 2

@@ -158,7 +158,7 @@ def test_one_matmul_and_no_patches():
     x, w, b = np.ones((4, 20, 20, 32), np.float32), np.ones((3, 3, 32, 40), np.float32), np.ones(40, np.float32)
     layer = lambda x, w, b: nn.relu(lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")) + b)
     scheduled = weft.jit(layer).lower(x, w, b).compile().stages.scheduled
-    assert (scheduled.kernel_count, scheduled.gemm_count, len(scheduled.tails)) == (1, 1, 1)
+    assert (scheduled.kernel_count, scheduled.gemm_count, len(scheduled.epilogues)) == (1, 1, 1)
     assert scheduled.program.arena_bytes < 1.3 * x.nbytes
     valid = lambda x, w: lax.conv_general_dilated(x, w, (2, 2), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
     scheduled = weft.jit(valid).lower(x, w).compile().stages.scheduled

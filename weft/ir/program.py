@@ -56,8 +56,8 @@ class Gemm:
 
     With a `band`, C is read only where low <= n - m <= high; it need not be written elsewhere.
 
-    With a `tail`, C is not written (`c` is None). That kernel is run on every tile of finished sums, while they are hot.
-    Its buffers are the sums (of `acc_type`), a `PLACE` of six i64, and `tail_args`.
+    With an `epilogue`, C is not written (`c` is None). That kernel is run on every tile of finished sums, while they are hot.
+    Its buffers are the sums (of `acc_type`), a `PLACE` of six i64, and `epilogue_args`.
     """
     m: int
     n: int
@@ -76,14 +76,14 @@ class Gemm:
     a_rows: tuple[tuple[int, int], ...] = ()
     b_cols: tuple[tuple[int, int], ...] = ()
     band: tuple[int, int] | None = None
-    tail: Kernel | None = None
-    tail_args: tuple[BufRef, ...] = ()
+    epilogue: Kernel | None = None
+    epilogue_args: tuple[BufRef, ...] = ()
 
 
-#: what the i64 words of a tail's place mean; `pitch` is the number of elements between rows of sums
+#: what the i64 words of an epilogue's place mean; `pitch` is the number of elements between rows of sums
 PLACE = ("row", "rows", "col", "cols", "batch", "pitch")
-#: most arguments that a tail takes
-MOST_TAIL_ARGS = 24
+#: most arguments that an epilogue takes
+MOST_EPILOGUE_ARGS = 24
 
 
 @record

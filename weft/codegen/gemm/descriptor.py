@@ -21,7 +21,7 @@ class Word:
     A = 0
     B = 1
     C = 2
-    TAIL = 3
+    EPILOGUE = 3
     M = 4
     N = 5
     K = 6  # elements of one segment along k
@@ -34,7 +34,7 @@ class Word:
     C_NS = 13
     ROW_RUN = 14  # rows of A that one stride tells
     COL_RUN = 15  # columns of B that one stride tells
-    SIMPLE = 16  # kernels may write C themselves: dense rows of accumulators, no tail
+    SIMPLE = 16  # kernels may write C themselves: dense rows of accumulators, no epilogue
     A_DIRECT = 17  # A is read where it lies: in even rows (1), or IN_RUNS
     B_MODE = 18  # SHARED, DIRECT, PRIVATE or ALONG
     B_SHARE = 19  # batch elements in a row that have the same B
@@ -65,8 +65,8 @@ class Word:
     ROWS_AT = 44
     COL_DIMS = 45
     COLS_AT = 46
-    TAIL_ARGS = 47
-    TAIL_AT = 48
+    EPILOGUE_ARGS = 47
+    EPILOGUE_AT = 48
     PARTS = 49  # of the sum, that tasks share and that are added afterwards
     PART_BLOCKS = 50
     PART_BYTES = 51  # of one task's sums
@@ -74,15 +74,15 @@ class Word:
     SUMS_IN_C = 53  # unfinished sums wait in C
     BACK = 54  # the last rows of a tile are made together with some before them, so that they are as many as any
     SUMS_ROWS = 55  # of each panel that a tile keeps
-    TAIL_STREAMS = 56  # which of a tail's arguments are asked for ahead: a byte for each of `STREAMS`, one more than its place; or 0
+    EPILOGUE_STREAMS = 56  # which of an epilogue's arguments are prefetched: a byte for each of `STREAMS`, its place + 1, or 0
     SUMS_STRIDE = 57  # bytes between its rows of sums
     BAND_FROM = 58  # of column n rows m are read where n + this <= m + BAND_ZERO <= n + the next
     BAND_TO = 59
     LISTS = 60
 
 
-#: index of the pointers that the caller stores: A, B, C, the tail's function (null when there is none)
-POINTERS = (Word.A, Word.B, Word.C, Word.TAIL)
+#: index of the pointers that the caller stores: A, B, C, the epilogue's function (null when there is none)
+POINTERS = (Word.A, Word.B, Word.C, Word.EPILOGUE)
 
 #: what keeps differences of rows and columns from being negative
 BAND_ZERO = 1 << 40

@@ -24,7 +24,7 @@ _ROW_COUNTS = (1, 2, 4, 8)
 
 def all_features(recipe: Recipe) -> frozenset[str]:
     """Return the names of what only some matmuls need: a function for each number of rows, and the two ends of sums."""
-    return frozenset(["finish", "tail", *(f"dots_{rows}" for rows in _ROW_COUNTS)])
+    return frozenset(["finish", "epilogue", *(f"dots_{rows}" for rows in _ROW_COUNTS)])
 
 
 def features(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
@@ -34,12 +34,12 @@ def features(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
     """
     most, rows = _ROW_COUNTS[-1], words[Word.M]
     found = [f"dots_{r}" for r in _ROW_COUNTS if (rows >= most if r == most else rows % most & r)]
-    return frozenset([*found, "tail" if words[Word.TAIL_ARGS] else "finish"])
+    return frozenset([*found, "epilogue" if words[Word.EPILOGUE_ARGS] else "finish"])
 
 
 def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[LibraryModule]:
     """Return the modules of the dot-product matmul for `recipe`, exported as `symbol`, for matmuls that need `wanted` features."""
-    inner = sorted([name for name in wanted if name != "tail"])
+    inner = sorted([name for name in wanted if name != "epilogue"])
     exports = ("dots", "finish") if "finish" in wanted else ("dots",)
     return [LibraryModule(f"dots {recipe.name} {' '.join(inner)}", lambda: _dots_module(recipe, inner), exports),
             driver(recipe, symbol, wanted)]
@@ -84,12 +84,12 @@ def _dots(recipe: Recipe, decls: Declarations, rows: int) -> str:
         return f.convert(value, recipe.in_type, recipe.acc, lanes)
 
     row_of = ["%a", *(f.at("%a", f.mul("%as", r)) for r in range(1, rows))]
-    ahead = f.mul("%as", rows)
+    distance = f.mul("%as", rows)
 
     def fetch(row: str, at: str) -> None:
         """Ask for the same part of the next rows: rows are too short for the hardware to find each in time."""
         for line in range(0, wide * recipe.in_bytes, 64):
-            there = f.at(row, f.add(f.add(f.mul(at, recipe.in_bytes), line), ahead))
+            there = f.at(row, f.add(f.add(f.mul(at, recipe.in_bytes), line), distance))
             f.prefetch(there)
 
     def stretch(count: int, masked: bool):

@@ -13,7 +13,7 @@ from weft.codegen.ir.gemm_types import Recipe, llvm_type, real_of
 from weft.codegen.ir.ir_writer import FunctionWriter, bits_of
 from weft.codegen.ir.microkernels import STREAMS
 from weft.codegen.ir.writer import Declarations
-from weft.ir.program import MOST_TAIL_ARGS, PLACE
+from weft.ir.program import MOST_EPILOGUE_ARGS, PLACE
 
 
 def finish(recipe: Recipe, decls: Declarations) -> str:
@@ -70,57 +70,57 @@ def add(recipe: Recipe, decls: Declarations) -> str:
 
 
 class Ends:
-    """The ways out that the wanted matmuls take: the step's tail, `finish`, or none where kernels write C themselves."""
+    """The ways out that the wanted matmuls take: the step's epilogue, `finish`, or none where kernels write C themselves."""
 
     def __init__(self, f: FunctionWriter, desc: str, wanted: Collection[str]) -> None:
         self.f = f
         self.stores = "finish" in wanted
-        self.tail = _Tail(f, desc) if "tail" in wanted else None
+        self.epilogue = _Epilogue(f, desc) if "epilogue" in wanted else None
 
     def place(self, done: str, c: str, cms: str, dst: str, ds: str) -> str:
-        """What a kernel is to ask for, as its last arguments: C's place in a tail's streams where sums will be `done`, else `dst`."""
-        return self.tail.streams(done, c, cms, dst, ds) if self.tail else ""
+        """What a kernel is to ask for, as its last arguments: C's place in an epilogue's streams where sums will be `done`, else `dst`."""
+        return self.epilogue.streams(done, c, cms, dst, ds) if self.epilogue else ""
 
     def at(self, **place: str) -> None:
         """Set words of the place at which the next sums will lie."""
-        if self.tail:
-            self.tail.at(**place)
+        if self.epilogue:
+            self.epilogue.at(**place)
 
     def take(self, sums: str, row_bytes: int, c: str, cms: str, cns: str, **place: str) -> None:
-        """Give sums that are done to the tail, or round and store them at `c`."""
-        call = lambda: self.tail.call(sums, **place) if self.tail else None
+        """Give sums that are done to the epilogue, or round and store them at `c`."""
+        call = lambda: self.epilogue.call(sums, **place) if self.epilogue else None
 
         def store() -> None:
             self.f.decls.use("declare void @finish(ptr, i64, i64, i64, ptr, i64, i64)")
             shape = f"i64 {row_bytes}, i64 {place['rows']}, i64 {place['cols']}"
             self.f.do(f"call void @finish(ptr {sums}, {shape}, ptr {c}, i64 {cms}, i64 {cns})")
 
-        if self.tail and self.stores:
-            self.f.when(self.tail.exists, call, store)
-        elif self.tail:
+        if self.epilogue and self.stores:
+            self.f.when(self.epilogue.exists, call, store)
+        elif self.epilogue:
             call()
         elif self.stores:
             store()
 
 
-class _Tail:
-    """The step's tail as a task calls it."""
+class _Epilogue:
+    """The step's epilogue as a task calls it."""
 
     def __init__(self, f: FunctionWriter, desc: str) -> None:
         self.f = f
-        self.context, self.place = f.slot(f"[{2 + MOST_TAIL_ARGS} x ptr]"), f.slot(f"[{len(PLACE)} x i64]")
-        self.function = f.word(desc, Word.TAIL, "ptr")
+        self.context, self.place = f.slot(f"[{2 + MOST_EPILOGUE_ARGS} x ptr]"), f.slot(f"[{len(PLACE)} x i64]")
+        self.function = f.word(desc, Word.EPILOGUE, "ptr")
         self.exists = f.let(f"icmp ne ptr {self.function}, null")
         f.do(f"store ptr {self.place}, ptr {f.at(self.context, 8)}, align 8")
-        given = f.at(desc, f.mul(f.word(desc, Word.TAIL_AT), 8))
+        given = f.at(desc, f.mul(f.word(desc, Word.EPILOGUE_AT), 8))
 
         def hand_on(i: str) -> None:
             offset = f.mul(i, 8)
             f.do(f"store ptr {f.word(f.at(given, offset), 0, 'ptr')}, ptr {f.at(f.at(self.context, 16), offset)}, align 8")
 
-        f.loop(0, f.word(desc, Word.TAIL_ARGS), 1, hand_on)
+        f.loop(0, f.word(desc, Word.EPILOGUE_ARGS), 1, hand_on)
         self.listed, self.nowhere = f.slot(f"[{STREAMS} x ptr]"), f.slot(f"[{STREAMS} x ptr]")
-        chosen = f.word(desc, Word.TAIL_STREAMS)
+        chosen = f.word(desc, Word.EPILOGUE_STREAMS)
         self.some = f.let(f"icmp ne i64 {chosen}, 0")
 
         def choose(i: str) -> None:

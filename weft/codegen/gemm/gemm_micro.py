@@ -1,9 +1,9 @@
 """The matmul microkernels: a register tile of C over one block of k.
 
 A kernel is
-`void(ptr a, i64 as, ptr b, i64 bs, i64 beats, ptr src, i64 ss, ptr dst, i64 ds, i64 last, ptr ahead, i64 next)`:
+`void(ptr a, i64 as, ptr b, i64 bs, i64 beats, ptr src, i64 ss, ptr dst, i64 ds, i64 last, ptr prefetch, i64 next)`:
 dst[r, lane] = (src[r, lane] or 0) + sum over beats of a[r, beat] * b[beat, lane]. Rows of a, src and dst are `as`, `ss` and
-`ds` bytes apart, beats of b `bs` bytes; `src` may be null for zeros, or equal to `dst`. It prefetches `dst`, `ahead` (part of
+`ds` bytes apart, beats of b `bs` bytes; `src` may be null for zeros, or equal to `dst`. It prefetches `dst`, `prefetch` (part of
 B's next panel) and `next` bytes behind `a` (the next rows). With epilogues, kernels also take `ptr place, i64 pitch, ptr streams`
 and prefetch rows `pitch` bytes apart at `place` bytes behind each of the `STREAMS` pointers there, instead of `dst`. There are
 kernels for several numbers of rows and every number of vectors, so that edges do no extra work; *edge* kernels use `last` lanes
@@ -37,17 +37,17 @@ def kernels(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str
     for tile in tiles(recipe):
         name = kernel_name(*tile)
         if name in wanted:
-            made.append(_kernel(recipe, decls, name, *tile, "blocks" in wanted, "tail" in wanted))
+            made.append(_kernel(recipe, decls, name, *tile, "blocks" in wanted, "epilogue" in wanted))
     return "\n".join(made)
 
 
-def _kernel(recipe: Recipe, decls: Declarations, name: str, rows: int, vectors: int, edge: bool, adds: bool, tail: bool) -> str:
+def _kernel(recipe: Recipe, decls: Declarations, name: str, rows: int, vectors: int, edge: bool, adds: bool, epilogue: bool) -> str:
     machine, acc = recipe.machine, llvm_type(recipe.acc)
     lanes, vectors = (recipe.lanes, vectors) if vectors else (recipe.half_lanes, 1)
     vector = f"<{lanes} x {acc}>"
     f = FunctionWriter(
         f"void @{name}(ptr noalias %a, i64 %as, ptr noalias %b, i64 %bs, i64 %beats, ptr %src, i64 %ss, "
-        f"ptr %dst, i64 %ds, i64 %last, ptr %ahead, i64 %next{', ptr %place, i64 %pitch, ptr %streams' if tail else ''})",
+        f"ptr %dst, i64 %ds, i64 %last, ptr %prefetch, i64 %next{', ptr %place, i64 %pitch, ptr %streams' if epilogue else ''})",
         decls,
         machine,
         "noinline nounwind",
@@ -96,21 +96,21 @@ def _kernel(recipe: Recipe, decls: Declarations, name: str, rows: int, vectors: 
     def fetch_place(i: str) -> None:
         """Ask for where the sums will go, rows that lie as far apart: one line per iteration."""
         lines = recipe.panel_row_bytes // 64
-        row = f.at("%place" if tail else "%dst", f.mul("%pitch" if tail else "%ds", f.let(f"and i64 {i}, 7")))
+        row = f.at("%place" if epilogue else "%dst", f.mul("%pitch" if epilogue else "%ds", f.let(f"and i64 {i}, 7")))
         line = f.at(row, f.mul(f.let(f"and i64 {i}, {8 * (lines - 1)}"), 8))
-        if tail:
+        if epilogue:
             stream = f.let(f"and i64 {f.div(i, 8 * lines)}, {STREAMS - 1}")
             line = f.at(line, f.word(f.at("%streams", f.mul(stream, 8)), 0))
         f.prefetch(line)
 
-    def steps(unroll: int, ahead: bool):
+    def steps(unroll: int, prefetching: bool):
         def body(i: str, pa: str, pb: str, *state: str) -> list[str]:
-            sums, pf = (list(state[:-1]), state[-1]) if ahead else (list(state), None)
+            sums, pf = (list(state[:-1]), state[-1]) if prefetching else (list(state), None)
             if pf:
                 f.prefetch(pf)
             if rows == recipe.rows and not recipe.by_element:
                 fetch_rows(i, pa, unroll)
-            if ahead:
+            if prefetching:
                 fetch_place(i)
             for u in range(unroll):
                 sums = beat(pa, pb, u * element_bytes, sums)
@@ -127,7 +127,7 @@ def _kernel(recipe: Recipe, decls: Declarations, name: str, rows: int, vectors: 
         rest = f.rem("%beats", unroll)
     else:
         rest = "%beats"
-        state = [*state, ("ptr", "%ahead")] if prefetch else state
+        state = [*state, ("ptr", "%prefetch")] if prefetch else state
     _, end, *sums = f.loop(0, rest, 1, steps(1, prefetch), state)
     sums = sums[:len(tile)]
     if recipe.flips:

@@ -19,7 +19,7 @@ from weft.codegen.ir.ir_writer import FunctionWriter, bits_of
 from weft.codegen.ir.writer import Declarations
 from weft.util.machine_model import MODEL
 
-_Way = Callable[[], None]
+_Path = Callable[[], None]
 
 
 # -- loading one vector of packed elements
@@ -88,7 +88,7 @@ def _element(f: FunctionWriter, recipe: Recipe, src: str, at: str) -> str:
     return _convert(f, recipe, value, 0)
 
 
-def _paths(f: FunctionWriter, along: str, across: str, made: dict[str, _Way], wanted: Collection[str]) -> None:
+def _paths(f: FunctionWriter, along: str, across: str, made: dict[str, _Path], wanted: Collection[str]) -> None:
     """Choose among the packings (name -> code) by the two stride tests; those not wanted are not compiled."""
 
     def take(kind: str) -> None:
@@ -106,7 +106,7 @@ def _paths(f: FunctionWriter, along: str, across: str, made: dict[str, _Way], wa
 
 def _assembled(
     f: FunctionWriter, recipe: Recipe, feature: str, dst: str, step: object, src: str, src_step: str, lines: str, length: str
-) -> _Way | None:
+) -> _Path | None:
     """The packing through memory that is a function of `assembled`, if it is one; `length` is in elements."""
     name = assembled.function(recipe, feature)
     if name is None:
@@ -153,7 +153,7 @@ def pack_a(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
         f.loop(0, "%rows", 1, row)
 
     def transpose() -> None:
-        ahead = f.mul("%ks", lanes * per)
+        distance = f.mul("%ks", lanes * per)
 
         def rows(s: str) -> None:
             here = f.at("%src", f.mul(f.mul(s, per), "%ks"))
@@ -163,7 +163,7 @@ def pack_a(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
                 src = f.at("%src", f.mul(i, recipe.in_bytes))
                 loads = [_across_k(f, recipe, src, "%ks", lanes, f.add(s, t), "%k", mask) for t in range(lanes)]
                 # Rows lie far apart, so the hardware would find none of them in time.
-                next_square = f.at(f.at(here, f.mul(i, recipe.in_bytes)), ahead)
+                next_square = f.at(f.at(here, f.mul(i, recipe.in_bytes)), distance)
                 for t in range(lanes * per):
                     f.prefetch(f.at(next_square, f.mul("%ks", t)))
                 for t, value in enumerate(f.transpose(loads, unit)):
@@ -228,7 +228,7 @@ def pack_b(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
         return f.at(f.at("%dst", f.mul(s, row_bytes)), f.mul(j, vector_bytes // lanes))
 
     def copy() -> None:
-        ahead = f.mul("%ks", MODEL.gemm_pack_prefetch_rows)
+        distance = f.mul("%ks", MODEL.gemm_pack_prefetch_rows)
 
         def whole_row(s: str) -> None:
             for v in range(recipe.vectors):
@@ -237,7 +237,7 @@ def pack_b(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
                     src = f.at(f.at("%src", f.mul(f.add(f.mul(s, per), h), "%ks")), v * lanes * recipe.in_bytes)
                     parts.append(f.load(_in_unit(recipe), lanes, src))
                     if v * lanes * recipe.in_bytes % 64 == 0:
-                        f.prefetch(f.at(src, ahead))
+                        f.prefetch(f.at(src, distance))
                 f.store(unit, lanes, to_unit(f, recipe, interleave(f, recipe, parts, lanes), lanes), place(s, v * lanes))
 
         def edge_row(s: str) -> None:

@@ -100,7 +100,7 @@ def multiply_panel(f: Task, recipe: Recipe, t: Tile, p: Panel, wanted: Collectio
     to_finish = f.both(p.is_last, f.no(simple))
     # Each tile of rows fetches a slice of the next panel into the second-level cache.
     is_shared = f.equal(f.d(Word.B_MODE), SHARED)
-    ahead = f.pick(is_shared, f.at(p.b, f.d(Word.PANEL_BYTES)), p.b, "ptr")
+    prefetched = f.pick(is_shared, f.at(p.b, f.d(Word.PANEL_BYTES)), p.b, "ptr")
     # The first panel that a tile of rows meets asks for the next rows of A; then they are near.
     next_rows = f.pick(f.equal(p.panel, t.p0), f.mul(p.a_stride, recipe.rows), 0)
     slice_ = f.pick(is_shared, f.mul(f.div(p.beats, MODEL.gemm_line_beats), 64), 0)
@@ -126,7 +126,7 @@ def multiply_panel(f: Task, recipe: Recipe, t: Tile, p: Panel, wanted: Collectio
         dst, ds = f.pick(to_c, c, mine, "ptr"), f.pick(to_c, cms, kept)
         src = f.pick(p.is_first, "null", mine, "ptr")
         a = f.at(p.a, f.mul(row_block.first, p.a_stride))
-        pf = f.at(ahead, f.mul(f.div(i, recipe.rows), slice_))
+        pf = f.at(prefetched, f.mul(f.div(i, recipe.rows), slice_))
         place = t.ends.place(to_finish, c, cms, dst, ds)
         f.do(
             f"call void {kernel}(ptr {a}, i64 {p.a_given}, ptr {p.b}, i64 {p.b_stride}, i64 {p.beats}, ptr {src}, i64 {kept}, "

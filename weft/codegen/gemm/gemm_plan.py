@@ -34,7 +34,7 @@ def runs_as_batch(p: Problem, recipe: Recipe) -> Problem:
     of them would be copied. (Tails count rows and batch elements as they came.)
     """
     run = p.m // math.prod(e for e, _ in p.rows)
-    if not p.rows or p.tail_args is not None or run < MODEL.gemm_run_rows or _a_in_runs(p, recipe):
+    if not p.rows or p.epilogue_args is not None or run < MODEL.gemm_run_rows or _a_in_runs(p, recipe):
         return p
     dims, step = [], p.m * p.c[0]
     for e, stride in p.rows:
@@ -70,7 +70,7 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
     segment_steps = _ceil(p.k, recipe.k_per_step)
     steps, block = segment_steps * p.segments, _block_steps(p, recipe)
     blocks, along = max(_ceil(steps, block), 1), _is_along(p, recipe)
-    simple = recipe.out_type == recipe.packed_type and p.c[1] == recipe.out_bytes and p.tail_args is None
+    simple = recipe.out_type == recipe.packed_type and p.c[1] == recipe.out_bytes and p.epilogue_args is None
     collides = along and p.m > 1  # few rows of A, whose places in the cache are often the same, are all used at once
     collides |= _a_collides(p, recipe, block)
     a_direct = _a_direct(p, recipe, block) and not collides
@@ -435,12 +435,12 @@ def _words(p: Problem, chosen: dict[int, int]) -> tuple[int, ...]:
     words[Word.SWAPPED], words[Word.B_SHARE], words[Word.BATCH] = int(p.swapped), p.b_share, p.batches
     low, high = p.band or (-BAND_ZERO, BAND_ZERO)
     words[Word.BAND_FROM], words[Word.BAND_TO] = BAND_ZERO - high, BAND_ZERO - low
-    named = p.tail_streams
-    words[Word.TAIL_STREAMS] = sum([(named[i % len(named)] + 1) << 8 * i for i in range(STREAMS if named else 0)])
+    named = p.epilogue_streams
+    words[Word.EPILOGUE_STREAMS] = sum([(named[i % len(named)] + 1) << 8 * i for i in range(STREAMS if named else 0)])
     for word, value in chosen.items():
         words[word] = value
     lists = [(Word.BATCH_DIMS, Word.BATCH_AT, p.batch), (Word.OUTER_DIMS, Word.OUTER_AT, p.outer), (Word.ROW_DIMS, Word.ROWS_AT, p.rows),
-             (Word.COL_DIMS, Word.COLS_AT, p.cols), (Word.TAIL_ARGS, Word.TAIL_AT, ((0,),) * (p.tail_args or 0))]
+             (Word.COL_DIMS, Word.COLS_AT, p.cols), (Word.EPILOGUE_ARGS, Word.EPILOGUE_AT, ((0,),) * (p.epilogue_args or 0))]
     for count, at, dims in lists:
         words[count], words[at] = len(dims), len(words)
         words += [x for dim in dims for x in dim]

@@ -36,8 +36,8 @@ class Problem:
     rows: tuple[tuple[int, int], ...] = ()
     cols: tuple[tuple[int, int], ...] = ()
     band: tuple[int, int] | None = None  # C is read where low <= n - m <= high
-    tail_args: int | None = None  # None: C is written
-    tail_streams: tuple[int, ...] = ()  # places of those that lie as C does
+    epilogue_args: int | None = None  # None: C is written
+    epilogue_streams: tuple[int, ...] = ()  # places of those that lie as C does
     swapped: bool = False  # A and B have changed places
 
     @property
@@ -67,14 +67,15 @@ def problem_of(step: Gemm, recipe: Recipe) -> Problem:
     return Problem(step.m, step.n, step.k, (step.a_strides[0] * i, step.a_strides[1] * i), (step.b_strides[0] * i, step.b_strides[1] * i),
                    (step.c_strides[0] * o, step.c_strides[1] * o), tuple((e, a * i, b * i, c * o) for e, a, b, c in step.batch if e != 1),
                    tuple((e, a * i, b * i) for e, a, b in step.outer_k if e != 1), tuple((e, a * i) for e, a in step.a_rows if e != 1),
-                   tuple((e, b * i) for e, b in step.b_cols if e != 1), step.band, None if step.tail is None else len(step.tail_args),
+                   tuple((e, b * i) for e, b in step.b_cols if e != 1), step.band,
+                   None if step.epilogue is None else len(step.epilogue_args),
                    _streams(step, o))
 
 
 def _streams(step: Gemm, out_bytes: int) -> tuple[int, ...]:
-    """Return which arguments of a step's tail are arrays like C."""
+    """Return which arguments of a step's epilogue are arrays like C."""
     elements = step.m * step.n * math.prod(dim[0] for dim in step.batch)
-    bufs = () if step.tail is None else step.tail.bufs[2:]
+    bufs = () if step.epilogue is None else step.epilogue.bufs[2:]
     return tuple([i for i, buf in enumerate(bufs) if buf.size == elements and ITEMSIZE[buf.type] == out_bytes][:STREAMS])
 
 
@@ -101,7 +102,7 @@ def fold(p: Problem, recipe: Recipe) -> Problem:
     k, a, b = dims[0][0], (a[0], dims[0][1]), (dims[0][2], b[1])
     outer = sorted(dims[1:], key=lambda dim: (dim[2], dim[1]), reverse=True)  # as they lie in memory, so that B may be even
     p = replace(p, k=k, a=a, b=b, outer=tuple(outer))
-    if p.tail_args is not None:  # it counts rows, columns and batch elements as they came
+    if p.epilogue_args is not None:  # it counts rows, columns and batch elements as they came
         return p
     m, n, c, batch = p.m, p.n, p.c, list(p.batch)
     for dim in sorted(p.batch, key=lambda d: d[3]):
@@ -136,9 +137,9 @@ def _merge(dims: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
 def orient(p: Problem, recipe: Recipe) -> Problem:
     """Exchange the roles of A and B where C = (B' A')' suits the kernels better: they store rows of C.
 
-    A tail wants rows of C as they came; but a single row may be made of dot products, which give a stretch of it.
+    An epilogue wants rows of C as they came; but a single row may be made of dot products, which give a stretch of it.
     """
-    if p.tail_args is not None:
+    if p.epilogue_args is not None:
         exchanged = p.exchanged()
         return exchanged if p.m == 1 and p.b[0] == recipe.in_bytes and is_dot(exchanged, recipe) else p
     i, o = recipe.in_bytes, recipe.out_bytes
@@ -157,5 +158,5 @@ def orient(p: Problem, recipe: Recipe) -> Problem:
 def is_dot(p: Problem, recipe: Recipe) -> bool:
     dense = (p.a[1] == recipe.in_bytes or p.k == 1) and (p.b[0] == recipe.in_bytes or p.k == 1)
     even = p.segments == 1 and not p.rows and not p.cols
-    in_stretches = p.tail_args is None or (p.swapped and p.n == 1)
+    in_stretches = p.epilogue_args is None or (p.swapped and p.n == 1)
     return p.n <= 2 and dense and even and in_stretches and not recipe.is_complex and p.k > 0

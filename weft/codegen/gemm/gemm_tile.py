@@ -60,7 +60,7 @@ def _kernel_parts(recipe: Recipe, listed: list[str]) -> list[LibraryModule]:
     """The register kernels: assembled, or in two modules that are compiled side by side: those of the most rows, and those of fewer."""
     made = [name for name in listed if name.startswith("kernel")]
     most = [name for name in made if name.startswith(kernel_name(recipe.rows, 0, False)[:-1])]
-    options = [name for name in listed if name in ("blocks", "tail")]
+    options = [name for name in listed if name in ("blocks", "epilogue")]
     found = assembled.kernels(recipe)
     write = found or _kernel_module
     modules = [made] if found else [most, [name for name in made if name not in most]]

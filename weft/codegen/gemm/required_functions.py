@@ -21,8 +21,8 @@ def all_features(recipe: Recipe) -> frozenset[str]:
     named = [kernel_name(r, *shape, runs) for runs in kinds for r in row_counts(recipe) for shape in usable]
     named += [] if recipe.is_complex or recipe.quads else ["along", "along_row"]
     packs_a = [] if recipe.quads else packings(recipe, "a")
-    said = [f"{name}={value}" for name in _TOLD for value in (*range(_MOST_TOLD + 1), "many")]
-    return frozenset([*named, "add", "back", "band", "blocks", "finish", "tail", *packs_a, *packings(recipe, "b"), *said])
+    stated = [f"{name}={value}" for name in _STATED for value in (*range(_LARGEST_STATED + 1), "many")]
+    return frozenset([*named, "add", "back", "band", "blocks", "finish", "epilogue", *packs_a, *packings(recipe, "b"), *stated])
 
 
 def features(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
@@ -41,18 +41,18 @@ def features(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
     found += ["back"] if words[Word.BACK] else []
     found += ["band"] if (words[Word.BAND_FROM], words[Word.BAND_TO]) != (0, 2 * BAND_ZERO) else []
     found += ["blocks"] if words[Word.BLOCKS] > 1 else []
-    found += ["tail"] if words[Word.TAIL_ARGS] else [] if words[Word.SIMPLE] else ["finish"]
+    found += ["epilogue"] if words[Word.EPILOGUE_ARGS] else [] if words[Word.SIMPLE] else ["finish"]
     found += [] if words[Word.A_DIRECT] else [packing(recipe, "a", words)]
     found += [] if words[Word.B_MODE] in (DIRECT, ALONG) else [packing(recipe, "b", words)]
-    said = {name: words[word] if words[word] <= _MOST_TOLD else "many" for name, word in _TOLD.items()}
-    return frozenset([*found, *(f"{name}={value}" for name, value in said.items())])
+    stated = {name: words[word] if words[word] <= _LARGEST_STATED else "many" for name, word in _STATED.items()}
+    return frozenset([*found, *(f"{name}={value}" for name, value in stated.items())])
 
 
-#: what of a matmul's words a driver may know: each value that is seen is the name of a feature, and where there is but one it is known
-_TOLD = {"swapped": Word.SWAPPED, "simple": Word.SIMPLE, "a direct": Word.A_DIRECT, "b mode": Word.B_MODE, "in c": Word.SUMS_IN_C,
+#: words of a matmul that a driver may be specialized for: each value that occurs is a feature, and one that is the only one is a constant
+_STATED = {"swapped": Word.SWAPPED, "simple": Word.SIMPLE, "a direct": Word.A_DIRECT, "b mode": Word.B_MODE, "in c": Word.SUMS_IN_C,
          "segments": Word.SEGMENTS, "batch": Word.BATCH, "share": Word.B_SHARE, "group": Word.GROUP, "task batch": Word.TASK_BATCH,
          "batch dims": Word.BATCH_DIMS, "outer dims": Word.OUTER_DIMS, "row dims": Word.ROW_DIMS, "col dims": Word.COL_DIMS}
-_MOST_TOLD = max(SHARED, DIRECT, PRIVATE, ALONG)    # larger ones are not told apart
+_LARGEST_STATED = max(SHARED, DIRECT, PRIVATE, ALONG)    # larger ones are not distinguished
 
 
 def is_driver_feature(feature: str) -> bool:
@@ -64,10 +64,10 @@ def known_words(wanted: Collection[str]) -> dict[int, str]:
     """The words that are the same in all matmuls that are wanted."""
     seen: dict[str, list[str]] = {}
     for feature in wanted:
-        name, told, value = feature.partition("=")
-        if told:
+        name, separator, value = feature.partition("=")
+        if separator:
             seen.setdefault(name, []).append(value)
-    found = {_TOLD[name]: values[0] for name, values in seen.items() if len(values) == 1 and values[0] != "many"}
+    found = {_STATED[name]: values[0] for name, values in seen.items() if len(values) == 1 and values[0] != "many"}
     found |= {} if "blocks" in wanted else {Word.BLOCKS: "1"}
     return found | ({} if "add" in wanted else {Word.PARTS: "1"})
 

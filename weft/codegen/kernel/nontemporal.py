@@ -38,11 +38,11 @@ def store(emitter: Emission, stmt: Store, type_: str, value: Value, index: Value
     b, lanes, memory = emitter.b, emitter.lanes, vector(MEMORY[type_], emitter.lanes.w)
     nbytes, tag = ITEMSIZE[type_] * lanes.w, emitter.alias_tag(stmt.buf)
     _, registers = lanes.all_to_memory(emitter.spread(value), type_)
-    ahead = 0
+    offset = 0
     if index.stride < 0:
-        registers, ahead = [emitter.reversed(x, memory) for x in registers], lanes.w - 1
-    base = emitter.address(stmt.buf, type_, emitter.sum(index.base, constant(-ahead)))
-    places = [emitter.vector_address(stmt.buf, type_, index, part * lanes.w + ahead) for part in range(emitter.parts)]
+        registers, offset = [emitter.reversed(x, memory) for x in registers], lanes.w - 1
+    base = emitter.address(stmt.buf, type_, emitter.sum(index.base, constant(-offset)))
+    places = [emitter.vector_address(stmt.buf, type_, index, part * lanes.w + offset) for part in range(emitter.parts)]
     while nbytes < emitter.target.vector_bytes and len(registers) % 2 == 0 and index.stride > 0:    # halves of lines are joined
         count = 2 * nbytes // ITEMSIZE[type_]
         order = ", ".join([f"i32 {lane}" for lane in range(count)])

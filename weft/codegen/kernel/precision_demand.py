@@ -17,7 +17,7 @@ from weft.ir.registry import functions
 #: what keeps relative errors: operation -> its first such argument
 _KEEPS = {"mul": 0, "div": 0, "neg": 0, "abs": 0, "max": 0, "min": 0, "add": 0, "select": 1}
 #: what may be done over and over
-_KEPT_OVER_TURNS = frozenset({"add", "max", "min"})
+_KEPT_ACROSS_ITERATIONS = frozenset({"add", "max", "min"})
 _FULL = "f32"
 #: from what nobody has asked for to what must have all its bits
 _ORDER = ("", "bf16", "f16", _FULL)
@@ -51,7 +51,7 @@ class _Demands:
         self.functions: list[int] = []
         self.roots: list[Expr] = []
         for stmt in kernel.body:
-            self.survey(stmt)
+            self.analyze(stmt)
         self.opaque |= {name for name in self.sources if self.grows(name)}
         #: names and scratch that are never negative: all that nothing speaks against
         self.not_negative = set(self.sources) - self.opaque
@@ -60,14 +60,14 @@ class _Demands:
         for expr in self.roots:
             self.ask(expr, _FULL)
 
-    def survey(self, stmt: Stmt) -> None:
+    def analyze(self, stmt: Stmt) -> None:
         """Note what names and scratch are made of, and everything that leaves the kernel or decides."""
         if isinstance(stmt, Let | Init):
             self.made(stmt.name, stmt.value)
-        elif isinstance(stmt, Accum) and stmt.op in _KEPT_OVER_TURNS and stmt.guard is None:
+        elif isinstance(stmt, Accum) and stmt.op in _KEPT_ACROSS_ITERATIONS and stmt.guard is None:
             self.made(stmt.name, stmt.value, stmt.op)
         elif isinstance(stmt, Store) and stmt.buf in self.scratch and stmt.guard is None \
-                and (stmt.accumulate is None or stmt.accumulate in _KEPT_OVER_TURNS):
+                and (stmt.accumulate is None or stmt.accumulate in _KEPT_ACROSS_ITERATIONS):
             self.roots.append(stmt.index)
             self.made(stmt.buf, stmt.value, stmt.accumulate)
         else:
@@ -80,7 +80,7 @@ class _Demands:
                 self.opaque.add(stmt.buf)
         for body in bodies(stmt):
             for child in body:
-                self.survey(child)
+                self.analyze(child)
 
     def grows(self, name: str) -> bool:
         """Whether a name is multiplied over the iterations of a loop, directly or through other names: its error would grow with each."""

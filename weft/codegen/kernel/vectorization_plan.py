@@ -80,7 +80,7 @@ _EXPRESSIONS = {loops.Let: ("value",), loops.Init: ("value",), loops.Accum: ("va
                 loops.Prefetch: ("index",), loops.For: ("extent",), loops.While: ("cond",), loops.If: ("cond",)}
 
 
-class _Survey:
+class _LoopFacts:
     """What a loop body touches: element sizes, cost, reductions."""
 
     def __init__(self, buffers: dict, outlined: Container[str]):
@@ -236,16 +236,16 @@ def bound(extent: loops.Expr) -> int | None:
 def plan_of(loop: loops.For, target: Target, buffers: dict, extent: int | None, exact: bool = True,
              outlined: Container[str] = frozenset()) -> VectorizationPlan | None:
     """The plan of a vector loop; `extent` is its number of iterations (if `exact`), or the most it can be, or None."""
-    survey = _Survey(buffers, outlined)
+    facts = _LoopFacts(buffers, outlined)
     for stmt in loop.body:
-        survey.stmt(stmt)
-    if not survey.plain or extent == 1:
+        facts.stmt(stmt)
+    if not facts.plain or extent == 1:
         return None
-    lanes = target.lanes(max(survey.sizes, default=1))
+    lanes = target.lanes(max(facts.sizes, default=1))
     if target.level != "avx512":
         lanes = min(lanes, 8)
     # AVX2 masks loads and stores of 4 and 8 bytes only
-    masked = target.has_masks or (target.level == "avx2" and all(loops.ITEMSIZE[type_] >= 4 for type_ in survey.memory))
+    masked = target.has_masks or (target.level == "avx2" and all(loops.ITEMSIZE[type_] >= 4 for type_ in facts.memory))
     if extent is not None and extent < lanes:
         if masked:
             lanes = max(4, 1 << (extent - 1).bit_length())
@@ -254,18 +254,18 @@ def plan_of(loop: loops.For, target: Target, buffers: dict, extent: int | None, 
                 lanes //= 2
     if lanes < 2:
         return None
-    parts = 4 if survey.cost <= 16 or survey.calls else 2 if survey.cost <= 90 else 1
-    if survey.loads >= MODEL.many_loads:
+    parts = 4 if facts.cost <= 16 or facts.calls else 2 if facts.cost <= 90 else 1
+    if facts.loads >= MODEL.many_loads:
         parts = 1
-    if survey.types & loops.COMPLEX:
+    if facts.types & loops.COMPLEX:
         parts = min(parts, 2)
     if extent is not None:
         parts = max(1, min(parts, -(-extent // lanes) if masked else extent // lanes))
-    if survey.transposed:
-        parts = max(1, min(parts, MODEL.transpose_registers // survey.transposed))
+    if facts.transposed:
+        parts = max(1, min(parts, MODEL.transpose_registers // facts.transposed))
     if not exact:
         parts = 1 << (parts.bit_length() - 1)     # whole blocks are told from the rest by the low bits of the extent
     rest = not exact or extent is None or extent % (lanes * parts) != 0
-    merged = target.has_masks and rest and survey.cost >= MODEL.masked_loop_cost \
-        and not (survey.streaming or survey.transposed or survey.scanned)
-    return VectorizationPlan(lanes, parts, masked, merged, survey.reductions, frozenset(survey.scanned), frozenset(survey.packed))
+    merged = target.has_masks and rest and facts.cost >= MODEL.masked_loop_cost \
+        and not (facts.streaming or facts.transposed or facts.scanned)
+    return VectorizationPlan(lanes, parts, masked, merged, facts.reductions, frozenset(facts.scanned), frozenset(facts.packed))

@@ -248,14 +248,14 @@ class EntryEmitter:
         """Call the matmul of the step's types on a descriptor (see `codegen.gemm.gemm`)."""
         from weft.codegen.gemm import gemm
 
-        function, tail = self._external(self.library_symbol(step), "void NAME(ptr)"), "null"
-        if step.tail is not None:
-            tail = self._external(self.kernel_symbol(step.tail), "void NAME(ptr, i64, i64)")
+        function, epilogue = self._external(self.library_symbol(step), "void NAME(ptr)"), "null"
+        if step.epilogue is not None:
+            epilogue = self._external(self.kernel_symbol(step.epilogue), "void NAME(ptr, i64, i64)")
         c = "null" if step.c is None else self.address(step.c)
-        pointers = [self.address(step.a), self.address(step.b), c, tail]
+        pointers = [self.address(step.a), self.address(step.b), c, epilogue]
         _, words = gemm.describe(step)
-        rest = words[len(gemm.POINTERS):len(words) - len(step.tail_args)]
-        self._context([*pointers, *rest, *(self.address(ref) for ref in step.tail_args)])
+        rest = words[len(gemm.POINTERS):len(words) - len(step.epilogue_args)]
+        self._context([*pointers, *rest, *(self.address(ref) for ref in step.epilogue_args)])
         self._line(f"call void {function}(ptr %ctx)")
 
     def sort(self, step: Sort) -> None:

@@ -254,9 +254,9 @@ def _drafted(steps: Iterable[tuple[Step, float]]) -> list[int]:
     for step, times in steps:
         if isinstance(step, Launch):
             work[id(step.kernel)] = work.get(id(step.kernel), 0) + times * iterations(step.kernel.body, bound)
-        elif isinstance(step, Gemm) and step.tail is not None:
+        elif isinstance(step, Gemm) and step.epilogue is not None:
             elements = step.m * step.n * math.prod([extent for extent, *_ in step.batch])
-            work[id(step.tail)] = work.get(id(step.tail), 0) + times * elements
+            work[id(step.epilogue)] = work.get(id(step.epilogue), 0) + times * elements
     return [number for number, most in work.items() if most <= MODEL.draft_iterations]
 
 
@@ -318,6 +318,6 @@ def image_of(made: BuildRecord) -> loader.Image | None:
 
 
 def _launched(steps: Iterable[Step]) -> list[Kernel]:
-    """Every kernel that some step launches, on its own or as a tail."""
-    found = [step.kernel if isinstance(step, Launch) else step.tail if isinstance(step, Gemm) else None for step, _ in _flat(steps)]
+    """Every kernel that some step launches, on its own or as an epilogue."""
+    found = [step.kernel if isinstance(step, Launch) else step.epilogue if isinstance(step, Gemm) else None for step, _ in _flat(steps)]
     return [kernel for kernel in found if kernel is not None]

@@ -39,7 +39,7 @@ _ARCH = {
 }
 making = held_over_forks(threading.RLock())
 _made: list[dict[str, int]] = []  # one pool, once it is made
-_ahead: list[DaemonThread] = []  # who loads LLVM, and compiles the pool, before anybody asks
+_prewarmers: list[DaemonThread] = []  # who loads LLVM, and compiles the pool, before anybody asks
 
 
 @functools.cache
@@ -81,60 +81,60 @@ def source(machine: str) -> str:
 PAUSE_S = 0.02     # a process that compiled nothing for so long has a CPU to spare
 
 
-class _Look:
-    """What the thread that looks ahead does, and until when it had better not."""
+class _Prewarming:
+    """What the thread of `prewarm` does, and until when it pauses."""
     resting = over = compiling = False
     pause_ends = 0.0
 
 
 def prewarm() -> None:
     """Where nothing was ever compiled, load LLVM beside what the process does next, and compile the pool in its first pause."""
-    if target.is_new() and not _ahead:
-        _ahead.append(DaemonThread(_compile_ahead))
-        atexit.register(_look_no_more)
+    if target.is_new() and not _prewarmers:
+        _prewarmers.append(DaemonThread(_prewarm_pool))
+        atexit.register(_end_prewarming)
 
 
 def defer(seconds: float = PAUSE_S) -> None:
     """Leave the CPUs to others for a moment."""
-    _Look.pause_ends = time.monotonic() + seconds
+    _Prewarming.pause_ends = time.monotonic() + seconds
 
 
 def rest_left() -> float:
     """Seconds until the CPUs are free, as far as is known."""
-    return _Look.pause_ends - time.monotonic()
+    return _Prewarming.pause_ends - time.monotonic()
 
 
-def _compile_ahead() -> None:
+def _prewarm_pool() -> None:
     with contextlib.suppress(ImportError, OSError):  # whoever compiles meets it again
         target.load()
         defer()
-        _Look.resting = True
+        _Prewarming.resting = True
         while (rest := rest_left()) > 0:
             time.sleep(min(rest, PAUSE_S))
-        _Look.resting = False
-        if _Look.over or _made or objects.is_there(wanted := request(_part())):
+        _Prewarming.resting = False
+        if _Prewarming.over or _made or objects.is_there(wanted := request(_part())):
             return
-        _Look.compiling = True
+        _Prewarming.compiling = True
         compile_apart(wanted)
         objects.image([wanted])
 
 
-def _look_no_more() -> None:
+def _end_prewarming() -> None:
     """The process ends, and LLVM with it."""
-    _Look.over = True
-    if not _Look.resting:
-        _ahead[0].join()
+    _Prewarming.over = True
+    if not _Prewarming.resting:
+        _prewarmers[0].join()
 
 
-def _is_compiled_ahead() -> bool:
-    return _Look.compiling and _ahead[0].is_alive()
+def _is_prewarming() -> bool:
+    return _Prewarming.compiling and _prewarmers[0].is_alive()
 
 
 def _addresses() -> dict[str, int]:
     """Return the one pool's addresses."""
     if not _made:
-        if _is_compiled_ahead():
-            _ahead[0].join()
+        if _is_prewarming():
+            _prewarmers[0].join()
         with making:
             if not _made:
                 _made.append(_make())
@@ -149,7 +149,7 @@ def _part() -> LibraryModule:
 
 def requests() -> list[CompileRequest]:
     """What to prepare before `symbols` is called."""
-    return [] if _made or _is_compiled_ahead() else [request(_part())]
+    return [] if _made or _is_prewarming() else [request(_part())]
 
 
 def make_of_what_is_there() -> None:

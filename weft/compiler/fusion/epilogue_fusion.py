@@ -12,7 +12,7 @@ from weft.compiler.fusion.classify import LoweringKind, is_dense, lowering_kind,
 from weft.compiler.fusion.graph import FusionGraph, FusionRule, decide
 from weft.compiler.fusion.groups import Group
 from weft.ir.jaxpr import Literal, Var
-from weft.ir.program import MOST_TAIL_ARGS
+from weft.ir.program import MOST_EPILOGUE_ARGS
 
 
 class Epilogue(NamedTuple):
@@ -36,7 +36,7 @@ EPILOGUE_RULES: list[FusionRule] = [
                lambda e: e.group.depth != e.graph.depth[e.result] + 1, False),
     FusionRule("scalars", "a single sum has no tile", lambda e: e.result.aval.size < 2, False),
     FusionRule("arguments", "the matmul's routine passes so many on",
-               lambda e: len(e.group.leaves) + len(e.group.roots) > MOST_TAIL_ARGS, False),
+               lambda e: len(e.group.leaves) + len(e.group.roots) > MOST_EPILOGUE_ARGS, False),
     FusionRule("sizes", "every element of the sums gives one of each result",
                lambda e: any(v.aval.size != e.result.aval.size for v in e.group.roots), False),
     FusionRule("what is made later", "all else that it reads is there before the matmul begins", _reads_what_is_made_later, False),

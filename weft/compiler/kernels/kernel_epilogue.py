@@ -1,7 +1,7 @@
 """The epilogue of a matmul: elementwise code on its result, as a kernel that runs on tiles of sums while they are in the cache.
 
 In:   a `Group` whose `dot` is a matmul (see `fuse`), and that matmul's `Contraction`.
-Out:  a Loops `Kernel` in the form of `ir.program.Gemm.tail`, the buffers it reads and writes, and what it may update in place.
+Out:  a Loops `Kernel` in the form of `ir.program.Gemm.epilogue`, the buffers it reads and writes, and what it may update in place.
 
 The group is lowered at a symbolic row, column and batch element of the matmul. All its values have the same memory layout, so
 the flat position in the result determines every index.
@@ -24,7 +24,7 @@ from weft.ir.program import PLACE
 
 
 class EpilogueLowering(Lowering):
-    """Lowers one group to the tail of its matmul."""
+    """Lowers one group to the epilogue of its matmul."""
 
     def __init__(self, graph: Fusion, group: Group, dot: Contraction, accumulate: str):
         super().__init__(graph, group)

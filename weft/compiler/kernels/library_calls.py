@@ -128,7 +128,7 @@ class Contraction:
             self._exchange()
 
     def shape(self) -> tuple:
-        """What tells positions in the result: equal ones have equal tails."""
+        """What tells positions in the result: equal ones have equal epilogues."""
         return self.m, self.n, self.c_strides, tuple((e, c) for e, _, _, c in self.batch)
 
     def band(self, shape: tuple[int, ...], known: Bands) -> tuple[int, int] | None:
@@ -187,5 +187,5 @@ def accumulator(in_type: str, out_type: str) -> str:
 
 
 def sum_type(accumulate: str) -> str:
-    """Type of a matmul's sums as its tail sees them: narrow integers are summed in 32 bits."""
+    """Type of a matmul's sums as its epilogue sees them: narrow integers are summed in 32 bits."""
     return "i32" if accumulate in ("i8", "u8", "i16", "u16") else accumulate

@@ -178,10 +178,10 @@ class _Writer:
         place, outer = b.irem(row, run.segment_blocks), b.idiv(row, run.segment_blocks)
         begin = b.imul(b.load("n", 0, "i64"), run.segment_blocks)
         number = b.iadd(begin, place)
-        ahead = b.iadd(number, run.segment_blocks)
+        next_block = b.iadd(number, run.segment_blocks)
         here = b.op("and", b.icmp("ge", number, 0), b.icmp("lt", number, run.blocks))
         return (If(here, self.over(strip, outer, number, begin)),
-                If(b.icmp("lt", ahead, run.blocks), self.over(strip, outer, ahead, stores=False)))
+                If(b.icmp("lt", next_block, run.blocks), self.over(strip, outer, next_block, stores=False)))
 
     def over(self, strip: Expr, outer: Expr, number: Expr, segment: Expr | None = None, stores: bool = True) -> tuple[Stmt, ...]:
         """One block of one strip, which begins with what came before where it belongs to a segment, whose first block is given."""
@@ -194,10 +194,10 @@ class _Writer:
         self.aside = b.iadd(self.side, self.j)
         self.at = lambda k: self.position(b.iadd(begin, k))
         k = b.index("k", run.block, 2)
-        ahead = 0 if run.neutral is not None else 1
-        steps = b.isub(extent, ahead)
+        skipped = 0 if run.neutral is not None else 1
+        steps = b.isub(extent, skipped)
         steps = steps.value if not hasattr(steps, "op") else steps
-        return self.in_strips(steps, b.iadd(k, ahead)) if self.strip else self.in_registers(steps, b.iadd(k, ahead))
+        return self.in_strips(steps, b.iadd(k, skipped)) if self.strip else self.in_registers(steps, b.iadd(k, skipped))
 
     def position(self, along: Expr) -> Expr:
         """The place of an element."""
@@ -280,8 +280,8 @@ class _Writer:
             found = self.joined(priors)
         body += [Init(acc.name, value) for acc, value in zip(accs, found)]
         body += self.begun(accs)
-        ahead = self.at(b.iadd(k, run.segment_blocks * run.block))      # what this task sums next
-        coming = [Prefetch(f"x{i}", ahead) for i in range(self.count)] if self.begin is not None else []
+        prefetched = self.at(b.iadd(k, run.segment_blocks * run.block))      # what this task sums next
+        coming = [Prefetch(f"x{i}", prefetched) for i in range(self.count)] if self.begin is not None else []
         body.append(For("k", steps, (step, *(self.stored(self.at(k), names) if self.stores else ()), *coming),
                         "serial" if run.inner > 1 else "vector"))
         body += self.ended(accs)
@@ -301,8 +301,8 @@ class _Writer:
             return For("j", extent, (*lets, *keeps, *then), "vector")
 
         # the next rows of a strip lie elsewhere, where no fetcher of the machine looks by itself
-        ahead = MODEL.scan_prefetch_rows
-        coming = [Prefetch(f"x{i}", self.at(b.iadd(k, ahead))) for i in range(self.count)] if run.strips > 1 else []
+        distance = MODEL.scan_prefetch_rows
+        coming = [Prefetch(f"x{i}", self.at(b.iadd(k, distance))) for i in range(self.count)] if run.strips > 1 else []
         step = keep(run.combine(b, kept, self.values(k)), [*coming, *(self.stored(self.at(k), names) if self.stores else ())])
         if self.begin is None:
             body = [keep(self.first(), self.begun(names))]

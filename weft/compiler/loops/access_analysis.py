@@ -1,7 +1,7 @@
 """Access analysis of a kernel: its dims, the strides of its memory accesses, and its cost.
 
 In:   `Lowered` scalar code.
-Out:  its `Survey`, from which `compiler.loops.loop_nest` and the strategies choose loops, in terms of `Dim` and `Access`.
+Out:  `AccessAnalysis`, from which `compiler.loops.loop_nest` and the strategies choose loops, in terms of `Dim` and `Access`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Access:
     run: int = 1
 
 
-class Survey:
+class AccessAnalysis:
     """All memory accesses and the loop variables that are used for anything but addresses."""
 
     def __init__(self, low: Lowered):

@@ -19,9 +19,9 @@ from weft.ir.loops import Expr, Load
 
 def guarded(nest: LoopNest) -> list[tuple[Load, Access]]:
     """The guarded loads, if some of them are strided, or read one element under several guards; else none."""
-    found = [(load, access) for load, access in nest.survey.loads if load.guard is not None and access.affine]
+    found = [(load, access) for load, access in nest.analysis.loads if load.guard is not None and access.affine]
     places = {(load.buf, id(load.index)) for load, _ in found}
-    free = {(load.buf, id(load.index)) for load, access in nest.survey.loads if load.guard is None}
+    free = {(load.buf, id(load.index)) for load, access in nest.analysis.loads if load.guard is None}
     alike = len(places) < len(found) or not free.isdisjoint(places)
     return found if alike or any(nest.step(access, nest.vector) not in (0, 1) for _, access in found) else []
 

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable
 from typing import Literal
 
-from weft.compiler.loops.access_analysis import Access, Dim, Survey, cost_of
+from weft.compiler.loops.access_analysis import Access, AccessAnalysis, Dim, cost_of
 from weft.compiler.lowering.let_placement import Emitter
 from weft.compiler.lowering.lower import Lowered, Output, Reduction, reachable
 from weft.ir.build import Builder
@@ -65,7 +65,7 @@ class LoopNest:
 
     def __init__(self, low: Lowered, name: str, along: int | None = None):
         self.low, self.name = low, name
-        self.survey = Survey(low)
+        self.analysis = AccessAnalysis(low)
         self.sizes = {low.names[v]: v.aval.nbytes for v in low.leaves}
         self.lengths = {low.names[v]: v.aval.size for v in low.leaves}
         self.dims = self._collapse()
@@ -82,15 +82,15 @@ class LoopNest:
         self.out_names = {var: f"y{i}" for i, var in enumerate(dict.fromkeys([out.var for out in low.outputs]))}
 
     def _collapse(self) -> list[Dim]:
-        low, survey = self.low, self.survey
+        low, analysis = self.low, self.analysis
         dims: list[Dim] = []
         for d, x in enumerate(low.vars):
             if type(x) is Const:
                 continue
             column = d in low.columns
-            steps = [a.terms.get(id(x), 0) for a in survey.accesses]
-            free = id(x) not in survey.pinned
-            if dims and free and dims[-1].column == column and id(low.vars[dims[-1].dims[-1]]) not in survey.pinned \
+            steps = [a.terms.get(id(x), 0) for a in analysis.accesses]
+            free = id(x) not in analysis.pinned
+            if dims and free and dims[-1].column == column and id(low.vars[dims[-1].dims[-1]]) not in analysis.pinned \
                     and all(big == small * low.shape[d] for big, small in zip(dims[-1].steps, steps)):
                 last = dims[-1]
                 dims[-1] = Dim([*last.dims, d], last.extent * low.shape[d], column, steps)
@@ -102,11 +102,11 @@ class LoopNest:
         best, score = None, -1.0
         columns = {id(self.low.vars[d]) for d in self.low.columns}
         once = 1 / max(1, math.prod([self.low.shape[d] for d in self.low.columns]))
-        often = [once if columns.isdisjoint(a.terms) and columns.isdisjoint(a.nonaffine) else 1.0 for a in self.survey.accesses]
+        often = [once if columns.isdisjoint(a.terms) and columns.isdisjoint(a.nonaffine) else 1.0 for a in self.analysis.accesses]
         for dim in self.dims if not self.low.parts else [d for d in self.dims if d.column]:
             got = 0.0
             own = {id(self.low.vars[d]) for d in dim.dims}
-            for step, access, share in zip(dim.steps, self.survey.accesses, often):
+            for step, access, share in zip(dim.steps, self.analysis.accesses, often):
                 if own.isdisjoint(access.nonaffine):
                     near = 0.5 if abs(step) <= MODEL.near_stride else 0.0
                     got += access.weight * share * (1.0 if step == access.run else 0.55 if step == 0 else near)
@@ -122,8 +122,8 @@ class LoopNest:
     def tasks(self) -> int:
         """How many tasks the work of the kernel is worth."""
         total = math.prod([dim.extent for dim in self.dims])
-        moved = sum(a.weight for a in self.survey.accesses) or 1
-        work = total * (moved + self.survey.cost * 0.5)
+        moved = sum(a.weight for a in self.analysis.accesses) or 1
+        work = total * (moved + self.analysis.cost * 0.5)
         return max(1, min(int(work / MODEL.task_bytes), MODEL.most_tasks))
 
     def share(self, total: int, segments: int, tasks: int) -> tuple[list[LoopLevel], Expr, Expr]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from weft.compiler.fusion.classify import flat_index, row_major
-from weft.compiler.loops.access_analysis import Access, Dim, Survey
+from weft.compiler.loops.access_analysis import Access, AccessAnalysis, Dim
 from weft.compiler.loops.bounds_check_elimination import guarded, stay_inside, unguarded
 from weft.compiler.loops.dim_collapsing import collapsed
 from weft.compiler.loops.loop_levels import Level, LoopLevel, LoopNest, LoopPass, segment_length
@@ -44,7 +44,7 @@ class BuiltKernel:
 def build(low: Lowered, name: str = "kernel") -> BuiltKernel:
     """The kernel that runs `low`."""
     nest = _Writer(collapsed(low), name)
-    for unrolled in unrolled_versions(nest.low, nest.survey, nest.dims, nest.vector):
+    for unrolled in unrolled_versions(nest.low, nest.analysis, nest.dims, nest.vector):
         other = _Writer(unrolled.low, name, unrolled.along if unrolled.settled else None)
         if other.vector is not None and other.vector.dims[-1] == unrolled.along:
             return other.build()
@@ -69,7 +69,7 @@ class _Writer(LoopNest):
             loops = self._row_loops(rows, where)
             if self.vector is not None and not any(d.column for d in self.dims):
                 self.guarded = guarded(self)
-                splits = splits_of(low, [load for load, _ in self.survey.loads], low.vars[self.vector.dims[-1]], self.vector.extent,
+                splits = splits_of(low, [load for load, _ in self.analysis.loads], low.vars[self.vector.dims[-1]], self.vector.extent,
                                MODEL.split_from_bytes >> 4 if self.guarded else MODEL.split_from_bytes)
             whole = splits is None and not low.remainders and not self.guarded
             loops = loops if whole else loops[:-1]
@@ -99,7 +99,7 @@ class _Writer(LoopNest):
         lanes_are_rows = vector is not None and not vector.column
         if lanes_are_rows and all(o.var.aval.nbytes >= self.stream_from for o in self.low.outputs):
             # reads wait for memory, stores past the caches do not
-            rows = sorted(rows, key=lambda dim: -sum([abs(self.step(access, dim)) for _, access in self.survey.loads]))
+            rows = sorted(rows, key=lambda dim: -sum([abs(self.step(access, dim)) for _, access in self.analysis.loads]))
         counts = [d.extent for d in rows]
         total, tasks, segments, chunk = math.prod(counts), self.low.parts or self.tasks(), 1, vector.extent if lanes_are_rows else 0
         if lanes_are_rows and total < tasks:
@@ -286,7 +286,7 @@ class _Writer(LoopNest):
     def _in_place(self) -> list[tuple[Var, Var]]:
         """Outputs that may overwrite an input: every read of the input is of an element about to be written."""
         low, pairs = self.low, []
-        versions = [(low.outputs, self.survey), *((r.outputs, Survey(replace(low, outputs=r.outputs))) for r in low.remainders)]
+        versions = [(low.outputs, self.analysis), *((r.outputs, AccessAnalysis(replace(low, outputs=r.outputs))) for r in low.remainders)]
         last = max((o.level for o in low.outputs), default=0)
         if len({r.level for r in low.reductions}) > 1 and any(o.level >= 0 for o in low.outputs):
             last_pass = max(max(r.level for r in low.reductions), last)
@@ -297,14 +297,14 @@ class _Writer(LoopNest):
                 continue
             for leaf in low.leaves:
                 alike = leaf.aval.size == var.aval.size and leaf.aval.dtype.itemsize == var.aval.dtype.itemsize
-                if alike and all(_reads_what_it_writes(survey, low.names[leaf], [o for o in outputs if o.var is var])
-                                 for outputs, survey in versions):
+                if alike and all(_reads_what_it_writes(analysis, low.names[leaf], [o for o in outputs if o.var is var])
+                                 for outputs, analysis in versions):
                     pairs.append((var, leaf))
         return pairs
 
 
-def _reads_what_it_writes(survey: Survey, name: str, outputs: list[Output]) -> bool:
+def _reads_what_it_writes(analysis: AccessAnalysis, name: str, outputs: list[Output]) -> bool:
     """Whether an iteration reads no other elements of a buffer than it writes of an output."""
-    forms = [survey.b.affine(o.index) for o in outputs]
+    forms = [analysis.b.affine(o.index) for o in outputs]
     written = [(form[0], form[1] + k) for o, form in zip(outputs, forms) if form is not None for k in range(1 + len(o.after))]
-    return all(a.plain and a.form in written for a in survey.accesses if a.buf == name)
+    return all(a.plain and a.form in written for a in analysis.accesses if a.buf == name)

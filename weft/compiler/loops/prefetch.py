@@ -22,7 +22,7 @@ def irregular_rows(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Ex
     if vector is None or vector.column or not nest.next_row:
         return []
     own, found = {id(low.vars[d]) for d in vector.dims}, {}
-    for load, access in nest.survey.loads:
+    for load, access in nest.analysis.loads:
         steps = {id(d): nest.step(access, d) for d in nest.dims if nest.step(access, d)}
         if own.isdisjoint(access.nonaffine) or nest.sizes[load.buf] < MODEL.prefetch_from_bytes or not steps or id(vector) in steps:
             continue
@@ -41,7 +41,7 @@ def gathered(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
     if nest.vector is None or nest.rows_later is None:
         return []
     own = {id(nest.low.vars[d]) for d in nest.vector.dims}
-    for load, access in nest.survey.loads:
+    for load, access in nest.analysis.loads:
         if access.gathered and own.isdisjoint(access.nonaffine) and nest.step(access, nest.vector) == 1 \
                 and nest.sizes[load.buf] >= MODEL.prefetch_gather_from_bytes:
             rows = min(max(2, MODEL.prefetch_gather_distance // (nest.vector.extent * access.weight)), MODEL.prefetch_gather_rows)
@@ -60,7 +60,7 @@ def streams(nest: LoopNest, substitute: Substitution) -> list[tuple[str, Expr]]:
     if vector is None:
         return []
     windows: dict[tuple, list[tuple[int, int]]] = {}
-    for load, access in nest.survey.loads:
+    for load, access in nest.analysis.loads:
         if load.guard is not None and type(guard := substitute(load.guard)) is Const and not guard.value:
             continue
         if access.affine and nest.step(access, vector) == 1 and nest.sizes[load.buf] >= MODEL.prefetch_from_bytes:
@@ -96,7 +96,7 @@ def below_extremes(nest: LoopNest, substitute: Substitution) -> list[tuple[str, 
     """What comes some lines later in operands of which only extremes are computed. These take three instructions where a sum takes
     one, and the more instructions there are for each line, the fewer lines a core has in flight."""
     found: dict[tuple, tuple[str, Expr]] = {}
-    for load, access in nest.survey.loads:
+    for load, access in nest.analysis.loads:
         if access.plain and nest.step(access, nest.vector) == 1 and nest.sizes[load.buf] >= MODEL.prefetch_gather_from_bytes:
             found[load.buf, id(load.index)] = load.buf, nest.b.iadd(substitute(load.index), MODEL.prefetch_distance // access.weight)
     return list(found.values())
@@ -105,7 +105,7 @@ def below_extremes(nest: LoopNest, substitute: Substitution) -> list[tuple[str, 
 def fetched(nest: LoopNest, along: list[Dim], substitute: Substitution) -> list[tuple[str, Expr]]:
     """Contiguous reads, varying along these dims, of operands too large for the caches near a core: buffers and indices."""
     found: dict[tuple, tuple[str, Expr]] = {}
-    for load, access in nest.survey.loads:
+    for load, access in nest.analysis.loads:
         if access.plain and nest.step(access, nest.vector) == 1 and nest.sizes[load.buf] >= MODEL.prefetch_from_bytes and any(
                 nest.step(access, d) for d in along):
             found[load.buf, id(load.index)] = load.buf, substitute(load.index)

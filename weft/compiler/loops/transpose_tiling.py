@@ -64,13 +64,13 @@ class TransposeTiling:
         self.dim = dim = Dim(line[-1].dims, math.prod(self.counts), False, line[-1].steps)
         vector, step = nest.vector, nest.step
         steps = [math.prod(self.counts[k + 1:]) for k in range(len(line))]
-        self.across: list[tuple[Load, Access]] = [(x, a) for x, a in nest.survey.loads
+        self.across: list[tuple[Load, Access]] = [(x, a) for x, a in nest.analysis.loads
                                                   if a.plain and step(a, vector) > 1 and [step(a, d) for d in line] == steps]
         self.size = MODEL.cache_line // min([a.weight for _, a in self.across], default=4)
         while self.size > min(vector.extent, dim.extent):
             self.size //= 2
         self.short = max([dim.extent * a.weight for _, a in self.across], default=0) <= MODEL.tile_short_line
-        results = [a for a in nest.survey.accesses if a.buf.startswith("out ")]
+        results = [a for a in nest.analysis.accesses if a.buf.startswith("out ")]
         paged = any(step(a, dim) * a.weight % MODEL.tile_conflict_bytes == 0 for a in results)
         self.skewed = past and self._begin_between_lines(results)
         self.together = self.skewed or (paged and not past)

@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from weft.compiler.loops.access_analysis import Dim, Survey
+from weft.compiler.loops.access_analysis import AccessAnalysis, Dim
 from weft.compiler.lowering.lower import Lowered, Output, Remainder, reachable
 from weft.compiler.lowering.substitution import Substitution
 from weft.ir.build import Builder
@@ -29,7 +29,7 @@ class Unrolled:
     settled: bool
 
 
-def unrolled_versions(low: Lowered, survey: Survey, dims: list[Dim], vector: Dim | None) -> Iterator[Unrolled]:
+def unrolled_versions(low: Lowered, analysis: AccessAnalysis, dims: list[Dim], vector: Dim | None) -> Iterator[Unrolled]:
     """The ways to unroll the code, if there are any; `dims` are the loops it has now, `vector` the vectorized one."""
     if vector is None or low.reductions or low.columns or low.parts:
         return
@@ -39,7 +39,7 @@ def unrolled_versions(low: Lowered, survey: Survey, dims: list[Dim], vector: Dim
     if last in counts and _may_follow(low, last, counts[last]):
         yield from _versions(low, counts, last, last, False)
     counts = {d: n for d, n in counts.items() if d not in vector.dims}
-    short = _short(survey, dims, vector)
+    short = _short(analysis, dims, vector)
     if short is not None:
         yield from _versions(low, {**counts, short: low.shape[short]}, short, vector.dims[-1], True)
     yield from _versions(low, counts, None, vector.dims[-1], True)
@@ -50,7 +50,7 @@ def _versions(low: Lowered, counts: dict[int, int], beside: int | None, along: i
     rows = [n for d, n in counts.items() if d != beside or n < low.shape[d]]
     if counts and math.prod(rows) <= MODEL.unrolled_rows:
         made = _unrolled(low, counts, beside)
-        if Survey(made).cost <= MODEL.unrolled_cost:
+        if AccessAnalysis(made).cost <= MODEL.unrolled_cost:
             yield Unrolled(made, along, settled)
 
 
@@ -74,11 +74,11 @@ def _may_follow(low: Lowered, d: int, count: int) -> bool:
         form is not None and form[0].get(id(low.vars[d])) == 1 for form in forms)
 
 
-def _short(survey: Survey, dims: list[Dim], vector: Dim) -> int | None:
+def _short(analysis: AccessAnalysis, dims: list[Dim], vector: Dim) -> int | None:
     """A short innermost dim of all results, just inside the vector dim."""
-    outs = [i for i, access in enumerate(survey.accesses) if access.buf.startswith("out ")]
+    outs = [i for i, access in enumerate(analysis.accesses) if access.buf.startswith("out ")]
     for dim in dims if vector.extent >= MODEL.vector_outer_iterations else []:
-        if dim is not vector and dim.extent <= MODEL.unrolled_elements and survey.cost * dim.extent <= MODEL.unrolled_short_cost \
+        if dim is not vector and dim.extent <= MODEL.unrolled_elements and analysis.cost * dim.extent <= MODEL.unrolled_short_cost \
                 and all(dim.steps[i] == 1 and vector.steps[i] == dim.extent for i in outs):
             return dim.dims[-1]
     return None

@@ -51,7 +51,7 @@ class Scheduled:
 
     @property
     def kernels(self) -> list[Kernel]:
-        """Kernels in the order in which they run (one entry per launch); tails of matmuls are not among them."""
+        """Kernels in the order in which they run (one entry per launch); epilogues of matmuls are not among them."""
         return [s.kernel for s in walk(self.program.steps) if isinstance(s, P.Launch)]
 
     @property
@@ -64,9 +64,9 @@ class Scheduled:
         return any(isinstance(s, P.Loop | P.WhileLoop) for s in walk(self.program.steps))
 
     @property
-    def tails(self) -> list[Kernel]:
+    def epilogues(self) -> list[Kernel]:
         """Tails of matmuls in the order in which they run."""
-        return [s.tail for s in walk(self.program.steps) if isinstance(s, P.Gemm) and s.tail is not None]
+        return [s.epilogue for s in walk(self.program.steps) if isinstance(s, P.Gemm) and s.epilogue is not None]
 
     def text(self) -> str:
         """What dumps show: slots, steps and kernels."""
@@ -346,7 +346,7 @@ class Body(BufferAssignment):
         return dot.band(result.aval.shape, self.bands.get(result, {}))
 
     def _contract(self, eqn: Eqn, group: Group | None = None) -> None:
-        """A matmul, and the group that is its tail."""
+        """A matmul, and the group that is its epilogue."""
         from weft.compiler.kernels import library_calls
         (a, a_strides), (b, b_strides) = self.operand(eqn.invars[0]), self.operand(eqn.invars[1])
         dot = library_calls.Contraction(eqn, a_strides, b_strides, dense_rows=group is not None)
@@ -357,9 +357,9 @@ class Body(BufferAssignment):
         self.plan.gemms += 1
         band = None if group is not None else self._band(eqn.outvars[0], dot)
 
-        def gemm(a, b, c, out_type: str, tail=None, args=()) -> P.Gemm:
+        def gemm(a, b, c, out_type: str, epilogue=None, args=()) -> P.Gemm:
             return P.Gemm(dot.m, dot.n, dot.k, a, b, c, dot.a_strides, dot.b_strides, dot.c_strides, in_type, acc, out_type,
-                          dot.batch, dot.outer_k, dot.a_rows, dot.b_cols, band, tail, args)
+                          dot.batch, dot.outer_k, dot.a_rows, dot.b_cols, band, epilogue, args)
 
         if group is None:
             c = self.result(eqn.outvars[0])
@@ -371,7 +371,7 @@ class Body(BufferAssignment):
         lower = lambda: EpilogueLowering(self.graph, group, dot, acc).kernel(self._name(group))
         kernel, ins, in_place = self._kernel((key, leaves), lower)
         reads, writes = [self.ref(v) for v in ins], [self.result(v) for v in group.roots]
-        step = lambda tail, args, operands: gemm(*operands, None, library_calls.sum_type(acc), tail, args)
+        step = lambda epilogue, args, operands: gemm(*operands, None, library_calls.sum_type(acc), epilogue, args)
         self._allow_in_place(self.plan.launch(kernel, reads, writes, [a, b], step), in_place, reads, writes, [a, b])
 
     _LOWER = {LoweringKind.SCAN: _scan, LoweringKind.HOST: _host, LoweringKind.SORT: _sort, LoweringKind.FFT: _fft,

@@ -115,10 +115,10 @@ def _gemm(step: Gemm, name_of) -> str:
     runs = "".join(f" {name} of {extent}" for name, dims in (("rows", step.a_rows), ("cols", step.b_cols)) for extent, _ in dims)
     band = f" band {step.band[0]}..{step.band[1]}" if step.band else ""
     types = step.in_type if step.in_type == step.out_type else f"{step.in_type}->{step.out_type}"
-    if step.tail is None:
+    if step.epilogue is None:
         result = f"{_ref(step.c)} = {_ref(step.a)} * {_ref(step.b)}"
     else:
-        result = f"{_ref(step.a)} * {_ref(step.b)} to {name_of(step.tail)}({', '.join(map(_ref, step.tail_args))})"
+        result = f"{_ref(step.a)} * {_ref(step.b)} to {name_of(step.epilogue)}({', '.join(map(_ref, step.epilogue_args))})"
     return f"gemm {types} {sizes}{batch}{outer}{runs}{band}: {result}"
 
 

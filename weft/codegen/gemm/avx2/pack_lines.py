@@ -38,37 +38,38 @@ def lines(name: str) -> list[str]:
 
 def _copy() -> list[str]:
     """Two vectors at a time, then one, then what is left of one; the lines that are asked for are those of an operand far away."""
-    ahead, at, whole, pairs = "%r11", "%rax", "%r10", "%rbx"
+    prefetched, at, whole, pairs = "%r11", "%rax", "%r10", "%rbx"
     return [*assembly.function("copy_lines", [
         f"testq {_LINES}, {_LINES}", "je .Lcopy_lines_end",
         f"movq {_LENGTH}, {whole}", f"andq $-32, {whole}", f"movq {_LENGTH}, {pairs}", f"andq $-64, {pairs}", f"andq $31, {_LENGTH}",
         "leaq .Lcopy_bytes(%rip), %rax", f"subq {_LENGTH}, %rax", "vmovups 32(%rax), %ymm2",
-        ".Lcopy_line:", f"imulq ${MODEL.gemm_pack_prefetch_rows}, {_SRC_STEP}, {ahead}", f"addq {_SRC}, {ahead}", "xorl %eax, %eax",
+        ".Lcopy_line:", f"imulq ${MODEL.gemm_pack_prefetch_rows}, {_SRC_STEP}, {prefetched}", f"addq {_SRC}, {prefetched}",
+        "xorl %eax, %eax",
         ".Lcopy_two:", f"cmpq {pairs}, {at}", "jae .Lcopy_one",
-        f"vmovups ({_SRC},{at}), %ymm0", f"vmovups 32({_SRC},{at}), %ymm1", f"prefetcht1 ({ahead},{at})",
+        f"vmovups ({_SRC},{at}), %ymm0", f"vmovups 32({_SRC},{at}), %ymm1", f"prefetcht1 ({prefetched},{at})",
         f"vmovups %ymm0, ({_DST},{at})", f"vmovups %ymm1, 32({_DST},{at})", f"addq $64, {at}", "jmp .Lcopy_two",
         ".Lcopy_one:", f"cmpq {whole}, {at}", "jae .Lcopy_rest",
-        f"vmovups ({_SRC},{at}), %ymm0", f"prefetcht1 ({ahead},{at})", f"vmovups %ymm0, ({_DST},{at})", f"addq $32, {at}",
+        f"vmovups ({_SRC},{at}), %ymm0", f"prefetcht1 ({prefetched},{at})", f"vmovups %ymm0, ({_DST},{at})", f"addq $32, {at}",
         ".Lcopy_rest:", f"testq {_LENGTH}, {_LENGTH}", "je .Lcopy_next",
-        f"vmaskmovps ({_SRC},{at}), %ymm2, %ymm0", f"prefetcht1 ({ahead},{at})", f"vmaskmovps %ymm0, %ymm2, ({_DST},{at})",
+        f"vmaskmovps ({_SRC},{at}), %ymm2, %ymm0", f"prefetcht1 ({prefetched},{at})", f"vmaskmovps %ymm0, %ymm2, ({_DST},{at})",
         ".Lcopy_next:", f"addq {_SRC_STEP}, {_SRC}", f"addq {_DST_STEP}, {_DST}", f"decq {_LINES}", "jne .Lcopy_line",
     ], ("%rbx",)), ".p2align 5", ".Lcopy_bytes:", ".fill 32, 1, 0xff", ".fill 32, 1, 0"]  # fmt: skip
 
 
 def _transpose() -> list[str]:
     """Squares of 8 lines and 8 elements; where some are not there, element by element."""
-    lines, left, src, dst, step3, ahead = "%r12", "%r13", "%r10", "%r11", "%rbx", "%r14"
+    lines, left, src, dst, step3, prefetched = "%r12", "%r13", "%r10", "%r11", "%rbx", "%r14"
     rows = [f"%ymm{i}" for i in range(8)]
     there = lambda base, step, step3: [f"({base})", f"({base},{step})", f"({base},{step},2)", f"({base},{step3})"]
     at_most_8 = lambda whole, part: ["movl $8, %eax", f"cmpq %rax, {whole}", f"cmovbq {whole}, %rax", f"movq %rax, {part}"]
     upper, lower = there(src, _SRC_STEP, step3), there("%rax", _SRC_STEP, step3)
-    load = [f"leaq ({_SRC_STEP},{_SRC_STEP},2), {step3}", f"leaq ({src},{_SRC_STEP},4), %rax", f"leaq (%rax,{_SRC_STEP},4), {ahead}"]
+    load = [f"leaq ({_SRC_STEP},{_SRC_STEP},2), {step3}", f"leaq ({src},{_SRC_STEP},4), %rax", f"leaq (%rax,{_SRC_STEP},4), {prefetched}"]
     for i in range(4):    # the first halves of lines i and i + 4, and their second halves
         load += [f"vmovups {half}{upper[i]}, %xmm{i + half // 4}" for half in (0, 16)]
         load += [f"vinsertf128 $1, {half}{lower[i]}, {rows[i + half // 4]}, {rows[i + half // 4]}" for half in (0, 16)]
     square, made = _turned(rows)
-    far = [f"prefetcht1 {address}" for base in (ahead, "%rax") for address in there(base, _SRC_STEP, step3)]
-    fetch = [*far[:4], f"leaq ({ahead},{_SRC_STEP},4), %rax", *far[4:]]
+    far = [f"prefetcht1 {address}" for base in (prefetched, "%rax") for address in there(base, _SRC_STEP, step3)]
+    fetch = [*far[:4], f"leaq ({prefetched},{_SRC_STEP},4), %rax", *far[4:]]
     store = [f"leaq ({_DST_STEP},{_DST_STEP},2), {step3}", f"leaq ({dst},{_DST_STEP},4), %rax"]
     store += [f"vmovups {row}, {address}" for row, address in zip(made, [*there(dst, _DST_STEP, step3), *there("%rax", _DST_STEP, step3)])]
     return assembly.function("transpose_lines", [
@@ -78,8 +79,8 @@ def _transpose() -> list[str]:
         ".Lturn_square:", f"cmpq $8, {left}", "jb .Lturn_column", f"cmpq $8, {lines}", "jb .Lturn_column",
         *load, *fetch, *square, *store, f"addq $32, {src}", f"leaq ({dst},{_DST_STEP},8), {dst}", f"subq $8, {left}", "jne .Lturn_square",
         "jmp .Lturn_next",
-        ".Lturn_column:", f"movq {src}, {ahead}", "xorl %eax, %eax",
-        ".Lturn_element:", f"movl ({ahead}), %ebx", f"movl %ebx, ({dst},%rax,4)", f"addq {_SRC_STEP}, {ahead}", "incq %rax",
+        ".Lturn_column:", f"movq {src}, {prefetched}", "xorl %eax, %eax",
+        ".Lturn_element:", f"movl ({prefetched}), %ebx", f"movl %ebx, ({dst},%rax,4)", f"addq {_SRC_STEP}, {prefetched}", "incq %rax",
         f"cmpq {lines}, %rax", "jb .Lturn_element",
         f"addq $4, {src}", f"addq {_DST_STEP}, {dst}", f"decq {left}", "jne .Lturn_square",
         ".Lturn_next:", f"leaq ({_SRC},{_SRC_STEP},8), {_SRC}", f"addq $32, {_DST}", f"subq {lines}, {_LINES}", "jmp .Lturn_lines",
@@ -137,7 +138,7 @@ def _extended(name: str, in_type: str) -> list[str]:
 def _joined(name: str, in_type: str) -> list[str]:
     """Two lines at a time, eight elements of each, then one; of a last line alone the partners are zeros."""
     _, extend, single, size = _EXTEND[in_type]
-    second, ahead = "%r11", "%r12"
+    second, prefetched = "%r11", "%r12"
 
     def line(there: int) -> list[str]:
         label = f".L{name}_{there}"
@@ -153,9 +154,9 @@ def _joined(name: str, in_type: str) -> list[str]:
 
     return assembly.function(name, [
         f"testq {_LINES}, {_LINES}", f"je .L{name}_end", f"movq {_LENGTH}, %r10", "andq $-8, %r10",
-        f"imulq ${MODEL.gemm_pack_prefetch_rows}, {_SRC_STEP}, {ahead}",
+        f"imulq ${MODEL.gemm_pack_prefetch_rows}, {_SRC_STEP}, {prefetched}",
         f".L{name}_lines:", f"cmpq $1, {_LINES}", f"je .L{name}_last", f"leaq ({_SRC},{_SRC_STEP}), {second}",
-        f"prefetcht1 ({_SRC},{ahead})", f"prefetcht1 ({second},{ahead})", *line(2),
+        f"prefetcht1 ({_SRC},{prefetched})", f"prefetcht1 ({second},{prefetched})", *line(2),
         f"leaq ({_SRC},{_SRC_STEP},2), {_SRC}", f"addq {_DST_STEP}, {_DST}", f"subq $2, {_LINES}", f"jne .L{name}_lines",
         f"jmp .L{name}_end", f".L{name}_last:", *line(1),
     ], ("%rbx", "%r12", "%r13"))  # fmt: skip

@@ -6,7 +6,7 @@ Laws: the same sums in the same order as `gemm_micro`; beyond the lanes of an ed
 
 Of twenty instructions of a beat twelve multiply and add, so nothing but waiting for a cache costs time. Zen 3 finds the next rows of
 packed operands by itself and loses time when it is asked for them. The kernels ask for where the sums will go alone, or for the same
-place of the arrays that a tail reads: rows of those are too far apart to be found.
+place of the arrays that an epilogue reads: rows of those are too far apart to be found.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _AS3, _AS5, _BS3, _PLACE, _PITCH, _STREAMS = _KEPT = ("%rbx", "%r12", "%r13", "%
 _I, _I32, _X, _Y = "%rax", "%eax", "%r10", "%r11"
 #: place of the arguments on the stack, above what is kept there
 _ON_STACK = {name: f"{8 * (len(_KEPT) + 1 + i)}(%rsp)" for i, name in enumerate(
-    ("ss", "dst", "ds", "last", "ahead", "next", "place", "pitch", "streams"))}
+    ("ss", "dst", "ds", "last", "prefetch", "next", "place", "pitch", "streams"))}
 #: vector registers beside the sums: those of B, the elements of A in turn; after the loop, the lanes of an edge and what is added there
 _OF_B, _OF_A, _LANES, _ADDED = 12, (14, 15), "%ymm15", "%ymm14"
 
 def module(recipe: Recipe, wanted: Collection[str]) -> str:
-    """Return a module with the kernels whose names are wanted, which heed `src` if "blocks" is wanted, and `streams` if "tail" is."""
+    """Return a module with the kernels whose names are wanted, which heed `src` if "blocks" is wanted, and `streams` if "epilogue" is."""
     kernels = [_Kernel(recipe, *tile) for tile in tiles(recipe) if kernel_name(*tile) in wanted]
-    lines = [line for kernel in kernels for line in kernel.lines("blocks" in wanted, "tail" in wanted)]
+    lines = [line for kernel in kernels for line in kernel.lines("blocks" in wanted, "epilogue" in wanted)]
     if any(kernel.edge for kernel in kernels):    # as many bytes of ones as lanes are wanted come before the zeros
         lines += [".p2align 5", ".Llanes:", ".fill 32, 1, 0xff", ".fill 32, 1, 0"]
     return as_module(lines)
@@ -45,16 +45,16 @@ class _Kernel:
         self.kind = "s" if recipe.joined or recipe.acc_bytes == 4 else "d"
         self.add = f"vaddp{self.kind}" if recipe.is_float else "vpaddd"
 
-    def lines(self, adds: bool, tail: bool) -> list[str]:
+    def lines(self, adds: bool, epilogue: bool) -> list[str]:
         full = self.rows == self.recipe.rows and not self.edge    # the one that nearly all work is done by
         out = [f".globl {self.name}", f".type {self.name},@function", ".p2align 4", f"{self.name}:", *[f"pushq {r}" for r in _KEPT],
                f"leaq ({_AS},{_AS},2), {_AS3}", f"leaq ({_AS},{_AS},4), {_AS5}", f"leaq ({_BS},{_BS},2), {_BS3}"]
         out += [f"vxorps {s}, {s}, {s}" for s in map(self.sum, self.tile)]
         if full:
-            place, pitch = ("place", "pitch") if tail else ("dst", "ds")
+            place, pitch = ("place", "pitch") if epilogue else ("dst", "ds")
             out += [f"movq {_ON_STACK[place]}, {_PLACE}", f"movq {_ON_STACK[pitch]}, {_PITCH}"]
-            out += [f"movq {_ON_STACK['streams']}, {_STREAMS}"] if tail else self.fetch_place()
-        out += self.iterations(self.fetch_stream() if full and tail else [])
+            out += [f"movq {_ON_STACK['streams']}, {_STREAMS}"] if epilogue else self.fetch_place()
+        out += self.iterations(self.fetch_stream() if full and epilogue else [])
         out += [f"movq {_ON_STACK['dst']}, {_PLACE}", f"movq {_ON_STACK['ds']}, {_PITCH}"]
         if self.edge:
             out += [f"movq {_ON_STACK['last']}, {_X}", f"imulq ${-self.recipe.acc_bytes}, {_X}, {_X}", f"leaq .Llanes(%rip), {_Y}",
@@ -108,7 +108,7 @@ class _Kernel:
         return [*step[1:], *step * (self.rows - 1)]
 
     def fetch_stream(self) -> list[str]:
-        """Ask for that line of a row of one of the arrays that a tail reads: another one in each iteration."""
+        """Ask for that line of a row of one of the arrays that an epilogue reads: another one in each iteration."""
         return [f"movl {_I32}, {_X}d", f"andl $7, {_X}d", f"imulq {_PITCH}, {_X}", f"addq {_PLACE}, {_X}", f"movl {_I32}, {_Y}d",
                 f"shrl $3, {_Y}d", f"andl ${STREAMS - 1}, {_Y}d", f"addq ({_STREAMS},{_Y},8), {_X}", f"prefetcht0 ({_X})"]
 

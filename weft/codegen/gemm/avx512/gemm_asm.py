@@ -15,13 +15,13 @@ from weft.util.machine_model import MODEL
 
 # Registers of all kernels. Arguments come in the first six of these, and on the stack.
 _A, _AS, _B, _BS, _BEATS, SRC = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
-_AS3, _AS5, _DST, _DS, _AHEAD, _NEXT = _KEPT = ("%rbx", "%r12", "%r15", "%rbp", "%r14", "%r13")
+_AS3, _AS5, _DST, _DS, _PREFETCH, _NEXT = _KEPT = ("%rbx", "%r12", "%r15", "%rbp", "%r14", "%r13")
 I, X, Y = "%rax", "%r10", "%r11"
 #: of where the sums will go, the distance of its rows, and the streams there: until they go there
 _OF_PLACE = _DST, _DS, SRC
 #: place of the arguments on the stack, above what is kept there
 ON_STACK = {name: 8 * (len(_KEPT) + 1 + i) for i, name in enumerate(
-    ("ss", "dst", "ds", "last", "ahead", "next", "place", "pitch", "streams"))}
+    ("ss", "dst", "ds", "last", "prefetch", "next", "place", "pitch", "streams"))}
 #: vector registers beside the sums: those of B, the element of A, a product, parts of sums
 _OF_B, _OF_A, _PRODUCT, _EVEN, _ODD = 24, 28, 29, 30, 31
 
@@ -56,9 +56,9 @@ class Kernel:
         self.full = rows == recipe.rows                   # the one that nearly all work is done by
         _, self.add = _instructions(recipe)
 
-    def lines(self, adds: bool, tail: bool) -> list[str]:
+    def lines(self, adds: bool, epilogue: bool) -> list[str]:
         prefetches = self.full and not self.edge and not self.recipe.quads
-        streams = prefetches and tail
+        streams = prefetches and epilogue
         tile = [(r, v) for r in range(self.rows) for v in range(self.vectors)]
         out = [f".globl {self.name}", f".type {self.name},@function", ".p2align 4", f"{self.name}:"]
         out += [f"pushq {register}" for register in _KEPT]
@@ -83,7 +83,7 @@ class Kernel:
 
     def take_arguments(self, streams: bool) -> list[str]:
         out = [f"movq {ON_STACK[name]}(%rsp), {register}"
-               for name, register in (("dst", _DST), ("ds", _DS), ("ahead", _AHEAD), ("next", _NEXT))]
+               for name, register in (("dst", _DST), ("ds", _DS), ("prefetch", _PREFETCH), ("next", _NEXT))]
         out += [f"leaq ({_AS},{_AS},2), {_AS3}", f"leaq ({_AS},{_AS},4), {_AS5}"]
         if streams:  # what is stored at the end waits until then
             out += [f"movq {SRC}, -8(%rsp)"]
@@ -184,7 +184,7 @@ def _fetch_place(recipe: Recipe, streams: bool) -> list[str]:
     """
     lines = recipe.panel_row_bytes // 64
     place, pitch, list_ = _OF_PLACE
-    out = [f"prefetcht1 ({_AHEAD})", f"addq ${64 // MODEL.gemm_line_beats}, {_AHEAD}", f"imulq {pitch}, {X}", f"addq {place}, {X}",
+    out = [f"prefetcht1 ({_PREFETCH})", f"addq ${64 // MODEL.gemm_line_beats}, {_PREFETCH}", f"imulq {pitch}, {X}", f"addq {place}, {X}",
            f"movl %eax, {Y}d", f"andl ${8 * (lines - 1)}, {Y}d"]
     if not streams:
         return [*out, f"prefetcht1 ({X},{Y},8)"]

@@ -140,10 +140,10 @@ def _by_columns(name: str, body: list[str]) -> list[str]:
 def _widened(name: str, in_type: str) -> list[str]:
     """Floats of 16 bits to 32."""
     def take(left: str) -> list[str]:
-        ahead = ["prefetcht1 (%r11,%rax,2)"]
+        prefetch = ["prefetcht1 (%r11,%rax,2)"]
         if in_type == "f16":
-            return [f"vcvtph2ps ({_SRC},%rax,2), %zmm0{left}", *ahead]
-        return [f"vpmovzxwd ({_SRC},%rax,2), %zmm0{left}", *ahead, "vpslld $16, %zmm0, %zmm0"]
+            return [f"vcvtph2ps ({_SRC},%rax,2), %zmm0{left}", *prefetch]
+        return [f"vpmovzxwd ({_SRC},%rax,2), %zmm0{left}", *prefetch, "vpslld $16, %zmm0, %zmm0"]
 
     return _by_columns(name, [
         f".L{name}_line:", f"imulq ${MODEL.gemm_pack_prefetch_rows}, {_SRC_STEP}, %r11", f"addq {_SRC}, %r11", *_columns(f".L{name}", take),
@@ -165,9 +165,9 @@ def _interleaved(name: str, count: int) -> list[str]:
             return out
         return lines
 
-    ahead = [line for row in rows for line in (f"prefetcht1 ({row},%r14)", *([f"prefetcht1 64({row},%r14)"] if size == 2 else ()))]
+    prefetch = [line for row in rows for line in (f"prefetcht1 ({row},%r14)", *([f"prefetcht1 64({row},%r14)"] if size == 2 else ()))]
     body = [f"imulq ${MODEL.gemm_pack_prefetch_rows}, {_SRC_STEP}, %r14",
-            f".L{name}_rows:", *[f"leaq ({row},{_SRC_STEP}), {after}" for row, after in itertools.pairwise(rows)], *ahead]
+            f".L{name}_rows:", *[f"leaq ({row},{_SRC_STEP}), {after}" for row, after in itertools.pairwise(rows)], *prefetch]
     for there in range(1, count):
         body += [f"cmpq ${there}, {_LINES}", f"je .L{name}_{there}"]
     body += [*_columns(f".L{name}_{count}", take(count)), f"leaq ({_SRC},{_SRC_STEP},{count}), {_SRC}", f"subq ${count}, {_LINES}",

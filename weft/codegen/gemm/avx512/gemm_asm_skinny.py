@@ -82,8 +82,8 @@ class _Along:
     def fetch(self) -> list[str]:
         """Ask for the next rows of B: parts of rows are short, and the hardware would find each of them anew."""
         lines = range(0, self.wide * self.recipe.in_bytes, 64)
-        ahead = f"leaq ({_PLACE},{_BS},{MODEL.gemm_along_streams}), {_COUNT}"
-        return [ahead, *[f"prefetcht1 {line}({_COUNT}{index})" for index in _INDEX for line in lines]]
+        prefetch = f"leaq ({_PLACE},{_BS},{MODEL.gemm_along_streams}), {_COUNT}"
+        return [prefetch, *[f"prefetcht1 {line}({_COUNT}{index})" for index in _INDEX for line in lines]]
 
     def stretch(self, count: int, of_a: list[str], masked: bool) -> list[str]:
         """So many steps of a few vectors of columns; of a single row of A its elements are there."""

@@ -56,7 +56,7 @@ class _Runs(Kernel):
         """Ask for what other kernels ask for, B's next panel and where the sums will go."""
         lines = self.recipe.panel_row_bytes // 64
         place, pitch = ("place", "pitch") if streams else ("dst", "ds")
-        out = [f"movq %rax, {Y}", f"shlq ${(64 // MODEL.gemm_line_beats).bit_length() - 1}, {Y}", f"addq {ON_STACK['ahead']}(%rsp), {Y}",
+        out = [f"movq %rax, {Y}", f"shlq ${(64 // MODEL.gemm_line_beats).bit_length() - 1}, {Y}", f"addq {ON_STACK['prefetch']}(%rsp), {Y}",
                f"prefetcht1 ({Y})", f"movl %eax, {X}d", f"andl $7, {X}d", f"imulq {ON_STACK[pitch]}(%rsp), {X}",
                f"addq {ON_STACK[place]}(%rsp), {X}", f"movl %eax, {Y}d", f"andl ${8 * (lines - 1)}, {Y}d"]
         if not streams:
