@@ -24,7 +24,7 @@ import numpy as np
 
 from weft import backends, processes
 from weft.backends.array_spec import ArraySpec
-from weft.backends.base import Backend, _device_of_id
+from weft.backends.base import Backend, _device_of_id, is_elsewhere
 from weft.codegen.toolchain import cache
 from weft.core.trace import derived_trace, eval_trace
 from weft.ir.jaxpr import Jaxpr, Literal
@@ -67,7 +67,7 @@ def executable_of(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
         ask(backend)
     ranks = _ranks_of(assignment)
     request = (jaxpr, in_specs, out_shardings, donated, name, assignment, backend)
-    key = _key(request)
+    key = None if is_elsewhere(assignment) else _key(request)
     found = None if key is None else _read(key, request)
     if ranks is not None:
         found = _agreed(request, ranks, key, found)
@@ -94,8 +94,8 @@ def _compile(request: _Request, key: str | None) -> Executable:
 # ---- several processes
 
 def _ranks_of(assignment: tuple) -> list[int] | None:
-    """The processes that run a program on these devices, if there are several."""
-    if processes.current() is None:
+    """The processes that run a program on these devices, if they are several and this is one of them."""
+    if processes.current() is None or is_elsewhere(assignment):
         return None
     ranks = sorted({d.process_index for d in assignment})
     return ranks if len(ranks) > 1 else None

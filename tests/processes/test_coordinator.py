@@ -54,6 +54,16 @@ def test_ranks_that_do_not_fit_are_refused(served):
     first.close()
 
 
+def test_who_comes_to_a_barrier_of_others_is_refused_and_lives(served):
+    coordinator = served(1)
+    client = Client(f"127.0.0.1:{coordinator.port}", 0, 1, FACTS, timeout=5)
+    with pytest.raises(ValueError, match=r"barrier 'b': the processes \[1, 2\] meet there, and this is process 0"):
+        client.barrier("b", 5.0, [1, 2])
+    assert client.barrier("b", 5.0, [0], "x") == ["x"]
+    client.leave()
+    client.close()
+
+
 def test_data_of_strangers_does_no_harm(served):
     coordinator = served(1)
     for data in (b"GET / HTTP/1.1\r\n\r\n", pack({"no": "op"}), pack({"op": "put", "key": "x"}), b"\x04\x00\x00\x00\x00\x00\x00\x00null"):

@@ -76,6 +76,20 @@ def arrays_over_processes():
     on_one = weft.device_put(np.float32(3), SingleDeviceSharding(weft.devices()[0]))
     assert len(on_one.addressable_shards) == (rank == 0) and ("shape=()" in repr(on_one)) == (rank != 0)
 
+    for k in (1, n, 4):                                                         # programs of which some processes drive no device
+        part = Mesh(flat[:k], ("p",))
+        placed = weft.device_put(value, NamedSharding(part, P("p")))
+        more = weft.jit(lambda x: x + 1, donate_argnums=0)(placed)
+        total = weft.numpy.sum(more)
+        summed = weft.jit(weft.shard_map(lambda b: weft.lax.psum(b, "p"), mesh=part, in_specs=P("p"), out_specs=P()))(more)
+        here = sum(d.is_addressable for d in part.devices)
+        assert len(more.addressable_shards) == len(total.addressable_shards) == len(summed.addressable_shards) == here
+        for shard in more.addressable_shards:
+            np.testing.assert_array_equal(np.asarray(shard.data), value[shard.index] + 1)
+        assert all(float(shard.data) == (value + 1).sum() for shard in total.addressable_shards)
+        for shard in summed.addressable_shards:
+            np.testing.assert_array_equal(np.asarray(shard.data), (value + 1).reshape(k, -1, 24).sum(0))
+
     mesh = meshes[0]
     mine = np.full((4 // size * 2, 3), rank)
     made = host_local_array_to_global_array({"a": mine, "b": np.arange(3)}, mesh, {"a": P("x"), "b": P()})

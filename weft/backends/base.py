@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -97,6 +97,22 @@ class Loaded:
     def speed_up(self, function: Any, call: Call) -> bool:
         """Let later calls of `function` like this one bypass Python, if the backend can; whether trying again later may help."""
         return False
+
+
+class LoadedElsewhere(Loaded):
+    """A program of whose devices this process drives none: its results have no shard here."""
+
+    def __init__(self, out_specs: Sequence[ArraySpec]):
+        self.out_specs = out_specs
+
+    def run(self, buffers: list[Buffer]) -> list[Buffer]:
+        return [spec.backend.allocate(spec) for spec in self.out_specs]
+
+
+def is_elsewhere(devices: Iterable[Device]) -> bool:
+    """Whether other processes drive all of the devices."""
+    shared = processes.current()
+    return shared is not None and all(d.process_index != shared.rank for d in devices)
 
 
 class Memory:

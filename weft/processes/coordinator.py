@@ -279,15 +279,17 @@ class Coordinator:
         self._joining.clear()
 
     def _arrive(self, waiting: _Waiting, table: dict[str, Any], data: bytes) -> None:
-        name = table["name"]
+        name, rank = table["name"], waiting.peer.rank
         ranks = tuple(table["ranks"] or range(self.size))
+        if rank not in ranks:
+            self._answer(waiting, {"ok": False, "why": f"the processes {list(ranks)} meet there, and this is process {rank}"})
+            return
         barrier = self._barriers.get(name)
         if barrier is None:
             barrier = self._barriers[name] = _Barrier(ranks, {}, [])
         if barrier.ranks != ranks:
             self._answer(waiting, {"ok": False, "why": f"others gave the barrier {name!r} the processes {list(barrier.ranks)}"})
             return
-        rank = waiting.peer.rank
         if name == LAST:
             waiting.peer.at_end = time.monotonic()
             self._all({"op": "leaves", "rank": rank}, but=rank)
