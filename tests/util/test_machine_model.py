@@ -31,7 +31,7 @@ OTHER_NUMBERS: dict[str, set[str]] = {
     "codegen/kernel/kernel_emitter.py": {"_FIRST_METADATA"},                 # a number in LLVM's text
     "codegen/kernel/precision_demand.py": {"_KEEPS"},                        # operands, by number
     "codegen/kernel/register_transpose.py": {"WIDEST"},                      # bytes of the largest type
-    "codegen/library/process_calls.py": {"_BYTES", "_SPINS"},                # of types; rounds before a waiting process yields
+    "codegen/library/process_calls.py": {"_BYTES"},                          # of types
     "codegen/library/sort.py": {"_BITS", "_INFINITY"},                       # of types
     "codegen/program/entry.py": {"FACTORIZATION", "PART", "TABLE"},          # operations of an algorithm; lengths of functions
     "codegen/program/program.py": {"BATCH"},                                 # kernels of a module
@@ -54,8 +54,20 @@ OTHER_NUMBERS: dict[str, set[str]] = {
     "compiler/rewrite/simplify.py": {"MOST_JOINED"},                         # how far a pattern is looked for
     "compiler/rewrite/variance_rewrite.py": {"FARTHEST"},                    # the same
     "compiler/schedule/schedule.py": {"MOST_LOWERED"},                       # entries of a cache
+    "partition/alternatives.py": {"EQUATIONS", "TRIES"},                     # how far alternatives are looked for
+    "partition/combine.py": {"MOST_BYTES"},                                  # equal for all processes of a program, whatever their machines
+    "partition/exchanges.py": {"MOST_COMBINED_BYTES"},                       # the same
+    "processes/client.py": {"_SLACK_S"},                                     # of deadlines
+    "processes/coordinator.py": {"LEFT_S", "_TICK_S"},                       # the same
+    "processes/launchers.py": {"_FIRST_PORT", "_KUBERNETES_PORT", "_PORTS"},  # of sockets
+    "processes/mpi.py": {"_MOST"},                                           # counts of MPI
+    "processes/preemption.py": {"_WAIT_S"},                                  # of deadlines
+    "processes/shared_memory.py": {"_CHANNELS", "_LINE", "_WORDS"},          # places in a window
+    "processes/state.py": {"_UNSEEN_S"},                                     # of deadlines
+    "processes/transport.py": {"DONE", "FAILED"},                            # answers to native code
+    "processes/wire.py": {"MOST"},                                           # of a message
 }
-ROOMS = ("backends", "codegen", "compiler")
+ROOMS = ("backends", "codegen", "compiler", "partition", "processes", "runtime")
 
 
 def numbers(tree: ast.Module) -> Iterator[str]:
@@ -97,7 +109,7 @@ def test_no_other_module_holds_numbers_of_the_machine():
 
 
 def test_every_threshold_is_read():
-    read = {node.attr for room in ("compiler", "codegen", "backends") for path in (PACKAGE / room).rglob("*.py")
+    read = {node.attr for room in (*ROOMS, "api") for path in (PACKAGE / room).rglob("*.py")
             for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
     assert FACTS < {*MachineModel.__slots__} and {*MachineModel.__slots__} - FACTS - read == set()
 

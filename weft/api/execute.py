@@ -37,6 +37,7 @@ from weft.transforms.physical import has_keys
 from weft.util.config import config
 from weft.util.errors import ShardingError
 from weft.util.events import report
+from weft.util.machine_model import MODEL
 from weft.util.source import user_frame, warn_user
 from weft.util.state import clearing
 
@@ -113,14 +114,13 @@ def relayout(x: Array, sharding: Sharding, committed: bool = True) -> Array:
     move = (have.splits, have.local_shape, want.splits, want.local_shape, want.storage_dtype)
     is_here = have.by_process is None and want.by_process is None
     by_program = is_here and have.backend is want.backend is default_sharding().device.client and want.backend.is_one_memory
-    if x.nbytes < _LARGE or not by_program or fits(have, want) or (x.nbytes < _HUGE and _is_first(move)):
+    is_small = x.nbytes < MODEL.relayout_compiled_bytes
+    if is_small or not by_program or fits(have, want) or (x.nbytes < MODEL.relayout_repeated_bytes and _is_first(move)):
         return relaid(x, sharding, committed)
     (moved,) = run(_moving(*move), [as_blocks(x)], name="relayout")
     return of_blocks(moved, want)
 
 
-_LARGE = 1 << 20
-_HUGE = 1 << 26              # NumPy takes as long for so much as the compilation of a copy
 _moves: set[tuple] = set()
 
 

@@ -20,13 +20,11 @@ from typing import Any, Protocol
 from weft.processes import failures
 from weft.processes.plans import CollectivePlan
 from weft.processes.transport import DONE, FAILED, WAIT, Transport
+from weft.util.machine_model import MODEL
 from weft.util.record import record
 
-_LINE = 64
-_SLOT = 128 << 10       # two slots of all members stay in the caches of the cores
+_LINE = 64              # between the words of two ranks
 _CHANNELS = 4
-_DIRECT = 8 << 10       # an all_reduce of more bytes among more than two ranks is split among them
-_LARGE = 8 << 20        # results of so many bytes go past the caches
 _WORDS = 16             # before the words of the channels
 _GATHER, _REDUCE, _SCATTER, _EXCHANGE, _FROM, _TWO_PHASE = range(6)
 
@@ -99,13 +97,13 @@ class SharedMemoryTransport(Transport):
         group = self._group(ranks or (self._processes.rank,))
         n = len(group.ranks)
         pointers = (ctypes.c_void_p * n)()
-        block, piece, source = plan.count * size, _SLOT, -1
+        block, piece, source = plan.count * size, MODEL.exchange_slot_bytes, -1
         kind = {"all_gather": _GATHER, "all_reduce": _REDUCE, "reduce_scatter": _SCATTER, "all_to_all": _EXCHANGE}.get(plan.kind, _FROM)
         if kind in (_SCATTER, _EXCHANGE):
-            piece = _SLOT // n // _LINE * _LINE
+            piece = MODEL.exchange_slot_bytes // n // _LINE * _LINE
             block = block // n if kind == _EXCHANGE else block
-        elif kind == _REDUCE and n > 2 and block > _DIRECT:
-            kind, piece = _TWO_PHASE, _SLOT // (n * _LINE) * (n * _LINE)
+        elif kind == _REDUCE and n > 2 and block > MODEL.exchange_split_bytes:
+            kind, piece = _TWO_PHASE, MODEL.exchange_slot_bytes // (n * _LINE) * (n * _LINE)
         if plan.kind == "broadcast":
             source = 0
         elif plan.kind == "permute":
@@ -113,7 +111,7 @@ class SharedMemoryTransport(Transport):
         steps = -(-block // piece) * (2 if kind == _TWO_PHASE else 1)
         words[2], words[3], words[4], words[6], words[7] = ctypes.addressof(group.words), kind, block, size, source
         if plan.op is not None:
-            streams = kind in (_REDUCE, _SCATTER) and block >= _LARGE
+            streams = kind in (_REDUCE, _SCATTER) and block >= MODEL.exchange_stream_bytes
             words[5] = self._natives.combine(plan.op, plan.dtype, "stream" if streams else "plain") or 0
         words[8], words[9], words[10] = steps, piece, ctypes.addressof(pointers)
         handle = ctypes.addressof(words)
@@ -130,7 +128,7 @@ class SharedMemoryTransport(Transport):
     def _window(self, ranks: tuple[int, ...]) -> _Group:
         n, key = len(ranks), f"weft/window/{'.'.join(map(str, ranks))}"
         head = -(-_CHANNELS * n * _LINE // mmap.PAGESIZE) * mmap.PAGESIZE
-        size = head + _CHANNELS * n * 2 * _SLOT
+        size = head + _CHANNELS * n * 2 * MODEL.exchange_slot_bytes
         client, me = self._processes.client, self._processes.rank
         if ranks[0] == me:
             file = os.memfd_create("weft", os.MFD_CLOEXEC)
@@ -143,7 +141,7 @@ class SharedMemoryTransport(Transport):
         memory = mmap.mmap(file, size)
         base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         words = (ctypes.c_int64 * (_WORDS + 2 * _CHANNELS))()
-        words[0], words[1], words[2], words[3], words[4] = base, n, ranks.index(me), _SLOT, _CHANNELS
+        words[0], words[1], words[2], words[3], words[4] = base, n, ranks.index(me), MODEL.exchange_slot_bytes, _CHANNELS
         words[6] = ctypes.addressof(self._processes.failed_word)
         words[7] = ctypes.cast(self._slow, ctypes.c_void_p).value or 0
         words[8] = head

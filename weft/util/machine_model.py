@@ -247,6 +247,14 @@ class MachineModel:
     pool_spin_hints: int = 3000             # hints to the processor for which a worker spins before it sleeps, some 50 µs,
     pool_spin_hints_crowded: int = 50       # or with more threads than CPUs, where it takes time from one that works
 
+    # ---- exchanges between the processes of one machine, and moves between layouts
+    exchange_spin_hints: int = 500          # hints for which a waiting process spins before it lets others run: a few microseconds
+    exchange_slot_bytes: int = 128 << 10    # of a message: two slots of all members stay in the caches of the cores
+    exchange_split_bytes: int = 8 << 10     # an all_reduce of more bytes among more than two processes is split among them
+    exchange_stream_bytes: int = 8 << 20    # results of this size are stored past the caches
+    relayout_compiled_bytes: int = 1 << 20  # of an array that is worth a compiled copy,
+    relayout_repeated_bytes: int = 1 << 26  # and of one that is worth it when it is moved for the first time
+
     # ---- compile time, and the time between signal checks
     brief_iterations: int = 64              # of the loops of a kernel that is not worth optimizing
     outline_from: int = 4                   # a function that occurs this often in one kernel is called, not repeated

@@ -15,29 +15,28 @@ import string
 
 from weft.codegen.runtime import pool
 from weft.codegen.toolchain.native_library import LibraryModule, link, text_of
+from weft.util.machine_model import MODEL
 
 _EXPORTS = ("weft_collective_start", "weft_collective_wait", "weft_window_start", "weft_window_wait")
 _LIBC = ("malloc", "free", "memcpy", "memset", "sched_yield", "usleep", "clock_gettime")
-#: hints before a waiting rank lets others run: a few microseconds
-_SPINS = 500
+
+
+def _filled(name: str, **words: str) -> str:
+    """The text of a file of LLVM IR for this architecture."""
+    return string.Template(text_of(name)).safe_substitute(pool.of_architecture(pool.architecture()), spins=MODEL.exchange_spin_hints, **words)
 
 
 @functools.cache
 def symbols() -> dict[str, int]:
     """Name -> address of the functions of `windows.ll`; compiled on the first call."""
-    def text() -> str:
-        return string.Template(text_of("windows.ll")).safe_substitute(pool.of_architecture(pool.architecture()), spins=_SPINS)
-
-    return link([LibraryModule("windows", text, _EXPORTS)], libc=_LIBC)
+    return link([LibraryModule("windows", lambda: _filled("windows.ll"), _EXPORTS)], libc=_LIBC)
 
 
 @functools.cache
 def mpi_symbols(handle: str) -> dict[str, int]:
     """Name -> address of the functions of `mpi.ll`, for an MPI whose handles have the type `handle`: i32 or ptr."""
-    def text() -> str:
-        return string.Template(text_of("mpi.ll")).safe_substitute(pool.of_architecture(pool.architecture()), spins=_SPINS, handle=handle)
-
-    return link([LibraryModule(f"mpi {handle}", text, ("weft_mpi_start", "weft_mpi_wait"))], libc=_LIBC)
+    module = LibraryModule(f"mpi {handle}", lambda: _filled("mpi.ll", handle=handle), ("weft_mpi_start", "weft_mpi_wait"))
+    return link([module], libc=_LIBC)
 
 
 #: dtype -> type in memory, type in registers; of complex numbers the parts
