@@ -23,7 +23,8 @@ _LIBC = ("malloc", "free", "memcpy", "memset", "sched_yield", "usleep", "clock_g
 
 def _filled(name: str, **words: str) -> str:
     """The text of a file of LLVM IR for this architecture."""
-    return string.Template(text_of(name)).safe_substitute(pool.of_architecture(pool.architecture()), spins=MODEL.exchange_spin_hints, **words)
+    machine = pool.of_architecture(pool.architecture())
+    return string.Template(text_of(name)).safe_substitute(machine, spins=MODEL.exchange_spin_hints, **words)
 
 
 @functools.cache
