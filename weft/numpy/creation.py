@@ -482,6 +482,3 @@ def fromstring(string: str, dtype=float, count: int = -1, *, sep: str):
 def from_dlpack(x, /, *, device=None, copy: bool | None = None):
     """An array from any object that speaks DLPack."""
     return _placed(asarray(np.from_dlpack(x), copy=copy), device)
-
-
-dtypes.set_array_factory(lambda x, dtype: asarray(x, dtype=dtype))

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import copyreg
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+import weft
 from weft.util import dtype_table
 from weft.util.dtype_table import (
     DType,
@@ -47,7 +47,7 @@ __all__ = [
     "default_float_dtype", "default_int_dtype", "default_uint_dtype", "dtype_of", "extended", "finfo", "float0",
     "iinfo", "is_extended", "is_weak", "isdtype", "issubdtype", "itemsize_bits",
     "join_dtypes", "prng_key", "promote_types", "python_scalar_dtypes", "result_type", "scalar_type_of",
-    "scalar_types", "set_array_factory", "short_name", "to_complex_dtype", "to_inexact_dtype", "to_real_dtype",
+    "scalar_types", "short_name", "to_complex_dtype", "to_inexact_dtype", "to_real_dtype",
 ]  # fmt: skip
 
 # ---- questions about dtypes
@@ -273,15 +273,6 @@ def _short_name(dtype: DType) -> str:
 
 # ---- scalar types: `wnp.float32` is a dtype in all but class, and makes arrays when called
 
-_array_factory: Callable[[Any, np.dtype], Any] = lambda x, dtype: np.asarray(x, dtype)
-
-
-def set_array_factory(factory: Callable[[Any, np.dtype], Any]) -> None:
-    """Install `factory(value, dtype)`, which scalar types call to make an array."""
-    global _array_factory
-    _array_factory = factory
-
-
 class _ScalarMeta(type):
     """The type of scalar types: equal to their dtype, hashed like its NumPy type, accepted by NumPy as one."""
 
@@ -299,7 +290,7 @@ class _ScalarMeta(type):
         return hash(cls.dtype.type)
 
     def __call__(cls, x: Any = 0) -> Any:
-        return _array_factory(x, cls.dtype)
+        return weft.numpy.asarray(x, dtype=cls.dtype)
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, cls.dtype.type)
