@@ -106,6 +106,7 @@ def test_what_transforms_share_is_linked_once(monkeypatch):
     monkeypatch.setattr(native.ROUTINES, "_linked", {})
     monkeypatch.setattr(routines, "link", counted)
     short, long = "weft_fft_forward_f32_64", "weft_fft_forward_f32_512"
-    addresses = {native.ROUTINES.ensure(name, draft) for name, draft in [(short, True), (long, True), (short, False), (long, False)] * 2}
+    addresses = {native.ROUTINES.ensure(name, draft=draft)
+                 for name, draft in [(short, True), (long, True), (short, False), (long, False)] * 2}
     shared = ["fft_pass_8_f32", "fft_transpose_f32"]
     assert linked == [[*(f"{name} draft" for name in shared), short], [long], [*shared, short], [long]] and len(addresses) == 4

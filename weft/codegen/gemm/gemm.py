@@ -136,14 +136,14 @@ def ensure(symbol: str, wanted: frozenset[str] | None = None, draft: bool = Fals
     return _drafts[*key, wanted] if draft and wanted is not None else _made[key].address
 
 
-def requests(symbol: str, wanted: frozenset[str], draft: bool = False) -> list[CompileRequest]:
+def requests(symbol: str, wanted: frozenset[str] | None = None, draft: bool = False) -> list[CompileRequest]:
     """What to prepare before `ensure` is called."""
     have = _to_make(symbol, wanted, draft)
     # the driver first, which takes longest where kernels and packers are assembled
     return [] if have is None else [*pool.requests(), *map(request, reversed(parts(symbol, machine(), have, draft)))]
 
 
-def stored(symbol: str, wanted: frozenset[str], draft: bool = False) -> list[str]:
+def stored(symbol: str, wanted: frozenset[str] | None = None, draft: bool = False) -> list[str]:
     """Return the keys of the objects of a matmul function that `ensure` gave."""
     have = wanted if draft else _made[symbol, machine()].features
     return [request(part).key for part in parts(symbol, machine(), have, draft)]

@@ -16,7 +16,7 @@ import functools
 import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from weft.codegen.kernel.vectorization_plan import bound, is_brief, iterations
 from weft.codegen.program import native
@@ -37,7 +37,7 @@ from weft.util.threads import held_over_forks
 if TYPE_CHECKING:
     from llvmlite.binding import ResourceTracker
 
-    from weft.codegen.runtime.routines import Routines
+    from weft.codegen.runtime.routines import RoutineMaker, Routines
 
 #: how much is done for a kernel's code; a brief one is not worth optimizing, ever
 OptLevel = Literal["optimized", "brief", "draft"]
@@ -195,18 +195,18 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
 class _Routine(NamedTuple):
     """A native routine that a program calls: a matmul with some of its optional functions, a sort or a Fourier transform."""
     symbol: str
-    made_by: Any                        # `gemm.gemm`, or the `Routines` of its kind
-    wanted: tuple[frozenset[str], ...]  # the optional functions of a matmul
+    made_by: RoutineMaker
+    wanted: frozenset[str] | None       # the optional functions of a matmul
     draft: bool
 
     def requests(self) -> list[CompileRequest]:
-        return self.made_by.requests(self.symbol, *self.wanted, self.draft)
+        return self.made_by.requests(self.symbol, self.wanted, self.draft)
 
     def address(self) -> int:
-        return self.made_by.ensure(self.symbol, *self.wanted, self.draft)
+        return self.made_by.ensure(self.symbol, self.wanted, self.draft)
 
     def stored(self) -> list[str]:
-        return self.made_by.stored(self.symbol, *self.wanted, self.draft)
+        return self.made_by.stored(self.symbol, self.wanted, self.draft)
 
 
 class _RoutinesOf:
@@ -244,8 +244,8 @@ class _RoutinesOf:
             from weft.codegen.gemm import gemm
 
             draft = self.draft_ok and symbol not in self.large and gemm.is_slow_to_make(symbol, wanted)
-            found.append(_Routine(symbol, gemm, (wanted,), draft))
-        return found + [_Routine(symbol, routines, (), rough) for symbol, (routines, rough) in self.others.items()]
+            found.append(_Routine(symbol, gemm, wanted, draft))
+        return found + [_Routine(symbol, routines, None, rough) for symbol, (routines, rough) in self.others.items()]
 
 
 def _drafted(steps: Iterable[tuple[Step, float]]) -> list[int]:

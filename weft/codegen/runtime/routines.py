@@ -3,13 +3,13 @@
 In:   a function from a routine's name to its modules, each after those that it calls.
 Out:  `ensure`, the routine's address; `requests` and `stored`, what to compile before and which objects on disk hold it.
 Laws: an address stays valid. A draft is not optimized, and has the same bits. Modules that several routines share are linked once.
-      Sorts and Fourier transforms are `Routines`; matmuls have the same functions, which also take the optional functions wanted
-      (`codegen.gemm.gemm`).
+      All native routines are made by a `RoutineMaker`: sorts and Fourier transforms by `Routines`, matmuls by `codegen.gemm.gemm`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from weft.codegen.runtime import pool
 from weft.codegen.toolchain import target
@@ -17,8 +17,24 @@ from weft.codegen.toolchain.native_library import LibraryModule, is_kept, link, 
 from weft.codegen.toolchain.objects import CompileRequest
 
 
+class RoutineMaker(Protocol):
+    """What makes the routines of one kind. A routine may have optional functions, of which it gets those `wanted`, or all (None)."""
+
+    def requests(self, name: str, /, wanted: frozenset[str] | None = None, draft: bool = False) -> list[CompileRequest]:
+        """What to prepare before `ensure` is called."""
+        ...
+
+    def ensure(self, name: str, /, wanted: frozenset[str] | None = None, draft: bool = False) -> int:
+        """The address of a routine, or of a draft of it; it stays valid."""
+        ...
+
+    def stored(self, name: str, /, wanted: frozenset[str] | None = None, draft: bool = False) -> list[str]:
+        """The keys of the objects of a routine that `ensure` gave."""
+        ...
+
+
 class Routines:
-    """Routines whose modules `parts(name, draft)` lists; the last one exports the routine itself."""
+    """Routines without optional functions, whose modules `parts(name, draft)` lists; the last one exports the routine itself."""
 
     def __init__(self, parts: Callable[[str, bool], list[LibraryModule]], libc: Sequence[str] = ()):
         self.parts = parts
@@ -26,13 +42,11 @@ class Routines:
         self._addresses: dict[tuple[str, str, bool], int] = {}            # of routines, by name, machine and whether it is a draft
         self._linked: dict[tuple[str, str, bool], dict[str, int]] = {}    # of what their modules export
 
-    def requests(self, name: str, draft: bool = False) -> list[CompileRequest]:
-        """What to prepare before `ensure` is called."""
+    def requests(self, name: str, wanted: frozenset[str] | None = None, draft: bool = False) -> list[CompileRequest]:
         missing = self._missing(name, draft)
         return [*pool.requests(), *map(request, missing)] if missing else []
 
-    def ensure(self, name: str, draft: bool = False) -> int:
-        """The address of a routine, or of a draft of it; it stays valid."""
+    def ensure(self, name: str, wanted: frozenset[str] | None = None, draft: bool = False) -> int:
         missing = self._missing(name, draft)
         if missing:
             known = pool.symbols()
@@ -43,8 +57,7 @@ class Routines:
             self._addresses[_key(name, draft)] = found[name]
         return self._addresses[_key(name, draft)]
 
-    def stored(self, name: str, draft: bool = False) -> list[str]:
-        """The keys of the objects of a routine."""
+    def stored(self, name: str, wanted: frozenset[str] | None = None, draft: bool = False) -> list[str]:
         return [request(part).key for part in self.parts(name, draft)]
 
     def is_ready(self, name: str) -> bool:
