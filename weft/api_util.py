@@ -1,7 +1,7 @@
 """Functions of trees as functions of their leaves, for libraries that write transformations: the names of `jax.api_util`.
 
 In:   wrapped functions (`weft.extend.linear_util`), tree structures, argument numbers.
-Out:  wrapped functions of flat values, and what tells the structure of their results once they have run.
+Out:  wrapped functions of flat values, and what gives the structure of their results once they have run.
 """
 
 from __future__ import annotations

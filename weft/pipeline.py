@@ -39,7 +39,7 @@ class Request:
     layouts may be named by other devices than those of the backend: its devices have the same ids.
 
     Outputs without a sharding get the one that propagation finds. Uncommitted inputs may be moved; committed ones are read where they
-    lie.
+    are.
     """
     jaxpr: Jaxpr
     in_specs: Sequence[ArraySpec]

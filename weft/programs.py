@@ -180,7 +180,7 @@ def _key(request: _Request) -> str | None:
 
 
 def _structure(request: _Request) -> bytes:
-    """All that says how to compile a program. Where it runs on several processes, what nobody placed lies elsewhere in each, which is
+    """All that says how to compile a program. Where it runs on several processes, what nobody placed is elsewhere in each, which is
     the same to the compiler."""
     jaxpr, in_specs, out_shardings, donated, _, assignment, _ = request
     anywhere = None if _ranks_of(assignment) is None else _make_single(assignment[0], "device")

@@ -27,7 +27,7 @@ def check_grads(
     """Check the derivatives of `f` at `args` up to `order`, forward ("fwd") and backward ("rev"), against difference quotients.
 
     Arguments are trees of floating (or complex) arrays; `eps` is the step, `atol` and `rtol` are bounds, or dicts that map dtypes to
-    bounds; what they do not tell follows from the dtype.
+    bounds; what they do not give follows from the dtype.
     Raises AssertionError if a derivative is wrong, ValueError for an unknown mode.
 
     >>> check_grads(wnp.sin, (wnp.arange(3.0),), order=2)

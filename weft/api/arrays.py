@@ -207,7 +207,7 @@ def copy_to_host_async(x: Any) -> Any:
 
 
 def make_array_from_callback(shape, sharding: Sharding | Format, data_callback: Callable, dtype=None) -> Array:
-    """An array of global `shape` laid out as `sharding`; `data_callback(index)` gives each distinct shard that lies on this process.
+    """An array of global `shape` laid out as `sharding`; `data_callback(index)` gives each distinct shard that is on this process.
 
     `index` is a tuple of slices into the global array. `dtype` is needed where this process has none of the devices. ValueError if a shard
     has not the shape that the sharding asks for or another dtype, UnexpectedTracerError for a value that is traced.
@@ -284,7 +284,7 @@ def make_array_from_single_device_arrays(shape, sharding: Sharding, arrays: Sequ
 def make_array_from_process_local_data(sharding: Any, local_data: Any, global_shape: Any = None) -> Any:
     """Arrays from what this process has of them: a tree of them, and shardings and shapes (or None) that are prefixes of it.
 
-    Along each dim the data has the blocks that lie on devices of this process, in the order of the whole array, or all of it.
+    Along each dim the data has the blocks that are on devices of this process, in the order of the whole array, or all of it.
     Without `global_shape` it has the former along every dim, and the global shape follows. With one process the data is the whole array.
     ValueError for data that does not fit, TypeError for what is no sharding.
 
@@ -488,7 +488,7 @@ def clear_caches() -> None:
     gc.collect()                # programs and their parts refer to each other
     for pruned in (_specs, _interned):
         for key in list(pruned):
-            if sys.getrefcount(pruned[key]) == 2:       # by the table and by the call: nobody could tell another one from it
+            if sys.getrefcount(pruned[key]) == 2:       # by the table and by the call: nobody could distinguish another one from it
                 del pruned[key]
     gc.collect()                # also empties the interpreter's lists of free objects, which would hold its memory
 

@@ -304,7 +304,7 @@ def _placed(x: Array, sharding: Sharding, name: str, arg_names, i: int) -> Array
 
 @functools.lru_cache(maxsize=8192)
 def _one_op(primitive, avals: tuple, params: tuple, floats: tuple, is_lenient: bool) -> Jaxpr:
-    """The program of one operation. `floats`, their texts, tell apart parameters that are equal and not the same (0.0 and -0.0);
+    """The program of one operation. `floats`, their texts, distinguish parameters that are equal and not the same (0.0 and -0.0);
     `is_lenient` those whose types were not checked."""
     return _stage_op(primitive, avals, dict(params))
 

@@ -1,6 +1,6 @@
 """Explicit sharding for users: `reshard`, and functions under which mesh axes change their type.
 
-An axis is automatic inside `auto_axes` (the compiler decides, and types do not speak of it) and explicit inside
+An axis is automatic inside `auto_axes` (the compiler decides, and types do not mention it) and explicit inside
 `explicit_axes`. Crossing the border moves nothing by itself: the value keeps its layout and takes another type.
 """
 
@@ -147,7 +147,7 @@ def auto_axes(f: Callable | None = None, /, *, axes: Any = None, out_sharding: A
 
 
 def explicit_axes(f: Callable | None = None, /, *, axes: Any = None, in_sharding: Any = None, in_shardings: Any = None) -> Any:
-    """`f` with the mesh axes `axes` (all automatic ones by default) explicit inside: types say how values lie over them.
+    """`f` with the mesh axes `axes` (all automatic ones by default) explicit inside: types say how values are split over them.
 
     Arguments are laid out as `in_sharding` says, a prefix tree (for the tuple of arguments) of PartitionSpecs or NamedShardings,
     given here or at the call. TypeError if it is given nowhere. Also a decorator.

@@ -190,7 +190,7 @@ _MOST_FUNCTIONS = 4096      # what is kept for a function may refer to it, and t
 
 
 def of_function(fun: Callable, key: Any, make: Callable[[], Any]) -> Any:
-    """What `make` gives, once for a function and a key, as long as that function lives; each time if they cannot be told again."""
+    """What `make` gives, once for a function and a key, as long as that function lives; each time if they cannot be recognized."""
     try:
         found = _of_functions.get(id(fun))
         if found is None or found[0]() is not fun:

@@ -215,7 +215,7 @@ class PmapFunction:
         return PartitionSpec() if dim is None else PartitionSpec(*[None] * dim, self.axis_name)
 
     def _put(self, x: Any, dim: int | None, mesh: Mesh) -> Any:
-        """A concrete array where the mapped dim `dim` lies on the devices of `mesh`; anything else as it is."""
+        """A concrete array where the mapped dim `dim` is on the devices of `mesh`; anything else as it is."""
         if type(x) is not Array:
             return x
         target = NamedSharding(mesh, self._spec(dim))

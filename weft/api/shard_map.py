@@ -141,7 +141,7 @@ def _settled(specs: Any) -> Any:
 
 
 def _on_sums(f: Callable, site: Site, in_specs: Any, out_specs: Any, check: bool) -> Callable:
-    """`f` on blocks of whole values, where its specs speak of terms of sums (`unreduced`) and of values whose cotangents are (`reduced`).
+    """`f` on blocks of whole values, where its specs mention terms of sums (`unreduced`) and of values whose cotangents are (`reduced`).
 
     A value is its sum: the first device along an unreduced axis gets it as its term, the others zeros; terms that devices give are
     added. A reduced value is the same on all devices, and typed as varying, so that cotangents are terms of a sum until they leave.

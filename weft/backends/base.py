@@ -320,7 +320,7 @@ class Backend:
         """Wait for the programs called so far that call Python; if `raising`, raise what one failed with that was raised to nobody."""
 
     def identity(self, held: Any) -> Any:
-        """What tells memory apart: two arrays share theirs if it is equal."""
+        """What identifies memory: two arrays share theirs if it is equal."""
         return id(held)
 
     # ---- programs

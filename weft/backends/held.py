@@ -1,7 +1,7 @@
 """Which blocks of an array the processes hold, where devices belong to several.
 
 In:   a sharding, the rank of values: devices, the grid of blocks, the block of each device.
-Out:  for every process and dim, the numbers of the blocks that lie there.
+Out:  for every process and dim, the numbers of the blocks that are there.
 Laws: the blocks of a process are a product: along every dim some numbers, in ascending order, and all combinations of them; every
       process that takes part holds as many.
 Next: `array_spec` has the shapes that follow.

@@ -78,7 +78,7 @@ def _no_machine() -> RuntimeError:
 
 
 def planned_devices(processes: int, devices_per_process: int = 1, processes_per_host: int = 1) -> list[Device]:
-    """Devices of a machine that is not there, in order of their processes: `weft.explain` tells what a program would send on it.
+    """Devices of a machine that is not there, in order of their processes: `weft.explain` shows what a program would send on it.
 
     ValueError for less than one process, device or process on a host.
 

@@ -142,7 +142,7 @@ def nested(entries: Iterable[Entry], values: Iterable[Any]) -> Any:
 
 
 class _Leaf:
-    """A value, told from the dicts around it."""
+    """A value, distinguished from the dicts around it."""
     __slots__ = ("value",)
 
     def __init__(self, value: Any):

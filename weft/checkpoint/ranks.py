@@ -14,7 +14,7 @@ from weft.util.errors import CheckpointError
 
 
 class Ranks:
-    """The processes that take part in `name`, in stages; `doing` is what others are told who wait."""
+    """The processes that take part in `name`, in stages; `doing` is shown to others who wait."""
 
     def __init__(self, name: str, doing: str):
         self._all = processes.current()

@@ -3,7 +3,7 @@
 In:   a folder; and what the tree is to be like, or the shardings of its arrays.
 Out:  the tree: arrays where shardings are given, else NumPy arrays.
 Laws: a process reads the blocks that overlap its own shards, each once, and checks them against the sums with which they were written.
-      What does not fit is told for all leaves at once, before anything is read.
+      What does not fit is reported for all leaves at once, before anything is read.
 Next: `layout` says what is stored, `store` reads arrays.
 """
 
@@ -35,7 +35,7 @@ Box = tuple[slice, ...]
 
 @record(eq=False)
 class _Wanted:
-    """How a leaf is asked for: where it lies, of which dtype; `plain` is a type of Python that it becomes."""
+    """How a leaf is asked for: where it is, of which dtype; `plain` is a type of Python that it becomes."""
     sharding: Sharding | None = None
     dtype: Any = None
     plain: type | None = None
@@ -48,7 +48,7 @@ def restore(path: str | os.PathLike, like: Any = None, *, step: int | None = Non
     `like` is a tree of the wanted structure: each array is laid out and typed as the array, or the `ShapeDtypeStruct` with a sharding,
     that stands there, whatever mesh and number of processes it was saved from; NumPy arrays, numbers and strings come back as such.
     It may be a part of what is stored. Without `like` the result is made of dicts and lists.
-    `shardings`, a sharding or a prefix of the tree, says where arrays lie; without it and `like` they are NumPy arrays. Numbers stay
+    `shardings`, a sharding or a prefix of the tree, says where arrays are; without it and `like` they are NumPy arrays. Numbers stay
     numbers.
     Checkpoints of orbax are read too: `path` may be a folder of steps, one step, or one item; `item` chooses among several.
     Raises FileNotFoundError if there is no such step, ValueError for shapes, dtypes or leaves that do not fit `like`, and

@@ -1,11 +1,11 @@
 """Saving: a step is written beside the others and takes its name when it is whole.
 
 In:   a folder, a tree of arrays and other values, the number of a step.
-Out:  a `Save`, which tells how far it is; the files that `layout` lists.
+Out:  a `Save`, which gives its progress; the files that `layout` lists.
 Laws: the values are those of the moment of the call, whatever the program does with its arrays afterwards: arrays are kept alive, not
       copied; NumPy arrays are copied. One thread writes. A folder gets the name of its step by one renaming, after all that is in it is
       on the disk: at any instant a step is whole or not there. Of equal shards one is written, by the process that has least to write.
-      All processes save the same tree, or all of them are told that they do not.
+      All processes save the same tree, or all of them raise an error that says that they do not.
 Next: `store` writes arrays, `listing` lists and removes what is there.
 """
 
@@ -146,7 +146,7 @@ def wait() -> None:
 
 
 def _tell_at_exit() -> None:
-    """A program that ends without having waited is told of a failure on its standard error."""
+    """A failure in a program that ends without having waited is reported on its standard error."""
     if _last and _last[0]._error is not None:
         print(f"weft: {_last[0]._error}", file=sys.stderr)
 

@@ -108,7 +108,7 @@ class Writer:
         self.written = 0
 
     def add(self, name: str, shape: Sequence[int], dtype: np.dtype, block: Sequence[int], start: Sequence[int], value: np.ndarray) -> None:
-        """Write `value` at `start` of the array `name`; the array lies in memory unchanged until `finish` returns."""
+        """Write `value` at `start` of the array `name`; the array stays unchanged in memory until `finish` returns."""
         spec = self._spec(name, shape, dtype, block)
         for piece in pieces(start, value.shape, block, value.itemsize):
             part = value[piece]

@@ -2,7 +2,7 @@
 
 The first rule needs no table: `jax.numpy.sin` is `weft.numpy.sin`, `jax.tree` is `weft.tree`. `ELSEWHERE` holds what
 has another name here, names of older versions included. `public_names()` lists all that today's JAX offers,
-so that a name that weft lacks can be told from a misspelt one. The names of `jax._src` stand in `inside`.
+so that a name that weft lacks can be distinguished from a misspelt one. The names of `jax._src` are in `inside`.
 """
 
 import os

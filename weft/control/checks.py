@@ -6,7 +6,7 @@ Out:  a program that carries a *state* through all its equations, calls, branche
 How:  every place that can fail, a *site*, is numbered before anything runs; its code is its number. Values for messages are kept in
       *slots*, one for each list of types. An error is recorded only while the code is 0.
 Laws: the results are those of the program without checks. A site costs a comparison and a reduction; a program without sites is bound as
-      it is. Inside a `shard_map` each device has a state of its own; the first device that has an error tells the others.
+      it is. Inside a `shard_map` each device has a state of its own; the first device that has an error reports it to the others.
 
 `check_p` takes `(code, *values)`, each with the same leading dims, those of vmaps around it; code k means that `sites[k - 1]` failed, where
 the values of that site's slot begin. It can be run eagerly, differentiated and mapped, but not compiled: `checked` removes it.
@@ -72,7 +72,7 @@ class DivisionByZeroError(JaxException):
 
 
 class OOBError(JaxException):
-    """An index lay outside of its array."""
+    """An index was outside its array."""
 
 
 class BatchedError(JaxException):

@@ -462,7 +462,7 @@ def on_contents(fun: Callable, args: Sequence) -> Any:
 
 
 class Contents:
-    """A mutable value in a tree of arguments or results, as its arrays; `number` tells which of the values it is, as one may be passed
+    """A mutable value in a tree of arguments or results, as its arrays; `number` says which of the values it is, as one may be passed
     more than once: the later ones are given without their arrays."""
     __slots__ = ("arrays", "aval", "number", "state")
 

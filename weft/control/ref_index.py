@@ -2,7 +2,7 @@
 
 In:   the value of a reference, and one index into it.
 Out:  the part that the index selects (`read`), and the value with that part replaced or added to (`written`).
-Laws: a `Slice` whose beginning is known must lie inside, else ValueError; one whose beginning is traced is moved inside, as the windows
+Laws: a `Slice` whose beginning is known must be inside, else ValueError; one whose beginning is traced is moved inside, as the windows
       of `dynamic_slice` are. Everything else means what it means for arrays.
 """
 

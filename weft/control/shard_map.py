@@ -4,7 +4,7 @@ The operation takes global values and gives global values. Its program takes the
 mesh axes of its spec are cut away), and communicates by collectives along the *manual* axes. Other axes of the mesh stay with
 the compiler.
 
-Laws: with `check_vma`, the types inside tell over which manual axes a value varies: an input varies over the axes of its
+Laws: with `check_vma`, the types inside say over which manual axes a value varies: an input varies over the axes of its
       spec, a result over exactly those of its own. So cotangents have the types of their primals, and the adjoint is the
       program of the adjoint with the specs exchanged. Without it nothing is known of a value but that devices may differ;
       then a cotangent is shared among the devices that hold a copy of a result, and added up over those that hold a copy

@@ -279,7 +279,7 @@ class with_source:
 @contextmanager
 def extend_axis_env(axes: Sequence[tuple[Any, int]], tracked: bool | None = None):
     """Bring named axes into scope: those of vmap (`tracked` is None), or the manual axes of a shard_map, and then whether
-    types tell which values vary over them."""
+    types say which values vary over them."""
     saved = _state.axis_env
     _state.axis_env = saved + tuple([(name, size, tracked) for name, size in axes])
     try:
@@ -294,7 +294,7 @@ def axis_env() -> tuple:
 
 
 def tracked_axes() -> frozenset:
-    """The axes in scope over which types tell what varies: the manual axes of a shard_map that checks them."""
+    """The axes in scope over which types say what varies: the manual axes of a shard_map that checks them."""
     return frozenset([name for name, _, tracked in _state.axis_env if tracked]) if _state.axis_env else frozenset()
 
 

@@ -98,7 +98,7 @@ def _cuts(size: int, spans: Iterable[tuple[int, int]]) -> tuple[int, ...]:
 
 
 def _cells(bounds: Bounds, cuts: tuple[tuple[int, ...], ...]) -> Iterable[tuple[int, ...]]:
-    """The numbers of the tiles that lie inside `bounds`."""
+    """The numbers of the tiles that are inside `bounds`."""
     inside = []
     for (start, stop), borders in zip(bounds, cuts):
         inside.append([i for i, (low, high) in enumerate(pairwise(borders)) if start <= low and high <= stop])

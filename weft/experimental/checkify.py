@@ -70,7 +70,7 @@ _NONE = np.int32(0)              # the code that stands for no error
 class Error:
     """The first error of a checked function, or none.
 
-    A tree of arrays: the code of the place that failed, and the values that its message tells; after `vmap` there is one for each example.
+    A tree of arrays: the code of the place that failed, and the values in its message; after `vmap` there is one for each example.
     """
 
     def __init__(self, code: Any = _NONE, values: Sequence[Any] = (), sites: Sequence[Site] = (), slots: Sequence[Slot] = ()):

@@ -112,7 +112,7 @@ class custom_partitioning:
         """Set how the function runs on many devices.
 
         `partition(mesh, arg_shapes, result_shape)`, where the shapes have a `sharding`, gives the mesh, a function of blocks, and
-        the shardings of results and arguments, to which arguments are brought. `sharding_rule` tells the propagation of shardings
+        the shardings of results and arguments, to which arguments are brought. `sharding_rule` states for the propagation of shardings
         what dims have in common: `"i k, k j -> i j"`; `need_replication_factors` are never split. Without it,
         `infer_sharding_from_operands(mesh, arg_shapes, result_shape)` gives the shardings of results; else they are replicated.
         `propagate_user_sharding` and `decode_shardings` are not asked. ValueError for a rule without meaning.

@@ -96,7 +96,7 @@ def sync_global_devices(name: str) -> None:
 def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
     """The values of all processes, as NumPy arrays stacked along a new first dim, or joined along the first one if `tiled`.
 
-    A global array, one that lies on devices of several processes, is given whole; ValueError for one unless `tiled`. Scalars of several
+    A global array, one that is on devices of several processes, is given whole; ValueError for one unless `tiled`. Scalars of several
     processes are stacked.
 
     >>> process_allgather(np.ones(2)).shape, process_allgather(np.ones(2), tiled=True).shape

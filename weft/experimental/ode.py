@@ -98,7 +98,7 @@ def _inexact(x: Any) -> Any:
 
 
 class _Layout:
-    """How a tree of inexact arrays lies in one real vector."""
+    """How a tree of inexact arrays is stored in one real vector."""
 
     def __init__(self, example: Any) -> None:
         leaves, self.structure = tree_flatten(example)
@@ -187,7 +187,7 @@ def _solve(field: Callable[..., Any], control: tuple[float, ...], y0: Any, ts: A
 
         start = (wnp.zeros(size, ys.dtype), wnp.zeros(layout.size, dtype))
         (cotangent, total), by_times = lax.scan(step, start, (ts[:-1], ts[1:], ys[1:], g[1:]), reverse=True)
-        # a later start moves the whole solution as a y0 does that lies one slope back
+        # a later start moves the whole solution as a y0 does that is one slope back
         by_start = -wnp.sum(field(ys[0], ts[0], leaves) * cotangent).astype(ts.dtype)
         by_leaves = [np.zeros(leaf.shape, float0) for leaf in leaves]
         by_leaves = with_smooth(by_leaves, layout.unpack(total))

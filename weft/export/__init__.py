@@ -228,7 +228,7 @@ class Exported:
         return tree.tree_unflatten(self.out_tree, outs)
 
     def _sizes(self, avals: Sequence[ShapedArray]) -> dict[str, Any]:
-        """The symbolic sizes that the types of arguments tell."""
+        """The symbolic sizes that follow from the types of arguments."""
         asked = []
         paths = _paths(self.in_tree)
         for path, want, got in zip(paths, self.in_avals, avals):

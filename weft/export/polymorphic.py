@@ -4,7 +4,7 @@ In:   traces of one function at different samples of sizes, which differ in numb
 Out:  a program whose sizes are `Dim`s where the traces differ; `instantiate` gives the program for sizes.
 How:  two traces are walked side by side. A number that is the same in all stays; one that differs becomes an expression of the sizes
       that gives it in every trace: one that was computed while tracing, or a polynomial. One trace more than an expression has unknowns
-      tells a coincidence.
+      reveals a coincidence.
 Laws: what does not differ in numbers alone, or has no such expression, is refused with the operation and the line. The program for the
       sizes of a trace is that trace.
 """

@@ -18,7 +18,7 @@ from weft.hlo.ops import Block, Op, Value
 _TRANSCENDENTAL = frozenset((
     "exponential", "exponential_minus_one", "log", "log_plus_one", "logistic", "power", "sqrt", "rsqrt", "cbrt", "tanh", "sine", "cosine",
     "tan", "atan2", "chlo.acos", "chlo.acosh", "chlo.asin", "chlo.asinh", "chlo.atanh", "chlo.cosh", "chlo.sinh", "chlo.erf"))
-#: operations that arrange elements, or tell where they are
+#: operations that arrange elements, or say where they are
 _MOVES = frozenset((
     "constant", "broadcast_in_dim", "reshape", "transpose", "reverse", "iota", "slice", "pad", "concatenate", "dynamic_slice",
     "dynamic_update_slice", "gather", "bitcast_convert", "real", "imag", "complex", "partition_id", "optimization_barrier", "custom_call",

@@ -3,7 +3,7 @@
 In:   a module of functions, made of a global program (`lowered_text`) or of the program of one device (`fused`).
 Out:  computations, each after those that it names; the entry is the last.
 Laws: nothing is read across computations: a region that reads values around it gets them in a tuple, and constants are written again.
-      Devices are numbered by their position in the mesh, and `known_trip_count` tells how often a loop runs, so that communication can be
+      Devices are numbered by their position in the mesh, and `known_trip_count` says how often a loop runs, so that communication can be
       counted from the text alone.
 Next: `fused` writes the kernels of a compiled program, `cost` counts what a module does.
 """

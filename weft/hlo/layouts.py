@@ -1,4 +1,4 @@
-"""Where values lie, as texts: named axes of a mesh in the dialect `sdy`, others by the tiles that devices hold."""
+"""Where values are, as texts: named axes of a mesh in the dialect `sdy`, others by the tiles that devices hold."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _placed(context: Lowering, sharding: NamedSharding, ndim: int) -> str:
 
 
 def attribute(context: Lowering, sharding: Sharding | None, ndim: int) -> dict[str, str]:
-    """The attribute that says where an argument or a result lies."""
+    """The attribute that says where an argument or a result is."""
     if sharding is None:
         return {}
     if isinstance(sharding, NamedSharding):

@@ -64,7 +64,7 @@ class TokenSet:
 
 @record
 class LoweringRuleContext:
-    """What a lowering rule is told: the primitive and the types of its operands and results."""
+    """What a lowering rule is given: the primitive and the types of its operands and results."""
     primitive: Primitive | None
     avals_in: Sequence[ShapedArray]
     avals_out: Sequence[ShapedArray]

@@ -1,6 +1,6 @@
 """Fourier transforms as passes of small ones: what the compiler plans and the code generator writes.
 
-In:   a kind, as `ir.program.Fft` tells, and a length.
+In:   a kind (see `ir.program.Fft`), and a length.
 Out:  `Passes`: how many complex numbers are worked on, and the radix of each pass; `tables`: the factors that all passes need,
       one after the other, at `offsets`.
 Laws: every angle is reduced as an integer before it is one. A pass of radix r goes from m*s groups to r times as many

@@ -138,7 +138,7 @@ class Interleave:
 @record
 class Pack:
     """Append: where `guard` holds, write `value` to element `acc` of `buf`, and let the accumulator `acc` (i64) be one more.
-    `buf` has room for a value of each iteration, and what lies there beyond those that were appended may be anything. Nothing else
+    `buf` has room for a value of each iteration, and what is there beyond those that were appended may be anything. Nothing else
     in a `vector` loop around it reads the accumulator, and its `Init` is outside."""
     acc: str
     buf: str
@@ -152,7 +152,7 @@ class Pack:
 
 @record
 class Prefetch:
-    """Hint: element `index` of `buf` is needed soon. In a vector loop, so are those of all its iterations, unless they lie further
+    """Hint: element `index` of `buf` is needed soon. In a vector loop, so are those of all its iterations, unless they are further
     apart than a cache line. The place may be beyond the end of `buf`."""
     buf: str
     index: Expr

@@ -2,7 +2,7 @@
 
 In:   kernels, matmuls, sorts, library calls, copies, host calls and loops over planned buffers (built by `compiler`).
 Out:  one native entry `i32 entry(ptr slots)` made by `codegen.program.program`: pointer i is the address of `Program.slots[i]`
-      for ins, outs and consts; after them comes the arena, in which the temps lie at their offsets. The result is 0, or
+      for ins, outs and consts; after them comes the arena, in which the temps are at their offsets. The result is 0, or
       not where a host call raised.
 Laws: steps run in order; a step's parallelism is its own; nothing returns to Python but `HostCall`. What depends on the process that
       runs a program (who it is, how it reaches others) are words of a constant, which are filled in when it is loaded.
@@ -50,7 +50,7 @@ class Gemm:
 
     All strides count elements and may be any non-negative number (transposed operands, stride 0 broadcasts).
     `batch` entries are (extent, a_stride, b_stride, c_stride); `outer_k` entries are (extent, a_stride, b_stride).
-    Where the rows of A do not lie evenly, `a_rows` has the outer dims that they are counted over, (extent, a_stride)
+    Where the rows of A are not evenly spaced, `a_rows` has the outer dims that they are counted over, (extent, a_stride)
     each, outermost first, and `a_strides[0]` holds for runs of m / product of those; `b_cols` does so for columns of B.
     `acc_type` is the accumulator (f32 for f16/bf16/f32, f64, i32, ...); results are rounded once to `out_type`.
 

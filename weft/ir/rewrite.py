@@ -139,7 +139,7 @@ def atom_key(atom: Atom):
 def params_key(params: dict):
     """A hashable name of an equation's parameters, or None if one of them is not hashable.
 
-    A text would not do instead: large arrays and programs with different constants can print alike. Floats are told apart by
+    A text would not do instead: large arrays and programs with different constants can print alike. Floats are distinguished by
     their text as well: 0.0 and -0.0 are equal and not the same.
     """
     key = tuple(sorted(params.items()))          # names differ, so values are never compared

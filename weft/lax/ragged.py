@@ -49,7 +49,7 @@ def ragged_dot(lhs, rhs, group_sizes, precision: PrecisionLike = None, preferred
 
 def ragged_dot_general(lhs, rhs, group_sizes, ragged_dot_dimension_numbers: RaggedDotDimensionNumbers, precision: PrecisionLike = None,
                        preferred_element_type: Any = None, group_offset: Any = None, out_sharding: Any = None):
-    """`dot_general` with a ragged dim of `lhs`, whose groups lie one after another.
+    """`dot_general` with a ragged dim of `lhs`, whose groups are one after another.
 
     If the ragged dim is free, `rhs` has a dim of groups, and each meets its own part of `rhs`. If it is contracted, each group gives a
     result of its own, in a new first dim. If it is a batch dim, the groups make no difference. `group_sizes` counts the members of

@@ -418,12 +418,12 @@ def _triangle(m, k: int, lower: bool, api: str):
 
 
 def tril(m, k: int = 0):
-    """The lower triangle of matrices; what lies above diagonal `k` is zero."""
+    """The lower triangle of matrices; what is above diagonal `k` is zero."""
     return _triangle(m, k, True, "tril")
 
 
 def triu(m, k: int = 0):
-    """The upper triangle of matrices; what lies below diagonal `k` is zero."""
+    """The upper triangle of matrices; what is below diagonal `k` is zero."""
     return _triangle(m, k, False, "triu")
 
 
@@ -480,5 +480,5 @@ def fromstring(string: str, dtype=float, count: int = -1, *, sep: str):
 
 
 def from_dlpack(x, /, *, device=None, copy: bool | None = None):
-    """An array from any object that speaks DLPack."""
+    """An array from any object that supports DLPack."""
     return _placed(asarray(np.from_dlpack(x), copy=copy), device)

@@ -96,7 +96,7 @@ class ufunc(FaceFunction):
 
     @property
     def _has_own(self) -> bool:
-        """Whether it is the function of `weft.numpy` that its name tells."""
+        """Whether it is the function of that name in `weft.numpy`."""
         return getattr(self._func, "__module__", "") == "weft.numpy.ufuncs"
 
     def _binary(self, method: str, out: Any = None) -> None:

@@ -174,7 +174,7 @@ def scattered(x, index, values, scatter, indices_are_sorted=False, unique_indice
     if lifted != tuple(x.shape):
         return reshape(scattered(reshape(x, lifted), index, values, scatter, indices_are_sorted, unique_indices, mode), x.shape)
     plan = make_plan(tuple(x.shape), index)
-    if isinstance(x, Tracer):                      # a scatter drops what lies outside; checkify sees it
+    if isinstance(x, Tracer):                      # a scatter drops what is outside; checkify sees it
         outside = {d: a for d, a in plan.arrays.items() if isinstance(a, int) and not 0 <= a < plan.shape[d]}
         plan.arrays.update({d: np.asarray(a, np.int32) for d, a in outside.items()})
     shape = result_shape(plan)

@@ -4,9 +4,9 @@
 same with a format) have an effect, so they run exactly once per execution, in program order, whether results are used or not.
 
 In:   operands `[guard], [mesh positions...], values...`. `callback(position, *arrays)` gives a list of results;
-      `position` is a tuple of (axis name, index) pairs and tells which device of a mesh speaks.
+      `position` is a tuple of (axis name, index) pairs and identifies the device of a mesh.
 Laws: a mapped callback is one equation that calls once per example, in the order of the examples (the parameter `mapped`).
-      A callback in a program split over devices by the compiler reads the blocks where they lie and puts them together
+      A callback in a program split over devices by the compiler reads the blocks where they are and puts them together
       on the host (the parameter `layout`): looking at a value moves nothing between devices.
       Where the guard is false nothing is called and results are zeros.
 
@@ -36,7 +36,7 @@ VMAP_METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_a
 
 @record
 class Mapped:
-    """An axis that a callback is mapped over; `operands` tells which have a leading dim for it (outer axes come first)."""
+    """An axis that a callback is mapped over; `operands` says which have a leading dim for it (outer axes come first)."""
     size: int
     name: Any
     operands: tuple[bool, ...]
@@ -44,7 +44,7 @@ class Mapped:
 
 @record
 class Layout:
-    """How the operands of a callback lie on the mesh `axes` that the compiler splits over: axes per dim of each operand, and
+    """How the operands of a callback are split over the mesh `axes` of the compiler: axes per dim of each operand, and
     its whole shape (the last blocks of a dim may have padding).
 
     With `apart` the blocks are not put together: each is a call of its own, with its position on the mesh. `inner` of the

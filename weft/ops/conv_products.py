@@ -155,7 +155,7 @@ def _padded(image, padding, dilation, kernel, p: Conv):
         config[d] = (lo, hi, step - 1)
     if all(c == (0, 0, 0) for c in config):
         return image
-    # What lies behind the last padded dim goes along with it: then a row is zeros, a copy, and zeros. `_summed` goes along the
+    # What is behind the last padded dim goes along with it: then a row is zeros, a copy, and zeros. `_summed` goes along the
     # features, and would divide for them.
     shape, last = typeof(image).shape, max(d for d, c in enumerate(config) if c != (0, 0, 0))
     (lo, hi, step), inner = config[last], math.prod(shape[last + 1 :])
@@ -204,7 +204,7 @@ def _is_summed(kernel, p: Conv) -> bool:
 
 
 def _named(x, spec: Sequence[int], names: list[str], groups: dict[str, int]):
-    """`x`, the dims that hold groups split, and the names of its dims; `spec` tells where the named ones are."""
+    """`x`, the dims that hold groups split, and the names of its dims; `spec` gives the places of the named ones."""
     at = dict(zip(spec, names))
     dims, shape = [], []
     for d, n in enumerate(typeof(x).shape):
@@ -222,7 +222,7 @@ def _multiplied(windows, w_dims, kernel, k_dims, out_dims, extent, precision, ou
     rows = [d for d in out_dims if d in w_dims and d != "g"]
     places, taps = (math.prod(n for d, n in extent.items() if d[0] == letter) for letter in "pt")
     if places > taps > 1 and summed[-1] != "c" and extent["c"] > 4:
-        # Along the features an image's windows lie evenly, not along the window: let the kernel begin with that, too.
+        # Along the features an image's windows are evenly spaced, not along the window: let the kernel begin with that, too.
         k_dims, kernel = _ordered(kernel, k_dims, [*group, *(d for d in k_dims if d[0] == "t"), "c", "o"])
         kernel, summed = copy(kernel), [d for d in k_dims if d in summed]
     longest = max(rows, key=extent.__getitem__)

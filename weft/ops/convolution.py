@@ -1,7 +1,7 @@
 """Convolution: conv_general_dilated, and the functions made of it.
 
 In:   lhs (images: batch, features, spatial dims) and rhs (kernels: output features, input features, spatial dims);
-      `dimension_numbers` tells which dim is which.
+      `dimension_numbers` says which dim is which.
 Laws: bilinear; both cotangents are convolutions again, with strides and dilations exchanged. Kernels are not flipped.
       What a convolution is to the compiler: see `conv_products`.
 """

@@ -1,6 +1,6 @@
 """Exchanges: what is left of collectives in the program of one process, between it and others.
 
-In:   the collectives of a local program whose mesh axes lie across processes (`partition.exchanges` binds these).
+In:   the collectives of a local program whose mesh axes are across processes (`partition.exchanges` binds these).
 Out:  equations on dense arrays: `exchange` sends and receives, `process_position` says where this process stands.
 Laws: what is exchanged has the layout of a `processes.plans.CollectivePlan`: whole, or with a leading dim of one entry per rank of the
       group. The equation is the same in every process, so that one compilation serves them all; which rank a process is, it learns when
@@ -38,7 +38,7 @@ exchange_done_p.multiple_results = True
 
 
 def role_of(eqn: Eqn) -> str | None:
-    """What an equation is of an exchange, as `families.ExchangeSpec` tells; None for others."""
+    """The role of an equation in an exchange (see `families.ExchangeSpec`); None for others."""
     return eqn.primitive.rules["lower"].role if eqn.primitive.kind == "exchange" else None
 
 

@@ -72,19 +72,19 @@ class HostSpec:
 
 @record
 class SortSpec:
-    """Lowering of an op on rows along the last dim, of a kind that `ir.program.Sort` tells."""
+    """Lowering of an op on rows along the last dim, of a kind that `ir.program.Sort` lists."""
     kind: Literal["values", "order", "top"]
 
 
 @record
 class FftSpec:
-    """Lowering of Fourier transforms over the last dims; what has no native steps is written by `into`, as `HostSpec` tells."""
+    """Lowering of Fourier transforms over the last dims; what has no native steps is written by `into`, as in `HostSpec`."""
     into: Callable[..., None]
 
 
 @record
 class LibrarySpec:
-    """Lowering of an op that is one call of a library's routine per matrix, as its parameters tell."""
+    """Lowering of an op that is one call of a library's routine per matrix, which its parameters choose."""
 
 
 @record

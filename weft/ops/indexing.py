@@ -2,7 +2,7 @@
 
 In:   an operand, integer indices whose last dim holds one position (an entry per dim of `start_index_map`), and for
       scatters the updates, one window per position.
-Laws: a window lies inside the operand as a whole or not at all; `mode` says what happens if it does not. gather and
+Laws: a window is inside the operand as a whole or not at all; `mode` says what happens if it is not. gather and
       scatter_add are each other's transposes. `operand_batching_dims` go together with dims of the indices one to one.
 """
 

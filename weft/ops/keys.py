@@ -15,7 +15,7 @@ from weft.util.record import record
 
 @record
 class Generator:
-    """A generator of random bits: its name, the tag of its dtype, and the shape of a key's raw data. `serial` tells those of libraries
+    """A generator of random bits: its name, the tag of its dtype, and the shape of a key's raw data. `serial` identifies those of libraries
     apart; it is 0 for weft's."""
     name: str
     tag: str

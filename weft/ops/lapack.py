@@ -106,7 +106,7 @@ def _zeros(x, *core: int, dtype=None):
 
 
 def cholesky(x):
-    """The upper factor of the transpose is the lower one of x, as it lies in memory."""
+    """The upper factor of the transpose is the lower one of x, as stored in memory."""
     n = typeof(x).shape[-1]
     if n == 0:
         return x
@@ -158,7 +158,7 @@ def _exchanged(pivots, size: int):
 
 
 def qr(x, *, pivoting, full_matrices) -> list:
-    """R lies above the reflectors that make Q."""
+    """R is above the reflectors that make Q."""
     m, n = typeof(x).shape[-2:]
     dtype, k = typeof(x).dtype, min(m, n)
     columns = m if full_matrices else k

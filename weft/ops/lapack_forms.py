@@ -93,7 +93,7 @@ def ormqr(a, taus, c, *, left, transpose):
 
 
 def tridiagonal_solve(dl, d, du, b):
-    """The routine leaves the diagonals as they are, and tells by a larger number that a matrix is all but singular."""
+    """The routine leaves the diagonals as they are, and reports by a larger number that a matrix is all but singular."""
     n, columns = typeof(b).shape[-2:]
     if 0 in (n, columns):
         return b
@@ -111,7 +111,7 @@ def tridiagonal_solve(dl, d, du, b):
 
 
 def eig(x, *, compute_left_eigenvectors, compute_right_eigenvectors, enable_eigvec_derivs=False) -> list:
-    """Eigenvectors are columns. Of a real matrix they are real; those of conjugate pairs lie as real and imaginary part side by side."""
+    """Eigenvectors are columns. Of a real matrix they are real; those of conjugate pairs are pairs of real and imaginary parts."""
     n, dtype = typeof(x).shape[-1], np.dtype(typeof(x).dtype)
     wanted = [compute_left_eigenvectors, compute_right_eigenvectors]
     kind = np.dtype(dtypes.to_complex_dtype(dtype))

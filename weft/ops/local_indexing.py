@@ -42,7 +42,7 @@ class _Places:
     """Indices of global windows turned into indices of windows of this device's block.
 
     `indices` are for the (padded) block under mode FILL_OR_DROP; `inside` is a mask over the positions: whether the
-    global window lies in the global operand (None: always). `pads` gives the padding per dim.
+    global window is in the global operand (None: always). `pads` gives the padding per dim.
     """
 
     def __init__(self, ctx: Any, shape: tuple, indices: Any, numbers: windows.GatherDimensionNumbers, sizes: tuple, mode: Any):

@@ -21,7 +21,7 @@ from weft.ir.types import ShapedArray
 from weft.util.errors import ShardingError, describe
 from weft.util.source import user_frame
 
-#: what a primitive's `out_sharding` attribute says: how a user writes where its result lies
+#: what a primitive's `out_sharding` attribute says: how a user writes where its result is
 OUT_SHARDING, READ_AT = "out_sharding={}", "x.at[...].get(out_sharding={})"
 
 
@@ -116,7 +116,7 @@ mesh_cast_p = Primitive("mesh_cast", "constraint", implied=("sharding",), leaves
 
 
 def mesh_cast(x, sharding: NamedSharding | None):
-    """`x` with a type that names other axes; where it lies is for propagation to say."""
+    """`x` with a type that names other axes; its placement is for propagation to decide."""
     return mesh_cast_p.bind(x, sharding=sharding)
 
 
@@ -148,7 +148,7 @@ def named_sharding(sharding: Any, what: str, values: Sequence = ()) -> NamedShar
 
 
 def with_out_sharding(out_sharding: Any, what: str, compute: Callable, *values) -> Any:
-    """`compute()`, laid out as `out_sharding` says if it is given. What `compute` binds may leave open how its result lies."""
+    """`compute()`, laid out as `out_sharding` says if it is given. What `compute` binds may leave open how its result is laid out."""
     if out_sharding is None:
         return compute()
     sharding = named_sharding(out_sharding, f"{what}: out_sharding", values)
@@ -157,7 +157,7 @@ def with_out_sharding(out_sharding: Any, what: str, compute: Callable, *values) 
 
 
 def takes_out_sharding(fun: Callable) -> Callable:
-    """`fun` with a keyword `out_sharding`, a PartitionSpec or a NamedSharding that says how its result lies."""
+    """`fun` with a keyword `out_sharding`, a PartitionSpec or a NamedSharding that says how its result is laid out."""
     @functools.wraps(fun)
     def placed(*args, out_sharding: Any = None, **kwargs) -> Any:
         if out_sharding is None:

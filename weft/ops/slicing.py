@@ -2,7 +2,7 @@
 
 Closed under transposition: slice <-> pad, concatenate -> slice, dynamic_slice <-> dynamic_update_slice.
 Laws: static bounds are checked when the type is found; start indices known only at run time are clamped so that the
-whole window lies inside the operand.
+whole window is inside the operand.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def split(operand, sizes: Sequence[int], axis: int = 0) -> list:
 
 
 def dynamic_slice(operand, start_indices, slice_sizes: Sequence[int]):
-    """The window of `slice_sizes` whose first element is at `start_indices`, clamped to lie inside `operand`.
+    """The window of `slice_sizes` whose first element is at `start_indices`, clamped to be inside `operand`.
 
     `start_indices` is a sequence of scalars or a one-dimensional array; negative ones count from the end.
 
@@ -149,7 +149,7 @@ def dynamic_slice(operand, start_indices, slice_sizes: Sequence[int]):
 
 
 def dynamic_update_slice(operand, update, start_indices):
-    """`operand` with the window at `start_indices` (clamped to lie inside) replaced by `update`.
+    """`operand` with the window at `start_indices` (clamped to be inside) replaced by `update`.
 
     >>> np.asarray(dynamic_update_slice(np.zeros(4), np.ones(2), (1,))).tolist()
     [0.0, 1.0, 1.0, 0.0]
@@ -508,7 +508,7 @@ def _concatenate_lower(b, index, *operands, in_avals, out_avals, dimension):
 
 
 def _clamped_starts(b, starts, shape, sizes):
-    """Run-time start indices as i64, clamped so that the window of `sizes` lies inside `shape`."""
+    """Run-time start indices as i64, clamped so that the window of `sizes` is inside `shape`."""
     return [0 if size == n else b.imax(b.imin(b.place(s(())), n - size), 0) for s, n, size in zip(starts, shape, sizes)]
 
 

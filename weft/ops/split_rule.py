@@ -30,7 +30,7 @@ class SplitRule:
     """How one op runs on split operands. `f` is a factor of `rule` (a FactorRule), `eqn` the equation at hand.
 
     `local(ctx, args, **params)` computes the result(s) of one device from its blocks, with ordinary ops and the collectives
-    of `ctx`, the `SplitContext`. `can_split(f, rule, eqn)` tells whether it can with `f` split.
+    of `ctx`, the `SplitContext`. `can_split(f, rule, eqn)` says whether it can with `f` split.
     """
     local: Callable[..., Any]
     can_split: Callable[[int, Any, Any], bool]

@@ -54,7 +54,7 @@ class ScatterDimensionNumbers(NamedTuple):
 
 class GatherScatterMode(enum.Enum):
     """What happens to windows outside the operand: moved inside (CLIP), filled or dropped, or promised not to occur: then
-    a gather moves them all the same, and a scatter drops them. UNCHECKED is for windows that are known to lie inside."""
+    a gather moves them all the same, and a scatter drops them. UNCHECKED is for windows that are known to be inside."""
 
     CLIP = 1
     FILL_OR_DROP = 2
@@ -113,7 +113,7 @@ def window_of_scatter(
 
 
 def reference_positions(indices, operand_shape, out_shape, numbers: GatherDimensionNumbers, slice_sizes, mode):
-    """Per operand dim an index array that broadcasts to `out_shape`, and where the window lies inside."""
+    """Per operand dim an index array that broadcasts to `out_shape`, and where the window is inside."""
     rank = len(out_shape)
     batch = batch_dims(rank, numbers)
     kept = dict(zip(kept_dims(len(operand_shape), numbers), numbers.offset_dims))
@@ -142,7 +142,7 @@ def reference_positions(indices, operand_shape, out_shape, numbers: GatherDimens
 
 
 def window_position(b, index, indices, operand_shape, numbers: GatherDimensionNumbers, slice_sizes, mode):
-    """Position in the operand of element `index` of the result, and a bool for "the window lies inside", or None."""
+    """Position in the operand of element `index` of the result, and a bool for "the window is inside", or None."""
     batch = tuple(index[d] for d in batch_dims(len(index), numbers))
     kept = dict(zip(kept_dims(len(operand_shape), numbers), numbers.offset_dims))
     position, inside = [], None

@@ -1,7 +1,7 @@
 """Functions that partition themselves, made local.
 
 In:   the partitioner of the program around and an equation of `custom_partitioning`, with the layouts that propagation found.
-Out:  its results as values: the rule is told the layouts, says which it wants, and gives the program of one device.
+Out:  its results as values: the rule gets the layouts, says which it wants, and gives the program of one device.
 Laws: operands are brought to the layouts that the rule asks for; its collectives are its own, and are recorded. Where the
       program around is that of one device already, the function itself runs.
 """

@@ -148,7 +148,7 @@ class _Exchanging(Trace):
 
 
 def _as_parts(x: Any, exchange: Any) -> Any:
-    """An exchange of complex numbers as one of their parts, which lie behind all other dims."""
+    """An exchange of complex numbers as one of their parts, which are behind all other dims."""
     shape = typeof(x).shape
     parts = concatenate([reshape(real(x), (*shape, 1)), reshape(imag(x), (*shape, 1))], len(shape))
     both = exchange(parts)
@@ -312,7 +312,7 @@ def exchanges_of(jaxpr: Jaxpr, count: int = 1, open_ended: bool = False) -> list
 
 
 def link_bytes(records: Sequence[ExchangeRecord], host_of: Callable[[int], Any]) -> dict[tuple[Any, Any], int]:
-    """Bytes that go from one host to another in a call, by (sender, receiver), where `host_of` tells the host of a rank.
+    """Bytes that go from one host to another in a call, by (sender, receiver), where `host_of` gives the host of a rank.
 
     >>> record = ExchangeRecord("all_gather", None, ShapedArray((4,), np.dtype("f4")), ((0, 1, 2, 3),), (), None)
     >>> link_bytes([record], lambda rank: rank // 2)

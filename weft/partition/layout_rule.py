@@ -1,4 +1,4 @@
-"""What a function that partitions itself is told and says: layouts of values.
+"""What a function that partitions itself gets and gives: layouts of values.
 
 In:   an equation of `custom_partitioning`, and the layouts that are known.
 Out:  values as the rule is shown them, its shardings on the axes of the program, and what it infers, for propagation.

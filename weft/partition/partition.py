@@ -234,7 +234,7 @@ def _type_reader(mesh: Mesh) -> Callable[[ShapedArray], tuple[Spec, frozenset]]:
 
 def partition_for(jaxpr: Jaxpr, in_specs: Sequence[Any], out_shardings: Sequence[Sharding | None],
                   assignment: Sequence[Any], cost: CostModel = DEFAULT) -> PartitionResult:
-    """Partition for given arguments: `in_specs[i]` has a `sharding` and tells whether it is `committed`.
+    """Partition for given arguments: `in_specs[i]` has a `sharding` and says whether it is `committed`.
 
     Propagation decides the layout of uncommitted arguments, and of outputs without a sharding. `in_shardings` and
     `out_shardings` of the result are what the program expects and gives. An output whose sharding no axes of the common

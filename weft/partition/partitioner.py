@@ -6,7 +6,7 @@ Laws: running the local equations on all devices and putting the shards together
 How:  several strategies to split the factors of an equation are priced (moving the operands there, moving the results to
       their target specs, the work itself) and the cheapest is taken. A contraction over a split dim leaves a partial sum; the
       reduction over devices is deferred until a consumer needs the value whole, so linear equations share one reduction.
-Next: `partition.spmd` partitions whole programs; `strategies` lists the ways to split, `partial_sums` tells how long a
+Next: `partition.spmd` partitions whole programs; `strategies` lists the ways to split, `partial_sums` says how long a
       reduction can be deferred, `regions` are programs inside programs, `emit` binds the collectives.
 """
 

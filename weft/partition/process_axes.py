@@ -1,4 +1,4 @@
-"""Mesh axes across processes: the parts of each axis that lie between processes, and those within each.
+"""Mesh axes across processes: the parts of each axis that are between processes, and those within each.
 
 In:   a local program, the sizes of its mesh axes, and which process drives each device of the mesh.
 Out:  `ProcessAxes`: every axis as parts, major to minor, of which some are *process parts*; the program on these parts.
@@ -34,7 +34,7 @@ from weft.util.record import record, replace
 
 @record
 class Part:
-    """A part of a mesh axis: its name, its size, whether it lies between processes."""
+    """A part of a mesh axis: its name, its size, whether it is between processes."""
     name: Any
     size: int
     is_process: bool
@@ -86,7 +86,7 @@ class ProcessAxes:
 def process_axes(mesh: Sequence[tuple[Any, int]], owners: np.ndarray, fine: bool = False) -> ProcessAxes:
     """How the axes of a mesh, (name, size), divide where `owners` has the process of each device. `fine` axes have prime parts.
 
-    Raises ShardingError for devices whose processes lie in no regular pattern.
+    Raises ShardingError for devices whose processes are in no regular pattern.
 
     >>> found = process_axes([("x", 4), ("y", 2)], np.array([[0, 0], [0, 0], [1, 1], [1, 1]]))
     >>> [(part.name, part.size, part.is_process) for part in found.all_parts]
@@ -111,7 +111,7 @@ def process_axes(mesh: Sequence[tuple[Any, int]], owners: np.ndarray, fine: bool
 
 
 def _digits(rows: np.ndarray) -> Iterator[list[tuple[int, bool]]]:
-    """The ways to write a place along an axis as digits of prime size, and whether each lies between processes. `rows[i]` has the
+    """The ways to write a place along an axis as digits of prime size, and whether each is between processes. `rows[i]` has the
     processes at place i of the axis."""
     n = len(rows)
     primes = prime_factors(n)
@@ -132,7 +132,7 @@ def _joined(digits: Sequence[tuple[int, bool]]) -> list[tuple[int, bool]]:
 
 @record
 class Positioned:
-    """A callback of blocks that is told its position on the mesh: it gets that along the local parts of axes, and, as the first of its
+    """A callback of blocks that gets its position on the mesh: along the local parts of axes, and, as the first of its
     operands, that along the process parts."""
     callback: Any
     parts: tuple[tuple[Any, tuple[Part, ...]], ...]
@@ -151,7 +151,7 @@ class Positioned:
 
 
 def _with_numbers(params: dict, names: tuple) -> dict:
-    """Parameters of a callback whose first operands are numbers along the axes `names`, of which it is told."""
+    """Parameters of a callback whose first operands are numbers along the axes `names`, which it gets."""
     mapped = tuple(replace(m, operands=(False,) * len(names) + m.operands) for m in params.get("mapped", ()))
     return {**params, "axes": (*names, *params.get("axes", ())), **({"mapped": mapped} if mapped else {})}
 
@@ -238,7 +238,7 @@ class _OnParts(Trace):
         return bind_over(primitive, *args, **{**params, key: names})
 
     def _along(self, names: Sequence[Any], groups: tuple) -> tuple | None:
-        """The parts along which groups of positions lie, if each group is all places along some parts, in order."""
+        """The parts along which groups of positions extend, if each group is all places along some parts, in order."""
         sizes = {part.name: part.size for part in self.axes.all_parts}
         shape = [sizes[name] for name in names]
         grid = np.arange(math.prod(shape)).reshape(shape)

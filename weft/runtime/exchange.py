@@ -56,7 +56,7 @@ def agree(api: str, says: str, brings: str = "") -> list[str]:
 
 
 def digest(values: Sequence[np.ndarray]) -> str:
-    """A text that tells values apart."""
+    """A text that distinguishes values."""
     found = hashlib.sha1(usedforsecurity=False)
     for value in values:
         found.update(np.ascontiguousarray(value).view(np.uint8) if value.nbytes else b"")

@@ -1,6 +1,6 @@
 """Arrays made of their parts: what each process has of them, without any communication.
 
-In:   a shape, a sharding, and the blocks that lie on devices of this process.
+In:   a shape, a sharding, and the blocks that are on devices of this process.
 Out:  arrays; the shapes that a process sees of an array, and those of the whole.
 Laws: a block that several devices hold is given once. Blocks of other processes are theirs to give; that all give blocks of one dtype is
       for the caller to know.
@@ -25,7 +25,7 @@ Position = tuple[int, ...]
 
 
 def blocks_here(sharding: Sharding, ndim: int) -> dict[Position, Any]:
-    """The blocks that lie on devices of this process, each with the first of its devices."""
+    """The blocks that are on devices of this process, each with the first of its devices."""
     found: dict[Position, Any] = {}
     for device, position in zip(sharding.device_assignment, sharding.shard_of_device(ndim)):
         if device.is_addressable:
@@ -137,6 +137,6 @@ def joined(blocks: np.ndarray) -> np.ndarray:
 
 
 def each_block(sharding: Sharding, shape: Sequence[int], make: Callable[[tuple[slice, ...]], Any]) -> dict[Position, Any]:
-    """`make(index)` for every block that lies on devices of this process."""
+    """`make(index)` for every block that is on devices of this process."""
     indices = sharding.addressable_devices_indices_map(shape)
     return {position: make(indices[device]) for position, device in blocks_here(sharding, len(shape)).items()}

@@ -21,7 +21,7 @@ def fits(have: ArraySpec, want: ArraySpec) -> bool:
 
 
 def relaid(array: Array, sharding: Sharding, committed: bool = True) -> Array:
-    """`array` laid out as `sharding`; memory is shared where layouts allow. Where it lies on several processes, all of them call this.
+    """`array` laid out as `sharding`; memory is shared where layouts allow. Where it is on several processes, all of them call this.
 
     ValueError for values of several processes that would go to one.
     """
@@ -40,7 +40,7 @@ def relaid(array: Array, sharding: Sharding, committed: bool = True) -> Array:
 def must_travel(have: ArraySpec, want: ArraySpec) -> bool:
     """Whether values of the layout `have` must travel between processes to be laid out as `want`. All processes give the same answer.
 
-    An array that lies on devices of one process only is that process's: others have one of their own, of the same value.
+    An array that is on devices of one process only is that process's: others have one of their own, of the same value.
     """
     if have.by_process is None:
         return False

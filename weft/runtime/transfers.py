@@ -2,7 +2,7 @@
 
 In:   a value that is about to be moved, and where it goes. What `device_put` moves is moved explicitly; all else is implicit.
 Out:  nothing, a record of the logger `weft.transfers`, or a `DeviceRuntimeError`.
-Laws: values of the CPU's devices lie in the memory of the host, so reading them is no transfer: `transfer_guard_device_to_host` is
+Laws: values of the CPU's devices are in the memory of the host, so reading them is no transfer: `transfer_guard_device_to_host` is
       accepted, and never has anything to say.
 """
 

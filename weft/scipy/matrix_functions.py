@@ -129,7 +129,7 @@ def _rotated(t: Any, z: Any) -> tuple:
 
 
 def _turned(x: Any, m: Any, cos: Any, sin: Any, rows: Any) -> Any:
-    """`x` times the adjoint of the rotation of columns m - 1 and m, in the `rows` that are told."""
+    """`x` times the adjoint of the rotation of columns m - 1 and m, in the given `rows`."""
     left, right = x[:, m - 1], x[:, m]
     x = x.at[:, m - 1].set(choosing.where(rows, cos * left + sin * right, left))
     return x.at[:, m].set(choosing.where(rows, uf.conjugate(cos) * right - uf.conjugate(sin) * left, right))

@@ -36,7 +36,7 @@ _BORDERS: dict[str, Callable] = {
 def map_coordinates(input, coordinates: Sequence, order: int, mode: str = "constant", cval=0.0):
     """`input` at real positions, one array of `coordinates` per dim, rounded (order 0) or interpolated linearly (order 1).
 
-    `mode` says what lies beyond the border: constant (`cval`), nearest, wrap, mirror or reflect.
+    `mode` says what is beyond the border: constant (`cval`), nearest, wrap, mirror or reflect.
 
     >>> float(map_coordinates(wnp.array([0.0, 10.0]), [wnp.array(0.25)], order=1))
     2.5

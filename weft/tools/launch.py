@@ -119,7 +119,8 @@ class _Job:
             time.sleep(_POLL_S)
 
     def _find_failed(self, now: float, patience: float) -> None:
-        """Note who failed first. The coordinator hears of failures in their order; of a process that never met it the status tells."""
+        """Note who failed first. The coordinator learns of failures in their order; that of a process which
+        never connected to it shows in the exit status."""
         codes = {rank: process.poll() for rank, process in enumerate(self._processes)}
         bad = [rank for rank, code in codes.items() if code]
         if self.first_failed or self._signals.got is not None or not (bad or self._failed):

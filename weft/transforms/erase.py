@@ -13,7 +13,7 @@ from weft.ir.registry import registry
 from weft.ir.types import ShapedArray
 
 NO_AXES: frozenset = frozenset()
-#: the parameter of an operation in whose program types tell what varies
+#: the parameter of an operation in whose program types say what varies
 TRACKS = "check_vma"
 
 
@@ -41,7 +41,7 @@ def _erased_value(value: Any) -> Any:
 
 
 def _has_axes(jaxpr: Jaxpr) -> bool:
-    """Whether any type, or a cast between types, speaks of varying axes."""
+    """Whether any type, or a cast between types, mentions varying axes."""
     if any(v.aval.vma for v in (*jaxpr.constvars, *jaxpr.invars, *jaxpr.outvars)):
         return True
     return any(eqn.primitive is registry.get("pvary") or eqn.params.get(TRACKS) or any(v.aval.vma for v in eqn.outvars)

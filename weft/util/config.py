@@ -155,7 +155,7 @@ class Config(threading.local):
         return key
 
     def differing(self, key: tuple[Any, ...], other: tuple[Any, ...]) -> list[tuple[str, Any, Any]]:
-        """The settings that two trace keys tell apart, with both values."""
+        """The settings in which two trace keys differ, with both values."""
         return [(name, a, b) for name, a, b in zip(_trace_names, key, other) if a != b]
 
     def as_traced(self, key: tuple[Any, ...]) -> Override:

@@ -1,4 +1,4 @@
-"""What weft tells of itself: events for the profiler, and reports by Python's logging.
+"""What weft reports: events for the profiler, and reports by Python's logging.
 
 An event is (kind, name, start, end, facts): compilations and runs of programs; without listeners nothing is measured. Times are
 nanoseconds of `time.perf_counter_ns`.

@@ -20,7 +20,7 @@ from weft.util.record import record, replace
 
 @record
 class MachineModel:
-    """One kind of machine. A comment tells what a field counts, and what it decides."""
+    """One kind of machine. A comment says what a field counts, and what it decides."""
     name: str
 
     # ---- facts of the machine
@@ -263,7 +263,7 @@ class MachineModel:
     draft_multiply_adds: int = 1 << 26      # of a matmul for which a draft takes about 2 ms longer
     draft_sort_elements: int = 1 << 18      # for which a draft takes about 2 ms longer (drafts take up to 3.5 times as long)
     draft_fft_elements: int = 1 << 21       # for which a draft takes about 2 ms longer
-    long_call_bytes: int = 1 << 18          # of memory traffic in which other Python threads had better run: about 20 µs
+    long_call_bytes: int = 1 << 18          # of memory traffic in which other Python threads should run: about 20 µs
     task_loop_iterations: int = 8           # of a loop that carries nothing: from so many on they run in parallel
     task_loop_bytes: int = 1 << 26          # that such an iteration may want for itself
     signal_check_bytes: int = 1 << 28       # of memory traffic after which signals are checked

@@ -205,7 +205,7 @@ _FORWARDING = tuple(f"{_PACKAGE}{part}" for part in (
 
 def is_own_arithmetic() -> bool:
     """Whether what is computed now is a step of another public function, not what the user asked for: functions of two modules are on
-    the stack above the user's. Settings that make promotion stricter speak of the user's operands alone.
+    the stack above the user's. Settings that make promotion stricter concern the user's operands only.
 
     >>> is_own_arithmetic()
     False

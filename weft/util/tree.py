@@ -126,7 +126,7 @@ def _columns(api: str, tree: Any, treedef: PyTreeDef, rest: tuple[Any, ...], is_
     columns = []
     for position, other in enumerate(rest, 1):
         try:
-            if type(other) is type(tree) and not treedef.is_leaf and is_leaf is None:      # else what lies deeper may be no tree
+            if type(other) is type(tree) and not treedef.is_leaf and is_leaf is None:      # else what is deeper may be no tree
                 try:
                     leaves, other_def = flatten(other)
                 except ValueError:  # below the leaves of the first tree the others may hold what is no tree
@@ -243,7 +243,7 @@ def tree_transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, py
 def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
     """Repeat each leaf of `prefix_tree` for all leaves of `full_tree` below it; return them as a list.
 
-    `is_leaf` speaks of the prefix alone: the result fits the leaves of a plainly flattened `full_tree`.
+    `is_leaf` applies to the prefix only: the result fits the leaves of a plainly flattened `full_tree`.
 
     >>> broadcast_prefix((1, 2), ('a', ['b', 'c']))
     [1, 2, 2]

@@ -1,7 +1,7 @@
 """The words of a matmul descriptor: what `gemm.describe` writes and the native driver reads; and the packing of operands.
 
 A descriptor is an array of i64. The first four are pointers that the caller fills in (`POINTERS`); strides are in bytes. After
-the fixed words come lists, whose places the words `*_AT` tell: the batch dims, (extent, a, b, c) each; the outer k dims, (extent,
+the fixed words come lists, whose places are in the words `*_AT`: the batch dims, (extent, a, b, c) each; the outer k dims, (extent,
 a, b) each; the outer dims of the rows of A and of the columns of B, (extent, stride) each; and room for the pointers of an
 epilogue, which the caller fills in too.
 """
@@ -32,10 +32,10 @@ class Word:
     B_NS = 11
     C_MS = 12
     C_NS = 13
-    ROW_RUN = 14  # rows of A that one stride tells
-    COL_RUN = 15  # columns of B that one stride tells
+    ROW_RUN = 14  # rows of A that have one stride
+    COL_RUN = 15  # columns of B that have one stride
     SIMPLE = 16  # kernels may write C themselves: dense rows of accumulators, no epilogue
-    A_DIRECT = 17  # A is read where it lies: in even rows (1), or IN_RUNS
+    A_DIRECT = 17  # A is read in place: in even rows (1), or IN_RUNS
     B_MODE = 18  # SHARED, DIRECT, PRIVATE or ALONG
     B_SHARE = 19  # batch elements in a row that have the same B
     BLOCK_STEPS = 20
@@ -56,7 +56,7 @@ class Word:
     SUMS_OFFSET = 35
     PANEL_OFFSET = 36
     WORKERS = 37
-    SWAPPED = 38  # the pointers A and B change places: all other words speak of the exchanged operands
+    SWAPPED = 38  # the pointers A and B change places: all other words refer to the exchanged operands
     BATCH_DIMS = 39
     BATCH_AT = 40
     OUTER_DIMS = 41
@@ -87,10 +87,10 @@ POINTERS = (Word.A, Word.B, Word.C, Word.EPILOGUE)
 #: what keeps differences of rows and columns from being negative
 BAND_ZERO = 1 << 40
 
-#: rows of A lie in runs, or what is summed does, and the kernels find them by lists
+#: rows of A are in runs, or what is summed does, and the kernels find them by lists
 IN_RUNS = 2
 
-#: B packed once for all tasks; read where it lies; packed by each task for its tile; read where it lies, along its rows
+#: B packed once for all tasks; read in place; packed by each task for its tile; read in place, along its rows
 SHARED, DIRECT, PRIVATE, ALONG = range(4)
 
 
@@ -110,5 +110,5 @@ def packings(recipe: Recipe, operand: str) -> list[str]:
 
 
 def has_squares(recipe: Recipe, operand: str) -> bool:
-    """True when an operand that lies across may be transposed in registers."""
+    """True when an operand that has to be transposed may be so in registers."""
     return recipe.step_bytes <= 8 if operand == "a" else not recipe.is_complex and not recipe.quads

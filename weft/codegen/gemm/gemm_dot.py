@@ -30,7 +30,7 @@ def all_features(recipe: Recipe) -> frozenset[str]:
 def features(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
     """Return the names of those functions that the matmul described by `words` needs.
 
-    Row tiles are multiples of the most rows, so what is left over is told by M.
+    Row tiles are multiples of the most rows, so the remainder follows from M.
     """
     most, rows = _ROW_COUNTS[-1], words[Word.M]
     found = [f"dots_{r}" for r in _ROW_COUNTS if (rows >= most if r == most else rows % most & r)]

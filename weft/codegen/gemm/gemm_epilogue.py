@@ -82,7 +82,7 @@ class Ends:
         return self.epilogue.streams(done, c, cms, dst, ds) if self.epilogue else ""
 
     def at(self, **place: str) -> None:
-        """Set words of the place at which the next sums will lie."""
+        """Set words of the place at which the next sums will be."""
         if self.epilogue:
             self.epilogue.at(**place)
 
@@ -138,7 +138,7 @@ class _Epilogue:
         return f", ptr {place}, i64 {pitch}, ptr {f.pick(there, self.listed, self.nowhere, 'ptr')}"
 
     def call(self, sums: str, **place: str) -> None:
-        """Run it on sums that lie at a place; words that are not given keep their values."""
+        """Run it on the sums at a place; words that are not given keep their values."""
         f = self.f
         f.do(f"store ptr {sums}, ptr {self.context}, align 64")
         self.at(**place)

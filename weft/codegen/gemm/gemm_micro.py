@@ -86,7 +86,7 @@ def _kernel(recipe: Recipe, decls: Declarations, name: str, rows: int, vectors: 
         return [f.at(pa, 2 * element_bytes), f.at(after, "%bs"), *sums]
 
     def fetch_rows(i: str, pa: str, unroll: int) -> None:
-        """Ask for what the next rows of A have here, which lie far apart: one of them per iteration, or in an unrolled iteration all."""
+        """Ask for what the next rows of A have here, which are far apart: one of them per iteration, or in an unrolled iteration all."""
         there = f.at(pa, "%next")
         if unroll == 1:
             f.prefetch(f.at(there, f.mul("%as", f.let(f"and i64 {i}, 7"))))
@@ -94,7 +94,7 @@ def _kernel(recipe: Recipe, decls: Declarations, name: str, rows: int, vectors: 
             f.prefetch(f.at(there, row_offsets[r]))
 
     def fetch_place(i: str) -> None:
-        """Ask for where the sums will go, rows that lie as far apart: one line per iteration."""
+        """Ask for where the sums will go, rows that are as far apart: one line per iteration."""
         lines = recipe.panel_row_bytes // 64
         row = f.at("%place" if epilogue else "%dst", f.mul("%pitch" if epilogue else "%ds", f.let(f"and i64 {i}, 7")))
         line = f.at(row, f.mul(f.let(f"and i64 {i}, {8 * (lines - 1)}"), 8))
@@ -156,7 +156,7 @@ def _kernel(recipe: Recipe, decls: Declarations, name: str, rows: int, vectors: 
 
 
 def join(f: FunctionWriter, recipe: Recipe, value: str, lanes: int) -> str:
-    """Join elements, `k_per_step` to a lane: `value` has so many times `lanes` of them, as they lie in memory."""
+    """Join elements, `k_per_step` to a lane: `value` has so many times `lanes` of them, as stored in memory."""
     wide = recipe.k_per_step * lanes
     value = f.convert(value, recipe.in_type, recipe.joined, wide)
     return f.let(f"bitcast <{wide} x {llvm_type(recipe.joined)}> {value} to <{lanes} x i32>")

@@ -41,7 +41,7 @@ def _in_unit(recipe: Recipe) -> str:
 
 
 def _inside_k(f: FunctionWriter, recipe: Recipe, lanes: int, step: str, k: str) -> str:
-    """The mask of the elements of `lanes` steps from `step` on that lie before `k`."""
+    """The mask of the elements of `lanes` steps from `step` on that are before `k`."""
     per = recipe.k_per_step
     first = f.mul(step, per)
     count = f.pick(f.less(first, k), f.sub(k, first), 0)
@@ -56,7 +56,7 @@ def _along_k(f: FunctionWriter, recipe: Recipe, src: str, lanes: int, step: str,
 
 
 def to_unit(f: FunctionWriter, recipe: Recipe, value: str, lanes: int) -> str:
-    """Return elements as they lie in memory as `lanes` packed steps."""
+    """Return elements as stored in memory as `lanes` packed steps."""
     return join(f, recipe, value, lanes) if recipe.joined else _convert(f, recipe, value, lanes)
 
 
@@ -162,7 +162,7 @@ def pack_a(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
                 mask = f.first_lanes(f.min(f.sub("%rows", i), lanes), lanes)
                 src = f.at("%src", f.mul(i, recipe.in_bytes))
                 loads = [_across_k(f, recipe, src, "%ks", lanes, f.add(s, t), "%k", mask) for t in range(lanes)]
-                # Rows lie far apart, so the hardware would find none of them in time.
+                # Rows are far apart, so the hardware would find none of them in time.
                 next_square = f.at(f.at(here, f.mul(i, recipe.in_bytes)), distance)
                 for t in range(lanes * per):
                     f.prefetch(f.at(next_square, f.mul("%ks", t)))

@@ -33,7 +33,7 @@ class Tile:
     ends: Ends
 
     def sums_of(self, f: Task, recipe: Recipe, sums: str, panel: str) -> str:
-        """Return where the sums of a panel lie among those of the tile."""
+        """Return where the sums of a panel are among those of the tile."""
         return f.at(sums, f.mul(f.mul(f.sub(panel, self.p0), f.d(Word.SUMS_ROWS)), recipe.panel_row_bytes))
 
 

@@ -30,7 +30,7 @@ def plan(p: Problem, recipe: Recipe, threads: int) -> tuple[str, tuple[int, ...]
 
 
 def runs_as_batch(p: Problem, recipe: Recipe) -> Problem:
-    """Have long runs of rows be batch elements with the same B, where no kernels find them by lists: each is read where it lies, and all
+    """Have long runs of rows be batch elements with the same B, where no kernels find them by lists: each is read in place, and all
     of them would be copied. (Tails count rows and batch elements as they came.)
     """
     run = p.m // math.prod(e for e, _ in p.rows)
@@ -165,7 +165,7 @@ def _square(recipe: Recipe) -> int:
 def _parts(p: Problem, recipe: Recipe, blocks: int) -> int:
     """Into how many parts a sum falls: more than one where it is long and there are too few results to share.
 
-    Where steps of A lie apart, tiles of rows go through the same lines of it, and through all of B: parts have pieces of both to
+    Where steps of A are apart, tiles of rows go through the same lines of it, and through all of B: parts have pieces of both to
     themselves, and as many rows as there are. A power of two of them is shared evenly.
     """
     results = max(p.m // (2 * recipe.rows), 1) * _ceil(p.n, recipe.panel_cols) * p.batches
@@ -185,13 +185,13 @@ def _reaches_back(m: int, tile_rows: int, strip_rows: int, most: int) -> bool:
 
 
 def _a_direct(p: Problem, recipe: Recipe, block: int) -> bool:
-    """True when rows of A may be read where they lie: same bits, and dense, and each block of them in one segment."""
+    """True when rows of A may be read in place: same bits, and dense, and each block of them in one segment."""
     dense = p.a[1] == recipe.in_bytes and not p.rows and p.k % recipe.k_per_step == 0
     return dense and recipe.unpacked_ok and (p.segments == 1 or _ceil(p.k, recipe.k_per_step) % block == 0)
 
 
 def _a_collides(p: Problem, recipe: Recipe, block: int) -> bool:
-    """True when rows of A lie so that the second-level cache cannot hold a strip of them, which many panels of B are to meet.
+    """True when rows of A are such that the second-level cache cannot hold a strip of them, which many panels of B are to meet.
 
     Where vectors are short, a strip is met for longer, and a core asks for its rows often enough to wait for them.
     """
@@ -208,9 +208,9 @@ def _held(cache_bytes: int, stride: int, run_bytes: int) -> int:
 
 
 def _a_in_runs(p: Problem, recipe: Recipe) -> bool:
-    """True when kernels find A by lists where it lies, since packing it would take longer.
+    """True when kernels find A by lists in place, since packing it would take longer.
 
-    Rows that are dense in runs overlap, as those of windows do, or have long ones. Where rows lie across, a step of k brings a line
+    Rows that are dense in runs overlap, as those of windows do, or have long ones. Where rows are strided, a step of k brings a line
     or two for six elements: that pays where few panels of B would use what is packed (one, of even rows, which are packed quicker), and
     while caches have room for lines so far apart.
     """
@@ -250,7 +250,7 @@ def _b_direct_ok(p: Problem, recipe: Recipe) -> bool:
 
 
 def _b_even(p: Problem) -> bool:
-    """True when the steps of B lie evenly through all segments."""
+    """True when the steps of B are evenly spaced through all segments."""
     steps = p.k
     for extent, _, stride in reversed(p.outer):
         if stride != steps * p.b[0]:
@@ -260,11 +260,11 @@ def _b_even(p: Problem) -> bool:
 
 
 def _b_direct_pays(p: Problem, recipe: Recipe) -> bool:
-    """True when B is better read where it lies: it is small, or too few rows of A use it to pay for a copy."""
+    """True when B is better read in place: it is small, or too few rows of A use it to pay for a copy."""
     if not _b_direct_ok(p, recipe):
         return False
     size, aligned = p.k * p.segments * p.n * recipe.in_bytes, p.b[0] % recipe.machine.vector_bytes == 0
-    if aligned and p.b[0] == p.n * recipe.in_bytes <= recipe.panel_row_bytes:  # it lies as if packed
+    if aligned and p.b[0] == p.n * recipe.in_bytes <= recipe.panel_row_bytes:  # it is stored as if packed
         return True
     small, most_rows = MODEL.gemm_in_place_bytes, MODEL.gemm_in_place_rows
     if not aligned:

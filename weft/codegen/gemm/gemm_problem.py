@@ -22,7 +22,7 @@ from weft.util.record import record, replace
 class Problem:
     """A matmul with byte strides: `batch` is (extent, a, b, c), `outer` (extent, a, b), `rows` and `cols` (extent, stride).
 
-    The last two are the outer dims of the rows of A and of the columns of B where these do not lie evenly.
+    The last two are the outer dims of the rows of A and of the columns of B where these are not evenly spaced.
     """
 
     m: int
@@ -37,7 +37,7 @@ class Problem:
     cols: tuple[tuple[int, int], ...] = ()
     band: tuple[int, int] | None = None  # C is read where low <= n - m <= high
     epilogue_args: int | None = None  # None: C is written
-    epilogue_streams: tuple[int, ...] = ()  # places of those that lie as C does
+    epilogue_streams: tuple[int, ...] = ()  # places of those that are laid out like C
     swapped: bool = False  # A and B have changed places
 
     @property
@@ -80,7 +80,7 @@ def _streams(step: Gemm, out_bytes: int) -> tuple[int, ...]:
 
 
 def fold(p: Problem, recipe: Recipe) -> Problem:
-    """Merge dims that lie behind one another: outer k into k, batch into rows or columns, batch dims into one.
+    """Merge dims that follow one another in memory: outer k into k, batch into rows or columns, batch dims into one.
 
     Batch dims along which B is the same come last, so that one packed B serves them all.
     """
@@ -100,7 +100,7 @@ def fold(p: Problem, recipe: Recipe) -> Problem:
 
     dims = sorted(_merge(sorted(dims, key=lambda d: d[1:])), key=suits, reverse=True)
     k, a, b = dims[0][0], (a[0], dims[0][1]), (dims[0][2], b[1])
-    outer = sorted(dims[1:], key=lambda dim: (dim[2], dim[1]), reverse=True)  # as they lie in memory, so that B may be even
+    outer = sorted(dims[1:], key=lambda dim: (dim[2], dim[1]), reverse=True)  # as stored in memory, so that B may be even
     p = replace(p, k=k, a=a, b=b, outer=tuple(outer))
     if p.epilogue_args is not None:  # it counts rows, columns and batch elements as they came
         return p

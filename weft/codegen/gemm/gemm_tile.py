@@ -215,7 +215,7 @@ def _pack_task(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) ->
 
 
 def _shared_panel(f: addressing.Task, of_b: str, block: str, panel: str, p0: str, width: str) -> str:
-    """Where a block of a panel lies, packed for all: in the order in which the tile from `p0` on, `width` panels, goes."""
+    """Where a block of a panel is, packed for all: in the order in which the tile from `p0` on, `width` panels, goes."""
     first = f.mul(f.add(f.mul(of_b, f.panels), p0), f.d(Word.BLOCKS))
     slot = f.add(f.add(first, f.mul(block, width)), f.sub(panel, p0))
     return f.at(f.word("%ctx", 1, "ptr"), f.mul(slot, f.d(Word.PANEL_BYTES)))
@@ -317,7 +317,7 @@ def _tile(f: addressing.Task, recipe: Recipe, t: Tile, part: _Part, wanted: Coll
 
         f.when(in_runs, lambda: _list_steps(f, recipe, steps, first, last))
         offset = f.mul(first, recipe.step_bytes)
-        if f.d(Word.SEGMENTS) != "1":  # a block of A that is read where it lies is in one of them
+        if f.d(Word.SEGMENTS) != "1":  # a block of A that is read in place is in one of them
             segment = f.div(first, f.d(Word.SEGMENT_STEPS))
             inside = f.mul(f.rem(first, f.d(Word.SEGMENT_STEPS)), recipe.step_bytes)
             offset = f.add(addressing.locate(f, addressing.OUTER, segment, f.slot("[2 x i64]"))[0], inside)
@@ -361,7 +361,7 @@ def _tile(f: addressing.Task, recipe: Recipe, t: Tile, part: _Part, wanted: Coll
 
 
 def _list_rows(f: addressing.Task, t: Tile, list_: str) -> None:
-    """Write the addresses of a tile's rows of A, which lie in runs."""
+    """Write the addresses of a tile's rows of A, which are in runs."""
     ms = f.d(Word.A_MS)
     kind = "<8 x i64>"
     steps = f.let(f"mul {kind} {f.splat(ms, 'i64', 8)}, <{', '.join(f'i64 {i}' for i in range(8))}>")
@@ -377,7 +377,7 @@ def _list_rows(f: addressing.Task, t: Tile, list_: str) -> None:
 
 
 def _list_steps(f: addressing.Task, recipe: Recipe, list_: str, first: str, last: str) -> None:
-    """Write how steps [first, last) of A lie in its rows: see `indirect_operand`."""
+    """Write where steps [first, last) of A are in its rows: see `indirect_operand`."""
     per, ks, end = recipe.k_per_step, f.d(Word.A_KS), f.slot("ptr")
     put = lambda value, at: f.do(f"store i64 {value}, ptr {at}, align 8")
     put(f.mul(ks, per), list_)

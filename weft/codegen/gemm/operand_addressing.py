@@ -58,7 +58,7 @@ class Task(Described):
 
 @record
 class Dims:
-    """A list of dims in the description: the words that tell their number and place, and how many strides each has."""
+    """A list of dims in the description: the words with their number and place, and how many strides each has."""
 
     count: int
     at: int

@@ -143,7 +143,7 @@ class Builder(Writer):
                     level: int | None = None, rarely: bool = False) -> list[str]:
         """The values of `emit`, all of one type, where `cond` holds, else `others`, or zeros if none are given.
 
-        The branch is in the scope `level` (default: the innermost one), which has the operands; LLVM is told if it is taken `rarely`.
+        The branch is in the scope `level` (default: the innermost one), which has the operands; `rarely` is a hint for LLVM.
         """
         place, (then, done) = self.scopes[self.depth if level is None else level], (self.label("then"), self.label("done"))
         scope, made = self._arm(then, emit)

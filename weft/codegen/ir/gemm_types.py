@@ -196,7 +196,7 @@ class Recipe:
 
     @property
     def unpacked_ok(self) -> bool:
-        """True when the kernel may read the operand A where it lies (same bits as the packed form)."""
+        """True when the kernel may read the operand A where it is (same bits as the packed form)."""
         return (self.joined == self.in_type and not self.flips) or self.in_type == self.acc_type == self.packed_type
 
     @property

@@ -1,4 +1,4 @@
-"""The state of a kernel while it is emitted: names, lanes, masks, and where elements lie in memory.
+"""The state of a kernel while it is emitted: names, lanes, masks, and where elements are in memory.
 
 In:   a target.
 Out:  registers and addresses; instructions go to the builder.
@@ -270,7 +270,7 @@ class Emission:
                                f"{memory} zeroinitializer){self.alias_tag(name)}", pointer, mask)
 
     def write(self, memory: str, x: str, pointer: str, rest: tuple[int, str], mask: str | None) -> None:
-        """Store a vector, of which a mask may leave lanes; `rest`: the alignment, and what tells the buffer."""
+        """Store a vector, of which a mask may leave lanes; `rest`: the alignment, and the metadata of the buffer."""
         align, tag = rest
         if mask is None:
             self.b.do(f"store {memory} {x}, ptr {pointer}, align {align}{tag}")

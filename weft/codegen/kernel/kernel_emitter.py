@@ -227,7 +227,7 @@ class KernelEmitter(Expressions):
         self.b.do(f"store {memory} {name}, ptr {pointer}, align {size}{tag}")
 
     def _store_part(self, stmt: loops.Store, type_: str, x: str, index: Value, part: int, mask: str | None) -> None:
-        """Store a register as it lies in memory, or combine one with what is there."""
+        """Store a register as stored in memory, or combine one with what is there."""
         lanes, b, memory = self.lanes, self.b, vector(MEMORY[type_], self.lanes.w)
         if stmt.accumulate:
             raw = self._load_part(stmt.buf, type_, index, part, mask, None)
@@ -360,7 +360,7 @@ class KernelEmitter(Expressions):
         self._counted(stmt, start, stop, parts * self.lanes.w, emit)
 
     def _tail_masks(self, counter: Value, stop: Value, parts: int) -> list[str]:
-        """For each part the lanes that lie below `stop`."""
+        """For each part the lanes that are below `stop`."""
         lanes = self.lanes
         left = self.scalar.binary("sub", "i64", stop.parts[0], counter.parts[0])
         few = self.operate("min", [uniform("i64", left), constant(lanes.w * parts)], "i64")

@@ -169,7 +169,7 @@ def is_brief(kernel: loops.Kernel) -> bool:
 
 
 def iterations(body: tuple[loops.Stmt, ...], computed: Callable[[loops.Expr], int | None] = lambda extent: None) -> float:
-    """How often the innermost statements of a body run, at most; `computed` tells the most of a computed extent."""
+    """How often the innermost statements of a body run, at most; `computed` gives the most of a computed extent."""
     most = 1.0
     for stmt in body:
         if isinstance(stmt, loops.While):
@@ -183,7 +183,7 @@ def iterations(body: tuple[loops.Stmt, ...], computed: Callable[[loops.Expr], in
 
 
 def repeated_math(body: tuple[loops.Stmt, ...]) -> Container[str]:
-    """The long functions that occur so often in a body that it had better call them.
+    """The long functions that occur so often in a body that it should call them.
 
     Instruction selection takes more than linear time in the length of a block; a call costs a long function little.
     """
@@ -264,7 +264,7 @@ def plan_of(loop: loops.For, target: Target, buffers: dict, extent: int | None, 
     if facts.transposed:
         parts = max(1, min(parts, MODEL.transpose_registers // facts.transposed))
     if not exact:
-        parts = 1 << (parts.bit_length() - 1)     # whole blocks are told from the rest by the low bits of the extent
+        parts = 1 << (parts.bit_length() - 1)     # whole blocks are separated from the rest by the low bits of the extent
     rest = not exact or extent is None or extent % (lanes * parts) != 0
     merged = target.has_masks and rest and facts.cost >= MODEL.masked_loop_cost \
         and not (facts.streaming or facts.transposed or facts.scanned)

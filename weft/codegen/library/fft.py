@@ -30,7 +30,7 @@ def symbol(step: Fft) -> str:
 
 
 def words(step: Fft) -> tuple[int, ...]:
-    """What the function is told beside addresses."""
+    """What the function is given beside addresses."""
     return step.rows, step.inner, _share(step), _blocks(step), int(step.kind in fft.CROSSED)
 
 
@@ -55,7 +55,7 @@ def _share(step: Fft) -> int:
 
 
 def is_worth_optimizing(step: Fft) -> bool:
-    """Whether the function of a step had better not run as a draft, or need not."""
+    """Whether the function of a step should not run as a draft, or need not."""
     return ROUTINES.is_ready(symbol(step)) or step.rows * step.n * step.inner > MODEL.draft_fft_elements
 
 
@@ -185,7 +185,7 @@ class _Transform:
         return self.callees[name]
 
     def _passes(self, here: str, there: str, tables: str) -> str:
-        """The transform of what lies at `here`; where it is at the end."""
+        """Transform what is at `here`; returns where the result is."""
         f, n, plan = self.f, self.n, self.plan
         *starts, halves = [f.at(tables, offset * nbytes(self.type)) for offset in fft.offsets(self.kind, n)]
         arguments = {"join": (plan.points, halves), "part": (plan.points, halves)}

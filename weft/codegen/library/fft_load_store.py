@@ -189,7 +189,7 @@ def _get(v: Vectors, base: str, element: object) -> tuple[str, str]:
 
 def _pairs(v: Vectors, read: Callable[[str], Sequence[str]], sign: Callable[[str], str], body: Callable) -> None:
     """Of k = 1 .. h/2, give `body` E = Z[k] + conj Z[h-k] and w^k times O = Z[k] - conj Z[h-k], `sign` being that of k, and Z[k] as it
-    is `read`; it tells what becomes of Z[k] and Z[h-k]."""
+    is `read`; it says what becomes of Z[k] and Z[h-k]."""
     f = v.f
 
     def one(k: str) -> None:

@@ -199,7 +199,7 @@ def function(radix: int, type_: str, real: bool, decls: Declarations) -> str:
 
 
 class _Places:
-    """Where the elements of a group lie: p is the number of the group, q that of the element in it."""
+    """Where the elements of a group are: p is the number of the group, q that of the element in it."""
 
     def __init__(self, v: Vectors, radix: int, real: bool):
         self.v, self.real, f = v, real, v.f

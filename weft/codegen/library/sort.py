@@ -33,7 +33,7 @@ def symbol(step: Sort) -> str:
 
 
 def is_worth_optimizing(step: Sort) -> bool:
-    """Whether the function of a step had better not run as a draft, or need not."""
+    """Whether the function of a step should not run as a draft, or need not."""
     return ROUTINES.is_ready(symbol(step)) or step.rows * step.n > MODEL.draft_sort_elements
 
 
@@ -143,7 +143,7 @@ class _Radix:
         return f.let(f"load {self.item}, ptr {self._at(f, base, index)}, align {min(self.bytes, 8)}")
 
     def _head(self, f: FunctionWriter, base: str, index: str) -> str:
-        """The key of an item in memory; it lies in the upper half."""
+        """The key of an item in memory; it is in the upper half."""
         return f.let(f"load {self.head}, ptr {f.at(self._at(f, base, index), self.half // 8)}, align {min(self.bytes, 8)}")
 
     def _put(self, f: FunctionWriter, base: str, index: str, item: str) -> None:
@@ -174,7 +174,7 @@ class _Radix:
         return f.end()
 
     def insertion(self) -> str:
-        """Sort a short row where it lies."""
+        """Sort a short row in place."""
         f = self.keys.function("void @insertion(ptr %items, i64 %n)")
 
         def one(j: str) -> None:
@@ -314,7 +314,7 @@ class _Radix:
 class _Top:
     """The k greatest of a row and where they are, the first of equals first.
 
-    Kept items lie in descending order: the key above the complement of the position, so that no two are equal.
+    Kept items are in descending order: the key above the complement of the position, so that no two are equal.
     """
 
     def __init__(self, type_: str, decls: Declarations):

@@ -18,7 +18,7 @@ from weft.util.machine_model import MODEL
 
 
 def copy(target: int, view: np.ndarray) -> bool:
-    """Copy the elements of `view`, row-major, to the address `target`, unless they lie too scattered.
+    """Copy the elements of `view`, row-major, to the address `target`, unless they are too scattered.
 
     >>> x, y = np.arange(2048.0).reshape(4, 512), np.zeros((4, 256))
     >>> copy(y.ctypes.data, x[:, 256:]), np.array_equal(x[:, 256:], y)
@@ -37,7 +37,7 @@ def copy(target: int, view: np.ndarray) -> bool:
 
 
 def runs_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, list[tuple[int, int]]]:
-    """The bytes of a run that lies together, and the (extent, stride) of the dims, outermost first, over which there are runs.
+    """The bytes of a contiguous run, and the (extent, stride) of the dims, outermost first, over which there are runs.
 
     >>> runs_of((4, 2, 8), (128, 64, 4), 4)
     (32, [(8, 64)])

@@ -97,7 +97,7 @@ class NativeProgram:
         self.keepalive = keepalive
         self.kernel_count = kernel_count         # distinct kernels
         self.from_disk = from_disk               # how many of them were not compiled now
-        self.takes_long = bool(host.calls) or calls_library     # calls Python or a library: for how long, no count of bytes tells
+        self.takes_long = bool(host.calls) or calls_library     # calls Python or a library: for how long, no count of bytes says
         self.work = 0                            # roughly what a call costs, in bytes of memory traffic
         self.is_draft = False                    # some of its code is not optimized yet
         self.draft: Any = None                   # the `tiered_compilation.Draft` that has it optimized

@@ -215,7 +215,7 @@ class _RoutinesOf:
     def __init__(self, draft_ok: bool = False):
         self.draft_ok = draft_ok
         self.matmuls: dict[str, frozenset[str]] = {}         # and the optional functions that they want
-        self.large: set[str] = set()                         # matmuls that had better be optimized
+        self.large: set[str] = set()                         # matmuls that should be optimized
         self.others: dict[str, tuple[Routines, bool]] = {}   # sorts and Fourier transforms, and whether a draft will do
 
     def symbol(self, step: Gemm | Sort | Fft) -> str:

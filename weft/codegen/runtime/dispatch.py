@@ -38,7 +38,7 @@ class _MethodDef(ctypes.Structure):
 
 
 def slot_offset(cls: type, name: str) -> int | None:
-    """Byte offset of slot `name` in objects of `cls`, or None if it cannot be told.
+    """Byte offset of slot `name` in objects of `cls`, or None if it is not known.
 
     A member descriptor holds a pointer to its PyMemberDef, whose third word is the offset. Builds without a GIL (`t` in their
     ABI flags) have another object header, and dispatch counts on the lock.
@@ -62,7 +62,7 @@ _word = ctypes.c_ssize_t.from_address
 
 
 def _objects_are_as_expected() -> bool:
-    """Whether counts, types, sizes and items lie where native code reads and writes them."""
+    """Whether counts, types, sizes and items are where native code reads and writes them."""
     sample, other = [object(), object()], object()
     pair = tuple(sample)
     held = ctypes.c_int32.from_address(id(other)).value
@@ -88,7 +88,7 @@ def _deallocator(cls: type) -> Any:
 
 
 class Places(NamedTuple):
-    """What the native code is written for: where slots lie, by the names in its text, and the classes of arrays and buffers."""
+    """What the native code is written for: where slots are, by the names in its text, and the classes of arrays and buffers."""
 
     offsets: tuple[tuple[str, int], ...]
     array: type

@@ -49,7 +49,7 @@ class Failure:
 
 
 def _copy(error: BaseException) -> BaseException:
-    """The same error without tracebacks; where that cannot be had, one that tells of it."""
+    """The same error without tracebacks; where that cannot be had, one that says so."""
     try:
         made = copy.copy(error)
         if type(made) is not type(error) or not isinstance(made, Exception):

@@ -61,7 +61,7 @@ class Routines:
         return [request(part).key for part in self.parts(name, draft)]
 
     def is_ready(self, name: str) -> bool:
-        """Whether the optimized routine is linked, or lies on disk."""
+        """Whether the optimized routine is linked or on disk."""
         return _key(name, False) in self._addresses or all(map(is_kept, self.parts(name, False)))
 
     def _missing(self, name: str, draft: bool) -> list[LibraryModule]:

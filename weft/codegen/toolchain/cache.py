@@ -62,7 +62,7 @@ def _is_safe_folder(place: str) -> bool:
 
 
 def _is_safe(facts: os.stat_result, place: str) -> bool:
-    """Whether only this user and root may have written something; the first time that it is not so, a warning tells."""
+    """Whether only this user and root may have written something; the first time that it is not so, there is a warning."""
     if not hasattr(os, "geteuid"):
         return True
     if facts.st_uid in (0, os.geteuid()) and not facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -149,7 +149,7 @@ def digest(data: bytes) -> str:
 
 
 def token() -> str | None:
-    """What tells the folder of objects from others, also where several machines have it: some random letters that it holds."""
+    """What identifies the folder of objects, also where several machines share it: some random letters that it holds."""
     place = directory()
     if place is None:
         return None

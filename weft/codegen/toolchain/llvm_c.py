@@ -53,7 +53,7 @@ _loaded: list[ctypes.CDLL] = []  # the library, once it is loaded
 
 @functools.cache
 def place() -> str:
-    """Where the library lies."""
+    """Where the library is."""
     spec = importlib.util.find_spec("llvmlite")
     if spec is None or not spec.submodule_search_locations:
         raise ImportError("weft compiles with LLVM, which the package llvmlite brings along; it is not installed. "
@@ -64,7 +64,7 @@ def place() -> str:
 
 @functools.cache
 def identity() -> str:
-    """What tells this build of LLVM from others, without loading it: its file is replaced when the package is."""
+    """What identifies this build of LLVM, without loading it: its file is replaced when the package is."""
     facts = os.stat(place())
     return f"{facts.st_size}-{facts.st_mtime_ns}"
 
@@ -141,7 +141,7 @@ class Machine:
         target = library().GetTargetFromTriple(triple, error.pointer)
         if not target:
             raise RuntimeError(f"LLVM: {error.take()}")
-        model = b"jitdefault"                      # the large code model: objects may lie anywhere in memory
+        model = b"jitdefault"                      # the large code model: objects may be anywhere in memory
         self.pointer = library().CreateTargetMachine(target, triple, cpu.encode(), features.encode(), level, b"pic", model, 0, 1, b"")
         if not self.pointer:
             raise RuntimeError(f"LLVM: no machine for {cpu!r} with features {features!r}")

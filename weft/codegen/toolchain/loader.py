@@ -163,7 +163,7 @@ class Image(NamedTuple):
     written, with code first, and are all there is where no object has variables.
 
     To the u64 at `places[i]` the address of target `targets[i]` is to be added: 0 is the image itself, n > 0 is
-    `imports[n - 1]` (both arrays are the bytes of u32). `exports` tells where global symbols lie in the image.
+    `imports[n - 1]` (both arrays are the bytes of u32). `exports` gives the places of global symbols in the image.
     """
     memory: bytes
     code_size: int
@@ -234,7 +234,7 @@ def _target(one: _Object, symbol: tuple, exports: dict[str, int]) -> _Target | N
 
 
 class _Object:
-    """What an object says of itself; `places` is where its sections lie, once they are laid out."""
+    """What an object says of itself; `places` is where its sections are, once they are laid out."""
 
     def __init__(self, data: bytes):
         if data[:6] != b"\x7fELF\x02\x01" or data[16:20] != b"\x01\x00\x3e\x00":

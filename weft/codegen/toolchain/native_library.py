@@ -96,7 +96,7 @@ def compile_apart(wanted: objects.CompileRequest) -> None:
 
 
 def is_kept(part: LibraryModule) -> bool:
-    """Whether a part lies on disk."""
+    """Whether a part is on disk."""
     return cache.has(_key(part))
 
 

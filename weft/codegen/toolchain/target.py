@@ -69,7 +69,7 @@ class Target:
 
 @functools.lru_cache(maxsize=1)
 def _host() -> tuple[str, str]:
-    """LLVM's name of this CPU, and its features; kept on disk, so that LLVM need not be loaded to tell them."""
+    """LLVM's name of this CPU, and its features; kept on disk, so that LLVM need not be loaded to find them."""
     name = _host_key()
     data = cache.read(name) if name else None
     if data is None:

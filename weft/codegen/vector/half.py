@@ -18,13 +18,13 @@ from weft.ir.loops import ScalarType
 def rounded(lanes: Registers, x: str, type_: ScalarType, any_nan: bool = True) -> str:
     """Any f32 rounded to half precision.
 
-    Arithmetic on half precision makes no NaN but those whose rounding is one: `any_nan` tells of others.
+    Arithmetic on half precision makes no NaN but those whose rounding is one: `any_nan` reports others.
     """
     return _round_bf16(lanes, x, any_nan) if type_ == "bf16" else _round_f16(lanes, x)
 
 
 def to_memory(lanes: Registers, x: str, type_: ScalarType) -> str:
-    """A value that the type holds exactly, as it lies in memory."""
+    """A value that the type holds exactly, as stored in memory."""
     if type_ == "bf16":
         return _bf16_bits(lanes, x)
     half, short = vector("half", lanes.w), vector("i16", lanes.w)

@@ -2,7 +2,7 @@
 
 In:   register values and a floating type.
 Out:  register values; half precision is computed in f32, by formulas as short as it allows, and rounded.
-Laws: the same instructions per lane at every width, so a value does not depend on where in a vector it lies.
+Laws: the same instructions per lane at every width, so a value does not depend on where in a vector it is.
       Special values follow IEEE and NumPy. f64 `lgamma`, and without fused multiply-add `pow`, call the C library.
       Where a kernel uses a function often, it calls it (`call_outlined`), on all vectors of an iteration at once.
 Next: `ops.functions` for the formulas, `math_real` for what they are written in, `math_tables` for coefficients.

@@ -37,7 +37,7 @@ class Lanes(Registers):
         return x
 
     def to_memory(self, x: str, type_: ScalarType) -> tuple[str, str]:
-        """(LLVM type, name) of a value as it lies in memory; what came from there goes back as it came."""
+        """(LLVM type, name) of a value as stored in memory; what came from there goes back as it came."""
         memory, (made,) = self.all_to_memory((x,), type_)
         return memory, made
 
@@ -113,7 +113,7 @@ class Lanes(Registers):
         return self.convert("fptrunc", self.f64, total, self.f32)
 
     def _float_extreme(self, order: str, t: str, x: str, y: str) -> str:
-        # "x < y ? x : y" is one instruction and gives y when either is NaN, so a constant had better be x
+        # "x < y ? x : y" is one instruction and gives y when either is NaN, so a constant should be x
         if _is_number(y):
             x, y = y, x
         best = self.select(self.b.pure(f"fcmp {order} {t} {x}, {y}", x, y), t, x, y)

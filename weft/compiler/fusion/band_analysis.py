@@ -24,7 +24,7 @@ Form = tuple[dict[int, int], int]
 
 MOST = 1 << 80             # beyond any sum of a few integers
 MOST_EQUATIONS = 128       # that are looked at for a mask: there are 2^n ways through n that share operands
-#: what the difference of two operands lies between where a comparison holds, and the comparison that holds elsewhere
+#: bounds of the difference of two operands where a comparison holds, and the comparison that holds elsewhere
 _COMPARISONS = {"ge": (0, MOST, "lt"), "gt": (1, MOST, "le"), "le": (-MOST, 0, "gt"), "lt": (-MOST, -1, "ge"), "eq": (0, 0, "")}
 
 
@@ -100,7 +100,7 @@ class _Masks:
         return {} if inner is None else self._holds(operands[0], wanted, inner)
 
     def _compared(self, a: Atom, b: Atom, low: int, high: int, place: "_Place") -> Bands:
-        """What it says of positions that the difference of two values lies there."""
+        """What it says of positions that the difference of two values is within these bounds."""
         x, y = (self._position(operand, place.of(operand)) for operand in (a, b))
         if x is None or y is None:
             return {}

@@ -112,7 +112,7 @@ def _cost_of_kind(kind: str) -> int:
 class View:
     """Element i of the result is element `offset + sum(i[d] * strides[d])` of the operand, counted row-major.
 
-    `maps[k]` tells index k of the operand: a constant and (result dim, coefficient) pairs; None where it is not affine.
+    `maps[k]` gives index k of the operand: a constant and (result dim, coefficient) pairs; None where it is not affine.
     """
     offset: int
     strides: tuple[int, ...]
@@ -171,7 +171,7 @@ def flat_index(b: Builder, index: Iterable, strides: Iterable[int], first: Expr 
 
 
 def is_dense(view: View, shape: tuple[int, ...]) -> bool:
-    """Whether a view of `shape` lies in memory as a dense array would."""
+    """Whether a view of `shape` is stored as a dense array would be."""
     return all(n == 1 or s == want for n, s, want in zip(shape, view.strides, row_major(shape)))
 
 

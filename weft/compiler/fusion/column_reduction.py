@@ -40,7 +40,7 @@ def before_reshape(atom: Atom, producer: Eqn | None) -> Atom:
 
 
 def column_reduction_of(eqn: Eqn, source: Atom) -> ColumnReduction | None:
-    """How the reduction `eqn` of `source`, whatever the shape it gives it, lies in rows."""
+    """The reduction `eqn` of `source` in terms of rows, whatever shape it gives the source."""
     operand, axes = eqn.invars[0].aval, tuple(sorted(eqn.params["axes"]))
     if type(source) is Literal or not axes or eqn.primitive.rules["lower"].combine not in _COMBINES.get(type_name(operand.dtype), ()) \
             or any(operand.shape[d] > 1 for d in range(axes[0], axes[-1]) if d not in axes):

@@ -33,7 +33,7 @@ COLUMN_REDUCED = "column reduced"       # or is a sum over the rows
 
 class Use(NamedTuple):
     """An operand that an equation reads, as rules of fusion see it. `view`: how the equation sees it, if it only moves elements;
-    `pointwise`: whether it reads the element at its own position; `alignment`: how the result then lies in the operand's reduction
+    `pointwise`: whether it reads the element at its own position; `alignment`: how the result is then aligned with the operand's reduction
     domain; `in_domain`: whether any operand has one; `dilated_cost`: that of the operands inlined before."""
     graph: "FusionGraph"
     eqn: Eqn

@@ -55,7 +55,7 @@ def steps_of(eqn: Eqn) -> list[Stage] | None:
 
 @functools.cache
 def _columns(n: int) -> int:
-    """How long the columns of a long row are that is gone through as a matrix, columns first; 0 where it had better not be.
+    """How long the columns are if a long row is processed as a matrix, columns first; 0 where it should not be.
 
     >>> _columns(4096), _columns(512), _columns(3 ** 9)
     (64, 16, 0)

@@ -35,7 +35,7 @@ class EpilogueLowering(Lowering):
         self.vars = self._position(group.shape)
 
     def _position(self, shape: tuple[int, ...]) -> list[Expr]:
-        """Index of each dim, told by the flat position in the result."""
+        """Index of each dim, from the flat position in the result."""
         b, dot = self.b, self.dot
         flat = b.iadd(b.imul(self.row, dot.c_strides[0]), b.imul(self.col, dot.c_strides[1]))
         rest = self.element

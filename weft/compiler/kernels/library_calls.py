@@ -128,7 +128,7 @@ class Contraction:
             self._exchange()
 
     def shape(self) -> tuple:
-        """What tells positions in the result: equal ones have equal epilogues."""
+        """What determines positions in the result: equal ones have equal epilogues."""
         return self.m, self.n, self.c_strides, tuple((e, c) for e, _, _, c in self.batch)
 
     def band(self, shape: tuple[int, ...], known: Bands) -> tuple[int, int] | None:
@@ -152,7 +152,7 @@ class Contraction:
 
 
 def _even_run(entries: list[tuple]) -> tuple[list[tuple], list[tuple]]:
-    """The best run of (extent, operand stride, result stride) that lies evenly in the result, and the others: the longest
+    """The best run of (extent, operand stride, result stride) that is evenly spaced in the result, and the others: the longest
     of those that are dense and not too short, or of all."""
     runs: list[list[tuple]] = []
     for entry in entries:

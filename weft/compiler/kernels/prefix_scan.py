@@ -288,7 +288,7 @@ class _Writer:
         return (For("j", run.inner, tuple(body), "vector"),) if run.inner > 1 else tuple(body)
 
     def in_strips(self, steps: int | Expr, k: Expr) -> tuple[Stmt, ...]:
-        """The accumulators lie side by side in scratch."""
+        """The accumulators are side by side in scratch."""
         run, b = self.run, self.b
         even = run.inner % run.lanes == 0
         extent = run.lanes if even else b.imin(b.isub(run.inner, self.side), run.lanes)
@@ -300,7 +300,7 @@ class _Writer:
             keeps = [Store(f"s{i}", self.j, name) for i, name in enumerate(names)]
             return For("j", extent, (*lets, *keeps, *then), "vector")
 
-        # the next rows of a strip lie elsewhere, where no fetcher of the machine looks by itself
+        # the next rows of a strip are elsewhere, where no hardware prefetcher finds them
         distance = MODEL.scan_prefetch_rows
         coming = [Prefetch(f"x{i}", self.at(b.iadd(k, distance))) for i in range(self.count)] if run.strips > 1 else []
         step = keep(run.combine(b, kept, self.values(k)), [*coming, *(self.stored(self.at(k), names) if self.stores else ())])

@@ -30,7 +30,7 @@ from weft.util.machine_model import MODEL
 
 
 def one_run(dims: Sequence[int], strides: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    """Whether elements in row-major order along some dims lie at a constant distance."""
+    """Whether elements in row-major order along some dims are at a constant distance."""
     return all(strides[d] == strides[e] * shape[e] for d, e in pairwise(dims))
 
 
@@ -128,7 +128,7 @@ def _columns_apart(eqn: Eqn, lanes: int) -> bool:
 
 
 def has_owners(eqn: Eqn) -> bool:
-    """Whether tasks had better own parts of the places: many updates along one dim, of single elements or of rows of the operand."""
+    """Whether tasks should own parts of the places: many updates along one dim, of single elements or of rows of the operand."""
     operand, updates = eqn.invars[0].aval, eqn.invars[2].aval
     window = eqn.params["dimension_numbers"].update_window_dims
     many = max(n for d, n in enumerate(updates.shape) if d not in window) if len(window) < updates.ndim else 1
@@ -230,7 +230,7 @@ def row_width(eqn: Eqn) -> int:
 
 
 def has_rows(eqn: Eqn, in_place: bool) -> bool:
-    """Whether all rows of the operand had better be written once. `in_place`: otherwise only those that change need be touched."""
+    """Whether all rows of the operand should be written once. `in_place`: otherwise only those that change need be touched."""
     operand, _, updates = (a.aval for a in eqn.invars)
     enough = operand.size if in_place else operand.size // MODEL.scatter_fewest_updated
     return operand.nbytes >= MODEL.scatter_rows_bytes and updates.size >= enough and row_width(eqn) > 0 \
@@ -263,7 +263,7 @@ def sorted_by_row(eqn: Eqn) -> tuple[Kernel, list[int]]:
 
 
 def row_by_row(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]:
-    """From the operand, the updates and their order to the result; it reads what the numbers tell, and then the order."""
+    """From the operand, the updates and their order to the result; it reads what the numbers point to, and then the order."""
     s = Scatter(eqn, update_strides)
     made = _RowByRow(s, row_width(eqn)).kernel()
     return made, [*s.reads, 0]

@@ -81,7 +81,7 @@ def _fold_reshapes(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _fold_transposes(jaxpr: Jaxpr) -> Jaxpr:
-    """A transpose that is all that reads a matmul's result becomes the order in which the matmul writes, unless elements would lie
+    """A transpose that is all that reads a matmul's result becomes the order in which the matmul writes, unless elements would be
     apart that way."""
     uses = use_counts(jaxpr)
     dots: dict[Var, int] = {}
@@ -286,7 +286,7 @@ def _split_reduction(eqn: Eqn):
 
 
 def _runs(shape: tuple[int, ...], axes: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Reduced dims in groups that lie together in memory."""
+    """Reduced dims in groups that are together in memory."""
     runs: list[list[int]] = []
     for a in axes:
         if runs and all(shape[d] == 1 for d in range(runs[-1][-1] + 1, a)):

@@ -13,7 +13,7 @@ from weft.ir.rewrite import map_jaxprs
 
 
 def without_looks(jaxpr: Jaxpr) -> tuple[Jaxpr, list[Callable]]:
-    """`jaxpr` without the equations that ask for shardings, and whom they would tell."""
+    """`jaxpr` without the equations that ask for shardings, and the callbacks that would get them."""
     if "inspect" not in jaxpr.effects:
         return jaxpr, []
     eqns, callbacks = [], []

@@ -303,7 +303,7 @@ def _transposed_dot(eqn: Eqn, dot: Eqn, order: tuple[int, ...]) -> Eqn | None:
 
 
 def _dot(walk: _Algebra, eqn: Eqn):
-    """A matmul reads transposed operands where they lie, if that leaves its free dims in order."""
+    """A matmul reads transposed operands in place, if that leaves its free dims in order."""
     operands, (contract, batch) = list(eqn.invars), eqn.params["dimension_numbers"]
     contract, batch = list(contract), list(batch)
     for side, x in enumerate(eqn.invars):
@@ -321,7 +321,7 @@ def _dot(walk: _Algebra, eqn: Eqn):
 
 
 def _dot_by_parts(walk: _Algebra, eqn: Eqn):
-    """A matmul whose summed dims were put together of parts that lie apart, as shards do, sums over these where they lie."""
+    """A matmul whose summed dims were put together of parts that are apart, as shards are, sums over these where they are."""
     contract, batch = eqn.params["dimension_numbers"]
     (a, b), out = eqn.invars, eqn.outvars[0]
     if type(a) is Literal or type(b) is Literal or out.aval.sharding is not None or batch[0] or not a.aval.size * b.aval.size:
@@ -456,7 +456,7 @@ _BY_KIND = {"reduce": _sum_of_sums, "contract": _dot}
 
 @functools.cache
 def _rule(primitive: Primitive) -> Callable[[_Algebra, Eqn], Atom | Eqn | None] | None:
-    """What is done with equations of a primitive: told by its kind, and by the facts stated with it."""
+    """What is done with equations of a primitive: it follows from its kind, and from the facts stated with it."""
     facts = primitive.attrs
     if "neutral" in facts:
         return _arithmetic

@@ -38,7 +38,7 @@ class Deviations:
     total: Eqn
     x: Var
     center: Var
-    dims: tuple[int, ...]      # of x, along which the dims of `center` lie
+    dims: tuple[int, ...]      # of x, along which the dims of `center` are
 
 
 def split_deviations(jaxpr: Jaxpr) -> Jaxpr:

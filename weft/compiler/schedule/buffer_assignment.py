@@ -98,7 +98,7 @@ class BufferAssignment:
             self.targets[base] = self.targets[var]
 
     def ref(self, atom: Atom) -> Ref:
-        """Where a value lies, dense."""
+        """Where a value is, dense."""
         if type(atom) is Literal:
             return self.plan.const(atom.val, atom.aval.dtype)
         found = self.env.get(atom)
@@ -146,5 +146,5 @@ class BufferAssignment:
         return dead and not given and base not in self.jaxpr.constvars
 
     def _reads_once(self, atoms: Sequence[Atom], base: Var) -> bool:
-        """Whether only one of `atoms` lies in the memory of `base`: views of it would see it change."""
+        """Whether only one of `atoms` uses the memory of `base`: views of it would see it change."""
         return sum(type(a) is not Literal and self.graph.memory_of(a) is base for a in atoms) == 1

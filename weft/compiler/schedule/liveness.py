@@ -50,7 +50,7 @@ class ProgramBuilder:
         self.gemms = 0
         self.last_read: dict[Buffer, int] = {}
         self.task_regions: list[Region] = []                 # bodies of loops whose iterations run in parallel
-        self.words: list = []                                # what depends on the process (`schedule.exchange_steps`), and where it lies
+        self.words: list = []                                # what depends on the process (`schedule.exchange_steps`), and where it is
         self.words_at: Ref | None = None
 
     # ---- buffers and time

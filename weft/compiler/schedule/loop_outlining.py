@@ -81,7 +81,7 @@ _STEPS = frozenset({P.Launch, P.Gemm, P.Sort, P.Fft, P.LibraryCall, P.Copy, P.Ho
 
 
 class _NotOutlined(Exception):
-    """The loop had better stay a loop of steps."""
+    """The loop should stay a loop of steps."""
 
 
 @record(frozen=False)
@@ -105,7 +105,7 @@ class _Writer:
         self.memory: dict[int | str, _Memory] = {}      # by slot; the inner kernels' scratch by name
         self.vars: dict[str, tuple[loops.Expr, int]] = {}     # of loops in the kernel: the number of the iteration, and of iterations
         self.names: dict[str, loops.Expr] = {}
-        self.bufs: dict[str, tuple[_Memory, loops.Expr]] = {} # of the kernel being copied: where it lies, from which element on
+        self.bufs: dict[str, tuple[_Memory, loops.Expr]] = {} # of the kernel being copied: where it is, from which element on
         self.memo: dict[int, loops.Expr] = {}
         self.count = self.work = 0
         self.copies = 1

@@ -138,7 +138,7 @@ class Body(BufferAssignment):
     bands: dict | None = None           # of the values that are read within some only, once somebody asks
 
     def run(self) -> list[Ref]:
-        """Add the steps; where the results lie."""
+        """Add the steps; where the results are."""
         copied = self.assign_targets()
         for i, item in enumerate(self.items):
             self.now = i
@@ -337,7 +337,7 @@ class Body(BufferAssignment):
             self.plan.launch(kernel, [self.ref(eqn.invars[i]) for i in reads], [target])
 
     def _band(self, result: Var, dot: library_calls.Contraction) -> tuple[int, int] | None:
-        """Between which differences of column and row a product is read, if masks of positions tell."""
+        """Between which differences of column and row a product is read, as far as masks of positions say."""
         if min(dot.m, dot.n) < MODEL.gemm_narrowest_band or not any(computes(eqn) == "select" for eqn in self.jaxpr.eqns):
             return None
         from weft.compiler.fusion import band_analysis

@@ -92,7 +92,7 @@ class OpaqueTraceState:
 
 
 def get_opaque_trace_state(convention: str | None = None) -> OpaqueTraceState:
-    """What tells the current trace from others by equality, and keeps none alive. `convention` names who asks.
+    """What identifies the current trace by equality, and keeps none alive. `convention` names who asks.
 
     >>> get_opaque_trace_state(convention="mine") == get_opaque_trace_state(convention="mine")
     True

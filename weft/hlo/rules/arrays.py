@@ -118,7 +118,7 @@ def _joined(b: Block, xs: Sequence[Value], dim: int) -> Value:
 
 
 def _indices(b: Block, indices: Value) -> Value:
-    """Indices in a type that can tell any position."""
+    """Indices in a type that can hold any position."""
     return indices if indices.dtype.itemsize >= 4 else b.convert(indices, np.int32)
 
 
@@ -130,7 +130,7 @@ def _sorted_numbers(n: GatherDimensionNumbers) -> GatherDimensionNumbers:
 
 
 def _last_starts(b: Block, x: Value, indices: Value, n: GatherDimensionNumbers, sizes: Sequence[int]) -> Value:
-    """The greatest start of a window that lies inside, by entry of an index."""
+    """The greatest start of a window that is inside, by entry of an index."""
     last = [x.shape[d] - sizes[d] for d in n.start_index_map]
     return b.broadcast(b.constant(last, indices.dtype), indices.shape)
 

@@ -88,7 +88,7 @@ def _along(b: Block, x: Value, dims: range, kind: FftType) -> Value:
 
 @rule("cholesky")
 def _cholesky(b: Block, eqn: Eqn, x: Value) -> Value:
-    """The lower triangle; above it lies nothing that is defined."""
+    """The lower triangle; above it is nothing that is defined."""
     factor, (rows, columns) = b.op("cholesky", x, lower=True), (b.iota(x.shape, np.int32, x.ndim - k) for k in (2, 1))
     return b.op("select", b.compare("GE", rows, columns), factor, b.like(factor, 0), type=x.type)
 

@@ -1,4 +1,4 @@
-"""Operations that hold programs: calls, choices, loops, and the programs of one device; collectives; where values lie."""
+"""Operations that hold programs: calls, choices, loops, and the programs of one device; collectives; where values are."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _barrier(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     return b.emit("optimization_barrier", args, [x.type for x in args])
 
 
-# --- where values lie -------------------------------------------------------------------------------------------------
+# --- where values are -------------------------------------------------------------------------------------------------
 
 
 @rule_of_kind("constraint")

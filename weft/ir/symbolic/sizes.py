@@ -308,7 +308,7 @@ class Dim(int):
                          "<=": (high <= 0, low > 0), "<": (high < 0, low >= 0)}[sign]
         if always or never:
             return bool(always)
-        if is_internal(sys._getframe(2).f_code.co_filename):     # weft chooses a way; the samples tell whether it matters
+        if is_internal(sys._getframe(2).f_code.co_filename):     # weft chooses a way; the samples show whether it matters
             mine, theirs = int(self), int(other)
             return {">=": mine >= theirs, ">": mine > theirs, "<=": mine <= theirs, "<": mine < theirs}[sign]
         raise InconclusiveDimensionOperation(

@@ -151,7 +151,7 @@ def _hazard_reference(x):
 @function(FLOATING, _hazard_reference, jvp=[lambda t, out, x: mul(t, mul(out, sub(out, x)))], cost=40, ulp=(6, 6),
           ranges=((-6, 6), (0, 40), (-1, 1)), points=(15.5, 39.6))
 def normal_hazard(f, x):
-    """The density of the standard normal distribution at `x` as a share of what lies above: the slope of `log_ndtr` at `-x`."""
+    """The density of the standard normal distribution at `x` as a share of what is above: the slope of `log_ndtr` at `-x`."""
     size = f.abs(x)
     _, high = _log_tail(f, size)
     tail, bell = _normal_tail(f, size)

@@ -26,7 +26,7 @@ from weft.ops.functions.rounding import floor
 _TERMS = 9                      # summed one by one
 _FACTORS = 20                   # of a factorial
 _LARGEST_RATIO = 40.0           # of s and q + _TERMS: beyond it, what follows these terms is nothing beside them
-#: B(2j) / (2j)!: of the corrections, as many as a type can tell
+#: B(2j) / (2j)!: of the corrections, as many as a type can resolve
 _BERNOULLI = [b / math.factorial(2 * j) for j, b in enumerate(
     (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330), 1)]
 _CORRECTIONS = {"float32": 4, "float64": 10}

@@ -1,6 +1,6 @@
 """The incomplete gamma functions and their derivatives.
 
-In, out: floats of one dtype; all of it is computed in doubles, as far as the result's type can tell.
+In, out: floats of one dtype; all of it is computed in doubles, as far as the result's type can resolve.
 How:  With x^a e^-x / gamma(a + 1) for D, the lower function is D times the series 1 + x/(a+1) + x^2/((a+1)(a+2)) + ..., and the
       upper one D a times Legendre's continued fraction 1/(x+1-a + 1(a-1)/(x+3-a + ...)): taken below and above x = a, each where it
       converges. Where a is large and x close to it neither does; there stands Temme's uniform expansion. For little x and a the

@@ -131,7 +131,7 @@ def atan2(f, x, y):
     top, bottom = top * scale, bottom * scale
     both_infinite = top.same(bottom) & (top.same(inf) | top.same(0.0))
     zero = top.same(0.0)
-    # two equal infinities have slope one; two zeros lie on the axis
+    # two equal infinities have slope one; two zeros are on the axis
     angle = _arc(f, f.select(both_infinite, f.select(zero, f.c(0.0), 1.0), top), f.select(both_infinite, 1.0, bottom))
     low = _HALF_PI_LOW[f.type]
     turned = pi - (angle - 2 * low)

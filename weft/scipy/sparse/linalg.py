@@ -210,7 +210,7 @@ def _krylov(apply: Callable, prepare: Callable, residual: Any, size, restart: in
         columns, h, k, _ = state
         q = _map(lambda a: a[k], columns)
         v, share = _orthogonal(columns, _like(prepare(apply(q)), q))
-        # what rounding leaves of a vector that lies in the space already is nothing
+        # what rounding leaves of a vector that is in the space already is nothing
         largest = wnp.sqrt(wnp.sum(wnp.abs(share)**2))
         unit, length = _normalized(v)
         length = wnp.where(length > 10 * np.finfo(length.dtype).eps * largest, length, 0)

@@ -27,7 +27,7 @@ class Chebyshev:
         self._terms: np.ndarray | None = None
 
     def terms(self, dtype: np.dtype) -> list[float]:
-        """The coefficients that `dtype` can tell from zero."""
+        """The coefficients that `dtype` can distinguish from zero."""
         if self._terms is None:
             nodes = np.cos(np.pi * (np.arange(_POINTS) + 0.5) / _POINTS)
             values = self.fun((nodes + 1) * ((self.high - self.low) / 2) + self.low)

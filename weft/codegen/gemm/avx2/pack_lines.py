@@ -91,7 +91,7 @@ def _turned(rows: list[str]) -> tuple[list[str], list[str]]:
     """Transpose squares of 4 in each half of a register: the first four registers have 4 columns of all lines, the others the next 4."""
     other, out = [f"%ymm{i + 8}" for i in range(8)], []
     for i in (0, 4):
-        for j in (0, 2):        # pairs of lines, of which the first elements lie side by side, and the last ones
+        for j in (0, 2):        # pairs of lines, of which the first elements are side by side, and the last ones
             out += [f"vunpck{half}ps {rows[i + j + 1]}, {rows[i + j]}, {other[i + j + h]}" for h, half in enumerate("lh")]
         for j in (0, 1):
             out += [f"vunpck{half}pd {other[i + 2 + j]}, {other[i + j]}, {rows[i + 2 * j + h]}" for h, half in enumerate("lh")]

@@ -143,7 +143,7 @@ class Kernel:
         return multiply_add(self.recipe, x, y, sum, f"{self.register}{_PRODUCT}")
 
     def add_quads(self) -> list[str]:
-        """Add what lies in four lanes: each row of sums becomes one vector."""
+        """Add what is in four lanes: each row of sums becomes one vector."""
         order, even, odd = (f"{self.register}{i}" for i in (_OF_A, _EVEN, _ODD))
         out = [f"vmovups .Lorder(%rip), {order}"]
         for r in range(self.rows):
@@ -157,7 +157,7 @@ class Kernel:
         return out
 
     def fetch_next_row(self) -> list[str]:
-        """Ask for what the next rows of A have here, which lie far apart: one of them in turn."""
+        """Ask for what the next rows of A have here, which are far apart: one of them in turn."""
         return [f"movl %eax, {X}d", f"andl $7, {X}d", f"movq {X}, {Y}", f"imulq {_AS}, {Y}", f"addq {_A}, {Y}", f"prefetcht1 ({Y},{_NEXT})"]
 
     def fetch_next_rows(self) -> list[str]:
@@ -177,7 +177,7 @@ class Kernel:
 
 
 def _fetch_place(recipe: Recipe, streams: bool) -> list[str]:
-    """Ask for B's next panel, a slice of it, and for where the sums will go, rows that lie as far apart: one line per iteration.
+    """Ask for B's next panel, a slice of it, and for where the sums will go, rows that are as far apart: one line per iteration.
 
     With `streams`, for those pieces of each of them: the next one after so many iterations as the pieces have lines.
     The number of the iteration modulo 8 is where `fetch_next_row` left it.

@@ -33,7 +33,7 @@ def ends_panels(recipe: Recipe) -> bool:
 
 
 def finish(recipe: Recipe) -> str:
-    """`finish(ptr sums, i64 row_bytes, i64 rows, i64 cols, ptr c, i64 c_row, i64 c_col)`: whole vectors, or elements that lie apart."""
+    """`finish(ptr sums, i64 row_bytes, i64 rows, i64 cols, ptr c, i64 c_row, i64 c_col)`: whole vectors, or scattered elements."""
     sums, row_bytes, rows, cols, c, c_row = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
     change, store = _ENDS[recipe.acc, recipe.out_type]
     load = "vmovups" if recipe.acc_bytes == 4 else "vmovupd"

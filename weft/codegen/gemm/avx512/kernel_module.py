@@ -24,6 +24,6 @@ def module(recipe: Recipe, wanted: Collection[str]) -> str:
 
         kernels += indirect_operand.kernels(recipe, wanted)
     lines = [line for kernel in kernels for line in kernel.lines("blocks" in wanted, "epilogue" in wanted)]
-    if recipe.quads:  # where the sums of columns lie when quads have been added
+    if recipe.quads:  # where the sums of columns are when quads have been added
         lines = [".p2align 6", ".Lorder:", f".long {','.join(str(i % 4 * 4 + i // 4) for i in range(16))}", *lines]
     return as_module(lines)
