@@ -70,7 +70,7 @@ class Word:
     PARTS = 49  # of the sum, that tasks share and that are added afterwards
     PART_BLOCKS = 50
     PART_BYTES = 51  # of one task's sums
-    STRIP_ROWS = 52  # rows of a tile that meet a block's panels together
+    STRIP_ROWS = 52  # rows of a tile that are multiplied by a block's panels together
     SUMS_IN_C = 53  # unfinished sums wait in C
     BACK = 54  # the last rows of a tile are made together with some before them, so that they are as many as any
     SUMS_ROWS = 55  # of each panel that a tile keeps

@@ -123,7 +123,7 @@ def ensure(symbol: str, wanted: frozenset[str] | None = None, draft: bool = Fals
     """Return the address of a matmul function that has the wanted optional functions (or all); it stays valid.
 
     The first one compiled has what was wanted and no more, since that takes half the time; the second one has all, or
-    all packings of the driver, if nothing else was wanting. A draft has what was wanted.
+    all packings of the driver, if nothing else was missing. A draft has what was wanted.
     """
     key = (symbol, machine())
     have = _to_make(symbol, wanted, draft)

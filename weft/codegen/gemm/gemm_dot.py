@@ -87,7 +87,7 @@ def _dots(recipe: Recipe, decls: Declarations, rows: int) -> str:
     distance = f.mul("%as", rows)
 
     def fetch(row: str, at: str) -> None:
-        """Ask for the same part of the next rows: rows are too short for the hardware to find each in time."""
+        """Prefetch the same part of the next rows: rows are too short for the hardware to detect each in time."""
         for line in range(0, wide * recipe.in_bytes, 64):
             there = f.at(row, f.add(f.add(f.mul(at, recipe.in_bytes), line), distance))
             f.prefetch(there)

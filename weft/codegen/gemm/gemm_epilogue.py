@@ -70,7 +70,7 @@ def add(recipe: Recipe, decls: Declarations) -> str:
 
 
 class Ends:
-    """The ways out that the wanted matmuls take: the step's epilogue, `finish`, or none where kernels write C themselves."""
+    """How the wanted matmuls store results: by the step's epilogue, by `finish`, or neither where kernels write C themselves."""
 
     def __init__(self, f: FunctionWriter, desc: str, wanted: Collection[str]) -> None:
         self.f = f
@@ -78,7 +78,7 @@ class Ends:
         self.epilogue = _Epilogue(f, desc) if "epilogue" in wanted else None
 
     def place(self, done: str, c: str, cms: str, dst: str, ds: str) -> str:
-        """What a kernel is to ask for, as its last arguments: C's place in an epilogue's streams where sums will be `done`, else `dst`."""
+        """What a kernel is to prefetch, as its last arguments: C's place in an epilogue's streams where sums will be `done`, else `dst`."""
         return self.epilogue.streams(done, c, cms, dst, ds) if self.epilogue else ""
 
     def at(self, **place: str) -> None:

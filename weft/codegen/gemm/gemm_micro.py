@@ -4,8 +4,8 @@ A kernel is
 `void(ptr a, i64 as, ptr b, i64 bs, i64 beats, ptr src, i64 ss, ptr dst, i64 ds, i64 last, ptr prefetch, i64 next)`:
 dst[r, lane] = (src[r, lane] or 0) + sum over beats of a[r, beat] * b[beat, lane]. Rows of a, src and dst are `as`, `ss` and
 `ds` bytes apart, beats of b `bs` bytes; `src` may be null for zeros, or equal to `dst`. It prefetches `dst`, `prefetch` (part of
-B's next panel) and `next` bytes behind `a` (the next rows). With epilogues, kernels also take `ptr place, i64 pitch, ptr streams`
-and prefetch rows `pitch` bytes apart at `place` bytes behind each of the `STREAMS` pointers there, instead of `dst`. There are
+B's next panel) and `next` bytes after `a` (the next rows). With epilogues, kernels also take `ptr place, i64 pitch, ptr streams`
+and prefetch rows `pitch` bytes apart at `place` bytes after each of the `STREAMS` pointers there, instead of `dst`. There are
 kernels for several numbers of rows and every number of vectors, so that edges do no extra work; *edge* kernels use `last` lanes
 of the last vector, others all of them, and very few columns use half vectors. Few rows may use `skinny_gemm` instead.
 """
@@ -86,7 +86,7 @@ def _kernel(recipe: Recipe, decls: Declarations, name: str, rows: int, vectors: 
         return [f.at(pa, 2 * element_bytes), f.at(after, "%bs"), *sums]
 
     def fetch_rows(i: str, pa: str, unroll: int) -> None:
-        """Ask for what the next rows of A have here, which are far apart: one of them per iteration, or in an unrolled iteration all."""
+        """Prefetch the same elements of the next rows of A, which are far apart: one row per iteration, or all in an unrolled one."""
         there = f.at(pa, "%next")
         if unroll == 1:
             f.prefetch(f.at(there, f.mul("%as", f.let(f"and i64 {i}, 7"))))
@@ -94,7 +94,7 @@ def _kernel(recipe: Recipe, decls: Declarations, name: str, rows: int, vectors: 
             f.prefetch(f.at(there, row_offsets[r]))
 
     def fetch_place(i: str) -> None:
-        """Ask for where the sums will go, rows that are as far apart: one line per iteration."""
+        """Prefetch where the sums will go, rows that are as far apart: one line per iteration."""
         lines = recipe.panel_row_bytes // 64
         row = f.at("%place" if epilogue else "%dst", f.mul("%pitch" if epilogue else "%ds", f.let(f"and i64 {i}, 7")))
         line = f.at(row, f.mul(f.let(f"and i64 {i}, {8 * (lines - 1)}"), 8))
@@ -156,14 +156,14 @@ def _kernel(recipe: Recipe, decls: Declarations, name: str, rows: int, vectors: 
 
 
 def join(f: FunctionWriter, recipe: Recipe, value: str, lanes: int) -> str:
-    """Join elements, `k_per_step` to a lane: `value` has so many times `lanes` of them, as stored in memory."""
+    """Join elements, `k_per_step` to a lane: `value` has `k_per_step * lanes` of them, as stored in memory."""
     wide = recipe.k_per_step * lanes
     value = f.convert(value, recipe.in_type, recipe.joined, wide)
     return f.let(f"bitcast <{wide} x {llvm_type(recipe.joined)}> {value} to <{lanes} x i32>")
 
 
 def flip(f: FunctionWriter, recipe: Recipe, value: str, lanes: int) -> str:
-    """Return joined elements of A as the multiply-add wants them."""
+    """Return joined elements of A as the multiply-add needs them."""
     return f.let(f"xor <{lanes} x i32> {value}, {sign_bits(lanes)}") if recipe.flips else value
 
 

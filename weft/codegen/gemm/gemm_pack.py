@@ -4,7 +4,7 @@
 `@pack_b(ptr dst, ptr src, i64 ns, i64 ks, i64 cols, i64 k)` makes one panel: rows of `panel_row_bytes`, one per beat,
 of which it writes `cols` columns and no more. Each has three access patterns, by the operand's strides (in bytes): along the
 packed rows (copy), across them (transpose squares in registers), and any other (element by element). Squares may write zeros
-behind a block, up to one vector's number of rows or steps: blocks are packed in ascending order with that much room behind them.
+after a block, up to one vector's number of rows or steps: blocks are packed in ascending order with that much room after them.
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ def pack_b(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
 
 
 def end_panel(recipe: Recipe, decls: Declarations) -> str:
-    """`@end_panel`: put behind the steps of a panel what the kernel adds to sums, to take away what flipped signs gave them."""
+    """`@end_panel`: store after the steps of a panel what the kernel adds to sums, to cancel what flipped signs added."""
     f = FunctionWriter("void @end_panel(ptr noalias %panel, i64 %steps)", decls, recipe.machine, "nounwind")
     lanes, vector = recipe.lanes, f"<{recipe.lanes} x i32>"
 

@@ -1,7 +1,7 @@
 """The rows of a tile times a panel of B: register tile by register tile, each with its microkernel, or along the rows of B.
 
 In:   a tile and a panel, as values of the function under construction.
-Out:  IR that calls the microkernels and passes on finished sums.
+Out:  IR that calls the microkernels and hands finished sums to the epilogue.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def multiply_panel(f: Task, recipe: Recipe, t: Tile, p: Panel, wanted: Collectio
     # Each tile of rows fetches a slice of the next panel into the second-level cache.
     is_shared = f.equal(f.d(Word.B_MODE), SHARED)
     prefetched = f.pick(is_shared, f.at(p.b, f.d(Word.PANEL_BYTES)), p.b, "ptr")
-    # The first panel that a tile of rows meets asks for the next rows of A; then they are near.
+    # The first panel of a tile of rows prefetches the next rows of A; then they are in cache.
     next_rows = f.pick(f.equal(p.panel, t.p0), f.mul(p.a_stride, recipe.rows), 0)
     slice_ = f.pick(is_shared, f.mul(f.div(p.beats, MODEL.gemm_line_beats), 64), 0)
 
@@ -167,7 +167,7 @@ class _RowBlocks:
     def __init__(self, f: Task, recipe: Recipe, rows: str, wanted: Collection[str]) -> None:
         self.f, self.rows, self.most, self.counts = f, rows, recipe.rows, row_counts(recipe)
         self.reach_back = "back" in wanted
-        #: beside the most rows; without them none but the last row_block can be short, and that reaches back
+        #: besides the most rows; without them none but the last row_block can be short, and that reaches back
         self.fewer = any(name.startswith(kernel_name(r, 0, False)[:-1]) for r in self.counts if r < self.most for name in wanted)
         self.back = f.let(f"icmp ne i64 {f.d(Word.BACK)}, 0") if self.reach_back and self.fewer else str(self.reach_back).lower()
         whole = f.ceil_div(rows, self.most) if self.reach_back or not self.fewer else ""

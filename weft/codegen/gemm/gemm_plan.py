@@ -31,7 +31,7 @@ def plan(p: Problem, recipe: Recipe, threads: int) -> tuple[str, tuple[int, ...]
 
 def runs_as_batch(p: Problem, recipe: Recipe) -> Problem:
     """Have long runs of rows be batch elements with the same B, where no kernels find them by lists: each is read in place, and all
-    of them would be copied. (Tails count rows and batch elements as they came.)
+    of them would be copied. (Epilogues count rows and batch elements in the original order.)
     """
     run = p.m // math.prod(e for e, _ in p.rows)
     if not p.rows or p.epilogue_args is not None or run < MODEL.gemm_run_rows or _a_in_runs(p, recipe):
@@ -165,7 +165,7 @@ def _square(recipe: Recipe) -> int:
 def _parts(p: Problem, recipe: Recipe, blocks: int) -> int:
     """Into how many parts a sum falls: more than one where it is long and there are too few results to share.
 
-    Where steps of A are apart, tiles of rows go through the same lines of it, and through all of B: parts have pieces of both to
+    Where steps of A are apart, tiles of rows go through the same lines of it, and through all of B: parts have segments of both to
     themselves, and as many rows as there are. A power of two of them is shared evenly.
     """
     results = max(p.m // (2 * recipe.rows), 1) * _ceil(p.n, recipe.panel_cols) * p.batches
@@ -191,9 +191,9 @@ def _a_direct(p: Problem, recipe: Recipe, block: int) -> bool:
 
 
 def _a_collides(p: Problem, recipe: Recipe, block: int) -> bool:
-    """True when rows of A are such that the second-level cache cannot hold a strip of them, which many panels of B are to meet.
+    """True when rows of A are such that the second-level cache cannot hold a strip of them, which many panels of B are multiplied with.
 
-    Where vectors are short, a strip is met for longer, and a core asks for its rows often enough to wait for them.
+    Where vectors are short, a strip is used for longer, and a core reads its rows often enough to wait for them.
     """
     block_bytes = block * recipe.step_bytes
     strip = min(p.m, MODEL.gemm_strip_bytes // block_bytes)
@@ -202,7 +202,7 @@ def _a_collides(p: Problem, recipe: Recipe, block: int) -> bool:
 
 
 def _held(cache_bytes: int, stride: int, run_bytes: int) -> int:
-    """Return how many runs of bytes, begun so many bytes apart, a cache holds: those a way apart are in the same set of lines."""
+    """Return how many runs of bytes that begin `stride` bytes apart a cache holds: those the size of a way apart are in the same set."""
     apart = math.gcd(stride, cache_bytes // MODEL.cache_ways) if stride else 0
     return cache_bytes // max(apart, run_bytes, MODEL.cache_line)
 
@@ -228,7 +228,7 @@ def _a_in_runs(p: Problem, recipe: Recipe) -> bool:
 
 
 def _is_stream(p: Problem, recipe: Recipe) -> bool:
-    """True when B is large and dense along n, and has few rows of A to serve: memory sets the pace."""
+    """True when B is large and dense along n, and is used by few rows of A: it is bound by memory."""
     large = p.k * p.segments * p.n * recipe.in_bytes > MODEL.gemm_cached_bytes[p.m > 2 * recipe.rows]
     return large and p.m <= MODEL.gemm_skinny_rows and p.b[1] == recipe.in_bytes and p.n > recipe.panel_cols
 
@@ -298,7 +298,7 @@ class _Work:
     vectors: int  # of one row of C
     pack_a: int  # cycles that a vector takes
     pack_b: int
-    unit: int  # tiles have a multiple of so many rows
+    unit: int  # tiles have a multiple of this number of rows
     fit: int  # rows of A of which a block stays in the second-level cache
 
 
@@ -345,7 +345,7 @@ def _modes(work: _Work) -> list[int]:
 def _tiles(work: _Work, mode: int) -> Iterator[tuple[int, int]]:
     """Rows and panels of tiles that are worth a thought.
 
-    A tile of its own B is cut to strips of rows, so it may be high: what it packs then serves the more.
+    A tile of its own B is cut to strips of rows, so it may be high: what it packs is then used by more rows.
     """
     m, panels, threads, unit = work.problem.m, work.panels, work.threads, work.unit
     row_bytes = work.recipe.panel_row_bytes
@@ -383,7 +383,7 @@ def _timed(work: _Work, mode: int, rows: int, tile_panels: int) -> tuple[float, 
     task_batch = _task_batch(each, batches * tiles, batches, threads) if work.parts == 1 else 1
     tasks = tiles * _ceil(batches, task_batch)
     each = each * task_batch + MODEL.gemm_task_cycles
-    # The last round of tasks is rarely full; a quarter of a task stands for uneven progress.
+    # The last round of tasks is rarely full; a quarter of a task allows for uneven progress.
     uneven = each / 4 + MODEL.gemm_fork_cycles if tasks > 1 and threads > 1 else 0
     time = math.ceil(tasks / threads) * each + uneven
     if mode == SHARED:
@@ -405,7 +405,7 @@ def _chunk(panels: int, panel_bytes: int, tile_panels: int) -> int:
 
 
 def _strip_rows(work: _Work, split: _Split) -> int:
-    """Rows of a tile that meet its panels together: about equal parts."""
+    """Rows of a tile that are multiplied by its panels together: about equal parts."""
     strips = _ceil(split.tile_rows, work.fit)
     return _up(_ceil(split.tile_rows, strips), work.unit)
 

@@ -82,7 +82,7 @@ def _streams(step: Gemm, out_bytes: int) -> tuple[int, ...]:
 def fold(p: Problem, recipe: Recipe) -> Problem:
     """Merge dims that follow one another in memory: outer k into k, batch into rows or columns, batch dims into one.
 
-    Batch dims along which B is the same come last, so that one packed B serves them all.
+    Batch dims along which B is the same come last, so that one packed B is shared by all.
     """
     k, a, b, outer = p.k, p.a, p.b, list(p.outer)
     if 0 in (k, p.segments):  # nothing is summed
@@ -94,7 +94,7 @@ def fold(p: Problem, recipe: Recipe) -> Problem:
     other = [stride == recipe.in_bytes for stride in (p.a[0], p.b[1])]
 
     def suits(dim: tuple[int, int, int]) -> tuple[bool, int, int, int]:
-        """The inner dim is best long enough, dense in an operand that is not dense in its other direction, and near."""
+        """The inner dim is best long enough, dense in an operand that is not dense in its other direction, and with a short stride."""
         useful = sum(stride == recipe.in_bytes and not dense for stride, dense in zip(dim[1:], other))
         return dim[0] >= MODEL.gemm_wanted_run[0], useful, min(dim[0], MODEL.gemm_wanted_run[1]), -dim[1] - dim[2]
 
@@ -102,7 +102,7 @@ def fold(p: Problem, recipe: Recipe) -> Problem:
     k, a, b = dims[0][0], (a[0], dims[0][1]), (dims[0][2], b[1])
     outer = sorted(dims[1:], key=lambda dim: (dim[2], dim[1]), reverse=True)  # as stored in memory, so that B may be even
     p = replace(p, k=k, a=a, b=b, outer=tuple(outer))
-    if p.epilogue_args is not None:  # it counts rows, columns and batch elements as they came
+    if p.epilogue_args is not None:  # it counts rows, columns and batch elements in the original order
         return p
     m, n, c, batch = p.m, p.n, p.c, list(p.batch)
     for dim in sorted(p.batch, key=lambda d: d[3]):
@@ -137,7 +137,7 @@ def _merge(dims: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
 def orient(p: Problem, recipe: Recipe) -> Problem:
     """Exchange the roles of A and B where C = (B' A')' suits the kernels better: they store rows of C.
 
-    An epilogue wants rows of C as they came; but a single row may be made of dot products, which give a stretch of it.
+    An epilogue needs rows of C in the original order; but a single row may be made of dot products, which give a stretch of it.
     """
     if p.epilogue_args is not None:
         exchanged = p.exchanged()

@@ -25,7 +25,7 @@ from weft.codegen.ir.writer import Declarations, module_of
 from weft.codegen.toolchain.native_library import LibraryModule
 from weft.util.record import record, replace
 
-#: what a variant of the matmul has beside `parts` and `driver`
+#: what a variant of the matmul has besides `parts` and `driver`
 all_features, features = required.all_features, required.features
 
 
@@ -236,7 +236,7 @@ def _tile_task(recipe: Recipe, decls: Declarations, wanted: Collection[str], kno
 
 
 def _add_task(recipe: Recipe, decls: Declarations, wanted: Collection[str], known: Mapping[int, str]) -> str:
-    """`@add_task`: add the parts of a tile's sums and hand them over."""
+    """`@add_task`: add the parts of a tile's sums and finish them."""
     decls.use("declare void @add(ptr, i64, i64)")
     f = addressing.Task("add_task", decls, recipe, known)
     parts, size = f.d(Word.PARTS), f.d(Word.PART_BYTES)
@@ -285,7 +285,7 @@ def _tiles(f: addressing.Task, recipe: Recipe, task: str, wanted: Collection[str
 
 @record
 class _Part:
-    """What of k a task goes through, blocks [first, last), and where it packs and keeps its sums."""
+    """The part of k of a task, blocks [first, last), and where it packs and keeps its sums."""
 
     mine: str
     sums: str
@@ -394,7 +394,7 @@ def _list_steps(f: addressing.Task, recipe: Recipe, list_: str, first: str, last
 
 
 def _strips(f: addressing.Task, recipe: Recipe, t: Tile, sums: str, wanted: Collection[str], each: Callable[[Tile, str], None]) -> None:
-    """Go through a tile by strips of rows, of which a block of A stays near while panels of B pass."""
+    """Process a tile by strips of rows; a strip's block of A stays in cache while panels of B are streamed."""
     strip_rows, in_c = f.d(Word.STRIP_ROWS), f.some(f.d(Word.SUMS_IN_C))
 
     def strip(i: str) -> None:

@@ -1,6 +1,6 @@
 """Addresses of a native matmul's operands: descriptor words by name, and offsets from its lists of dims.
 
-In:   the descriptor at hand (`Described`), in a task also the words of the round (`Task`).
+In:   the descriptor (`Described`), in a task also the words of the round (`Task`).
 Out:  IR that computes byte offsets of batch elements, of ranges of k in one segment, and of ranges of rows or columns in one run.
 """
 
@@ -18,7 +18,7 @@ Pack = Callable[[str, str, str], None]
 
 
 class Described(FunctionWriter):
-    """A function with a description at hand; its words by name, some of which are known."""
+    """A function with a descriptor; its words by name, some of which are known."""
 
     desc = "%desc"
     optimized = False
@@ -140,7 +140,7 @@ def runs(f: Described, first: str, last: str, run: int, dims: Dims, stride: str,
 
 
 def block_of(f: Described, block: str) -> tuple[str, str]:
-    """Return the first step of a block of k and the one behind its last."""
+    """Return the first step of a block of k and the one after its last."""
     size = f.d(Word.BLOCK_STEPS)
     first = f.mul(block, size)
     return first, f.min(f.add(first, size), f.d(Word.STEPS))

@@ -61,7 +61,7 @@ def is_driver_feature(feature: str) -> bool:
 
 
 def known_words(wanted: Collection[str]) -> dict[int, str]:
-    """The words that are the same in all matmuls that are wanted."""
+    """The words that are the same in all wanted matmuls."""
     seen: dict[str, list[str]] = {}
     for feature in wanted:
         name, separator, value = feature.partition("=")

@@ -155,7 +155,7 @@ class FunctionWriter(Writer):
         self.do(f"call void {name}({vector} {value}, ptr {pointer}, i32 {align}, {m} {mask})")
 
     def prefetch(self, pointer: str) -> None:
-        """Ask for the cache line at an address, which need not be one."""
+        """Prefetch the cache line at an address, which need not be valid."""
         self.decls.use("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         self.do(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 2, i32 1)")
 

@@ -8,7 +8,7 @@ from weft.codegen.ir.gemm_types import Recipe
 from weft.codegen.ir.writer import Declarations
 from weft.util.machine_model import MODEL
 
-#: addresses of rows of A in a list behind those of a tile: they are asked for, and are nobody's
+#: addresses of rows of A in a list after those of a tile: they are prefetched, and need not be valid
 SPARE_ROWS = 16
 #: arrays of an epilogue that are prefetched while the last block is multiplied: one word of a descriptor has a byte for each
 STREAMS = 8

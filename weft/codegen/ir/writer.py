@@ -120,7 +120,7 @@ class Writer:
         return [self.let(f"phi {type} [ {a}, %thenend{k} ], [ {b}, %elseend{k} ]") for type, a, b in zip(types, first, second)]
 
     def switch(self, index: str, cases: Sequence[Callable[[], object]]) -> None:
-        """Emit a choice by an i32 number; the last case serves all numbers that no other has."""
+        """Emit a choice by an i32 number; the last case is taken for all numbers that no other has."""
         k, last = self.fresh(), len(cases) - 1
         listed = " ".join([f"i32 {i}, label %case{k}_{i}" for i in range(last)])
         self.do(f"switch i32 {index}, label %case{k}_{last} [{listed}]")

@@ -154,7 +154,7 @@ def _split_exp(r: _Real, x: Value) -> tuple[Value, Value]:
     return first, r.select(large, first, r.const(1.0, x))
 
 
-#: e^x is far from overflow below it, and e^-x gone beside 1 beyond it
+#: e^x is far from overflow below it, and e^-x vanishes against 1 beyond it
 _LARGE = {"f32": 80.0, "f64": 700.0}
 
 

@@ -1,7 +1,7 @@
 """Compress-store: values stored consecutively where a condition holds, the `Pack` statement.
 
 In:   a `Pack`, inside a vector loop or not, and the emitter of its kernel.
-Out:  the selected lanes of a vector side by side, and one store of them behind the previous ones.
+Out:  the selected lanes of a vector side by side, and one store of them after the previous ones.
 Laws: a full vector is stored however few lanes are selected, since a buffer with room for all iterations has room for that. For
       masked lanes that need not hold, and only the selected ones are stored.
 """

@@ -16,7 +16,7 @@ from weft.util.machine_model import MODEL
 
 
 def prefetch(emitter: Emission, stmt: Prefetch) -> None:
-    """Ask for the cache lines of all elements of a block, unless they are too far apart for that to pay."""
+    """Prefetch the cache lines of all elements of a block, unless they are too far apart for that to pay."""
     b, type_, index = emitter.b, emitter.buffers[stmt.buf].type, emitter.evaluate(stmt.index)
     b.declare("llvm.prefetch.p0", "void", "ptr", "i32", "i32", "i32")
     step = 1

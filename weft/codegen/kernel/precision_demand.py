@@ -110,7 +110,7 @@ class _Demands:
             self.summed.add(name)
 
     def ask(self, expr: Expr, demand: str) -> None:
-        """An expression is read by something that needs so many bits."""
+        """An expression is read by something that needs that many bits."""
         if _ORDER.index(demand) <= _ORDER.index(self.expressions.get(id(expr), "")):
             return
         self.expressions[id(expr)] = demand

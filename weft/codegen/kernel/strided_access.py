@@ -2,7 +2,7 @@
 
 In:   a buffer, an affine index with a step of two or more, which vector of an iteration is wanted, and the kernel's emitter.
 Out:  the register, with elements in their memory type.
-Laws: nothing is read before the first element or behind the last one. Strided windows, x[2 * i + t] for t = 0, 1, 2, ..., share
+Laws: nothing is read before the first element or after the last one. Strided windows, x[2 * i + t] for t = 0, 1, 2, ..., share
       loads of read-only buffers: elements that an earlier t has selected are shifted by a lane, not selected again.
 """
 

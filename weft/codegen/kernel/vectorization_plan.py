@@ -194,14 +194,14 @@ def repeated_math(body: tuple[loops.Stmt, ...]) -> Container[str]:
 
 
 def mostly_calls(body: tuple[loops.Stmt, ...], outlined: Container[str]) -> bool:
-    """Whether a body does little beside calling functions, so that it need not be optimized itself."""
+    """Whether a body does little besides calling functions, so that it need not be optimized itself."""
     counts = _count(body)
     calls = sum([count for op, count in counts.items() if op in outlined])
     return calls * MODEL.call_work >= sum(counts.values()) - calls
 
 
 def _count(body: tuple[loops.Stmt, ...]) -> dict[str, int]:
-    """How often each operation occurs, addresses aside; complex functions count as `complex`."""
+    """How often each operation occurs, except in addresses; complex functions count as `complex`."""
     counts: dict[str, int] = {}
     seen: set[int] = set()
 

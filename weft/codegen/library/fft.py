@@ -30,7 +30,7 @@ def symbol(step: Fft) -> str:
 
 
 def words(step: Fft) -> tuple[int, ...]:
-    """What the function is given beside addresses."""
+    """What the function is given besides addresses."""
     return step.rows, step.inner, _share(step), _blocks(step), int(step.kind in fft.CROSSED)
 
 
@@ -60,7 +60,7 @@ def is_worth_optimizing(step: Fft) -> bool:
 
 
 def parts(name: str, draft: bool = False) -> list[LibraryModule]:
-    """The modules of a transform: all but the last serve other lengths, too. Those of a draft are not optimized.
+    """The modules of a transform: all but the last are shared with other lengths. Those of a draft are not optimized.
 
     >>> [part.name for part in parts("weft_fft_half_f32_1024")]
     ['fft_pass_8_f32', 'fft_transpose_f32', 'fft_part_f32', 'weft_fft_half_f32_1024']
@@ -85,7 +85,7 @@ ROUTINES = Routines(parts)
 
 
 class _Transform:
-    """The function of one transform: how rows of its length go through the functions that serve all of them."""
+    """The function of one transform: how rows of its length are passed to the shared functions."""
 
     def __init__(self, kind: str, columns: bool, type_: str, n: int):
         self.kind, self.columns, self.type, self.n = kind, columns, type_, n
@@ -102,7 +102,7 @@ class _Transform:
         self.after += ["mirror"] * (kind == "all")
 
     def ends(self) -> list[str]:
-        """What is called beside passes."""
+        """What is called besides passes."""
         lanes = _lanes(self.type)
         if self.kind in fft.CROSSED:
             return ["columns", "transpose", "twist", "uncolumns"]
@@ -111,7 +111,7 @@ class _Transform:
 
     @staticmethod
     def _move(numbers: int, lanes: int) -> str:
-        """What transposes rows of so many numbers."""
+        """What transposes rows of a given length."""
         return "transpose" if numbers >= lanes else "short"
 
     def function(self, name: str, decls: Declarations) -> str:

@@ -2,7 +2,7 @@
 
 In:   the name of a function, as used by `codegen.library.fft`.
 Out:  `function(name, type, decls)`: its text. Elements in scratch memory are a vector of real parts and one of imaginary parts.
-Laws: sizes are arguments, so that the functions serve all lengths.
+Laws: sizes are arguments, so that the functions work for all lengths.
 """
 
 from __future__ import annotations

@@ -247,7 +247,7 @@ class _Places:
         self.v.store(value[1] or const(self.v.part, "0.0", self.v.lanes), at, 1)
 
     def twiddled(self, value: Number, k: object, skipped: object = 0) -> Number:
-        """Frequency k, multiplied by the twiddle factors behind those that are skipped."""
+        """Frequency k, multiplied by the twiddle factors after those that are skipped."""
         v, f = self.v, self.v.f
         at = f.add(f.mul(f.sub(k, 1), 2), skipped)
         return v.times(value, v.factor(self.factors, at), v.factor(self.factors, f.add(at, 1)))

@@ -87,7 +87,7 @@ def task(step: LibraryCall, name: str) -> str:
 
 
 class _Room:
-    """Where the memory is that a problem needs beside its arrays: workspace, and integers as wide as the library's."""
+    """Where the memory is that a problem needs besides its arrays: workspace, and integers as wide as the library's."""
 
     def __init__(self, step: LibraryCall):
         self.integers = [array for array in step.arrays if array[3] == "int32"]

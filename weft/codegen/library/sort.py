@@ -238,7 +238,7 @@ class _Radix:
         return f.end()
 
     def finish(self) -> str:
-        """Write what the sorted items stand for."""
+        """Write the values that the sorted items represent."""
         keys = self.keys
         f = keys.function("void @finish(ptr %items, ptr %source, ptr %out, i64 %n, i64 %descending)")
         if self.ordering:

@@ -4,7 +4,7 @@ In:   a `Program`, and the symbols under which its kernels, matmuls and sorts ar
 Out:  modules of LLVM IR. The entry returns 0, or 1 if a host call or a signal handler raised, or an exchange failed.
 Laws: Signals are handled before each host call and, in long programs, about every 100 ms of work between steps.
       `slots` holds the addresses of ins, outs and consts in order, then the arena, which holds temporaries.
-      Kernels with one task are called directly; others go through `weft_parallel_for(ptr fn, ptr ctx, i64 tasks)`.
+      Kernels with one task are called directly; others are called by `weft_parallel_for(ptr fn, ptr ctx, i64 tasks)`.
       No function has more than about `PART` steps: LLVM's time grows faster than the length of a function, and the parts
       are compiled in parallel. A part calls only parts made before it.
 """
@@ -42,7 +42,7 @@ from weft.util.machine_model import MODEL
 PART = 64
 #: operations of a library call for n^3 of a matrix of n rows, roughly
 FACTORIZATION = 8
-#: so many words of a context that are known are copied from a table
+#: from this number of known words of a context on they are copied from a table
 TABLE = 8
 
 

@@ -3,7 +3,7 @@
 In:   the address of an entry that `codegen.program.program` compiled in this process, or an image linked by an earlier process.
 Out:  a `NativeProgram`: its entry, and everything that must stay alive with it.
 Laws: loading an image needs nothing of the code generator except the thread pool. The stages of such a program are recomputed
-      when somebody asks for them.
+      when they are asked for.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class HostCalls:
             for view in views[: len(call.ins)]:
                 view.flags.writeable = False
             call.fn(*views)
-        except BaseException as error:  # `reraise` brings it back, in the thread that called
+        except BaseException as error:  # `reraise` raises it, in the thread that called
             self.errors[_thread.get_ident()] = error
             return 1
         return 0

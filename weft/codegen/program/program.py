@@ -214,7 +214,7 @@ class _RoutinesOf:
 
     def __init__(self, draft_ok: bool = False):
         self.draft_ok = draft_ok
-        self.matmuls: dict[str, frozenset[str]] = {}         # and the optional functions that they want
+        self.matmuls: dict[str, frozenset[str]] = {}         # and the optional functions that they need
         self.large: set[str] = set()                         # matmuls that should be optimized
         self.others: dict[str, tuple[Routines, bool]] = {}   # sorts and Fourier transforms, and whether a draft will do
 
@@ -300,7 +300,7 @@ def improve(program: Program, is_over: Callable[[], bool]) -> NativeProgram | No
 
 
 def _library_requests(program: Program) -> list[CompileRequest]:
-    """What the matmuls, sorts and Fourier transforms of a program want compiled."""
+    """What has to be compiled for the matmuls, sorts and Fourier transforms of a program."""
     routines = _RoutinesOf()
     for step, _ in _flat(program.steps):
         if isinstance(step, (Gemm, Sort, Fft)):

@@ -71,7 +71,7 @@ class Draft:
                 _free.set()
             for tell in self.then if made is not None else ():
                 tell(made)
-        self.then.clear()                           # native entries keep the draft, but nobody wants what these hold
+        self.then.clear()                           # native entries keep the draft, but nobody needs what these hold
 
 
 _waiting: list[Draft] = []

@@ -3,7 +3,7 @@
 In:   the classes whose objects it reads (Array, Buffer, the jitted function) and the offsets of their slots.
 Out:  `Dispatcher.descriptor`, a native method for `__call__`, and the length of cache entries. Arrays get a native destructor.
 Laws: offsets come from the classes' member descriptors, or are known, and are checked on live objects. If a check fails (another
-      interpreter), there is no descriptor, and the equivalent Python path serves alone.
+      interpreter), there is no descriptor, and only the equivalent Python path is used.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _ARCH = {
 }
 making = held_over_forks(threading.RLock())
 _made: list[dict[str, int]] = []  # one pool, once it is made
-_prewarmers: list[DaemonThread] = []  # who loads LLVM, and compiles the pool, before anybody asks
+_prewarmers: list[DaemonThread] = []  # threads that load LLVM and compile the pool before they are needed
 
 
 @functools.cache
@@ -76,7 +76,7 @@ def source(machine: str) -> str:
     return text
 
 
-# ---- what is done before anybody asks
+# ---- prewarming
 
 PAUSE_S = 0.02     # a process that compiled nothing for so long has a CPU to spare
 
@@ -88,7 +88,7 @@ class _Prewarming:
 
 
 def prewarm() -> None:
-    """Where nothing was ever compiled, load LLVM beside what the process does next, and compile the pool in its first pause."""
+    """Where nothing was ever compiled, load LLVM while the process goes on, and compile the pool in its first pause."""
     if target.is_new() and not _prewarmers:
         _prewarmers.append(DaemonThread(_prewarm_pool))
         atexit.register(_end_prewarming)
@@ -105,7 +105,7 @@ def rest_left() -> float:
 
 
 def _prewarm_pool() -> None:
-    with contextlib.suppress(ImportError, OSError):  # whoever compiles meets it again
+    with contextlib.suppress(ImportError, OSError):  # the next compilation raises it again
         target.load()
         defer()
         _Prewarming.resting = True

@@ -86,7 +86,7 @@ def _of_c(name: str) -> int | None:
 
 @functools.cache
 def _libm() -> ctypes.CDLL:
-    """The C library's mathematics, where the interpreter does not bring it along."""
+    """The C library's mathematics, where the interpreter does not load it."""
     import ctypes.util  # starts processes to find libraries
 
     return ctypes.CDLL(ctypes.util.find_library("m") or "libm.so.6")

@@ -3,7 +3,7 @@
 In:   the text of a module and a `Machine`; every module gets its own context.
 Out:  `emit`: an object or assembly; `host`: LLVM's name of this CPU and its features.
 Laws: the Python package itself is not imported, which would take five times as long as loading the library.
-      Nothing here holds the GIL while LLVM works. One machine serves one thread at a time.
+      Nothing here holds the GIL while LLVM works. A machine is used by one thread at a time.
 """
 
 from __future__ import annotations

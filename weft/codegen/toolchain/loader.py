@@ -280,7 +280,7 @@ class _Linked:
         self.open: list[tuple[int, str]] = []        # place, name of the target
 
     def relocate(self, one: _Object, targets: Sequence[_Target | None]) -> None:
-        """Write what an object's relocations ask for."""
+        """Apply an object's relocations."""
         for place, kind, number, addend in one.relocations():
             target = targets[number]
             if target is None:

@@ -72,7 +72,7 @@ def request(part: LibraryModule) -> objects.CompileRequest:
 def are_at_hand(parts: Sequence[LibraryModule]) -> bool:
     """Whether `parts` are linked in no time; if not, a thread begins to compile them, which an ending process waits for.
 
-    Where that thread failed, the answer is yes, and who links meets the error.
+    Where that thread failed, the answer is yes, and linking raises the error.
     """
     names = tuple([part.name for part in parts])
     if names not in _apart:

@@ -25,7 +25,7 @@ _prepared: dict[str, bytes] = {}
 
 
 def prepare(requests: Iterable[CompileRequest], threads: int, meanwhile: Callable[[], object] | None = None) -> None:
-    """Compile the modules that are neither prepared nor on disk, on up to so many threads; give what takes long first.
+    """Compile the modules that are neither prepared nor on disk, on up to `threads` threads; give what takes long first.
 
     What is to be done `meanwhile` is done while others still compile, if anything is compiled at all.
     """

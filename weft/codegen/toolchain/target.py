@@ -87,7 +87,7 @@ def _host_key() -> str | None:
 
 
 def is_new() -> bool:
-    """Whether nothing was ever compiled on this machine, so that LLVM will surely be wanted."""
+    """Whether nothing was ever compiled on this machine, so that LLVM will surely be needed."""
     name = _host_key()
     return name is None or not cache.has(name)
 
@@ -151,7 +151,7 @@ def emit_apart(ir: str, quick: bool = False) -> bytes:
 
 def emit_objects(modules: Sequence[tuple[Callable[[], str], bool]], target: Target, threads: int,
                  meanwhile: Callable[[], object] | None = None) -> list[bytes]:
-    """Machine code of several modules, (function that writes the text, quick), compiled on up to so many threads.
+    """Machine code of several modules, (function that writes the text, quick), compiled on up to `threads` threads.
 
     Those that take long should come first; the caller takes the first, since a new thread may wait for a CPU on which others
     spin. While a thread compiles, another writes the next text; one thread loads LLVM where that is to be done, and the
@@ -179,7 +179,7 @@ def emit_objects(modules: Sequence[tuple[Callable[[], str], bool]], target: Targ
             work(0, longest)
             if meanwhile is not None:
                 meanwhile()
-        finally:                                         # their machines are for whoever compiles next
+        finally:                                         # their machines are for the next compilation
             for other in others:
                 other.join()
     for data in made:
@@ -212,7 +212,7 @@ def load() -> None:
 
 def _load_and(work: Callable[[int], None], number: int) -> None:
     """Load LLVM first, while the caller writes texts."""
-    with contextlib.suppress(ImportError, OSError):  # whoever compiles meets it again
+    with contextlib.suppress(ImportError, OSError):  # the next compilation raises it again
         load()
     work(number)
 

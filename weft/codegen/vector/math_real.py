@@ -238,7 +238,7 @@ class Real(Formulas):
         return V(self, "f", self.lanes.per_lane(function, function, self.t, *[arg.name for arg in args]))
 
     def repeat(self, step: Callable[..., tuple[V, list[V]]], *start: V | float) -> list[V]:
-        """What `step(n, *values)`, which gives (more, values), makes of values, n = 1, 2, ..., in each lane until it asks for no more."""
+        """What `step(n, *values)`, which gives (more, values), makes of values, n = 1, 2, ..., in each lane until `more` is false."""
         def body(*names: str) -> list[str]:
             number, *values = [self.v(name) for name in names[:-1]]
             return [value.name for value in self.advanced(step, number, values, V(self, "m", names[-1]))]

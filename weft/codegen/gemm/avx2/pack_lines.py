@@ -1,7 +1,7 @@
 """Packing functions for AVX2 in assembly, for operands that are dense along their packed rows or transposed.
 
 All are `void(ptr dst, i64 dst_step, ptr src, i64 src_step, i64 lines, i64 length)`, with steps in bytes:
-`copy_lines` copies lines of `length` bytes, a multiple of 4; `widen_*_lines` converts lines of so many elements to float32;
+`copy_lines` copies lines of `length` bytes, a multiple of 4; `widen_*_lines` converts lines of that many elements to float32;
 `extend_*_lines` and `join_*_lines` make integers of 16 bits: lines of an even number of them, or two neighbouring lines side by side,
 element by element; what is missing of the last two is zeros. `transpose_lines` transposes elements of 4 bytes. Nothing else is read or
 written beyond the elements. LLVM takes 40 ms to compile the masked loads of bytes of the equivalent of `join_i8_lines`.
@@ -121,7 +121,7 @@ _EXTEND = {"i8": ("vpmovsxbw", "vpmovsxbd", "movsbl", 1), "u8": ("vpmovzxbw", "v
 
 
 def _extended(name: str, in_type: str) -> list[str]:
-    """Sixteen elements at a time, then one, then a zero behind an odd number of them."""
+    """Sixteen elements at a time, then one, then a zero after an odd number of them."""
     extend, _, single, size = _EXTEND[in_type]
     return assembly.function(name, [
         f"testq {_LINES}, {_LINES}", f"je .L{name}_end", f"movq {_LENGTH}, %r10", "andq $-16, %r10",

@@ -5,7 +5,7 @@ Out:  the text of a module in assembler, with the calling convention of Linux.
 Laws: the same sums in the same order as `gemm_micro`; beyond the lanes of an edge nothing is stored.
 
 Of twenty instructions of a beat twelve multiply and add, so nothing but waiting for a cache costs time. Zen 3 finds the next rows of
-packed operands by itself and loses time when it is asked for them. The kernels ask for where the sums will go alone, or for the same
+packed operands by itself and loses time on software prefetches of them. The kernels prefetch only where the sums will go, or the same
 place of the arrays that an epilogue reads: rows of those are too far apart to be found.
 """
 
@@ -25,14 +25,14 @@ _I, _I32, _X, _Y = "%rax", "%eax", "%r10", "%r11"
 #: place of the arguments on the stack, above what is kept there
 _ON_STACK = {name: f"{8 * (len(_KEPT) + 1 + i)}(%rsp)" for i, name in enumerate(
     ("ss", "dst", "ds", "last", "prefetch", "next", "place", "pitch", "streams"))}
-#: vector registers beside the sums: those of B, the elements of A in turn; after the loop, the lanes of an edge and what is added there
+#: vector registers besides the sums: those of B, the elements of A in turn; after the loop, the lanes of an edge and what is added there
 _OF_B, _OF_A, _LANES, _ADDED = 12, (14, 15), "%ymm15", "%ymm14"
 
 def module(recipe: Recipe, wanted: Collection[str]) -> str:
     """Return a module with the kernels whose names are wanted, which heed `src` if "blocks" is wanted, and `streams` if "epilogue" is."""
     kernels = [_Kernel(recipe, *tile) for tile in tiles(recipe) if kernel_name(*tile) in wanted]
     lines = [line for kernel in kernels for line in kernel.lines("blocks" in wanted, "epilogue" in wanted)]
-    if any(kernel.edge for kernel in kernels):    # as many bytes of ones as lanes are wanted come before the zeros
+    if any(kernel.edge for kernel in kernels):    # as many bytes of ones as there are lanes to set come before the zeros
         lines += [".p2align 5", ".Llanes:", ".fill 32, 1, 0xff", ".fill 32, 1, 0"]
     return as_module(lines)
 
@@ -69,7 +69,7 @@ class _Kernel:
         return f"%ymm{place[0] * self.vectors + place[1]}"
 
     def iterations(self, asks: list[str]) -> list[str]:
-        """All beats, a few of them in each iteration, which also `asks` for what is wanted later."""
+        """All beats, a few of them in each iteration, which also run the prefetches `asks`."""
         label, unroll = f".L{self.name}", MODEL.gemm_unrolled_beats
         return [f"movq {_BEATS}, {_I}", f"shrq ${unroll.bit_length() - 1}, {_I}", f"andq ${unroll - 1}, {_BEATS}",
                 f"testq {_I}, {_I}", f"je {label}_rest", ".p2align 5", f"{label}_iteration:", *asks, *self.beats(unroll),
@@ -103,12 +103,12 @@ class _Kernel:
         return [f"{'vpmaddwd' if self.recipe.joined else 'vpmulld'} {x}, {y}, {product}", f"vpaddd {product}, {sum}, {sum}"]
 
     def fetch_place(self) -> list[str]:
-        """Ask for where the sums will go: a line of each row."""
+        """Prefetch where the sums will go: a line of each row."""
         step = [f"addq {_PITCH}, {_PLACE}", f"prefetcht0 ({_PLACE})"]
         return [*step[1:], *step * (self.rows - 1)]
 
     def fetch_stream(self) -> list[str]:
-        """Ask for that line of a row of one of the arrays that an epilogue reads: another one in each iteration."""
+        """Prefetch that line of a row of one of the arrays that an epilogue reads: another one in each iteration."""
         return [f"movl {_I32}, {_X}d", f"andl $7, {_X}d", f"imulq {_PITCH}, {_X}", f"addq {_PLACE}, {_X}", f"movl {_I32}, {_Y}d",
                 f"shrl $3, {_Y}d", f"andl ${STREAMS - 1}, {_Y}d", f"addq ({_STREAMS},{_Y},8), {_X}", f"prefetcht0 ({_X})"]
 

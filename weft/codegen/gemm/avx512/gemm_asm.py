@@ -22,7 +22,7 @@ _OF_PLACE = _DST, _DS, SRC
 #: place of the arguments on the stack, above what is kept there
 ON_STACK = {name: 8 * (len(_KEPT) + 1 + i) for i, name in enumerate(
     ("ss", "dst", "ds", "last", "prefetch", "next", "place", "pitch", "streams"))}
-#: vector registers beside the sums: those of B, the element of A, a product, parts of sums
+#: vector registers besides the sums: those of B, the element of A, a product, parts of sums
 _OF_B, _OF_A, _PRODUCT, _EVEN, _ODD = 24, 28, 29, 30, 31
 
 
@@ -37,7 +37,7 @@ def finds_runs(recipe: Recipe) -> bool:
 
 
 def mask(count: str, register: str) -> list[str]:
-    """Have the first so many bits set, less than 64 of them; this takes %rax."""
+    """Set the first n bits, less than 64 of them; this clobbers %rax."""
     return ["xorl %eax, %eax", f"btsq {count}, %rax", "decq %rax", f"kmovq %rax, {register}"]
 
 
@@ -101,7 +101,7 @@ class Kernel:
         return [*out, *(self.take_sums() if streams else ())]
 
     def take_sums(self) -> list[str]:
-        """Have where sums go and come from at hand again."""
+        """Reload where sums are loaded from and stored to."""
         return [f"movq {place}(%rsp), {register}" for place, register in zip((ON_STACK["dst"], ON_STACK["ds"], -8), _OF_PLACE)]
 
     def sum(self, place: tuple[int, int]) -> str:
@@ -136,7 +136,7 @@ class Kernel:
         return [*out, *self.go_on(count)]
 
     def go_on(self, count: int) -> list[str]:
-        """To the elements of A after so many beats."""
+        """Advance to the elements of A after that many beats."""
         return [f"addq ${count * self.element_bytes}, {_A}"]
 
     def multiply_add(self, x: str, y: str, sum: str) -> list[str]:
@@ -157,7 +157,7 @@ class Kernel:
         return out
 
     def fetch_next_row(self) -> list[str]:
-        """Ask for what the next rows of A have here, which are far apart: one of them in turn."""
+        """Prefetch the same elements of the next rows of A, which are far apart: one row at a time."""
         return [f"movl %eax, {X}d", f"andl $7, {X}d", f"movq {X}, {Y}", f"imulq {_AS}, {Y}", f"addq {_A}, {Y}", f"prefetcht1 ({Y},{_NEXT})"]
 
     def fetch_next_rows(self) -> list[str]:
@@ -177,9 +177,9 @@ class Kernel:
 
 
 def _fetch_place(recipe: Recipe, streams: bool) -> list[str]:
-    """Ask for B's next panel, a slice of it, and for where the sums will go, rows that are as far apart: one line per iteration.
+    """Prefetch a slice of B's next panel, and where the sums will go, rows that are as far apart: one line per iteration.
 
-    With `streams`, for those pieces of each of them: the next one after so many iterations as the pieces have lines.
+    With `streams`, the same segment of each of them: the next one after as many iterations as segments have lines.
     The number of the iteration modulo 8 is where `fetch_next_row` left it.
     """
     lines = recipe.panel_row_bytes // 64

@@ -58,7 +58,7 @@ def finish(recipe: Recipe) -> str:
 
 
 def end_panel(recipe: Recipe) -> str:
-    """`end_panel(ptr panel, i64 steps)`: what flipped signs gave to each sum, behind the panel, with the other sign."""
+    """`end_panel(ptr panel, i64 steps)`: what flipped signs add to each sum, negated, after the panel."""
     sums = [f"%zmm{v}" for v in range(recipe.vectors)]
 
     def multiply_add(v: int) -> list[str]:

@@ -2,7 +2,7 @@
 
 All are `void(ptr dst, i64 dst_step, ptr src, i64 src_step, i64 lines, i64 length)`, with steps in bytes:
 `copy_lines` copies lines of `length` bytes; `pad_lines` also fills the last vector of each with zeros, and `flip_lines` also flips
-the sign bits of all bytes; `widen_*_lines` converts lines of so many elements to float32; `interleave_*_lines` interleaves the elements
+the sign bits of all bytes; `widen_*_lines` converts lines of that many elements to float32; `interleave_*_lines` interleaves the elements
 of as many lines as fit into 4 bytes; `transpose_lines` transposes elements of 4 bytes.
 Nothing beyond the elements is read or (padding apart) written. LLVM takes 4 to 12 ms to compile the equivalent of each.
 """
@@ -83,7 +83,7 @@ def _transpose() -> list[str]:
 
 
 def _until(label: str, count: str, features: list[list[str]]) -> list[str]:
-    """The first so many features, at least one."""
+    """The first features up to this number, at least one."""
     out = list(features[0])
     for number, feature in enumerate(features[1:], 1):
         out += [f"cmpq ${number}, {count}", f"je {label}", *feature]
@@ -91,7 +91,7 @@ def _until(label: str, count: str, features: list[list[str]]) -> list[str]:
 
 
 def _turned(rows: list[str]) -> tuple[list[str], list[str]]:
-    """Transpose 16 vectors of 16 elements, with as many registers beside them; what does it, and where the result is."""
+    """Transpose 16 vectors of 16 elements, with 16 other registers; returns the instructions, and where the result is."""
     other = [f"%zmm{i + 16}" for i in range(16)]
     out = []
     for i in range(0, 16, 2):       # pairs of elements, then fours, inside of quarters of registers

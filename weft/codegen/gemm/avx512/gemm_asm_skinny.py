@@ -80,7 +80,7 @@ class _Along:
                 f"leaq ({_B},{_BS},{count * self.per}), {_B}", f"subq ${count}, {_STEPS}"]
 
     def fetch(self) -> list[str]:
-        """Ask for the next rows of B: parts of rows are short, and the hardware would find each of them anew."""
+        """Prefetch the next rows of B: parts of rows are short, and the hardware would have to detect each of them anew."""
         lines = range(0, self.wide * self.recipe.in_bytes, 64)
         prefetch = f"leaq ({_PLACE},{_BS},{MODEL.gemm_along_streams}), {_COUNT}"
         return [prefetch, *[f"prefetcht1 {line}({_COUNT}{index})" for index in _INDEX for line in lines]]
@@ -138,7 +138,7 @@ class _Along:
         return out + unpack("wd", pairs[0], pairs[2], to[:2]) + unpack("wd", pairs[1], pairs[3], to[2:])
 
     def order(self) -> list[str]:
-        """What a quarter of a register gets: a piece of each vector that is made of it."""
+        """What a quarter of a register gets: a part of each vector that is made of it."""
         size, kind = (8, ".quad") if self.per == 2 else (4, ".long")
         order = [v * 4 + quarter for quarter in range(4) for v in range(16 // size)]
         return [".p2align 6", f".L{self.name}_order:", f"{kind} {','.join(map(str, order))}"]

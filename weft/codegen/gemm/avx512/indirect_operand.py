@@ -17,7 +17,7 @@ _ROWS, _LIST = "%rdi", "%rsi"
 #: once the rows are known: their addresses, an offset in all of them, the step, the beats that are done when the run is
 _ROW = ("%rbx", "%rbp", "%r12", "%r13", "%r14", "%r15")
 _AT, _STEP, _END = "%rdi", "%r9", "%r8"
-#: places below the stack's end: of `src`, and of the addresses of the rows to ask for
+#: places below the stack's end: of `src`, and of the addresses of the rows to prefetch
 _KEPT_SRC, _NEXT = -8, -16
 
 
@@ -49,11 +49,11 @@ class _Runs(Kernel):
         return [f"addq {_STEP}, {_AT}"]
 
     def _fetch_row(self) -> list[str]:
-        """Ask for what the next rows have here: one of them in turn."""
+        """Prefetch the same elements of the next rows: one row at a time."""
         return [f"movq {_NEXT}(%rsp), {X}", f"movl %eax, {Y}d", f"andl $7, {Y}d", f"movq ({X},{Y},8), {X}", f"prefetcht1 ({X},{_AT})"]
 
     def _fetch_place(self, streams: bool) -> list[str]:
-        """Ask for what other kernels ask for, B's next panel and where the sums will go."""
+        """Prefetch what other kernels prefetch, B's next panel and where the sums will go."""
         lines = self.recipe.panel_row_bytes // 64
         place, pitch = ("place", "pitch") if streams else ("dst", "ds")
         out = [f"movq %rax, {Y}", f"shlq ${(64 // MODEL.gemm_line_beats).bit_length() - 1}, {Y}", f"addq {ON_STACK['prefetch']}(%rsp), {Y}",

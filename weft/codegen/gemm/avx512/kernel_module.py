@@ -1,4 +1,4 @@
-"""One module of the register kernels that a matmul wants.
+"""One module of the register kernels that a matmul needs.
 
 In:   a recipe and the names of kernels.
 Out:  the text of a module in assembler.
