@@ -5,7 +5,7 @@ In:   a local program with explicit collectives, the axes of its mesh, and how i
 Out:  a `base.Loaded`, which takes and gives buffers. A backend also says which devices there are, puts values on them and gets
       them back, states for the partitioner what communication costs (`cost_model`), and names all that its code depends on (`cache_key`).
 How:  `WEFT_BACKEND` (or `config.backend`) names the default; `jit(..., backend=...)` chooses one for a function; `register` adds one.
-Laws: a buffer belongs to the backend that made it, and nobody else looks inside. Any program runs on any backend, with equal results
+Laws: a buffer belongs to the backend that made it, and is opaque to all others. Any program runs on any backend, with equal results
       up to rounding. No pass above asks which backend it is.
 Next: `base` states the interface; `cpu` is the compiler for this machine; `reference` computes with NumPy, device by device.
 """

@@ -1,6 +1,6 @@
 """The interface of a backend: its devices, the memory of arrays on them, and the programs that it runs.
 
-In:   what the rest of the system asks for: a layout and a value, or the program of one device.
+In:   what the rest of the system passes: a layout and a value, or the program of one device.
 Out:  buffers, NumPy arrays, and `Loaded` programs.
 Laws: a backend implements `put`, `get` and `compile`; all other methods have a meaning here that is right for any backend, and that one
       overrides where it can do better. A buffer is opaque: only the methods of its backend look inside.
@@ -317,7 +317,7 @@ class Backend:
         return True
 
     def wait_for_effects(self, raising: bool) -> None:
-        """Wait for the programs called so far that call Python; if `raising`, raise what one failed with that was raised to nobody."""
+        """Wait for the programs called so far that call Python; if `raising`, raise an error of one of them that was not raised yet."""
 
     def identity(self, held: Any) -> Any:
         """What identifies memory: two arrays share theirs if it is equal."""
@@ -365,7 +365,7 @@ _made: dict[str, Backend] = {}
 
 
 def register(name: str, make: Callable[[], Backend]) -> None:
-    """Let `name` stand for the backend that `make()` returns when it is first asked for; ValueError if the name is taken."""
+    """Let `name` mean the backend that `make()` returns on first use; ValueError if the name is taken."""
     if name in _makers:
         raise ValueError(f"backends.register: there is a backend called {name!r} already; choose another name.")
     _makers[name] = make
@@ -386,7 +386,7 @@ def names() -> list[str]:
 
 
 def check_platforms() -> None:
-    """Check the setting `platforms`: RuntimeError for one that is unknown or not there. CUDA may be missing beside another, as in JAX."""
+    """Check the setting `platforms`: RuntimeError for one that is unknown or not there. CUDA may be missing beside others, as in JAX."""
     wanted = config.platforms.split(",") if config.platforms else []
     for name in wanted:
         if name not in _makers and (name != "cuda" or wanted == ["cuda"]):

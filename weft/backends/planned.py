@@ -17,7 +17,7 @@ from weft.backends.base import Backend, Device, Loaded, LocalProgram, Stage
 
 
 class PlannedBackend(Backend):
-    """The devices of `processes` processes, so many of which share a host."""
+    """The devices of `processes` processes, of which `processes_per_host` share a host."""
     platform = "cpu"
 
     def __init__(self, processes: int, devices_per_process: int, processes_per_host: int) -> None:

@@ -2,7 +2,7 @@
 
 In:   a local program.
 Out:  a program that computes by the `reference` rule of each operation and carries out collectives by their records. Nothing of the
-      compiler, and no memory that devices share, is behind it: it is the oracle for other backends, and shows which stage is at fault,
+      compiler, and no memory that devices share, is involved: it is the oracle for other backends, and shows which stage is at fault,
       since everything up to the local program is the same.
 Laws: a buffer has a NumPy array for each distinct shard, by its position in the grid of shards. Slow and simple.
 Next: `lockstep` runs the programs; docs/adding-a-backend.md builds on this one.

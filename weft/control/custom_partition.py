@@ -164,7 +164,7 @@ def _is_custom(eqn: Eqn) -> bool:
 
 
 def has_partitions(jaxpr: Jaxpr) -> bool:
-    """Whether a function that partitions itself stands anywhere in the program."""
+    """Whether there is a function that partitions itself anywhere in the program."""
     return jaxpr.memo("has partitions", lambda: any(
         _is_custom(e) or any(has_partitions(j) for _, j in subjaxprs(e.params)) for e in jaxpr.eqns))
 

@@ -1,4 +1,4 @@
-"""Programs that only some devices run: branches and loop bodies behind a condition that varies over manual axes.
+"""Programs that only some devices run: branches and loop bodies under a condition that varies over manual axes.
 
 In:   a staged program, and the axes over which the condition varies.
 Out:  the program in which every value varies over these axes, those that it takes included: what is one value for all is cast

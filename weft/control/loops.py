@@ -50,7 +50,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable, init_val: Any, *, unro
             init_val = body_fun(i, init_val)
         return init_val
     if type(current_trace()) is EvalTrace or None in known:
-        # nothing is differentiated here: one program serves every number of steps
+        # nothing is differentiated here: one program works for every number of steps
         return bind_while("fori_loop", _below, adapted(body_fun, _step), (lower, upper, init_val))[2]
     (_, last), _ = bind_scan("fori_loop", adapted(body_fun, _scan_step), (lower, init_val), [], tree.tree_structure(None),
                              max(known[1] - known[0], 0), False, 1 if unroll is None else unroll)

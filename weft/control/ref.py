@@ -467,7 +467,7 @@ class Threaded:
 
     def __init__(self, fun: Callable, api: str, refs: Sequence[Ref], positions: Sequence[int], names: Sequence[str],
                  first: UsesRefs | None = None, no_grads: Sequence[bool] = ()):
-        """`first`: what was traced of the function already; it serves once."""
+        """`first`: what was traced of the function already; it is used once."""
         self.fun, self.api, self.refs, self.positions, self.names = fun, api, list(refs), frozenset(positions), names
         self.first = first
         self.no_grads = dict(zip(positions, no_grads))

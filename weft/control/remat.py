@@ -1,7 +1,7 @@
 """`checkpoint`: recompute values instead of keeping them.
 
 `remat` calls its program like `jit` does; the difference is in partial evaluation, where only what the policy allows is
-saved for the backward pass and the rest is computed again, behind a barrier so that simplification does not undo it.
+saved for the backward pass and the rest is computed again, after a barrier so that simplification does not undo it.
 """
 
 from __future__ import annotations

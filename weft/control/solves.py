@@ -42,7 +42,7 @@ class _OfTree:
         self.avals = [typeof(x) for x in self.flat]
 
     def stage(self, fun: Callable, role: str, has_aux: bool = False, times: int = 1) -> tuple[Jaxpr, Any]:
-        """The program of `fun`, and the structure of what it gives beside."""
+        """The program of `fun`, and the structure of its auxiliary results."""
         aux_tree: list = []
 
         def flat_fun(*xs):
@@ -125,7 +125,7 @@ def custom_linear_solve(matvec: Callable, b: Any, solve: Callable, transpose_sol
     """The solution x of `matvec(x) == b`, `solve(matvec, b)`, differentiated with respect to `b` and what `matvec` closes over.
 
     `matvec` is linear, on trees of arrays of the structure and shapes of `b`. Reverse mode asks for `transpose_solve(vecmat, b)`, where
-    vecmat is the transpose of `matvec`; with `symmetric`, `solve` serves for both. With `has_aux`, the solvers return `(solution, aux)`.
+    vecmat is the transpose of `matvec`; with `symmetric`, `solve` is used for both. With `has_aux`, the solvers return `(solution, aux)`.
     TypeError if a function gives another structure than `b` has, ValueError for other shapes.
 
     >>> a = wnp.array([[4., 1.], [1., 3.]])

@@ -40,7 +40,7 @@ class Value:
 
 @record(eq=False)
 class Op:
-    """`results = name[attrs] operands {regions}`; `place` is where the program asks for it: (source line, name of the primitive)."""
+    """`results = name[attrs] operands {regions}`; `place` is where it comes from in the program: (source line, name of the primitive)."""
     name: str
     operands: tuple[Value, ...]
     results: tuple[Value, ...]
@@ -60,7 +60,7 @@ class Function:
 
 
 class Context:
-    """What the blocks of a module share: where the program asks for what is being written, and which operations are spelled out."""
+    """What the blocks of a module share: where in the program the current operation comes from, and which operations are spelled out."""
 
     def __init__(self, chlo: Container[str] | None = None):
         self.place: tuple[Any, str] | None = None

@@ -78,7 +78,7 @@ class Builder:
         self._terms: dict[int, Expr] = {}                          # id -> base expression of an affine form
         self._quotients: dict[int, list[tuple[int, int, Expr]]] = {}    # id of a / k -> every (id of a % k, k, a)
         self.levels: dict[int, int] = {}                           # id of an Index -> depth of its loop
-        self.zeros: set[int] = set()                               # id of a guarded load of whose zero somebody makes use
+        self.zeros: set[int] = set()                               # id of a guarded load whose zero is used
 
     # ---- leaves
 
@@ -335,7 +335,7 @@ class Builder:
                                           lambda: Op(name, (whole_a, self.const(divisor, "i64")), "i64"))
         left = made_of("rem")
         self._range.setdefault(id(left), (0, min(divisor - 1, high)))
-        if id(whole_a) in self._quotients:            # x / m / n is x / mn, so that either way of taking x apart rejoins
+        if id(whole_a) in self._quotients:            # x / m / n is x / mn, so that both decompositions of x give the same
             _, before, dividend = self._quotients[id(whole_a)][0]
             made = self._divide(dividend, before * divisor)[0]
         else:
@@ -431,7 +431,7 @@ class Builder:
         return self._affine.get(id(x))
 
     def base(self, key: int) -> Expr:
-        """The base expression behind a key of an affine form."""
+        """The base expression of a key of an affine form."""
         return self._terms[key]
 
     def same(self, x: Op, args: tuple[Expr, ...], maker: "Builder") -> Expr:

@@ -31,7 +31,7 @@ class CollectiveSpec:
     type: Callable[..., Any]
     stacked: Callable[..., Any]
     exchange: Callable[..., Sequence[np.ndarray]]
-    bytes: Callable[[int, int], int] | None = None    # sent by each of n devices that hold so many bytes; None: nothing is sent
+    bytes: Callable[[int, int], int] | None = None    # sent by each of n devices, by the bytes they hold; None: nothing is sent
     dims: tuple[str, ...] = ()           # params that number a dim of the operand; these dims are never split by other axes
     factors: Callable[..., Any] | None = None         # sharding rule over other axes; None: elementwise but for `dims`
     jvp: Callable[..., Any] | None = None             # None: linear

@@ -71,7 +71,7 @@ def axes_of_factors(factors: Sequence[Sequence[int]], dims: Spec, rule: FactorRu
                     ) -> tuple[FactorAxes, set[tuple[Any, int]]]:
     """Read the axes of each factor off the dims of one value; also the (axis, size) splits of axes that would say more.
 
-    A dim of several factors hands its axes out major to minor; an axis belongs to a factor if its size divides it,
+    A dim of several factors distributes its axes major to minor; an axis belongs to a factor if its size divides it,
     and the next factor is reached only when one is split completely. A dim of one factor may be split unevenly.
     """
     found: FactorAxes = {}

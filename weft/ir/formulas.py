@@ -14,7 +14,7 @@ from typing import Any
 
 from weft.ir.registry import functions
 
-#: after which a loop ends whatever its elements ask for
+#: after which a loop ends even if elements are not done
 _MOST_STEPS = 10_000.0
 
 

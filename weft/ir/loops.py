@@ -104,7 +104,7 @@ class Accum:
 
 @record
 class Scan:
-    """A running combination. Each of `names` is bound to what `values` bring, then to what `combine` makes of that and of
+    """A running combination. Each of `names` is bound to its value in `values`, then to what `combine` makes of that and of
     the accumulators `accs`, which become it too: `names = values; accs = names = combine(accs, names)`. `combine` reads
     `Ref`s to these names and constants only and is associative: a `vector` loop around it (but not around the `Init`s)
     groups iterations as it likes, in their order, and nothing else there reads the accumulators."""

@@ -127,7 +127,7 @@ _latest: dict[tuple, Mesh] = {}          # the mesh that was last asked for, by 
 class Mesh(_MeshBase):
     """A grid of devices with named axes. Usable as a context manager, or as the decorator of a function: then it is the current mesh.
 
-    `devices` is an array with one dim per axis name. Raises ShardingError for another number of names, or a device that stands twice.
+    `devices` is an array with one dim per axis name. Raises ShardingError for another number of names, or a device that occurs twice.
 
     >>> from weft.runtime.device import devices
     >>> mesh = Mesh(np.array(devices()[:4]).reshape(2, 2), ('row', 'col'))

@@ -139,7 +139,7 @@ class LibraryCall:
 
     one letter      is a character
     an int          is an integer, a float a number of the routine's type
-    a name          is the array of that name; of a problem it has so many elements, dense, after those of the one before
+    a name          is the array of that name; of a problem it has that many elements, dense, after those of the one before
     ("work", t, n)  is memory for n elements of dtype t
 
     `arrays` are (name, address, elements of each problem, dtype name). Those named x... are only read. Integers are int32

@@ -4,7 +4,7 @@ In:   the shardings met by one program (arguments, constraints, results).
 Out:  one `Mesh`, and for each sharding its `Spec` (per-dim tuples of axis names) on it.
 Laws: all shardings of a program have the same devices in the same order; NamedShardings over one mesh use it as it is;
       otherwise the flat device order is factored until every sharding's splits are products of whole axes. A sharding
-      that no factoring serves has no spec (`to_spec` gives None): its value is resharded where it enters.
+      that no factoring fits has no spec (`to_spec` gives None): its value is resharded where it enters.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def is_abstract(sharding: Sharding) -> bool:
 
 
 def has_shard_map(jaxpr: Jaxpr) -> bool:
-    """Whether a shard_map stands anywhere in the program."""
+    """Whether there is a shard_map anywhere in the program."""
     return jaxpr.memo("has shard_map", lambda: any(
         e.primitive.name == "shard_map" or any(has_shard_map(j) for _, j in subjaxprs(e.params)) for e in jaxpr.eqns))
 
@@ -141,7 +141,7 @@ def _dims_on(layout: Layout, mesh: Mesh) -> Spec | None:
 def _digits_of_dims(layout: Layout, digits: Digits) -> tuple[tuple[int, ...], ...] | None:
     """For each dim the digit numbers (major to minor) whose mixed-radix value is the block position, or None.
 
-    Each split dim's position must be read off whole digits, and no digit may serve two dims.
+    Each split dim's position must be read off whole digits, and no digit may be used by two dims.
     """
     n = math.prod(digits)
     positions = np.array(layout.positions, int).reshape(n, len(layout.splits))
@@ -163,7 +163,7 @@ def _digits_of_dims(layout: Layout, digits: Digits) -> tuple[tuple[int, ...], ..
 
 
 def _best_digits(layouts: Sequence[Layout], n: int, meshes: Sequence[Digits]) -> Digits:
-    """The ordered prime factoring of `n` devices that keeps the named meshes whole and serves most layouts."""
+    """The ordered prime factoring of `n` devices that keeps the named meshes whole and fits most layouts."""
     def served(digits: Digits) -> int:
         return (sum(_refines(digits, m) for m in meshes) * 1000
                 + sum(_digits_of_dims(layout, digits) is not None for layout in layouts))

@@ -1,4 +1,4 @@
-"""What packages above state and others ask for by name: primitives, and the functions of floats that kernels know.
+"""What packages above state and others look up by name: primitives, and the functions of floats that kernels know.
 
 In:   primitives, registered as they are made; records of functions, stated one each in a module of `ops.functions` beside the
       function's native formula.
@@ -19,7 +19,7 @@ Loader = Callable[[str | None], Iterable]
 
 class Registry(dict[str, Any]):
     """Objects by their names. Where one is not there, modules of the packages that announced themselves are loaded, first those that
-    list the name: rules and passes ask for any by its name, and need not know who has loaded what."""
+    list the name: rules and passes look up any of them by its name, and need not know which modules are loaded."""
 
     def __init__(self) -> None:
         self.loaders: list[Loader] = []
@@ -68,7 +68,7 @@ class Function:
     numpy      the names that NumPy has for it
     ulp        bounds of the error in f32 and f64, in units of the last place; zeros for what is exact
     widen      whether the reference is asked for wider floats than the arguments are
-    ranges     where errors are measured, beside floats of every size; `points` are measured with their neighbours
+    ranges     where errors are measured, besides floats of every size; `points` are measured with their neighbours
     """
     name: str
     arity: int

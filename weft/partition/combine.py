@@ -24,7 +24,7 @@ from weft.ir.rewrite import map_jaxprs
 from weft.partition.cost import CollectiveRecord
 from weft.util.record import replace
 
-#: at most so many bytes on a device are combined in one collective: more would be late for little gain
+#: most bytes on a device that are combined in one collective: more would be late for little gain
 MOST_BYTES = 32 << 20
 
 
@@ -102,7 +102,7 @@ def _within_size(group: list[Eqn]) -> list[list[Eqn]]:
 
 
 def topological(eqns: Sequence[Eqn]) -> list[Eqn]:
-    """Each equation once, after all that it reads, otherwise as late as it stands in `eqns`."""
+    """Each equation once, after all that it reads, otherwise as late as it is in `eqns`."""
     last = {eqn: i for i, eqn in enumerate(eqns)}
     makers = {v: eqn for eqn in last for v in eqn.outvars}
     needs: dict[Eqn, int] = {}

@@ -2,7 +2,7 @@
 
 In:   the partitioner of the program around and an equation of `custom_partitioning`, with the layouts that propagation found.
 Out:  its results as values: the rule gets the layouts, says which it wants, and gives the program of one device.
-Laws: operands are brought to the layouts that the rule asks for; its collectives are its own, and are recorded. Where the
+Laws: operands are moved to the layouts that the rule requests; its collectives are its own, and are recorded. Where the
       program around is that of one device already, the function itself runs.
 """
 

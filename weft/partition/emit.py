@@ -59,7 +59,7 @@ def emit_step(step: Step, x: Any, n: int, after: Shape, selects: bool = False) -
     """The local result of shape `after` of one step of a resharding plan on local `x`, along axes of `n` devices.
 
     What is cut into uneven blocks is padded first; what padded blocks are gathered to is cut off last. A sum that `selects`, which has
-    one term beside negative zeros, adds bits: a sum of floats begins with a positive zero, and would lose the sign of a negative one.
+    one term with negative zeros, adds bits: a sum of floats begins with a positive zero, and would lose the sign of a negative one.
     """
     emit = _STEPS[step.kind]
     dtype = typeof(x).dtype

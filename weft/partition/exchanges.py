@@ -148,7 +148,7 @@ class _Exchanging(Trace):
 
 
 def _as_parts(x: Any, exchange: Any) -> Any:
-    """An exchange of complex numbers as one of their parts, which are behind all other dims."""
+    """An exchange of complex numbers as one of their parts, which are after all other dims."""
     shape = typeof(x).shape
     parts = concatenate([reshape(real(x), (*shape, 1)), reshape(imag(x), (*shape, 1))], len(shape))
     both = exchange(parts)

@@ -50,7 +50,7 @@ def operand_info(aval: ShapedArray, spec: Spec, fine: Mesh, mesh: Mesh) -> Opera
 
 def specs(rule: PartitionRule, what: str, shardings: Any, structure: Any, avals: Sequence[ShapedArray], mesh: Mesh, sizes: Any, eqn: Eqn
            ) -> list[Spec]:
-    """The layouts that a rule asks for, a tree of shardings, on the axes of the program."""
+    """The layouts that a rule requests, a tree of shardings, on the axes of the program."""
     try:
         flat = tree.broadcast_prefix(shardings, tree.tree_unflatten(structure, avals), is_leaf=lambda x: x is None)
     except ValueError:

@@ -74,7 +74,7 @@ class PartitionResult:
 
     @property
     def moves(self) -> bool:
-        """Whether values are moved to other layouts, beside the sums that its operations make."""
+        """Whether values are moved to other layouts, apart from the sums of its operations."""
         return any(r.cause in ("operand", "loop", "output") for r in self.records)
 
     @property
@@ -141,7 +141,7 @@ def _partitioned(request: _Request) -> tuple[PartitionResult, _Request, dict[Any
         return None if specs.cuts else attempt(request.cost, weight, specs, choices.early)
 
     weight, found = 1.0, attempt(request.cost, 1.0)
-    if found.moves:                          # perhaps less is sent where targets that nobody asked for count less, or more
+    if found.moves:                          # perhaps less is sent where targets that were not requested count less, or more
         others = {1.0: found, 0.5: attempt(request.cost, 0.5), 2.0: attempt(request.cost, 2.0)}
         weight = min(others, key=lambda weight: others[weight].bytes_sent)
         found = others[weight]
@@ -167,7 +167,7 @@ def _propagated(request: _Request) -> tuple[_Request, Jaxpr, Propagation]:
 
 
 def _target_specs(request: _Request, program: Jaxpr, layouts: Iterable[tuple[Var, Spec]] = ()) -> Propagation:
-    """What propagation finds for `program` on the request's mesh, given `layouts` beside what was asked for."""
+    """What propagation finds for `program` on the request's mesh, given `layouts` in addition to what was requested."""
     mesh = request.mesh
     return propagate(program, dict(mesh.shape), request.in_specs, request.out_specs, _constraint_reader(mesh), _type_reader(mesh),
                      (mesh, request.given), layouts)
@@ -207,7 +207,7 @@ def _check_given(atoms: Sequence, specs: Sequence[Spec | None], mesh: Mesh, what
 
 
 def _constraint_reader(mesh: Mesh) -> Callable[[Eqn], Sequence[DimSpec | None]]:
-    """A function from constraint equations to the axes they ask for, None per dim that they leave open."""
+    """A function from constraint equations to the axes they request, None per dim that they leave open."""
     def read(eqn: Eqn) -> Sequence[DimSpec | None]:
         sharding, ndim = eqn.params["sharding"], eqn.invars[0].aval.ndim
         if eqn.primitive.attrs.get("leaves_auto") and eqn.outvars[0].aval.sharding is not None:

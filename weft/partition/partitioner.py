@@ -67,12 +67,12 @@ class Partitioner:
     trace: LocalTrace
     special: Callable[[Partitioner, Eqn], list[Value]]   # computes equations of the kinds in `SPECIAL`
     records: list[CollectiveRecord] = field(default_factory=list)
-    count: int = 1                        # how often the program at hand runs
+    count: int = 1                        # how often this program runs
     env: dict[Var, Value] = field(default_factory=dict)
     fixed_results: set = field(default_factory=set)      # results that must end with their target specs
     fetched_rows: dict[tuple, tuple] = field(default_factory=dict)      # rows of neighbours
     record_index: dict[Eqn, int] = field(default_factory=dict)          # of the record of a local equation
-    manual: frozenset = frozenset()       # axes that the program at hand handles itself
+    manual: frozenset = frozenset()       # axes that this program handles itself
     finer_axes: dict[Any, int] = field(default_factory=dict)            # axes to cut for less communication, and their major sizes
     repeatable: list[Eqn] = field(default_factory=list)                 # sums that `repeated_latency` keeps apart
     work: list[float] = field(default_factory=list)                     # time of the local computations, in bytes sent
@@ -80,10 +80,10 @@ class Partitioner:
     placed_eqns: list[PlacedEqn] = field(default_factory=list)
     strategy_sets: dict[tuple, StrategySet] = field(default_factory=dict)           # by what they follow from
     depth: int = 0
-    open_ended: bool = False              # whether the program at hand is inside of a while loop
+    open_ended: bool = False              # whether this program is inside a while loop
     eqn: Eqn | None = None                # that is being computed
     cost: CostModel = DEFAULT
-    target_weight: float = 1.0            # of the cost of moving results to target specs that nobody asked for
+    target_weight: float = 1.0            # of the cost of moving results to target specs that were not requested
     early: Mapping[Var, Spec] = field(default_factory=dict)  # layouts that variables are moved to as soon as they are made
     partial_sums: Any = None              # deferred reductions, and who reads what
 
@@ -160,7 +160,7 @@ class Partitioner:
     def record_collective(self, step: Step, local: Any, why: Why, eqn: Eqn | None = None, runs: int = 0, **move: Any) -> None:
         """Note a collective on `local`; one that may be combined with others is the local equation `eqn`.
 
-        One that leaves the loop at hand, because it moves a constant of the loop, `runs` less often than the others.
+        One that leaves this loop, because it moves a constant of the loop, `runs` less often than the others.
         """
         if step.nbytes:
             aval = typeof(local)
@@ -228,7 +228,7 @@ class Partitioner:
         return Value(value.aval, target, self.materialize(value, target, "constraint", f"the constraint asks for {target}"))
 
     def hold(self, eqn: Eqn) -> list[Value]:
-        """The operands behind a barrier: each stays where it is, whatever splits the others; sums are reduced first."""
+        """The operands after a barrier: each stays where it is, whatever splits the others; sums are reduced first."""
         values = [self.read(a) for a in eqn.invars]
         places = [v.placement if not v.placement.partial else self.whole_form(v, out)
                   for v, out in zip(values, eqn.outvars)]
@@ -283,7 +283,7 @@ class Partitioner:
             if repeated:
                 self.repeatable.append(eqn)
                 cost += self.cost.repeated_latency * sum(self.cheapest_source(v, p)[1] > 0 for v, p in zip(values, strategy.ins))
-            if cost < least:                 # else no way of moving, which takes long to price, would make up for it
+            if cost < least:                 # else no reshard, whose cost takes long to find, would make up for it
                 cost += self.communication_cost(eqn, rule, values, strategy)
                 if cost < least:
                     best, least = strategy, cost

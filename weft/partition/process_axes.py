@@ -3,7 +3,7 @@
 In:   a local program, the sizes of its mesh axes, and which process drives each device of the mesh.
 Out:  `ProcessAxes`: every axis as parts, major to minor, of which some are *process parts*; the program on these parts.
 Laws: going along a local part never leaves a process; every place along the process parts is another process. Several axes count as
-      one in a collective, so that an axis may stand as its parts everywhere. All processes get the same program.
+      one in a collective, so that an axis may be given as its parts everywhere. All processes get the same program.
 Next: `exchanges` maps that program over the local parts and turns what is left of its collectives into exchanges.
 """
 
@@ -111,7 +111,7 @@ def process_axes(mesh: Sequence[tuple[Any, int]], owners: np.ndarray, fine: bool
 
 
 def _digits(rows: np.ndarray) -> Iterator[list[tuple[int, bool]]]:
-    """The ways to write a place along an axis as digits of prime size, and whether each is between processes. `rows[i]` has the
+    """The decompositions of a place along an axis into digits of prime size, and whether each is between processes. `rows[i]` has the
     processes at place i of the axis."""
     n = len(rows)
     primes = prime_factors(n)

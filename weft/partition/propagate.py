@@ -127,7 +127,7 @@ def propagate(jaxpr: Jaxpr, sizes: Mapping[Any, int], in_specs: Sequence[Spec | 
               constraint_spec: Any, type_spec: Any, meshes: Any = None, layouts: Iterable[tuple[Var, Spec]] = ()) -> Propagation:
     """Find a spec for every variable of `jaxpr` and of the programs inside it.
 
-    `constraint_spec(eqn)` gives, per dim, the axes that a constraint equation asks for, None where it leaves it open.
+    `constraint_spec(eqn)` gives, per dim, the axes that a constraint equation requests, None where it leaves it open.
     `type_spec(aval)` gives the layout that an explicitly sharded type prescribes, and the axes that it is about. `layouts` has
     variables that are to be tried with other specs than would be found.
     """
@@ -212,7 +212,7 @@ def _all_variables(jaxpr: Jaxpr) -> Iterable[Var]:
 # --- equations --------------------------------------------------------------------------------------------------------
 
 def _transfer(state: Propagation, eqn: Eqn) -> Transfer | None:
-    """What moves specs through one equation, both ways; None if nothing passes."""
+    """What moves specs through one equation, forward and backward; None if nothing passes."""
     if eqn.primitive.attrs.get("per_device"):
         return _ShardMapTransfer(eqn)
     if eqn.primitive.kind in ("region", "barrier"):

@@ -1,6 +1,6 @@
 """Programs inside programs, made local: loops, branches, calls, bodies of `shard_map`; and calls of Python.
 
-In:   the partitioner of the program around, an equation that holds programs or calls Python, or a collective that the user asks for.
+In:   the partitioner of the program around, an equation that holds programs or calls Python, or a collective that the user calls.
 Out:  its results as values; the programs inside are made local by partitioners of their own, which share its records.
 Laws: the carry of a loop has one layout at its beginning and its end. A carry to which sums over a split dim are only
       added stays a partial sum, so the whole loop costs one reduction.
@@ -104,7 +104,7 @@ def collective(outer: Partitioner, eqn: Eqn) -> list[Value]:
 
 
 def _record_user_collective(outer: Partitioner, eqn: Eqn, locals_: Sequence) -> None:
-    """Note a collective that a program of one device asks for."""
+    """Record a collective that a program of one device calls."""
     spec, axes = spec_of(eqn.primitive), collective_axes(eqn.params)
     if not spec.is_local:
         groups = eqn.params.get("axis_index_groups")

@@ -257,7 +257,7 @@ class _SearchSpace:
 
 
 def permutation(source: Spec, target: Spec, sizes: Mapping[Any, int]) -> tuple[tuple, tuple[tuple[int, int], ...]]:
-    """Axes, and (from, to) pairs of their flat numbers, that bring every device its block under `target`.
+    """Axes, and (from, to) pairs of their flat numbers, that give every device its block under `target`.
 
     Both layouts have equally many splits per dim; replicas are matched in order; a device with its block keeps it.
     """

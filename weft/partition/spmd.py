@@ -33,7 +33,7 @@ def partition_program(jaxpr: Jaxpr, target_specs: Propagation, ins: Sequence[Pla
                       ) -> tuple[Jaxpr, list[Spec], Partitioner]:
     """The local program of a whole `jaxpr`, the specs of its results (those of `outs` where given), and who made them.
 
-    So much of the cost of moving a result to its target spec counts as `target_weight` says, where nobody asked for that spec.
+    `target_weight` scales the cost of moving a result to its target spec, where the user did not request that spec.
     The variables of `early` are moved to the layouts given there as soon as they are made.
     """
     trace = LocalTrace(parent, jaxpr.name)

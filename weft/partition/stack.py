@@ -27,7 +27,7 @@ def stack(local: Jaxpr, axes: Sequence[tuple[str, int]], in_specs: Sequence[Spec
           out_blocks: Sequence[tuple[int, ...] | None] = ()) -> Jaxpr:
     """`local` mapped over the mesh `axes` (name, size), from and to storage blocks laid out by the specs.
 
-    A result that is whole on all devices is stored in so many blocks per dim as `out_blocks` says, if it says so.
+    A result that is whole on all devices is stored in as many blocks per dim as `out_blocks` says, if it says so.
     """
     local = separate_reductions(local)
 

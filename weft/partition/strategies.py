@@ -1,4 +1,4 @@
-"""Candidate strategies: the ways to split the factors of one equation that are worth pricing.
+"""Candidate strategies: the splits of the factors of one equation that are worth pricing.
 
 In:   an equation, its factor rule, the placements of its operands, the target specs of its results, its split rule.
 Out:  axes per factor, each of which the local operation computes correctly; the partitioner prices them.
@@ -133,7 +133,7 @@ def _completes(combine: str, eqn: Eqn) -> bool:
 
 
 def _merged(order: Sequence[FactorAxes], splittable: frozenset[int]) -> FactorAxes:
-    """Axes per factor, the earlier of `order` first; an axis serves one factor."""
+    """Axes per factor, the earlier of `order` first; an axis splits one factor."""
     taken: set = set()
     merged: FactorAxes = {}
     for axes in order:

@@ -46,7 +46,7 @@ class Origin:
 
 @record
 class PlacedEqn:
-    """How the results of an equation of the global program are placed. It stands in a program that runs `count` times, at
+    """How the results of an equation of the global program are placed. It is in a program that runs `count` times, at
     `depth` in programs within programs, which handles the axes `manual` itself (its types are then those of one device)."""
     eqn: Eqn
     placements: tuple[Placement, ...]

@@ -148,7 +148,7 @@ class Array(metaclass=ArrayMeta):
                 delattr(self, name)
 
     def is_ready(self) -> bool:
-        """Whether the values are computed; who asks for them earlier waits."""
+        """Whether the values are computed; reading them earlier waits."""
         return self._spec.backend.is_ready(self._held())
 
     def block_until_ready(self) -> "Array":
@@ -173,7 +173,7 @@ class Array(metaclass=ArrayMeta):
         return self._numpy().ctypes.data
 
     def _held(self) -> Any:
-        """The buffer, or what stands for it while its values are computed; an error if it was given up."""
+        """The buffer, or its placeholder while its values are computed; an error if it was given up."""
         if self._buffer is None:
             raise RuntimeError(f"Array has been deleted with shape={self._spec.aval.str_short()}. It was donated to a compiled "
                                "function or deleted explicitly. Use the result of that call, or do not donate it "

@@ -3,7 +3,7 @@
 In:   arrays over processes, NumPy arrays of one; every process that takes part calls with the same layouts.
 Out:  NumPy arrays of what all gave, arrays of another layout.
 Laws: what moves where follows from layouts alone, so that no process asks another. A block that a process has already does not travel;
-      of replicas each gives its share. Where processes ask for different things, the error says who asked for what.
+      of replicas each gives its share. Where processes request different things, the error says which requested what.
 Next: `processes` carries messages; compiled programs have collectives of their own (`partition`).
 """
 
@@ -185,7 +185,7 @@ Piece = tuple[tuple[int, int, int], ...]
 
 def _pieces(have: ArraySpec, want: ArraySpec, source: dict[int, Numbers], target: dict[int, Numbers]
             ) -> dict[tuple[int, int], list[tuple[Piece, Piece]]]:
-    """What each process gives each: pieces of blocks of `have`, and where they go in blocks of `want`."""
+    """What each process gives each: parts of blocks of `have`, and where they go in blocks of `want`."""
     found: dict[tuple[int, int], list] = {}
     holders: dict[tuple[int, ...], list[int]] = {}
     for rank, held in source.items():
@@ -220,5 +220,5 @@ def _size(piece: Piece) -> int:
 
 
 def _place(spec: ArraySpec, numbers: Numbers, piece: Piece) -> tuple:
-    """Where a piece stands in the grid of the blocks that are here."""
+    """The place of a part in the grid of the blocks of this process."""
     return (*[mine.index(block) for mine, (block, _, _) in zip(numbers, piece)], *[slice(start, stop) for _, start, stop in piece])

@@ -16,7 +16,7 @@ from weft.runtime.array import Array, default_sharding
 
 
 def fits(have: ArraySpec, want: ArraySpec) -> bool:
-    """Whether an array of the layout `have` can be used where `want` is asked for, without being moved."""
+    """Whether an array of the layout `have` can be used where `want` is required, without being moved."""
     return have is want or (have.backend is want.backend and want.backend.same_memory(have, want))
 
 
@@ -59,7 +59,7 @@ def as_blocks(array: Array) -> Array:
 
 
 def all_blocks(array: Array, sharding: Sharding) -> Array:
-    """The grid of shards that `array`, which is here, would have laid out as `sharding`, whoever drives the devices: on the default one."""
+    """The grid of shards that `array`, which is here, would have in the layout `sharding`, all of it on the default device."""
     spec = ArraySpec(array.aval, sharding, True)
     value = blocks_of(array._numpy(), spec.splits, spec.local_shape)
     plain = ArraySpec(ShapedArray(value.shape, spec.storage_dtype, array.aval.weak_type), default_sharding(), False)

@@ -1,4 +1,4 @@
-"""Device grids: which device stands where in a mesh of a given shape."""
+"""Device grids: the place of each device in a mesh of a given shape."""
 
 from __future__ import annotations
 

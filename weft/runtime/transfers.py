@@ -18,7 +18,7 @@ from weft.util.events import report
 
 
 class _Here(threading.local):
-    passing: tuple = (None, "allow")     # the levels that let pass what is under way in this thread
+    passing: tuple = (None, "allow")     # the levels that allow the current transfers of this thread
 
 
 _here = _Here()

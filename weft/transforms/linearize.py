@@ -18,7 +18,7 @@ from weft.util.state import guard
 
 
 class LinearTrace(StageTrace):
-    """Stages what depends on its own tracers; hands everything else to its parent."""
+    """Stages what depends on its own tracers; passes everything else to its parent."""
     __slots__ = ()
 
     def process(self, primitive, args: Sequence, params: dict):

@@ -477,7 +477,7 @@ MAX_DEVICES = 512
 
 
 def num_virtual_devices() -> int:
-    """Return how many virtual devices this process brings: the environment says, else the configuration, else 1."""
+    """Return how many virtual devices this process has: the environment says, else the configuration, else 1."""
     text = os.environ.get("WEFT_NUM_DEVICES")
     if text:
         return _device_count(text, "WEFT_NUM_DEVICES")
@@ -500,7 +500,7 @@ def _device_count(value: str | int, origin: str) -> int:
 
 
 def api_version() -> tuple[int, ...]:
-    """The version that `jax_api` asks for, as numbers; none where it is not set. ValueError if it is no version.
+    """The version that `jax_api` sets, as numbers; none where it is not set. ValueError if it is no version.
 
     >>> api_version()
     ()

@@ -180,7 +180,7 @@ _no_dtype = object()
 
 
 def as_dtype(dtype: DTypeLike) -> DType:
-    """Return the dtype object for a name, type or dtype, as it stands.
+    """Return the dtype object for a name, type or dtype, unchanged.
 
     >>> as_dtype('bfloat16'), as_dtype(float), as_dtype(np.int8)
     (dtype(bfloat16), dtype('float64'), dtype('int8'))

@@ -31,7 +31,7 @@ class ShardingTypeError(ShardingError, TypeError):
 
 
 class TypePromotionError(ValueError):
-    """Dtypes that no implicit promotion brings together."""
+    """Dtypes without a common dtype under implicit promotion."""
 
 
 class TracerError(TypeError):
@@ -106,7 +106,7 @@ class ProcessFailureError(DeviceRuntimeError):
 
 
 class OutOfMemoryError(DeviceRuntimeError, MemoryError):
-    """An array, or what a program needs beside its arrays, for which the machine has no memory."""
+    """An array, or what a program needs besides its arrays, for which the machine has no memory."""
 
 
 class CallbackError(DeviceRuntimeError):
@@ -159,7 +159,7 @@ def describe(
 
 
 def align(rows: Iterable[Sequence[Any] | str], indent: str = "", gap: str = "  ") -> list[str]:
-    """Write rows of cells as lines with aligned columns; a row that is a string stands as it is.
+    """Write rows of cells as lines with aligned columns; a row that is a string is unchanged.
 
     >>> align([('x', 'f32[8]', 'small'), ('weights', 'f32[8,128]', 'large')])
     ['x        f32[8]      small', 'weights  f32[8,128]  large']

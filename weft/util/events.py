@@ -5,7 +5,7 @@ nanoseconds of `time.perf_counter_ns`.
 
 A report says what is traced, lowered and compiled, and why, or which transfers a guard noticed. It is a record of the logger
 `weft.<topic>`: a warning if a setting asks for it, else for debugging. The settings `logging_level` and `debug_log_modules` act as if a
-program had set the levels of these loggers. Who does not ask for reports does not pay for the import of logging.
+program had set the levels of these loggers. Without reports logging is not imported.
 """
 
 from __future__ import annotations

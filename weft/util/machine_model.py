@@ -110,7 +110,7 @@ class MachineModel:
     tile_rows: int = 4                      # rows of tiles side by side that are stored past the caches,
     tile_rows_skewed: int = 8               # or skewed ones, if no more than
     tile_cache_bytes: int = 1 << 19         # of lines are in the sets of the cache near a core,
-    tile_cache_way_bytes: int = 1 << 16     # one way of which has so many
+    tile_cache_way_bytes: int = 1 << 16     # one way of which has this size
     tile_block_rows: int = 128              # rows of a block that is transposed as a whole in the cache,
     tile_block_tiles: int = 4               # and tiles along its lines
     tile_prefetch_distance: int = 2         # tiles: the hardware loses sight of that many lines;
@@ -140,7 +140,7 @@ class MachineModel:
     table_tasks: int = 8                    # that fill private tables
     table_largest: int = 1 << 14            # elements of each, at most
     table_copies: int = 4                   # adjacent updates go to different tables, if these are no larger together than
-    table_near_bytes: int = 20 << 10        # so that the first-level cache holds them beside indices and updates
+    table_near_bytes: int = 20 << 10        # so that the first-level cache holds them along with indices and updates
     table_unrolled: int = 8                 # updates of one iteration, a multiple of `table_copies`
 
     # ---- matrix products, as the compiler prepares them
@@ -170,7 +170,7 @@ class MachineModel:
     outlined_cost: int = 512                # and so many operations
     outlined_call_bytes: int = 1 << 27      # of memory traffic of one call
 
-    # ---- vector loops, as they are emitted
+    # ---- vector loops in the code generator
     masked_loop_cost: int = 40              # bodies of this cost have one masked loop instead of a loop and a masked remainder
     many_loads: int = 8                     # loads of one vector each that keep memory busy without unrolling
     scan_steps: int = 8                     # cost of a running combination across the lanes of a vector
@@ -179,8 +179,8 @@ class MachineModel:
     widest_stride: int = 8                  # loads at strides up to this are whole vectors and shuffles
     stack_scratch_bytes: int = 1 << 16      # scratch up to this size is on the thread's stack
 
-    # ---- matrix products, as they are emitted
-    gemm_block_steps: tuple[int, int] = (384, 512)  # steps of k between two visits of C; the second where many rows meet wide vectors
+    # ---- matrix products in the code generator
+    gemm_block_steps: tuple[int, int] = (384, 512)  # steps of k between two visits of C; the second for many rows and wide vectors
     gemm_one_block: float = 9 / 8           # by this factor a single block may be longer: 513 steps need not visit C twice
     gemm_strip_bytes: int = 200 << 10       # of A that stay in the second-level cache while panels of B and sums pass through
     gemm_strip_rows: tuple[int, int] = (48, 512)  # rows of A in a strip: as many fit with any block, and more do not pay
@@ -201,7 +201,7 @@ class MachineModel:
     gemm_run: int = 8                       # steps of A in a run that pay for finding it
     gemm_long_run_bytes: int = 512          # of a run that is found wherever it begins
     gemm_stride_bytes: int = 1 << 10        # between steps of A, or its power of two, up to which a block of them fits into a cache
-    gemm_even_stride_bytes: int = 1 << 12   # the same for even rows that meet half a panel of B at most
+    gemm_even_stride_bytes: int = 1 << 12   # the same for even rows that are multiplied by half a panel of B at most
     gemm_across_bytes: int = 32 << 10       # of a block of B in the first-level cache where steps of A are more than a line apart
     gemm_vector_rows: int = 8               # rows that are multiplied by a vector side by side
     gemm_cached_bytes: tuple[int, int] = (1 << 19, 8 << 20)  # of B that stay in the second-level and in the last-level cache
@@ -213,7 +213,7 @@ class MachineModel:
     gemm_wanted_run: tuple[int, int] = (8, 16)  # steps of the inner dim of a sum that are wanted, and that are enough
     gemm_pack_prefetch_rows: int = 16       # rows between those that are packed and those that are prefetched
     gemm_vector_sums: int = 64              # sums of a column that are finished together
-    gemm_along_streams: int = 8             # rows of B that are read along side by side: the hardware follows so many, sums rest so long
+    gemm_along_streams: int = 8             # rows of B that are read along side by side: the hardware follows that many streams
     gemm_line_beats: int = 4                # beats in which the full kernel fetches one cache line ahead
 
     # ---- costs of matrix products, in cycles for 64 bytes
@@ -222,7 +222,7 @@ class MachineModel:
     gemm_pack_scalar: int = 48              # gathering it element by element,
     gemm_pack_far: int = 5                  # and more, where it leaves the core's own caches or comes from beyond them
     gemm_shared_gain: float = 1.01          # by this factor B packed for all must be faster: it takes memory, and shares a cache
-    gemm_pass: int = 2                      # cycles for a tile to meet what is packed for all
+    gemm_pass: int = 2                      # cycles for a tile to use what is packed for all
     gemm_task_cycles: int = 300             # of one task
     gemm_fork_cycles: int = 6000            # of starting all
 
@@ -258,14 +258,14 @@ class MachineModel:
     # ---- compile time, and the time between signal checks
     brief_iterations: int = 64              # of the loops of a kernel that is not worth optimizing
     outline_from: int = 4                   # a function that occurs this often in one kernel is called, not repeated
-    call_work: int = 4                      # operations that are little beside one call of a function
+    call_work: int = 4                      # operations that cost little compared with one call of a function
     draft_iterations: int = 1 << 24         # of a kernel for which a draft takes about 1 ms longer (drafts take up to 1.7 times as long)
     draft_multiply_adds: int = 1 << 26      # of a matmul for which a draft takes about 2 ms longer
     draft_sort_elements: int = 1 << 18      # for which a draft takes about 2 ms longer (drafts take up to 3.5 times as long)
     draft_fft_elements: int = 1 << 21       # for which a draft takes about 2 ms longer
     long_call_bytes: int = 1 << 18          # of memory traffic in which other Python threads should run: about 20 µs
     task_loop_iterations: int = 8           # of a loop that carries nothing: from so many on they run in parallel
-    task_loop_bytes: int = 1 << 26          # that such an iteration may want for itself
+    task_loop_bytes: int = 1 << 26          # of memory of its own that such an iteration may need
     signal_check_bytes: int = 1 << 28       # of memory traffic after which signals are checked
     queue_from_bytes: int = 1 << 26         # of memory traffic of a program that is worth being queued, so that its caller goes on
     queue_bytes: int = 1 << 29              # of results of queued programs that are not done: one more has to wait
@@ -301,7 +301,7 @@ _current: MachineModel | None = None
 
 
 def machine_model() -> MachineModel:
-    """The model of the machine at hand."""
+    """The model of this machine."""
     global _current
     if _current is None:
         _current = known(machine.name())
@@ -309,7 +309,7 @@ def machine_model() -> MachineModel:
 
 
 class _AtHand:
-    """The model of the machine at hand, found when something is asked of it for the first time."""
+    """The model of this machine, determined on first use."""
 
     def __getattr__(self, name: str) -> Any:
         model = machine_model()
@@ -322,7 +322,7 @@ MODEL: MachineModel = cast(MachineModel, _AtHand())
 
 
 def measured() -> MachineModel:
-    """The model of the machine at hand with the cache sizes that its system reports, where it does."""
+    """The model of this machine with the cache sizes that its system reports, where it does."""
     folder, found = "/sys/devices/system/cpu/cpu0/cache", {}
     try:
         for index in os.listdir(folder):

@@ -186,7 +186,7 @@ def is_internal(file: str) -> bool:
 
 
 def hide(file: str) -> None:
-    """Count the frames of a file as internal: they are left out of tracebacks, and are nobody's source lines."""
+    """Count the frames of a file as internal: they are left out of tracebacks, and are no user's source lines."""
     _internal[file] = True
     _hidden_files.add(file)
 
@@ -197,7 +197,7 @@ def show(file: str) -> None:
     _hidden_files.discard(file)
 
 
-# What stands between a call of the user's and the promotion of its operands without computing anything itself.
+# What is between a call of the user's and the promotion of its operands and computes nothing itself.
 _FORWARDING = tuple(f"{_PACKAGE}{part}" for part in (
     *[f"{package}{os.sep}" for package in ("api", "control", "core", "ops", "runtime", "transforms", "util")],
     *[f"numpy{os.sep}{module}.py" for module in ("promote", "eager", "eager_choice", "methods", "ufunc_type")]))
@@ -253,7 +253,7 @@ def _without_internal_frames(traceback: TracebackType | None) -> TracebackType |
 
 
 def strip_internal_frames(error: BaseException) -> None:
-    """Remove the frames of weft from an error's traceback, and from those of the errors behind it."""
+    """Remove the frames of weft from an error's traceback, and from those of its causes."""
     if _wants_all_frames():
         return
     if config.traceback_filtering in ("tracebackhide", "remove_frames"):
@@ -280,7 +280,7 @@ def hide_caller(error: BaseException) -> None:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error and those behind it."""
+    """An error and its causes."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
@@ -310,7 +310,7 @@ def _mark_internal_frames(error: BaseException) -> None:
 
 
 def _move_to_cause(error: BaseException) -> None:
-    """Leave the user's frames alone in an error's traceback; all of them stand in its cause."""
+    """Leave the user's frames alone in an error's traceback; all of them are in its cause."""
     whole = UnfilteredStackTrace("The traceback of this error, with the frames of weft, is that above.").with_traceback(error.__traceback__)
     whole.__cause__, whole.__context__ = error.__cause__, error.__context__
     whole.__suppress_context__ = error.__suppress_context__

@@ -35,7 +35,7 @@ def new_entries() -> tuple:
 
 
 def forget_entries(head, entries: dict) -> None:
-    """Forget all calls; those under way hold what they run."""
+    """Forget all calls; calls in progress hold what they run."""
     head[0] = None
     entries.clear()
 

@@ -22,7 +22,7 @@ _module_locks: dict = getattr(importlib._bootstrap, "_module_locks", {})    # ty
 
 class _Held:
     """A lock during a fork. What was made while the fork waited for others gets only its end."""
-    had_logging: bool | None = None          # whether the fork under way began with that module
+    had_logging: bool | None = None          # whether the current fork began with that module
 
     def __init__(self, lock: Any):
         self.lock, self.is_taken = lock, False

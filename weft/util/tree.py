@@ -94,7 +94,7 @@ def build_tree(treedef: PyTreeDef, xs: Any) -> Any:
 
 
 def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | None = None) -> Any:
-    """Apply `f` to each leaf of `tree`, and to what stands at the same place in each tree of `rest`.
+    """Apply `f` to each leaf of `tree`, and to what is at the same place in each tree of `rest`.
 
     The structure of `tree` is a prefix of each tree of `rest`: at its leaves the others may hold whole subtrees.
     Raises ValueError where structures differ.

@@ -111,7 +111,7 @@ def sorted_keys(keys: Iterable[Any], owner: str = "dict") -> list[Any]:
 
 # ---- quick flatteners
 #
-# `append` returns None, which is exactly the spec of a leaf. The loop over children stands in each of them, written
+# `append` returns None, which is exactly the spec of a leaf. The loop over children is in each of them, written
 # out: it is the hottest loop of a call, and a helper or a comprehension around it would cost a third more.
 
 
@@ -363,7 +363,7 @@ class PyTreeDef:
         return _build(self.spec, iter(leaves))
 
     def flatten_up_to(self, tree: Any) -> list[Any]:
-        """Return the subtrees of `tree` that stand where this structure has leaves.
+        """Return the subtrees of `tree` at the leaves of this structure.
 
         >>> flatten([0, 0])[1].flatten_up_to([1, (2, 3)])
         [1, (2, 3)]

@@ -178,7 +178,7 @@ class NativeHeap:
     live, peak, cached = map(_counter, ("live", "peak", "cached"))
 
 
-_heaps: list[Heap] = [PythonHeap()]  # the last one serves new buffers; earlier ones take their blocks back
+_heaps: list[Heap] = [PythonHeap()]  # the last one allocates new buffers; earlier ones take their blocks back
 
 
 def use_native(addresses: Mapping[str, int]) -> None:
@@ -301,12 +301,12 @@ class Buffer:
         return _refcount(self) <= holders + _OWN
 
     def block(self) -> Any:
-        """The block of the native heap that this is all of, and that nobody else holds, as queued programs may; None else."""
+        """The block of the native heap that this is all of, and that nothing else holds, as queued programs may; else None."""
         is_sole = block_address(self._owner) == self.ptr and _refcount is not None and _refcount(self._owner) <= 2
         return self._owner if is_sole else None
 
     def _owns_numpy(self) -> bool:
-        """Whether the memory is that of a NumPy array which nobody else knows: creation functions make such arrays, or views of them."""
+        """Whether the memory is that of a NumPy array that is not used elsewhere: creation functions make such arrays, or views of them."""
         if _refcount is None or type(self._owner) is not np.ndarray or _refcount(self._owner) > 2:     # this buffer's, and the call's
             return False
         array: Any = self._owner

@@ -2,7 +2,7 @@
 
 In:   the entries that `compiler.schedule.exchange_steps` asked for, which are the same in all processes.
 Out:  their values here: addresses of the functions of the transport, handles of plans, positions of this process.
-Laws: all processes plan the collectives of a program in the same order, when it first runs: a transport may have to meet the others.
+Laws: all processes plan the collectives of a program in the same order, when it first runs: a transport may have to connect to the others.
 """
 
 from __future__ import annotations

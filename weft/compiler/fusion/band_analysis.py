@@ -23,7 +23,7 @@ Bands = dict[tuple[int, int], tuple[int, int]]
 Form = tuple[dict[int, int], int]
 
 MOST = 1 << 80             # beyond any sum of a few integers
-MOST_EQUATIONS = 128       # that are looked at for a mask: there are 2^n ways through n that share operands
+MOST_EQUATIONS = 128       # that are examined for a mask: there are 2^n paths through n that share operands
 #: bounds of the difference of two operands where a comparison holds, and the comparison that holds elsewhere
 _COMPARISONS = {"ge": (0, MOST, "lt"), "gt": (1, MOST, "le"), "le": (-MOST, 0, "gt"), "lt": (-MOST, -1, "ge"), "eq": (0, 0, "")}
 

@@ -48,7 +48,7 @@ EPILOGUE_RULES: list[FusionRule] = [
 def fuse_epilogues(graph: FusionGraph, groups: list[Group]) -> None:
     """Let matmuls finish their results themselves: a group that visits a result once becomes the matmul's epilogue.
 
-    A matmul with an epilogue stands half a step below the depth of that. All else that the epilogue reads must be made
+    A matmul with an epilogue has a depth half a step below that of the epilogue. All else that the epilogue reads must be made
     before that, so that order by depth, and with it freedom from cycles, remains.
     """
     readers: dict[Var, list] = {}

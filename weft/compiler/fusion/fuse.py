@@ -95,7 +95,7 @@ class Fusion(FusionGraph):
         return [*(v for v in group.leaves if v is not result), *operands]
 
     def signature(self, group: Group) -> tuple[tuple | None, list[Var]]:
-        """A key that equal kernels share, whatever program they stand in, and the leaves in the order of the key."""
+        """A key that equal kernels share, whatever program they are in, and the leaves in the order of the key."""
         numbers: dict[Var, int] = {}
         leaves: dict[Var, None] = {}
         parts: list = [group.shape, group.domain, group.parts, len(group.roots)]

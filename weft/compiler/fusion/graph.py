@@ -185,7 +185,7 @@ class FusionGraph:
                 self.recompute_cost[var] = 1
 
     def _computed_shape(self, var: Var) -> Var:
-        """The computed value that `var` only gives another shape, or itself: one of them in memory serves the readers of both."""
+        """The computed value that `var` only gives another shape, or itself: one of them in memory is enough for the readers of both."""
         base, view = self.resolve(var)
         same = view is not None and base in self.producer and base.aval.size == var.aval.size and is_dense(view, var.aval.shape)
         return base if same else var

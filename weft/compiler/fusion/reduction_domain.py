@@ -29,7 +29,7 @@ def is_trailing(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
 
 
 def keeps_order(dims: Sequence[int | None], domain: Domain) -> bool:
-    """Whether a kernel may go over the rows in the order of these dims: short rows stand side by side in vectors, and in
+    """Whether a kernel may go over the rows in the order of these dims: short rows are side by side in vectors, and in
     another order than that of memory each element of a vector would come from another line of the caches."""
     shape, axes = domain
     order = [dim for dim in dims if dim is not None]

@@ -2,7 +2,7 @@
 
 In:   an equation whose lowering is a `ScanSpec`.
 Out:  Loops kernels. If the scanned dim is the innermost, the vector runs along it (a `Scan` across lanes); otherwise it runs
-      along the inner dims, beside a strip of running values.
+      along the inner dims, next to a strip of running values.
 Laws: a long dim with too few neighbours to occupy all threads is split into blocks, and these into segments that stay in the
       last-level cache. One kernel runs once before and once per segment: each task combines the totals that precede its
       block, writes the block's prefixes, and computes the total of the corresponding block of the next segment. Lengths
@@ -27,7 +27,7 @@ Combine = Callable[[Builder, list[Expr], list[Expr]], list[Expr]]
 
 
 def prefix_scan_of(eqn: Eqn) -> PrefixScan:
-    """The running combination that an equation asks for."""
+    """The prefix scan of an equation."""
     aval, spec, axis = eqn.invars[0].aval, eqn.primitive.rules["lower"], eqn.params["axis"]
     types = tuple([type_name(a.aval.dtype) for a in eqn.invars])
     neutral = None if spec.identity is None else (spec.identity(aval.dtype),)

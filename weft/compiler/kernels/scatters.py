@@ -174,7 +174,7 @@ def owned(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]
 
 def _over_columns(s: Scatter, update: Callable) -> tuple[Stmt, ...]:
     """The loops over an update's own dims around what `update` makes of their indices. The last dim goes in whole vectors, of sizes
-    halved towards its end: what a masked store leaves in a row is not at hand yet when the next update of the row reads it."""
+    halved towards its end: the load of the next update of a row would wait for a masked store to it (no store forwarding)."""
     b, emit, columns = s.b, Emitter(s.b), {}
     emit.open(0)
     for level, d in enumerate(s.inner[:-1], 1):

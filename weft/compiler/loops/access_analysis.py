@@ -94,5 +94,5 @@ class AccessAnalysis:
 
 
 def cost_of(exprs: list[Expr]) -> int:
-    """The cost of computing these, addresses aside."""
+    """The cost of computing these, without addresses."""
     return sum([20 if x.op in HEAVY else 1 for x in exprs if type(x) is Op and x.type != "i64"])

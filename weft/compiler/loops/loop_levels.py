@@ -74,7 +74,7 @@ class LoopNest:
         self.emit = Emitter(b)
         self.scratch: list[Buf] = []
         self.staged: dict[int, Expr] = {}               # loads that are read from scratch,
-        self.decided: dict[int, Expr] = {}              # and what has one value in the loop at hand
+        self.decided: dict[int, Expr] = {}              # and what has one value in the current loop
         self.part: Expr = b.const(0, "i64")
         self.next_row: dict[int, Expr] = {}
         self.rows_later: Callable[[int], dict[int, Expr]] | None = None
@@ -186,7 +186,7 @@ class LoopNest:
 
 
 def segment_length(extent: int, segments: int) -> int:
-    """Length of each of so many segments: a multiple of 64, one that divides the extent if there is such a length nearby."""
+    """Length of each of `count` segments: a multiple of 64, one that divides the extent if there is such a length nearby."""
     want = -(-extent // segments)
     least, blocks = -(-want // 64), extent // 64
     for count in range(blocks // least, -(-blocks // (2 * least)) - 1, -1) if extent % 64 == 0 else ():

@@ -34,7 +34,7 @@ SUM_BLOCK = 4096               # a float sum longer than four of these is summed
 
 @record(frozen=False)
 class BuiltKernel:
-    """A kernel, the values behind its buffers in order, and (output, input) pairs that may share memory."""
+    """A kernel, the values of its buffers in order, and (output, input) pairs that may share memory."""
     kernel: Kernel
     ins: list[Var]
     outs: list[Var]

@@ -45,7 +45,7 @@ def outer_reduction_of(nest: LoopNest) -> OuterReduction | None:
 class OnlineSum:
     """A sum of exp(x - shift) made along with the maximum `top`, of which `shift` is a function.
 
-    While rows go by, `near` stands for the shift: the same, or zero where it is not finite, for a difference of infinities
+    In the loop over rows `near` is the shift: the same, or zero where it is not finite, for a difference of infinities
     would spoil what is yet to be scaled. `sum` is the reduction with `near`."""
     top: Reduction
     sum: Reduction

@@ -42,7 +42,7 @@ def transpose_tiling_of(nest: LoopNest) -> TransposeTiling | None:
 
 
 def _line_of(dims: list[Dim], access: int) -> list[Dim]:
-    """The dim along which an access is contiguous; where it is short, behind those along which that goes on."""
+    """The dim along which an access is contiguous; where it is short, after those along which the access continues."""
     line: list[Dim] = []
     extent = 1
     while extent < MODEL.tile_least_side:
@@ -151,7 +151,7 @@ class TransposeTiling:
         return start, size if extent % size == 0 else self.b.imin(self.b.isub(extent, start), size)
 
     def _parts(self, extent: int | Expr, size: int) -> int | Expr:
-        """How many parts hold so many elements."""
+        """How many parts hold that many elements."""
         return -(-extent // size) if type(extent) is int else self.b.idiv(self.b.iadd(extent, size - 1), size)
 
     def _place(self, number: Expr, size: int, extent: int | Expr, even: bool) -> Expr:

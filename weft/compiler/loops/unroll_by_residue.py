@@ -30,7 +30,7 @@ class Unrolled:
 
 
 def unrolled_versions(low: Lowered, analysis: AccessAnalysis, dims: list[Dim], vector: Dim | None) -> Iterator[Unrolled]:
-    """The ways to unroll the code, if there are any; `dims` are the loops it has now, `vector` the vectorized one."""
+    """The unrolled versions of the code, if there are any; `dims` are the loops it has now, `vector` the vectorized one."""
     if vector is None or low.reductions or low.columns or low.parts:
         return
     divided = _divided(low)

@@ -27,7 +27,7 @@ class Emitter:
         self.env: dict[int, Expr] = {}
         self.level_of: dict[int, int] = {}
         self.ref_levels: dict[str, int] = {}
-        self.written: frozenset[str] = frozenset()      # buffers that the body at hand writes: they are read where it stands
+        self.written: frozenset[str] = frozenset()      # buffers that the current body writes: they are read in that body
         self.count = 0
         self.keep: list = []
 
@@ -60,7 +60,7 @@ class Emitter:
         return levels[id(expr)]
 
     def compute(self, roots: list[Expr]) -> list[Expr]:
-        """The roots, ready to stand in a statement of the current body; what they share is bound before."""
+        """The roots, for use in a statement of the current body; what they share is bound before."""
         here = self.scopes[-1].level
         uses: dict[int, int] = {}
         deepest: dict[int, int] = {}

@@ -31,7 +31,7 @@ _BOOLEAN = {"add": "or", "max": "or", "mul": "and", "min": "and"}
 class Reduction:
     """An accumulator: filled by pass `level` over the columns.
 
-    That of positions `at` where the extreme value `extreme` stands may be filled along with it, instead of in a pass of its own.
+    That of positions `at` of the extreme value `extreme` may be filled along with it, instead of in a pass of its own.
     """
     name: str
     op: str

@@ -15,7 +15,7 @@ from weft.ir.types import ShapedArray
 
 
 def merge_batch_sums(jaxpr: Jaxpr) -> Jaxpr:
-    """A sum over batch dims of a matmul that nobody else reads is a matmul that contracts those dims too.
+    """A sum over batch dims of a matmul that nothing else reads is a matmul that contracts those dims too.
 
     Reshapes and transpositions may be between them, as between two sums over axes of a mesh: they follow without those dims.
     """

@@ -35,7 +35,7 @@ def expand(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _drop_barriers(jaxpr: Jaxpr) -> Jaxpr:
-    """Barriers have done their work once nothing merges equal computations any more: their operands go through."""
+    """Barriers have done their work once nothing merges equal computations any more: they are replaced by their operands."""
     if not any(eqn.primitive.kind == "barrier" for eqn in jaxpr.eqns):
         return jaxpr
     env: dict[Var, Atom] = {}

@@ -354,7 +354,7 @@ def _dot_by_parts(walk: _Algebra, eqn: Eqn):
 
 
 def _common_runs(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]] | None:
-    """Two ways to make a dim of runs, cut to the same extents; None if they have none in common."""
+    """Two splits of a dim into runs, refined to the same extents; None if they have none in common."""
     left, cut = (list(a), list(b)), ([], [])
     while all(left):
         extents = [runs[-1][0] for runs in left]

@@ -8,7 +8,7 @@ deviations of a part from its own mean m are summed right after the part, and
 
 where the last sum is the rounding error of m.
 
-Laws: nothing much larger than the result is subtracted, so precision is kept where the deviations are small beside the mean.
+Laws: nothing much larger than the result is subtracted, so precision is kept where the deviations are small relative to the mean.
       What one kernel computes row by row, or strip by strip, is left alone. Parts do not depend on the number of threads.
 """
 

@@ -69,7 +69,7 @@ class Region:
 def place(buffers: Iterable[Buffer]) -> int:
     """Give offsets to temporary buffers; the size of the arena.
 
-    A buffer goes to the narrowest gap that it fits in, the lowest of equals, or behind everything that is alive.
+    A buffer goes to the narrowest gap that it fits in, the lowest of equals, or after everything that is alive.
     """
     temps = [b for b in buffers if b.kind == "temp" and b.forward is None and b.last >= 0]
     temps.sort(key=lambda b: (b.first, -b.nbytes))
@@ -124,7 +124,7 @@ class _Gaps:
         return begin
 
     def give(self, start: int, end: int) -> None:
-        """Make a range free, one with the gaps beside it."""
+        """Free a range, merged with the adjacent gaps."""
         at = bisect.bisect(self.starts, start)
         if at < len(self.starts) and self.starts[at] == end:
             end = self.ends[at]

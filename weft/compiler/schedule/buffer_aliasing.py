@@ -15,7 +15,7 @@ from weft.compiler.schedule.liveness import PendingStep, ProgramBuilder
 
 def donate(plan: ProgramBuilder, donated: Sequence[int], ins: list[Buffer], outs: list[Buffer], are_alike: Callable[[int, int], bool]
            ) -> dict[int, int]:
-    """Outputs that may be written into donated inputs: nobody reads those later, or the kernel works in place. An input goes first to an
+    """Outputs that may be written into donated inputs: those are not read later, or the kernel works in place. An input goes first to an
     output that `are_alike(output, input)` says is of its type."""
     writers = {b: p for p in plan.launches for b in (p.in_place or {})}
     free = [i for i in donated if ins[i].nbytes]

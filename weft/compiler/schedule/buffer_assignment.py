@@ -33,7 +33,7 @@ class BufferAssignment:
             self.items = overlapped(self.graph)
         self.targets: dict[Var, Ref] = {}
         self.last_read: dict[Var, int] = {}
-        self.requests: dict[Var, Ref] = {}               # of exchanges that are under way, by their results
+        self.requests: dict[Var, Ref] = {}               # of exchanges in flight, by their results
         self.now = 0                                     # the item whose step is being made
 
     def assign_targets(self) -> set[int]:
@@ -60,7 +60,7 @@ class BufferAssignment:
                 self.targets[base] = out
 
     def _copy_carries(self) -> set[int]:
-        """Results that are carried values as they came: copied first, so that the next ones may take the carries' memory."""
+        """Results that are unchanged carried values: copied first, so that the next ones may take the carries' memory."""
         found = set()
         for n, (atom, out) in enumerate(zip(self.jaxpr.outvars, self.outs)):
             if out is not None and type(atom) is not Literal and atom in self.owned:
@@ -69,7 +69,7 @@ class BufferAssignment:
         return found
 
     def _propagate_targets(self) -> None:
-        """What an update or a loop starts from is made in the memory of its result, if it serves nothing else."""
+        """The initial value of an update or a loop is computed in the memory of its result, if it has no other use."""
         for i in reversed(range(len(self.items))):
             item = self.items[i]
             if isinstance(item, Group):
@@ -121,7 +121,7 @@ class BufferAssignment:
         return self.ref(atom), row_major(atom.aval.shape)
 
     def overwritten(self, eqn: Eqn) -> Ref:
-        """The result's memory, holding the first operand: that operand's own memory if nobody needs it any more."""
+        """The result's memory, holding the first operand: that operand's own memory if it is dead."""
         operand, out = eqn.invars[0], eqn.outvars[0]
         source = self.ref(operand)
         if type(operand) is not Literal and out not in self.targets:
@@ -136,7 +136,7 @@ class BufferAssignment:
         return target
 
     def may_overwrite(self, eqn: Eqn) -> bool:
-        """Whether the result takes the place of the first operand, which nobody needs any more."""
+        """Whether the result takes the place of the first operand, which is dead."""
         operand = eqn.invars[0]
         if type(operand) is Literal:
             return False

@@ -2,7 +2,7 @@
 
 In:   equations of exchanges, and the marks where their results are needed (`overlap`).
 Out:  the steps, and the entries of the program's words: what depends on the process that runs it.
-Laws: operand and result live, and nobody writes them, from start to wait.
+Laws: operand and result live, and are not written, from start to wait.
 """
 
 from __future__ import annotations

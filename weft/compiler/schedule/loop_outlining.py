@@ -154,7 +154,7 @@ class _Writer:
         return [loops.For(name, loop.extent, (*self._inits(private=True), *body) if top else body, "serial")]
 
     def _while(self, loop: P.WhileLoop) -> list[loops.Stmt]:
-        """An uncounted loop, or so many iterations of it that signals can wait."""
+        """An uncounted loop, or as many iterations of it as may run between checks for signals."""
         first = self._steps(loop.cond_body)
         self._reach(loop.cond, "bool", 1)
         cond = self._load(self._place(loop.cond, "bool"), None, None)
@@ -235,7 +235,7 @@ class _Writer:
         return self._body((loops.For("j", count, (loops.Store("y", at, loops.Load("x", at, type_)),), "vector"),))
 
     def _branch(self, step: P.Branch) -> list[loops.Stmt]:
-        """The branches, each but the last behind a comparison."""
+        """The branches, each but the last guarded by a comparison."""
         if len(step.branches) < 2:
             return self._steps(step.branches[0] if step.branches else ())
         self._reach(step.index, "i32", 1)
@@ -369,7 +369,7 @@ class _Writer:
         return made
 
     def _element(self, buf: str, index: loops.Expr) -> tuple[_Memory, loops.Expr]:
-        """The memory behind a buffer, and the element there."""
+        """The memory of a buffer, and the element there."""
         memory, first = self.bufs[buf]
         return memory, self.b.iadd(first, self._expr(index))
 
@@ -453,7 +453,7 @@ class _Writer:
 
 
 def _cost(part: object, seen: set[int]) -> int:
-    """What statements or expressions compute, addresses aside."""
+    """What statements or expressions compute, without addresses."""
     if id(part) in seen:
         return 0
     seen.add(id(part))

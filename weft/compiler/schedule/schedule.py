@@ -135,7 +135,7 @@ def _place_own(plan: ProgramBuilder) -> set[Buffer]:
 class Body(BufferAssignment):
     """The steps of one jaxpr: the program, or the inside of a loop or branch."""
 
-    bands: dict | None = None           # of the values that are read within some only, once somebody asks
+    bands: dict | None = None           # of the values that are read within some only, computed on first use
 
     def run(self) -> list[Ref]:
         """Add the steps; where the results are."""

@@ -123,7 +123,7 @@ def _indices(b: Block, indices: Value) -> Value:
 
 
 def _sorted_numbers(n: GatherDimensionNumbers) -> GatherDimensionNumbers:
-    """The same numbers, as XLA wants them: sets of dims in order."""
+    """The same numbers, as XLA needs them: sets of dims in order."""
     pairs = sorted(zip(n.operand_batching_dims, n.start_indices_batching_dims))
     return GatherDimensionNumbers(tuple(sorted(n.offset_dims)), tuple(sorted(n.collapsed_slice_dims)), tuple(n.start_index_map),
                                   tuple(d for d, _ in pairs), tuple(d for _, d in pairs))
