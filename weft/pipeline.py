@@ -119,9 +119,9 @@ def lower(request: Request) -> tuple[Stages, LocalProgram]:
     else:
         here = on_backend(SingleDeviceSharding(assignment[0]), backend)
         if "inspect" in program.effects:
-            from weft.compiler.rewrite.inspection import without_looks
+            from weft.compiler.rewrite.inspection import without_inspections
 
-            program, callbacks = without_looks(program)
+            program, callbacks = without_inspections(program)
             for callback in callbacks:
                 callback(here)
             program = timer("simplify without inspections", simplify, program)

@@ -95,7 +95,7 @@ def _is_array(x: Any) -> bool:
     return True
 
 
-def bind_look(primitive: Any, function: HostFunction, leaves: Sequence, ordered: bool, partitioned: bool, **params) -> None:
+def bind_observer(primitive: Any, function: HostFunction, leaves: Sequence, ordered: bool, partitioned: bool, **params) -> None:
     """Bind a callback that only reads values; inside a manual program each device calls it, with its own position."""
     operands, axes = function.operands(leaves), manual_axes()
     if axes:
@@ -180,7 +180,7 @@ def debug_callback(callback: Callable[..., Any], *args: Any, ordered: bool = Fal
     _check_callable("debug.callback", callback)
     leaves, in_tree = tree.tree_flatten((args, kwargs))
     function = HostFunction("debug.callback", callback, leaves, in_tree)
-    bind_look(ops.debug_callback_p, function, leaves, ordered, partitioned)
+    bind_observer(ops.debug_callback_p, function, leaves, ordered, partitioned)
 
 
 def _check_callable(api: str, callback: Any) -> None:

@@ -328,7 +328,7 @@ class _Part(Ref):
     """One array of a mutable value, as a reference: what is written reaches the value."""
     __slots__ = ("owner",)
 
-    def __init__(self, value: Any, owner: _Home):
+    def __init__(self, value: Any, owner: _Tracked):
         super().__init__(value)
         self.owner = owner
 
@@ -338,7 +338,7 @@ class _Part(Ref):
             self.owner.refresh()
 
 
-class _Home:
+class _Tracked:
     """A mutable value, and the trace in which it was made. Programs that are traced further inside see its arrays as references, so they
     are threaded through as those are."""
     __slots__ = ("value", "trace", "state", "parts", "is_busy", "__weakref__")
@@ -369,7 +369,7 @@ class _Home:
             self.is_busy = False
 
     def changed(self) -> None:
-        """Note that the value was changed where it is at home; its references keep their types."""
+        """Note that the value was changed under its own trace; its references keep their types."""
         if self.state is None or self.is_busy:
             return
         self.is_busy = True
@@ -389,25 +389,25 @@ class _Home:
 
 
 #: the mutable values that programs met, by their identity; those made outside of programs as long as something refers to their arrays
-_homes: weakref.WeakValueDictionary[int, _Home] = weakref.WeakValueDictionary()
-#: homes of the values that were made inside of a program, until it is traced
-_inner_homes: list[_Home] = []
+_all_tracked: weakref.WeakValueDictionary[int, _Tracked] = weakref.WeakValueDictionary()
+#: records of the values that were made inside of a program, until it is traced
+_inner_tracked: list[_Tracked] = []
 
 
-def _home_of(value: Any) -> _Home:
-    found = _homes.get(id(value))
+def _tracked_of(value: Any) -> _Tracked:
+    found = _all_tracked.get(id(value))
     if found is None or found.value is not value:
-        found = _homes[id(value)] = _Home(value, eval_trace)
+        found = _all_tracked[id(value)] = _Tracked(value, eval_trace)
     return found
 
 
 def made_here(value: Any) -> Any:
     """A mutable value that the program which is being traced has made."""
     if type(_state.trace) is not EvalTrace:
-        if len(_inner_homes) >= 256:
-            _inner_homes[:] = [home for home in _inner_homes if not home.trace.finished]
-        home = _homes[id(value)] = _Home(value, _state.trace)
-        _inner_homes.append(home)
+        if len(_inner_tracked) >= 256:
+            _inner_tracked[:] = [tracked for tracked in _inner_tracked if not tracked.trace.finished]
+        tracked = _all_tracked[id(value)] = _Tracked(value, _state.trace)
+        _inner_tracked.append(tracked)
     return value
 
 
@@ -418,22 +418,22 @@ def is_mutable(x: Any) -> bool:
 
 def contents(value: Any) -> tuple[Any, list]:
     """What a mutable value holds here, and its arrays."""
-    home = _home_of(value)
-    if home.trace is _state.trace:
+    tracked = _tracked_of(value)
+    if tracked.trace is _state.trace:
         state = value.cur_qdd()
         return state, list(typeof(value).read_loval(state, value))
-    return value.cur_qdd(), [r[...] for r in home.references()]
+    return value.cur_qdd(), [r[...] for r in tracked.references()]
 
 
 def set_contents(value: Any, state: Any, arrays: Sequence) -> None:
     """Let a mutable value hold these arrays. ValueError if it lives outside of the program that is being traced, and the arrays are not of
     the shapes and dtypes of those that it holds."""
-    home = _home_of(value)
-    if home.trace is _state.trace:
+    tracked = _tracked_of(value)
+    if tracked.trace is _state.trace:
         typeof(value).update_from_loval(state, value, *arrays)
-        home.changed()
+        tracked.changed()
         return
-    parts = home.references()
+    parts = tracked.references()
     if len(parts) != len(arrays):
         raise ValueError(f"a value of the mutable type {typeof(value)} consists of {len(parts)} arrays, and cannot be changed to one of "
                          f"{len(arrays)} in a program that closes over it. Pass it as an argument.")
@@ -443,7 +443,7 @@ def set_contents(value: Any, state: Any, arrays: Sequence) -> None:
 
 def on_contents(fun: Callable, args: Sequence) -> Any:
     """`fun(*args)`, where mutable values that live outside of the program that is being traced are replaced by copies, and written back."""
-    foreign = {id(x): x for x in args if is_mutable(x) and _home_of(x).trace is not _state.trace}
+    foreign = {id(x): x for x in args if is_mutable(x) and _tracked_of(x).trace is not _state.trace}
     copies = {}
     for key, x in foreign.items():
         state, arrays = contents(x)
@@ -456,8 +456,8 @@ def on_contents(fun: Callable, args: Sequence) -> Any:
         if len(after) != len(before) or any(a is not b for a, b in zip(after, before)):
             set_contents(x, state, after)
     for x in args:
-        if id(x) in _homes and id(x) not in foreign:
-            _home_of(x).changed()
+        if id(x) in _all_tracked and id(x) not in foreign:
+            _tracked_of(x).changed()
     return out
 
 

@@ -3,7 +3,7 @@
 In:   indexed reads and writes, wherever the reference can be reached.
 Out:  values. A `Ref` holds a value that a write replaces, so that every transformation sees values alone. A program that is being traced
       holds the reference's value itself: what it reads first becomes an input, what it wrote last becomes a result (`threaded`).
-Laws: a reference has a home, the trace it was made under. What is written there must belong to the home or to what encloses it: a
+Laws: what is written to a reference must belong to the trace that it was made under, or to one that encloses it: a
       value that `vmap` maps, or `grad` differentiates, does not leave by a reference from outside. Writes keep shape and dtype.
 Next: `core.stage`, which refuses programs whose references nobody threads through.
 """
@@ -104,7 +104,7 @@ class Ref(_Writable):
     >>> total
     Ref([0., 3., 3.], dtype=float32)
     """
-    __slots__ = ("type", "home", "source", "lent_by", "no_grad", "_value", "__weakref__")
+    __slots__ = ("type", "made_under", "source", "lent_by", "no_grad", "_value", "__weakref__")
     __array_priority__ = 1000
     __hash__ = object.__hash__
     _is_ref = True
@@ -112,7 +112,7 @@ class Ref(_Writable):
     def __init__(self, value: Any, lent_by: str = "", no_grad: bool = False):
         aval = typeof(value).strip_weak_type()
         self.type = AbstractRef(aval)
-        self.home: Trace = _state.trace
+        self.made_under: Trace = _state.trace
         self.source = user_frame()
         self.no_grad = no_grad           # whether what is differentiated is written without its derivative
         self.lent_by = lent_by           # the argument that it stands for, where it was passed to a traced function
@@ -132,7 +132,7 @@ class Ref(_Writable):
         if self._value is _FREED:
             raise ValueError(f"{self.type} was freed or frozen and can no longer be used.{self._origin()}")
         trace, program = _state.trace, None
-        while trace is not self.home:
+        while trace is not self.made_under:
             if type(trace) is StageTrace and program is None:
                 program = trace
             if trace.parent is None:
@@ -159,7 +159,7 @@ class Ref(_Writable):
     def _write(self, value: Any) -> None:
         """Replace the whole value by one of its type."""
         cell = self._cell()
-        owner = self.home
+        owner = self.made_under
         if cell is not self:
             trace = _state.trace
             while type(trace) is not StageTrace:
@@ -232,7 +232,7 @@ class Ref(_Writable):
         raise TypeError(_NOT_AN_ARRAY.format(self.type))
 
     def __repr__(self) -> str:
-        value = self._value if self.home is _state.trace else None
+        value = self._value if self.made_under is _state.trace else None
         if value is None or value is _FREED or isinstance(value, Tracer):
             return repr(self.type)
         text = np.array2string(np.asarray(value), separator=", ", prefix="Ref(")

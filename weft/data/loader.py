@@ -147,12 +147,12 @@ class Loader:
         if not self._prefetch:
             self._batches, self._stop = made, made.close
             return
-        ahead = _Ahead(made, self._prefetch)
-        self._batches, self._stop = ahead.drain(), weakref.finalize(self, ahead.stop)
-        ahead.thread.start()
+        prefetcher = _Prefetcher(made, self._prefetch)
+        self._batches, self._stop = prefetcher.drain(), weakref.finalize(self, prefetcher.stop)
+        prefetcher.thread.start()
 
 
-class _Ahead:
+class _Prefetcher:
     """Batches between the thread that makes them and the one that asks."""
 
     def __init__(self, batches: Iterator[Any], most: int):

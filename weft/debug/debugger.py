@@ -17,7 +17,7 @@ from pprint import pformat
 from types import FrameType
 from typing import Any, TextIO
 
-from weft.api.callbacks import HostFunction, bind_look
+from weft.api.callbacks import HostFunction, bind_observer
 from weft.core.trace import Tracer
 from weft.ops.callback import debug_callback_p
 from weft.util import tree
@@ -54,7 +54,7 @@ def breakpoint(*, backend: str | None = None, filter_frames: bool = True, num_fr
     frames = _frames(sys._getframe(1), filter_frames)[:num_frames]
     session = _Stop([f.place for f in frames], [f.globals for f in frames], stdin, stdout)
     leaves, in_tree = tree.tree_flatten((([f.variables for f in frames],), {}))
-    bind_look(debug_callback_p, HostFunction("debug.breakpoint", session, leaves, in_tree), leaves, ordered, False)
+    bind_observer(debug_callback_p, HostFunction("debug.breakpoint", session, leaves, in_tree), leaves, ordered, False)
 
 
 class BreakpointQuit(Exception):

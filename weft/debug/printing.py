@@ -14,7 +14,7 @@ import string
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from weft.api.callbacks import HostFunction, bind_look, debug_callback
+from weft.api.callbacks import HostFunction, bind_observer, debug_callback
 from weft.control.ref import is_ref
 from weft.ops.callback import debug_print_p
 from weft.util import tree
@@ -51,7 +51,7 @@ def print(fmt: str | None = None, *args: Any, ordered: bool = False, partitioned
     leaves, in_tree = tree.tree_flatten((args, kwargs))
     leaves = [x[...] if is_ref(x) else x for x in leaves]
     function = Printer(fmt, leaves, in_tree, _use_logging)
-    bind_look(debug_print_p, function, leaves, ordered, partitioned, fmt=fmt)
+    bind_observer(debug_print_p, function, leaves, ordered, partitioned, fmt=fmt)
     return None
 
 

@@ -208,15 +208,15 @@ io_callback_p = _callback_primitive("io_callback", "io")
 pure_callback_p = _callback_primitive("pure_callback")
 
 
-def _look_at_primals(primitive: Primitive) -> None:
+def _observe_primals(primitive: Primitive) -> None:
     """The derivative of an operation that only reads: it is applied to the values, and there is nothing to differentiate."""
     @primitive.def_jvp
     def jvp(primals, tangents, **params):
         return primitive.bind(*primals, **params), []
 
 
-_look_at_primals(debug_callback_p)
-_look_at_primals(debug_print_p)
+_observe_primals(debug_callback_p)
+_observe_primals(debug_print_p)
 
 
 def _refuse_derivative(primitive: Primitive, kind: str) -> None:
@@ -280,7 +280,7 @@ def _inspect_batch(axis, args, dims, *, callback):
     return inspect_sharding_p.bind(*args, callback=callback), []
 
 
-_look_at_primals(inspect_sharding_p)
+_observe_primals(inspect_sharding_p)
 inspect_sharding_p.define(factors=unsupported("it asks where its operand lies and wants nothing"),
                           transpose=unsupported("it gives no value"), lower=HostSpec())
 inspect_sharding_p.ref_effects = lambda params: frozenset({"inspect"})

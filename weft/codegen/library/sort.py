@@ -261,13 +261,13 @@ class _Radix:
         """Where the row has -0: write its zeros again, in the order in which they came."""
         keys = self.keys
 
-        def look(j: str, found: str, first: str) -> list[str]:
+        def search(j: str, found: str, first: str) -> list[str]:
             raw, done = keys.element(f, "%source", j), keys.element(f, "%out", j)
             minus = f.let(f"icmp eq {keys.word} {raw}, {-keys.sign}")
             zero = f.let(f"icmp eq {keys.word} {done}, 0")
             earliest = f.let(f"and i1 {zero}, {f.let(f'icmp ugt i64 {first}, {j}')}")
             return [f.let(f"or i1 {found}, {minus}"), f.pick(earliest, j, first)]
-        found, first = f.loop(0, "%n", 1, look, [("i1", "false"), ("i64", "-1")])
+        found, first = f.loop(0, "%n", 1, search, [("i1", "false"), ("i64", "-1")])
 
         def again() -> None:
             def zero(j: str, at: str) -> list[str]:

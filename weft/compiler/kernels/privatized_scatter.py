@@ -67,7 +67,7 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
     k = b.index("k", MODEL.scatter_block, 2)
     place, inside = s.place(index(b.iadd(start, k)), read_indices)
     mine = s.among(place, inside, b.const(0, "i64"), b.const(s.operand.size, "i64"))
-    look = Store("places", k, b.select(mine, b.cast(place, "i32"), b.const(s.operand.size, "i32")))
+    find = Store("places", k, b.select(mine, b.cast(place, "i32"), b.const(s.operand.size, "i32")))
 
     def update(at: Expr, copy: int) -> Store:
         place = b.cast(b.load("places", at, "i32"), "i64")
@@ -76,7 +76,7 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
     iterations = b.idiv(left, MODEL.table_unrolled)
     whole = b.imul(iterations, MODEL.table_unrolled)
     at = b.imul(b.index("batch", MODEL.scatter_block // MODEL.table_unrolled, 2), MODEL.table_unrolled)
-    body: list[Stmt] = [For("k", left, (look,), "vector"),
+    body: list[Stmt] = [For("k", left, (find,), "vector"),
                         For("batch", iterations, tuple([update(b.iadd(at, i), i % copies) for i in range(MODEL.table_unrolled)]))]
     if n % MODEL.table_unrolled:
         body.append(For("rest", b.isub(left, whole), (update(b.iadd(whole, b.index("rest", MODEL.table_unrolled, 2)), 0),)))

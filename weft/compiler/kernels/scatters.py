@@ -159,14 +159,14 @@ def owned(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]
     place, inside = s.place(index(number, {}), read_indices)
     mine = s.among(place, inside, first, b.imin(b.isub(s.operand.size, first), share))
     extent = MODEL.scatter_block if n % MODEL.scatter_block == 0 else b.imin(b.isub(n, start), MODEL.scatter_block)
-    look = For("k", extent, (Pack("count", "numbers", b.cast(number, "i32"), mine),), "vector")
+    find = For("k", extent, (Pack("count", "numbers", b.cast(number, "i32"), mine),), "vector")
     own = b.cast(b.load("numbers", b.index("q", MODEL.scatter_block, 0), "i32"), "i64")
 
     def update(columns: dict[int, Expr]) -> tuple[Store, bool]:
         at = index(own, columns)
         return s.update(s.place(at, read_indices)[0], read_updates(at), None)
 
-    body = For("block", -(-n // MODEL.scatter_block), (Init("count", zero), look, For("q", Ref("count", "i64"), _over_columns(s, update))))
+    body = For("block", -(-n // MODEL.scatter_block), (Init("count", zero), find, For("q", Ref("count", "i64"), _over_columns(s, update))))
     bufs = (*s.bufs, Buf("y0", s.stored, s.operand.size, "inout"))
     tasks, numbers = For("t", MODEL.scatter_owners, (body,), "parallel"), Buf("numbers", "i32", MODEL.scatter_block)
     return Kernel(bufs, (tasks,), (numbers,), eqn.primitive.name), s.reads

@@ -186,7 +186,7 @@ class LoopNest:
 
 
 def segment_length(extent: int, segments: int) -> int:
-    """Length of each of `count` segments: a multiple of 64, one that divides the extent if there is such a length nearby."""
+    """Length of each of `segments` segments: a multiple of 64, one that divides the extent if there is such a length nearby."""
     want = -(-extent // segments)
     least, blocks = -(-want // 64), extent // 64
     for count in range(blocks // least, -(-blocks // (2 * least)) - 1, -1) if extent % 64 == 0 else ():

@@ -12,14 +12,14 @@ from weft.ir.jaxpr import Jaxpr
 from weft.ir.rewrite import map_jaxprs
 
 
-def without_looks(jaxpr: Jaxpr) -> tuple[Jaxpr, list[Callable]]:
+def without_inspections(jaxpr: Jaxpr) -> tuple[Jaxpr, list[Callable]]:
     """`jaxpr` without the equations that ask for shardings, and the callbacks that would get them."""
     if "inspect" not in jaxpr.effects:
         return jaxpr, []
     eqns, callbacks = [], []
 
     def inner(program: Jaxpr) -> Jaxpr:
-        program, found = without_looks(program)
+        program, found = without_inspections(program)
         callbacks.extend(found)
         return program
 
