@@ -36,6 +36,7 @@ from weft.runtime.executable import Executable
 from weft.util import events
 from weft.util.collector import paused
 from weft.util.config import config
+from weft.util.errors import ProcessFailureError
 from weft.util.events import report
 
 if TYPE_CHECKING:
@@ -65,6 +66,9 @@ def executable_of(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
                          "  Transform the function first, as in jit(checkify.checkify(f)), and look at the error that it returns.")
     for ask in before:
         ask(backend)
+    if lost := [d.id for d in assignment if d.process_index < 0]:
+        raise ValueError(f"{name}: devices {', '.join(map(str, lost))} are those of before weft.distributed.shrink().\n"
+                         "  Lay the arrays out on a mesh of weft.devices(), by weft.device_put.")
     ranks = _ranks_of(assignment)
     request = (jaxpr, in_specs, out_shardings, donated, name, assignment, backend)
     key = None if is_elsewhere(assignment) else _key(request)
@@ -221,6 +225,8 @@ def _read(key: str, request: _Request) -> Executable | None:
     data = cache.read(key)
     try:
         return None if data is None else _load(key, data, request)
+    except ProcessFailureError:
+        raise                 # of another process: it came while this one was reading
     except Exception:         # whatever is wrong with it, the compiler can do without
         return None
 

@@ -1,9 +1,11 @@
-"""Processes of a program are killed, stopped, interrupted or raise at random moments; the others must answer in time, and nobody remain.
+"""Processes of a program are killed, stopped, interrupted or raise at random moments; the others must answer in time, nobody remain, and
+no checkpoint be lost.
 
     python -m tests.processes.faults --count 100          goes on after the seeds that .faults/seeds.txt records
     python -m tests.processes.faults --seed 17 --count 1  one of them again
 
-Each seed is a case: how many ranks, what they are doing, who meets with which fault, and when. What is recorded is cumulative.
+Each seed is a case: how many ranks, what they are doing, who meets with which fault, and when. What is recorded is cumulative. Ranks are
+forked from this process (`forks`).
 """
 
 from __future__ import annotations
@@ -15,98 +17,206 @@ import sys
 import time
 from collections import Counter
 
-from tests.processes.ranks import HOUSE, ranks
+import numpy as np
+
+from tests.processes.forks import folder_of_this_process, forked_ranks
+from tests.processes.ranks import HOUSE, Running
 
 RECORD = HOUSE / ".faults" / "seeds.txt"
 HEARTBEAT_S = 2.0
 #: what survivors of a killed rank, of an exception and of an interrupt may take; of a stopped one the silence comes on top
 BOUND_S = 5.0
-PLACES = ("small", "large", "tcp", "barrier", "sleep", "compute", "compile", "program")
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "broadcast")
+PLACES = (*COLLECTIVES, "large", "tcp", "barrier", "sleep", "compute", "compile", "program", "loop", "save", "train", "restore")
 FAULTS = ("kill", "stop", "interrupt", "interrupt all", "raise")
+ROWS = 1 << 14
+MULTIPLIER = np.uint32(3)
 
 
-def busy():
-    """Go on for ever in one place; raise where a signal asks for it."""
-    import signal
-    import sys
-    import time
+def value_at(step: int) -> np.ndarray:
+    """The state of the program after so many steps, by NumPy: integers, so that any number of ranks has the same bits."""
+    x = np.arange(ROWS, dtype=np.uint32)
+    for _ in range(step):
+        x = x * MULTIPLIER + x.sum(dtype=np.uint32)
+    return x
 
-    import numpy as np
 
-    import weft
-    import weft.numpy as wnp
-    from weft import processes
-    from weft.processes.plans import CollectivePlan
+class Rank:
+    """What one rank does for ever, in one place."""
 
-    shared, place = processes.current(), sys.argv[1]
+    def __init__(self, folder: str) -> None:
+        import weft
+        import weft.numpy as wnp
+        from weft import checkpoint, processes
+        from weft.sharding import NamedSharding, PartitionSpec as P
 
-    def fail(number, frame):
-        raise LookupError("a fault")
+        self.shared, self.folder, self.checkpoint, self.weft = processes.current(), folder, checkpoint, weft
+        self.mesh = weft.make_mesh((weft.device_count(),), ("i",))
+        self.rows = NamedSharding(self.mesh, P("i"))
+        self.step = weft.jit(lambda x: x * MULTIPLIER + wnp.sum(x, dtype=wnp.uint32), out_shardings=self.rows)
 
-    signal.signal(signal.SIGUSR1, fail)
-    group = (tuple(range(shared.size)),)
-    count = 2_000_000 if place == "large" else 100
-    x, y = np.ones(count, np.float32), np.zeros(count, np.float32)
-    handle = shared.transport.plan(CollectivePlan("all_reduce", "float32", count, "sum", group, what="faults.py"))
-    mesh = weft.make_mesh((weft.device_count(),), ("i",))
-    spec = weft.NamedSharding(mesh, weft.P("i"))
-    step = weft.jit(lambda: wnp.sum(wnp.cos(weft.lax.with_sharding_constraint(wnp.arange(4096.0), spec))))
-    if place == "program":
-        step().block_until_ready()
-    shared.barrier("begin")
-    print("ready", flush=True)
-    turn = 0
-    while True:
-        turn += 1
-        if place in ("small", "large", "tcp"):
-            shared.transport.wait(shared.transport.start(handle, x.ctypes.data, y.ctypes.data))
-            assert y[-1] == shared.size
-        elif place == "barrier":
-            shared.barrier(f"turn {turn}")
-        elif place == "sleep":
-            time.sleep(100)
-        elif place == "compute":
-            sum(range(1000))
-        elif place == "compile":
-            weft.jit(lambda x, turn=turn: wnp.sin(x * turn).sum())(1.0)
-        else:
-            step().block_until_ready()
+    def state(self, step: int):
+        """The value of a step, sharded over as many ranks as divide it."""
+        return self.weft.make_array_from_callback((ROWS,), self.rows, lambda index: value_at(step)[index])
+
+    def saved(self, x, step: int) -> None:
+        self.checkpoint.save(self.folder, {"x": x, "step": step}, step, keep=2).wait()
+        print("saved", step, flush=True)
+
+    def collective(self, place: str):
+        from weft.processes.plans import CollectivePlan
+
+        size = self.shared.size
+        kind = place if place in COLLECTIVES else "all_reduce"
+        count = 2_000_000 if place == "large" else 120
+        groups = () if kind == "permute" else (tuple(range(size)),)
+        pairs = tuple((r, (r + 1) % size) for r in range(size)) if kind == "permute" else ()
+        op = "sum" if kind in ("all_reduce", "reduce_scatter") else None
+        plan = CollectivePlan(kind, "float32", count, op, groups, pairs, what="faults.py")
+        x, y = np.ones(plan.input_count, np.float32), np.zeros(plan.output_count, np.float32)
+        handle = self.shared.transport.plan(plan)
+        wanted = size if op else 1
+
+        def turn(number: int) -> None:
+            self.shared.transport.wait(self.shared.transport.start(handle, x.ctypes.data, y.ctypes.data))
+            assert y[-1] == wanted
+        return turn
+
+    def doing(self, place: str):
+        """What is done again and again in a place: a function of the number of the turn, from 1 on."""
+        weft, wnp = self.weft, self.weft.numpy
+        if place in (*COLLECTIVES, "large", "tcp"):
+            return self.collective(place)
+        if place == "barrier":
+            return lambda turn: self.shared.barrier(f"turn {turn}")
+        if place == "sleep":
+            return lambda turn: time.sleep(100)
+        if place == "compute":
+            return lambda turn: sum(range(1000))
+        if place == "compile":
+            return lambda turn: weft.jit(lambda x: wnp.sin(x * turn).sum())(1.0)
+        x = self.state(0)
+        if place == "program":
+            return lambda turn: self.step(x).block_until_ready()
+        if place == "loop":
+            many = weft.jit(lambda x: weft.lax.fori_loop(0, 20, lambda i, x: self.step(x), x))
+            return lambda turn: many(x).block_until_ready()
+        if place == "restore":
+            self.saved(self.state(5), 5)
+            return lambda turn: self.checkpoint.restore(self.folder, like={"x": x, "step": 0})
+        if place == "save":
+            return lambda turn: self.saved(x, turn)
+        self.now = x                                # train
+
+        def train(turn: int) -> None:
+            self.now = self.step(self.now)
+            self.saved(self.now, turn)
+        return train
+
+    def run(self, place: str) -> None:
+        """Do so for ever; raise where a signal asks for it."""
+        def fail(number, frame):
+            raise LookupError("a fault")
+
+        signal.signal(signal.SIGUSR1, fail)
+        turn, do = 1, self.doing(place)
+        if place not in ("sleep", "compile"):
+            do(turn)
+        self.shared.barrier("begin")
+        print("ready", flush=True)
+        while True:
+            turn += 1
+            do(turn)
+
+    def resume(self) -> None:
+        """Go on from the last checkpoint for some steps."""
+        like = {"x": self.state(0), "step": 0}
+        found = self.checkpoint.restore(self.folder, like=like)
+        step, x = int(found["step"]), found["x"]
+        print("resumed", step, self.is_at(x, step), flush=True)
+        for _ in range(3):
+            x = self.step(x)
+        print("went on", self.is_at(x, step + 3), flush=True)
+
+    def is_at(self, x, step: int) -> bool:
+        return all(np.array_equal(np.asarray(shard.data), value_at(step)[shard.index]) for shard in x.addressable_shards)
 
 
 def case(seed: int) -> tuple[int, str, str, int, float]:
     """The case of a seed: the number of ranks, the place, the fault, the rank that meets it, and the seconds until then."""
     draw = random.Random(seed)
-    size = draw.choice((2, 2, 3))
+    size = draw.choice((2, 2, 4))
     return size, draw.choice(PLACES), draw.choice(FAULTS), draw.randrange(size), draw.random() * 0.4
 
 
 def run(seed: int) -> str:
     """Run a case. "" if all went as promised, else what did not."""
     size, place, fault, victim, delay = case(seed)
-    environment = {"WEFT_HEARTBEAT_TIMEOUT": str(HEARTBEAT_S), "WEFT_PROCESS_TRANSPORT": "tcp" if place == "tcp" else "auto"}
-    with ranks(size, busy, arguments=[place], environment=environment) as running:
-        for rank in range(size):
-            running.wait_for("ready", rank)
-        time.sleep(delay)
-        number = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "raise": signal.SIGUSR1}.get(fault, signal.SIGINT)
-        for rank in range(size) if fault == "interrupt all" else [victim]:
-            running.kill(rank, number)
-        until = time.monotonic() + BOUND_S + (HEARTBEAT_S if fault == "stop" else 0.0)
-        survivors = [rank for rank in range(size) if rank != victim]
-        while any(running.processes[rank].poll() is None for rank in survivors) and time.monotonic() < until:
-            time.sleep(0.01)
-        late = [rank for rank in survivors if running.processes[rank].poll() is None]
-        if fault == "stop":
-            running.kill(victim, signal.SIGCONT)
-        elif not late:
-            running.processes[victim].wait(BOUND_S)
-        if late:
-            return f"ranks {late} did not end in time\n{running.shown()}"
-        for rank in survivors:
-            said = running.output(rank, "err")
-            if running.processes[rank].returncode == 0 or not ("ProcessFailureError" in said or "KeyboardInterrupt" in said):
-                return f"rank {rank} ended with {running.processes[rank].returncode}, and said no reason\n{running.shown()}"
+    settings = {"heartbeat_timeout": HEARTBEAT_S, "process_transport": "tcp" if place == "tcp" else "auto"}
+    with folder_of_this_process() as folder:
+        with forked_ranks(size, lambda: Rank(folder).run(place), {}, settings) as running:
+            said = _faulted(running, size, fault, victim, delay)
+            saved = [int(line.split()[1]) for rank in range(size) for line in running.output(rank).splitlines() if line.startswith("saved")]
+        if said or place not in ("train", "restore"):
+            return said or (_lost(folder, saved) if place == "save" else "")
+        left = max(n for n in (1, 2) if n < size)
+        with forked_ranks(left, lambda: Rank(folder).resume(), {}, {}) as running:
+            found = running.finish(60)
+            good = all(rank.exit_code == 0 and f"resumed {_latest(folder)} True\nwent on True" in rank.out for rank in found)
+            return _lost(folder, saved) or ("" if good else f"{left} ranks did not resume\n{running.shown()}")
+
+
+def _latest(folder: str) -> int:
+    from weft import checkpoint
+
+    return checkpoint.latest_step(folder) or 0
+
+
+def _lost(folder: str, saved: list[int]) -> str:
+    there = _latest(folder)
+    return "" if there >= max(saved, default=0) else f"step {max(saved)} was saved, and {there} is the last that is there"
+
+
+def _faulted(running: Running, size: int, fault: str, victim: int, delay: float) -> str:
+    for rank in range(size):
+        running.wait_for("ready", rank, 120)
+    time.sleep(delay)
+    number = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "raise": signal.SIGUSR1}.get(fault, signal.SIGINT)
+    for rank in range(size) if fault == "interrupt all" else [victim]:
+        running.kill(rank, number)
+    until = time.monotonic() + BOUND_S + (HEARTBEAT_S if fault == "stop" else 0.0)
+    survivors = [rank for rank in range(size) if rank != victim]
+    while any(running.processes[rank].poll() is None for rank in survivors) and time.monotonic() < until:
+        time.sleep(0.01)
+    late = [rank for rank in survivors if running.processes[rank].poll() is None]
+    if late:
+        return f"ranks {late} did not end in time\n{running.shown()}"
+    if fault == "stop":
+        running.kill(victim, signal.SIGCONT)
+    if running.processes[victim].wait(BOUND_S) is None:
+        return f"rank {victim}, the victim, did not end\n{running.shown()}"
+    for rank in survivors:
+        said = running.output(rank, "err")
+        if running.processes[rank].returncode == 0 or not ("ProcessFailureError" in said or "KeyboardInterrupt" in said):
+            return f"rank {rank} ended with {running.processes[rank].returncode}, and said no reason\n{running.shown()}"
     return ""
+
+
+def import_everything() -> None:
+    """All that ranks need, so that they find it imported."""
+    import weft.backends.cpu.compile
+    import weft.backends.cpu.exchanges
+    import weft.checkpoint.restoring
+    import weft.checkpoint.saving
+    import weft.codegen.library.process_calls
+    import weft.partition.exchanges
+    import weft.partition.partition
+    import weft.pipeline
+    import weft.processes.agreement
+    import weft.processes.state  # noqa: F401
+    from weft.checkpoint import store
+
+    store.tensorstore()
 
 
 def main() -> int:
@@ -114,6 +224,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, help="the first seed; by default the one after those recorded")
     options = parser.parse_args()
+    import_everything()
     done = [int(line.split()[0]) for line in RECORD.read_text().splitlines()] if RECORD.exists() else []
     first = options.seed if options.seed is not None else max(done, default=-1) + 1
     bad, kinds = 0, Counter()

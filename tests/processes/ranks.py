@@ -30,10 +30,44 @@ class Rank:
     seconds: float
 
 
+class Child:
+    """A process that was started or forked here. Its number is its own until `reap`, so that no other is ever killed in its place."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._reaped = False
+
+    def poll(self) -> int | None:
+        """The exit code, or None while it runs; a negative one is the signal that killed it."""
+        if self.returncode is None:
+            found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if found is not None:
+                self.returncode = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+        return self.returncode
+
+    def wait(self, timeout: float) -> int | None:
+        until = time.monotonic() + timeout
+        while self.poll() is None and time.monotonic() < until:
+            time.sleep(0.002)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def reap(self) -> None:
+        """Kill it, and what it started in its session."""
+        if not self._reaped:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+            _, status = os.waitpid(self.pid, 0)
+            self.returncode, self._reaped = os.waitstatus_to_exitcode(status), True
+
+
 class Running:
     """Ranks under way."""
 
-    def __init__(self, processes: list[subprocess.Popen], folder: str, names: Sequence[int]) -> None:
+    def __init__(self, processes: list[Child], folder: str, names: Sequence[int]) -> None:
         self.processes, self.folder, self.names = processes, folder, names
         self.began = time.monotonic()
         self._ended: dict[int, float] = {}
@@ -74,9 +108,7 @@ class Running:
 
     def stop(self) -> None:
         for process in self.processes:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)      # each has a session of its own, with its children
-            process.wait()
+            process.reap()
 
     def shown(self) -> str:
         return "".join(f"---- rank {name}, exit code {process.poll()}\n{self.output(i)}{self.output(i, 'err')}\n"
@@ -121,16 +153,19 @@ def ranks(n: int, program: str | Callable[[], object] | Path, devices_per_proces
             names = list(range(n))
         else:
             raise ValueError(f"launcher is local or mpiexec, got {launcher!r}")
-        processes = []
+        processes, started = [], []
         for name, (words, env) in zip(names, starts):
             with open(Path(folder, f"{name}.out"), "wb") as out, open(Path(folder, f"{name}.err"), "wb") as err:
-                processes.append(subprocess.Popen(words, env=env, stdout=out, stderr=err, stdin=subprocess.DEVNULL,
-                                                  start_new_session=True, cwd=HOUSE))
+                started.append(subprocess.Popen(words, env=env, stdout=out, stderr=err, stdin=subprocess.DEVNULL,
+                                                start_new_session=True, cwd=HOUSE))
+                processes.append(Child(started[-1].pid))
         running = Running(processes, folder, names)
         try:
             yield running
         finally:
             running.stop()
+            for process in started:
+                process.returncode = 0              # reaped already
 
 
 def run_ranks(n: int, program: str | Callable[[], object] | Path, devices_per_process: int = 1, launcher: str = "local",

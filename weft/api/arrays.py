@@ -88,7 +88,9 @@ def _check_equal(flat: Sequence, targets: Sequence) -> None:
         if isinstance(target, (Sharding, PartitionSpec)) and not isinstance(x, Tracer) and not (
                 type(x) is Array and x._spec.by_process is not None):
             sharding = as_sharding(target, "device_put")
-            if len({d.process_index for d in sharding.device_assignment}) == n_all:
+            there = {d.process_index for d in sharding.device_assignment}
+            exchange.check_present("device_put", sharding, there)
+            if len(there) == n_all:
                 given.append(np.asarray(to_array(x)._numpy()))
     if not given:
         return

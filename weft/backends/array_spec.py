@@ -90,6 +90,14 @@ def _held_here(by_process: tuple[tuple[int, Numbers], ...], process: int, splits
     return None if tuple(map(len, numbers)) == splits else numbers
 
 
+def follow_processes() -> None:
+    """Find again which process holds what, after devices have changed hands."""
+    held_by_process.cache_clear()
+    for spec in _specs.values():
+        if spec.by_process is not None:
+            spec.by_process = held_by_process(spec.sharding, spec.aval.ndim)
+
+
 def held_numbers(spec: ArraySpec) -> dict[int, Numbers]:
     """The blocks of each process along all dims of the memory."""
     extra = ((0,),) * (len(spec.splits) - spec.aval.ndim)

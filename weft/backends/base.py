@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft import processes
-from weft.backends.array_spec import ArraySpec, from_blocks, to_blocks
+from weft.backends.array_spec import ArraySpec, follow_processes, from_blocks, to_blocks
 from weft.backends.xla_flags import check_environment
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.specs import Spec
@@ -197,10 +197,11 @@ class Device:
 
 def _device_of_id(id: int, platform: str) -> Device:
     found = get(platform).devices()
-    if id >= len(found):
+    device = found[id] if id < len(found) and found[id].id == id else next((d for d in found if d.id == id), None)
+    if device is None:
         raise ValueError(f"device {id} does not exist: this process has {len(found)} devices.\n"
                          "  Set WEFT_NUM_DEVICES before the first use of weft.")
-    return found[id]
+    return device
 
 
 class Backend:
@@ -240,6 +241,18 @@ class Backend:
         for rank, count in enumerate(counts):
             first = sum(counts[:rank])
             yield from (Device(first + i, self, rank, i) for i in range(count))
+
+    def keep_devices_of(self, left: Sequence[int], mine: int, first_numbers: Sequence[int]) -> None:
+        """Have the devices of the processes `left` alone, which are numbered anew; this one was number `mine` of those whose
+        `first_numbers` are given. Ids stay. Own devices stay the same objects; others are made anew, and the old ones belong to nobody: to
+        the process -1 - its first number.
+        """
+        have = self._devices
+        made = [Device(d.id, self, left.index(d.process_index), d.local_hardware_id) for d in have if d.process_index in left]
+        own = {d.id: d for d in have if d.process_index == mine}
+        for device in have:
+            device.process_index = left.index(mine) if device.id in own else -1 - first_numbers[device.process_index]
+        self._devices = tuple([own.get(d.id, d) for d in made])
 
     def local_devices(self) -> list[Device]:
         """The devices that this process drives."""
@@ -369,6 +382,13 @@ def register(name: str, make: Callable[[], Backend]) -> None:
     if name in _makers:
         raise ValueError(f"backends.register: there is a backend called {name!r} already; choose another name.")
     _makers[name] = make
+
+
+def keep_devices_of(left: Sequence[int], mine: int, first_numbers: Sequence[int]) -> None:
+    """Have all backends do so, and the specs of arrays follow."""
+    for backend in list(_made.values()):
+        backend.keep_devices_of(left, mine, first_numbers)
+    follow_processes()
 
 
 def have_devices() -> bool:

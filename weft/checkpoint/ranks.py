@@ -18,7 +18,8 @@ class Ranks:
 
     def __init__(self, name: str, doing: str):
         self._all = processes.current()
-        self._name, self._doing = name, doing
+        number = 0 if self._all is None else self._all.next_number(name)
+        self._name, self._doing = f"{name} {number}", doing
         self.rank = 0 if self._all is None else self._all.rank
         self.size = 1 if self._all is None else self._all.size
 

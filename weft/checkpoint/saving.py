@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import atexit
 import hashlib
-import itertools
 import os
 import shutil
 import sys
@@ -89,7 +88,6 @@ class Save:
 
 
 _last: list[Save] = []                      # the save that was started last, whose failure somebody must hear of
-_numbers = itertools.count()                # of saves, the same in every process
 
 
 @api_boundary
@@ -112,7 +110,7 @@ def save(path: str | os.PathLike, tree: Any, step: int, *, keep: int | None = No
     """
     wait()                                  # one step at a time; a failure of the last one is heard here
     store.tensorstore()
-    group = ranks.Ranks(f"checkpoint.save {next(_numbers)}", f"saving step {step}")
+    group = ranks.Ranks("checkpoint.save", f"saving step {step}")
     root = _checked(path, step, keep, keep_every)
     started = time.time_ns()
     arrays, others, strings = _snapshot(tree, group)

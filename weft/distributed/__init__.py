@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft import processes
-from weft.backends.base import have_devices
+from weft.backends.base import have_devices, keep_devices_of
 from weft.backends.planned import planned_devices
 from weft.util.config import config, num_virtual_devices
 from weft.util.errors import describe
@@ -114,20 +114,31 @@ def shutdown() -> None:
         state.leave()
 
 
-def shrink() -> None:
-    """Go on with the processes that are left after a failure, in place: not written yet, NotImplementedError.
+def shrink() -> tuple[int, ...]:
+    """Go on in place with the processes that are left after a failure, once all of them have come here: the numbers that they had, in the
+    order of their new ones. In a single process nothing is done.
 
-    It needs an MPI with ULFM, such as Open MPI under `mpiexec --with-ft ulfm`. `weft launch --min N --restarts N` starts the remaining
-    processes anew, from the last checkpoint.
+    Processes are numbered anew, devices keep their ids: `weft.devices()` are those that are left. Arrays on devices of this process alone
+    are as before. Arrays over several processes may be laid out anew by `weft.device_put`, or read by `process_allgather`, by all that are
+    left, where one of them has a replica of every block. Their meshes are of no other use.
+
+    Where a process failed in the middle of a step, some of the others may have finished it and others not: keep the state of the step
+    before until all have told each other that they finished it (docs/processes.md has a program).
+
+    Raises ProcessFailureError where one of those that are left does not come within `config.collective_timeout`, where this process itself
+    was given up for lost, or where the coordinator is lost, which runs in the launcher, or beside process 0 if there is none of ours.
 
     >>> weft.distributed.shrink()
-    Traceback (most recent call last):
-        ...
-    NotImplementedError: weft.distributed.shrink: survivors cannot go on in place yet; ...
+    (0,)
     """
-    raise NotImplementedError(
-        "weft.distributed.shrink: survivors cannot go on in place yet; it needs an MPI with ULFM. `weft launch --min N --restarts N` "
-        "starts the remaining processes anew.")
+    before = processes.current()
+    if before is None:
+        return (0,)
+    from weft.processes import state
+
+    left = state.shrink()
+    keep_devices_of(left, before.rank, before.first_numbers)
+    return left
 
 
 def _number(name: str, value: Any, least: int, most: int | None) -> int:

@@ -17,7 +17,6 @@ from typing import Any
 from weft import processes
 from weft.util.errors import ProcessFailureError, describe
 
-_numbers: Counter[tuple[int, ...]] = Counter()
 _RULE = "All processes must run the same programs, in the same order, on arrays of the same types and layouts."
 _REMEDY = ("Look for what differs between them where the program is traced: the process index, random seeds, the order of sets, "
            "the environment, sizes of data.")
@@ -30,8 +29,7 @@ def check_program(ranks: Sequence[int], fingerprint: str, lines: Callable[[], li
     """
     shared = _shared()
     place = tuple(ranks)
-    number = _numbers[place]
-    _numbers[place] += 1
+    number = shared.next_number(place)
     who = hashlib.md5(repr(place).encode(), usedforsecurity=False).hexdigest()[:8]
 
     def meet(stage: str, what: Any) -> list[Any]:

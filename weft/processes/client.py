@@ -127,6 +127,13 @@ class Client:
         self._check(table, f"the barrier {name!r}", timeout)
         return table["brought"]
 
+    def shrink(self, timeout: float) -> tuple[int, tuple[int, ...]]:
+        """Go on without those that failed, once all others have asked for it: the new number of this rank, and the numbers that those
+        who are left had, in the order of their new ones. Each of them connects anew."""
+        table, _ = self._request({"op": "shrink"}, timeout)
+        self._check(table, "shrink", timeout)
+        return table["rank"], tuple(table["ranks"])
+
     def heartbeat(self) -> None:
         """Tell the coordinator that this rank lives; the connection's own thread does it every second."""
         self._send(pack({"op": "beat", "progress": self._progress} if self._progress else {"op": "beat"}))

@@ -1,7 +1,7 @@
 """The coordinator: one thread that knows who is there, keeps keys and values, and sees who is missing.
 
 In:   connections of `client.Client`s, one per rank.
-Out:  answers, and news to all: that a rank failed, that one leaves.
+Out:  answers, and news to all: that a rank failed, that one leaves. Those that are left may go on together under new numbers.
 Laws: it runs in the launcher or beside rank 0, computes nothing, and takes no part in collectives. A rank fails when its connection
       closes before it said that it leaves, when it is silent for `heartbeat_timeout`, or when it reports an exception; all others are
       told at once. Everything that is waited for here has a deadline, whose error lists who arrived and who did not.
@@ -72,8 +72,8 @@ class Coordinator:
                  told: Callable[[dict[str, Any]], None] | None = None) -> None:
         host, port = host_and_port(address)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self.size, self.heartbeat_timeout = size, heartbeat_timeout
-        self._told = told                       # the launcher hears of failures, too
+        self.heartbeat_timeout = heartbeat_timeout
+        self._told = told                       # the launcher hears of failures, too, and of who goes on
         self._listener = socket.socket(family, socket.SOCK_STREAM)
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
@@ -87,20 +87,25 @@ class Coordinator:
         self._listener.listen(4096)
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
-        self._ranks: dict[int, _Peer] = {}
-        self._values: dict[str, bytes] = {}
-        self._getting: dict[str, list[_Waiting]] = {}
-        self._joining: list[_Waiting] = []
-        self._barriers: dict[str, _Barrier] = {}
-        self._asked: dict[int, tuple[_Waiting, dict[int, Any], set[int]]] = {}
+        self._begin_anew(size)
         self._numbers = 0
-        self.failures: list[dict[str, Any]] = []
         self._stops = False
         self._thread: DaemonThread | None = None
         self._wake_in, self._wake_out = socket.socketpair()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._selector.register(self._wake_in, selectors.EVENT_READ)
+
+    def _begin_anew(self, size: int) -> None:
+        self.size = size
+        self._ranks: dict[int, _Peer] = {}
+        self._values: dict[str, bytes] = {}
+        self._getting: dict[str, list[_Waiting]] = {}
+        self._joining: list[_Waiting] = []
+        self._barriers: dict[str, _Barrier] = {}
+        self._asked: dict[int, tuple[_Waiting, dict[int, Any], set[int]]] = {}
+        self._shrinking: dict[int, _Waiting] = {}
+        self.failures: list[dict[str, Any]] = []
 
     # ---- life
     def start(self) -> None:
@@ -214,6 +219,7 @@ class Coordinator:
             return
         if op == "leave":
             peer.left = True
+            self._shrink()
             return
         limit = min(float(table.get("timeout", 600.0)), 1e9)
         waiting = _Waiting(peer, table["number"], now + limit, limit)
@@ -242,6 +248,8 @@ class Coordinator:
             self._answer(waiting, {"ok": True, "keys": found})
         elif op == "barrier":
             self._arrive(waiting, table, data)
+        elif op == "shrink":
+            self._asks_to_shrink(waiting)
         elif op == "error":
             self._fail(peer.rank, "raised", table["text"])
             self._answer(waiting, {"ok": True})
@@ -307,6 +315,40 @@ class Coordinator:
         for waiter in barrier.waiting:
             self._answer(waiter, {"ok": True, "brought": brought})
 
+    # ---- going on without those that failed
+    def _asks_to_shrink(self, waiting: _Waiting) -> None:
+        rank = waiting.peer.rank
+        lost = next((failure for failure in self.failures if failure["rank"] == rank), None)
+        if lost is not None:
+            self._answer(waiting, {"ok": False, "why": "failed", "failure": lost})
+            return
+        if not self._shrinking and self._told is not None:
+            self._told({"kind": "shrinks"})
+        self._shrinking[rank] = waiting
+        waiting.peer.waits_for = "the others to go on"
+        self._shrink()
+
+    def _left(self) -> list[int]:
+        """The ranks that are there, and have not failed."""
+        lost = {failure["rank"] for failure in self.failures}
+        return [rank for rank, peer in sorted(self._ranks.items()) if rank not in lost and not peer.left]
+
+    def _shrink(self) -> None:
+        """Begin anew with the ranks that are left, once all of them have asked for it."""
+        left = self._left()
+        if not self._shrinking or any(rank not in self._shrinking for rank in left):
+            return
+        asked = [self._shrinking[rank] for rank in left]
+        gone = [peer for rank, peer in self._ranks.items() if rank not in left]
+        self._begin_anew(len(left))
+        for rank, waiting in enumerate(asked):
+            waiting.peer.left, waiting.peer.rank = True, -1         # they will come again, under their new numbers
+            self._answer(waiting, {"ok": True, "rank": rank, "ranks": left})
+        for peer in gone:
+            self._gone(peer)
+        if self._told is not None:
+            self._told({"kind": "shrunk", "ranks": left})
+
     # ---- who is absent, and where it is
     def _ask(self, waiting: _Waiting, ranks: list[int]) -> None:
         self._numbers += 1
@@ -358,6 +400,7 @@ class Coordinator:
         if self._told is not None:
             self._told(failure)
         self._refuse_all(failure)
+        self._shrink()
 
     def _refuse_all(self, failure: dict[str, Any]) -> None:
         """Answer what waits for a rank that will not come."""
@@ -407,6 +450,10 @@ class Coordinator:
                 self._answer(waiter, {"ok": False, "why": "absent", "absent": absent, "arrived": sorted(barrier.arrived)})
             if not barrier.waiting:
                 self._barriers.pop(name, None)
+        for rank, waiter in [(rank, w) for rank, w in self._shrinking.items() if now > w.deadline]:
+            arrived = sorted(self._shrinking)
+            del self._shrinking[rank]
+            self._answer(waiter, {"ok": False, "why": "absent", "absent": [r for r in self._left() if r not in arrived], "arrived": arrived})
         for query, (waiting, *_) in list(self._asked.items()):
             if now > waiting.deadline:
                 self._tell_stacks(query, anyway=True)

@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -42,11 +43,13 @@ class Processes:
 
     def __init__(self, client: Client, collective_timeout: float, shutdown_timeout: float, coordinator: Coordinator | None,
                  natives: Natives | None, wanted: str) -> None:
-        self.client = client
+        self.client, self.natives, self.wanted = client, natives, wanted
         self.rank, self.size = client.rank, client.size
         self.local_counts: tuple[int, ...] = tuple(client.facts["devices"])
         self.hosts: tuple[str, ...] = tuple(client.facts["machine"])
         self.partitions: tuple[int | None, ...] = tuple(client.facts["partition"])
+        #: the number that each process had at first, before others were lost
+        self.first_numbers: tuple[int, ...] = tuple(client.facts["first number"])
         self.collective_timeout, self.shutdown_timeout = collective_timeout, shutdown_timeout
         self.coordinator = coordinator
         self.is_launched = False                # by `weft run`, so that the program may still ask for it, once
@@ -55,6 +58,7 @@ class Processes:
         self._error: BaseException | None = None
         client.is_served_by_rank = bool(client.facts["serves"][0])
         self._waits_for: list[str] = []
+        self._counts: Counter[Any] = Counter()
         self._interrupted: BaseException | None = None
         client.at = lambda: ", ".join([*self._waits_for, *filter(None, [getattr(self.transport, "awaits", str)()])])
         client.on_failure = self._hears
@@ -74,30 +78,27 @@ class Processes:
     def __repr__(self) -> str:
         return f"Processes(rank={self.rank}, size={self.size}, local_counts={self.local_counts})"
 
-    @property
-    def first_device(self) -> int:
-        """The id of the first device of this process."""
-        return sum(self.local_counts[: self.rank])
-
-    def rank_of_device(self, id: int) -> int:
-        """The process that drives a device."""
-        for rank, count in enumerate(self.local_counts):
-            if id < count:
-                return rank
-            id -= count
-        raise ValueError(f"device {id} does not exist: there are {sum(self.local_counts)}")
+    def next_number(self, what: Any) -> int:
+        """How often it was asked for `what`: numbers of what processes do together in the same order."""
+        self._counts[what] += 1
+        return self._counts[what] - 1
 
     # ---- failures
     def _hears(self, failure: dict[str, Any]) -> None:
         self.failed_word.value = 1
-        DaemonThread(self._interrupt, failure)
+        DaemonThread(self._interrupt, _UNSEEN_S)
 
-    def _interrupt(self, failure: dict[str, Any]) -> None:
+    def _interrupt(self, delay: float) -> None:
         """Where the main thread neither waits for others nor ends, it may never meet the failure: a signal brings it there."""
-        time.sleep(_UNSEEN_S)
+        time.sleep(delay)
         main = threading.main_thread()
         if held and held[0] is self and not self.client.is_failure_seen and main.is_alive() and _interrupts:
             signal.pthread_kill(main.ident or 0, _interrupts[0])
+
+    def interrupt_again(self) -> None:
+        """What the main thread was told, it ignored: a finalizer cannot raise."""
+        self.client.is_failure_seen = False
+        DaemonThread(self._interrupt, 0.1)
 
     def check(self, awaited: Iterable[int] = (), plan: CollectivePlan | None = None) -> None:
         """Raise if a process has failed, or if one that is `awaited` has left."""
@@ -130,7 +131,8 @@ class Processes:
         if error is not None:
             raise error
         self.check()
-        raise ProcessFailureError("distributed: a collective failed.")
+        raise ProcessFailureError("distributed: a collective failed: its program was compiled for processes that are not all left since "
+                                  "weft.distributed.shrink().\n  Lay its arguments out on a mesh of weft.devices().")
 
     def wait_for_news(self, seconds: float = 1.0) -> None:
         """Something broke that the coordinator may be about to explain: raise what it says, if it does soon."""
@@ -217,7 +219,8 @@ def join(address: str | None, rank: int, size: int, devices: int, *, serve: bool
     try:
         if not address and share is not None:
             address = share(f"{socket.gethostname()}:{coordinator.port}" if coordinator else None)
-        facts = {"devices": devices, "machine": machine(), "partition": partition, "serves": serve, "mpi": mpi.is_started_by_mpi()}
+        facts = {"devices": devices, "machine": machine(), "partition": partition, "serves": serve, "mpi": mpi.is_started_by_mpi(),
+                 "first number": rank}
         client = Client(address or "", rank, size, facts, initialization_timeout, heartbeat_timeout)
         try:
             found = Processes(client, collective_timeout, shutdown_timeout, coordinator, natives, transport)
@@ -233,6 +236,34 @@ def join(address: str | None, rank: int, size: int, devices: int, *, serve: bool
     return found
 
 
+def shrink() -> tuple[int, ...]:
+    """Go on with the processes that are left, under new numbers: those that they had, in the order of the new ones.
+
+    What waits in a collective of before has failed by then, and stays so. Raises ProcessFailureError where one of those that are left does
+    not come, or where the coordinator is lost.
+    """
+    before = held[0]
+    lost = before.client.failure
+    if lost is not None and (lost["kind"] == "coordinator" or (before.client.is_served_by_rank and lost["rank"] == 0)):
+        raise ProcessFailureError(describe(
+            "distributed.shrink", "the coordinator is lost.", [("it ran", "beside process 0" if lost["rank"] == 0 else "in the launcher")],
+            None, "Those who are left need it to find each other.",
+            "Start again from the last checkpoint. Under `weft launch` the coordinator is in the launcher, and outlives every process."))
+    before.failed_word.value = 1
+    rank, left = before.client.shrink(before.collective_timeout)
+    facts = {name: values[before.rank] for name, values in before.client.facts.items()}
+    before.transport.close()
+    before.client.close()
+    client = Client(before.client.address, rank, len(left), facts, before.collective_timeout, before.client.heartbeat_timeout)
+    held[:] = [Processes(client, before.collective_timeout, before.shutdown_timeout, before.coordinator, before.natives, before.wanted)]
+    _former.append(before)
+    return left
+
+
+#: whose words native code may still read: of programs that were compiled before others were lost
+_former: list[Processes] = []
+
+
 def leave() -> None:
     """Wait for the other processes to leave, too, and forget them. Raises ProcessFailureError if one failed."""
     if not held:
@@ -246,7 +277,8 @@ def leave() -> None:
     finally:
         held.clear()
         found.transport.close()
-        found.client.leave()
+        if found.client.failure is None and not _raised:
+            found.client.leave()                # else it ends as one that failed: who was stopped meanwhile has to learn of it
         found.client.close()
         if found.coordinator is not None:
             found.coordinator.stop(1.0 if found.client.failure or _raised else 5.0)
@@ -282,9 +314,12 @@ def _watch() -> None:
     unraised = sys.unraisablehook
 
     def unraisable(what: Any) -> None:
-        """A signal handler may raise as native code calls here, before our own first line: that would be lost."""
+        """A signal handler may raise as native code calls here, before our own first line, or where Python ignores exceptions: that
+        would be lost."""
         if held and what.exc_value is not None and getattr(what.object, "__self__", None) in held[0].called_from_native:
             held[0].set_failure(what.exc_value)
+        elif held and isinstance(what.exc_value, ProcessFailureError):
+            held[0].interrupt_again()
         else:
             unraised(what)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,6 @@ from weft.backends.held import Numbers
 from weft.runtime.array import Array
 from weft.util.errors import ProcessFailureError, describe
 from weft.util.source import user_frame
-
-_calls = itertools.count()
 
 
 def shared() -> Any:
@@ -43,7 +41,7 @@ def agree(api: str, says: str, brings: str = "") -> list[str]:
     all_ranks = shared()
     frame = user_frame()
     mine = [api, says, "" if frame is None else str(frame), brings]
-    number = next(_calls)
+    number = all_ranks.next_number("joint call")
     brought = all_ranks.client.barrier(f"joint call {number} of all processes", all_ranks.collective_timeout, brings=mine)
     other = next((rank for rank, theirs in enumerate(brought) if theirs[:2] != mine[:2]), None)
     if other is None:
@@ -103,7 +101,7 @@ def _carry(messages: Sequence[tuple[Any, np.ndarray, np.ndarray]]) -> None:
 def whole_value(array: Array, what: str) -> np.ndarray:
     """The value of an array over processes, in every process."""
     spec = array._spec
-    numbers = held_numbers(spec)
+    numbers = _holders(spec, what)
     if len(numbers) == shared().size and is_whole_everywhere(spec, numbers):
         return array._numpy()
     mine = np.empty(_held_shape(spec, next(iter(numbers.values()))), spec.storage_dtype)
@@ -119,6 +117,33 @@ def whole_value(array: Array, what: str) -> np.ndarray:
     return whole
 
 
+def check_present(api: str, sharding: Any, ranks: Iterable[int]) -> None:
+    """Check that the processes `ranks` of a sharding are there: ValueError for devices of before `weft.distributed.shrink`."""
+    if any(rank < 0 for rank in ranks):
+        raise ValueError(f"{api}: {sharding!r} has devices that are those of before weft.distributed.shrink().\n"
+                         "  Make a mesh of weft.devices().")
+
+
+def _holders(spec: ArraySpec, api: str) -> dict[int, Numbers]:
+    """The blocks that each process has. Of an array of before processes were lost (`weft.distributed.shrink`), those that the others have.
+
+    ProcessFailureError, in all of them, if some blocks are nowhere.
+    """
+    numbers = held_numbers(spec)
+    if all(rank >= 0 for rank in numbers):
+        return numbers
+    now = {-1 - first: rank for rank, first in enumerate(shared().first_numbers)}
+    left = dict(sorted((now.get(rank, rank), held) for rank, held in numbers.items() if rank >= 0 or rank in now))
+    there = {block for held in left.values() for block in itertools.product(*held)}
+    missing = math.prod(spec.splits) - len(there)
+    if missing:
+        raise ProcessFailureError(describe(
+            api, f"{spec.aval.str_short()} has lost {missing} of its {math.prod(spec.splits)} blocks.", [("lay as", repr(spec.sharding))],
+            user_frame(), "A block survives where one of the processes that are left has a replica.",
+            "Restore the array from the last checkpoint, onto a mesh of weft.devices()."))
+    return left
+
+
 def _held_shape(spec: ArraySpec, numbers: Numbers) -> tuple[int, ...]:
     return (*map(len, numbers), *spec.local_shape)
 
@@ -131,8 +156,9 @@ def laid_out(array: Array, want: ArraySpec) -> Array:
     Raises ValueError for a layout on one process: there `process_allgather` gives the value to all.
     """
     have = array._spec
-    source, target = held_numbers(have), held_numbers(want)
-    if len(target) == 1:
+    source, target = _holders(have, "device_put"), held_numbers(want)
+    check_present("device_put", want.sharding, target)
+    if len(target) == 1 and len(source) > 1:
         raise ValueError(describe(
             "device_put", f"{have.aval.str_short()} lies on devices of several processes, and would go to one of them.",
             [("lies as", repr(have.sharding)), ("would lie as", repr(want.sharding))], user_frame(),

@@ -4,7 +4,7 @@ In:   a program, how many processes, how many devices each.
 Out:  an exit status: 0 if all ended well, else that of the first which did not (128 and the signal's number, if one killed it).
 Laws: the coordinator is here, so that the death of any process is known at once. After a failure the others have `GRACE_S` to say what
       they have to say; then they are killed, with all that they started. Ctrl-C and SIGTERM are passed on. If this process is killed,
-      the system ends the others.
+      the system ends the others. Those that are left and go on by themselves (`weft.distributed.shrink`) are let go on.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class _Job:
 
     def __init__(self, program: str, arguments: Sequence[str], size: int, devices: int | None, as_module: bool, signals: _Signals) -> None:
         self._size, self._signals = size, signals
-        self._failed: list[dict[str, Any]] = []
-        self._coordinator = Coordinator("127.0.0.1:0", size, config.heartbeat_timeout, self._failed.append)
+        self._news: list[dict[str, Any]] = []
+        self._coordinator = Coordinator("127.0.0.1:0", size, config.heartbeat_timeout, self._news.append)
         self._command = [sys.executable, "-m", "weft", "run", *(["-m"] if as_module else []), program, "--", *arguments]
         self._environment = {
             **os.environ, "WEFT_COORDINATOR_ADDRESS": f"127.0.0.1:{self._coordinator.port}", "WEFT_COORDINATOR_SERVED": "1",
@@ -80,6 +80,10 @@ class _Job:
         self._environment.setdefault("WEFT_NUM_THREADS", str(max(1, allowed_threads() // size)))
         self._processes: list[subprocess.Popen] = []
         self._passed = 0
+        #: what failed of the present ranks; which processes they are; those that went on without
+        self._failed: list[dict[str, Any]] = []
+        self._now = list(range(size))
+        self._given_up: set[int] = set()
         #: who failed first, and how
         self.first_failed: dict[int, str] = {}
         self._ended_here: set[int] = set()
@@ -106,7 +110,9 @@ class _Job:
         until = float("inf")
         while True:
             now = time.monotonic()
-            alive = [process for process in self._processes if process.poll() is None]
+            if self._hears():
+                until = float("inf")
+            alive = [process for process in self._processes if _exit_code(process) is None]
             self._find_failed(now, _NEWS_S if alive else 0.0)
             if self._signals.count > self._passed:
                 self._passed = self._signals.count
@@ -118,10 +124,36 @@ class _Job:
                 return
             time.sleep(_POLL_S)
 
+    def _hears(self) -> bool:
+        """Take in what the coordinator told; whether those that are left go on, or are about to."""
+        go_on = False
+        while self._news:
+            news = self._news.pop(0)
+            if news["kind"] == "shrunk":
+                self._goes_on([self._now[rank] for rank in news["ranks"]])
+            elif news["kind"] != "shrinks":
+                self._failed.append({**news, "rank": self._now[news["rank"]]})
+                continue
+            go_on = True
+        return go_on
+
+    def _goes_on(self, left: list[int]) -> None:
+        lost = [number for number in self._now if number not in left]
+        for number in lost:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._processes[number].pid, signal.SIGKILL)       # it may be stopped
+        self._find_failed(time.monotonic(), 0.0)
+        why = "".join([f"process {number} {said}; " for number, said in self.first_failed.items()])
+        _say(f"{why}{len(left)} processes go on without {', '.join(map(str, lost)) or 'others'}")
+        self._given_up |= set(lost)
+        self._now, self._status, self._bad_since = left, 0, float("inf")
+        self._failed.clear()
+        self.first_failed.clear()
+
     def _find_failed(self, now: float, patience: float) -> None:
         """Note who failed first. The coordinator learns of failures in their order; that of a process which
         never connected to it shows in the exit status."""
-        codes = {rank: process.poll() for rank, process in enumerate(self._processes)}
+        codes = {rank: _exit_code(process) for rank, process in enumerate(self._processes) if rank not in self._given_up}
         bad = [rank for rank, code in codes.items() if code]
         if self.first_failed or self._signals.got is not None or not (bad or self._failed):
             return
@@ -146,10 +178,10 @@ class _Job:
     def lost(self) -> int:
         """How many processes failed by themselves."""
         killed = {rank for rank, process in enumerate(self._processes) if (process.poll() or 0) < 0}
-        return len((killed - self._ended_here) | set(self.first_failed))
+        return len((killed - self._ended_here) | set(self.first_failed) | self._given_up)
 
     def _end(self) -> None:
-        self._ended_here = {rank for rank, process in enumerate(self._processes) if process.poll() is None}
+        self._ended_here = {rank for rank, process in enumerate(self._processes) if _exit_code(process) is None}
         for process in self._processes:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)  # what it started may live on
@@ -157,10 +189,21 @@ class _Job:
         self._coordinator.stop()
 
 
+def _exit_code(process: subprocess.Popen) -> int | None:
+    """The exit code, None while it runs. The process is not reaped: until then its number, and that of its group, is nobody else's."""
+    if process.returncode is not None:
+        return process.returncode
+    found = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if found is None:
+        return None
+    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+
+
 def _code_soon(process: subprocess.Popen) -> int | None:
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        return process.wait(GRACE_S)
-    return None
+    until = time.monotonic() + GRACE_S
+    while (code := _exit_code(process)) is None and time.monotonic() < until:
+        time.sleep(_POLL_S)
+    return code
 
 
 def _signal_all(processes: Sequence[subprocess.Popen], number: int) -> None:

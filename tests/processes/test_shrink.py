@@ -1,0 +1,121 @@
+"""Processes that are left after a failure go on in place: arrays are laid out anew from replicas, what is lost is named."""
+
+from tests.processes.ranks import ranks
+from tests.processes.test_launch import Launched, gone
+
+
+def goes_on():
+    import os
+    import signal
+
+    import numpy as np
+
+    import weft
+    import weft.numpy as wnp
+    from weft.experimental.multihost_utils import process_allgather, sync_global_devices
+    from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+    me, value = weft.process_index(), np.arange(48, dtype=np.float32).reshape(24, 2)
+    own, step = weft.local_devices(), weft.jit(lambda x: wnp.sum(x, axis=0))
+    mesh = Mesh(np.array(weft.devices()).reshape(2, -1), ("replica", "rows"))
+    twice, once, whole = (weft.device_put(value, NamedSharding(mesh, spec)) for spec in (P("rows"), P(("replica", "rows")), P()))
+    here = weft.device_put(np.ones(3, np.float32), own[0])
+    np.testing.assert_array_equal(np.asarray(step(twice)), value.sum(0))
+
+    def lose(victim, x):
+        """The processes that are left when one is killed, as `shrink` says."""
+        sync_global_devices("all are there")
+        if weft.process_index() == victim:
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            while True:
+                step(x).block_until_ready()
+        except weft.errors.ProcessFailureError as error:
+            assert error.ranks == (victim,), error
+        return weft.distributed.shrink()
+
+    assert lose(3, twice) == (0, 1, 2) and (weft.process_index(), weft.process_count()) == (me, 3)
+    assert [d.id for d in weft.devices()] == list(range(6)) and weft.local_devices() == own and all(d.is_addressable for d in own)
+    rows = NamedSharding(weft.make_mesh((6,), ("rows",)), P("rows"))
+    for x in (twice, whole):
+        moved = weft.device_put(x, rows)
+        np.testing.assert_array_equal(process_allgather(moved, tiled=True), value)
+        np.testing.assert_array_equal(np.asarray(step(moved)), value.sum(0))
+    np.testing.assert_array_equal(process_allgather(twice, tiled=True), value)
+    np.testing.assert_array_equal(np.asarray(whole), value)
+    assert float(wnp.sum(here + 1)) == 6
+    for kind, said, call in ((weft.errors.ProcessFailureError, "lost 2 of its 8 blocks", lambda: weft.device_put(once, rows)),
+                             (weft.errors.ProcessFailureError, "not all left", lambda: step(twice)),
+                             (ValueError, "those of before", lambda: weft.jit(lambda x: x * 2)(twice)),
+                             (ValueError, "those of before", lambda: weft.device_put(value, once.sharding))):
+        try:
+            call()
+        except kind as error:
+            assert said in str(error), error
+        else:
+            raise AssertionError(said)
+
+    assert lose(1, moved) == (0, 2) and weft.process_index() == (0, None, 1)[me]
+    assert [d.id for d in weft.devices()] == [0, 1, 4, 5] and [d.process_index for d in weft.devices()] == [0, 0, 1, 1]
+    rows = NamedSharding(weft.make_mesh((4,), ("rows",)), P("rows"))
+    moved = weft.device_put(weft.device_put(whole, NamedSharding(rows.mesh, P())), rows)
+    np.testing.assert_array_equal(process_allgather(moved, tiled=True), value)
+    assert weft.local_devices() == own
+    assert lose(1, moved) == (0,) and weft.process_count() == 1 and weft.devices() == own
+    np.testing.assert_array_equal(np.asarray(weft.device_put(whole, own[1])), value)
+    print("went on alone")
+
+
+def test_those_who_are_left_go_on_until_one_is_alone():
+    with ranks(4, goes_on, 2) as running:
+        first, *others = running.finish(60)
+        assert first.exit_code == 0 and "went on alone" in first.out, running.shown()
+        assert [rank.exit_code for rank in others] == [-9] * 3, running.shown()
+
+
+TRAINS = """
+import os, signal
+import numpy as np
+import weft, weft.numpy as wnp
+from weft.experimental.multihost_utils import process_allgather
+from weft.sharding import NamedSharding, PartitionSpec as P
+
+def layouts():
+    mesh = weft.make_mesh((weft.device_count(),), ("data",))
+    return NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
+
+@weft.jit
+def train(w, batch):
+    return w - 0.1 * wnp.mean(w - batch, axis=0)
+
+print(f"pid {os.getpid()}", flush=True)
+victim, step, lost = weft.process_index() == 0, 0, []
+everywhere, rows = layouts()
+states = {0: weft.device_put(np.zeros(3, np.float32), everywhere)}         # of the last step, and of the one before
+while step < 20:
+    try:
+        if victim and step == 7:
+            os.kill(os.getpid(), signal.SIGKILL)
+        batch = weft.device_put(np.full((12, 3), step, np.float32), rows)
+        states[step + 1] = train(states[step], batch).block_until_ready()
+        step += 1
+        states.pop(step - 2, None)
+    except weft.errors.ProcessFailureError as error:
+        lost += [error.ranks, weft.distributed.shrink()]
+        everywhere, rows = layouts()
+        step = int(process_allgather(np.int32(step)).min())
+        states = {step: weft.device_put(states[step], everywhere)}
+w = np.zeros(3, np.float32)
+for i in range(20):
+    w = w - np.float32(0.1) * (w - i)
+assert np.allclose(np.asarray(states[20]), w), (states[20], w)
+print("trained", lost, flush=True)
+"""
+
+
+def test_training_goes_on_under_the_launcher_without_its_first_process(tmp_path):
+    launched = Launched(tmp_path, "-n", "3", "program.py", program=TRAINS)
+    assert launched.wait() == 0, launched.err
+    assert launched.out.count("trained [(0,), (1, 2)]") == 2, launched.out + launched.err
+    assert "process 0 was killed by signal 9 (SIGKILL); 2 processes go on without 0" in launched.err
+    assert gone(launched)
