@@ -115,18 +115,19 @@ def shutdown() -> None:
 
 
 def shrink() -> tuple[int, ...]:
-    """Go on in place with the processes that are left after a failure, once all of them have come here: the numbers that they had, in the
-    order of their new ones. In a single process nothing is done.
+    """Continue in place with the processes that survive a failure. All survivors call this; it returns their previous numbers, in
+    the order of their new ones. In a single process it does nothing.
 
-    Processes are numbered anew, devices keep their ids: `weft.devices()` are those that are left. Arrays on devices of this process alone
-    are as before. Arrays over several processes may be laid out anew by `weft.device_put`, or read by `process_allgather`, by all that are
-    left, where one of them has a replica of every block. Their meshes are of no other use.
+    Processes are renumbered from 0; devices keep their ids, and `weft.devices()` has those that remain. Arrays on devices of this
+    process alone stay valid. Arrays over several processes can be moved by `weft.device_put` onto a mesh of the remaining devices, or
+    read by `process_allgather`, if a survivor has a replica of every block; all survivors make the same call. Old meshes have no
+    other use.
 
-    Where a process failed in the middle of a step, some of the others may have finished it and others not: keep the state of the step
-    before until all have told each other that they finished it (docs/processes.md has a program).
+    If a process failed in the middle of a step, some survivors may have finished the step and others not: keep the state of the
+    previous step until all of them have finished (docs/processes.md shows a program).
 
-    Raises ProcessFailureError where one of those that are left does not come within `config.collective_timeout`, where this process itself
-    was given up for lost, or where the coordinator is lost, which runs in the launcher, or beside process 0 if there is none of ours.
+    Raises ProcessFailureError if a survivor does not call this within `config.collective_timeout`, if this process itself was declared
+    failed, or if the coordinator is lost. The coordinator runs in `weft launch`, or in process 0 under other launchers.
 
     >>> weft.distributed.shrink()
     (0,)
