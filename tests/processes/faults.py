@@ -11,12 +11,14 @@ forked from this process (`forks`).
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import signal
 import sys
 import time
 from collections import Counter
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")      # a process with threads cannot be forked
 import numpy as np
 
 from tests.processes.forks import folder_of_this_process, forked_ranks

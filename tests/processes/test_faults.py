@@ -5,7 +5,7 @@ from tests.processes import faults
 
 
 def test_faults_are_answered_in_time():
-    done = run_python("-m", "tests.processes.faults", "--seed", "3", "--count", "8", cwd=faults.HOUSE, timeout=300, OPENBLAS_NUM_THREADS="1")
+    done = run_python("-m", "tests.processes.faults", "--seed", 3, "--count", 8, cwd=faults.HOUSE, timeout=300)
     assert done.returncode == 0 and done.stdout.startswith("8 faults, 0 not answered"), done.stdout + done.stderr
 
 

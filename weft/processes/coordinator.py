@@ -453,7 +453,8 @@ class Coordinator:
         for rank, waiter in [(rank, w) for rank, w in self._shrinking.items() if now > w.deadline]:
             arrived = sorted(self._shrinking)
             del self._shrinking[rank]
-            self._answer(waiter, {"ok": False, "why": "absent", "absent": [r for r in self._left() if r not in arrived], "arrived": arrived})
+            absent = [left for left in self._left() if left not in arrived]
+            self._answer(waiter, {"ok": False, "why": "absent", "absent": absent, "arrived": arrived})
         for query, (waiting, *_) in list(self._asked.items()):
             if now > waiting.deadline:
                 self._tell_stacks(query, anyway=True)
