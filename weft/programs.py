@@ -25,7 +25,6 @@ import numpy as np
 from weft import backends, processes
 from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Backend, _device_of_id, is_elsewhere
-from weft.codegen.toolchain import cache
 from weft.core.trace import derived_trace, eval_trace
 from weft.ir.jaxpr import Jaxpr, Literal
 from weft.ir.mesh import AbstractMesh, AxisType, _make_mesh_object
@@ -33,7 +32,7 @@ from weft.ir.shardings import Sharding, _make_named, _make_positional, _make_sin
 from weft.ir.specs import UNCONSTRAINED, PartitionSpec
 from weft.ir.structure import Unserializable, structure
 from weft.runtime.executable import Executable
-from weft.util import events
+from weft.util import cache, events
 from weft.util.collector import paused
 from weft.util.config import config
 from weft.util.errors import ProcessFailureError

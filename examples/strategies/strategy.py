@@ -42,7 +42,7 @@ def normal(seed, *shape, scale=1.0):
 
 
 def whole(tree):
-    """The values of arrays, wherever their parts lie, in every process."""
+    """The values of arrays, wherever their shards are, in every process."""
     return process_allgather(tree, tiled=True)
 
 

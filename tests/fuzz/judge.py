@@ -22,8 +22,8 @@ import numpy as np
 import weft
 from tests.fuzz import runner
 from tests.fuzz.programs import Program
-from weft.codegen.toolchain import cache
 from weft.errors import ShardingTypeError
+from weft.util import cache
 
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2}
 

@@ -23,9 +23,10 @@ from weft.codegen.gemm import gemm
 from weft.codegen.library import sort
 from weft.codegen.program import program
 from weft.codegen.runtime import pool, symbols
-from weft.codegen.toolchain import cache, loader, target
+from weft.codegen.toolchain import loader, target
 from weft.runtime.device import devices
 from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P, PositionalSharding, SingleDeviceSharding
+from weft.util import cache
 
 pytestmark = pytest.mark.skipif(not loader.works_here(), reason="a linker for x86-64 Linux")
 

@@ -18,8 +18,9 @@ from weft import lax, nn, programs
 from weft.codegen.gemm import gemm
 from weft.codegen.library import fft, sort
 from weft.codegen.program import program, tiered_compilation
-from weft.codegen.toolchain import cache, loader
+from weft.codegen.toolchain import loader
 from weft.runtime.executable import Executable
+from weft.util import cache
 
 PATIENCE_S = 60
 

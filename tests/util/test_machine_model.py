@@ -40,7 +40,6 @@ OTHER_NUMBERS: dict[str, set[str]] = {
                                     "_TYPE_ITEM_SIZE", "_TYPE_NAME"},        # places in objects
     "codegen/runtime/heap.py": {"_DISALLOW_INSTANTIATION", "_TP_DEALLOC"},   # numbers of the stable ABI
     "codegen/runtime/pool.py": {"PAUSE_S", "_MAX_THREADS"},                  # seconds that nobody notices; length of a table
-    "codegen/toolchain/cache.py": {"_DEFAULT_LIMIT", "_FOLDERS", "_PAUSE_S", "_SEAL"},       # sizes of the cache on disk
     "codegen/toolchain/loader.py": {"_ABS64", "_ALLOC", "_ARENA", "_EXECUTE", "_GOT64", "_GOTOFF64", "_GOTPC64", "_MADV_DONTNEED",
                                     "_NOBITS", "_PC64", "_PROGBITS", "_RELA", "_SYMTAB", "_WRITE"},     # of ELF; how far a call reaches
     "codegen/toolchain/target.py": {"_CODEGEN_LEVEL"},                       # a level of LLVM

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import weft
-from weft.codegen.toolchain import cache
 from weft.tools import shim
+from weft.util import cache
 from weft.util.config import config, known_settings
 from weft.util.errors import align
 from weft.util.machine_model import measured

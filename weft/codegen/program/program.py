@@ -24,12 +24,13 @@ from weft.codegen.program.build_record import BuildRecord, CompiledKernel, modul
 from weft.codegen.program.entry import EntryEmitter
 from weft.codegen.program.native import NativeProgram
 from weft.codegen.runtime import pool, symbols
-from weft.codegen.toolchain import cache, loader, objects, target
+from weft.codegen.toolchain import loader, objects, target
 from weft.codegen.toolchain.native_library import compile_apart
 from weft.codegen.toolchain.objects import CompileRequest
 from weft.ir import loops_text
 from weft.ir.loops import Kernel
 from weft.ir.program import Branch, Fft, Gemm, HostCall, Launch, Loop, Program, Sort, Step, WhileLoop
+from weft.util import cache
 from weft.util.machine_model import MODEL
 from weft.util.state import clearing
 from weft.util.threads import held_over_forks

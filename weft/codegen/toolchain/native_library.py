@@ -14,7 +14,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from weft.codegen.toolchain import cache, loader, objects, target
+from weft.codegen.toolchain import loader, objects, target
+from weft.util import cache
 
 _apart: dict[tuple[str, ...], threading.Thread] = {}  # who compiles what nobody waits for
 

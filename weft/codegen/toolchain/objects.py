@@ -11,7 +11,8 @@ import marshal
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from weft.codegen.toolchain import cache, loader, target
+from weft.codegen.toolchain import loader, target
+from weft.util import cache
 
 
 class CompileRequest(NamedTuple):

@@ -18,8 +18,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from weft.codegen.toolchain import cache, llvm_c, loader
-from weft.util import machine
+from weft.codegen.toolchain import llvm_c, loader
+from weft.util import cache, machine
 from weft.util.record import field, record
 from weft.util.threads import DaemonThread, held_over_forks
 

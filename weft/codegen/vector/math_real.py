@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.codegen.ir.builder import Builder
-from weft.codegen.toolchain.cache import blake2b
 from weft.codegen.vector.math_piecewise import PIECEWISE
 from weft.codegen.vector.math_tables import TABLE
 from weft.codegen.vector.registers import literal
 from weft.codegen.vector.vector_ops import Lanes
 from weft.ir.formulas import Formulas
+from weft.util.cache import blake2b
 
 #: of `getmant`: an interval, and NaN for negative numbers
 _MANTISSA_FROM_THREE_QUARTERS = 0b1011

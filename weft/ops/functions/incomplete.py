@@ -75,7 +75,7 @@ _ORDERS = ((0, 3), (0, 150), (150, 250))
 def _by_slopes(name):
     """The reference of a derivative; imported when first used."""
     def reference(a, x):
-        from weft.util import gamma_slopes
+        from weft.ops import gamma_slopes
         return getattr(gamma_slopes, name)(a, x).astype(x.dtype)
     return reference
 

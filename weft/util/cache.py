@@ -99,7 +99,7 @@ def fingerprint(rooms: tuple[str, ...]) -> str:
     return known.decode()
 
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
+_PACKAGE = os.path.dirname(os.path.dirname(__file__))
 
 
 @functools.cache
