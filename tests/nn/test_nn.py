@@ -275,3 +275,34 @@ def test_delta_orthogonal():
     kernel = np.asarray(nn.initializers.delta_orthogonal()(random.PRNGKey(0), (3, 3, 2, 4)))
     np.testing.assert_allclose(kernel[1, 1] @ kernel[1, 1].T, np.eye(2), atol=1e-5)
     assert np.count_nonzero(kernel) == 8
+
+
+def test_attention_gives_the_logarithm_of_its_sums():
+    q, k, v = (random.normal(random.key(i), (2, 5, 3, 4)) for i in range(3))
+    lengths = wnp.array([5, 2])
+    out, residual = nn.dot_product_attention(q, k, v, query_seq_lengths=lengths, return_residual=True)
+    scores = np.einsum("btnh,bsnh->btns", q, k) / 2
+    want = np.where(np.arange(5)[None, :, None] < np.asarray(lengths)[:, None, None], special.logsumexp(scores, -1), 0)
+    np.testing.assert_allclose(residual, want, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(out, nn.dot_product_attention(q, k, v, query_seq_lengths=lengths))
+    one, lse = nn.dot_product_attention(q[0], k[0], v[0], return_residual=True)
+    assert one.shape == (5, 3, 4) and lse.shape == (5, 3)
+
+
+def test_standardize_without_cancellation():
+    x = wnp.arange(8.0) * 1e-2 + 1000
+    got = nn.standardize(x, algorithm="stable")
+    exact = np.asarray(x, np.float64)
+    want = (exact - exact.mean()) / np.sqrt(exact.var() + 1e-5)
+    np.testing.assert_allclose(got, want, atol=2e-3)
+    with pytest.raises(ValueError, match="'fast' or 'stable'"):
+        nn.standardize(x, algorithm="slow")
+
+
+def test_vectors_with_fans_of_their_own_and_classes_that_are_floats():
+    made = nn.initializers.variance_scaling(1, "fan_in", "normal", in_axis=0, out_axis=[])(random.key(0), (3,))
+    assert made.shape == (3,)
+    with pytest.raises(ValueError, match="at least two dims"):
+        nn.initializers.variance_scaling(1, "fan_in", "normal")(random.key(0), (3,))
+    with pytest.warns(DeprecationWarning, match="integer-typed"):
+        nn.one_hot(wnp.array([1.0]), 3)

@@ -46,6 +46,37 @@ def test_sums_and_products_of_truth(dtype):
     assert wnp.sum(x[0, :2], dtype=bool, initial=1).tolist() is True
 
 
+def test_covariances_in_a_dtype_and_of_no_observations():
+    x = np.random.default_rng(0).normal(size=(2, 5))
+    assert [wnp.cov(x, dtype="complex64").dtype.name, wnp.corrcoef(x, dtype="float16").dtype.name] == ["complex64", "float16"]
+    with pytest.raises(ValueError, match="floating or complex, got int32"):
+        wnp.cov(x, dtype="int32")
+    assert np.isnan(wnp.cov(wnp.ones((2, 0)))).all() and np.isnan(wnp.cov(wnp.ones(1), ddof=2))
+
+
+def test_deviations_from_a_given_mean():
+    x = wnp.array([[1.0, wnp.nan, 4.0], [2.0, 2.0, 5.0]])
+    for name in ("nanvar", "nanstd"):
+        got = getattr(wnp, name)(x, axis=1, mean=wnp.zeros((2, 1)))
+        np.testing.assert_allclose(got, getattr(np, name)(x, axis=1, mean=np.zeros((2, 1))), rtol=1e-6)
+
+
+def test_names_of_arguments_and_refused_outputs():
+    assert float(wnp.fmax(x1=1.0, x2=wnp.nan)) == 1 and int(wnp.gcd(x1=12, x2=18)) == 6 and int(wnp.lcm(x1=4, x2=6)) == 12
+    assert wnp.empty_like(prototype=wnp.ones(2)).shape == (2,) and wnp.iinfo(int_type="int8").max == 127
+    for fun in (wnp.isposinf, wnp.isneginf, wnp.modf):
+        with pytest.raises(NotImplementedError, match="'out' argument"):
+            fun(wnp.ones(2), out=np.ones(2))
+    x = wnp.array([1.23456])
+    assert wnp.array_str(x, precision=2) == "[1.23]" and wnp.array_repr(x, precision=1) == "Array([1.2], dtype=float32)"
+
+
+def test_arrays_of_python_objects_are_not_unpickled(tmp_path):
+    wnp.save(tmp_path / "a.npy", wnp.arange(3), allow_pickle=False)
+    wnp.savez(tmp_path / "b.npz", wnp.arange(2), allow_pickle=False, c=wnp.ones(2))
+    assert wnp.load(tmp_path / "a.npy").tolist() == [0, 1, 2] and sorted(np.load(tmp_path / "b.npz")) == ["arr_0", "c"]
+
+
 def test_variances_that_are_refused():
     z = wnp.array([1j, 2])
     for call in (lambda: wnp.var(z, dtype="float32"), lambda: wnp.std(wnp.arange(3.0), ddof=1, correction=1),

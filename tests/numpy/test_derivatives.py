@@ -89,3 +89,19 @@ def test_gradients_without_elements(function, shape):
     value, back = weft.vjp(function, wnp.zeros(shape))
     assert back(value)[0].shape == shape
     assert weft.jvp(function, (wnp.zeros(shape),), (wnp.zeros(shape),))[1].shape == value.shape
+
+
+@pytest.mark.parametrize("rank", [0, 2, 3, 4])
+def test_determinants_of_singular_matrices_have_derivatives(rank):
+    rng = np.random.default_rng(rank)
+    a = rng.normal(size=(2, 4, rank)) @ rng.normal(size=(2, rank, 4))
+    grads = np.asarray(weft.grad(lambda x: wnp.linalg.det(x).sum())(a.astype(np.float32)))
+    for i in np.ndindex(4, 4):
+        minor = np.delete(np.delete(a, i[0], 1), i[1], 2)
+        cofactor = (-1) ** sum(i) * np.linalg.det(minor)
+        np.testing.assert_allclose(grads[(slice(None), *i)], cofactor, rtol=2e-4, atol=2e-4)
+
+
+def test_second_derivatives_of_determinants():
+    a = np.random.default_rng(0).normal(size=(5, 5)).astype(np.float32)
+    check_grads(wnp.linalg.det, (a,), 2, atol=2e-2, rtol=2e-2)

@@ -196,3 +196,17 @@ def test_derivative():
     x = RNG.normal(size=(3, 9)).astype(np.float32)
     energy = lambda x: (wnp.abs(wnp.fft.fft(x)) ** 2).sum()
     np.testing.assert_allclose(weft.grad(energy)(x), 18 * x, rtol=1e-3, atol=1e-3)
+
+
+def test_transforms_of_nothing_and_misuse():
+    assert wnp.fft.fft(wnp.zeros(0)).shape == (0,) and wnp.fft.ifft(wnp.zeros((2, 0))).dtype == np.complex64
+    x = np.ones((3, 3))
+    for call, message in ((lambda: wnp.fft.fft(x, axis=[1, 1]), "does not support multiple axes"),
+                          (lambda: wnp.fft.fft2(x, axes=[1]), "only supports 2 axes"),
+                          (lambda: wnp.fft.fftn(x, axes=[1, -1]), "repeated axes"),
+                          (lambda: wnp.fft.fftfreq([1, 2]), "only takes an int"),
+                          (lambda: wnp.fft.rfftfreq(4, [1, 2]), "single value"),
+                          (lambda: weft.lax.fft(x, "fft", (2, 3, 4)), "as many input dimensions"),
+                          (lambda: weft.lax.fft(x, "irfft", (4, 4)), "all except the last")):
+        with pytest.raises(ValueError, match=message):
+            call()

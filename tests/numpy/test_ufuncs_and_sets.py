@@ -108,3 +108,14 @@ def test_weighted_statistics():
     cube, weights = np.arange(24, dtype=np.float32).reshape(2, 3, 4), np.arange(8, dtype=np.float32).reshape(4, 2)
     np.testing.assert_allclose(wnp.average(cube, (2, 0), weights), np.average(cube, (2, 0), weights), rtol=1e-6)
     assert wnp.trim_zeros(np.array([[0, 0, 0], [0, 1, 0]]), axis=1).tolist() == [[0], [1]]
+
+
+def test_ufuncs_of_given_functions_of_arrays():
+    f = wnp.ufunc(minus, 2, 1, name="minus", nargs=2, call=lambda x, y: wnp.subtract(x, y) * 10, at=lambda a, i, b: (a, i, b),
+                  reduce=lambda a, axis, dtype, keepdims, initial, where: (a, axis), accumulate=lambda a, axis, dtype: (a, axis),
+                  reduceat=lambda a, indices, axis, dtype: (a, indices))
+    assert f(wnp.array([3, 4]), 1).tolist() == [20, 30]
+    assert f.reduce(F, 1)[1] == 1 and f.accumulate(F, 1)[1] == 1 and f.reduceat(F, AT)[1] is AT
+    assert f.at(F, 1, 2, inplace=False)[1:] == (1, 2)
+    with pytest.raises(ValueError, match="nargs"):
+        wnp.ufunc(minus, 2, 1, nargs=3)

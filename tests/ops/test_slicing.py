@@ -171,3 +171,17 @@ def test_negative_traced_starts_count_from_the_end():
 def test_shapes_that_do_not_fit(call):
     with pytest.raises((ShapeError, TypeError), match=r"^(slice|pad|concatenate|split|dynamic_)"):
         stage(lambda: [call(np.zeros((3, 4), np.float32))], [])
+
+
+def test_negative_starts_that_do_not_count_from_the_end():
+    x, y = np.arange(6.0, dtype=np.float32), np.array([8.0, 9.0], np.float32)
+    for start in (-2, np.int8(-2)):
+        assert np.asarray(slicing.dynamic_slice(x, (start,), (2,))).tolist() == [4, 5]
+        assert np.asarray(slicing.dynamic_slice(x, (start,), (2,), allow_negative_indices=False)).tolist() == [0, 1]
+        at = lambda s: slicing.dynamic_update_slice_in_dim(x, y, s, 0, allow_negative_indices=False)
+        assert np.asarray(weft.jit(at)(start)).tolist() == [8, 9, 2, 3, 4, 5]
+    two = slicing.dynamic_slice(x.reshape(2, 3), (-1, -1), (1, 1), allow_negative_indices=[True, False])
+    assert np.asarray(two).tolist() == [[3]]
+    assert float(slicing.dynamic_index_in_dim(x, -1, keepdims=False, allow_negative_indices=False)) == 0
+    with pytest.raises(ValueError, match="one for each of 1 dims"):
+        slicing.dynamic_slice(x, (0,), (2,), allow_negative_indices=[True, False])

@@ -112,7 +112,7 @@ def test_rejection_under_jit_and_vmap():
     (lambda k: random.choice(k, 0, (5,)), ValueError, "greater than 0"),
     (lambda k: random.randint(k, (2,), 0, 3, "float32"), TypeError, "integer dtypes"),
     (lambda k: random.bits(k, (2,), "int32"), ValueError, "unsigned"),
-    (lambda k: random.key(0, impl="philox"), ValueError, "no generator is called .philox."),
+    (lambda k: random.key(0, impl="philox"), ValueError, "unrecognized PRNG implementation .philox."),
 ])
 def test_errors(call, error, says):
     with pytest.raises(error, match=says):
@@ -147,3 +147,87 @@ def test_multivariate_normal_of_half_floats_has_a_root_of_the_dtype_of_cov():
     np.testing.assert_allclose(made, 1 + 2 * np.asarray(halves, "f4"), atol=4e-3)
     with pytest.raises(ValueError, match=r"multivariate_normal: mean must be a vector.*shapes \(\)"):
         weft.random.multivariate_normal(weft.random.key(0), np.float32(1), np.eye(2))
+
+
+def test_keys_by_their_dtype():
+    old = random.key(3, impl="rbg")
+    for made in (random.key(3, dtype=old.dtype), random.key(3, dtype="rbg"), random.wrap_key_data(random.key_data(old), dtype=old.dtype)):
+        assert made.dtype == old.dtype and bool(made == old)
+    with pytest.raises(ValueError, match="Cannot specify both"):
+        random.key(0, impl="rbg", dtype="rbg")
+    with pytest.raises(ValueError, match="unrecognized PRNG implementation 'x'"):
+        random.key(0, impl="x")
+    for dtype in (object(), np.float32, np.dtype("uint32")):
+        with pytest.raises(TypeError):
+            random.key(0, dtype=dtype)
+
+
+def test_keys_of_several_shapes_are_compared():
+    one, many = random.key(1), random.split(random.key(0), 4).at[1:3].set(random.key(1))
+    assert (one == many).tolist() == [False, True, True, False] and (many != one).tolist() == [True, False, False, True]
+
+
+def test_raw_keys_are_refused_where_the_setting_says_so():
+    raw = random.PRNGKey(0)
+    want = random.uniform(raw)
+    with weft.legacy_prng_key("error"), pytest.raises(ValueError, match="Legacy uint32 key array"):
+        random.uniform(raw)
+    with weft.legacy_prng_key("warn"), pytest.warns(UserWarning, match="Legacy uint32 key array"):
+        assert random.uniform(raw) == want
+    with weft.legacy_prng_key("error"):
+        assert random.uniform(random.key(0)) == want
+
+
+def test_seeds_on_a_device_make_keys_there():
+    seed = weft.device_put(np.int32(42))
+    with weft.transfer_guard("disallow"):
+        assert random.key_data(random.key(seed)) is not None
+
+
+def test_seeds_and_bounds_that_fit_nowhere():
+    with pytest.raises(OverflowError, match="int64"):
+        random.key(1 << 63)
+    for low, high, dtype in ((0, 2**31 + 1, "int32"), (-(2**31) - 1, 5, "int32"), (0, 2**40, "int8")):
+        with pytest.raises(OverflowError, match="does not fit"):
+            random.randint(random.key(0), (2,), low, high, dtype)
+    assert random.randint(random.key(0), (2,), -1000, 1000, "uint8").dtype == np.uint8
+
+
+@pytest.mark.parametrize("axis", range(-3, 3))
+@pytest.mark.parametrize("batch", [(3, 4), (3, 1), (1, 4)])
+def test_shapes_of_categories_broadcast(batch, axis):
+    shape = list(batch)
+    shape.insert(axis % 3, 5)
+    drawn = random.categorical(random.key(0), wnp.ones(shape), axis, (2, 3, 4))
+    assert drawn.shape == (2, 3, 4) and len(np.unique(drawn)) == 5
+    with pytest.raises(ValueError):
+        random.categorical(random.key(0), wnp.ones(shape), axis, (2, 5))
+    with pytest.raises(ValueError, match="without replacement"):
+        random.categorical(random.key(0), wnp.ones(shape), axis, (6, 3, 4), replace=False)
+
+
+def test_permutations_that_are_refused():
+    with pytest.raises(ValueError, match="axis 1"):
+        random.permutation(random.key(0), 3, axis=1)
+    with pytest.raises(TypeError):
+        random.permutation(random.key(0), 3.0)
+    with pytest.raises(TypeError, match="Shapes must be 1D"):
+        weft.jit(lambda n: random.normal(random.key(0), (n, 2)))(3)
+
+
+def test_large_arrays_count_their_elements_in_two_words(monkeypatch):
+    """Positions of arrays of more than 2**32 elements, on small ones that are taken for such."""
+    from weft.ops import bit_generator
+    monkeypatch.setattr(bit_generator, "_ROW", 4)
+    for shape in ((3, 5, 7), (9,)):
+        want = np.arange(np.prod(shape)).reshape(shape)
+        monkeypatch.setattr(bit_generator, "math", type("Math", (), {"prod": staticmethod(lambda shape: 1 << 40)}))
+        low, high = bit_generator.positions(shape)
+        np.testing.assert_array_equal(low, want)
+        assert not np.asarray(high).any()
+    monkeypatch.undo()
+    numbers, factor = np.array([7 + (1 << 32), (2 << 32) - 1], np.uint64), (1 << 33) + 5
+    words = [(numbers >> np.uint64(s)).astype(np.uint32) for s in (0, 32)]
+    low, high = (np.asarray(w).astype(np.uint64) for w in bit_generator._times(words, factor))
+    np.testing.assert_array_equal(low | high << np.uint64(32), numbers * np.uint64(factor))
+    assert weft.eval_shape(lambda: random.normal(random.key(0), (10**12,))).shape == (10**12,)

@@ -17,7 +17,7 @@ __getattr__, __dir__ = attach(__name__, {
     "weft.control.while_loop": "while_loop while_p",
     "weft.lax.composed": """
         approx_max_k approx_min_k associative_scan broadcast_like broadcast_shapes broadcast_to_rank composite dtype empty index_take
-        mulhi optimization_barrier platform_dependent shape_as_value sort_key_val stack stop_gradient tile unstack with_sharding_constraint
+        optimization_barrier platform_dependent shape_as_value sort_key_val stack stop_gradient tile unstack with_sharding_constraint
     """,
     "weft.lax.convolutions": """
         ConvGeneralDilatedDimensionNumbers conv_general_dilated_local conv_general_permutations conv_general_shape_tuple
@@ -32,7 +32,7 @@ __getattr__, __dir__ = attach(__name__, {
         sign sign_p square square_p stop_gradient_p sub sub_p
     """,
     "weft.ops.bitwise": """
-        and_p bitwise_and bitwise_not bitwise_or bitwise_xor clz clz_p not_p or_p population_count population_count_p shift_left
+        and_p bitwise_and bitwise_not bitwise_or bitwise_xor clz clz_p mulhi not_p or_p population_count population_count_p shift_left
         shift_left_p shift_right_arithmetic shift_right_arithmetic_p shift_right_logical shift_right_logical_p xor_p
     """,
     "weft.ops.casting": """

@@ -11,8 +11,7 @@ from weft.lax import linalg
 from weft.lax.applying import scatter_apply
 from weft.lax.composed import (
     approx_max_k, approx_min_k, associative_scan, broadcast_like, broadcast_shapes, broadcast_to_rank, composite, dtype, empty, index_take,
-    mulhi, optimization_barrier, platform_dependent, shape_as_value, sort_key_val, stack, stop_gradient, tile, unstack,
-    with_sharding_constraint,
+    optimization_barrier, platform_dependent, shape_as_value, sort_key_val, stack, stop_gradient, tile, unstack, with_sharding_constraint,
 )
 from weft.lax.convolutions import (
     ConvGeneralDilatedDimensionNumbers, conv_general_dilated_local, conv_general_permutations, conv_general_shape_tuple, conv_shape_tuple,
@@ -27,8 +26,8 @@ from weft.ops.arithmetic import (
 )
 from weft.ops.bit_generator import RandomAlgorithm, rng_bit_generator
 from weft.ops.bitwise import (
-    and_p, bitwise_and, bitwise_not, bitwise_or, bitwise_xor, clz, clz_p, not_p, or_p, population_count, population_count_p, shift_left,
-    shift_left_p, shift_right_arithmetic, shift_right_arithmetic_p, shift_right_logical, shift_right_logical_p, xor_p,
+    and_p, bitwise_and, bitwise_not, bitwise_or, bitwise_xor, clz, clz_p, mulhi, not_p, or_p, population_count, population_count_p,
+    shift_left, shift_left_p, shift_right_arithmetic, shift_right_arithmetic_p, shift_right_logical, shift_right_logical_p, xor_p,
 )
 from weft.ops.casting import (
     bitcast_convert_type, bitcast_convert_type_p, complex, complex_p, conj, conj_p, convert_element_type, convert_element_type_p, imag,

@@ -14,9 +14,9 @@ from weft.ir.explicit import says_all, type_sharding
 from weft.ir.mesh import Mesh, current_mesh
 from weft.ir.program_mesh import is_abstract
 from weft.ir.shardings import NamedSharding
-from weft.ops import arithmetic, bitwise, indexing, layout, prefix, slicing, sorting
+from weft.ops import arithmetic, indexing, layout, prefix, slicing, sorting
 from weft.ops.families import canonical_dims
-from weft.ops.placement import optimization_barrier as barrier, sharding_constraint
+from weft.ops.placement import optimization_barrier as barrier, sharding_constraint, takes_out_sharding
 from weft.util import dtypes, tree
 from weft.util.errors import ShapeError, ShardingTypeError, describe
 from weft.util.source import user_frame
@@ -180,10 +180,10 @@ def stack(operands: Sequence[Any], axis: int = 0) -> Any:
     return slicing.concatenate([layout.expand_dims(x, (axis,)) for x in operands], axis)
 
 
-def unstack(operand: Any, axis: int = 0) -> tuple[Any, ...]:
+def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
     """The slices of an array along one dim, without it."""
-    (axis,) = canonical_dims("unstack", (axis,), typeof(operand).ndim)
-    return tuple(slicing.index_in_dim(operand, i, axis, keepdims=False) for i in range(typeof(operand).shape[axis]))
+    (axis,) = canonical_dims("unstack", (axis,), typeof(x).ndim)
+    return tuple(slicing.index_in_dim(x, i, axis, keepdims=False) for i in range(typeof(x).shape[axis]))
 
 
 def dtype(x: Any) -> Any:
@@ -191,6 +191,7 @@ def dtype(x: Any) -> Any:
     return dtypes.canonicalize_dtype(x) if isinstance(x, (np.dtype, type, str, dtypes.ExtendedDType)) else typeof(x).dtype
 
 
+@takes_out_sharding
 def empty(shape: Sequence[int], dtype: Any) -> Any:
     """An array whose values do not matter; they are zeros."""
     return layout.full(shape, 0, dtype)
@@ -242,29 +243,6 @@ def shape_as_value(shape: Sequence[int]) -> Any:
     [2, 3]
     """
     return to_array(np.asarray(tuple(shape), dtypes.default_int_dtype()).reshape(-1))
-
-
-def mulhi(x: Any, y: Any) -> Any:
-    """The upper half of the products of integers, as wide as they are: what `x * y` cuts off.
-
-    Raises TypeError for what are no integers of one dtype.
-
-    >>> mulhi(np.array([2**31], np.uint32), np.array([6], np.uint32)).tolist()
-    [3]
-    """
-    x, y = [v if isinstance(v, Tracer) else to_array(v) for v in (x, y)]
-    dtype = np.dtype(x.dtype)
-    if dtype != y.dtype or dtype.kind not in "iu":
-        raise TypeError(f"mulhi: takes integers of one dtype, got {x.dtype} and {y.dtype}.")
-    half = dtype.itemsize * 4
-    # products of halves; an arithmetic shift keeps the sign of the upper ones
-    shift = bitwise.shift_right_arithmetic if dtype.kind == "i" else bitwise.shift_right_logical
-    number = lambda n: layout.full(tuple(x.shape), n, dtype)
-    low, high = lambda v: bitwise.bitwise_and(v, number((1 << half) - 1)), lambda v: shift(v, number(half))
-    add, mul = arithmetic.add, arithmetic.mul
-    carried = add(mul(high(x), low(y)), bitwise.shift_right_logical(mul(low(x), low(y)), number(half)))
-    other = add(mul(low(x), high(y)), low(carried))
-    return add(add(mul(high(x), high(y)), high(carried)), high(other))
 
 
 def composite(decomposition: Callable, name: str, version: int = 0) -> Callable:

@@ -24,6 +24,7 @@ from weft.ir.types import ShapedArray
 from weft.ops import arithmetic, bitwise, comparison, layout, reduce, slicing
 from weft.ops.convolution import padtype_to_pads
 from weft.ops.families import canonical_dims, match_dtypes
+from weft.ops.placement import with_out_sharding
 from weft.util import dtypes, tree
 
 _COMBINE = {"add": arithmetic.add, "mul": arithmetic.mul, "max": arithmetic.max, "min": arithmetic.min,
@@ -50,12 +51,17 @@ def _array(x):
     return x if isinstance(x, Tracer) else to_array(x)
 
 
-def reduce_by(operands: Any, init_values: Any, computation: Callable, dimensions: Sequence[int]) -> Any:
+def reduce_by(operands: Any, init_values: Any, computation: Callable, dimensions: Sequence[int], out_sharding: Any = None) -> Any:
     """`operands` (an array, or a tree of arrays of one shape) reduced over `dimensions` by `computation`, from `init_values`.
+
+    `out_sharding` says how the results lie.
 
     >>> float(reduce_by(np.array([1.0, 4.0]), 0.0, lambda x, y: x + y, (0,)))
     5.0
     """
+    if out_sharding is not None:
+        whole = lambda: reduce_by(operands, init_values, computation, dimensions)
+        return with_out_sharding(out_sharding, "reduce", whole, *tree.tree_leaves((operands, init_values)))
     flat, structure = tree.tree_flatten(operands)
     inits, structure_of_inits = tree.tree_flatten(init_values)
     if structure_of_inits != structure:

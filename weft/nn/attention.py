@@ -6,20 +6,21 @@ import math
 from typing import Any
 
 import weft.numpy as wnp
-from weft.nn.normalization import softmax
+from weft.nn.normalization import logsumexp, softmax
 
 
 def dot_product_attention(
     query: Any, key: Any, value: Any, bias: Any = None, mask: Any = None, *, scale: float | None = None, is_causal: bool = False,
     query_seq_lengths: Any = None, key_value_seq_lengths: Any = None, local_window_size: int | tuple[int, int] | None = None,
-    implementation: str | None = None,
+    implementation: str | None = None, return_residual: bool = False,
 ) -> Any:
     """softmax(scale query·key + bias)·value for each head.
 
     `query` is [batch, T, heads, size], `key` and `value` [batch, S, heads of keys, size]; without batch all have three
     dims. With fewer heads of keys, each serves an equal number of heads of queries. `mask` and `bias` broadcast to
     [batch, heads, T, S]; where the mask is false, or beyond a sequence's length, nothing is attended. `scale` is
-    1/sqrt(size) if not given. Scores are summed and normalized in float32 at least.
+    1/sqrt(size) if not given. Scores are summed and normalized in float32 at least. With `return_residual`, gives also the
+    logarithm of each query's sum of exponentials, [batch, T, heads] in the dtype of `query`.
     """
     if implementation not in (None, "xla"):
         raise NotImplementedError(f"nn.dot_product_attention: no implementation {implementation!r}; leave it at None.")
@@ -45,11 +46,14 @@ def dot_product_attention(
     if allowed is not None:
         scores = wnp.where(allowed, scores, -0.7 * float(wnp.finfo(sums).max))
     weights = softmax(scores).astype(query.dtype)
-    out = wnp.einsum("bnts,bsnh->btnh", weights, value)
+    outs = [wnp.einsum("bnts,bsnh->btnh", weights, value)]
+    if return_residual:
+        outs.append(logsumexp(scores, axis=-1).swapaxes(1, 2)[..., None].astype(query.dtype))
     if query_seq_lengths is not None:
         inside = wnp.arange(n_queries)[None, :, None, None] < wnp.asarray(query_seq_lengths)[:, None, None, None]
-        out = wnp.where(inside, out, wnp.zeros((), out.dtype))
-    return out if has_batch else out[0]
+        outs = [wnp.where(inside, out, wnp.zeros((), out.dtype)) for out in outs]
+    out, *residual = outs if has_batch else [out[0] for out in outs]
+    return (out, residual[0][..., 0]) if return_residual else out
 
 
 def _of_four_dims(x: Any) -> Any:

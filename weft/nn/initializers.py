@@ -176,8 +176,9 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
 
 def _fans(shape: tuple[int, ...], in_axis: Any, out_axis: Any, batch_axis: Any) -> tuple[int, int]:
     """Fan in and fan out of a weight of `shape`."""
-    if len(shape) < 2:
-        raise ValueError(f"initializers.variance_scaling: shape {shape} has no fan in and fan out; it needs at least two dims.")
+    if len(shape) < 2 and (in_axis == -2 or out_axis == -2):
+        raise ValueError(f"initializers.variance_scaling: shape {shape} has no fan in and fan out; it needs at least two dims, or in_axis "
+                         "and out_axis that it has.")
     ins, outs, batches = (_size(shape, axis) for axis in (in_axis, out_axis, batch_axis))
     window = math.prod(shape) / (ins * outs * batches)
     return int(ins * window), int(outs * window)

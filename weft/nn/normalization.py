@@ -13,6 +13,7 @@ from weft.nn.activations import _float
 from weft.numpy.promote import canonical_axis
 from weft.ops.arithmetic import stop_gradient
 from weft.util.errors import ShapeError
+from weft.util.source import warn_user
 
 Axis = int | Sequence[int] | None
 
@@ -88,12 +89,21 @@ def log_softmax(x: Any, axis: Axis = -1, where: Any = None) -> Any:
     return out if where is None else wnp.where(where, out, -wnp.inf)
 
 
-def standardize(x: Any, axis: Axis = -1, mean: Any = None, variance: Any = None, epsilon: Any = 1e-5, where: Any = None) -> Any:
-    """`x` less its mean, divided by its deviation along `axis`; `epsilon` is added to the variance."""
+def standardize(x: Any, axis: Axis = -1, mean: Any = None, variance: Any = None, epsilon: Any = 1e-5, where: Any = None, *,
+                algorithm: str = "fast") -> Any:
+    """`x` less its mean, divided by its deviation along `axis`; `epsilon` is added to the variance.
+
+    `algorithm` says how the variance is computed: "fast" as the mean of squares less the square of the mean, which loses digits where
+    the mean is large; "stable" as the mean of squared distances from the mean. Raises ValueError for another one.
+    """
+    if algorithm not in ("fast", "stable"):
+        raise ValueError(f"standardize: algorithm must be 'fast' or 'stable', got {algorithm!r}.")
     x = _float(x)
     if mean is None:
         mean = wnp.mean(x, axis=axis, keepdims=True, where=where)
-    if variance is None:
+    if variance is None and algorithm == "stable":
+        variance = wnp.mean(wnp.square(x - mean), axis=axis, keepdims=True, where=where)
+    elif variance is None:
         variance = wnp.mean(wnp.square(x), axis=axis, keepdims=True, where=where) - wnp.square(mean)
     return (x - mean) / wnp.sqrt(variance + epsilon)
 
@@ -101,10 +111,14 @@ def standardize(x: Any, axis: Axis = -1, mean: Any = None, variance: Any = None,
 def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> Any:
     """Vectors of `num_classes` along a new dim `axis`: 1 at index `x`, 0 elsewhere, all 0 for an index out of range.
 
+    `x` holds integers; floats are deprecated.
+
     >>> one_hot(wnp.array([0, 2]), 3).tolist()
     [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
     """
     x = wnp.asarray(x)
+    if wnp.issubdtype(x.dtype, wnp.inexact):
+        warn_user(f"one_hot: its input should be integer-typed, got {x.dtype.name}.", DeprecationWarning)
     axis = canonical_axis(axis, x.ndim + 1, "one_hot")
     shape = [1] * (x.ndim + 1)
     if num_classes < 0:

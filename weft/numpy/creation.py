@@ -285,7 +285,9 @@ def ones_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
     return full_like(a, 1, dtype, shape, device=device, out_sharding=out_sharding)
 
 
-empty_like = zeros_like
+def empty_like(prototype, dtype=None, shape=None, *, device=None, out_sharding=None):
+    """An array with the shape, dtype and sharding of `prototype` unless given; its values, which do not matter, are zeros."""
+    return zeros_like(prototype, dtype, shape, device=device, out_sharding=out_sharding)
 
 
 def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding=None):

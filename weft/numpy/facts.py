@@ -53,24 +53,31 @@ def can_cast(from_, to, casting: str = "safe") -> bool:
     return np.can_cast(from_, to, casting)
 
 
-def array_repr(arr, *args, **kwargs) -> str:
-    """The text of `repr`."""
-    return repr(arr)
+def _printed(**options):
+    """NumPy's print options, of those that are given."""
+    return np.printoptions(**{name: value for name, value in options.items() if value is not None})
 
 
-def array_str(arr, *args, **kwargs) -> str:
-    """The text of `str`."""
-    return str(arr)
+def array_repr(arr, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None) -> str:
+    """The text of `repr`, with NumPy's options for printing if given."""
+    with _printed(linewidth=max_line_width, precision=precision, suppress=suppress_small):
+        return repr(arr)
 
 
-def save(file, arr) -> None:
+def array_str(a, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None) -> str:
+    """The text of `str`, with NumPy's options for printing if given."""
+    with _printed(linewidth=max_line_width, precision=precision, suppress=suppress_small):
+        return str(a)
+
+
+def save(file, arr, allow_pickle: bool = True) -> None:
     """Write an array to a .npy file."""
-    np.save(file, np.asarray(arr))
+    np.save(file, np.asarray(arr), allow_pickle=allow_pickle)
 
 
-def savez(file, *args, **kwds) -> None:
+def savez(file, *args, allow_pickle: bool = True, **kwds) -> None:
     """Write arrays to a .npz file."""
-    np.savez(file, *map(np.asarray, args), **{k: np.asarray(v) for k, v in kwds.items()})
+    np.savez(file, *map(np.asarray, args), allow_pickle=allow_pickle, **{k: np.asarray(v) for k, v in kwds.items()})
 
 
 def load(file, *args, **kwargs):

@@ -49,8 +49,10 @@ def _transform(api: str, kind: FftType, a, s, axes, norm):
         if not -a.ndim <= d < a.ndim:
             raise ValueError(f"{api}: axis {d} is out of bounds for array of dimension {a.ndim}")
     axes = [d % a.ndim for d in axes]
-    if len(set(axes)) != len(axes) or not axes:
-        raise ValueError(f"{api} needs one or more distinct axes, got {axes}.")
+    if len(set(axes)) != len(axes):
+        raise ValueError(f"{api} does not support repeated axes. Got axes {axes}.")
+    if not axes:
+        raise ValueError(f"{api} needs one or more axes.")
     if s is not None and len(s) != len(axes):
         raise ValueError(f"{api}: s and axes have lengths {len(s)} and {len(axes)}; they must be equal.")
     real_in, real_out = kind == FftType.RFFT, kind == FftType.IRFFT
@@ -59,6 +61,8 @@ def _transform(api: str, kind: FftType, a, s, axes, norm):
     lengths = [a.shape[d] for d in axes] if s is None else [operator.index(n) for n in s]
     if s is None and real_out:
         lengths[-1] = 2 * (a.shape[axes[-1]] - 1)
+    if s is None and 0 in lengths and kind in (FftType.FFT, FftType.IFFT):
+        return creation.zeros(a.shape, dtypes.to_complex_dtype(dtypes.to_inexact_dtype(a.dtype)))
     if any(n < 1 for n in lengths):
         raise ValueError(f"{api}: invalid number of data points in {lengths}.")
     work = dtypes.to_inexact_dtype(a.dtype)
@@ -81,12 +85,16 @@ def _rotated(a, order: Sequence[int]):
 
 def _one(kind: FftType, name: str, text: str):
     def fun(a, n: int | None = None, axis: int = -1, norm: str | None = None):
+        if isinstance(axis, (list, tuple)):
+            raise ValueError(f"{name} does not support multiple axes. Use {name}n. Got axis = {axis!r}.")
         return _transform(name, kind, a, None if n is None else (n,), (axis,), norm)
     return named(fun, name, text)
 
 
 def _many(kind: FftType, name: str, text: str, default):
     def fun(a, s: Sequence[int] | None = None, axes: Sequence[int] | None = default, norm: str | None = None):
+        if default is not None and axes is not None and len(axes) != len(default):
+            raise ValueError(f"{name} only supports {len(default)} axes. Got axes = {axes!r}.")
         return _transform(name, kind, a, s, axes, norm)
     return named(fun, name, text)
 
@@ -121,13 +129,24 @@ def ihfft(a, n: int | None = None, axis: int = -1, norm: str | None = None):
 
 def fftfreq(n: int, d=1.0, *, dtype=None, device=None):
     """The frequencies of the results of `fft` of `n` samples at distance `d`."""
+    n = _check_samples("fftfreq", n, d)
     k = np.fft.ifftshift(np.arange(-(n // 2), n - n // 2))
     return _frequencies(k, n, d, dtype, device)
 
 
 def rfftfreq(n: int, d=1.0, *, dtype=None, device=None):
     """The frequencies of the results of `rfft`."""
+    n = _check_samples("rfftfreq", n, d)
     return _frequencies(np.arange(n // 2 + 1), n, d, dtype, device)
+
+
+def _check_samples(api: str, n, d) -> int:
+    """The number of samples, an int, where their distance `d` is one number; ValueError for others."""
+    if isinstance(n, (list, tuple)) or np.ndim(n):
+        raise ValueError(f"The n argument of {api} only takes an int. Got n = {n}.")
+    if isinstance(d, (list, tuple)) or np.ndim(d):
+        raise ValueError(f"The d argument of {api} only takes a single value. Got d = {d}.")
+    return operator.index(n)
 
 
 def _frequencies(k, n: int, d, dtype, device):

@@ -53,13 +53,13 @@ def _integers(api: str, x, y) -> list:
     return broadcast(api, magnitude(x), magnitude(y))
 
 
-def gcd(x, y, /):
+def gcd(x1, x2):
     """Greatest common divisor of integers, by Euclid's algorithm.
 
     >>> int(wnp.gcd(12, 18))
     6
     """
-    x, y = _integers("gcd", x, y)
+    x, y = _integers("gcd", x1, x2)
     shape = x.shape or y.shape
     x, y = [broadcast_to_shape(v, shape) for v in (x, y)]
 
@@ -73,9 +73,9 @@ def gcd(x, y, /):
     return magnitude(while_loop(lambda state: reduce_or(ew.ne(state[1], 0), tuple(range(x.ndim))), again, first)[0])
 
 
-def lcm(x, y, /):
+def lcm(x1, x2):
     """Least common multiple of integers; 0 if either is 0."""
-    x, y = _integers("lcm", x, y)
+    x, y = _integers("lcm", x1, x2)
     divisor = gcd(x, y)
     x, y = [broadcast_to_shape(v, divisor.shape) for v in (x, y)]
     safe = select(ew.eq(divisor, 0), 1, divisor)

@@ -51,3 +51,9 @@ def sign_bit(x):
     check_real("signbit", x)
     signed = np.dtype(f"int{8 * x.dtype.itemsize}")
     return ew.lt(ew.bitcast_convert_type(x, signed), signed.type(0))
+
+
+def check_no_out(out, api: str) -> None:
+    """NotImplementedError for an array that is given to be filled."""
+    if out is not None:
+        raise NotImplementedError(f"The 'out' argument to weft.numpy.{api} is not supported: arrays are immutable.")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from weft.control.cond import cond as cond_of
+from weft.control.custom_rules import custom_jvp
 from weft.numpy import choosing, creation, manipulation as mp, products, promote, reductions as rd, ufuncs as uf
 from weft.numpy.products import matmul, outer, tensordot, vecdot
 from weft.ops import linalg as la
+from weft.ops.arithmetic import stop_gradient
 from weft.util import dtypes
 from weft.util.source import guard_all
 
@@ -147,9 +151,14 @@ def eigvals(a):
 
 def slogdet(a, *, method: str | None = None):
     """Sign and logarithm of the absolute value of determinants."""
-    if method not in (None, "lu"):
-        raise NotImplementedError(f"linalg.slogdet: method={method!r} is not supported; leave it None.")
+    if method not in (None, "lu", "qr"):
+        raise ValueError(f"linalg.slogdet: method must be None, 'lu' or 'qr', got {method!r}.")
     a = _matrix("slogdet", a, square=True)
+    if method == "qr":
+        q, r = la.qr(a)
+        diagonal_ = choosing.diagonal(r, 0, -2, -1)
+        sign = uf.multiply(stop_gradient(slogdet(q).sign), rd.prod(uf.sign(diagonal_), -1))
+        return SlogdetResult(sign, rd.sum(uf.log(uf.abs(diagonal_)), -1))
     packed, pivots, _ = la.lu(a)
     diagonal_ = choosing.diagonal(packed, 0, -2, -1)
     sign = uf.multiply(_parity(pivots, a.dtype), rd.prod(uf.sign(diagonal_), -1))
@@ -178,8 +187,41 @@ def det(a):
     if n == 3:
         terms = [uf.multiply(at(0, c), minor(1, 2, *[k for k in range(3) if k != c])) for c in range(3)]
         return uf.add(uf.subtract(terms[0], terms[1]), terms[2])
+    return _det(a)
+
+
+def _lu_det(a):
     packed, pivots, _ = la.lu(a)
     return uf.multiply(_parity(pivots, a.dtype), rd.prod(choosing.diagonal(packed, 0, -2, -1), -1))
+
+
+_det = custom_jvp(_lu_det)
+
+
+@_det.defjvp
+def _det_jvp(primals, tangents):
+    (a,), (t,) = primals, tangents
+    return _det(a), rd.sum(uf.multiply(mp.matrix_transpose(_adjugate(a)), t), (-2, -1))
+
+
+def _adjugate(a):
+    """The transposed matrices of cofactors; by the inverse unless a matrix has none or almost none."""
+    packed, _, _ = la.lu(a)
+    pivots = uf.abs(choosing.diagonal(packed, 0, -2, -1))
+    n = a.shape[-1]
+    regular = uf.greater(rd.min(pivots, -1), uf.multiply(rd.max(pivots, -1), n * _eps(a.dtype)))[..., None, None]
+    safe = choosing.where(regular, a, creation.eye(n, dtype=a.dtype))
+    by_inverse = uf.multiply(_lu_det(safe)[..., None, None], inv(safe))
+    return cond_of(rd.all(regular), lambda: by_inverse, lambda: choosing.where(regular, by_inverse, _svd_adjugate(a)))
+
+
+def _svd_adjugate(a):
+    """The adjugate by singular values, which need not differ from 0."""
+    u, s, vh = la.svd(a)
+    n = a.shape[-1]
+    others = rd.prod(choosing.where(np.eye(n, dtype=bool), creation.ones((), s.dtype), s[..., None, :]), -1)
+    phase = uf.multiply(_lu_det(u), _lu_det(vh))[..., None]
+    return matmul(uf.multiply(_adjoint(vh), uf.multiply(phase, others)[..., None, :]), _adjoint(u))
 
 
 def solve(a, b):
@@ -245,15 +287,21 @@ def lstsq(a, b, rcond=None, *, numpy_resid: bool = False):
     return x[:, 0] if vector else x, residuals, rank, s
 
 
-def matrix_rank(M, rtol=None, *, tol=None):
-    """How many singular values exceed `rtol` times the largest."""
+def matrix_rank(M, rtol=None, *, hermitian: bool = False, tol=None):
+    """How many singular values exceed `rtol` (also called `tol`) times the largest; with `hermitian`, from the eigenvalues.
+
+    >>> int(matrix_rank(wnp.ones((3, 3)), hermitian=True))
+    1
+    """
     M = promote.concrete(promote.inexact("matrix_rank", M))
+    if rtol is not None and tol is not None:
+        raise ValueError("matrix_rank: only one of tol or rtol may be specified.")
     if M.ndim < 2:
         return creation.astype(rd.any(uf.not_equal(M, 0)), dtypes.default_int_dtype())
-    s = svdvals(M)
+    s = uf.abs(eigvalsh(M)) if hermitian else svdvals(M)
     rtol = tol if rtol is None else rtol
     rtol = max(M.shape[-2:]) * _eps(M.dtype) if rtol is None else rtol
-    return rd.sum(uf.greater(s, uf.multiply(mp.expand_dims(rtol, -1), s[..., :1])), -1)
+    return rd.sum(uf.greater(s, uf.multiply(mp.expand_dims(rtol, -1), rd.max(s, -1, keepdims=True, initial=0))), -1)
 
 
 def matrix_power(a, n: int):
@@ -309,10 +357,11 @@ def _matrix_norm(x, order, axes: tuple[int, int], keepdims: bool):
     if order in (1, -1, math.inf, -math.inf):
         inner, outer_ = (row, column) if abs(order) == 1 else (column, row)
         sums = rd.sum(uf.abs(x), inner, keepdims=True)
-        result = (rd.max if order > 0 else rd.min)(sums, outer_, keepdims=True)
+        result = rd.max(sums, outer_, keepdims=True, initial=0) if order > 0 else rd.min(sums, outer_, keepdims=True)
     elif order in (2, -2, "nuc"):
         s = svd(mp.moveaxis(x, (row, column), (-2, -1)), compute_uv=False)
-        result = mp.expand_dims({2: rd.max, -2: rd.min, "nuc": rd.sum}[order](s, -1), (row, column) if row < column else (column, row))
+        largest = functools.partial(rd.max, initial=0)
+        result = mp.expand_dims({2: largest, -2: rd.min, "nuc": rd.sum}[order](s, -1), (row, column) if row < column else (column, row))
     else:
         raise ValueError(f"Invalid order {order!r} for matrix norm.")
     return result if keepdims else mp.squeeze(result, (row, column))

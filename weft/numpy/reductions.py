@@ -8,7 +8,7 @@ import operator
 import numpy as np
 
 from weft.numpy import promote
-from weft.numpy.kinds import truth
+from weft.numpy.kinds import check_no_out, truth
 from weft.numpy.ufuncs import equal, greater, isclose, isnan, maximum, minimum, subtract, true_divide
 from weft.ops import elementwise as ew, reduce as rd
 from weft.ops.comparison import select
@@ -65,7 +65,7 @@ def sum(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None
     >>> wnp.sum(wnp.arange(6.).reshape(2, 3), axis=0)
     Array([3., 5., 7.], dtype=float32)
     """
-    _no_out(out, "sum")
+    check_no_out(out, "sum")
     a = promote.array_of("sum", a)
     want = _sum_dtype(a, dtype, promote_integers)
     work = _work_dtype(want) if dtype is None else want
@@ -83,7 +83,7 @@ def prod(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=Non
     >>> wnp.prod(wnp.array([[1, 2], [3, 4]]), axis=1)
     Array([ 2, 12], dtype=int32)
     """
-    _no_out(out, "prod")
+    check_no_out(out, "prod")
     a = promote.array_of("prod", a)
     want = _sum_dtype(a, dtype, promote_integers)
     work = _work_dtype(want) if dtype is None else want
@@ -93,14 +93,9 @@ def prod(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=Non
     return _as(_initial(_keep(reduce(x, axes), a.shape, axes, keepdims), initial, mul), want)
 
 
-def _no_out(out, api: str) -> None:
-    if out is not None:
-        raise NotImplementedError(f"The 'out' argument to weft.numpy.{api} is not supported: arrays are immutable.")
-
-
 def _extremum(name: str, op, combine, lowest: bool):
     def fun(a, axis=None, out=None, keepdims: bool = False, initial=None, where=None):
-        _no_out(out, name)
+        check_no_out(out, name)
         a = promote.array_of(name, a)
         axes = promote.canonical_axes(axis, a.ndim, name)
         if initial is None:
@@ -146,7 +141,7 @@ def all(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa:
     >>> wnp.all(wnp.array([[1, 0], [2, 3]]), axis=1)
     Array([False,  True], dtype=bool)
     """
-    _no_out(out, "all")
+    check_no_out(out, "all")
     a = truth(promote.array_of("all", a))
     axes = promote.canonical_axes(axis, a.ndim, "all")
     return _keep(rd.reduce_and(_masked(a, where, True), axes), a.shape, axes, keepdims)
@@ -160,7 +155,7 @@ def any(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa:
     >>> wnp.any(wnp.array([[0, 0], [2, 3]]), axis=1)
     Array([False,  True], dtype=bool)
     """
-    _no_out(out, "any")
+    check_no_out(out, "any")
     a = truth(promote.array_of("any", a))
     axes = promote.canonical_axes(axis, a.ndim, "any")
     return _keep(rd.reduce_or(_masked(a, where, False), axes), a.shape, axes, keepdims)
@@ -183,7 +178,7 @@ def mean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where=No
     >>> wnp.mean(wnp.array([[1, 2], [3, 6]]), axis=0)
     Array([2., 4.], dtype=float32)
     """
-    _no_out(out, "mean")
+    check_no_out(out, "mean")
     a = promote.array_of("mean", a)
     want = dtypes.to_inexact_dtype(a.dtype) if dtype is None else dtypes.check_dtype(dtype, "mean")
     work = _work_dtype(want) if dtype is None else want
@@ -240,7 +235,7 @@ def average(a, axis=None, weights=None, returned: bool = False, keepdims: bool =
 
 def var(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, *, where=None, mean=None, correction=None):
     """The variance over `axis`, with `ddof` degrees of freedom taken off the divisor."""
-    _no_out(out, "var")
+    check_no_out(out, "var")
     if correction is not None:
         if ddof:
             raise ValueError("var: ddof and correction are two names of one thing, give one of them.")
@@ -274,7 +269,7 @@ def std(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = Fals
 
 def ptp(a, axis=None, out=None, keepdims: bool = False):
     """Maximum minus minimum over `axis`."""
-    _no_out(out, "ptp")
+    check_no_out(out, "ptp")
     return subtract(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
 
 
@@ -285,7 +280,7 @@ def count_nonzero(a, axis=None, keepdims: bool = False):
 
 def _arg(name: str, op):
     def fun(a, axis=None, out=None, keepdims: bool | None = None):
-        _no_out(out, name)
+        check_no_out(out, name)
         a = promote.array_of(name, a)
         shape, dim = a.shape, axis
         if axis is None:
@@ -356,11 +351,11 @@ def nanmean(a, axis=None, dtype=None, out=None, keepdims: bool = False, where=No
     return mean(a, axis, dtype, out, keepdims, where=_numbers(a, where))
 
 
-def nanvar(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, where=None):
+def nanvar(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, where=None, mean=None):
     """`var` over `axis`, ignoring NaN; NaN where no more than `ddof` numbers are left."""
     a = promote.array_of("nanvar", a)
     good = _numbers(a, where)
-    result = var(_zero_nan(a), axis, dtype, out, ddof, keepdims, where=good)
+    result = var(_zero_nan(a), axis, dtype, out, ddof, keepdims, where=good, mean=mean)
     if dtype is not None:
         result = promote.cast(result, dtypes.check_dtype(dtype, "nanvar"))
     free = greater(sum(good, axis, keepdims=keepdims), ddof)
@@ -376,15 +371,15 @@ def _zero_nan(a):
     return select(isnan(a), 0, a) if dtypes.issubdtype(a.dtype, np.inexact) else a
 
 
-def nanstd(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, where=None):
+def nanstd(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, where=None, mean=None):
     """`std` over `axis`, ignoring NaN."""
-    return ew.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where))
+    return ew.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where, mean))
 
 
 # ---- cumulative
 def _cumulative(name: str, op, nan_fill=None):
     def fun(a, axis=None, dtype=None, out=None):
-        _no_out(out, name)
+        check_no_out(out, name)
         a = promote.array_of(name, a)
         if nan_fill is not None and dtypes.issubdtype(a.dtype, np.inexact):
             a = select(isnan(a), promote.cast(nan_fill, a.dtype), a)
@@ -420,7 +415,7 @@ def cumulative_prod(x, /, *, axis: int | None = None, dtype=None, include_initia
 def _array_api_cumulative(fun, x, axis, dtype, include_initial, first):
     x = promote.array_of(fun.__name__, x)
     if x.ndim == 0:
-        raise ValueError(f"{fun.__name__}: a scalar has no dim to run along.")
+        raise ValueError(f"{fun.__name__}: The input must be non-scalar to take its running sums or products, got a scalar.")
     if axis is None:
         if x.ndim > 1:
             raise ValueError(f"{fun.__name__}: axis must be given for arrays of more than one dim.")

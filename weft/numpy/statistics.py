@@ -214,20 +214,26 @@ def histogram2d(x, y, bins=10, range=None, weights=None, density: bool | None = 
     return counts, x_edges, y_edges
 
 
-def cov(m, y=None, rowvar: bool = True, bias: bool = False, ddof: int | None = None, fweights=None, aweights=None):
-    """The covariance matrix of variables in rows (or columns); `fweights` are counts of observations, `aweights` their weights."""
+def cov(m, y=None, rowvar: bool = True, bias: bool = False, ddof: int | None = None, fweights=None, aweights=None, dtype=None):
+    """The covariance matrix of variables in rows (or columns); `fweights` are counts of observations, `aweights` their weights.
+
+    It is computed and given in `dtype`, floating or complex; by default in that of the variables.
+    """
     from weft.numpy.products import dot
     if np.ndim(m) > 2 or np.ndim(y) > 2:
         raise ValueError("cov: variables and their observations have at most 2 dims.")
     rows = lambda v: mp.atleast_2d(v).T if not rowvar and np.ndim(v) == 2 else mp.atleast_2d(v)
+    want = None if dtype is None else dtypes.check_dtype(dtype, "cov")
+    if want is not None and not dtypes.issubdtype(want, np.inexact):
+        raise ValueError(f"cov: dtype must be floating or complex, got {want.name}.")
     x = rows(m)
-    x = cast(x, dtypes.to_inexact_dtype(x.dtype))
+    x = cast(x, dtypes.to_inexact_dtype(x.dtype) if want is None else want)
     if y is not None:
-        x = mp.concatenate([x, rows(y)], 0)
+        x = mp.concatenate([x, rows(y) if want is None else cast(rows(y), want)], 0)
     ddof = (0 if bias else 1) if ddof is None else ddof
     if fweights is None and aweights is None:
         centered = uf.subtract(x, rd.mean(x, 1, keepdims=True))
-        return mp.squeeze(uf.divide(dot(centered, uf.conjugate(centered.T)), x.shape[1] - ddof))
+        return mp.squeeze(uf.divide(dot(centered, uf.conjugate(centered.T)), max(x.shape[1] - ddof, 0)))
     w = None
     for given in (fweights, aweights):
         if given is not None:
@@ -244,9 +250,9 @@ def cov(m, y=None, rowvar: bool = True, bias: bool = False, ddof: int | None = N
     return mp.squeeze(uf.divide(dot(uf.multiply(centered, w), uf.conjugate(centered.T)), norm))
 
 
-def corrcoef(x, y=None, rowvar: bool = True):
-    """The matrix of correlation coefficients."""
-    c = cov(x, y, rowvar)
+def corrcoef(x, y=None, rowvar: bool = True, dtype=None):
+    """The matrix of correlation coefficients, in `dtype` if given."""
+    c = cov(x, y, rowvar, dtype=dtype)
     if c.ndim == 0:
         return uf.divide(c, c)
     d = uf.sqrt(uf.real(choosing.diag(c)))

@@ -38,6 +38,8 @@ class ufunc(FaceFunction):
 
     `func` takes `nin` scalars and gives `nout`; `identity`, where there is one, is what a reduction of no elements gives. The methods
     are those of NumPy's ufuncs; arrays cannot be changed, so `at` returns the updated array and needs `inplace=False`.
+    Functions of whole arrays may be given that do the work of a call (`call`) and of the methods `reduce`, `accumulate`, `at` and
+    `reduceat`, with their arguments. Raises ValueError if `nargs` is given and is not `nin`.
 
     >>> wnp.add.reduce(wnp.array([[1, 2], [3, 4]]))
     Array([4, 6], dtype=int32)
@@ -45,14 +47,20 @@ class ufunc(FaceFunction):
     Array([9, 7, 4], dtype=int32)
     """
 
-    def __init__(self, func: Callable, /, nin: int, nout: int, *, name: str | None = None, identity: Any = None) -> None:
+    def __init__(self, func: Callable, /, nin: int, nout: int, *, name: str | None = None, nargs: int | None = None, identity: Any = None,
+                 call: Callable | None = None, reduce: Callable | None = None, accumulate: Callable | None = None,
+                 at: Callable | None = None, reduceat: Callable | None = None) -> None:
         if not callable(func):
             raise TypeError(f"ufunc: func must be a function, got {func!r}.")
+        if nargs not in (None, nin):
+            raise ValueError(f"ufunc: nargs is the number of arguments, {nin}; got {nargs}.")
+        given = {"reduce": reduce, "accumulate": accumulate, "at": at, "reduceat": reduceat}
+        self._given = {method: fun for method, fun in given.items() if fun is not None}
         self._facts = func, nin, nout, identity
         if getattr(func, "__module__", "") == "weft.numpy.ufuncs":
             super().__init__(func, range(nin))
         else:
-            super().__init__(_over_elements(func, nin), ())
+            super().__init__(call or _over_elements(func, nin), ())
         self.name = self.__name__ = self.__qualname__ = name or getattr(func, "__name__", "ufunc")
         self.__doc__ = getattr(func, "__doc__", None)
 
@@ -128,6 +136,8 @@ class ufunc(FaceFunction):
         function that has no reduction of its own.
         """
         self._binary("reduce", out)
+        if "reduce" in self._given:
+            return self._given["reduce"](a, axis=axis, dtype=dtype, keepdims=keepdims, initial=initial, where=where)
         if where is not None and self.identity is None and initial is None:
             raise ValueError(f"{self.name}.reduce: where needs an identity, which {self.name} has not, or initial=.")
         a = self._operand(a, dtype, "reduce")
@@ -184,6 +194,8 @@ class ufunc(FaceFunction):
         Raises ValueError for functions that are not of two arguments with one result, or without an axis.
         """
         self._binary("accumulate", out)
+        if "accumulate" in self._given:
+            return self._given["accumulate"](a, axis=axis, dtype=dtype)
         if axis is None or isinstance(axis, (tuple, list)):
             raise ValueError(f"{self.name}.accumulate runs along one axis, got {axis!r}.")
         a = self._operand(a, dtype, "accumulate")
@@ -203,6 +215,8 @@ class ufunc(FaceFunction):
         Raises ValueError for functions that are not of two arguments with one result, or without an axis.
         """
         self._binary("reduceat", out)
+        if "reduceat" in self._given:
+            return self._given["reduceat"](a, indices, axis=axis, dtype=dtype)
         if axis is None or isinstance(axis, (tuple, list)):
             raise ValueError(f"{self.name}.reduceat runs along one axis, got {axis!r}.")
         a, dim = self._along(self._operand(a, dtype, "reduceat"), axis, "reduceat")
@@ -233,6 +247,8 @@ class ufunc(FaceFunction):
         """
         if inplace:
             raise NotImplementedError(f"{self.name}.at: arrays cannot be changed in place. Call it with inplace=False, and use the result.")
+        if "at" in self._given:
+            return self._given["at"](a, indices, *(() if b is None else (b,)))
         if (b is None) != (self.nin == 1) or self.nout != 1:
             raise ValueError(f"{self.name}.at: the function takes {self.nin} arguments and gives {self.nout} results; "
                              f"{'no' if b is None else 'an'} operand b is given.")

@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.core.trace import typeof
 from weft.numpy import promote as promotion
-from weft.numpy.kinds import check_real, dtype_of, is_bool, is_complex, is_int, is_unsigned, magnitude, sign_bit, truth
+from weft.numpy.kinds import check_no_out, check_real, dtype_of, is_bool, is_complex, is_int, is_unsigned, magnitude, sign_bit, truth
 from weft.ops import elementwise as ew, functions
 from weft.ops.comparison import select
 from weft.ops.reduce import reduce_and, reduce_or
@@ -214,8 +214,20 @@ def _finite_test(name: str, of_float: Callable, of_other: bool, text: str) -> Ca
 isfinite = _finite_test("isfinite", lambda x: ew.is_finite(x), True, "Neither infinite nor NaN.")
 isnan = _finite_test("isnan", lambda x: ew.ne(x, x), False, "Not a number.")
 isinf = _finite_test("isinf", lambda x: ew.eq(ew.abs(x), math.inf), False, "Positive or negative infinity.")
-isposinf = _finite_test("isposinf", lambda x: ew.eq(x, math.inf), False, "Positive infinity.")
-isneginf = _finite_test("isneginf", lambda x: ew.eq(x, -math.inf), False, "Negative infinity.")
+_is_positive_infinity = _finite_test("isposinf", lambda x: ew.eq(x, math.inf), False, "Positive infinity.")
+_is_negative_infinity = _finite_test("isneginf", lambda x: ew.eq(x, -math.inf), False, "Negative infinity.")
+
+
+def isposinf(x, /, out=None):
+    """Whether each element is positive infinity; `out` must be None."""
+    check_no_out(out, "isposinf")
+    return _is_positive_infinity(x)
+
+
+def isneginf(x, /, out=None):
+    """Whether each element is negative infinity; `out` must be None."""
+    check_no_out(out, "isneginf")
+    return _is_negative_infinity(x)
 
 
 signbit = _unary_inexact("signbit", lambda x: sign_bit(promotion.concrete(x)), "Whether the sign bit is set.")
@@ -251,7 +263,8 @@ def _by_row(op: Callable, join: Callable) -> Callable:
         if not dtypes.is_extended(typeof(x).dtype):
             return op(x, y)
         from weft.ops.keys import random_unwrap
-        rows = op(random_unwrap(x), random_unwrap(y))
+        shape = promotion.broadcast_shapes(typeof(x).shape, typeof(y).shape)
+        rows = op(*[random_unwrap(promotion.broadcast_to_shape(k, shape)) for k in (x, y)])
         return join(rows, (typeof(rows).ndim - 1,))
     return compare
 
@@ -347,8 +360,9 @@ def divmod(x, y, /):  # noqa: A001
     return floor_divide(x, y), remainder(x, y)
 
 
-def modf(x, /):
+def modf(x, /, out=None):
     """Fractional and integral part of each element."""
+    check_no_out(out, "modf")
     x = promotion.inexact("modf", x)
     whole = trunc(x)
     return select(ew.eq(ew.abs(x), math.inf), 0, ew.sub(x, whole)), whole
@@ -430,10 +444,18 @@ logaddexp2 = _binary_inexact("logaddexp2", _logaddexp2, "log2(2**x + 2**y) witho
 hypot = _binary_inexact("hypot", _hypot, "sqrt(x**2 + y**2) without overflow.")
 copysign = _binary_inexact("copysign", _copysign, "|x| with the sign of y.")
 heaviside = _binary_inexact("heaviside", _heaviside, "0 where x < 0, y where x == 0, 1 where x > 0.")
-fmax = _binary("fmax", lambda x, y: select(ew.bitwise_or(_lexicographic(ew.gt)(x, y), ew.ne(y, y)), x, y),
-               "The larger of x and y, ignoring NaN where the other is a number.")
-fmin = _binary("fmin", lambda x, y: select(ew.bitwise_or(_lexicographic(ew.lt)(x, y), ew.ne(y, y)), x, y),
-               "The smaller of x and y, ignoring NaN where the other is a number.")
+
+
+def fmax(x1, x2):
+    """The larger of `x1` and `x2`, ignoring NaN where the other is a number."""
+    x, y = promotion.promote("fmax", x1, x2)
+    return select(ew.bitwise_or(_lexicographic(ew.gt)(x, y), ew.ne(y, y)), x, y)
+
+
+def fmin(x1, x2):
+    """The smaller of `x1` and `x2`, ignoring NaN where the other is a number."""
+    x, y = promotion.promote("fmin", x1, x2)
+    return select(ew.bitwise_or(_lexicographic(ew.lt)(x, y), ew.ne(y, y)), x, y)
 
 
 # ---- the functions of `ops.functions`

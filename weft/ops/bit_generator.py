@@ -15,6 +15,7 @@ import numpy as np
 
 from weft.core.trace import typeof
 from weft.ops import elementwise as ew, layout, rng, slicing
+from weft.ops.bitwise import mulhi
 from weft.ops.placement import reshard
 from weft.util import dtypes
 from weft.util.errors import ShapeError
@@ -54,37 +55,77 @@ def rng_bit_generator(key, shape, dtype=np.uint32, algorithm=RandomAlgorithm.RNG
     else:
         out = philox_bits(words, width, shape)
         blocks = -(-math.prod(shape) // (2 if width == 64 else 4))
-    after = [k0, k1, *_plus(blocks, low, high)]
+    after = [k0, k1, *_plus(_halves_of(blocks), low, high)]
     if aval.dtype == _U64:
         after = [join_words(*after[:2]), join_words(*after[2:])]
     state = slicing.concatenate([layout.reshape(w, (1,)) for w in after], 0)
     return state, (out if out_sharding is None else reshard(out, out_sharding))
 
 
-def positions(shape: tuple[int, ...], paired: int = -1):
-    """The row-major position of every element of `shape`, uint32; neighbours along the dim `paired` share one."""
-    size = math.prod(shape)
-    if size > 1 << 32:
-        raise NotImplementedError(f"random: arrays of more than 2**32 elements are not there yet, got shape {shape}.")
+def positions(shape: tuple[int, ...], paired: int = -1) -> list:
+    """The row-major position of every element of `shape` in words of 32 bits, low first: one, or two where there are more than 2**32
+    elements. Neighbours along the dim `paired` share one."""
     if not shape:
-        return np.uint32(0)
-    low, stride = None, 1
+        return [np.uint32(0)]
+    wide, total, stride = math.prod(shape) > 1 << 32, None, 1
     for d in reversed(range(len(shape))):
         if shape[d] > 1 or len(shape) == 1:
-            part = layout.broadcasted_iota(_U32, shape, d)
-            part = ew.shift_right_logical(part, np.uint32(1)) if d == paired else part
-            part = part if stride == 1 else ew.mul(part, np.uint32(stride))
-            low = part if low is None else ew.add(low, part)
+            part = _indices(shape, d, wide)
+            part = _shifted(part, 1) if d == paired else part
+            part = part if stride == 1 else _times(part, stride)
+            total = part if total is None else _plus(part, *total)
         stride *= -(-shape[d] // 2) if d == paired else shape[d]
-    return layout.broadcasted_iota(_U32, shape, 0) if low is None else low
+    return [layout.broadcasted_iota(_U32, shape, 0)] if total is None else total
+
+
+#: the rows that a dim of more than 2**32 elements is counted in
+_ROW = 1 << 31
+
+
+def _indices(shape: tuple[int, ...], dim: int, wide: bool) -> list:
+    """The index of every element along `dim`, in one word or in two."""
+    if not wide:
+        return [layout.broadcasted_iota(_U32, shape, dim)]
+    if shape[dim] <= 1 << 32:
+        low = layout.broadcasted_iota(_U32, shape, dim)
+        return [low, ew.bitwise_xor(low, low)]
+    rows = -(-shape[dim] // _ROW)
+    row, column = (layout.broadcasted_iota(_U32, (rows, _ROW), d) for d in (0, 1))
+    words = ew.add(ew.mul(row, np.uint32(_ROW)), column), ew.shift_right_logical(row, np.uint32(1))
+    cut = lambda x: slicing.slice_in_dim(layout.reshape(x, (rows * _ROW,)), 0, shape[dim], axis=0)
+    return [layout.broadcast_in_dim(cut(x), shape, (dim,)) for x in words]
+
+
+def _shifted(words: list, by: int) -> list:
+    """A number of one word or two, shifted to the right by fewer than 32 bits."""
+    if len(words) == 1:
+        return [ew.shift_right_logical(words[0], np.uint32(by))]
+    low, high = words
+    carried = ew.shift_left(high, np.uint32(32 - by))
+    return [ew.bitwise_or(ew.shift_right_logical(low, np.uint32(by)), carried), ew.shift_right_logical(high, np.uint32(by))]
+
+
+def _times(words: list, n: int) -> list:
+    """A number of one word or two times `n`, in as many words."""
+    factor = np.uint32(n & 0xFFFFFFFF)
+    low = ew.mul(words[0], factor)
+    if len(words) == 1:
+        return [low]
+    high = ew.add(mulhi(words[0], factor), ew.mul(words[1], factor))
+    return [low, ew.add(high, ew.mul(words[0], np.uint32(n >> 32)))]
+
+
+def _halves_of(n: int) -> list:
+    """An integer in words of 32 bits, low first: one if it fits."""
+    return [np.uint32(n & 0xFFFFFFFF), *([np.uint32(n >> 32)] if n >> 32 else [])]
 
 
 def philox_bits(raw, width: int, shape: tuple[int, ...]):
     """Bits of `width` by philox: an element takes its word, or two, of the block of four at its position."""
     k0, k1, low, high = words_of(raw)
     at, per_block = positions(shape), 2 if width == 64 else 4
-    counter = _plus(ew.shift_right_logical(at, np.uint32(per_block // 2)), low, high, k0, k1)
-    return _picked(rng.philox4x32(k0, k1, *counter), ew.bitwise_and(at, np.uint32(per_block - 1)), width)
+    counter = _plus(_shifted(at, per_block // 2), low, high, k0, k1)
+    return _picked(rng.philox4x32(k0, k1, *counter), ew.bitwise_and(at[0], np.uint32(per_block - 1)), width)
 
 
 def _threefry_bits(raw, width: int, shape: tuple[int, ...]):
@@ -111,12 +152,17 @@ def _picked(words, lane, width: int):
     return word if width == 32 else ew.convert_element_type(word, np.dtype(f"uint{width}"))
 
 
-def _plus(count, low, *higher) -> list:
-    """The sum of a number of several words, low first, and a count below 2**32."""
-    words, carry = [], ew.convert_element_type(count, _U32)
-    for word in (low, *higher):
-        words.append(ew.add(word, carry))
-        carry = ew.convert_element_type(ew.lt(words[-1], carry), _U32)
+def _plus(count: list, low, *higher) -> list:
+    """The sum of a number of several words, low first, and a count of one or two words."""
+    words, carry = [ew.add(low, count[0])], ew.lt(ew.add(low, count[0]), count[0])
+    for i, word in enumerate(higher):
+        carry = ew.convert_element_type(carry, _U32)
+        total = ew.add(word, carry)
+        carry = ew.lt(total, carry)
+        if i == 0 and len(count) > 1:
+            total = ew.add(total, count[1])
+            carry = ew.bitwise_or(carry, ew.lt(total, count[1]))
+        words.append(total)
     return words
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from weft.core.trace import typeof
+from weft.ops.arithmetic import add, mul
 from weft.ops.families import BOOL_OR_INTEGER, INTEGER, binary, elementwise, match, unary
 
 and_p = elementwise("and", BOOL_OR_INTEGER, np.bitwise_and, jvp="zero")
@@ -115,3 +117,23 @@ def clz(x):
     [7, 8]
     """
     return clz_p.bind(x)
+
+
+def mulhi(x, y):
+    """The upper half of the products of integers, as wide as they are: what `x * y` cuts off.
+
+    Raises TypeError for what are no integers of one dtype.
+
+    >>> np.asarray(mulhi(np.array([2**31], np.uint32), np.array([6], np.uint32))).tolist()
+    [3]
+    """
+    dtype = typeof(x).dtype
+    if dtype != typeof(y).dtype or dtype.kind not in "iu":
+        raise TypeError(f"mulhi: takes integers of one dtype, got {dtype} and {typeof(y).dtype}.")
+    half = dtype.type(dtype.itemsize * 4)
+    # products of halves; an arithmetic shift keeps the sign of the upper ones
+    shift = shift_right_arithmetic if dtype.kind == "i" else shift_right_logical
+    low, high = lambda v: bitwise_and(v, dtype.type((1 << int(half)) - 1)), lambda v: shift(v, half)
+    carried = add(mul(high(x), low(y)), shift_right_logical(mul(low(x), low(y)), half))
+    other = add(mul(low(x), high(y)), low(carried))
+    return add(add(mul(high(x), high(y)), high(carried)), high(other))

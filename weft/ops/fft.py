@@ -66,15 +66,22 @@ def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
 def _fft_type(aval: ShapedArray, *, fft_type, fft_lengths) -> ShapedArray:
     takes = {FftType.RFFT: FLOATING, FftType.FFT: INEXACT}.get(fft_type, COMPLEX)
     families.check_dtype("fft", aval, takes)
+    name = fft_type.name
     if dtype_in(aval.dtype, FLOATING) and aval.dtype.itemsize < 4:
-        raise TypeError(f"fft: real values must be float32 or float64, got {aval.str_short()}.")
+        raise ValueError(f"fft: {name} input must be float32 or float64, got {aval.dtype.name}.")
+    fail = lambda what: shape_error("fft", f"{name} input shape {aval.shape} {what}", [("operand", aval.str_short())],
+                                    "Pad or slice the operand to the lengths first.")
+    if not 0 < len(fft_lengths) <= aval.ndim:
+        raise fail(f"must have at least as many input dimensions as fft_lengths {fft_lengths}, and these at least one.")
     n = len(fft_lengths)
-    half = (*fft_lengths[:-1], fft_lengths[-1] // 2 + 1) if n else ()
+    half = (*fft_lengths[:-1], fft_lengths[-1] // 2 + 1)
     before = half if fft_type == FftType.IRFFT else fft_lengths
     after = half if fft_type == FftType.RFFT else fft_lengths
-    if not n or aval.shape[aval.ndim - n:] != before:
-        raise shape_error("fft", f"the last dims must be {before} for a transform of lengths {fft_lengths}.",
-                          [("operand", aval.str_short())], "Pad or slice the operand to the lengths first.")
+    if fft_type == FftType.IRFFT and aval.shape[aval.ndim - n:-1] != before[:-1]:
+        raise fail(f"minor dimensions must be equal to all except the last fft_length, got {fft_lengths=}.")
+    if aval.shape[aval.ndim - n:] != before:
+        raise fail(f"minor dimensions must be equal to fft_lengths {fft_lengths}" + ("." if before == fft_lengths else
+                   f" but for the last, which is {before[-1]} for {fft_lengths[-1]}."))
     dtype = (dtypes.to_real_dtype if fft_type == FftType.IRFFT else dtypes.to_complex_dtype)(aval.dtype)
     return ShapedArray(aval.shape[:aval.ndim - n] + after, dtype, False, None, aval.vma)
 

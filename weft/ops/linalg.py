@@ -25,7 +25,7 @@ from weft.ops.families import ExpandSpec, HostSpec, add_tangents, full, joined_v
 from weft.ops.layout import broadcast_in_dim, broadcasted_iota, reshape, squeeze
 from weft.ops.reduce import argmax, reduce_sum
 from weft.ops.rules import at_front
-from weft.ops.slicing import pad, slice_in_dim
+from weft.ops.slicing import concatenate, pad, slice_in_dim
 from weft.util import dtypes
 
 _NOT_LINEAR = "is not linear in its operand; derivatives come from its jvp rule"
@@ -189,7 +189,7 @@ def eig(x, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors
         implementation: EigImplementation | None = None, use_magma: bool | None = None) -> list:
     """Eigenvalues of a square matrix, and its left and right eigenvectors if asked for; all complex.
 
-    Eigenvalues have derivatives; right eigenvectors have them with `enable_eigvec_derivs`, if eigenvalues are distinct. They are those
+    Eigenvalues have derivatives; eigenvectors have them with `enable_eigvec_derivs`, if eigenvalues are distinct. They are those
     of vectors of length 1 whose largest entry stays real. Raises NotImplementedError for other implementations than LAPACK.
     """
     _choose("eig", "implementation", implementation, EigImplementation, (EigImplementation.LAPACK,))
@@ -504,21 +504,35 @@ def _qr_jvp(primals, tangents, *, pivoting, full_matrices):
         return outs, [zero_tangent(o) for o in outs]
     q, r, *order = outs
     m, n = typeof(primals[0]).shape[-2:]
-    if m < n or (full_matrices and m != n):
-        raise NotImplementedError("qr: has no derivative for wide matrices, nor for full_matrices=True unless square.")
+    k = min(m, n)
     t = tangents[0]
     if pivoting:
         t = matrices.matrix_transpose(matrices.take_rows(matrices.matrix_transpose(t), order[0]))
-    scaled = triangular_solve(r, t)  # dA R^-1
+    scaled = triangular_solve(_columns(_columns(r, (0, k)), (0, k), -2), _columns(t, (0, k)))  # dA R^-1 of the square part of R
     inner = matrices.dot(matrices.adjoint(q), scaled)
-    low = matrices.strict_tril(inner)
+    top = _columns(inner, (0, k), -2)
+    low = matrices.strict_tril(top)
     rotation = sub(low, matrices.adjoint(low))  # Q^H dQ, antihermitian
     if is_complex(q):  # keeps the diagonal of R real
-        diagonal = matrices.diagonal_part(inner)
+        diagonal = matrices.diagonal_part(top)
         rotation = add(rotation, sub(diagonal, matrices.like(real(diagonal), diagonal)))
-    t_q = add(matrices.dot(q, sub(rotation, inner)), scaled)
-    t_r = matrices.dot(sub(inner, rotation), r)
+    if full_matrices and m > n:  # the columns beyond the matrix's turn with it, but not among themselves
+        rotation = _bordered(rotation, _columns(inner, (k, m), -2))
+        t_q = matrices.dot(q, rotation)
+    else:
+        t_q = add(matrices.dot(q, sub(rotation, top)), scaled)
+    t_r = matrices.triu(sub(matrices.dot(matrices.adjoint(q), t), matrices.dot(rotation, r)))
     return outs, [t_q, t_r, *map(zero_tangent, order)]
+
+
+def _bordered(corner, below):
+    """The antihermitian matrix with `corner` at its upper left, `below` under it, and zeros at its lower right."""
+    ndim, extra = typeof(below).ndim, typeof(below).shape[-2]
+    column = ndim - 1
+    right = neg(matrices.adjoint(below))
+    last = full((*typeof(below).shape[:-2], extra, extra), 0, typeof(below).dtype)
+    upper, lower = concatenate([corner, right], column), concatenate([below, last], column)
+    return concatenate([upper, lower], ndim - 2)
 
 
 # --- eigh
@@ -662,16 +676,24 @@ def _eig_jvp(primals, tangents, *, compute_left_eigenvectors, compute_right_eige
                       compute_right_eigenvectors=compute_right_eigenvectors)
     if type(tangents[0]) is Zero:
         return outs, [zero_tangent(o) for o in outs]
-    vectors = compute_right_eigenvectors and enable_eigvec_derivs
-    if compute_left_eigenvectors or (compute_right_eigenvectors and not vectors):
-        raise NotImplementedError("eig: eigenvalues alone have a derivative, and right eigenvectors with enable_eigvec_derivs=True.")
-    v = outs[1] if vectors else eig_p.bind(primals[0], compute_left_eigenvectors=False, compute_right_eigenvectors=True)[1]
-    inner = _solve(v, matrices.dot(matrices.like(tangents[0], v), v))
-    t_w = matrices.diagonal_of(inner)
-    if not vectors:
-        return outs, [t_w]
-    t_v = matrices.dot(v, mul(_reciprocal_differences(outs[0]), inner))
-    return outs, [t_w, add(t_v, mul(v, _gauge(v, t_v)))]
+    if (compute_left_eigenvectors or compute_right_eigenvectors) and not enable_eigvec_derivs:
+        raise NotImplementedError("eig: eigenvalues alone have a derivative, and eigenvectors with enable_eigvec_derivs=True.")
+    w, *vectors = outs
+    t = matrices.like(tangents[0], w)
+    t_vectors = []
+    if compute_left_eigenvectors:                   # the right ones of the adjoint
+        t_vectors.append(_eigenvectors_jvp(conj(w), vectors[0], matrices.adjoint(t))[1])
+    v = vectors[-1] if compute_right_eigenvectors else eig_p.bind(
+        primals[0], compute_left_eigenvectors=False, compute_right_eigenvectors=True, enable_eigvec_derivs=True)[1]
+    t_w, t_v = _eigenvectors_jvp(w, v, t)
+    return outs, [t_w, *t_vectors, *([t_v] if compute_right_eigenvectors else [])]
+
+
+def _eigenvectors_jvp(w, v, t):
+    """Tangents of the eigenvalues `w` and of the right eigenvectors `v` of a matrix whose tangent is `t`."""
+    inner = _solve(v, matrices.dot(t, v))
+    t_v = matrices.dot(v, mul(_reciprocal_differences(w), inner))
+    return matrices.diagonal_of(inner), add(t_v, mul(v, _gauge(v, t_v)))
 
 
 def _gauge(v, t_v):

@@ -131,19 +131,20 @@ reduce_xor_p = families.reduction("reduce_xor", families.BOOL_OR_INTEGER, lambda
 
 
 def _reduction(p: Primitive, text: str) -> Callable:
-    def reduce(x, axes: Sequence[int]):
-        return p.bind(x, axes=tuple(sorted(families.canonical_dims(p.name, axes, typeof(x).ndim))))
+    def reduce(operand, axes: Sequence[int]):
+        return p.bind(operand, axes=tuple(sorted(families.canonical_dims(p.name, axes, typeof(operand).ndim))))
     return named(reduce, p.name, text)
 
 
-reduce_sum = takes_out_sharding(_reduction(reduce_sum_p, """The sum of `x` over the dims `axes`.
+reduce_sum = takes_out_sharding(_reduction(reduce_sum_p, """The sum of `operand` over the dims `axes`.
 
     >>> np.asarray(reduce_sum(np.ones((2, 3)), (1,))).tolist()
     [3.0, 3.0]
     """))
-reduce_prod = _reduction(reduce_prod_p, "The product of `x` over the dims `axes`.")
-reduce_max = _reduction(reduce_max_p, "The largest element of `x` over the dims `axes`; NaN if there is one; of nothing, the lowest value.")
-reduce_min = _reduction(reduce_min_p, "The smallest element of `x` over the dims `axes`; NaN if there is one.")
+reduce_prod = _reduction(reduce_prod_p, "The product of `operand` over the dims `axes`.")
+reduce_max = _reduction(
+    reduce_max_p, "The largest element of `operand` over the dims `axes`; NaN if there is one; of nothing, the lowest value.")
+reduce_min = _reduction(reduce_min_p, "The smallest element of `operand` over the dims `axes`; NaN if there is one.")
 reduce_and = _reduction(reduce_and_p, "Bitwise (or logical) and over the dims `axes`.")
 reduce_or = _reduction(reduce_or_p, "Bitwise (or logical) or over the dims `axes`.")
 reduce_xor = _reduction(reduce_xor_p, "Bitwise (or logical) exclusive or over the dims `axes`.")

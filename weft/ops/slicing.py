@@ -135,63 +135,71 @@ def split(operand, sizes: Sequence[int], axis: int = 0) -> list:
     return [slice_in_dim(operand, lo, hi, 1, axis) for lo, hi in itertools.pairwise(bounds)]
 
 
-def dynamic_slice(operand, start_indices, slice_sizes: Sequence[int]):
+def dynamic_slice(operand, start_indices, slice_sizes: Sequence[int], *, allow_negative_indices: bool | Sequence[bool] = True):
     """The window of `slice_sizes` whose first element is at `start_indices`, clamped to be inside `operand`.
 
-    `start_indices` is a sequence of scalars or a one-dimensional array; negative ones count from the end.
+    `start_indices` is a sequence of scalars or a one-dimensional array; negative ones count from the end. Where
+    `allow_negative_indices` (for all dims or one for each) is False, they are clamped to 0 instead.
 
     >>> np.asarray(dynamic_slice(np.arange(5), (4,), (2,))).tolist()
     [3, 4]
     """
     aval = typeof(operand)
-    starts = _start_scalars(start_indices, aval.shape, "dynamic_slice")
+    starts = _start_scalars(start_indices, aval.shape, "dynamic_slice", allow_negative_indices)
     return dynamic_slice_p.bind(operand, *starts, slice_sizes=_ints(slice_sizes))
 
 
-def dynamic_update_slice(operand, update, start_indices):
-    """`operand` with the window at `start_indices` (clamped to be inside) replaced by `update`.
+def dynamic_update_slice(operand, update, start_indices, *, allow_negative_indices: bool | Sequence[bool] = True):
+    """`operand` with the window at `start_indices` (clamped to be inside) replaced by `update`; negative indices are those of
+    `dynamic_slice`.
 
     >>> np.asarray(dynamic_update_slice(np.zeros(4), np.ones(2), (1,))).tolist()
     [0.0, 1.0, 1.0, 0.0]
     """
     aval = typeof(operand)
-    starts = _start_scalars(start_indices, aval.shape, "dynamic_update_slice")
+    starts = _start_scalars(start_indices, aval.shape, "dynamic_update_slice", allow_negative_indices)
     return dynamic_update_slice_p.bind(operand, update, *starts)
 
 
-def dynamic_slice_in_dim(operand, start_index, slice_size: int, axis: int = 0):
+def dynamic_slice_in_dim(operand, start_index, slice_size: int, axis: int = 0, *, allow_negative_indices: bool = True):
     """`slice_size` consecutive parts of `operand` along dim `axis`, from `start_index` on (clamped)."""
     shape = typeof(operand).shape
     axis = canonical_dim(axis, len(shape), "dynamic_slice_in_dim")
-    starts, sizes = [0] * len(shape), list(shape)
-    starts[axis], sizes[axis] = start_index, int(slice_size)
-    return dynamic_slice(operand, starts, sizes)
+    starts, sizes = _starts_along(axis, start_index, len(shape)), list(shape)
+    sizes[axis] = int(slice_size)
+    return dynamic_slice(operand, starts, sizes, allow_negative_indices=allow_negative_indices)
 
 
-def dynamic_index_in_dim(operand, index, axis: int = 0, keepdims: bool = True):
+def _starts_along(axis: int, start, ndim: int) -> list:
+    """Start indices that are 0 in all dims but `axis`."""
+    starts: list = [0] * ndim
+    starts[axis] = start
+    return starts
+
+
+def dynamic_index_in_dim(operand, index, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True):
     """The part of `operand` at `index` (clamped) of dim `axis`."""
     axis = canonical_dim(axis, typeof(operand).ndim, "dynamic_index_in_dim")
-    part = dynamic_slice_in_dim(operand, index, 1, axis)
+    part = dynamic_slice_in_dim(operand, index, 1, axis, allow_negative_indices=allow_negative_indices)
     return part if keepdims else squeeze(part, (axis,))
 
 
-def dynamic_update_slice_in_dim(operand, update, start_index, axis: int):
+def dynamic_update_slice_in_dim(operand, update, start_index, axis: int, *, allow_negative_indices: bool = True):
     """`operand` with `update` written along dim `axis` from `start_index` on (clamped)."""
     ndim = typeof(operand).ndim
     axis = canonical_dim(axis, ndim, "dynamic_update_slice_in_dim")
-    starts = [np.int32(0)] * ndim
-    starts[axis] = start_index
-    return dynamic_update_slice(operand, update, starts)
+    starts = _starts_along(axis, start_index, ndim)
+    return dynamic_update_slice(operand, update, starts, allow_negative_indices=allow_negative_indices)
 
 
-def dynamic_update_index_in_dim(operand, update, index, axis: int):
+def dynamic_update_index_in_dim(operand, update, index, axis: int, *, allow_negative_indices: bool = True):
     """`operand` with its part at `index` (clamped) of dim `axis` replaced by `update`, which may lack that dim."""
     ndim = typeof(operand).ndim
     axis = canonical_dim(axis, ndim, "dynamic_update_index_in_dim")
     shape = typeof(update).shape
     if len(shape) != ndim:
         update = reshape(update, insert(shape, axis, 1))
-    return dynamic_update_slice_in_dim(operand, update, index, axis)
+    return dynamic_update_slice_in_dim(operand, update, index, axis, allow_negative_indices=allow_negative_indices)
 
 
 def canonical_dim(dim: int, ndim: int, api: str) -> int:
@@ -213,8 +221,8 @@ def _scalar_like(value, aval):
     return convert_element_type(value, aval.dtype) if found.weak_type and found.dtype != aval.dtype else value
 
 
-def _start_scalars(indices, shape, api: str) -> list:
-    """Start indices as one scalar per dim, with negative ones counted from the end of the dim."""
+def _start_scalars(indices, shape, api: str, wraps: bool | Sequence[bool]) -> list:
+    """Start indices as one scalar per dim, with negative ones counted from the end of the dim where `wraps`."""
     if hasattr(indices, "shape") and not isinstance(indices, (tuple, list)):
         ndim = typeof(indices).ndim
         if ndim != 1:
@@ -231,19 +239,22 @@ def _start_scalars(indices, shape, api: str) -> list:
     found = sorted({i.dtype.name for i in indices if hasattr(i, "dtype")})
     if len(found) > 1:
         raise TypeError(f"index arguments to {api} must be integers of the same type, got {', '.join(found)}.")
-    return [_wrapped_start(i, size) for i, size in zip(indices, shape)]
+    wraps = [wraps] * len(shape) if isinstance(wraps, bool) else list(wraps)
+    if len(wraps) != len(shape):
+        raise ShapeError(f"{api}: allow_negative_indices must be one bool or one for each of {len(shape)} dims, got {len(wraps)}.")
+    return [_start(i, size, wrap) for i, size, wrap in zip(indices, shape, wraps)]
 
 
-def _wrapped_start(index, size: int):
+def _start(index, size: int, wraps: bool):
     if isinstance(index, (int, np.integer)):
         value = int(index)
-        value = value + size if value < 0 else value
+        value = value + size if value < 0 and wraps else value
         limits = np.iinfo(np.int32)
         return np.int32(min(max(value, limits.min), limits.max))
     aval = typeof(index)
     if not dtypes.issubdtype(aval.dtype, np.integer):
         raise TypeError(f"start index must be an integer, got {aval.str_short()}.")
-    if dtypes.issubdtype(aval.dtype, np.unsignedinteger):
+    if not wraps or dtypes.issubdtype(aval.dtype, np.unsignedinteger):
         return index
     zero, width = np.zeros((), aval.dtype)[()], np.asarray(size).astype(aval.dtype)[()]
     return select_n(lt(index, zero), index, add(index, width))

@@ -12,13 +12,14 @@ import numpy as np
 from weft import numpy as wnp
 from weft.api.jit import face
 from weft.control.body import call_operation
-from weft.core.trace import current_trace, eval_trace, typeof
+from weft.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, check_arraylike, concrete
 from weft.ops import elementwise as ew, keys as keys_op, layout, slicing
 from weft.ops.placement import takes_out_sharding
-from weft.random.generators import Implementation, implementation, implementations
+from weft.random.generators import Implementation, implementation, implementation_of, implementations
 from weft.util import dtypes
 from weft.util.config import config
+from weft.util.source import warn_user
 
 _U32 = np.dtype(np.uint32)
 
@@ -43,8 +44,8 @@ def _seed(seed):
         seed = seed + config.random_seed_offset
     if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
         wide = int(seed)
-        if not -(1 << 63) <= wide < 1 << 64:
-            raise OverflowError(f"random: seed {seed} does not fit in 64 bits.")
+        if isinstance(seed, int) and not -(1 << 63) <= wide < 1 << 63:
+            raise OverflowError(f"random: seed {seed} does not fit in an int64.")
         low = wide & 0xFFFFFFFF
         high = (wide >> 32) & 0xFFFFFFFF if config.enable_x64 else 0
         return wnp.asarray(np.array([high, low], np.uint32))
@@ -58,7 +59,7 @@ def _seed(seed):
     if seed.dtype.itemsize == 8:
         high = ew.convert_element_type(ew.shift_right_logical(seed, np.asarray(32, seed.dtype)[()]), _U32)
     else:
-        high = ew.mul(low, np.uint32(0))
+        high = ew.bitwise_xor(low, low)                       # zero, without a constant that would have to be put on the seed's device
     return slicing.concatenate([layout.reshape(high, (1,)), layout.reshape(low, (1,))], 0)
 
 
@@ -75,21 +76,22 @@ def PRNGKey(seed, *, impl=None):
     return keys_op.random_wrap(raw, used.generator) if config.enable_custom_prng else raw
 
 
-def key(seed, *, impl=None):
-    """A typed key (dtype `key<fry>` unless `impl` or a setting names another generator, no dims) from an integer seed.
+def key(seed, *, impl=None, dtype=None):
+    """A typed key (dtype `key<fry>` unless `impl`, `dtype` or a setting names another generator, no dims) from an integer seed.
 
+    `dtype` is that of keys (`key_dtype`) or the name of a generator.
     Raises TypeError for a seed that is no integer, ValueError for an unknown generator.
 
     >>> weft.random.key(0).dtype.name, weft.random.key(0, impl="rbg").dtype.name
     ('key<fry>', 'key<rbg>')
     """
-    used = implementation(impl)
+    used = implementation_of(impl, dtype)
     return keys_op.random_wrap(used.seed(_seed(seed)), used.generator)
 
 
-def wrap_key_data(key_bits_array, *, impl=None):
-    """Typed keys from their raw data, uint32[..., 2] (the last dim is the generator's)."""
-    raw, generator = concrete(wnp.asarray(key_bits_array)), implementation(impl).generator
+def wrap_key_data(key_bits_array, *, impl=None, dtype=None):
+    """Typed keys of the generator that `impl` or `dtype` names, from their raw data, uint32[..., 2] (the last dim is the generator's)."""
+    raw, generator = concrete(wnp.asarray(key_bits_array)), implementation_of(impl, dtype).generator
     if not _is_data(raw, generator):
         raise TypeError(f"wrap_key_data: key data of {generator.name} must be uint32[..., {generator.key_shape[0]}], got "
                         f"{typeof(raw).str_short()}.")
@@ -150,12 +152,29 @@ def _one(key, api: str):
     shape = tuple(data.shape if typed else data.shape[:-1])
     if shape:
         raise ValueError(f"{api} accepts a single key, but was given a key array of shape {shape} != (). Use weft.vmap for batching.")
-    return data if used is None or current_trace() is eval_trace else keys_op.random_wrap(data, used.generator)
+    if used is None:
+        return data
+    _check_raw_allowed(api)
+    return data if current_trace() is eval_trace else keys_op.random_wrap(data, used.generator)
+
+
+def _check_raw_allowed(api: str) -> None:
+    """What the setting `legacy_prng_key` says of raw keys."""
+    if config.legacy_prng_key == "allow":
+        return
+    message = f"random.{api}: Legacy uint32 key array passed as key, and legacy_prng_key={config.legacy_prng_key!r}. Make typed keys " \
+              "with random.key(seed), or wrap the data with random.wrap_key_data."
+    if config.legacy_prng_key == "error":
+        raise ValueError(message)
+    warn_user(message, UserWarning)
 
 
 def _shape(shape) -> tuple[int, ...]:
     if isinstance(shape, (int, np.integer)):
         return (int(shape),)
+    if any(isinstance(n, Tracer) for n in shape):
+        raise TypeError(f"random: Shapes must be 1D sequences of concrete values of integer type, got {shape}. Give the sizes as static "
+                        "arguments of jit.")
     return tuple(operator.index(n) for n in shape)
 
 
@@ -401,6 +420,9 @@ def _above(maxval, limit: int):
 def _clipped_int(v, dtype):
     info = np.iinfo(dtype)
     if isinstance(v, (int, np.integer)):
+        given = np.iinfo(dtypes.default_int_dtype())
+        if isinstance(v, int) and not min(given.min, info.min) <= v <= max(given.max, info.max + 1):
+            raise OverflowError(f"randint: the bound {v} does not fit in {given.dtype.name}, nor in {np.dtype(dtype).name}.")
         return np.asarray(min(max(int(v), int(info.min)), int(info.max)), dtype)
     v = concrete(v)
     if not dtypes.issubdtype(v.dtype, np.integer):

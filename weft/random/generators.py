@@ -19,6 +19,7 @@ import numpy as np
 from weft.ops import elementwise as ew, keys, layout, rng, slicing
 from weft.ops.bit_generator import join_words, philox_bits, positions, words_of
 from weft.ops.counter_halves import threefry_sequence
+from weft.util import dtypes
 from weft.util.config import config
 from weft.util.record import record
 
@@ -46,10 +47,16 @@ def _joined(words, axis: int = 0):
 
 # ---- threefry
 
+def _counter(shape: tuple[int, ...]) -> list:
+    """The position of every element as the counter of a block: high word, low word."""
+    low, *high = positions(shape)
+    return [*(high or [np.uint32(0)]), low]
+
+
 def _threefry_split(raw, shape):
     k0, k1 = words_of(raw)
     if config.threefry_partitionable:
-        return _joined(rng.threefry2x32(k0, k1, np.uint32(0), positions(shape)), len(shape))
+        return _joined(rng.threefry2x32(k0, k1, *_counter(shape)), len(shape))
     n = math.prod(shape)
     return layout.reshape(_threefry_flat(k0, k1, 2 * n), (*shape, 2))
 
@@ -74,7 +81,7 @@ def _threefry_bits(raw, width, shape):
     k0, k1 = words_of(raw)
     want = np.dtype(f"uint{width}")
     if config.threefry_partitionable:
-        a, b = rng.threefry2x32(k0, k1, np.uint32(0), positions(shape))
+        a, b = rng.threefry2x32(k0, k1, *_counter(shape))
         if width == 64:
             return join_words(b, a)
         word = ew.bitwise_xor(a, b)
@@ -134,9 +141,24 @@ implementations: dict[Any, Implementation] = {i.generator.name: i for i in (THRE
 
 def implementation(spec=None) -> Implementation:
     """The generator that a name, or the setting `default_prng_impl`, asks for."""
-    if type(spec) is keys.Generator and spec.serial:
-        return implementations[spec]
-    name = config.default_prng_impl if spec is None else getattr(spec, "name", spec)
+    spec = config.default_prng_impl if spec is None else spec
+    spec = spec.impl if dtypes.is_extended(spec) else spec
+    if type(spec) is keys.Generator:
+        return implementations[spec if spec.serial else spec.name]
+    name = getattr(spec, "name", spec)
+    names = ", ".join(map(str, implementations))
+    if not isinstance(name, str):
+        raise TypeError(f"random: unrecognized type {type(spec)} for a PRNG; give the name of a generator ({names}) or the dtype of keys.")
     if name in implementations:
         return implementations[name]
-    raise ValueError(f"random: no generator is called {name!r}; there are {', '.join(map(str, implementations))}.")
+    raise ValueError(f"random: unrecognized PRNG implementation {name!r}; there are {names}.")
+
+
+def implementation_of(impl, dtype) -> Implementation:
+    """The generator that one of the arguments `impl` and `dtype` names."""
+    if impl is not None and dtype is not None:
+        raise ValueError("random: Cannot specify both `impl` and `dtype`; each names the generator.")
+    if isinstance(dtype, np.dtype) or (isinstance(dtype, type) and issubclass(dtype, np.generic)):
+        raise TypeError("random: dtype must be that of keys, as key_dtype gives it, or the name of a generator; got "
+                        f"{np.dtype(dtype).name}.")
+    return implementation(dtype if impl is None else impl)

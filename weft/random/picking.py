@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import operator
 
 import numpy as np
 
 from weft import numpy as wnp
 from weft.core.trace import Tracer
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, canonical_axis, cast, concrete
-from weft.ops import elementwise as ew, layout, sorting
+from weft.ops import elementwise as ew, sorting
 from weft.ops.placement import takes_out_sharding
 from weft.random.draws import _bits, _one, _sampler, _shape, _split_one, gumbel, randint, uniform
 from weft.util import dtypes
@@ -23,25 +24,31 @@ def categorical(key, logits, axis: int = -1, shape=None, replace: bool = True, m
     axis = canonical_axis(axis, logits.ndim, "categorical")
     batch = tuple(n for d, n in enumerate(logits.shape) if d != axis)
     shape = batch if shape is None else _shape(shape)
-    prefix = shape[:len(shape) - len(batch)]
-    if shape[len(prefix):] != batch and len(batch):
-        broadcast_shapes(shape, batch)
+    prefix, wide = shape[:len(shape) - len(batch)], list(shape[len(shape) - len(batch):])
+    if broadcast_shapes(tuple(wide), batch) != tuple(wide):
+        raise ValueError(f"categorical: the shape {shape} of the samples must end with what the shape {batch} of the distributions "
+                         "to.")
+    wide.insert(axis, logits.shape[axis])
+    logits = broadcast_to_shape(logits, tuple(wide))
     if not replace:
         k = math.prod(prefix)
+        if k > logits.shape[axis]:
+            raise ValueError(f"categorical: Number of samples without replacement, {k}, cannot exceed the number of categories, "
+                             f"{logits.shape[axis]}.")
         noisy = ew.add(logits, gumbel(key, tuple(logits.shape), logits.dtype, mode))
         _, positions = sorting.top_k(wnp.moveaxis(noisy, axis, -1), k)
         return wnp.reshape(wnp.moveaxis(positions, -1, 0), shape)
     noise = gumbel(key, (*prefix, *logits.shape), logits.dtype, mode)
-    wide = broadcast_to_shape(layout.reshape(logits, (1,) * len(prefix) + tuple(logits.shape)), tuple(noise.shape))
-    return wnp.argmax(ew.add(noise, wide), axis=axis + len(prefix))
+    return wnp.argmax(ew.add(noise, broadcast_to_shape(logits, tuple(noise.shape))), axis=axis + len(prefix))
 
 
 @takes_out_sharding
 def permutation(key, x, axis: int = 0, independent: bool = False):  # noqa: A002
     """`x` shuffled along `axis`, or the numbers below the integer `x` in random order."""
     raw = _one(key, "permutation")
-    if isinstance(x, (int, np.integer)) or (np.ndim(x) == 0 and not isinstance(x, Tracer)):
-        return _shuffle(raw, wnp.arange(int(x)), 0)
+    if np.ndim(x) == 0:
+        canonical_axis(axis, 1, "permutation")
+        return _shuffle(raw, wnp.arange(operator.index(x)), 0)
     x = concrete(wnp.asarray(x))
     axis = canonical_axis(axis, x.ndim, "permutation")
     if independent or x.ndim == 1:

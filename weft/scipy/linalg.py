@@ -11,7 +11,6 @@ from weft.api.autodiff import jvp
 from weft.control.cond import cond
 from weft.control.scan import scan
 from weft.numpy import choosing, creation, linalg, manipulation as mp, padding, ufuncs as uf
-from weft.numpy.linalg import det, inv
 from weft.numpy.promote import array_of, broadcast_shapes, broadcast_to_shape, concrete, inexact, promote_dtypes_inexact, value
 from weft.ops import linalg as la
 from weft.scipy.matrix_functions import (
@@ -56,6 +55,16 @@ def _pair(a: Any, b: Any) -> list:
     return [concrete(x) for x in promote_dtypes_inexact(value(a), value(b))]
 
 
+def det(a, overwrite_a: bool = False, check_finite: bool = True):
+    """Determinants of square matrices."""
+    return linalg.det(a)
+
+
+def inv(a, overwrite_a: bool = False, check_finite: bool = True):
+    """Inverses of square matrices."""
+    return linalg.inv(a)
+
+
 def cholesky(a, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True):
     """The upper (or `lower`) triangular factor of a positive definite matrix."""
     return linalg.cholesky(a, upper=not lower)
@@ -84,6 +93,9 @@ def solve_triangular(a, b, trans: int | str = 0, lower: bool = False, unit_diago
 def cho_solve(c_and_lower: tuple, b, overwrite_b: bool = False, check_finite: bool = True):
     """The x with `a @ x == b`, from the Cholesky factor of `a`."""
     c, lower = c_and_lower
+    c, b = _pair(c, b)
+    if b.ndim == 1:
+        return cho_solve((c, lower), b[:, None])[..., 0]
     first = solve_triangular(c, b, trans=0 if lower else 2, lower=lower)
     return solve_triangular(c, first, trans=2 if lower else 0, lower=lower)
 

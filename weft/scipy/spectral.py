@@ -170,9 +170,8 @@ def csd(x: Any, y: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None
     """
     if average not in ("mean", "median"):
         raise ValueError(f"csd: average must be 'mean' or 'median', got {average!r}.")
-    same = y is None or y is x
     freqs, _, p = _spectra("csd", x, y, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, scaling, axis, True)
-    if same:
+    if y is None:
         p = wnp.real(p)
     count = p.shape[-1]
     if average == "mean" or count <= 1:

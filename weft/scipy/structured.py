@@ -145,8 +145,8 @@ def leslie(f, s):
     if n < 2:
         raise ValueError(f"leslie: The length of f along the last axis must be at least 2; got shape {tuple(f.shape)}.")
     if s.shape[-1] != n - 1:
-        raise ValueError(f"leslie: The length of s along the last axis must be one less than the length of f; got f shape {tuple(f.shape)} "
-                         f"and s shape {tuple(s.shape)}.")
+        raise ValueError(f"leslie: Incorrect lengths for f and s: s must have one entry less along the last axis than f; got f shape "
+                         f"{tuple(f.shape)} and s shape {tuple(s.shape)}.")
     f, s = _stacked(f, s)
     below = choosing.where(np.eye(n - 1, n, dtype=bool), s[..., :, None], creation.zeros((), s.dtype))
     return mp.concatenate([f[..., None, :], below], -2)

@@ -335,7 +335,8 @@ default_matmul_precision = _define(
 default_device = _define("default_device", None, "The device of arrays that are not placed otherwise.", **_traced)
 default_prng_impl = _define("default_prng_impl", "threefry2x32", "The random number generator of new keys.", **_traced)
 enable_custom_prng = _define("enable_custom_prng", False, "Give typed keys for old-style seeds.", True, **_traced)
-legacy_prng_key = _define("legacy_prng_key", "allow", "Accepted without effect: raw keys are welcome.", choices=("allow", "warn", "error"))
+legacy_prng_key = _define("legacy_prng_key", "allow", "Allow, warn about, or raise for raw keys in random functions.",
+                          choices=("allow", "warn", "error"), **_traced)
 threefry_partitionable = _define("threefry_partitionable", True, "Index random bits by their global position.", True, **_traced)
 _define("random_seed_offset", 0, "Added to the seeds of keys.", **_traced)
 _define("high_dynamic_range_gumbel", False, "Accepted without effect: gumbel has one way of drawing.", **_traced)

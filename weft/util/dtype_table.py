@@ -312,3 +312,17 @@ def kind_of(dtype: np.dtype) -> str:
     ('f', 'u')
     """
     return kinds[dtype] or dtype.kind
+
+
+_BITS = {"int1": 1, "uint1": 1, "int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4,
+         "float6_e2m3fn": 6, "float6_e3m2fn": 6}  # fmt: skip
+
+
+def itemsize_bits(dtype: DTypeLike) -> int:
+    """Return the number of bits of information in one element.
+
+    >>> itemsize_bits('int4'), itemsize_bits('float32')
+    (4, 32)
+    """
+    dtype = as_dtype(dtype)
+    return _BITS.get(dtype.name) or 8 * dtype.itemsize

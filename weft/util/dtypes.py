@@ -32,6 +32,7 @@ from weft.util.dtype_table import (
     float0,
     is_extended,
     is_weak,
+    itemsize_bits,
     kind_of,
     kinds,
     narrow_dtypes,
@@ -61,8 +62,8 @@ _FAMILIES: dict[type, str] = {
 _subdtype: dict[tuple[Any, Any], bool] = {}
 
 
-def issubdtype(a: DTypeLike, b: DTypeLike) -> bool:
-    """Return whether dtype `a` belongs to `b`: a dtype, or an abstract type such as `np.floating` or `prng_key`.
+def issubdtype(arg1: DTypeLike, arg2: DTypeLike) -> bool:
+    """Return whether dtype `arg1` belongs to `arg2`: a dtype, or an abstract type such as `np.floating` or `prng_key`.
 
     Raises TypeError for what is no dtype.
 
@@ -70,12 +71,12 @@ def issubdtype(a: DTypeLike, b: DTypeLike) -> bool:
     (True, False, True)
     """
     try:
-        return _subdtype[a, b]
+        return _subdtype[arg1, arg2]
     except (KeyError, TypeError):
         pass
-    result = _issubdtype(a, b)
+    result = _issubdtype(arg1, arg2)
     try:
-        _subdtype[a, b] = result
+        _subdtype[arg1, arg2] = result
     except TypeError:
         pass
     return result
@@ -132,20 +133,6 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
-_BITS = {"int1": 1, "uint1": 1, "int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4,
-         "float6_e2m3fn": 6, "float6_e3m2fn": 6}  # fmt: skip
-
-
-def itemsize_bits(dtype: DTypeLike) -> int:
-    """Return the number of bits of information in one element.
-
-    >>> itemsize_bits('int4'), itemsize_bits('float32')
-    (4, 32)
-    """
-    dtype = as_dtype(dtype)
-    return _BITS.get(dtype.name) or 8 * dtype.itemsize
-
-
 @functools.cache
 def _limits(dtype: np.dtype, of: str) -> Any:
     if not dtype_table.is_small(dtype):
@@ -167,13 +154,13 @@ def finfo(dtype: DTypeLike) -> Any:
     return _limits(dtype, "finfo")
 
 
-def iinfo(dtype: DTypeLike) -> Any:
+def iinfo(int_type: DTypeLike) -> Any:
     """Return the limits of an integer dtype, small ones included.
 
     >>> iinfo('int4').max
     7
     """
-    dtype = as_dtype(dtype)
+    dtype = as_dtype(int_type)
     if not issubdtype(dtype, np.integer):
         raise ValueError(f"iinfo: {dtype} is not an integer dtype")
     return _limits(dtype, "iinfo")

@@ -101,7 +101,8 @@ def _no_join(nodes: list[Node], strict: bool) -> str:
     if any(table.kinds[node] in ("i", "u") and table.is_small(node) for node in nodes):
         rule = "integers below 8 bits promote only with Python ints"
     else:
-        rule = "floats below 16 bits promote to no other float"
+        width = min(table.itemsize_bits(node) for node in nodes if isinstance(node, np.dtype))
+        rule = f"{width}-bit floats do not support implicit promotion to another float"
     return f"{names} are not promoted together: {rule}. Cast one of them with .astype."
 
 

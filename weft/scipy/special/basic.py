@@ -297,8 +297,25 @@ def _ndtr(x):
 
 
 ndtr = _unary("ndtr", _ndtr, "The distribution function of the standard normal distribution.")
-log_ndtr = _unary("log_ndtr", "log_ndtr", "The logarithm of `ndtr`, accurate far to the left.")
-ndtri = _unary("ndtri", "ndtri", "The inverse of `ndtr`.")
+_log_ndtr = _unary("log_ndtr", "log_ndtr", "")
+_ndtri = _unary("ndtri", "ndtri", "")
+
+
+def log_ndtr(x, series_order: int = 3):
+    """The logarithm of `ndtr`, accurate far to the left.
+
+    `series_order`, from 1 to 30, has no effect: the formula needs no choice of a series. Raises TypeError or ValueError for another one.
+    """
+    if not isinstance(series_order, (int, np.integer)):
+        raise TypeError(f"log_ndtr: series_order must be an int, got {series_order!r}.")
+    if not 1 <= series_order <= 30:
+        raise ValueError(f"log_ndtr: series_order must be from 1 to 30, got {series_order}.")
+    return _log_ndtr(x)
+
+
+def ndtri(p):
+    """The inverse of `ndtr`."""
+    return _ndtri(p)
 
 
 guard_all(globals())

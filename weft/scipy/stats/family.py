@@ -69,8 +69,9 @@ def _completed(functions: dict[str, Callable], names: list[str]) -> dict[str, Ca
     return out
 
 
-def continuous(family: str, names: str, shapes: str = "", **functions: Callable) -> list[Callable]:
-    """The functions `names` of a family with location and scale, from those of the standard distribution."""
+def continuous(family: str, names: str, shapes: str = "", quantile: str = "q", **functions: Callable) -> list[Callable]:
+    """The functions `names` of a family with location and scale, from those of the standard distribution; `quantile` names the argument of
+    `ppf` and `isf`."""
     wanted = names.split()
     standard = _completed(functions, wanted)
 
@@ -84,7 +85,7 @@ def continuous(family: str, names: str, shapes: str = "", **functions: Callable)
             return lambda x, *rest: fun((x - rest[-2]) / rest[-1], *rest[:-2]) / rest[-1]
         return lambda x, *rest: fun((x - rest[-2]) / rest[-1], *rest[:-2])
 
-    return [public(family, name, f"{'q' if name in ('ppf', 'isf') else 'x'} {shapes} loc=0 scale=1", located(name)) for name in wanted]
+    return [public(family, name, f"{quantile if name in ('ppf', 'isf') else 'x'} {shapes} loc=0 scale=1", located(name)) for name in wanted]
 
 
 def discrete(family: str, names: str, shapes: str, **functions: Callable) -> list[Callable]:

@@ -39,7 +39,7 @@ def log_survival(z):
 
 
 logpdf, pdf, cdf, logcdf, sf, logsf, ppf = continuous(
-    "gumbel_r", "logpdf pdf cdf logcdf sf logsf ppf", logpdf=log_density,
+    "gumbel_r", "logpdf pdf cdf logcdf sf logsf ppf", quantile="p", logpdf=log_density,
     cdf=distribution, logcdf=lambda z: -wnp.exp(-z), sf=survival, logsf=log_survival,
     ppf=lambda q: -wnp.log(-wnp.log(q)))
 

@@ -17,7 +17,7 @@ def _logpdf(z):
 
 _logpdf.defjvps(lambda t, out, z: -t * wnp.tanh(z / 2))
 logpdf, pdf, cdf, sf, ppf, isf = continuous(
-    "logistic", "logpdf pdf cdf sf ppf isf", logpdf=_logpdf,
+    "logistic", "logpdf pdf cdf sf ppf isf", quantile="x", logpdf=_logpdf,
     cdf=special.expit, sf=lambda z: special.expit(-z), ppf=special.logit, isf=lambda q: -special.logit(q))
 
 
