@@ -17,25 +17,7 @@ from collections.abc import Callable, Sequence
 
 from weft.codegen.ir.writer import Writer
 from weft.codegen.toolchain.native_library import text_of
-from weft.ir.program import (
-    START_WORD,
-    WAIT_WORD,
-    Branch,
-    BufRef,
-    Copy,
-    Fft,
-    Gemm,
-    HostCall,
-    Launch,
-    LibraryCall,
-    Loop,
-    Program,
-    Sort,
-    Start,
-    Step,
-    Wait,
-    WhileLoop,
-)
+from weft.ir import program as P
 from weft.util.machine_model import MODEL
 
 #: steps of one function, where they can be divided
@@ -71,14 +53,14 @@ class _Function(Writer):
 class EntryEmitter:
     """Emits the entry of one program."""
 
-    def __init__(self, program: Program, kernel_symbol: Callable, library_symbol: Callable):
+    def __init__(self, program: P.Program, kernel_symbol: Callable, library_symbol: Callable):
         self.program = program
         self.kernel_symbol = kernel_symbol
         self.library_symbol = library_symbol
         self.function = _Function()
         self.parts: list[tuple[str, str]] = []                # symbol, text
         self.vars: dict[str, str] = {}
-        self.host_calls: list[HostCall] = []
+        self.host_calls: list[P.HostCall] = []
         self.routines: dict[str, None] = {}     # of the library that are called
         self.rules_library = False              # whether its threads are taken away for a time
         self.checks_signals = False
@@ -113,7 +95,7 @@ class EntryEmitter:
             return ""
         return f"  %arena_at = getelementptr ptr, ptr %slots, i64 {max(self.positions)}\n  %arena = load ptr, ptr %arena_at, align 8\n"
 
-    def address(self, ref: BufRef) -> str:
+    def address(self, ref: P.BufRef) -> str:
         """The address a reference denotes at this place."""
         slot, offset = self.program.slots[ref.slot], ref.offset
         if slot.kind == "temp":
@@ -147,7 +129,7 @@ class EntryEmitter:
 
     # --- parts
 
-    def _steps(self, steps: tuple[Step, ...]) -> None:
+    def _steps(self, steps: tuple[P.Step, ...]) -> None:
         """Write steps; many become functions of their own."""
         runs = _divide(steps)
         for _, run in runs:
@@ -156,7 +138,7 @@ class EntryEmitter:
             else:
                 self._part(run)
 
-    def _part(self, steps: list[Step]) -> None:
+    def _part(self, steps: list[P.Step]) -> None:
         """Write steps as a function, and call it here."""
         outer, outer_vars = self.function, self.vars
         self.function, self.vars, self.counts_work = _Function(), {var: f"%v{i}" for i, var in enumerate(outer_vars)}, True
@@ -171,7 +153,7 @@ class EntryEmitter:
 
     # --- steps
 
-    def _straight(self, steps: Sequence[Step]) -> None:
+    def _straight(self, steps: Sequence[P.Step]) -> None:
         for step in steps:
             _EMIT[type(step)](self, step)
             self.work += self.traffic(step)
@@ -180,21 +162,21 @@ class EntryEmitter:
 
     # --- signals
 
-    def traffic(self, step: Step) -> int:
+    def traffic(self, step: P.Step) -> int:
         """Roughly what a step costs, in bytes of memory traffic; loops count for themselves."""
-        if isinstance(step, Launch):
+        if isinstance(step, P.Launch):
             return 64 + step.work + sum(map(self._reach, step.args))
-        if isinstance(step, Gemm):
+        if isinstance(step, P.Gemm):
             return step.m * step.n * step.k * math.prod(b[0] for b in (*step.batch, *step.outer_k)) // MODEL.flops_per_byte
-        if isinstance(step, Sort):
+        if isinstance(step, P.Sort):
             return step.rows * step.n * (8 if step.kind == "top" else 64)
-        if isinstance(step, Fft):
+        if isinstance(step, P.Fft):
             return 64 * step.rows * step.n * step.inner
-        if isinstance(step, LibraryCall):
+        if isinstance(step, P.LibraryCall):
             return step.count * FACTORIZATION * round(max(size for _, _, size, _ in step.arrays) ** 1.5) // MODEL.flops_per_byte
-        return step.nbytes if isinstance(step, Copy) else 0
+        return step.nbytes if isinstance(step, P.Copy) else 0
 
-    def _reach(self, ref: BufRef) -> int:
+    def _reach(self, ref: P.BufRef) -> int:
         """The bytes that a step can touch through `ref`: a slice, where a loop steps through the buffer."""
         return min([self.program.slots[ref.slot].nbytes, *(abs(stride) for _, stride in ref.strides)])
 
@@ -223,7 +205,7 @@ class EntryEmitter:
         self._line(f"br i1 {self._value(f'icmp eq i32 {status}, 0')}, label %{onward}, label %failed")
         self.function.block(onward)
 
-    def _pointers(self, refs: Sequence[BufRef]) -> None:
+    def _pointers(self, refs: Sequence[P.BufRef]) -> None:
         """Fill the context array with the addresses of `refs`."""
         if len(refs) < TABLE // 2 or any(ref.strides or self.program.slots[ref.slot].own for ref in refs):
             self._context([self.address(ref) for ref in refs])
@@ -235,7 +217,7 @@ class EntryEmitter:
         self.function.declared["weft_fill"] = ""
         self._line(f"call void @weft_fill(ptr %ctx, ptr %slots, ptr {table}, i64 {len(refs)})")
 
-    def launch(self, step: Launch) -> None:
+    def launch(self, step: P.Launch) -> None:
         """Run a kernel over its tasks."""
         tasks = step.kernel.parallel_extent
         if tasks <= 0:
@@ -244,7 +226,7 @@ class EntryEmitter:
         self._pointers(step.args)
         self._run(function, tasks)
 
-    def gemm(self, step: Gemm) -> None:
+    def gemm(self, step: P.Gemm) -> None:
         """Call the matmul of the step's types on a descriptor (see `codegen.gemm.gemm`)."""
         from weft.codegen.gemm import gemm
 
@@ -258,7 +240,7 @@ class EntryEmitter:
         self._context([*pointers, *rest, *(self.address(ref) for ref in step.epilogue_args)])
         self._line(f"call void {function}(ptr %ctx)")
 
-    def sort(self, step: Sort) -> None:
+    def sort(self, step: P.Sort) -> None:
         """Sort rows, one a task (see `codegen.library.sort`)."""
         function = self._external(self.library_symbol(step), "void NAME(ptr, i64, i64)")
         refs = (step.source, step.previous, step.out, step.places)
@@ -266,7 +248,7 @@ class EntryEmitter:
         self._context([*("null" if ref is None else self.address(ref) for ref in refs), *numbers])
         self._run(function, step.rows)
 
-    def fft(self, step: Fft) -> None:
+    def fft(self, step: P.Fft) -> None:
         """Transform rows, some a task (see `codegen.library.fft`)."""
         from weft.codegen.library import fft
 
@@ -274,7 +256,7 @@ class EntryEmitter:
         self._context([*(self.address(ref) for ref in (step.source, step.out, step.tables)), *fft.words(step)])
         self._run(function, fft.tasks(step))
 
-    def library_call(self, step: LibraryCall) -> None:
+    def library_call(self, step: P.LibraryCall) -> None:
         """Call a routine for every problem of a batch (see `codegen.library.lapack`)."""
         from weft.codegen.library import lapack
         from weft.codegen.runtime import symbols
@@ -305,7 +287,7 @@ class EntryEmitter:
             run = self._external("weft_parallel_for", "void NAME(ptr, ptr, i64)")
             self._line(f"call void {run}(ptr {function}, ptr %ctx, i64 {tasks})")
 
-    def copy(self, step: Copy) -> None:
+    def copy(self, step: P.Copy) -> None:
         """Copy bytes, in parallel when there are many."""
         if step.nbytes <= 0:
             return
@@ -321,7 +303,7 @@ class EntryEmitter:
         tasks = -(-step.nbytes // MODEL.copy_chunk_bytes)
         self._line(f"call void {run}(ptr @weft_copy, ptr %ctx, i64 {tasks})")
 
-    def host_call(self, step: HostCall) -> None:
+    def host_call(self, step: P.HostCall) -> None:
         """Call Python. What it raises on its own account it keeps; what interrupts it is kept as a signal's is."""
         self._check_signals()
         for name, signature in _PYTHON_CALL.items():
@@ -332,19 +314,19 @@ class EntryEmitter:
         self._context([self.address(ref) for ref, _, _ in (*step.ins, *step.outs)])
         self._fail_unless_zero(self._value(f"call i32 @weft_call_host(i64 {number}, ptr %ctx)"))
 
-    def start(self, step: Start) -> None:
+    def start(self, step: P.Start) -> None:
         """Begin an exchange with other processes."""
         words = self.address(step.words)
-        function, handle = self._word(words, START_WORD, "ptr"), self._word(words, step.word, "i64")
+        function, handle = self._word(words, P.START_WORD, "ptr"), self._word(words, step.word, "i64")
         operands = f"ptr {self.address(step.source)}, ptr {self.address(step.out)}"
         request = self._value(f"call i64 {function}(i64 {handle}, {operands})")
         self._line(f"store i64 {request}, ptr {self.address(step.request)}, align 8")
         refused = self._value(f"icmp slt i64 {request}, 0")
         self._fail_unless_zero(self._value(f"zext i1 {refused} to i32"))
 
-    def wait(self, step: Wait) -> None:
+    def wait(self, step: P.Wait) -> None:
         """Wait for an exchange."""
-        function = self._word(self.address(step.words), WAIT_WORD, "ptr")
+        function = self._word(self.address(step.words), P.WAIT_WORD, "ptr")
         request = self._value(f"load i64, ptr {self.address(step.request)}, align 8")
         self._fail_unless_zero(self._value(f"call i32 {function}(i64 {request})"))
 
@@ -352,7 +334,7 @@ class EntryEmitter:
         """One of the words that the process has filled in."""
         return self._value(f"load {kind}, ptr {self._value(f'getelementptr i64, ptr {words}, i64 {number}')}, align 8")
 
-    def loop(self, step: Loop) -> None:
+    def loop(self, step: P.Loop) -> None:
         """A counted loop."""
         if step.extent <= 0:
             return
@@ -373,7 +355,7 @@ class EntryEmitter:
         else:
             self.vars[step.var] = saved
 
-    def _loop_of_tasks(self, step: Loop) -> None:
+    def _loop_of_tasks(self, step: P.Loop) -> None:
         """A counted loop whose iterations run in parallel: a function of its own runs some of them, as one task. Signals are looked for
         between rounds of tasks."""
         outer, outer_vars, outer_work = self.function, self.vars, self.work
@@ -426,7 +408,7 @@ class EntryEmitter:
         self.function.loop(0, tasks, per_round, one_round)
         self.work += min(work * tasks, MODEL.signal_check_bytes)
 
-    def while_loop(self, step: WhileLoop) -> None:
+    def while_loop(self, step: P.WhileLoop) -> None:
         """A loop on a condition in memory."""
         outside, self.work = self.work, 0
 
@@ -442,7 +424,7 @@ class EntryEmitter:
         self.function.loop_while([test], body)
         self.work = outside
 
-    def branch(self, step: Branch) -> None:
+    def branch(self, step: P.Branch) -> None:
         """A choice by number."""
         last = len(step.branches) - 1
         if last <= 0:
@@ -454,7 +436,7 @@ class EntryEmitter:
         self.function.switch(index, [lambda body=body: self._steps(body) for body in step.branches])
 
 
-def _positions(program: Program) -> list[int]:
+def _positions(program: P.Program) -> list[int]:
     """Where `slots` has the address behind each slot of the program: that of the arena comes last and serves all temps."""
     given = itertools.count()
     positions = [-1 if slot.kind == "temp" else next(given) for slot in program.slots]
@@ -462,25 +444,25 @@ def _positions(program: Program) -> list[int]:
     return [arena if position < 0 else position for position in positions]
 
 
-def _size(step: Step) -> int:
+def _size(step: P.Step) -> int:
     """The number of steps that are written for one."""
-    if isinstance(step, Loop):
+    if isinstance(step, P.Loop):
         return _total(step.body)
-    if isinstance(step, WhileLoop):
+    if isinstance(step, P.WhileLoop):
         return _total(step.cond_body) + _total(step.body)
-    return sum(map(_total, step.branches)) if isinstance(step, Branch) else 1
+    return sum(map(_total, step.branches)) if isinstance(step, P.Branch) else 1
 
 
-def _total(steps: Sequence[Step]) -> int:
+def _total(steps: Sequence[P.Step]) -> int:
     """The number of steps that are written where `steps` are: parts count as one."""
     runs = _divide(steps)
     return len(runs) if len(runs) > 1 else runs[0][0]
 
 
-def _divide(steps: Sequence[Step]) -> list[tuple[int, list[Step]]]:
+def _divide(steps: Sequence[P.Step]) -> list[tuple[int, list[P.Step]]]:
     """Runs of about `PART` steps, with the number written for each."""
-    runs: list[tuple[int, list[Step]]] = []
-    run: list[Step] = []
+    runs: list[tuple[int, list[P.Step]]] = []
+    run: list[P.Step] = []
     total = 0
     for step in steps:
         size = _size(step)
@@ -492,10 +474,10 @@ def _divide(steps: Sequence[Step]) -> list[tuple[int, list[Step]]]:
     return [*runs, (total, run)]
 
 
-_EMIT = {Launch: EntryEmitter.launch, Gemm: EntryEmitter.gemm, Sort: EntryEmitter.sort, Fft: EntryEmitter.fft,
-         LibraryCall: EntryEmitter.library_call, Copy: EntryEmitter.copy, HostCall: EntryEmitter.host_call,
-         Loop: EntryEmitter.loop, WhileLoop: EntryEmitter.while_loop, Branch: EntryEmitter.branch, Start: EntryEmitter.start,
-         Wait: EntryEmitter.wait}
+_EMIT = {P.Launch: EntryEmitter.launch, P.Gemm: EntryEmitter.gemm, P.Sort: EntryEmitter.sort, P.Fft: EntryEmitter.fft,
+         P.LibraryCall: EntryEmitter.library_call, P.Copy: EntryEmitter.copy, P.HostCall: EntryEmitter.host_call,
+         P.Loop: EntryEmitter.loop, P.WhileLoop: EntryEmitter.while_loop, P.Branch: EntryEmitter.branch, P.Start: EntryEmitter.start,
+         P.Wait: EntryEmitter.wait}
 
 
 #: what the check for signals needs of Python; the last is memory for what a handler raised: type, value, traceback

@@ -15,29 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from weft.ir import program as P
 from weft.ir.loops import Kernel
 from weft.ir.loops_text import canonical, print_kernel
-from weft.ir.program import (
-    Branch,
-    BufRef,
-    Copy,
-    Fft,
-    Gemm,
-    HostCall,
-    Launch,
-    LibraryCall,
-    Loop,
-    Program,
-    Sort,
-    Start,
-    Step,
-    Wait,
-    WhileLoop,
-)
 from weft.util.record import replace
 
 
-def program_text(program: Program) -> str:
+def program_text(program: P.Program) -> str:
     """The whole program, with the text of each distinct kernel after its steps.
 
     >>> from weft.ir.program import Slot
@@ -67,48 +51,48 @@ def program_text(program: Program) -> str:
     return "\n".join(lines)
 
 
-def _steps(steps: Iterable[Step], name_of, pad: str) -> Iterator[str]:
+def _steps(steps: Iterable[P.Step], name_of, pad: str) -> Iterator[str]:
     for step in steps:
         match step:
-            case Launch():
+            case P.Launch():
                 yield f"{pad}launch {name_of(step.kernel)}({', '.join(map(_ref, step.args))})"
-            case Gemm():
+            case P.Gemm():
                 yield pad + _gemm(step, name_of)
-            case Sort():
+            case P.Sort():
                 operands = ", ".join(_ref(ref) for ref in (step.source, step.previous) if ref is not None)
                 results = ", ".join(_ref(ref) for ref in (step.out, step.places) if ref is not None)
                 yield f"{pad}sort {step.kind} {step.type} {step.rows}x{step.n}({operands}) -> {results}"
-            case Fft():
+            case P.Fft():
                 inner = f" of {step.inner}" if step.inner > 1 else ""
                 yield f"{pad}fft {step.kind} {step.type} {step.rows}x{step.n}{inner}({_ref(step.source)}) -> {_ref(step.out)}"
-            case LibraryCall():
+            case P.LibraryCall():
                 arrays = ", ".join(f"{name}={dtype}[{size}] {_ref(ref)}" for name, ref, size, dtype in step.arrays)
                 yield f"{pad}library {step.count} of {step.routine}({', '.join(map(_argument, step.arguments))}): {arrays}"
-            case Copy():
+            case P.Copy():
                 yield f"{pad}copy {step.nbytes} B: {_ref(step.dst)} = {_ref(step.src)}"
-            case HostCall():
+            case P.HostCall():
                 operands = ", ".join(f"{dtype}{list(shape)} {_ref(ref)}" for ref, shape, dtype in step.ins)
                 results = ", ".join(f"{dtype}{list(shape)} {_ref(ref)}" for ref, shape, dtype in step.outs)
                 yield f"{pad}host {getattr(step.fn, '__name__', 'call')}({operands}) -> {results}"
-            case Start():
+            case P.Start():
                 yield f"{pad}start {step.what}: {_ref(step.source)} -> {_ref(step.out)} as {_ref(step.request)}"
-            case Wait():
+            case P.Wait():
                 yield f"{pad}wait {_ref(step.request)}"
-            case Loop():
+            case P.Loop():
                 yield f"{pad}for {step.var} in {step.extent}{' backward' if step.reverse else ''}{' in parallel' if step.tasks else ''}"
                 yield from _steps(step.body, name_of, pad + "  ")
-            case WhileLoop():
+            case P.WhileLoop():
                 yield f"{pad}while {_ref(step.cond)} after"
                 yield from _steps(step.cond_body, name_of, pad + "  ")
                 yield f"{pad}do"
                 yield from _steps(step.body, name_of, pad + "  ")
-            case Branch():
+            case P.Branch():
                 for i, branch in enumerate(step.branches):
                     yield f"{pad}case {i} of {_ref(step.index)}"
                     yield from _steps(branch, name_of, pad + "  ")
 
 
-def _gemm(step: Gemm, name_of) -> str:
+def _gemm(step: P.Gemm, name_of) -> str:
     sizes = f"{step.m}x{step.n}x{step.k}"
     batch = "".join(f" batch {extent}" for extent, *_ in step.batch)
     outer = "".join(f" outer {extent}" for extent, *_ in step.outer_k)
@@ -128,6 +112,6 @@ def _argument(argument) -> str:
     return repr(argument) if isinstance(argument, str) and len(argument) == 1 else str(argument)
 
 
-def _ref(ref: BufRef) -> str:
+def _ref(ref: P.BufRef) -> str:
     offset = f"+{ref.offset}" if ref.offset else ""
     return f"s{ref.slot}{offset}" + "".join(f"+{var}*{stride}" for var, stride in ref.strides)
