@@ -107,7 +107,7 @@ def _with_fixed(f: Callable, numbers: tuple, fixed: tuple, count: int, *args: An
 def flatten_axes(name: str, treedef: Any, axis_tree: Any, *, kws: bool = False, tupled_args: bool = False) -> list:
     """The leaves of `axis_tree`, a prefix of a tree of structure `treedef`, repeated for all leaves below; None is a leaf.
 
-    ValueError, naming it `name`, if it is no prefix.
+    ValueError, naming it `name`, if it is not a prefix.
 
     >>> flatten_axes("in_axes", weft.tree.structure((1, {"a": 2, "b": 3})), (0, None))
     [0, None, None]
@@ -143,7 +143,7 @@ def rebase_donate_argnums(donate_argnums: Sequence[int], static_argnums: Sequenc
 
 
 def shaped_abstractify(x: Any) -> ShapedArray:
-    """The type of a value, or of anything with a shape and a dtype. TypeError for what is no array.
+    """The type of a value, or of anything with a shape and a dtype. TypeError for what is not an array.
 
     >>> shaped_abstractify(3.0)
     ShapedArray(float32[], weak_type=True)

@@ -93,7 +93,7 @@ def test_updates_without_compiled_programs(setting, name, want):
             _same(getattr(x.at[index], name)(3.0), want)
 
 
-# ---- objects that are no arrays
+# ---- objects that are not arrays
 
 def test_objects_that_are_not_mapped():
     class Scale:

@@ -48,7 +48,7 @@ def functions(recipe, wanted, exports, monkeypatch):
 
 
 def numbers(rng, size, name):
-    """Memory full of numbers of a type; of floats, some that are no numbers, and some that are hard to round."""
+    """Memory full of numbers of a type; of floats, some that are not numbers, and some that are hard to round."""
     if name not in ("f32", "bf16", "f16"):
         return rng.integers(0, 256, size, np.uint8)
     found = rng.standard_normal(size // 4, np.float32) * np.float32(2) ** rng.integers(-30, 18, size // 4).astype(np.float32)

@@ -86,7 +86,7 @@ lambda x: jnp.cumprod(x) | v
 lambda x: jnp.quantile(x, 0.5) | v
 mlp | w, k4, m
 """,
-    "one operation there, several here: it is no operation of weft": """
+    "one operation there, several here: it is not an operation of weft": """
 lambda x: jnp.stack([x, x]) | v
 lambda x: jnp.tile(x, 2) | v
 lambda x: jnp.split(x, 2) | v8

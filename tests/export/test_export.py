@@ -194,7 +194,7 @@ def test_comparisons_follow_from_bounds_and_constraints():
 
 
 @pytest.mark.parametrize(("spec", "kwargs", "text"), [
-    ("b, c+", {}, "no expression of sizes"), ("b, f(c)", {}, "no expression of sizes"),
+    ("b, c+", {}, "not an expression of sizes"), ("b, f(c)", {}, "not an expression of sizes"),
     ("b", {"constraints": ["b > 4"]}, "a constraint is"),
     ("_, b", {}, "need like="), ("..., b", {"like": (1, 2)}, "comes last"), ("b, 3", {"like": (1, 2)}, "different size 2"),
     ("b", {"like": (1, 2)}, "has 1 dims"), (3, {}, "is a string"),

@@ -14,7 +14,7 @@ def test_importing_weft_loads_nothing_heavy():
         "heavy = {'numpy', 'llvmlite', 'scipy', 'rich', 'opt_einsum', 'ml_dtypes', 'typing'} & set(sys.modules)\n"
         "print(sorted(heavy), sorted(name for name in sys.modules if name.startswith('weft')))"
     )
-    command = [sys.executable, "-S", "-c", program]  # -S: what site loads is no business of weft
+    command = [sys.executable, "-S", "-c", program]  # -S: what site loads is not weft's business
     import_path = weft.__path__[0].removesuffix("weft")
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=import_path)
     assert done.stdout == "[] ['weft', 'weft._version']\n", done.stderr

@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / ".fuzz"
 #: what there is to run: seconds for one, and how many a worker runs
 KINDS = {"calls": (30.0, 250), "programs": (180.0, 50), "peer": (180.0, 50)}
-MEMORY = 8 << 30                # of a worker, as addresses: what would fill them is refused, and is no hang
+MEMORY = 8 << 30                # of a worker, as addresses: what would fill them is refused, and is not a hang
 STARTING = 60.0                 # seconds more before the first call
 
 

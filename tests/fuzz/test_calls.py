@@ -12,7 +12,7 @@ SAMPLE = 200
 
 
 def test_a_sample_of_calls():
-    assert campaign.run(0, SAMPLE, seconds=300.0) == []         # a busy machine is no hang
+    assert campaign.run(0, SAMPLE, seconds=300.0) == []         # a busy machine is not a hang
 
 
 def test_every_public_function_is_called():

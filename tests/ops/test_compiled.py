@@ -214,7 +214,7 @@ def test_nextafter_steps_in_the_type_itself(dtype):
 
 
 def test_whole_numbers_of_64_bits_near_their_limits():
-    """Data are no indices: they may be negative, and sums of them wrap."""
+    """Data are not indices: they may be negative, and sums of them wrap."""
     least, greatest = np.iinfo(np.int64).min, np.iinfo(np.int64).max
     x = np.array([least, least + 1, -8, -7, -1, 0, 1, 7, greatest - 1, greatest])
     flags = x > 0

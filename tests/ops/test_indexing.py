@@ -279,7 +279,7 @@ FIRST = GatherDimensionNumbers((), (0,), (0,))
 
 @pytest.mark.parametrize("mode, want", [("clip", [3, 4, 4, 4, 0]), ("fill", [3, 9, 9, 9, 0])])
 def test_unsigned_indices_beyond_all_places(mode, want):
-    """They are no negative ones."""
+    """They are not negative ones."""
     x = np.arange(5)
     params = {"dimension_numbers": FIRST, "slice_sizes": (1,), "mode": Mode.from_any(mode), "fill_value": 9}
     np.testing.assert_array_equal(gather_p.rule("reference")(x, FAR, **params), want)

@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parents[2] / "weft"
 FACTS = {"name", "l1_bytes", "l2_bytes", "l3_bytes", "vector_bytes", "vector_registers"}
 #: thresholds that differ from those of other machines, because somebody measured that they should
 MEASURED = {"neoverse": {"pool_spin_hints"}, "zen3": {"gemm_pack_copy", "gemm_pack_far"}}
-#: numbers in the packages below that are no thresholds of a machine, and what they are instead
+#: numbers in the packages below that are not thresholds of a machine, and what they are instead
 OTHER_NUMBERS: dict[str, set[str]] = {
     "backends/array_spec.py": {"_MAX_NDIM"},                                 # of NumPy
     "backends/cpu/buffer.py": {"ALIGNMENT", "_HUGE_PAGE", "_LARGE"},         # what the native heap and compiled code agree on

@@ -53,7 +53,8 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = Fa
     `device` may be a tree of devices and shardings that is a prefix of `x`. The result shares memory with `x` where layouts
     allow, unless `may_alias` is False. With `donate`, `x` must not be used again. ShardingError if a dim does not divide.
     `src` is ignored: an array knows its devices.
-    Raises ShardingError if a dim does not divide, ValueError for a tree of devices that does not match, TypeError for what is no placement.
+    Raises ShardingError if a dim does not divide, ValueError for a tree of devices that does not match, TypeError for other
+    placements.
 
     >>> weft.device_put(wnp.ones(3), weft.devices()[0]).committed
     True
@@ -288,7 +289,7 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
 
     Along each dim the data has the blocks that are on devices of this process, in the order of the whole array, or all of it.
     Without `global_shape` it has the former along every dim, and the global shape follows. With one process the data is the whole array.
-    ValueError for data that does not fit, TypeError for what is no sharding.
+    ValueError for data that does not fit, TypeError for what is not a sharding.
 
     >>> one = weft.sharding.SingleDeviceSharding(weft.devices()[0])
     >>> make_array_from_process_local_data(one, np.ones(2, np.float32)).committed
@@ -330,7 +331,7 @@ def make_jaxpr(fun: Callable, static_argnums: int | Sequence[int] = (), axis_env
 
     With `return_shape` it gives the program and the results' ShapeDtypeStructs. `axis_env` lists (name, size) pairs of the
     named axes that collectives inside may use.
-    Raises TypeError for arguments and results that are no arrays or numbers.
+    Raises TypeError for arguments and results that are not arrays or numbers.
 
     >>> print(weft.make_jaxpr(lambda x: x * 2)(wnp.ones(3)))
     { lambda ; a:f32[3]. let b:f32[3] = mul a 2.0:f32[] in (b,) }
@@ -445,7 +446,7 @@ def named_call(fun: Callable, *, name: str | None = None) -> Callable:
 
 @contextmanager
 def named_scope(name: str):
-    """A name for the operations inside, which the texts of programs show. TypeError if it is no string.
+    """A name for the operations inside, which the texts of programs show. TypeError if it is not a string.
 
     >>> def f(x):
     ...     with named_scope("layer"):

@@ -244,7 +244,7 @@ def _is_value(x) -> bool:
 
 
 def _aux(trees: list, leaves: Sequence):
-    """What a function with `has_aux` gave beside its result; leaves that are no arrays stayed aside."""
+    """What a function with `has_aux` gave beside its result; leaves that are not arrays stayed aside."""
     _, structure, others = trees
     return tree.tree_unflatten(structure, [others.get(i, x) for i, x in enumerate(leaves)])
 

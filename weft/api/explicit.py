@@ -40,7 +40,7 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
 
     `out_shardings` is a PartitionSpec (over the mesh of the context or of the arrays' types), a NamedSharding, or a prefix tree of
     them. ShardingError if a dim does not divide.
-    Shapes and dtypes stay. Raises TypeError for what is no sharding.
+    Shapes and dtypes stay. Raises TypeError for what is not a sharding.
 
     >>> mesh = weft.make_mesh((1,), ('x',), axis_types=(weft.sharding.AxisType.Explicit,))
     >>> weft.typeof(reshard(wnp.ones((4, 2)), weft.NamedSharding(mesh, weft.P('x'))))

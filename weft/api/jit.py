@@ -631,7 +631,7 @@ def jit(fun: Callable | None = None, /, *, in_shardings: Any = None, out_shardin
     Static arguments are compile-time constants (hashable; part of the cache key). Donated ones give their memory to the
     results and must not be used again. `in_shardings`/`out_shardings` are prefix trees of shardings; without them layouts
     follow the data. `compiler_options` are XLA's; they are checked and have no effect.
-    Raises ValueError for static arguments that are not hashable, TypeError for results that are no arrays.
+    Raises ValueError for static arguments that are not hashable, TypeError for results that are not arrays.
 
     >>> @weft.jit
     ... def f(x): return x * 2 + 1

@@ -19,7 +19,7 @@ def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None,
 
     With `kind="no_grad_no_remat"`, values that are being differentiated may be written; their derivatives are not. `memory_space` and
     `pin` change nothing: there is one memory.
-    TypeError if `init_val` is no array, ValueError if it is a reference.
+    TypeError if `init_val` is not an array, ValueError if it is a reference.
 
     >>> ref = weft.new_ref(wnp.arange(3))
     >>> ref[1] += 5

@@ -50,7 +50,7 @@ def shard_map(f: Callable | None = None, mesh: Mesh | AbstractMesh | None = None
     result must be the same on all devices, and with `check_vma` (once called `check_rep`) its type must show it. `axis_names`
     are the axes that `f` deals with (all by default; `auto` names the others); the compiler splits values over the rest. The
     mesh may come from the context (`with mesh:`, `set_mesh`). Without `f` the result is a decorator.
-    Raises ValueError for specs that do not fit the arguments or results, TypeError for what is no spec.
+    Raises ValueError for specs that do not fit the arguments or results, TypeError for what is not a spec.
 
     >>> from weft.sharding import PartitionSpec as P
     >>> mesh = weft.make_mesh((2,), ('i',), devices=weft.devices()[:2])

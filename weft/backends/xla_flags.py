@@ -60,7 +60,7 @@ def check_environment() -> None:
 
 
 def check_options(api: str, options: Mapping[str, Any] | None) -> None:
-    """Check `compiler_options`: TypeError for what is no dict by names, DeviceRuntimeError for a name or value that XLA would refuse."""
+    """Check `compiler_options`: TypeError for what is not a dict by names, DeviceRuntimeError for a name or value that XLA would refuse."""
     if options is None:
         return
     if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):

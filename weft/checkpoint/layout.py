@@ -282,7 +282,7 @@ def read_json(file: Path) -> Any:
     try:
         return json.loads(file.read_bytes())
     except FileNotFoundError:
-        raise CheckpointError(describe("checkpoint", f"{file.parent} is no checkpoint, or one that lost files.",
+        raise CheckpointError(describe("checkpoint", f"{file.parent} is not a checkpoint, or one that lost files.",
                                        [("missing", file.name)])) from None
     except ValueError as error:
         raise damaged(file, f"it is no JSON: {error}") from error

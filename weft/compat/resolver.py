@@ -34,7 +34,7 @@ def install_as_jax(generation: str | None = None) -> None:
     `generation` is the JAX version, as "0.4.30" or "0.10", that the program was written for: it sets `weft.config.jax_api`, which
     decides where versions differ (`make_mesh` makes Explicit axes from 0.9 on), and `jax.__version__`.
     Raises RuntimeError where the real JAX has been imported before: its modules cannot be replaced any more; ValueError for a
-    generation that is no version.
+    generation that is not a version.
     """
     loaded = sys.modules.get("jax")
     if loaded is not None and not isinstance(loaded, JaxModule):
@@ -213,7 +213,7 @@ def _look_up(module: str, name: str) -> Any:
 
 
 def _load(candidate: str) -> Any:
-    """The first of the space-separated `module:name`s, if all are there; modules are no names of a module."""
+    """The first of the space-separated `module:name`s, if all are there; modules do not count as names of a module."""
     values = []
     for place in candidate.split():
         module_of_weft, _, name = place.partition(":")

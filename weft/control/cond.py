@@ -401,7 +401,7 @@ def switch(index: Any, branches: Sequence[Callable], *operands: Any, operand: An
     """`branches[index](*operands)`, the index clamped to the branches there are; only the chosen one runs.
 
     `index` is an integer without dims. The branches give results of one structure, shapes and dtypes.
-    Raises TypeError if they do not or if the index is no integer, ValueError without branches.
+    Raises TypeError if they do not or if the index is not an integer, ValueError without branches.
 
     >>> [int(lax.switch(i, [lambda x: x, lambda x: x * x], 7)) for i in (-1, 0, 1, 5)]
     [7, 7, 49, 49]

@@ -258,7 +258,7 @@ class _Split:
         return args
 
     def with_refs(self, flat: Sequence) -> list:
-        """All flat arguments from those that are no references."""
+        """All flat arguments from those that are not references."""
         rest = iter(flat)
         return [self.refs[i] if i in self.refs else next(rest) for i in range(self.tree.num_leaves)]
 
@@ -587,7 +587,7 @@ class custom_vjp(_CustomFunction):
 
 
 def _keep_refs(name: str, residuals: Sequence, split: _Split, kept: dict) -> list:
-    """Residuals without references, which `kept` has by their positions; ValueError if one is no argument."""
+    """Residuals without references, which `kept` has by their positions; ValueError if one is not an argument."""
     kept.clear()
     kept.update({i: x for i, x in enumerate(residuals) if is_ref(x)})
     for r in kept.values():

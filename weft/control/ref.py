@@ -93,7 +93,7 @@ class _Writable:
 class Ref(_Writable):
     """A reference to a mutable array, made by `new_ref`: `ref[index]` reads, `ref[index] = value` and `ref[index] += value` write in place.
 
-    Indices are those of arrays. A reference is no array: read it to compute with it. It may be closed over by, or passed to, functions
+    Indices are those of arrays. A reference is not an array: read it to compute with it. It may be closed over by, or passed to, functions
     under `jit`, `scan`, `while_loop`, `cond`, `checkpoint`; passed through `vmap` and `shard_map`; and not returned.
     Writes of another shape than that of the index, or another dtype, raise ValueError.
 

@@ -60,7 +60,7 @@ class Loader:
 
     `state()` and `restore(state)` go on at a step, from a checkpoint, say; `step` counts batches.
     Raises ValueError for a source without a whole batch, for a batch that the sharding cannot split, and for a foreign state; TypeError
-    for what is no source.
+    for what is not a source.
 
     >>> loader = weft.data.Loader({"x": np.arange(8.0)}, batch_size=4, seed=0)
     >>> first, state, second = next(loader), loader.state(), next(loader)

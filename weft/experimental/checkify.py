@@ -133,8 +133,8 @@ def check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
 
     Called on values it raises JaxRuntimeError at once. Within `checkify` it becomes part of the program; a compiled program that was not
     made by `checkify` raises ValueError when it is compiled.
-    Raises TypeError if `pred` is no boolean scalar, or an argument of the format no tree of arrays; KeyError or IndexError if the format
-    lacks one.
+    Raises TypeError if `pred` is not a boolean scalar, or an argument of the format is not a tree of arrays; KeyError or IndexError if the
+    format lacks one.
 
     >>> check(wnp.array(True), "never said")
     """
@@ -143,7 +143,7 @@ def check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
 
 @api_boundary
 def debug_check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
-    """A `check` that acts within `checkify` only, and is no part of a program otherwise.
+    """A `check` that acts within `checkify` only, and is not part of a program otherwise.
 
     >>> debug_check(wnp.array(False), "not seen here")
     """

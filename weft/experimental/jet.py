@@ -302,7 +302,7 @@ def jet(fun: Callable, primals: Sequence, series: Sequence) -> tuple[Any, Any]:
 
     `series` has a list for each argument: the first derivative of its curve, the second, and so on, as many for all; or `zero_series`.
     The result is `fun(*primals)` and a tree of its structure, with such a list in the place of every array.
-    Raises ValueError for arguments that are no arrays, and for series of different lengths or shapes.
+    Raises ValueError for arguments that are not arrays, and for series of different lengths or shapes.
 
     >>> value, terms = jet(lambda x: x**3, (2.0,), ([1.0, 0.0, 0.0],))
     >>> float(value), [float(t) for t in terms]

@@ -219,7 +219,7 @@ def _integrate(slope: Callable[[Any, Any], Any], control: tuple[float, ...], y0:
         dense = wnp.stack([scale * _combined(column, slopes) for column in zip(*_DENSE, strict=True)])
         accepted = error <= 1
         factor = wnp.clip(_SAFETY * wnp.where(error > 0, error, 1e-30) ** -0.2, _SHRINK, wnp.where(accepted, _GROW, 1.0))
-        # an error that is no number, as after an overflow, asks for a smaller step
+        # an error that is not a number, as after an overflow, asks for a smaller step
         factor = wnp.asarray(wnp.where(wnp.isfinite(error), factor, _SHRINK), time_dtype)
         new = (inner, slopes[-1], t + h, t, h, y, dense)
         y, f, t, *last = (wnp.where(accepted, a, b) for a, b in zip(new, (y, f, t, *last), strict=True))

@@ -94,7 +94,7 @@ class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if _is_allowed(module, name) or (module, name) == ("weft.util.source", "SourceLine.at"):
             return super().find_class(module, name)
-        raise ValueError(f"deserialize: the bytes ask for {module}.{name}, which is no part of exported programs.")
+        raise ValueError(f"deserialize: the bytes ask for {module}.{name}, which is not part of exported programs.")
 
 
 def to_bytes(parts: dict[str, Any]) -> bytearray:
@@ -111,7 +111,7 @@ def from_bytes(data: bytes | bytearray) -> dict[str, Any]:
     """What `to_bytes` was given; ValueError for other bytes."""
     data = bytes(data)
     if not data.startswith(MAGIC):
-        raise ValueError(f"deserialize: these are no bytes of an exported program of weft: they begin with {data[:12]!r}.")
+        raise ValueError(f"deserialize: these are not bytes of an exported program of weft: they begin with {data[:12]!r}.")
     if data[len(MAGIC)] != VERSION:
         raise ValueError(f"deserialize: the bytes have format {data[len(MAGIC)]}; this weft reads format {VERSION}.")
     try:

@@ -144,7 +144,7 @@ class Unifier:
         if _equal(values):
             return first
         if any(complex(v) != int(v.real) for v in values):
-            raise Mismatch(f"a number is {values}, which is no integer expression of a size")
+            raise Mismatch(f"a number is {values}, which is not an integer expression of a size")
         return Literal(self.number([int(v) for v in values], None), first.aval)
 
 
@@ -169,7 +169,7 @@ def _equal(values: Sequence[Any]) -> bool:
             return False
         try:
             return all(np.array_equal(np.asarray(v), np.asarray(first), equal_nan=np.asarray(first).dtype.kind in "fc") for v in values)
-        except TypeError:                                # elements that are no numbers
+        except TypeError:                                # elements that are not numbers
             return all(v is first for v in values)
     return all(v == first or (v != v and first != first) for v in values)
 

@@ -52,8 +52,8 @@ def pycapsule(funcptr: Any) -> Any:
 def register_ffi_target(name: str, fn: Any, platform: str = "cpu", api_version: int = 1, **kwargs: Any) -> None:
     """Let `ffi_call(name, ...)` call a native function: a capsule, or a dict whose entry "execute" is one.
 
-    Raises ValueError where the name is taken by another function, TypeError for what is no capsule; NotImplementedError for platforms other
-    than the CPU, for the untyped convention (`api_version=0`), and for functions of the other stages.
+    Raises ValueError where the name is taken by another function, TypeError for what is not a capsule; NotImplementedError for platforms
+    other than the CPU, for the untyped convention (`api_version=0`), and for functions of the other stages.
     """
     if platform.lower() not in ("cpu", "host"):
         raise NotImplementedError(f"register_ffi_target: platform {platform!r}; native functions are called on the CPU.")

@@ -340,7 +340,7 @@ def get_abstract_mesh() -> AbstractMesh:
 class set_mesh:
     """Make `mesh` the current mesh: for good when called as a statement, for a block when used with `with`.
 
-    Raises TypeError for what is no mesh.
+    Raises TypeError for what is not a mesh.
 
     >>> mesh = AbstractMesh((2,), ('x',))
     >>> with set_mesh(mesh):
@@ -372,7 +372,7 @@ class set_mesh:
 
 
 class use_mesh(set_mesh):
-    """Make `mesh` the current mesh for the length of a `with` block. Raises TypeError for what is no mesh.
+    """Make `mesh` the current mesh for the length of a `with` block. Raises TypeError for what is not a mesh.
 
     >>> with use_mesh(AbstractMesh((2,), ('x',))):
     ...     get_abstract_mesh().axis_names

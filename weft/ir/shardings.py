@@ -231,8 +231,8 @@ def _check_memory_kind(kind: str | None) -> str:
 class NamedSharding(Sharding):
     """A mesh, and a PartitionSpec that says which of its axes split which dim.
 
-    Raises TypeError for what is no mesh or no spec, ShardingError for axes that the mesh lacks or that are named twice. Unreduced axes of
-    the spec are checked and left out: a value is the sum, which the compiler takes where it is needed, and no device holds a term of it
+    Raises TypeError for what is not a mesh or spec, ShardingError for axes that the mesh lacks or that are named twice. Unreduced axes
+    of the spec are checked and left out: a value is the sum, which the compiler takes where it is needed, and no device holds a term of it
     where a program begins or ends.
 
     >>> from weft.runtime.device import devices

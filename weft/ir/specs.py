@@ -68,7 +68,7 @@ class PartitionSpec:
 
     Over the axes in the set `unreduced`, each device holds a term of a sum that is still to be taken (or of a maximum or minimum, by
     `unreduced_kind`). Over those in `reduced` all hold one value, whose cotangent is unreduced. ValueError if an axis is named twice,
-    TypeError for what is no set. A spec with such axes is not a tuple; its entries are `partitions`.
+    TypeError for what is not a set. A spec with such axes is not a tuple; its entries are `partitions`.
 
     >>> P(('x', 'y'), None)
     P(('x', 'y'), None)

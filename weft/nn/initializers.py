@@ -144,7 +144,7 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
         dtype = _float_dtype(dtype)
         if len(shape) < 2:
-            raise ValueError(f"initializers.orthogonal: shape {tuple(shape)} is no matrix; it needs at least two dims.")
+            raise ValueError(f"initializers.orthogonal: shape {tuple(shape)} is not a matrix; it needs at least two dims.")
         rows = shape[column_axis]
         columns = math.prod(shape) // rows
         q, r = wnp.linalg.qr(random.normal(key, (max(rows, columns), min(rows, columns)), dtype))
@@ -165,7 +165,7 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
         dtype = _float_dtype(dtype)
         if len(shape) not in (3, 4, 5) or shape[-1] < shape[-2]:
-            raise ValueError(f"initializers.delta_orthogonal: shape {tuple(shape)} is no kernel [spatial..., in, out] with 1 to 3 "
+            raise ValueError(f"initializers.delta_orthogonal: shape {tuple(shape)} is not a kernel [spatial..., in, out] with 1 to 3 "
                              "spatial dims and out >= in.")
         matrix = orthogonal(scale, column_axis, dtype)(key, shape[-2:])
         center = tuple((k - 1) // 2 if k % 2 else slice((k - 1) // 2, k // 2 + 1) for k in shape[:-2])

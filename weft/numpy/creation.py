@@ -173,7 +173,7 @@ def astype(x, dtype, /, *, copy: bool = False, device=None):
     """`x` converted to `dtype`, of the same shape.
 
     Floats are truncated toward zero on the way to integers, and complex numbers lose their imaginary parts on the way to real ones.
-    Raises TypeError for what is no array or number, and for what is no dtype.
+    Raises TypeError for what is not an array or number, and for what is not a dtype.
 
     >>> wnp.astype(wnp.array([1.7, -1.7]), "int32")
     Array([ 1, -1], dtype=int32)
@@ -221,7 +221,7 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
 def zeros(shape, dtype=None, *, device=None, out_sharding=None):
     """An array of zeros of `shape`, an integer or several (float32 by default).
 
-    Raises ShapeError for negative dims, TypeError for what is no dtype.
+    Raises ShapeError for negative dims, TypeError for what is not a dtype.
 
     >>> wnp.zeros((2, 3))
     Array([[0., 0., 0.],
@@ -233,7 +233,7 @@ def zeros(shape, dtype=None, *, device=None, out_sharding=None):
 def ones(shape, dtype=None, *, device=None, out_sharding=None):
     """An array of ones of `shape`, an integer or several (float32 by default).
 
-    Raises ShapeError for negative dims, TypeError for what is no dtype.
+    Raises ShapeError for negative dims, TypeError for what is not a dtype.
 
     >>> wnp.ones(3, dtype="int32")
     Array([1, 1, 1], dtype=int32)
@@ -266,7 +266,7 @@ def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_shardin
 def zeros_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
     """Zeros with the shape, dtype and sharding of `a` unless given.
 
-    Raises TypeError if `a` is no array or number, ShapeError for negative dims.
+    Raises TypeError if `a` is not an array or number, ShapeError for negative dims.
 
     >>> wnp.zeros_like(wnp.arange(3))
     Array([0, 0, 0], dtype=int32)
@@ -277,7 +277,7 @@ def zeros_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
 def ones_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
     """Ones with the shape, dtype and sharding of `a` unless given.
 
-    Raises TypeError if `a` is no array or number, ShapeError for negative dims.
+    Raises TypeError if `a` is not an array or number, ShapeError for negative dims.
 
     >>> wnp.ones_like(wnp.arange(3.0))
     Array([1., 1., 1.], dtype=float32)

@@ -61,7 +61,7 @@ def _infer(old: tuple[int, ...], shape) -> tuple[int, ...]:
 def ravel(a, order: str = "C"):
     """`a` as one dim, row-major or (`order="F"`) column-major.
 
-    Raises TypeError if `a` is no array or number, ValueError for another `order`.
+    Raises TypeError if `a` is not an array or number, ValueError for another `order`.
 
     >>> wnp.ravel(wnp.array([[1, 2], [3, 4]]), order="F")
     Array([1, 3, 2, 4], dtype=int32)
@@ -73,7 +73,7 @@ def ravel(a, order: str = "C"):
 def transpose(a, axes: Sequence[int] | None = None):
     """`a` with its dims permuted (reversed by default): dim `axes[d]` of `a` is dim d of the result.
 
-    Raises ValueError for dims out of bounds, ShapeError if `axes` is no permutation.
+    Raises ValueError for dims out of bounds, ShapeError if `axes` is not a permutation.
 
     >>> wnp.transpose(wnp.zeros((2, 3, 4)), (1, 0, 2)).shape
     (3, 2, 4)

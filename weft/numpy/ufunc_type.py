@@ -284,7 +284,7 @@ def _over_elements(func: Callable, nin: int) -> Callable:
 def frompyfunc(func: Callable, /, nin: int, nout: int, *, identity: Any = None) -> ufunc:
     """A Python function of `nin` scalars with `nout` results as a `ufunc`: broadcast over arrays, with reduce, accumulate and so on.
 
-    Raises TypeError for what is no function.
+    Raises TypeError for what is not a function.
 
     >>> wnp.frompyfunc(lambda x, y: 10 * x + y, 2, 1).reduce(wnp.array([1, 2, 3]))
     Array(123, dtype=int32)

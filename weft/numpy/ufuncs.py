@@ -18,9 +18,9 @@ from weft.util.source import named
 
 # ---- makers of functions
 
-_OF_ONE = "The result has the shape of `x`.{} Raises TypeError for what is no array or number."
+_OF_ONE = "The result has the shape of `x`.{} Raises TypeError for what is not an array or number."
 _OF_TWO = ("Shapes broadcast, and dtypes are promoted to their common one (see `result_type`).{}\n"
-           "    Raises TypeError for what is no array or number, ShapeError if shapes do not broadcast.")
+           "    Raises TypeError for what is not an array or number, ShapeError if shapes do not broadcast.")
 _FLOATS = " Integers give floats."
 #: name -> arguments, result
 _EXAMPLES = {

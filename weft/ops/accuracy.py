@@ -34,7 +34,7 @@ class Tolerance:
 
 
 def check_accuracy(name: str, accuracy: Any) -> None:
-    """ValueError for a tolerance that function `name` does not hold, TypeError for what is no accuracy."""
+    """ValueError for a tolerance that function `name` does not hold, TypeError for what is not an accuracy."""
     if isinstance(accuracy, AccuracyMode):
         return
     if not isinstance(accuracy, Tolerance):

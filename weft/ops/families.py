@@ -495,7 +495,7 @@ def elementwise(name: str, dtypes: tuple[Group, ...], reference: Callable, *, jv
     jvp        per operand `fn(t, out, *primals, **params)` or None (a final `...` repeats the last); "linear"; "zero"
     transpose  per operand `fn(ct, *args, **params)` or None, for ops that are linear in some operand
     emit       name of the scalar op, or `fn(b, *exprs, **params)`; by default the op of the same name
-    lower      what is in the slot where that is no scalar code
+    lower      what is in the slot where that is not scalar code
     result     `fn(dtype, **params)` -> dtype of the result, if it is not the operands'
     linear_ins operands through which partial sums may pass, or `fn(in_avals, out_avals, **params)` giving them
     widen      whether the reference sees 16-bit and smaller floats as float32

@@ -39,7 +39,7 @@ def tridiagonal(x, *, lower) -> list:
     if n == 0:
         return [x, _zeros(x, 0, dtype=real), _zeros(x, 0, dtype=real), _zeros(x, 0)]
     arguments = ("L" if lower else "U", n, "y0", n, "y1", "y2", "y3", *_work(dtype, n * _BLOCK), "y4")
-    rest = max(n - 1, 1)                                         # results without elements are no memory
+    rest = max(n - 1, 1)                                         # results without elements need no memory
     packed, d, e, taus, info = _call("sytrd hetrd", [matrix_transpose(x)], arguments,
                                      [((n,), real), ((rest,), real), ((rest,), dtype), _INFO])
     last = typeof(e).ndim - 1

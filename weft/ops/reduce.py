@@ -84,7 +84,7 @@ def _extremum_jvp(t, out, x, *, axes):
 
 
 def _prod_jvp(t, out, x, *, axes):
-    """Each tangent times the product of all the other elements, found without division: zeros are no trouble."""
+    """Each tangent times the product of all the other elements, found without division: zeros do no harm."""
     aval = typeof(x)
     kept = _others(aval.ndim, axes)
     if not aval.size:

@@ -66,7 +66,7 @@ def _seed(seed):
 def PRNGKey(seed, *, impl=None):
     """A raw key from an integer seed: uint32[2], or uint32[4] of the generators `rbg` and `unsafe_rbg`.
 
-    Raises TypeError for a seed that is no integer, ValueError for an unknown generator.
+    Raises TypeError for a seed that is not an integer, ValueError for an unknown generator.
 
     >>> weft.random.PRNGKey(42)
     Array([ 0, 42], dtype=uint32)
@@ -80,7 +80,7 @@ def key(seed, *, impl=None, dtype=None):
     """A typed key (dtype `key<fry>` unless `impl`, `dtype` or a setting names another generator, no dims) from an integer seed.
 
     `dtype` is that of keys (`key_dtype`) or the name of a generator.
-    Raises TypeError for a seed that is no integer, ValueError for an unknown generator.
+    Raises TypeError for a seed that is not an integer, ValueError for an unknown generator.
 
     >>> weft.random.key(0).dtype.name, weft.random.key(0, impl="rbg").dtype.name
     ('key<fry>', 'key<rbg>')
@@ -182,7 +182,7 @@ def _shape(shape) -> tuple[int, ...]:
 def split(key, num: int | tuple[int, ...] = 2):  # noqa: A002
     """`num` new independent keys (a number or a shape) of the kind of `key`.
 
-    Raises TypeError for what is no key, ValueError for several keys.
+    Raises TypeError for what is not a key, ValueError for several keys.
 
     >>> weft.random.split(weft.random.key(0), 3).shape
     (3,)
@@ -244,7 +244,7 @@ def _drawn(key, bit_width: int, shape: tuple[int, ...]):
 def bits(key, shape=(), dtype=None):  # noqa: A002
     """Uniformly random bits as unsigned integers of `shape` (uint32 by default).
 
-    Raises ValueError for a dtype that is not unsigned, TypeError for what is no key.
+    Raises ValueError for a dtype that is not unsigned, TypeError for what is not a key.
 
     >>> weft.random.bits(weft.random.key(0), (2,), "uint8").dtype.name
     'uint8'
@@ -272,7 +272,7 @@ def uniform(key, shape=(), dtype=None, minval=0.0, maxval=1.0):  # noqa: A002
     """Uniform samples from [minval, maxval), of `shape` and a floating dtype (float32 by default).
 
     The bounds are numbers or arrays that broadcast to `shape`.
-    Raises ValueError for a dtype that is not floating, TypeError for what is no key.
+    Raises ValueError for a dtype that is not floating, TypeError for what is not a key.
 
     >>> x = weft.random.uniform(weft.random.key(0), (1000,))
     >>> bool((0 <= x).all() and (x < 1).all())
@@ -322,7 +322,7 @@ def _minus(x, y):
 def normal(key, shape=(), dtype=None):  # noqa: A002
     """Samples of the standard normal distribution, of `shape` and a floating dtype (float32 by default; complex ones: circular).
 
-    Raises ValueError for a dtype that is not floating or complex, TypeError for what is no key.
+    Raises ValueError for a dtype that is not floating or complex, TypeError for what is not a key.
 
     >>> weft.random.normal(weft.random.key(0), (2, 3)).shape
     (2, 3)

@@ -254,7 +254,7 @@ def minimize(fun: Callable, x0: Any, args: tuple = (), *, method: str, tol: floa
 
     Options: `maxiter`; `gtol`, below which the norm of order `norm` of the gradient ends the search (also given by `tol`);
     `line_search_maxiter`. It runs inside `jit`, and through it `vmap`; to differentiate a minimum use `lax.custom_root`.
-    Raises TypeError for `args` that are no tuple, ValueError for another method, unknown options and an `x0` that is no vector.
+    Raises TypeError for `args` that are not a tuple, ValueError for another method, unknown options and an `x0` that is not a vector.
 
     >>> found = minimize(lambda x: wnp.sum((x - 3.0) ** 2), wnp.zeros(2), method="BFGS")
     >>> found.x.round(4).tolist(), bool(found.success)

@@ -51,7 +51,7 @@ def install(version: str = DEFAULT_VERSION, site: Path | None = None) -> list[st
     """Put the distributions of this version into the environment, instead of those of an earlier call; return what was done, in lines.
 
     `site` is the folder for packages, by default that of the running Python. Raises ShimError where another jax is installed, for a text
-    that is no version, and where the folder cannot be written.
+    that is not a version, and where the folder cannot be written.
     """
     if not _VERSION.fullmatch(version):
         raise ShimError(f"a version looks like {DEFAULT_VERSION} or 0.4.30, got {version!r}")

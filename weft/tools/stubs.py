@@ -31,7 +31,7 @@ def stubs() -> dict[Path, str]:
 
 
 def _of_weft() -> dict[str, tuple[str, str]]:
-    """Names that are listed and not written yet are left out. A package that can be called is no module to type checkers."""
+    """Names that are listed and not written yet are left out. A package that can be called is not a module to type checkers."""
     here = vars(weft)
     functions = {name: (module, name) for name, module in here["_LAZY_NAMES"].items() if hasattr(weft, name)}
     there = [name for name in here["_SUBMODULES"] if hasattr(weft, name)]

@@ -463,7 +463,7 @@ for _reason, _options in _WITHOUT_EFFECT.items():
 
 
 def disable_jit(disable: bool = True) -> Override:
-    """Run jitted functions op by op within a block. Raises ValueError for a value that is no bool.
+    """Run jitted functions op by op within a block. Raises ValueError for a value that is not a bool.
 
     >>> with disable_jit():
     ...     config.disable_jit
@@ -501,7 +501,7 @@ def _device_count(value: str | int, origin: str) -> int:
 
 
 def api_version() -> tuple[int, ...]:
-    """The version that `jax_api` sets, as numbers; none where it is not set. ValueError if it is no version.
+    """The version that `jax_api` sets, as numbers; none where it is not set. ValueError if it is not a version.
 
     >>> api_version()
     ()

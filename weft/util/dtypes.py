@@ -65,7 +65,7 @@ _subdtype: dict[tuple[Any, Any], bool] = {}
 def issubdtype(arg1: DTypeLike, arg2: DTypeLike) -> bool:
     """Return whether dtype `arg1` belongs to `arg2`: a dtype, or an abstract type such as `np.floating` or `prng_key`.
 
-    Raises TypeError for what is no dtype.
+    Raises TypeError for what is not a dtype.
 
     >>> issubdtype('bfloat16', np.floating), issubdtype(np.int32, np.inexact), issubdtype('int4', np.signedinteger)
     (True, False, True)

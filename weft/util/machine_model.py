@@ -42,7 +42,7 @@ class MachineModel:
     # ---- software prefetch
     prefetch_from_bytes: int = 1 << 20      # operands of this size are in no cache near the core
     prefetch_distance: int = 1 << 13        # bytes between a window and what is prefetched for it
-    prefetch_window: int = 1 << 22          # bytes: accesses farther apart are no window of one stream
+    prefetch_window: int = 1 << 22          # bytes: accesses farther apart are not one stream
     prefetch_gather_from_bytes: int = 1 << 23  # operands of this size are in no cache at all: gathered rows are prefetched
     prefetch_gather_distance: int = 4096    # bytes of gathered rows
     prefetch_gather_rows: int = 16          # and at most so many rows

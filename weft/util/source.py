@@ -23,7 +23,7 @@ from weft.util.config import config
 from weft.util.errors import OutOfMemoryError, describe
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-# Helpers that call back into weft on the user's behalf are no place a user would recognise.
+# Helpers that call back into weft on the user's behalf are not places a user would recognise.
 _HELPERS = tuple(os.sep + name for name in ("contextlib.py", "functools.py")) + (f"{os.sep}opt_einsum{os.sep}",)
 
 
@@ -186,7 +186,7 @@ def is_internal(file: str) -> bool:
 
 
 def hide(file: str) -> None:
-    """Count the frames of a file as internal: they are left out of tracebacks, and are no user's source lines."""
+    """Count the frames of a file as internal: they are left out of tracebacks, and are never taken as the user's."""
     _internal[file] = True
     _hidden_files.add(file)
 

@@ -129,7 +129,7 @@ def _columns(api: str, tree: Any, treedef: PyTreeDef, rest: tuple[Any, ...], is_
             if type(other) is type(tree) and not treedef.is_leaf and is_leaf is None:      # else what is deeper may be no tree
                 try:
                     leaves, other_def = flatten(other)
-                except ValueError:  # below the leaves of the first tree the others may hold what is no tree
+                except ValueError:  # below the leaves of the first tree the others may hold what is not a tree
                     leaves, other_def = [], None
                 if other_def == treedef:  # the usual case, and quicker than walking both trees together
                     columns.append(leaves)

@@ -76,7 +76,7 @@ def _kernel_module(recipe: Recipe, wanted: Collection[str]) -> str:
 
 
 def _is_assembled(recipe: Recipe, name: str) -> bool:
-    """Whether a function that is no kernel is assembled (what ends panels then is, too)."""
+    """Whether a function that is not a kernel is assembled (what ends panels then is, too)."""
     if name.startswith("pack"):
         return assembled.function(recipe, name) is not None
     if name == "finish":

@@ -6,7 +6,7 @@ Out:  `FusionGraph`.
 The *depth* of a value is the number of kernels that must run before a kernel with all its producers inlined can compute it. A
 kernel loads values of smaller depth and inlines those of its own. A *root* may have a buffer: it is needed in memory, or it is
 expensive and used more than once. Consumers of the root's depth inline it, deeper ones load it, and a root that nothing loads is
-not stored. What is cheap to compute from roots is no root.
+not stored. What is cheap to compute from roots is not a root.
 
 A reduction opens a *reduction domain* (shape S, reduced dims). Consumers that index its result by row stay in the kernel, as do
 values of shape S computed from it; any other access needs the value in memory, one depth further down. A reduction over the rows

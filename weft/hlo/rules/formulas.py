@@ -60,7 +60,7 @@ class V:
         return V(self.f, self.f.b.op("not", self.value))
 
     def is_nan(self) -> V:
-        """Where it is no number."""
+        """Where it is not a number."""
         return self._test("NE", self)
 
 

@@ -1,4 +1,4 @@
-"""Expressions of sizes: polynomials over variables and over operations that are no polynomials, in one form each.
+"""Expressions of sizes: polynomials over variables and over operations that are not polynomials, in one form each.
 
 In:   texts, or expressions to be combined.
 Out:  a tuple of (monomial, factor); equal expressions are equal tuples.
@@ -161,7 +161,7 @@ def parse(expression: str) -> Polynomial:
     try:
         node = ast.parse(expression.strip().replace("^", "**"), mode="eval").body
     except SyntaxError:
-        raise ValueError(f"symbolic_shape: {expression!r} is no expression of sizes, such as 2*b + 1 or floordiv(b, 2).") from None
+        raise ValueError(f"symbolic_shape: {expression!r} is not an expression of sizes, such as 2*b + 1 or floordiv(b, 2).") from None
     return parsed(node, expression)
 
 
@@ -188,5 +188,5 @@ def parsed(node: ast.expr, whole: str) -> Polynomial:
             return out
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _OPERATIONS and len(node.args) == 2:
         return operation(node.func.id, *[parsed(arg, whole) for arg in node.args])
-    raise ValueError(f"symbolic_shape: {whole!r} is no expression of sizes: it has {ast.unparse(node)!r}, and sizes have names, integers, "
-                     f"+, -, *, ^, //, %, and {', '.join(_OPERATIONS)}.")
+    raise ValueError(f"symbolic_shape: {whole!r} is not an expression of sizes: it has {ast.unparse(node)!r}, and sizes have names, "
+                     f"integers, +, -, *, ^, //, %, and {', '.join(_OPERATIONS)}.")

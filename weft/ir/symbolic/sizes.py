@@ -3,7 +3,7 @@
 In:   names, and constraints such as `b >= 4` or `mod(b, 8) == 0`.
 Out:  `Dim`, an integer that knows the expression it stands for. Sums, products, quotients, remainders, minima and maxima of `Dim`s are
       `Dim`s; a comparison is decided for all sizes that the constraints allow, else it raises InconclusiveDimensionOperation.
-How:  an expression is a polynomial over *atoms*: variables, and operations that are no polynomials. As a number a `Dim` has the value of
+How:  an expression is a polynomial over *atoms*: variables, and operations that are not polynomials. As a number a `Dim` has the value of
       its expression at a sample of sizes, its scope's. weft's own code may look at that number, to choose among equal ways to do something;
       `export` compares such a program with those of other samples, so that no sample leaks into a program.
 Laws: equal expressions are equal and hash alike; a variable is at least 1. Two different expressions compare as unequal unless the

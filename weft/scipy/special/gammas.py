@@ -2,7 +2,7 @@
 
 In:   real or complex arrays.
 Out:  arrays of the same dtype.
-Laws: `loggamma` is analytic but for the negative real axis, so that it is no logarithm of `gamma` there but continues one.
+Laws: `loggamma` is analytic but for the negative real axis, so that it is not a logarithm of `gamma` there but continues one.
 Source: Stirling's series after shifts to the right; left of the imaginary axis the reflection formula, whose logarithm of a sine is
 written by the exponential that is small in its half plane (D. E. G. Hare, "Computing the principal branch of log-Gamma", 1997).
 """
