@@ -178,7 +178,7 @@ def _inside(text, **names):
 
 @pytest.mark.parametrize("body, kind", [
     ("int.nothing", TypeError), ("{}[x]", ValueError), ("x + 'a'", TypeError), ("[][x]", IndexError), ("1 // (x - 3)", ValueError),
-    ("int('a')", ValueError), ("f(x)", ValueError), ("2.0 ** (1000 * x)", OverflowError),
+    ("int('a')", ValueError), ("f(x, *rest)", ValueError), ("2.0 ** (1000 * x)", OverflowError),
 ])
 def test_errors_of_python_within_weft_name_the_arguments(body, kind):
     with pytest.raises(kind, match=r"trial: failed on these arguments.\n +x +3\n +rest\[0\] +int32\[2\](.|\n)*Error: ") as caught:

@@ -235,12 +235,17 @@ class Array(metaclass=ArrayMeta):
         return (value if versioned else value.copy()).__dlpack__(**kwargs)
 
     def __buffer__(self, flags: int) -> memoryview:
-        """The value as a read-only memoryview, from Python 3.12 on; BufferError for dtypes that Python does not know, or a writable one."""
+        """The value as a read-only memoryview, from Python 3.12 on; BufferError for dtypes that Python does not know, a writable
+        one, and arrays that are not in one memory."""
         if flags & 1:
             raise BufferError(f"memoryview: arrays cannot be changed, and a writable buffer of {self.aval.str_short()} was asked for.")
         if dtypes.is_extended(self.dtype) or self.dtype.kind == "V" or self.dtype.char not in np.typecodes["All"]:
             raise BufferError(f"Buffers of type {self.aval.str_short()} are not supported by the Python buffer protocol.")
-        return memoryview(self._numpy())
+        value = self._numpy()
+        if not hasattr(self, "_value"):
+            raise BufferError(f"memoryview: {self.aval.str_short()} laid out as {self.sharding} is not in one memory. Copy it with "
+                              "numpy.asarray.")
+        return memoryview(value)
 
     def __dlpack_device__(self):
         return 1, 0
