@@ -249,6 +249,8 @@ def _why_missing(module: str, name: str) -> str:
     if names.is_internal(module):
         return _why_internal(f"{module}.{name}")
     if names.is_known(module, name):
+        if module.startswith("jax.lax") and name.endswith("_p"):
+            return f"weft does not have {module}.{name}: it has no such primitive; {module}.{name[:-2]} is made of others"
         return f"weft does not have {module}.{name} yet"
     return f"module {module!r} has no attribute {name!r}"
 

@@ -17,14 +17,16 @@ __getattr__, __dir__ = attach(__name__, {
     "weft.control.while_loop": "while_loop while_p",
     "weft.lax.composed": """
         approx_max_k approx_min_k associative_scan broadcast_like broadcast_shapes broadcast_to_rank composite dtype empty index_take
-        optimization_barrier platform_dependent shape_as_value sort_key_val stack stop_gradient tile unstack with_sharding_constraint
+        optimization_barrier platform_dependent shape_as_value sort_key_val stack stage stop_gradient tile unstack with_sharding_constraint
     """,
     "weft.lax.convolutions": """
         ConvGeneralDilatedDimensionNumbers conv_general_dilated_local conv_general_permutations conv_general_shape_tuple
         conv_shape_tuple conv_transpose_shape_tuple
     """,
+    "weft.lax.absent": "after_all create_token dce_sink precv psend rng_uniform",
     "weft.lax.applying": "scatter_apply",
     "weft.lax.ragged": "RaggedDotDimensionNumbers ragged_dot ragged_dot_general",
+    "weft.lax.scaled": "scaled_dot",
     "weft.lax.windows": "reduce=reduce_by reduce_window reduce_window_shape_tuple",
     "weft.ops.accuracy": "AccuracyMode Tolerance",
     "weft.ops.arithmetic": """

@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.api.execute import to_array
 from weft.api.layouts import flat_shardings
-from weft.core.trace import Tracer, typeof
+from weft.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft.ir.explicit import says_all, type_sharding
 from weft.ir.mesh import Mesh, current_mesh
 from weft.ir.program_mesh import is_abstract
@@ -184,6 +184,16 @@ def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
     """The slices of an array along one dim, without it."""
     (axis,) = canonical_dims("unstack", (axis,), typeof(x).ndim)
     return tuple(slicing.index_in_dim(x, i, axis, keepdims=False) for i in range(typeof(x).shape[axis]))
+
+
+def stage(x: Any, /) -> Any:
+    """A number or NumPy array as a value of the program that is being traced, or as an Array where none is.
+
+    >>> stage(np.float32(2.0))
+    Array(2., dtype=float32)
+    """
+    x = x if isinstance(x, Tracer) else to_array(x)
+    return x if current_trace() is eval_trace else layout.copy(x)
 
 
 def dtype(x: Any) -> Any:

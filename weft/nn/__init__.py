@@ -8,6 +8,7 @@ __getattr__, __dir__ = attach(__name__, {
         silu soft_sign softplus sparse_plus sparse_sigmoid squareplus swish tanh
     """,
     "weft.nn.attention": "dot_product_attention",
+    "weft.nn.scaled": "get_scaled_dot_general_config scaled_dot_general scaled_matmul",
     "weft.nn.normalization": "log1mexp log_softmax logmeanexp logsumexp one_hot softmax standardize",
     __name__: "initializers",
 }, guards=True)

@@ -35,7 +35,7 @@ _NAMES_OF = {
     },
     "creation": {
         0: """
-            arange array asarray empty empty_like eye from_dlpack frombuffer fromfunction fromiter fromstring full full_like
+            arange array asarray empty empty_like eye from_dlpack frombuffer fromfile fromfunction fromiter fromstring full full_like
             identity indices linspace meshgrid ones ones_like tri zeros zeros_like
         """,
         1: "astype copy tril triu",

@@ -14,8 +14,8 @@ from weft.numpy.composed import (
     vectorize,
 )
 from weft.numpy.creation import (
-    arange, array, asarray, astype, copy, empty, empty_like, eye, from_dlpack, frombuffer, fromfunction, fromiter, fromstring, full,
-    full_like, identity, indices, linspace, meshgrid, ones, ones_like, tri, tril, triu, zeros, zeros_like,
+    arange, array, asarray, astype, copy, empty, empty_like, eye, from_dlpack, frombuffer, fromfile, fromfunction, fromiter, fromstring,
+    full, full_like, identity, indices, linspace, meshgrid, ones, ones_like, tri, tril, triu, zeros, zeros_like,
 )
 from weft.numpy.eager_choice import pow, power, where
 from weft.numpy.facts import (
@@ -153,8 +153,8 @@ __all__ = [
     "fill_diagonal", "finfo", "fix", "flatnonzero", "flexible", "flip", "fliplr", "flipud", "float0", "float16", "float32",
     "float4_e2m1fn", "float64", "float6_e2m3fn", "float6_e3m2fn", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn",
     "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float_", "float_power", "floating", "floor", "floor_divide",
-    "fmax", "fmin", "fmod", "frexp", "from_dlpack", "frombuffer", "fromfunction", "fromiter", "frompyfunc", "fromstring", "full",
-    "full_like", "gcd", "generic", "geomspace", "get_printoptions", "gradient", "greater", "greater_equal", "hamming", "hanning",
+    "fmax", "fmin", "fmod", "frexp", "from_dlpack", "frombuffer", "fromfile", "fromfunction", "fromiter", "frompyfunc", "fromstring",
+    "full", "full_like", "gcd", "generic", "geomspace", "get_printoptions", "gradient", "greater", "greater_equal", "hamming", "hanning",
     "heaviside", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd", "hsplit", "hstack", "hypot", "i0", "identity", "iinfo",
     "imag", "index_exp", "indices", "inexact", "inf", "inner", "insert", "int1", "int16", "int2", "int32", "int4", "int64", "int8", "int_",
     "integer", "interp", "intersect1d", "invert", "isclose", "iscomplex", "iscomplexobj", "isdtype", "isfinite", "isin", "isinf", "isnan",

@@ -476,6 +476,11 @@ def fromiter(iter, dtype, count: int = -1):  # noqa: A002
     return asarray(np.fromiter(iter, dtype=np.dtype(dtype), count=count))
 
 
+def fromfile(file, dtype=float, count: int = -1, sep: str = "", offset: int = 0):
+    """A 1-d array of what is in a file, as bytes or, with `sep`, as text; arguments are NumPy's."""
+    return asarray(np.fromfile(file, dtype=np.dtype(dtype), count=count, sep=sep, offset=offset))
+
+
 def fromstring(string: str, dtype=float, count: int = -1, *, sep: str):
     """A 1-d array from text."""
     return asarray(np.fromstring(string, dtype=np.dtype(dtype), count=count, sep=sep))

@@ -10,7 +10,7 @@ from weft.numpy import promote, ufuncs as uf
 from weft.ops import elementwise as ew, layout, slicing
 from weft.ops.contraction import dot_general
 from weft.ops.placement import takes_out_sharding
-from weft.ops.reduce import reduce_sum
+from weft.ops.reduce import reduce_or, reduce_sum
 from weft.util import dtypes
 from weft.util.errors import ShapeError, describe
 from weft.util.source import user_frame
@@ -309,7 +309,8 @@ def _diagonals(term: str, x):
 def _sum_out(term: str, x, cs):
     if not cs:
         return term, x
-    return "".join(c for c in term if c not in cs), reduce_sum(x, tuple(term.index(c) for c in cs))
+    total = reduce_or if x.dtype == np.bool_ else reduce_sum
+    return "".join(c for c in term if c not in cs), total(x, tuple(term.index(c) for c in cs))
 
 
 def einsum_path(subscripts, /, *operands, optimize="greedy"):
