@@ -2,7 +2,7 @@
 
 In:   operands, and scales of the same shape but for the contracted dims, which hold one scale for each block.
 Out:  the product of the operands times their scales, computed in float32.
-Next: `weft.nn.scaled` quantizes operands to such blocks.
+Next: `nn.scaled` quantizes operands to such blocks.
 """
 
 from __future__ import annotations
