@@ -247,9 +247,9 @@ def test_leaked_tracers_are_found():
 
 
 def test_bad_arguments_and_results():
-    with pytest.raises(TypeError, match="not a valid array type"):
+    with pytest.raises(TypeError, match="not a valid JAX type"):
         weft.jit(lambda x: x)("text")
-    with pytest.raises(TypeError, match="not a valid array type"):
+    with pytest.raises(TypeError, match="not a valid JAX type"):
         weft.jit(lambda x: "text")(1.0)
     with pytest.raises(TypeError, match="expected a callable"):
         weft.jit(3)

@@ -111,3 +111,40 @@ def test_the_setting_for_all_threads_sees_calls_that_bypassed_python():
     finally:
         config.update("jax_debug_key_reuse", False)
     assert float(draw(key)) == values[0]
+
+
+def test_signatures_of_functions():
+    from weft.experimental.key_reuse import (Forward, KeyReuseSignature, Sink, Source, assert_consumed, assert_unconsumed, check_key_reuse,
+                                             consume, function_type_signature)
+    key = random.key(0)
+    keys = random.split(key, 2)
+    for fun, given, entries in [
+            (random.bits, (key,), [Sink(0)]), (random.split, (key,), [Sink(0), Source(0)]), (lambda: random.key(1), (), [Source(0)]),
+            (lambda k: k[None], (key,), [Forward(0, 0)]), (lambda x, k: (x, k), (1.0, key), [Forward(1, 1)]), (random.key_data, (key,), []),
+            (lambda ks: random.normal(ks[1]), (keys,), [Sink(0, np.array([False, True]))]), (consume, (key,), [Sink(0), Forward(0, 0)])]:
+        assert function_type_signature(fun, *given) == KeyReuseSignature(*entries), fun
+
+    def asserted(key):
+        assert_unconsumed(key)
+        first, _ = random.split(key)
+        assert_consumed(key)
+        assert_unconsumed(first)
+        weft.jit(random.normal)(first)
+        assert_consumed(first)
+    check_key_reuse(asserted, key)
+    check_key_reuse(lambda ks: (consume(ks[0]), assert_consumed(ks, np.array([True, False]))), keys)
+    with pytest.raises(AssertionError, match="expected to be used up: True"):
+        check_key_reuse(assert_consumed, key)
+    with pytest.raises(ValueError, match="Sink is immutable"):
+        Sink(0).idx = 1
+    assert hash(Sink(0, np.array([True, True]))) == hash(Sink(0)) and Sink(0) != Source(0) and Sink(0, np.array([True, False])) != Sink(0)
+
+
+@pytest.mark.parametrize("fun, words", [
+    (two, "In jit, argument 0 is already consumed"), (twice(random.bits), "In random_bits, argument 0 is already consumed"),
+    (WRONG["scan, carried"], "scan body function leads to key reuse"), (WRONG["while"], "while_loop body function leads to key reuse"),
+    (lambda k: lax.while_loop(lambda i: random.uniform(k) < i, lambda i: i + 1, 0.0), "while_loop cond function leads to key reuse")])
+def test_what_a_check_says(fun, words):
+    from weft.experimental.key_reuse import check_key_reuse
+    with pytest.raises(KeyReuseError, match=words):
+        check_key_reuse(fun, random.key(0))

@@ -102,7 +102,7 @@ def test_objects_that_are_not_mapped():
     _same(weft.vmap(lambda s, x: s.by * x, (None, 0))(Scale(), x), [0.0, 3, 6])
     _same(weft.vmap(lambda f, x: f(x), (None, 0))(wnp.negative, x), [0.0, -1, -2])
     _same(weft.vmap(lambda d, x: d["s"].by * x * d["v"], ({"s": None, "v": 0}, 0))({"s": Scale(), "v": x}, x), [0.0, 3, 12])
-    with pytest.raises(TypeError, match="not a valid array type"):
+    with pytest.raises(TypeError, match="not a valid JAX type"):
         weft.vmap(lambda s, x: x)(Scale(), x)
 
 

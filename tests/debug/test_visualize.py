@@ -186,7 +186,7 @@ def test_inspect_hands_over_the_sharding():
     grid = Grid((8,))
     inspect_array_sharding(SimpleNamespace(shape=(8,), sharding=grid), callback=seen.append)
     assert seen == [grid]
-    with pytest.raises(TypeError, match="not a valid array type"):
+    with pytest.raises(TypeError, match="not a valid JAX type"):
         inspect_array_sharding(SimpleNamespace(shape=(8,)), callback=seen.append)
 
 

@@ -178,3 +178,12 @@ def test_meshes_whose_devices_are_not_in_order_say_so():
     mesh = weft.sharding.Mesh(np.array(weft.devices()[:4])[::-1].reshape(2, 2), ("a", "b"))
     x = weft.device_put(np.ones((4, 2), np.float32), weft.sharding.NamedSharding(mesh, weft.sharding.PartitionSpec("a")))
     assert 'sdy.mesh @mesh = <["a"=2, "b"=2], device_ids=[3, 2, 1, 0]>' in text_of(wnp.sin, x)
+
+
+def test_values_of_explicit_types_are_constrained_to_them():
+    mesh = weft.make_mesh((2, 2), ("a", "b"), axis_types=(weft.sharding.AxisType.Explicit,) * 2)
+    x = weft.device_put(np.ones((4, 6), np.float32), weft.sharding.NamedSharding(mesh, weft.P("a", "b")))
+    text = text_of(lambda x: wnp.sin(x).sum(1), x)
+    assert 'sdy.sharding_constraint %0 <@mesh, [{"a"}, {"b"}]> : tensor<4x6xf32>' in text
+    assert 'sdy.sharding_constraint' in text.split("stablehlo.reduce", 1)[1] and '<@mesh, [{"a"}]> : tensor<4xf32>' in text
+    assert "sharding_constraint" not in text_of(lambda x: wnp.sin(x).sum(1), np.ones((4, 6), np.float32))

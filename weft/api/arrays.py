@@ -66,7 +66,7 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = Fa
         try:
             targets = tree.broadcast_prefix(device, x, is_leaf=_is_placement)
         except ValueError as error:
-            raise ValueError(f"device_put: device must be a prefix of the tree of values: {error}") from None
+            raise ValueError(f"device_put device specification must be a tree prefix of the corresponding value; {error}") from None
     if processes.current() is not None:
         _check_equal(flat, targets)
     with transfers.Passing(transfers.EXPLICIT):
@@ -204,8 +204,8 @@ def copy_to_host_async(x: Any) -> Any:
     [Array(2., dtype=float32), 'a']
     """
     for leaf in tree.tree_leaves(x):
-        if type(leaf) is Array:
-            leaf._held()
+        if hasattr(leaf, "copy_to_host_async"):
+            leaf.copy_to_host_async()
     return x
 
 
@@ -348,6 +348,8 @@ def make_jaxpr(fun: Callable, static_argnums: int | Sequence[int] = (), axis_env
         if return_shape:
             return jaxpr, flat.unflatten([_struct(a) for a in jaxpr.out_avals])
         return jaxpr
+    jaxpr_maker.__name__ = f"make_jaxpr({function_name(fun)})"
+    jaxpr_maker.__qualname__ = f"make_jaxpr({getattr(fun, '__qualname__', function_name(fun))})"
     return jaxpr_maker
 
 

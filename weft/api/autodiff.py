@@ -59,11 +59,12 @@ def _check_input(x, api: str, name: Callable[[], str], holomorphic: bool, allow_
         return
     if dtypes.is_extended(dtype) or dtypes.issubdtype(dtype, np.integer) or dtype == np.bool_:
         if not allow_int:
-            raise TypeError(f"{api} requires real- or complex-valued inputs (of inexact dtype), got {dtype.name} at argument {name()}. "
+            raise TypeError(f"{api} requires real- or complex-valued inputs (input dtype that is a sub-dtype of np.inexact), but got {dtype.name} at argument {name()}. "
                             "If you want to differentiate with respect to integers (with zero derivative), use allow_int=True; "
                             "else choose the arguments with argnums or make the value a float.")
     elif dtypes.issubdtype(dtype, np.complexfloating) and api == "jacfwd":
-        raise TypeError(f"{api} requires real-valued inputs, got {dtype.name} at argument {name()}; use holomorphic=True for holomorphic "
+        raise TypeError(f"{api} requires real-valued inputs (input dtype that is a sub-dtype of np.floating), but got {dtype.name} at "
+                        f"argument {name()}; use holomorphic=True for holomorphic "
                         "functions.")
 
 
@@ -77,7 +78,7 @@ def _check_inputs(fun, args, nums, api, holomorphic, allow_int) -> None:
             try:
                 typeof(leaf)
             except TypeError:
-                raise TypeError(f"{api}: argument {name()} of type {type(leaf)} is not a valid array type.") from None
+                raise TypeError(f"{api}: argument {name()}: {leaf!r} of type {type(leaf)} is not a valid JAX type.") from None
             _check_input(leaf, api, name, holomorphic, allow_int)
 
 
@@ -132,8 +133,8 @@ def _vjp(fun, primals, has_aux, api, saveable_args: Any = True):
         wanted = _accumulators(fun, accumulators, in_tree, in_avals, refs)
         cts, ct_tree = tree.tree_flatten(ct)
         if ct_tree != trees[0]:
-            raise ValueError(f"vjp: the cotangent must have the structure of the output of {function_name(fun)}: "
-                             f"{trees[0]}, got {ct_tree}.")
+            raise ValueError(f"vjp: unexpected tree structure of the cotangent: {ct_tree}. It must be that of the output of "
+                             f"{function_name(fun)}, {trees[0]}.")
         for c, aval in zip(cts, out_avals):
             _check_cotangent(c, aval)
         linear = [UndefPrimal(v.aval) for v in program.invars]
@@ -148,6 +149,7 @@ def _vjp(fun, primals, has_aux, api, saveable_args: Any = True):
     if saveable_args is not True:
         keeps = saved(saveable_args, in_tree)
         residuals = [x if k is None or keeps[k] else NotSaveable() for k, x in zip(origins, residuals)]
+    pullback.__name__ = function_name(fun)
     pullback = Pullback(pullback, in_tree, origins, residuals)
     return (out, pullback, _aux(trees, aux_leaves)) if has_aux else (out, pullback)
 
@@ -268,8 +270,8 @@ def _as_cotangent(ct, aval):
 def _check_cotangent(ct, aval, api: str = "vjp", error: type[Exception] = ValueError) -> None:
     got, want = typeof(ct), aval.to_tangent_aval()
     if got.shape != want.shape or (got.dtype != want.dtype and not got.weak_type):
-        raise error(f"{api}: unexpected cotangent of type {got.str_short()} for an output of type {aval.str_short()}; it must be of "
-                    f"type {want.str_short()}.")
+        said = "unexpected JAX type of the cotangent" if api == "vjp" else "the cotangent type does not match the output"
+        raise error(f"{api}: {said}: {got.str_short()} for an output of type {aval.str_short()}; it must be of type {want.str_short()}.")
 
 
 def value_and_grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False,
@@ -283,7 +285,7 @@ def value_and_grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: boo
     (9.0, 6.0)
     """
     @wraps(fun)
-    @api_boundary
+    @functools.partial(api_boundary, name="grad")
     def value_and_grad_f(*args, **kwargs):
         return _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, args, kwargs)
     return value_and_grad_f
@@ -306,16 +308,18 @@ def _check_scalar(fun, value, holomorphic: bool) -> None:
     try:
         aval = typeof(value)
     except TypeError:
-        raise TypeError(f"Gradient only defined for scalar-output functions. {function_name(fun)} gave {value!r}. "
+        raise TypeError(f"Gradient only defined for scalar-output functions. Output was {value!r} (grad of {function_name(fun)}). "
                         "Use has_aux=True to return more than the scalar.") from None
     if aval.shape != ():
-        raise TypeError(f"Gradient only defined for scalar-output functions. Output of {function_name(fun)} had shape: {aval.shape}. "
+        raise TypeError(f"Gradient only defined for scalar-output functions. Output had shape: {aval.shape} (grad of {function_name(fun)}). "
                         "Sum it, or use weft.jacrev / weft.vjp.")
     if holomorphic:
         if not dtypes.issubdtype(aval.dtype, np.complexfloating):
-            raise TypeError(f"grad with holomorphic=True requires an output of complex dtype, got {aval.dtype.name}.")
+            raise TypeError(f"grad with holomorphic=True requires outputs with dtype that is a sub-dtype of np.complexfloating, but got "
+                            f"{aval.dtype.name}.")
     elif not dtypes.issubdtype(aval.dtype, np.floating):
-        raise TypeError(f"grad requires a real-valued output (of floating dtype), got {aval.dtype.name} from {function_name(fun)}. "
+        raise TypeError(f"grad requires real-valued outputs (output dtype that is a sub-dtype of np.floating), but got {aval.dtype.name} from "
+                        f"{function_name(fun)}. "
                         "For complex outputs use weft.vjp, or holomorphic=True.")
 
 
@@ -330,7 +334,7 @@ def grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False,
     1.0
     """
     @wraps(fun)
-    @api_boundary
+    @functools.partial(api_boundary, name="grad")
     def grad_f(*args, **kwargs):
         value, grads = _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, args, kwargs)
         return (grads, value[1]) if has_aux else grads
@@ -348,21 +352,24 @@ def jvp(fun: Callable, primals: Sequence, tangents: Sequence, has_aux: bool = Fa
     >>> float(y), float(t)
     (0.0, 2.0)
     """
-    for what, x in (("primals", primals), ("tangents", tangents)):
+    for x in (primals, tangents):
         if not isinstance(x, (tuple, list)):
-            raise TypeError(f"jvp: {what} must be a tuple or list, got {type(x)}.")
+            raise TypeError(f"primal and tangent arguments to jax.jvp must be tuples or lists; found {type(primals).__name__} and "
+                            f"{type(tangents).__name__}.")
     flat, in_tree = tree.tree_flatten(tuple(primals))
     flat_tangents, tangent_tree = tree.tree_flatten(tuple(tangents))
-    if in_tree != tangent_tree:
-        raise TypeError(f"jvp: primals and tangents must have one structure, got {in_tree} and {tangent_tree}.")
+    if in_tree != tangent_tree or isinstance(primals, tuple) != isinstance(tangents, tuple):
+        raise TypeError("primal and tangent arguments to jax.jvp must have the same tree structure; primals have "
+                        f"{tree.tree_structure(primals)}, tangents {tree.tree_structure(tangents)}.")
     checked = []
     for p, t in zip(flat, flat_tangents):
         want, got = typeof(p).to_tangent_aval(), typeof(t)
         if want.shape != got.shape or (
                 want.dtype != got.dtype and not (got.weak_type and all(dtypes.issubdtype(d, np.inexact) for d in (want.dtype, got.dtype)))):
-            error = TypeError if want.shape == got.shape else ShapeError
-            raise error(f"jvp: the tangent of a primal of type {typeof(p).str_short()} must be of type {want.str_short()}, got "
-                        f"{got.str_short()}.")
+            facts = f"the tangent of a primal of type {typeof(p).str_short()} must be of type {want.str_short()}, got {got.str_short()}."
+            if want.shape != got.shape:
+                raise ShapeError(f"jvp called with different primal and tangent shapes: {facts}")
+            raise TypeError(f"primal and tangent arguments to jax.jvp do not match: {facts}")
         scalars = type(p) in (float, complex) and type(t) is type(p)      # stay Python's, as `fun` finds them
         checked.append(Zero(want) if want.dtype == dtypes.float0 else t if scalars else _as_cotangent(t, typeof(p)))
     flat_fun, trees = _flat_with_aux(fun, in_tree, has_aux, "jvp")
@@ -422,12 +429,17 @@ def linear_transpose(fun: Callable, *primals, reduce_axes=()) -> Callable:
     flat = FlatFunction(fun, primals)
     avals = [aval_of(x) for x in flat.leaves]
     program = stage(flat, avals, function_name(fun))
+    kinds = [[a.dtype for a in types] for types in (avals, program.out_avals)]
+    if not any(all(dtypes.issubdtype(d, kind) for d in sum(kinds, [])) for kind in (np.inexact, np.integer)):
+        told = " -> ".join(str([d.name for d in of]) for of in kinds)
+        raise TypeError(f"linear_transpose only supports functions from inexact to inexact values and from integers to integers, got {told} "
+                        f"for {function_name(fun)}.")
 
     @api_boundary
     def transposed(ct):
         cts, structure = tree.tree_flatten(ct)
         if structure != flat.out_tree:
-            raise TypeError(f"linear_transpose: the cotangent must have the structure of the output, {flat.out_tree}, got {structure}.")
+            raise TypeError(f"linear_transpose: the cotangent tree does not match that of the output: it must be {flat.out_tree}, got {structure}.")
         for c, aval in zip(cts, program.out_avals):
             _check_cotangent(c, aval, "linear_transpose", TypeError)
         found = backward_pass(program, [UndefPrimal(a) for a in avals], cts)
@@ -481,6 +493,8 @@ def jacrev(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
         result = _vjp(_with_args(fun, args, kwargs, nums), chosen, has_aux, "jacrev")
         value, pullback = result[0], result[1]
         flat_out, out_tree = tree.tree_flatten(value)
+        for y in flat_out:
+            _check_real_output(typeof(y).dtype, holomorphic)
         rows = vmap(lambda basis: pullback(tree.tree_unflatten(out_tree, basis)))(_basis(flat_out))
         rows = rows[0] if isinstance(argnums, (int, np.integer)) else tuple(rows)
         leaves, rows_tree = tree.tree_flatten(rows)
@@ -492,6 +506,15 @@ def jacrev(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
 
 
 jacobian = jacrev
+
+
+def _check_real_output(dtype, holomorphic: bool) -> None:
+    if holomorphic and not dtypes.issubdtype(dtype, np.complexfloating):
+        raise TypeError("jacrev with holomorphic=True requires outputs with dtype that is a sub-dtype of np.complexfloating, but got "
+                        f"{dtype.name}.")
+    if not holomorphic and not dtypes.issubdtype(dtype, np.floating):
+        raise TypeError("jacrev requires real-valued outputs (output dtype that is a sub-dtype of np.floating), but got "
+                        f"{dtype.name}. For complex outputs use weft.vjp, or holomorphic=True.")
 
 
 def hessian(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False) -> Callable:

@@ -104,8 +104,8 @@ class _Static:
             self._hash = hash((type(value), value))
         except TypeError:
             name = key if isinstance(key, str) else argument_names(function.statics.signature, range(key + 1), {})[key]
-            raise ValueError(f"jit({function.name}): static argument {name} of type {type(value)} is not hashable: {value!r}. "
-                             "Static arguments are part of the cache key; pass a tuple instead of a list, or do not make it "
+            raise ValueError(f"jit({function.name}): Non-hashable static arguments are not supported: {name} of type {type(value)} is {value!r}, "
+                             "which is not hashable. Static arguments are part of the cache key; pass a tuple instead of a list, or do not make it "
                              "static.") from None
         self.value = value
 
@@ -252,7 +252,7 @@ class JitFunction(Dispatching):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def __repr__(self) -> str:
-        return f"<weft.jit of {self.fun!r}>"
+        return f"<PjitFunction of {self.fun!r}>"
 
     # ---- calling
     def __call__(self, *args, **kwargs):
@@ -413,7 +413,7 @@ class JitFunction(Dispatching):
             return to_array(x)
         except TypeError:
             path = self._leaf_names(in_tree)[i]
-            raise TypeError(f"jit({self.name}): argument {path} of type {type(x)} is not a valid array type: {x!r}. Arguments must be "
+            raise TypeError(f"jit({self.name}): argument {path} of type {type(x)} is not a valid JAX type: {x!r}. Arguments must be "
                             "arrays, numbers or containers of them; make it static with static_argnums or static_argnames if "
                             "it is a setting.") from None
 
@@ -617,8 +617,9 @@ def _check_output(out, name: str, structure, i: int) -> None:
         typeof(out)
     except TypeError:
         path = tree.keystr(tree.tree_flatten_with_path(tree.tree_unflatten(structure, range(structure.num_leaves)))[0][i][0])
-        raise TypeError(f"function {name} traced for jit returned a value of type {type(out)} at output{path}, which is not a "
-                        "valid array type: it is neither an array nor a number.") from None
+        at = f" component {path}" if path else ""
+        raise TypeError(f"function {name} traced for jit returned a value of type {type(out)} at output{at}, which is not a valid JAX type: "
+                        "it is neither an array nor a number.") from None
 
 
 def jit(fun: Callable | None = None, /, *, in_shardings: Any = None, out_shardings: Any = None,
@@ -649,5 +650,5 @@ def jit(fun: Callable | None = None, /, *, in_shardings: Any = None, out_shardin
     if not callable(fun):
         raise TypeError(f"jit: expected a callable, got {fun!r}.")
     if inspect.isgeneratorfunction(fun):
-        raise TypeError(f"jit: generator functions cannot be traced: {fun}.")
+        raise TypeError(f"jit: Expected a function, got a generator function: {fun}, which cannot be traced.")
     return JitFunction(fun, **options)

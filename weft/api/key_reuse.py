@@ -43,9 +43,10 @@ def is_key(x: Any) -> bool:
 
 def used_by_call(name: str, signature: Signature, arrays: Sequence[Array]) -> None:
     """Use up the keys of arguments that a program uses up."""
-    for array, mask in zip(arrays, signature.uses):
+    called = "jit-compiled function" if name.startswith("jit(") else name
+    for i, (array, mask) in enumerate(zip(arrays, signature.uses)):
         if mask is not None and mask.any():
-            _use(_numbers(array)[mask], _used, user_frame(), name)
+            _use(_numbers(array)[mask], _used, user_frame(), name, f"Previously-consumed key passed to {called} at index {i}")
 
 
 def give_results(signature: Signature, arrays: Sequence[Array], outs: Sequence[Array]) -> None:
@@ -74,10 +75,10 @@ def _new(shape: Iterable[int]) -> np.ndarray:
     return np.array([next(_count) for _ in range(int(np.prod(shape)))], np.int64).reshape(shape)
 
 
-def _use(numbers: np.ndarray, used: set[int], where: Any, who: str = "random") -> None:
+def _use(numbers: np.ndarray, used: set[int], where: Any, who: str, fact: str) -> None:
     flat = numbers.ravel().tolist()
     if len(set(flat)) < len(flat) or not used.isdisjoint(flat):
-        raise KeyReuseError(describe(who, "a random key is used for a second time.", (), where,
+        raise KeyReuseError(describe(who, f"a random key is used for a second time. {fact}.", (), where,
                                      _RULE, "Use the results of weft.random.split, each once."))
     used.update(flat)
 
@@ -117,13 +118,22 @@ class _Reader:
     def follow(self, eqn: Eqn) -> None:
         ins = [None if type(a) is Literal else self.numbers.get(a) for a in eqn.invars]
         if eqn.params.get("uses"):
-            _use(ins[0], self.used, eqn.source)
+            _use(ins[0], self.used, eqn.source, "random", _consumed(eqn, 0))
+        if eqn.params.get("expects"):
+            self.check(ins[0], eqn)
         inner = [j for _, j in subjaxprs(eqn.params)]
-        if inner and any(n is not None for n in ins):
+        if inner and (any(n is not None for n in ins) or any(is_key(v.aval) for v in eqn.outvars)):
             self.follow_programs(eqn, ins, inner)
         for v in eqn.outvars:
             if is_key(v.aval) and v not in self.numbers:
                 self.numbers[v] = _moved(eqn, ins, v.aval.shape)
+
+    def check(self, numbers: np.ndarray, eqn: Eqn) -> None:
+        """AssertionError if other keys are used up than an assertion says."""
+        shape, said = eqn.params["expects"]
+        found = np.isin(numbers, list(self.used))
+        if not np.array_equal(found, np.broadcast_to(np.reshape(said, shape), found.shape)):
+            raise AssertionError(f"at {eqn.source}: keys are expected to be used up: {np.reshape(said, shape)}; they are: {found}.")
 
     def follow_programs(self, eqn: Eqn, ins: list, inner: list[Jaxpr]) -> None:
         """Use up what the programs of an operation use up, at most one of which runs if they are branches."""
@@ -135,23 +145,25 @@ class _Reader:
                 if mask is None or not mask.any() or ins[i] is None:
                     continue
                 if i in steady and eqn.params.get("length") != 1:
-                    raise KeyReuseError(describe(eqn.primitive.name, "every step of the loop uses the same random key.", (), eqn.source,
-                                                 _RULE, "Split the key into one for each step, or fold_in the step."))
+                    raise KeyReuseError(describe(
+                        eqn.primitive.name, f"{_loop(eqn, jaxpr)} leads to key reuse: every step uses the same random key.", (), eqn.source,
+                        _RULE, "Split the key into one for each step, or fold_in the step."))
                 numbers = ins[i][mask] if mask.shape == ins[i].shape else ins[i]
                 if "branches" in eqn.params:
                     together[i] = np.union1d(together.get(i, numbers), numbers)
                 else:
-                    _use(numbers, self.used, eqn.source)
+                    _use(numbers, self.used, eqn.source, "random", _consumed(eqn, i))
             if "length" not in eqn.params and jaxpr is not eqn.params.get("body_jaxpr"):
                 if len(inner) == 1 and len(jaxpr.outvars) == len(eqn.outvars):
                     self.take_results(eqn, [ins[i] for i in given], signature)
                 continue
             carried = signature.results[:eqn.params.get("num_carry")]
             if eqn.params.get("length") != 1 and any(held and any(used for _, used in held) for held in carried):
-                raise KeyReuseError(describe(eqn.primitive.name, "a step of the loop gives a random key that it has used to the next.", (),
-                                             eqn.source, _RULE, "Split the key and pass on an unused part."))
-        for numbers in together.values():
-            _use(numbers, self.used, eqn.source)
+                raise KeyReuseError(describe(
+                    eqn.primitive.name, f"{_loop(eqn, jaxpr)} leads to key reuse: a step gives a random key that it has used to the next.", (),
+                    eqn.source, _RULE, "Split the key and pass on an unused part."))
+        for i, numbers in together.items():
+            _use(numbers, self.used, eqn.source, "random", _consumed(eqn, i))
 
     def take_results(self, eqn: Eqn, ins: list, signature: Signature) -> None:
         for v, held in zip(eqn.outvars, signature.results):
@@ -160,6 +172,17 @@ class _Reader:
                 numbers = np.array([next(_count) if n is None else n for n in known], np.int64).reshape(v.aval.shape)
                 self.used.update(int(n) for n, (_, used) in zip(numbers.ravel(), held) if used)
                 self.numbers[v] = numbers
+
+
+def _consumed(eqn: Eqn, i: int) -> str:
+    called = str(eqn.params.get("name", ""))
+    return f"In {called if called.startswith('random_') else eqn.primitive.name}, argument {i} is already consumed"
+
+
+def _loop(eqn: Eqn, jaxpr: Jaxpr) -> str:
+    """The function of a loop that `jaxpr` is."""
+    loop = "scan" if "length" in eqn.params else "while_loop"
+    return f"{loop} {'cond' if jaxpr is eqn.params.get('cond_jaxpr') else 'body'} function"
 
 
 def _operands(eqn: Eqn, jaxpr: Jaxpr, n: int) -> tuple[Sequence[int], Sequence[int]]:

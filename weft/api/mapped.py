@@ -29,7 +29,8 @@ def _leaf_dims(prefix: Any, whole: Any, where: str, what: str, of: str) -> list:
     try:
         return tree.broadcast_prefix(prefix, whole, is_leaf=lambda x: x is None)
     except ValueError as error:
-        raise ValueError(f"{where}: the {what} specification must be a tree prefix of the tree of {of}: {error}") from None
+        raise ValueError(f"{where.partition('(')[0]} {what} specification must be a tree prefix of the corresponding value; the {of} of "
+                         f"{where} are another tree: {error}") from None
 
 
 def _in_range(dim: int | None, x: Any, where: str) -> int | None:
@@ -37,8 +38,8 @@ def _in_range(dim: int | None, x: Any, where: str) -> int | None:
         return None                # any object may go along unmapped
     aval = typeof(x)
     if not -aval.ndim <= dim < aval.ndim:
-        raise ValueError(f"{where} was requested to map its argument along axis {dim}, which implies that its rank should be "
-                         f"at least {dim + 1 if dim >= 0 else -dim}, but it is only {aval.ndim} (its shape is {aval.shape}).")
+        raise ValueError(f"{where.partition('(')[0]} was requested to map its argument along axis {dim}, which implies that its rank should be "
+                         f"at least {dim + 1 if dim >= 0 else -dim}, but is only {aval.ndim} (its shape is {aval.shape}): in {where}.")
     return dim % aval.ndim
 
 
@@ -50,13 +51,23 @@ def mapped_size(where: str, flat: FlatFunction, dims: Sequence, given: int | Non
             sizes.setdefault(typeof(x).shape[d], []).append(i)
     if given is not None:
         sizes.setdefault(given, [])
+    api = where.partition("(")[0]
+    if not sizes and not flat.leaves:
+        args, kwargs = tree.tree_unflatten(flat.in_tree, ())
+        raise ValueError(f"{api} wrapped function must be passed at least one argument containing an array or axis_size must be specified, "
+                         f"got empty *args={args} and **kwargs={kwargs} for {where}.")
     if not sizes:
-        raise ValueError(f"{where} must have at least one mapped argument: every entry of in_axes is None. "
-                         "Give axis_size, or map an argument.")
+        raise ValueError(f"{api} must have at least one non-None value in in_axes: nothing is mapped in {where}. Give axis_size, or map an "
+                         "argument.")
     if len(sizes) > 1:
-        names = flat.names()
-        facts = "\n".join(f"    size {n}: " + (", ".join(f"argument {names[i]} of type {typeof(flat.leaves[i]).str_short()}, axis {dims[i]}"
-                                                        for i in who) or "axis_size") for n, who in sizes.items())
-        raise ValueError(f"{where.partition('(')[0]} got inconsistent sizes for array axes to be mapped:\n{facts}\n"
-                         f"  All mapped axes of {where} must have one size.")
+        names, most = flat.names(), max(map(len, sizes.values()))
+        facts = ["the `axis_size` argument was " + str(given)] if given is not None else []
+        for n, who in sorted(sizes.items(), key=lambda entry: -len(entry[1])):
+            if who:
+                unique = len(who) == most and sum(len(w) == most for w in sizes.values()) == 1
+                many = "one axis" if len(who) == 1 else f"{'most' if unique else 'some'} axes ({len(who)} of them)"
+                facts.append(f"{many} had size {n}{': ' if len(who) == 1 else ', e.g. '}axis {dims[who[0]]} of argument {names[who[0]]} of "
+                             f"type {typeof(flat.leaves[who[0]]).str_short()}")
+        raise ValueError(f"{api} got inconsistent sizes for array axes to be mapped:\n" + ";\n".join(f"  * {fact}" for fact in facts) +
+                         f"\n  All mapped axes of {where} must have one size.")
     return next(iter(sizes))

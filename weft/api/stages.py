@@ -279,16 +279,18 @@ class Compiled:
         leaves, in_tree = tree.tree_flatten((args, kwargs))
         if in_tree != self.in_tree:
             raise TypeError(f"This function was compiled for arguments of structure {self.in_tree}, called with {in_tree}.")
-        if any(isinstance(x, Tracer) for x in leaves):
-            raise TypeError(f"jit({self._lowered._traced._program.name}): a compiled program runs on values, and this one was called with "
-                            "a tracer of a transformation (grad, vmap, jit, ...).\n  Apply transformations to the jitted function, before "
-                            "lower() and compile().")
+        found = [x for x in leaves if isinstance(x, Tracer)]
+        if found:
+            raise TypeError(f"jit({self._lowered._traced._program.name}): Cannot apply JAX transformations to a function lowered and "
+                            f"compiled for a particular signature. Detected {found[0]!r}.\n  Apply transformations to the jitted function, "
+                            "before lower() and compile().")
         arrays = [to_array(x) for x in leaves]
-        for i, (x, spec) in enumerate(zip(arrays, self._executable.in_specs[len(self._consts):])):
-            if x.aval.shape != spec.aval.shape or x.aval.dtype != spec.aval.dtype:
-                name = self._lowered._traced._program.arg_names[i]
-                raise TypeError(f"Argument types differ from the types for which this computation was compiled: argument {name} has "
-                                f"type {x.aval.str_short()}, compiled for {spec.aval.str_short()}.")
+        wrong = [(name, spec.aval.str_short(), x.aval.str_short()) for name, x, spec in zip(
+            self._lowered._traced._program.arg_names, arrays, self._executable.in_specs[len(self._consts):])
+            if x.aval.shape != spec.aval.shape or x.aval.dtype != spec.aval.dtype]
+        if wrong:
+            raise TypeError("Argument types differ from the types for which this computation was compiled. The mismatches are:\n" + "\n".join(
+                f"Argument '{name}' compiled with {spec} and called with {given}" for name, spec, given in wrong))
         return tree.tree_unflatten(self.out_tree, self._executable([*self._consts, *arrays]))
 
     call = __call__

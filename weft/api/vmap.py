@@ -32,8 +32,9 @@ def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = No
     """
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
-    if not isinstance(in_axes, (int, tuple, dict, type(None))) and not _is_tree(in_axes):
-        raise TypeError(f"vmap: in_axes must be an int, None, or a tuple of entries for the arguments, got {in_axes!r}.")
+    if not isinstance(in_axes, (int, tuple, type(None))) and not (_is_tree(in_axes) and tree.tree_structure(in_axes).is_leaf):
+        raise TypeError("vmap in_axes must be an int, None, or a tuple of entries corresponding to the positional arguments passed to the "
+                        f"function, but got {in_axes!r}.")
     for what, axes in (("in_axes", in_axes), ("out_axes", out_axes)):
         if not _is_tree(axes):
             raise TypeError(f"vmap {what} must be an int, None, or a (nested) container of them, got {axes!r}.")
@@ -41,7 +42,7 @@ def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = No
     spread = () if spmd_axis_name is None else spmd_axis_name if isinstance(spmd_axis_name, tuple) else (spmd_axis_name,)
 
     @wraps(fun)
-    @api_boundary
+    @functools.partial(api_boundary, name="vmap")
     def mapped(*args, **kwargs):
         return _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs)
     return mapped
@@ -68,7 +69,7 @@ def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):
     for out in outs:
         typeof(out)
     wanted = result_dims(out_axes, flat_fun.unflatten(outs), where)
-    _check_unmapped(flat_fun.unflatten(outs), outs, out_dims, wanted, name)
+    _check_unmapped(flat_fun.unflatten(outs), outs, out_dims, wanted, name, axis_name)
     return flat_fun.unflatten([_place(o, d, want, axis, name) for o, d, want in zip(outs, out_dims, wanted)])
 
 
@@ -108,13 +109,14 @@ def _splits(name: str, flat, dims) -> tuple:
     return said.pop() if said else ()
 
 
-def _check_unmapped(result, outs, dims, wanted, name: str) -> None:
+def _check_unmapped(result, outs, dims, wanted, name: str, axis_name) -> None:
     """ValueError if a result depends on the mapped axis and `out_axes` has None for it."""
+    named = "" if axis_name is None else f" (axis_name={axis_name})"
     for i, (out, dim, want) in enumerate(zip(outs, dims, wanted)):
         if want is None and dim is not None:
             path = tree.keystr(tree.tree_flatten_with_path(result)[0][i][0])
-            raise ValueError(f"vmap({name}) has mapped output of type {typeof(out).str_short()} but out_axes is None for it: at vmap "
-                             f"out_axes{path} got axis spec None but output was batched on axis {dim}. Only results that do not depend "
+            raise ValueError(f"vmap has mapped output of type {typeof(out).str_short()}{named} but out_axes is None for it, in {name}: at "
+                             f"vmap out_axes{path} got axis spec None but output was batched on axis {dim}. Only results that do not depend "
                              "on the mapped axis can be unmapped.")
 
 

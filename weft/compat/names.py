@@ -96,6 +96,9 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     "jax.experimental.mosaic.gpu.core": {
         "artificial_shared_memory_limit": "weft.experimental.mosaic.gpu.core:artificial_shared_memory_limit",
     },
+    "jax.experimental.key_reuse._core": {name: f"weft.experimental.key_reuse:{name}" for name in """
+        Forward KeyReuseError KeyReuseSignature Sink Source assert_consumed assert_unconsumed check_key_reuse consume consume_p
+        function_type_signature jaxpr_type_signature key_reuse_signatures""".split()},
     "jax.experimental.maps": {"Mesh": "weft.sharding:Mesh", "xmap": ""},
     "jax.experimental.pjit": {
         "pjit": "weft.compat.older:pjit weft.api.jit:jit",

@@ -170,6 +170,13 @@ _REMEDIES = {
                                 "(weft.pure_callback runs it at run time).",
 }
 
+_HEADS = {
+    errors.TracerBoolConversionError: "A boolean is asked of a traced array with shape {}. Its value is not known",
+    errors.ConcretizationTypeError: "Abstract tracer value encountered where concrete value is expected",
+    errors.TracerIntegerConversionError: "The __index__() method was called on traced array with shape {}",
+    errors.TracerArrayConversionError: "The numpy.ndarray conversion method __array__() was called on traced array with shape {}",
+}
+
 
 def _need_value(tracer: Tracer, error: type, use: str):
     value = tracer.concrete()
@@ -179,7 +186,8 @@ def _need_value(tracer: Tracer, error: type, use: str):
     made = f"\n  The value was made at {origin}" if origin is not None else ""
     line = user_frame()
     here = f"\n  at {line}" if line is not None else ""
-    raise error(f"{tracer.describe()} was used {use}, but {tracer.why_no_value}.{here}{made}\n"
+    raise error(f"{_HEADS[error].format(tracer.aval.str_short())}: {tracer.describe()} was used {use}, but {tracer.why_no_value}."
+                f"{here}{made}\n"
                 f"  {_REMEDIES[error]}")
 
 
@@ -337,7 +345,7 @@ def check_leaks(trace: Trace) -> None:
         rows = [(tracer.describe(), _holder(tracer, leaked)) for tracer in leaked[:4]]
         origin = getattr(leaked[0], "source", None)
         raise errors.UnexpectedTracerError(errors.describe(
-            "checking_leaks", f"{len(leaked)} values of a transformed function live on after it has ended.",
+            "checking_leaks", f"Leaked trace: {len(leaked)} values of a transformed function live on after it has ended.",
             rows, origin, "A value computed inside a transformed function (jit, grad, vmap, ...) must leave it through its return value.",
             "Return it, or delete what holds it before the function ends."))
 
@@ -351,18 +359,18 @@ def _holder(tracer: Tracer, leaked: list) -> str:
 def escaped_tracer(tracer: Tracer) -> errors.UnexpectedTracerError:
     origin, line = getattr(tracer, "source", None), user_frame()
     here = f"\n  at {line}" if line is not None else ""
-    made = f"\n  It was made at {origin}" if origin is not None else ""
+    made = f"\n  It was created on line {origin}" if origin is not None else ""
     return errors.UnexpectedTracerError(
-        f"{tracer.describe()} was used after the transformation that made it had ended.{here}{made}\n"
+        f"Encountered an unexpected tracer: {tracer.describe()} was used after the transformation that made it had ended.{here}{made}\n"
         "  A value computed inside a transformed function (jit, grad, vmap, ...) must leave it through its return value, "
-        "not through a global, an attribute or a closure. Return it, or use weft.checking_leaks() to find where it leaks.")
+        "not through global state, an attribute or a closure. Return it, or use weft.checking_leaks() to find where it leaks.")
 
 
 def tracer_out_of_place(tracer: Tracer) -> errors.UnexpectedTracerError:
     line = user_frame()
     here = f"\n  at {line}" if line is not None else ""
     return errors.UnexpectedTracerError(
-        f"{tracer.describe()} was used where the transformation that made it does not reach.{here}\n"
+        f"Encountered an unexpected tracer: {tracer.describe()} was used where the transformation that made it does not reach.{here}\n"
         "  This happens where a function with a derivative rule of its own (custom_vjp, custom_jvp), or its rule, closes over a value "
         "that is being differentiated or mapped. Pass the value as an argument.")
 
@@ -399,7 +407,7 @@ def typeof(x) -> ShapedArray:
         return typeof(convert())
     if getattr(x, "_is_ref", False):
         raise TypeError(f"{x.type} is a reference to a mutable array, not an array. Read its value first: ref[...].")
-    raise TypeError(f"Value {x!r} of type {type(x)} is not a valid array type: it is neither an array nor a number.")
+    raise TypeError(f"Value {x!r} of type {type(x)} is not a valid JAX type: it is neither an array nor a number.")
 
 
 @functools.cache

@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from weft.hlo.lowering import Lowering
-from weft.hlo.ops import Block, Value
+from weft.hlo.ops import Block, Context, Value
 from weft.ir.mesh import Mesh
-from weft.ir.shardings import NamedSharding, Sharding, layout_of
+from weft.ir.shardings import NamedSharding, Sharding
 
 
 def axes_text(axes: Iterable) -> str:
@@ -17,7 +16,7 @@ def axes_text(axes: Iterable) -> str:
     return "{" + ", ".join(f'"{a}"' for a in axes) + "}"
 
 
-def _mesh(context: Lowering, mesh: Any) -> str:
+def _mesh(context: Context, mesh: Any) -> str:
     """The name of a mesh in the module."""
     context.sizes.append(math.prod(n for _, n in mesh.shape_tuple))
     text = "[" + ", ".join(f'"{name}"={size}' for name, size in mesh.shape_tuple) + "]"
@@ -26,17 +25,17 @@ def _mesh(context: Lowering, mesh: Any) -> str:
     return context.meshes.setdefault(text, f"mesh_{len(context.meshes)}" if context.meshes else "mesh")
 
 
-def placed(context: Lowering, mesh: Any, dims: Sequence, open_dims: Sequence[int] = ()) -> str:
+def placed(context: Context, mesh: Any, dims: Sequence, open_dims: Sequence[int] = ()) -> str:
     """`<@mesh, [{"a"}, {}]>`; `{?}` is a dim that is left open."""
     shown = ["{?}" if d in open_dims else axes_text(axes) for d, axes in enumerate(dims)]
     return f"<@{_mesh(context, mesh)}, [{', '.join(shown)}]>"
 
 
-def _placed(context: Lowering, sharding: NamedSharding, ndim: int) -> str:
+def _placed(context: Context, sharding: NamedSharding, ndim: int) -> str:
     return placed(context, sharding.mesh, sharding.spec_dims(ndim), sharding.spec.unconstrained_dims())
 
 
-def attribute(context: Lowering, sharding: Sharding | None, ndim: int) -> dict[str, str]:
+def attribute(context: Context, sharding: Sharding | None, ndim: int) -> dict[str, str]:
     """The attribute that says where an argument or a result is."""
     if sharding is None:
         return {}
@@ -54,6 +53,11 @@ def constrained(b: Block, x: Value, sharding: Sharding | None) -> Value:
     return b.op("custom_call", x, target="Sharding", backend_config={}, sharding=tiles_text(sharding, x.ndim), has_side_effect=False)
 
 
+def is_abstract(sharding: Sharding) -> bool:
+    """Whether it names axes of a mesh that has no devices."""
+    return isinstance(sharding, NamedSharding) and not isinstance(sharding.mesh, Mesh)
+
+
 def tiles_text(sharding: Sharding, ndim: int) -> str:
     """A sharding as the device that holds each tile, as XLA writes it.
 
@@ -62,14 +66,14 @@ def tiles_text(sharding: Sharding, ndim: int) -> str:
     >>> tiles_text(PositionalSharding(devices()[:4]).reshape(2, 2), 2)
     '{devices=[2,2]0,1,2,3}'
     """
-    layout = layout_of(sharding, ndim)
-    if len(layout.devices) == 1:
-        return f"{{maximal device={layout.devices[0].id}}}"
-    if layout.is_replicated:
+    splits, shard_ids = sharding._grid(ndim)
+    if len(shard_ids) == 1:
+        return f"{{maximal device={0 if is_abstract(sharding) else sharding.device_assignment[0].id}}}"
+    copies = len(shard_ids) // math.prod(splits)
+    if copies == len(shard_ids):
         return "{replicated}"
-    copies = len(layout.devices) // layout.num_shards
-    order = sorted(range(len(layout.devices)), key=lambda i: layout.shard_ids[i])
-    dims = [*layout.splits, *([copies] if copies > 1 else [])]
+    order = sorted(range(len(shard_ids)), key=lambda i: shard_ids[i])
+    dims = [*splits, *([copies] if copies > 1 else [])]
     last = " last_tile_dim_replicate" if copies > 1 else ""
     return f"{{devices=[{','.join(map(str, dims))}]{','.join(map(str, order))}{last}}}"
 

@@ -3,7 +3,8 @@
 In:   a Jaxpr, and the mesh that it runs on where it is the program of one device.
 Out:  the operations that its equations become, in a block; the functions that they call.
 Laws: a rule is `fn(b, eqn, *operands)`: it writes to block `b` and gives the results. It is found by the name of the primitive, else by its
-      kind, else by the kind of its `lower` slot: a composite is written by the operations that it is composed of.
+      kind, else by the kind of its `lower` slot: a composite is written by the operations that it is composed of. A result whose type
+      has a sharding is constrained to it.
 Next: the rules, in `hlo.rules`.
 """
 
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from weft.core.stage import stage
+from weft.hlo.layouts import constrained
 from weft.hlo.ops import Block, Context, Function, Value, array_type
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal
 from weft.ir.rewrite import dce
@@ -54,8 +56,6 @@ class Lowering(Context):
         super().__init__(chlo)
         self.path = f"jit({name})/"             # what names of places begin with
         self.functions: dict[str, Function] = {}
-        self.meshes: dict[str, str] = {}
-        self.sizes: list[int] = []
         self.channels = 0
         self.mesh: Any = None                   # knows the sizes of its axes as `shape_tuple`
         self._named: dict[Any, str] = {}
@@ -118,7 +118,8 @@ class Lowering(Context):
         place, path = self.place, self.path
         self.place = self.place_of(eqn)
         self.path = f"{self.place[1]}/"
-        env.update(zip(eqn.outvars, self.equation(b, eqn, [self.read(b, a, env) for a in eqn.invars])))
+        made = self.equation(b, eqn, [self.read(b, a, env) for a in eqn.invars])
+        env.update((v, constrained(b, x, v.aval.sharding)) for v, x in zip(eqn.outvars, made))
         self.place, self.path = place, path
 
     def place_of(self, eqn: Eqn) -> tuple[Any, str]:

@@ -65,6 +65,8 @@ class Context:
     def __init__(self, chlo: Container[str] | None = None):
         self.place: tuple[Any, str] | None = None
         self._chlo = chlo                       # which functions of CHLO are operations; None: all
+        self.meshes: dict[str, str] = {}        # the names of meshes in the module, by their texts
+        self.sizes: list[int] = []              # their numbers of devices
 
     def has(self, name: str) -> bool:
         """Whether the text that is to be written has this operation."""

@@ -26,6 +26,7 @@ class Generator:
 THREEFRY = Generator("threefry2x32", "fry", (2,))
 
 random_wrap_p = Primitive("random_wrap", "layout")
+#: params: uses, the keys are used up, and expects, which of them a check must find used up (a shape and its bools); either may be absent
 random_unwrap_p = Primitive("random_unwrap", "layout")
 
 
@@ -49,7 +50,7 @@ def _wrap_type(aval, *, impl):
 
 
 @random_unwrap_p.def_type
-def _unwrap_type(aval, *, uses=False):
+def _unwrap_type(aval, *, uses=False, expects=None):
     if not dtypes.is_extended(aval.dtype):
         raise TypeError(f"random_unwrap: expected typed keys, got {aval.str_short()}.")
     return ShapedArray(aval.shape + aval.dtype.impl.key_shape, np.uint32)
@@ -77,8 +78,8 @@ for _p in (random_wrap_p, random_unwrap_p):
               transpose=unsupported("random keys have no derivative"), factors=_factors, lower=_MEMORY)
 random_wrap_p.define(reference=lambda x, *, impl: x, batch=lambda axis, args, dims, *, impl: (
     random_wrap_p.bind(_front(args, dims), impl=impl), 0))
-random_unwrap_p.define(reference=lambda x, *, uses=False: x,
-                       batch=lambda axis, args, dims, *, uses=False: (random_unwrap(_front(args, dims), uses), 0))
+random_unwrap_p.define(reference=lambda x, **marks: x,
+                       batch=lambda axis, args, dims, **marks: (random_unwrap_p.bind(_front(args, dims), **marks), 0))
 
 
 def _zero_jvp(primitive, primals, params):

@@ -136,7 +136,7 @@ def _raw(keys, api: str) -> tuple[Any, Implementation]:
     if not hasattr(keys, "dtype"):
         raise TypeError(f"random.{api}: expected a key (from weft.random.key or PRNGKey), got {type(keys)}.")
     if _is_typed(keys):
-        uses = config.debug_key_reuse and api in ("bits", "split")
+        uses = api in ("bits", "split")
         return keys_op.random_unwrap(keys, uses), implementation(typeof(keys).dtype.impl)
     keys, used = concrete(keys), implementation()
     if not _is_data(keys, used.generator):

@@ -39,8 +39,12 @@ class Pullback:
         self._residuals = residuals
         self._args_res: list | None = None
 
-    def __call__(self, ct: Any, *, accumulators: tuple | None = None) -> Any:
-        return self._static[0](self._checked(), ct, accumulators)
+    def __call__(self, *cts: Any, accumulators: tuple | None = None) -> Any:
+        if len(cts) != 1:
+            name = self._static[0].__name__
+            raise TypeError(f"vjp: the pullback of vjp applied to {name} was called with {len(cts)} arguments. It takes one: a cotangent of "
+                            f"the structure of what {name} returns.")
+        return self._static[0](self._checked(), cts[0], accumulators)
 
     def with_refs(self, *accumulators: Any) -> Callable:
         """The function that adds the cotangent of an argument to a reference instead of returning it.

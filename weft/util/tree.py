@@ -138,7 +138,7 @@ def _columns(api: str, tree: Any, treedef: PyTreeDef, rest: tuple[Any, ...], is_
         except ValueError as error:
             where = "tree" if len(rest) == 1 else f"tree {position} of {len(rest)} after the first"
             facts = prefix_errors(tree, other, is_leaf) or f"  {error}"
-            raise ValueError(f"{api}: the other {where} does not fit the first.\n{facts}") from None
+            raise ValueError(f"{api}: pytree structure error: the other {where} does not fit the first.\n{facts}") from None
     return columns
 
 
@@ -252,8 +252,10 @@ def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = 
     try:
         subtrees = treedef.flatten_up_to(full_tree)
     except ValueError as error:
-        facts = prefix_errors(prefix_tree, full_tree, is_leaf) or f"  {error}"
-        raise ValueError(f"a tree does not fit its prefix.\n{facts}") from None
+        facts = prefix_errors(prefix_tree, full_tree, is_leaf)
+        found = facts.count("\n  at ") + facts.startswith("  at ")
+        raise ValueError(f"a tree does not fit its prefix. Mismatch details ({found} found):\n{facts}" if facts else
+                         f"a tree does not fit its prefix.\n  {error}") from None
     result: list[Any] = []
     for leaf, subtree in zip(leaves, subtrees, strict=True):
         result.extend([leaf] * flatten(subtree)[1].num_leaves)
@@ -289,7 +291,7 @@ def prefix_errors(
         if (is_leaf is not None and is_leaf(prefix)) or (node := node_type(type(prefix))) is None:
             return
         if type(prefix) is not type(full):
-            yield report(path, _kind(prefix), _kind(full))
+            yield report(path, _kind(prefix), f"{_kind(full)} (different types)")
             return
         keys, children, aux = node.children_with_keys(prefix)
         _, full_children, full_aux = node.children_with_keys(full)

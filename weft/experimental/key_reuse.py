@@ -1,0 +1,191 @@
+"""What functions do with random keys, as data, and whether they use one twice: the checks behind `weft.debug_key_reuse`.
+
+In:   functions, or traced programs.
+Out:  a `KeyReuseSignature`: which inputs are used up (`Sink`), which results are new unused keys (`Source`), and which results are the keys
+      of an input (`Forward`). A key that is used twice raises KeyReuseError.
+Next: `api.key_reuse`, which follows keys through programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.api.arrays import make_jaxpr
+from weft.api.key_reuse import Signature, is_key, signature_of
+from weft.ir.jaxpr import Jaxpr
+from weft.ir.registry import registry
+from weft.ops import keys
+from weft.util.config import debug_key_reuse
+from weft.util.errors import KeyReuseError
+
+__all__ = ["Forward", "KeyReuseError", "KeyReuseSignature", "Sink", "Source", "assert_consumed", "assert_unconsumed",
+           "check_key_reuse", "consume", "consume_p", "function_type_signature", "jaxpr_type_signature",
+           "key_reuse_signatures"]
+
+
+class _Marked:
+    """Keys at one position, all or those of a mask; immutable."""
+    __slots__ = ("idx", "mask")
+
+    idx: int
+    mask: bool | np.ndarray
+
+    def __init__(self, idx: int, mask: bool | np.ndarray = True):
+        held = np.array(mask, bool)
+        held.flags.writeable = False
+        object.__setattr__(self, "idx", idx)
+        object.__setattr__(self, "mask", bool(held.any()) if held.all() or not held.any() else held)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise ValueError(f"{type(self).__name__} is immutable: {name} cannot be set.")
+
+    def _key(self) -> tuple:
+        return type(self).__name__, self.idx, np.shape(self.mask), np.asarray(self.mask).tobytes()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Marked) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.idx})" if self.mask is True else f"{type(self).__name__}({self.idx}, {self.mask})"
+
+
+class Sink(_Marked):
+    """Keys of an input that are used up.
+
+    >>> Sink(0), Sink(1, np.array([True, False])), Sink(0) == Sink(0, np.array([True, True]))
+    (Sink(0), Sink(1, [ True False]), True)
+    """
+
+
+class Source(_Marked):
+    """Keys of a result that are new and unused.
+
+    >>> Source(0)
+    Source(0)
+    """
+
+
+class Forward(NamedTuple):
+    """A result that holds the keys of an input.
+
+    >>> Forward(1, 0)
+    Forward(1, 0)
+    """
+    in_idx: int
+    out_idx: int
+
+    def __repr__(self) -> str:
+        return f"Forward({self.in_idx}, {self.out_idx})"
+
+
+class KeyReuseSignature:
+    """What a function does with keys: a set of `Sink`, `Source` and `Forward`.
+
+    >>> KeyReuseSignature(Source(0), Sink(0)) == KeyReuseSignature(Sink(0), Source(0)), KeyReuseSignature(Source(0), Sink(1))
+    (True, KeyReuseSignature(Sink(1), Source(0)))
+    """
+
+    def __init__(self, *entries: Sink | Source | Forward):
+        self._entries = frozenset(entries)
+
+    def _of(self, kind: type) -> list:
+        return sorted((e for e in self._entries if isinstance(e, kind)), key=lambda e: e if kind is Forward else e._key())
+
+    @property
+    def sinks(self) -> list[Sink]:
+        """The inputs whose keys are used up."""
+        return self._of(Sink)
+
+    @property
+    def sources(self) -> list[Source]:
+        """The results that are new keys."""
+        return self._of(Source)
+
+    @property
+    def forwards(self) -> list[Forward]:
+        """The results that hold keys of inputs."""
+        return self._of(Forward)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KeyReuseSignature) and self._entries == other._entries
+
+    def __hash__(self) -> int:
+        return hash(self._entries)
+
+    def __repr__(self) -> str:
+        return f"KeyReuseSignature({', '.join(map(repr, (*self.sinks, *self.sources, *self.forwards)))})"
+
+
+# ---- functions
+
+def jaxpr_type_signature(jaxpr: Jaxpr) -> KeyReuseSignature:
+    """What a program does with the keys of its inputs, constants after arguments; KeyReuseError if it uses a key twice."""
+    return _shown(signature_of(jaxpr), jaxpr)
+
+
+def function_type_signature(fun: Callable, *args: Any) -> KeyReuseSignature:
+    """What `fun` does with keys among its arguments, flattened; KeyReuseError if it uses a key twice.
+
+    >>> function_type_signature(lambda key: weft.random.split(key), weft.random.key(0))
+    KeyReuseSignature(Sink(0), Source(0))
+    """
+    with debug_key_reuse(True):
+        return jaxpr_type_signature(make_jaxpr(fun)(*args))
+
+
+def check_key_reuse(fun: Callable, *args: Any) -> None:
+    """Raise KeyReuseError if `fun` uses a random key twice; it is traced, not run.
+
+    >>> check_key_reuse(lambda key: weft.random.normal(key), weft.random.key(0))
+    """
+    function_type_signature(fun, *args)
+
+
+def _shown(signature: Signature, jaxpr: Jaxpr) -> KeyReuseSignature:
+    sinks = [Sink(i, mask) for i, mask in enumerate(signature.uses) if mask is not None and mask.any()]
+    made: list[Source | Forward] = []
+    sizes = [int(np.prod(v.aval.shape)) if is_key(v.aval) else -1 for v in jaxpr.invars]
+    for o, held in enumerate(signature.results):
+        if held is None:
+            continue
+        given = {source[0] for source, _ in held if source is not None}
+        if not given and not any(used for _, used in held):
+            made.append(Source(o))
+        elif len(given) == 1 and [source for source, _ in held] == [(min(given), k) for k in range(sizes[min(given)])]:
+            made.append(Forward(min(given), o))
+    return KeyReuseSignature(*sinks, *made)
+
+
+# ---- marks
+
+consume_p = keys.random_unwrap_p      # the operation that `consume` binds: it reads keys, and says that they are used up
+
+
+def consume(key: Any) -> Any:
+    """The key, used up."""
+    keys.random_unwrap(key, uses=True)
+    return key
+
+
+def assert_consumed(key: Any, value: Any = True) -> None:
+    """State that the keys where `value` is true are used up and no others: AssertionError where a check of the function finds else."""
+    keys.random_unwrap_p.bind(key, expects=(np.shape(value), tuple(np.ravel(value).tolist())))
+
+
+def assert_unconsumed(key: Any) -> None:
+    """State that no key is used up: AssertionError where a check of the function finds else."""
+    assert_consumed(key, False)
+
+
+#: what operations do with keys, as programs that consist of them are found to do
+key_reuse_signatures: dict[Any, KeyReuseSignature] = {
+    consume_p: KeyReuseSignature(Sink(0), Forward(0, 0)), keys.random_wrap_p: KeyReuseSignature(Source(0)),
+    **{registry[name]: KeyReuseSignature(Forward(0, 0)) for name in (
+        "broadcast_in_dim", "copy", "convert_element_type", "reshape", "squeeze", "dynamic_slice") if registry.find(name) is not None},
+}
