@@ -6,6 +6,17 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax, random
+from weft.experimental.key_reuse import (
+    Forward,
+    KeyReuseSignature,
+    Sink,
+    Source,
+    assert_consumed,
+    assert_unconsumed,
+    check_key_reuse,
+    consume,
+    function_type_signature,
+)
 from weft.util.config import config
 from weft.util.errors import KeyReuseError
 
@@ -114,8 +125,6 @@ def test_the_setting_for_all_threads_sees_calls_that_bypassed_python():
 
 
 def test_signatures_of_functions():
-    from weft.experimental.key_reuse import (Forward, KeyReuseSignature, Sink, Source, assert_consumed, assert_unconsumed, check_key_reuse,
-                                             consume, function_type_signature)
     key = random.key(0)
     keys = random.split(key, 2)
     for fun, given, entries in [
@@ -145,6 +154,5 @@ def test_signatures_of_functions():
     (WRONG["scan, carried"], "scan body function leads to key reuse"), (WRONG["while"], "while_loop body function leads to key reuse"),
     (lambda k: lax.while_loop(lambda i: random.uniform(k) < i, lambda i: i + 1, 0.0), "while_loop cond function leads to key reuse")])
 def test_what_a_check_says(fun, words):
-    from weft.experimental.key_reuse import check_key_reuse
     with pytest.raises(KeyReuseError, match=words):
         check_key_reuse(fun, random.key(0))

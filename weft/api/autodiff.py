@@ -59,7 +59,8 @@ def _check_input(x, api: str, name: Callable[[], str], holomorphic: bool, allow_
         return
     if dtypes.is_extended(dtype) or dtypes.issubdtype(dtype, np.integer) or dtype == np.bool_:
         if not allow_int:
-            raise TypeError(f"{api} requires real- or complex-valued inputs (input dtype that is a sub-dtype of np.inexact), but got {dtype.name} at argument {name()}. "
+            raise TypeError(f"{api} requires real- or complex-valued inputs (input dtype that is a sub-dtype of np.inexact), but got "
+                            f"{dtype.name} at argument {name()}. "
                             "If you want to differentiate with respect to integers (with zero derivative), use allow_int=True; "
                             "else choose the arguments with argnums or make the value a float.")
     elif dtypes.issubdtype(dtype, np.complexfloating) and api == "jacfwd":
@@ -311,14 +312,16 @@ def _check_scalar(fun, value, holomorphic: bool) -> None:
         raise TypeError(f"Gradient only defined for scalar-output functions. Output was {value!r} (grad of {function_name(fun)}). "
                         "Use has_aux=True to return more than the scalar.") from None
     if aval.shape != ():
-        raise TypeError(f"Gradient only defined for scalar-output functions. Output had shape: {aval.shape} (grad of {function_name(fun)}). "
+        raise TypeError(f"Gradient only defined for scalar-output functions. Output had shape: {aval.shape} (grad of "
+                        f"{function_name(fun)}). "
                         "Sum it, or use weft.jacrev / weft.vjp.")
     if holomorphic:
         if not dtypes.issubdtype(aval.dtype, np.complexfloating):
             raise TypeError(f"grad with holomorphic=True requires outputs with dtype that is a sub-dtype of np.complexfloating, but got "
                             f"{aval.dtype.name}.")
     elif not dtypes.issubdtype(aval.dtype, np.floating):
-        raise TypeError(f"grad requires real-valued outputs (output dtype that is a sub-dtype of np.floating), but got {aval.dtype.name} from "
+        raise TypeError("grad requires real-valued outputs (output dtype that is a sub-dtype of np.floating), but got "
+                        f"{aval.dtype.name} from "
                         f"{function_name(fun)}. "
                         "For complex outputs use weft.vjp, or holomorphic=True.")
 
@@ -430,16 +433,18 @@ def linear_transpose(fun: Callable, *primals, reduce_axes=()) -> Callable:
     avals = [aval_of(x) for x in flat.leaves]
     program = stage(flat, avals, function_name(fun))
     kinds = [[a.dtype for a in types] for types in (avals, program.out_avals)]
-    if not any(all(dtypes.issubdtype(d, kind) for d in sum(kinds, [])) for kind in (np.inexact, np.integer)):
+    if not any(all(dtypes.issubdtype(d, kind) for of in kinds for d in of) for kind in (np.inexact, np.integer)):
         told = " -> ".join(str([d.name for d in of]) for of in kinds)
-        raise TypeError(f"linear_transpose only supports functions from inexact to inexact values and from integers to integers, got {told} "
+        raise TypeError("linear_transpose only supports functions from inexact to inexact values and from integers to integers, got "
+                        f"{told} "
                         f"for {function_name(fun)}.")
 
     @api_boundary
     def transposed(ct):
         cts, structure = tree.tree_flatten(ct)
         if structure != flat.out_tree:
-            raise TypeError(f"linear_transpose: the cotangent tree does not match that of the output: it must be {flat.out_tree}, got {structure}.")
+            raise TypeError(f"linear_transpose: the cotangent tree does not match that of the output: it must be {flat.out_tree}, got "
+                            f"{structure}.")
         for c, aval in zip(cts, program.out_avals):
             _check_cotangent(c, aval, "linear_transpose", TypeError)
         found = backward_pass(program, [UndefPrimal(a) for a in avals], cts)

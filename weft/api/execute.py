@@ -64,7 +64,8 @@ def _scalar_array(x, aval) -> Array:
         if np.issubdtype(aval.dtype, np.integer) and value.dtype.kind in "iu":
             info = np.iinfo(aval.dtype)
             if not info.min <= int(value) <= info.max:
-                raise OverflowError(f"An overflow: Python int {int(value)} too large to convert to {aval.dtype.name}. Enable 64-bit types with "
+                raise OverflowError(f"An overflow: Python int {int(value)} too large to convert to {aval.dtype.name}. Enable 64-bit "
+                                    "types with "
                                     "weft.config.update('enable_x64', True).")
         with np.errstate(over="ignore"):
             value = value.astype(aval.dtype)

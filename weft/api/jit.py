@@ -104,8 +104,10 @@ class _Static:
             self._hash = hash((type(value), value))
         except TypeError:
             name = key if isinstance(key, str) else argument_names(function.statics.signature, range(key + 1), {})[key]
-            raise ValueError(f"jit({function.name}): Non-hashable static arguments are not supported: {name} of type {type(value)} is {value!r}, "
-                             "which is not hashable. Static arguments are part of the cache key; pass a tuple instead of a list, or do not make it "
+            raise ValueError(f"jit({function.name}): Non-hashable static arguments are not supported: {name} of type {type(value)} is "
+                             f"{value!r}, "
+                             "which is not hashable. Static arguments are part of the cache key; pass a tuple instead of a list, or "
+                             "do not make it "
                              "static.") from None
         self.value = value
 
@@ -618,7 +620,8 @@ def _check_output(out, name: str, structure, i: int) -> None:
     except TypeError:
         path = tree.keystr(tree.tree_flatten_with_path(tree.tree_unflatten(structure, range(structure.num_leaves)))[0][i][0])
         at = f" component {path}" if path else ""
-        raise TypeError(f"function {name} traced for jit returned a value of type {type(out)} at output{at}, which is not a valid JAX type: "
+        raise TypeError(f"function {name} traced for jit returned a value of type {type(out)} at output{at}, which is not a valid JAX "
+                        "type: "
                         "it is neither an array nor a number.") from None
 
 

@@ -160,7 +160,8 @@ class _Reader:
             carried = signature.results[:eqn.params.get("num_carry")]
             if eqn.params.get("length") != 1 and any(held and any(used for _, used in held) for held in carried):
                 raise KeyReuseError(describe(
-                    eqn.primitive.name, f"{_loop(eqn, jaxpr)} leads to key reuse: a step gives a random key that it has used to the next.", (),
+                    eqn.primitive.name, f"{_loop(eqn, jaxpr)} leads to key reuse: a step gives a random key that it has used to the "
+                                        "next.", (),
                     eqn.source, _RULE, "Split the key and pass on an unused part."))
         for i, numbers in together.items():
             _use(numbers, self.used, eqn.source, "random", _consumed(eqn, i))

@@ -38,7 +38,8 @@ def _in_range(dim: int | None, x: Any, where: str) -> int | None:
         return None                # any object may go along unmapped
     aval = typeof(x)
     if not -aval.ndim <= dim < aval.ndim:
-        raise ValueError(f"{where.partition('(')[0]} was requested to map its argument along axis {dim}, which implies that its rank should be "
+        raise ValueError(f"{where.partition('(')[0]} was requested to map its argument along axis {dim}, which implies that its rank "
+                         "should be "
                          f"at least {dim + 1 if dim >= 0 else -dim}, but is only {aval.ndim} (its shape is {aval.shape}): in {where}.")
     return dim % aval.ndim
 

@@ -289,7 +289,8 @@ class Compiled:
             self._lowered._traced._program.arg_names, arrays, self._executable.in_specs[len(self._consts):])
             if x.aval.shape != spec.aval.shape or x.aval.dtype != spec.aval.dtype]
         if wrong:
-            raise TypeError("Argument types differ from the types for which this computation was compiled. The mismatches are:\n" + "\n".join(
+            raise TypeError("Argument types differ from the types for which this computation was compiled. The mismatches "
+                            "are:\n" + "\n".join(
                 f"Argument '{name}' compiled with {spec} and called with {given}" for name, spec, given in wrong))
         return tree.tree_unflatten(self.out_tree, self._executable([*self._consts, *arrays]))
 

@@ -116,7 +116,8 @@ def _check_unmapped(result, outs, dims, wanted, name: str, axis_name) -> None:
         if want is None and dim is not None:
             path = tree.keystr(tree.tree_flatten_with_path(result)[0][i][0])
             raise ValueError(f"vmap has mapped output of type {typeof(out).str_short()}{named} but out_axes is None for it, in {name}: at "
-                             f"vmap out_axes{path} got axis spec None but output was batched on axis {dim}. Only results that do not depend "
+                             f"vmap out_axes{path} got axis spec None but output was batched on axis {dim}. Only results that do not "
+                             "depend "
                              "on the mapped axis can be unmapped.")
 
 

@@ -15,6 +15,7 @@ from weft.core.trace import UndefPrimal, Zero, lenient, typeof
 from weft.ir.explicit import type_sharding
 from weft.ir.factors import RuleBuilder, elementwise_rule
 from weft.ir.mesh import current_mesh
+from weft.ir.registry import registry
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
 from weft.ir.types import ShapedArray
@@ -170,38 +171,49 @@ def takes_out_sharding(fun: Callable) -> Callable:
     return placed
 
 
-#: The operands, unchanged; simplification treats it as opaque.
+#: params: alike, the operands, which have one shape, are sharded alike; it may be absent. The operands, unchanged; simplification treats it
+#: as opaque.
 optimization_barrier_p = Primitive("optimization_barrier", "barrier", multiple_results=True)
 
 
-def optimization_barrier(operands: Sequence) -> list:
+def optimization_barrier(operands: Sequence, alike: bool = False) -> list:
     """The operands as they are, hidden from simplification: what is computed from them is not merged with the same computation
-    elsewhere."""
-    return optimization_barrier_p.bind(*operands)
+    elsewhere. With `alike` they are sharded in the same way."""
+    return optimization_barrier_p.bind(*operands, **{"alike": True} if alike else {})
 
 
 @optimization_barrier_p.def_jvp
-def _barrier_jvp(primals, tangents):
-    outs = optimization_barrier(primals)
+def _barrier_jvp(primals, tangents, *, alike=False):
+    outs = optimization_barrier(primals, alike)
     nonzero = [t for t in tangents if type(t) is not Zero]
     moved = iter(optimization_barrier(nonzero) if nonzero else [])
     return outs, [t if type(t) is Zero else next(moved) for t in tangents]
 
 
 @optimization_barrier_p.def_transpose
-def _barrier_transpose(cts, *args):
+def _barrier_transpose(cts, *args, alike=False):
     given = [ct for ct in cts if type(ct) is not Zero]
     moved = iter(optimization_barrier(given) if given else [])
     passed = [None if type(ct) is Zero else next(moved) for ct in cts]
     return [ct if isinstance(x, UndefPrimal) else None for ct, x in zip(passed, args)]
 
 
-def _barrier_factors(in_avals, out_avals):
+def _barrier_factors(in_avals, out_avals, *, alike=False):
     b = RuleBuilder()
-    dims = [b.news(a.shape) for a in in_avals]
+    dims = [b.news(in_avals[0].shape)] * len(in_avals) if alike else [b.news(a.shape) for a in in_avals]
     return b.rule(dims, dims)
 
 
+def _barrier_batch(axis, args, dims, *, alike=False):
+    if alike and len(set(dims)) > 1:
+        whole = (axis.size, *next(typeof(x).without_dim(d).shape for x, d in zip(args, dims) if d is not None))
+        repeat = functools.partial(registry["broadcast_in_dim"].bind, shape=whole, broadcast_dimensions=tuple(range(1, len(whole))))
+        front = lambda x, d: registry["transpose"].bind(x, permutation=(d, *(k for k in range(len(whole)) if k != d)))
+        args = [repeat(x) if d is None else front(x, d) for x, d in zip(args, dims)]
+        dims = [0] * len(dims)
+    return optimization_barrier(args, alike), dims
+
+
 optimization_barrier_p.define(
-    type=lambda *avals: avals, reference=lambda *xs: list(xs), batch=lambda axis, args, dims: (optimization_barrier(args), dims),
+    type=lambda *avals, alike=False: avals, reference=lambda *xs, alike=False: list(xs), batch=_barrier_batch,
     factors=_barrier_factors, lower=unsupported("barriers are gone before fusion"))

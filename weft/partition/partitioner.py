@@ -228,10 +228,11 @@ class Partitioner:
         return Value(value.aval, target, self.materialize(value, target, "constraint", f"the constraint asks for {target}"))
 
     def hold(self, eqn: Eqn) -> list[Value]:
-        """The operands after a barrier: each stays where it is, whatever splits the others; sums are reduced first."""
+        """The operands after a barrier: each stays where it is, whatever splits the others, unless it says that they are alike; sums are
+        reduced first."""
         values = [self.read(a) for a in eqn.invars]
-        places = [v.placement if not v.placement.partial else self.whole_form(v, out)
-                  for v, out in zip(values, eqn.outvars)]
+        places = [self.target_placement(out) if eqn.params.get("alike") else v.placement if not v.placement.partial
+                  else self.whole_form(v, out) for v, out in zip(values, eqn.outvars)]
         locals_ = [self.materialize(v, p, "operand", f"{eqn.primitive} takes {_operand(eqn, i)} as {p}")
                    for i, (v, p) in enumerate(zip(values, places))]
         return [Value(v.aval, p, out) for v, p, out in zip(values, places, eqn.primitive.bind(*locals_, **eqn.params))]

@@ -389,7 +389,8 @@ class _LinkTransfer:
 def region_links(eqn: Eqn) -> list[list[tuple[Any, int]]]:
     """Groups of values, inside and outside, that have one layout; each with its number of leading loop dims."""
     if eqn.primitive.kind == "barrier":
-        return [[(a, 0), (v, 0)] for a, v in zip(eqn.invars, eqn.outvars)]
+        pairs = [[(a, 0), (v, 0)] for a, v in zip(eqn.invars, eqn.outvars)]
+        return [[link for pair in pairs for link in pair]] if eqn.params.get("alike") else pairs
     links = eqn.primitive.rules.get("links")
     if links is not None:
         return links(eqn)

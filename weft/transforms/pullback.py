@@ -42,7 +42,8 @@ class Pullback:
     def __call__(self, *cts: Any, accumulators: tuple | None = None) -> Any:
         if len(cts) != 1:
             name = self._static[0].__name__
-            raise TypeError(f"vjp: the pullback of vjp applied to {name} was called with {len(cts)} arguments. It takes one: a cotangent of "
+            raise TypeError(f"vjp: the pullback of vjp applied to {name} was called with {len(cts)} arguments. It takes one: a "
+                            "cotangent of "
                             f"the structure of what {name} returns.")
         return self._static[0](self._checked(), cts[0], accumulators)
 
