@@ -76,8 +76,8 @@ class _Rows:
         """The rows of no more vectors than there are lanes: interleaved within each 16 bytes by one instruction each, and these dealt."""
         interleaved = [self._interleaved(vectors[at:at + block], block) for at in range(0, self.count, block)]
         alike = list(zip(*interleaved))
-        beside = self.width // self.count                # rows that one vector holds
-        dealt = [self._dealt([x for each in alike[at:at + beside] for x in each], block) for at in range(0, block, beside)]
+        per_vector = self.width // self.count                # rows that one vector holds
+        dealt = [self._dealt([x for each in alike[at:at + per_vector] for x in each], block) for at in range(0, block, per_vector)]
         return [x for together in zip(*dealt) for x in together]
 
     def _dealt(self, vectors: list[str], block: int) -> list[str]:
@@ -110,10 +110,10 @@ class _Rows:
     def _picked(self, vectors: list[str], at: int) -> str:
         """The `at`-th vector of the interleaved sequence, one operand at a time."""
         count, made = len(vectors), vectors[0]
-        homes = [divmod(at * self.width + lane, count) for lane in range(self.width)]
+        places = [divmod(at * self.width + lane, count) for lane in range(self.width)]
         for k in range(1, count):
             order = []
-            for lane, (row, column) in enumerate(homes):
+            for lane, (row, column) in enumerate(places):
                 order.append(self.width + row if column == k else row if k == 1 else lane)
             made = self.shuffle(made, vectors[k], order)
         return made

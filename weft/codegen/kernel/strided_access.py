@@ -54,8 +54,8 @@ def _picked(e: Emission, name: str, type_: str, index: Value, part: int, skip: i
         order = []
         for lane in range(width):
             place = lane * stride + skip
-            home, old = min(place // width, stride - 1), lane if i > 1 else place
-            order.append(width + place - start if home == i else old if home < i else 0)
+            register, old = min(place // width, stride - 1), lane if i > 1 else place
+            order.append(width + place - start if register == i else old if register < i else 0)
         picked = e.b.shuffle(memory, picked, raw, order)
     return picked
 

@@ -104,7 +104,7 @@ class Vectors:
         assert x[1] and y[1]
         return self.sub(x[0], y[0]), self.sub(x[1], y[1])
 
-    def beside(self, x: Number, y: Number) -> tuple[Number, Number]:
+    def butterfly_pair(self, x: Number, y: Number) -> tuple[Number, Number]:
         """x - iy and x + iy."""
         if x[1] is None or y[1] is None:
             return (x[0], self.neg(y[0])), (x[0], y[0])
@@ -162,7 +162,7 @@ class Vectors:
                 even = self._more(even, total, self.number(cos))
                 odd = self._more(odd, rest, self.number(-minus_sin))
             assert odd is not None
-            found[k], found[p - k] = self.beside(even, odd)
+            found[k], found[p - k] = self.butterfly_pair(even, odd)
         return found if xs[0][1] is not None else found[:p // 2 + 1]
 
     def _more(self, x: Number | None, y: Number, c: str) -> Number:
@@ -305,7 +305,7 @@ def _sums(v: Vectors, place: _Places, radix: int) -> None:
             even: Number = (mine[0], None if real else mine[1])
             odd: Number = (mine[parts], None if real else mine[parts + 1])
             k = f.add(f.add(begin, i), 1)
-            for value, number in list(zip(v.beside(even, odd), (k, f.sub("%radix", k))))[:parts]:
+            for value, number in list(zip(v.butterfly_pair(even, odd), (k, f.sub("%radix", k))))[:parts]:
                 place.write(value, number)
     f.loop(0, half, block, some)
 

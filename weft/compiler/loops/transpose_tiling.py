@@ -111,14 +111,14 @@ class TransposeTiling:
         loops, row, _ = nest.share(math.prod(counts), 1, nest.tasks())
         nest.split(row, order, counts, where)
         first, left = self._part(where[id(dim)], run, dim.extent)
-        start, beside = self._part(where[id(vector)], tall, vector.extent)
+        start, extent = self._part(where[id(vector)], tall, vector.extent)
         c, h = b.index("c", -(-run // cols), _TILES), b.index("h", self.high, _GROUPS)
         self.base = b.iadd(first, self._place(c, cols, left, self.even))
-        self.start = start if self.skewed else b.iadd(start, self._place(h, group, beside, vector.extent % group == 0))
+        self.start = start if self.skewed else b.iadd(start, self._place(h, group, extent, vector.extent % group == 0))
         self.first, self.along = self.start, group
         nest.split(b.iadd(self.base, b.index("u", cols, _LINES)), self.line, self.counts, where)
         loops += [LoopLevel(_TILES, "c", self._parts(left, cols), "serial"),
-                  LoopLevel(_GROUPS, "h", 1 if self.together else self._parts(beside, group), "serial", begin=lambda: self.stage(where)),
+                  LoopLevel(_GROUPS, "h", 1 if self.together else self._parts(extent, group), "serial", begin=lambda: self.stage(where)),
                   LoopLevel(_LINES, "u", cols, "serial")]
         if self.skewed:
             return [*loops, *self._skewed(where, tall)]

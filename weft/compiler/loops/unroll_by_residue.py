@@ -45,11 +45,11 @@ def unrolled_versions(low: Lowered, analysis: AccessAnalysis, dims: list[Dim], v
     yield from _versions(low, counts, None, vector.dims[-1], True)
 
 
-def _versions(low: Lowered, counts: dict[int, int], beside: int | None, along: int, settled: bool) -> Iterator[Unrolled]:
+def _versions(low: Lowered, counts: dict[int, int], adjacent: int | None, along: int, settled: bool) -> Iterator[Unrolled]:
     """The code unrolled so, if it is not too long."""
-    rows = [n for d, n in counts.items() if d != beside or n < low.shape[d]]
+    rows = [n for d, n in counts.items() if d != adjacent or n < low.shape[d]]
     if counts and math.prod(rows) <= MODEL.unrolled_rows:
-        made = _unrolled(low, counts, beside)
+        made = _unrolled(low, counts, adjacent)
         if AccessAnalysis(made).cost <= MODEL.unrolled_cost:
             yield Unrolled(made, along, settled)
 
@@ -84,8 +84,8 @@ def _short(analysis: AccessAnalysis, dims: list[Dim], vector: Dim) -> int | None
     return None
 
 
-def _unrolled(low: Lowered, counts: dict[int, int], beside: int | None) -> Lowered:
-    """The code with `counts[d]` elements along dim d in one iteration; those along `beside` are stored together."""
+def _unrolled(low: Lowered, counts: dict[int, int], adjacent: int | None) -> Lowered:
+    """The code with `counts[d]` elements along dim d in one iteration; those along `adjacent` are stored together."""
     b = Builder()
     shape = tuple([n // counts.get(d, 1) for d, n in enumerate(low.shape)])
     fresh: list[Expr] = [b.index(f"i{d}", n, d) if n > 1 else b.const(0, "i64") for d, n in enumerate(shape)]
@@ -98,19 +98,19 @@ def _unrolled(low: Lowered, counts: dict[int, int], beside: int | None) -> Lower
             at = dict(zip(rows, choice))
             row = []
             for x in columns:
-                here = at if x is None else {**at, beside: x}
+                here = at if x is None else {**at, adjacent: x}
                 row.append(Substitution(low.builder, b, {id(y): here.get(d, fresh[d]) for d, y in enumerate(low.vars)}))
             found += [replace(out, index=row[0](out.index), value=row[0](out.value), after=tuple([f(out.value) for f in row[1:]]))
                       for out in low.outputs]
         return found
 
-    rows = [d for d in counts if d != beside]
-    columns = [None] if beside is None else places[beside]
+    rows = [d for d in counts if d != adjacent]
+    columns = [None] if adjacent is None else places[adjacent]
     remainders = []
     for ends in itertools.product(*[(False, True) if left[d] else (False,) for d in rows]):
         choice = {d: left[d] if end else places[d] for d, end in zip(rows, ends)}
         when = b.logical_and(*[b.icmp("eq", fresh[d], shape[d] - 1) for d, end in zip(rows, ends) if end])
         remainders.append(Remainder(outputs(choice, columns), when, False))
-        if beside is not None:
-            remainders += [Remainder(outputs(choice, [x]), when, True) for x in left[beside]]
+        if adjacent is not None:
+            remainders += [Remainder(outputs(choice, [x]), when, True) for x in left[adjacent]]
     return replace(low, builder=b, shape=shape, vars=fresh, outputs=remainders[0].outputs, remainders=remainders[1:])
