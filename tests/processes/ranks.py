@@ -20,6 +20,16 @@ HOUSE = Path(__file__).parents[2]
 _BEGIN = "import weft.distributed\nweft.distributed.initialize(initialization_timeout=30)\n"
 
 
+MPIEXEC = Path(sys.executable).with_name("mpiexec")
+IS_OPEN_MPI = MPIEXEC.with_name("ompi_info").exists()
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+def mpiexec(n: int) -> list[str]:
+    """The words that start `n` ranks by the MPI beside this Python; under Open MPI the survivors of a failure are not killed."""
+    return [str(MPIEXEC), *(["--oversubscribe", "--with-ft", "ulfm"] if IS_OPEN_MPI else []), "-n", str(n)]
+
+
 @dataclass
 class Rank:
     """What became of one rank; a negative exit code is the signal that killed it."""
@@ -143,7 +153,7 @@ def ranks(n: int, program: str | Callable[[], object] | Path, devices_per_proces
                   "WEFT_NUM_THREADS": "1", **(environment or {})}
         command = [sys.executable, str(script), *arguments]
         if launcher == "mpiexec":
-            starts = [([str(Path(sys.executable).with_name("mpiexec")), "-n", str(n), *command], shared)]
+            starts = [([*mpiexec(n), *command], {**shared, **AS_ROOT})]
             names = [-1]
         elif launcher == "local":
             address = f"127.0.0.1:{free_port()}"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.ranks import HOUSE
+from tests.processes.ranks import AS_ROOT, HOUSE, MPIEXEC, mpiexec
 
 PROGRAM = """
 import os, sys, time
@@ -53,7 +53,7 @@ class Launched:
         self._out, self._err = Path(folder, "out"), Path(folder, "err")
         with open(self._out, "wb") as out, open(self._err, "wb") as err:
             self.process = subprocess.Popen([sys.executable, *command, *words], cwd=folder, stdout=out, stderr=err,
-                                            env={**os.environ, "PYTHONPATH": str(HOUSE), "WEFT_NUM_DEVICES": "1"})
+                                            env={**os.environ, "PYTHONPATH": str(HOUSE), "WEFT_NUM_DEVICES": "1", **AS_ROOT})
 
     @property
     def out(self):
@@ -156,16 +156,13 @@ def test_wrong_numbers_are_named(words, said, tmp_path):
     assert launched.wait() == 2 and said in launched.err
 
 
-MPIEXEC = Path(sys.executable).with_name("mpiexec")
-
-
 @pytest.mark.skipif(not MPIEXEC.exists() or shutil.which(str(MPIEXEC)) is None, reason="there is no mpiexec beside this Python")
 @pytest.mark.parametrize(("what", "well"), [("well", True), pytest.param("lone", False, marks=pytest.mark.slow)])
 def test_the_same_program_under_mpiexec(what, well, tmp_path):
     Path(tmp_path, "program.py").write_text(PROGRAM)
     began = time.monotonic()
-    launched = Launched(tmp_path, "import os, sys; os.execv(sys.argv[1], sys.argv[1:])", str(MPIEXEC), "-n", "2", sys.executable, "-m",
-                        "weft", "run", "program.py", what, command=("-c",))
+    launched = Launched(tmp_path, "import os, sys; os.execv(sys.argv[1], sys.argv[1:])", *mpiexec(2), sys.executable, "-m", "weft",
+                        "run", "program.py", what, command=("-c",))
     status = launched.wait()
     assert (status == 0) == well, launched.err
     assert launched.out.count("done") == 2 * well and time.monotonic() - began < 30

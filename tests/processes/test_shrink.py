@@ -1,6 +1,8 @@
 """Processes that are left after a failure go on in place: arrays are laid out anew from replicas, what is lost is named."""
 
-from tests.processes.ranks import ranks
+import pytest
+
+from tests.processes.ranks import IS_OPEN_MPI, ranks
 from tests.processes.test_launch import Launched, gone
 
 
@@ -71,6 +73,14 @@ def test_those_who_are_left_go_on_until_one_is_alone():
         first, *others = running.finish(60)
         assert first.exit_code == 0 and "went on alone" in first.out, running.shown()
         assert [rank.exit_code for rank in others] == [-9] * 3, running.shown()
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(not IS_OPEN_MPI, reason="the MPI beside this Python is no Open MPI")
+def test_those_who_are_left_go_on_under_open_mpi():
+    with ranks(4, goes_on, 2, "mpiexec", environment={"WEFT_PROCESS_TRANSPORT": "mpi"}) as running:
+        running.wait_for("went on alone", timeout=90)
+        running.finish(30)
 
 
 TRAINS = """

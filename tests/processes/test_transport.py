@@ -1,12 +1,9 @@
 """Collectives between processes against NumPy: every kind, many dtypes, groups, and native calls of their entry points."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from tests.processes.ranks import run_ranks
+from tests.processes.ranks import MPIEXEC, run_ranks
 from weft.processes.plans import OPS, CollectivePlan, carry_out, reduce
 
 
@@ -75,9 +72,6 @@ def collectives():
 def test_collectives_give_what_numpy_gives(size, transport):
     for rank in run_ranks(size, collectives, environment={"WEFT_PROCESS_TRANSPORT": transport}):
         assert rank.out.startswith("collectives ")
-
-
-MPIEXEC = Path(sys.executable).with_name("mpiexec")
 
 
 @pytest.mark.skipif(not MPIEXEC.exists(), reason="there is no mpiexec beside this Python")

@@ -3,7 +3,7 @@
 In:   plans; the MPI library that mpi4py has loaded, whatever its maker; native code, which `codegen.library.process_calls` has.
 Out:  requests. Every collective is MPI's nonblocking one; `codegen/runtime/mpi.ll` starts and tests it.
 Laws: as `transport` says. No call blocks but those that make a communicator, and its ranks have met before. After a failure no function
-      of MPI is called any more, not even MPI_Finalize: it would wait for those who are gone.
+      of MPI is called any more, not even MPI_Finalize, which would wait for the failed ranks; except with ULFM (`world`).
 """
 
 from __future__ import annotations
@@ -52,12 +52,29 @@ def begin() -> Any:
     return MPI
 
 
+#: the communicator of all processes, once MPI is in use
+_world: list[Any] = []
+
+
+def world(MPI: Any, processes: Any) -> Any:
+    """The communicator of all processes. After a failure it shrinks to the survivors, if MPI has ULFM: Open MPI under `mpiexec --with-ft
+    ulfm`. Without ULFM it remains as it was, too large."""
+    if not _world:
+        _world.append(MPI.COMM_WORLD)
+    elif _world[0].Get_size() != processes.size and os.environ.get("OMPI_MCA_mpi_ft_enable", "0") not in ("", "0", "false"):
+        processes.barrier("weft/mpi/shrink")                # nobody uses the old one any more
+        _world[0].Revoke()
+        _world[0] = _world[0].Shrink()
+        _world[0].Set_errhandler(MPI.ERRORS_RETURN)
+    return _world[0]
+
+
 class MpiTransport(Transport):
-    """The transport of the ranks of one MPI job; `rank_of` says which of its processes each rank is."""
+    """The transport of the ranks of one MPI job; `rank_of` says which process of the communicator `world` each rank is."""
     name = "mpi"
 
-    def __init__(self, processes: Any, natives: Natives, MPI: Any, rank_of: tuple[int, ...]) -> None:
-        self._processes, self._natives, self._mpi, self._rank_of = processes, natives, MPI, rank_of
+    def __init__(self, processes: Any, natives: Natives, MPI: Any, world: Any, rank_of: tuple[int, ...]) -> None:
+        self._processes, self._natives, self._mpi, self._world, self._rank_of = processes, natives, MPI, world, rank_of
         self._handle = "i32" if MPI._sizeof(MPI.Comm) == 4 else "ptr"
         self._library = _library_of(MPI)
         self._comms: dict[tuple[int, ...], Any] = {}
@@ -134,12 +151,11 @@ class MpiTransport(Transport):
     def _comm(self, ranks: tuple[int, ...]) -> Any:
         comm = self._comms.get(ranks)
         if comm is None:
-            MPI = self._mpi
             if len(ranks) > 1:                  # so that nobody waits in MPI for one who does not come
                 self._processes.barrier(f"weft/mpi/{'.'.join(map(str, ranks))}", ranks=ranks)
-            world = MPI.COMM_WORLD
+            world = self._world
             comm = self._comms[ranks] = world.Create_group(world.Get_group().Incl([self._rank_of[rank] for rank in ranks]))
-            comm.Set_errhandler(MPI.ERRORS_RETURN)
+            comm.Set_errhandler(self._mpi.ERRORS_RETURN)
         return comm
 
     def _address(self, function: str) -> int:

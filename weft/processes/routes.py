@@ -39,13 +39,15 @@ class Routes(Transport):
         if self._wanted != "mpi" and (self._wanted != "auto" or len(set(own.hosts)) == 1 or not all(own.client.facts["mpi"])):
             return
         MPI = mpi.begin()
-        world = own.client.barrier("weft/mpi", own.collective_timeout, brings=[MPI.COMM_WORLD.Get_size(), MPI.COMM_WORLD.Get_rank()])
-        if all(size == own.size for size, _ in world):
-            self._mpi = MpiTransport(own, self._natives, MPI, tuple(rank for _, rank in world))
+        world = mpi.world(MPI, own)
+        places = own.client.barrier("weft/mpi", own.collective_timeout, brings=[world.Get_size(), world.Get_rank()])
+        if all(size == own.size for size, _ in places):
+            self._mpi = MpiTransport(own, self._natives, MPI, world, tuple(rank for _, rank in places))
         elif self._wanted == "mpi":
-            sizes = sorted({size for size, _ in world})
+            sizes = sorted({size for size, _ in places})
             raise ValueError(f"config.process_transport is mpi, but MPI sees {sizes} processes where there are {own.size}: start them by "
-                             "the mpiexec of the library that mpi4py uses, or by srun with its support.")
+                             "the mpiexec of the library that mpi4py uses, or by srun with its support. After a failure MPI needs ULFM "
+                             "(Open MPI's `mpiexec --with-ft ulfm`).")
 
     def transport_of(self, plan: CollectivePlan) -> Transport:
         """Who carries out a plan."""
