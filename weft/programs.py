@@ -66,8 +66,8 @@ def executable_of(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
     for ask in before:
         ask(backend)
     if lost := [d.id for d in assignment if d.process_index < 0]:
-        raise ValueError(f"{name}: devices {', '.join(map(str, lost))} are those of before weft.distributed.shrink().\n"
-                         "  Lay the arrays out on a mesh of weft.devices(), by weft.device_put.")
+        raise ValueError(f"{name}: devices {', '.join(map(str, lost))} are from before weft.distributed.shrink().\n"
+                         "  Move the arrays to a mesh of weft.devices(), by weft.device_put.")
     ranks = _ranks_of(assignment)
     request = (jaxpr, in_specs, out_shardings, donated, name, assignment, backend)
     key = None if is_elsewhere(assignment) else _key(request)

@@ -15,6 +15,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from tests.harness.processes import ROOT, run_python
+from tests.processes.ranks import PATIENCE_S
 from weft import checkpoint
 from weft.errors import CheckpointError
 
@@ -23,7 +24,7 @@ CRASHES = Path(__file__).parent / "crashes.py"
 
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_process_may_be_killed_at_every_file_operation(tmp_path, every):
-    done = run_python(CRASHES, "events", tmp_path, every, timeout=120)
+    done = run_python(CRASHES, "events", tmp_path, every, timeout=PATIENCE_S)
     results = json.loads(done.stdout) if done.returncode == 0 else pytest.fail(done.stderr)
     assert [result["status"] for result in results] == [-signal.SIGKILL] * (len(results) - 1) + [0] and len(results) > 30 // every
     before = [1]
@@ -36,7 +37,7 @@ def test_a_process_may_be_killed_at_every_file_operation(tmp_path, every):
 
 
 def test_no_room_is_a_clear_error_and_the_older_step_remains(tmp_path):
-    done = run_python(CRASHES, "limits", tmp_path, timeout=60)
+    done = run_python(CRASHES, "limits", tmp_path, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     for result in json.loads(done.stdout):
         assert result == {"status": 1, "left": ["1"], "steps": [1], "whole": [True]}
@@ -54,7 +55,7 @@ def killed_at_random(folder, seeds, longest):
         saved = int(child.stdout.readline() or child.stderr.read())              # it has resumed: the last step was whole
         time.sleep(random.Random(seed).uniform(0, longest))
         child.kill()
-        said, wrong = child.communicate(timeout=30)
+        said, wrong = child.communicate(timeout=PATIENCE_S)
         assert child.returncode == -signal.SIGKILL and not wrong, (seed, wrong)
         saved = max([saved, *map(int, said.split())])
         newest = checkpoint.latest_step(folder)

@@ -149,11 +149,11 @@ def killed(folder, seeds, sizes):
         n = int(rng.choice(sizes))
         victim = int(rng.integers(n))
         with ranks(n, goes_on, 2, arguments=[str(folder)], initialize=n > 1) as running:
-            running.wait_for("\n", rank=0, timeout=60)
+            running.wait_for("\n", rank=0)
             time.sleep(rng.uniform(0, 0.3))
             running.kill(victim)
             began = time.monotonic()
-            found = running.finish(30)
+            found = running.finish()
             assert time.monotonic() - began < 5, (seed, running.shown())
         assert [rank.exit_code == -signal.SIGKILL for rank in found] == [rank == victim for rank in range(n)], seed
         assert all("ProcessFailureError" in rank.err and "Assertion" not in rank.err for rank in found if rank.rank != victim), seed

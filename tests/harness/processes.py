@@ -10,7 +10,7 @@ import weft
 ROOT = Path(weft.__file__).parents[1]
 
 
-def run_python(*words, cwd=None, timeout=120, **variables) -> subprocess.CompletedProcess:
+def run_python(*words, cwd=None, timeout=300, **variables) -> subprocess.CompletedProcess:
     """Run `python WORDS` with these environment variables besides our own; what it printed is text."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     return subprocess.run(

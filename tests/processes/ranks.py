@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HOUSE = Path(__file__).parents[2]
-_BEGIN = "import weft.distributed\nweft.distributed.initialize(initialization_timeout=30)\n"
+#: what a test waits at most for what should happen at once, on a machine that does much else
+PATIENCE_S = 300.0
+_BEGIN = f"import weft.distributed\nweft.distributed.initialize(initialization_timeout={PATIENCE_S:g})\n"
 
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
@@ -91,7 +93,7 @@ class Running:
     def output(self, rank: int, kind: str = "out") -> str:
         return Path(self.folder, f"{self.names[rank]}.{kind}").read_text()
 
-    def wait_for(self, text: str, rank: int = 0, timeout: float = 30.0) -> None:
+    def wait_for(self, text: str, rank: int = 0, timeout: float = PATIENCE_S) -> None:
         """Wait until a rank has printed `text`."""
         until = time.monotonic() + timeout
         while text not in self.output(rank):
@@ -99,7 +101,7 @@ class Running:
                 raise AssertionError(f"rank {rank} did not print {text!r}\n{self.shown()}")
             time.sleep(0.01)
 
-    def finish(self, timeout: float) -> list[Rank]:
+    def finish(self, timeout: float = PATIENCE_S) -> list[Rank]:
         """Wait for all; whoever is left at the limit is killed, and that is an error which shows all outputs."""
         until, late = time.monotonic() + timeout, []
         try:
@@ -179,7 +181,7 @@ def ranks(n: int, program: str | Callable[[], object] | Path, devices_per_proces
 
 
 def run_ranks(n: int, program: str | Callable[[], object] | Path, devices_per_process: int = 1, launcher: str = "local",
-              timeout: float = 60.0, initialize: bool = True, environment: Mapping[str, str] | None = None,
+              timeout: float = PATIENCE_S, initialize: bool = True, environment: Mapping[str, str] | None = None,
               arguments: Sequence[str] = (), environments: Sequence[Mapping[str, str]] = (), check: bool = True) -> list[Rank]:
     """Run a program on `n` ranks to its end: a source text, a path, or a function without arguments, which imports what it needs.
 

@@ -27,7 +27,7 @@ def different():
 
 
 def test_ranks_that_traced_different_programs_are_told_the_line():
-    said = [rank.out for rank in run_ranks(3, different, timeout=40)]
+    said = [rank.out for rank in run_ranks(3, different)]
     assert said[0] == said[1] == said[2]
     head, *rows = said[0].splitlines()
     assert head == "(1,) compiling jit(loss): the processes traced different programs."

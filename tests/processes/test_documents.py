@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.harness.processes import run_python
-from tests.processes.ranks import HOUSE, run_ranks
+from tests.processes.ranks import HOUSE, PATIENCE_S, run_ranks
 
 PROGRAM = Path(__file__).with_name("document_programs.py")
 DOCUMENTS = HOUSE.parent / "shared" / "seeds"
@@ -35,9 +35,9 @@ def test_documents_give_on_processes_what_they_give_on_one(name, tmp_path):
         pytest.skip("the document is not beside the project (../shared/seeds)")
     if "jax_smi" in document.read_text():
         pytest.importorskip("jax_smi")
-    done = run_python(PROGRAM, document, tmp_path / "one", SIZE, timeout=120, WEFT_NUM_DEVICES="8")
+    done = run_python(PROGRAM, document, tmp_path / "one", SIZE, timeout=PATIENCE_S, WEFT_NUM_DEVICES="8")
     assert done.returncode == 0, done.stderr
-    run_ranks(4, PROGRAM, 2, timeout=120, arguments=[str(document), str(tmp_path / "many"), str(SIZE)])
+    run_ranks(4, PROGRAM, 2, arguments=[str(document), str(tmp_path / "many"), str(SIZE)])
     one, many = (json.loads((tmp_path / which).read_text()) for which in ("one", "many"))
     assert len(one) == len(many) > 20 and sum(len(cell["arrays"]) for cell in many) > 20
     for alone, together in zip(one, many):

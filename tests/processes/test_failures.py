@@ -9,7 +9,7 @@ from tests.processes.ranks import ranks, run_ranks
 
 #: how soon survivors know of a process that was killed
 KILLED_S = 5.0
-SHORT = {"WEFT_HEARTBEAT_TIMEOUT": "2", "WEFT_COLLECTIVE_TIMEOUT": "2"}
+SHORT = {"WEFT_COLLECTIVE_TIMEOUT": "2"}
 
 
 def victims():
@@ -78,7 +78,7 @@ def test_survivors_of_a_killed_rank_raise(what, transport):
         time.sleep(0.2)
         running.kill(1)
         killed = time.time()
-        found = running.finish(20)
+        found = running.finish()
     assert found[1].exit_code == -signal.SIGKILL
     for rank in (found[0], found[2]):
         assert rank.exit_code == 1 and raised_at(rank) - killed < KILLED_S
@@ -90,13 +90,13 @@ def test_the_end_of_the_rank_that_serves_the_coordinator_is_known():
         for rank in range(3):
             running.wait_for("ready", rank)
         running.kill(0)
-        found = running.finish(20)
+        found = running.finish()
     assert [rank.exit_code for rank in found] == [-signal.SIGKILL, 1, 1]
     assert all("raised (0,)" in rank.out and "process 0 has ended, or was killed." in rank.err for rank in found[1:])
 
 
 def test_a_stopped_rank_is_silent_and_learns_of_it_when_it_goes_on():
-    with ranks(3, victims, arguments=["steps"], environment={**SHORT, "WEFT_COLLECTIVE_TIMEOUT": "60"}) as running:
+    with ranks(3, victims, arguments=["steps"], environment={"WEFT_HEARTBEAT_TIMEOUT": "4"}) as running:
         for rank in range(3):
             running.wait_for("ready", rank)
         running.kill(1, signal.SIGSTOP)
@@ -104,9 +104,9 @@ def test_a_stopped_rank_is_silent_and_learns_of_it_when_it_goes_on():
         for rank in (0, 2):
             running.wait_for("raised", rank)
         running.kill(1, signal.SIGCONT)
-        found = running.finish(20)
-    assert all(rank.exit_code == 1 and raised_at(rank) - stopped < 2 + KILLED_S for rank in found)
-    assert all("process 1 was silent for 2." in rank.err for rank in found)
+        found = running.finish()
+    assert all(rank.exit_code == 1 and raised_at(rank) - stopped < 4 + KILLED_S for rank in found)
+    assert all("process 1 was silent for 4." in rank.err for rank in found)
 
 
 @pytest.mark.parametrize("everybody", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -116,7 +116,7 @@ def test_an_interrupt_ends_all(everybody):
             running.wait_for("ready", rank)
         for rank in range(3) if everybody else [1]:
             running.kill(rank, signal.SIGINT)
-        found = running.finish(20)
+        found = running.finish()
     assert all(rank.exit_code for rank in found) and "KeyboardInterrupt" in found[1].err
     if not everybody:
         assert all("what it raised:" in rank.err and "KeyboardInterrupt" in rank.err for rank in (found[0], found[2]))
@@ -153,7 +153,8 @@ def test_who_is_busy_is_waited_for():
 
 
 def test_who_does_not_start_is_named():
-    with ranks(3, "print(1)", environments=[{}, {}, {"WEFT_PROCESS_ID": "0"}]) as running:
-        found = running.finish(60)
+    begin = "import weft.distributed\nweft.distributed.initialize(initialization_timeout=8)\n"
+    with ranks(3, begin, environments=[{}, {}, {"WEFT_PROCESS_ID": "0"}], initialize=False) as running:
+        found = running.finish()
     assert all(rank.exit_code == 1 for rank in found)
     assert any("there is a process 0 already" in rank.err for rank in found) or any("cannot use the address" in rank.err for rank in found)

@@ -2,10 +2,11 @@
 
 from tests.harness.processes import run_python
 from tests.processes import faults
+from tests.processes.ranks import PATIENCE_S
 
 
 def test_faults_are_answered_in_time():
-    done = run_python("-m", "tests.processes.faults", "--seed", 3, "--count", 8, cwd=faults.HOUSE, timeout=300)
+    done = run_python("-m", "tests.processes.faults", "--seed", 3, "--count", 8, cwd=faults.HOUSE, timeout=PATIENCE_S)
     assert done.returncode == 0 and done.stdout.startswith("8 faults, 0 not answered"), done.stdout + done.stderr
 
 

@@ -188,5 +188,5 @@ def test_all_processes_save_at_the_same_step_when_one_is_told_to_end():
     with ranks(3, until_told) as running:
         running.wait_for("is under way", 2)
         running.kill(2, signal.SIGTERM)
-        found = [rank.out.split("saves at")[-1].split() for rank in running.finish(30)]
+        found = [rank.out.split("saves at")[-1].split() for rank in running.finish()]
         assert len({steps[0] for steps in found}) == 1 and int(found[0][0]) > 20, running.shown()

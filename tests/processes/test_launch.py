@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.ranks import AS_ROOT, HOUSE, MPIEXEC, mpiexec
+from tests.processes.ranks import AS_ROOT, HOUSE, MPIEXEC, PATIENCE_S, mpiexec
 
 PROGRAM = """
 import os, sys, time
@@ -63,13 +63,13 @@ class Launched:
     def err(self):
         return self._err.read_text()
 
-    def wait(self, timeout=40.0):
+    def wait(self, timeout=PATIENCE_S):
         try:
             return self.process.wait(timeout)
         finally:
             self.process.kill()
 
-    def wait_for(self, count, text="rank ", timeout=40.0):
+    def wait_for(self, count, text="rank ", timeout=PATIENCE_S):
         until = time.monotonic() + timeout
         while self.out.count(text) < count:
             assert time.monotonic() < until, self.out + self.err
@@ -79,7 +79,7 @@ class Launched:
         return [int(word) for word in self.out.replace("child ", "pid ").split("pid ")[1:] for word in word.split()[:1]]
 
 
-def gone(launched, within=5.0):
+def gone(launched, within=20.0):
     """Whether none of the processes lives, or remains as a zombie. Their numbers may be given to others, which run elsewhere."""
     until = time.monotonic() + within
     while time.monotonic() < until:
@@ -128,7 +128,7 @@ def test_signals_are_passed_on_and_nobody_outlives_them(what, number, tmp_path):
     if what == "deaf":
         time.sleep(0.3)
         launched.process.send_signal(number)    # a second one waits for nobody
-    assert launched.wait(10) == 128 + number
+    assert launched.wait() == 128 + number
     assert gone(launched)
 
 
@@ -160,10 +160,9 @@ def test_wrong_numbers_are_named(words, said, tmp_path):
 @pytest.mark.parametrize(("what", "well"), [("well", True), pytest.param("lone", False, marks=pytest.mark.slow)])
 def test_the_same_program_under_mpiexec(what, well, tmp_path):
     Path(tmp_path, "program.py").write_text(PROGRAM)
-    began = time.monotonic()
     launched = Launched(tmp_path, "import os, sys; os.execv(sys.argv[1], sys.argv[1:])", *mpiexec(2), sys.executable, "-m", "weft",
                         "run", "program.py", what, command=("-c",))
     status = launched.wait()
     assert (status == 0) == well, launched.err
-    assert launched.out.count("done") == 2 * well and time.monotonic() - began < 30
+    assert launched.out.count("done") == 2 * well
     assert gone(launched)

@@ -12,9 +12,9 @@ SOME = ["elementwise", "gradients", "loops_in_shard_map", "random_numbers", "who
 COARSE = ("dtypes",)
 
 
-def check(names, processes, devices, folder, launcher="local", timeout=60.0):
+def check(names, processes, devices, folder):
     file = folder / "results.npz"
-    run_ranks(processes, RUN, devices, launcher, timeout, arguments=[str(file), *names])
+    run_ranks(processes, RUN, devices, arguments=[str(file), *names])
     found, wanted = dict(np.load(file)), table.results(names)
     assert found.keys() == wanted.keys()
     for name, value in wanted.items():
@@ -34,4 +34,4 @@ def test_random_programs():
 @pytest.mark.mpi
 @pytest.mark.parametrize("processes, devices", [(2, 4), (4, 2), (8, 1)])
 def test_all_programs(processes, devices, tmp_path):
-    check(list(table.PROGRAMS), processes, devices, tmp_path, timeout=300.0)
+    check(list(table.PROGRAMS), processes, devices, tmp_path)

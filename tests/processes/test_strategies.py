@@ -34,7 +34,7 @@ for name in {list(EXPECTED)!r}:
 
 @pytest.mark.parametrize("processes", [2, 4])
 def test_results_are_those_of_one_device_and_messages_are_known(processes):
-    text = run_ranks(processes, PROGRAM, 8 // processes, timeout=200)[0].out
+    text = run_ranks(processes, PROGRAM, 8 // processes)[0].out
     programs = re.split(r"^program (\w+)\n", text, flags=re.MULTILINE)[1:]
     sent = {name: int(re.search(r"([\d,]+) B sent by each process", told)[1].replace(",", ""))
             for name, told in zip(programs[::2], programs[1::2])}

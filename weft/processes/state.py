@@ -131,8 +131,8 @@ class Processes:
         if error is not None:
             raise error
         self.check()
-        raise ProcessFailureError("distributed: a collective failed: its program was compiled for processes that are not all left since "
-                                  "weft.distributed.shrink().\n  Lay its arguments out on a mesh of weft.devices().")
+        raise ProcessFailureError("distributed: a collective failed: its program was compiled for processes of which some were lost "
+                                  "(weft.distributed.shrink).\n  Move its arguments to a mesh of weft.devices(), by weft.device_put.")
 
     def wait_for_news(self, seconds: float = 1.0) -> None:
         """Something broke that the coordinator may be about to explain: raise what it says, if it does soon."""

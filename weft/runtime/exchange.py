@@ -120,7 +120,7 @@ def whole_value(array: Array, what: str) -> np.ndarray:
 def check_present(api: str, sharding: Any, ranks: Iterable[int]) -> None:
     """Check that the processes `ranks` of a sharding are there: ValueError for devices of before `weft.distributed.shrink`."""
     if any(rank < 0 for rank in ranks):
-        raise ValueError(f"{api}: {sharding!r} has devices that are those of before weft.distributed.shrink().\n"
+        raise ValueError(f"{api}: {sharding!r} has devices from before weft.distributed.shrink().\n"
                          "  Make a mesh of weft.devices().")
 
 
