@@ -126,6 +126,7 @@ CASES = [
     Case("qr", lambda x: linalg.qr(x)[1], (SQUARES,)),
     Case("svd", lambda x: linalg.svd(x, compute_uv=False), (SQUARES,)),
     Case("triangular_solve", lambda a, b: linalg.triangular_solve(a, b, left_side=True, lower=True), (SQUARES, CUBE[:, :4])),
+    Case("geqrf", lambda x: matrix_forms.geqrf(x)[0], (SQUARES,)),
     Case("hessenberg", lambda x: matrix_forms.hessenberg(x)[0], (SQUARES,)),
     Case("tridiagonal", lambda x: matrix_forms.tridiagonal(x)[1], (SQUARES,)),
     Case("schur", lambda x: matrix_forms.schur(x, compute_schur_vectors=False), (SQUARES,)),

@@ -484,3 +484,44 @@ def test_calls_with_rules_are_bound_again_by_their_functions(fun, slope, version
         assert [float(functions[2].call_wrapped(*residuals, 1.0)[0]), float(out)] == [14.0, 4.0]
         with pytest.raises(NotImplementedError, match="get_bind_params"):
             weft.grad(lambda x: eqn.primitive.bind(x, subfuns=(functions[0], functions[0], functions[2]), **params)[0])(2.0)
+
+
+class Angle:
+    """A value of a library that stands for an array."""
+
+    def __init__(self, degrees):
+        self.degrees = degrees
+
+
+def test_types_of_libraries_stand_for_arrays():
+    x = Angle(np.ones(3, np.float32))
+    with pytest.raises(TypeError, match="Angle"):
+        wnp.sin(x)
+    with pytest.raises(KeyError):
+        xla.canonicalize_dtype_handlers[Angle]
+    xla.pytype_aval_mappings[Angle] = lambda a: xla.pytype_aval_mappings[np.ndarray](a.degrees)
+    xla.canonicalize_dtype_handlers[Angle] = lambda a: a.degrees
+    try:
+        assert weft.typeof(x) == weft.typeof(x.degrees)
+        for found in (wnp.add(x, 1), weft.jit(lambda a: a + 1)(x), weft.jit(lambda: lax.add(x, x))(), xla.canonicalize_dtype_handlers[Angle](x) + 1):
+            assert found.tolist() == [2, 2, 2]
+    finally:
+        del xla.pytype_aval_mappings[Angle], xla.canonicalize_dtype_handlers[Angle]
+    with pytest.raises(TypeError, match="a type and a function"):
+        xla.pytype_aval_mappings["Angle"] = len
+
+
+def test_arrays_of_a_type_derived_from_numpys_are_taken_as_they_are():
+    class Named(np.ndarray):
+        pass
+
+    x = np.ones(2, np.float32).view(Named)
+    for table in (xla.canonicalize_dtype_handlers, xla.pytype_aval_mappings):
+        assert Named in table
+        table[Named] = table[np.ndarray]
+    try:
+        assert weft.typeof(x) == ShapedArray((2,), np.dtype("float32")) and weft.jit(wnp.add)(x, x).tolist() == [2, 2]
+        assert xla.canonicalize_dtype_handlers[Named](x).tolist() == [1, 1] and xla.canonicalize_dtype_handlers[float](2.0) == 2
+    finally:
+        for table in (xla.canonicalize_dtype_handlers, xla.pytype_aval_mappings):
+            del table[Named]

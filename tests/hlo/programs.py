@@ -530,6 +530,7 @@ def forms_and_reflectors(a):
     reflectors = packed[:, 1:, :-1]
     return (
         lax.linalg.schur(a),
+        wnp.linalg.qr(a, mode="raw"),
         lax.linalg.tridiagonal(a),
         lax.linalg.householder_product(reflectors, taus),
         lax.linalg.ormqr(reflectors, taus, a[:, 1:]),

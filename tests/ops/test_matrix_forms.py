@@ -42,6 +42,20 @@ def everywhere(f, *args):
     return weft.tree.map(np.asarray, out)
 
 
+@pytest.mark.parametrize("rows", [3, 5, 0])
+def test_factors_of_qr_as_reflectors(a, rows):
+    x = a[:, :rows]
+    packed, taus = everywhere(lambda x: weft.numpy.linalg.qr(x, mode="raw"), x)
+    for k in range(2):
+        for found, known in zip((packed[k], taus[k]), np.linalg.qr(x[k], mode="raw")):
+            close(found, known)
+    turned = np.asarray(packed).swapaxes(-1, -2)
+    if rows == 5:
+        close(np.triu(turned), lax.linalg.ormqr(turned, taus, x, transpose=True))
+    with pytest.raises(ValueError, match="'raw'"):
+        weft.numpy.linalg.qr(x, mode="cooked")
+
+
 def test_hessenberg_form_and_its_reflectors(a):
     packed, taus = everywhere(lax.linalg.hessenberg, a)
     q = np.zeros_like(a)

@@ -20,7 +20,7 @@ from weft.control.call import jit_p
 from weft.control.custom_partition import without_partitions
 from weft.core.primitive import Unsupported
 from weft.core.stage import stage
-from weft.core.trace import Tracer, _state, derived_trace, escaped_tracer, eval_trace, set_evaluator, set_trace, typeof
+from weft.core.trace import Tracer, _state, conversion, derived_trace, escaped_tracer, eval_trace, set_evaluator, set_trace, typeof
 from weft.ir.explicit import on_devices, says_all
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.program_mesh import check_same_devices, constraint_shardings, typed_devices
@@ -49,7 +49,7 @@ def to_array(x, sharding: Sharding | None = None) -> Array:
         return x
     if isinstance(x, Tracer):
         raise escaped_tracer(x)
-    convert = getattr(x, "__weft_array__", None) or getattr(x, "__jax_array__", None)
+    convert = conversion(x)
     if convert is not None:
         return to_array(convert())
     aval = typeof(x)

@@ -1,7 +1,7 @@
 """The names of `jax._src`, the inside of JAX, that libraries are known to use, and what answers them here.
 
 In:  the name of a module below `jax._src`.
-Out: `SAME_AS`: the public modules whose names it has too; `NAMES`: what is left, as places in weft.
+Out: `SAME_AS`: the public modules whose names it has too; `NAMES`: what is left, as places in weft. `JAXLIB`: the same for `jaxlib`.
 Law: a name enters this table when a library that people use asks for it. All others are refused, with a sentence that says why.
 
 Next to read: `inside_objects` (what only these names need), `names` (the public names).
@@ -50,6 +50,7 @@ _OBJECTS = "weft.compat.inside_objects"
 #: module below jax._src -> {name: "weft module:name"}; an empty string marks what weft does not have yet
 NAMES: dict[str, dict[str, str]] = {
     "ad_util": {"stop_gradient_p": "weft.ops.arithmetic:stop_gradient_p"},
+    "api_util": {"infer_argnums_and_argnames": f"{_OBJECTS}:infer_argnums_and_argnames"},
     "array": {"ArrayImpl": "weft.runtime.array:Array"},
     "compiler": {"backend_compile_and_load": f"{_OBJECTS}:backend_compile_and_load"},
     "config": {"config": "weft.util.config:config"},
@@ -81,3 +82,6 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "xla_bridge": {"_backends": f"{_OBJECTS}:backends", "get_backend": f"{_OBJECTS}:get_backend"},
 }
+
+#: module below jaxlib -> {name: "weft module:name"}
+JAXLIB: dict[str, dict[str, str]] = {"xla_client": {"Device": "weft.backends.base:Device"}}

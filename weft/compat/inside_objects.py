@@ -4,6 +4,7 @@ In:  nothing; `inside` names them.
 Out: functions on tracebacks, the process in a cluster, the registry of pytree types, and helpers for sequences.
 """
 
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -53,6 +54,26 @@ def include_frame(frame: Any) -> bool:
 def api_boundary(fun: F, *, repro_api_name: str | None = None, repro_user_func: bool = False) -> F:
     """Decorate a library's function: errors that leave it do not show the frames of weft and of excluded files."""
     return source.api_boundary(fun)
+
+
+# ---- api_util
+
+
+def infer_argnums_and_argnames(sig: inspect.Signature, argnums: int | Iterable[int] | None, argnames: str | Iterable[str] | None
+                               ) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Positions and names of the same arguments of a function, where one of them may be None.
+
+    >>> infer_argnums_and_argnames(inspect.signature(lambda x, y: x), None, "y")
+    ((1,), ('y',))
+    """
+    nums = None if argnums is None else (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    names = None if argnames is None else (argnames,) if isinstance(argnames, str) else tuple(argnames)
+    both = [(i, p.name) for i, p in enumerate(sig.parameters.values()) if p.kind == p.POSITIONAL_OR_KEYWORD]
+    if nums is None:
+        nums = tuple(i for i, name in both if name in (names or ()))
+    if names is None:
+        names = tuple(name for i, name in both if i in nums)
+    return nums, names
 
 
 # ---- distributed

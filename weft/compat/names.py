@@ -69,6 +69,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "eval_jaxpr": "weft.api.arrays:eval_jaxpr",
         "full_lower": "weft.compat.older:full_lower",
         "get_aval": "weft.core.trace:typeof",
+        "pytype_aval_mappings": "weft.interpreters.xla:pytype_aval_mappings",
         "raise_to_shaped": "weft.compat.older:raise_to_shaped",
     },
     "jax.dlpack": {"from_dlpack": "weft.numpy:from_dlpack"},
@@ -125,6 +126,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
 
 
 ELSEWHERE.update({f"{_INSIDE}.{module}": inside.NAMES.get(module, {}) for module in {*inside.SAME_AS, *inside.NAMES}})
+ELSEWHERE.update({f"jaxlib.{module}": names for module, names in inside.JAXLIB.items()})
 
 
 def is_internal(module: str) -> bool:

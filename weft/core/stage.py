@@ -17,7 +17,7 @@ from weft.core.annotations import annotated_types
 from weft.core.primitive import Primitive
 from weft.core.scalars import Typed
 from weft.core.sharded_types import sharded_types
-from weft.core.trace import Trace, Tracer, _state, check_leaks, escaped_tracer, set_trace, tracer_out_of_place, typeof
+from weft.core.trace import Trace, Tracer, _state, check_leaks, conversion, escaped_tracer, set_trace, tracer_out_of_place, typeof
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.ir.registry import registry
 from weft.ir.types import ShapedArray
@@ -108,7 +108,7 @@ class StageTrace(Trace):
             return self.const(x, x.aval)
         if type(x) in _PYTHON_SCALARS:
             return Literal(x, typeof(x))
-        convert = getattr(x, "__weft_array__", None) or getattr(x, "__jax_array__", None)
+        convert = conversion(x)
         if convert is not None:
             return self.atom(convert())
         aval = typeof(x)

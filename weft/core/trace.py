@@ -402,12 +402,27 @@ def typeof(x) -> ShapedArray:
         return ShapedArray(x.shape, dtypes.canonicalize_dtype(x.dtype))
     if isinstance(x, _SCALARS):
         return _scalar_aval(next(t for t in _SCALARS if isinstance(x, t)), config.enable_x64)
-    convert = getattr(x, "__weft_array__", None) or getattr(x, "__jax_array__", None)
+    if type(x) in types_of_values:
+        return types_of_values[type(x)](x)
+    convert = conversion(x)
     if convert is not None:
         return typeof(convert())
     if getattr(x, "_is_ref", False):
         raise TypeError(f"{x.type} is a reference to a mutable array, not an array. Read its value first: ref[...].")
     raise TypeError(f"Value {x!r} of type {type(x)} is not a valid JAX type: it is neither an array nor a number.")
+
+
+#: types of libraries -> what makes an array of a value, and what tells the array's type (`interpreters.xla`)
+converters: dict[type, Callable[[Any], Any]] = {}
+types_of_values: dict[type, Callable[[Any], Any]] = {}
+
+
+def conversion(x: Any) -> Callable[[], Any] | None:
+    """What makes an array of an object that is none: its method, or what was set for its type; None if there is neither."""
+    method = getattr(x, "__weft_array__", None) or getattr(x, "__jax_array__", None)
+    if method is None and type(x) in converters:
+        return functools.partial(converters[type(x)], x)
+    return method
 
 
 @functools.cache

@@ -1,17 +1,69 @@
-"""Names of `jax.interpreters.xla` that libraries ask for: primitives compiled alone."""
+"""Names of `jax.interpreters.xla` that libraries ask for: primitives compiled alone, and types of values that stand for arrays.
+
+In:  a primitive with values; a type with a function of its values.
+Out: results; entries of `canonicalize_dtype_handlers` and `pytype_aval_mappings`, which `weft.typeof` and every operation ask.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
-from weft.api.execute import compiled_op
-from weft.backends.base import Backend as Backend
-from weft.core.primitive import Primitive
-from weft.core.trace import Tracer
+import numpy as np
 
-#: Python types -> functions that make arrays of values of that type; nothing of weft asks for more than `__jax_array__`
-canonicalize_dtype_handlers: dict[type, Callable] = {}
+from weft.api.execute import compiled_op, to_array
+from weft.backends.base import Backend as Backend
+from weft.core import trace
+from weft.core.primitive import Primitive
+from weft.core.trace import Tracer, typeof
+from weft.ir.types import ShapedArray
+from weft.numpy.promote import PYTHON_SCALARS
+from weft.runtime.array import Array
+
+#: the types that operations take as they are, and those derived from them
+_TAKEN = (Array, Tracer, np.ndarray, np.generic, *PYTHON_SCALARS)
+
+
+class _TypeTable(MutableMapping):
+    """What becomes of values of a type; a library's types are in `given`, for those that operations take it is `usual`."""
+
+    def __init__(self, given: dict[type, Callable], usual: Callable):
+        self.given, self.usual = given, usual
+
+    def __getitem__(self, kind: type) -> Callable:
+        if kind in self.given:
+            return self.given[kind]
+        if isinstance(kind, type) and issubclass(kind, _TAKEN):
+            return self.usual
+        raise KeyError(kind)
+
+    def __setitem__(self, kind: type, function: Callable) -> None:
+        if not isinstance(kind, type) or not callable(function):
+            raise TypeError(f"an entry is a type and a function of its values, got {kind!r} and {function!r}.")
+        self.given[kind] = function
+
+    def __delitem__(self, kind: type) -> None:
+        del self.given[kind]
+
+    def __iter__(self) -> Iterator[type]:
+        return iter(dict.fromkeys((*_TAKEN, *self.given)))
+
+    def __len__(self) -> int:
+        return len({*_TAKEN, *self.given})
+
+
+def _array_of(x: Any) -> Array:
+    return to_array(x if isinstance(x, (Array, *PYTHON_SCALARS)) else np.asarray(x))
+
+
+def _type_of(x: Any) -> ShapedArray:
+    return typeof(x if isinstance(x, _TAKEN) else np.asarray(x))
+
+
+#: type -> the function that makes an array of a value of that type
+canonicalize_dtype_handlers = _TypeTable(trace.converters, _array_of)
+#: type -> the function that gives the type of the array that a value of that type stands for
+pytype_aval_mappings = _TypeTable(trace.types_of_values, _type_of)
 
 
 def apply_primitive(prim: Primitive, *args: Any, **params: Any) -> Any:

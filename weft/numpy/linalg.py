@@ -13,7 +13,7 @@ from weft.control.cond import cond as cond_of
 from weft.control.custom_rules import custom_jvp
 from weft.numpy import choosing, creation, manipulation as mp, products, promote, reductions as rd, ufuncs as uf
 from weft.numpy.products import matmul, outer, tensordot, vecdot
-from weft.ops import linalg as la
+from weft.ops import linalg as la, matrix_forms
 from weft.ops.arithmetic import stop_gradient
 from weft.util import dtypes
 from weft.util.source import guard_all
@@ -82,9 +82,13 @@ def cholesky(a, *, upper: bool = False, symmetrize_input: bool = True):
 
 
 def qr(a, mode: str = "reduced"):
-    """Orthonormal Q and upper triangular R with Q @ R == a; mode 'reduced', 'complete', or 'r' for R alone."""
-    if mode not in ("reduced", "r", "full", "complete"):
-        raise ValueError(f"Unsupported QR decomposition mode {mode!r}; use 'reduced', 'complete' or 'r'.")
+    """Orthonormal Q and upper triangular R with Q @ R == a; mode 'reduced', 'complete', 'r' for R alone, or 'raw': the transpose of R with
+    the reflectors of Q below its diagonal, and their factors (`weft.lax.linalg.ormqr` multiplies by such a Q)."""
+    if mode not in ("reduced", "r", "full", "complete", "raw"):
+        raise ValueError(f"Unsupported QR decomposition mode {mode!r}; use 'reduced', 'complete', 'r' or 'raw'.")
+    if mode == "raw":
+        packed, taus = matrix_forms.geqrf(_matrix("qr", a))
+        return QRResult(mp.matrix_transpose(packed), taus)
     q, r = la.qr(_matrix("qr", a), full_matrices=mode in ("full", "complete"))
     return r if mode == "r" else QRResult(q, r)
 

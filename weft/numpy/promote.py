@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.api.execute import to_array
-from weft.core.trace import Tracer, typeof
+from weft.core.trace import Tracer, conversion, typeof
 from weft.ops.elementwise import convert_element_type
 from weft.ops.layout import broadcast_in_dim_p, reshape
 from weft.runtime.array import Array
@@ -23,8 +23,7 @@ PYTHON_SCALARS = (bool, int, float, complex)
 
 def is_arraylike(x) -> bool:
     """Whether `x` is an array, a tracer, a NumPy value or a Python number (lists are not)."""
-    return isinstance(x, (Tracer, Array, np.ndarray, np.generic, *PYTHON_SCALARS)) or hasattr(x, "__weft_array__") \
-        or hasattr(x, "__jax_array__")
+    return isinstance(x, (Tracer, Array, np.ndarray, np.generic, *PYTHON_SCALARS)) or conversion(x) is not None
 
 
 def check_arraylike(api: str, *args) -> None:
@@ -38,7 +37,7 @@ def check_arraylike(api: str, *args) -> None:
 def value(x):
     """`x` as a value that operations take; objects that convert themselves (`__weft_array__`) are converted, and members of
     enumerations and other numbers of the user's are the Python numbers they are."""
-    convert = getattr(x, "__weft_array__", None) or getattr(x, "__jax_array__", None)
+    convert = conversion(x)
     if convert is not None:
         return convert()
     if isinstance(x, PYTHON_SCALARS) and type(x) not in PYTHON_SCALARS and not isinstance(x, np.generic):

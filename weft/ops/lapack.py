@@ -172,11 +172,26 @@ def qr(x, *, pivoting, full_matrices) -> list:
         packed, pivots, tau, _ = _call("geqp3", [turned], arguments, [((n,), np.int32), taus, ((), np.int32)])
         order = [sub(pivots, full(typeof(pivots).shape, 1, np.int32))]
     else:
-        arguments = (m, n, "y0", m, "y1", *_work(dtype, n * _BLOCK), "y2")
-        packed, tau, _ = _call("geqrf", [turned], arguments, [taus, ((), np.int32)])
+        packed, tau = _reflectors(turned, m, n)
     arguments = (m, columns, k, "y0", m, "x1", *_work(dtype, columns * _BLOCK), "y1")
     q, _ = _call("orgqr ungqr", [_columns_made(packed, columns), tau], arguments, [((), np.int32)])
     return [matrix_transpose(q), _columns_made(triu(matrix_transpose(packed)), columns), *order]
+
+
+def _reflectors(turned, m: int, n: int) -> list:
+    """R and the reflectors that make Q, from columns to columns, with their factors."""
+    dtype = typeof(turned).dtype
+    arguments = (m, n, "y0", m, "y1", *_work(dtype, n * _BLOCK), "y2")
+    return _call("geqrf", [turned], arguments, [((min(m, n),), dtype), ((), np.int32)])[:2]
+
+
+def geqrf(x) -> list:
+    """R and the reflectors that make Q, as columns."""
+    m, n = typeof(x).shape[-2:]
+    if 0 in (m, n):
+        return [x, _zeros(x, 0)]
+    packed, taus = _reflectors(matrix_transpose(x), m, n)
+    return [matrix_transpose(packed), taus]
 
 
 def eigh(x, *, lower, sort_eigenvalues) -> list:

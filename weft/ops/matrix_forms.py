@@ -1,7 +1,8 @@
 """Linear algebra: reductions of matrices to simpler forms by orthogonal transformations, and products of their reflectors.
 
 In:   arrays whose last two dims are matrices; all dims before them are a batch.
-Out:  Hessenberg, tridiagonal and Schur forms, solutions of tridiagonal systems, the orthogonal matrices that reflectors stand for.
+Out:  Factors of QR as reflectors; Hessenberg, tridiagonal and Schur forms; solutions of tridiagonal systems; the orthogonal matrices
+      that reflectors stand for.
 Laws: those of `ops.linalg`: one LAPACK call per matrix; what fails is NaN. Only tridiagonal systems have derivatives.
 Next: `ops.lapack_forms` has the calls.
 """
@@ -17,7 +18,7 @@ from weft.core.primitive import Primitive, unsupported
 from weft.core.trace import Zero, is_undef, typeof
 from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
-from weft.ops import lapack_forms
+from weft.ops import lapack, lapack_forms
 from weft.ops.elementwise import add, mul, neg
 from weft.ops.families import ExpandSpec, add_tangents, instantiate, joined_vma, shape_error, zero_tangent
 from weft.ops.layout import broadcast_in_dim
@@ -55,11 +56,25 @@ def _form(name: str, compiled: Callable, multiple_results: bool, ranks: Sequence
     return p
 
 
+geqrf_p = _form("geqrf", lapack.geqrf, True, (2,))
 hessenberg_p = _form("hessenberg", lapack_forms.hessenberg, True, (2,))
 tridiagonal_p = _form("tridiagonal", lapack_forms.tridiagonal, True, (2,))
 schur_p = _form("schur", lapack_forms.schur, True, (2,))
 householder_product_p = _form("householder_product", lapack_forms.householder_product, False, (2, 1))
 ormqr_p = _form("ormqr", lapack_forms.ormqr, False, (2, 1, 2))
+
+
+def geqrf(a) -> tuple:
+    """The factors of `qr` as LAPACK leaves them: R, with the reflectors of Q below its diagonal, and the factors of the reflectors.
+
+    `householder_product` makes the Q of them, `ormqr` multiplies by it. Raises TypeError for other dtypes than floating and complex ones
+    of 32 bits or more.
+
+    >>> packed, taus = geqrf(np.ones((3, 2), np.float32))
+    >>> packed.shape, taus.shape
+    ((3, 2), (2,))
+    """
+    return tuple(geqrf_p.bind(a))
 
 
 def hessenberg(a) -> tuple:
@@ -125,6 +140,12 @@ def ormqr(a, taus, c, *, left: bool = True, transpose: bool = False):
 # --- types
 
 
+@geqrf_p.def_type
+def _geqrf_type(a):
+    _check_matrix("geqrf", a, square=False)
+    return _result(a, a.shape[-2:]), _result(a, (min(a.shape[-2:]),))
+
+
 @hessenberg_p.def_type
 def _hessenberg_type(a):
     _check_matrix("hessenberg", a, square=True)
@@ -174,6 +195,19 @@ def _ormqr_type(a, taus, c, *, left, transpose):
 
 
 # --- references: SciPy's, one matrix at a time
+
+
+@geqrf_p.def_reference
+def _geqrf_reference(a):
+    m, n = a.shape[-2:]
+
+    def one(x):
+        if 0 in (m, n):
+            return x, np.zeros(0, x.dtype)
+        packed, taus = np.linalg.qr(x, mode="raw")
+        return packed.T, taus
+
+    return _each(a, one, [(m, n), (min(m, n),)], [a.dtype, a.dtype], many=False)
 
 
 @hessenberg_p.def_reference

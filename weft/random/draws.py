@@ -271,8 +271,8 @@ def _float(dtype, api: str):
 def uniform(key, shape=(), dtype=None, minval=0.0, maxval=1.0):  # noqa: A002
     """Uniform samples from [minval, maxval), of `shape` and a floating dtype (float32 by default).
 
-    The bounds are numbers or arrays that broadcast to `shape`.
-    Raises ValueError for a dtype that is not floating, TypeError for what is not a key.
+    The bounds are numbers or arrays that broadcast to `shape`. Bounds of one entry in more dims than none give a draw of shape () the dims
+    of `minval`. Raises ValueError for a dtype that is not floating, TypeError for what is not a key.
 
     >>> x = weft.random.uniform(weft.random.key(0), (1000,))
     >>> bool((0 <= x).all() and (x < 1).all())
@@ -301,14 +301,17 @@ def _uniform(raw, shape, dtype, minval, maxval):
     word = ew.bitwise_or(ew.shift_right_logical(word, np.asarray(drawn - mantissa, unsigned)[()]), one)
     floats = ew.sub(ew.bitcast_convert_type(word, dtype), np.ones((), dtype)[()])
     low, high = (_spread(v, dtype, shape) for v in (minval, maxval))
-    return ew.max(low, ew.add(ew.mul(floats, _minus(high, low)), low))
+    out = ew.max(low, ew.add(ew.mul(floats, _minus(high, low)), low))
+    return out if shape or not np.ndim(minval) else layout.reshape(out, np.shape(minval))
 
 
 def _spread(v, dtype, shape):
-    """A bound as a scalar or an array of `shape`."""
+    """A bound as a scalar or an array of `shape`; one of one entry for a draw of shape () as a scalar."""
     if isinstance(v, (int, float, np.number, np.bool_)):
         return np.asarray(v, dtype)[()]
     v = cast(concrete(v), dtype)
+    if not shape and v.size == 1:
+        return layout.reshape(v, ())
     return v if v.ndim == 0 else broadcast_to_shape(v, shape)
 
 
