@@ -57,9 +57,9 @@ def by_factors(eqn) -> list | None:
     rule = eqn.primitive.rule("factors")([a.aval for a in eqn.invars], [v.aval for v in eqn.outvars], **eqn.params)
     axes: dict = {}
     for atom, factors in zip(eqn.invars, rule.ins):
-        if atom.aval.sharding is None:
+        if atom.aval.explicit is None:
             continue
-        for dim, fs in zip(atom.aval.sharding.spec_dims(atom.aval.ndim), factors):
+        for dim, fs in zip(atom.aval.explicit.spec_dims(atom.aval.ndim), factors):
             if dim and (len(fs) != 1 or rule.special.get(fs[0]) in ("halo", "index")):
                 return None
             if dim:
@@ -79,10 +79,10 @@ def test_types_follow_the_factor_rule(case):
     for specs in combinations(case):
         jaxpr = program(case, specs)
         for eqn in jaxpr.eqns if jaxpr is not None else ():
-            assert all(v.aval.sharding is not None for v in eqn.outvars)
+            assert all(v.aval.explicit is not None for v in eqn.outvars)
             plain = by_factors(eqn)
             if plain is not None:
-                assert [v.aval.sharding.spec for v in eqn.outvars] == plain, (specs, eqn)
+                assert [v.aval.explicit.spec for v in eqn.outvars] == plain, (specs, eqn)
                 found += 1
     assert found
 
@@ -96,6 +96,6 @@ def test_values_equal_the_whole_and_lie_as_typed(case):
     for specs, jaxpr in good[:: max(1, (len(good) + 1) // 2)]:
         args = [weft.device_put(a, NamedSharding(MESH, s)) for a, s in zip(case.args, specs)]
         for got, want, aval in zip(weft.tree.leaves(weft.jit(case.run)(*args)), wanted, jaxpr.out_avals):
-            assert got.aval.sharding is aval.sharding or got.aval.sharding == aval.sharding
-            assert got.sharding == NamedSharding(MESH, aval.sharding.spec)
+            assert got.aval.explicit is aval.explicit or got.aval.explicit == aval.explicit
+            assert got.sharding == NamedSharding(MESH, aval.explicit.spec)
             np.testing.assert_allclose(np.asarray(got), want, rtol=2e-5, atol=2e-5)

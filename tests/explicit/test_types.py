@@ -62,15 +62,17 @@ def test_types_print_as_the_documents_show():
 
 def test_only_explicit_axes_are_in_types():
     assert short(put(WHOLE, "a", "b", mesh=MIXED)) == "float32[8@a,16]"
-    assert weft.typeof(put(WHOLE, "a", mesh=weft.make_mesh((2,), ("a",)))).sharding is None
-    assert weft.typeof(weft.device_put(X, weft.devices()[0])).sharding is None
+    assert weft.typeof(put(WHOLE, "a", mesh=weft.make_mesh((2,), ("a",)))).sharding.mesh.empty
+    alone = weft.typeof(weft.device_put(X, weft.devices()[0]))
+    assert alone.sharding.mesh.empty and alone.sharding.spec == P(None, None) and alone.sharding.is_fully_replicated
+    assert alone.update(sharding=alone.sharding) is alone and alone.explicit is None
 
 
 def test_copies_keep_the_type():
     for made in (X.copy(), copy.copy(X), copy.deepcopy(X), wnp.asarray(X), +X):
         assert weft.typeof(made) is weft.typeof(X) and made.sharding.spec == X.sharding.spec
     loaded = pickle.loads(pickle.dumps(X))
-    assert weft.typeof(loaded).sharding is None and (loaded == WHOLE).all()
+    assert weft.typeof(loaded).sharding.mesh.empty and (loaded == WHOLE).all()
     assert short(X.addressable_shards[0].data) == "float32[4,4]"
 
 
@@ -217,7 +219,7 @@ def test_one_collective_ends_where_the_result_lies():
 def test_auto_axes():
     @auto_axes(out_sharding=NamedSharding(MESH, P("a")))
     def product(x, w):
-        assert weft.typeof(x).sharding is None and get_abstract_mesh().axis_types == (AUTO, AUTO)
+        assert weft.typeof(x).sharding.mesh.empty and get_abstract_mesh().axis_types == (AUTO, AUTO)
         return x @ w
     got = product(X, W)
     assert short(got) == short(weft.jit(product)(X, W)) == "float32[8@a,8]"
@@ -246,7 +248,7 @@ def test_explicit_axes_in_automatic_code():
     with use_mesh(mesh):
         doubled = explicit_axes(lambda x: seen.append(short(x)) or x * 2, in_sharding=P("a", "b"))
         got = weft.jit(lambda x: doubled(x + 1) - 1)(WHOLE)
-    assert seen == ["float32[8@a,16@b]"] and weft.typeof(got).sharding is None
+    assert seen == ["float32[8@a,16@b]"] and weft.typeof(got).sharding.mesh.empty
     np.testing.assert_array_equal(np.asarray(got), WHOLE * 2 + 1)
 
 

@@ -503,7 +503,8 @@ def test_types_of_libraries_stand_for_arrays():
     xla.canonicalize_dtype_handlers[Angle] = lambda a: a.degrees
     try:
         assert weft.typeof(x) == weft.typeof(x.degrees)
-        for found in (wnp.add(x, 1), weft.jit(lambda a: a + 1)(x), weft.jit(lambda: lax.add(x, x))(), xla.canonicalize_dtype_handlers[Angle](x) + 1):
+        converted = xla.canonicalize_dtype_handlers[Angle](x)
+        for found in (wnp.add(x, 1), weft.jit(lambda a: a + 1)(x), weft.jit(lambda: lax.add(x, x))(), converted + 1):
             assert found.tolist() == [2, 2, 2]
     finally:
         del xla.pytype_aval_mappings[Angle], xla.canonicalize_dtype_handlers[Angle]

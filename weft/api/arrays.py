@@ -114,7 +114,7 @@ def _put(x, target, whole, i: int):
     if isinstance(x, Tracer):
         if sharding is None or len(sharding.device_assignment) == 1:
             return x
-        typed = typeof(x).sharding is not None or type_sharding(sharding, typeof(x).ndim) is not None
+        typed = typeof(x).explicit is not None or type_sharding(sharding, typeof(x).ndim) is not None
         return reshard(x, sharding) if typed else sharding_constraint(x, sharding)
     if sharding is None:
         return to_array(x)
@@ -369,7 +369,7 @@ def _program(flat: FlatFunction, refs: list) -> Jaxpr:
 
 
 def _struct(aval: ShapedArray) -> ShapeDtypeStruct:
-    return ShapeDtypeStruct(aval.shape, aval.dtype, sharding=aval.sharding, weak_type=aval.weak_type)
+    return ShapeDtypeStruct(aval.shape, aval.dtype, sharding=aval.explicit, weak_type=aval.weak_type)
 
 
 @api_boundary

@@ -174,7 +174,7 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings=(), donated=()
     assignment = device_assignment(program, specs, out_shardings, name or jaxpr.name, arg_names, n_consts)
     if len(assignment) == 1:
         program = without_partitions(program)
-    out_shardings = [on_devices(a.sharding, assignment) if s is None and says_all(a.sharding) else s
+    out_shardings = [on_devices(a.explicit, assignment) if s is None and says_all(a.explicit) else s
                      for s, a in zip(out_shardings, out_avals)]
     read = used_vars(program)
     donated = [d + n_consts for d in donated if program.invars[d + n_consts] in read]      # others are just kept

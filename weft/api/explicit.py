@@ -63,7 +63,7 @@ def _mesh_of(values: Sequence, layouts: Any, what: str, kind: AxisType) -> Any:
     """The mesh that a function works on: of the context, of the given layouts, or of its arguments; the first with axes of `kind`."""
     named = [s for s in tree.tree_leaves(layouts, is_leaf=_is_layout) if isinstance(s, NamedSharding)]
     placed = [getattr(x, "sharding", None) for x in values]
-    named += [s for s in (*placed, *(getattr(typeof(x), "sharding", None) for x in values)) if isinstance(s, NamedSharding)]
+    named += [s for s in (*placed, *(getattr(typeof(x), "explicit", None) for x in values)) if isinstance(s, NamedSharding)]
     meshes = [m for m in (current_mesh(), *(s.mesh for s in named)) if m is not None]
     if not meshes:
         raise ValueError(f"{what}: no mesh is known.\n  Make one current with weft.set_mesh(mesh), or give arrays that lie on one.")
@@ -76,7 +76,7 @@ def _axis_names(axes: Any, default: Sequence) -> tuple:
 
 def _cast(x: Any, mesh: Any) -> Any:
     """`x` typed over `mesh`, whose axes have other types: what its type said of axes that are still explicit."""
-    sharding = typeof(x).sharding
+    sharding = typeof(x).explicit
     if sharding is None:
         return x
     explicit = mesh.explicit_axes

@@ -159,7 +159,7 @@ def _constrained(traced: TracedProgram) -> Jaxpr:
 
 def _as_constraint(sharding: Sharding | None, aval: ShapedArray) -> Sharding | None:
     """What of a sharding remains to be said of a value inside of a program: nothing if its type says it."""
-    spread = sharding is not None and aval.sharding is None and not is_abstract(sharding) and len(sharding.device_assignment) > 1
+    spread = sharding is not None and aval.explicit is None and not is_abstract(sharding) and len(sharding.device_assignment) > 1
     return sharding if spread else None
 
 
@@ -503,7 +503,7 @@ class JitFunction(Dispatching):
         if self.out_shardings is None:
             return outs
         wanted = flat_shardings(self.out_shardings, structure, [typeof(x) for x in outs], f"jit({self.name}): out_shardings")
-        return [x if s is None or type_sharding(s, typeof(x).ndim) in (None, typeof(x).sharding) else reshard(x, s)
+        return [x if s is None or type_sharding(s, typeof(x).ndim) in (None, typeof(x).explicit) else reshard(x, s)
                 for x, s in zip(outs, wanted)]
 
     def _typeof(self, x, i, in_tree):

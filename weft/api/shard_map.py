@@ -266,7 +266,7 @@ def _array_mesh(x: Any) -> Mesh | None:
 def _inferred(site: Site, args: tuple) -> Any:
     """The specs of the arguments' shardings, as far as they name manual axes."""
     def spec(x):
-        sharding = getattr(x, "sharding", None) or typeof(x).sharding
+        sharding = getattr(x, "sharding", None) or typeof(x).explicit
         if not isinstance(sharding, NamedSharding) or sharding.mesh.axis_names != site.mesh.axis_names:
             raise ValueError(f"shard_map({site.name}): in_specs cannot be inferred for an argument of type {typeof(x).str_short()}, "
                              "which is not laid out on the mesh. Pass in_specs, or put it there with weft.device_put.")

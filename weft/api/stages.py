@@ -15,6 +15,7 @@ from weft.control.custom_partition import without_partitions
 from weft.control.ref import Ref, is_ref
 from weft.core.trace import Tracer
 from weft.ir.jaxpr import Jaxpr, Var
+from weft.ir.types import ShapedArray
 from weft.runtime.array import Array, default_sharding
 from weft.transforms.expand import expand
 from weft.util import tree
@@ -38,7 +39,7 @@ def _spec(x, aval) -> ArraySpec:
     """The spec of the argument `x` (an array, a number or a ShapeDtypeStruct)."""
     if type(x) is Array:
         return x._spec
-    sharding = getattr(x, "sharding", None)
+    sharding = x.explicit if isinstance(x, ShapedArray) else getattr(x, "sharding", None)
     return ArraySpec(aval, default_sharding() if sharding is None else sharding, sharding is not None)
 
 
@@ -95,7 +96,7 @@ class Traced:
     @property
     def out_info(self):
         """Shapes and dtypes of the results, as a tree."""
-        structs = [ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding, weak_type=a.weak_type) for a in self._program.jaxpr.out_avals]
+        structs = [ShapeDtypeStruct(a.shape, a.dtype, sharding=a.explicit, weak_type=a.weak_type) for a in self._program.jaxpr.out_avals]
         return tree.tree_unflatten(self._program.out_tree, structs)
 
     def _kept(self, jaxpr: Jaxpr) -> tuple[Jaxpr, list[bool]]:

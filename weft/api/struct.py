@@ -49,7 +49,7 @@ class ShapeDtypeStruct:
         (ShapeDtypeStruct(shape=(), dtype=float32, weak_type=True), ShapeDtypeStruct(shape=(3,), dtype=float32))
         """
         aval = x if isinstance(x, ShapedArray) else x.aval if isinstance(x, cls) else typeof(x)
-        sharding = x.sharding if getattr(x, "committed", False) or isinstance(x, cls) else aval.sharding
+        sharding = x.sharding if getattr(x, "committed", False) or isinstance(x, cls) else aval.explicit
         return cls(aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type, vma=aval.vma)
 
     is_ref = False

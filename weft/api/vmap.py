@@ -101,8 +101,8 @@ def _call_with_refs(flat_fun: FlatFunction, in_axes, out_axes, axis_name, axis_s
 
 def _splits(name: str, flat, dims) -> tuple:
     """The explicit mesh axes that split the mapped dims."""
-    said = {typeof(x).sharding.spec_dims(typeof(x).ndim)[d] for x, d in zip(flat, dims)
-            if d is not None and typeof(x).sharding is not None} - {()}
+    said = {typeof(x).explicit.spec_dims(typeof(x).ndim)[d] for x, d in zip(flat, dims)
+            if d is not None and typeof(x).explicit is not None} - {()}
     if len(said) > 1:
         raise ShardingTypeError(f"vmap({name}): the mapped dims are split over different mesh axes: {sorted(map(str, said))}.\n"
                                 "  They become one dim. Lay the arguments out alike with weft.sharding.reshard.")

@@ -331,7 +331,7 @@ def mismatch(one: ShapedArray, other: ShapedArray) -> str:
 
 def layout_mismatch(one: ShapedArray, other: ShapedArray) -> str:
     """Why the explicit shardings of two types differ, or '' if they agree or one says nothing."""
-    return "" if one.sharding is None or other.sharding is None or one.sharding == other.sharding else "layouts differ"
+    return "" if one.explicit is None or other.explicit is None or one.explicit == other.explicit else "layouts differ"
 
 
 def check_same_tree(api: str, fact: str, left: tuple[str, Any], right: tuple[str, Any], rule: str) -> None:
@@ -381,7 +381,7 @@ def _carry_fix(name: str, path: str, given: ShapedArray, made: ShapedArray, why:
         return (f"Start with lax.pvary({path}, {axes}), or lax.pcast({path}, {axes}, to='varying'): a value that varies over "
                 f"{', '.join(map(repr, more))} from the first iteration on.") if more else ""
     if why.startswith("layout"):
-        return f"In {name}, return weft.sharding.reshard({path}, {given.sharding.spec!r})."
+        return f"In {name}, return weft.sharding.reshard({path}, {given.explicit.spec!r})."
     if why.startswith("dtype"):
         return f"In {name}, return {path}.astype({given.dtype.name!r}), or start with {made.dtype.name}."
     return f"In {name}, return {path} with shape {list(given.shape)}, or start with shape {list(made.shape)}."
@@ -415,7 +415,7 @@ def promote_weak(values: Sequence, in_avals: Sequence[ShapedArray], out_avals: S
             dtype, _ = dtypes.join_dtypes(((given.dtype, True), (made.dtype, made.weak_type)))
             if dtype != given.dtype:
                 result[i], changed = strong(x, dtype), True
-        if given.sharding is None and made.sharding is not None and given.shape == made.shape:
+        if given.explicit is None and made.explicit is not None and given.shape == made.shape:
             result[i], changed = laid_out_as(result[i], made), True
     return result if changed else None
 

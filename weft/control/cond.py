@@ -85,7 +85,7 @@ def _common_type(avals) -> ShapedArray:
     first = avals[0]
     if any(a.weak_type != first.weak_type for a in avals):
         first = first.strip_weak_type()
-    said = {a.sharding for a in avals} - {None}
+    said = {a.explicit for a in avals} - {None}
     return first.update(sharding=said.pop() if len(said) == 1 else None)
 
 
@@ -491,7 +491,7 @@ def _check_branches(api: str, functions, titles, bodies: Sequence[Body]) -> None
             if why:
                 rows.append((path, f"{title} returns {a.str_short()}", f"{name} returns {b.str_short()}", why))
                 fix = fix or (f"Cast one: {path}.astype({a.dtype.name!r}) in {name}." if why.startswith("dtype") else
-                              f"Reshard one: weft.sharding.reshard({path}, {a.sharding.spec!r}) in {name}."
+                              f"Reshard one: weft.sharding.reshard({path}, {a.explicit.spec!r}) in {name}."
                               if why.startswith("layout") else f"Make both vary over the same axes: weft.lax.pcast({path}, "
                        f"{tuple(sorted(a.vma ^ b.vma))}, to='varying') in {name if a.vma - b.vma else title}."
                        if why.startswith("the varying") else f"Make {path} one shape, {list(a.shape)} or {list(b.shape)}, in both.")

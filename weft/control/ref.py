@@ -47,6 +47,7 @@ class AbstractRef:
     ndim = property(lambda self: self.inner_aval.ndim)
     size = property(lambda self: self.inner_aval.size)
     sharding = property(lambda self: self.inner_aval.sharding)
+    explicit = property(lambda self: self.inner_aval.explicit)
     weak_type = is_high = has_qdd = False
 
     def str_short(self, short_dtypes: bool = False) -> str:

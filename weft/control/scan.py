@@ -418,8 +418,8 @@ def _check_whole(api: str, xs_flat: Sequence, xs_tree: Any) -> None:
     """ShardingTypeError if explicit types say that the dim that the loop slices is split."""
     for path, x in zip(bodies.leaf_names("xs", xs_tree), xs_flat):
         aval = typeof(x)
-        if aval.sharding is not None and aval.sharding.spec_dims(aval.ndim)[0]:
-            whole = (None, *aval.sharding.spec[1:])
+        if aval.explicit is not None and aval.explicit.spec_dims(aval.ndim)[0]:
+            whole = (None, *aval.explicit.spec[1:])
             raise ShardingTypeError(describe(
                 api, f"{path} is split along dim 0, which the loop slices.", [(path, aval.str_short())], user_frame(),
                 "Every device takes every step, so that each needs all slices.",

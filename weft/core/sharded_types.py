@@ -29,12 +29,12 @@ def sharded_types(primitive: Primitive, in_avals: Sequence[ShapedArray], out_ava
     """The results' types with their shardings; call it where some operand's type has one."""
     if primitive.kind in _OWN_RULES:
         return out_avals
-    meshes = list(dict.fromkeys(a.sharding.mesh for a in in_avals if a.sharding is not None))
+    meshes = list(dict.fromkeys(a.explicit.mesh for a in in_avals if a.explicit is not None))
     if len(meshes) > 1:
         if not _state.lenient:
             raise ShardingTypeError(describe(
-                primitive.name, "the operands are on different meshes.", [(_operand(i), a.str_short(), a.sharding.mesh)
-                                                                         for i, a in enumerate(in_avals) if a.sharding is not None],
+                primitive.name, "the operands are on different meshes.", [(_operand(i), a.str_short(), a.explicit.mesh)
+                                                                         for i, a in enumerate(in_avals) if a.explicit is not None],
                 user_frame(), "Explicit shardings of one operation name the axes of one mesh.",
                 "Move one with weft.sharding.reshard(x, NamedSharding(mesh, spec))."))
         return [a.update(sharding=None) for a in out_avals]
@@ -42,7 +42,7 @@ def sharded_types(primitive: Primitive, in_avals: Sequence[ShapedArray], out_ava
         return [a.update(sharding=None) for a in out_avals]
     mesh = meshes[0]
     rule = primitive.rule("factors")(in_avals, out_avals, **params)
-    specs = [((),) * a.ndim if a.sharding is None else a.sharding.spec_dims(a.ndim) for a in in_avals]
+    specs = [((),) * a.ndim if a.explicit is None else a.explicit.spec_dims(a.ndim) for a in in_avals]
     outs, conflict = result_dims(rule, primitive.kind, specs, mesh.shape)
     if conflict is None:
         return [a.update(sharding=NamedSharding(mesh, spec_of_dims(dims))) for a, dims in zip(out_avals, outs)]
@@ -57,7 +57,7 @@ def check(primitive: Primitive, values: Sequence, params: dict) -> None:
     if _state.lenient:
         return
     avals = [typeof(x) for x in values]
-    if any(a.sharding is not None for a in avals):
+    if any(a.explicit is not None for a in avals):
         sharded_types(primitive, avals, primitive.abstract(avals, params), params)
 
 
@@ -67,7 +67,7 @@ def _operand(i: int) -> str:
 
 def _message(primitive: Primitive, in_avals: Sequence[ShapedArray], outs: Sequence[Spec], conflict: Conflict) -> str:
     rows = [(_operand(i), a.str_short(), conflict.notes.get(i, "")) for i, a in enumerate(in_avals)
-            if a.sharding is not None or i in conflict.notes]
+            if a.explicit is not None or i in conflict.notes]
     return describe(primitive.name, conflict.what, rows, user_frame(), conflict.rule, _remedy(primitive, outs, conflict))
 
 

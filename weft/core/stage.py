@@ -74,7 +74,7 @@ class StageTrace(Trace):
     def process(self, primitive: Primitive, args: Sequence, params: dict):
         atoms = [self.atom(x) for x in args]
         avals = [a.aval for a in atoms]
-        if [a for a in avals if a.vma or a.sharding is not None]:
+        if [a for a in avals if a.vma or a.explicit is not None]:
             out_avals, atoms = self.annotated(primitive, atoms, params)
         else:
             out_avals = primitive.abstract(avals, params)
@@ -92,7 +92,7 @@ class StageTrace(Trace):
             atoms = [self.cast_atom(a, axes) if axes != a.aval.vma else a for a, axes in zip(atoms, wanted)]
         else:
             out_avals = primitive.abstract(avals, params)
-        if any(a.sharding is not None for a in avals):
+        if any(a.explicit is not None for a in avals):
             out_avals = sharded_types(primitive, avals, out_avals, params)
         return out_avals, atoms
 

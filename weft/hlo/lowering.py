@@ -119,7 +119,7 @@ class Lowering(Context):
         self.place = self.place_of(eqn)
         self.path = f"{self.place[1]}/"
         made = self.equation(b, eqn, [self.read(b, a, env) for a in eqn.invars])
-        env.update((v, constrained(b, x, v.aval.sharding)) for v, x in zip(eqn.outvars, made))
+        env.update((v, constrained(b, x, v.aval.explicit)) for v, x in zip(eqn.outvars, made))
         self.place, self.path = place, path
 
     def place_of(self, eqn: Eqn) -> tuple[Any, str]:

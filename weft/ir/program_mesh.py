@@ -47,8 +47,8 @@ def constraint_shardings(jaxpr: Jaxpr) -> tuple[Sharding, ...]:
 def typed_devices(jaxpr: Jaxpr) -> tuple | None:
     """The devices that explicitly sharded types of a program's variables mention, or None."""
     for v in (*jaxpr.invars, *(v for eqn in jaxpr.eqns for v in eqn.outvars)):
-        if v.aval.sharding is not None:
-            mesh = concrete_mesh(v.aval.sharding.mesh)
+        if v.aval.explicit is not None:
+            mesh = concrete_mesh(v.aval.explicit.mesh)
             return None if mesh is None else mesh.flat_devices
     return None
 

@@ -112,7 +112,7 @@ class _Writer:
         return "array", _dtype(x.dtype), list(x.shape), np.ascontiguousarray(x).tobytes()
 
     def type(self, x: ShapedArray) -> tuple[str, int]:
-        return self.once(x, lambda x: ("type", list(x.shape), self.value(x.dtype), x.weak_type, self.value(x.sharding),
+        return self.once(x, lambda x: ("type", list(x.shape), self.value(x.dtype), x.weak_type, self.value(x.explicit),
                                        self.value(x.vma)))
 
     def unordered(self, x: frozenset) -> tuple:

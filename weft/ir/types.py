@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
 
+from weft.ir.mesh import AbstractMesh
+from weft.ir.shardings import NamedSharding
+from weft.ir.specs import PartitionSpec
 from weft.ir.symbolic import Dim
 from weft.util import dtypes
 from weft.util.errors import OutOfMemoryError
@@ -50,9 +54,16 @@ class ManualAxisType:
         return replace(self, **changes)
 
 
-class ShapedArray:
-    """Type of an array value: shape, dtype, weak-type flag, sharding (explicit mode only) and varying manual axes.
+@cache
+def _whole(ndim: int) -> NamedSharding:
+    """The sharding of a type of no explicit axes."""
+    return NamedSharding(AbstractMesh((), ()), PartitionSpec(*[None] * ndim))
 
+
+class ShapedArray:
+    """Type of an array value: shape, dtype, weak-type flag, sharding and varying manual axes.
+
+    `explicit` is the sharding over the explicit axes of a mesh, None where there are none; `sharding` is on a mesh without axes then.
     Instances are interned: two equal types are one object, hence hashing and equality are by identity.
 
     >>> ShapedArray((8, 2), np.dtype("float32")) is ShapedArray((8, 2), np.dtype("float32"))
@@ -61,7 +72,7 @@ class ShapedArray:
     ShapedArray(float32[8,2])
     """
 
-    __slots__ = ("shape", "dtype", "weak_type", "sharding", "vma", "ndim", "size", "__weakref__")
+    __slots__ = ("shape", "dtype", "weak_type", "explicit", "vma", "ndim", "size", "__weakref__")
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -83,6 +94,8 @@ class ShapedArray:
         if not dtypes.is_extended(dtype):
             dtype = np.dtype(dtype)
         dtypes.check_held(dtype)
+        if isinstance(sharding, NamedSharding) and sharding.mesh.empty:
+            sharding = None
         key = (shape, dtype, bool(weak_type), sharding, frozenset(vma))
         found = _interned.get(key)
         if found is not None:
@@ -92,7 +105,7 @@ class ShapedArray:
         set_(self, "shape", shape)
         set_(self, "dtype", dtype)
         set_(self, "weak_type", key[2])
-        set_(self, "sharding", sharding)
+        set_(self, "explicit", sharding)
         set_(self, "vma", key[4])
         set_(self, "ndim", len(shape))
         set_(self, "size", math.prod(shape))
@@ -100,11 +113,20 @@ class ShapedArray:
             raise OutOfMemoryError(f"a value of type {self.str_short()} has more bytes than memory has addresses")
         return _interned.setdefault(key, self)
 
+    @property
+    def sharding(self) -> NamedSharding:
+        """How the dims are split over the explicit axes of a mesh.
+
+        >>> ShapedArray((2,), np.dtype("float32")).sharding.mesh.empty
+        True
+        """
+        return self.explicit or _whole(self.ndim)
+
     def __setattr__(self, name, value):
         raise AttributeError("ShapedArray is immutable; use .update(...)")
 
     def __reduce__(self):
-        return ShapedArray, (self.shape, self.dtype, self.weak_type, self.sharding, self.vma)
+        return ShapedArray, (self.shape, self.dtype, self.weak_type, self.explicit, self.vma)
 
     def update(self, shape=None, dtype=None, weak_type=None, sharding: Any = _SAME, vma=None, manual_axis_type=None) -> "ShapedArray":
         """A copy with some of shape, dtype, weak_type, sharding, vma (or manual_axis_type) replaced.
@@ -114,17 +136,17 @@ class ShapedArray:
         """
         return ShapedArray(
             self.shape if shape is None else shape, self.dtype if dtype is None else dtype,
-            self.weak_type if weak_type is None else weak_type, self.sharding if sharding is _SAME else sharding,
+            self.weak_type if weak_type is None else weak_type, self.explicit if sharding is _SAME else sharding,
             self.vma if vma is None else vma, manual_axis_type)
 
     def without_dim(self, dim: int) -> "ShapedArray":
         """The type of one entry along `dim`."""
-        sharding = None if self.sharding is None else self.sharding.without_dim(dim)
+        sharding = None if self.explicit is None else self.explicit.without_dim(dim)
         return self.update(shape=self.shape[:dim] + self.shape[dim + 1:], sharding=sharding)
 
     def with_dim(self, dim: int, size: int, axes: tuple = ()) -> "ShapedArray":
         """The type of `size` such values stacked along a new `dim`, which mesh axes `axes` split."""
-        sharding = None if self.sharding is None else self.sharding.with_dim(dim, axes)
+        sharding = None if self.explicit is None else self.explicit.with_dim(dim, axes)
         return self.update(shape=(*self.shape[:dim], size, *self.shape[dim:]), sharding=sharding)
 
     @property
@@ -180,8 +202,8 @@ class ShapedArray:
     def str_short(self, short_dtypes: bool = False, kinds: bool = False) -> str:
         """`float32[8,2]`, or `f32[8,2]` as jaxprs print it; varying axes follow in braces, as `{V:a}` if their kind is asked for."""
         name = dtypes.short_name(self.dtype) if short_dtypes or self.dtype == dtypes.float0 else self.dtype.name
-        if self.sharding is not None:
-            inner = self.sharding.format_dims(self.shape)
+        if self.explicit is not None:
+            inner = self.explicit.format_dims(self.shape)
         else:
             inner = ",".join(map(str, self.shape))
         vary = ",".join(sorted(map(str, self.vma)))

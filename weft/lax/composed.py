@@ -151,18 +151,18 @@ def _constrained(x: Any, sharding: Any) -> Any:
     aval, current = typeof(x), current_mesh()
     if is_abstract(sharding) and isinstance(current, Mesh) and current.abstract_mesh == sharding.mesh:
         sharding = NamedSharding(current, sharding.spec, memory_kind=sharding.memory_kind)
-    if aval.sharding is None:
+    if aval.explicit is None:
         return sharding_constraint(x, sharding)
     said = type_sharding(sharding, aval.ndim)
     free = sharding.spec.unconstrained_dims() if said is not None else frozenset()
     if said is None or any(one != other for d, (one, other) in enumerate(zip(said.spec_dims(aval.ndim),
-                                                                            aval.sharding.spec_dims(aval.ndim))) if d not in free):
+                                                                            aval.explicit.spec_dims(aval.ndim))) if d not in free):
         raise ShardingTypeError(describe(
             "with_sharding_constraint", "the explicit axes split the value differently.",
             [("value", aval.str_short()), ("constraint", f"{sharding.spec!r}" if said is not None else f"{sharding!r}")], user_frame(),
             "Over explicit axes a constraint only asserts what the type says.",
             "Use weft.sharding.reshard to change the sharding of the value."))
-    return x if says_all(aval.sharding) else sharding_constraint(x, sharding)
+    return x if says_all(aval.explicit) else sharding_constraint(x, sharding)
 
 
 def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Any, Any]:

@@ -134,7 +134,7 @@ def _picks_one_of_each_row(aval: ShapedArray, indices, n: GatherDimensionNumbers
     """Whether a gather reads one element for each position along the batching dims (as a cross entropy does)."""
     own = [d for d in range(indices.ndim - 1) if d not in n.start_indices_batching_dims]
     return (not n.offset_dims and len(n.start_index_map) == 1 and len(n.operand_batching_dims) == aval.ndim - 1
-            and aval.sharding is None and all(indices.shape[d] == 1 for d in own))
+            and aval.explicit is None and all(indices.shape[d] == 1 for d in own))
 
 
 def _put_into_rows(ct, aval: ShapedArray, indices, n: GatherDimensionNumbers, mode: GatherScatterMode):

@@ -512,6 +512,6 @@ def full_like(x, fill_value, dtype=None, shape: Sequence[int] | None = None, *, 
     """As `full`, with the shape, dtype and explicit sharding of `x` where none are given; it varies over the axes of `x`."""
     aval = typeof(x)
     if shape is None and sharding is None:
-        sharding = aval.sharding
+        sharding = aval.explicit
     out = full(aval.shape if shape is None else shape, fill_value, aval.dtype if dtype is None else dtype, sharding=sharding)
     return cast(out, aval.vma) if aval.vma else out

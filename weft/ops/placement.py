@@ -65,7 +65,7 @@ def sharding_constraint(x, sharding):
 def _constraint_type(aval, *, sharding):
     sharding.splits(aval.shape)                  # a dim need not divide, but there must be as many as it names
     _check_not_manual(aval, sharding)
-    return aval if aval.sharding is not None else aval.update(sharding=type_sharding(sharding, aval.ndim))
+    return aval if aval.explicit is not None else aval.update(sharding=type_sharding(sharding, aval.ndim))
 
 
 def _check_not_manual(aval: ShapedArray, sharding: Any) -> None:
@@ -122,14 +122,14 @@ def mesh_cast(x, sharding: NamedSharding | None):
 
 
 mesh_cast_p.define(type=lambda aval, *, sharding: aval.update(sharding=sharding))
-_changes_no_value(mesh_cast_p, lambda ct, x, *, sharding: (mesh_cast(ct, x.aval.sharding),))
+_changes_no_value(mesh_cast_p, lambda ct, x, *, sharding: (mesh_cast(ct, x.aval.explicit),))
 _batched_by_type(mesh_cast_p)
 
 
 def laid_out_as(x, aval: ShapedArray):
     """`x` with the sharding of type `aval`, if that has one."""
-    wanted = aval.sharding
-    return x if wanted is None or typeof(x).sharding == wanted else reshard(x, wanted)
+    wanted = aval.explicit
+    return x if wanted is None or typeof(x).explicit == wanted else reshard(x, wanted)
 
 
 def named_sharding(sharding: Any, what: str, values: Sequence = ()) -> NamedSharding:
@@ -141,7 +141,7 @@ def named_sharding(sharding: Any, what: str, values: Sequence = ()) -> NamedShar
     mesh = current_mesh()
     if mesh is None:
         types = [getattr(x, "aval", None) for x in values]
-        mesh = next((a.sharding.mesh for a in types if a is not None and a.sharding is not None), None)
+        mesh = next((a.explicit.mesh for a in types if a is not None and a.explicit is not None), None)
     if mesh is None:
         raise ValueError(f"{what}: {sharding!r} names axes of a mesh, and there is none.\n"
                          "  Make one current with weft.set_mesh(mesh), or give NamedSharding(mesh, spec).")

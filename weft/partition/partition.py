@@ -210,7 +210,7 @@ def _constraint_reader(mesh: Mesh) -> Callable[[Eqn], Sequence[DimSpec | None]]:
     """A function from constraint equations to the axes they request, None per dim that they leave open."""
     def read(eqn: Eqn) -> Sequence[DimSpec | None]:
         sharding, ndim = eqn.params["sharding"], eqn.invars[0].aval.ndim
-        if eqn.primitive.attrs.get("leaves_auto") and eqn.outvars[0].aval.sharding is not None:
+        if eqn.primitive.attrs.get("leaves_auto") and eqn.outvars[0].aval.explicit is not None:
             sharding = auto_part(sharding, ndim)          # the explicit axes are the variable's type
         spec = None if sharding is None else to_spec(sharding, mesh, ndim)
         if spec is None:
@@ -223,9 +223,9 @@ def _constraint_reader(mesh: Mesh) -> Callable[[Eqn], Sequence[DimSpec | None]]:
 def _type_reader(mesh: Mesh) -> Callable[[ShapedArray], tuple[Spec, frozenset]]:
     """A function from explicitly sharded types to layouts, and to the axes of `mesh` that they are about."""
     def read(aval: ShapedArray) -> tuple[Spec, frozenset]:
-        explicit = aval.sharding.mesh.explicit_axes
-        every = to_spec(aval.sharding.with_spec((explicit,)), mesh, 1)
-        spec = to_spec(aval.sharding, mesh, aval.ndim)
+        explicit = aval.explicit.mesh.explicit_axes
+        every = to_spec(aval.explicit.with_spec((explicit,)), mesh, 1)
+        spec = to_spec(aval.explicit, mesh, aval.ndim)
         if every is None or spec is None:                 # the axes of other shardings of the program cut through these
             return ((),) * aval.ndim, frozenset()
         return spec, frozenset(every[0])
@@ -256,7 +256,7 @@ def partition_for(jaxpr: Jaxpr, in_specs: Sequence[Any], out_shardings: Sequence
         """On the mesh whose types say what the result's type says."""
         if asked is not None or not any(map(has_explicit_axes, known)):
             return show(spec, asked)
-        own = on_devices(aval.sharding, assignment).mesh if aval.sharding is not None else \
+        own = on_devices(aval.explicit, assignment).mesh if aval.explicit is not None else \
             retyped(mesh, mesh.explicit_axes, AxisType.Auto)
         alike = [s for s in known if isinstance(s, NamedSharding) and s.mesh.axis_types == own.axis_types]
         return _user_sharding(spec, result.mesh, own, alike)

@@ -134,7 +134,7 @@ def propagate(jaxpr: Jaxpr, sizes: Mapping[Any, int], in_specs: Sequence[Spec | 
     state = Propagation(sizes, meshes=meshes)
     state.boundary.update(a for a in (*jaxpr.invars, *jaxpr.outvars) if type(a) is Var)
     for var in _all_variables(jaxpr):
-        if var.aval.sharding is not None:
+        if var.aval.explicit is not None:
             state.fix_explicit(var, *type_spec(var.aval))
     for var, spec in zip(jaxpr.invars, in_specs):
         if spec is not None:

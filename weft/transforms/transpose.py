@@ -68,7 +68,7 @@ def _backward(jaxpr: Jaxpr, args: Sequence, cts: Sequence, unwanted: Sequence[in
     def finished(atom):
         """The sum of the cotangents of a variable, of its type."""
         ct = ct_env.pop(atom, None)
-        return ct if ct is None or atom.aval.sharding is None else laid_out_as(ct, atom.aval)
+        return ct if ct is None or atom.aval.explicit is None else laid_out_as(ct, atom.aval)
 
     for atom, ct in zip(jaxpr.outvars, cts):
         accumulate(atom, ct)

@@ -40,7 +40,7 @@ def _summed_dot(sum_: Eqn, makers: dict[Var, Eqn], uses: dict[Var, int]) -> list
         if lowering_kind(made) is LoweringKind.CONTRACT:
             break
         before = _before(made, axes)
-        if before is None or made.outvars[0].aval.sharding is not None:
+        if before is None or made.outvars[0].aval.explicit is not None:
             return None
         between.append((made, axes))
         axes, atom = before, made.invars[0]

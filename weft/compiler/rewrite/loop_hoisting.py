@@ -140,7 +140,7 @@ class _Scan:
             return False
         (_, other), (batch, _) = inner.params["dimension_numbers"]
         aval = inner.invars[1].aval
-        return other == (1,) and not batch and aval.ndim == 2 and aval.size >= MODEL.hoisted_least_transposed and aval.sharding is None \
+        return other == (1,) and not batch and aval.ndim == 2 and aval.size >= MODEL.hoisted_least_transposed and aval.explicit is None \
             and inner.outvars[0].aval.size <= MODEL.hoisted_few_rows * aval.shape[0]
 
     # ---- the products outside

@@ -111,7 +111,7 @@ class _Algebra:
                 return None
             after = _ElementOrder(before.source, tuple(merged([run for d in eqn.params["permutation"] for run in dims[d]])), True)
         self.views[out] = after
-        if not after.moved or len(after.runs) > 1 or out.aval.sharding is not None:
+        if not after.moved or len(after.runs) > 1 or out.aval.explicit is not None:
             return None
         source = after.source
         self.views[out] = _ElementOrder(source, after.runs, False)
@@ -216,7 +216,7 @@ def _concatenated(walk: _Algebra, eqn: Eqn):
     One zero is added to what is joined, since -0.0 + 0.0 is 0.0.
     """
     aval, leaves, stack = eqn.outvars[0].aval, [], list(eqn.invars)
-    if aval.sharding is not None or aval.dtype.kind == "c":
+    if aval.explicit is not None or aval.dtype.kind == "c":
         return None
     while stack:
         atom = stack.pop()
@@ -324,7 +324,7 @@ def _dot_by_parts(walk: _Algebra, eqn: Eqn):
     """A matmul whose summed dims were put together of parts that are apart, as shards are, sums over these where they are."""
     contract, batch = eqn.params["dimension_numbers"]
     (a, b), out = eqn.invars, eqn.outvars[0]
-    if type(a) is Literal or type(b) is Literal or out.aval.sharding is not None or batch[0] or not a.aval.size * b.aval.size:
+    if type(a) is Literal or type(b) is Literal or out.aval.explicit is not None or batch[0] or not a.aval.size * b.aval.size:
         return None
     seen = [walk.views.get(x) or _ElementOrder(x, ((x.aval.size, 1),), False) for x in (a, b)]
     dims = [_split_runs(order.runs, x.aval.shape) for order, x in zip(seen, (a, b))]
@@ -399,14 +399,14 @@ def _broadcast(walk: _Algebra, eqn: Eqn):
         return None
     if x.aval.shape == shape and tuple(dims) == tuple(range(len(shape))):
         return x
-    if x.aval.size == eqn.outvars[0].aval.size and eqn.outvars[0].aval.sharding is None and list(dims) == sorted(dims):
+    if x.aval.size == eqn.outvars[0].aval.size and eqn.outvars[0].aval.explicit is None and list(dims) == sorted(dims):
         return walk.as_reshape(eqn)      # only dims of size 1 are new
     before, found = walk.maker.get(x), None
     if moves(before) == "repeat":
         x, dims = before.invars[0], tuple([dims[d] for d in before.params["broadcast_dimensions"]])
         found = eqn.replace(invars=[x], params={**eqn.params, "broadcast_dimensions": dims})
     kept = [d for d, at in enumerate(dims) if x.aval.shape[d] == shape[at]]
-    if len(kept) == len(dims) or x.aval.sharding is not None:
+    if len(kept) == len(dims) or x.aval.explicit is not None:
         return found
     flat = Var(x.aval.update(shape=tuple([x.aval.shape[d] for d in kept])))       # a dim of size 1 that is stretched is a new one
     made = walk.as_reshape(Eqn(registry["reshape"], [x], [flat], {}, eqn.source))

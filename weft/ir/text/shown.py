@@ -279,7 +279,7 @@ class _Broadcasts:
         if eqn.primitive.kind != "layout" or eqn.primitive.name != "broadcast_in_dim" or out in self.results or not self.readers[out]:
             return out, None
         dims, have = eqn.params["broadcast_dimensions"], eqn.invars[0].aval.shape
-        if not dims or out.aval.sharding is not None:
+        if not dims or out.aval.explicit is not None:
             return out, None
         sizes = dict(zip(dims, have))
         return out, tuple([sizes.get(d, 1) for d in range(out.aval.ndim)])
