@@ -1,6 +1,7 @@
 """What every test shares: eight virtual devices, the verifier after each stage, derandomized random cases.
 
-Marks listed in `OPT_IN` are left out unless the `-m` expression names them.
+Marks listed in `OPT_IN` are left out unless the `-m` expression names them. Of the cases of a test that is marked `sampled(n)` every n-th
+runs, all with `-m "exhaustive or not exhaustive"`.
 """
 
 import os
@@ -27,10 +28,21 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     named = config.option.markexpr or ""
     hidden = {mark for mark in OPT_IN if mark not in named}
-    left_out = [item for item in items if hidden & {mark.name for mark in item.iter_markers()} or _is_stated_elsewhere(item)]
+    left_out = {item for item in items if hidden & {mark.name for mark in item.iter_markers()} or _is_stated_elsewhere(item)}
+    if "exhaustive" in hidden and not any("::" in argument for argument in config.args):    # who names a case has it run
+        left_out |= _beyond_the_sample(items)
     if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _beyond_the_sample(items: list[pytest.Item]) -> set[pytest.Item]:
+    """All but every n-th case of the tests that are marked `sampled(n)`."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    return {item for group in cases.values() for k, item in enumerate(group) if k % group[0].get_closest_marker("sampled").args[0]}
 
 
 def _is_stated_elsewhere(item: pytest.Item) -> bool:

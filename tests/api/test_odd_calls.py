@@ -200,6 +200,7 @@ def test_negative_indices_that_do_not_wrap(index):
 SMALL = ["int2", "uint2", "int4", "uint4", "int8", "uint8", "bool"]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("source", SMALL)
 @pytest.mark.parametrize("target", SMALL)
 def test_casts_of_small_integers(source, target):

@@ -43,6 +43,7 @@ def windows_kernel(type_: str, stride: int, taps: list[int], n: int, told: bool 
     return Kernel(bufs, (For("i", extent, (Store("y", Index("i"), value),), "vector"),))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("type_", ["i8", "f32", "f64", "bf16"])
 @pytest.mark.parametrize("taps", [[0, 1], [1, 0], [0, 1, 2, 3, 4], [4, 1, 3, 0], [2, 9, 5, 40], [3], [7, 6, 5], list(range(17))], ids=str)
 def test_windows_that_go_by_steps(taps, type_):

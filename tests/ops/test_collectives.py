@@ -145,6 +145,7 @@ def cases(axes):
     yield "pshuffle", (2,), lambda x: c.pshuffle(x, axes, [n - 1 - i for i in range(n)]), pick(back)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("axes", AXES, ids="".join)
 @pytest.mark.parametrize("varying", ["abc", "ab", "c", ""])
 def test_meaning_on_a_mesh(axes, varying):

@@ -60,6 +60,7 @@ def of(case: Case):
     return lambda x: case.run(lax, x)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["psum", "pmean", "pmax", "all_gather", "psum_scatter", "all_to_all", "pp", "ps", "axis", "pb"])
 def test_meaning(name, way, mesh):
@@ -71,6 +72,7 @@ def test_meaning(name, way, mesh):
             np.testing.assert_array_equal(got, want, err_msg=label)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("way", [compiled(by_vmap), compiled(by_shard_map)])
 @pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.uint8, np.int32, np.uint32, np.int64, np.float16, bfloat16, np.float64,
                                    np.complex64, np.complex128], ids=lambda t: np.dtype(t).name)
@@ -219,6 +221,7 @@ IDENTITIES = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("way", [by_vmap, compiled(by_vmap), compiled(by_shard_map)])
 @pytest.mark.parametrize("name", IDENTITIES)
 def test_identity(name, way, mesh):
@@ -265,6 +268,7 @@ OVER_A = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", OVER_A)
 def test_dims_that_the_compiler_splits_over_other_axes(name, mesh):
     """In a shard_map over a, values split over b too have the same results; dims that the collective keeps stay split."""

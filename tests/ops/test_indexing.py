@@ -165,6 +165,7 @@ def scatter_case(case, mode):
     return x, indices, rng.standard_normal(like.shape), params, numbers, sizes
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("primitive", SCATTERS, ids=str)
 @pytest.mark.parametrize(("case", "mode"), list(itertools.product(CASES, MODES)))
 def test_scatter(primitive, case, mode):
