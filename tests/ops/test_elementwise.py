@@ -284,6 +284,18 @@ def test_views_of_complex_numbers(source, target, wide):
     assert (got.dtype, got.shape, got.tobytes()) == (np.dtype(target), x.view(target).shape, x.tobytes())
 
 
+@pytest.mark.parametrize("narrow", ["int4", "uint4", "int2", "float4_e2m1fn"])
+@pytest.mark.parametrize("wide", ["uint8", "int16", "float32", "complex64"])
+def test_views_of_parts_of_bytes(narrow, wide):
+    words = np.random.default_rng(0).integers(0, 2**32, (3, 4), np.uint32).view(wide)
+    parts = weft.numpy.asarray(words).view(narrow)
+    bits = weft.util.dtypes.itemsize_bits(narrow)
+    want = np.unpackbits(words.view(np.uint8).reshape(3, -1), axis=1, bitorder="little").reshape(3, -1, bits) @ (1 << np.arange(bits))
+    np.testing.assert_array_equal(np.asarray(parts).view(np.uint8) & ((1 << bits) - 1), want)
+    assert np.asarray(parts.view(wide)).tobytes() == words.tobytes()
+    assert np.asarray(weft.jit(lambda x: x.view(narrow).view(wide))(words)).tobytes() == words.tobytes()
+
+
 @pytest.mark.parametrize("dtype, close", [("f4", 1e-6), ("f8", 3e-15), ("f2", 1e-3)])
 def test_zeta_and_polygamma(dtype, close):
     from scipy.special import polygamma, zeta

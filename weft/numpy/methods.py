@@ -66,13 +66,13 @@ def _view(self, dtype=None, type=None):
     if dtype is None:
         return self
     target = dtypes.check_dtype(dtype, "view")
-    if self.dtype.itemsize == target.itemsize:
+    old, new = dtypes.itemsize_bits(self.dtype), dtypes.itemsize_bits(target)
+    if old == new:
         return bitcast_convert_type(self, target)
     *lead, last = self.shape if self.ndim else (1,)
-    if self.dtype.itemsize > target.itemsize:
-        out = bitcast_convert_type(self, target)
-        return out.reshape(*lead, last * (self.dtype.itemsize // target.itemsize))
-    ratio = target.itemsize // self.dtype.itemsize
+    if old > new:
+        return bitcast_convert_type(self, target).reshape(*lead, last * (old // new))
+    ratio = new // old
     if last % ratio:
         raise ValueError(f"view: a last dim of size {last} of {self.dtype.name} does not divide into elements of {target.name}.")
     return bitcast_convert_type(self.reshape(*lead, last // ratio, ratio), target)

@@ -157,7 +157,12 @@ def bitcast_convert_type(operand, new_dtype):
 
 
 def _uint(bits: int) -> np.dtype:
-    return np.dtype(f"uint{bits}")
+    return dtypes.as_dtype(f"uint{bits}")
+
+
+def _held(bits: int) -> np.dtype:
+    """The unsigned integers that `bits` are computed in: none is narrower than a byte."""
+    return _uint(max(bits, 8))
 
 
 def _cast(x, dtype):
@@ -165,17 +170,18 @@ def _cast(x, dtype):
 
 
 def _bits_apart(x, aval, target):
-    wide, narrow = _uint(aval.dtype.itemsize * 8), _uint(target.itemsize * 8)
-    count = wide.itemsize // narrow.itemsize
-    shape = (*aval.shape, count)
-    bits = registry["broadcast_in_dim"].bind(bitcast_convert_type(x, wide), shape=shape,
-                                             broadcast_dimensions=tuple(range(aval.ndim)))
-    shifted = registry["shift_right_logical"].bind(bits, _offsets(shape, wide, narrow))
-    return bitcast_convert_type(_cast(shifted, narrow), target)
+    old, new = dtypes.itemsize_bits(aval.dtype), dtypes.itemsize_bits(target)
+    shape, wide = (*aval.shape, old // new), _held(old)
+    whole = _cast(bitcast_convert_type(x, _uint(old)), wide)
+    bits = registry["broadcast_in_dim"].bind(whole, shape=shape, broadcast_dimensions=tuple(range(aval.ndim)))
+    part = _cast(registry["shift_right_logical"].bind(bits, _offsets(shape, wide, new)), _held(new))
+    if new < 8:
+        part = _cast(registry["and"].bind(part, np.uint8((1 << new) - 1)), _uint(new))
+    return bitcast_convert_type(part, target)
 
 
 def _check_parts(aval, target) -> None:
-    count = target.itemsize // aval.dtype.itemsize
+    count = dtypes.itemsize_bits(target) // dtypes.itemsize_bits(aval.dtype)
     if not aval.ndim or aval.shape[-1] != count:
         raise shape_error("bitcast_convert_type", f"{count} elements of {aval.dtype.name} make one of {target.name}.",
                           [("operand", aval.str_short())], f"The last dim must have size {count}.")
@@ -186,17 +192,17 @@ def _complex_apart(x, aval, target):
     half = _uint(aval.dtype.itemsize * 4)
     parts = [registry["reshape"].bind(bitcast_convert_type(part(x), half), new_sizes=(*aval.shape, 1)) for part in (real, imag)]
     bits = registry["concatenate"].bind(*parts, dimension=aval.ndim)
-    if target.itemsize > aval.dtype.itemsize:
+    if dtypes.itemsize_bits(target) > dtypes.itemsize_bits(aval.dtype):
         _check_parts(aval, target)
         bits = registry["reshape"].bind(bits, new_sizes=(*aval.shape[:-1], 2 * aval.shape[-1]))
     out = bitcast_convert_type(bits, target)
-    count = aval.dtype.itemsize // target.itemsize
+    count = dtypes.itemsize_bits(aval.dtype) // dtypes.itemsize_bits(target)
     return registry["reshape"].bind(out, new_sizes=(*aval.shape, count)) if count > 1 else out
 
 
 def _complex_together(x, aval, target):
     _check_parts(aval, target)
-    half, count = dtypes.to_real_dtype(target), target.itemsize // aval.dtype.itemsize // 2
+    half, count = dtypes.to_real_dtype(target), dtypes.itemsize_bits(target) // dtypes.itemsize_bits(aval.dtype) // 2
     parts = []
     for k in range(2):
         start = (*[0] * (aval.ndim - 1), k * count)
@@ -208,17 +214,18 @@ def _complex_together(x, aval, target):
 
 
 def _bits_together(x, aval, target):
-    narrow, wide = _uint(aval.dtype.itemsize * 8), _uint(target.itemsize * 8)
+    old, new = dtypes.itemsize_bits(aval.dtype), dtypes.itemsize_bits(target)
     _check_parts(aval, target)
-    bits = _cast(bitcast_convert_type(x, narrow), wide)
-    shifted = registry["shift_left"].bind(bits, _offsets(aval.shape, wide, narrow))
-    return bitcast_convert_type(registry["reduce_or"].bind(shifted, axes=(aval.ndim - 1,)), target)
+    bits = _cast(_cast(bitcast_convert_type(x, _uint(old)), _held(old)), _held(new))
+    shifted = registry["shift_left"].bind(bits, _offsets(aval.shape, _held(new), old))
+    whole = registry["reduce_or"].bind(shifted, axes=(aval.ndim - 1,))
+    return bitcast_convert_type(_cast(whole, _uint(new)), target)
 
 
-def _offsets(shape, wide: np.dtype, narrow: np.dtype):
-    """Bit positions of the parts along the last dim."""
+def _offsets(shape, wide: np.dtype, bits: int):
+    """Positions of the parts of `bits` along the last dim."""
     part = registry["iota"].bind(dtype=wide, shape=shape, dimension=len(shape) - 1)
-    return registry["mul"].bind(part, np.array(narrow.itemsize * 8, wide)[()])
+    return registry["mul"].bind(part, np.array(bits, wide)[()])
 
 
 # --- complex numbers --------------------------------------------------------------------------------------------------
