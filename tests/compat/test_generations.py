@@ -89,9 +89,9 @@ PROGRAMS = {
     "what is not there says so": """
         import jax
         try:
-            from jax.experimental import sparse
+            from jax.experimental import transfer
         except ImportError as error:
-            assert 'weft does not have' in str(error) and 'jax.experimental.sparse' in str(error)
+            assert 'weft does not have' in str(error) and 'jax.experimental.transfer' in str(error)
         else:
             raise AssertionError
         try:

@@ -42,7 +42,7 @@ def test_version(jax):
 
 @pytest.mark.parametrize(
     "statement",
-    ["import jax.experimental.sparse", "from jax.experimental import sparse", "import jax.experimental.sparse.linalg"],
+    ["import jax.experimental.transfer", "from jax.experimental import transfer", "import jax.experimental.fused"],
 )
 def test_a_module_that_is_not_there_yet_says_so(jax, statement):
     with pytest.raises(ImportError, match=r"weft does not have .*jax\.experimental\.\w+.* yet"):

@@ -1,0 +1,167 @@
+"""What sparse arrays of every format share: the base class, its operators, and the layout of their dims.
+
+In:   arrays of data and of indices, which are the leaves of a tree; and the shape of the array that they mean.
+Laws: an entry whose index is out of range is padding: it means nothing. Entries with equal indices are added.
+Next: `bcoo`, the format that has every operation; the others go through it or through plain gathers and scatters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import weft.numpy as wnp
+from weft.util.tree import register_pytree_node
+
+
+class SparseEfficiencyError(ValueError):
+    """An operation would need as much memory as the dense array, or more."""
+
+
+class SparseEfficiencyWarning(UserWarning):
+    """An operation needs as much memory as the dense array, or more."""
+
+
+class CuSparseEfficiencyWarning(SparseEfficiencyWarning):
+    """Never given here: cuSPARSE is not used."""
+
+
+class JAXSparse:
+    """A sparse array: the base class of all formats.
+
+    >>> from weft.experimental import sparse
+    >>> isinstance(sparse.eye(3), sparse.JAXSparse)
+    True
+    """
+    __slots__ = ("shape",)
+    __hash__ = None  # type: ignore[assignment]
+    __array_priority__ = 100
+
+    shape: tuple[int, ...]
+    data: Any
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        register_pytree_node(cls, lambda array: array.tree_flatten(), cls.tree_unflatten)
+
+    def __init__(self, args: Sequence[Any], *, shape: Sequence[int]):
+        self.shape = tuple(int(size) for size in shape)
+
+    def tree_flatten(self) -> tuple[tuple, Any]:
+        """The arrays that it holds, and what is static."""
+        raise NotImplementedError(f"{type(self).__name__}.tree_flatten")
+
+    @classmethod
+    def tree_unflatten(cls, static: Any, children: Sequence[Any]) -> Any:
+        """The inverse of `tree_flatten`."""
+        raise NotImplementedError(f"{cls.__name__}.tree_unflatten")
+
+    # ---- facts
+    size = property(lambda self: math.prod(self.shape), doc="Number of elements of the array that it means.")
+    ndim = property(lambda self: len(self.shape), doc="Number of dims.")
+    dtype = property(lambda self: self.data.dtype, doc="Element type.")
+    nse = property(lambda self: self.data.shape[0], doc="Number of specified elements, padding included.")
+
+    @property
+    def T(self) -> Any:
+        """The transpose."""
+        return self.transpose()
+
+    def todense(self) -> Any:
+        """The dense array."""
+        raise NotImplementedError(f"{type(self).__name__}.todense")
+
+    def transpose(self, axes: Sequence[int] | None = None) -> Any:
+        """The array with its dims permuted."""
+        raise NotImplementedError(f"{type(self).__name__}.transpose")
+
+    def block_until_ready(self) -> Any:
+        """Wait for its arrays; returns itself."""
+        for leaf in self.tree_flatten()[0]:
+            leaf.block_until_ready()
+        return self
+
+    def sum(self, *args: Any, **kwargs: Any) -> Any:
+        """The sum over dims: see `weft.numpy.sum`."""
+        return self._sparsified(wnp.sum, self, *args, **kwargs)
+
+    def __repr__(self) -> str:
+        sizes = f"nse={self.nse}"
+        for name in ("n_batch", "n_dense"):
+            if getattr(self, name, 0):
+                sizes += f", {name}={getattr(self, name)}"
+        try:
+            dtype = self.dtype.name
+        except AttributeError:  # leaves that are no arrays, as in a tree of specs
+            return f"{type(self).__name__}(<invalid>)"
+        return f"{type(self).__name__}({dtype}[{', '.join(map(str, self.shape))}], {sizes})"
+
+    # ---- operators: those of dense arrays, sparsified
+    def _sparsified(self, fun: Any, *args: Any, **kwargs: Any) -> Any:
+        from weft.experimental.sparse.sparsifying import sparsify
+
+        count = sum(1 for arg in args if isinstance(arg, JAXSparse) or hasattr(arg, "dtype"))  # arrays come first
+        return sparsify(lambda *arrays: fun(*arrays, *args[count:], **kwargs))(*args[:count])
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    def __neg__(self) -> Any:
+        return self._sparsified(wnp.negative, self)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return self._sparsified(wnp.abs, self)
+
+    def __matmul__(self, other: Any) -> Any:
+        return self._sparsified(wnp.matmul, self, _operand(other))
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return self._sparsified(wnp.matmul, _operand(other), self)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._sparsified(wnp.multiply, self, _operand(other))
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._sparsified(wnp.multiply, _operand(other), self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._sparsified(wnp.divide, self, _operand(other))
+
+    def __add__(self, other: Any) -> Any:
+        return self._sparsified(wnp.add, self, _operand(other))
+
+    def __radd__(self, other: Any) -> Any:
+        return self._sparsified(wnp.add, _operand(other), self)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._sparsified(wnp.subtract, self, _operand(other))
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._sparsified(wnp.subtract, _operand(other), self)
+
+    def __pow__(self, other: Any) -> Any:
+        return self._sparsified(lambda x: wnp.power(x, other), self)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._sparsified(lambda x: x[index], self)
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"{type(self).__name__} is sparse and does not become a dense array by itself. Call its todense().")
+
+    def __iter__(self) -> Any:
+        return (self[i] for i in range(len(self)))
+
+
+def _operand(value: Any) -> Any:
+    return value if isinstance(value, JAXSparse) else wnp.asarray(value)
+
+
+def axes_of(ndim: int, axes: Sequence[int] | None) -> tuple[int, ...]:
+    """A permutation, reversed where none is given."""
+    return tuple(range(ndim))[::-1] if axes is None else tuple(axis % ndim for axis in axes)

@@ -1,0 +1,145 @@
+"""Systems and eigenvalues of sparse matrices.
+
+In:   a matrix of compressed rows, or a function that applies a symmetric matrix.
+Out:  the solution of a system; the greatest eigenvalues with their vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import weft
+import weft.numpy as wnp
+from weft import lax
+
+
+def spsolve(data: Any, indices: Any, indptr: Any, b: Any, tol: float = 1e-6, reorder: int = 1) -> Any:
+    """The solution x of A x = b for a square matrix A of compressed rows, by SciPy's sparse LU on the host.
+
+    `tol` and `reorder` are what a GPU's library is told. Derivatives exist for `data` and `b`. ValueError for arrays that do not fit.
+
+    >>> from weft.experimental.sparse.linalg import spsolve
+    >>> spsolve(wnp.array([2., 4.]), wnp.array([0, 1]), wnp.array([0, 1, 2]), wnp.array([2., 2.])).tolist()
+    [1.0, 0.5]
+    """
+    data, indices, indptr, b = map(wnp.asarray, (data, indices, indptr, b))
+    if data.ndim != 1 or indices.shape != data.shape or b.ndim != 1 or indptr.shape != (b.shape[0] + 1,):
+        raise ValueError(f"spsolve: data {data.shape}, indices {indices.shape}, indptr {indptr.shape} and b {b.shape} do not make a system:"
+                         " they are [nse], [nse], [n + 1] and [n].")
+    dtype = wnp.result_type(data.dtype, b.dtype)
+    return _solve(data.astype(dtype), indices, indptr, b.astype(dtype))
+
+
+def _on_host(transposed: bool) -> Callable:
+    def solve(data: Any, indices: Any, indptr: Any, b: Any) -> Any:
+        from scipy.sparse import csc_matrix, csr_matrix
+        from scipy.sparse.linalg import splu
+
+        kept = slice(0, int(np.asarray(indptr)[-1]))
+        arrays = tuple(np.asarray(each) for each in (data, indices, indptr))
+        n = len(b)
+        matrix = (csc_matrix if transposed else csr_matrix)((arrays[0][kept], arrays[1][kept], arrays[2]), shape=(n, n))
+        return splu(matrix.tocsc()).solve(np.asarray(b)).astype(arrays[0].dtype)
+    return solve
+
+
+def _call(transposed: bool, data: Any, indices: Any, indptr: Any, b: Any) -> Any:
+    shape = weft.ShapeDtypeStruct(b.shape, b.dtype)
+    return weft.pure_callback(_on_host(transposed), shape, data, indices, indptr, b, vmap_method="sequential")
+
+
+@weft.custom_vjp
+def _solve(data: Any, indices: Any, indptr: Any, b: Any) -> Any:
+    return _call(False, data, indices, indptr, b)
+
+
+def _forward(data: Any, indices: Any, indptr: Any, b: Any) -> tuple[Any, tuple]:
+    x = _call(False, data, indices, indptr, b)
+    return x, (data, indices, indptr, x)
+
+
+def _backward(kept: tuple, ct: Any) -> tuple[Any, None, None, Any]:
+    from weft.experimental.sparse.rows import _numbers
+
+    data, indices, indptr, x = kept
+    of_b = _call(True, data, indices, indptr, ct)
+    rows = _numbers(indptr, data.shape[0])
+    return -of_b.at[rows].get(mode="fill", fill_value=0) * x[indices], None, None, of_b
+
+
+_solve.defvjp(_forward, _backward)
+
+
+def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: float | None = None) -> tuple[Any, Any, Any]:
+    """The k greatest eigenvalues of a symmetric matrix, their vectors, and the number of iterations, by locally optimal block
+    preconditioned conjugate gradients (Knyazev, 2001).
+
+    `A` is a matrix or a function X -> A X, `X` [n, k] a start with independent columns. ValueError where 5 k is not below n.
+
+    >>> from weft.experimental.sparse.linalg import lobpcg_standard
+    >>> values, vectors, _ = lobpcg_standard(wnp.diag(wnp.arange(1., 21.)), weft.random.normal(weft.random.key(0), (20, 2)))
+    >>> [round(float(v), 3) for v in values]
+    [20.0, 19.0]
+    """
+    X = wnp.asarray(X)
+    if X.ndim != 2:
+        raise ValueError(f"lobpcg_standard: X must be a matrix [n, k], got shape {X.shape}.")
+    n, k = X.shape
+    if k * 5 >= n or k < 1:
+        raise ValueError(f"lobpcg_standard: X has {k} columns and {n} rows: there must be a column, and 5 times their number below {n}.")
+    apply = A if callable(A) else lambda X: A @ X
+    image = weft.eval_shape(apply, X)
+    if image.shape != X.shape or image.dtype != X.dtype:
+        raise ValueError(f"lobpcg_standard: A maps X of {X.dtype.name}{list(X.shape)} to {image.dtype.name}{list(image.shape)}.")
+    tol = float(wnp.finfo(X.dtype).eps) if tol is None else tol
+    X = wnp.linalg.qr(X)[0]
+    start = (wnp.array(0), X, wnp.zeros_like(X), *_ritz(apply, X, k), wnp.array(True))
+
+    def more(state: tuple) -> Any:
+        return (state[0] < m) & state[-1]
+
+    def step(state: tuple) -> tuple:
+        count, X, P, values, _, _ = state
+        residual = apply(X) - X * values
+        basis = _basis(X, [residual, P])
+        values, mixed = _ritz(apply, basis, k)
+        new = wnp.linalg.qr(basis @ mixed)[0]
+        direction = new - X @ (X.T @ new)
+        error = wnp.linalg.norm(apply(new) - new * values, axis=0)
+        scale = wnp.linalg.norm(apply(new), axis=0) + wnp.abs(values)
+        return count + 1, new, direction, values, mixed[:k, :k], wnp.any(error > tol * 10 * n * scale)
+
+    count, X, _, values, _, _ = lax.while_loop(more, step, (*start[:4], wnp.eye(k, dtype=X.dtype), start[-1]))
+    values, mixed = _ritz(apply, X, k)
+    return values, X @ mixed, count
+
+
+def _ritz(apply: Callable, basis: Any, k: int) -> tuple[Any, Any]:
+    """The k greatest eigenvalues on an orthonormal basis (columns of 0 among it), and the vectors' coordinates in it."""
+    product = basis.T @ apply(basis)
+    there = wnp.sum(basis * basis, axis=0) > 0.5
+    low = wnp.where(there, 0.0, -wnp.inf)
+    product = (product + product.T) / 2
+    bound = wnp.max(wnp.sum(wnp.abs(product), axis=0)) + 1
+    values, vectors = wnp.linalg.eigh(product + wnp.diag(wnp.where(wnp.isinf(low), -2 * bound, 0.0).astype(product.dtype)))
+    return values[::-1][:k], vectors[:, ::-1][:, :k]
+
+
+def _basis(X: Any, blocks: list) -> Any:
+    """An orthonormal basis of X and the blocks; columns that add nothing are 0."""
+    basis = X
+    for block in blocks:
+        norms = wnp.linalg.norm(block, axis=0)
+        block = block / wnp.where(norms > 0, norms, 1)
+        for _ in range(2):
+            block = block - basis @ (basis.T @ block)
+        u, s, _ = wnp.linalg.svd(block, full_matrices=False)
+        u = wnp.where(s > float(wnp.finfo(X.dtype).eps) * X.shape[0], u, 0.0).astype(X.dtype)
+        u = u - basis @ (basis.T @ u)
+        norms = wnp.linalg.norm(u, axis=0)
+        u = wnp.where(norms > 0.5, u / wnp.where(norms > 0.5, norms, 1), 0.0).astype(X.dtype)
+        basis = wnp.concatenate([basis, u], axis=1)
+    return basis

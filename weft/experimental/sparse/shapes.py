@@ -1,0 +1,387 @@
+"""Operations that move, cut, join and sum the dims of BCOO arrays.
+
+In:   BCOO arrays, and the parameters that the operation of `weft.lax` of that name has.
+Out:  BCOO arrays; entries that fall out of the result become padding.
+Next: `products`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import weft.numpy as wnp
+from weft.experimental.sparse.bcoo import (
+    BCOO,
+    batch_to_sparse,
+    beside,
+    columns,
+    in_range,
+    over_batches,
+    pad_entries,
+    shapes_of,
+    whole_batches,
+)
+
+
+def bcoo_transpose(mat: BCOO, *, permutation: Sequence[int]) -> BCOO:
+    """The dims permuted. NotImplementedError if a dim would change its kind: batch, sparse or dense.
+
+    >>> from weft.experimental import sparse
+    >>> sparse.bcoo_transpose(sparse.eye(2, 3, k=1), permutation=(1, 0)).indices.tolist()
+    [[1, 0], [2, 1]]
+    """
+    permutation = tuple(operator.index(d) for d in permutation)
+    if sorted(permutation) != list(range(mat.ndim)):
+        raise ValueError(f"bcoo_transpose: {permutation} is no permutation of {mat.ndim} dims.")
+    b, end = mat.n_batch, mat.n_batch + mat.n_sparse
+    batch, sparse, dense = permutation[:b], permutation[b:end], permutation[end:]
+    if any(d >= b for d in batch) or any(not b <= d < end for d in sparse):
+        raise NotImplementedError(f"bcoo_transpose: permutation {permutation} of an array with n_batch={b}, n_sparse={mat.n_sparse},"
+                                  f" n_dense={mat.n_dense} mixes dims of different kinds. Call update_layout first.")
+    data = wnp.transpose(mat.data, (*batch, b, *(d - end + b + 1 for d in dense)))
+    indices = wnp.transpose(mat.indices, (*batch, b, b + 1))[..., tuple(d - b for d in sparse)] if sparse else \
+        wnp.transpose(mat.indices, (*batch, b, b + 1))
+    return BCOO((data, indices), shape=tuple(mat.shape[d] for d in permutation), unique_indices=mat.unique_indices,
+                indices_sorted=mat.indices_sorted and sparse == tuple(range(b, end)))
+
+
+def bcoo_broadcast_in_dim(mat: BCOO, *, shape: Sequence[int], broadcast_dimensions: Sequence[int], sharding: Any = None) -> BCOO:
+    """An array of `shape` in which dim i of `mat` is dim `broadcast_dimensions[i]`; entries are repeated along the others.
+
+    >>> from weft.experimental import sparse
+    >>> sparse.bcoo_broadcast_in_dim(sparse.BCOO.fromdense(wnp.array([0., 2.])), shape=(2, 2), broadcast_dimensions=(1,)).todense().tolist()
+    [[0.0, 2.0], [0.0, 2.0]]
+    """
+    shape, dims = tuple(shape), tuple(broadcast_dimensions)
+    placed = len(dims) == mat.ndim and list(dims) == sorted(set(dims))
+    if not placed or any(size not in (1, shape[d]) for size, d in zip(mat.shape, dims)):
+        raise ValueError(f"bcoo_broadcast_in_dim: dims {dims} do not place an array of shape {mat.shape} in {shape}.")
+    b, end = mat.n_batch, mat.n_batch + mat.n_sparse
+    kinds: list[str] = []
+    for d in range(len(shape)):                          # a new dim is of the kind of the dim behind it; batch before the first one
+        behind = next((i for i, place in enumerate(dims) if place >= d), None)
+        i = behind if behind is not None else mat.ndim - 1
+        new_at_end = behind is None
+        kinds.append("dense" if i >= end and mat.n_dense else "sparse" if (i >= b and mat.n_sparse) or (new_at_end and not mat.n_dense)
+                     else "batch")
+    if not mat.ndim:
+        kinds = ["batch"] * len(shape)
+    n_batch, n_dense = kinds.count("batch"), kinds.count("dense")
+    source = {place: i for i, place in enumerate(dims)}
+    data, indices = mat.data, mat.indices
+    lead = [1 if d not in source else data.shape[source[d]] for d in range(n_batch)]
+    lead_indices = [1 if d not in source else indices.shape[source[d]] for d in range(n_batch)]
+    tail = [1 if d not in source else mat.shape[source[d]] for d in range(len(shape) - n_dense, len(shape))]
+    data = wnp.broadcast_to(wnp.reshape(data, (*lead, mat.nse, *tail)),
+                            (*lead, mat.nse, *shape[len(shape) - n_dense:]))
+    indices = wnp.reshape(indices, (*lead_indices, mat.nse, mat.n_sparse))
+    wide = list(range(n_batch, len(shape) - n_dense))
+    repeated = [d for d in wide if d not in source or mat.shape[source[d]] != shape[d]]
+    factor = math.prod(shape[d] for d in repeated)
+    places = np.indices([shape[d] for d in repeated]).reshape(len(repeated), -1) if repeated else np.zeros((0, 1), int)
+    made = []
+    for d in wide:
+        if d in repeated:
+            row = wnp.asarray(places[repeated.index(d)].astype(np.dtype(indices.dtype)))
+            column = wnp.broadcast_to(wnp.tile(row, mat.nse), (*indices.shape[:-2], mat.nse * factor))
+            if d in source:                              # padding of a dim of size 1 stays padding
+                old = wnp.repeat(indices[..., source[d] - b], factor, axis=-1)
+                column = wnp.where(old == 0, column, wnp.array(shape[d], indices.dtype))
+        else:
+            column = wnp.repeat(indices[..., source[d] - b], factor, axis=-1)
+        made.append(column)
+    if made:
+        indices = wnp.stack(made, axis=-1)
+        data = wnp.repeat(data, factor, axis=n_batch)
+    return BCOO((data, indices), shape=shape, unique_indices=mat.unique_indices)
+
+
+def bcoo_reshape(mat: BCOO, *, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None, sharding: Any = None) -> BCOO:
+    """The array with new sizes, in row-major order. Batch, sparse and dense dims are reshaped each among themselves.
+
+    NotImplementedError if sizes would mix kinds of dims.
+
+    >>> from weft.experimental import sparse
+    >>> sparse.bcoo_reshape(sparse.eye(2), new_sizes=(4,)).indices.tolist()
+    [[0], [3]]
+    """
+    if dimensions is not None and tuple(dimensions) != tuple(range(mat.ndim)):
+        mat = bcoo_transpose(mat, permutation=dimensions)
+    batch, sparse, dense = shapes_of(mat)
+    sizes = tuple(new_sizes)
+    if math.prod(sizes) != mat.size:
+        raise ValueError(f"bcoo_reshape: an array of shape {mat.shape} has no {math.prod(sizes)} elements, which {sizes} needs.")
+    cuts = _cuts(sizes, math.prod(batch), math.prod(sparse), bool(batch), bool(sparse), bool(dense))
+    if cuts is None:
+        raise NotImplementedError(f"bcoo_reshape: from {mat.shape} to {sizes} mixes dims of different kinds"
+                                  f" (n_batch={mat.n_batch}, n_dense={mat.n_dense}). Call update_layout first.")
+    new_batch, new_sparse, new_dense = sizes[:cuts[0]], sizes[cuts[0]:cuts[1]], sizes[cuts[1]:]
+    data, indices = whole_batches(mat)
+    data = wnp.reshape(data, (*new_batch, mat.nse, *new_dense))
+    indices = wnp.reshape(indices, (*new_batch, mat.nse, len(sparse)))
+
+    def one(indices: Any) -> Any:
+        flat = wnp.zeros(mat.nse, indices.dtype)
+        for column, size in zip(columns(indices), sparse):
+            flat = flat * size + column
+        there = in_range(indices, sparse)
+        made = []
+        for size in reversed(new_sparse):
+            made.append(wnp.where(there, flat % max(size, 1), wnp.array(size, indices.dtype)))
+            flat = flat // max(size, 1)
+        return wnp.stack(made[::-1], axis=1) if made else wnp.zeros((mat.nse, 0), indices.dtype)
+
+    return BCOO((data, over_batches(one, len(new_batch))(indices)), shape=sizes, indices_sorted=mat.indices_sorted,
+                unique_indices=mat.unique_indices)
+
+
+def _cuts(sizes: tuple[int, ...], batch: int, sparse: int, has_batch: bool, has_sparse: bool, has_dense: bool) -> tuple[int, int] | None:
+    """Where the batch and the sparse dims end in new sizes."""
+    for first in range(len(sizes) + 1):
+        if math.prod(sizes[:first]) != batch or (first and not has_batch) or (has_batch and not first and batch != 1):
+            continue
+        ends = range(len(sizes), first - 1, -1) if not has_dense else range(first, len(sizes) + 1)
+        for second in ends:
+            if math.prod(sizes[first:second]) == sparse and (has_sparse or first == second) and (has_dense or second == len(sizes)):
+                return first, second
+    return None
+
+
+def bcoo_squeeze(arr: BCOO, *, dimensions: Sequence[int]) -> BCOO:
+    """The array without some dims of size 1. ValueError if one has another size.
+
+    >>> from weft.experimental import sparse
+    >>> sparse.bcoo_squeeze(sparse.eye(1, 3), dimensions=(0,)).shape
+    (3,)
+    """
+    drop = {d % arr.ndim for d in dimensions}
+    if bad := [d for d in drop if arr.shape[d] != 1]:
+        raise ValueError(f"bcoo_squeeze: dim {bad[0]} of shape {arr.shape} has size {arr.shape[bad[0]]}, not 1.")
+    b, end = arr.n_batch, arr.n_batch + arr.n_sparse
+    data = wnp.squeeze(arr.data, tuple(d if d < b else d - end + b + 1 for d in drop if not b <= d < end))
+    gone = tuple(d - b for d in drop if b <= d < end)
+    keep = [i for i in range(arr.n_sparse) if i not in gone]
+    indices = wnp.squeeze(arr.indices, tuple(d for d in drop if d < b))
+    if gone:
+        out = wnp.any(indices[..., gone] != 0, axis=-1, keepdims=True)
+        bound = wnp.array(np.array([arr.shape[b + i] for i in keep], np.int64), indices.dtype)
+        if not keep:
+            inside = wnp.reshape(~out[..., 0], (*out.shape[:-1], *[1] * (data.ndim - out.ndim + 1)))
+            data = wnp.where(inside, data, wnp.zeros((), data.dtype))
+        indices = wnp.where(out, bound, indices[..., tuple(keep)]) if keep else indices[..., :0]
+    return BCOO((data, indices), shape=tuple(size for d, size in enumerate(arr.shape) if d not in drop),
+                indices_sorted=arr.indices_sorted and not gone, unique_indices=arr.unique_indices)
+
+
+def bcoo_slice(mat: BCOO, *, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None) -> BCOO:
+    """A slice: see `weft.lax.slice`. Entries outside of it become padding; the slice has no more entries than fit.
+
+    >>> from weft.experimental import sparse
+    >>> sparse.bcoo_slice(sparse.eye(4), start_indices=(1, 0), limit_indices=(3, 4)).todense().tolist()
+    [[0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]]
+    """
+    starts, limits = tuple(start_indices), tuple(limit_indices)
+    steps = (1,) * mat.ndim if strides is None else tuple(strides)
+    if not len(starts) == len(limits) == len(steps) == mat.ndim:
+        raise ValueError(f"bcoo_slice: an array with {mat.ndim} dims needs as many starts, limits and strides;"
+                         f" got {starts}, {limits}, {strides}.")
+    if any(not 0 <= start <= limit <= size or step < 1 for start, limit, step, size in zip(starts, limits, steps, mat.shape)):
+        raise ValueError(f"bcoo_slice: starts {starts}, limits {limits} and strides {steps} are no slice of shape {mat.shape}.")
+    shape = tuple(-(-(limit - start) // step) for start, limit, step in zip(starts, limits, steps))
+    b, end = mat.n_batch, mat.n_batch + mat.n_sparse
+    cut = [slice(start, limit, step) for start, limit, step in zip(starts, limits, steps)]
+    whole = slice(None)
+    data = mat.data[tuple(whole if mat.data.shape[d] == 1 else cut[d] for d in range(b)) + (whole, *cut[end:])]
+    indices = mat.indices[tuple(whole if mat.indices.shape[d] == 1 else cut[d] for d in range(b))]
+    data, indices = _resize_ones(data, shape, b), _resize_ones(indices, shape, b)
+    if shape[b:end] == mat.shape[b:end]:
+        return BCOO((data, indices), shape=shape, indices_sorted=mat.indices_sorted, unique_indices=mat.unique_indices)
+    return _windowed(mat, data, indices, shape, np.array(starts[b:end]), np.array(steps[b:end]), np.array(limits[b:end]))
+
+
+def _resize_ones(array: Any, shape: tuple[int, ...], b: int) -> Any:
+    """Batch dims of size 1 are cut to 0 where the slice is empty."""
+    return array[tuple(slice(0, min(array.shape[d], shape[d])) for d in range(b))] if b else array
+
+
+def _windowed(mat: BCOO, data: Any, indices: Any, shape: tuple[int, ...], starts: Any, steps: Any, limits: Any) -> BCOO:
+    """Entries whose sparse indices lie in a window, moved; the others become padding, and of it no more than is needed is kept."""
+    b, end = mat.n_batch, mat.n_batch + mat.n_sparse
+    sparse = shape[b:end]
+    dtype = indices.dtype
+    starts, steps, limits = (wnp.asarray(each).astype(dtype) for each in (starts, steps, limits))
+    moved = indices - starts
+    inside = wnp.all((indices >= starts) & (indices < limits) & (moved % steps == 0), axis=-1, keepdims=True)
+    new = wnp.where(inside, moved // steps, wnp.array(np.array(sparse, np.int64), dtype))
+    mask = wnp.reshape(inside[..., 0], (*inside.shape[:-1], *[1] * (data.ndim - inside.ndim + 1)))
+    data = wnp.where(mask, data, wnp.zeros((), data.dtype))
+    found = BCOO((data, new), shape=shape, unique_indices=mat.unique_indices)
+    most = math.prod(sparse)
+    if most >= mat.nse or not mat.unique_indices:
+        return found
+
+    def first(data: Any, indices: Any) -> tuple[Any, Any]:               # those inside, in their order
+        order = wnp.argsort(~in_range(indices, sparse), stable=True)[:most]
+        return data[order], indices[order]
+
+    data, new = over_batches(first, b)(*whole_batches(found))
+    return BCOO((data, new), shape=shape, unique_indices=mat.unique_indices)
+
+
+def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Sequence[int]) -> BCOO:
+    """A slice of fixed sizes from starts that may be traced, which are kept in range: see `weft.lax.dynamic_slice`.
+
+    >>> from weft.experimental import sparse
+    >>> sparse.bcoo_dynamic_slice(sparse.eye(4), (2, 2), (2, 2)).todense().tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    from weft import lax
+
+    sizes, starts = tuple(slice_sizes), list(start_indices)
+    if not len(sizes) == len(starts) == mat.ndim:
+        raise ValueError(f"bcoo_dynamic_slice: {mat.ndim} dims need as many starts and sizes; got {len(starts)} and {sizes}.")
+    if any(not 0 <= size <= whole for size, whole in zip(sizes, mat.shape)):
+        raise ValueError(f"bcoo_dynamic_slice: sizes {sizes} do not fit shape {mat.shape}.")
+    b, end = mat.n_batch, mat.n_batch + mat.n_sparse
+    starts = [wnp.clip(wnp.where(wnp.asarray(start) < 0, wnp.asarray(start) + whole, start), 0, whole - size)
+              for start, size, whole in zip(starts, sizes, mat.shape)]
+
+    def cut(array: Any, dims: dict[int, int]) -> Any:                    # dim of the array -> dim of the matrix
+        for own, d in dims.items():
+            if array.shape[own] == mat.shape[d]:
+                array = lax.dynamic_slice_in_dim(array, starts[d], sizes[d], own)
+            else:
+                array = array[(slice(None),) * own + (slice(0, min(1, sizes[d])),)]
+        return array
+
+    data = cut(mat.data, {**{d: d for d in range(b)}, **{d - end + b + 1: d for d in range(end, mat.ndim)}})
+    indices = cut(mat.indices, {d: d for d in range(b)})
+    if not mat.n_sparse or sizes[b:end] == mat.shape[b:end]:
+        return BCOO((data, indices), shape=sizes, indices_sorted=mat.indices_sorted, unique_indices=mat.unique_indices)
+    at = wnp.stack([wnp.asarray(start).astype(indices.dtype) for start in starts[b:end]])
+    limits = at + wnp.array(np.array(sizes[b:end], np.int64), indices.dtype)
+    return _windowed(mat, data, indices, sizes, at, np.ones(end - b, int), limits)
+
+
+def bcoo_gather(operand: BCOO, start_indices: Any, dimension_numbers: Any, slice_sizes: Sequence[int], *, unique_indices: bool = False,
+                indices_are_sorted: bool = False, mode: Any = None, fill_value: Any = None) -> BCOO:
+    """A gather: see `weft.lax.gather`. One slice is a dynamic slice; NotImplementedError for a gather of several.
+
+    >>> from weft.experimental import sparse
+    >>> dims = lax.GatherDimensionNumbers(offset_dims=(0,), collapsed_slice_dims=(0,), start_index_map=(0,))
+    >>> sparse.bcoo_gather(sparse.eye(3), wnp.array([1]), dims, (1, 3)).todense().tolist()
+    [0.0, 1.0, 0.0]
+    """
+    start_indices = wnp.asarray(start_indices)
+    if start_indices.ndim != 1 or getattr(dimension_numbers, "operand_batching_dims", ()):
+        raise NotImplementedError("bcoo_gather: a gather of more than one slice from a sparse array. Use update_layout and todense,"
+                                  " or one slice at a time.")
+    starts: list[Any] = [0] * operand.ndim
+    for place, d in enumerate(dimension_numbers.start_index_map):
+        starts[d] = start_indices[place]
+    found = bcoo_dynamic_slice(operand, starts, slice_sizes)
+    return bcoo_squeeze(found, dimensions=dimension_numbers.collapsed_slice_dims)
+
+
+def bcoo_rev(operand: BCOO, dimensions: Sequence[int]) -> BCOO:
+    """The array reversed along dims: see `weft.lax.rev`.
+
+    >>> from weft.experimental import sparse
+    >>> sparse.bcoo_rev(sparse.eye(2), (0,)).todense().tolist()
+    [[0.0, 1.0], [1.0, 0.0]]
+    """
+    dims = {d % operand.ndim for d in dimensions}
+    b, end = operand.n_batch, operand.n_batch + operand.n_sparse
+    data = wnp.flip(operand.data, tuple(d if d < b else d - end + b + 1 for d in dims if not b <= d < end))
+    indices = wnp.flip(operand.indices, tuple(d for d in dims if d < b))
+    turned = [d - b for d in dims if b <= d < end]
+    for i in turned:
+        size = operand.shape[b + i]
+        column = indices[..., i]
+        indices = indices.at[..., i].set(wnp.where(column < size, size - 1 - column, size))
+    return BCOO((data, indices), shape=operand.shape, indices_sorted=operand.indices_sorted and not turned,
+                unique_indices=operand.unique_indices)
+
+
+def bcoo_reduce_sum(mat: BCOO, *, axes: Sequence[int]) -> BCOO:
+    """The sum over dims. Entries are added when they are summed up or made dense.
+
+    >>> from weft.experimental import sparse
+    >>> sparse.bcoo_reduce_sum(sparse.eye(3), axes=(0,)).todense().tolist()
+    [1.0, 1.0, 1.0]
+    """
+    drop = sorted({operator.index(axis) % mat.ndim for axis in axes})
+    b, end = mat.n_batch, mat.n_batch + mat.n_sparse
+    data, indices = whole_batches(mat) if any(d < b for d in drop) else (mat.data, mat.indices)
+    data = data.sum(tuple(d - end + b + 1 for d in drop if d >= end)) if any(d >= end for d in drop) else data
+    kept_dense = tuple(size for d, size in enumerate(mat.shape) if d >= end and d not in drop)
+    mat = BCOO((data, indices), shape=(*mat.shape[:end], *kept_dense), unique_indices=mat.unique_indices)
+    summed_batches = [d for d in drop if d < b]
+    if summed_batches:                                                   # these go last, and become sparse
+        order = [d for d in range(b) if d not in summed_batches] + summed_batches
+        mat = bcoo_transpose(mat, permutation=(*order, *range(b, mat.ndim)))
+        for _ in summed_batches:
+            mat = batch_to_sparse(mat)
+    n_batch = mat.n_batch
+    gone = set(range(n_batch, n_batch + len(summed_batches))) | {d - b + n_batch + len(summed_batches) for d in drop if b <= d < end}
+    if not gone:
+        return mat
+    keep = [d - n_batch for d in range(n_batch, n_batch + mat.n_sparse) if d not in gone]
+    sizes = tuple(mat.shape[n_batch + i] for i in keep)
+    _, sparse, dense = shapes_of(mat)
+
+    def one(data: Any, indices: Any) -> tuple[Any, Any]:
+        there = in_range(indices, sparse)
+        data = wnp.where(beside(there, data), data, wnp.zeros((), data.dtype))
+        if not keep:
+            return data.sum(0, keepdims=True), wnp.zeros((1, 0), indices.dtype)
+        rest = wnp.stack([indices[:, i] for i in keep], axis=1)
+        return data, wnp.where(there[:, None], rest, wnp.array(np.array(sizes, np.int64), indices.dtype))
+
+    data, indices = over_batches(one, n_batch)(*whole_batches(mat))
+    return BCOO((data.astype(mat.dtype), indices), shape=(*mat.shape[:n_batch], *sizes, *dense))
+
+
+def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
+    """Arrays joined along a dim; they have batch and dense dims alike. NotImplementedError along a dense dim.
+
+    >>> from weft.experimental import sparse
+    >>> sparse.bcoo_concatenate([sparse.eye(1), sparse.eye(1)], dimension=1).todense().tolist()
+    [[1.0, 1.0]]
+    """
+    operands = list(operands)
+    if not operands or not all(isinstance(each, BCOO) for each in operands):
+        raise ValueError("bcoo_concatenate: needs BCOO arrays, at least one.")
+    first = operands[0]
+    dimension = operator.index(dimension) % first.ndim
+    for each in operands[1:]:
+        if (each.n_batch, each.n_sparse, each.n_dense) != (first.n_batch, first.n_sparse, first.n_dense):
+            raise ValueError(f"bcoo_concatenate: the kinds of dims differ: n_batch={first.n_batch}, n_dense={first.n_dense} and"
+                             f" n_batch={each.n_batch}, n_dense={each.n_dense}.")
+        if any(a != b for d, (a, b) in enumerate(zip(first.shape, each.shape)) if d != dimension):
+            raise ValueError(f"bcoo_concatenate: shapes {first.shape} and {each.shape} differ in a dim that is not {dimension}.")
+    b, end = first.n_batch, first.n_batch + first.n_sparse
+    if dimension >= end:
+        raise NotImplementedError("bcoo_concatenate: along a dense dim. Call update_layout first.")
+    shape = tuple(sum(each.shape[d] for each in operands) if d == dimension else size for d, size in enumerate(first.shape))
+    dtype = wnp.result_type(*(each.dtype for each in operands))
+    wholes = [whole_batches(each) for each in operands]
+    if dimension < b:
+        nse = max(each.nse for each in operands)
+        padded = [over_batches(lambda data, indices: pad_entries(data, indices, nse, shape[b:end]), b)(*whole) for whole in wholes]
+        data = wnp.concatenate([each.astype(dtype) for each, _ in padded], axis=dimension)
+        return BCOO((data, wnp.concatenate([each for _, each in padded], axis=dimension)), shape=shape,
+                    unique_indices=all(each.unique_indices for each in operands))
+    column, offset, moved = dimension - b, 0, []
+    for each, (_, indices) in zip(operands, wholes):
+        size = each.shape[dimension]
+        place = indices[..., column]
+        moved.append(indices.at[..., column].set(wnp.where(place < size, place + offset, shape[dimension])))
+        offset += size
+    data = wnp.concatenate([data.astype(dtype) for data, _ in wholes], axis=b)
+    return BCOO((data, wnp.concatenate(moved, axis=b)), shape=shape, unique_indices=all(each.unique_indices for each in operands))
