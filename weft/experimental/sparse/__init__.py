@@ -5,25 +5,71 @@ Out:  sparse or dense arrays; sparse ones are trees of arrays, which `jit`, `gra
 Next: `bcoo`.
 """
 
-from weft.util.lazy import attach
-
-__getattr__, __dir__ = attach(__name__, {
-    "weft.experimental.sparse": "linalg",
-    "weft.experimental.sparse.base": "CuSparseEfficiencyWarning JAXSparse SparseEfficiencyError SparseEfficiencyWarning",
-    "weft.experimental.sparse.bcoo": """
-        BCOO bcoo_extract bcoo_fromdense bcoo_sort_indices bcoo_sum_duplicates bcoo_todense bcoo_update_layout
-    """,
-    "weft.experimental.sparse.shapes": """
-        bcoo_broadcast_in_dim bcoo_concatenate bcoo_dynamic_slice bcoo_gather bcoo_reduce_sum bcoo_reshape bcoo_rev bcoo_slice
-        bcoo_squeeze bcoo_transpose
-    """,
-    "weft.experimental.sparse.products": """
-        bcoo_dot_general bcoo_dot_general_sampled bcoo_multiply_dense bcoo_multiply_sparse
-    """,
-    "weft.experimental.sparse.rows": """
-        BCSR COO CSC CSR bcsr_broadcast_in_dim bcsr_concatenate bcsr_dot_general bcsr_extract bcsr_fromdense bcsr_sum_duplicates
-        bcsr_todense coo_fromdense coo_matmat coo_matvec coo_todense csr_fromdense csr_matmat csr_matvec csr_todense empty eye random_bcoo
-        todense
-    """,
-    "weft.experimental.sparse.sparsifying": "SparseTracer grad jacfwd jacobian jacrev sparsify value_and_grad",
-})
+from weft.experimental.sparse import linalg as linalg
+from weft.experimental.sparse.base import (
+    CuSparseEfficiencyWarning as CuSparseEfficiencyWarning,
+    JAXSparse as JAXSparse,
+    SparseEfficiencyError as SparseEfficiencyError,
+    SparseEfficiencyWarning as SparseEfficiencyWarning,
+)
+from weft.experimental.sparse.bcoo import (
+    BCOO as BCOO,
+    bcoo_extract as bcoo_extract,
+    bcoo_fromdense as bcoo_fromdense,
+    bcoo_sort_indices as bcoo_sort_indices,
+    bcoo_sum_duplicates as bcoo_sum_duplicates,
+    bcoo_todense as bcoo_todense,
+    bcoo_update_layout as bcoo_update_layout,
+)
+from weft.experimental.sparse.products import (
+    bcoo_dot_general as bcoo_dot_general,
+    bcoo_dot_general_sampled as bcoo_dot_general_sampled,
+    bcoo_multiply_dense as bcoo_multiply_dense,
+    bcoo_multiply_sparse as bcoo_multiply_sparse,
+)
+from weft.experimental.sparse.rows import (
+    BCSR as BCSR,
+    COO as COO,
+    CSC as CSC,
+    CSR as CSR,
+    bcsr_broadcast_in_dim as bcsr_broadcast_in_dim,
+    bcsr_concatenate as bcsr_concatenate,
+    bcsr_dot_general as bcsr_dot_general,
+    bcsr_extract as bcsr_extract,
+    bcsr_fromdense as bcsr_fromdense,
+    bcsr_sum_duplicates as bcsr_sum_duplicates,
+    bcsr_todense as bcsr_todense,
+    coo_fromdense as coo_fromdense,
+    coo_matmat as coo_matmat,
+    coo_matvec as coo_matvec,
+    coo_todense as coo_todense,
+    csr_fromdense as csr_fromdense,
+    csr_matmat as csr_matmat,
+    csr_matvec as csr_matvec,
+    csr_todense as csr_todense,
+    empty as empty,
+    eye as eye,
+    random_bcoo as random_bcoo,
+    todense as todense,
+)
+from weft.experimental.sparse.shapes import (
+    bcoo_broadcast_in_dim as bcoo_broadcast_in_dim,
+    bcoo_concatenate as bcoo_concatenate,
+    bcoo_dynamic_slice as bcoo_dynamic_slice,
+    bcoo_gather as bcoo_gather,
+    bcoo_reduce_sum as bcoo_reduce_sum,
+    bcoo_reshape as bcoo_reshape,
+    bcoo_rev as bcoo_rev,
+    bcoo_slice as bcoo_slice,
+    bcoo_squeeze as bcoo_squeeze,
+    bcoo_transpose as bcoo_transpose,
+)
+from weft.experimental.sparse.sparsifying import (
+    SparseTracer as SparseTracer,
+    grad as grad,
+    jacfwd as jacfwd,
+    jacobian as jacobian,
+    jacrev as jacrev,
+    sparsify as sparsify,
+    value_and_grad as value_and_grad,
+)

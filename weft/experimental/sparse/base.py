@@ -8,11 +8,14 @@ Next: `bcoo`, the format that has every operation; the others go through it or t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import weft.numpy as wnp
 from weft.util.tree import register_pytree_node
+
+#: `sparsify`, which the module `sparsifying` puts here
+apply: list[Callable] = []
 
 
 class SparseEfficiencyError(ValueError):
@@ -84,7 +87,7 @@ class JAXSparse:
 
     def sum(self, *args: Any, **kwargs: Any) -> Any:
         """The sum over dims: see `weft.numpy.sum`."""
-        return self._sparsified(wnp.sum, self, *args, **kwargs)
+        return self._sparsified(lambda x: wnp.sum(x, *args, **kwargs), self)
 
     def __repr__(self) -> str:
         sizes = f"nse={self.nse}"
@@ -98,11 +101,8 @@ class JAXSparse:
         return f"{type(self).__name__}({dtype}[{', '.join(map(str, self.shape))}], {sizes})"
 
     # ---- operators: those of dense arrays, sparsified
-    def _sparsified(self, fun: Any, *args: Any, **kwargs: Any) -> Any:
-        from weft.experimental.sparse.sparsifying import sparsify
-
-        count = sum(1 for arg in args if isinstance(arg, JAXSparse) or hasattr(arg, "dtype"))  # arrays come first
-        return sparsify(lambda *arrays: fun(*arrays, *args[count:], **kwargs))(*args[:count])
+    def _sparsified(self, fun: Any, *arrays: Any) -> Any:
+        return apply[0](fun)(*arrays)
 
     def __len__(self) -> int:
         if not self.shape:

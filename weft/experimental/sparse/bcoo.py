@@ -98,9 +98,7 @@ class BCOO(JAXSparse):
 
     def transpose(self, axes: Sequence[int] | None = None) -> BCOO:
         """The dims permuted; batch, sparse and dense dims each among themselves."""
-        from weft.experimental.sparse.shapes import bcoo_transpose
-
-        return bcoo_transpose(self, permutation=axes_of(self.ndim, axes))
+        return self._sparsified(lambda x: wnp.transpose(x, axes_of(x.ndim, axes)), self)
 
     def reshape(self, *shape: Any, order: str = "C") -> BCOO:
         """See `bcoo_reshape`; the shape may be given as one tuple or as separate integers."""

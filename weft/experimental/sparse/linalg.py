@@ -14,6 +14,7 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft.experimental.sparse.rows import numbers
 
 
 def spsolve(data: Any, indices: Any, indptr: Any, b: Any, tol: float = 1e-6, reorder: int = 1) -> Any:
@@ -62,11 +63,9 @@ def _forward(data: Any, indices: Any, indptr: Any, b: Any) -> tuple[Any, tuple]:
 
 
 def _backward(kept: tuple, ct: Any) -> tuple[Any, None, None, Any]:
-    from weft.experimental.sparse.rows import _numbers
-
     data, indices, indptr, x = kept
     of_b = _call(True, data, indices, indptr, ct)
-    rows = _numbers(indptr, data.shape[0])
+    rows = numbers(indptr, data.shape[0])
     return -of_b.at[rows].get(mode="fill", fill_value=0) * x[indices], None, None, of_b
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft.experimental.sparse.base import JAXSparse
 from weft.experimental.sparse.bcoo import (
     BCOO,
     bcoo_extract_data,
@@ -318,7 +319,5 @@ def add(lhs: BCOO, rhs: BCOO) -> BCOO:
 
 def to_dense(value: Any) -> Any:
     """A dense array, of a sparse or a dense one."""
-    from weft.experimental.sparse.base import JAXSparse
-
     return bcoo_todense(value) if isinstance(value, BCOO) else value.todense() if isinstance(value, JAXSparse) else np.asarray(value) \
         if np.isscalar(value) else value

@@ -23,7 +23,7 @@ def _beginnings(rows: Any, count: int) -> Any:
     return wnp.searchsorted(rows, wnp.arange(count + 1, dtype=rows.dtype), side="left").astype(rows.dtype)
 
 
-def _numbers(beginnings: Any, nse: int) -> Any:
+def numbers(beginnings: Any, nse: int) -> Any:
     """The row of each of `nse` entries; behind the last row there is padding."""
     return (wnp.searchsorted(beginnings, wnp.arange(nse, dtype=beginnings.dtype), side="right") - 1).astype(beginnings.dtype)
 
@@ -108,7 +108,7 @@ class BCSR(JAXSparse):
         batch = self.shape[:self.n_batch]
         columns = wnp.broadcast_to(self.indices, (*batch, self.nse))
         beginnings = wnp.broadcast_to(self.indptr, (*batch, self.indptr.shape[-1]))
-        rows = over_batches(lambda each: _numbers(each, self.nse), self.n_batch)(beginnings).astype(columns.dtype)
+        rows = over_batches(lambda each: numbers(each, self.nse), self.n_batch)(beginnings).astype(columns.dtype)
         data = wnp.broadcast_to(self.data, (*batch, *self.data.shape[self.n_batch:]))
         return BCOO((data, wnp.stack([rows, columns], axis=-1)), shape=self.shape, indices_sorted=self.indices_sorted,
                     unique_indices=self.unique_indices)
@@ -154,7 +154,7 @@ def bcsr_extract(indices: Any, indptr: Any, mat: Any) -> Any:
     [2.0, 3.0]
     """
     indices, indptr, mat = map(wnp.asarray, (indices, indptr, mat))
-    rows = over_batches(lambda each: _numbers(each, indices.shape[-1]), indptr.ndim - 1)(indptr).astype(indices.dtype)
+    rows = over_batches(lambda each: numbers(each, indices.shape[-1]), indptr.ndim - 1)(indptr).astype(indices.dtype)
     return coordinates.bcoo_extract_data(wnp.stack(wnp.broadcast_arrays(rows, indices), axis=-1), mat)
 
 
@@ -302,7 +302,7 @@ class CSR(_Matrix):
 
     def to_bcoo(self) -> BCOO:
         """The same matrix in batched coordinates."""
-        rows = _numbers(self.indptr, self.nse).astype(self.indices.dtype)
+        rows = numbers(self.indptr, self.nse).astype(self.indices.dtype)
         return BCOO((self.data, wnp.stack([rows, self.indices], axis=1)), shape=self.shape)
 
     def transpose(self, axes: Sequence[int] | None = None) -> Any:
@@ -330,7 +330,7 @@ class CSC(_Matrix):
 
     def to_bcoo(self) -> BCOO:
         """The same matrix in batched coordinates."""
-        columns = _numbers(self.indptr, self.nse).astype(self.indices.dtype)
+        columns = numbers(self.indptr, self.nse).astype(self.indices.dtype)
         return BCOO((self.data, wnp.stack([self.indices, columns], axis=1)), shape=self.shape)
 
     def transpose(self, axes: Sequence[int] | None = None) -> Any:

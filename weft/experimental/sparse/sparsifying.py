@@ -21,7 +21,7 @@ from weft import lax
 from weft.core.interpret import evaluate_by
 from weft.core.trace import Tracer, typeof
 from weft.experimental.sparse import products, shapes
-from weft.experimental.sparse.base import JAXSparse
+from weft.experimental.sparse.base import JAXSparse, apply
 from weft.experimental.sparse.bcoo import BCOO, bcoo_sum_duplicates
 from weft.ir.jaxpr import Jaxpr
 from weft.util import tree
@@ -278,6 +278,9 @@ _RULES: dict[str, Callable] = {
     "reshape": _reshape, "transpose": _transpose, "slice": _slice, "squeeze": _squeeze, "rev": _rev, "dynamic_slice": _dynamic_slice,
     "gather": _gather, "while": _while, "scan": _scan, "cond": _cond,
 }
+
+
+apply.append(sparsify)
 
 
 # ---- derivatives
