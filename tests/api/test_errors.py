@@ -189,7 +189,7 @@ def test_jit(words, kind, use):
         (["axis 1", "at least 2", "(3,)"], ValueError, lambda: weft.vmap(lambda a: a, in_axes=1)(wnp.ones(3))),
         (["at least one non-None value in in_axes", "axis_size"], ValueError, lambda: weft.vmap(lambda a: a, in_axes=None)(wnp.ones(3))),
         (["out_axes is None", "float32[3]"], ValueError, lambda: weft.vmap(lambda a: a, out_axes=None)(wnp.ones(3))),
-        (["unbound axis name: 'i'", "axis_name"], NameError, lambda: jit(lambda v: lax.psum(v, "i"))(vector())),
+        (["unbound axis name: i", "axis_name"], NameError, lambda: jit(lambda v: lax.psum(v, "i"))(vector())),
     ],
     ids=[
         "int",

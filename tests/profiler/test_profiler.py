@@ -187,8 +187,38 @@ def test_one_trace_at_a_time(tmp_path):
 
 @pytest.mark.parametrize("call", [
     lambda: weft.profiler.start_server(9999), weft.profiler.stop_server,
-    lambda: weft.profiler.start_trace("x", create_perfetto_link=True), lambda: weft.profiler.start_trace("x", profiler_options={}),
+    lambda: weft.profiler.start_trace("x", create_perfetto_link=True),
 ])
 def test_what_is_not_there_says_so(call):
     with pytest.raises(NotImplementedError, match="profiler"):
         call()
+
+
+def test_the_profile_plugin_gets_the_same_events(tmp_path):
+    with weft.profiler.trace(tmp_path), weft.profiler.TraceAnnotation("loading", batch=3):
+        weft.jit(lambda x: x * 3)(1.0)
+    (file,) = glob.glob(os.path.join(tmp_path, "plugins/profile/*/*.xplane.pb"))
+    with open(file, "rb") as opened:
+        space = fields(opened.read())
+    (plane,) = [fields(v) for n, v in space if n == 1]
+    assert dict(plane)[2] == b"/host:CPU" and [n for n, _ in space] == [1, 4]
+    names, stats = ({dict(fields(dict(fields(v))[2]))[1]: dict(fields(dict(fields(v))[2]))[2].decode() for n, v in plane if n == field}
+                    for field in (4, 5))
+    events = [fields(e) for n, v in plane if n == 3 for k, e in fields(v) if k == 4]
+    (loading,) = [e for e in events if names[dict(e)[1]] == "loading"]
+    others = [e for e in events if e is not loading]
+    assert others and all(dict(e).get(2, 0) + dict(e)[3] <= dict(loading).get(2, 0) + dict(loading)[3] for e in others)
+    (fact,) = [fields(v) for n, v in loading if n == 4]
+    assert (stats[dict(fact)[1]], dict(fact)[5]) == ("batch", b"3")
+
+
+def test_options_of_traces(tmp_path):
+    options = weft.profiler.ProfileOptions()
+    options.host_tracer_level = 0
+    with weft.profiler.trace(tmp_path, profiler_options=options):
+        weft.jit(lambda x: x * 5)(1.0)
+    (file,) = glob.glob(os.path.join(tmp_path, "plugins/profile/*/*.trace.json.gz"))
+    with gzip.open(file) as opened:
+        assert [e["ph"] for e in json.load(opened)["traceEvents"]] == ["M"]
+    with pytest.raises(TypeError, match="ProfileOptions"):
+        weft.profiler.start_trace(tmp_path, profiler_options={})

@@ -47,11 +47,11 @@ def _is_placement(x) -> bool:
 
 
 @api_boundary
-def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = False, may_alias: bool | None = None) -> Any:
+def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: bool | None = None) -> Any:
     """`x` (a tree of arrays) on a device, or laid out as a sharding; the result is committed if a placement is given.
 
     `device` may be a tree of devices and shardings that is a prefix of `x`. The result shares memory with `x` where layouts
-    allow, unless `may_alias` is False. With `donate`, `x` must not be used again. ShardingError if a dim does not divide.
+    allow, unless `may_alias` is False. With `donate` (a bool, or a tree of them that is a prefix of `x`), `x` must not be used again.
     `src` is ignored: an array knows its devices.
     Raises ShardingError if a dim does not divide, ValueError for a tree of devices that does not match, TypeError for other
     placements.
@@ -73,10 +73,9 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: bool = Fa
         put = [_put(leaf, t, x, i) for i, (leaf, t) in enumerate(zip(flat, targets))]
     if may_alias is False:
         put = [copy.deepcopy(y) if type(y) is Array else y for y in put]
-    if donate:
-        for leaf, y in zip(flat, put):
-            if type(leaf) is Array and leaf is not y:
-                leaf.delete()
+    for leaf, y, given in zip(flat, put, [donate] * len(flat) if isinstance(donate, bool) else tree.broadcast_prefix(donate, x)):
+        if given and type(leaf) is Array and leaf is not y:
+            leaf.delete()
     return tree.tree_unflatten(structure, put)
 
 

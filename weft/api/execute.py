@@ -262,11 +262,12 @@ def const_arrays(jaxpr: Jaxpr) -> list[Array]:
 def device_assignment(jaxpr: Jaxpr, specs, out_shardings, name: str, arg_names, n_consts: int) -> tuple:
     """The ordered devices that a program runs on; an error if committed arguments disagree."""
     committed = [i for i, spec in enumerate(specs) if spec.committed]
+    called = name.removeprefix("jit(").removesuffix(")")
 
     def name_of(k: int) -> str:
         i = committed[k] - n_consts
         label = "closed over" if i < 0 else arg_names[i] if i < len(arg_names) else f"number {i}"
-        return f"argument {label} of {name} with shape {specs[committed[k]].aval.str_short()}"
+        return f"argument {label} of {called} with shape {specs[committed[k]].aval.str_short()}"
 
     check_same_devices([specs[i].sharding for i in committed], name_of)
     chosen = specs[committed[0]].sharding.device_assignment if committed else None
@@ -278,8 +279,8 @@ def device_assignment(jaxpr: Jaxpr, specs, out_shardings, name: str, arg_names, 
         elif s.device_assignment != chosen:
             where = f"{name_of(0)} and device ids {[d.id for d in chosen]}" if committed else "another sharding"
             raise ShardingError(
-                f"Received incompatible devices for jitted computation. Got {where} and a sharding constraint, shard_map or out_sharding "
-                f"with device ids {[d.id for d in s.device_assignment]} inside {name}.\n"
+                f"Received incompatible devices for jitted computation. Got {where} and an out_sharding, shard_map or "
+                f"sharding_constraint inside jit with device ids {[d.id for d in s.device_assignment]}, in {name}.\n"
                 "  Shardings in a computation must use the devices of its committed arguments, in the same order.")
     return chosen or typed_devices(jaxpr) or default_sharding().device_assignment
 

@@ -609,7 +609,7 @@ def _check_device(device: Device | None, backend: str | None, in_shardings: Any,
     warn_user("jit: the argument device is deprecated. Put the arguments where you want them with "
               "weft.device_put(x, device) instead.", DeprecationWarning)
     if backend is not None:
-        raise ValueError("jit: device and backend cannot both be given; the device tells the backend.")
+        raise ValueError("jit: can't specify both a device and a backend for jit; the device tells the backend.")
     if in_shardings is not None or out_shardings is not None:
         raise ValueError("jit: device cannot be given along with in_shardings or out_shardings. Leave the device out.")
 

@@ -92,7 +92,8 @@ def as_sharding(s, what: str, ndim: int | None = None) -> Sharding | None:
     if isinstance(s, PartitionSpec):
         mesh = current_mesh()
         if mesh is None:
-            raise MissingMeshError(f"{what}: a PartitionSpec needs a mesh: {s}. Use it inside `with mesh:` (or weft.set_mesh(mesh)), or "
-                               "pass NamedSharding(mesh, spec).")
+            raise MissingMeshError(f"{what}: a PartitionSpec needs a mesh: {s}. Please set a mesh via `jax.set_mesh` if a "
+                                   "PartitionSpec is "
+                                   f"passed to {what}, or use it inside `with mesh:`, or pass NamedSharding(mesh, spec).")
         return NamedSharding(mesh, s)
     raise TypeError(f"{what}: {s!r} is not a sharding. Give a Sharding, a PartitionSpec (with a mesh in context) or a device.")

@@ -72,6 +72,10 @@ def _names(axes: Any, mesh: Mesh) -> str:
     return ", ".join(repr(a) for a in mesh.axis_names if a in axes) or "none"
 
 
+def _set(axes: Any, mesh: Mesh) -> str:
+    return "{" + ",".join(str(a) for a in mesh.axis_names if a in axes) + "}"
+
+
 def _nearest(axis: Any, mesh: Mesh) -> str:
     import difflib
     close = difflib.get_close_matches(str(axis), [str(n) for n in mesh.axis_names], 1)
@@ -83,7 +87,8 @@ def flat_specs(site: Site, specs: Any, values: Any, what: str, values_name: str)
     try:
         found = tree.broadcast_prefix(specs, values, is_leaf=is_spec)
     except ValueError as error:
-        raise ValueError(f"shard_map({site.name}): {what} does not fit {values_name}: {error}\n"
+        where = tree.prefix_errors(specs, values, is_spec, prefix_name=f"shard_map {what}", full_name=values_name) or str(error)
+        raise ValueError(f"shard_map({site.name}): {what} does not fit {values_name}:\n{where}\n"
                          f"  {what} must be a tree of PartitionSpecs that is a prefix of {values_name}.") from None
     return [PartitionSpec() if s is None else s for s in found]
 
@@ -118,9 +123,10 @@ def _check_rank(site: Site, aval: ShapedArray, spec: PartitionSpec, label: str, 
     if named > aval.ndim:
         remedy = f"Shorten the spec to length {aval.ndim}."
         if aval.ndim == 0:
-            remedy = "Use PartitionSpec() for scalars, or give the value a dim (x[None]) along which blocks can be put together."
+            remedy = (f"For scalars, consider using an {what} entry of `P()`, or give the value a dim (x[None]) along which blocks "
+                      "can be put together.")
         raise site.error(ValueError, f"the {what} entry for {label} is too long for its rank.",
-                         [(label, f"{aval.str_short()}, of rank {aval.ndim}"), ("spec", f"{spec}, of length {named}")],
+                         [(label, f"{aval.str_short()}, which has rank {aval.ndim}"), ("spec", f"{spec}, which has length {named}")],
                          "A spec has at most one entry per dim.", remedy)
 
 
@@ -134,7 +140,9 @@ def check_result(site: Site, aval: ShapedArray, spec: PartitionSpec, label: str,
     axes = tuple(a for a in site.mesh.axis_names if a in extra)
     one = repr(axes[0]) if len(axes) == 1 else repr(axes)
     raise site.error(
-        ValueError, f"out_specs require replication of {label} over {names}, which can't be statically inferred.",
+        ValueError, f"out_specs require replication of {label} over {names}, which can't be statically inferred: its entry of out_specs is "
+        f"{spec} which implies that the corresponding output value is only varying across mesh axes {_set(spec.axes, site.mesh)} and not "
+        f"{_set(extra, site.mesh)}, but it was inferred to be possibly varying over {_set(aval.vma, site.mesh)}.",
         [(label, f"{aval.str_short()}, varies over {_names(aval.vma, site.mesh)}"),
          ("out_spec", f"{spec}, implies that {label} is replicated across mesh axis {names}")],
         "Of a result, axes that its out_spec does not name keep one copy, so it must be the same on all their devices.",

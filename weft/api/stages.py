@@ -201,7 +201,12 @@ class Compiled:
     out_tree = property(lambda self: self._lowered.out_tree)
     in_avals = property(lambda self: self._lowered.in_avals)
     args_info = property(lambda self: self._lowered.args_info)
-    out_info = property(lambda self: self._lowered.out_info)
+
+    @property
+    def out_info(self):
+        """Shapes, dtypes and shardings of the results, as a tree."""
+        leaves, structure = tree.tree_flatten(self._lowered.out_info)
+        return structure.unflatten([s.update(sharding=spec.sharding) for s, spec in zip(leaves, self._executable.out_specs)])
 
     @property
     def stages(self):
@@ -279,7 +284,9 @@ class Compiled:
     def _run(self, args: tuple, kwargs: dict) -> Any:
         leaves, in_tree = tree.tree_flatten((args, kwargs))
         if in_tree != self.in_tree:
-            raise TypeError(f"This function was compiled for arguments of structure {self.in_tree}, called with {in_tree}.")
+            raise TypeError("Function compiled with input pytree does not match the input pytree it was called with: compiled for "
+                            "arguments of "
+                            f"structure {self.in_tree}, called with {in_tree}.")
         found = [x for x in leaves if isinstance(x, Tracer)]
         if found:
             raise TypeError(f"jit({self._lowered._traced._program.name}): Cannot apply JAX transformations to a function lowered and "

@@ -8,6 +8,7 @@ from weft.api.layouts import as_sharding
 from weft.backends.formats import Format
 from weft.core.trace import typeof
 from weft.ir.explicit import type_sharding
+from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
 from weft.ir.symbolic import Dim
 from weft.ir.types import ManualAxisType, ShapedArray
@@ -35,6 +36,8 @@ class ShapeDtypeStruct:
         self.dtype = dtype if dtypes.is_extended(dtype) else np.dtype(dtype)
         if isinstance(sharding, (PartitionSpec, Format)):
             sharding = as_sharding(sharding, "ShapeDtypeStruct", len(self.shape))
+        if isinstance(sharding, NamedSharding):
+            sharding.check_compatible_aval(self.shape)
         self.sharding = sharding
         self.weak_type = weak_type
         self.vma = frozenset(vma or ())

@@ -104,7 +104,8 @@ def _splits(name: str, flat, dims) -> tuple:
     said = {typeof(x).explicit.spec_dims(typeof(x).ndim)[d] for x, d in zip(flat, dims)
             if d is not None and typeof(x).explicit is not None} - {()}
     if len(said) > 1:
-        raise ShardingTypeError(f"vmap({name}): the mapped dims are split over different mesh axes: {sorted(map(str, said))}.\n"
+        raise ShardingTypeError(f"vmap({name}): Mapped away dimension of inputs passed to vmap should be sharded the same; the mapped dims "
+                                f"are split over different mesh axes: {sorted(map(str, said))}.\n"
                                 "  They become one dim. Lay the arguments out alike with weft.sharding.reshard.")
     return said.pop() if said else ()
 

@@ -368,9 +368,12 @@ def check_carry(api: str, fun: Callable, in_tree: Any, in_avals: Sequence, out_t
             rows.append((path, f"taken as {given.str_short()}", f"returned as {made.str_short()}", why))
             fixes.append(_carry_fix(name, path, given, made, why))
     if rows:
-        fixes.sort(key=lambda fix: fix == "")
+        said = [fix for fix in fixes if fix]
+        casts = [fix for fix in said if fix.startswith("applying")]
+        fix = "This might be fixed by:" + "".join(f"\n  * {cast}" for cast in casts) if len(casts) > 1 else \
+            f"This might be fixed by {casts[0]}" if casts else said[0] if said else ""
         raise TypeError(describe(api, f"{name} returns a carry of another type than it takes.", rows, user_frame(),
-                                 "A carry keeps one type in every iteration.", fixes[0]))
+                                 "A carry keeps one type in every iteration.", fix))
 
 
 def _carry_fix(name: str, path: str, given: ShapedArray, made: ShapedArray, why: str) -> str:
@@ -378,8 +381,8 @@ def _carry_fix(name: str, path: str, given: ShapedArray, made: ShapedArray, why:
     if why == VARYING:
         more = sorted(made.vma - given.vma, key=str)
         axes = f"({', '.join(map(repr, more))}{',' if len(more) == 1 else ''})"
-        return (f"Start with lax.pvary({path}, {axes}), or lax.pcast({path}, {axes}, to='varying'): a value that varies over "
-                f"{', '.join(map(repr, more))} from the first iteration on.") if more else ""
+        return (f"applying `jax.lax.pcast(..., {axes}, to='varying')` to the initial value of {path}, which varies over "
+                f"{', '.join(map(repr, more))} from the first iteration on then.") if more else ""
     if why.startswith("layout"):
         return f"In {name}, return weft.sharding.reshard({path}, {given.explicit.spec!r})."
     if why.startswith("dtype"):

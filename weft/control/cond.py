@@ -492,9 +492,11 @@ def _check_branches(api: str, functions, titles, bodies: Sequence[Body]) -> None
                 rows.append((path, f"{title} returns {a.str_short()}", f"{name} returns {b.str_short()}", why))
                 fix = fix or (f"Cast one: {path}.astype({a.dtype.name!r}) in {name}." if why.startswith("dtype") else
                               f"Reshard one: weft.sharding.reshard({path}, {a.explicit.spec!r}) in {name}."
-                              if why.startswith("layout") else f"Make both vary over the same axes: weft.lax.pcast({path}, "
-                       f"{tuple(sorted(a.vma ^ b.vma))}, to='varying') in {name if a.vma - b.vma else title}."
-                       if why.startswith("the varying") else f"Make {path} one shape, {list(a.shape)} or {list(b.shape)}, in both.")
+                              if why.startswith("layout") else "This might be fixed by " + " and ".join(
+                                  f"applying `jax.lax.pcast(..., {tuple(sorted(missing, key=str))}, to='varying')` to the output of {which}"
+                                  for which, missing in ((title, b.vma - a.vma), (name, a.vma - b.vma)) if missing) +
+                              f", so that {path} varies over the same axes." if why.startswith("the varying") else f"Make {path} one "
+                              f"shape, {list(a.shape)} or {list(b.shape)}, in both.")
         if rows:
             raise TypeError(describe(api, f"{title} and {name} ({function_name(fun)}) return different types.", rows, user_frame(),
                                      "All branches return the same types, whichever runs.", fix))

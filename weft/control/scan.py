@@ -421,7 +421,8 @@ def _check_whole(api: str, xs_flat: Sequence, xs_tree: Any) -> None:
         if aval.explicit is not None and aval.explicit.spec_dims(aval.ndim)[0]:
             whole = (None, *aval.explicit.spec[1:])
             raise ShardingTypeError(describe(
-                api, f"{path} is split along dim 0, which the loop slices.", [(path, aval.str_short())], user_frame(),
+                api, f"{path} is split along dim 0, which the loop slices: the 0th dimension of all xs should be "
+                     "replicated.", [(path, aval.str_short())], user_frame(),
                 "Every device takes every step, so that each needs all slices.",
                 f"Reshard it first: weft.sharding.reshard({path}, P({', '.join(map(repr, whole))}))."))
 

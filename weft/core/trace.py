@@ -317,8 +317,8 @@ def axis_env_size(name) -> int:
         if found == name:
             return size
     known = ", ".join(map(repr, dict.fromkeys(n for n, *_ in _state.axis_env))) or "none"
-    raise errors.UnboundAxisError(f"unbound axis name: {name!r}. Axes in scope: {known}. "
-                    "Name the axis with vmap(..., axis_name=...) or run inside shard_map.")
+    raise errors.UnboundAxisError(f"Found an unbound axis name: {name}. Axes in scope: {known}. "
+                                  "Name the axis with vmap(..., axis_name=...), or call the function under `jax.shard_map`.")
 
 
 def run_pairs(trace: Trace, fun: Callable, firsts: Sequence, seconds: Sequence, axes: Sequence = ()) -> tuple[list, list]:

@@ -118,7 +118,7 @@ def check_format(fmt: str, args: tuple, kwargs: dict) -> None:
                          "mention them; if it is an f-string, make it a plain string.")
     unknown = [name for name in kwargs if name not in used]
     if unknown:
-        raise ValueError(f"debug.print: unused keyword arguments: {unknown}. The format {fmt!r} does not mention them; if it "
+        raise ValueError(f"debug.print: Unused keyword arguments: {unknown}. The format {fmt!r} does not mention them; if it "
                          "is an f-string, make it a plain string.")
 
 

@@ -36,7 +36,7 @@ from weft.export import format as bytes_format
 from weft.export.polymorphic import instantiate, samples_of, unify
 from weft.ir.jaxpr import Eqn, Jaxpr
 from weft.ir.rewrite import inline_calls, map_jaxprs
-from weft.ir.symbolic import Dim, SymbolicScope, evaluate, is_symbolic_dim, names_in, solve
+from weft.ir.symbolic import Dim, SizeTooSmall, SymbolicScope, evaluate, is_symbolic_dim, names_in, solve
 from weft.ir.types import ShapedArray
 from weft.util import dtypes, tree
 from weft.util.source import api_boundary, function_name, guard_all
@@ -246,8 +246,13 @@ class Exported:
             return {}
         try:
             sizes = solve(asked)
+        except SizeTooSmall as error:
+            shapes = ", ".join(f"{path}.shape = {_shape_text(a)}" for path, a in zip(paths, self.in_avals))
+            raise ValueError("Input shapes do not match the polymorphic shapes specification. Expected value >= 1 for dimension variable "
+                             f"'{error.name}'. Using the following polymorphic shapes specifications: {shapes}. Obtained dimension "
+                             f"variables: {', '.join(error.found_by)}.") from None
         except ValueError as error:
-            raise ValueError(f"Input shapes do not match the polymorphic shapes specification: {error}") from None
+            raise ValueError(f"Input shapes do not match the polymorphic shapes specification. {error}") from None
         scope = next(n.scope for aval in self.in_avals for n in aval.shape if isinstance(n, Dim))
         broken = scope.admits({k: v for k, v in sizes.items() if not isinstance(v, Dim)})
         if broken is not None:
@@ -294,6 +299,11 @@ class Exported:
             "disabled": tuple(check._name for check in self.disabled_safety_checks),
             "vjp": self.vjp()._parts(vjp_order - 1) if vjp_order > 0 else None,
         }
+
+
+def _shape_text(aval: ShapedArray) -> str:
+    """`(3, a + 1)`."""
+    return f"({', '.join(map(str, aval.shape))}{',' if aval.ndim == 1 else ''})"
 
 
 def _paths(in_tree: Any) -> list[str]:

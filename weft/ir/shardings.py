@@ -328,7 +328,7 @@ class NamedSharding(Sharding):
 
     def _too_long(self, ndim: int) -> ShardingError:
         return ShardingError(
-            f"{self!r} is only valid for values of rank at least {len(self.spec)}, but was applied to a value of rank {ndim}.\n"
+            f"Sharding {self!r} is only valid for values of rank at least {len(self.spec)}, but was applied to a value of rank {ndim}.\n"
             f"  A spec has at most one entry per dim. Keep at most {ndim} of these {len(self.spec)} entries.")
 
     def splits(self, shape: int | Sequence[int]) -> Shape:
@@ -374,7 +374,7 @@ def _check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
     seen = set()
     for axis in (*spec.axes, *spec.unreduced, *spec.reduced):
         if axis not in known:
-            raise ShardingError(f"NamedSharding: axis {axis!r} of {spec!r} is not found in mesh {known}.\n"
+            raise ShardingError(f"NamedSharding: Resource axis: {axis} of {spec!r} is not found in mesh: {known}.\n"
                                 "  A spec names axes of its mesh only.")
         if axis in seen:
             raise ShardingError(f"NamedSharding: {spec!r} has duplicate entries for {axis!r}.\n"

@@ -49,6 +49,10 @@ class ManualAxisType:
         """All axes that it names."""
         return self.varying | self.unreduced | self.reduced
 
+    def invarying(self, mesh: Any) -> frozenset:
+        """The manual axes of `mesh` that it does not name: along them the value is the same on all devices."""
+        return frozenset(mesh.manual_axes) - self.vur
+
     def update(self, **changes: frozenset) -> "ManualAxisType":
         """A copy with some fields replaced."""
         return replace(self, **changes)

@@ -140,6 +140,8 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     P('i',)
     """
     leaves, treedef = tree.tree_flatten(x)
+    if shardings is None and leaves:
+        raise ValueError("One of with_sharding_constraint arguments got sharding None which is not allowed: give a sharding or a spec.")
     traced = [isinstance(leaf, Tracer) for leaf in leaves]
     targets = flat_shardings(shardings, treedef, [typeof(leaf) for leaf in leaves], "with_sharding_constraint", padded=traced)
     placed = [leaf if to is None else _constrained(leaf, to) for leaf, to in zip(leaves, targets)]

@@ -343,6 +343,8 @@ def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
     6
     """
     _check_to("pcast", to, ("varying", "reduced", "unreduced"))
+    if isinstance(axis_name, (set, frozenset)):
+        raise TypeError(f"pcast: axis_name must be a tuple or a str, got the set {axis_name!r}.")
     if to != "unreduced":
         return _varying(x, axis_name, "pcast")
     axes = axes_of(axis_name)

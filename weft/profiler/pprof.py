@@ -31,15 +31,15 @@ def encode(types: Sequence[tuple[str, str]], samples: Sequence[Sample], default_
     texts: dict[str, int] = {"": 0}
     text = lambda s: texts.setdefault(s, len(texts))
     functions = {name: i for i, name in enumerate(dict.fromkeys(n for s in samples for n in s.stack), 1)}
-    body = b"".join(_message(_SAMPLE_TYPE, _number(1, text(name)), _number(2, text(unit))) for name, unit in types)
+    body = b"".join(message(_SAMPLE_TYPE, number(1, text(name)), number(2, text(unit))) for name, unit in types)
     for s in samples:
-        labels = [_message(3, _number(1, text(k)), _number(2, text(v))) for k, v in s.labels.items()]
-        body += _message(_SAMPLE, _packed(1, [functions[n] for n in s.stack]), _packed(2, s.values), *labels)
+        labels = [message(3, number(1, text(k)), number(2, text(v))) for k, v in s.labels.items()]
+        body += message(_SAMPLE, _packed(1, [functions[n] for n in s.stack]), _packed(2, s.values), *labels)
     for name, i in functions.items():
-        body += _message(_LOCATION, _number(1, i), _message(4, _number(1, i)))
-        body += _message(_FUNCTION, _number(1, i), _number(2, text(name)))
-    body += _number(_TIME, time.time_ns()) + _number(_DEFAULT_TYPE, text(default_type))
-    body += b"".join(_message(_STRINGS, s.encode()) for s in texts)
+        body += message(_LOCATION, number(1, i), message(4, number(1, i)))
+        body += message(_FUNCTION, number(1, i), number(2, text(name)))
+    body += number(_TIME, time.time_ns()) + number(_DEFAULT_TYPE, text(default_type))
+    body += b"".join(message(_STRINGS, s.encode()) for s in texts)
     return gzip.compress(body)
 
 
@@ -52,14 +52,14 @@ def _varint(n: int) -> bytes:
     return bytes(out)
 
 
-def _number(field: int, value: int) -> bytes:
+def number(field: int, value: int) -> bytes:
     return _varint(field << 3) + _varint(value) if value else b""
 
 
-def _message(field: int, *parts: bytes) -> bytes:
+def message(field: int, *parts: bytes) -> bytes:
     body = b"".join(parts)
     return _varint(field << 3 | 2) + _varint(len(body)) + body
 
 
 def _packed(field: int, values: Sequence[int]) -> bytes:
-    return _message(field, *map(_varint, values))
+    return message(field, *map(_varint, values))

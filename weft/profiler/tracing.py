@@ -1,9 +1,9 @@
 """Traces: when programs compiled and ran, and the regions that the user named, as a file for trace viewers.
 
 Between `start_trace` and `stop_trace` every call of a compiled program takes the Python path, where it is timed as a whole;
-the inside of a program's one native call is not resolved. The file is in Chrome's trace format, which
-chrome://tracing, Perfetto and TensorBoard's profile plugin open, and is written where the last looks for it:
-DIR/plugins/profile/TIME/HOST.trace.json.gz.
+the inside of a program's one native call is not resolved. There are two files of it: HOST.trace.json.gz in Chrome's trace format, which
+chrome://tracing and Perfetto open, and HOST.xplane.pb for TensorBoard's profile plugin. They are written where that looks for them:
+DIR/plugins/profile/TIME.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+from weft.profiler.xplane import Span, encode
 from weft.util import events
 from weft.util.state import guard
 
@@ -26,17 +27,31 @@ _lock = threading.Lock()
 _session: _Session | None = None
 
 
+class ProfileOptions:
+    """What a trace records, for `start_trace`: nothing of the host with `host_tracer_level` 0.
+
+    `python_tracer_level` and `device_tracer_level` change nothing: calls of Python functions are not recorded, and the host is the device.
+
+    >>> options = ProfileOptions()
+    >>> options.host_tracer_level = 0
+    """
+
+    def __init__(self) -> None:
+        self.host_tracer_level, self.python_tracer_level, self.device_tracer_level = 2, 0, 1
+
+
 class _Session:
     """A trace being recorded."""
 
-    def __init__(self, directory: str | os.PathLike, perfetto: bool):
+    def __init__(self, directory: str | os.PathLike, perfetto: bool, options: ProfileOptions | None):
         self.directory, self.perfetto = os.fspath(directory), perfetto
-        self.origin = time.perf_counter_ns()
+        self.recorded = options is None or options.host_tracer_level > 0
+        self.origin, self.time = time.perf_counter_ns(), time.time_ns()
         self.events: list[dict] = []
 
     def watch(self, kind: str, name: str, start: int, end: int, facts: dict) -> None:
         """Record an event of this thread."""
-        if end >= self.origin:
+        if end >= self.origin and self.recorded:
             self.events.append({"name": name, "cat": kind, "ph": "X", "ts": (start - self.origin) / 1e3, "dur": (end - start) / 1e3,
                                "pid": os.getpid(), "tid": threading.get_ident(), "args": facts})
 
@@ -49,21 +64,27 @@ class _Session:
         for name in [f"{platform.node() or 'host'}.trace.json.gz", *(["perfetto_trace.json.gz"] if self.perfetto else [])]:
             with gzip.open(os.path.join(where, name), "wt", encoding="utf-8") as file:
                 file.write(text)
+        spans = [Span(e["name"], max(0, int(e["ts"] * 1e3)), int(e["dur"] * 1e3), e["tid"], e["args"]) for e in self.events]
+        with open(os.path.join(where, f"{platform.node() or 'host'}.xplane.pb"), "wb") as file:
+            file.write(encode(spans, self.time, platform.node() or "host"))
 
 
 def start_trace(log_dir: str | os.PathLike, create_perfetto_link: bool = False, create_perfetto_trace: bool = False,
                 profiler_options: Any = None) -> None:
-    """Begin to record compilations, runs of programs and named regions; `stop_trace` writes them under `log_dir`."""
+    """Begin to record compilations, runs of programs and named regions; `stop_trace` writes them under `log_dir`.
+
+    `profiler_options` are `ProfileOptions`; TypeError for other things.
+    """
     if create_perfetto_link:
         raise NotImplementedError("profiler.start_trace: create_perfetto_link is not supported; create_perfetto_trace writes the file "
                                   "that ui.perfetto.dev opens.")
-    if profiler_options is not None:
-        raise NotImplementedError("profiler.start_trace: profiler_options are not supported; leave them out.")
+    if not isinstance(profiler_options, ProfileOptions | None):
+        raise TypeError(f"profiler.start_trace: profiler_options are weft.profiler.ProfileOptions, got {profiler_options!r:.80}.")
     global _session
     with _lock:
         if _session is not None:
             raise RuntimeError("profiler.start_trace: a trace is being recorded already; call stop_trace first.")
-        _session = _Session(log_dir, create_perfetto_trace)
+        _session = _Session(log_dir, create_perfetto_trace, profiler_options)
         events.listeners.append(_session.watch)
         guard[0] += 1
 

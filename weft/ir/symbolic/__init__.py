@@ -10,6 +10,7 @@ from weft.ir.symbolic.polynomials import (
 )
 from weft.ir.symbolic.sizes import (
     Dim as Dim,
+    SizeTooSmall as SizeTooSmall,
     SymbolicScope as SymbolicScope,
     as_size as as_size,
     is_symbolic_dim as is_symbolic_dim,

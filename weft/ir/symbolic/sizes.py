@@ -353,25 +353,35 @@ def as_size(n: Any) -> Any:
 # ---- sizes from shapes
 
 
+class SizeTooSmall(ValueError):
+    """A size that shapes ask to be less than 1; `found_by` says which expression gave it and those before."""
+
+    def __init__(self, name: str, found_by: Sequence[str]):
+        self.name, self.found_by = name, tuple(found_by)
+        super().__init__(f"Expected value >= 1 for dimension variable '{name}'. Obtained dimension variables: {', '.join(found_by)}.")
+
+
 def solve(unknown: Sequence[tuple[Polynomial, Any, str]]) -> dict[str, Any]:
-    """The sizes for which expressions have given values: (expression, value, what it is) of each.
+    """The sizes for which expressions have given values: (expression, value, the dim it is the size of) of each.
 
     Solves one expression after another for the one variable in it that is not known yet, if that occurs linearly. Raises ValueError where
     no sizes fit, and where an expression cannot be solved.
     """
     sizes: dict[str, Any] = {}
-    left = list(unknown)
+    left, found_by = list(unknown), []
     while left:
-        rest = [item for item in left if not _solved(item, sizes)]
+        rest = [item for item in left if not _solved(item, sizes, found_by)]
         if len(rest) == len(left):
             p, _, what = rest[0]
-            raise ValueError(f"cannot find the sizes {sorted(variables(p) - set(sizes))} from {what}: the expression {text(p)} is not "
-                             "linear in one of them. Give an argument one of whose dims is that size itself.")
+            raise ValueError(f"Cannot solve for values of dimension variables {variables(p) - set(sizes)!r}. We can only solve linear "
+                             f"uni-variate constraints, and {text(p)} of {what} is none. Give an argument one of whose dims is that size "
+                             "itself.")
         left = rest
     return sizes
 
 
-def _solved(item: tuple[Polynomial, Any, str], sizes: dict[str, Any]) -> bool:
+def _solved(item: tuple[Polynomial, Any, str], sizes: dict[str, Any], found_by: list[str]) -> bool:
+    """Find one more of the `sizes` by an item; `found_by` says which item gave each."""
     p, value, what = item
     names = variables(p) - set(sizes)
     if len(names) > 1:
@@ -382,14 +392,19 @@ def _solved(item: tuple[Polynomial, Any, str], sizes: dict[str, Any]) -> bool:
         if not slope or any(name in variables(((m, 1),)) for m, _ in p if m != ((name, 1),)):
             return False
         rest = value - evaluate(tuple((m, c) for m, c in p if m != ((name, 1),)), sizes)
-        if rest % slope != 0 or rest // slope < 1:
-            raise ValueError(f"no size {name} fits {what}: {text(p)} = {value} has no solution in integers from 1 on.")
+        if rest % slope != 0:
+            raise ValueError(f"Division had remainder {rest % slope} when computing the value of '{name}': {text(p)} = {value} has no "
+                             f"solution in integers, for the size of {what}.")
+        found_by.append(f"'{name}' = {rest // slope} from specification '{text(p)}' for dimension {what} (= {value})")
+        if rest // slope < 1:
+            raise SizeTooSmall(name, found_by)
         sizes[name] = rest // slope
         return True
     found = evaluate(p, sizes)
     if found != value:
         known = ", ".join(f"{k} = {v}" for k, v in sizes.items() if k in variables(p))
-        raise ValueError(f"{what} does not fit: it should be {text(p)} = {found} (where {known}), got {value}.")
+        raise ValueError(f"Found inconsistency between dimension size {what} (= {value}) and the specification '{text(p)}' (= {found}), "
+                         f"where {known}.")
     return True
 
 
