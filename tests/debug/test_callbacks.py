@@ -354,3 +354,20 @@ def test_promises_and_errors_are_those_of_compiled_calls():
             api(fails, THREE, THREE)
     promised = {"y": [weft.ShapeDtypeStruct((3,), np.float32)]}         # how results are nested is what the promise says
     assert weft.jit(lambda x: weft.pure_callback(lambda v: ((v + 1,),), promised, x))(THREE)["y"][0].tolist() == (THREE + 1).tolist()
+
+
+def test_print_options_are_those_of_the_call(capsys):
+    @weft.jit
+    def f(x):
+        with np.printoptions(precision=2, suppress=True):
+            weft.debug.print("{}", x)
+        weft.debug.print("{}", x)
+    f(np.float32([1.2345, 1e-7]))
+    assert capsys.readouterr().out == "[1.23 0.  ]\n[1.2345e+00 1.0000e-07]\n"
+
+
+@pytest.mark.parametrize("call", [lambda: weft.debug.print(None, 1), lambda: weft.debug.print(a=1, ordered=True),
+                                  lambda: weft.debug.callback(None, 1), lambda: weft.debug.callback(a=1)])
+def test_settings_come_without_values(call):
+    with pytest.raises(TypeError, match="unexpected arguments in the two-call form"):
+        call()

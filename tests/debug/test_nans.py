@@ -50,7 +50,7 @@ def test_the_first_nan_is_found_on_its_line(name):
     assert np.isnan(np.concatenate([np.ravel(y) for y in weft.tree.leaves(program(X))])).any()       # nobody minds
     with weft.debug_nans():
         for _ in range(3):
-            with pytest.raises(FloatingPointError, match=r"invalid value \(nan\) encountered in sqrt") as caught:
+            with pytest.raises(FloatingPointError, match=r"nvalid value \(nan\) encountered in (sharded computation, in )?sqrt") as caught:
                 program(X)
             assert "test_nans.py:17 in root:  y = wnp.sqrt(x)  # the line" in str(caught.value)
         for y in weft.tree.leaves(program(np.abs(X))):
@@ -114,3 +114,14 @@ def test_donated_arguments_are_searched_and_then_gone():
         assert x.is_deleted()
         with pytest.raises(FloatingPointError, match="log"):
             f(-wnp.ones(1000))
+
+
+def test_a_sharded_program_says_so_and_a_literal_too():
+    mesh = weft.make_mesh((2,), ("i",), devices=weft.devices()[:2])
+    mapped = weft.shard_map(lambda x: 0.0 / x, mesh=mesh, in_specs=weft.P("i"), out_specs=weft.P("i"))
+    with weft.debug_nans(True):
+        for f in (mapped, weft.jit(mapped)):
+            with pytest.raises(FloatingPointError, match=r"Invalid value \(nan\) encountered in sharded computation, in div"):
+                f(np.float32([1, 0]))
+        with pytest.raises(FloatingPointError, match="de-optimized function did not compute it, as it is a literal"):
+            weft.jit(lambda x: (np.nan, x + 2))(1.0)

@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 
 from weft.core.interpret import run_reference, run_until
-from weft.ir.jaxpr import Eqn, Jaxpr
+from weft.core.trace import tracked_axes
+from weft.ir.jaxpr import Eqn, Jaxpr, Literal
+from weft.ir.program_mesh import has_shard_map
+from weft.ir.shardings import NamedSharding
 from weft.runtime.array import Array
 from weft.util.config import config
 from weft.util.errors import describe
@@ -35,7 +38,8 @@ class FiniteCheck:
         for i, out in enumerate(outs):
             kind = self.bad(out._numpy())
             if kind:
-                self.explain(name, program, [x._numpy() for x in args], i, kind)
+                sharded = has_shard_map(program) or any(isinstance(x.sharding, NamedSharding) for x in (*args, *outs)) or bool(tracked_axes())
+                self.explain(name, program, [x._numpy() for x in args], i, kind, sharded)
 
     def bad(self, value: Any) -> str:
         """"nan" or "inf" if `value` has one, else ""."""
@@ -44,7 +48,7 @@ class FiniteCheck:
             return ""
         return next((kind for kind, test in self.kinds if test(value).any()), "")
 
-    def explain(self, name: str, program: Jaxpr, args: list, result: int, kind: str) -> None:
+    def explain(self, name: str, program: Jaxpr, args: list, result: int, kind: str, sharded: bool) -> None:
         """Raise the error that names the first bad operation."""
         found: list = []
 
@@ -54,6 +58,9 @@ class FiniteCheck:
             return bool(found)
 
         run_until(watch, lambda: run_reference(program, *args))
+        if not found and type(program.outvars[result]) is Literal:
+            raise FloatingPointError(describe(name, f"invalid value ({kind}) in result {result}: the de-optimized function did not compute "
+                                              "it, as it is a literal of the program.", (), user_frame()))
         if not found:
             raise FloatingPointError(describe(name, f"invalid value ({kind}) in result {result}.", (), user_frame(),
                                               "It could not be traced to an operation: a callback gave it, or the compiled "
@@ -64,7 +71,8 @@ class FiniteCheck:
                 for i, (a, x) in enumerate(zip(eqn.invars, ins))]
         alone = len(program.eqns) == 1 and eqn.primitive.name == name      # an operation called by itself
         raise FloatingPointError(describe(
-            "", f"invalid value ({kind}) encountered in {eqn.primitive.name}", rows, user_frame() if alone else eqn.source,
+            "", f"Invalid value ({kind}) encountered in sharded computation, in {eqn.primitive.name}" if sharded else
+            f"invalid value ({kind}) encountered in {eqn.primitive.name}", rows, user_frame() if alone else eqn.source,
             "" if alone else f"It was found in result {result} of {name}."))
 
 

@@ -1,6 +1,7 @@
 """`print`, `log` and `callback`: show the values of a program while it runs.
 
-Formats are checked while tracing, where the user's line is known; values are formatted as arrays are.
+Formats are checked while tracing, where the user's line is known; values are formatted as arrays are, by the print options of NumPy
+that were in force then.
 Inside `shard_map` every device prints its own block with its position, in the order of the mesh; a global value is printed
 once, whatever its sharding.
 """
@@ -13,6 +14,8 @@ import logging
 import string
 from collections.abc import Callable, Iterable
 from typing import Any
+
+import numpy as np
 
 from weft.api.callbacks import HostFunction, bind_observer, debug_callback
 from weft.control.ref import is_ref
@@ -41,6 +44,7 @@ def print(fmt: str | None = None, *args: Any, ordered: bool = False, partitioned
     x = [0. 1. 2.], its sum = 3.00
     """
     if fmt is None:
+        _check_two_calls("debug_print", args, kwargs)
         return functools.partial(print, ordered=ordered, partitioned=partitioned, skip_format_check=skip_format_check,
                                  _use_logging=_use_logging)
     if not isinstance(fmt, str):
@@ -60,16 +64,17 @@ log = functools.partial(print, _use_logging=True)
 
 class Printer(HostFunction):
     """The callback of `print`."""
-    __slots__ = ("fmt", "to_log")
+    __slots__ = ("fmt", "options", "to_log")
 
     def __init__(self, fmt: str, leaves: list, in_tree: Any, to_log: bool):
         super().__init__("debug.print", print, leaves, in_tree)
-        self.fmt, self.to_log = fmt, to_log
-        self._key = (*self._key, fmt, to_log)
+        self.fmt, self.to_log, self.options = fmt, to_log, np.get_printoptions()
+        self._key = (*self._key, fmt, to_log, repr(self.options))
 
     def __call__(self, position: tuple, *arrays: Any) -> list:
         args, kwargs = self.arguments(arrays)
-        text = self.fmt.format(*args, **kwargs) if _has_fields(self.fmt) else " ".join([self.fmt, *map(str, args)])
+        with np.printoptions(**self.options):
+            text = self.fmt.format(*args, **kwargs) if _has_fields(self.fmt) else " ".join([self.fmt, *map(str, args)])
         if position:
             text = f"[{' '.join(f'{name}={i}' for name, i in position)}] {text}"
         if self.to_log:
@@ -96,9 +101,17 @@ def callback(callback: Callable[..., None] | None = None, *args: Any, ordered: b
     [[0, 1]]
     """
     if callback is None:
+        _check_two_calls("debug_callback", args, kwargs)
         return functools.partial(globals()["callback"], ordered=ordered, partitioned=partitioned)
     debug_callback(callback, *args, ordered=ordered, partitioned=partitioned, **kwargs)
     return None
+
+
+def _check_two_calls(name: str, args: tuple, kwargs: dict) -> None:
+    """TypeError if a call that only gives settings has values."""
+    if args or kwargs:
+        raise TypeError(f"{name} received unexpected arguments in the two-call form: {args} and {kwargs}. The first call takes settings "
+                        "alone, the second what is to be shown.")
 
 
 # --- formats ----------------------------------------------------------------------------------------------------------
