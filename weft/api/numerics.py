@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from weft.core.interpret import run_reference, run_until
-from weft.core.trace import tracked_axes
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal
 from weft.ir.program_mesh import has_shard_map
 from weft.ir.shardings import NamedSharding
@@ -38,7 +37,7 @@ class FiniteCheck:
         for i, out in enumerate(outs):
             kind = self.bad(out._numpy())
             if kind:
-                sharded = has_shard_map(program) or any(isinstance(x.sharding, NamedSharding) for x in (*args, *outs)) or bool(tracked_axes())
+                sharded = has_shard_map(program) or any(isinstance(x.sharding, NamedSharding) for x in (*args, *outs))
                 self.explain(name, program, [x._numpy() for x in args], i, kind, sharded)
 
     def bad(self, value: Any) -> str:
