@@ -210,6 +210,7 @@ def import_everything() -> None:
     import weft.backends.cpu.exchanges
     import weft.checkpoint.restoring
     import weft.checkpoint.saving
+    import weft.codegen.library.combine
     import weft.codegen.library.process_calls
     import weft.partition.exchanges
     import weft.partition.partition

@@ -31,7 +31,7 @@ OTHER_NUMBERS: dict[str, set[str]] = {
     "codegen/kernel/kernel_emitter.py": {"_FIRST_METADATA"},                 # a number in LLVM's text
     "codegen/kernel/precision_demand.py": {"_KEEPS"},                        # operands, by number
     "codegen/kernel/register_transpose.py": {"WIDEST"},                      # bytes of the largest type
-    "codegen/library/process_calls.py": {"_BYTES"},                          # of types
+    "codegen/library/combine.py": {"_BLOCK"},                                # a multiple of any register
     "codegen/library/sort.py": {"_BITS", "_INFINITY"},                       # of types
     "codegen/program/entry.py": {"FACTORIZATION", "PART", "TABLE"},          # operations of an algorithm; lengths of functions
     "codegen/program/program.py": {"BATCH"},                                 # kernels of a module

@@ -82,9 +82,9 @@ class _Natives:
         return process_calls.symbols()
 
     def combine(self, op: str, dtype: str, kind: str = "plain") -> int | None:
-        from weft.codegen.library import process_calls
+        from weft.codegen.library import combine
 
-        return process_calls.combine(op, dtype)[kind] if process_calls.can_combine(op, dtype) else None
+        return combine.combine(op, dtype)[kind] if combine.can_combine(op, dtype) else None
 
     def mpi(self, handle: str) -> dict[str, int]:
         from weft.codegen.library import process_calls

@@ -20,7 +20,8 @@ from weft.ir.registry import functions
 
 IndexLike = Union[Expr, int]
 
-_TYPE_NAMES = {
+#: what NumPy calls a dtype -> what Loops calls it
+TYPE_NAMES = {
     "bool": "bool", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
     "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64",
     "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128",
@@ -45,7 +46,7 @@ def type_name(dtype) -> str:
     if found is not None:
         return found
     try:
-        found = _types[dtype] = _TYPE_NAMES[dtype.name]
+        found = _types[dtype] = TYPE_NAMES[dtype.name]
         return found
     except KeyError:
         raise NotImplementedError(f"compile: arrays of dtype {dtype.name} have no kernels") from None
@@ -57,7 +58,7 @@ def has_kernels(dtype) -> bool:
     >>> has_kernels(np.dtype("float32")), has_kernels(np.dtype("S1"))
     (True, False)
     """
-    return dtype in _types or dtype.name in _TYPE_NAMES
+    return dtype in _types or dtype.name in TYPE_NAMES
 
 
 class Builder:

@@ -2,5 +2,5 @@
 
 In:   the kind, types and sizes of a routine.
 Out:  its symbol and its code, compiled once per machine and kept on disk.
-Next: `fft` (with `fft_passes` and `fft_load_store`), `sort`, `lapack`, `strided_copy`.
+Next: `fft` (with `fft_passes` and `fft_load_store`), `sort`, `lapack`, `strided_copy`; `process_calls` and `combine` for collectives.
 """
