@@ -57,6 +57,8 @@ WRONG = {
     "stacked": lambda k: weft.vmap(random.normal)(wnp.stack([k, k])),
     "given back": lambda k: draw(kept(k)[1]), "passed on": lambda k: (draw(k), draw(passed(k))),
     "closed over": lambda k: [weft.jit(lambda: random.normal(k))() for _ in range(2)],
+    "closed over, one program": lambda k: (lambda f: (f(), f()))(weft.jit(lambda: random.normal(k))),
+    "closed over, a program in it": lambda k: (lambda f: (f(), f()))(weft.jit(lambda: draw.__wrapped__(k) + weft.jit(lambda: 1.0)())),
     "scan, closed over": lambda k: lax.scan(lambda c, x: (c + random.normal(k), x), 0.0, XS),
     "scan, carried": lambda k: lax.scan(lambda k, x: (k, random.normal(k)), k, XS),
     "scan in a program": weft.jit(lambda k: lax.scan(lambda c, x: (c + random.normal(k), x), 0.0, XS)),

@@ -826,3 +826,20 @@ def test_a_layout_that_is_left_open_is_no_place():
         with pytest.raises(ValueError, match=r"sharding and layout.*should be concrete"):
             weft.device_put(np.ones(3), given)
     assert weft.device_put(np.ones(3), Format(None, SingleDeviceSharding(weft.devices()[1]))).committed
+
+
+def test_rows_of_an_array_that_a_mesh_of_one_device_splits():
+    mesh = weft.make_mesh((1,), ("i",), devices=weft.devices()[:1])
+    for shape in [(3,), (3, 2)]:
+        x = weft.device_put(np.arange(np.prod(shape), dtype=np.float32).reshape(shape), NamedSharding(mesh, P("i")))
+        rows = list(x)
+        np.testing.assert_array_equal(rows, np.asarray(x))
+        assert rows[0].shape == shape[1:] and rows[0].sharding.spec == P()
+
+
+def test_pickled_arrays_have_64_bits_where_those_are_on():
+    with weft.enable_x64(True):
+        data = pickle.dumps(wnp.array([1.5, 2.5], "float64"))
+        assert pickle.loads(data).dtype == np.float64
+    x = pickle.loads(data)
+    assert x.dtype == x.aval.dtype == np.float32 and x.tolist() == [1.5, 2.5]

@@ -32,9 +32,11 @@ _used: set[int] = set()
 @record
 class Signature:
     """What a program does with keys: for each input a mask of those it uses up (None for no keys), and for each output the input keys
-    that it holds as (input, position), with whether they are used up afterwards."""
+    that it holds as (input, position), with whether they are used up afterwards. `consts` are the arrays among its constants, those of
+    programs in it too, of which it uses up keys, with their masks."""
     uses: tuple
     results: tuple
+    consts: tuple
 
 
 def is_key(x: Any) -> bool:
@@ -42,11 +44,14 @@ def is_key(x: Any) -> bool:
 
 
 def used_by_call(name: str, signature: Signature, arrays: Sequence[Array]) -> None:
-    """Use up the keys of arguments that a program uses up."""
+    """Use up the keys of arguments and constants that a program uses up."""
     called = "jit-compiled function" if name.startswith("jit(") else name
     for i, (array, mask) in enumerate(zip(arrays, signature.uses)):
         if mask is not None and mask.any():
             _use(_numbers(array)[mask], _used, user_frame(), name, f"Previously-consumed key passed to {called} at index {i}")
+    for i, (array, mask) in enumerate(signature.consts):
+        _use(_numbers(array)[mask], _used, user_frame(), name, f"Previously-consumed key passed to {called} at index {i} of what it closes "
+                                                               "over")
 
 
 def give_results(signature: Signature, arrays: Sequence[Array], outs: Sequence[Array]) -> None:
@@ -96,24 +101,31 @@ class _Reader:
     def __init__(self, jaxpr: Jaxpr):
         self.jaxpr = jaxpr
         self.used: set[int] = set()
+        self.before: set[int] = set()               # keys of constants that were used up when the program was made
+        self.constants: list[Array] = []            # of programs in it, too
         self.numbers: dict[Var, np.ndarray] = {v: _new(v.aval.shape) for v in (*jaxpr.constvars, *jaxpr.invars) if is_key(v.aval)}
         for v, value in zip(jaxpr.constvars, jaxpr.consts):
             if type(value) is Array and v in self.numbers:
-                self.numbers[v] = _numbers(value)
-                self.used |= _used.intersection(self.numbers[v].ravel().tolist())
+                self.numbers[v] = self.constant(value)
         for eqn in jaxpr.eqns:
             self.follow(eqn)
 
     def signature(self) -> Signature:
-        for v, value in zip(self.jaxpr.constvars, self.jaxpr.consts):
-            if type(value) is Array and v in self.numbers:
-                _used.update(self.used.intersection(self.numbers[v].ravel().tolist()))
         ins = [self.numbers.get(v) for v in self.jaxpr.invars]
         place = {int(n): (i, k) for i, numbers in enumerate(ins) if numbers is not None for k, n in enumerate(numbers.ravel())}
         masks = [None if n is None else np.isin(n, list(self.used)) for n in ins]
         outs = [None if type(v) is Literal or v not in self.numbers else
                 [(place.get(int(n)), int(n) in self.used) for n in self.numbers[v].ravel()] for v in self.jaxpr.outvars]
-        return Signature(tuple(masks), tuple(outs))
+        spent = [(array, np.isin(_numbers(array), list(self.used - self.before))) for array in self.constants]
+        return Signature(tuple(masks), tuple(outs), tuple((array, mask) for array, mask in spent if mask.any()))
+
+    def constant(self, array: Array) -> np.ndarray:
+        """The numbers of an array that the program closes over."""
+        numbers = _numbers(array)
+        self.constants += [array] * all(array is not known for known in self.constants)
+        self.before |= _used.intersection(numbers.ravel().tolist())
+        self.used |= self.before
+        return numbers
 
     def follow(self, eqn: Eqn) -> None:
         ins = [None if type(a) is Literal else self.numbers.get(a) for a in eqn.invars]
@@ -141,6 +153,8 @@ class _Reader:
         for jaxpr in inner:
             given, steady = _operands(eqn, jaxpr, len(ins))
             signature = signature_of(jaxpr)
+            for array, mask in signature.consts:
+                _use(self.constant(array)[mask], self.used, eqn.source, "random", "A key that a program closes over is already consumed")
             for i, mask in zip(given, signature.uses):
                 if mask is None or not mask.any() or ins[i] is None:
                     continue

@@ -96,7 +96,8 @@ class Traced:
     @property
     def out_info(self):
         """Shapes and dtypes of the results, as a tree."""
-        structs = [ShapeDtypeStruct(a.shape, a.dtype, sharding=a.explicit, weak_type=a.weak_type) for a in self._program.jaxpr.out_avals]
+        structs = [ShapeDtypeStruct(a.shape, a.dtype, sharding=s or a.explicit, weak_type=a.weak_type)
+                   for a, s in zip(self._program.jaxpr.out_avals, self._program.out_shardings)]
         return tree.tree_unflatten(self._program.out_tree, structs)
 
     def _kept(self, jaxpr: Jaxpr) -> tuple[Jaxpr, list[bool]]:

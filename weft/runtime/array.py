@@ -18,7 +18,7 @@ import numpy as np
 from weft.backends.array_spec import ArraySpec
 from weft.backends.base import UNREADY
 from weft.backends.formats import row_major
-from weft.ir.shardings import Sharding, SingleDeviceSharding, block_index
+from weft.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding, block_index
 from weft.ir.types import ShapedArray
 from weft.runtime.device import default_device
 from weft.runtime.transfers import NO_TRANSFER, Passing, guarded, to_device
@@ -350,7 +350,9 @@ class Array(metaclass=ArrayMeta):
 
 
 def _from_pickle(value: np.ndarray, aval: ShapedArray) -> Array:
-    return from_numpy(value, aval, copy=False)
+    """The array, of a dtype that this process has: 64 bits are cut where they are off."""
+    dtype = dtypes.canonicalize_dtype(aval.dtype)
+    return from_numpy(value if dtype == aval.dtype else value.astype(dtype), aval.update(dtype=dtype), copy=False)
 
 
 def _not_here(array: Array) -> RuntimeError:
@@ -381,7 +383,8 @@ def _cheap_to_unstack(array: Array) -> bool:
 def _unstack(array: Array) -> list[Array]:
     """Rows of a whole array on one device, copied."""
     value = array._numpy()
-    spec = ArraySpec(array.aval.update(shape=array.shape[1:]), array.sharding, array.committed)
+    sharding = array.sharding.without_dim(0) if isinstance(array.sharding, NamedSharding) else array.sharding
+    spec = ArraySpec(array.aval.without_dim(0), sharding, array.committed)
     return [Array(spec, spec.backend.put(np.asarray(row), spec)) for row in value]
 
 
