@@ -6,7 +6,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft import lax
+from weft import lax, typeof
 from weft.custom_batching import custom_vmap, sequential_vmap
 from weft.custom_derivatives import CustomVJPPrimal, SymbolicZero, custom_vjp_primal_tree_values, linear_call, zero_from_primal
 
@@ -304,3 +304,22 @@ def test_zeros_stay_known_through_vmap_and_rules_close_over_mapped_values():
         g.defvjp(lambda y: (g(y), (x, y)), lambda res, ct: (res[0] * res[1] * ct,))
         return weft.grad(g)
     assert np.allclose(weft.vmap(lambda x: outer(x)(3.0))(X), 3.0 * X)
+
+
+@pytest.mark.parametrize("looped", [False, True])
+def test_a_rule_is_that_of_the_function_not_of_its_transpose(looped):
+    @weft.custom_jvp
+    def total(x):
+        return wnp.sum(x, axis=0)
+
+    @total.defjvp
+    def total_jvp(primals, tangents):
+        assert typeof(tangents[0]).shape == (3,)
+        return total(*primals), total(*tangents)
+    f = weft.checkpoint(lambda x: total(x) ** 2, policy=weft.checkpoint_policies.checkpoint_dots)
+    f = (lambda row: lambda x: lax.scan(lambda c, r: (c, row(r)), None, x)[1])(f) if looped else f
+    x = wnp.arange(6.0).reshape(2, 3) if looped else wnp.arange(3.0)
+    slope = lambda x: weft.grad(lambda x: f(x).sum())(x)
+    np.testing.assert_allclose(slope(x), np.broadcast_to(2 * np.asarray(x).sum(-1, keepdims=True), x.shape))
+    np.testing.assert_allclose(weft.vjp(slope, x)[1](wnp.ones_like(x))[0], np.full(x.shape, 6.0))
+    np.testing.assert_allclose(weft.jvp(slope, (x,), (wnp.ones_like(x),))[1], np.full(x.shape, 6.0))

@@ -66,7 +66,9 @@ def make_call_rules(primitive: Primitive, plain: Primitive, split: Callable[[Jax
 
 def fill_call_rules(primitive: Primitive, to: Primitive, plain: Primitive,
                     split: Callable[[Jaxpr, Sequence[bool], dict], Partial] = split_call) -> None:
-    """Fill the slots of `to` with the rules of `primitive`."""
+    """Fill the slots of `to` with the rules of `primitive`. A derivative rule that it has is one of the whole program: parts of that, and
+    its transpose, become plain calls."""
+    ruled = bool(primitive.attrs.get("only_derivatives"))
 
     @to.def_jvp
     def jvp(primals, tangents, *, jaxpr, **params):
@@ -102,13 +104,15 @@ def fill_call_rules(primitive: Primitive, to: Primitive, plain: Primitive,
             if not program.eqns and not program.constvars:       # nothing but forwarding
                 return evaluate(program, *operands)
             if shardings is None:          # the other parameters describe the whole program, not a part of it: a plain call
-                return plain.bind(*operands, **plain_params(program, params["name"]))
+                return plain.bind(*operands, **plain_params(program, params.get("name", "")))
             known_out = [s for s, u in zip(params["out_shardings"], partial.out_unknown) if not u]
             known_out += [None] * (len(program.outvars) - len(known_out))
             known_in = [s for s, u in zip(shardings, unknown) if not u]
             return bind_call(primitive, program, operands, params, known_in, known_out)
 
         def bind_unknown(program, operands):
+            if ruled and not all(unknown):
+                return StageTrace.process(trace, plain, operands, plain_params(program, params.get("name", "")))
             return StageTrace.process(trace, primitive, operands, call_params(program, params))
 
         return run_partial(trace, partial, [x for x, u in zip(args, unknown) if not u], _pick(args, unknown),
@@ -124,10 +128,11 @@ def fill_call_rules(primitive: Primitive, to: Primitive, plain: Primitive,
         known_outs = [v for v, u in zip(eqn.outvars, partial.out_unknown) if not u]
         unknown_outs = _pick(eqn.outvars, partial.out_unknown)
         known = unknown = None
+        called = _plain_eqn if ruled and not all(mask) else lambda eqn, _, *parts: _call_eqn(eqn, *parts)
         if known_outs or computed or partial.known.effects:
-            known = _call_eqn(eqn, partial.known, known_ins, [*known_outs, *computed])
+            known = called(eqn, plain, partial.known, known_ins, [*known_outs, *computed])
         if unknown_outs or partial.unknown.effects:
-            unknown = _call_eqn(eqn, partial.unknown, [*residuals, *_pick(eqn.invars, mask)], unknown_outs)
+            unknown = called(eqn, plain, partial.unknown, [*residuals, *_pick(eqn.invars, mask)], unknown_outs)
         return known, unknown, unknown_outs
 
     to.rules["partial_eval_eqn"] = partial_eval_eqn
@@ -138,7 +143,9 @@ def fill_call_rules(primitive: Primitive, to: Primitive, plain: Primitive,
         ct_nonzero = tuple(type(ct) is not Zero for ct in cts)
         backward, nonzero = transpose_jaxpr(jaxpr, linear, ct_nonzero)
         params["jaxpr"] = jaxpr
-        outs = iter(bind_call(primitive, backward, [*(x for x in args if not is_undef(x)), *_pick(cts, ct_nonzero)], params))
+        operands = [*(x for x in args if not is_undef(x)), *_pick(cts, ct_nonzero)]
+        outs = iter(plain.bind(*operands, **plain_params(backward, params.get("name", ""))) if ruled else
+                    bind_call(primitive, backward, operands, params))
         flags = iter(nonzero)
         return [(next(outs) if next(flags) else None) if lin else None for lin in linear]
 
@@ -165,6 +172,11 @@ def fill_call_rules(primitive: Primitive, to: Primitive, plain: Primitive,
 def keep_whole(eqn: Eqn, used: Sequence[bool]) -> Eqn:
     """The `dce` rule of operations whose other rules need all operands and results."""
     return eqn.replace(outvars=[v if u or type(v) is DropVar else DropVar(v.aval) for v, u in zip(eqn.outvars, used)])
+
+
+def _plain_eqn(eqn: Eqn, plain: Primitive, jaxpr: Jaxpr, invars, outvars) -> Eqn:
+    params = plain_params(jaxpr, eqn.params.get("name", ""))
+    return eqn.replace(primitive=plain, invars=invars, outvars=outvars, params=params, effects=jaxpr.effects)
 
 
 def _call_eqn(eqn: Eqn, jaxpr: Jaxpr, invars, outvars) -> Eqn:
