@@ -95,7 +95,7 @@ def aval(*shape):
     (lambda x: l.reshape(x, (5,)), r"reshape: total size must not change"),
     (lambda x: l.transpose(x, (0, 0)), "isn't a permutation"),
     (lambda x: l.rev(x, (2,)), "out of bounds"),
-    (lambda x: l.squeeze(x, (0,)), "not all of size 1"),
+    (lambda x: l.squeeze(x, (0,)), "not of size 1"),
     (lambda x: l.broadcast_in_dim(x, (4, 3), (0, 1)), "do not fit"),
     (lambda x: l.broadcast_in_dim(x, (3, 2), (1, 0)), "must increase"),
     (lambda x: l.broadcast_in_dim(x, (2, 3), (0,)), "one result dim per operand dim"),

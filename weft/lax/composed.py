@@ -18,7 +18,7 @@ from weft.ops import arithmetic, indexing, layout, prefix, slicing, sorting
 from weft.ops.families import canonical_dims
 from weft.ops.placement import optimization_barrier as barrier, sharding_constraint, takes_out_sharding
 from weft.util import dtypes, tree
-from weft.util.errors import ShapeError, ShardingTypeError, describe
+from weft.util.errors import ShapeError, ShardingTypeError, UnexpectedTracerError, describe
 from weft.util.source import user_frame
 
 
@@ -260,8 +260,8 @@ def shape_as_value(shape: Sequence[int]) -> Any:
 def composite(decomposition: Callable, name: str, version: int = 0) -> Callable:
     """`decomposition` as one operation called `name`: it is traced on its own, and texts of programs show it under that name.
 
-    Keyword arguments are its attributes: numbers, strings and tuples of them, fixed while it is traced. Raises TypeError for arrays among
-    them.
+    Keyword arguments are its attributes: numbers, strings and tuples of them, fixed while it is traced. Raises UnexpectedTracerError for
+    arrays among them.
 
     >>> tangent = composite(lambda x, *, scale=1.0: scale * x / (1 + x), "my.ratio")
     >>> float(tangent(3.0, scale=2.0))
@@ -272,7 +272,8 @@ def composite(decomposition: Callable, name: str, version: int = 0) -> Callable:
     def call(*args: Any, **attributes: Any) -> Any:
         for key, value in attributes.items():
             if hasattr(type(value), "aval") or isinstance(value, Tracer):
-                raise TypeError(f"composite: attribute {key} of {name} is an array. Pass arrays as positional arguments.")
+                raise UnexpectedTracerError(f"composite: attribute {key} of {name} is an array. Pass arrays as positional arguments. "
+                                            "If you are passing arrays as attributes, use numpy arrays instead.")
 
         def body(*xs: Any) -> Any:
             return decomposition(*xs, **attributes)

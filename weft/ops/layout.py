@@ -373,7 +373,7 @@ def rev(operand, dimensions: Sequence[int]):
 def _squeeze_type(aval: ShapedArray, *, dimensions) -> ShapedArray:
     families.check_axes("squeeze", aval, tuple(dimensions))
     if any(aval.shape[d] != 1 for d in dimensions):
-        raise shape_error("squeeze", f"dims {tuple(dimensions)} are not all of size 1.",
+        raise shape_error("squeeze", f"cannot select an axis to squeeze out that is not of size 1, in dims {tuple(dimensions)}.",
                           [("operand", aval.str_short())])
     return aval.update(shape=tuple(s for d, s in enumerate(aval.shape) if d not in dimensions))
 
