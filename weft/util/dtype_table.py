@@ -249,7 +249,7 @@ def check_dtype(dtype: DTypeLike, api: str = "") -> DType:
     result = canonicalize_dtype(wanted)
     if result != wanted and not is_weak_type(dtype) and config.explicit_x64_dtypes != "allow":
         message = (
-            f"{prefix}dtype {wanted} was asked for and {result} is used, because 64-bit types are off. "
+            f"{prefix}Explicitly requested dtype {wanted} is not available and {result} is used, because 64-bit types are off. "
             "Turn them on with weft.config.update('enable_x64', True) or WEFT_ENABLE_X64=1."
         )
         if config.explicit_x64_dtypes == "error":
