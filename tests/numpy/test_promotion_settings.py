@@ -50,3 +50,11 @@ def test_tolerances_of_gradients_by_dtype():
     check_grads(wrong, (ROW,), 1, atol={np.float32: 0.1}, rtol={np.float32: 0.1, np.float64: 1e-9})
     with pytest.raises(AssertionError):
         check_grads(wrong, (ROW,), 1, atol={np.float64: 0.1}, rtol={np.float64: 0.1})
+
+
+def test_numpys_wide_numbers_are_cut_and_pythons_do_not_fit():
+    same = weft.jit(lambda x: x)
+    for n in (2**31 + 99, -(2**31) - 101, 2**40 + 3):
+        assert int(same(np.int64(n))) == int(wnp.asarray(np.int64(n))) == int(np.int64(n).astype(np.int32))
+        with pytest.raises(OverflowError, match="too large to convert"):
+            same(n)

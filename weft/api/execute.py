@@ -61,7 +61,7 @@ def to_array(x, sharding: Sharding | None = None) -> Array:
 def _scalar_array(x, aval) -> Array:
     value = np.asarray(x)
     if value.dtype != aval.dtype:
-        if np.issubdtype(aval.dtype, np.integer) and value.dtype.kind in "iu":
+        if isinstance(x, int) and np.issubdtype(aval.dtype, np.integer):             # NumPy's own numbers are cut, as arrays of them are
             info = np.iinfo(aval.dtype)
             if not info.min <= int(value) <= info.max:
                 raise OverflowError(f"An overflow: Python int {int(value)} too large to convert to {aval.dtype.name}. Enable 64-bit "
