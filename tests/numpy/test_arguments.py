@@ -150,3 +150,17 @@ def test_spaces_along_an_axis(name, num, axis):
     start, stop = np.float32([[1, 2, 3]]), np.float32([[4], [3]])
     want = getattr(np, name)(start, stop, num, axis=axis)
     np.testing.assert_allclose(getattr(wnp, name)(start, stop, num, axis=axis), want, rtol=1e-4)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_what_the_array_api_asks_of_a_library(wide):
+    with weft.enable_x64(wide):
+        info = wnp.__array_namespace_info__()
+        names = list(info.dtypes())
+        assert ("float64" in names) == ("complex128" in names) == wide and len(names) == (13 if wide else 9)
+        assert list(info.dtypes(kind=("bool", "real floating"))) == ["bool", "float32", *(["float64"] if wide else [])]
+        ones = wnp.ones(2)
+        made = {"real floating": ones, "complex floating": ones * 1j, "integral": wnp.arange(2), "indexing": wnp.argsort(ones)}
+        assert {kind: x.dtype for kind, x in made.items()} == info.default_dtypes()
+    assert info.devices() == weft.devices() and info.default_device() is None and info.capabilities()["max dimensions"] == 32
+    assert wnp.__array_api_version__ == "2024.12"

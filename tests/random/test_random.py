@@ -211,6 +211,8 @@ def test_permutations_that_are_refused():
         random.permutation(random.key(0), 3, axis=1)
     with pytest.raises(TypeError):
         random.permutation(random.key(0), 3.0)
+    with pytest.raises(weft.errors.ConcretizationTypeError):
+        weft.jit(random.permutation)(random.key(0), 3)
     with pytest.raises(TypeError, match="Shapes must be 1D"):
         weft.jit(lambda n: random.normal(random.key(0), (n, 2)))(3)
 

@@ -60,6 +60,7 @@ _NAMES_OF = {
             reshape roll rot90 squeeze stack swapaxes transpose vstack
         """,
     },
+    "namespace": {0: "__array_namespace_info__"},
     "padding": {0: "pad"},
     "polynomials": {
         0: """
@@ -118,6 +119,7 @@ _NAMES_OF = {
 _LAZY_NAMES = {name: (module, arrays) for module, groups in _NAMES_OF.items() for arrays, names in groups.items() for name in names.split()}
 _SUBMODULES = ("fft", "linalg")
 
+__array_api_version__ = "2024.12"
 pi, e, euler_gamma, inf, nan, newaxis = _np.pi, _np.e, _np.euler_gamma, _np.inf, _np.nan, None
 globals().update(_dtypes.scalar_types)      # bool, int8, ..., float32, complex64: dtypes that make arrays when called
 _scalar = _dtypes.scalar_types

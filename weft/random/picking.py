@@ -48,7 +48,7 @@ def permutation(key, x, axis: int = 0, independent: bool = False):  # noqa: A002
     raw = _one(key, "permutation")
     if np.ndim(x) == 0:
         canonical_axis(axis, 1, "permutation")
-        return _shuffle(raw, wnp.arange(operator.index(x)), 0)
+        return _shuffle(raw, wnp.arange(x if isinstance(x, Tracer) else operator.index(x)), 0)
     x = concrete(wnp.asarray(x))
     axis = canonical_axis(axis, x.ndim, "permutation")
     if independent or x.ndim == 1:

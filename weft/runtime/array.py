@@ -226,13 +226,15 @@ class Array(metaclass=ArrayMeta):
             return value.astype(dtype)
         return value.copy() if copy else value
 
-    def __dlpack__(self, **kwargs):
+    def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None, dl_device: tuple[int, int] | None = None,
+                   copy: bool | None = None):
         if dtypes.is_extended(self.dtype):
             raise TypeError(f"__dlpack__: random keys of type {self.aval.str_short()} have no DLPack form; "
                             "use weft.random.key_data.")
         value = self._numpy()
-        versioned = (kwargs.get("max_version") or (0, 0))[0] >= 1  # older consumers do not know read-only memory
-        return (value if versioned else value.copy()).__dlpack__(**kwargs)
+        versioned = (max_version or (0, 0))[0] >= 1  # older consumers do not know read-only memory
+        value = value if versioned else value.copy()
+        return value.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __buffer__(self, flags: int) -> memoryview:
         """The value as a read-only memoryview, from Python 3.12 on; BufferError for dtypes that Python does not know, a writable
