@@ -69,6 +69,8 @@ def test_registered_types_are_told_from_leaves(jax):
     assert Later in registry and int not in registry
     with pytest.raises(KeyError):
         registry[int]
+    children, aux = registry[dict].to_iter({"a": 1, "b": 2})
+    assert registry[dict].from_iter(aux, [3 * x for x in children]) == {"a": 3, "b": 6}
 
 
 @pytest.mark.parametrize("statement", ["import jax._src.stages_of_yore", "from jax._src.core import lifted", "import jaxlib.xla_of_yore"])

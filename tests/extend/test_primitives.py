@@ -526,3 +526,36 @@ def test_arrays_of_a_type_derived_from_numpys_are_taken_as_they_are():
     finally:
         for table in (xla.canonicalize_dtype_handlers, xla.pytype_aval_mappings):
             del table[Named]
+
+
+def test_classes_of_libraries_state_rules_as_methods():
+    class Tagged(Primitive):
+        multiple_results = True
+
+        def __init__(self):
+            super().__init__("tagged")
+            mlir.register_lowering(self, lambda ctx, *xs: list(xs))
+            ad.primitive_jvps[self] = lambda xs, ts: (self.bind(*xs), list(ts))
+
+        def impl(self, *xs):
+            return list(xs)
+
+        def abstract_eval(self, *avals):
+            return list(avals), set()
+
+    p = Tagged()
+    f = lambda x: p.bind(x * x, x)[0].sum()
+    assert f(X) == weft.jit(f)(X) and weft.grad(f)(2.0) == weft.jit(weft.grad(f))(2.0) == 4.0
+    assert [e.primitive for e in weft.make_jaxpr(f)(X).eqns][1] is p
+
+
+def test_calls_that_programs_do_not_show_are_operations_too():
+    from weft.extend.core import primitives
+
+    for p in (primitives.call_p, primitives.closed_call_p):
+        assert isinstance(p, CallPrimitive) and weft.jit(lambda x, p=p: p.bind(wrap_init(lambda x: [x + 1]), x)[0])(1.0) == 2.0
+
+
+def test_a_trace_takes_values_as_they_are():
+    with take_current_trace() as trace:
+        assert trace.full_raise(X) is X

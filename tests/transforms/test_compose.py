@@ -327,3 +327,22 @@ def test_forward_mode_of_a_reverse_rule_is_refused(wrap):
     f.defvjp(lambda x: (f(x), None), lambda _, ct: (2.0 * ct,))
     with pytest.raises(TypeError, match="to a custom_vjp function"):
         wrap(lambda x: weft.jvp(f, (x,), (x,))[1])(1.0)
+
+
+def test_results_of_vmap_are_made_once_their_mapped_dims_are_in_place():
+    class Columns:
+        """A type that takes arrays of two columns alone."""
+
+        def __init__(self, x):
+            assert not hasattr(x, "shape") or x.shape[-1] == 2
+            self.x = x
+
+    weft.tree_util.register_pytree_node(Columns, lambda c: ((c.x,), None), lambda _, xs: Columns(xs[0]))
+    columns = np.ones((2, 5), np.float32)
+    inner = lambda x: (Columns(wnp.stack([x, x], -1)), x)
+    for axes in (0, [0, 0], (0, None)):
+        f = lambda x: inner(x)[0] if axes == 0 else (inner(x)[0], 1.0 if axes == (0, None) else x)
+        out = weft.vmap(f, in_axes=1, out_axes=axes)(np.ones((2, 3), np.float32))
+        assert weft.tree.leaves(out)[0].shape == (3, 2, 2)
+    with pytest.raises(ValueError, match="out_axes is None"):
+        weft.vmap(inner, in_axes=1, out_axes=None)(columns)

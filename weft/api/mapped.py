@@ -20,9 +20,16 @@ def mapped_dims(in_axes: Any, args: tuple, kwargs: dict, flat: Sequence, where: 
     return [_in_range(d, x, where) for d, x in zip(_leaf_dims(prefix, (args, kwargs), where, "in_axes", "arguments"), flat)]
 
 
-def result_dims(out_axes: Any, result: Any, where: str) -> list[int | None]:
-    """The dim of each leaf of the result along which it is stacked; None: given once."""
-    return _leaf_dims(tuple(out_axes) if isinstance(out_axes, list) else out_axes, result, where, "out_axes", "results")
+def result_dims(out_axes: Any, flat: FlatFunction, count: int, where: str) -> list[int | None]:
+    """The dim of each of `count` leaves of the result along which it is stacked; None: given once."""
+    if out_axes is None or type(out_axes) is int:
+        return [out_axes] * count
+    return _leaf_dims(tuple(out_axes) if isinstance(out_axes, list) else out_axes, result_shape(flat, count), where, "out_axes", "results")
+
+
+def result_shape(flat: FlatFunction, count: int) -> Any:
+    """The tree of the results, with objects that stand for the leaves: classes of the user's may check the shapes of arrays."""
+    return flat.unflatten([object() for _ in range(count)])
 
 
 def _leaf_dims(prefix: Any, whole: Any, where: str, what: str, of: str) -> list:

@@ -246,7 +246,7 @@ class PmapFunction:
                 outs = flat(*[x if d is None else squeeze(x, (d,)) for x, d in zip(slices, dims)])
             finally:
                 _inside.depth -= 1
-            wanted[:] = result_dims(self.out_axes, flat.unflatten(outs), self.name)
+            wanted[:] = result_dims(self.out_axes, flat, len(outs), self.name)
             return ([expand_dims(y, (0,)) for y, d in zip(outs, wanted) if d is not None],
                     [y for y, d in zip(outs, wanted) if d is None])
 

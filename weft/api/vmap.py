@@ -68,8 +68,8 @@ def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):
     outs, out_dims = batch_flat(flat_fun, axis, flat, dims)
     for out in outs:
         typeof(out)
-    wanted = result_dims(out_axes, flat_fun.unflatten(outs), where)
-    _check_unmapped(flat_fun.unflatten(outs), outs, out_dims, wanted, name, axis_name)
+    wanted = result_dims(out_axes, flat_fun, len(outs), where)
+    _check_unmapped(flat_fun, outs, out_dims, wanted, name, axis_name)
     return flat_fun.unflatten([_place(o, d, want, axis, name) for o, d, want in zip(outs, out_dims, wanted)])
 
 
@@ -110,12 +110,12 @@ def _splits(name: str, flat, dims) -> tuple:
     return said.pop() if said else ()
 
 
-def _check_unmapped(result, outs, dims, wanted, name: str, axis_name) -> None:
+def _check_unmapped(flat_fun: FlatFunction, outs, dims, wanted, name: str, axis_name) -> None:
     """ValueError if a result depends on the mapped axis and `out_axes` has None for it."""
     named = "" if axis_name is None else f" (axis_name={axis_name})"
     for i, (out, dim, want) in enumerate(zip(outs, dims, wanted)):
         if want is None and dim is not None:
-            path = tree.keystr(tree.tree_flatten_with_path(result)[0][i][0])
+            path = tree.keystr(tree.tree_flatten_with_path(result_shape(flat_fun, len(outs)))[0][i][0])
             raise ValueError(f"vmap has mapped output of type {typeof(out).str_short()}{named} but out_axes is None for it, in {name}: at "
                              f"vmap out_axes{path} got axis spec None but output was batched on axis {dim}. Only results that do not "
                              "depend "

@@ -35,6 +35,8 @@ SAME_AS: dict[str, tuple[str, ...]] = {
     "mesh": ("jax.sharding",),
     "monitoring": ("jax.monitoring",),
     "named_sharding": ("jax.sharding",),
+    "numpy.lax_numpy": ("jax.numpy",),
+    "pjit": ("jax", "jax.sharding"),
     "prng": ("jax.extend.random", "jax.random"),
     "random": ("jax.random",),
     "sharding": ("jax.sharding",),
@@ -66,7 +68,13 @@ NAMES: dict[str, dict[str, str]] = {
         "supports_inf": f"{_OBJECTS}:supports_inf",
     },
     "earray": {"EArray": ""},
-    "literals": {"TypedNdArray": f"{_OBJECTS}:TypedNdArray"},
+    "literals": {
+        "TypedComplex": "weft.core.scalars:TypedComplex",
+        "TypedFloat": "weft.core.scalars:TypedFloat",
+        "TypedInt": "weft.core.scalars:TypedInt",
+        "TypedNdArray": f"{_OBJECTS}:TypedNdArray",
+    },
+    "pjit": {"jit_p": "weft.control.call:jit_p"},
     "state.types": {"AbstractRef": "weft.control.ref:AbstractRef"},
     "traceback_util": {
         "_exclude_paths": f"{_OBJECTS}:excluded_paths",
@@ -74,7 +82,7 @@ NAMES: dict[str, dict[str, str]] = {
         "include_frame": f"{_OBJECTS}:include_frame",
         "register_exclusion": f"{_OBJECTS}:register_exclusion",
     },
-    "tree_util": {"_registry": f"{_OBJECTS}:pytree_registry"},
+    "tree_util": {"BuiltInKeyEntry": f"{_OBJECTS}:BuiltInKeyEntry", "_registry": f"{_OBJECTS}:pytree_registry"},
     "util": {
         "safe_map": f"{_OBJECTS}:safe_map",
         "safe_zip": f"{_OBJECTS}:safe_zip",

@@ -7,7 +7,7 @@ Out: functions on tracebacks, the process in a cluster, the registry of pytree t
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from weft.extend import backend
 from weft.runtime import device
 from weft.util import source, treedef
 from weft.util.dtypes import DTypeLike, finfo
+from weft.util.keypath import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -103,16 +104,23 @@ global_state = State()
 # ---- tree_util
 
 
+class RegistryEntry(NamedTuple):
+    """How values of a pytree type are taken apart, `to_iter(value) -> (children, aux)`, and made again, `from_iter(aux, children)`."""
+    to_iter: Callable[[Any], tuple[Iterable[Any], Any]]
+    from_iter: Callable[[Any, Iterable[Any]], Any]
+
+
 class _Registry:
     """The types that are pytree nodes, as far as they have been registered or are built in."""
 
     def __contains__(self, type_: object) -> bool:
         return treedef._node_types.get(type_) is not None  # an unseen type is not remembered as a leaf: it may be registered later
 
-    def __getitem__(self, type_: type) -> Any:
-        if type_ not in self:
+    def __getitem__(self, type_: type) -> RegistryEntry:
+        node = treedef.node_type(type_) if type_ in self else None
+        if node is None:
             raise KeyError(type_)
-        return treedef.node_type(type_)
+        return RegistryEntry(node.split, lambda aux, children: node.unflatten(aux, tuple(children)))
 
     def __iter__(self) -> Iterator[type]:
         return (type_ for type_, node in treedef._node_types.items() if node is not None)
@@ -122,6 +130,9 @@ class _Registry:
 
 
 pytree_registry = _Registry()
+
+#: what the path to a leaf of built-in containers is made of
+BuiltInKeyEntry = SequenceKey | DictKey | GetAttrKey | FlattenedIndexKey
 
 
 # ---- literals, dtypes, xla_bridge

@@ -51,6 +51,10 @@ class ExtensionPrimitive(Primitive):
         self.name = name
         self.rules = {"reference": self._reference}
         self.attrs = {}
+        if type(self).abstract_eval is not ExtensionPrimitive.abstract_eval:      # a library's class states rules as methods
+            self.def_effectful_abstract_eval(self.abstract_eval)
+        if type(self).impl is not ExtensionPrimitive.impl:
+            self.def_impl(self.impl)
 
     def def_impl(self, impl: Callable) -> Callable:
         """Decorator: what the operation computes where nothing is traced, `impl(*values, **params)`."""
