@@ -341,7 +341,7 @@ def test_results_of_vmap_are_made_once_their_mapped_dims_are_in_place():
     columns = np.ones((2, 5), np.float32)
     inner = lambda x: (Columns(wnp.stack([x, x], -1)), x)
     for axes in (0, [0, 0], (0, None)):
-        f = lambda x: inner(x)[0] if axes == 0 else (inner(x)[0], 1.0 if axes == (0, None) else x)
+        f = lambda x, axes=axes: inner(x)[0] if axes == 0 else (inner(x)[0], 1.0 if axes == (0, None) else x)
         out = weft.vmap(f, in_axes=1, out_axes=axes)(np.ones((2, 3), np.float32))
         assert weft.tree.leaves(out)[0].shape == (3, 2, 2)
     with pytest.raises(ValueError, match="out_axes is None"):

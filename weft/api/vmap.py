@@ -8,7 +8,7 @@ from typing import Any
 
 from weft.api.flat import FlatFunction
 from weft.api.jit import function_name
-from weft.api.mapped import mapped_dims, mapped_size, result_dims
+from weft.api.mapped import mapped_dims, mapped_size, result_dims, result_shape
 from weft.control.ref import Ref, any_refs, check_aliases, check_returned, is_ref
 from weft.core.primitive import BatchAxis
 from weft.core.trace import typeof
