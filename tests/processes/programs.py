@@ -62,7 +62,7 @@ def answer(tasks: str, answers: str) -> None:
         Path(answers).write_bytes(pickle.dumps(found))
 
 
-def faults(some: list[programs.Program], splits: Any = SPLITS, timeout: float = 60.0) -> list[str]:
+def faults(some: list[programs.Program], splits: Any = SPLITS, timeout: float = 300.0) -> list[str]:
     """What differs, in a line each."""
     from tests.fuzz import judge
     from tests.processes.ranks import run_ranks
