@@ -127,7 +127,8 @@ def shrink() -> tuple[int, ...]:
     previous step until all of them have finished (docs/processes.md shows a program).
 
     Raises ProcessFailureError if a survivor does not call this within `config.collective_timeout`, if this process itself was declared
-    failed, or if the coordinator is lost. The coordinator runs in `weft launch`, or in process 0 under other launchers.
+    failed, or if the coordinator does not answer and may still run. It runs in `weft launch`, or in process 0 under other launchers;
+    when that process has died, the first survivor takes over.
 
     >>> weft.distributed.shrink()
     (0,)

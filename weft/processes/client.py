@@ -37,6 +37,39 @@ class _Answer:
         self.data = b""
 
 
+def is_alive(address: str) -> bool:
+    """Whether the process may live that listens at `address`: its machine does not say that nobody does."""
+    try:
+        socket.create_connection(host_and_port(address), timeout=5.0).close()
+    except ConnectionRefusedError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def meet_anew(address: str, rank: int, facts: dict[str, Any], timeout: float) -> tuple[int, tuple[int, ...]]:
+    """Ask the coordinator that succeeds one which was lost to continue with the survivors: see `Client.shrink`."""
+    frames, until, beat = Frames(), time.monotonic() + timeout, 0.0
+    with socket.create_connection(host_and_port(address), timeout=timeout) as connection:
+        connection.sendall(pack({"op": "shrink", "rank": rank, "facts": facts, "number": 1, "timeout": timeout}))
+        while time.monotonic() < until + _SLACK_S:
+            if time.monotonic() >= beat:
+                beat = time.monotonic() + 1.0
+                connection.sendall(pack({"op": "beat"}))
+            if not select.select([connection], [], [], 0.2)[0]:
+                continue
+            arrived = connection.recv(1 << 18)
+            if not arrived:
+                break
+            for table, _ in frames.feed(arrived):
+                if table["op"] == "answer" and table["ok"]:
+                    return table["rank"], tuple(table["ranks"])
+                if table["op"] == "answer":
+                    raise failures.of_absence("shrink", timeout, table["arrived"], table["absent"])
+    raise failures.of_rank({"rank": -1, "kind": "coordinator", "text": "not answered"}, "shrink")
+
+
 class Client:
     """The connection of rank `rank` of `size`; `facts` are plain values that all ranks will know of each other.
 
@@ -63,10 +96,15 @@ class Client:
         self._ends = False
         began = time.monotonic()
         self._socket = self._connect(began + timeout)
+        #: listens, and nobody answers: a connection tells that this process lives; a new coordinator may serve there (`meet_anew`)
+        self.successor: socket.socket | None = socket.socket(self._socket.family, socket.SOCK_STREAM)
+        self.successor.bind((self._socket.getsockname()[0], 0))
+        self.successor.listen(1024)
         self._heard = time.monotonic()
         self._thread = DaemonThread(self._listen)
         left = max(1.0, timeout - (time.monotonic() - began))
-        facts = {"pid": os.getpid(), "host": socket.gethostname(), **facts}
+        host, port = self.successor.getsockname()[:2]
+        facts = {"pid": os.getpid(), "host": socket.gethostname(), **facts, "successor": f"[{host}]:{port}"}
         try:
             table, data = self._request({"op": "join", "rank": rank, "size": size, "facts": facts}, left)
             self._check(table, f"initialize of {size} processes", timeout, "WEFT_INITIALIZATION_TIMEOUT")
@@ -164,6 +202,8 @@ class Client:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._socket.close()
+        if self.successor is not None:
+            self.successor.close()
 
     def _request(self, table: dict[str, Any], timeout: float, data: bytes = b"") -> tuple[dict[str, Any], bytes]:
         if self.failure is not None and table["op"] in ("get", "barrier", "join"):

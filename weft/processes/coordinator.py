@@ -15,7 +15,7 @@ import selectors
 import socket
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from weft.processes.wire import ForeignData, Frames, host_and_port, pack
@@ -27,6 +27,23 @@ _TICK_S = 0.2
 LAST = "weft/last"
 #: how long others may wait for a rank that came there: its messages may still be under way
 LEFT_S = 2.0
+
+
+def _listening(address: str) -> socket.socket:
+    """A socket that is bound to `address`; OSError that names it if it is taken."""
+    host, port = host_and_port(address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if family == socket.AF_INET6:
+        found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    try:
+        found.bind((host, port))
+    except OSError as error:
+        found.close()
+        raise OSError(error.errno, f"the coordinator cannot use the address {address}: {error.strerror}. Name one that is free "
+                                   "on the machine of process 0") from None
+    return found
 
 
 @record(frozen=False, eq=False)
@@ -69,25 +86,16 @@ class Coordinator:
     """
 
     def __init__(self, address: str, size: int, heartbeat_timeout: float = 10.0,
-                 told: Callable[[dict[str, Any]], None] | None = None) -> None:
-        host, port = host_and_port(address)
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+                 told: Callable[[dict[str, Any]], None] | None = None, listener: socket.socket | None = None,
+                 expected: Iterable[int] = ()) -> None:
         self.heartbeat_timeout = heartbeat_timeout
         self._told = told                       # the launcher hears of failures, too, and of who goes on
-        self._listener = socket.socket(family, socket.SOCK_STREAM)
-        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            self._listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        try:
-            self._listener.bind((host, port))
-        except OSError as error:
-            self._listener.close()
-            raise OSError(error.errno, f"the coordinator cannot use the address {address}: {error.strerror}. Name one that is free "
-                                       "on the machine of process 0") from None
+        self._listener = _listening(address) if listener is None else listener
         self._listener.listen(4096)
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
         self._begin_anew(size)
+        self._expected = set(expected)          # that shrink, and have not come yet: this coordinator succeeds one that was lost
         self._numbers = 0
         self._stops = False
         self._thread: DaemonThread | None = None
@@ -249,6 +257,9 @@ class Coordinator:
         elif op == "barrier":
             self._arrive(waiting, table, data)
         elif op == "shrink":
+            if table["rank"] in self._expected:
+                peer.rank, peer.facts = table["rank"], table["facts"]
+                self._ranks[peer.rank] = peer
             self._asks_to_shrink(waiting)
         elif op == "error":
             self._fail(peer.rank, "raised", table["text"])
@@ -325,13 +336,15 @@ class Coordinator:
         if not self._shrinking and self._told is not None:
             self._told({"kind": "shrinks"})
         self._shrinking[rank] = waiting
+        self._expected.discard(rank)
         waiting.peer.waits_for = "the others to go on"
         self._shrink()
 
     def _left(self) -> list[int]:
         """The ranks that are there, and have not failed."""
         lost = {failure["rank"] for failure in self.failures}
-        return [rank for rank, peer in sorted(self._ranks.items()) if rank not in lost and not peer.left]
+        there = [rank for rank, peer in self._ranks.items() if rank not in lost and not peer.left]
+        return sorted({*there, *self._expected})
 
     def _shrink(self) -> None:
         """Begin anew with the ranks that are left, once all of them have asked for it."""

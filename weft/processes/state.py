@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from weft.processes import failures, mpi
-from weft.processes.client import Client
+from weft.processes.client import Client, is_alive, meet_anew
 from weft.processes.coordinator import LAST, LEFT_S, Coordinator
 from weft.processes.plans import CollectivePlan
 from weft.processes.present import held
@@ -243,21 +243,42 @@ def shrink() -> tuple[int, ...]:
     not come, or where the coordinator is lost.
     """
     before = held[0]
-    lost = before.client.failure
-    if lost is not None and (lost["kind"] == "coordinator" or (before.client.is_served_by_rank and lost["rank"] == 0)):
-        raise ProcessFailureError(describe(
-            "distributed.shrink", "the coordinator is lost.", [("it ran", "beside process 0" if lost["rank"] == 0 else "in the launcher")],
-            None, "Those who are left need it to find each other.",
-            "Start again from the last checkpoint. Under `weft launch` the coordinator is in the launcher, and outlives every process."))
+    client, lost, limit = before.client, before.client.failure, before.collective_timeout
+    facts = {name: values[before.rank] for name, values in client.facts.items()}
+    coordinator, address = before.coordinator, client.address
     before.failed_word.value = 1
-    rank, left = before.client.shrink(before.collective_timeout)
-    facts = {name: values[before.rank] for name, values in before.client.facts.items()}
+    if lost is not None and (lost["kind"] == "coordinator" or (client.is_served_by_rank and lost["rank"] == 0)):
+        address, coordinator = _succession(before)
+        facts["serves"] = coordinator is not None
+        rank, left = meet_anew(address, before.rank, facts, limit)
+    else:
+        rank, left = client.shrink(limit)
     before.transport.close()
-    before.client.close()
-    client = Client(before.client.address, rank, len(left), facts, before.collective_timeout, before.client.heartbeat_timeout)
-    held[:] = [Processes(client, before.collective_timeout, before.shutdown_timeout, before.coordinator, before.natives, before.wanted)]
+    client.close()
+    client = Client(address, rank, len(left), facts, limit, client.heartbeat_timeout)
+    held[:] = [Processes(client, limit, before.shutdown_timeout, coordinator, before.natives, before.wanted)]
     _former.append(before)
     return left
+
+
+def _succession(before: Processes) -> tuple[str, Coordinator | None]:
+    """Where the survivors meet if process 0 has died, which ran the coordinator, and the coordinator if this process is to run it: the
+    first of those that live. Whoever does not answer may live and continue, too: then there is none."""
+    addresses, until = before.client.facts["successor"], time.monotonic() + before.client.heartbeat_timeout
+    while (lives := not before.client.is_served_by_rank or is_alive(addresses[0])) and time.monotonic() < until:
+        time.sleep(0.05)                        # it may be about to end
+    if lives:
+        where = "in process 0, which does not answer, and may live" if before.client.is_served_by_rank else "in the launcher"
+        raise ProcessFailureError(describe(
+            "distributed.shrink", "the coordinator is lost.", [("it ran", where)], None, "The survivors need it to find each other.",
+            "Start again from the last checkpoint. Under `weft launch` the coordinator runs in the launcher, and outlives every process."))
+    alive = [rank for rank, address in enumerate(addresses) if rank == before.rank or is_alive(address)]
+    if alive[0] != before.rank:
+        return addresses[alive[0]], None
+    listener, before.client.successor = before.client.successor, None
+    found = Coordinator("", before.size, before.client.heartbeat_timeout, listener=listener, expected=alive)
+    found.start()
+    return addresses[before.rank], found
 
 
 #: whose words native code may still read: of programs that were compiled before others were lost
