@@ -257,7 +257,7 @@ class Coordinator:
         elif op == "barrier":
             self._arrive(waiting, table, data)
         elif op == "shrink":
-            if table["rank"] in self._expected:
+            if table.get("rank") in self._expected:
                 peer.rank, peer.facts = table["rank"], table["facts"]
                 self._ranks[peer.rank] = peer
             self._asks_to_shrink(waiting)
