@@ -26,10 +26,10 @@ def goes_on():
 
     def lose(victim, x):
         """The processes that are left when one is killed, as `shrink` says."""
-        sync_global_devices("all are there")
-        if weft.process_index() == victim:
-            os.kill(os.getpid(), signal.SIGKILL)
         try:
+            sync_global_devices("all are there")
+            if weft.process_index() == victim:
+                os.kill(os.getpid(), signal.SIGKILL)
             while True:
                 step(x).block_until_ready()
         except weft.errors.ProcessFailureError as error:

@@ -37,17 +37,6 @@ class _Answer:
         self.data = b""
 
 
-def is_alive(address: str) -> bool:
-    """Whether the process may live that listens at `address`: its machine does not say that nobody does."""
-    try:
-        socket.create_connection(host_and_port(address), timeout=5.0).close()
-    except ConnectionRefusedError:
-        return False
-    except OSError:
-        return True
-    return True
-
-
 def meet_anew(address: str, rank: int, facts: dict[str, Any], timeout: float) -> tuple[int, tuple[int, ...]]:
     """Ask the coordinator that succeeds one which was lost to continue with the survivors: see `Client.shrink`."""
     frames, until, beat = Frames(), time.monotonic() + timeout, 0.0

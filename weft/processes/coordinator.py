@@ -15,10 +15,10 @@ import selectors
 import socket
 import time
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from weft.processes.wire import ForeignData, Frames, host_and_port, pack
+from weft.processes.wire import ForeignData, Frames, host_and_port, is_alive, pack
 from weft.util.record import record
 from weft.util.threads import DaemonThread
 
@@ -87,7 +87,7 @@ class Coordinator:
 
     def __init__(self, address: str, size: int, heartbeat_timeout: float = 10.0,
                  told: Callable[[dict[str, Any]], None] | None = None, listener: socket.socket | None = None,
-                 expected: Iterable[int] = ()) -> None:
+                 expected: Mapping[int, str] | None = None) -> None:
         self.heartbeat_timeout = heartbeat_timeout
         self._told = told                       # the launcher hears of failures, too, and of who goes on
         self._listener = _listening(address) if listener is None else listener
@@ -95,7 +95,8 @@ class Coordinator:
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
         self._begin_anew(size)
-        self._expected = set(expected)          # that shrink, and have not come yet: this coordinator succeeds one that was lost
+        #: survivors of a lost coordinator, which this one succeeds, that have not come yet, and where each listens while it lives
+        self._expected = dict(expected or {})
         self._numbers = 0
         self._stops = False
         self._thread: DaemonThread | None = None
@@ -336,7 +337,7 @@ class Coordinator:
         if not self._shrinking and self._told is not None:
             self._told({"kind": "shrinks"})
         self._shrinking[rank] = waiting
-        self._expected.discard(rank)
+        self._expected.pop(rank, None)
         waiting.peer.waits_for = "the others to go on"
         self._shrink()
 
@@ -463,6 +464,9 @@ class Coordinator:
                 self._answer(waiter, {"ok": False, "why": "absent", "absent": absent, "arrived": sorted(barrier.arrived)})
             if not barrier.waiting:
                 self._barriers.pop(name, None)
+        for rank in [rank for rank, address in self._expected.items() if not is_alive(address)]:
+            del self._expected[rank]
+            self._shrink()
         for rank, waiter in [(rank, w) for rank, w in self._shrinking.items() if now > w.deadline]:
             arrived = sorted(self._shrinking)
             del self._shrinking[rank]

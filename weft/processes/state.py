@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from weft.processes import failures, mpi
-from weft.processes.client import Client, is_alive, meet_anew
+from weft.processes.client import Client, meet_anew
 from weft.processes.coordinator import LAST, LEFT_S, Coordinator
 from weft.processes.plans import CollectivePlan
 from weft.processes.present import held
@@ -31,6 +31,7 @@ from weft.processes.routes import Routes
 from weft.processes.shared_memory import Natives
 from weft.processes.tcp import TcpTransport
 from weft.processes.transport import Transport
+from weft.processes.wire import is_alive
 from weft.util.errors import ProcessFailureError, describe
 from weft.util.threads import DaemonThread
 
@@ -276,7 +277,8 @@ def _succession(before: Processes) -> tuple[str, Coordinator | None]:
     if alive[0] != before.rank:
         return addresses[alive[0]], None
     listener, before.client.successor = before.client.successor, None
-    found = Coordinator("", before.size, before.client.heartbeat_timeout, listener=listener, expected=alive)
+    found = Coordinator("", before.size, before.client.heartbeat_timeout, listener=listener,
+                        expected={rank: addresses[rank] for rank in alive})
     found.start()
     return addresses[before.rank], found
 

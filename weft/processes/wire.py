@@ -8,6 +8,7 @@ Laws: nothing that comes from the network is executed. A frame larger than `MOST
 from __future__ import annotations
 
 import json
+import socket
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -68,3 +69,14 @@ def host_and_port(address: str) -> tuple[str, int]:
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"an address is a host and a port, as in 10.0.0.1:1234, got {address!r}")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def is_alive(address: str) -> bool:
+    """Whether the process may live that listens at `address`: its machine does not say that nobody does."""
+    try:
+        socket.create_connection(host_and_port(address), timeout=2.0).close()
+    except ConnectionRefusedError:
+        return False
+    except OSError:
+        return True
+    return True
