@@ -209,3 +209,21 @@ def test_types_of_arguments_from_texts():
     assert str(specs[0]["x"].shape) == "(b, 3)" and specs[0]["x"].shape[0] == specs[0]["y"].shape[0] and specs[1].shape == ()
     with pytest.raises(ValueError, match="belong to different scopes"):
         symbolic_shape("b")[0] + symbolic_shape("b")[0]
+
+
+def test_what_is_one_number_at_all_large_sizes_is_not_one_at_small_ones():
+    (b,) = export.symbolic_shape("b")
+    shape = lambda n: ((n + 13) // n, (n + 13) % n, n * n)
+    exported = export.export(weft.jit(lambda x: wnp.ones(shape(x.shape[0]))))(weft.ShapeDtypeStruct((b,), np.float32))
+    for n in (1, 4, 5, 13, 14, 20, 1009):
+        assert exported.call(wnp.ones(n)).shape == shape(n)
+
+
+def test_sizes_are_divided_by_sums():
+    (c,) = export.symbolic_shape("c")
+    assert ((36 * c + 144) // (c + 4), (c * c - 16) // (c + 4) == c - 4, (c * c - 16) % (c + 4)) == (36, True, 0)
+    assert str((c * c - 15) // (c + 4)) == "floordiv(c^2 - 15, c + 4)"
+    exported = export.export(weft.jit(lambda x: wnp.reshape(x, (-1, x.shape[1]))))(weft.ShapeDtypeStruct((3, c + 4, 12), np.float32))
+    assert exported.call(np.ones((3, 9, 12), np.float32)).shape == (36, 9)
+    with pytest.raises(ValueError, match=r"Expected value >= 1 for dimension variable 'c'.*args\[0\]\.shape = \(3, c \+ 4, 12\).*'c' = 0"):
+        exported.call(np.ones((3, 4, 12), np.float32))

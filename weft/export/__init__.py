@@ -33,7 +33,7 @@ from weft.control.custom_rules import custom_vjp
 from weft.core.stage import stage
 from weft.core.trace import typeof
 from weft.export import format as bytes_format
-from weft.export.polymorphic import instantiate, samples_of, unify
+from weft.export.polymorphic import instantiate, samples_of, telling_samples, unify
 from weft.ir.jaxpr import Eqn, Jaxpr
 from weft.ir.rewrite import inline_calls, map_jaxprs
 from weft.ir.symbolic import Dim, SizeTooSmall, SymbolicScope, evaluate, is_symbolic_dim, names_in, solve
@@ -432,6 +432,12 @@ def _trace(flat: Callable[..., Sequence], avals: Sequence[ShapedArray], name: st
     for sizes in samples:
         concrete = [_at(aval, sizes) for aval in avals]
         programs.append(_without_rules(stage(flat, concrete, name)))
+    for sizes in telling_samples(scope, names, samples):
+        try:
+            programs.append(_without_rules(stage(flat, [_at(aval, sizes) for aval in avals], name)))
+        except Exception:                                        # the function is not defined there
+            continue
+        samples.append(sizes)
     return unify(scope, samples, programs, name)
 
 

@@ -4,7 +4,7 @@ In:   traces of one function at different samples of sizes, which differ in numb
 Out:  a program whose sizes are `Dim`s where the traces differ; `instantiate` gives the program for sizes.
 How:  two traces are walked side by side. A number that is the same in all stays; one that differs becomes an expression of the sizes
       that gives it in every trace: one that was computed while tracing, or a polynomial. One trace more than an expression has unknowns
-      reveals a coincidence.
+      reveals a coincidence. Small sizes, at which the function need not be defined, tell apart what is one number at all large ones.
 Laws: what does not differ in numbers alone, or has no such expression, is refused with the operation and the line. The program for the
       sizes of a trace is that trace.
 """
@@ -20,12 +20,13 @@ from typing import Any
 import numpy as np
 
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
-from weft.ir.symbolic import Dim, Polynomial, SymbolicScope, add, constant, evaluate, multiply, variable
+from weft.ir.symbolic import Dim, Polynomial, SymbolicScope, add, constant, evaluate, multiply, variable, variables
 from weft.ir.types import ShapedArray
 from weft.util.errors import describe
 
 #: how many samples are traced: one more than the largest number of unknowns of an expression
 TRACES = 4
+_SMALL = (7, 2, 3, 5, 11, 17, 29, 53, 97)
 _PRIMES = (1009, 2003, 3001, 4001, 1301, 2309, 3307, 4327, 1511, 2521, 3517, 4523, 1709, 2707, 3709, 4703)
 
 
@@ -204,6 +205,27 @@ def samples_of(scope: SymbolicScope, names: Sequence[str]) -> list[dict[str, int
                 return found
     raise NotImplementedError(f"export: {TRACES} different samples of the sizes {list(names)} were not found under the constraints "
                               f"{list(scope.constraints)}. Write sizes that follow from others as expressions of them.")
+
+
+def telling_samples(scope: SymbolicScope, names: Sequence[str], samples: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
+    """Small sizes at which expressions that were computed while tracing, and have one value at all `samples`, have another: `(b + 13) // b`
+    is 1 at every large size."""
+    def value(p: Polynomial, sizes: Mapping[str, int]) -> int | None:
+        try:
+            return evaluate(p, sizes)
+        except ZeroDivisionError:
+            return None
+
+    known = [p for p in scope.seen if variables(p) and variables(p) <= set(names)]
+    left = [p for p in known if len({value(p, sizes) for sizes in samples}) == 1]
+    found: list[dict[str, int]] = []
+    for n in _SMALL:
+        sizes = {name: n + k for k, name in enumerate(names)}
+        if left and scope.admits(sizes) is None:
+            told = [p for p in left if value(p, sizes) not in (None, value(p, samples[0]))]
+            found += [sizes] * bool(told)
+            left = [p for p in left if p not in told]
+    return found
 
 
 def instantiate(jaxpr: Jaxpr, sizes: Mapping[str, Any]) -> Jaxpr:

@@ -7,6 +7,7 @@ from weft.ir.symbolic.polynomials import (
     evaluate as evaluate,
     multiply as multiply,
     variable as variable,
+    variables as variables,
 )
 from weft.ir.symbolic.sizes import (
     Dim as Dim,

@@ -63,9 +63,9 @@ def multiply(p: Polynomial, q: Polynomial) -> Polynomial:
 
 
 def _divided(p: Polynomial, q: Polynomial) -> Polynomial | None:
-    """p / q where every term of p is a multiple of q, a single term."""
+    """p / q where nothing is left over, else None."""
     if len(q) != 1:
-        return constant(1) if p == q else None
+        return _long_division(p, q)
     (m, c), terms = q[0], {}
     for n, d in p:
         powers = dict(n)
@@ -75,6 +75,19 @@ def _divided(p: Polynomial, q: Polynomial) -> Polynomial | None:
             return None
         terms[tuple((atom, power) for atom, power in powers.items() if power)] = d // c
     return _poly(terms)
+
+
+def _long_division(p: Polynomial, q: Polynomial) -> Polynomial | None:
+    """p / q, term by term from the largest in lexicographic order on; None where something is left over."""
+    atoms = sorted({atom for m, _ in (*p, *q) for atom, _ in m}, key=_text_of_atom)
+    order = lambda term: [dict(term[0]).get(atom, 0) for atom in atoms]
+    lead, found = max(q, key=order), constant(0)
+    while p:
+        part = _divided((max(p, key=order),), (lead,))
+        if part is None:
+            return None
+        found, p = add(found, part), add(p, multiply(part, q), -1)
+    return found
 
 
 def operation(name: str, p: Polynomial, q: Polynomial) -> Polynomial:
