@@ -275,3 +275,30 @@ def test_misuse_is_refused():
         with pytest.raises(error, match=text):
             use()
             print(what)
+
+
+def test_parts_of_references_are_arguments():
+    def add(part):
+        part[...] += 17 * wnp.ones(5)
+        return part.at[1].get()
+
+    want = np.zeros(7, np.float32)
+    want[1:6] = 17
+    for call in (weft.jit(add), weft.checkpoint(add), lambda part: lax.cond(True, add, lambda p: p.at[1].get(), part)):
+        @weft.jit
+        def whole(call=call):
+            ref = weft.new_ref(wnp.zeros(7))
+            return call(ref.at[1:6]), ref[...]
+        got, values = whole()
+        assert got == 17
+        np.testing.assert_array_equal(values, want)
+    ref = weft.new_ref(wnp.zeros(7))
+    weft.jit(add)(ref.at[1:6])
+    np.testing.assert_array_equal(ref[...], want)
+    weft.jit(lambda parts, x: parts["p"].at[0].set(x))({"p": ref.at[wnp.array([2, 4])].at[1:]}, 3.0)
+    assert ref[4] == 3
+    (leaf,) = weft.tree.leaves(ref.at[1:6])
+    assert leaf is ref
+    mesh = weft.make_mesh((2,), ("i",), devices=weft.devices()[:2])
+    weft.jit(weft.shard_map(add, mesh=mesh, in_specs=weft.P(), out_specs=weft.P(), check_vma=False))(ref.at[1:6])
+    assert ref[1] == 34

@@ -19,7 +19,7 @@ from weft.api.shard_map_specs import Site, check_devices, check_entries, check_o
 from weft.control.body import stage_body, with_axes
 from weft.control.ref import Ref, any_refs, check_aliases, check_returned, is_ref
 from weft.control.shard_map import block_aval, manual_scope, mesh_inside, shard_map_p
-from weft.core.trace import typeof
+from weft.core.trace import Tracer, typeof
 from weft.ir.mesh import AbstractMesh, Mesh, current_mesh
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
@@ -264,8 +264,11 @@ def _array_mesh(x: Any) -> Mesh | None:
 
 
 def _inferred(site: Site, args: tuple) -> Any:
-    """The specs of the arguments' shardings, as far as they name manual axes."""
+    """The specs of the arguments' shardings, as far as they name manual axes; a traced value of no explicit sharding is taken whole."""
     def spec(x):
+        x = x[...] if is_ref(x) else x
+        if isinstance(x, Tracer) and typeof(x).explicit is None:
+            return PartitionSpec()
         sharding = getattr(x, "sharding", None) or typeof(x).explicit
         if not isinstance(sharding, NamedSharding) or sharding.mesh.axis_names != site.mesh.axis_names:
             raise ValueError(f"shard_map({site.name}): in_specs cannot be inferred for an argument of type {typeof(x).str_short()}, "

@@ -326,6 +326,33 @@ class TransformedRef(_Writable):
         return f"{self.ref.type}.at" + "".join(f"[{i}]" for i in self.indices)
 
 
+def _flatten_view(view: TransformedRef) -> tuple[tuple, tuple]:
+    """The reference and the arrays among the indices of a part, and the rest of the indices; slices are not hashable."""
+    arrays: list = []
+
+    def entry(i: Any) -> tuple:
+        if type(i) is slice:
+            return ("slice", i.start, i.stop, i.step)
+        if hasattr(i, "shape") and hasattr(i, "dtype"):
+            arrays.append(i)
+            return ("array",)
+        return ("as it is", i)
+
+    rest = tuple((type(index), tuple(map(entry, index if type(index) is tuple else (index,)))) for index in view.indices)
+    return (view.ref, *arrays), rest
+
+
+def _unflatten_view(rest: tuple, children: Sequence) -> TransformedRef:
+    ref, *arrays = children
+    given = iter(arrays)
+    made = {"slice": lambda *ends: slice(*ends), "array": lambda: next(given), "as it is": lambda i: i}
+    parts = [(kind, [made[what](*facts) for what, *facts in entries]) for kind, entries in rest]
+    return TransformedRef(ref, tuple(tuple(found) if kind is tuple else found[0] for kind, found in parts))
+
+
+tree.register_pytree_node(TransformedRef, _flatten_view, _unflatten_view)
+
+
 def _is_static(index: Any) -> bool:
     return not any(isinstance(i, Tracer) for i in (index if isinstance(index, tuple) else (index,)))
 
