@@ -440,3 +440,12 @@ def test_a_donated_argument_goes_to_a_result_of_its_type():
     memory = x.unsafe_buffer_pointer()
     n, y = f(x, 3)
     assert y.unsafe_buffer_pointer() == memory and x.is_deleted() and (int(n), float(y)) == (4, 1.0)
+
+
+def test_the_deprecated_device_moves_committed_arguments():
+    first, second = weft.devices()[2:4]
+    with pytest.warns(DeprecationWarning, match="device is deprecated"):
+        f = weft.jit(lambda a, b: a + b, device=weft.devices()[1])
+    for _ in range(2):
+        out = f(weft.device_put(wnp.ones(2), first), weft.device_put(wnp.ones(2), second))
+        assert out.committed and out.devices() == {weft.devices()[1]} and out.tolist() == [2, 2]

@@ -425,3 +425,11 @@ def test_positions_of_a_given_number(shape, size, fill):
         want[:len(where)] = where[:size]
         np.testing.assert_array_equal(got, want)
         assert got.dtype == np.int32
+
+
+@pytest.mark.parametrize("full_like", [wnp.full_like, weft.lax.full_like])
+def test_filled_arrays_are_where_their_example_is(full_like):
+    x = weft.device_put(wnp.ones((4, 2)), weft.devices()[1])
+    for shape in (None, (), (5,)):
+        y = full_like(x, 3.0, shape=shape)
+        assert y.shape == (x.shape if shape is None else shape) and y.sharding == x.sharding and float(y.sum()) == 3 * y.size

@@ -19,6 +19,7 @@ from weft import backends
 from weft.api.execute import arranged, prepare, run_ready, to_array, tracked
 from weft.api.flat import argument_names, signature_of
 from weft.api.layouts import flat_shardings
+from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Call, Device
 from weft.backends.xla_flags import check_options
 from weft.control.call import jit_p
@@ -230,13 +231,14 @@ class JitFunction(Dispatching):
         known = of_function(fun, parameters_key(in_shardings, out_shardings, numbers, keep_unused, device, backend, inline), _Known)
         self._wrap(fun, known)
         self.statics = known.statics = known.statics or Statics(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
+        self._moves = device is not None           # arguments, wherever they are
         if device is not None:
             in_shardings = out_shardings = SingleDeviceSharding(device)
         self.in_shardings, self.out_shardings = in_shardings, out_shardings
         self.keep_unused, self.inline, self.backend = keep_unused, inline, backend
 
     in_shardings = out_shardings = backend = None
-    keep_unused = inline = is_threaded = False
+    keep_unused = inline = is_threaded = _moves = False
 
     def _wrap(self, fun: Callable, known: _Known) -> None:
         Dispatching.__init__(self, self._call, known.entries)
@@ -371,6 +373,8 @@ class JitFunction(Dispatching):
 
     def _execute(self, args, kwargs, statics, leaves, in_tree):
         arrays = [x if type(x) is Array else self._array(x, i, in_tree) for i, x in enumerate(leaves)]
+        if self._moves:
+            arrays = [Array(ArraySpec(x.aval, x.sharding, False), x._live()) for x in arrays]
         key = (in_tree, statics, tuple([x._spec for x in arrays]), config.trace_key(), current_mesh())
         call = self._calls.get(key)
         if call is None:

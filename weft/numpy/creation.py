@@ -251,7 +251,8 @@ def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_shardin
     aval = a.aval if hasattr(type(a), "aval") else typeof(a) if not (hasattr(a, "shape") and hasattr(a, "dtype")) else \
         ShapedArray(tuple(a.shape), dtypes.canonicalize_dtype(a.dtype))
     want = aval.dtype if dtype is None else dtypes.check_dtype(dtype, "full_like")
-    if shape is None and device is None and out_sharding is None and type(a) is Array and a.committed and aval.explicit is None:
+    free = device is None and out_sharding is None and type(a) is Array and a.committed and aval.explicit is None
+    if free and (shape is None or a.sharding.is_fully_replicated):
         device = a.sharding
     if shape is None and device is None and out_sharding is None:
         out_sharding = getattr(a, "sharding", None) if aval.explicit is not None and not isinstance(a, Tracer) else aval.explicit

@@ -509,9 +509,12 @@ def full(shape: Sequence[int], fill_value, dtype=None, *, sharding=None):
 
 
 def full_like(x, fill_value, dtype=None, shape: Sequence[int] | None = None, *, sharding=None):
-    """As `full`, with the shape, dtype and explicit sharding of `x` where none are given; it varies over the axes of `x`."""
+    """As `full`, with the shape, dtype and sharding of `x` where none are given; it varies over the axes of `x`. Of another shape it is
+    where `x` is if that is not split."""
     aval = typeof(x)
     if shape is None and sharding is None:
         sharding = aval.explicit
     out = full(aval.shape if shape is None else shape, fill_value, aval.dtype if dtype is None else dtype, sharding=sharding)
+    if sharding is None and getattr(x, "committed", False) and (shape is None or x.sharding.is_fully_replicated):
+        return registry["sharding_constraint"].bind(out, sharding=x.sharding)      # where `x` is
     return cast(out, aval.vma) if aval.vma else out
