@@ -371,3 +371,13 @@ def test_print_options_are_those_of_the_call(capsys):
 def test_settings_come_without_values(call):
     with pytest.raises(TypeError, match="unexpected arguments in the two-call form"):
         call()
+
+
+@pytest.mark.parametrize("callback", [weft.pure_callback, io_callback])
+def test_what_failed_is_logged(callback, caplog):
+    def fail(x):
+        raise RuntimeError("no")
+    with pytest.raises(Exception, match="no"):
+        weft.jit(lambda x: callback(fail, weft.ShapeDtypeStruct((), "float32"), x))(1.0).block_until_ready()
+    (said,) = [r for r in caplog.records if r.name == "weft.callback"]
+    assert said.getMessage() == f"jax.{callback.__name__} failed" and said.exc_info[0] is RuntimeError

@@ -346,3 +346,15 @@ def test_results_of_vmap_are_made_once_their_mapped_dims_are_in_place():
         assert weft.tree.leaves(out)[0].shape == (3, 2, 2)
     with pytest.raises(ValueError, match="out_axes is None"):
         weft.vmap(inner, in_axes=1, out_axes=None)(columns)
+
+
+def test_jacobians_of_integers_have_no_values():
+    rows = weft.jacrev(lambda x, i: (x * i, x), argnums=(0, 1), allow_int=True)(wnp.arange(3.0), np.int32(2))
+    assert rows[0][0].tolist() == np.diag([2.0, 2, 2]).tolist() and rows[0][1].dtype == rows[1][1].dtype == weft.dtypes.float0
+    mapped = weft.vmap(weft.grad(lambda x, i: x * i, argnums=1, allow_int=True))(wnp.ones(3), np.arange(3))
+    assert mapped.shape == (3,) and mapped.dtype == weft.dtypes.float0
+
+
+def test_filled_arrays_of_no_values():
+    x = np.zeros((2,), weft.dtypes.float0)
+    assert all(a.dtype == weft.dtypes.float0 for a in (wnp.zeros_like(x), wnp.zeros((), weft.dtypes.float0), wnp.full(3, 1, x.dtype)))

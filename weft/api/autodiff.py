@@ -562,7 +562,8 @@ def _split_rows(rows, flat_out) -> list:
     shape, parts, start = typeof(rows).shape[1:], [], 0
     for y in flat_out:
         aval = typeof(y)
-        parts.append(reshape(slice_in_dim(rows, start, start + aval.size, axis=0), aval.shape + shape))
+        parts.append(np.zeros(aval.shape + shape, dtypes.float0) if typeof(rows).dtype == dtypes.float0 else
+                     reshape(slice_in_dim(rows, start, start + aval.size, axis=0), aval.shape + shape))
         start += aval.size
     return parts
 

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from weft.api.flat import FlatFunction
 from weft.api.jit import function_name
 from weft.api.mapped import mapped_dims, mapped_size, result_dims, result_shape
@@ -13,7 +15,7 @@ from weft.control.ref import Ref, any_refs, check_aliases, check_returned, is_re
 from weft.core.primitive import BatchAxis
 from weft.core.trace import typeof
 from weft.transforms.batch import batch_flat, to_dim
-from weft.util import tree
+from weft.util import dtypes, tree
 from weft.util.errors import ShardingTypeError
 from weft.util.source import api_boundary, wraps
 
@@ -128,4 +130,7 @@ def _place(out, dim, want, axis: BatchAxis, name: str):
     ndim = typeof(out).ndim + (dim is None)
     if not -ndim <= want < ndim:
         raise ValueError(f"vmap({name}): out_axes={want} is out of range for a result of rank {ndim} with the mapped axis.")
+    aval = typeof(out)
+    if aval.dtype == dtypes.float0:               # which NumPy alone has
+        return np.zeros(aval.shape if dim is not None else (*aval.shape[:want % ndim], axis.size, *aval.shape[want % ndim:]), aval.dtype)
     return to_dim(out, dim, axis, want % ndim)

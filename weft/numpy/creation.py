@@ -207,6 +207,8 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
         from weft.ops.keys import random_wrap
         words = full((*shape, *dtype.impl.key_shape), fill_value, np.uint32, device=device, out_sharding=out_sharding)
         return random_wrap(words, dtype.impl)
+    if dtype is not None and dtype == dtypes.float0:        # which arrays do not hold
+        return np.zeros(shape, dtype)
     weak = dtype is None and typeof(fill_value).weak_type
     dtype = typeof(fill_value).dtype if dtype is None else dtypes.check_dtype(dtype, "full")
     target = device if out_sharding is None else out_sharding
@@ -251,6 +253,8 @@ def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_shardin
     aval = a.aval if hasattr(type(a), "aval") else typeof(a) if not (hasattr(a, "shape") and hasattr(a, "dtype")) else \
         ShapedArray(tuple(a.shape), dtypes.canonicalize_dtype(a.dtype))
     want = aval.dtype if dtype is None else dtypes.check_dtype(dtype, "full_like")
+    if want == dtypes.float0:
+        return full(aval.shape if shape is None else shape, 0, want)
     free = device is None and out_sharding is None and type(a) is Array and a.committed and aval.explicit is None
     if free and (shape is None or a.sharding.is_fully_replicated):
         device = a.sharding

@@ -15,6 +15,7 @@ Parameters that only transformations set are absent until then: mapped=(), layou
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -29,6 +30,8 @@ from weft.ops.families import HostSpec, joined_vma, move_dim
 from weft.util.errors import CallbackError, describe
 from weft.util.record import record, replace
 from weft.util.source import user_frame
+
+_log = logging.getLogger("weft.callback")
 
 #: how `vmap` maps a pure callback: by calls one after another, or by one call on operands with another leading dim
 VMAP_METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all", "legacy_vectorized")
@@ -99,8 +102,10 @@ def reporting(primitive: Primitive, source: Any) -> Callable:
         try:
             return reference(*args, **params)
         except Exception as error:
+            api = getattr(params["callback"], "api", primitive.name)
+            _log.error("jax.%s failed", api, exc_info=error)
             raise CallbackError(describe(
-                getattr(params["callback"], "api", primitive.name),
+                api,
                 f"{params['callback']!r} raised {type(error).__name__}: {error}", (), source,
                 "The program was stopped there and gives no results; arrays and compiled functions stay usable.")) from error
     return call
