@@ -59,7 +59,7 @@ def test_current_mesh(mesh):
     (lambda: Mesh(devices()[:1] * 2, ("a",)), "more than once"),
     (lambda: make_mesh((5, 2), ("a", "b")), "Number of devices 8 must be >= the product of mesh_shape (5, 2)"),
     (lambda: create_device_mesh((3, 2)), "Number of devices 8 must equal the product of mesh_shape (3, 2)"),
-    (lambda: NamedSharding(make_mesh((8,), ("x",)), P("y")), "axis 'y' of P('y',) is not found"),
+    (lambda: NamedSharding(make_mesh((8,), ("x",)), P("y")), "axis: y of P('y',) is not found"),
     (lambda: NamedSharding(make_mesh((8,), ("x",)), P("x", "x")), "duplicate entries for 'x'"),
     (lambda: NamedSharding(make_mesh((8,), ("x",)), P(None, "x")).shard_shape((8,)), "rank at least 2"),
     (lambda: PositionalSharding(devices()).shard_shape((8, 8)), "only valid for values of rank 1"),
@@ -201,3 +201,9 @@ def test_incompatible_devices():
     permuted = [some[i] for i in [0, 1, 2, 3, 6, 7, 4, 5]]
     with pytest.raises(ValueError, match="order differs"):
         common_mesh([PositionalSharding(some), PositionalSharding(permuted)])
+
+
+def test_a_mesh_with_manual_axes_is_not_set():
+    manual = Mesh(np.array(devices()[:2]), ("i",), axis_types=(AxisType.Manual,))
+    with pytest.raises(ValueError, match="contains manual axes"):
+        set_mesh(manual)

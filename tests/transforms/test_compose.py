@@ -358,3 +358,9 @@ def test_jacobians_of_integers_have_no_values():
 def test_filled_arrays_of_no_values():
     x = np.zeros((2,), weft.dtypes.float0)
     assert all(a.dtype == weft.dtypes.float0 for a in (wnp.zeros_like(x), wnp.zeros((), weft.dtypes.float0), wnp.full(3, 1, x.dtype)))
+
+
+def test_an_axis_that_splits_twice_is_named():
+    rows = weft.sharding.NamedSharding(weft.make_mesh((2,), ("x",), devices=weft.devices()[:2]), weft.P("x"))
+    with pytest.raises(ValueError, match="spmd_axis_name"):
+        weft.vmap(lambda x: weft.lax.with_sharding_constraint(x, rows), spmd_axis_name="x")(wnp.ones((4, 16)))

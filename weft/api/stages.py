@@ -19,20 +19,17 @@ from weft.ir.types import ShapedArray
 from weft.runtime.array import Array, default_sharding
 from weft.transforms.expand import expand
 from weft.util import tree
+from weft.util.record import record
 
 
+@record
 class ArgInfo:
     """What is known of one argument of a lowered function."""
-    __slots__ = ("aval", "donated")
-
-    def __init__(self, aval, donated: bool):
-        self.aval, self.donated = aval, donated
+    aval: ShapedArray
+    donated: bool
 
     shape = property(lambda self: self.aval.shape)
     dtype = property(lambda self: self.aval.dtype)
-
-    def __repr__(self) -> str:
-        return f"ArgInfo(aval={self.aval!r}, donated={self.donated})"
 
 
 def _spec(x, aval) -> ArraySpec:

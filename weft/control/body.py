@@ -381,8 +381,8 @@ def _carry_fix(name: str, path: str, given: ShapedArray, made: ShapedArray, why:
     if why == VARYING:
         more = sorted(made.vma - given.vma, key=str)
         axes = f"({', '.join(map(repr, more))}{',' if len(more) == 1 else ''})"
-        return (f"applying `jax.lax.pcast(..., {axes}, to='varying')` to the initial value of {path}, which varies over "
-                f"{', '.join(map(repr, more))} from the first iteration on then.") if more else ""
+        return (f"applying `jax.lax.pcast(..., {axes}, to='varying')` to the initial value of {path}, or lax.pvary({path}, {axes}), "
+                f"so that it varies over {', '.join(map(repr, more))} from the first iteration on.") if more else ""
     if why.startswith("layout"):
         return f"In {name}, return weft.sharding.reshard({path}, {given.explicit.spec!r})."
     if why.startswith("dtype"):

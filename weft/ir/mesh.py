@@ -340,7 +340,7 @@ def get_abstract_mesh() -> AbstractMesh:
 class set_mesh:
     """Make `mesh` the current mesh: for good when called as a statement, for a block when used with `with`.
 
-    Raises TypeError for what is not a mesh.
+    Raises TypeError for what is not a mesh, ValueError for one with manual axes.
 
     >>> mesh = AbstractMesh((2,), ('x',))
     >>> with set_mesh(mesh):
@@ -354,6 +354,8 @@ class set_mesh:
     def __init__(self, mesh: Any):
         if mesh is not None and not isinstance(mesh, _MeshBase):
             raise TypeError(f"set_mesh takes a Mesh, got {type(mesh).__name__}")
+        if mesh is not None and mesh.manual_axes:
+            raise ValueError(f"set_mesh: {mesh} contains manual axes, {mesh.manual_axes}, which shard_map alone makes.")
         self.mesh = mesh
         self.previous = _state.base
         _state.base = mesh

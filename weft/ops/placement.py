@@ -85,6 +85,11 @@ def _check_not_manual(aval: ShapedArray, sharding: Any) -> None:
 def _constraint_batch(axis, args, dims, *, sharding):
     wider = sharding.with_free_dim(dims[0])
     if axis.spread and isinstance(wider, NamedSharding):
+        twice = [a for a in axis.spread if a in sharding.spec.axes]
+        if twice:
+            raise ShardingError(f"vmap: spmd_axis_name={axis.spread} splits the mapped dim, and the constraint {sharding.spec} inside "
+                                "splits "
+                                f"another by {twice[0]!r}.\n  A mesh axis splits at most one dim.")
         entries = [axis.spread if d == dims[0] else entry for d, entry in enumerate(wider.spec)]
         wider = wider.with_spec(entries)
     return sharding_constraint(args[0], wider), dims[0]
