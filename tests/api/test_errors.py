@@ -353,7 +353,7 @@ def reversed_mesh() -> Mesh:
     [
         (["add", "device ids [0]", "device ids [1]"], lambda: on(0) + on(1)),
         (
-            ["argument loss of <lambda>", "device ids [0] ", "argument w of jit", "[0, 1, 2, 3, 4, 5, 6, 7]", "device_put"],
+            ["argument loss of <lambda>", "device ids [0] ", "argument w of <lambda>", "[0, 1, 2, 3, 4, 5, 6, 7]", "device_put"],
             lambda: jit(lambda loss, w: loss * w)(on(0), put(vector(), "data")),
         ),
         (

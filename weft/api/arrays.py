@@ -14,7 +14,7 @@ import numpy as np
 from weft import processes
 from weft.api.execute import relayout, to_array
 from weft.api.flat import FlatFunction, aval_of
-from weft.api.jit import JitFunction
+from weft.api.jit import JitFunction, check_output
 from weft.api.layouts import as_sharding
 from weft.api.struct import ShapeDtypeStruct
 from weft.backends.array_spec import ArraySpec, _specs
@@ -386,7 +386,13 @@ def eval_shape(fun: Callable, *args, **kwargs) -> Any:
         (args, kwargs), _ = taken_apart((args, kwargs))
         return eval_shape(lambda *args, **kwargs: on_copies(fun, args, kwargs)[0], *args, **kwargs)
     flat = FlatFunction(fun, args, kwargs)
-    jaxpr = stage(flat, [aval_of(x) for x in flat.leaves], function_name(fun))
+
+    def checked(*leaves):
+        outs = flat(*leaves)
+        for i, out in enumerate(outs):
+            check_output(out, "eval_shape", fun, flat.out_tree, i)
+        return outs
+    jaxpr = stage(checked, [aval_of(x) for x in flat.leaves], function_name(fun))
     return flat.unflatten([_struct(a) for a in jaxpr.out_avals])
 
 

@@ -417,6 +417,9 @@ class JitFunction(Dispatching):
     def _array(self, x, i: int, in_tree):
         try:
             return to_array(x)
+        except OverflowError as error:
+            raise OverflowError(f"jit({self.name}): An overflow was met in the argument whose argument path is "
+                                f"{self._leaf_names(in_tree)[i]}. {error}") from None
         except TypeError:
             path = self._leaf_names(in_tree)[i]
             raise TypeError(f"jit({self.name}): argument {path} of type {type(x)} is not a valid JAX type: {x!r}. Arguments must be "
@@ -476,7 +479,7 @@ class JitFunction(Dispatching):
             out_tree[:] = [structure]
             check_returned(self.fun, "jit", outs)
             for i, out in enumerate(outs):
-                _check_output(out, self.name, structure, i)
+                check_output(out, "jit", self.fun, structure, i)
             return self._typed_results(outs, structure)
 
         with lenient(False):
@@ -618,13 +621,17 @@ def _check_device(device: Device | None, backend: str | None, in_shardings: Any,
         raise ValueError("jit: device cannot be given along with in_shardings or out_shardings. Leave the device out.")
 
 
-def _check_output(out, name: str, structure, i: int) -> None:
+def check_output(out, api: str, fun: Callable, structure, i: int) -> None:
+    """TypeError if result number `i` of `fun` is no value of a program."""
     try:
         typeof(out)
     except TypeError:
         path = tree.keystr(tree.tree_flatten_with_path(tree.tree_unflatten(structure, range(structure.num_leaves)))[0][i][0])
         at = f" component {path}" if path else ""
-        raise TypeError(f"function {name} traced for jit returned a value of type {type(out)} at output{at}, which is not a valid JAX "
+        code = getattr(fun, "__code__", None)
+        place = "" if code is None else f" at {code.co_filename}:{code.co_firstlineno}"
+        raise TypeError(f"function {function_name(fun)}{place} traced for {api} returned a value of type {type(out)} at output{at}, "
+                        "which is not a valid JAX "
                         "type: "
                         "it is neither an array nor a number.") from None
 

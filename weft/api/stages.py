@@ -288,7 +288,8 @@ class Compiled:
         found = [x for x in leaves if isinstance(x, Tracer)]
         if found:
             raise TypeError(f"jit({self._lowered._traced._program.name}): Cannot apply JAX transformations to a function lowered and "
-                            f"compiled for a particular signature. Detected {found[0]!r}.\n  Apply transformations to the jitted function, "
+                            f"compiled for a particular signature. Detected a {type(found[0]).__name__}: {found[0]!r}.\n  Apply "
+                            "transformations to the jitted function, "
                             "before lower() and compile().")
         arrays = [to_array(x) for x in leaves]
         wrong = [(name, spec.aval.str_short(), x.aval.str_short()) for name, x, spec in zip(

@@ -21,7 +21,7 @@ from weft.backends.array_spec import ArraySpec, follow_processes, from_blocks, t
 from weft.backends.xla_flags import check_environment
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.specs import Spec
-from weft.util.config import config, num_virtual_devices
+from weft.util.config import config, num_virtual_devices, settled
 from weft.util.errors import UnknownBackendError
 from weft.util.record import record
 from weft.util.threads import held_over_forks
@@ -237,6 +237,7 @@ class Backend:
     def _make_devices(self) -> Iterator[Device]:
         """Virtual devices of all processes; their ids go on from process to process."""
         shared = processes.current()
+        settled.add("num_cpu_devices")
         counts = (num_virtual_devices(),) if shared is None else shared.local_counts
         for rank, count in enumerate(counts):
             first = sum(counts[:rank])

@@ -106,6 +106,10 @@ class Tracer:
     dtype = property(lambda self: self.aval.dtype)
     ndim = property(lambda self: self.aval.ndim)
     size = property(lambda self: self.aval.size)
+
+    @property
+    def sharding(self):
+        raise AttributeError(f"{self.describe()} has no `sharding`, which a value has; that of its type is typeof(x).sharding.")
     weak_type = property(lambda self: self.aval.weak_type)
 
     def describe(self) -> str:

@@ -31,7 +31,8 @@ def _mismatch(api: str, a, b, i: int, j: int):
     hint = ""
     if a.ndim == b.ndim == 2 and a.shape[1] == b.shape[1]:
         hint = f"Did you mean {api}(x, y.T)?"
-    return ShapeError(describe(f"{api}", f"contracting dimensions must have the same shape, got ({a.shape[i]},) and ({b.shape[j]},).", [
+    return ShapeError(describe(f"{api}", f"dot_general requires contracting dimensions to have the same shape, got ({a.shape[i]},) "
+                                         f"and ({b.shape[j]},).", [
         ("lhs", a.aval.str_short(True), f"contracts dim {i}, size {a.shape[i]}"),
         ("rhs", b.aval.str_short(True), f"contracts dim {j}, size {b.shape[j]}")], where=user_frame(),
         rule="Contracted dims must have equal size.", remedy=hint))

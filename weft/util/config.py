@@ -133,6 +133,10 @@ class Config(threading.local):
         """Change a setting for all threads; an override that is active in this thread stays in force until its block ends."""
         setting = _settings[resolve(name)]
         value = setting.check(value)
+        if setting.name in settled and value != getattr(self, setting.name):
+            raise RuntimeError(f"config.{setting.name}: the jax_{setting.name} config should be updated before backends are "
+                               "initialized, which "
+                               "the first operation and the first question for devices do.")
         with _lock:
             setattr(Config, setting.name, value)
             Config._version += 1
@@ -475,6 +479,10 @@ def disable_jit(disable: bool = True) -> Override:
 # ---- virtual devices
 
 MAX_DEVICES = 512
+
+
+#: settings that cannot be changed any more
+settled: set[str] = set()
 
 
 def num_virtual_devices() -> int:
