@@ -454,3 +454,27 @@ def test_complex_values_are_not_clipped():
 def test_cotangents_of_a_linear_function_have_its_shape():
     with pytest.raises(TypeError, match=r"float32\[2\]"):
         weft.linear_transpose(lambda x: 3.0 * x, 1.0)(wnp.ones(2))
+
+
+def test_what_a_program_cannot_take_or_give_is_named():
+    def gives(x):
+        return 2.0, gives
+
+    with pytest.raises(TypeError, match=r"function gives at .*test_errors\.py:\d+ traced for eval_shape.*at output component "
+                                         r"\[1\].*not a valid JAX type"):
+        weft.eval_shape(gives, 1.0)
+    with pytest.raises(OverflowError, match="An overflow was met in the argument whose argument path is big"):
+        jit(lambda big: big)(1 << 40)
+    with pytest.raises(TypeError, match="Detected a BatchTracer"):
+        weft.vmap(jit(lambda x: x).lower(1.0).compile())(wnp.ones(3))
+    with pytest.raises(TypeError, match="cotangent type does not match"):
+        weft.linear_transpose(lambda x: 1j * x, 1.0)(1.0)
+
+    def asks(x):
+        with pytest.raises(AttributeError, match="typeof"):
+            x.sharding
+        return x
+    jit(asks)(1.0)
+    weft.devices()
+    with pytest.raises(RuntimeError, match="before backends are initialized"):
+        weft.config.update("num_cpu_devices", 3)
