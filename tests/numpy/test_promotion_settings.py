@@ -18,7 +18,7 @@ def strict():
 
 
 @pytest.mark.parametrize("call", [
-    lambda: wnp.add(X, ROW), lambda: wnp.asarray(X) * ROW, lambda: wnp.where(X > 0, X, ROW), lambda: weft.jit(lambda x: x - ROW)(X),
+    lambda: wnp.add(X, ROW), lambda: wnp.asarray(X) * ROW, lambda: wnp.maximum(X, ROW), lambda: weft.jit(lambda x: x - ROW)(X),
     lambda: weft.jvp(lambda x: x * ROW, (X,), (X,))])
 def test_ranks_of_the_users_operands_must_agree(call):
     with pytest.raises(ValueError, match="could not be broadcast together"):
@@ -33,6 +33,7 @@ def test_dtypes_of_the_users_operands_must_agree(call):
 
 
 def test_steps_within_public_functions_promote_as_always():
+    assert wnp.where(X > 0, X, ROW).shape == (3, 4)         # of any ranks, as in JAX
     assert weft.image.resize(X, (6, 6), "linear").shape == (6, 6)
     assert weft.nn.dot_product_attention(*[np.ones((1, 2, 2, 4), np.float32)] * 3, is_causal=True).shape == (1, 2, 2, 4)
     assert weft.nn.initializers.orthogonal()(weft.random.key(0), (3, 3), np.complex64).dtype == np.complex64
