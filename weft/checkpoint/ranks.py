@@ -39,13 +39,13 @@ class Ranks:
         except BaseException as error:
             failure = error
         brings = [said, None if failure is None else _words(failure)]
-        told = self._all.client.barrier(f"{self._name} {stage}", self._all.collective_timeout, brings=brings)
+        answers = self._all.client.barrier(f"{self._name} {stage}", self._all.collective_timeout, brings=brings)
         if failure is not None:
             raise failure
-        failed = [(rank, text) for rank, (_, text) in enumerate(told) if text is not None]
+        failed = [(rank, text) for rank, (_, text) in enumerate(answers) if text is not None]
         if failed:
             raise CheckpointError(f"process {failed[0][0]}: {failed[0][1]}")
-        return [text for text, _ in told]
+        return [text for text, _ in answers]
 
 
 def _words(error: BaseException) -> str:

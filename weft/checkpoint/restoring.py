@@ -143,8 +143,8 @@ def _find(root: Path, step: int | None, item: str | None, api: str) -> Path:
     there = listing.folders(root)
     if step is None:
         group = ranks.Ranks(f"checkpoint {root}", "restoring")
-        told = group.together("newest", lambda: str(max(there, default="")))
-        step = int(told[0]) if told[0] else None
+        newest = group.together("newest", lambda: str(max(there, default="")))
+        step = int(newest[0]) if newest[0] else None
     if step is None or step not in there:
         wanted = "no step that is whole" if step is None else f"no step {step}"
         raise FileNotFoundError(f"{api}: {root} has {wanted}; there are {list(there)}.")

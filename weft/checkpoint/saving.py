@@ -123,7 +123,7 @@ def save(path: str | os.PathLike, tree: Any, step: int, *, keep: int | None = No
             if group.rank == 0:
                 listing.prune(root, keep, keep_every)
         except BaseException as error:
-            found._error = _told(error, found, root, where)
+            found._error = _reported(error, found, root, where)
 
     found._thread = threading.Thread(target=run, name=f"weft saves step {step}")
     if not _last:
@@ -158,7 +158,7 @@ def _checked(path: str | os.PathLike, step: int, keep: int | None, keep_every: i
     return Path(os.path.abspath(path))
 
 
-def _told(error: BaseException, save: Save, root: Path, where: Any) -> BaseException:
+def _reported(error: BaseException, save: Save, root: Path, where: Any) -> BaseException:
     """The error of a save, with what the reader needs; others than of files stay what they are."""
     if not isinstance(error, OSError):
         return error
@@ -168,10 +168,10 @@ def _told(error: BaseException, save: Save, root: Path, where: Any) -> BaseExcep
         there = []
     table = [("step", save.step), ("folder", str(root)), ("reason", str(error)), ("written", f"{save.written} of {save.total} bytes"),
              ("steps that are there", ", ".join(map(str, there[-4:])) or "none")]
-    told = (FileExistsError if isinstance(error, FileExistsError) else CheckpointError)(describe(
+    reported = (FileExistsError if isinstance(error, FileExistsError) else CheckpointError)(describe(
         "checkpoint.save", "a step was not saved.", table, where, "A step that is not whole gets no name; the others are as they were."))
-    told.__cause__ = error
-    return told
+    reported.__cause__ = error
+    return reported
 
 
 # ---- what is saved
@@ -294,9 +294,9 @@ def _write(save: Save, group: ranks.Ranks, root: Path, what: tuple[list[_Stored]
         return ""
 
     try:
-        told = group.together("begins", begin)
-        if len(set(told)) > 1:
-            other = next(r for r, digest in enumerate(told) if digest != told[0])
+        digests = group.together("begins", begin)
+        if len(set(digests)) > 1:
+            other = next(r for r, digest in enumerate(digests) if digest != digests[0])
             raise CheckpointError(f"processes 0 and {other} save different trees: paths, shapes, dtypes or shardings are not equal")
         group.together("has written", write)
         group.together("is named", commit)

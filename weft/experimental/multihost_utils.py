@@ -147,8 +147,8 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
         shown = f"Expected: {[stacked[0] for stacked in gathered]}; got: {in_tree}."
     else:
         shown = "\n    ".join(f"process {rank}: {said[rank].split(chr(10))[0]}" for rank in (0, *different[:3]))
-    told = f"{fail_message}. " if fail_message else ""
-    raise AssertionError(f"{told}assert_equal: processes {different} differ from process 0.\n    {shown}")
+    prefix = f"{fail_message}. " if fail_message else ""
+    raise AssertionError(f"{prefix}assert_equal: processes {different} differ from process 0.\n    {shown}")
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:

@@ -86,10 +86,10 @@ class Coordinator:
     """
 
     def __init__(self, address: str, size: int, heartbeat_timeout: float = 10.0,
-                 told: Callable[[dict[str, Any]], None] | None = None, listener: socket.socket | None = None,
+                 notify: Callable[[dict[str, Any]], None] | None = None, listener: socket.socket | None = None,
                  expected: Mapping[int, str] | None = None) -> None:
         self.heartbeat_timeout = heartbeat_timeout
-        self._told = told                       # the launcher hears of failures, too, and of who goes on
+        self._notify = notify                     # the launcher learns of failures too, and of who continues
         self._listener = _listening(address) if listener is None else listener
         self._listener.listen(4096)
         self._listener.setblocking(False)
@@ -293,9 +293,9 @@ class Coordinator:
 
     def _begin(self) -> None:
         facts = {name: [self._ranks[rank].facts[name] for rank in range(self.size)] for name in self._ranks[0].facts}
-        told = zlib.compress(pack(facts), 1)
+        answer = zlib.compress(pack(facts), 1)
         for waiting in self._joining:
-            self._answer(waiting, {"ok": True}, told)
+            self._answer(waiting, {"ok": True}, answer)
         self._joining.clear()
 
     def _arrive(self, waiting: _Waiting, table: dict[str, Any], data: bytes) -> None:
@@ -334,8 +334,8 @@ class Coordinator:
         if lost is not None:
             self._answer(waiting, {"ok": False, "why": "failed", "failure": lost})
             return
-        if not self._shrinking and self._told is not None:
-            self._told({"kind": "shrinks"})
+        if not self._shrinking and self._notify is not None:
+            self._notify({"kind": "shrinks"})
         self._shrinking[rank] = waiting
         self._expected.pop(rank, None)
         waiting.peer.waits_for = "the others to go on"
@@ -360,8 +360,8 @@ class Coordinator:
             self._answer(waiting, {"ok": True, "rank": rank, "ranks": left})
         for peer in gone:
             self._gone(peer)
-        if self._told is not None:
-            self._told({"kind": "shrunk", "ranks": left})
+        if self._notify is not None:
+            self._notify({"kind": "shrunk", "ranks": left})
 
     # ---- who is absent, and where it is
     def _ask(self, waiting: _Waiting, ranks: list[int]) -> None:
@@ -411,8 +411,8 @@ class Coordinator:
         failure = {"rank": rank, "kind": kind, "text": text, "host": facts["host"], "pid": facts["pid"]}
         self.failures.append(failure)
         self._all({"op": "failed", **failure}, but=rank if kind != "silent" else -1)
-        if self._told is not None:
-            self._told(failure)
+        if self._notify is not None:
+            self._notify(failure)
         self._refuse_all(failure)
         self._shrink()
 

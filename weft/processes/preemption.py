@@ -29,8 +29,8 @@ class Preemption:
         self._shared = shared
         self._lock = threading.Lock()
         self._last = self._safe = -1
-        self._told = threading.Event()
-        signal.signal(signal.SIGTERM, lambda *_: self._told.set())
+        self._signaled = threading.Event()
+        signal.signal(signal.SIGTERM, lambda *_: self._signaled.set())
         DaemonThread(self._tell)
         DaemonThread(self._wait)
 
@@ -41,7 +41,7 @@ class Preemption:
             return step == self._safe
 
     def _tell(self) -> None:
-        self._told.wait()
+        self._signaled.wait()
         with contextlib.suppress(ProcessFailureError, OSError):
             self._shared.client.put(_KEY, b"1")
 

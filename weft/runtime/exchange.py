@@ -166,23 +166,23 @@ def laid_out(array: Array, want: ArraySpec) -> Array:
             "Call multihost_utils.process_allgather(x, tiled=True) in every process to have the value in each."))
     rank = shared().rank
     what = f"laying out {have.aval.str_short()} anew"
-    pieces = _pieces(have, want, source, target)
+    transfers = _transfers(have, want, source, target)
     given = spec_blocks(array) if rank in source else None
     result = np.empty(want.storage_shape, want.storage_dtype) if rank in target else None
     if given is not None and result is not None:
-        for here, there in pieces.get((rank, rank), ()):
+        for here, there in transfers.get((rank, rank), ()):
             result[_place(want, target[rank], there)] = given[_place(have, source[rank], here)]
     ranks = sorted({*source, *target})
     messages, arrivals = [], []
     for shift in range(1, len(ranks)):
-        pairs = [(p, q) for i, p in enumerate(ranks) for q in [ranks[(i + shift) % len(ranks)]] if (p, q) in pieces]
+        pairs = [(p, q) for i, p in enumerate(ranks) for q in [ranks[(i + shift) % len(ranks)]] if (p, q) in transfers]
         if not pairs:
             continue
-        count = max(sum(_size(here) for here, _ in pieces[pair]) for pair in pairs) * have.storage_dtype.itemsize
+        count = max(sum(_size(here) for here, _ in transfers[pair]) for pair in pairs) * have.storage_dtype.itemsize
         out, box = np.zeros(count, np.uint8), np.empty(count, np.uint8)
         mine = next((pair for pair in pairs if pair[0] == rank), None)
         if mine is not None and given is not None:
-            parts = [np.ascontiguousarray(given[_place(have, source[rank], here)]).reshape(-1) for here, _ in pieces[mine]]
+            parts = [np.ascontiguousarray(given[_place(have, source[rank], here)]).reshape(-1) for here, _ in transfers[mine]]
             packed = np.concatenate(parts).view(np.uint8)
             out[:packed.size] = packed
         messages.append((_plan("permute", count, pairs=tuple(pairs), what=what), out, box))
@@ -190,7 +190,7 @@ def laid_out(array: Array, want: ArraySpec) -> Array:
     _carry(messages)
     for pair, box in arrivals:
         at = 0
-        for here, there in pieces[pair]:
+        for here, there in transfers[pair]:
             n = _size(here)
             shape = [stop - start for _, start, stop in here]
             found = box[at * have.storage_dtype.itemsize:(at + n) * have.storage_dtype.itemsize].view(have.storage_dtype).reshape(shape)
@@ -206,11 +206,11 @@ def spec_blocks(array: Array) -> np.ndarray:
 
 
 #: for each dim the number of a block, and the part of it that is meant
-Piece = tuple[tuple[int, int, int], ...]
+Region = tuple[tuple[int, int, int], ...]
 
 
-def _pieces(have: ArraySpec, want: ArraySpec, source: dict[int, Numbers], target: dict[int, Numbers]
-            ) -> dict[tuple[int, int], list[tuple[Piece, Piece]]]:
+def _transfers(have: ArraySpec, want: ArraySpec, source: dict[int, Numbers], target: dict[int, Numbers]
+            ) -> dict[tuple[int, int], list[tuple[Region, Region]]]:
     """What each process gives each: parts of blocks of `have`, and where they go in blocks of `want`."""
     found: dict[tuple[int, int], list] = {}
     holders: dict[tuple[int, ...], list[int]] = {}
@@ -221,8 +221,8 @@ def _pieces(have: ArraySpec, want: ArraySpec, source: dict[int, Numbers], target
         for combined in itertools.product(*[_overlaps(*along) for along in zip(have.local_shape, want.local_shape, wanted)]):
             who = holders[tuple(here[0] for here, _ in combined)]
             giver = q if q in who else who[q % len(who)]
-            piece = tuple(here for here, _ in combined), tuple(there for _, there in combined)
-            found.setdefault((giver, q), []).append(piece)
+            region = tuple(here for here, _ in combined), tuple(there for _, there in combined)
+            found.setdefault((giver, q), []).append(region)
     return found
 
 
@@ -241,10 +241,10 @@ def _overlaps(have: int, want: int, wanted: Sequence[int]) -> list[tuple[tuple[i
     return found
 
 
-def _size(piece: Piece) -> int:
-    return math.prod(stop - start for _, start, stop in piece)
+def _size(region: Region) -> int:
+    return math.prod(stop - start for _, start, stop in region)
 
 
-def _place(spec: ArraySpec, numbers: Numbers, piece: Piece) -> tuple:
+def _place(spec: ArraySpec, numbers: Numbers, region: Region) -> tuple:
     """The place of a part in the grid of the blocks of this process."""
-    return (*[mine.index(block) for mine, (block, _, _) in zip(numbers, piece)], *[slice(start, stop) for _, start, stop in piece])
+    return (*[mine.index(block) for mine, (block, _, _) in zip(numbers, region)], *[slice(start, stop) for _, start, stop in region])

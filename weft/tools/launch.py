@@ -160,14 +160,14 @@ class _Job:
         self._bad_since = min(self._bad_since, now)
         if not self._failed and now - self._bad_since < patience:
             return
-        told = self._failed[0] if self._failed else {"rank": bad[0], "kind": "ended", "text": ""}
-        first, code = told["rank"], codes[told["rank"]]
-        if code is None and told["kind"] != "silent":
+        failure = self._failed[0] if self._failed else {"rank": bad[0], "kind": "ended", "text": ""}
+        first, code = failure["rank"], codes[failure["rank"]]
+        if code is None and failure["kind"] != "silent":
             code = _code_soon(self._processes[first])
         if code is not None and code < 0:
             why = f"was killed by signal {-code} ({_name(-code)})"
-        elif told["kind"] == "silent":
-            why = f"was silent for {told['text']} seconds, and is ended"
+        elif failure["kind"] == "silent":
+            why = f"was silent for {failure['text']} seconds, and is ended"
         elif code is None:
             why = "has closed its connection, and does not end"
         else:
