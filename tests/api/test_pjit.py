@@ -206,3 +206,20 @@ def test_a_mesh_in_context_holds_the_results_of_what_is_nowhere_in_particular(me
         placed = weft.device_put(x, NamedSharding(mesh, P("devices")))
         assert spec(pjit(lambda x: x + 1)(placed)) == P("devices")
     assert isinstance(pjit(lambda x: x * 2)(x).sharding, SingleDeviceSharding)
+
+
+def test_programs_are_lowered_for_types():
+    compiled = weft.jit(lambda x: x * 2).lower(weft.typeof(wnp.ones((4, 2)))).compile()
+    assert compiled(wnp.ones((4, 2))).tolist() == [[2, 2]] * 4
+    with pytest.raises(TypeError, match="not a valid JAX type"):
+        weft.jit(lambda x: x * 2)(weft.typeof(1.0))
+    with pytest.raises(ValueError, match="rank at least 3, but was applied to a value of rank 2"):
+        weft.ShapeDtypeStruct((4, 4), "float32", sharding=P(None, "x", None))
+
+
+def test_two_things_say_what_splits_a_mapped_dim():
+    mesh = weft.make_mesh((2, 2), ("x", "y"), devices=weft.devices()[:4], axis_types=(weft.sharding.AxisType.Explicit,) * 2)
+    x = weft.device_put(np.ones((4, 2), np.float32), NamedSharding(mesh, P("x", "y")))
+    assert weft.jit(weft.vmap(lambda r: r * 2, spmd_axis_name="x"))(x).sharding.spec == P("x", "y")
+    with pytest.raises(ValueError, match="Only one of spmd_axis_name or arrays sharded on"):
+        weft.jit(weft.vmap(lambda r: r * 2, spmd_axis_name="y"))(x)

@@ -277,3 +277,10 @@ def test_the_current_mesh_serves_specs():
 def test_a_placed_array_is_moved_by_reshard():
     single = weft.device_put(WHOLE, SingleDeviceSharding(weft.devices()[5]))
     assert short(reshard(single, NamedSharding(MESH, P("a")))) == "float32[8@a,16]"
+
+
+def test_manual_axes_do_not_become_automatic():
+    mesh = weft.make_mesh((2,), ("i",), devices=weft.devices()[:2])
+    inside = lambda x: weft.sharding.auto_axes(lambda a: a * 2, axes="i", out_sharding=P("i"))(x)
+    with pytest.raises(NotImplementedError, match="Going from `Manual` axes"):
+        weft.jit(weft.shard_map(inside, mesh=mesh, in_specs=P("i"), out_specs=P("i")))(np.ones(4, np.float32))

@@ -207,3 +207,5 @@ def test_a_mesh_with_manual_axes_is_not_set():
     manual = Mesh(np.array(devices()[:2]), ("i",), axis_types=(AxisType.Manual,))
     with pytest.raises(ValueError, match="contains manual axes"):
         set_mesh(manual)
+    with use_mesh(manual):
+        assert current_mesh() is manual

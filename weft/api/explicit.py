@@ -96,6 +96,11 @@ class _UnderMesh:
         names = _axis_names(self.axes, mesh.axes_of_type(other))
         leaves, structure = tree.tree_flatten(layouts, is_leaf=_is_layout)
         key = (mesh, names, tuple(leaves), structure)
+        manual = [a for a in names if a in mesh.manual_axes]
+        if manual:
+            raise NotImplementedError(f"{'auto' if self.kind is AxisType.Auto else 'explicit'}_axes: Going from `Manual` axes, "
+                                      f"{manual}, to "
+                                      "`Auto` or `Explicit` ones is not supported: inside shard_map a value is one device's block.")
         if key not in self.compiled:
             inner = retyped(mesh, names, self.kind)
 

@@ -514,6 +514,8 @@ class JitFunction(Dispatching):
                 for x, s in zip(outs, wanted)]
 
     def _typeof(self, x, i, in_tree):
+        if type(x) is ShapedArray:           # of a program that is only traced or lowered
+            return x
         try:
             return typeof(x)
         except TypeError:
@@ -536,7 +538,7 @@ class JitFunction(Dispatching):
 
     # ---- earlier stages
     def trace(self, *args, **kwargs):
-        """Trace for these arguments (arrays or ShapeDtypeStructs); see `stages.Traced`."""
+        """Trace for these arguments (arrays, ShapeDtypeStructs or types); see `stages.Traced`."""
         from weft.api.stages import Traced
         statics, leaves, in_tree = self._flatten(args, kwargs)
 

@@ -254,8 +254,12 @@ def _mesh_of(mesh: Any, args: tuple, name: str) -> Mesh:
     for found in candidates:
         if isinstance(found, Mesh) and found.shape_tuple == mesh.shape_tuple:
             return found
-    raise ValueError(f"shard_map({name}): {mesh} has no devices. Enter a mesh with these axes (`with mesh:`), or pass arrays that "
-                     "are laid out on one.")
+    others = [found for found in candidates if isinstance(found, Mesh)]
+    if others:
+        raise ValueError(f"shard_map({name}): Mesh shape of the input {others[0]} does not match the mesh shape passed to shard_map, "
+                         f"{mesh}.")
+    raise ValueError(f"shard_map({name}): {mesh} has no devices. Please pass `jax.Array`s with a `NamedSharding` as input to `shard_map` "
+                     "when passing `AbstractMesh` to the mesh argument, or enter a mesh with these axes (`with mesh:`).")
 
 
 def _array_mesh(x: Any) -> Mesh | None:

@@ -13,6 +13,7 @@ from weft.ir.specs import PartitionSpec
 from weft.ir.symbolic import Dim
 from weft.ir.types import ManualAxisType, ShapedArray
 from weft.util import dtypes
+from weft.util.errors import ShardingError
 
 
 class ShapeDtypeStruct:
@@ -34,6 +35,9 @@ class ShapeDtypeStruct:
             raise ValueError("ShapeDtypeStruct: dtype must be specified.")
         self.shape = tuple(d if isinstance(d, Dim) else int(d) for d in shape)
         self.dtype = dtype if dtypes.is_extended(dtype) else np.dtype(dtype)
+        if isinstance(sharding, PartitionSpec) and len(sharding) > len(self.shape):
+            raise ShardingError(f"ShapeDtypeStruct: Sharding {sharding} is only valid for values of rank at least {len(sharding)}, but was "
+                                f"applied to a value of rank {len(self.shape)}.")
         if isinstance(sharding, (PartitionSpec, Format)):
             sharding = as_sharding(sharding, "ShapeDtypeStruct", len(self.shape))
         if isinstance(sharding, NamedSharding):

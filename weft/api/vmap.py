@@ -66,7 +66,11 @@ def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):
         return _call_with_refs(flat_fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs)
     dims = mapped_dims(in_axes, args, kwargs, flat, where)
     size = mapped_size(where, flat_fun, dims, axis_size)
-    axis = BatchAxis(size, axis_name, _splits(name, flat, dims), spread=spread)
+    splits = _splits(name, flat, dims)
+    if spread and splits and set(spread) != set(splits):
+        raise ShardingTypeError(f"vmap({name}): Only one of spmd_axis_name or arrays sharded on the mapped dim says what splits it: "
+                                f"spmd_axis_name={spread}, and arrays are split by {splits} there.")
+    axis = BatchAxis(size, axis_name, splits, spread=spread)
     outs, out_dims = batch_flat(flat_fun, axis, flat, dims)
     for out in outs:
         typeof(out)

@@ -350,11 +350,12 @@ class set_mesh:
     True
     """
     __slots__ = ("mesh", "previous")
+    _inside = False           # may the mesh be one that shard_map has made
 
     def __init__(self, mesh: Any):
         if mesh is not None and not isinstance(mesh, _MeshBase):
             raise TypeError(f"set_mesh takes a Mesh, got {type(mesh).__name__}")
-        if mesh is not None and mesh.manual_axes:
+        if mesh is not None and mesh.manual_axes and not self._inside:
             raise ValueError(f"set_mesh: {mesh} contains manual axes, {mesh.manual_axes}, which shard_map alone makes.")
         self.mesh = mesh
         self.previous = _state.base
@@ -381,6 +382,7 @@ class use_mesh(set_mesh):
     ('x',)
     """
     __slots__ = ()
+    _inside = True
 
     def __init__(self, mesh: Any):
         super().__init__(mesh)
