@@ -1,10 +1,11 @@
 """Square float32 matmuls of weft and JAX as fractions of the multiply-add rate that is measured between them.
 
-    python benchmarks/fma_rate.py [--sizes N ...] [--rounds N] [--seconds S] [--avx2] [--peer PYTHON]
+    python benchmarks/fma_rate.py [--sizes N ...] [--rounds N] [--seconds S] [--avx2] [--cpu-time] [--peer PYTHON]
 
 Both engines and the loop of multiply-adds on registers (`limits.py`, all cores) take turns in processes of their own. The best
 time of each counts, since other programs on the machine only ever add to it; what they add is told by the medians, which are
-compared with each other alone. `--avx2` restricts both engines to AVX2 and FMA, the peer's libraries too.
+compared with each other alone. `--avx2` restricts both engines to AVX2 and FMA, the peer's libraries too. `--cpu-time` takes the
+processor time of one thread on one CPU.
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10, help="turns of each")
     parser.add_argument("--seconds", type=float, default=0.3, help="of a turn, or one call")
     parser.add_argument("--avx2", action="store_true", help="no instructions beyond AVX2 and FMA, on both sides")
+    parser.add_argument("--cpu-time", action="store_true", help="one thread, by processor time")
     parser.add_argument("--peer", default=os.environ.get("WEFT_PEER_PYTHON"), help="a Python that has jax")
     args = parser.parse_args()
     if args.avx2:
         flags = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_max_isa=AVX2"
         os.environ.update(WEFT_CPU_FEATURES="avx2", XLA_FLAGS=flags, ONEDNN_MAX_CPU_ISA="AVX2")
+    if args.cpu_time:
+        os.environ.update(BENCH_CPU_TIME="1", WEFT_NUM_THREADS="1")
     with tempfile.TemporaryDirectory() as cache:
         engines = {"weft": Process(sys.executable, "weft", cache=cache), "JAX": Process(peer_python(args.peer), "peer")}
         limits = Process(sys.executable, "limits", cache=cache)
@@ -55,7 +59,7 @@ def race(engines: dict[str, Process], limits: Process, args: argparse.Namespace)
                 times[name] += engine.ask("round", seconds=args.seconds)["times"]
         for name, values in times.items():
             best[name, size], medians[name, size] = min(values), statistics.median(values)
-    print(f"multiply-add rate of all cores: {rate:.1f} GF/s")
+    print(f"multiply-add rate of {'one core' if args.cpu_time else 'all cores'}: {rate:.1f} GF/s")
     print(f"{'size':>6} {'weft':>16} {'JAX':>16} {'ratio':>7} {'of medians':>11}")
     shares: dict[str, list[float]] = {name: [] for name in engines}
     for size in args.sizes:

@@ -1,11 +1,14 @@
 """Time weft and JAX (from PyPI, in a virtual environment of its own) side by side in one run.
 
-    python benchmarks/run.py [--quick] [--only TEXT ...] [--group GROUP ...] [--list] [--write] [--rounds N] [--peer PYTHON]
+    python benchmarks/run.py [--quick] [--only TEXT ...] [--group GROUP ...] [--list] [--write] [--rounds N] [--cpu-time]
+                             [--peer PYTHON]
 
 Each case runs in one process per engine (calls that take microseconds share a process). Both processes are alive at the same
 time and run alternately, A B A B; a third one measures the machine's limits in the same rounds. A ratio below 1 means that weft
 is faster. weft starts with an empty disk cache; first calls and whole processes are timed again with the filled cache. `--write`
-puts the rows into benchmarks/results.json and regenerates benchmarks/RESULTS.md.
+puts the rows into benchmarks/results.json and regenerates benchmarks/RESULTS.md. `--cpu-time` is for a machine that others use: repeated
+calls run on one CPU and are timed by processor time, which has nothing of the time that others take, but counts the threads that wait in
+a loop.
 """
 
 from __future__ import annotations
@@ -249,7 +252,10 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="update results.json and RESULTS.md")
     parser.add_argument("--peer", default=os.environ.get("WEFT_PEER_PYTHON"), help="a Python that has jax")
     parser.add_argument("--rounds", type=int, default=5, help="rounds per case and engine")
+    parser.add_argument("--cpu-time", action="store_true", help="repeated calls on one CPU, by processor time")
     args = parser.parse_args()
+    if args.cpu_time:
+        os.environ.update(BENCH_CPU_TIME="1", WEFT_NUM_THREADS="1")
     race = Race({"weft": sys.executable, "peer": peer_python(args.peer)}, args.rounds, args.quick)
     try:
         cases = [case for case in race.list() if chosen(case, args)]

@@ -379,11 +379,12 @@ MACHINE_TYPES = [
 
 
 @pytest.mark.parametrize("types", MACHINE_TYPES, ids="-".join)
-@pytest.mark.parametrize("level", ["avx2", "generic"])
+@pytest.mark.parametrize("level", ["avx512-plain", "avx2", "generic"])
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="levels of x86-64")
 def test_narrower_machines(level, types, monkeypatch):
     monkeypatch.setenv("WEFT_CPU_FEATURES", level)
-    assert gemm.machine().vector_bytes <= {"avx2": 32, "generic": 16}[level]
+    machine = gemm.machine()
+    assert machine.vector_bytes <= {"avx512-plain": 64, "avx2": 32, "generic": 16}[level] and not (machine.bf16_dot or machine.i8_dot)
     for m, n, k in [(1, 1, 1), (7, 33, 9), (50, 40, 30), (40, 1, 50), (1, 50, 40), (13, 130, 400)]:
         check(Case(m, n, k, types))
     for orders in ORDERS[1:]:
@@ -600,10 +601,11 @@ def test_an_epilogue_sees_rows_once_that_are_made_twice():
 @pytest.mark.parametrize("types", ["f32 f32 f32", "f64 f64 f64", "bf16 f32 f32", "i8 i32 i32", "u8 i32 i32", "i16 i32 i32", "u64 u64 u64"])
 @pytest.mark.parametrize("kind", ["joins", "joins not", "avx2"])
 def test_assembled_kernels_give_the_bits_of_those_that_llvm_compiles(types, kind):
-    machine = Machine.of(["avx2", "fma", "f16c"], "x86_64") if kind == "avx2" else gemm.machine()
+    whole = replace(gemm.machine(), bf16_dot="+avx512bf16" in target.current().features)
+    machine = Machine.of(["avx2", "fma", "f16c"], "x86_64") if kind == "avx2" else whole
     machine = replace(machine, bf16_dot=False, i8_dot=False) if kind == "joins not" else machine
     recipe, rng = Recipe(*types.split(), machine), np.random.default_rng(5)
-    if kind == "joins not" and not Recipe(*types.split(), gemm.machine()).joined:
+    if kind == "joins not" and not Recipe(*types.split(), whole).joined:
         pytest.skip("joins nothing")
     write = assembled.kernels(recipe)
     if write is None or (kind != "avx2" and not gemm_asm.suits(machine)):

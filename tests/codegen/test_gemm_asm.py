@@ -22,7 +22,7 @@ def machine(request):
     if request.param == "avx512":
         if not gemm_asm.suits(gemm.machine()):
             pytest.skip("for processors with AVX-512")
-        return gemm.machine()
+        return replace(gemm.machine(), bf16_dot="+avx512bf16" in target.current().features)     # even where it does not pay
     made = Machine.of(["avx2", "fma", "f16c"], "x86_64")
     if gemm.machine().vector_bytes < 32 or not assembled.has_avx2(made):
         pytest.skip("for processors with AVX2")

@@ -70,6 +70,17 @@ def test_level_names_a_target(level):
         assert "masked.load" not in kernel_ir(elementwise("add", ["i8", "i8"], "i8", 70))
 
 
+def test_plain_avx512(monkeypatch):
+    monkeypatch.setenv("WEFT_CPU_FEATURES", "avx512-plain")
+    here = target.current()
+    if here.level != "avx512":
+        pytest.skip("for processors with AVX-512")
+    assert here.vector_bytes == 64 and here.has_masks and not here.has_bf16
+    for type_ in ("f32", "bf16", "f16"):
+        kernel = elementwise("add", [type_, type_], type_, 70)
+        check(kernel, *arrays(kernel))
+
+
 def test_unknown_level(monkeypatch):
     monkeypatch.setenv("WEFT_CPU_FEATURES", "avx1024")
     with pytest.raises(ValueError, match="avx1024"):

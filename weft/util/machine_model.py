@@ -214,6 +214,7 @@ class MachineModel:
     gemm_pack_prefetch_rows: int = 16       # rows between those that are packed and those that are prefetched
     gemm_vector_sums: int = 64              # sums of a column that are finished together
     gemm_along_streams: int = 8             # rows of B that are read along side by side: the hardware follows that many streams
+    gemm_bf16_dots: bool = True             # the instruction for pairs of bfloat16 multiplies more elements per cycle than float32's
     gemm_line_beats: int = 4                # beats in which the full kernel fetches one cache line ahead
 
     # ---- costs of matrix products, in cycles for 64 bytes
@@ -278,7 +279,8 @@ _KNOWN: dict[str, dict[str, Any]] = {
     "zen3": {"l2_bytes": 512 << 10, "l3_bytes": 32 << 20, "gemm_pack_copy": 8, "gemm_pack_far": 16},
     "zen4": {"l2_bytes": 1 << 20, "l3_bytes": 32 << 20, "vector_bytes": 64, "vector_registers": 32},
     "zen5": {"l1_bytes": 48 << 10, "l2_bytes": 1 << 20, "l3_bytes": 32 << 20, "vector_bytes": 64, "vector_registers": 32},
-    "intel-avx512": {"l2_bytes": 1 << 20, "l3_bytes": 16 << 20, "vector_bytes": 64, "vector_registers": 32},
+    "intel-avx512": {"l2_bytes": 1 << 20, "l3_bytes": 16 << 20, "vector_bytes": 64, "vector_registers": 32,
+                     "gemm_bf16_dots": False},      # one in two cycles, of float32 two in one
     "avx2": {},
     "neoverse": {"l1_bytes": 64 << 10, "l2_bytes": 1 << 20, "l3_bytes": 32 << 20, "vector_bytes": 16, "vector_registers": 32,
                  "pool_spin_hints": 50_000},        # its hint takes a cycle

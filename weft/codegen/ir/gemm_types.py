@@ -14,7 +14,8 @@ import functools
 from collections.abc import Iterable
 
 from weft.codegen.toolchain import loader, target
-from weft.util.record import record
+from weft.util.machine_model import MODEL
+from weft.util.record import record, replace
 
 _LLVM = {"f16": "half", "f32": "float", "f64": "double"}
 _REAL_OF = {"c64": "f32", "c128": "f64"}
@@ -82,7 +83,8 @@ def machine() -> Machine:
 
 @functools.cache
 def _machine(features: str) -> Machine:
-    return Machine.of((name[1:] for name in features.split(",") if name.startswith("+")), loader.architecture())
+    made = Machine.of((name[1:] for name in features.split(",") if name.startswith("+")), loader.architecture())
+    return made if MODEL.gemm_bf16_dots else replace(made, bf16_dot=False)
 
 
 @record

@@ -1,6 +1,6 @@
 """The target machine: CPU, features, vector width, object emission and linking.
 
-In:   the host CPU, or what WEFT_CPU_FEATURES restricts it to (`avx512`, `avx2`, `generic`).
+In:   the host CPU, or what WEFT_CPU_FEATURES restricts it to (`avx512`, `avx512-plain`, `avx2`, `generic`).
 Out:  `current()`, one `Target`; `emit_object` and `assembly` turn LLVM IR into machine code; `link` makes it callable.
 Laws: LLVM is loaded on first use only: to compile, not to link what is on disk (`llvm_c`, `loader`). Kernels are emitted as
       explicit vectors, so no LLVM pass pipeline runs: parsing and instruction selection are all the time that a kernel takes.
@@ -27,12 +27,14 @@ if TYPE_CHECKING:
     from llvmlite.binding import LLJIT, ResourceTracker
 
 #: features each restricted level switches on (x86-64 only); all others are off
+_AVX2 = "+avx2,+avx,+fma,+f16c,+bmi,+bmi2,+lzcnt,+popcnt,+sse4.2,+sse4.1,+ssse3,+sse3,+sse2,+cx16,+64bit"
 _LEVELS = {
     "avx512": None,
-    "avx2": "+avx2,+avx,+fma,+f16c,+bmi,+bmi2,+lzcnt,+popcnt,+sse4.2,+sse4.1,+ssse3,+sse3,+sse2,+cx16,+64bit",
+    "avx512-plain": f"{_AVX2},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl",       # what the first such CPUs had
+    "avx2": _AVX2,
     "generic": "+sse2,+64bit",
 }
-_LEVEL_CPU = {"avx2": "haswell", "generic": "x86-64"}
+_LEVEL_CPU = {"avx512-plain": "skylake-avx512", "avx2": "haswell", "generic": "x86-64"}
 
 _AVX512 = {"+avx512f", "+avx512bw", "+avx512vl", "+avx512dq"}
 
@@ -101,13 +103,14 @@ def _make(level: str | None) -> Target:
         return Target(cpu, features, *made, identity=f"{cpu}|{features}|{machine.name()}|{llvm_c.identity()}")
     have = set(features.split(","))
     best = "avx512" if _AVX512 <= have else "avx2" if {"+avx2", "+fma", "+f16c"} <= have else "generic"
-    order = ("generic", "avx2", "avx512")
+    order = ("generic", "avx2", "avx512-plain", "avx512")
     if level is None or order.index(level) >= order.index(best):
         level = best
         if best == "generic":
             cpu, features = _LEVEL_CPU["generic"], _LEVELS["generic"]
     elif level != best:
         cpu, features = _LEVEL_CPU[level], _LEVELS[level]
+    level = level.removesuffix("-plain")
     if level == "avx512":
         features += ",-prefer-256-bit"
     width = {"avx512": 64, "avx2": 32, "generic": 16}[level]
@@ -116,7 +119,7 @@ def _make(level: str | None) -> Target:
 
 
 def current() -> Target:
-    """The target of this process; WEFT_CPU_FEATURES may restrict it to `avx512`, `avx2` or `generic`."""
+    """The target of this process; WEFT_CPU_FEATURES may restrict it to one of `_LEVELS`."""
     level = os.environ.get("WEFT_CPU_FEATURES") or None
     if level is not None and level not in _LEVELS:
         raise ValueError(f"WEFT_CPU_FEATURES: {level!r} is not one of {', '.join(_LEVELS)}.")
