@@ -58,7 +58,8 @@ def of_rank(failure: dict[str, Any], waits_for: str = "", where: str = "") -> Pr
     return ProcessFailureError(describe(
         "distributed", fact, table, where or None,
         "A program runs on all its processes or on none.",
-        "Start again from the last checkpoint; `weft launch --restarts` does that."), ranks)
+        "Start again from the last checkpoint (`weft launch --restarts` does that), or continue without it: "
+        "weft.distributed.shrink()."), ranks)
 
 
 def of_absence(waits_for: str, seconds: float, arrived: Iterable[int], absent: Sequence[int], where: str = "",

@@ -23,6 +23,8 @@ import time
 import warnings
 from collections.abc import Callable
 
+from weft.util.errors import ProcessFailureError
+
 try:
     from _blake2 import blake2b  # what `hashlib` hands out, after it has loaded OpenSSL
 except ImportError:
@@ -275,10 +277,14 @@ def flush() -> None:
     with _writing:
         while waiting := list(_waiting.items()):    # a copy: other threads add to it
             place, make = waiting[-1]               # programs before the objects that they read
-            with contextlib.suppress(Exception):    # the cache is only a cache
+            try:
                 data = make()
                 if data is not None:
                     _put(place, data)
+            except ProcessFailureError:
+                raise                               # another process failed meanwhile
+            except Exception:                       # the cache is only a cache
+                pass
             with _lock:
                 _waiting.pop(place, None)
 

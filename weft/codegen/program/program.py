@@ -10,7 +10,6 @@ Laws: a kernel is compiled once per process, whatever programs use it, until cac
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import math
@@ -31,6 +30,7 @@ from weft.ir import loops_text
 from weft.ir.loops import Kernel
 from weft.ir.program import Branch, Fft, Gemm, HostCall, Launch, Loop, Program, Sort, Step, WhileLoop
 from weft.util import cache
+from weft.util.errors import ProcessFailureError
 from weft.util.machine_model import MODEL
 from weft.util.state import clearing
 from weft.util.threads import held_over_forks
@@ -121,8 +121,12 @@ def _adopt(name: str, wanted: dict[str, Kernel]) -> None:
     where, *held = (cache.read(name) or b"").decode(errors="replace").split(" ")
     code = cache.read(where) if where else None
     if code is not None:
-        with contextlib.suppress(Exception):             # whatever is wrong with it, the compiler can do without
+        try:
             _link_batch({one: wanted[one] for one in held if one in wanted}, where, code, True)
+        except ProcessFailureError:
+            raise                                        # another process failed while this one was reading
+        except Exception:                                # an object that cannot be read counts as missing
+            return
 
 
 def _batch_ir(batch: dict[str, Kernel]) -> str:
