@@ -50,3 +50,9 @@ def test_a_wrong_value_is_found():
 def test_unknown_modes_are_refused():
     with pytest.raises(ValueError, match="'fwd' and 'rev'"):
         check_grads(wnp.sin, (X,), 1, ("forward",))
+
+
+def test_steps_are_those_of_the_dtype_that_is_computed_with():
+    check_grads(wnp.sin, (np.pi / 2,), 2)                                      # float64 of the host, float32 here
+    check_grads(lambda x: x[::-1], (np.array([30.0, 2.0, 1.0]),), 2, atol=1e-6, rtol=1e-6)
+    check_jvp(lambda x: wnp.where(x > 1, np.inf, x), lambda ps, ts: weft.jvp(lambda x: wnp.where(x > 1, np.inf, x), ps, ts), (X,))

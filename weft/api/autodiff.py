@@ -270,7 +270,8 @@ def _as_cotangent(ct, aval):
 
 def _check_cotangent(ct, aval, api: str = "vjp", error: type[Exception] = ValueError) -> None:
     got, want = typeof(ct), aval.to_tangent_aval()
-    fits = got.dtype == want.dtype or (got.weak_type and np.dtype(got.dtype).kind == np.dtype(want.dtype).kind)
+    alike = api != "linear_transpose" or np.dtype(got.dtype).kind == np.dtype(want.dtype).kind
+    fits = got.dtype == want.dtype or (got.weak_type and alike)
     if got.shape != want.shape or not fits:
         said = "unexpected JAX type of the cotangent" if api == "vjp" else "the cotangent type does not match the output"
         raise error(f"{api}: {said}: {got.str_short()} for an output of type {aval.str_short()}; it must be of type {want.str_short()}.")

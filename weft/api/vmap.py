@@ -73,7 +73,10 @@ def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):
     axis = BatchAxis(size, axis_name, splits, spread=spread)
     outs, out_dims = batch_flat(flat_fun, axis, flat, dims)
     for out in outs:
-        typeof(out)
+        try:
+            typeof(out)
+        except TypeError as error:
+            raise TypeError(f"vmap({name}): Output from batched function {name} is not a valid JAX type. {error}") from None
     wanted = result_dims(out_axes, flat_fun, len(outs), where)
     _check_unmapped(flat_fun, outs, out_dims, wanted, name, axis_name)
     return flat_fun.unflatten([_place(o, d, want, axis, name) for o, d, want in zip(outs, out_dims, wanted)])

@@ -451,7 +451,8 @@ def _dataclass_fields(
     if len(given) != len(data) + len(meta):
         raise ValueError(f"{api}: a field is named twice in data_fields={list(data)} and meta_fields={list(meta)}")
     if missing := sorted(names - given):
-        raise ValueError(f"{api}: fields {missing} are in none of data_fields, meta_fields and drop_fields")
+        raise ValueError(f"{api}: data_fields and meta_fields must include all dataclass fields that drop_fields leaves. Missing fields: "
+                         f"{set(missing)!r}.")
     if unexpected := sorted(given - names):
         raise ValueError(f"{api}: {unexpected} are not fields with init=True that are kept")
     return tuple(data), tuple(meta)
