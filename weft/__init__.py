@@ -34,16 +34,17 @@ _NAMES_OF = {
         closure_convert make_jaxpr eval_shape eval_jaxpr ensure_compile_time_eval named_call named_scope device_put
         device_get device_put_sharded device_put_replicated block_until_ready copy_to_host_async
         make_array_from_callback make_array_from_process_local_data make_array_from_single_device_arrays
-        ShapeDtypeStruct Shard clear_caches print_environment_info host_id host_ids host_count
+        ShapeDtypeStruct clear_caches
     """,
     "weft.control.custom_rules": "custom_jvp custom_vjp",
     "weft.api.refs": "empty_ref free_ref freeze new_ref typeof",
     "weft.control.ref": "Ref",
-    "weft.runtime.array": "Array",
+    "weft.numpy.methods": "Array",
+    "weft.runtime.array": "Shard",
     "weft.runtime.live": "live_arrays",
     "weft.runtime.device": """
         Device devices local_devices device_count local_device_count default_backend
-        process_index process_count process_indices
+        process_index process_count process_indices host_id host_ids host_count
     """,
     "weft.sharding": "NamedSharding PositionalSharding Mesh PartitionSpec P make_mesh set_mesh",
     "weft.util.config": """
@@ -55,6 +56,7 @@ _NAMES_OF = {
     """,
     "weft.util.dtypes": "float0",
     "weft.tools.explain": "explain",
+    "weft.tools.info": "print_environment_info",
 }
 
 _LAZY_NAMES = {name: module for module, names in _NAMES_OF.items() for name in names.split()}

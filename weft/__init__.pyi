@@ -27,13 +27,16 @@ from weft.api.shard_map import shard_map, smap
 from weft.api.vmap import vmap
 from weft.control.custom_rules import custom_jvp, custom_vjp
 from weft.control.ref import Ref
-from weft.runtime.array import Array
+from weft.numpy.methods import Array
+from weft.runtime.array import Shard
 from weft.runtime.device import (
-    Device, default_backend, device_count, devices, local_device_count, local_devices, process_count, process_index, process_indices,
+    Device, default_backend, device_count, devices, host_count, host_id, host_ids, local_device_count, local_devices, process_count,
+    process_index, process_indices,
 )
 from weft.runtime.live import live_arrays
 from weft.sharding import Mesh, NamedSharding, P, PartitionSpec, PositionalSharding, make_mesh, set_mesh
 from weft.tools.explain import explain
+from weft.tools.info import print_environment_info
 from weft.util.config import (
     allow_f16_reductions, check_tracer_leaks, checking_leaks, config, debug_infs, debug_key_reuse, debug_nans, default_device,
     default_matmul_precision, default_prng_impl, disable_jit, enable_checks, enable_custom_prng, enable_x64, explain_cache_misses,
@@ -45,20 +48,21 @@ from weft.util.dtypes import float0
 checkpoint: Any
 
 __all__ = [
-    "Array", "Device", "Mesh", "NamedSharding", "P", "PartitionSpec", "PositionalSharding", "Ref", "ShapeDtypeStruct", "__version__", "ad",
-    "allow_f16_reductions", "api", "api_util", "block_until_ready", "check_tracer_leaks", "checking_leaks", "checkpoint",
-    "checkpoint_policies", "clear_caches", "closure_convert", "compat", "config", "copy_to_host_async", "custom_batching",
+    "Array", "Device", "Mesh", "NamedSharding", "P", "PartitionSpec", "PositionalSharding", "Ref", "ShapeDtypeStruct", "Shard",
+    "__version__", "ad", "allow_f16_reductions", "api", "api_util", "block_until_ready", "check_tracer_leaks", "checking_leaks",
+    "checkpoint", "checkpoint_policies", "clear_caches", "closure_convert", "compat", "config", "copy_to_host_async", "custom_batching",
     "custom_derivatives", "custom_gradient", "custom_jvp", "custom_vjp", "data", "debug", "debug_infs", "debug_key_reuse", "debug_nans",
     "default_backend", "default_device", "default_matmul_precision", "default_prng_impl", "device_count", "device_get", "device_put",
     "device_put_replicated", "device_put_sharded", "devices", "disable_jit", "distributed", "dtypes", "effects_barrier", "empty_ref",
     "enable_checks", "enable_custom_prng", "enable_x64", "ensure_compile_time_eval", "errors", "eval_jaxpr", "eval_shape",
     "example_libraries", "experimental", "explain", "explain_cache_misses", "export", "extend", "ffi", "flatten_util", "float0",
-    "free_ref", "freeze", "fwd_and_bwd", "grad", "hessian", "image", "interpreters", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "lax",
-    "legacy_prng_key", "linear_transpose", "linearize", "live_arrays", "local_device_count", "local_devices", "log_compiles",
-    "make_array_from_callback", "make_array_from_process_local_data", "make_array_from_single_device_arrays", "make_jaxpr", "make_mesh",
-    "monitoring", "named_call", "named_scope", "new_ref", "nn", "no_execution", "no_tracing", "numpy", "numpy_dtype_promotion",
-    "numpy_rank_promotion", "ops", "pmap", "process_count", "process_index", "process_indices", "profiler", "pure_callback", "random",
-    "ref", "remat", "reshard", "scipy", "segment_ops", "set_mesh", "shard_map", "sharding", "smap", "softmax_custom_jvp", "stages",
-    "test_util", "threefry_partitionable", "tools", "transfer_guard", "transfer_guard_device_to_device", "transfer_guard_device_to_host",
-    "transfer_guard_host_to_device", "tree", "tree_util", "typeof", "typing", "value_and_grad", "vjp", "vmap",
+    "free_ref", "freeze", "fwd_and_bwd", "grad", "hessian", "host_count", "host_id", "host_ids", "image", "interpreters", "jacfwd",
+    "jacobian", "jacrev", "jit", "jvp", "lax", "legacy_prng_key", "linear_transpose", "linearize", "live_arrays", "local_device_count",
+    "local_devices", "log_compiles", "make_array_from_callback", "make_array_from_process_local_data",
+    "make_array_from_single_device_arrays", "make_jaxpr", "make_mesh", "monitoring", "named_call", "named_scope", "new_ref", "nn",
+    "no_execution", "no_tracing", "numpy", "numpy_dtype_promotion", "numpy_rank_promotion", "ops", "pmap", "print_environment_info",
+    "process_count", "process_index", "process_indices", "profiler", "pure_callback", "random", "ref", "remat", "reshard", "scipy",
+    "segment_ops", "set_mesh", "shard_map", "sharding", "smap", "softmax_custom_jvp", "stages", "test_util", "threefry_partitionable",
+    "tools", "transfer_guard", "transfer_guard_device_to_device", "transfer_guard_device_to_host", "transfer_guard_host_to_device", "tree",
+    "tree_util", "typeof", "typing", "value_and_grad", "vjp", "vmap",
 ]

@@ -2,4 +2,7 @@
 
 from weft.util.lazy import attach
 
-__getattr__, __dir__ = attach(__name__, {"weft.api.jit": "Wrapped=JitFunction", "weft.api.stages": "ArgInfo Compiled Lowered Traced"})
+__getattr__, __dir__ = attach(__name__, {
+    "weft.api.jit": "Wrapped=JitFunction",
+    "weft.api.stages": "ArgInfo Compiled CompilerOptions Lowered Traced",
+})

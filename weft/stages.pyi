@@ -3,8 +3,8 @@
 # fmt: off
 
 from weft.api.jit import JitFunction as Wrapped
-from weft.api.stages import ArgInfo, Compiled, Lowered, Traced
+from weft.api.stages import ArgInfo, Compiled, CompilerOptions, Lowered, Traced
 
 __all__ = [
-    "ArgInfo", "Compiled", "Lowered", "Traced", "Wrapped",
+    "ArgInfo", "Compiled", "CompilerOptions", "Lowered", "Traced", "Wrapped",
 ]

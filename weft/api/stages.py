@@ -182,6 +182,10 @@ class MemoryStats:
         return "CompiledMemoryStats(" + ", ".join(f"{k}={v}" for k, v in self.__dict__.items()) + ")"
 
 
+#: options of the compiler by their names, as `compile(compiler_options=...)` takes them
+CompilerOptions = dict[str, str | bool]
+
+
 class Compiled:
     """A compiled program: call it with arguments of exactly the types and layouts it was compiled for.
 

@@ -31,6 +31,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "host_id": "weft.runtime.device:process_index",
         "make_mesh": "weft.sharding:make_mesh",
         "checkpoint": "weft.api.checkpointing:checkpoint",
+        "ds": "weft.control.ref_index:ds",
         "ArrayRef": "weft.control.ref:Ref",
         "array_ref": "weft.api.refs:new_ref",
         "xla_computation": "",
@@ -72,7 +73,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "pytype_aval_mappings": "weft.interpreters.xla:pytype_aval_mappings",
         "raise_to_shaped": "weft.compat.older:raise_to_shaped",
     },
-    "jax.dlpack": {"from_dlpack": "weft.numpy:from_dlpack"},
+    "jax.dlpack": {"from_dlpack": "weft.numpy:from_dlpack", "is_supported_dtype": "weft.runtime.array:is_supported_dtype"},
     "jax.errors": {
         "ConcretizationTypeError": "weft.util.errors:ConcretizationTypeError",
         "NonConcreteBooleanIndexError": "weft.util.errors:NonConcreteBooleanIndexError",
@@ -90,6 +91,10 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     },
     "jax.experimental.array_serialization.serialization": {
         "GlobalAsyncCheckpointManagerBase": "weft.experimental.array_serialization.serialization:GlobalAsyncCheckpointManagerBase",
+    },
+    "jax.experimental.compilation_cache.compilation_cache": {
+        "reset_cache": "weft.compat.older:reset_cache",
+        "set_cache_dir": "weft.compat.older:set_cache_dir",
     },
     "jax.experimental.colocated_python.func": {},
     "jax.experimental.colocated_python.serialization": {},

@@ -25,6 +25,16 @@ def full_lower(x: Any) -> Any:
     return x
 
 
+def reset_cache() -> None:
+    """Keep compiled programs where the settings at the start of the process said, and no longer where `set_cache_dir` did."""
+    weft.config.update("compilation_cache_dir", None)
+
+
+def set_cache_dir(path: Any) -> None:
+    """Keep compiled programs in the folder `path`: the setting `compilation_cache_dir`."""
+    weft.config.update("compilation_cache_dir", str(path))
+
+
 def raise_to_shaped(aval: Any, weak_type: bool | None = None) -> Any:
     """The type itself: no type of weft holds a value."""
     return aval if weak_type is None else aval.update(weak_type=weak_type)

@@ -16,7 +16,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
-from weft.compat import names
+from weft.compat import missing, names
 from weft.util import events
 from weft.util.config import api_version, config
 
@@ -152,7 +152,8 @@ class JaxFinder:
         module, _, name = fullname.rpartition(".")
         # The errors carry no `name`, so that `from jax.x import y` passes them on instead of wording its own.
         if fullname in names.known_modules():
-            raise ModuleNotFoundError(f"weft does not have the module {fullname} yet")
+            reason = missing.why_module(fullname)
+            raise ModuleNotFoundError(f"weft does not have the module {fullname}" + (f": {reason}" if reason else " yet"))
         if names.is_internal(fullname):
             raise ModuleNotFoundError(_why_internal(fullname))
         if names.is_known(module, name):
@@ -249,9 +250,8 @@ def _why_missing(module: str, name: str) -> str:
     if names.is_internal(module):
         return _why_internal(f"{module}.{name}")
     if names.is_known(module, name):
-        if module.startswith("jax.lax") and name.endswith("_p"):
-            return f"weft does not have {module}.{name}: it has no such primitive; {module}.{name[:-2]} is made of others"
-        return f"weft does not have {module}.{name} yet"
+        reason = missing.why_module(f"{module}.{name}") or missing.why(module, name)
+        return f"weft does not have {module}.{name}" + (f": {reason}" if reason else " yet")
     return f"module {module!r} has no attribute {name!r}"
 
 

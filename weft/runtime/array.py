@@ -390,6 +390,22 @@ def _unstack(array: Array) -> list[Array]:
     return [Array(spec, spec.backend.put(np.asarray(row), spec)) for row in value]
 
 
+def is_supported_dtype(dtype: Any) -> bool:
+    """Whether arrays of a dtype can be passed to other libraries by DLPack: `__dlpack__` works for them.
+
+    >>> from weft.runtime.array import is_supported_dtype
+    >>> is_supported_dtype("float32"), is_supported_dtype(weft.dtypes.bfloat16)
+    (True, False)
+    """
+    if dtypes.is_extended(dtype):
+        return False
+    try:
+        np.empty(0, dtype).__dlpack__()
+    except (BufferError, TypeError):
+        return False
+    return True
+
+
 class Shard:
     """What one device holds of an array: `data`, the local array on `device`, is block `index` of the global one; of equal blocks,
     `replica_id` numbers the copies. `data` is None where another process drives the device.

@@ -35,6 +35,19 @@ def describe() -> str:
     return "\n".join(align(rows))
 
 
+def print_environment_info(return_string: bool = False) -> str | None:
+    """Print what `weft info` prints, for reports of defects; or give it as a string.
+
+    >>> weft.print_environment_info(return_string=True).split()[0]
+    'weft'
+    """
+    text = describe()
+    if return_string:
+        return text
+    print(text)
+    return None
+
+
 def settings() -> str:
     """The settings that change something: their environment variables, values and meanings, in lines."""
     effective = [one for one in known_settings() if not one.doc.startswith("Accepted")]

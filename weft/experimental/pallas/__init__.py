@@ -11,6 +11,7 @@ __getattr__, __dir__ = attach(__name__, {
         enable_poison_buffers get_global loop multiple_of next_power_of_2 num_programs program_id reciprocal run_scoped select_ref
         strides_from_shape when with_scoped
     """,
+    "weft.experimental.pallas.triton": "dot",
     "weft.experimental.pallas.memory": """
         DeviceIdType load semaphore_read semaphore_signal semaphore_wait store swap
     """,

@@ -15,12 +15,13 @@ from weft.experimental.pallas.specs import (
     ANY, BlockDim, BlockSpec, Blocked, BoundedSlice, Buffered, CostEstimate, Element, GridSpec, HOST, MemoryRef, MemorySpace, RevisitMode,
     Squeezed, no_block_spec, squeezed,
 )
+from weft.experimental.pallas.triton import dot
 
 __all__ = [
     "ANY", "BlockDim", "BlockSpec", "Blocked", "BoundedSlice", "Buffered", "CostEstimate", "DeviceIdType", "Element", "GridSpec", "HOST",
     "MemoryRef", "MemorySpace", "RevisitMode", "Slice", "Squeezed", "align_to", "broadcast_to", "cdiv", "debug_check", "debug_print",
-    "delay", "ds", "dslice", "empty", "empty_like", "empty_ref_like", "enable_debug_checks", "enable_poison_buffers", "get_global", "load",
-    "loop", "mosaic_gpu", "multiple_of", "next_power_of_2", "no_block_spec", "num_programs", "pallas_call", "pallas_call_p", "program_id",
-    "reciprocal", "run_scoped", "select_ref", "semaphore_read", "semaphore_signal", "semaphore_wait", "squeezed", "store",
+    "delay", "dot", "ds", "dslice", "empty", "empty_like", "empty_ref_like", "enable_debug_checks", "enable_poison_buffers", "get_global",
+    "load", "loop", "mosaic_gpu", "multiple_of", "next_power_of_2", "no_block_spec", "num_programs", "pallas_call", "pallas_call_p",
+    "program_id", "reciprocal", "run_scoped", "select_ref", "semaphore_read", "semaphore_signal", "semaphore_wait", "squeezed", "store",
     "strides_from_shape", "swap", "tpu", "tpu_sc", "triton", "when", "with_scoped",
 ]

@@ -1,0 +1,46 @@
+"""`compute_on`, `topologies` and `buffer_callback`."""
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft.experimental import topologies
+from weft.experimental.buffer_callback import ExecutionStage, buffer_callback
+from weft.experimental.compute_on import compute_on, compute_on2
+
+
+def test_compute_on_checks_the_place():
+    @compute_on("device_host")
+    def f(x):
+        return x * 2
+
+    assert weft.jit(f)(3).item() == 6
+    assert compute_on2(compute_type="device", out_memory_spaces=None)(f)(3) == 6
+    for place, error in (("nowhere", ValueError), ("gpu_stream:1", NotImplementedError), (3, TypeError)):
+        with pytest.raises(error, match="compute_on"), compute_on(place):
+            pass
+
+
+def test_attached_devices_make_a_mesh():
+    attached = topologies.get_attached_topology()
+    assert attached.devices == weft.devices()
+    assert dict(topologies.make_mesh(attached, (4, 2), ("a", "b")).shape) == {"a": 4, "b": 2}
+    with pytest.raises(NotImplementedError, match="v5e:2x2"):
+        topologies.get_topology_desc("v5e:2x2", "tpu")
+
+
+def test_buffers_are_written_in_place():
+    stages = []
+
+    def add(context, out, x, y):
+        stages.append(context.stage)
+        np.asarray(out)[...] += np.asarray(x) + np.asarray(y)
+
+    call = buffer_callback(add, weft.ShapeDtypeStruct((3,), wnp.float32))
+    assert weft.jit(call)(wnp.arange(3.0), wnp.ones(3)).tolist() == [1, 2, 3]
+    assert stages == [ExecutionStage.EXECUTE]
+    aliased = buffer_callback(add, weft.ShapeDtypeStruct((3,), wnp.float32), input_output_aliases={0: 0})
+    assert aliased(wnp.arange(3.0), wnp.ones(3)).tolist() == [1, 3, 5]
+    mapped = buffer_callback(add, weft.ShapeDtypeStruct((3,), wnp.float32), vmap_method="broadcast_all")
+    assert weft.vmap(mapped, in_axes=(0, None))(wnp.ones((2, 3)), wnp.ones(3)).tolist() == [[2, 2, 2], [2, 2, 2]]

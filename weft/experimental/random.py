@@ -1,0 +1,111 @@
+"""Random numbers from a generator with a state, as `numpy.random.default_rng` has them.
+
+In:   a seed.
+Out:  a generator whose methods draw arrays and move its state on. The state is a key and a count of draws in a mutable array, so that a
+      generator may be closed over or passed to `jit`.
+Laws: draw number n is made with the n-th key that is folded from the seed's: what is drawn depends on the seed and the order of draws
+      alone.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import weft
+import weft.numpy as wnp
+from weft import random
+from weft.core.trace import EvalTrace, _state
+from weft.util.tree import register_pytree_node
+
+
+class StatefulPRNG:
+    """A generator of random numbers that remembers how many it has drawn; `stateful_rng` makes one.
+
+    >>> from weft.experimental.random import stateful_rng
+    >>> rng = stateful_rng(0)
+    >>> rng.normal(size=3).shape, bool(rng.random() == rng.random())
+    ((3,), False)
+    """
+    __slots__ = ("_base_key", "_counter")
+
+    def __init__(self, _base_key: Any, _counter: Any):
+        self._base_key, self._counter = _base_key, _counter
+
+    def __repr__(self) -> str:
+        return f"StatefulPRNG(_base_key={self._base_key}, _counter={self._counter})"
+
+    def key(self, shape: int | Sequence[int] = ()) -> Any:
+        """A new key, or several of a shape. Of a generator that was split, there is one for each part: `shape` must then be ()."""
+        base, counter = self._base_key, self._counter
+        if base.shape:
+            if shape != ():
+                raise ValueError(f"StatefulPRNG.key: a generator that is split into {base.shape} parts has one key each; got {shape=}.")
+            fold = random.fold_in
+            for _ in base.shape:
+                fold = weft.vmap(fold)
+            found = fold(base, counter[...])
+        else:
+            found = random.fold_in(base, counter[...])
+        counter[...] = counter[...] + 1
+        return found if shape == () else random.split(found, shape)
+
+    def random(self, size: int | Sequence[int] | None = None, dtype: Any = float) -> Any:
+        """Uniform numbers in [0, 1)."""
+        return self.uniform(size=size, dtype=dtype)
+
+    def uniform(self, low: Any = 0, high: Any = 1, size: int | Sequence[int] | None = None, *, dtype: Any = float) -> Any:
+        """Uniform numbers in [low, high)."""
+        return random.uniform(self.key(), _shape(size, low, high), dtype, low, high)
+
+    def normal(self, loc: Any = 0, scale: Any = 1, size: int | Sequence[int] | None = None, *, dtype: Any = float) -> Any:
+        """Normal numbers with mean `loc` and deviation `scale`."""
+        drawn = random.normal(self.key(), _shape(size, loc, scale), dtype)
+        return drawn * wnp.asarray(scale, drawn.dtype) + wnp.asarray(loc, drawn.dtype)
+
+    def integers(self, low: Any, high: Any = None, size: int | Sequence[int] | None = None, *, dtype: Any = int) -> Any:
+        """Integers in [low, high), or in [0, low) where `high` is not given."""
+        low, high = (0, low) if high is None else (low, high)
+        return random.randint(self.key(), _shape(size, low, high), low, high, dtype)
+
+    def split(self, num: int | Sequence[int]) -> StatefulPRNG:
+        """A generator with leading dims `num`, one part for each call of a function that `vmap` maps over them."""
+        keys = random.split(self.key(), num)
+        return StatefulPRNG(keys, weft.new_ref(wnp.zeros(keys.shape, wnp.int32)))
+
+    def spawn(self, n_children: int) -> list[StatefulPRNG]:
+        """Several generators that are independent of each other and of this one."""
+        return [StatefulPRNG(key, weft.new_ref(wnp.zeros((), wnp.int32))) for key in random.split(self.key(), operator.index(n_children))]
+
+
+register_pytree_node(StatefulPRNG, lambda rng: ((rng._base_key, rng._counter), None), lambda _, parts: StatefulPRNG(*parts))
+
+
+def _shape(size: Any, *parameters: Any) -> tuple[int, ...]:
+    if size is None:
+        return np.broadcast_shapes(*map(np.shape, parameters))
+    return tuple(size) if np.ndim(size) else (operator.index(size),)
+
+
+def stateful_rng(seed: Any = None, *, impl: Any = None) -> StatefulPRNG:
+    """A generator of random numbers with a state; without a seed it begins at a random place.
+
+    TypeError for a seed that is not an integer; ValueError without one while tracing, where there is no chance.
+
+    >>> from weft.experimental.random import stateful_rng
+    >>> bool((stateful_rng(7).uniform(size=4) == stateful_rng(7).uniform(size=4)).all())
+    True
+    """
+    if seed is None:
+        if not isinstance(_state.trace, EvalTrace):
+            raise ValueError("stateful_rng: inside of a transformation a seed must be given: a program draws no seed when it runs.")
+        import secrets
+
+        seed = secrets.randbits(31)
+    if math.prod(np.shape(seed)) != 1 or not np.issubdtype(wnp.asarray(seed).dtype, np.integer):
+        raise TypeError(f"stateful_rng: the seed must be an integer, got {seed!r}.")
+    return StatefulPRNG(random.key(seed, impl=impl), weft.new_ref(wnp.zeros((), wnp.int32)))
