@@ -2,7 +2,7 @@
 
 In:   a function of a context, of the buffers of the results and of those of the arguments, which returns nothing.
 Out:  a function of arrays for use in programs.
-Next: `weft.pure_callback`, whose function returns its results.
+See `weft.pure_callback` for functions that return their results.
 """
 
 from __future__ import annotations
