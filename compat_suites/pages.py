@@ -27,6 +27,7 @@ import tempfile
 import textwrap
 import time
 import types
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -185,9 +186,8 @@ def run_cell(code: str, name: str, namespace: dict) -> None:
             repr(value)
 
 
-def run_folder(python: Path, system: str, folder: Path, pages: list[Path], limit: float) -> dict[str, list]:
-    """The results of the pages: name -> [number, status, message, seconds, marked as raising] for each cell."""
-    results = {}
+def run_folder(python: Path, system: str, folder: Path, pages: list[Path], limit: float, results: dict[str, list], save: Callable) -> None:
+    """Put the results of the pages into `results`: name -> [number, status, message, seconds, marked as raising] for each cell."""
     for page in pages:
         name = str(page.relative_to(folder))
         with tempfile.TemporaryDirectory() as scratch:
@@ -207,9 +207,9 @@ def run_folder(python: Path, system: str, folder: Path, pages: list[Path], limit
             rows += [[number, "crashed", f"the process ended with status {process.returncode}: {last}"[:300], 0.0, False]
                      for number in range(len(rows), count)]
         results[name] = rows
+        save()
         ran = sum(row[1] == "ran" or row[4] for row in rows)
         print(f"  {name}: {ran} of {count} in {sum(row[3] for row in rows):.0f} s", file=sys.stderr, flush=True)
-    return results
 
 
 def compare(result: dict) -> tuple[list[str], list[str]]:
@@ -251,9 +251,8 @@ def main() -> None:
     for system in ("jax", "weft"):
         if python := getattr(args, system):
             print(f"{len(pages)} pages on {system}", file=sys.stderr)
-            result.setdefault(system, {}).update(run_folder(python.absolute(), system, folder, pages, args.limit))
-            if args.json:
-                args.json.write_text(json.dumps(result, indent=1))
+            save = lambda: args.json and args.json.write_text(json.dumps(result, indent=1))
+            run_folder(python.absolute(), system, folder, pages, args.limit, result.setdefault(system, {}), save)
     if "jax" in result and "weft" in result:
         rows, failed = compare(result)
         print("\n".join(failed))

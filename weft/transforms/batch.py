@@ -29,6 +29,8 @@ class BatchTracer(Tracer):
         self.value = value
         self.dim = dim
 
+    val = property(lambda self: self.value, doc="All examples in one array, under the name by which JAX's users look at them.")
+
     @property
     def aval(self) -> ShapedArray:
         return typeof(self.value).without_dim(self.dim)
