@@ -105,3 +105,13 @@ def test_start_indices_have_one_dtype():
 
 def test_conjugates_of_numbers_stay_weak():
     assert lax.conj(1.0).weak_type and not lax.conj(wnp.float32(1)).weak_type
+
+
+def test_complex_numbers_are_ordered_by_real_parts_first():
+    z = np.array([[2 + 1j, 1 + 3j], [1 - 2j, 3 - 1j], [1 - 2j, 3 + 4j]], np.complex64)
+    assert lax.reduce_max(z, (0,)).tolist() == [2 + 1j, 3 + 4j] and complex(lax.reduce_min(z, (0, 1))) == 1 - 2j
+    for running, choose in ((lax.cummax, np.maximum), (lax.cummin, np.minimum)):
+        np.testing.assert_array_equal(running(z, 0), choose.accumulate(z, 0))
+        np.testing.assert_array_equal(running(z, 1, reverse=True), choose.accumulate(z[:, ::-1], 1)[:, ::-1])
+    np.testing.assert_array_equal(lax.clamp(z[0, 1], z, z[1, 1]), np.minimum(np.maximum(z[0, 1], z), z[1, 1]))
+    np.testing.assert_array_equal(weft.jit(lambda z: lax.reduce(z, -np.inf, lax.max, (1,)))(z), z.max(1))

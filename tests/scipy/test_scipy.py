@@ -122,3 +122,14 @@ def test_slopes_at_zero():
         assert abs(float(weft.grad(weft.grad(f))(1.0)) / (1.2660658 - 0.56515910) - 1) < 1e-5
     assert weft.grad(wnp.cbrt)(0.0) == np.inf and weft.grad(wnp.cbrt)(np.inf) == 0
     np.testing.assert_allclose(weft.grad(wnp.cbrt)(-8.0), 1 / 12, rtol=1e-6)
+
+
+@pytest.mark.parametrize("trans", [0, 1, 2])
+def test_factors_of_several_matrices_solve_for_several_sides(trans):
+    rng = np.random.default_rng(0)
+    a = (rng.normal(size=(3, 1, 4, 4)) + 1j * rng.normal(size=(3, 1, 4, 4))).astype(np.complex64)
+    turned = (a, a.swapaxes(-1, -2), a.conj().swapaxes(-1, -2))[trans]
+    for b in (rng.normal(size=(2, 4, 2)), rng.normal(size=(4, 2)), rng.normal(size=4)):
+        got = linalg.lu_solve(linalg.lu_factor(a), b.astype(np.complex64), trans)
+        want = np.linalg.solve(turned, b if b.ndim > 1 else b[:, None])
+        np.testing.assert_allclose(got, want if b.ndim > 1 else want[..., 0], rtol=2e-4, atol=2e-4)

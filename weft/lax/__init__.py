@@ -16,7 +16,8 @@ __getattr__, __dir__ = attach(__name__, {
     "weft.control.solves": "custom_linear_solve custom_root linear_solve_p",
     "weft.control.while_loop": "while_loop while_p",
     "weft.lax.composed": """
-        approx_max_k approx_min_k associative_scan broadcast_like broadcast_shapes broadcast_to_rank composite dtype empty index_take
+        approx_max_k approx_min_k associative_scan broadcast_like broadcast_shapes broadcast_to_rank
+        clamp composite cummax cummin dtype empty index_take
         optimization_barrier platform_dependent shape_as_value sort_key_val stack stage stop_gradient tile unstack with_sharding_constraint
     """,
     "weft.lax.convolutions": """
@@ -49,7 +50,7 @@ __getattr__, __dir__ = attach(__name__, {
         all_gather all_gather_invariant all_to_all axis_index axis_size pbroadcast pcast pmax pmean pmin ppermute pshuffle psum
         psum_scatter pswapaxes pvary
     """,
-    "weft.ops.comparison": "clamp clamp_p eq eq_p ge ge_p gt gt_p le le_p lt lt_p ne ne_p select select_n select_n_p",
+    "weft.ops.comparison": "clamp_p eq eq_p ge ge_p gt gt_p le le_p lt lt_p ne ne_p select select_n select_n_p",
     "weft.ops.contraction": """
         DotAlgorithm DotAlgorithmPreset DotDimensionNumbers Precision PrecisionLike batch_matmul dot dot_general dot_general_p
     """,
@@ -79,7 +80,7 @@ __getattr__, __dir__ = attach(__name__, {
     "weft.ops.prefix": "cumlogsumexp cumlogsumexp_p",
     "weft.ops.ragged_exchange": "ragged_all_to_all ragged_all_to_all_p",
     "weft.ops.reduce": """
-        argmax argmax_p argmin argmin_p cummax cummax_p cummin cummin_p cumprod cumprod_p cumsum cumsum_p reduce_and reduce_and_p
+        argmax argmax_p argmin argmin_p cummax_p cummin_p cumprod cumprod_p cumsum cumsum_p reduce_and reduce_and_p
         reduce_max reduce_max_p reduce_min reduce_min_p reduce_or reduce_or_p reduce_prod reduce_prod_p reduce_sum reduce_sum_p
         reduce_xor reduce_xor_p
     """,

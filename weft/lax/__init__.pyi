@@ -11,9 +11,9 @@ from weft.lax import linalg
 from weft.lax.absent import after_all, create_token, dce_sink, precv, psend, rng_uniform
 from weft.lax.applying import scatter_apply
 from weft.lax.composed import (
-    approx_max_k, approx_min_k, associative_scan, broadcast_like, broadcast_shapes, broadcast_to_rank, composite, dtype, empty, index_take,
-    optimization_barrier, platform_dependent, shape_as_value, sort_key_val, stack, stage, stop_gradient, tile, unstack,
-    with_sharding_constraint,
+    approx_max_k, approx_min_k, associative_scan, broadcast_like, broadcast_shapes, broadcast_to_rank, clamp, composite, cummax, cummin,
+    dtype, empty, index_take, optimization_barrier, platform_dependent, shape_as_value, sort_key_val, stack, stage, stop_gradient, tile,
+    unstack, with_sharding_constraint,
 )
 from weft.lax.convolutions import (
     ConvGeneralDilatedDimensionNumbers, conv_general_dilated_local, conv_general_permutations, conv_general_shape_tuple, conv_shape_tuple,
@@ -43,9 +43,7 @@ from weft.ops.collectives import (
     all_gather, all_gather_invariant, all_to_all, axis_index, axis_size, pbroadcast, pcast, pmax, pmean, pmin, ppermute, pshuffle, psum,
     psum_scatter, pswapaxes, pvary,
 )
-from weft.ops.comparison import (
-    clamp, clamp_p, eq, eq_p, ge, ge_p, gt, gt_p, le, le_p, lt, lt_p, ne, ne_p, select, select_n, select_n_p,
-)
+from weft.ops.comparison import clamp_p, eq, eq_p, ge, ge_p, gt, gt_p, le, le_p, lt, lt_p, ne, ne_p, select, select_n, select_n_p
 from weft.ops.contraction import (
     DotAlgorithm, DotAlgorithmPreset, DotDimensionNumbers, Precision, PrecisionLike, batch_matmul, dot, dot_general, dot_general_p,
 )
@@ -76,9 +74,9 @@ from weft.ops.precision import reduce_precision, reduce_precision_p
 from weft.ops.prefix import cumlogsumexp, cumlogsumexp_p
 from weft.ops.ragged_exchange import ragged_all_to_all, ragged_all_to_all_p
 from weft.ops.reduce import (
-    argmax, argmax_p, argmin, argmin_p, cummax, cummax_p, cummin, cummin_p, cumprod, cumprod_p, cumsum, cumsum_p, reduce_and, reduce_and_p,
-    reduce_max, reduce_max_p, reduce_min, reduce_min_p, reduce_or, reduce_or_p, reduce_prod, reduce_prod_p, reduce_sum, reduce_sum_p,
-    reduce_xor, reduce_xor_p,
+    argmax, argmax_p, argmin, argmin_p, cummax_p, cummin_p, cumprod, cumprod_p, cumsum, cumsum_p, reduce_and, reduce_and_p, reduce_max,
+    reduce_max_p, reduce_min, reduce_min_p, reduce_or, reduce_or_p, reduce_prod, reduce_prod_p, reduce_sum, reduce_sum_p, reduce_xor,
+    reduce_xor_p,
 )
 from weft.ops.slicing import (
     concatenate, concatenate_p, dynamic_index_in_dim, dynamic_slice, dynamic_slice_in_dim, dynamic_slice_p, dynamic_update_index_in_dim,

@@ -14,12 +14,12 @@ from weft.ir.explicit import says_all, type_sharding
 from weft.ir.mesh import Mesh, current_mesh
 from weft.ir.program_mesh import is_abstract
 from weft.ir.shardings import NamedSharding
-from weft.ops import arithmetic, indexing, layout, prefix, slicing, sorting
+from weft.ops import arithmetic, comparison, indexing, layout, prefix, reduce, slicing, sorting
 from weft.ops.families import canonical_dims
 from weft.ops.placement import optimization_barrier as barrier, sharding_constraint, takes_out_sharding
 from weft.util import dtypes, tree
 from weft.util.errors import ShapeError, ShardingTypeError, UnexpectedTracerError, describe
-from weft.util.source import user_frame
+from weft.util.source import named, user_frame
 
 
 def associative_scan(fn: Callable, elems: Any, reverse: bool = False, axis: int = 0) -> Any:
@@ -196,6 +196,30 @@ def stage(x: Any, /) -> Any:
     """
     x = x if isinstance(x, Tracer) else to_array(x)
     return x if current_trace() is eval_trace else layout.copy(x)
+
+
+def _cumulative_extremum(combine: Callable, plain: Callable) -> Callable:
+    def cumulate(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
+        if typeof(operand).dtype.kind == "c":
+            return associative_scan(combine, operand, reverse, axis)
+        return plain(operand, axis, reverse)
+    doc = f"{plain.__doc__} Complex numbers are ordered by their real parts, then by their imaginary parts."
+    return named(cumulate, plain.__name__, doc)
+
+
+cummax = _cumulative_extremum(arithmetic.max, reduce.cummax)
+cummin = _cumulative_extremum(arithmetic.min, reduce.cummin)
+
+
+def clamp(min: Any, x: Any, max: Any) -> Any:  # noqa: A002
+    """`x` kept between `min` and `max`; NaN stays NaN. Complex numbers are ordered by their real parts, then by their imaginary parts.
+
+    >>> np.asarray(clamp(0, np.array([-1, 2, 9]), 5)).tolist()
+    [0, 2, 5]
+    """
+    if typeof(x).dtype.kind == "c":
+        return arithmetic.min(arithmetic.max(min, x), max)
+    return comparison.clamp(min, x, max)
 
 
 def dtype(x: Any) -> Any:

@@ -106,8 +106,6 @@ def _extremum(name: str, op, combine, lowest: bool):
         x = _masked(promote.cast(a, a.dtype), where, initial)
         if x.dtype == np.bool_:
             reduced = (rd.reduce_or if lowest else rd.reduce_and)(x, axes)
-        elif dtypes.issubdtype(x.dtype, np.complexfloating):
-            reduced = _complex_extremum(op, x, axes, lowest)
         else:
             reduced = op(x, axes)
         return _initial(_keep(reduced, a.shape, axes, keepdims), initial, combine)
@@ -119,14 +117,6 @@ def _extremum(name: str, op, combine, lowest: bool):
     >>> wnp.{name}(wnp.array([[1, 5], [3, 4]]), axis=1)
     Array([{"5, 4" if lowest else "1, 3"}], dtype=int32)
     """)
-
-
-def _complex_extremum(op, x, axes, lowest: bool):
-    """By real part, then by imaginary part among those with the extreme real part."""
-    re, im = ew.real(x), ew.imag(x)
-    best = op(re, axes)
-    wide = broadcast_in_dim(best, tuple(x.shape), tuple(d for d in range(x.ndim) if d not in axes))
-    return ew.complex(best, op(select(ew.eq(re, wide), im, promote.cast(-math.inf if lowest else math.inf, im.dtype)), axes))
 
 
 max = amax = _extremum("max", rd.reduce_max, maximum, True)  # noqa: A001

@@ -19,8 +19,8 @@ from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
 from weft.ops import families
 from weft.ops.arithmetic import add, div, mul
-from weft.ops.casting import convert_element_type
-from weft.ops.comparison import eq, gt, lt, select
+from weft.ops.casting import complex as make_complex, convert_element_type, imag, real
+from weft.ops.comparison import eq, gt, lt, select, select_n
 from weft.ops.layout import broadcast_in_dim, reshape, rev, transpose
 from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
@@ -142,9 +142,27 @@ reduce_sum = takes_out_sharding(_reduction(reduce_sum_p, """The sum of `operand`
     [3.0, 3.0]
     """))
 reduce_prod = _reduction(reduce_prod_p, "The product of `operand` over the dims `axes`.")
-reduce_max = _reduction(
-    reduce_max_p, "The largest element of `operand` over the dims `axes`; NaN if there is one; of nothing, the lowest value.")
-reduce_min = _reduction(reduce_min_p, "The smallest element of `operand` over the dims `axes`; NaN if there is one.")
+
+
+def _ordered_reduction(p: Primitive, worst: float, text: str) -> Callable:
+    """Of complex numbers by real part, then by imaginary part among those with the extreme real part."""
+    of_reals = _reduction(p, text)
+
+    def reduce(operand, axes: Sequence[int]):
+        aval = typeof(operand)
+        if not families.dtype_in(aval.dtype, families.COMPLEX):
+            return of_reals(operand, axes)
+        axes = tuple(sorted(families.canonical_dims(p.name, axes, aval.ndim)))
+        re, im = real(operand), imag(operand)
+        best = of_reals(re, axes)
+        among = select_n(eq(re, spread(best, aval.shape, axes)), families.full(aval.shape, worst, re.dtype), im)
+        return make_complex(best, of_reals(among, axes))
+    return named(reduce, p.name, text)
+
+
+reduce_max = _ordered_reduction(
+    reduce_max_p, -math.inf, "The largest element of `operand` over the dims `axes`; NaN if there is one; of nothing, the lowest value.")
+reduce_min = _ordered_reduction(reduce_min_p, math.inf, "The smallest element of `operand` over the dims `axes`; NaN if there is one.")
 reduce_and = _reduction(reduce_and_p, "Bitwise (or logical) and over the dims `axes`.")
 reduce_or = _reduction(reduce_or_p, "Bitwise (or logical) or over the dims `axes`.")
 reduce_xor = _reduction(reduce_xor_p, "Bitwise (or logical) exclusive or over the dims `axes`.")

@@ -122,15 +122,21 @@ def lu_solve(lu_and_piv: tuple, b, trans: int = 0, overwrite_b: bool = False, ch
     if np.ndim(packed) < 2 or np.ndim(pivots) < 1 or np.ndim(b) < 1:
         raise ValueError(f"lu_solve: `lu_and_piv` must hold a matrix and a vector, and `b` have a dim; got ranks {np.ndim(packed)}, "
                          f"{np.ndim(pivots)} and {np.ndim(b)}.")
-    packed, b = _pair(packed, b)
-    order = la.lu_pivots_to_permutation(pivots, packed.shape[-1])
-    if trans == 0:
-        return solve_triangular(packed, solve_triangular(packed, b[order], lower=True, unit_diagonal=True))
-    if trans not in (1, 2):
+    if trans not in (0, 1, 2):
         raise ValueError(f"lu_solve: trans must be 0, 1 or 2, got {trans!r}.")
+    packed, b = _pair(packed, b)
+    if b.ndim == 1:
+        return lu_solve((packed, pivots), b[:, None], trans)[..., 0]
+    order = la.lu_pivots_to_permutation(pivots, packed.shape[-1])
+    lead = broadcast_shapes(packed.shape[:-2], b.shape[:-2])
+    b = broadcast_to_shape(b, (*lead, *b.shape[-2:]))
+    order = broadcast_to_shape(order, (*lead, order.shape[-1]))
+    rows = lambda x, order: choosing.take_along_axis(x, order[..., None], -2, mode="clip")
+    if trans == 0:
+        return solve_triangular(packed, solve_triangular(packed, rows(b, order), lower=True, unit_diagonal=True))
     x = solve_triangular(packed, solve_triangular(packed, b, trans), trans, lower=True, unit_diagonal=True)
     from weft.numpy.sorting import argsort
-    return x[argsort(order)]
+    return rows(x, argsort(order))
 
 
 def lu(a, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple:
