@@ -85,8 +85,9 @@ class custom_vmap:
                 raise ValueError(f"custom_vmap: the rule of {name} must give out_batched the structure of its output, got {batched_tree} "
                                  f"for {structure}.")
             if out_tree and structure != out_tree[0]:
-                raise ValueError(f"custom_vmap: the rule of {name} must give an output of the structure that {name} gives, {out_tree[0]}, "
-                                 f"got {structure}.")
+                raise ValueError(f"custom_vmap: structure of output returned by custom vmap rule ({function_name(self.vmap_rule)}) "
+                                 "does not "
+                                 f"match that of original custom-vmapped function {name}: {structure}, not {out_tree[0]}.")
             for x, is_batched in zip(outs, batched):
                 if is_batched and typeof(x).shape[:1] != (size,):
                     raise ValueError(f"custom_vmap: the rule of {name} must give batched outputs the mapped dim, of size {size}, first; "

@@ -127,7 +127,7 @@ def check_format(fmt: str, args: tuple, kwargs: dict) -> None:
             raise KeyError(f"debug.print: the format {fmt!r} asks for {name!r}, which is not among the keyword arguments.")
     spare = [i for i in range(len(args)) if i not in used]
     if spare:
-        raise ValueError(f"debug.print: unused positional arguments: {[args[i] for i in spare]}. The format {fmt!r} does not "
+        raise ValueError(f"debug.print: Unused positional arguments: {[args[i] for i in spare]}. The format {fmt!r} does not "
                          "mention them; if it is an f-string, make it a plain string.")
     unknown = [name for name in kwargs if name not in used]
     if unknown:
