@@ -83,10 +83,15 @@ def _rotated(a, order: Sequence[int]):
     return a if list(order) == list(range(a.ndim)) else layout.transpose(a, tuple(order))
 
 
+def _check_one_axis(name: str, axis) -> None:
+    if isinstance(axis, (list, tuple)):
+        raise ValueError(f"{name} does not support multiple axes, only the transforms fftn and rfftn and their inverses do. Got axis = "
+                         f"{axis!r}.")
+
+
 def _one(kind: FftType, name: str, text: str):
     def fun(a, n: int | None = None, axis: int = -1, norm: str | None = None):
-        if isinstance(axis, (list, tuple)):
-            raise ValueError(f"{name} does not support multiple axes. Use {name}n. Got axis = {axis!r}.")
+        _check_one_axis(name, axis)
         return _transform(name, kind, a, None if n is None else (n,), (axis,), norm)
     return named(fun, name, text)
 
@@ -117,12 +122,14 @@ _SWAPPED = {None: "forward", "backward": "forward", "ortho": "ortho", "forward":
 
 def hfft(a, n: int | None = None, axis: int = -1, norm: str | None = None):
     """The real transform of values that are Hermitian in time."""
+    _check_one_axis("hfft", axis)
     _scale(norm, 1, False)
     return irfft(uf.conjugate(a), n, axis, _SWAPPED[norm])
 
 
 def ihfft(a, n: int | None = None, axis: int = -1, norm: str | None = None):
     """The inverse of `hfft`."""
+    _check_one_axis("ihfft", axis)
     _scale(norm, 1, False)
     return uf.conjugate(rfft(a, n, axis, _SWAPPED[norm]))
 
