@@ -54,7 +54,7 @@ def _segments(kind: str, method: str, combine: Callable, identity: Callable, doc
             shape, at = (-(-ids.shape[0] // bucket_size), *shape), (wnp.expand_dims(bucket, tuple(range(1, ids.ndim))), ids)
         start = wnp.full(shape, identity(data.dtype), data.dtype)
         found = getattr(start.at[at], method)(data, indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode)
-        return found if bucket_size is None else combine(found, 0)
+        return found if bucket_size is None else combine(found, 0).astype(data.dtype)
 
     return takes_out_sharding(named(reduce, f"segment_{kind}", doc))
 

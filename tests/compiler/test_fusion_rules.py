@@ -43,6 +43,7 @@ PROGRAMS = {
     "long chain": program(long_chain, X),
     "a matmul's operand": program(lambda x, w: (wnp.exp(x) @ w, wnp.exp(x)[::-1]), X, X.T),
     "gradient of pooling": program(weft.grad(pooled), np.zeros((256, 1024), np.float32)),
+    "many operands": program(lambda *xs: wnp.concatenate([wnp.concatenate(xs), xs[0]]), *[X[:2]] * 70),
     "joined rows": program(lambda x, y: wnp.concatenate([x * 2, y + 1], -1), *[np.zeros((1024, 512), np.float32)] * 2),
 }
 

@@ -9,6 +9,8 @@ import weft
 import weft.numpy as wnp
 from weft.compiler.fusion import groups
 from weft.compiler.loops.loop_levels import segment_length
+from weft.ir.loops_text import print_kernel
+from weft.util.machine_model import MODEL
 
 
 def searched(extent: int, segments: int) -> int:
@@ -48,3 +50,12 @@ def test_a_thousand_donated_arguments():
     given = [wnp.full(8, float(i)) for i in range(1000)]
     got = weft.jit(lambda xs: [x * 0.5 for x in xs], donate_argnums=0)(given)
     assert all(x.is_deleted() for x in given) and [float(y[0]) for y in got] == [i / 2 for i in range(1000)]
+
+
+def test_many_operands_are_joined_by_parts():
+    xs = [np.full(2, i, np.int32) for i in range(400)]
+    join = weft.jit(lambda *xs: wnp.concatenate(xs))
+    np.testing.assert_array_equal(join(*xs), np.repeat(np.arange(400), 2))
+    np.testing.assert_array_equal(wnp.stack(xs[:150]), np.stack(xs[:150]))
+    kernels = join.lower(*xs).compile().stages.scheduled.kernels
+    assert max(print_kernel(k).partition("{")[0].count("in x") for k in kernels) <= MODEL.most_joined

@@ -42,6 +42,10 @@ def test_integers_ranks_and_counts():
     low, high = np.iinfo(np.int32).min, np.iinfo(np.int32).max
     np.testing.assert_array_equal(segment_ops.segment_max(data, ids, 4), by_loop("max", data, ids, 4, low))
     np.testing.assert_array_equal(segment_ops.segment_min(data, ids, 4), by_loop("min", data, ids, 4, high))
+    for kind in KINDS:                       # sums and products of buckets wrap around like those of elements
+        small = getattr(segment_ops, f"segment_{kind}")(np.array([100, 2, 3, 120], np.int8), np.array([0, 0, 0, 0]), 1, bucket_size=2)
+        whole = getattr(segment_ops, f"segment_{kind}")(np.array([100, 2, 3, 120], np.int8), np.array([0, 0, 0, 0]), 1)
+        assert small.dtype == whole.dtype == np.int8 and small.tolist() == whole.tolist()
     np.testing.assert_array_equal(segment_ops.segment_sum(np.ones(3, np.int32), np.array([-4, 1, 9]), 3, mode="clip"), [1, 1, 1])
     with pytest.raises(TypeError, match="must be integers"):
         segment_ops.segment_sum(data, ids * 1.0)

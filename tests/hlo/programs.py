@@ -573,7 +573,9 @@ def random_numbers(seed):
 @program(np.arange(4, dtype=np.uint32), tolerance=4e-6)
 def other_generators(raw):
     key = weft.random.wrap_key_data(raw, impl="rbg")
-    return lax.rng_bit_generator(raw, (3, 5)), weft.random.normal(key, (4,)), weft.random.bits(weft.random.split(key)[1], (2,))
+    blocks = [weft.random.wrap_key_data(raw[:n], impl=impl) for impl, n in (("philox2x32", 1), ("threefry4x32", 4))]
+    return (lax.rng_bit_generator(raw, (3, 5)), weft.random.normal(key, (4,)), weft.random.bits(weft.random.split(key)[1], (2,)),
+            *[weft.random.bits(k, (3,)) for k in blocks])
 
 
 # --- programs in programs ---------------------------------------------------------------------------------------------

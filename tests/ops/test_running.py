@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -44,6 +46,21 @@ def test_types(dtype, shape, axis):
     check(sums, x, axis, False)
     if dtype != "complex64":
         check("cummin", x, axis, True)
+
+
+@pytest.mark.parametrize("name, of_two", [("cummax", max), ("cummin", min)])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("shape, axis", [((11,), 0), ((3, 8), 1), ((5, 2), 0), ((1,), 0)])
+def test_complex_extrema_are_by_real_parts_first(name, of_two, shape, axis, reverse):
+    rng = np.random.default_rng(len(shape))
+    x = (rng.integers(-2, 3, shape) + 1j * rng.integers(-2, 3, shape)).astype(np.complex64)
+    got = np.moveaxis(np.asarray(weft.jit(lambda x: getattr(lax, name)(x, axis, reverse=reverse))(x)), axis, 0)
+    rows = np.moveaxis(x, axis, 0)
+    if reverse:
+        got, rows = got[::-1], rows[::-1]
+    for at in np.ndindex(rows.shape[1:]):
+        best = lambda a, b: of_two(a, b, key=lambda z: (z.real, z.imag))
+        np.testing.assert_array_equal(got[(slice(None), *at)], list(itertools.accumulate(rows[(slice(None), *at)], best)))
 
 
 @pytest.mark.parametrize("shape, axis", [((300_001,), 0), ((90_000, 3), 0), ((2, 20_000, 17), 1), ((3, 100_000), 1),

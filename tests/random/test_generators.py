@@ -19,6 +19,37 @@ KNOWN = {
 }
 both = pytest.mark.parametrize("impl", KNOWN)
 
+BLOCKS = {
+    "philox2x32": {
+        "data": [3750049204], "split": [[2595152097], [925778429]], "fold_in": [3555928645], "randint": [37, 1, 38, 66],
+        "bits": [3551108459, 3266896040, 1437483538], "small": [107, 168, 18], "wide": [11146093385986047370, 3976188080017547605],
+        "long": [273301894]},
+    "philox4x32": {
+        "data": [139010060, 1091201330], "split": [[4243951999, 2279796743], [4058390187, 1476117703]],
+        "fold_in": [3681636203, 3720434478], "randint": [0, 10, 29, 30], "bits": [2924018621, 613881126, 145115460],
+        "small": [189, 38, 68], "wide": [18227635043778621447, 3276131901991629584], "long": [4054286563, 3968804895]},
+    "threefry4x32": {
+        "data": [1644045203, 3692622613, 1027768007, 858343508],
+        "split": [[2662652750, 4244609403, 3694917585, 1383406853], [1613881673, 957050990, 3270926629, 3667745093]],
+        "fold_in": [2324214146, 1789394490, 3654376769, 2531960268], "randint": [33, 8, 67, 95],
+        "bits": [3959793889, 3176445988, 3016989425], "small": [225, 36, 241], "wide": [4796101192512603262, 3223762722083152697],
+        "long": [2622904193, 697587529, 4243082074, 2720968090]},
+}
+
+
+@pytest.mark.parametrize("impl", BLOCKS)
+def test_known_values_of_block_functions(impl):
+    key, known = random.key(12345, impl=impl), BLOCKS[impl]
+    assert random.key_impl(key) == impl and random.key_data(key).tolist() == known["data"]
+    assert random.key_data(random.split(key, 2)).tolist() == known["split"]
+    assert random.key_data(random.split(key, (2, 1))).tolist() == [[row] for row in known["split"]]
+    assert random.key_data(random.fold_in(key, 77)).tolist() == known["fold_in"]
+    assert random.randint(key, (4,), 0, 100).tolist() == known["randint"]
+    assert random.bits(key, (3,)).tolist() == known["bits"] and random.bits(key, (3,), "uint8").tolist() == known["small"]
+    with weft.enable_x64(True):
+        assert random.bits(key, (2,), "uint64").tolist() == known["wide"]
+        assert random.key_data(random.key(2**40 + 5, impl=impl)).tolist() == known["long"]
+
 
 @both
 def test_known_values(impl):
@@ -35,7 +66,10 @@ def test_known_values(impl):
         assert random.bits(random.key(1, impl=impl), (2,), "uint64").tolist() == [1372258198025814887, 12700770364969126184]
 
 
-@both
+every = pytest.mark.parametrize("impl", [*KNOWN, *BLOCKS])
+
+
+@every
 def test_a_mapped_function_gives_what_it_gives_for_each_key(impl):
     keys = random.split(random.key(3, impl=impl), 4)
     draw = lambda k: random.normal(random.split(k)[0], (5,))
@@ -44,7 +78,7 @@ def test_a_mapped_function_gives_what_it_gives_for_each_key(impl):
     assert folded.dtype.name == keys.dtype.name
 
 
-@both
+@every
 def test_every_sharding_gives_the_same(impl):
     mesh = weft.make_mesh((4, 2), ("a", "b"))
     key = random.key(5, impl=impl)

@@ -186,6 +186,12 @@ def test_errors_of_python_within_weft_name_the_arguments(body, kind):
     assert type(caught.value) is kind and caught.value.__cause__ is not None
 
 
+def test_of_many_arguments_the_first_are_shown():
+    with pytest.raises(ValueError, match=r"rest\[11\] +0\n +\.\.\. +88 more\n") as caught:
+        _public(_inside("def f(x, *rest): return {}[x]"))(3, *[0] * 100)
+    assert "rest[12]" not in str(caught.value)
+
+
 @pytest.mark.parametrize("body, said", [
     ("x.nothing", r"trial: argument `x` takes int, got 3 of type int\.\n +x +3\n"),
     ("rest[0].nothing", r"trial: argument `rest` cannot hold \(4,\) of type tuple\."),

@@ -18,7 +18,7 @@ from weft.core.trace import typeof
 from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
 from weft.ops import families
-from weft.ops.arithmetic import add, div, mul
+from weft.ops.arithmetic import add, div, max as larger, min as smaller, mul
 from weft.ops.casting import complex as make_complex, convert_element_type, imag, real
 from weft.ops.comparison import eq, gt, lt, select, select_n
 from weft.ops.layout import broadcast_in_dim, reshape, rev, transpose
@@ -308,12 +308,24 @@ def cumsum(operand, axis: int = 0, reverse: bool = False):
     return running(cumsum_p, operand, axis, reverse)
 
 
-def _running(p: Primitive, what: str) -> Callable:
+def _running(p: Primitive, what: str, of_two: Callable | None = None, fill: complex = 0) -> Callable:
     def cumulate(operand, axis: int = 0, reverse: bool = False):
+        if of_two is not None and typeof(operand).dtype.kind == "c":
+            return _by_doubling(of_two, fill, operand, axis, reverse)
         return running(p, operand, axis, reverse)
     return named(cumulate, p.name, f"Running {what} along dim `axis`, from the end if `reverse`.")
 
 
+def _by_doubling(of_two: Callable, fill: complex, operand, axis: int, reverse: bool):
+    """The running reduction of an idempotent function of two values: of 2, 4, 8, ... neighbours."""
+    aval = typeof(operand)
+    (axis,) = families.canonical_dims(of_two.__name__, (axis,), aval.ndim)
+    by = 1
+    while by < aval.shape[axis]:
+        operand, by = of_two(operand, _shift(operand, -by if reverse else by, axis, fill)), 2 * by
+    return operand
+
+
 cumprod = _running(cumprod_p, "products")
-cummax = _running(cummax_p, "maxima")
-cummin = _running(cummin_p, "minima")
+cummax = _running(cummax_p, "maxima", larger, complex(-math.inf, -math.inf))
+cummin = _running(cummin_p, "minima", smaller, complex(math.inf, math.inf))

@@ -1,12 +1,14 @@
-"""Counter-based random bits: the block functions threefry2x32 and philox4x32.
+"""Counter-based random bits: the block functions threefry and philox, for counters of two and of four words.
 
-In:   the two words of a key and the two or four words of a counter, uint32, of one shape or rank 0.
+In:   the words of a key (one, two or four) and the two or four words of a counter, uint32, of one shape or rank 0.
 Out:  two or four words of random bits per counter.
 Laws: the bits depend on key and counter alone; a counter that is the global position of an element makes them the same
       under every sharding, with no communication. Constants and schedules are those of Random123 (20 and 10 rounds).
 """
 
 from __future__ import annotations
+
+import functools
 
 import numpy as np
 
@@ -18,12 +20,16 @@ from weft.ops import families
 _U32 = np.dtype(np.uint32)
 _PARITY = 0x1BD11BDA
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_ROTATIONS_OF_PAIRS = ((10, 26), (11, 21), (13, 27), (23, 5), (6, 20), (17, 11), (25, 10), (18, 20))
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_MULTIPLIER = 0xD256D193
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 
 # --- threefry ---------------------------------------------------------------------------------------------------------
 
 threefry2x32_p = Primitive("threefry2x32", "elementwise", multiple_results=True, cost=100)
+threefry4x32_p = Primitive("threefry4x32", "elementwise", multiple_results=True, cost=200)
+philox2x32_p = Primitive("philox2x32", "elementwise", multiple_results=True, cost=75)
 philox4x32_p = Primitive("philox4x32", "elementwise", multiple_results=True, cost=150)
 
 
@@ -48,6 +54,30 @@ def _threefry_rounds(ops, k0, k1, x0, x1):
     return [x0, x1]
 
 
+def threefry4x32(k0, k1, k2, k3, x0, x1, x2, x3) -> list:
+    """The four words of the threefry block cipher with key (k0 ... k3) on the counter (x0 ... x3), elementwise in uint32.
+
+    >>> [hex(w) for w in threefry4x32(*np.zeros(8, np.uint32))]
+    ['0x9c6ca96a', '0xe17eae66', '0xfc10ecd4', '0x5256a7d8']
+    """
+    return threefry4x32_p.bind(k0, k1, k2, k3, x0, x1, x2, x3)
+
+
+def _wide_threefry_rounds(ops, *words):
+    keys, x = list(words[:4]), [ops.add(w, k) for w, k in zip(words[4:], words)]
+    keys.append(functools.reduce(ops.xor, keys, ops.word(_PARITY)))
+    for step in range(20):
+        for at, bits in zip((0, 2), _ROTATIONS_OF_PAIRS[step % 8]):
+            other = at + 1 if step % 2 == 0 else 3 - at           # each pair mixes, then the pairs change partners
+            x[at] = ops.add(x[at], x[other])
+            x[other] = ops.xor(ops.rotate(x[other], bits), x[at])
+        if step % 4 == 3:
+            group = step // 4 + 1
+            x = [ops.add(w, keys[(group + i) % 5]) for i, w in enumerate(x)]
+            x[3] = ops.add(x[3], ops.word(group))
+    return x
+
+
 # --- philox -----------------------------------------------------------------------------------------------------------
 
 
@@ -68,7 +98,24 @@ def _philox_rounds(ops, k0, k1, x0, x1, x2, x3):
     return [x0, x1, x2, x3]
 
 
-# --- the rules of both ------------------------------------------------------------------------------------------------
+def philox2x32(k, x0, x1) -> list:
+    """The two words of the philox block function with key k on the counter (x0, x1), elementwise in uint32.
+
+    >>> [hex(w) for w in philox2x32(*np.zeros(3, np.uint32))]
+    ['0xff1dae59', '0x6cd10df2']
+    """
+    return philox2x32_p.bind(k, x0, x1)
+
+
+def _narrow_philox_rounds(ops, k, x0, x1):
+    for _ in range(10):
+        high, low = ops.product(x0, _MULTIPLIER)
+        x0, x1 = ops.xor(ops.xor(high, x1), k), low
+        k = ops.add(k, ops.word(_WEYL[0]))
+    return [x0, x1]
+
+
+# --- the rules of all ------------------------------------------------------------------------------------------------
 
 
 class _NumPyWords:
@@ -133,4 +180,6 @@ def _define(primitive: Primitive, rounds, words_in: int, words_out: int) -> None
 
 
 _define(threefry2x32_p, _threefry_rounds, 4, 2)
+_define(threefry4x32_p, _wide_threefry_rounds, 8, 4)
+_define(philox2x32_p, _narrow_philox_rounds, 3, 2)
 _define(philox4x32_p, _philox_rounds, 6, 4)

@@ -503,16 +503,19 @@ def _concatenate_lower(b, index, *operands, in_avals, out_avals, dimension):
     ends = np.cumsum([a.shape[dimension] for a in in_avals]).tolist()
     starts = [0, *ends[:-1]]
     parts = [k for k in range(len(operands)) if ends[k] > starts[k]] or [0]
-    value = None
-    for k in reversed(parts):
+
+    def joined(first: int, last: int):
+        """The element of the operands with numbers `first` to `last` (exclusive) among `parts`, chosen by halves: many operands
+        are few choices deep."""
+        if last - first > 1:
+            middle = (first + last) // 2
+            return b.select(b.icmp("lt", i, ends[parts[middle - 1]]), joined(first, middle), joined(middle, last))
+        k = parts[first]
+        guards = ([b.icmp("ge", i, starts[k])] if first else []) + ([b.icmp("lt", i, ends[k])] if last < len(parts) else [])
         at = insert(index[:dimension] + index[dimension + 1 :], dimension, b.isub(i, starts[k]))
-        before_end = b.icmp("lt", i, ends[k])
-        guard = before_end if k == parts[0] else b.icmp("ge", i, starts[k])
-        if parts[0] < k < parts[-1]:
-            guard = b.logical_and(guard, before_end)
-        here = operands[k](at, guard if len(parts) > 1 else None)
-        value = here if value is None else b.select(before_end, here, value)
-    return value
+        return operands[k](at, functools.reduce(b.logical_and, guards) if guards else None)
+
+    return joined(0, len(parts))
 
 
 # --- dynamic_slice

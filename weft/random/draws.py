@@ -64,7 +64,7 @@ def _seed(seed):
 
 
 def PRNGKey(seed, *, impl=None):
-    """A raw key from an integer seed: uint32[2], or uint32[4] of the generators `rbg` and `unsafe_rbg`.
+    """A raw key from an integer seed: uint32[2], or what another generator's keys are (uint32[4] of `rbg` and `unsafe_rbg`).
 
     Raises TypeError for a seed that is not an integer, ValueError for an unknown generator.
 

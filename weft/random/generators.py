@@ -10,6 +10,7 @@ Next: `draws` has the public functions and makes samples of bits.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -135,8 +136,46 @@ UNSAFE_RBG = Implementation(
     split=lambda raw, shape: layout.reshape(_every_tenth_row(raw, math.prod(shape)), (*shape, 4)),
     fold_in=_philox_fold_in, bits=philox_bits)
 
+# ---- block functions on counters of their own
+
+
+def _of_blocks(name: str, tag: str, block: Callable, words: tuple[int, int], seed: Callable, halves: Callable) -> Implementation:
+    """A generator whose bits are a `block` function of the key's words and a counter: `words` of both.
+
+    The counter of a new key ends with its number, that of bits begins with their position. `halves` are the low and high word of
+    64 bits; fewer are taken from the exclusive or of all words.
+    """
+    n, size = words
+    rest = [np.uint32(0)] * (size - 2)
+
+    def new(raw, high, low):
+        return _joined(block(*words_of(raw), *rest, high, low)[:n], len(low.shape))
+
+    def bits(raw, width, shape):
+        found = block(*words_of(raw), *_counter(shape), *rest)
+        if width == 64:
+            return join_words(*halves(found))
+        word = functools.reduce(ew.bitwise_xor, found)
+        return word if width == 32 else ew.convert_element_type(word, np.dtype(f"uint{width}"))
+
+    def seeded(raw):
+        return _joined(seed(*words_of(raw))[:n])
+
+    return Implementation(keys.Generator(name, tag, (n,)), seeded, split=lambda raw, shape: new(raw, *_counter(shape)),
+                          fold_in=lambda raw, data: new(raw, np.uint32(0), data), bits=bits)
+
+
+_NONE = np.uint32(0)
+PHILOX2 = _of_blocks("philox2x32", "phx2", rng.philox2x32, (1, 2), lambda high, low: rng.philox2x32(_NONE, high, low),
+                     lambda w: (w[1], w[0]))
+PHILOX4 = _of_blocks("philox4x32", "phx4", rng.philox4x32, (2, 4), lambda high, low: rng.philox4x32(_NONE, _NONE, high, low, _NONE, _NONE),
+                     lambda w: (w[1], w[0]))
+THREEFRY4 = _of_blocks("threefry4x32", "fry4", rng.threefry4x32, (4, 4), lambda high, low: rng.threefry4x32(high, low, *[_NONE] * 6),
+                       lambda w: (ew.bitwise_xor(w[1], w[3]), ew.bitwise_xor(w[0], w[2])))
+
 #: by name; those of libraries by their generator
-implementations: dict[Any, Implementation] = {i.generator.name: i for i in (THREEFRY, RBG, UNSAFE_RBG)}
+implementations: dict[Any, Implementation] = {
+    i.generator.name: i for i in (THREEFRY, RBG, UNSAFE_RBG, PHILOX2, PHILOX4, THREEFRY4)}
 
 
 def implementation(spec=None) -> Implementation:

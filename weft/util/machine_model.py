@@ -61,6 +61,7 @@ class MachineModel:
     most_spread_sum: int = 512              # and of all such values that are added up
     most_concatenated: int = 20             # most cost of a part of a concatenated row that is computed where it is read
     longest_chain: int = 48                 # equations inlined into one another
+    most_joined: int = 128                  # operands that one kernel concatenates
     most_roots: int = 12                    # results of one kernel
     once_per_row_columns: int = 16          # columns from which what is computed once a row costs little
 

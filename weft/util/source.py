@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import linecache
 import opcode
 import os
@@ -452,6 +453,10 @@ def _wrong_argument(error: AttributeError, fun: Callable, args: Sequence, kwargs
     return None
 
 
+#: of a list or dictionary of arguments, so many are in a message
+_MOST_SHOWN = 12
+
+
 def _table(fun: Callable, args: Sequence, kwargs: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The arguments by name, each in a few words."""
     try:
@@ -462,7 +467,12 @@ def _table(fun: Callable, args: Sequence, kwargs: Mapping[str, Any]) -> list[tup
     for name, x in bound.arguments.items():
         kind = bound.signature.parameters[name].kind
         several = {inspect.Parameter.VAR_POSITIONAL: enumerate, inspect.Parameter.VAR_KEYWORD: dict.items}.get(kind)
-        rows += [(name, _words(x))] if several is None else [(f"{name}[{k!r}]", _words(part)) for k, part in several(x)]
+        if several is None:
+            rows.append((name, _words(x)))
+            continue
+        rows += [(f"{name}[{k!r}]", _words(part)) for k, part in itertools.islice(several(x), _MOST_SHOWN)]
+        if len(x) > _MOST_SHOWN:
+            rows.append(("...", f"{len(x) - _MOST_SHOWN} more"))
     return rows
 
 

@@ -8,7 +8,7 @@ Laws: a rule asks for kinds and costs, never for names of operations. To add one
 
 from __future__ import annotations
 
-from weft.compiler.fusion.classify import LoweringKind, dilation_of, joins_rows, lowering_kind
+from weft.compiler.fusion.classify import LoweringKind, dilation_of, joins_rows, lowering_kind, moves
 from weft.compiler.fusion.column_reduction import before_reshape
 from weft.compiler.fusion.graph import FusionRule, Use
 from weft.compiler.fusion.reduction_domain import is_trailing, reduced_dims
@@ -54,6 +54,12 @@ def _is_cheap_part_of_rows(use: Use) -> bool:
         and use.graph.distinct_cost(use.operand) < MODEL.most_concatenated
 
 
+def _joins_many(use: Use) -> bool:
+    """Whether a kernel would concatenate more operands than it should, because one of them is a concatenation."""
+    maker = use.graph.producer[use.operand]
+    return moves(use.eqn) == moves(maker) == "concatenate" and len(use.eqn.invars) * len(maker.invars) > MODEL.most_joined
+
+
 def _repeats_work(use: Use) -> bool:
     """Whether elements of something costly, or of something gathered, may be read more than once."""
     each_once = use.eqn.primitive.kind in ("layout", "slice") and use.eqn.outvars[0].aval.size < 2 * use.operand.aval.size
@@ -63,6 +69,7 @@ def _repeats_work(use: Use) -> bool:
 INLINE_RULES: list[FusionRule] = [
     FusionRule("long chains", "the time of LLVM grows faster than a kernel",
                lambda use: use.graph.inlined[use.operand] >= MODEL.longest_chain, False),
+    FusionRule("many operands", "the time of LLVM grows faster than a kernel", _joins_many, False),
     FusionRule("dilated operands", "elements between others have code of their own, in each pass over a row",
                lambda use: use.operand in use.graph.dilated_cost and _is_long_when_dilated(use), False),
     FusionRule("reduction domains", "what follows a reduction stays in its kernel while it is read row by row",

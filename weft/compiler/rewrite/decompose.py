@@ -184,7 +184,20 @@ def _rebuilt(eqn: Eqn):
         return _rebuilt_dot(eqn)
     if kind is LoweringKind.REDUCE:
         return _split_reduction(eqn)
+    if moves(eqn) == "concatenate" and len(eqn.invars) > MODEL.most_joined:
+        return _joined_by_parts(eqn)
     return None
+
+
+def _joined_by_parts(eqn: Eqn):
+    """A concatenation of many operands as one of concatenations, of about as many operands each."""
+    join, dim = eqn.primitive, eqn.params["dimension"]
+
+    def by_parts(*operands):
+        n = math.isqrt(len(operands))
+        return [join.bind(*(join.bind(*operands[i:i + n], dimension=dim) for i in range(0, len(operands), n)), dimension=dim)]
+
+    return by_parts
 
 
 def _rebuilt_dot(eqn: Eqn):
