@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import math
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -103,7 +104,8 @@ def reporting(primitive: Primitive, source: Any) -> Callable:
             return reference(*args, **params)
         except Exception as error:
             api = getattr(params["callback"], "api", primitive.name)
-            _log.error("jax.%s failed", api, exc_info=error)
+            # as text: a record that holds the exception would keep its frames, and their arrays, alive
+            _log.error("jax.%s failed\n%s", api, "".join(traceback.format_exception(error)))
             raise CallbackError(describe(
                 api,
                 f"{params['callback']!r} raised {type(error).__name__}: {error}", (), source,

@@ -125,7 +125,7 @@ class KeyReuseError(RuntimeError):
     ...     _ = weft.random.normal(key)
     ...     try: weft.random.uniform(key)
     ...     except weft.errors.KeyReuseError as error: print(str(error).splitlines()[0])
-    jit(uniform): a random key is used for a second time.
+    jit(uniform): a random key is used for a second time...
     """
 
 

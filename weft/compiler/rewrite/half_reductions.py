@@ -12,9 +12,8 @@ import numpy as np
 from weft.compiler.fusion.classify import LoweringKind, computes, lowering_kind, moves
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft.ir.rewrite import dce, use_counts
-from weft.util.dtypes import dtypes_by_name
 
-_HALVES = (dtypes_by_name["float16"], dtypes_by_name["bfloat16"])
+_HALVES = ("float16", "bfloat16")            # by name: bfloat16 itself is made when a program uses it
 
 
 def narrow_reductions(jaxpr: Jaxpr) -> Jaxpr:
@@ -25,7 +24,7 @@ def narrow_reductions(jaxpr: Jaxpr) -> Jaxpr:
     changed = False
     for eqn in jaxpr.eqns:
         now = [eqn]
-        if computes(eqn) == "cast" and eqn.outvars[0].aval.dtype in _HALVES and eqn.invars[0].aval.dtype == np.float32:
+        if computes(eqn) == "cast" and eqn.invars[0].aval.dtype == np.float32 and eqn.outvars[0].aval.dtype.name in _HALVES:
             uses = uses or use_counts(jaxpr)
             now = _narrowed(eqn, maker, uses) or now
             changed = changed or now[0] is not eqn
