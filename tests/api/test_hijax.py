@@ -410,3 +410,55 @@ def test_parts_of_references_and_types_have_their_classes():
     assert isinstance(ref.at[0], hijax.TransformedRef)
     assert isinstance(weft.typeof(ref), hijax.AbstractValue) and isinstance(weft.typeof(1.0), hijax.AbstractValue)
     assert not isinstance(1.0, hijax.AbstractValue)
+
+
+@dataclasses.dataclass(frozen=True)
+class Halves:
+    low: weft.Array
+    high: weft.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class HalvesType(hijax.HiType):
+    shape: tuple            # fields may have the names of what arrays have
+
+    def lo_ty(self):
+        return [hijax.ShapedArray((self.shape[0] // 2,), np.dtype("float32"))] * 2
+
+    def lower_val(self, x):
+        return [x.low, x.high]
+
+    def raise_val(self, low, high):
+        return Halves(low, high)
+
+
+class Cut(hijax.VJPHiPrimitive):
+    def __init__(self, aval):
+        self.in_avals, self.out_aval, self.params = (aval,), HalvesType(aval.shape), {}
+        super().__init__()
+
+    def expand(self, x):
+        return Halves(*wnp.split(x, 2))
+
+
+class Join(hijax.VJPHiPrimitive):
+    def __init__(self, aval):
+        self.in_avals, self.out_aval, self.params = (aval,), hijax.ShapedArray(aval.shape, np.dtype("float32")), {}
+        super().__init__()
+
+    def expand(self, x):
+        return wnp.concatenate([x.low, x.high])
+
+
+def test_values_of_hi_types_outside_of_transformations():
+    hijax.register_hitype(Halves, lambda x: HalvesType((2 * x.low.shape[0],)))
+    x = wnp.arange(4.0)
+    halves = Cut(weft.typeof(x))(x)
+    assert halves.high.tolist() == [2, 3] and weft.typeof(halves) == HalvesType((4,))
+    assert Join(HalvesType((4,)))(halves).tolist() == [0, 1, 2, 3]
+    with pytest.raises(TypeError, match="was passed where in_avals says"):
+        Join(HalvesType((6,)))(halves)
+    with pytest.raises(NotImplementedError, match="Cut: an operation with values of hi types inside of a transformation"):
+        weft.jit(lambda x: Cut(weft.typeof(x))(x))(x)
+    with pytest.raises(NotImplementedError, match="its type has no dtype"):
+        weft.typeof(halves).dtype

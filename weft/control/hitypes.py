@@ -103,25 +103,11 @@ class _UserType(AbstractValue):
     def __eq__(self, other: object) -> bool:
         raise self._missing("__eq__")
 
-    def _no_array(self, what: str) -> NotImplementedError:
-        return NotImplementedError(f"a value of type {self.str_short()} was passed where an array is needed: its type has no {what}. "
-                                   "Values of hi types can be passed to jit and to a HiPrimitive; apply an operation that gives arrays.")
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        raise self._no_array("shape")
-
-    @property
-    def dtype(self) -> np.dtype:
-        raise self._no_array("dtype")
-
-    @property
-    def ndim(self) -> int:
-        raise self._no_array("ndim")
-
-    @property
-    def size(self) -> int:
-        raise self._no_array("size")
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("shape", "dtype", "ndim", "size"):               # which a subclass may have as fields
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise NotImplementedError(f"a value of type {self.str_short()} was passed where an array is needed: its type has no {name}. "
+                                  "Values of hi types can be passed to jit and to a HiPrimitive; apply an operation that gives arrays.")
 
     def str_short(self, short_dtypes: bool = False, **_: Any) -> str:
         """The type in messages."""

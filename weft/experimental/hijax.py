@@ -3,7 +3,8 @@
 In:   a class with the types of its arguments and results, an implementation `expand`, and rules as methods.
 Out:  objects that are called like functions. Programs hold one equation for a call; it is expanded when they are compiled.
 Laws: a transformation asks for its rule when it meets the operation, and raises NotImplementedError, with the method to write, where
-      there is none. Zeros are given to rules as arrays. Types are those of arrays, in trees; those of a `HiPrimitive` may be hi types.
+      there is none. Zeros are given to rules as arrays. Types are those of arrays, in trees; those of a `HiPrimitive` may be hi types,
+      and outside of transformations those of a `VJPHiPrimitive`, too.
 Next: `control.hitypes`, the types whose values are objects of users.
 """
 
@@ -229,6 +230,10 @@ class VJPHiPrimitive:
             raise TypeError(f"{type(self).__name__}: the arguments must have the structure of in_avals, {self.in_tree}, got {structure}.")
         for x, want in zip(leaves, self.in_avals_flat):
             got = typeof(x)
+            if want.is_high:
+                if got != want:
+                    raise TypeError(f"{type(self).__name__}: an argument of type {got} was passed where in_avals says {want}.")
+                continue
             if got.shape != want.shape or (got.dtype != want.dtype and not got.weak_type):
                 raise TypeError(f"{type(self).__name__}: an argument of type {got.str_short()} was passed where in_avals says "
                                 f"{want.str_short()}.")
@@ -280,6 +285,9 @@ def _dispatch(trace: Trace | None, prim: VJPHiPrimitive, args: Sequence) -> list
     if isinstance(trace, EvalTrace):
         with set_trace(trace):
             return _flat_results(prim, prim.expand(*tree.tree_unflatten(prim.in_tree, args)), "the result of expand")
+    if any(a.is_high for a in (*prim.in_avals_flat, *prim.out_avals_flat)):
+        raise NotImplementedError(f"{type(prim).__name__}: an operation with values of hi types inside of a transformation. Derive it from "
+                                  "HiPrimitive, which is lowered to arrays.")
     if isinstance(trace, LinearTrace) and not any(map(trace.is_unknown, args)):
         return _dispatch(trace.parent, prim, args)
     if isinstance(trace, (JVPTrace, BatchTrace)):
