@@ -129,3 +129,9 @@ def test_monitoring_tells_each_kind_of_listener_and_follows_compilations():
     assert len(seen) == n
     with pytest.raises(ValueError, match="is not registered"):
         monitoring.unregister_scalar_listener(add)
+
+
+def test_sizes_are_numbers_or_symbols(jax):
+    symbol, = jax.export.symbolic_shape("n")
+    assert jax.core.is_constant_dim(3) and not jax.core.is_constant_dim(symbol)
+    assert jax.core.is_constant_shape((1, 2)) and not jax.core.is_constant_shape((1, symbol))

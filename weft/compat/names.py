@@ -70,6 +70,8 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "eval_jaxpr": "weft.api.arrays:eval_jaxpr",
         "full_lower": "weft.compat.older:full_lower",
         "get_aval": "weft.core.trace:typeof",
+        "is_constant_dim": "weft.compat.older:is_constant_dim",
+        "is_constant_shape": "weft.compat.older:is_constant_shape",
         "pytype_aval_mappings": "weft.interpreters.xla:pytype_aval_mappings",
         "raise_to_shaped": "weft.compat.older:raise_to_shaped",
     },

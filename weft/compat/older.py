@@ -10,6 +10,7 @@ from weft.api.layouts import replicated_where_none
 from weft.ir.mesh import Mesh, current_mesh
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
+from weft.ir.symbolic import Dim
 from weft.runtime.array import Array
 
 UNSPECIFIED = object()
@@ -38,6 +39,20 @@ def set_cache_dir(path: Any) -> None:
 def raise_to_shaped(aval: Any, weak_type: bool | None = None) -> Any:
     """The type itself: no type of weft holds a value."""
     return aval if weak_type is None else aval.update(weak_type=weak_type)
+
+
+def is_constant_dim(d: Any) -> bool:
+    """Whether a size is a number, not a symbolic one.
+
+    >>> is_constant_dim(3)
+    True
+    """
+    return not isinstance(d, Dim)
+
+
+def is_constant_shape(s: Sequence[Any]) -> bool:
+    """Whether all sizes of a shape are numbers."""
+    return all(map(is_constant_dim, s))
 
 
 def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> Any:
