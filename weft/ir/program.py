@@ -140,6 +140,7 @@ class LibraryCall:
     one letter      is a character
     an int          is an integer, a float a number of the routine's type
     a name          is the array of that name; of a problem it has that many elements, dense, after those of the one before
+    (name, k)       is that array from its element k on
     ("work", t, n)  is memory for n elements of dtype t
 
     `arrays` are (name, address, elements of each problem, dtype name). Those named x... are only read. Integers are int32
@@ -147,7 +148,7 @@ class LibraryCall:
     """
     routine: str
     count: int
-    arguments: tuple[str | int | float | tuple[str, str, int], ...]
+    arguments: tuple[str | int | float | tuple[str, int] | tuple[str, str, int], ...]
     arrays: tuple[tuple[str, BufRef, int, str], ...]
 
 

@@ -13,10 +13,10 @@ from weft.ops.elementwise import bitwise_and, complex as complex_of, gt, imag, l
 from weft.ops.families import full
 from weft.ops.functions import is_finite
 from weft.ops.lapack import _BLOCK, _call, _identities, _real, _unless_failed, _work, _zeros
-from weft.ops.layout import broadcast_in_dim
+from weft.ops.layout import broadcast_in_dim, reshape
 from weft.ops.matrices import matrix_transpose
 from weft.ops.reduce import reduce_and
-from weft.ops.slicing import pad, slice_in_dim
+from weft.ops.slicing import concatenate, pad, slice_in_dim
 from weft.util import dtypes
 
 _INFO = ((), np.int32)
@@ -97,17 +97,14 @@ def tridiagonal_solve(dl, d, du, b):
     n, columns = typeof(b).shape[-2:]
     if 0 in (n, columns):
         return b
-    last, dtype = typeof(d).ndim - 1, np.dtype(typeof(b).dtype)
-    real = _real(dtype).name
-    below = pad(dl, np.zeros((), dtype)[()], [(0, 0, 0)] * last + [(-1, 1, 0)])
-    turned = matrix_transpose(b)
-    factors = [("work", dtype.name, n)] * 4 + [("work", "int32", n)]
-    scratch = [("work", dtype.name, 3 * n), ("work", real if is_complex(b) else "int32", n)]
-    arguments = ("N", "N", n, columns, "x1", "x2", "x3", *factors, "x4", n, "y0", n, ("work", real, 1), ("work", real, columns),
-                 ("work", real, columns), *scratch, "y1")
-    out, info = _call("gtsvx", [turned, below, d, du, turned], arguments, [_INFO])
-    sizes = [full(typeof(info).shape, k, np.int32) for k in (n, 0)]
-    return _unless_failed(select_n(gt(info, sizes[0]), info, sizes[1]), matrix_transpose(out))[0]
+    lead, last = typeof(d).shape[:-1], typeof(d).ndim - 1
+    turned = reshape(matrix_transpose(b), (*lead, columns * n))
+    # the routine overwrites all of its operands: they are parts of one array
+    whole = reshape(concatenate([turned, dl, d, du], last), (*lead, columns + 3, n))
+    at = n * columns
+    arguments = (n, columns, ("y0", at + 1), ("y0", at + n), ("y0", at + 2 * n), "y0", n, "y1")
+    out, info = _call("gtsv", [whole], arguments, [_INFO])
+    return _unless_failed(info, matrix_transpose(slice_in_dim(out, 0, columns, 1, last)))[0]
 
 
 def eig(x, *, compute_left_eigenvectors, compute_right_eigenvectors, enable_eigvec_derivs=False) -> list:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +36,7 @@ def integer_bytes() -> int:
     return _source()[1]
 
 
-def call(routine: str, arguments: Sequence[str | int | float | tuple[str, str, int]], arrays: Mapping[str, np.ndarray]) -> None:
+def call(routine: str, arguments: Sequence[Any], arrays: Mapping[str, np.ndarray]) -> None:
     """Call a routine from Python, with arguments as in `ir.program.LibraryCall`.
 
     >>> x = np.array([[4.0, 2.0], [2.0, 5.0]], np.float32)
@@ -48,7 +49,9 @@ def call(routine: str, arguments: Sequence[str | int | float | tuple[str, str, i
     wide = {name: array.astype(integer) if array.dtype == np.int32 else array for name, array in arrays.items()}
     given = []
     for argument in arguments:
-        if isinstance(argument, tuple):
+        if isinstance(argument, tuple) and len(argument) == 2:
+            given.append(wide[argument[0]].ravel()[argument[1]:])
+        elif isinstance(argument, tuple):
             given.append(np.empty(argument[2], integer if argument[1] == "int32" else argument[1]))
         elif isinstance(argument, str):
             given.append(np.frombuffer(argument.encode(), "u1") if len(argument) == 1 else wide[argument])

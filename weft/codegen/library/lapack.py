@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from typing import Any
 
 import numpy as np
 
@@ -51,7 +52,8 @@ def _share(step: LibraryCall) -> int:
 
 def _touched(step: LibraryCall) -> int:
     """Elements of the arrays of one problem, and of its workspace."""
-    return sum(size for _, _, size, _ in step.arrays) + sum(value[2] for value in step.arguments if isinstance(value, tuple))
+    work = sum(value[2] for value in step.arguments if isinstance(value, tuple) and len(value) == 3)
+    return sum(size for _, _, size, _ in step.arrays) + work
 
 
 def task(step: LibraryCall, name: str) -> str:
@@ -69,11 +71,17 @@ def task(step: LibraryCall, name: str) -> str:
     def one(problem: str) -> None:
         places = {array: f.at(bases[array], f.mul(problem, size * np.dtype(kind).itemsize)) for array, _, size, kind in step.arrays}
         given = dict(places)
+        widths = {array: np.dtype(kind).itemsize for array, _, _, kind in step.arrays}
+
+        def place(position: int, value: Any) -> str:
+            if isinstance(value, str):
+                return given[value]
+            return f.at(given[value[0]], value[1] * widths[value[0]]) if len(value) == 2 else f.at(scratch, room.offsets[position])
+
         for array, _, size, _ in room.integers:
             given[array] = f.at(scratch, room.offsets[array])
             f.loop(0, size, 1, functools.partial(_before, f, array, places[array], given[array]))
-        passed = [constant or (given[value] if isinstance(value, str) else f.at(scratch, room.offsets[position]))
-                  for position, (constant, value) in enumerate(zip(constants, step.arguments))]
+        passed = [constant or place(position, value) for position, (constant, value) in enumerate(zip(constants, step.arguments))]
         typed = [f"{kind} {value}" for kind, value in itertools.zip_longest(signature(step).split(", "), passed, fillvalue="1")]
         f.do(f"call void @{symbols.routine(step.routine)}({', '.join(typed)})")
         for array, _, size, _ in room.integers:
@@ -94,7 +102,7 @@ class _Room:
         width = lapack.integer_bytes()
         wanted: list[tuple[str | int, int]] = [(array, size * width) for array, _, size, _ in self.integers]
         wanted += [(position, value[2] * (width if value[1] == "int32" else np.dtype(value[1]).itemsize))
-                   for position, value in enumerate(step.arguments) if isinstance(value, tuple)]
+                   for position, value in enumerate(step.arguments) if isinstance(value, tuple) and len(value) == 3]
         self.offsets: dict[str | int, int] = {}              # by name, or position among the arguments
         self.nbytes = 0
         for key, nbytes in wanted:

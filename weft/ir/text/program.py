@@ -108,7 +108,7 @@ def _gemm(step: P.Gemm, name_of) -> str:
 
 def _argument(argument) -> str:
     if isinstance(argument, tuple):
-        return f"{argument[1]}[{argument[2]}]"
+        return f"{argument[0]}+{argument[1]}" if len(argument) == 2 else f"{argument[1]}[{argument[2]}]"
     return repr(argument) if isinstance(argument, str) and len(argument) == 1 else str(argument)
 
 
