@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -20,6 +21,14 @@ def _shifts(bitorder: str):
     return np.arange(8, dtype=np.uint8) if bitorder == "little" else np.arange(7, -1, -1, dtype=np.uint8)
 
 
+_combine_bits: Callable | None = None
+
+
+def _combined_bits(bits, shifts):
+    """The bytes of eight bits each; eight loads of every eighth element fill whole registers, as a sum over a dim of eight would not."""
+    return functools.reduce(uf.bitwise_or, [uf.left_shift(bits[..., k], shifts[k]) for k in range(8)])
+
+
 def packbits(a, axis: int | None = None, bitorder: str = "big"):
     """Bytes whose bits are the elements of `a` (nonzero counts as 1), eight by eight along `axis`."""
     a = array_of("packbits", a)
@@ -34,7 +43,12 @@ def packbits(a, axis: int | None = None, bitorder: str = "big"):
     if rest:
         bits = padding.pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, rest)])
     bytes_ = mp.reshape(bits, (*bits.shape[:-1], bits.shape[-1] // 8, 8))
-    packed = rd.sum(uf.left_shift(bytes_, shifts), -1, dtype=_U8)
+    global _combine_bits
+    if _combine_bits is None:
+        from weft.api.jit import jit
+
+        _combine_bits = jit(_combined_bits)      # eager calls would compute each of its operations alone
+    packed = _combine_bits(bytes_, shifts)
     return mp.moveaxis(packed, -1, axis)
 
 
