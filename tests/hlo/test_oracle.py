@@ -36,6 +36,11 @@ def plain(x: np.ndarray) -> np.ndarray:
     return x.astype(np.float32) if x.dtype == dtypes.bfloat16 else x
 
 
+def raw(x):
+    """An argument of a text, in which random keys are their words."""
+    return weft.random.key_data(x) if dtypes.is_extended(x.dtype) else x
+
+
 def texts_of(program: Program) -> dict[str, str]:
     """The texts of a program that the peer is to read, by what is written after its name."""
     lowered = program.lower()
@@ -73,7 +78,7 @@ def peer(request, tmp_path_factory) -> tuple[dict[str, str], pathlib.Path]:
             specs = None if p.specs is None else [list(s) for s in p.specs]
             todo.append([p.name + which, text, devices, AXES if devices == 8 else None, specs, executes(p, which, text)])
             inputs = [*(constants if "compiled" in which else ()), *p.args]
-            np.savez(folder / f"{p.name + which}.npz", **{f"{i:03}": np.asarray(x) for i, x in enumerate(inputs)})
+            np.savez(folder / f"{p.name + which}.npz", **{f"{i:03}": np.asarray(raw(x)) for i, x in enumerate(inputs)})
     (folder / "todo.json").write_text(json.dumps(todo))
     env = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
     script = pathlib.Path(__file__).with_name("peer.py")
