@@ -13,6 +13,7 @@ from tests.harness.processes import ROOT
 from weft import export, lax
 from weft.errors import InconclusiveDimensionOperation
 from weft.export import SymbolicScope, symbolic_shape
+from weft.util.config import Override
 
 struct = lambda *shape, dtype="float32": weft.ShapeDtypeStruct(shape, dtype)
 RNG = np.random.default_rng(0)
@@ -227,3 +228,13 @@ def test_sizes_are_divided_by_sums():
     assert exported.call(np.ones((3, 9, 12), np.float32)).shape == (36, 9)
     with pytest.raises(ValueError, match=r"Expected value >= 1 for dimension variable 'c'.*args\[0\]\.shape = \(3, c \+ 4, 12\).*'c' = 0"):
         exported.call(np.ones((3, 4, 12), np.float32))
+
+
+def test_versions_of_the_calling_convention_have_bounds():
+    least, most = export.minimum_supported_calling_convention_version, export.maximum_supported_calling_convention_version
+    for version in (least, most):
+        with Override(export_calling_convention_version=version):
+            assert export.export(weft.jit(wnp.sin))(struct(3)).calling_convention_version == most     # there is one format
+    for version in (least - 1, most + 1):
+        with Override(export_calling_convention_version=version), pytest.raises(ValueError, match="outside the range of supported"):
+            export.export(weft.jit(wnp.sin))(struct(3))

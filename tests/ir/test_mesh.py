@@ -209,3 +209,19 @@ def test_a_mesh_with_manual_axes_is_not_set():
         set_mesh(manual)
     with use_mesh(manual):
         assert current_mesh() is manual
+
+
+def test_devices_of_two_rows_of_chips_are_put_in_a_ring():
+    class Chip:
+        def __init__(self, id, coords, core=0):
+            self.id, self.coords, self.core_on_chip, self.process_index = id, coords, core, 0
+    ids = lambda grid: [[d.id for d in row] for row in np.atleast_2d(grid)]
+    long = [Chip(x + 4 * y, (x, y, 0)) for y in range(2) for x in range(4)]
+    assert ids(create_device_mesh((8,), long)) == [[0, 1, 2, 3, 7, 6, 5, 4]]
+    assert ids(create_device_mesh((1, 8), long[::-1])) == [[0, 1, 2, 3, 7, 6, 5, 4]]
+    assert ids(create_device_mesh((2, 4), long)) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    square = [Chip(c + 2 * x + 4 * y, (x, y, 0), c) for y in range(2) for x in range(2) for c in range(2)]
+    assert ids(create_device_mesh((8,), square)) == [[0, 1, 2, 3, 6, 7, 4, 5]]          # the cores of a chip side by side
+    assert ids(create_device_mesh((6,), long[:3] + long[5:])) == [[0, 1, 2, 5, 6, 7]]   # no two full rows
+    cube = [Chip(i, (i % 2, i // 2 % 2, i // 4)) for i in range(8)]
+    assert ids(create_device_mesh((8,), cube)) == [list(range(8))]

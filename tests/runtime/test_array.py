@@ -488,6 +488,7 @@ def test_dlpack_shares_memory():
     assert x.__dlpack_device__() == (1, 0)
     assert np.shares_memory(np.from_dlpack(x), np.asarray(x)) and not np.from_dlpack(x).flags.writeable
     same(wnp.from_dlpack(np.arange(3, dtype=np.float32)), np.arange(3, dtype=np.float32))
+    same(wnp.from_dlpack(wnp.ones(2, "bfloat16")), np.ones(2, wnp.bfloat16))       # which NumPy cannot pass on
     with pytest.raises(TypeError, match="key_data"):
         np.from_dlpack(random.key(0))
 

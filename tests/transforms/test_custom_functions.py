@@ -246,7 +246,7 @@ def test_custom_root_gives_what_the_solver_says_beside_and_checks_it():
     root, aux = lax.custom_root(lambda x: x, 2.0, solve, tangent, has_aux=True)
     assert root == 2.0 and aux == {"steps": 3}
     assert weft.grad(lambda a: lax.custom_root(lambda x: x - a, a, solve, tangent, has_aux=True)[0])(2.0) == 1.0
-    with pytest.raises(TypeError, match="f must give the structure of initial_guess"):
+    with pytest.raises(TypeError, match=r"f\(\) output pytree structure must match initial_guess"):
         lax.custom_root(lambda x: (x, x), 2.0, solve, tangent)
     with pytest.raises(TypeError, match="must return a pair"):
         lax.custom_root(lambda x: x, 2.0, lambda f, x: x, tangent, has_aux=True)

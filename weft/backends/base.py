@@ -137,7 +137,7 @@ class Device:
     >>> import weft
     >>> first = weft.devices("cpu")[0]
     >>> first, str(first), first.platform, first.device_kind
-    (CpuDevice(id=0), 'TFRT_CPU_0', 'cpu', 'cpu')
+    (CpuDevice(id=0), 'cpu:0', 'cpu', 'cpu')
     """
     __slots__ = ("__weakref__", "client", "id", "local_hardware_id", "process_index")
 
@@ -189,7 +189,7 @@ class Device:
         return f"{self.platform.capitalize()}Device(id={self.id})"
 
     def __str__(self) -> str:
-        return f"{self.client.device_prefix}_{self.id}"
+        return f"{self.platform}:{self.id}"
 
     def __reduce__(self) -> tuple:
         return _device_of_id, (self.id, self.platform)
@@ -219,11 +219,6 @@ class Backend:
         return f"Client(platform={self.platform!r})"
 
     # ---- devices
-    @property
-    def device_prefix(self) -> str:
-        """What `str` of a device begins with."""
-        return self.platform.upper()
-
     def devices(self) -> list[Device]:
         """All devices: by default as many virtual ones as the settings say. They stay the same for the life of the process."""
         if not self._devices:

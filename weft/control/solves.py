@@ -57,7 +57,7 @@ class _OfTree:
                 out = out[0]
             leaves, structure = tree.tree_flatten(out)
             if structure != self.tree:
-                raise TypeError(f"{self.api}: {role} must give the structure of {self.what}, {self.tree}, got {structure}.")
+                raise TypeError(f"{self.api}: {role}() output pytree structure must match {self.what}, {self.tree}, got {structure}.")
             for x, aval in zip(leaves, self.avals):
                 if typeof(x).shape != aval.shape:
                     raise ValueError(f"{self.api}: {role}() output shapes must match {self.what}, got {[typeof(x).shape for x in leaves]} "

@@ -39,6 +39,7 @@ from weft.ir.rewrite import inline_calls, map_jaxprs
 from weft.ir.symbolic import Dim, SizeTooSmall, SymbolicScope, evaluate, is_symbolic_dim, names_in, solve
 from weft.ir.types import ShapedArray
 from weft.util import dtypes, tree
+from weft.util.config import config
 from weft.util.source import api_boundary, function_name, guard_all
 
 __all__ = [
@@ -390,6 +391,10 @@ def export(fun_jit: Callable[..., Any], *, platforms: Sequence[str] | None = Non
             raise ValueError(f"export: platforms are among {', '.join(_PLATFORMS)}, got {platform!r}.")
 
     def do_export(*args: Any, **kwargs: Any) -> Exported:
+        version = config.export_calling_convention_version
+        if not minimum_supported_calling_convention_version <= version <= maximum_supported_calling_convention_version:
+            raise ValueError(f"export: The requested export calling convention version {version} is outside the range of supported "
+                             f"versions, {minimum_supported_calling_convention_version} to {maximum_supported_calling_convention_version}.")
         return _export(fun_jit, args, kwargs, chosen, disabled_checks, decides=True)
 
     return do_export

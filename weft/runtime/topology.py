@@ -19,7 +19,8 @@ def create_device_mesh(mesh_shape: int | Sequence[int], devices: Sequence[Any] |
                        contiguous_submeshes: bool = False, allow_split_physical_axes: bool = False) -> np.ndarray:
     """An array of all devices (or of `devices`) of shape `mesh_shape`, neighbours near each other.
 
-    Virtual devices share one memory and are equally near, so their order is kept.
+    Virtual devices share one memory and are equally near, so their order is kept. Devices that have `coords`, and fill two rows of a
+    grid, are put in a ring along a dim that holds them all.
 
     >>> create_device_mesh((2, 1), all_devices()[:2]).shape
     (2, 1)
@@ -30,7 +31,23 @@ def create_device_mesh(mesh_shape: int | Sequence[int], devices: Sequence[Any] |
         raise ShardingError(
             f"create_device_mesh: Number of devices {len(chosen)} must equal the product of mesh_shape {shape}.\n"
             f"  The grid uses every device once. Give mesh sizes that multiply to {len(chosen)}, or pass devices=...")
-    return _grid(chosen, shape)
+    return _grid(_ring(chosen) or chosen if len(chosen) in shape else chosen, shape)
+
+
+def _ring(chosen: Sequence[Any]) -> list[Any] | None:
+    """The devices along one row of chips and back along the other; None if their chips do not fill two rows of a grid."""
+    if not all(hasattr(d, "coords") for d in chosen):
+        return None
+    chips = np.array([d.coords for d in chosen])
+    sizes = np.ptp(chips, axis=0) + 1
+    wide = np.flatnonzero(sizes > 1)
+    if len(wide) != 2 or 2 not in sizes or len(chosen) % math.prod(sizes) or len(np.unique(chips, axis=0)) != math.prod(sizes):
+        return None
+    across = int(np.flatnonzero(sizes == 2)[-1])
+    along = int(wide.sum()) - across
+    row, place = (chips - chips.min(axis=0)).T[[across, along]]
+    keys = [(r, -p if r else p, getattr(d, "core_on_chip", 0), i) for i, (d, r, p) in enumerate(zip(chosen, row, place))]
+    return [chosen[key[-1]] for key in sorted(keys)]
 
 
 def create_hybrid_device_mesh(mesh_shape: Sequence[int], dcn_mesh_shape: Sequence[int], devices: Sequence[Any] | None = None, *,
