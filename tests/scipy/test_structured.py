@@ -59,7 +59,7 @@ def test_integers_stay_exact():
 
 @pytest.mark.parametrize("call, message", [
     (lambda: linalg.hankel(1.0), "hankel: c must be at least 1-dimensional"), (lambda: linalg.companion(A[:1]), "at least 2"),
-    (lambda: linalg.fiedler_companion(A[:0]), "nonzero length"), (lambda: linalg.leslie(A, A), "one less"),
+    (lambda: linalg.fiedler_companion(A[:0]), "nonzero length"), (lambda: linalg.leslie(A, A), "one entry less"),
     (lambda: linalg.leslie(A[:1], A[:0]), "length of f"), (lambda: linalg.convolution_matrix(A, 0), "positive integer"),
     (lambda: linalg.convolution_matrix(A[:0], 2), "at least 1"), (lambda: linalg.convolution_matrix(A, 2, "x"), "mode must be"),
     (lambda: linalg.hadamard(6), "power of 2"), (lambda: linalg.helmert(0), "positive integer"), (lambda: linalg.dft(2, "x"), "scale"),
