@@ -38,7 +38,7 @@ def get_scaled_dot_general_config(mode: str, global_scale: Any = None) -> BlockS
     `global_scale`, a float32 that everything is divided by first, 1 if not given. Raises ValueError for another mode, or for a global
     scale of 'mxfp8'.
 
-    >>> nn.get_scaled_dot_general_config("mxfp8").block_size
+    >>> weft.nn.get_scaled_dot_general_config("mxfp8").block_size
     32
     """
     if mode == "nvfp4":
@@ -57,7 +57,7 @@ def scaled_matmul(lhs: Any, rhs: Any, lhs_scales: Any, rhs_scales: Any, preferre
     Scales are [batch, M, K / block]; the size of a block follows from the shapes. Raises ShapeError for shapes that do not fit.
 
     >>> a, b, half = wnp.array([[[1.0, 2, 3]]]), wnp.array([[[4.0, 5, 6]]]), wnp.array([[[0.5]]])
-    >>> nn.scaled_matmul(a, b, half, half).tolist()
+    >>> weft.nn.scaled_matmul(a, b, half, half).tolist()
     [[[8.0]]]
     """
     operands = [wnp.asarray(x) for x in (lhs, rhs, lhs_scales, rhs_scales)]
@@ -77,8 +77,8 @@ def scaled_dot_general(lhs: Any, rhs: Any, dimension_numbers: DotDimensionNumber
     nothing is quantized. The contracted size must be a multiple of the block size. `implementation` has no effect.
     Raises ShapeError for other sizes, ValueError unless there are three configurations.
 
-    >>> config = nn.get_scaled_dot_general_config("mxfp8")
-    >>> nn.scaled_dot_general(wnp.ones((2, 32)), wnp.ones((3, 32)), (((1,), (1,)), ((), ())), configs=[config] * 3)[0].tolist()
+    >>> config = weft.nn.get_scaled_dot_general_config("mxfp8")
+    >>> weft.nn.scaled_dot_general(wnp.ones((2, 32)), wnp.ones((3, 32)), (((1,), (1,)), ((), ())), configs=[config] * 3)[0].tolist()
     [32.0, 32.0, 32.0]
     """
     lhs, rhs = wnp.asarray(lhs), wnp.asarray(rhs)

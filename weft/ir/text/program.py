@@ -24,7 +24,7 @@ from weft.util.record import replace
 def program_text(program: P.Program) -> str:
     """The whole program, with the text of each distinct kernel after its steps.
 
-    >>> from weft.ir.program import Slot
+    >>> from weft.ir.program import BufRef, Copy, Program, Slot
     >>> slots = (Slot("in", 8), Slot("out", 8))
     >>> print(program_text(Program(slots, (Copy(BufRef(1), BufRef(0), 8),), 0, "f")))
     program f  arena 0 B
