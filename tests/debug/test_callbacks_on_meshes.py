@@ -64,6 +64,8 @@ def test_partitioned_prints_say_where_they_are(capsys):
         assert flat_lines(capsys) == want
     show("{}", laid(X[0], "j"), partitioned=True)
     assert flat_lines(capsys) == ["[j=0] [0.]", "[j=1] [1.]"]
+    weft.jit(weft.vmap(lambda r, c: show("{} {}", r, c, partitioned=True), (0, 1)))(laid(X[:2], "i"), laid(X[:2] + 4, "i"))
+    assert sorted(flat_lines(capsys)) == ["[i=0] [0. 1.] [4.]", "[i=0] [2. 3.] [5.]", "[i=1] [0. 1.] [6.]", "[i=1] [2. 3.] [7.]"]
 
 
 def test_looking_moves_nothing():

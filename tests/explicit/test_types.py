@@ -113,7 +113,8 @@ def test_shapes_of_results_say_their_shardings():
 @pytest.mark.parametrize(("fun", "args", "words"), [
     (lambda x, w: x @ w, (X, W), ["dot_general: the contracted dims are split", "float32[8@a,16@b]  contracts dim 1, split by 'b'",
                                   "float32[16@b,8]    contracts dim 0", "out_sharding=P('a', None)"]),
-    (lambda x, y: x + y, (X, put(WHOLE, "b", "a")), ["add: the operands are split differently", "dim 0 is split by 'b'",
+    (lambda x, y: x + y, (X, put(WHOLE, "b", "a")),
+     ["add got incompatible shardings for broadcasting: the operands are split differently", "dim 0 is split by 'b'",
                                                     "reshard(<operand 1>, P('a', None))"]),
     (lambda x, y: x + y, (ROWS, put(WHOLE, None, "a")), ["P('a', 'a')", "at most one dim"]),
     (lambda x, w: x @ w, (X, put(WHOLE.reshape(16, 8), "a")), ["split differently", "out_sharding=P('a', None)"]),
@@ -227,6 +228,14 @@ def test_auto_axes():
     assert short(product(X, W, out_shardings=NamedSharding(MESH, P(None, "b")))) == "float32[8,8@b]"
     with pytest.raises(TypeError, match="out_sharding"):
         auto_axes(lambda x: x)(X)
+
+
+def test_auto_axes_changes_nothing_where_all_axes_are_automatic():
+    double = auto_axes(lambda x: x * 2, out_sharding=P("x"))
+    assert "reshard" not in str(weft.make_jaxpr(double)(np.arange(8)))
+    assert weft.jit(double)(np.arange(3)).tolist() == [0, 2, 4]                  # there is no mesh
+    with weft.set_mesh(weft.make_mesh((2,), ("x",))):
+        assert "reshard" not in str(weft.make_jaxpr(double)(np.arange(8)))
 
 
 def test_some_auto_axes():

@@ -65,6 +65,8 @@ def _mesh_of(values: Sequence, layouts: Any, what: str, kind: AxisType) -> Any:
     placed = [getattr(x, "sharding", None) for x in values]
     named += [s for s in (*placed, *(getattr(typeof(x), "explicit", None) for x in values)) if isinstance(s, NamedSharding)]
     meshes = [m for m in (current_mesh(), *(s.mesh for s in named)) if m is not None]
+    if not meshes and what == "auto_axes":
+        return None
     if not meshes:
         raise ValueError(f"{what}: no mesh is known.\n  Make one current with weft.set_mesh(mesh), or give arrays that lie on one.")
     return next((m for m in meshes if m.axes_of_type(kind)), meshes[0])
@@ -72,6 +74,11 @@ def _mesh_of(values: Sequence, layouts: Any, what: str, kind: AxisType) -> Any:
 
 def _axis_names(axes: Any, default: Sequence) -> tuple:
     return tuple(default) if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
+
+
+def _not_yet(mesh: Any, axes: Any, kind: AxisType) -> list:
+    """Those of `axes`, or of all axes, that are of another type than `kind`."""
+    return [a for a in _axis_names(axes, mesh.axis_names) if a not in mesh.axes_of_type(kind)]
 
 
 def _cast(x: Any, mesh: Any) -> Any:
@@ -147,7 +154,10 @@ def auto_axes(f: Callable | None = None, /, *, axes: Any = None, out_sharding: A
         if layouts is None:
             raise TypeError(f"auto_axes({call.fun.__name__}): the keyword out_sharding is missing.\n"
                             "  The types of automatic results say nothing. Give out_sharding=P(...) here or to auto_axes.")
-        return call(args, kwargs, _mesh_of(tree.tree_leaves((args, kwargs)), layouts, "auto_axes", AxisType.Explicit), layouts)
+        mesh = _mesh_of(tree.tree_leaves((args, kwargs)), layouts, "auto_axes", AxisType.Explicit)
+        if mesh is None or not _not_yet(mesh, axes, AxisType.Auto):
+            return f(*args, **kwargs)                  # all axes are automatic as it is
+        return call(args, kwargs, mesh, layouts)
     return automatic
 
 

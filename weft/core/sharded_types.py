@@ -33,8 +33,8 @@ def sharded_types(primitive: Primitive, in_avals: Sequence[ShapedArray], out_ava
     if len(meshes) > 1:
         if not _state.lenient:
             raise ShardingTypeError(describe(
-                primitive.name, "the operands are on different meshes.", [(_operand(i), a.str_short(), a.explicit.mesh)
-                                                                         for i, a in enumerate(in_avals) if a.explicit is not None],
+                f"For primitive {primitive.name}, context mesh and aval mesh differ", "the operands are on different meshes.",
+                [(_operand(i), a.str_short(), a.explicit.mesh) for i, a in enumerate(in_avals) if a.explicit is not None],
                 user_frame(), "Explicit shardings of one operation name the axes of one mesh.",
                 "Move one with weft.sharding.reshard(x, NamedSharding(mesh, spec))."))
         return [a.update(sharding=None) for a in out_avals]
@@ -68,7 +68,7 @@ def _operand(i: int) -> str:
 def _message(primitive: Primitive, in_avals: Sequence[ShapedArray], outs: Sequence[Spec], conflict: Conflict) -> str:
     rows = [(_operand(i), a.str_short(), conflict.notes.get(i, "")) for i, a in enumerate(in_avals)
             if a.explicit is not None or i in conflict.notes]
-    return describe(primitive.name, conflict.what, rows, user_frame(), conflict.rule, _remedy(primitive, outs, conflict))
+    return describe(primitive.name + conflict.verb, conflict.what, rows, user_frame(), conflict.rule, _remedy(primitive, outs, conflict))
 
 
 def _remedy(primitive: Primitive, outs: Sequence[Spec], conflict: Conflict) -> str:

@@ -95,6 +95,7 @@ class Conflict:
     rule: str = ""
     operand: int = 0                               # the operand to reshard as `wanted`, where that would help
     wanted: Spec | None = None
+    verb: str = ""                                 # what follows the name of the operation, before the fact
 
 
 class _Inference:
@@ -107,9 +108,9 @@ class _Inference:
         self.axes: dict[int, DimSpec] = {}          # factor -> axes
         self.carriers: dict[int, list[tuple[int, DimSpec]]] = {}
 
-    def blame(self, what: str, notes: Mapping[int, str], rule: str, operand: int = 0, wanted: Spec | None = None) -> None:
+    def blame(self, what: str, notes: Mapping[int, str], rule: str, operand: int = 0, wanted: Spec | None = None, verb: str = "") -> None:
         if self.conflict is None:
-            self.conflict = Conflict(what, notes, rule, operand, wanted)
+            self.conflict = Conflict(what, notes, rule, operand, wanted, verb)
 
     def place(self, f: int, i: int) -> int:
         """The dim of operand i that has factor f."""
@@ -146,7 +147,8 @@ class _Inference:
                     self.blame("the operands are split differently.",
                                {first: f"dim {self.place(f, first)} is split by {_text(axes)}",
                                 i: f"dim {self.place(f, i)} is split by {_text(mine)}"},
-                               "Dims that belong together must be split alike or not at all.", i, self.alike(i, f, axes))
+                               "Dims that belong together must be split alike or not at all.", i, self.alike(i, f, axes),
+                               " got incompatible shardings for broadcasting" if self.kind == "elementwise" else "")
             if others and f in self.rule.reduced and f not in self.in_results and self.kind in _CONTRACTIONS:
                 self.blame("the contracted dims are split, so the result could be sharded in more than one way.",
                            {i: f"contracts dim {self.place(f, i)}, split by {_text(mine)}" for i, mine in found},

@@ -56,11 +56,13 @@ def callback(outer: Partitioner, eqn: Eqn) -> list[Value]:
         outer.layout_callbacks.append((eqn.params["callback"], places[0].dims))
         return []
     by_device = eqn.params.get("partitioned", False)
-    if by_device:                        # blocks are shown as they are, so none may have padding
-        places = [Placement(evenly_split(v.aval.shape, p.dims, outer.sizes)) for v, p in zip(values, places)]
+    mapped = eqn.params.get("mapped", ())
+    if by_device:                        # blocks are shown as they are, so none may have padding; every device sees each example
+        leads = [sum(m.operands[k] for m in mapped) for k in range(len(values))]
+        places = [Placement(evenly_split(v.aval.shape, (*((),) * n, *p.dims[n:]), outer.sizes)) for v, p, n in zip(values, places, leads)]
     locals_ = [outer.materialize(v, p, "read", f"{eqn.primitive} reads it") for v, p in zip(values, places)]
     layout = Layout(tuple(p.dims for p in places), tuple(v.aval.shape for v in values), frozenset(outer.sizes) - outer.manual,
-                    by_device, len(eqn.params.get("mapped", ())))
+                    by_device, len(mapped))
     outs = eqn.primitive.bind(*locals_, **dict(eqn.params, layout=layout))
     return [Value(v.aval, Placement(((),) * v.aval.ndim), out) for v, out in zip(eqn.outvars, outs)]
 
