@@ -61,7 +61,7 @@ def elementwise_cases() -> Iterator[Case]:
     """Elementwise operations on operands of the first dtypes and number that they take."""
     z = (X + 1j * Y).astype(np.complex64)
     choices = [(X,), (X, Y), (INTS,), (INTS, INTS), (FLAGS,), (z,), (FLAGS, X, Y), (X * 0, X, Y), (X, INTS)]
-    words = [(INTS.astype(np.uint32),) * n for n in (4, 6)]
+    words = [(INTS.astype(np.uint32),) * n for n in (3, 4, 6, 8)]
     for p in registry.values():
         if p.kind == "elementwise":
             params = PARAMS.get(p.name, {})

@@ -52,6 +52,8 @@ W, V = put(WHOLE.reshape(16, 8), "b"), put(WHOLE.reshape(16, 8), None, "b")
 
 def test_types_print_as_the_documents_show():
     assert repr(weft.typeof(X)) == "ShapedArray(float32[8@a,16@b])"
+    assert str(weft.typeof(X)) == "float32[8@a,16@b]"
+    assert str(weft.typeof(1.0)) == "~float32[]"
     assert short(put(WHOLE, ("a", "b"))) == "float32[8@(a,b),16]"
     assert short(put(WHOLE)) == "float32[8,16]"
     assert weft.typeof(X).sharding.spec == P("a", "b")

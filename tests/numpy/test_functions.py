@@ -7,6 +7,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from weft.sharding import AxisType, NamedSharding, PartitionSpec
 from weft.util.config import Override
 
 RNG = np.random.RandomState(0)
@@ -433,3 +434,18 @@ def test_filled_arrays_are_where_their_example_is(full_like):
     for shape in (None, (), (5,)):
         y = full_like(x, 3.0, shape=shape)
         assert y.shape == (x.shape if shape is None else shape) and y.sharding == x.sharding and float(y.sum()) == 3 * y.size
+
+
+def test_filled_arrays_are_where_a_holder_or_a_type_says():
+    rows = NamedSharding(weft.make_mesh((2,), ("i",), axis_types=(AxisType.Auto,), devices=weft.devices()[:2]),
+                         PartitionSpec("i"))
+
+    class Holder:
+        """An array, as the variables of libraries show it."""
+        shape, dtype, sharding = (4, 2), np.dtype("float32"), rows
+
+    for example in (Holder(), weft.ShapeDtypeStruct((4, 2), "float32", sharding=rows)):
+        assert wnp.zeros_like(example).sharding == rows
+        assert wnp.ones_like(example, shape=(3,)).sharding != rows
+    traced = weft.jit(lambda x: wnp.zeros_like(x))(weft.device_put(wnp.ones((4, 2)), rows))
+    assert traced.tolist() == [[0, 0]] * 4

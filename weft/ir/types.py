@@ -74,6 +74,8 @@ class ShapedArray:
     True
     >>> ShapedArray((8, 2), np.dtype("float32"))
     ShapedArray(float32[8,2])
+    >>> print(ShapedArray((8, 2), np.dtype("float32"), weak_type=True))
+    ~float32[8,2]
     """
 
     __slots__ = ("shape", "dtype", "weak_type", "explicit", "vma", "ndim", "size", "__weakref__")
@@ -220,3 +222,6 @@ class ShapedArray:
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak_type else ""
         return f"ShapedArray({self.str_short().lstrip('~')}{weak})"
+
+    def __str__(self) -> str:
+        return self.str_short(kinds=True)

@@ -11,6 +11,8 @@ import numpy as np
 from weft.api.execute import to_array
 from weft.core.annotations import cast as vary
 from weft.core.trace import Tracer, current_trace, eval_trace, typeof
+from weft.ir.program_mesh import is_abstract
+from weft.ir.shardings import Sharding
 from weft.ir.types import ShapedArray
 from weft.numpy import promote
 from weft.ops import elementwise as ew
@@ -255,11 +257,12 @@ def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_shardin
     want = aval.dtype if dtype is None else dtypes.check_dtype(dtype, "full_like")
     if want == dtypes.float0:
         return full(aval.shape if shape is None else shape, 0, want)
-    free = device is None and out_sharding is None and type(a) is Array and a.committed and aval.explicit is None
-    if free and (shape is None or a.sharding.is_fully_replicated):
-        device = a.sharding
+    held = None if isinstance(a, Tracer) else getattr(a, "sharding", None)
+    free = device is None and out_sharding is None and aval.explicit is None and isinstance(held, Sharding) and not is_abstract(held)
+    if free and getattr(a, "committed", True) and (shape is None or held.is_fully_replicated):
+        device = held
     if shape is None and device is None and out_sharding is None:
-        out_sharding = getattr(a, "sharding", None) if aval.explicit is not None and not isinstance(a, Tracer) else aval.explicit
+        out_sharding = held if aval.explicit is not None and held is not None else aval.explicit
     result = full(aval.shape if shape is None else shape, fill_value, want)
     if dtype is None and aval.weak_type:
         result = promote.cast(result, want, True)
