@@ -238,3 +238,17 @@ def test_versions_of_the_calling_convention_have_bounds():
     for version in (least - 1, most + 1):
         with Override(export_calling_convention_version=version), pytest.raises(ValueError, match="outside the range of supported"):
             export.export(weft.jit(wnp.sin))(struct(3))
+
+
+def test_programs_with_shardings_are_called_on_as_many_devices():
+    mesh = weft.make_mesh((2,), ("x",), devices=weft.devices()[:2])
+    rows = weft.NamedSharding(mesh, weft.P("x"))
+    exported = export.export(weft.jit(lambda x: lax.with_sharding_constraint(x * 2, rows)))(struct(4))
+    x = wnp.arange(4.0)
+    for program in (exported, export.deserialize(exported.serialize())):
+        assert program.nr_devices == 2
+        out = program.call(weft.device_put(x, weft.NamedSharding(mesh, weft.P())))
+        assert out.sharding.is_equivalent_to(rows, 1) and out.tolist() == [0, 2, 4, 6]
+        assert weft.jit(program.call)(x).tolist() == [0, 2, 4, 6]
+        with pytest.raises(ValueError, match=r"was exported for 2 devices and is called in a context with 1 devices"):
+            program.call(x)

@@ -107,6 +107,22 @@ def test_fwd_gives_way_to_the_function_under_checkpoint(mapped):
 
 # ---- custom_vmap
 
+def test_custom_vmap_passes_rules_on_to_the_function_inside():
+    double = custom_vmap(weft.custom_jvp(lambda x: 2 * x))
+
+    @double.defjvp
+    def double_jvp(primals, tangents):
+        return 2 * primals[0], 5 * tangents[0]
+
+    double.def_vmap(lambda size, mapped, x: (3 * x, mapped[0]))
+    assert weft.vmap(double)(wnp.arange(2.0)).tolist() == [0, 3]
+    assert weft.jvp(double.fun, (1.0,), (1.0,)) == (2.0, 5.0)
+    with pytest.raises(AttributeError, match="defvjp"):
+        double.defvjp
+    with pytest.raises(AttributeError, match="'custom_vmap' object has no attribute 'rule'"):
+        double.rule
+
+
 def test_custom_vmap_is_asked_under_vmap_alone():
     asked = []
 

@@ -48,6 +48,11 @@ class custom_vmap:
     def __get__(self, instance, owner=None):
         return self if instance is None else functools.partial(self, instance)
 
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("def"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.__dict__["fun"], name)               # rules of the function inside: defjvp, defvjp
+
     def def_vmap(self, vmap_rule: Callable) -> Callable:
         """Set the rule `vmap_rule(axis_size, in_batched, *args) -> (out, out_batched)`, and return it.
 

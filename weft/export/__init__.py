@@ -31,13 +31,15 @@ from weft.control.call import jit_p
 from weft.control.call_rules import plain_params
 from weft.control.custom_rules import custom_vjp
 from weft.core.stage import stage
-from weft.core.trace import typeof
+from weft.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft.export import format as bytes_format
 from weft.export.polymorphic import instantiate, samples_of, telling_samples, unify
 from weft.ir.jaxpr import Eqn, Jaxpr
+from weft.ir.program_mesh import constraint_shardings
 from weft.ir.rewrite import inline_calls, map_jaxprs
 from weft.ir.symbolic import Dim, SizeTooSmall, SymbolicScope, evaluate, is_symbolic_dim, names_in, solve
 from weft.ir.types import ShapedArray
+from weft.runtime.array import Array
 from weft.util import dtypes, tree
 from weft.util.config import config
 from weft.util.source import api_boundary, function_name, guard_all
@@ -175,7 +177,7 @@ class Exported:
         self.in_avals, self.out_avals = jaxpr.in_avals, jaxpr.out_avals
         self.platforms = tuple(platforms)
         self.disabled_safety_checks = tuple(disabled_safety_checks)
-        self.nr_devices = 1
+        self.nr_devices = max((len(s.device_assignment) for s in constraint_shardings(jaxpr)), default=1)
         self.in_shardings_hlo = (None,) * len(self.in_avals)
         self.out_shardings_hlo = (None,) * len(self.out_avals)
         self.ordered_effects = self.unordered_effects = ()
@@ -211,7 +213,7 @@ class Exported:
         that fit.
 
         It can be called in other programs, mapped, and differentiated once for each `vjp` that it has. Raises ValueError for arguments that
-        do not fit, and on a platform that it was not exported for.
+        do not fit or lie on another number of devices than the program's shardings name, and on a platform that it was not exported for.
         """
         leaves, in_tree = tree.tree_flatten((args, kwargs))
         if in_tree != self.in_tree:
@@ -221,12 +223,23 @@ class Exported:
                 f"    exported  {self.in_tree}\n    called    {in_tree}")
         if "cpu" not in self.platforms and DisabledSafetyCheck.platform() not in self.disabled_safety_checks:
             raise ValueError(f"Function '{self.fun_name}' was exported for platforms '{self.platforms}' but it is used on '('cpu',)'.")
+        self._check_devices(leaves)
         sizes = self._sizes([typeof(x) for x in leaves])
         if not any(dtypes.issubdtype(a.dtype, np.inexact) for a in (*self.in_avals,)):
             outs: Any = self._bind(leaves, sizes)
         else:
             outs = _differentiable(self, sizes)(*leaves)
         return tree.tree_unflatten(self.out_tree, outs)
+
+    def _check_devices(self, leaves: Sequence[Any]) -> None:
+        """ValueError if the program names devices and the arguments, where they are known, lie on another number of them."""
+        if self.nr_devices == 1 or not leaves or any(isinstance(x, Tracer) for x in leaves) or current_trace() is not eval_trace:
+            return
+        here = max(len(x.sharding.device_assignment) if isinstance(x, Array) else 1 for x in leaves)
+        if here != self.nr_devices:
+            raise ValueError(
+                f"Function '{self.fun_name}' was exported for {self.nr_devices} devices and is called in a context with {here} devices.\n"
+                f"  Its shardings are of a mesh of {self.nr_devices}. Put the arguments there with weft.device_put.")
 
     def _sizes(self, avals: Sequence[ShapedArray]) -> dict[str, Any]:
         """The symbolic sizes that follow from the types of arguments."""
