@@ -109,7 +109,7 @@ def test_places_have_the_names_of_scopes_and_the_source_line():
                 y = wnp.sin(x)
             return inner(y) + lax.scan(lambda c, _: (wnp.tanh(c), None), x, None, length=3)[0]
     lowered = weft.jit(f).lower(X)
-    for text in (lowered.as_text("hlo"), lowered.compile().as_text()):
+    for text in (lowered.as_text("hlo", debug_info=True), lowered.compile().as_text()):
         (sine,) = lines(text, "sine")
         assert re.search(r'metadata=\{op_name="jit\(f\)/model/layer/sin" source_file="[^"]*test_hlo\.py" source_line=\d+\}', sine)
         (tanh,) = lines(text, "tanh")
@@ -120,17 +120,18 @@ def test_places_have_the_names_of_scopes_and_the_source_line():
 
 
 def test_named_calls_are_scopes():
-    assert 'op_name="jit(<lambda>)/norm/sin"' in weft.jit(lambda x: weft.named_call(wnp.sin, name="norm")(x)).lower(X).as_text("hlo")
+    lowered = weft.jit(lambda x: weft.named_call(wnp.sin, name="norm")(x)).lower(X)
+    assert 'op_name="jit(<lambda>)/norm/sin"' in lowered.as_text("hlo", debug_info=True)
 
 
 def test_scopes_of_other_calls_do_not_show():
     inner = weft.jit(lambda x: wnp.sin(x))
     with weft.named_scope("outside"):
-        first = inner.lower(X).as_text("hlo")
+        first = inner.lower(X).as_text("hlo", debug_info=True)
     assert 'op_name="jit(<lambda>)/sin"' in first
     with pytest.raises(ZeroDivisionError), weft.named_scope("left"):
         1 / 0  # noqa: B018
-    assert "left" not in weft.jit(lambda x: wnp.cos(x)).lower(X).as_text("hlo")
+    assert "left" not in weft.jit(lambda x: wnp.cos(x)).lower(X).as_text("hlo", debug_info=True)
 
 
 def test_donated_arguments_are_aliases():
@@ -169,7 +170,9 @@ def test_modules_of_the_runtime():
     assert module.name == "jit_sin" and module.to_string() == made.as_text()
     lowered = weft.jit(wnp.sin).lower(X)
     ir = lowered.compiler_ir("hlo")
-    assert ir.as_hlo_text() == ir.as_hlo_module().to_string() == lowered.as_text("hlo")
+    assert ir.as_hlo_text() == lowered.as_text("hlo") and "metadata" not in ir.as_hlo_text()
+    assert ir.as_hlo_module().to_string() == lowered.as_text("hlo", debug_info=True)
+    assert "metadata={op_name=" in ir.as_hlo_module().to_string() and ir.as_hlo_module().name == "jit_sin"
 
 
 def test_costs_count_functions_apart_and_bytes_after_fusion():

@@ -458,7 +458,7 @@ def named_scope(name: str):
     >>> def f(x):
     ...     with named_scope("layer"):
     ...         return wnp.sin(x)
-    >>> 'op_name="jit(f)/layer/sin"' in weft.jit(f).lower(1.0).as_text("hlo")
+    >>> 'op_name="jit(f)/layer/sin"' in weft.jit(f).lower(1.0).as_text("hlo", debug_info=True)
     True
     """
     if not isinstance(name, str):

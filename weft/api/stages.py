@@ -133,7 +133,8 @@ class Lowered:
     donate_argnums = property(lambda self: tuple(i for i, d in enumerate(self._traced._program.donated) if d))
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
-        """The global program as text: `stablehlo` (the default), `hlo`, or `jaxpr`."""
+        """The global program as text: `stablehlo` (the default), `hlo`, or `jaxpr`; with `debug_info` the first two say where in the
+        user's program each operation is."""
         program = self._traced._program
         if dialect == "jaxpr":
             return str(program.jaxpr)
@@ -145,13 +146,14 @@ class Lowered:
             return stablehlo_text(jaxpr, program.name, shardings, program.out_shardings, donated, debug_info)
         if dialect == "hlo":
             from weft.hlo.hlo_text import lowered_text
-            return lowered_text(jaxpr, program.name, shardings, program.out_shardings, donated)
+            return lowered_text(jaxpr, program.name, shardings, program.out_shardings, donated, debug_info)
         raise ValueError(f"lower().as_text: unknown dialect {dialect!r}; use 'stablehlo', 'hlo' or 'jaxpr'.")
 
     def compiler_ir(self, dialect: str | None = None):
         """The program's text in a dialect, as an object that prints as it."""
         from weft.hlo.program_text import ProgramText
-        return ProgramText(self.as_text(dialect), f"jit_{self._traced.fun_name}")
+        placed = self.as_text(dialect, debug_info=True) if dialect == "hlo" else None
+        return ProgramText(self.as_text(dialect), f"jit_{self._traced.fun_name}", placed)
 
     def compile(self, compiler_options=None, *_args, **_kwargs) -> "Compiled":
         """Compile for these layouts. `compiler_options` are XLA's; they are checked and have no effect."""

@@ -42,21 +42,23 @@ def lowered(jaxpr: Jaxpr, name: str) -> Lowering:
 
 
 def lowered_text(jaxpr: Jaxpr, name: str, in_shardings: Sequence = (), out_shardings: Sequence = (),
-                 donated: Sequence[bool] = ()) -> str:
-    """A global program, before it is partitioned, as HLO; the shardings of its arguments and results are None where nothing is said."""
+                 donated: Sequence[bool] = (), places: bool = True) -> str:
+    """A global program, before it is partitioned, as HLO; the shardings of its arguments and results are None where nothing is said.
+    With `places` every instruction has its place in the user's program.
+    """
     module = lowered(jaxpr, name)
     main = module.functions["main"].body
     tiles = lambda shardings, values: ["" if s is None else tiles_text(s, x.ndim) for s, x in zip(shardings, values)]
     devices = max({s.num_devices for s in (*in_shardings, *out_shardings) if s is not None} | set(module.sizes), default=1)
     ins, outs = tiles(in_shardings, main.args), tiles(out_shardings, main.results)
     shared = {result: arg for arg, result in usable(main, donated, ins, outs).items() if result is not None}
-    return module_text(module, f"jit_{name}", devices, shared, ins, outs)
+    return module_text(module, f"jit_{name}", devices, shared, ins, outs, places=places)
 
 
 def module_text(module: Lowering, name: str, devices: int = 1, aliases: Mapping[int, int] | None = None, in_tiles: Sequence[str] = (),
-                out_tiles: Sequence[str] = (), facts: str = "") -> str:
+                out_tiles: Sequence[str] = (), facts: str = "", places: bool = True) -> str:
     """A module as HLO. `facts` are attributes of the whole."""
-    writer = _Module(module)
+    writer = _Module(module, places)
     main = module.functions["main"].body
     entry = writer.computation("main", main, head="ENTRY ", in_tiles=in_tiles, out_tiles=out_tiles)
     place = lambda i: f"{{{i}}}" if len(main.results) != 1 else "{}"
@@ -116,8 +118,9 @@ _OPCODES = {"broadcast_in_dim": "broadcast", "dot_general": "dot", "case": "cond
 class _Module:
     """The computations of a module that are finished, and the names in it."""
 
-    def __init__(self, lowering: Lowering):
+    def __init__(self, lowering: Lowering, places: bool):
         self.lowering = lowering
+        self.places = places
         self.texts: list[str] = []
         self.constants: dict[Value, Op] = {}
         self._counts: dict[str, int] = {}
@@ -263,7 +266,7 @@ class _Computation:
         if op.name == "constant":
             self.module.constants[op.results[0]] = op
             return
-        self.place = op.place
+        self.place = op.place if self.module.places else None
         rewrite = _REWRITTEN.get(op.name)
         other = rewrite and rewrite(self, op)
         if other is None:

@@ -8,12 +8,13 @@ from weft.hlo.lowering import symbol
 
 
 class ProgramText(str):
-    """A text with a `name`."""
+    """A text with a `name`, and the same program with its places in the user's program, if that is another text."""
     name: str
+    placed: str | None
 
-    def __new__(cls, text: str, name: str) -> ProgramText:
+    def __new__(cls, text: str, name: str, placed: str | None = None) -> ProgramText:
         made = super().__new__(cls, text)
-        made.name = symbol(name)
+        made.name, made.placed = symbol(name), placed
         return made
 
     def to_string(self, *_options: Any) -> str:
@@ -23,5 +24,5 @@ class ProgramText(str):
     as_hlo_text = to_string
 
     def as_hlo_module(self) -> ProgramText:
-        """Itself."""
-        return self
+        """The module, which prints with places."""
+        return self if self.placed is None else ProgramText(self.placed, self.name)
