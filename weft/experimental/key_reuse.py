@@ -95,7 +95,8 @@ class KeyReuseSignature:
         self._entries = frozenset(entries)
 
     def _of(self, kind: type) -> list:
-        return sorted((e for e in self._entries if isinstance(e, kind)), key=lambda e: e if kind is Forward else e._key())
+        entries: list[Any] = [e for e in self._entries if isinstance(e, kind)]
+        return sorted(entries, key=tuple if kind is Forward else _Marked._key)
 
     @property
     def sinks(self) -> list[Sink]:

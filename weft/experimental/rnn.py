@@ -116,7 +116,9 @@ def lstm_ref(x: Any, h_0: Any, c_0: Any, W_ih: dict[int, Any], W_hh: dict[int, A
     if x.ndim != 3 or x.shape[2] != input_size or h_0.shape != states or c_0.shape != states:
         raise ValueError(f"lstm: x of shape {x.shape}, h_0 {h_0.shape} and c_0 {c_0.shape} do not fit input_size={input_size} and states"
                          f" of shape {states}.")
-    inside = wnp.arange(x.shape[1])[:, None] < wnp.asarray(seq_lengths)[None, :]            # [time, batch]
+    times: Any = wnp.arange(x.shape[1])
+    lengths: Any = wnp.asarray(seq_lengths)
+    inside = times[:, None] < lengths[None, :]                                             # [time, batch]
     h_n, c_n = [], []
     x = wnp.swapaxes(x, 0, 1)
     for layer in range(num_layers):

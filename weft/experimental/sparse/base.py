@@ -8,7 +8,7 @@ Next: `bcoo`, the format that has every operation; the others go through it or t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import weft.numpy as wnp
@@ -56,7 +56,7 @@ class JAXSparse:
         raise NotImplementedError(f"{type(self).__name__}.tree_flatten")
 
     @classmethod
-    def tree_unflatten(cls, static: Any, children: Sequence[Any]) -> Any:
+    def tree_unflatten(cls, static: Any, children: Iterable[Any]) -> Any:
         """The inverse of `tree_flatten`."""
         raise NotImplementedError(f"{cls.__name__}.tree_unflatten")
 

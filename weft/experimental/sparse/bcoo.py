@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,8 @@ class BCOO(JAXSparse):
     """
     __slots__ = ("data", "indices", "indices_sorted", "unique_indices")
 
+    indices: Any
+
     def __init__(self, args: Sequence[Any], *, shape: Sequence[int], indices_sorted: bool = False, unique_indices: bool = False):
         super().__init__(args, shape=shape)
         data, indices = args
@@ -51,7 +53,7 @@ class BCOO(JAXSparse):
         return (self.data, self.indices), (self.shape, self.indices_sorted, self.unique_indices, ndim)
 
     @classmethod
-    def tree_unflatten(cls, static: Any, children: Sequence[Any]) -> BCOO:
+    def tree_unflatten(cls, static: Any, children: Iterable[Any]) -> BCOO:
         """The inverse; a batch dim that was mapped over is gone from the shape, and one that was added is there."""
         shape, indices_sorted, unique_indices, ndim = static
         self = object.__new__(cls)
@@ -209,7 +211,8 @@ def bcoo_todense(mat: BCOO) -> Any:
     def one(data: Any, indices: Any) -> Any:
         if not sparse:
             return data.sum(0)
-        return wnp.zeros((*sparse, *dense), data.dtype).at[columns(indices)].add(data, mode="drop", unique_indices=mat.unique_indices)
+        start: Any = wnp.zeros((*sparse, *dense), data.dtype)
+        return start.at[columns(indices)].add(data, mode="drop", unique_indices=mat.unique_indices)
 
     return over_batches(one, mat.n_batch)(*whole_batches(mat))
 
@@ -295,7 +298,8 @@ def _begins(ordered: Any) -> Any:
 
 def _first_of_equals(indices: Any) -> Any:
     order = _order(indices)
-    return wnp.zeros(indices.shape[0], bool).at[order].set(_begins(indices[order]))
+    nowhere: Any = wnp.zeros(indices.shape[0], bool)
+    return nowhere.at[order].set(_begins(indices[order]))
 
 
 def bcoo_sort_indices(mat: BCOO) -> BCOO:
@@ -341,7 +345,8 @@ def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
         order = _order(indices)
         ordered = indices[order]
         place = wnp.cumsum(_begins(ordered)) - 1
-        sums = wnp.zeros((kept, *data.shape[1:]), data.dtype).at[place].add(data[order], mode="drop")
+        start: Any = wnp.zeros((kept, *data.shape[1:]), data.dtype)
+        sums = start.at[place].add(data[order], mode="drop")
         return sums, wnp.broadcast_to(bound, (kept, len(sparse))).at[place].set(ordered, mode="drop")
 
     data, indices = over_batches(one, mat.n_batch)(data, indices)
@@ -371,8 +376,8 @@ def bcoo_update_layout(mat: BCOO, *, n_batch: int | None = None, n_dense: int | 
     >>> sparse.bcoo_update_layout(m, n_batch=0)
     BCOO(float32[2, 2], nse=2)
     """
-    n_batch = mat.n_batch if n_batch is None else operator.index(n_batch)
-    n_dense = mat.n_dense if n_dense is None else operator.index(n_dense)
+    n_batch = operator.index(mat.n_batch if n_batch is None else n_batch)
+    n_dense = operator.index(mat.n_dense if n_dense is None else n_dense)
     if n_batch < 0 or n_dense < 0 or n_batch + n_dense > mat.ndim:
         raise ValueError(f"bcoo_update_layout: n_batch={n_batch} and n_dense={n_dense} do not fit an array with {mat.ndim} dims.")
     if on_inefficient not in ("error", "warn", None):
@@ -430,7 +435,7 @@ def _sparse_to_dense(mat: BCOO) -> BCOO:
 
     def one(data: Any, indices: Any) -> tuple[Any, Any]:
         nse = data.shape[0]
-        wide = wnp.zeros((nse, size, *data.shape[1:]), data.dtype)
+        wide: Any = wnp.zeros((nse, size, *data.shape[1:]), data.dtype)
         return wide.at[wnp.arange(nse), indices[:, -1]].set(data, mode="drop"), indices[:, :-1]
 
     found = _relaid(mat, one, mat.n_batch, *whole_batches(mat))

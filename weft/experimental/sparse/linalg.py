@@ -123,7 +123,7 @@ def _ritz(apply: Callable, basis: Any, k: int) -> tuple[Any, Any]:
     low = wnp.where(there, 0.0, -wnp.inf)
     product = (product + product.T) / 2
     bound = wnp.max(wnp.sum(wnp.abs(product), axis=0)) + 1
-    values, vectors = wnp.linalg.eigh(product + wnp.diag(wnp.where(wnp.isinf(low), -2 * bound, 0.0).astype(product.dtype)))
+    values, vectors = wnp.linalg.eigh(product + wnp.diag(wnp.astype(wnp.where(wnp.isinf(low), -2 * bound, 0.0), product.dtype)))
     return values[::-1][:k], vectors[:, ::-1][:, :k]
 
 
@@ -136,9 +136,9 @@ def _basis(X: Any, blocks: list) -> Any:
         for _ in range(2):
             block = block - basis @ (basis.T @ block)
         u, s, _ = wnp.linalg.svd(block, full_matrices=False)
-        u = wnp.where(s > float(wnp.finfo(X.dtype).eps) * X.shape[0], u, 0.0).astype(X.dtype)
+        u = wnp.astype(wnp.where(s > float(wnp.finfo(X.dtype).eps) * X.shape[0], u, 0.0), X.dtype)
         u = u - basis @ (basis.T @ u)
         norms = wnp.linalg.norm(u, axis=0)
-        u = wnp.where(norms > 0.5, u / wnp.where(norms > 0.5, norms, 1), 0.0).astype(X.dtype)
+        u = wnp.astype(wnp.where(norms > 0.5, u / wnp.where(norms > 0.5, norms, 1), 0.0), X.dtype)
         basis = wnp.concatenate([basis, u], axis=1)
     return basis

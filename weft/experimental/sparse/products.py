@@ -125,7 +125,7 @@ def _entries(data: Any, indices: Any, rhs: Any, left: list, right: list, out: li
     head = [entry] if kept else []
     terms = _contract(data, [entry, *dense], rhs, rest, [*head, *tail])
     if kept:
-        start = wnp.zeros([sizes[l] for l in kept + tail], terms.dtype)
+        start: Any = wnp.zeros([sizes[l] for l in kept + tail], terms.dtype)
         terms = start.at[tuple(at[l] for l in kept)].add(terms, mode="drop", indices_are_sorted=ordered and kept == sparse[:len(kept)],
                                                         unique_indices=unique and kept == sparse)
     return wnp.transpose(terms, [(kept + tail).index(l) for l in out])
@@ -166,7 +166,7 @@ def _sparse_sparse(lhs: BCOO, rhs: BCOO, dimension_numbers: Any, preferred: Any)
         equal = in_range(indices_l, sparse_l)[:, None] & in_range(indices_r, sparse_r)[None, :]
         for d, e in zip(same_l, same_r):
             equal = equal & (indices_l[:, d - n][:, None] == indices_r[:, e - n][None, :])
-        data = wnp.where(equal, data_l.astype(dtype)[:, None] * data_r.astype(dtype)[None, :], wnp.zeros((), dtype))
+        data: Any = wnp.where(equal, data_l.astype(dtype)[:, None] * data_r.astype(dtype)[None, :], wnp.zeros((), dtype))
         made = [wnp.broadcast_to(indices_l[:, d - n][:, None], equal.shape) for d in [*batch_l[n:], *free_l]] \
             + [wnp.broadcast_to(indices_r[:, d - n][None, :], equal.shape) for d in free_r]
         if not made:
@@ -276,7 +276,7 @@ def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
             made.append(wnp.broadcast_to(b if sparse_l[i] == 1 else a, equal.shape))
         product = data_l.astype(dtype)[:, None] * data_r.astype(dtype)[None, :]
         mask = wnp.reshape(equal, (*equal.shape, *[1] * (product.ndim - 2)))
-        data = wnp.where(mask, product, wnp.zeros((), dtype))
+        data: Any = wnp.where(mask, product, wnp.zeros((), dtype))
         count = equal.size
         indices = wnp.stack([wnp.where(equal, column, size) for column, size in zip(made, sparse)], axis=-1) if made \
             else wnp.zeros((*equal.shape, 0), indices_l.dtype)

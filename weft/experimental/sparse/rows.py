@@ -7,7 +7,7 @@ Out:  dense arrays, or sparse ones. Products and sums go through BCOO, whose ent
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,7 +58,7 @@ class BCSR(JAXSparse):
         return (self.data, self.indices, self.indptr), (self.shape, self.indices_sorted, self.unique_indices, ndim)
 
     @classmethod
-    def tree_unflatten(cls, static: Any, children: Sequence[Any]) -> BCSR:
+    def tree_unflatten(cls, static: Any, children: Iterable[Any]) -> BCSR:
         """The inverse; a batch dim that was mapped over is gone from the shape, and one that was added is there."""
         shape, indices_sorted, unique_indices, ndim = static
         self = object.__new__(cls)
@@ -190,7 +190,7 @@ class _Matrix(JAXSparse):
         return tuple(getattr(self, name) for name in self._names), self._static()
 
     @classmethod
-    def tree_unflatten(cls, static: Any, children: Sequence[Any]) -> Any:
+    def tree_unflatten(cls, static: Any, children: Iterable[Any]) -> Any:
         """The inverse of `tree_flatten`."""
         self = object.__new__(cls)
         for name, child in zip(cls._names, children):
@@ -413,7 +413,7 @@ def empty(shape: Sequence[int], dtype: Any = None, index_dtype: Any = "int32", s
     BCOO(float32[2, 3], nse=0)
     """
     kind = _format("empty", sparse_format)
-    return kind._empty(tuple(shape), dtype=wnp.zeros(0).dtype if dtype is None else dtype, index_dtype=index_dtype, **kwds)
+    return kind._empty(tuple(shape), dtype=wnp.result_type(float) if dtype is None else dtype, index_dtype=index_dtype, **kwds)
 
 
 def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, index_dtype: Any = "int32", sparse_format: str = "bcoo",
@@ -426,7 +426,7 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, index_dtype
     """
     kind = _format("eye", sparse_format)
     N = operator.index(N)
-    return kind._eye(N, N if M is None else operator.index(M), operator.index(k), dtype=wnp.zeros(0).dtype if dtype is None else dtype,
+    return kind._eye(N, N if M is None else operator.index(M), operator.index(k), dtype=wnp.result_type(float) if dtype is None else dtype,
                      index_dtype=index_dtype, **kwds)
 
 
@@ -459,7 +459,7 @@ def random_bcoo(key: Any, shape: Sequence[int], *, dtype: Any = None, indices_dt
     count = int(np.ceil(nse * whole)) if 0 <= nse < 1 else operator.index(int(nse))
     if unique_indices and count > whole:
         raise ValueError(f"random_bcoo: {count} different entries of {whole} places. Give a smaller nse, or unique_indices=False.")
-    dtype = wnp.zeros(0).dtype if dtype is None else dtype
+    dtype = wnp.result_type(float) if dtype is None else dtype
     key, of_data = random.split(random.key(key) if isinstance(key, int) else key)
     total = int(np.prod(batch, dtype=int))
 

@@ -44,8 +44,9 @@ def bcoo_transpose(mat: BCOO, *, permutation: Sequence[int]) -> BCOO:
         raise NotImplementedError(f"bcoo_transpose: permutation {permutation} of an array with n_batch={b}, n_sparse={mat.n_sparse},"
                                   f" n_dense={mat.n_dense} mixes dims of different kinds. Call update_layout first.")
     data = wnp.transpose(mat.data, (*batch, b, *(d - end + b + 1 for d in dense)))
-    indices = wnp.transpose(mat.indices, (*batch, b, b + 1))[..., tuple(d - b for d in sparse)] if sparse else \
-        wnp.transpose(mat.indices, (*batch, b, b + 1))
+    indices: Any = wnp.transpose(mat.indices, (*batch, b, b + 1))
+    if sparse:
+        indices = indices[..., tuple(d - b for d in sparse)]
     return BCOO((data, indices), shape=tuple(mat.shape[d] for d in permutation), unique_indices=mat.unique_indices,
                 indices_sorted=mat.indices_sorted and sparse == tuple(range(b, end)))
 
@@ -166,7 +167,7 @@ def bcoo_squeeze(arr: BCOO, *, dimensions: Sequence[int]) -> BCOO:
     data = wnp.squeeze(arr.data, tuple(d if d < b else d - end + b + 1 for d in drop if not b <= d < end))
     gone = tuple(d - b for d in drop if b <= d < end)
     keep = [i for i in range(arr.n_sparse) if i not in gone]
-    indices = wnp.squeeze(arr.indices, tuple(d for d in drop if d < b))
+    indices: Any = wnp.squeeze(arr.indices, tuple(d for d in drop if d < b))
     if gone:
         out = wnp.any(indices[..., gone] != 0, axis=-1, keepdims=True)
         bound = wnp.array(np.array([arr.shape[b + i] for i in keep], np.int64), indices.dtype)
@@ -214,7 +215,7 @@ def _windowed(mat: BCOO, data: Any, indices: Any, shape: tuple[int, ...], starts
     b, end = mat.n_batch, mat.n_batch + mat.n_sparse
     sparse = shape[b:end]
     dtype = indices.dtype
-    starts, steps, limits = (wnp.asarray(each).astype(dtype) for each in (starts, steps, limits))
+    starts, steps, limits = (wnp.astype(wnp.asarray(each), dtype) for each in (starts, steps, limits))
     moved = indices - starts
     inside = wnp.all((indices >= starts) & (indices < limits) & (moved % steps == 0), axis=-1, keepdims=True)
     new = wnp.where(inside, moved // steps, wnp.array(np.array(sparse, np.int64), dtype))

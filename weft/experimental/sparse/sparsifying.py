@@ -95,7 +95,7 @@ def _bind(eqn: Any, operands: list) -> Sequence[Any]:
     if rule is None:
         raise NotImplementedError(f"sparsify: {primitive.name} has no rule for sparse operands"
                                   f" ({', '.join(_kind(each) for each in operands)}). Call todense() first.")
-    outs = rule(primitive, *operands, **params)
+    outs: Any = rule(primitive, *operands, **params)
     return outs if primitive.multiple_results else [outs]
 
 
