@@ -463,3 +463,15 @@ def test_messages(mesh, case):
 def test_out_specs_are_needed(mesh):
     with pytest.raises(TypeError, match="out_specs is missing"):
         weft.shard_map(identity, mesh=mesh, in_specs=P())
+
+
+def test_python_values_whose_specs_are_none_are_static():
+    mesh = weft.make_mesh((2,), ("i",), devices=weft.devices()[:2])
+    grow = weft.shard_map(lambda x, shape, what: x + wnp.ones(shape) * what["by"], mesh=mesh, in_specs=(P("i"), None, {"by": None}),
+                          out_specs=P("i"))
+    for call in (grow, weft.jit(grow, static_argnums=1)):
+        assert call(wnp.arange(4.0), (2,), {"by": 3}).tolist() == [3, 4, 5, 6]
+    thing = object()
+    assert weft.shard_map(lambda x: thing is x or 1 / 0, mesh=mesh, in_specs=(None,), out_specs=P())(thing)
+    with pytest.raises(ValueError, match="too long for its rank"):
+        weft.shard_map(lambda *_: None, mesh=mesh, in_specs=(None, P(None, "i")), out_specs=None)(thing, wnp.arange(4))

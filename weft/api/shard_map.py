@@ -104,6 +104,14 @@ def _call(f: Callable, options: tuple, args: tuple, kwargs: dict) -> Any:
         in_specs = _inferred(site, args)
     check_entries(site, in_specs, "in_specs")
     check_entries(site, out_specs, "out_specs")
+    static = _static(in_specs, args)
+    if static:
+        def on_others(*others):
+            rest = iter(others)
+            return f(*[static[i] if i in static else next(rest) for i in range(len(args))])
+        on_others.__name__ = name
+        specs, others = ([v for i, v in enumerate(of) if i not in static] for of in (in_specs, args))
+        return _call(on_others, (mesh, tuple(specs), *options[2:]), tuple(others), {})
     if any(s is not None and s.is_partial for s in tree.tree_leaves((in_specs, out_specs), is_leaf=is_spec)):
         options = mesh, *_settled((in_specs, out_specs)), axis_names, auto, check
         return _call(_on_sums(f, site, in_specs, out_specs, check), options, args, {})
@@ -133,6 +141,15 @@ def _call(f: Callable, options: tuple, args: tuple, kwargs: dict) -> Any:
     else:
         outs, out_tree = _bind(f, flat, in_tree, specs, specs_of_results, params, name)
     return tree.tree_unflatten(out_tree, outs)
+
+
+def _static(in_specs: Any, args: Sequence) -> dict[int, Any]:
+    """The arguments, by position, that `f` gets as they are: their specs are None, and they are Python values throughout."""
+    if not isinstance(in_specs, tuple) or len(in_specs) != len(args):
+        return {}
+    unsaid = lambda specs: all(s is None for s in tree.tree_leaves(specs, is_leaf=is_spec))
+    python = lambda x: (leaves := tree.tree_leaves(x)) and not any(hasattr(leaf, "dtype") or is_ref(leaf) for leaf in leaves)
+    return {i: x for i, (spec, x) in enumerate(zip(in_specs, args)) if unsaid(spec) and python(x)}
 
 
 def _settled(specs: Any) -> Any:
