@@ -31,8 +31,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-EIGHT_DEVICES = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "WEFT_NUM_DEVICES": "8", "JAX_PLATFORMS": "cpu",
-                 "MPLBACKEND": "Agg"}
+EIGHT_DEVICES = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu", "MPLBACKEND": "Agg"}
 SUFFIXES = (".md", ".ipynb", ".rst")
 
 

@@ -240,6 +240,16 @@ def test_auto_axes_changes_nothing_where_all_axes_are_automatic():
         assert "reshard" not in str(weft.make_jaxpr(double)(np.arange(8)))
 
 
+def test_auto_axes_calls_its_function_with_the_arrays():
+    seen = []
+    double = auto_axes(lambda x: (seen.append(x.sharding.spec), x * 2)[1], out_sharding=P("a"))
+    with use_mesh(MESH):
+        out = double(put(WHOLE, "a"))
+    assert [spec[0] for spec in seen] == ["a"]
+    np.testing.assert_array_equal(out, WHOLE * 2)
+    assert short(out) == "float32[8@a,16]"
+
+
 def test_some_auto_axes():
     seen = []
     auto_axes(lambda x: seen.append(short(x)) or x, axes="a", out_sharding=NamedSharding(MESH, P("a", "b")))(X)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.api.arrays import device_put
-from weft.api.jit import jit
 from weft.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft.ir.explicit import retyped
 from weft.ir.mesh import AbstractMesh, AxisType, current_mesh, use_mesh
@@ -92,33 +91,24 @@ def _cast(x: Any, mesh: Any) -> Any:
 
 
 class _UnderMesh:
-    """A function compiled with some mesh axes of another type inside; one compiled function per mesh and layouts."""
+    """A function called with some mesh axes of another type inside."""
 
     def __init__(self, fun: Callable, kind: AxisType, axes: Any, enter: Callable, leave: Callable):
         self.fun, self.kind, self.axes, self.enter, self.leave = fun, kind, axes, enter, leave
-        self.compiled: dict = {}
 
     def __call__(self, args: tuple, kwargs: dict, mesh: Any, layouts: Any) -> Any:
         other = AxisType.Explicit if self.kind is AxisType.Auto else AxisType.Auto
         names = _axis_names(self.axes, mesh.axes_of_type(other))
-        leaves, structure = tree.tree_flatten(layouts, is_leaf=_is_layout)
-        key = (mesh, names, tuple(leaves), structure)
         manual = [a for a in names if a in mesh.manual_axes]
         if manual:
             raise NotImplementedError(f"{'auto' if self.kind is AxisType.Auto else 'explicit'}_axes: Going from `Manual` axes, "
                                       f"{manual}, to "
                                       "`Auto` or `Explicit` ones is not supported: inside shard_map a value is one device's block.")
-        if key not in self.compiled:
-            inner = retyped(mesh, names, self.kind)
-
-            @functools.wraps(self.fun)
-            def inside(*args, **kwargs):
-                with use_mesh(inner):
-                    args, kwargs = self.enter((args, kwargs), inner, layouts)
-                    out = self.fun(*args, **kwargs)
-                return self.leave(out, mesh, layouts)
-            self.compiled[key] = jit(inside)
-        return self.compiled[key](*args, **kwargs)
+        inner = retyped(mesh, names, self.kind)
+        with use_mesh(inner):
+            args, kwargs = self.enter((args, kwargs), inner, layouts)
+            out = self.fun(*args, **kwargs)
+        return self.leave(out, mesh, layouts)
 
 
 def _given(*choices: Any) -> Any:
