@@ -85,6 +85,7 @@ def test_specs():
     assert P("a", None) == P("a") == P(("a",)) and hash(P("a", None)) == hash(P(("a",)))
     assert P("a", "b") != P("b", "a") and P("a") != ("a",)
     assert repr(P("a", None)) == "P('a', None)"
+    assert repr(P(("a",), ["b"], (), ["c", "d"])) == "P('a', 'b', None, ('c', 'd'))" and P(("a",))[0] == "a"
     assert tuple(P("a", None)) == ("a", None) and len(P("a", None)) == 2 and P("a")[0] == "a"
     assert repr(P("a") + P("b")) == "P('a', 'b')"
     assert P(("a", "b"), PartitionSpec.UNCONSTRAINED).dims(3) == (("a", "b"), (), ())

@@ -25,6 +25,7 @@ def test_what_does_not_fit_is_refused():
         (TypeError, "axis_types must be of type AxisType", lambda: AbstractMesh((2,), ("x",), axis_types="explicit")),
         (ValueError, "Mesh axis names cannot be None", lambda: Mesh(devices, (None,))),
         (ValueError, "cannot contain a nested tuple", lambda: P("x", ("y", ("z",)))),
+        (ValueError, "cannot contain a nested tuple", lambda: P((("x",),))),
         (ValueError, "rank at least 4.*rank 2", lambda: NamedSharding(Mesh(devices, ("x",)), P(None, "x", None, None)
                                                                       ).check_compatible_aval((8, 2))),
         (ValueError, "Could not find memory addressable by device", lambda: NamedSharding(Mesh(devices, ("x",)), P(), memory_kind="hbm")),

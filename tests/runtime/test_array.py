@@ -844,3 +844,9 @@ def test_pickled_arrays_have_64_bits_where_those_are_on():
         assert pickle.loads(data).dtype == np.float64
     x = pickle.loads(data)
     assert x.dtype == x.aval.dtype == np.float32 and x.tolist() == [1.5, 2.5]
+
+
+@pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) < "2.4.0", reason="NumPy asks for the dtype of a value by name since 2.4")
+def test_an_array_in_place_of_a_dtype_is_deprecated():
+    with pytest.warns(DeprecationWarning, match="array to a dtype is deprecated"):
+        assert np.dtype(wnp.arange(3)) == np.int32

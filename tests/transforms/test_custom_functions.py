@@ -148,6 +148,16 @@ def test_custom_vmap_is_asked_under_vmap_alone():
     assert np.allclose(weft.vmap(weft.vmap(lambda x: f(x, {"y": 1.0, "z": 7.0})[0]))(np.ones((2, 4), np.float32)), 11.0)
 
 
+@pytest.mark.parametrize("outer, inner", [(custom_vmap, weft.custom_jvp), (weft.custom_jvp, custom_vmap)])
+def test_rules_are_set_through_the_outer_of_two_wrappers(outer, inner):
+    f = outer(inner(lambda x: x * 2.0))
+    f.def_vmap(lambda size, in_batched, xs: (xs * 10.0, True))
+    f.defjvp(lambda primals, tangents: (f(*primals), tangents[0] * 3.0))
+    assert np.allclose(weft.vmap(f)(X), X * 10.0) and weft.jvp(f, (1.0,), (1.0,))[1] == 3.0
+    with pytest.raises(AttributeError, match="no attribute 'defvjp'"):
+        f.defvjp
+
+
 @pytest.mark.parametrize("in_axes", [(0, 0), (0, None), (None, 0)])
 def test_custom_vmap_keeps_its_rule_in_forward_mode(in_axes):
     @custom_vmap

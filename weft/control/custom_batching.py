@@ -15,7 +15,7 @@ from typing import Any
 
 from weft.control.call import jit_p
 from weft.control.call_rules import keep_whole, make_call_rules, plain_params
-from weft.control.custom_rules import _bind_arguments, _to_front
+from weft.control.custom_rules import _bind_arguments, _to_front, attribute_of_wrapped
 from weft.control.loops import map as map_in_loop
 from weft.core.primitive import BatchAxis, Primitive
 from weft.core.stage import hoist_tracers, stage
@@ -49,9 +49,7 @@ class custom_vmap:
         return self if instance is None else functools.partial(self, instance)
 
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("def"):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(self.__dict__["fun"], name)               # rules of the function inside: defjvp, defvjp
+        return attribute_of_wrapped(self, name)
 
     def def_vmap(self, vmap_rule: Callable) -> Callable:
         """Set the rule `vmap_rule(axis_size, in_batched, *args) -> (out, out_batched)`, and return it.

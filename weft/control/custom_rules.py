@@ -275,6 +275,13 @@ def _flat_call(fun: Callable, split: _Split, out_tree: list, api: str) -> Callab
     return flat_fun
 
 
+def attribute_of_wrapped(wrapper: Any, name: str) -> Any:
+    """The setters of rules that a wrapper lacks are those of the function inside: `def_vmap` of a custom_vmap in a custom_jvp."""
+    if not name.startswith("def"):
+        raise AttributeError(f"{type(wrapper).__name__!r} object has no attribute {name!r}", name=name, obj=wrapper)
+    return getattr(wrapper.__dict__["fun"], name)
+
+
 class _CustomFunction:
     """A function with a rule of its own, and the arguments that the rule does not differentiate."""
 
@@ -289,6 +296,9 @@ class _CustomFunction:
 
     def __get__(self, instance, owner=None):
         return self if instance is None else functools.partial(self, instance)
+
+    def __getattr__(self, name: str) -> Any:
+        return attribute_of_wrapped(self, name)
 
 
 class custom_jvp(_CustomFunction):

@@ -64,6 +64,7 @@ class PartitionSpec:
     """How the dims of an array are split over named mesh axes; immutable, hashable, read like a tuple.
 
     Entry d says which axes split dim d: a name, a tuple of names (the first is the major one), None for no split, or UNCONSTRAINED.
+    A tuple of one name is kept as the name, an empty one as None.
     Dims beyond the entries are not split. ShardingError is raised where it has more entries than a value has dims.
 
     Over the axes in the set `unreduced`, each device holds a term of a sum that is still to be taken (or of a maximum or minimum, by
@@ -72,8 +73,8 @@ class PartitionSpec:
 
     >>> P(('x', 'y'), None)
     P(('x', 'y'), None)
-    >>> P('x', None) == P('x'), P(('x',)) == P('x')
-    (True, True)
+    >>> P('x', None) == P('x'), P(('x',), ())
+    (True, P('x', None))
     >>> P('x', unreduced={'y'}).update(unreduced=set(), reduced={'y'})
     P('x', reduced={'y'})
     """
@@ -85,12 +86,12 @@ class PartitionSpec:
     unreduced_kind: UnreducedKind | None
 
     def __init__(self, *entries: Any, unreduced: Any = NO_AXES, reduced: Any = NO_AXES, unreduced_kind: UnreducedKind | None = None):
-        self._entries = tuple(tuple(e) if isinstance(e, list) else e for e in entries)
-        for entry in self._entries:
-            if isinstance(entry, tuple) and any(isinstance(name, tuple) for name in entry):
+        for entry in entries:
+            if isinstance(entry, (tuple, list)) and any(isinstance(name, (tuple, list)) for name in entry):
                 raise ValueError(f"PartitionSpec: the entry {entry} holds a tuple of names in a tuple.\n"
                                  "  A tuple inside PartitionSpec cannot contain a nested tuple; write the names in one, major ones first.")
-        self._key = _strip(tuple(_canonical_entry(e) for e in self._entries))
+        self._entries = tuple(map(_canonical_entry, entries))
+        self._key = _strip(self._entries)
         if unreduced is NO_AXES and reduced is NO_AXES and unreduced_kind is None:
             self.unreduced = self.reduced = NO_AXES
             self.unreduced_kind = None
@@ -254,8 +255,8 @@ def entry_axes(entry: Any) -> DimSpec:
 
 
 def _canonical_entry(entry: Any) -> Any:
-    if isinstance(entry, tuple):
-        return None if not entry else entry[0] if len(entry) == 1 else entry
+    if isinstance(entry, (tuple, list)):
+        return None if not entry else entry[0] if len(entry) == 1 else tuple(entry)
     return entry
 
 

@@ -11,6 +11,7 @@ Next: `backends.base` says what a backend does for arrays, `runtime.executable` 
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,13 @@ class Array(metaclass=ArrayMeta):
     aval = property(lambda self: self._spec.aval, doc="The type: shape, dtype, weak type.")
     shape = property(lambda self: self._spec.aval.shape, doc="Global shape.")
     dtype = property(lambda self: self._spec.aval.dtype, doc="Element type.")
+
+    @property
+    def __numpy_dtype__(self) -> np.dtype:
+        """Asked by `np.dtype(x)`, of NumPy 2.4 and later."""
+        warnings.warn("Implicit conversion of an array to a dtype is deprecated. Use x.dtype.", DeprecationWarning, stacklevel=2)
+        return self.dtype
+
     ndim = property(lambda self: self._spec.aval.ndim, doc="Number of dims.")
     size = property(lambda self: self._spec.aval.size, doc="Number of elements of the global array.")
     nbytes = property(lambda self: self._spec.nbytes, doc="Bytes of the global array.")

@@ -477,7 +477,7 @@ def _table(fun: Callable, args: Sequence, kwargs: Mapping[str, Any]) -> list[tup
 
 
 def _words(x: Any) -> str:
-    if hasattr(x, "shape") and hasattr(x, "dtype") and not isinstance(x, type):
+    if isinstance(getattr(x, "shape", None), tuple) and hasattr(x, "dtype"):
         return f"{x.dtype}[{','.join(map(str, x.shape))}]"
     try:
         text = repr(x)
