@@ -212,3 +212,12 @@ def test_device_put_along_devices():
         PmapSharding.default((9,))
     with pytest.raises(NotImplementedError, match=r"PmapSharding\.default"):
         PmapSharding(devices, None)
+
+
+def test_constraints_on_a_mesh_without_axes_ask_for_nothing():
+    """They are the shardings that types of values on one device have."""
+    one = weft.typeof(wnp.ones((3,))).sharding
+    assert one.mesh.empty
+    f = lambda v: lax.with_sharding_constraint(v * 2, one)
+    np.testing.assert_array_equal(weft.pmap(f)(X), 2 * X)
+    np.testing.assert_array_equal(weft.jit(f)(X[0]), 2 * X[0])

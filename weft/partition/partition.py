@@ -212,7 +212,8 @@ def _constraint_reader(mesh: Mesh) -> Callable[[Eqn], Sequence[DimSpec | None]]:
         sharding, ndim = eqn.params["sharding"], eqn.invars[0].aval.ndim
         if eqn.primitive.attrs.get("leaves_auto") and eqn.outvars[0].aval.explicit is not None:
             sharding = auto_part(sharding, ndim)          # the explicit axes are the variable's type
-        spec = None if sharding is None else to_spec(sharding, mesh, ndim)
+        asks = sharding is not None and not (isinstance(sharding, NamedSharding) and sharding.mesh.empty)
+        spec = to_spec(sharding, mesh, ndim) if asks else None
         if spec is None:
             return (None,) * ndim
         free = sharding.spec.unconstrained_dims() if isinstance(sharding, NamedSharding) else ()
