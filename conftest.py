@@ -5,6 +5,7 @@ runs, all with `-m "exhaustive or not exhaustive"`.
 """
 
 import os
+import signal
 import sys
 
 import pytest
@@ -15,6 +16,10 @@ os.environ.setdefault("WEFT_VERIFY", "1")
 os.environ.setdefault("WEFT_TRACEBACK", "full")  # a failing test shows where inside weft it failed
 
 OPT_IN = ("slow", "mpi", "oracle", "exhaustive", "bench")
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)    # a shell has what it runs in the background ignore it, and its children
 
 
 def pytest_configure(config: pytest.Config) -> None:
