@@ -26,7 +26,8 @@ def scope_of(api, xp, put) -> dict:
 def types(text: str, scope: dict, api) -> list | str:
     """The types of the results of a program, by dims and axes."""
     try:
-        return [str(api.typeof(leaf)).replace("~", "") for leaf in api.tree.leaves(eval(text, scope))]
+        return [str(api.typeof(leaf)).removeprefix("ShapedArray(").removesuffix(")").replace("~", "").split(", weak")[0]
+                for leaf in api.tree.leaves(eval(text, scope))]
     except Exception as error:
         return f"{type(error).__name__}: {error}"
 

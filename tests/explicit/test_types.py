@@ -24,6 +24,7 @@ from weft.sharding import (
     set_mesh,
     use_mesh,
 )
+from weft.util.config import Override
 
 EXPLICIT, AUTO = AxisType.Explicit, AxisType.Auto
 MESH = weft.make_mesh((2, 4), ("a", "b"), axis_types=(EXPLICIT, EXPLICIT))
@@ -52,8 +53,9 @@ W, V = put(WHOLE.reshape(16, 8), "b"), put(WHOLE.reshape(16, 8), None, "b")
 
 def test_types_print_as_the_documents_show():
     assert repr(weft.typeof(X)) == "ShapedArray(float32[8@a,16@b])"
-    assert str(weft.typeof(X)) == "float32[8@a,16@b]"
-    assert str(weft.typeof(1.0)) == "~float32[]"
+    assert str(weft.typeof(X)) == "ShapedArray(float32[8@a,16@b])"
+    with Override(jax_api="0.10"):
+        assert str(weft.typeof(X)) == "float32[8@a,16@b]" and str(weft.typeof(1.0)) == "~float32[]"
     assert short(put(WHOLE, ("a", "b"))) == "float32[8@(a,b),16]"
     assert short(put(WHOLE)) == "float32[8,16]"
     assert weft.typeof(X).sharding.spec == P("a", "b")

@@ -14,7 +14,7 @@ from weft.util.record import replace
 PACKAGE = Path(__file__).parents[2] / "weft"
 FACTS = {"name", "l1_bytes", "l2_bytes", "l3_bytes", "vector_bytes", "vector_registers"}
 #: thresholds that differ from those of other machines, because somebody measured that they should
-MEASURED = {"neoverse": {"pool_spin_hints"}, "zen3": {"gemm_pack_copy", "gemm_pack_far"}}
+MEASURED = {"neoverse": {"pool_spin_hints"}, "intel-avx512": {"gemm_bf16_dots"}, "zen3": {"gemm_pack_copy", "gemm_pack_far"}}
 #: numbers in the packages below that are not thresholds of a machine, and what they are instead
 OTHER_NUMBERS: dict[str, set[str]] = {
     "backends/array_spec.py": {"_MAX_NDIM"},                                 # of NumPy

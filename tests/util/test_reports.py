@@ -51,6 +51,7 @@ def test_handlers_of_jax_see_the_reports_of_an_installed_weft(monkeypatch):
     handler.emit = lambda record: seen.append(record.getMessage())
     logger = logging.getLogger("jax")
     logger.addHandler(handler)
+    monkeypatch.setattr(events, "above", [])
     try:
         events.report("tracing", True, "without %s", "it")
         monkeypatch.setattr(events, "above", ["jax"])

@@ -21,7 +21,7 @@ from weft.backends.array_spec import ArraySpec, follow_processes, from_blocks, t
 from weft.backends.xla_flags import check_environment
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.specs import Spec
-from weft.util.config import config, num_virtual_devices, settled
+from weft.util.config import api_version, config, num_virtual_devices, settled
 from weft.util.errors import UnknownBackendError
 from weft.util.record import record
 from weft.util.threads import held_over_forks
@@ -137,7 +137,7 @@ class Device:
     >>> import weft
     >>> first = weft.devices("cpu")[0]
     >>> first, str(first), first.platform, first.device_kind
-    (CpuDevice(id=0), 'cpu:0', 'cpu', 'cpu')
+    (CpuDevice(id=0), 'TFRT_CPU_0', 'cpu', 'cpu')
     """
     __slots__ = ("__weakref__", "client", "id", "local_hardware_id", "process_index")
 
@@ -189,7 +189,7 @@ class Device:
         return f"{self.platform.capitalize()}Device(id={self.id})"
 
     def __str__(self) -> str:
-        return f"{self.platform}:{self.id}"
+        return f"{self.platform}:{self.id}" if api_version() >= (0, 9) else f"{self.client.device_prefix}_{self.id}"
 
     def __reduce__(self) -> tuple:
         return _device_of_id, (self.id, self.platform)
@@ -219,6 +219,11 @@ class Backend:
         return f"Client(platform={self.platform!r})"
 
     # ---- devices
+    @property
+    def device_prefix(self) -> str:
+        """What `str` of a device begins with, as the documents of older versions have it."""
+        return self.platform.upper()
+
     def devices(self) -> list[Device]:
         """All devices: by default as many virtual ones as the settings say. They stay the same for the life of the process."""
         if not self._devices:

@@ -45,6 +45,7 @@ def _computed(held: Any) -> Any:
 class CpuBackend(Backend):
     """Virtual devices of this process; programs are compiled to native code."""
     platform = "cpu"
+    device_prefix = "TFRT_CPU"
     is_one_memory = True
 
     # ---- memory
