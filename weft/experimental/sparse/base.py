@@ -165,3 +165,11 @@ def _operand(value: Any) -> Any:
 def axes_of(ndim: int, axes: Sequence[int] | None) -> tuple[int, ...]:
     """A permutation, reversed where none is given."""
     return tuple(range(ndim))[::-1] if axes is None else tuple(axis % ndim for axis in axes)
+
+
+def mapped_shape(shape: tuple[int, ...], ndim: int | None, data: Any) -> tuple[int, ...]:
+    """The shape of an array whose data had `ndim` dims: without batch dims that were mapped over, with those that were added."""
+    now = getattr(data, "ndim", ndim)
+    if ndim is None or now is None or now == ndim:
+        return shape
+    return shape[ndim - now:] if now < ndim else (*data.shape[:now - ndim], *shape)

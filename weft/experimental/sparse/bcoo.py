@@ -20,7 +20,7 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft.core.trace import Tracer
-from weft.experimental.sparse.base import JAXSparse, SparseEfficiencyError, SparseEfficiencyWarning, axes_of
+from weft.experimental.sparse.base import JAXSparse, SparseEfficiencyError, SparseEfficiencyWarning, axes_of, mapped_shape
 
 
 class BCOO(JAXSparse):
@@ -58,10 +58,8 @@ class BCOO(JAXSparse):
         shape, indices_sorted, unique_indices, ndim = static
         self = object.__new__(cls)
         self.data, self.indices = children
-        now = getattr(self.data, "ndim", ndim)
-        if ndim is not None and now is not None and now != ndim:
-            shape = shape[ndim - now:] if now < ndim else (*self.data.shape[:now - ndim], *shape)
-        self.shape, self.indices_sorted, self.unique_indices = shape, indices_sorted, unique_indices
+        self.shape = mapped_shape(shape, ndim, self.data)
+        self.indices_sorted, self.unique_indices = indices_sorted, unique_indices
         return self
 
     @classmethod

@@ -14,7 +14,7 @@ import numpy as np
 
 import weft.numpy as wnp
 from weft.experimental.sparse import bcoo as coordinates, products, shapes
-from weft.experimental.sparse.base import JAXSparse, axes_of
+from weft.experimental.sparse.base import JAXSparse, axes_of, mapped_shape
 from weft.experimental.sparse.bcoo import BCOO, over_batches
 
 
@@ -63,10 +63,8 @@ class BCSR(JAXSparse):
         shape, indices_sorted, unique_indices, ndim = static
         self = object.__new__(cls)
         self.data, self.indices, self.indptr = children
-        now = getattr(self.data, "ndim", ndim)
-        if ndim is not None and now is not None and now != ndim:
-            shape = shape[ndim - now:] if now < ndim else (*self.data.shape[:now - ndim], *shape)
-        self.shape, self.indices_sorted, self.unique_indices = shape, indices_sorted, unique_indices
+        self.shape = mapped_shape(shape, ndim, self.data)
+        self.indices_sorted, self.unique_indices = indices_sorted, unique_indices
         return self
 
     @classmethod
