@@ -54,7 +54,9 @@ class Launched:
         self._out, self._err = Path(folder, "out"), Path(folder, "err")
         with open(self._out, "wb") as out, open(self._err, "wb") as err:
             self.process = subprocess.Popen([sys.executable, *command, *words], cwd=folder, stdout=out, stderr=err,
-                                            env={**os.environ, "PYTHONPATH": str(HOUSE), "WEFT_NUM_DEVICES": "1", **AS_ROOT})
+                                            env={**os.environ, "PYTHONPATH": str(HOUSE), "WEFT_NUM_DEVICES": "1",
+                                                 "PYTHONUNBUFFERED": "",  # a printed line is one write, which no other rank's can split
+                                                 **AS_ROOT})
 
     @property
     def out(self):
