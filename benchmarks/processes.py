@@ -10,6 +10,7 @@ with a full one.
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import socket
@@ -127,7 +128,8 @@ def run(python: str, system: str, size: int, cases: list[str], cache: str) -> li
            "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={'true' if threads != '1' else 'false'} intra_op_parallelism_threads={threads}"}
     if system == "weft":
         del env["XLA_FLAGS"]
-    env.pop("WEFT_VERIFY", None)
+    for name in ("WEFT_VERIFY", "PYTHONDONTWRITEBYTECODE"):
+        env.pop(name, None)
     started = [subprocess.Popen([python, __file__, "rank", system, str(n), str(size), address, *cases], env=env, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, text=True) for n in range(size)]
     said = []
@@ -146,6 +148,7 @@ def run(python: str, system: str, size: int, cases: list[str], cache: str) -> li
 def main(peer: str, size: int, cases: list[str]) -> None:
     print(f"{size} ranks, {os.cpu_count()} cores, {REPETITIONS} runs of each system in turn\n")
     print("| case | weft | JAX | ratio | of medians |\n|---|---|---|---|---|")
+    compileall.compile_dir(HERE.parent / "weft", quiet=1)     # an installed package has its bytecode, as the peer has
     with tempfile.TemporaryDirectory() as cache:
         if "start" in cases:
             cases = [case for case in cases if case != "start"]
