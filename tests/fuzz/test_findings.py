@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 
 import weft
+import weft.scipy.cluster.vq
 import weft.scipy.linalg
 import weft.scipy.signal
+import weft.scipy.special
 import weft.scipy.stats
 from weft import lax, nn, numpy as wnp
-from weft.sharding import P, explicit_axes
+from weft.sharding import P, auto_axes, explicit_axes
 
 KEY = weft.random.key(0)
 DATA = np.arange(6, dtype=np.float32)
@@ -47,6 +49,20 @@ DATA = np.arange(6, dtype=np.float32)
     (lambda: lax.linalg.svd(DATA), ValueError, "matrices in the last two dims"),
     (lambda: wnp.concatenate(DATA[:0]), ValueError, "`arrays` must hold at least one array"),
     (lambda: weft.dtypes.canonicalize_dtype(1j), TypeError, "`dtype` must be a dtype"),
+    (lambda: weft.dtypes.issubdtype(2, np.floating), TypeError, "issubdtype: `arg1` must be a dtype"),
+    (lambda: weft.dtypes.iinfo(iter([])), TypeError, "iinfo: `int_type` must be a dtype"),
+    (lambda: weft.dtypes.result_type([weft.devices()[0]]), TypeError, "list has no dtype"),
+    (lambda: weft.dtypes.result_type([DATA, [0.5]]), TypeError, "list has no dtype"),
+    (lambda: nn.dot_product_attention(DATA, 3, DATA), ValueError, r"dims \[batch, T, heads, size\]"),
+    (lambda: weft.scipy.cluster.vq.vq(DATA[:, None], 1.0), ValueError, "vq: observations and codes"),
+    (lambda: wnp.where(DATA > 1, size=10**30), ValueError, "`size`"),
+    (lambda: wnp.piecewise(DATA, np.float64(np.nan), [1]), ValueError, "`condlist`"),
+    (lambda: wnp.searchsorted(DATA, 2.0, sorter=2), ValueError, "`sorter`"),
+    (lambda: wnp.arange(-1, 1, 0), ValueError, "`step` must not be zero"),
+    (lambda: wnp.arange(-1, 1, 0), ZeroDivisionError, "`step` must not be zero"),
+    (lambda: wnp.pow(DATA, np.float32), TypeError, "power"),
+    (lambda: weft.scipy.special.multigammaln(33.0, 10**18), ValueError, "`d` must be a positive dimension"),
+    (lambda: auto_axes(3), TypeError, "`f` must be a function"),
 ])
 def test_what_does_not_fit_is_named(call, error, said):
     with pytest.raises(error, match=said) as caught:
@@ -76,3 +92,9 @@ def test_empty_dims_are_split_as_others():
         y, t = weft.jvp(wnp.sin, (x,), (wnp.cos(x),))
     assert (y.shape, t.shape) == ((0, 3), (0, 3))
     assert weft.typeof(y).sharding.spec == P("x", None)
+
+
+def test_the_device_of_jit_is_a_device():
+    sharding = weft.sharding.NamedSharding(weft.make_mesh((2,), ("a",)), P("a"))
+    with pytest.warns(DeprecationWarning), pytest.raises(TypeError, match="device must be a Device"):
+        weft.jit(lambda x: x, device=sharding)

@@ -18,7 +18,7 @@ from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
 from weft.ops.placement import mesh_cast, named_sharding, reshard as reshard_one
 from weft.util import tree
-from weft.util.source import api_boundary
+from weft.util.source import api_boundary, function_name
 
 
 def _is_layout(x: Any) -> bool:
@@ -94,6 +94,8 @@ class _UnderMesh:
     """A function called with some mesh axes of another type inside."""
 
     def __init__(self, fun: Callable, kind: AxisType, axes: Any, enter: Callable, leave: Callable):
+        if not callable(fun):
+            raise TypeError(f"{'auto' if kind is AxisType.Auto else 'explicit'}_axes: `f` must be a function, got {fun!r:.80}.")
         self.fun, self.kind, self.axes, self.enter, self.leave = fun, kind, axes, enter, leave
 
     def __call__(self, args: tuple, kwargs: dict, mesh: Any, layouts: Any) -> Any:
@@ -142,7 +144,7 @@ def auto_axes(f: Callable | None = None, /, *, axes: Any = None, out_sharding: A
     def automatic(*args, out_sharding: Any = None, out_shardings: Any = None, **kwargs):
         layouts = _given(out_sharding, out_shardings, default)
         if layouts is None:
-            raise TypeError(f"auto_axes({call.fun.__name__}): the keyword out_sharding is missing.\n"
+            raise TypeError(f"auto_axes({function_name(f)}): the keyword out_sharding is missing.\n"
                             "  The types of automatic results say nothing. Give out_sharding=P(...) here or to auto_axes.")
         mesh = _mesh_of(tree.tree_leaves((args, kwargs)), layouts, "auto_axes", AxisType.Explicit)
         if mesh is None or not _not_yet(mesh, axes, AxisType.Auto):
@@ -176,8 +178,6 @@ def explicit_axes(f: Callable | None = None, /, *, axes: Any = None, in_sharding
         wanted = tree.tree_map(on_inner, layouts, is_leaf=_is_layout)
         return reshard(args, wanted), kwargs
 
-    if not callable(f):
-        raise TypeError(f"explicit_axes: `f` must be a function, got {f!r:.80}.")
     call = _UnderMesh(f, AxisType.Explicit, axes, enter, lambda out, mesh, layouts: tree.tree_map(lambda x: _cast(x, mesh), out))
 
     @functools.wraps(f)
@@ -185,7 +185,7 @@ def explicit_axes(f: Callable | None = None, /, *, axes: Any = None, in_sharding
     def explicit(*args, in_sharding: Any = None, in_shardings: Any = None, **kwargs):
         layouts = _given(in_sharding, in_shardings, default)
         if layouts is None:
-            raise TypeError(f"explicit_axes({call.fun.__name__}): the keyword in_sharding is missing.\n"
+            raise TypeError(f"explicit_axes({function_name(f)}): the keyword in_sharding is missing.\n"
                             "  The types of automatic arguments say nothing. Give in_sharding=P(...) here or to explicit_axes.")
         return call(args, kwargs, _mesh_of(tree.tree_leaves((args, kwargs)), layouts, "explicit_axes", AxisType.Auto), layouts)
     return explicit

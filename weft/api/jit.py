@@ -617,6 +617,8 @@ def _check_device(device: Device | None, backend: str | None, in_shardings: Any,
         return
     warn_user("jit: the argument device is deprecated. Put the arguments where you want them with "
               "weft.device_put(x, device) instead.", DeprecationWarning)
+    if not isinstance(device, Device):
+        raise TypeError(f"jit: device must be a Device, got {device!r}. in_shardings and out_shardings take shardings.")
     if backend is not None:
         raise ValueError("jit: can't specify both a device and a backend for jit; the device tells the backend.")
     if in_shardings is not None or out_shardings is not None:

@@ -29,6 +29,10 @@ def dot_product_attention(
     if not has_batch:
         query, key, value = query[None], key[None], value[None]
         bias, mask = _of_four_dims(bias), _of_four_dims(mask)
+    if not query.ndim == key.ndim == value.ndim == 4:
+        shapes = ", ".join(str(x.shape[not has_batch:]) for x in (query, key, value))
+        raise ValueError(f"nn.dot_product_attention: query, key and value must all have dims [batch, T, heads, size] or all "
+                         f"[T, heads, size], got shapes {shapes}.")
     _, n_queries, n_heads, size = query.shape
     n_keys, n_key_heads = key.shape[1], key.shape[2]
     if n_heads % n_key_heads:

@@ -98,6 +98,8 @@ def unwrap(p, discont=None, axis: int = -1, period=2 * math.pi):
 def piecewise(x, condlist, funclist: Sequence, *args, **kw):
     """The value of the function (or constant) whose condition holds, elementwise; one more function serves where none does."""
     x = array_of("piecewise", x)
+    if not isinstance(condlist, (list, tuple)) and not np.ndim(condlist):
+        raise ValueError(f"piecewise: `condlist` must be a list of conditions, or an array of them along its first dim, got {condlist!r}.")
     conditions = list(condlist) if isinstance(condlist, (list, tuple)) else [condlist[i] for i in range(condlist.shape[0])]
     if len(funclist) not in (len(conditions), len(conditions) + 1):
         raise ValueError(f"with {len(conditions)} condition(s), either {len(conditions)} or {len(conditions) + 1} functions are expected; "

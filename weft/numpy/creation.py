@@ -298,6 +298,10 @@ def empty_like(prototype, dtype=None, shape=None, *, device=None, out_sharding=N
     return zeros_like(prototype, dtype, shape, device=device, out_sharding=out_sharding)
 
 
+class ZeroStepError(ValueError, ZeroDivisionError):
+    """A step of zero: a bad value, as in weft's other messages, and a division by zero, as NumPy calls it."""
+
+
 def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding=None):
     """Evenly spaced values from `start` (or 0) to `stop`, which is left out: a vector.
 
@@ -326,7 +330,7 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
     else:
         lo, hi, by = host[0], host[1], host[2] if step is not None else 1
     if by == 0:
-        raise ZeroDivisionError("arange: step must not be zero.")
+        raise ZeroStepError(f"arange: `step` must not be zero, got {parts[-1]!r}.")
     n = max(0, math.ceil((hi - lo) / by)) if not all(isinstance(v, (int, np.integer)) for v in (lo, hi, by)) else \
         len(range(int(lo), int(hi), int(by)))
     target = device if out_sharding is None else out_sharding

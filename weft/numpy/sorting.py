@@ -66,6 +66,8 @@ def searchsorted(a, v, side: str = "left", sorter=None, *, method: str = "scan")
     if a.ndim != 1:
         raise ValueError(f"a should be 1-dimensional, got shape {tuple(a.shape)}.")
     if sorter is not None:
+        if np.shape(sorter) != a.shape:
+            raise ValueError(f"searchsorted: `sorter` must have the shape of `a`, {a.shape}, got {np.shape(sorter)}.")
         a = a[sorter]
     n = a.shape[0]
     place = np.int32 if n < 1 << 30 else dtypes.default_int_dtype().type

@@ -383,6 +383,7 @@ def power(x, y, /):
         if is_bool(x):
             x = promotion.cast(x, np.dtype(np.int32))
         return ew.integer_pow(x, exponent)
+    promotion.check_arraylike("power", x, y)
     by_integers = (is_int(y) or (is_bool(y) and is_int(x))) and not typeof(y).weak_type
     x, y = promotion.promote("power", x, y)
     if by_integers and typeof(x).weak_type:

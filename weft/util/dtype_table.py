@@ -7,6 +7,7 @@ Next: `promotion` joins dtypes; other packages import `dtypes`.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -179,8 +180,8 @@ def is_extended(dtype: Any) -> bool:
 _no_dtype = object()
 
 
-def as_dtype(dtype: DTypeLike) -> DType:
-    """Return the dtype object for a name, type or dtype, unchanged.
+def as_dtype(dtype: DTypeLike, what: str = "`dtype`") -> DType:
+    """Return the dtype object for a name, type or dtype, unchanged. Messages of errors call it `what`.
 
     >>> as_dtype('bfloat16'), as_dtype(float), as_dtype(np.int8)
     (dtype(bfloat16), dtype('float64'), dtype('int8'))
@@ -200,7 +201,7 @@ def as_dtype(dtype: DTypeLike) -> DType:
     try:
         return np.dtype(dtype)
     except TypeError as error:
-        raise TypeError(f"`dtype` must be a dtype or what NumPy takes for one, got {dtype!r:.80}: {error}") from error
+        raise TypeError(f"{what} must be a dtype or what NumPy takes for one, got {dtype!r:.80}: {error}") from error
 
 
 _canonical: dict[bool, dict[Any, DType]] = {False: {}, True: {}}
@@ -278,7 +279,9 @@ def _scalar_subclass_dtype(x: Any) -> np.dtype:
         if isinstance(x, base):
             return python_scalar_dtypes[base]
     if isinstance(x, (list, tuple)):
-        return np.asarray(x).dtype
+        with suppress(ValueError):      # parts of different shapes
+            if (found := np.asarray(x).dtype) != object:
+                return found
     raise TypeError(f"a value of type {type(x).__name__} has no dtype: {x!r}")
 
 

@@ -97,9 +97,9 @@ def _issubdtype(a: Any, b: Any) -> bool:
     if (abstract_a := _abstract(a)) is not None:
         abstract_b = _abstract(b)
         return abstract_b is not None and issubclass(abstract_a, abstract_b)
-    a, abstract = as_dtype(a), _abstract(b)
+    a, abstract = as_dtype(a, "issubdtype: `arg1`"), _abstract(b)
     if abstract is None:
-        return a == as_dtype(b)
+        return a == as_dtype(b, "issubdtype: `arg2`")
     if isinstance(a, ExtendedDType):
         return issubclass(a.type, abstract)
     if abstract in _FAMILIES and (kind := kinds[a]) is not None:
@@ -148,7 +148,7 @@ def finfo(dtype: DTypeLike) -> Any:
     >>> float(finfo('bfloat16').eps)
     0.0078125
     """
-    dtype = as_dtype(dtype)
+    dtype = as_dtype(dtype, "finfo: `dtype`")
     if not issubdtype(dtype, np.inexact):
         raise ValueError(f"finfo: {dtype} is not a floating dtype")
     return _limits(dtype, "finfo")
@@ -160,7 +160,7 @@ def iinfo(int_type: DTypeLike) -> Any:
     >>> iinfo('int4').max
     7
     """
-    dtype = as_dtype(int_type)
+    dtype = as_dtype(int_type, "iinfo: `int_type`")
     if not issubdtype(dtype, np.integer):
         raise ValueError(f"iinfo: {dtype} is not an integer dtype")
     return _limits(dtype, "iinfo")

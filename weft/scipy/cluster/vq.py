@@ -15,7 +15,7 @@ def vq(obs, code_book, check_finite: bool = True):
     >>> [v.tolist() for v in vq(wnp.array([[0.0, 1.0], [5.0, 5.0]]), wnp.array([[0.0, 0.0], [5.0, 5.0]]))]
     [[0, 1], [1.0, 0.0]]
     """
-    x, codes = all_inexact("vq", obs, code_book)
+    x, codes = (wnp.asarray(v) for v in all_inexact("vq", obs, code_book))
     if x.ndim != codes.ndim or x.ndim not in (1, 2):
         raise ValueError(f"vq: observations and codes must both have one or two dims, got {x.ndim} and {codes.ndim}.")
     x, codes = (v[:, None] if v.ndim == 1 else v for v in (x, codes))

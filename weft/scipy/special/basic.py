@@ -238,11 +238,16 @@ def polygamma(n, x):
     return ew.polygamma(*promote_to_inexact("polygamma", n, x))
 
 
+_MOST_DIMENSIONS = 100_000      # each is a term of the traced program
+
+
 def multigammaln(a, d):
     """The logarithm of the multivariate gamma function of dimension `d`."""
+    if not (isinstance(d, (int, float, np.number)) and 0 < d <= _MOST_DIMENSIONS and d == int(d)):
+        raise ValueError(f"multigammaln: `d` must be a positive dimension of at most {_MOST_DIMENSIONS}, known while tracing, got {d!r}.")
     a = inexact("multigammaln", a)
     total = ew.add(ew.mul(a, 0), 0.25 * d * (d - 1) * math.log(math.pi))
-    for k in range(d):
+    for k in range(int(d)):
         total = ew.add(total, ew.lgamma(ew.sub(a, k / 2)))
     return total
 
