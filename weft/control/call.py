@@ -19,7 +19,15 @@ def _rules(primitive: Primitive, to: Primitive) -> None:
     fill_call_rules(primitive, to, jit_p)
 
 
+class _Jit(Primitive):
+    """Tracing asks for types only, which need no rule."""
+    __slots__ = ()
+
+    def abstract(self, avals, params):
+        return params["jaxpr"].out_avals
+
+
 #: params: jaxpr, name, in_shardings, out_shardings (tuples with one entry per flat value, None where unspecified),
 #: donated (tuple of bool), inline, keep_unused
-jit_p = Primitive("jit", "region", multiple_results=True, family=(_rules,), call_like=True)
+jit_p = _Jit("jit", "region", multiple_results=True, family=(_rules,), call_like=True)
 jit_p.ref_effects = call_effects

@@ -44,7 +44,7 @@ Within a kind they ask for facts of the operation, given to the constructor and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from weft.ir.registry import registry
@@ -126,6 +126,14 @@ class Primitive:
         self._family[0](self, made, *self._family[1:])
         self.rules = made.rules
         return self.rules
+
+    def sources(self) -> Iterator[str]:
+        """The modules of its rules, or of the function that will fill them."""
+        try:
+            rules = Primitive.rules.__get__(self)
+        except AttributeError:
+            return iter([self._family[0].__module__])
+        return (rule.__module__ for rule in rules.values())
 
     def bind(self, *args, **params):
         """Apply to values under the current trace; gives a value, or a list of values if `multiple_results`."""

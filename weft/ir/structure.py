@@ -164,7 +164,7 @@ class _Writer:
         """The parameters of an operation to leave out; `Unserializable` unless its meaning is in the sources of weft and NumPy, so that its
         name stands for it."""
         known = registry.get(primitive.name) is primitive
-        if not known or not all(rule.__module__.startswith((_PACKAGE, "numpy")) for rule in primitive.rules.values()):
+        if not known or not all(module.startswith((_PACKAGE, "numpy")) for module in primitive.sources()):
             raise Unserializable(f"operation {primitive.name}, which is not weft's")
         unread = self.unread[primitive] = primitive.attrs.get("only_derivatives", ())
         return unread

@@ -58,8 +58,8 @@ def nonzero(a, *, size: int | None = None, fill_value=None) -> tuple:
     if size is None:
         host = host_value(a, "nonzero", "Give size=..., a static bound on the number of results.")
         return tuple(asarray(p.astype(dtypes.default_int_dtype())) for p in np.nonzero(host))
-    if not 0 <= size <= np.iinfo(np.int64).max:
-        raise ValueError(f"nonzero: `size` must be a number of results, got {size}.")
+    if not isinstance(size, (int, np.integer)) or not 0 <= size <= np.iinfo(np.int64).max:
+        raise ValueError(f"nonzero: `size` must be a number of results, got {size!r}.")
     mask = ravel(ufuncs.not_equal(a, 0) if a.dtype != np.bool_ else a)
     int_ = dtypes.default_int_dtype()
     slots = where(mask, ufuncs.subtract(reductions.cumsum(mask, dtype=int_), 1), size)      # zero elements have no slot

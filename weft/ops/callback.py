@@ -15,9 +15,7 @@ Parameters that only transformations set are absent until then: mapped=(), layou
 
 from __future__ import annotations
 
-import logging
 import math
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -31,8 +29,6 @@ from weft.ops.families import HostSpec, joined_vma, move_dim
 from weft.util.errors import CallbackError, describe
 from weft.util.record import record, replace
 from weft.util.source import user_frame
-
-_log = logging.getLogger("weft.callback")
 
 #: how `vmap` maps a pure callback: by calls one after another, or by one call on operands with another leading dim
 VMAP_METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all", "legacy_vectorized")
@@ -104,8 +100,11 @@ def reporting(primitive: Primitive, source: Any) -> Callable:
             return reference(*args, **params)
         except Exception as error:
             api = getattr(params["callback"], "api", primitive.name)
+            import logging  # a first result does without both
+            import traceback
+
             # as text: a record that holds the exception would keep its frames, and their arrays, alive
-            _log.error("jax.%s failed\n%s", api, "".join(traceback.format_exception(error)))
+            logging.getLogger("weft.callback").error("jax.%s failed\n%s", api, "".join(traceback.format_exception(error)))
             raise CallbackError(describe(
                 api,
                 f"{params['callback']!r} raised {type(error).__name__}: {error}", (), source,
