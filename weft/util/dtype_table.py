@@ -280,7 +280,7 @@ def _scalar_subclass_dtype(x: Any) -> np.dtype:
             return python_scalar_dtypes[base]
     if isinstance(x, (list, tuple)):
         with suppress(ValueError):      # parts of different shapes
-            if (found := np.asarray(x).dtype) != object:
+            if not (found := np.asarray(x).dtype).hasobject:
                 return found
     raise TypeError(f"a value of type {type(x).__name__} has no dtype: {x!r}")
 
