@@ -93,3 +93,12 @@ def test_a_donated_carry_keeps_its_memory(mesh):
     step = weft.jit(lambda x: lax.fori_loop(0, 3, lambda i, c: wnp.sin(c), x), donate_argnums=0)
     close(step(xd), np.sin(np.sin(np.sin(x))))
     assert xd.is_deleted()
+
+
+def test_a_loop_that_runs_no_time_costs_nothing(mesh):
+    x, xd = put(mesh, P(), 16, 8)
+
+    def f(x):
+        y = lax.fori_loop(0, 0, lambda i, c: c**3 * 0.1, x)
+        return weft.shard_map(lambda block: block / 2, mesh=mesh, in_specs=P(("a", "b")), out_specs=P(("a", "b")))(y)
+    close(weft.jit(f)(xd), x / 2)

@@ -3,8 +3,8 @@
 In:   a `Program`.
 Out:  what was wrong, in a line, or None.
 Laws: exact results are equal, signs of zeros included; others differ by rounding, which is estimated: where they differ by more than
-      200 units of the coarsest type in the program, it runs again with every rounded value moved by one unit up or down, and may
-      differ by 20 times what that changes. An error is a fault in each way that others do not refuse with it.
+      200 units of the coarsest type in the program, it runs again with every argument and rounded value moved by one unit up or down,
+      and may differ by 20 times what that changes. An error is a fault in each way that others do not refuse with it.
 Next: `campaign` calls `fault_of` in worker processes.
 """
 

@@ -183,7 +183,7 @@ def _finish(maker: _Maker, b: Body, arguments: list, values: list[Value], result
         or ("while_loop" in text and kind not in ("jvp", "vmap"))
     ):
         kind = "plain"
-    total = " + ".join(f"xp.sum(xp.sin(o[{i}].astype(xp.float32)))" for i in ends)
+    total = " + ".join(f"near(xp.sum(xp.sin(o[{i}].astype(xp.float32))))" for i in ends)
     loss = f"def loss({names}):\n    o = f({names})\n    return {total}\n"
     wrt = r.choice(floats) if floats else 0
     near = [f"xp.cos({v.name})" if i in floats else None for i, v in enumerate(values)]

@@ -75,9 +75,11 @@ def _run(api: Any, task: Task, way: str, noise: int | None, options: dict) -> An
         lay = lambda x, *entries: api.sharding.reshard(x, layout(*entries))
     else:
         lay = lambda x, *entries: api.lax.with_sharding_constraint(x, layout(*entries))
-    scope = {"api": api, "xp": api.numpy, "lax": api.lax, "nn": api.nn, "P": P, "mesh": mesh, "lay": lay, "near": near_of(api.numpy, noise)}
+    near = near_of(api.numpy, noise)
+    scope = {"api": api, "xp": api.numpy, "lax": api.lax, "nn": api.nn, "P": P, "mesh": mesh, "lay": lay, "near": near}
     exec(task.text, scope)
     given = [api.device_put(x, layout(*s)) if split else api.numpy.asarray(x) for x, s in zip(task.arrays, task.specs)]
+    given = given if noise is None else [near(x) for x in given]
     main = api.jit(scope["main"], **options) if compiled else scope["main"]
     with api.set_mesh(mesh) if task.explicit and split else contextlib.nullcontext():
         return main(*given)

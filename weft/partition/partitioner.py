@@ -125,7 +125,7 @@ class Partitioner:
         if not costs:
             raise NotPartial
         cost, _, source = min(costs)
-        return source, cost * value.runs / self.count if value.runs else cost
+        return source, cost * value.runs / max(self.count, 1) if value.runs else cost
 
     def materialize(self, value: Value, target: Placement, cause: str, reason: str) -> Any:
         """The local form of `value` under `target`, made by collectives if there is none yet; they are there for `cause`."""
