@@ -68,7 +68,7 @@ def _values(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, values
 
     info = ml_dtypes.finfo(made)
     # of the wide types not quite the largest: whether sums of those overflow on their way is a matter of order
-    huge = float(info.max) * (2.0**-17 if info.max > 1e30 else 1.0)
+    huge = float(info.max) * (2.0**-17 if float(info.max) > 1e30 else 1.0)
     ends = [0.0, -0.0, 1.0, -1.0, huge, -huge, float(info.smallest_normal), 0.5, -2.5, 1e3]
     if dtype not in SMALL:
         ends += [np.inf, -np.inf, np.nan]
