@@ -30,7 +30,7 @@ FLOAT_BINARY = """
     lax.mul({0}, xp.broadcast_to({1}, {0}.shape))
 """
 FLOAT_EXACT_BINARY = """
-    xp.maximum({0}, {1}) ; xp.minimum({0}, {1}) ; xp.fmax({0}, {1}) ; xp.copysign({0}, {1}) ; xp.fmin({0}, {1})
+    xp.maximum({0}, {1}) ; xp.minimum({0}, {1}) ; xp.fmax({0}, {1}) ; xp.copysign({0}, xp.nan_to_num({1})) ; xp.fmin({0}, {1})
 """
 INT_UNARY = """
     -{0} ; xp.abs({0}) ; ~{0} ; {0} * 3 ; {0} + 7 ; {0} // 2 ; {0} % 3 ; xp.sign({0}) ; lax.population_count({0}) ; lax.clz({0}) ;

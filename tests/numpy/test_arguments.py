@@ -164,3 +164,9 @@ def test_what_the_array_api_asks_of_a_library(wide):
         assert {kind: x.dtype for kind, x in made.items()} == info.default_dtypes()
     assert info.devices() == weft.devices() and info.default_device() is None and info.capabilities()["max dimensions"] == 32
     assert wnp.__array_api_version__ == "2024.12"
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "all", "any", "nansum", "nanmean"])
+def test_where_takes_bools_only(name):
+    with pytest.raises(ValueError, match=rf"^wnp\.{name}: where must be None or a boolean array, got one of int32"):
+        getattr(wnp, name)(np.ones(3, np.float32), where=np.arange(3))

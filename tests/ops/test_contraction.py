@@ -4,6 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import weft
 from tests.harness.rule_checks import check_all, check_factors, close
 from weft.core.trace import typeof
 from weft.ops import contraction
@@ -165,3 +166,19 @@ def test_mixed_dtypes_need_a_preferred_type():
             [typeof(np.zeros(3, np.float32)), typeof(np.zeros(3, np.int32))],
             {"dimension_numbers": CASES[2][2], "precision": None, "preferred_element_type": None},
         )
+
+
+@pytest.mark.parametrize("left, right, common", [("int16", "float16", "float16"), ("uint16", "uint32", "uint32"),
+                                                 ("bool", "float32", "float32"), ("float32", "complex64", "complex64")])
+def test_operands_of_two_dtypes_are_promoted(left, right, common):
+    x, y = np.arange(6).reshape(2, 3).astype(left), np.arange(3).astype(right)
+    out = contraction.dot(x, y)
+    assert out.dtype == common
+    np.testing.assert_array_equal(out, x.astype(common) @ y.astype(common))
+
+
+def test_derivatives_keep_the_dtypes_of_operands():
+    x, y = np.ones(3, np.float32), np.arange(3).astype("bfloat16")
+    grads = weft.grad(lambda x, y: contraction.dot(x, y), argnums=(0, 1))(x, y)
+    assert [g.dtype.name for g in grads] == ["float32", "bfloat16"]
+    np.testing.assert_array_equal(grads[0], [0.0, 1.0, 2.0])

@@ -271,3 +271,8 @@ def test_what_does_not_fit(left, right, changes, message):
     avals = [typeof(np.zeros(s, np.float32)) for s in (left, right)]
     with pytest.raises(ShapeError, match=message):
         conv_general_dilated_p.abstract(avals, params(1, **changes))
+
+
+def test_padding_is_pairs():
+    with pytest.raises(ValueError, match=r"the padding argument must be .* got \(3, 3\)"):
+        lax.conv_general_dilated_patches(np.ones((1, 10, 10, 5), np.float32), (5, 5), window_strides=(1, 1), padding=(3, 3))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import weft
 from tests.harness.laws import Case, check_all, run
 from weft.core.stage import stage
 from weft.ir.factors import RuleBuilder
@@ -97,7 +98,7 @@ def aval(*shape):
     (lambda x: l.rev(x, (2,)), "out of bounds"),
     (lambda x: l.squeeze(x, (0,)), "not of size 1"),
     (lambda x: l.broadcast_in_dim(x, (4, 3), (0, 1)), "do not fit"),
-    (lambda x: l.broadcast_in_dim(x, (3, 2), (1, 0)), "must increase"),
+    (lambda x: l.broadcast_in_dim(x, (3, 2), (1, 1)), "must be different"),
     (lambda x: l.broadcast_in_dim(x, (2, 3), (0,)), "one result dim per operand dim"),
     (lambda x: l.expand_dims(x, (0, 0)), "duplicate"),
 ])
@@ -110,3 +111,10 @@ def test_nothing_is_recorded_for_identities():
     identity = lambda x: l.reshape(l.transpose(l.broadcast_in_dim(x, (2, 3), (0, 1)), (0, 1)), (2, 3))
     jaxpr = stage(lambda x: [identity(x)], [aval(2, 3)])
     assert not jaxpr.eqns
+
+
+def test_dims_may_change_their_order():
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    want = np.broadcast_to(x.T[:, None], (3, 4, 2))
+    np.testing.assert_array_equal(l.broadcast_in_dim(x, (3, 4, 2), (2, 0)), want)
+    np.testing.assert_array_equal(weft.grad(lambda x: (l.broadcast_in_dim(x, (3, 4, 2), (2, 0)) * want).sum())(x), 4 * x)

@@ -101,6 +101,13 @@ def test_constraint_with_an_open_dim():
     assert result.out_specs == ((("b",), ("a",)),) and not result.records
 
 
+def test_an_open_dim_does_not_take_the_axes_that_are_asked_for():
+    constrained = lambda x: weft.numpy.sin(weft.lax.with_sharding_constraint(weft.numpy.stack([x, x], -1), NamedSharding(GRID, P("a"))))
+    gradient = weft.grad(lambda x: weft.vmap(constrained)(x).sum())
+    x = np.arange(4, dtype=np.float32)
+    np.testing.assert_allclose(weft.jit(gradient)(weft.device_put(x, NamedSharding(GRID, P(None)))), 2 * np.cos(x), rtol=1e-5)
+
+
 def test_constraints_reach_backwards():
     inside = NamedSharding(GRID, P("a"))
     result = check(lambda x: [sharding_constraint(functions.sin(layout.full((16, 16), 1.0, np.float32)), inside)], [SQUARE],

@@ -15,6 +15,7 @@ from weft.ops.families import canonical_dims
 from weft.ops.fft import FftType, fft as fft_op
 from weft.ops.rules import inverse
 from weft.util import dtypes
+from weft.util.events import public_name
 from weft.util.source import guard_all, named
 
 
@@ -50,7 +51,7 @@ def _transform(api: str, kind: FftType, a, s, axes, norm):
             raise ValueError(f"{api}: axis {d} is out of bounds for array of dimension {a.ndim}")
     axes = [d % a.ndim for d in axes]
     if len(set(axes)) != len(axes):
-        raise ValueError(f"{api} does not support repeated axes. Got axes {axes}.")
+        raise ValueError(f"{public_name(f'numpy.fft.{api}')} does not support repeated axes. Got axes {axes}.")
     if not axes:
         raise ValueError(f"{api} needs one or more axes.")
     if s is not None and len(s) != len(axes):
@@ -85,8 +86,8 @@ def _rotated(a, order: Sequence[int]):
 
 def _check_one_axis(name: str, axis) -> None:
     if isinstance(axis, (list, tuple)):
-        raise ValueError(f"{name} does not support multiple axes, only the transforms fftn and rfftn and their inverses do. Got axis = "
-                         f"{axis!r}.")
+        raise ValueError(f"{public_name(f'numpy.fft.{name}')} does not support multiple axes, only the transforms fftn and rfftn and "
+                         f"their inverses do. Got axis = {axis!r}.")
 
 
 def _one(kind: FftType, name: str, text: str):
@@ -99,7 +100,7 @@ def _one(kind: FftType, name: str, text: str):
 def _many(kind: FftType, name: str, text: str, default):
     def fun(a, s: Sequence[int] | None = None, axes: Sequence[int] | None = default, norm: str | None = None):
         if default is not None and axes is not None and len(axes) != len(default):
-            raise ValueError(f"{name} only supports {len(default)} axes. Got axes = {axes!r}.")
+            raise ValueError(f"{public_name(f'numpy.fft.{name}')} only supports {len(default)} axes. Got axes = {axes!r}.")
         return _transform(name, kind, a, s, axes, norm)
     return named(fun, name, text)
 
@@ -150,9 +151,9 @@ def rfftfreq(n: int, d=1.0, *, dtype=None, device=None):
 def _check_samples(api: str, n, d) -> int:
     """The number of samples, an int, where their distance `d` is one number; ValueError for others."""
     if isinstance(n, (list, tuple)) or np.ndim(n):
-        raise ValueError(f"The n argument of {api} only takes an int. Got n = {n}.")
+        raise ValueError(f"The n argument of {public_name(f'numpy.fft.{api}')} only takes an int. Got n = {n}.")
     if isinstance(d, (list, tuple)) or np.ndim(d):
-        raise ValueError(f"The d argument of {api} only takes a single value. Got d = {d}.")
+        raise ValueError(f"The d argument of {public_name(f'numpy.fft.{api}')} only takes a single value. Got d = {d}.")
     return operator.index(n)
 
 

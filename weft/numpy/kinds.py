@@ -7,6 +7,7 @@ import numpy as np
 from weft.core.trace import typeof
 from weft.ops import elementwise as ew
 from weft.util import dtypes
+from weft.util.events import numpy_name
 
 
 def dtype_of(x):
@@ -33,7 +34,7 @@ def check_real(api: str, *args) -> None:
     """ValueError if an argument is complex."""
     for x in args:
         if is_complex(x):
-            raise ValueError(f"{api} is not defined for complex-valued inputs, got {typeof(x).str_short()}.")
+            raise ValueError(f"{numpy_name(api)} is not well defined for complex-valued inputs, got {typeof(x).str_short()}.")
 
 
 def magnitude(x):

@@ -14,6 +14,7 @@ from weft.ops import elementwise as ew, reduce as rd
 from weft.ops.comparison import select
 from weft.ops.layout import broadcast_in_dim, expand_dims, reshape, transpose
 from weft.util import dtypes
+from weft.util.events import numpy_name
 from weft.util.source import named
 
 
@@ -21,13 +22,22 @@ def _keep(out, shape, axes, keepdims: bool):
     return expand_dims(out, axes) if keepdims and axes else out
 
 
-def _masked(a, where, fill):
-    """`a` with `fill` where `where` is false."""
+def _boolean(api: str, where):
+    """The argument `where` as an array, if there is one; ValueError unless its elements are bools."""
     if where is None:
-        return a
+        return None
     where = promote.array_of("where", where)
     if where.dtype != np.bool_:
-        raise ValueError(f"where must be None or a boolean array, got one of {where.dtype.name}. Compare it with a number: where != 0.")
+        raise ValueError(f"{numpy_name(api)}: where must be None or a boolean array, got one of {where.dtype.name}. "
+                         "Compare it with a number: where != 0.")
+    return where
+
+
+def _masked(api: str, a, where, fill):
+    """`a` with `fill` where `where` is false."""
+    where = _boolean(api, where)
+    if where is None:
+        return a
     where = promote.broadcast_to_shape(where, tuple(a.shape))
     return select(where, a, promote.cast(fill, a.dtype))
 
@@ -70,7 +80,7 @@ def sum(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None
     want = _sum_dtype(a, dtype, promote_integers)
     work = _work_dtype(want) if dtype is None else want
     axes = promote.canonical_axes(axis, a.ndim, "sum")
-    x = _masked(promote.cast(a, work), where, 0)
+    x = _masked("sum", promote.cast(a, work), where, 0)
     reduce, add = (rd.reduce_or, ew.bitwise_or) if want == np.bool_ else (rd.reduce_sum, ew.add)
     return _as(_initial(_keep(reduce(x, axes), a.shape, axes, keepdims), initial, add), want)
 
@@ -88,7 +98,7 @@ def prod(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=Non
     want = _sum_dtype(a, dtype, promote_integers)
     work = _work_dtype(want) if dtype is None else want
     axes = promote.canonical_axes(axis, a.ndim, "prod")
-    x = _masked(promote.cast(a, work), where, 1)
+    x = _masked("prod", promote.cast(a, work), where, 1)
     reduce, mul = (rd.reduce_and, ew.bitwise_and) if want == np.bool_ else (rd.reduce_prod, ew.mul)
     return _as(_initial(_keep(reduce(x, axes), a.shape, axes, keepdims), initial, mul), want)
 
@@ -103,7 +113,7 @@ def _extremum(name: str, op, combine, lowest: bool):
                 raise ValueError(f"{name}: initial must be specified when where is not None.")
             if 0 in [a.shape[d] for d in axes]:
                 raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
-        x = _masked(promote.cast(a, a.dtype), where, initial)
+        x = _masked(name, promote.cast(a, a.dtype), where, initial)
         if x.dtype == np.bool_:
             reduced = (rd.reduce_or if lowest else rd.reduce_and)(x, axes)
         else:
@@ -134,7 +144,7 @@ def all(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa:
     check_no_out(out, "all")
     a = truth(promote.array_of("all", a))
     axes = promote.canonical_axes(axis, a.ndim, "all")
-    return _keep(rd.reduce_and(_masked(a, where, True), axes), a.shape, axes, keepdims)
+    return _keep(rd.reduce_and(_masked("all", a, where, True), axes), a.shape, axes, keepdims)
 
 
 def any(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa: A001
@@ -148,7 +158,7 @@ def any(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa:
     check_no_out(out, "any")
     a = truth(promote.array_of("any", a))
     axes = promote.canonical_axes(axis, a.ndim, "any")
-    return _keep(rd.reduce_or(_masked(a, where, False), axes), a.shape, axes, keepdims)
+    return _keep(rd.reduce_or(_masked("any", a, where, False), axes), a.shape, axes, keepdims)
 
 
 def _count(a, axes, where, keepdims, dtype):
@@ -293,7 +303,7 @@ argmin = _arg("argmin", lambda x, d, t: rd.argmin(x, d, t))
 # ---- ignoring NaN
 def _nan_reduction(name: str, reduction, fill):
     def fun(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None):
-        a = promote.array_of(name, a)
+        a, where = promote.array_of(name, a), _boolean(name, where)
         if dtypes.issubdtype(a.dtype, np.inexact):
             a = select(isnan(a), promote.cast(fill, a.dtype), a)
         return reduction(a, axis, dtype, out, keepdims, initial, where)
@@ -306,7 +316,7 @@ nanprod = _nan_reduction("nanprod", prod, 1)
 
 def _nan_extremum(name: str, extremum, fill):
     def fun(a, axis=None, out=None, keepdims: bool = False, initial=None, where=None):
-        a = promote.array_of(name, a)
+        a, where = promote.array_of(name, a), _boolean(name, where)
         if not dtypes.issubdtype(a.dtype, np.inexact):
             return extremum(a, axis, out, keepdims, initial, where)
         nan = isnan(a)
@@ -338,13 +348,13 @@ nanargmin = _nan_arg("nanargmin", argmin, math.inf)
 def nanmean(a, axis=None, dtype=None, out=None, keepdims: bool = False, where=None):
     """`mean` over `axis`, ignoring NaN."""
     a = promote.array_of("nanmean", a)
-    return mean(a, axis, dtype, out, keepdims, where=_numbers(a, where))
+    return mean(a, axis, dtype, out, keepdims, where=_numbers("nanmean", a, where))
 
 
 def nanvar(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, where=None, mean=None):
     """`var` over `axis`, ignoring NaN; NaN where no more than `ddof` numbers are left."""
     a = promote.array_of("nanvar", a)
-    good = _numbers(a, where)
+    good = _numbers("nanvar", a, where)
     result = var(_zero_nan(a), axis, dtype, out, ddof, keepdims, where=good, mean=mean)
     if dtype is not None:
         result = promote.cast(result, dtypes.check_dtype(dtype, "nanvar"))
@@ -352,9 +362,9 @@ def nanvar(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = F
     return select(free, result, promote.cast(math.nan, result.dtype))
 
 
-def _numbers(a, where):
+def _numbers(api: str, a, where):
     """Which elements of `a` are not NaN, of those that `where` lets take part."""
-    return _masked(ew.bitwise_not(isnan(a)), where, False)
+    return _masked(api, ew.bitwise_not(isnan(a)), where, False)
 
 
 def _zero_nan(a):
@@ -465,7 +475,7 @@ def logsumexp(a, axis=None, b=None, keepdims: bool = False, return_sign: bool = 
         a, b = promote.broadcast_to_shape(a, b.shape or a.shape), promote.broadcast_to_shape(b, a.shape or b.shape)
         a = select(ew.ne(b, 0), a, -math.inf)
     axes = promote.canonical_axes(axis, a.ndim, "logsumexp")
-    a = _masked(a, where, -math.inf)
+    a = _masked("logsumexp", a, where, -math.inf)
     top = ew.stop_gradient(rd.reduce_max(ew.real(a) if dtypes.issubdtype(a.dtype, np.complexfloating) else a, axes))
     top = select(ew.is_finite(top), top, 0)
     wide = broadcast_in_dim(promote.cast(top, a.dtype), tuple(a.shape), tuple(d for d in range(a.ndim) if d not in axes))

@@ -24,6 +24,7 @@ from weft.ops.placement import OUT_SHARDING, with_out_sharding
 from weft.ops.rules import aval_of, bump, inverse, multilinear
 from weft.util import dtypes
 from weft.util.config import config
+from weft.util.promotion import promote_types
 
 dot_general_p = Primitive("dot_general", "contract", out_sharding=OUT_SHARDING)
 
@@ -196,9 +197,9 @@ def dot_general(
     """The sum of products of `lhs` and `rhs` over contracting dims, for each index of the batch dims.
 
     `dimension_numbers` is ((lhs contracting, rhs contracting), (lhs batch, rhs batch)); the result has the batch dims, then the other
-    dims of `lhs`, then those of `rhs`, in the operands' dtype or `preferred_element_type`. `out_sharding` gives the sharding of the
-    result, which is needed where explicitly sharded dims are contracted. Raises ShapeError if paired dims differ in size, TypeError for
-    different dtypes.
+    dims of `lhs`, then those of `rhs`, in the dtype that the operands' dtypes promote to or `preferred_element_type`. `out_sharding`
+    gives the sharding of the result, which is needed where explicitly sharded dims are contracted. Raises ShapeError if paired dims differ
+    in size, TypeError for dtypes that do not promote to a common one.
 
     >>> dot_general(np.ones((2, 3)), np.ones((3, 4)), (((1,), (0,)), ((), ()))).shape
     (2, 4)
@@ -210,7 +211,7 @@ def dot_general(
     if algorithm is not None and algorithm is not DotAlgorithmPreset.DEFAULT:
         return _by_algorithm(lhs, rhs, dimension_numbers, algorithm, preferred_element_type)
     precision = precision if algorithm is None else None
-    lhs, rhs = match_dtypes(lhs, rhs)
+    lhs, rhs = _of_one_dtype(*match_dtypes(lhs, rhs))
     (lc, rc), (lb, rb) = dimension_numbers
     left, right = typeof(lhs).ndim, typeof(rhs).ndim
     numbers = ((_dims(lc, left), _dims(rc, right)), (_dims(lb, left), _dims(rb, right)))
@@ -218,6 +219,17 @@ def dot_general(
     return dot_general_p.bind(
         lhs, rhs, dimension_numbers=numbers, precision=canonical_precision(precision), preferred_element_type=preferred
     )
+
+
+def _of_one_dtype(lhs, rhs) -> tuple:
+    left, right = typeof(lhs).dtype, typeof(rhs).dtype
+    if left == right:
+        return lhs, rhs
+    try:
+        common = promote_types(left, right)
+    except TypeError:
+        return lhs, rhs          # the type rule reports it
+    return convert_element_type(lhs, common), convert_element_type(rhs, common)
 
 
 def dot(

@@ -127,6 +127,9 @@ def conv_general_dilated(
         window = [dilated(rhs_shape[d], k) for d, k in zip(numbers.rhs_spec[2:], rhs_dilation)]
         image = [dilated(lhs_shape[d], k) for d, k in zip(numbers.lhs_spec[2:], lhs_dilation)]
         padding = padtype_to_pads(image, window, strides, padding)
+    elif not all(np.ndim(pair) == 1 and len(pair) == 2 for pair in padding):
+        raise ValueError(f"conv_general_dilated: the padding argument must be 'SAME', 'SAME_LOWER', 'VALID' or a pair of numbers for each "
+                         f"spatial dim, got {padding!r}.")
     preferred = None if preferred_element_type is None else dtypes.canonicalize_dtype(preferred_element_type)
     return _bind(lhs, rhs, Conv(
         numbers, strides, tuple((int(lo), int(hi)) for lo, hi in padding), lhs_dilation, rhs_dilation, int(feature_group_count),

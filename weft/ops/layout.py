@@ -34,7 +34,7 @@ def _broadcast_type(aval: ShapedArray, *, shape, broadcast_dimensions) -> Shaped
     if len(dims) != aval.ndim:
         what = "broadcast_dimensions must name one result dim per operand dim."
     elif [d for d in dims if not 0 <= d < len(shape)] or [a for a, b in pairwise(dims) if a >= b]:
-        what = "broadcast_dimensions must increase and lie within the result."
+        what = "broadcast_dimensions must be different dims of the result."
     elif [d for s, d in zip(aval.shape, dims) if s not in (1, shape[d])]:
         what, remedy = "operand dims do not fit the result.", "An operand dim must be 1 or equal the result dim it goes to."
     elif shape and min(shape) < 0:
@@ -98,6 +98,9 @@ def broadcast_in_dim(operand, shape: Sequence[int], broadcast_dimensions: Sequen
     aval = typeof(operand)
     if aval.shape == shape and dims == tuple(range(len(shape))) and hasattr(type(operand), "aval"):
         return operand
+    if len(dims) == aval.ndim and any(a > b for a, b in pairwise(dims)):
+        order = sorted(range(len(dims)), key=dims.__getitem__)
+        operand, dims = transpose(operand, order), tuple([dims[d] for d in order])
     return broadcast_in_dim_p.bind(operand, shape=shape, broadcast_dimensions=dims)
 
 

@@ -224,7 +224,8 @@ class Partitioner:
         """The operand, laid out as the constraint says; dims it leaves open follow propagation."""
         value, propagated = self.read(eqn.invars[0]), self.target_specs.spec(eqn.outvars[0])
         asked = self.constraint_spec(eqn)
-        target = Placement(tuple(p if a is None else a for a, p in zip(asked, propagated)))
+        taken = {axis for axes in asked for axis in axes or ()}
+        target = Placement(tuple(tuple(x for x in p if x not in taken) if a is None else a for a, p in zip(asked, propagated)))
         return Value(value.aval, target, self.materialize(value, target, "constraint", f"the constraint asks for {target}"))
 
     def hold(self, eqn: Eqn) -> list[Value]:

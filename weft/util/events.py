@@ -30,6 +30,18 @@ def emit(kind: str, name: str, start: int, end: int, **facts: object) -> None:
 
 #: a logger whose handlers see these reports too: "jax" where `import jax` means weft
 above: list[str] = []
+
+
+def public_name(path: str) -> str:
+    """A public name as a program writes it: `weft.numpy.sum` for "numpy.sum", or with jax in front where `import jax` means weft."""
+    return f"{above[-1] if above else 'weft'}.{path}"
+
+
+def numpy_name(name: str) -> str:
+    """A function of `weft.numpy` as programs usually write it: `wnp.sum`, or `jnp.sum` where `import jax` means weft."""
+    return f"{'jnp' if above else 'wnp'}.{name}"
+
+
 _applied: tuple = ("NOTSET", "")
 _changed: list[tuple[Any, Any]] = []  # loggers whose level the settings changed, and the handler they got
 
