@@ -26,7 +26,7 @@ from weft.extend.core import (
     take_current_trace,
 )
 from weft.extend.linear_util import wrap_init
-from weft.interpreters import ad, batching, mlir, xla
+from weft.interpreters import ad, batching, mlir, stablehlo_ops, xla
 from weft.ir.structure import structure
 from weft.sharding import NamedSharding, PartitionSpec as P
 from weft.transforms.expand import expand
@@ -280,7 +280,7 @@ def test_lowering_rules_may_apply_others():
     mlir.register_lowering(p, rule, platform="cpu")
     np.testing.assert_array_equal(weft.jit(lambda x: p.bind(x))(X), X * 2 + 1)
     with pytest.raises(NotImplementedError, match="makes no MLIR"):
-        mlir.hlo.AddOp(1, 2)
+        mlir.func.FuncOp(1, 2)
     with pytest.raises(NotImplementedError, match=r"sin is an operation of weft's own"):
         mlir.register_lowering(lax.sin_p, rule)
 
@@ -559,3 +559,31 @@ def test_calls_that_programs_do_not_show_are_operations_too():
 def test_a_trace_takes_values_as_they_are():
     with take_current_trace() as trace:
         assert trace.full_raise(X) is X
+
+
+def test_lowering_rules_may_be_written_with_operations_of_stablehlo():
+    hlo = mlir.hlo
+    p = Primitive("multiply_add")
+    p.def_abstract_eval(lambda x, y, z: x)
+    mlir.register_lowering(p, lambda ctx, x, y, z: [hlo.AddOp(hlo.MulOp(x, y), z).result], platform="cpu")
+    np.testing.assert_array_equal(weft.jit(lambda x: p.bind(x, x, x))(X), X * X + X)
+    q = Primitive("clipped")
+    q.def_abstract_eval(lambda x: x)
+    mlir.register_lowering(q, lambda ctx, x: hlo.MaxOp(hlo.sine(x), hlo.negate(x)))
+    np.testing.assert_allclose(weft.jit(lambda x: q.bind(x))(X), np.maximum(np.sin(X), -X), rtol=1e-6)
+    with pytest.raises(AttributeError, match="elementwise operations only: there is no GatherOp"):
+        hlo.GatherOp
+
+
+def test_every_operation_of_stablehlo_is_one_of_lax():
+    assert all(callable(getattr(lax, name)) for table in (stablehlo_ops._LAX, stablehlo_ops._BUILDERS) for name in table.values())
+    assert stablehlo_ops.ComplexOp(stablehlo_ops.real(2.0 + 1.0j), stablehlo_ops.LogisticOp(0.0)).results[0].item() == 2 + 0.5j
+
+
+def test_a_missing_rule_is_an_error_of_that_very_class():
+    p = Primitive("without_rules")
+    p.def_abstract_eval(lambda x: x)
+    for transformed in (weft.jit(p.bind), weft.grad(p.bind), weft.vmap(p.bind)):
+        with pytest.raises(NotImplementedError) as caught:
+            transformed(X)
+        assert type(caught.value) is NotImplementedError

@@ -7,6 +7,8 @@ Law: a name enters this table when a library that people use asks for it. All ot
 Next to read: `inside_objects` (what only these names need), `names` (the public names).
 """
 
+from weft.interpreters import stablehlo_ops
+
 #: module below jax._src -> the public modules whose names it offers as well
 SAME_AS: dict[str, tuple[str, ...]] = {
     "ad_checkpoint": ("jax.ad_checkpoint",),
@@ -74,6 +76,7 @@ NAMES: dict[str, dict[str, str]] = {
         "TypedInt": "weft.core.scalars:TypedInt",
         "TypedNdArray": f"{_OBJECTS}:TypedNdArray",
     },
+    "lib.mlir.dialects.hlo": {name: f"weft.interpreters.stablehlo_ops:{name}" for name in stablehlo_ops.NAMES},
     "pjit": {"jit_p": "weft.control.call:jit_p"},
     "state.types": {"AbstractRef": "weft.control.ref:AbstractRef"},
     "traceback_util": {

@@ -20,7 +20,7 @@ from weft.core.stage import stage
 from weft.core.trace import derived_trace, eval_trace
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ShapedArray
-from weft.util.errors import MissingRuleError, describe
+from weft.util.errors import describe
 from weft.util.source import user_frame
 
 NO_EFFECTS: frozenset = frozenset()
@@ -107,7 +107,7 @@ class ExtensionPrimitive(Primitive):
         if callable(found):
             return found
         fact, remedy = _MISSING.get(slot, (f"{slot} rule for {{}} not implemented", ""))
-        raise MissingRuleError(describe("", fact.format(repr(self.name)) + ".", (), user_frame(), remedy.format(f"{self.name}_p")))
+        raise NotImplementedError(describe("", fact.format(repr(self.name)) + ".", (), user_frame(), remedy.format(f"{self.name}_p")))
 
     def bind(self, *args: Any, **params: Any) -> Any:
         return self.bind_with_trace(_state.trace, [typed(x) for x in args], params)
@@ -128,7 +128,7 @@ class ExtensionPrimitive(Primitive):
 def expansion(primitive: ExtensionPrimitive, avals: Sequence[ShapedArray], params: dict) -> Jaxpr:
     """What an operation of a library computes, as a program of the operations that its lowering rule applies.
 
-    Raises MissingRuleError without such a rule, TypeError if results are not of the types that its type rule promises.
+    Raises NotImplementedError without such a rule, TypeError if results are not of the types that its type rule promises.
     """
     lower = primitive.rule("expand")
     promised = primitive.abstract(avals, params)

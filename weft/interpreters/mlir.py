@@ -20,6 +20,7 @@ from weft.control.hitypes import EffectTypeSet
 from weft.core.extension import ExtensionPrimitive
 from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive
+from weft.interpreters import stablehlo_ops as hlo
 from weft.ir.jaxpr import Jaxpr, OpenJaxpr
 from weft.ir.mesh import Mesh as Mesh
 from weft.ir.types import ShapedArray
@@ -114,7 +115,7 @@ def _expansion_by(prim: Primitive, rule: LoweringRule) -> Callable:
     """The lowering of a primitive as a function of traced values, types and parameters."""
     def expand(values: Sequence, avals: Sequence[ShapedArray], promised: Sequence[ShapedArray], params: dict) -> list:
         out = rule(LoweringRuleContext(prim, avals, promised), *values, **params)
-        return tree.tree_leaves(out)
+        return [x.result if isinstance(x, hlo.Operation) else x for x in tree.tree_leaves(out)]
     return expand
 
 
@@ -169,7 +170,7 @@ lowerable_effects = EffectTypeSet()
 _MLIR = frozenset("""
     AxisContext ConstantHandler DEVICE_TO_DEVICE_TYPE LoweringParameters LoweringResult RECV_FROM_HOST_TYPE SEND_TO_HOST_TYPE
     SPMDAxisContext ShapePolyLoweringState ShardingContext Token aval_to_ir_type aval_to_ir_types custom_call dense_int_array
-    dense_int_elements dtype_to_ir_type flatten_ir_types flatten_ir_values func hlo i32_attr i64_attr ir ir_attribute
+    dense_int_elements dtype_to_ir_type flatten_ir_types flatten_ir_values func i32_attr i64_attr ir ir_attribute
     ir_tree_registry ir_type_handlers lower_jaxpr_to_fun lower_jaxpr_to_module make_ir_context merge_mlir_modules
     module_to_bytecode module_to_string register_constant_handler shape_tensor token_type unflatten_ir_values_like_types
 """.split())

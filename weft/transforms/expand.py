@@ -24,7 +24,7 @@ def has_extensions(jaxpr: Jaxpr) -> bool:
 
 
 def expand(jaxpr: Jaxpr) -> Jaxpr:
-    """`jaxpr` in operations of weft's own; itself if it has no others. MissingRuleError where one has no lowering."""
+    """`jaxpr` in operations of weft's own; itself if it has no others. NotImplementedError where one has no lowering."""
     return jaxpr.memo("expanded", lambda: _expanded(erase(jaxpr))) if has_extensions(jaxpr) else jaxpr
 
 
