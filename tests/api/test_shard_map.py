@@ -10,7 +10,7 @@ import weft
 import weft.numpy as wnp
 from weft import lax
 from weft.core.interpret import run_reference
-from weft.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec as P, get_abstract_mesh, make_mesh
+from weft.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec as P, get_abstract_mesh, make_mesh
 
 X = np.arange(8, dtype=np.float32)
 
@@ -378,6 +378,25 @@ def test_spreading_a_mapped_dim(mesh):
         weft.vmap(mapped, in_axes=(0, None), spmd_axis_name="j")(x, 2.0)
 
 
+def test_gradients_under_a_spread_dim_without_the_check(mesh):
+    """The adjoint adds over all axes that a spec leaves out, also that of the mapped dim: there every device has all of it."""
+    f = weft.shard_map(lambda x: lax.psum(wnp.sin(x).sum(), "j"), mesh=mesh, in_specs=P("j"), out_specs=P(), check_vma=False)
+    x = np.arange(32, dtype=np.float32).reshape(8, 4)
+    np.testing.assert_allclose(weft.vmap(weft.grad(f), spmd_axis_name="i")(x), np.cos(x), rtol=1e-5)
+    with pytest.raises(ValueError, match="divide the dim"):
+        weft.vmap(f, spmd_axis_name="i")(x[:6])
+
+
+def test_a_mapped_dim_that_types_split_stays_split(mode):
+    mesh = make_mesh((2, 2), ("i", "j"), devices=weft.devices()[:4], axis_types=(AxisType.Explicit,) * 2)
+    with weft.set_mesh(mesh):
+        x = weft.device_put(np.arange(16).reshape(2, 8), P("i", "j"))
+        sums = mode(weft.vmap(weft.shard_map(lambda x: lax.psum(x, "j"), in_specs=P("j"), out_specs=P())))(x)
+        assert sums.sharding == NamedSharding(mesh, P("i", None)) and sums.tolist() == [[4, 6, 8, 10], [20, 22, 24, 26]]
+        over_i = mode(weft.vmap(weft.shard_map(lambda x: lax.psum(x, "i"), in_specs=P(), out_specs=P())))(x)
+        assert np.array_equal(over_i, 2 * np.arange(16).reshape(2, 8))         # the axis is used: the dim is whole inside
+
+
 def test_collectives_over_a_mapped_axis_and_the_mesh(mesh, mode):
     x = np.arange(24, dtype=np.float32).reshape(3, 8)
     expected = x.sum(0).reshape(4, 2).sum(0)
@@ -412,6 +431,11 @@ def mapped_by(mesh, in_specs, out_specs, f=identity, **options):
     return weft.shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, **options)
 
 
+def under(mesh, f):
+    with weft.set_mesh(mesh):
+        return f()
+
+
 MESSAGES = {
     "does not divide": (lambda m: mapped_by(m, P("i"), P("i"))(X[:6]), ValueError,
                         ["shard_map(identity)", "argument x", "float32[6]", "'i' of size 4", "Pad the dim to 8"]),
@@ -419,6 +443,8 @@ MESSAGES = {
                                    ["argument x['a'][1]", "float32[4]", "of size 8 together"]),
     "rank": (lambda m: mapped_by(m, P("i", "j"), P("i"))(X), ValueError,
              ["in_specs", "argument x", "float32[8], which has rank 1", "which has length 2"]),
+    "rank, by entries that split nothing": (lambda m: mapped_by(m, P("i", None), P("i"))(X), ValueError,
+                                            ["argument x", "rank 1", "which has length 2", "Shorten the spec to length 1"]),
     "rank of a result": (lambda m: mapped_by(m, P("i"), P("i"), f=lambda x: {"s": x.sum()})(X), ValueError,
                          ["out_specs", "result['s']", "float32[]{i}", "x[None]"]),
     "unknown axis": (lambda m: mapped_by(m, P("k"), P("i"))(X), ValueError, ["in_specs", "'k'", "mesh", "'i': 4, 'j': 2"]),
@@ -447,6 +473,15 @@ MESSAGES = {
                               ["incompatible devices", "argument x", "[1]", "[0, 1, 2, 3, 4, 5, 6, 7]", "device_put"]),
     "an argument elsewhere, in jit": (lambda m: weft.jit(mapped_by(m, P("i"), P("i")))(weft.device_put(X, weft.devices()[1])),
                                       ValueError, ["incompatible devices", "argument x", "[1]"]),
+    "arrays of two meshes": (lambda m: mapped_by(m.abstract_mesh, P("i"), P("i"), f=lambda x, y: x)(
+        weft.device_put(X, NamedSharding(m, P("i"))), weft.device_put(X, NamedSharding(make_mesh((8,), ("k",)), P("k")))), ValueError,
+                             ["Mesh shape of the input", "'k'"]),
+    "a constant elsewhere": (lambda m: mapped_by(m, P("i"), P("i"), f=lambda x: x + weft.device_put(1.0, weft.devices()[0]))(X),
+                             ValueError, ["float32[]", "device ids [0]", "[0, 1, 2, 3, 4, 5, 6, 7]", "device_put"]),
+    "axes to infer": (lambda m: under(m, lambda: weft.smap(identity, out_axes=0, axis_name="i")(X)), TypeError,
+                      ["smap(identity)", "in_axes", "'i' is automatic"]),
+    "a tangent that varies": (lambda m: mapped_by(m, P("i"), P("i"), f=lambda t: weft.linearize(wnp.sin, wnp.ones(2))[1](t))(X), ValueError,
+                              ["linearize", "float32[2]{i}", "('i',)", "to='varying'", "primal value"]),
     "other devices": (lambda m: weft.jit(lambda x: mapped_by(m, P("i"), P("i"))(x) + mapped_by(
         Mesh(np.array(weft.devices()[:2]), ("k",)), P("k"), P("k"))(x))(X), ValueError, ["incompatible devices"]),
 }
@@ -458,6 +493,21 @@ def test_messages(mesh, case):
     with pytest.raises(kind) as error:
         call(mesh)
     assert not [word for word in words if word not in str(error.value)], str(error.value)
+
+
+def test_constants_put_on_a_device_are_part_of_a_program(mesh):
+    """A program runs on the devices of its arguments, so that one device says nothing of a constant in it."""
+    plus = lambda x: x + weft.device_put(1.0, weft.devices()[0])
+    np.testing.assert_array_equal(weft.jit(mapped_by(mesh, P("i"), P("i"), f=plus))(X), X + 1)
+    np.testing.assert_array_equal(weft.jit(plus)(weft.device_put(X, NamedSharding(mesh, P("i")))), X + 1)
+
+
+def test_types_of_results_tell_what_varies(mesh):
+    def f(x):
+        struct = weft.eval_shape(lambda x: x.sum(), x)
+        assert struct.vma == {"i"} and weft.typeof(wnp.full_like(struct, 2.0)).vma == {"i"}
+        return weft.vjp(lambda x: x.sum(), x)[1](lax.full_like(struct, 2.0))[0]
+    np.testing.assert_array_equal(mapped_by(mesh, P("i"), P("i"), f=f)(X), np.full(8, 2.0))
 
 
 def test_out_specs_are_needed(mesh):

@@ -23,7 +23,7 @@ from weft.backends.formats import Format, Layout
 from weft.control.hitypes import is_mutable, on_copies, taken_apart
 from weft.control.ref import Threaded, any_refs, is_ref, retried
 from weft.core.interpret import evaluate
-from weft.core.stage import hoist_tracers, stage
+from weft.core.stage import StageTrace, hoist_tracers, stage
 from weft.core.trace import Trace, Tracer, current_trace, eval_trace, extend_axis_env, hi_types, set_trace, typeof
 from weft.ir.explicit import type_sharding
 from weft.ir.jaxpr import Jaxpr, OpenJaxpr
@@ -115,7 +115,8 @@ def _put(x, target, whole, i: int):
             return x
         typed = typeof(x).explicit is not None or type_sharding(sharding, typeof(x).ndim) is not None
         return reshard(x, sharding) if typed else sharding_constraint(x, sharding)
-    if sharding is None:
+    staged = isinstance(current_trace(), StageTrace)      # a program runs on the devices of its arguments: one device is no placement in it
+    if sharding is None or (staged and len(sharding.device_assignment) == 1 and not isinstance(x, Array)):
         return to_array(x)
     array = x if type(x) is np.ndarray and x.ndim else to_array(x)
     try:
@@ -368,7 +369,7 @@ def _program(flat: FlatFunction, refs: list) -> Jaxpr:
 
 
 def _struct(aval: ShapedArray) -> ShapeDtypeStruct:
-    return ShapeDtypeStruct(aval.shape, aval.dtype, sharding=aval.explicit, weak_type=aval.weak_type)
+    return ShapeDtypeStruct(aval.shape, aval.dtype, sharding=aval.explicit, weak_type=aval.weak_type, vma=aval.vma)
 
 
 @api_boundary

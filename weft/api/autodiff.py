@@ -411,6 +411,12 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
         for t, a in zip(given, in_avals):
             if typeof(t).shape != a.shape or (typeof(t).dtype == dtypes.float0) != (a.to_tangent_aval().dtype == dtypes.float0):
                 raise ValueError(f"linearize: a tangent of type {typeof(t).str_short()} for a primal of type {a.str_short()}.")
+            if typeof(t).vma - a.vma:
+                axes = tuple(sorted(typeof(t).vma - a.vma, key=str))
+                raise ValueError(
+                    f"linearize: a tangent of type {typeof(t).str_short()} for a primal of type {a.str_short()}: it varies over {axes} and "
+                    "the primal does not.\n  A tangent varies as its primal does. This might be fixed by applying "
+                    f"`jax.lax.pcast(..., {axes}, to='varying')` to the primal value passed to linearize.")
         given = [_as_cotangent(t, a) for t, a, d in zip(given, in_avals, differentiable) if d]
         found = iter(evaluate(linear, *residuals, *given))
         tangents_out = [next(found) if nz else None for nz in nonzero][:n]

@@ -20,7 +20,7 @@ from weft.control.body import stage_body, with_axes
 from weft.control.ref import Ref, any_refs, check_aliases, check_returned, is_ref
 from weft.control.shard_map import block_aval, manual_scope, mesh_inside, shard_map_p
 from weft.core.trace import Tracer, typeof
-from weft.ir.mesh import AbstractMesh, Mesh, current_mesh
+from weft.ir.mesh import AbstractMesh, AxisType, Mesh, current_mesh
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
 from weft.ops.collectives import first_only, psum, pvary
@@ -89,6 +89,10 @@ def smap(f: Callable | None = None, /, *, in_axes: Any = Infer, out_axes: Any, a
         return functools.partial(smap, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name)
     to_spec = lambda axes: tree.tree_map(
         lambda d: PartitionSpec() if d is None else PartitionSpec(*[None] * d, axis_name), axes, is_leaf=lambda x: x is None)
+    mesh = current_mesh()
+    if in_axes is Infer and mesh is not None and axis_name in mesh.axes_of_type(AxisType.Auto):
+        raise TypeError(f"smap({function_name(f)}): in_axes was not specified, and axis {axis_name!r} is automatic: types do not say how "
+                        "arguments are split over it.\n  Pass in_axes, or make the axis explicit.")
     in_specs = Infer if in_axes is Infer else to_spec(in_axes)
     return shard_map(f, in_specs=in_specs, out_specs=to_spec(out_axes), axis_names={axis_name})
 
@@ -267,14 +271,20 @@ def _mesh_of(mesh: Any, args: tuple, name: str) -> Mesh:
     if isinstance(mesh, Mesh):
         inside = isinstance(context, Mesh) and context.manual_axes and context.flat_devices == mesh.flat_devices
         return context if inside and context.shape_tuple == mesh.shape_tuple else mesh
-    candidates = [context, *(m for m in map(_array_mesh, tree.tree_leaves(args)) if m is not None)]
-    for found in candidates:
+    def wrong_shape(found: Mesh) -> ValueError:
+        return ValueError(f"shard_map({name}): Mesh shape of the input {found} does not match the mesh shape passed to shard_map, {mesh}.")
+
+    of_arrays = [m for m in map(_array_mesh, tree.tree_leaves(args)) if m is not None]
+    others = [m for m in of_arrays if m.shape_tuple != mesh.shape_tuple]
+    for found in (context, *of_arrays):
         if isinstance(found, Mesh) and found.shape_tuple == mesh.shape_tuple:
+            if others:
+                raise wrong_shape(others[0])
             return found
-    others = [found for found in candidates if isinstance(found, Mesh)]
+    if isinstance(context, Mesh):
+        others.insert(0, context)
     if others:
-        raise ValueError(f"shard_map({name}): Mesh shape of the input {others[0]} does not match the mesh shape passed to shard_map, "
-                         f"{mesh}.")
+        raise wrong_shape(others[0])
     raise ValueError(f"shard_map({name}): {mesh} has no devices. Please pass `jax.Array`s with a `NamedSharding` as input to `shard_map` "
                      "when passing `AbstractMesh` to the mesh argument, or enter a mesh with these axes (`with mesh:`).")
 

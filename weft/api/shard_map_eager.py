@@ -32,6 +32,8 @@ from weft.runtime.placement import all_blocks, as_blocks, of_blocks
 from weft.transforms.batch import to_dim
 from weft.transforms.erase import erase_params
 from weft.util import dtypes, tree
+from weft.util.errors import describe
+from weft.util.source import user_frame
 from weft.util.state import guard
 
 
@@ -99,9 +101,22 @@ class ManualTrace(Trace):
         """What computes for `x`: stacked values, or a constant on the default device."""
         if type(x) is ManualTracer and x._trace is self:
             return x.value
+        if type(x) is Array and x.committed:
+            self.check_devices(x)
         if type(x) is Array and len(x.sharding.device_set) > 1:
             return relayout(_whole_here(x), default_sharding(), committed=False)
         return x
+
+    def check_devices(self, x: Array) -> None:
+        """A committed array that the function takes from outside lies on the devices of the mesh, like its arguments."""
+        if x.sharding.device_set == set(self.mesh.flat_devices):
+            return
+        ids = lambda devices: sorted(d.id for d in devices)
+        raise ValueError(describe(
+            "shard_map", f"an array inside lies on other devices than those of the mesh: got device ids {ids(x.sharding.device_set)}.",
+            [("array", x.aval.str_short()), ("mesh devices", f"ids {ids(self.mesh.flat_devices)}")], user_frame(),
+            "Inside, every device has its own values; committed arrays are not moved silently.",
+            "Leave the device out of device_put, or pass the array as an argument."))
 
     def blocks(self, value: Any) -> np.ndarray:
         """The blocks of all devices: [manual axes..., block dims...]."""

@@ -119,7 +119,7 @@ def check_devices(site: Site, x: Any, label: str) -> None:
 
 
 def _check_rank(site: Site, aval: ShapedArray, spec: PartitionSpec, label: str, what: str) -> None:
-    named = len(spec._key)
+    named = len(spec) if what == "in_specs" else len(spec._key)       # of a result, entries at the end that split nothing do not matter
     if named > aval.ndim:
         remedy = f"Shorten the spec to length {aval.ndim}."
         if aval.ndim == 0:

@@ -162,8 +162,9 @@ def _jvp(primals, tangents, **params):
 
 @shard_map_p.def_batch
 def _batch(axis, args, dims, **params):
-    if axis.spread and set(axis.spread) <= set(params["manual_axes"]):
-        return _batch_spread(axis, args, dims, params)
+    spread = _spread_over(axis, params)
+    if spread:
+        return _batch_spread(axis, spread, args, dims, params)
     batched = tuple(d is not None for d in dims)
     args = [to_dim(x, d, axis, 0) if b else x for x, d, b in zip(args, dims, batched)]
     with manual_scope(params):
@@ -173,14 +174,26 @@ def _batch(axis, args, dims, **params):
     return outs, [0 if b else None for b in out_batched]
 
 
-def _batch_spread(axis: BatchAxis, args: Sequence, dims: Sequence, params: dict) -> tuple[list, list]:
-    """Map over a dim that is split over manual axes which the program itself leaves alone: every device has its part of it."""
-    jaxpr, mesh, spread = params["jaxpr"], params["mesh"], axis.spread
-    used = {a for spec in (*params["in_specs"], *params["out_specs"]) for a in spec.axes} | named_axes(jaxpr)
-    n = math.prod(mesh.shape[a] for a in spread)
-    if used & set(spread) or axis.size % n:
+def _spread_over(axis: BatchAxis, params: dict) -> tuple:
+    """The manual axes over which a mapped dim is split: those that the user asks for, or that split it already. None if the program has
+    collectives over them, or specs that nobody wrote, as adjoints have where types do not track axes: then all devices compute the whole
+    dim.
+    """
+    asked, manual = axis.spread, set(params["manual_axes"])
+    spread = axis.spread or axis.splits
+    if not spread or not set(spread) <= manual:
+        return ()
+    named = {a for spec in (*params["in_specs"], *params["out_specs"]) for a in spec.axes}
+    n = math.prod(params["mesh"].shape[a] for a in spread)
+    if asked and ((params["check_vma"] and named & set(spread)) or axis.size % n):
         raise ValueError(f"vmap: spmd_axis_name={spread} of size {n} cannot split the mapped dim of size {axis.size} of a shard_map: "
-                         "its specs and collectives must not name these axes, and they must divide the dim.")
+                         "its specs must not name these axes, and they must divide the dim.")
+    return () if (named | named_axes(params["jaxpr"])) & set(spread) or axis.size % n else spread
+
+
+def _batch_spread(axis: BatchAxis, spread: tuple, args: Sequence, dims: Sequence, params: dict) -> tuple[list, list]:
+    """Map over a dim that is split over manual axes which the program itself leaves alone: every device has its part of it."""
+    jaxpr, n = params["jaxpr"], math.prod(params["mesh"].shape[a] for a in spread)
     batched = tuple(d is not None for d in dims)
     part = BatchAxis(axis.size // n, axis.name)
     here = frozenset(spread) if params["check_vma"] else frozenset()
