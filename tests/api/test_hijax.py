@@ -423,7 +423,17 @@ class HalvesType(hijax.HiType):
     shape: tuple            # fields may have the names of what arrays have
 
     def lo_ty(self):
-        return [hijax.ShapedArray((self.shape[0] // 2,), np.dtype("float32"))] * 2
+        return [hijax.ShapedArray((*self.shape[:-1], self.shape[-1] // 2), np.dtype("float32"))] * 2
+
+    def to_tangent_aval(self):
+        return hijax.ShapedArray(self.shape, np.dtype("float32"))
+
+    def dec_rank(self, size, spec):
+        assert self.shape[0] == size and spec == "leading"
+        return HalvesType(self.shape[1:])
+
+    def leading_axis_spec(self):
+        return "leading"
 
     def lower_val(self, x):
         return [x.low, x.high]
@@ -438,7 +448,13 @@ class Cut(hijax.VJPHiPrimitive):
         super().__init__()
 
     def expand(self, x):
-        return Halves(*wnp.split(x, 2))
+        return Halves(*wnp.split(x, 2, axis=-1))
+
+    def vjp_fwd(self, nzs_in, x):
+        return self(x), x
+
+    def vjp_bwd_retval(self, x, ct):
+        return (3 * ct,)                          # three times the derivative, to be told from it
 
 
 class Join(hijax.VJPHiPrimitive):
@@ -447,18 +463,74 @@ class Join(hijax.VJPHiPrimitive):
         super().__init__()
 
     def expand(self, x):
-        return wnp.concatenate([x.low, x.high])
+        return wnp.concatenate([x.low, x.high], axis=-1)
+
+    def vjp_fwd(self, nzs_in, x):
+        return self(x), x                         # a value of a hi type is kept for the backward pass
+
+    def vjp_bwd_retval(self, x, ct):
+        return (Join(weft.typeof(x))(x) * ct,)
 
 
-def test_values_of_hi_types_outside_of_transformations():
-    hijax.register_hitype(Halves, lambda x: HalvesType((2 * x.low.shape[0],)))
+@pytest.fixture
+def halves_registered():
+    hijax.register_hitype(Halves, lambda x: HalvesType((*x.low.shape[:-1], 2 * x.low.shape[-1])))
+    yield
+    del hi_types[Halves]
+
+
+def cut(x):
+    return Cut(weft.typeof(x))(x)
+
+
+def join(x):
+    return Join(weft.typeof(x))(x)
+
+
+def test_values_of_hi_types_outside_of_transformations(halves_registered):
     x = wnp.arange(4.0)
     halves = Cut(weft.typeof(x))(x)
     assert halves.high.tolist() == [2, 3] and weft.typeof(halves) == HalvesType((4,))
     assert Join(HalvesType((4,)))(halves).tolist() == [0, 1, 2, 3]
     with pytest.raises(TypeError, match="was passed where in_avals says"):
         Join(HalvesType((6,)))(halves)
-    with pytest.raises(NotImplementedError, match="Cut: an operation with values of hi types inside of a transformation"):
-        weft.jit(lambda x: Cut(weft.typeof(x))(x))(x)
     with pytest.raises(NotImplementedError, match="its type has no dtype"):
         weft.typeof(halves).dtype
+
+
+def test_values_of_hi_types_in_programs(halves_registered):
+    x = wnp.arange(4.0)
+    halves = weft.jit(cut)(x)
+    assert weft.typeof(halves) == HalvesType((4,)) and weft.jit(join)(halves).tolist() == [0, 1, 2, 3]
+    assert weft.jit(lambda x: join(cut(x)))(x).tolist() == [0, 1, 2, 3]
+    names = [e.params["name"] for e in weft.make_jaxpr(lambda x: join(cut(x)))(x).eqns]
+    assert names == ["Cut", "Join"]
+
+
+def test_rules_on_values_of_hi_types(halves_registered):
+    x = wnp.array(X)
+    loss = lambda x: (join(cut(x)) * X).sum()
+    want = 3 * X * X                              # by the rule of Join, which multiplies by its argument, then that of Cut
+    np.testing.assert_allclose(weft.grad(loss)(x), want, rtol=1e-6)
+    np.testing.assert_allclose(weft.jit(weft.grad(loss))(x), want, rtol=1e-6)
+    by_halves = weft.grad(lambda h: (join(h) * X).sum())
+    for gradient in (by_halves(cut(x)), weft.jit(by_halves)(cut(x))):
+        assert weft.typeof(gradient).shape == X.shape
+        np.testing.assert_allclose(gradient, X * X, rtol=1e-6)
+    with pytest.raises(NotImplementedError, match=r"grad of a program with Cut.* apply jit to what grad gives"):
+        weft.grad(weft.jit(loss))(x)
+    with pytest.raises(NotImplementedError, match="vmap of a program with Cut"):
+        weft.vmap(weft.jit(lambda x: join(cut(x))))(wnp.stack([x, x]))
+
+
+def test_values_of_hi_types_in_control_flow(halves_registered):
+    x = wnp.arange(8.0).reshape(2, 4)
+    total, doubled = lax.scan(lambda total, h: (total + join(h).sum(), cut(2 * join(h))), 0.0, cut(x))
+    assert total == 28 and weft.typeof(doubled) == HalvesType((2, 4))
+    np.testing.assert_array_equal(join(doubled), 2 * x)
+    last, _ = lax.scan(lambda h, row: (cut(join(h) + row), None), cut(wnp.zeros(4)), x)
+    np.testing.assert_array_equal(join(last), x.sum(0))
+    halved = lax.while_loop(lambda h: join(h).sum() > 4, lambda h: cut(join(h) / 2), cut(x[1]))
+    np.testing.assert_array_equal(join(halved), x[1] / 8)
+    chosen = lax.cond(True, lambda h: h, lambda h: cut(-join(h)), cut(x[0]))
+    np.testing.assert_array_equal(join(chosen), x[0])

@@ -52,7 +52,8 @@ def _with_args(fun: Callable, args: Sequence, kwargs: dict, nums: Sequence[int])
 
 
 def _check_input(x, api: str, name: Callable[[], str], holomorphic: bool, allow_int: bool) -> None:
-    dtype = typeof(x).dtype
+    aval = typeof(x)
+    dtype = aval.to_tangent_aval().dtype if aval.is_high else aval.dtype
     if holomorphic:
         if not dtypes.issubdtype(dtype, np.complexfloating):
             raise TypeError(f"{api} with holomorphic=True requires inputs of complex dtype, got {dtype.name} at argument {name()}.")

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from weft.control.call import jit_p
+from weft.control.hitypes import flatten
 from weft.control.ref import check_returned
 from weft.core.annotations import cast
 from weft.core.interpret import evaluate
@@ -93,7 +94,7 @@ def stage_body(fun: Callable, in_tree: Any, avals: Sequence[ShapedArray], name: 
     out_tree: list = []
 
     def flat_fun(*xs):
-        outs, structure = tree.tree_flatten(fun(*tree.tree_unflatten(in_tree, xs)))
+        outs, structure = flatten(fun(*tree.tree_unflatten(in_tree, xs)), f"the result of {api}'s {name}")
         out_tree[:] = [structure]
         check_returned(fun, api, outs)
         for out in outs:

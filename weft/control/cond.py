@@ -26,6 +26,7 @@ from weft.control.body import (
 )
 from weft.control.diverging import check_no_collective, diverging
 from weft.control.guarded import guarded
+from weft.control.hitypes import flatten
 from weft.control.ref import threaded, threads_refs
 from weft.core.interpret import evaluate, lockstep_rule
 from weft.core.primitive import Primitive, unsupported
@@ -441,7 +442,7 @@ def _clamped(index, n: int):
 
 def _choose(api: str, index: Any, functions: Sequence[Callable], titles: Sequence[str], operands: Sequence) -> Any:
     """Stage every function and bind `cond_p`."""
-    flat, in_tree = tree.tree_flatten(tuple(operands))
+    flat, in_tree = flatten(tuple(operands), api)
     avals = [typeof(x) for x in flat]
     bodies = [stage_body(f, in_tree, avals, function_name(f), api) for f in functions]
     _check_branches(api, functions, titles, bodies)

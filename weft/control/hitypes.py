@@ -93,6 +93,8 @@ class _UserType(AbstractValue):
     """What immutable and mutable types share."""
     is_high = True
     has_qdd = False
+    weak_type = False
+    vma: frozenset = frozenset()            # the axes over which arrays of this type would vary inside of shard_map
 
     def _missing(self, method: str) -> NotImplementedError:
         return NotImplementedError(f"{type(self).__name__} must implement `{method}`.")
@@ -106,8 +108,9 @@ class _UserType(AbstractValue):
     def __getattr__(self, name: str) -> Any:
         if name not in ("shape", "dtype", "ndim", "size"):               # which a subclass may have as fields
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        raise NotImplementedError(f"a value of type {self.str_short()} was passed where an array is needed: its type has no {name}. "
-                                  "Values of hi types can be passed to jit and to a HiPrimitive; apply an operation that gives arrays.")
+        raise NotImplementedError(f"a value of type {self.str_short()} was passed where an array is needed: its type has no {name}. Values "
+                                  "of hi types can be passed to jit, to control flow and to operations on hi types; apply one that gives "
+                                  "arrays.")
 
     def str_short(self, short_dtypes: bool = False, **_: Any) -> str:
         """The type in messages."""
@@ -306,6 +309,18 @@ def flatten(x: Any, where: str) -> tuple[list, Any]:
         nodes = [_Lowered(typeof(leaf), lowered(leaf, where)) if type(leaf) in hi_types else leaf for leaf in leaves]
         return tree.tree_flatten(tree.tree_unflatten(structure, nodes))
     return leaves, structure
+
+
+def check_slices(x: Any, size: int) -> None:
+    """NotImplementedError unless the elements of each value of a hi type among the leaves, as its type says, consist of slices of its
+    arrays along dim 0."""
+    for leaf in tree.tree_leaves(x) if hi_types else ():
+        if type(leaf) in hi_types:
+            aval = typeof(leaf)
+            element = aval.dec_rank(size, aval.leading_axis_spec())
+            if [(a.shape, a.dtype) for a in element.lo_ty()] != [(a.shape[1:], a.dtype) for a in aval.lo_ty()]:
+                raise NotImplementedError(f"scan: an element of a value of type {aval}, of type {element}, does not consist of slices "
+                                          "along dim 0 of the arrays that the value consists of.")
 
 
 # ---- mutable values inside of traced programs

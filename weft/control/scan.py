@@ -20,6 +20,7 @@ from weft.control import body as bodies
 from weft.control.call import jit_p
 from weft.control.call_rules import plain_params
 from weft.control.guarded import guarded
+from weft.control.hitypes import check_slices, flatten
 from weft.control.ref import threaded, threads_refs
 from weft.core.interpret import evaluate, lockstep_rule
 from weft.core.primitive import Primitive, unsupported
@@ -381,8 +382,9 @@ def scan(f: Callable, init: Any, xs: Any = None, length: int | None = None, reve
     """
     if not callable(f):
         raise TypeError(f"scan: the body must be callable, got {f!r}.")
-    xs_flat, xs_tree = tree.tree_flatten(xs)
+    xs_flat, xs_tree = flatten(xs, "scan")
     n = _length(xs_flat, xs_tree, length)
+    check_slices(xs, n)
     _check_unroll(unroll)
     if bodies.runs_in_python() and n:
         return _in_python(f, init, xs_flat, xs_tree, n, reverse)
@@ -392,7 +394,7 @@ def scan(f: Callable, init: Any, xs: Any = None, length: int | None = None, reve
 def bind_scan(api: str, f: Callable, init: Any, xs_flat: Sequence, xs_tree: Any, length: int, reverse: bool,
               unroll: int | bool) -> tuple[Any, Any]:
     """Stage `f` and bind `scan_p`; `api` is the function that errors name."""
-    init_flat, init_tree = tree.tree_flatten(init)
+    init_flat, init_tree = flatten(init, api)
     in_tree = tree.treedef_tuple([init_tree, xs_tree])
     _check_whole(api, xs_flat, xs_tree)
     slices = [typeof(x).without_dim(0) for x in xs_flat]

@@ -17,6 +17,7 @@ import numpy as np
 from weft.control import body as bodies
 from weft.control.diverging import check_no_collective
 from weft.control.guarded import guarded
+from weft.control.hitypes import flatten
 from weft.control.ref import threaded, threads_refs
 from weft.core.annotations import cast
 from weft.core.interpret import evaluate, lockstep_rule
@@ -318,7 +319,7 @@ def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
 
 def bind_while(api: str, cond_fun: Callable, body_fun: Callable, init: Any) -> Any:
     """Stage both functions and bind `while_p`; `api` is the function that errors name."""
-    flat, structure = tree.tree_flatten(init)
+    flat, structure = flatten(init, api)
     in_tree = tree.treedef_tuple([structure])
     for _ in range(len(flat) + 1):
         avals = [typeof(x) for x in flat]

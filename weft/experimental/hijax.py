@@ -3,8 +3,8 @@
 In:   a class with the types of its arguments and results, an implementation `expand`, and rules as methods.
 Out:  objects that are called like functions. Programs hold one equation for a call; it is expanded when they are compiled.
 Laws: a transformation asks for its rule when it meets the operation, and raises NotImplementedError, with the method to write, where
-      there is none. Zeros are given to rules as arrays. Types are those of arrays, in trees; those of a `HiPrimitive` may be hi types,
-      and outside of transformations those of a `VJPHiPrimitive`, too.
+      there is none. Zeros are given to rules as arrays. Types are those of arrays, in trees, or hi types. A program holds the arrays of
+      values of hi types, so that rules for these are asked for where values are: under a transformation, not of a traced program.
 Next: `control.hitypes`, the types whose values are objects of users.
 """
 
@@ -28,6 +28,7 @@ from weft.control.hitypes import (
     aval_method,
     aval_property,
     control_flow_allowed_effects,
+    flatten,
     is_mutable,
     lowered,
     made_here,
@@ -285,9 +286,6 @@ def _dispatch(trace: Trace | None, prim: VJPHiPrimitive, args: Sequence) -> list
     if isinstance(trace, EvalTrace):
         with set_trace(trace):
             return _flat_results(prim, prim.expand(*tree.tree_unflatten(prim.in_tree, args)), "the result of expand")
-    if any(a.is_high for a in (*prim.in_avals_flat, *prim.out_avals_flat)):
-        raise NotImplementedError(f"{type(prim).__name__}: an operation with values of hi types inside of a transformation. Derive it from "
-                                  "HiPrimitive, which is lowered to arrays.")
     if isinstance(trace, LinearTrace) and not any(map(trace.is_unknown, args)):
         return _dispatch(trace.parent, prim, args)
     if isinstance(trace, (JVPTrace, BatchTrace)):
@@ -300,11 +298,17 @@ def _dispatch(trace: Trace | None, prim: VJPHiPrimitive, args: Sequence) -> list
             outs, more = (_apply_batch(prim, trace.axis, firsts, seconds) if isinstance(trace, BatchTrace)
                           else _apply_jvp(prim, firsts, seconds))
         return [trace.join(o, m) for o, m in zip(outs, more)]
-    flat = lambda *xs: _flat_results(prim, prim.expand(*tree.tree_unflatten(prim.in_tree, xs)), "the result of expand")
-    jaxpr, consts = hoist_tracers(stage(flat, [typeof(x) for x in args], type(prim).__name__))
-    params = {"jaxpr": jaxpr, "num_consts": len(consts), "prim": prim, "name": type(prim).__name__}
-    outs: Any = trace.process(call_hi_primitive_p, [*consts, *args], params)
-    return outs
+    name, ins, outs = type(prim).__name__, prim.in_avals_flat, prim.out_avals_flat
+
+    def flat(*arrays):
+        found = prim.expand(*tree.tree_unflatten(prim.in_tree, _raise(ins, arrays)))
+        return _lower(name, outs, _flat_results(prim, found, "the result of expand"))
+
+    arrays = _lower(name, ins, args)
+    jaxpr, consts = hoist_tracers(stage(flat, [typeof(x) for x in arrays], name))
+    params = {"jaxpr": jaxpr, "num_consts": len(consts), "prim": prim, "name": name}
+    found: Any = trace.process(call_hi_primitive_p, [*consts, *arrays], params)
+    return _raise(outs, found)
 
 
 def _apply_batch(prim: VJPHiPrimitive, axis: BatchAxis, args: Sequence, dims: Sequence) -> tuple[list, list]:
@@ -336,7 +340,7 @@ def _apply_jvp(prim: VJPHiPrimitive, primals: Sequence, tangents: Sequence) -> t
 
 def _linear_call(prim: VJPHiPrimitive, args: tuple, residuals: Any, tangents: list, outs: Sequence) -> list:
     """The tangents of results as one operation, which `vjp_bwd` transposes, and `jvp` or `lin`, if there, computes."""
-    kept, kept_tree = tree.tree_flatten((residuals, args))
+    kept, kept_tree = flatten((residuals, args), type(prim).__name__)
     n = len(kept)
 
     def bwd(res, cts):
@@ -375,13 +379,22 @@ for _p in (call_hi_primitive_p, hi_linearized_p):
     del _p.rules["partial_eval"], _p.rules["partial_eval_eqn"]          # what tangents enter stays whole
 
 
+def _on_arrays(prim: VJPHiPrimitive, transformation: str) -> None:
+    """NotImplementedError for a call in a program, which holds the arrays of values of hi types, where a rule takes the values."""
+    if any(a.is_high for a in (*prim.in_avals_flat, *prim.out_avals_flat)):
+        raise NotImplementedError(f"{transformation} of a program with {type(prim).__name__}, an operation on values of hi types: apply "
+                                  f"jit to what {transformation} gives, not {transformation} to what jit gives.")
+
+
 @call_hi_primitive_p.def_jvp
 def _call_jvp(primals: Sequence, tangents: Sequence, *, jaxpr, num_consts, prim, name):
+    _on_arrays(prim, "grad")
     return _apply_jvp(prim, primals[num_consts:], tangents[num_consts:])
 
 
 @call_hi_primitive_p.def_batch
 def _call_batch(axis: BatchAxis, args: Sequence, dims: Sequence, *, jaxpr, num_consts, prim, name):
+    _on_arrays(prim, "vmap")
     return _apply_batch(prim, axis, args[num_consts:], dims[num_consts:])
 
 
