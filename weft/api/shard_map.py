@@ -222,7 +222,7 @@ def _bind(f: Callable, flat: list, in_tree: Any, specs: list, specs_of_results: 
     """Trace the program of one device, and apply it as one operation."""
     mesh, check = params["mesh"], params["check_vma"]
     with manual_scope(params), mesh_inside(mesh, params["manual_axes"]):
-        body = stage_body(f, in_tree, [block_aval(typeof(x), s, mesh, check) for x, s in zip(flat, specs)], name, "shard_map")
+        body = stage_body(f, in_tree, [block_aval(typeof(x), s, params) for x, s in zip(flat, specs)], name, "shard_map")
         out_specs = specs_of_results(body.jaxpr.outvars, body.out_tree)
         jaxpr = with_axes(body.jaxpr, [frozenset(s.axes) for s in out_specs]) if check else body.jaxpr
     in_specs = (*[PartitionSpec()] * len(body.consts), *specs)

@@ -15,11 +15,12 @@ import numpy as np
 
 from weft.api.execute import relayout, to_array
 from weft.backends.array_spec import ArraySpec
-from weft.control.shard_map import block_aval, mesh_inside, whole_aval
+from weft.control.shard_map import block_aval, mesh_inside, whole_aval, whole_sharding
 from weft.core.annotations import annotated_types
 from weft.core.extension import expansion
 from weft.core.interpret import evaluate
 from weft.core.primitive import BatchAxis
+from weft.core.sharded_types import sharded_types
 from weft.core.trace import Trace, Tracer, _state, current_trace, eval_trace, extend_axis_env, set_trace, typeof
 from weft.ir.mesh import Mesh
 from weft.ir.registry import registry
@@ -78,6 +79,8 @@ class ManualTrace(Trace):
             out_avals, _ = annotated_types(primitive, avals, params)
         else:
             out_avals = primitive.abstract(avals, params)
+        if any(a.explicit is not None for a in avals):
+            out_avals = sharded_types(primitive, avals, out_avals, params)
         values = [self.value(x) for x in args]
         outs = values if primitive is registry.get("pvary") else self.compute(primitive, values, params)
         made = [ManualTracer(self, aval, out) for aval, out in zip(out_avals, outs)]
@@ -172,7 +175,7 @@ def run_eagerly(f: Callable, flat: Sequence, in_tree: Any, specs: Sequence[Parti
         trace = ManualTrace(current_trace(), mesh, axes, tracked)
         guard[0] += 1
         try:
-            args = [ManualTracer(trace, block_aval(x.aval, s, mesh, tracked), v) for x, s, v in zip(arrays, specs, stacked)]
+            args = [ManualTracer(trace, block_aval(x.aval, s, params), v) for x, s, v in zip(arrays, specs, stacked)]
             with set_trace(trace), extend_axis_env(axes, tracked), mesh_inside(mesh, params["manual_axes"]):
                 outs, out_tree = tree.tree_flatten(f(*tree.tree_unflatten(in_tree, args)))
                 out_specs = specs_of_results(outs, out_tree)
@@ -206,5 +209,7 @@ def _whole_here(x: Array) -> Array:
 def _array(out: Any, aval: ShapedArray, spec: PartitionSpec, mesh: Mesh, names: Sequence, sizes: dict) -> Array:
     """Stacked blocks of type `aval` as the array that they are, laid out by `spec`."""
     block = to_array(to_storage(out, spec.dims(aval.ndim), names, sizes))
-    whole = ArraySpec(whole_aval(aval, spec, mesh, names), NamedSharding(mesh, spec), True)
-    return of_blocks(relayout(block, default_sharding(), committed=False), whole)
+    blocks = aval.update(sharding=None)
+    whole = ArraySpec(whole_aval(blocks, spec, mesh, names), NamedSharding(mesh, spec), True)
+    made = of_blocks(relayout(block, default_sharding(), committed=False), whole)
+    return made if aval.explicit is None else relayout(made, whole_sharding(aval, spec, mesh))

@@ -31,7 +31,7 @@ from weft.ir.jaxpr import Eqn, Jaxpr
 from weft.ir.mesh import AxisType, Mesh
 from weft.ir.rewrite import dce as dce_jaxpr, used_vars
 from weft.ir.shardings import NamedSharding
-from weft.ir.specs import PartitionSpec
+from weft.ir.specs import PartitionSpec, spec_of_dims
 from weft.ir.types import ShapedArray
 from weft.ops.arithmetic import div
 from weft.ops.collectives import psum
@@ -41,6 +41,7 @@ from weft.transforms.erase import erase
 from weft.transforms.jvp import jvp_jaxpr
 from weft.transforms.linearize import partial_eval_jaxpr
 from weft.transforms.transpose import transpose_jaxpr
+from weft.util.record import replace
 
 #: params: jaxpr (of one device), mesh, in_specs, out_specs (PartitionSpecs), manual_axes (in the order of the mesh), check_vma
 shard_map_p = Primitive("shard_map", "region", multiple_results=True, per_device=True)
@@ -61,11 +62,20 @@ def mesh_inside(mesh: Mesh, manual: tuple) -> Mesh:
 # --- types ------------------------------------------------------------------------------------------------------------
 
 
-def block_aval(aval: ShapedArray, spec: PartitionSpec, mesh: Mesh, tracked: bool) -> ShapedArray:
-    """The type of one device's block of a value of type `aval`."""
-    dims = spec.dims(aval.ndim)
+def block_aval(aval: ShapedArray, spec: PartitionSpec, params: dict) -> ShapedArray:
+    """The type of one device's block of a value of type `aval`. Explicit axes that are not manual split the block further."""
+    mesh, dims = params["mesh"], spec.dims(aval.ndim)
     shape = tuple(n // math.prod(mesh.shape[a] for a in axes) for n, axes in zip(aval.shape, dims))
-    return aval.update(shape=shape, sharding=None, vma=aval.vma | frozenset(spec.axes) if tracked else aval.vma)
+    vma = aval.vma | frozenset(spec.axes) if params["check_vma"] else aval.vma
+    return aval.update(shape=shape, sharding=_block_sharding(aval, mesh, params["manual_axes"]), vma=vma)
+
+
+def _block_sharding(aval: ShapedArray, mesh: Mesh, manual: tuple) -> NamedSharding | None:
+    inside = mesh_inside(mesh, manual).abstract_mesh
+    if aval.explicit is None or not inside.explicit_axes or aval.explicit.mesh.shape_tuple != inside.shape_tuple:
+        return None
+    return NamedSharding(inside, spec_of_dims(tuple(
+        tuple(a for a in axes if a in inside.explicit_axes) for axes in aval.explicit.spec_dims(aval.ndim))))
 
 
 def whole_aval(aval: ShapedArray, spec: PartitionSpec, mesh: Mesh, manual: Sequence) -> ShapedArray:
@@ -73,9 +83,16 @@ def whole_aval(aval: ShapedArray, spec: PartitionSpec, mesh: Mesh, manual: Seque
     dims = spec.dims(aval.ndim)
     shape = tuple(n * math.prod(mesh.shape[a] for a in axes) for n, axes in zip(aval.shape, dims))
     vma = aval.vma.difference(manual)
-    explicit = not vma and mesh.explicit_axes and set(mesh.explicit_axes) <= set(manual)
-    sharding = type_sharding(NamedSharding(mesh, spec), aval.ndim) if explicit else None
+    explicit = aval.explicit is not None or (not vma and mesh.explicit_axes and set(mesh.explicit_axes) <= set(manual))
+    sharding = type_sharding(whole_sharding(aval, spec, mesh), aval.ndim) if explicit else None
     return aval.update(shape=shape, sharding=sharding, vma=vma)
+
+
+def whole_sharding(aval: ShapedArray, spec: PartitionSpec, mesh: Mesh) -> NamedSharding:
+    """How a value lies whose blocks have type `aval`: explicit axes in that type split the blocks further."""
+    if aval.explicit is not None:
+        spec = spec_of_dims(tuple((*mine, *more) for mine, more in zip(spec.dims(aval.ndim), aval.explicit.spec_dims(aval.ndim))))
+    return NamedSharding(mesh, spec)
 
 
 def unmentioned(spec: PartitionSpec, params: dict) -> tuple:
@@ -86,7 +103,7 @@ def unmentioned(spec: PartitionSpec, params: dict) -> tuple:
 @shard_map_p.def_type
 def _type(*avals, jaxpr, mesh, in_specs, out_specs, manual_axes, check_vma):
     for aval, inner, spec in zip(avals, jaxpr.in_avals, in_specs):
-        if block_aval(aval, spec, mesh, False).shape != inner.shape:
+        if whole_aval(inner, spec, mesh, manual_axes).shape != aval.shape:
             raise TypeError(f"shard_map: {aval.str_short()} cut as {spec} has no blocks of type {inner.str_short()}.")
     return [whole_aval(a, spec, mesh, manual_axes) for a, spec in zip(jaxpr.out_avals, out_specs)]
 
@@ -167,8 +184,9 @@ def _batch(axis, args, dims, **params):
         return _batch_spread(axis, spread, args, dims, params)
     batched = tuple(d is not None for d in dims)
     args = [to_dim(x, d, axis, 0) if b else x for x, d, b in zip(args, dims, batched)]
+    inside = replace(axis, splits=tuple(a for a in axis.splits if a not in params["manual_axes"]))
     with manual_scope(params):
-        mapped, out_batched = batch_jaxpr(params["jaxpr"], axis, batched)
+        mapped, out_batched = batch_jaxpr(params["jaxpr"], inside, batched)
     wider = lambda specs, mask: [PartitionSpec(None, *s) if b else s for s, b in zip(specs, mask)]
     outs = _bind(mapped, args, params, wider(params["in_specs"], batched), wider(params["out_specs"], out_batched))
     return outs, [0 if b else None for b in out_batched]
@@ -204,7 +222,7 @@ def _batch_spread(axis: BatchAxis, spread: tuple, args: Sequence, dims: Sequence
         out_batched[:] = [d is not None for d in out_dims]
         return [x if d is None else to_dim(x, d, part, 0) for x, d in zip(outs, out_dims)]
 
-    avals = [a.update(shape=(part.size, *a.shape), vma=a.vma | here) if b else a for a, b in zip(jaxpr.in_avals, batched)]
+    avals = [a.with_dim(0, part.size).update(vma=a.vma | here) if b else a for a, b in zip(jaxpr.in_avals, batched)]
     with manual_scope(params):
         mapped = stage(run, avals, jaxpr.name)
     args = [to_dim(x, d, axis, 0) if b else x for x, d, b in zip(args, dims, batched)]
@@ -261,7 +279,7 @@ def _split_body(jaxpr: Jaxpr, unknown: tuple, params: dict) -> tuple:
                 for x, form in zip(args, [*forms, *[None] * (len(args) - len(forms))])]
         return evaluate(part.unknown, *args)
 
-    late_avals = [a if form is None or not form[1] else a.update(shape=(1, *a.shape))
+    late_avals = [a if form is None or not form[1] else a.with_dim(0, 1)
                   for a, form in zip(part.unknown.in_avals, [*forms, *[None] * len(part.unknown.invars)])]
     return part, stage(early, part.known.in_avals, jaxpr.name), stage(late, late_avals, jaxpr.name), axes
 
