@@ -20,6 +20,7 @@ from weft.ir.jaxpr import Jaxpr, Var
 from weft.ir.program_mesh import constraint_shardings, has_shard_map
 from weft.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding
 from weft.ir.specs import PartitionSpec
+from weft.ir.types import ShapedArray
 from weft.runtime.executable import Executable
 from weft.runtime.placement import fits
 from weft.transforms.erase import erase
@@ -102,20 +103,30 @@ def lower(request: Request) -> tuple[Stages, LocalProgram]:
         from weft.control.checks import without_checks
 
         jaxpr = without_checks(jaxpr, frozenset(["debug_check"]))
-    program = timer("physicalize", physicalize, erase(jaxpr))
+    program, wanted = erase(jaxpr), [*request.out_shardings]
+    public = [_partial_spec(s, a) for s, a in zip(wanted, jaxpr.out_avals)]
+    if any(s.stored is not s for s in in_specs) or any(spec is not None and spec.unreduced for spec in public):
+        from weft.transforms.terms import on_memory
+
+        outs = [s if s is not None or spec is None or not spec.unreduced else a.explicit
+                for s, spec, a in zip(wanted, public, jaxpr.out_avals)]
+        program = timer("terms", on_memory, program, [s.stored.aval for s in in_specs], [s.sharding for s in in_specs], outs)
+    program = timer("physicalize", physicalize, program)
     program = stages.simplified = timer("simplify", simplify, program)
     if len(assignment) > 1 or has_shard_map(program):
         from weft.partition import partition
 
-        result = stages.partition = timer("partition", partition.partition_for, program, in_specs, request.out_shardings, assignment,
-                                         backend.cost_model)
+        result = stages.partition = timer("partition", partition.partition_for, program, [s.stored for s in in_specs],
+                                         [s and s.stored for s in wanted], assignment, backend.cost_model)
         for callback, sharding in result.layout_callbacks:
             callback(on_backend(sharding, backend))
         program = stages.local = timer("simplify local", simplify, result.jaxpr)
-        shardings, mesh, dims = result.out_shardings, result.axes, (result.in_specs, result.out_specs)
+        shardings = [_in_public(s, spec) if want is None else want for want, s, spec in zip(wanted, result.out_shardings, public)]
+        mesh, dims = result.axes, (result.in_specs, result.out_specs)
         owners = result.owners
         blocks = (*result.out_blocks, *[None] * (len(jaxpr.outvars) - len(result.out_blocks)))
-        in_specs = [ArraySpec(s.aval, on_backend(sharding, backend), s.committed) for s, sharding in zip(in_specs, result.in_shardings)]
+        in_specs = [ArraySpec(s.aval, on_backend(s.sharding if s.sharding.settled is not s.sharding else sharding, backend), s.committed)
+                    for s, sharding in zip(in_specs, result.in_shardings)]
     else:
         here = on_backend(SingleDeviceSharding(assignment[0]), backend)
         if "inspect" in program.effects:
@@ -130,7 +141,7 @@ def lower(request: Request) -> tuple[Stages, LocalProgram]:
         mesh, owners, dims = (), None, ([()] * len(in_specs), [()] * len(shardings))
         blocks = (None,) * len(shardings)
         placed = [ArraySpec(s.aval, here, s.committed) for s in in_specs]
-        in_specs = [s if fits(s, p) else p for s, p in zip(in_specs, placed)]
+        in_specs = [s if fits(s, p) or s.stored is not s else p for s, p in zip(in_specs, placed)]
     committed = len(assignment) > 1 or any(s.committed for s in in_specs) or any(s is not None for s in request.out_shardings) or (
         any(isinstance(s, NamedSharding) for s in shardings))
     out_specs = [ArraySpec(a, on_backend(s, backend), committed) for a, s in zip(jaxpr.out_avals, shardings)]
@@ -138,6 +149,19 @@ def lower(request: Request) -> tuple[Stages, LocalProgram]:
                          tuple(map(BlockLayout, out_specs, dims[1], blocks)), tuple(request.donated), owners)
     stages.lowered = backend.lower(local, timer)
     return stages, local
+
+
+def _partial_spec(sharding: Sharding | None, aval: ShapedArray) -> PartitionSpec | None:
+    """The spec of a result that has unreduced or reduced axes."""
+    found = aval.explicit if sharding is None else sharding
+    return found.spec if isinstance(found, NamedSharding) and found.spec.is_partial else None
+
+
+def _in_public(memory: Sharding, spec: PartitionSpec | None) -> Sharding:
+    """What the user sees of a result whose memory lies as `memory`: unreduced axes do not split a dim."""
+    if spec is None or not isinstance(memory, NamedSharding):
+        return memory
+    return memory.with_spec(spec.update(memory.spec.partitions[bool(spec.unreduced):]))
 
 
 def _names_on_one_device(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], here: Sharding) -> list[Sharding]:

@@ -29,7 +29,7 @@ from weft.core.trace import derived_trace, eval_trace
 from weft.ir.jaxpr import Jaxpr, Literal
 from weft.ir.mesh import AbstractMesh, AxisType, _make_mesh_object
 from weft.ir.shardings import Sharding, _make_named, _make_positional, _make_single
-from weft.ir.specs import UNCONSTRAINED, PartitionSpec
+from weft.ir.specs import UNCONSTRAINED, PartitionSpec, UnreducedKind, _make_spec
 from weft.ir.structure import Unserializable, structure
 from weft.runtime.executable import Executable
 from weft.util import cache, events
@@ -245,8 +245,9 @@ def _load(key: str, data: bytes, request: _Request) -> Executable:
 _MAKERS: dict[str, Callable] = {
     "tuple": lambda *xs: xs, "frozenset": lambda *xs: frozenset(xs), "UNCONSTRAINED": lambda: UNCONSTRAINED,
     "ndarray": lambda shape, *xs: _grid(shape, xs), "AxisType": lambda name: AxisType[name],
+    "UnreducedKind": lambda name: UnreducedKind[name],
     **{make.__name__: make for make in (PartitionSpec, AbstractMesh, _make_mesh_object, _make_named, _make_single, _make_positional,
-                                        _device_of_id)}}
+                                        _make_spec, _device_of_id)}}
 
 
 def _plain(x: Any) -> Any:
@@ -257,8 +258,8 @@ def _plain(x: Any) -> Any:
         title, args = type(x).__name__, x
     elif isinstance(x, np.ndarray):
         title, args = "ndarray", (x.shape, *x.flat)
-    elif isinstance(x, AxisType):
-        title, args = "AxisType", (x.name,)
+    elif isinstance(x, (AxisType, UnreducedKind)):
+        title, args = type(x).__name__, (x.name,)
     else:
         made = x.__reduce__() if type(x).__module__.startswith("weft.") else type(x).__name__
         title, args = (made, ()) if isinstance(made, str) else (made[0].__name__, made[1])

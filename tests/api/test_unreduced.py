@@ -85,8 +85,8 @@ def test_cotangents_of_reduced_values_are_summed_where_they_leave(mesh):
 
     want = 2 * x.T @ (x @ w)
     assert np.allclose(gradient(w, x), want)
-    psums = str(weft.make_jaxpr(gradient)(w, x)).count("= psum")
-    assert psums == 1
+    assert "= psum" not in str(weft.make_jaxpr(gradient)(w, x))          # the terms leave; outside they are added up once
+    assert [r.kind for r in gradient.lower(w, x).compile().runtime_executable().stages.collectives] == ["psum"]
     cast = weft.shard_map(lambda w, x: step(lax.pcast(w, "x", to="reduced"), x), mesh=mesh, in_specs=(P(), P("x")),
                           out_specs=P(unreduced={"x"}))
     assert np.allclose(cast(w, x), want)

@@ -17,7 +17,7 @@ from weft.sharding import AxisType, NamedSharding, P
 
 MESH = weft.make_mesh((2, 2), ("a", "b"), axis_types=(AxisType.Explicit, AxisType.Explicit))
 #: kinds whose types are not derived from factor rules
-EXCEPT = {"region", "collective", "callback", "constraint", "custom"}
+EXCEPT = {"region", "collective", "callback", "constraint", "custom", "terms"}
 
 
 def layouts(arg: np.ndarray) -> list[P]:

@@ -34,7 +34,7 @@ for package in (weft.ops, weft.ops.functions, weft.control):
         importlib.import_module(module.name)
 
 KINDS = {"elementwise", "layout", "slice", "index", "reduce", "contract", "conv", "sort", "scan", "scatter", "random",
-         "collective", "region", "library", "constraint", "callback", "barrier", "custom"}
+         "collective", "region", "library", "constraint", "callback", "barrier", "custom", "terms"}
 PULL_STYLE = {"elementwise", "layout", "slice", "random"}
 SPECS = (BranchSpec, LoopSpec, ContractSpec, ExpandSpec, FftSpec, HostSpec, ReduceSpec, ScanSpec, ScatterSpec, SortSpec)
 PRIMITIVES = sorted(registry.values(), key=lambda p: p.name)

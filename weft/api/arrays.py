@@ -124,8 +124,9 @@ def _put(x, target, whole, i: int):
     except ShardingError:
         path = tree.keystr(tree.tree_flatten_with_path(whole)[0][i][0])
         sharding.check_shape(array.shape, f"the value{path and ' ' + path} given to device_put")
-    if type(array) is np.ndarray:
+    if type(array) is np.ndarray and not sharding.unreduced:
         return to_array(array, sharding)
+    array = to_array(array)
     if transfers.guarded():
         transfers.between_devices([array._spec], [ArraySpec(array.aval, sharding, True)])
     return relayout(array, sharding)

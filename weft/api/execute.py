@@ -26,8 +26,10 @@ from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.program_mesh import check_same_devices, constraint_shardings, typed_devices
 from weft.ir.rewrite import used_vars
 from weft.ir.shardings import Sharding
+from weft.ir.specs import PartitionSpec
 from weft.ir.types import ShapedArray
 from weft.ops.layout import reshape, transpose
+from weft.ops.placement import reshard
 from weft.runtime import transfers
 from weft.runtime.array import Array, default_sharding, from_numpy
 from weft.runtime.executable import Executable
@@ -112,6 +114,8 @@ def executable_for(jaxpr: Jaxpr, specs: tuple[ArraySpec, ...], out_shardings=(),
 def relayout(x: Array, sharding: Sharding, committed: bool = True) -> Array:
     """`x` laid out as `sharding`: memory is shared where layouts allow, else values are moved, by a compiled copy if there are many."""
     have, want = x._spec, ArraySpec(x.aval, sharding, committed)
+    if have.stored is not have or want.stored is not want:
+        return _of_other_terms(x, want)
     move = (have.splits, have.local_shape, want.splits, want.local_shape, want.storage_dtype)
     is_here = have.by_process is None and want.by_process is None
     by_program = is_here and have.backend is want.backend is default_sharding().device.client and want.backend.is_one_memory
@@ -121,6 +125,32 @@ def relayout(x: Array, sharding: Sharding, committed: bool = True) -> Array:
     (moved,) = run(_moving(*move), [as_blocks(x)], name="relayout")
     return of_blocks(moved, want)
 
+
+def _of_other_terms(x: Array, want: ArraySpec) -> Array:
+    """`x` laid out as `want`, where one of them has unreduced axes: terms are moved as they are, else added up or made by a program."""
+    have, sharding = x._spec, want.sharding
+    if fits(have, want):
+        return Array(want, x._live())
+    if have.stored is not have and have.sharding.device_assignment != sharding.device_assignment:
+        if want.stored is not want and have.stored.aval.shape == want.stored.aval.shape:
+            return Array(want, relayout(x._stored(), want.stored.sharding, want.committed)._live())
+        x = relayout(x, have.sharding.with_spec(have.sharding.spec.update(unreduced=frozenset())))
+        if want.stored is want:
+            return relayout(x, sharding, want.committed)
+    if x.sharding.device_assignment != sharding.device_assignment:
+        x = relayout(x, sharding.with_spec(PartitionSpec()))
+    (moved,) = run(_resharding(x.aval, sharding), [x], out_shardings=(sharding,), name="reshard")
+    return moved
+
+
+@functools.lru_cache(maxsize=1024)
+def _resharding(aval: ShapedArray, sharding: Sharding) -> Jaxpr:
+    """The program that lays a value out as `sharding`."""
+    with set_trace(eval_trace):
+        return stage(lambda x: [reshard(x, sharding)], [aval], "reshard")
+
+
+clearing(_resharding.cache_clear)
 
 _moves: set[tuple] = set()
 
@@ -305,9 +335,9 @@ def _placed(x: Array, sharding: Sharding, name: str, arg_names, i: int) -> Array
 # ---- the evaluator of single operations
 
 @functools.lru_cache(maxsize=8192)
-def _one_op(primitive, avals: tuple, params: tuple, floats: tuple, is_lenient: bool) -> Jaxpr:
+def _one_op(primitive, avals: tuple, params: tuple, floats: tuple, is_lenient: bool, terms: frozenset) -> Jaxpr:
     """The program of one operation. `floats`, their texts, distinguish parameters that are equal and not the same (0.0 and -0.0);
-    `is_lenient` those whose types were not checked."""
+    `is_lenient` those whose types were not checked, `terms` those of sums that are not added up over these axes."""
     return _stage_op(primitive, avals, dict(params))
 
 
@@ -377,7 +407,7 @@ def compiled_op(primitive, args, params):
             jaxpr = _region_op(primitive, avals, params)
         else:
             floats = tuple([repr(v) for v in params.values() if isinstance(v, float)])
-            jaxpr = _one_op(primitive, avals, tuple(params.items()), floats, _state.lenient)
+            jaxpr = _one_op(primitive, avals, tuple(params.items()), floats, _state.lenient, _state.terms)
     except TypeError as error:
         if "unhashable" not in str(error):
             raise

@@ -23,7 +23,9 @@ from weft.core.trace import Tracer, typeof
 from weft.ir.mesh import AbstractMesh, AxisType, Mesh, current_mesh
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
-from weft.ops.collectives import first_only, psum, pvary
+from weft.ops.collectives import first_only, psum
+from weft.ops.layout import reshape
+from weft.ops.placement import repeated, reshard, sum_of_terms, terms
 from weft.util import tree
 from weft.util.source import api_boundary, wraps
 
@@ -117,8 +119,7 @@ def _call(f: Callable, options: tuple, args: tuple, kwargs: dict) -> Any:
         specs, others = ([v for i, v in enumerate(of) if i not in static] for of in (in_specs, args))
         return _call(on_others, (mesh, tuple(specs), *options[2:]), tuple(others), {})
     if any(s is not None and s.is_partial for s in tree.tree_leaves((in_specs, out_specs), is_leaf=is_spec)):
-        options = mesh, *_settled((in_specs, out_specs)), axis_names, auto, check
-        return _call(_on_sums(f, site, in_specs, out_specs, check), options, args, {})
+        return _call_on_terms(f, (mesh, in_specs, out_specs, axis_names, auto, check), site, args)
     flat, in_tree = tree.tree_flatten(args)
     if any_refs(flat):
         return _call_with_refs(f, (mesh, in_specs, *options[2:]), site, args)
@@ -156,42 +157,60 @@ def _static(in_specs: Any, args: Sequence) -> dict[int, Any]:
     return {i: x for i, (spec, x) in enumerate(zip(in_specs, args)) if unsaid(spec) and python(x)}
 
 
-def _settled(specs: Any) -> Any:
-    """A tree of specs without their unreduced and reduced axes."""
-    return tree.tree_map(lambda s: s if s is None else s.settled(), specs, is_leaf=is_spec)
+def _call_on_terms(f: Callable, options: tuple, site: Site, args: tuple) -> Any:
+    """The same where specs mention terms of sums (`unreduced`), and values whose cotangents are (`reduced`).
 
-
-def _on_sums(f: Callable, site: Site, in_specs: Any, out_specs: Any, check: bool) -> Callable:
-    """`f` on blocks of whole values, where its specs mention terms of sums (`unreduced`) and of values whose cotangents are (`reduced`).
-
-    A value is its sum: the first device along an unreduced axis gets it as its term, the others zeros; terms that devices give are
-    added. A reduced value is the same on all devices, and typed as varying, so that cotangents are terms of a sum until they leave.
+    From outside each device gets its term of an unreduced value as an entry of a further dim, and gives one so. A reduced value is the
+    same on all devices, and typed as varying; an entry for each device lets its cotangents leave as terms.
     """
-    @functools.wraps(f)
-    def on_terms(*args):
-        prefix = in_specs if isinstance(in_specs, tuple) else (in_specs,) * len(args)
-        leaves, structure = tree.tree_flatten(args)
-        specs = flat_specs(site, prefix, args, "in_specs", "the arguments")
-        given = []
-        for x, spec in zip(leaves, specs):
-            if spec.unreduced:
-                x = first_only(x, sorted(spec.unreduced, key=str))
-            given.append(pvary(x, tuple(sorted(spec.reduced, key=str))) if spec.reduced else x)
-        out = f(*tree.tree_unflatten(structure, given))
-        results, structure = tree.tree_flatten(out)
-        made = []
-        for x, spec, label in zip(results, flat_specs(site, out_specs, out, "out_specs", "the results"),
-                                  leaf_labels(out, lambda path: f"result{tree.keystr(path)}")):
-            same = sorted(spec.unreduced - typeof(x).vma, key=str) if check else []
-            if same:
-                raise ValueError(f"shard_map({site.name}): {label} is to be unreduced over {same}, and is the same on all devices there: "
-                                 f"{typeof(x).str_short()}.\n  Make terms of a sum of it with lax.pcast(x, {same}, to='unreduced').")
-            axes = tuple(sorted(spec.unreduced, key=str))
-            x = psum(x, axes) if axes else x
-            one_for_all = [a for a in sorted(spec.reduced, key=str) if a in typeof(x).vma]
-            made.append(psum(first_only(x, one_for_all), tuple(one_for_all)) if one_for_all else x)
-        return tree.tree_unflatten(structure, made)
-    return on_terms
+    mesh, in_specs, out_specs, axis_names, auto, check = options
+    prefix = in_specs if isinstance(in_specs, tuple) else (in_specs,) * len(args)
+    leaves, structure = tree.tree_flatten(args)
+    specs = flat_specs(site, prefix, args, "in_specs", "the arguments")
+    labels = [f"argument {name}" for name in argument_names(signature_of(f), args, {})]
+    for x, spec, label in zip(leaves, specs, labels):
+        check_operand(site, typeof(x), spec, label)
+    ordered = lambda axes: tuple(a for a in site.mesh.axis_names if a in axes)
+    given = []
+    for x, spec in zip(leaves, specs):
+        x = terms(x, site.mesh, ordered(spec.unreduced)) if spec.unreduced else x
+        given.append(repeated(x, site.mesh, ordered(spec.reduced)) if spec.reduced else x)
+    led = lambda spec, *sets: PartitionSpec(*[ordered(axes) for axes in sets if axes], *spec.partitions)
+    made: list[PartitionSpec] = []
+
+    def on_terms(*xs):
+        blocks = [reshape(x, typeof(x).shape[bool(s.unreduced) + bool(s.reduced):]) if s.is_partial else x for x, s in zip(xs, specs)]
+        out = f(*tree.tree_unflatten(structure, blocks))
+        found = flat_specs(site, out_specs, out, "out_specs", "the results")
+        made[:] = found
+        return tree.tree_unflatten(tree.tree_structure(out), [
+            _given_terms(site, x, spec, label, check, ordered) for x, spec, label in zip(
+                tree.tree_leaves(out), found, leaf_labels(out, lambda path: f"result{tree.keystr(path)}"))])
+    on_terms.__name__ = site.name
+    outer = tree.tree_map(lambda s: s if s is None else led(s, s.unreduced), out_specs, is_leaf=is_spec)
+    ins = tuple([led(s, s.reduced, s.unreduced) for s in specs])
+    out = _call(on_terms, (mesh, ins, outer, axis_names, auto, check), tuple(given), {})
+    leaves, structure = tree.tree_flatten(out)
+    leaves = [sum_of_terms(x, ordered(s.unreduced)) if s.unreduced else x for x, s in zip(leaves, made)]
+    return tree.tree_unflatten(structure, [_typed_reduced(x, s) for x, s in zip(leaves, made)])
+
+
+def _given_terms(site: Site, x: Any, spec: PartitionSpec, label: str, check: bool, ordered: Callable) -> Any:
+    """A result inside as it leaves: a term as an entry of a first dim, a value that is one for all from the first device."""
+    same = sorted(spec.unreduced - typeof(x).vma, key=str) if check else []
+    if same:
+        raise ValueError(f"shard_map({site.name}): {label} is to be unreduced over {same}, and is the same on all devices there: "
+                         f"{typeof(x).str_short()}.\n  Make terms of a sum of it with lax.pcast(x, {same}, to='unreduced').")
+    one_for_all = ordered([a for a in spec.reduced if a in typeof(x).vma])
+    x = psum(first_only(x, list(one_for_all)), one_for_all) if one_for_all else x
+    return reshape(x, (1, *typeof(x).shape)) if spec.unreduced else x
+
+
+def _typed_reduced(x: Any, spec: PartitionSpec) -> Any:
+    """A result outside, whose type says over which axes it is reduced."""
+    sharding = typeof(x).explicit
+    axes = frozenset() if sharding is None else spec.reduced & frozenset(sharding.mesh.explicit_axes)
+    return reshard(x, sharding.with_spec(sharding.spec.update(reduced=sharding.spec.reduced | axes))) if axes else x
 
 
 def _call_with_refs(f: Callable, options: tuple, site: Site, args: tuple) -> Any:

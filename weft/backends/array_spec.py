@@ -18,6 +18,7 @@ from weft.backends.held import Numbers, held_by_process
 from weft.ir.explicit import type_sharding
 from weft.ir.program_mesh import is_abstract
 from weft.ir.shardings import Sharding
+from weft.ir.specs import UnreducedKind
 from weft.ir.types import ShapedArray
 from weft.util import dtypes
 
@@ -28,15 +29,17 @@ _MAX_NDIM = 32          # NumPy holds 64, and every dim of an array is two of it
 class ArraySpec:
     """Type, sharding and committed flag of an array.
 
-    `splits` and `local_shape` are those of the memory of the array, which for random keys has more dims than the array;
+    `splits` and `local_shape` are those of the memory of the array, which for random keys has more dims than the array, and for arrays with
+    unreduced axes a first one, of their terms; `stored` is the array of the memory then, else the array itself;
     `backend` is that of its devices (None where the mesh is abstract). A process stores the distinct shards of its own devices:
     `held` has the numbers of their blocks along each dim, and is None where they are all shards; `by_process` has those of every process,
     and is None where this one drives all devices.
     """
     __slots__ = ("aval", "sharding", "committed", "backend", "splits", "storage_shape", "storage_dtype", "nbytes", "local_shape",
-                 "global_shape", "is_row_major", "read_scalar", "held", "by_process", "storage_bytes", "__weakref__")
+                 "global_shape", "stored", "is_row_major", "read_scalar", "held", "by_process", "storage_bytes", "__weakref__")
 
     backend: Any
+    stored: ArraySpec
     read_scalar: Callable[[Any], bool | int | float] | None      # from the buffer of a scalar, where the backend can
     held: Numbers | None
     by_process: tuple[tuple[int, Numbers], ...] | None
@@ -56,6 +59,9 @@ class ArraySpec:
         self.sharding = sharding
         self.committed = committed
         self.backend = None if is_abstract(sharding) else getattr(sharding.device_assignment[0], "client", None)
+        if sharding.unreduced:
+            return _specs.setdefault(key, self._of_terms(_stored(aval, sharding, committed)))
+        self.stored = self
         shape, dtype = physical(aval)
         splits = tuple(sharding.splits(aval.shape))
         for d, (n, s) in enumerate(zip(aval.shape, splits)):
@@ -77,8 +83,33 @@ class ArraySpec:
         self.read_scalar = None if shape or self.backend is None or self.held is not None else self.backend.scalar_reader(dtype)
         return _specs.setdefault(key, self)
 
+    def _of_terms(self, stored: ArraySpec) -> ArraySpec:
+        """Let the memory be that of `stored`, which has the terms of the array."""
+        self.stored = stored
+        for name in ("splits", "local_shape", "storage_dtype", "global_shape", "by_process", "held", "storage_shape", "storage_bytes",
+                     "is_row_major"):
+            setattr(self, name, getattr(stored, name))
+        self.nbytes = math.prod(self.aval.shape) * self.storage_dtype.itemsize
+        self.read_scalar = None
+        return self
+
     def __repr__(self) -> str:
         return f"ArraySpec({self.aval.str_short()}, {self.sharding}, committed={self.committed})"
+
+
+def stored_aval(aval: ShapedArray, sharding: Any) -> ShapedArray:
+    """The type of the memory of values that are terms over the unreduced axes of `sharding`: a first dim has the terms."""
+    if dtypes.is_extended(aval.dtype):
+        raise TypeError(f"random keys of type {aval.str_short()} are no sums; they cannot be laid out as {sharding.spec}.")
+    return aval.update(shape=(sharding.num_terms, *aval.shape), sharding=type_sharding(sharding.stored, aval.ndim + 1))
+
+
+def _stored(aval: ShapedArray, sharding: Any, committed: bool) -> ArraySpec:
+    """The array of the terms of an array with unreduced axes."""
+    if sharding.spec.unreduced_kind is not UnreducedKind.sum:
+        raise NotImplementedError(f"arrays of type {aval.str_short()} cannot be laid out as {sharding.spec}: only sums can be unreduced, "
+                                  f"not a {sharding.spec.unreduced_kind.name}.")
+    return ArraySpec(stored_aval(aval, sharding), sharding.stored, committed)
 
 
 def _held_here(by_process: tuple[tuple[int, Numbers], ...], process: int, splits: tuple[int, ...]) -> Numbers | None:
@@ -95,13 +126,13 @@ def follow_processes() -> None:
     held_by_process.cache_clear()
     for spec in _specs.values():
         if spec.by_process is not None:
-            spec.by_process = held_by_process(spec.sharding, spec.aval.ndim)
+            spec.by_process = held_by_process(spec.stored.sharding, spec.stored.aval.ndim)
 
 
 def held_numbers(spec: ArraySpec) -> dict[int, Numbers]:
     """The blocks of each process along all dims of the memory."""
-    extra = ((0,),) * (len(spec.splits) - spec.aval.ndim)
-    return {rank: held + extra for rank, held in held_by_process(spec.sharding, spec.aval.ndim)}
+    extra = ((0,),) * (len(spec.splits) - spec.stored.aval.ndim)
+    return {rank: held + extra for rank, held in held_by_process(spec.stored.sharding, spec.stored.aval.ndim)}
 
 
 def is_whole_everywhere(spec: ArraySpec, numbers: dict[int, Numbers]) -> bool:

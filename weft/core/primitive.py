@@ -24,8 +24,8 @@ Some ops have more, `OPTIONAL_SLOTS`:
 
 A slot may hold `unsupported("why")`, which raises MissingRuleError when asked for. `kind` is what passes dispatch on:
 elementwise layout slice index reduce contract conv sort scan scatter random collective region library constraint callback custom
-(a function that partitions itself); exchange (a collective between processes); and extension for those that libraries define
-(`core.extension`), which programs that are compiled hold no more.
+(a function that partitions itself); terms (of a sum, which devices hold); exchange (a collective between processes); and extension for
+those that libraries define (`core.extension`), which programs that are compiled hold no more.
 
 Within a kind they ask for facts of the operation, given to the constructor and kept in `attrs`:
 

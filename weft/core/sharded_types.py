@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weft.core.partial_types import result_specs, summed_axes
 from weft.core.primitive import Primitive
 from weft.core.trace import _state, typeof
-from weft.ir.explicit import Conflict, result_dims, spec_text
+from weft.ir.explicit import Conflict, is_partial, result_dims, spec_text
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import Spec, spec_of_dims
 from weft.ir.types import ShapedArray
@@ -21,7 +22,7 @@ from weft.util.errors import ShardingTypeError, describe
 from weft.util.source import user_frame
 
 #: kinds whose own type rules state the shardings of their results
-_OWN_RULES = frozenset({"region", "constraint", "collective"})
+_OWN_RULES = frozenset({"region", "constraint", "collective", "terms"})
 
 
 def sharded_types(primitive: Primitive, in_avals: Sequence[ShapedArray], out_avals: Sequence[ShapedArray], params: dict
@@ -44,8 +45,15 @@ def sharded_types(primitive: Primitive, in_avals: Sequence[ShapedArray], out_ava
     rule = primitive.rule("factors")(in_avals, out_avals, **params)
     specs = [((),) * a.ndim if a.explicit is None else a.explicit.spec_dims(a.ndim) for a in in_avals]
     outs, conflict = result_dims(rule, primitive.kind, specs, mesh.shape)
-    if conflict is None:
-        return [a.update(sharding=NamedSharding(mesh, spec_of_dims(dims))) for a, dims in zip(out_avals, outs)]
+    leaves = bool(_state.terms) and _state.terms <= summed_axes(rule, specs, mesh.shape)
+    if conflict is None or leaves:
+        found = [spec_of_dims(dims) for dims in outs]
+        if any(map(is_partial, in_avals)):
+            found = result_specs(primitive, rule, in_avals, found)
+        if leaves:
+            found = [spec if _state.terms & set(spec.axes) else spec.update(unreduced=_state.terms, reduced=spec.reduced - _state.terms)
+                     for spec in found]
+        return [a.update(sharding=NamedSharding(mesh, spec)) for a, spec in zip(out_avals, found)]
     if _state.lenient:
         return [a.update(sharding=None) for a in out_avals]
     raise ShardingTypeError(_message(primitive, in_avals, outs, conflict))

@@ -205,6 +205,7 @@ class _State(threading.local):
         self.axis_env: tuple = ()        # (name, size, tracked) of the named axes in scope, innermost last
         self.source = None               # while a program is walked: the line of the equation at hand
         self.lenient = False             # derived operations are bound: undetermined shardings are left open
+        self.terms: frozenset = frozenset()      # axes over which sums that are bound shall be left unreduced
 
 
 def _no_evaluator(primitive, args, params):
@@ -244,6 +245,21 @@ class set_trace:
 
     def __exit__(self, *exc) -> None:
         _state.trace = self.saved
+
+
+class leaving_terms:
+    """Context manager: sums over dims that the axes `axes` split are typed as unreduced over these."""
+    __slots__ = ("axes", "saved")
+
+    def __init__(self, axes: frozenset):
+        self.axes = axes
+
+    def __enter__(self) -> None:
+        self.saved = _state.terms
+        _state.terms = self.axes
+
+    def __exit__(self, *exc: object) -> None:
+        _state.terms = self.saved
 
 
 class lenient:

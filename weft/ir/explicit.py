@@ -44,7 +44,35 @@ def type_sharding(sharding: Sharding, ndim: int) -> NamedSharding | None:
     if not explicit:
         return None
     dims = tuple(tuple(a for a in axes if a in explicit) for axes in sharding.spec_dims(ndim))
-    return NamedSharding(mesh, spec_of_dims(dims))
+    spec = spec_of_dims(dims)
+    if sharding.spec.is_partial:
+        spec = _with_terms(spec, sharding.spec, frozenset(explicit))
+    return NamedSharding(mesh, spec)
+
+
+def _with_terms(spec: PartitionSpec, said: PartitionSpec, explicit: frozenset) -> PartitionSpec:
+    """`spec` with what `said` says of unreduced and reduced axes that are explicit."""
+    terms = said.unreduced & explicit
+    return spec.update(unreduced=terms, reduced=said.reduced & explicit, unreduced_kind=said.unreduced_kind if terms else None)
+
+
+def is_partial(aval: Any) -> bool:
+    """Whether a type says that values are terms of a sum, or that their cotangents are."""
+    return aval.explicit is not None and aval.explicit.spec.is_partial
+
+
+def dual(sharding: NamedSharding | None) -> NamedSharding | None:
+    """The sharding in the type of cotangents of values of that sharding: those of terms of a sum are equal on all devices (reduced),
+    those of reduced values are terms of a sum.
+
+    >>> mesh = AbstractMesh((2,), ('x',), (AxisType.Explicit,))
+    >>> dual(NamedSharding(mesh, PartitionSpec(None, unreduced={'x'}))).spec
+    P(None, reduced={'x'})
+    """
+    if sharding is None or not sharding.spec.is_partial:
+        return sharding
+    spec = sharding.spec
+    return sharding.with_spec(PartitionSpec(*spec.partitions, unreduced=spec.reduced, reduced=spec.unreduced))
 
 
 def auto_part(sharding: NamedSharding, ndim: int) -> NamedSharding | None:
@@ -54,7 +82,7 @@ def auto_part(sharding: NamedSharding, ndim: int) -> NamedSharding | None:
     if all(a in explicit for a in sharding.spec.axes):
         return None
     free = PartitionSpec.UNCONSTRAINED
-    entries = [e if any(a not in explicit for a in entry_axes(e)) else free for e in sharding.spec]
+    entries = [e if any(a not in explicit for a in entry_axes(e)) else free for e in sharding.spec.partitions]
     return sharding.with_spec([*entries, *[free] * (ndim - len(entries))])
 
 

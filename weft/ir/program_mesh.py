@@ -37,7 +37,7 @@ def constraint_shardings(jaxpr: Jaxpr) -> tuple[Sharding, ...]:
             named = (eqn.params["sharding"],) if eqn.primitive.kind == "constraint" else ()
             for s in (*named, *eqn.params.get("in_shardings", ()), *eqn.params.get("out_shardings", ())):
                 if isinstance(s, Sharding) and not is_abstract(s):
-                    found[s] = None
+                    found[s.settled] = None
             for _, inner in subjaxprs(eqn.params):
                 found.update(dict.fromkeys(constraint_shardings(inner)))
         return tuple(found)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.mesh import AbstractMesh, Mesh
+from weft.ir.mesh import AbstractMesh, AxisType, Mesh
 from weft.ir.specs import PartitionSpec, Spec, entry_axes
 from weft.util.errors import ShardingError
 from weft.util.record import record
@@ -94,6 +94,21 @@ class Sharding:
         return len(self.device_assignment)
 
     @property
+    def unreduced(self) -> frozenset:
+        """The axes along which each device holds a term of the value."""
+        return frozenset()
+
+    @property
+    def settled(self) -> Sharding:
+        """How the dims of values are split, whatever the devices hold of sums."""
+        return self
+
+    @property
+    def stored(self) -> Sharding:
+        """How the memory of values lies."""
+        return self
+
+    @property
     def is_fully_addressable(self) -> bool:
         """Whether this process drives all of its devices."""
         return all(d.is_addressable for d in self.device_assignment)
@@ -166,6 +181,9 @@ class Sharding:
         """Whether both lay out values of rank `ndim` alike: same devices in order, same shards, same memory."""
         if self is other:
             return True
+        terms = bool(self.unreduced)
+        if terms or other.unreduced:
+            return terms == bool(other.unreduced) and self.stored.is_equivalent_to(other.stored, ndim + 1)
         if isinstance(getattr(self, "mesh", None), AbstractMesh) or isinstance(getattr(other, "mesh", None), AbstractMesh):
             return self._is_like(other, ndim)
         return self.memory_kind == other.memory_kind and layout_of(self, ndim) == layout_of(other, ndim)
@@ -231,9 +249,8 @@ def _check_memory_kind(kind: str | None) -> str:
 class NamedSharding(Sharding):
     """A mesh, and a PartitionSpec that says which of its axes split which dim.
 
-    Raises TypeError for what is not a mesh or spec, ShardingError for axes that the mesh lacks or that are named twice. Unreduced axes
-    of the spec are checked and left out: a value is the sum, which the compiler takes where it is needed, and no device holds a term of it
-    where a program begins or ends.
+    Raises TypeError for what is not a mesh or spec, ShardingError for axes that the mesh lacks or that are named twice. Over unreduced
+    axes of the spec each device holds a term of the value; `stored` says how these lie.
 
     >>> from weft.runtime.device import devices
     >>> mesh = Mesh(np.array(devices()[:4]).reshape(2, 2), ('x', 'y'))
@@ -258,13 +275,17 @@ class NamedSharding(Sharding):
         if not isinstance(spec, PartitionSpec):
             raise TypeError(f"NamedSharding takes a PartitionSpec second, got {spec!r}. Write PartitionSpec(...).")
         _check_spec(mesh, spec)
-        spec = spec.settled()
         self.mesh, self.spec = mesh, spec
         self._memory_kind = _check_memory_kind(memory_kind)
         self._hash = hash((mesh, spec, self._memory_kind))
 
     def __reduce__(self) -> tuple:
         return _make_named, (self.mesh, self.spec, self._memory_kind)
+
+    @property
+    def unreduced(self) -> frozenset:
+        """The axes along which each device holds a term of the value."""
+        return self.spec.unreduced
 
     @property
     def device_assignment(self) -> tuple[Any, ...]:
@@ -291,24 +312,54 @@ class NamedSharding(Sharding):
 
     def without_dim(self, dim: int) -> NamedSharding:
         """The sharding of one entry along `dim` of such values."""
-        return self.with_spec((*self.spec[:dim], *self.spec[dim + 1:]))
+        entries = self.spec.partitions
+        return self.with_spec(self.spec.update((*entries[:dim], *entries[dim + 1:])))
 
     def with_dim(self, dim: int, axes: Sequence[Any]) -> NamedSharding:
         """The sharding of such values stacked along a new `dim`, split by those of `axes` that split no other dim."""
-        entries = list(self.spec) + [None] * (dim - len(self.spec))
-        mine = tuple(a for a in axes if a not in self.spec.axes)
-        return self.with_spec((*entries[:dim], mine or None, *entries[dim:]))
+        entries = list(self.spec.partitions) + [None] * (dim - len(self.spec))
+        mine = tuple(a for a in axes if a not in (*self.spec.axes, *self.spec.unreduced, *self.spec.reduced))
+        return self.with_spec(self.spec.update((*entries[:dim], mine or None, *entries[dim:])))
 
     def with_free_dim(self, dim: int) -> NamedSharding:
         """The sharding of values with one more dim, at `dim`, about which nothing is said."""
-        entries = list(self.spec) + [None] * (dim - len(self.spec))
-        return self.with_spec((*entries[:dim], PartitionSpec.UNCONSTRAINED, *entries[dim:]))
+        entries = list(self.spec.partitions) + [None] * (dim - len(self.spec))
+        return self.with_spec(self.spec.update((*entries[:dim], PartitionSpec.UNCONSTRAINED, *entries[dim:])))
+
+    @property
+    def settled(self) -> NamedSharding:
+        """The same without unreduced and reduced axes."""
+        return self.with_spec(self.spec.settled()) if self.spec.is_partial else self
+
+    @property
+    def stored(self) -> NamedSharding:
+        """How the memory of values lies: terms of a sum are entries of a first dim, split by the unreduced axes.
+
+        >>> from weft.runtime.device import devices
+        >>> mesh = Mesh(np.array(devices()[:2]), ('x',), axis_types=(AxisType.Explicit,))
+        >>> NamedSharding(mesh, PartitionSpec(None, unreduced={'x'})).stored.spec
+        P('x', None)
+        """
+        if not self.spec.is_partial:
+            return self
+        terms = self.term_axes
+        return self.with_spec((terms, *self.spec.partitions) if terms else self.spec.partitions)
+
+    @property
+    def term_axes(self) -> tuple[Any, ...]:
+        """The unreduced axes, in the order of the mesh."""
+        return tuple(a for a in self.mesh.axis_names if a in self.spec.unreduced)
+
+    @property
+    def num_terms(self) -> int:
+        """How many terms of a value there are, over its unreduced axes."""
+        return math.prod(self.mesh.shape[a] for a in self.spec.unreduced)
 
     @property
     def is_fully_replicated(self) -> bool:
         """Whether every device holds the whole value."""
         sizes = self.mesh.shape
-        return all(sizes[a] == 1 for a in self.spec.axes)
+        return not self.spec.unreduced and all(sizes[a] == 1 for a in self.spec.axes)
 
     def _grid(self, ndim: int) -> tuple[Shape, tuple[int, ...]]:
         dims = self.spec_dims(ndim)
@@ -340,7 +391,7 @@ class NamedSharding(Sharding):
     def split_reason(self, dim: int) -> str:
         """Why dim `dim` is split: axes and sizes, for error messages."""
         sizes = self.mesh.shape
-        axes = entry_axes(self.spec[dim])
+        axes = entry_axes(self.spec.partitions[dim])
         total = math.prod(sizes[a] for a in axes)
         sizes_text = " and ".join(f"{a!r} of size {sizes[a]}" for a in axes)
         return f"mesh {'axis' if len(axes) == 1 else 'axes'} {sizes_text} split it {total} ways"
@@ -371,6 +422,10 @@ def _axes_text(axes: Sequence[Any]) -> str:
 
 def _check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
     known = mesh.axis_names
+    automatic = spec.unreduced & frozenset(mesh.axes_of_type(AxisType.Auto)) if spec.unreduced else ()
+    if automatic:
+        raise ValueError(f"NamedSharding: {spec!r} has the unreduced axes {sorted(map(str, automatic))}, which are of type Auto in "
+                         f"{mesh}.\n  Types say which values are terms of a sum, so unreduced axes are of type Explicit.")
     seen = set()
     for axis in (*spec.axes, *spec.unreduced, *spec.reduced):
         if axis not in known:

@@ -59,6 +59,12 @@ class ManualAxisType:
         return replace(self, **changes)
 
 
+def _kind_text(kind: str, axes: frozenset) -> str:
+    """`V:a` or `V:(a,b)`; empty for no axes."""
+    names = ",".join(sorted(map(str, axes)))
+    return names and (f"{kind}:{names}" if len(axes) == 1 else f"{kind}:({names})")
+
+
 @cache
 def _whole(ndim: int) -> NamedSharding:
     """The sharding of a type of no explicit axes."""
@@ -202,7 +208,14 @@ class ShapedArray:
             return self.strip_weak_type()
         return ShapedArray(self.shape, dtypes.float0, False, None, self.vma)
 
-    to_ct_aval = to_tangent_aval
+    def to_ct_aval(self) -> "ShapedArray":
+        """Type of cotangents of such a value: terms of a sum where it is reduced, reduced where it is terms of a sum."""
+        tangent = self.to_tangent_aval()
+        spec = None if tangent.explicit is None else tangent.explicit.spec
+        if spec is None or not spec.is_partial:
+            return tangent
+        dual = PartitionSpec(*spec.partitions, unreduced=spec.reduced, reduced=spec.unreduced)
+        return tangent.update(sharding=tangent.explicit.with_spec(dual))
 
     def str_short(self, short_dtypes: bool = False, kinds: bool = False) -> str:
         """`float32[8,2]`, or `f32[8,2]` as jaxprs print it; varying axes follow in braces, as `{V:a}` if their kind is asked for."""
@@ -212,8 +225,12 @@ class ShapedArray:
         else:
             inner = ",".join(map(str, self.shape))
         vary = ",".join(sorted(map(str, self.vma)))
-        if kinds and vary:
-            vary = f"V:{vary}" if len(self.vma) == 1 else f"V:({vary})"
+        partial = self.explicit is not None and self.explicit.spec.is_partial
+        if vary and (kinds or partial):
+            vary = _kind_text("V", self.vma)
+        if partial:
+            spec = self.explicit.spec
+            vary = ", ".join([text for text in (vary, _kind_text("U", spec.unreduced), _kind_text("R", spec.reduced)) if text])
         vary = vary and f"{{{vary}}}"
         weak = "~" if self.weak_type and not short_dtypes else ""
         return f"{weak}{name}[{inner}]{vary}"

@@ -38,7 +38,7 @@ def _mismatch(api: str, a, b, i: int, j: int):
         rule="Contracted dims must have equal size.", remedy=hint))
 
 
-@takes_out_sharding
+@takes_out_sharding(contracts=True)
 def dot(a, b, *, precision=None, preferred_element_type=None):
     """NumPy's dot: product of vectors and matrices, over the last dim of `a` and the second to last of `b`.
 
@@ -58,7 +58,7 @@ def dot(a, b, *, precision=None, preferred_element_type=None):
     return _contract(a, b, ((a.ndim - 1,), (j,)), precision=precision, preferred=preferred_element_type)
 
 
-@takes_out_sharding
+@takes_out_sharding(contracts=True)
 def matmul(a, b, *, precision=None, preferred_element_type=None):
     """Matrix product of the last two dims, broadcast over the others; vectors count as rows or columns.
 
@@ -127,7 +127,7 @@ def kron(a, b):
     return layout.reshape(uf.multiply(wide_a, wide_b), tuple(s * t for s, t in zip(a.shape, b.shape)))
 
 
-@takes_out_sharding
+@takes_out_sharding(contracts=True)
 def tensordot(a, b, axes=2, *, precision=None, preferred_element_type=None):
     """The product over chosen dims of both arrays: `axes` pairs of dims, or how many trailing and leading ones."""
     a, b = arrays_of("tensordot", a, b)
@@ -196,7 +196,7 @@ def cross(a, b, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | N
 
 
 # ---- einsum
-@takes_out_sharding
+@takes_out_sharding(contracts=True)
 def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None, preferred_element_type=None,
            _dot_general=None):
     """Einstein summation: products over the dims that operands share, summed over those that the result lacks.

@@ -206,7 +206,7 @@ def dot_general(
     """
     if out_sharding is not None:
         plain = lambda: dot_general(lhs, rhs, dimension_numbers, precision, preferred_element_type)
-        return with_out_sharding(out_sharding, "dot_general", plain, lhs, rhs)
+        return with_out_sharding(out_sharding, "dot_general", plain, lhs, rhs, contracts=True)
     algorithm = _algorithm(precision)
     if algorithm is not None and algorithm is not DotAlgorithmPreset.DEFAULT:
         return _by_algorithm(lhs, rhs, dimension_numbers, algorithm, preferred_element_type)

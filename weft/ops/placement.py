@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from weft.core.primitive import Primitive, unsupported
-from weft.core.trace import UndefPrimal, Zero, lenient, typeof
-from weft.ir.explicit import type_sharding
+from weft.core.trace import UndefPrimal, Zero, leaving_terms, lenient, typeof
+from weft.ir.explicit import dual, type_sharding
 from weft.ir.factors import RuleBuilder, elementwise_rule
 from weft.ir.mesh import current_mesh
 from weft.ir.registry import registry
 from weft.ir.shardings import NamedSharding
-from weft.ir.specs import PartitionSpec
+from weft.ir.specs import PartitionSpec, UnreducedKind
 from weft.ir.types import ShapedArray
-from weft.util.errors import ShardingError, describe
+from weft.util.errors import ShardingError, ShardingTypeError, describe
 from weft.util.source import user_frame
 
 #: what a primitive's `out_sharding` attribute says: how a user writes where its result is
@@ -110,10 +113,20 @@ def reshard(x, sharding: NamedSharding):
 @reshard_p.def_type
 def _reshard_type(aval, *, sharding):
     sharding.check_shape(aval.shape, "the value given to reshard")
+    _check_kind(aval, sharding.spec)
     return aval.update(sharding=type_sharding(sharding, aval.ndim))
 
 
-_changes_no_value(reshard_p, lambda ct, x, *, sharding: (ct,))   # a cotangent takes the type of its primal where it is complete
+def _check_kind(aval: ShapedArray, spec: PartitionSpec) -> None:
+    """A plain value can be made terms of a sum (itself and zeros); of a maximum or minimum it cannot be told what the others are."""
+    if spec.unreduced_kind not in (None, UnreducedKind.sum):
+        raise ValueError(describe(
+            "reshard", f"only sums can be unreduced, not a {spec.unreduced_kind.name}: the sharding cannot be more unreduced than the "
+            "value is.", [("value", aval.str_short()), ("sharding", spec)], user_frame(),
+            "Terms of a sum are the value and zeros.", "Leave `unreduced_kind` out, or reduce with lax.pmax or lax.pmin in shard_map."))
+
+
+_changes_no_value(reshard_p, lambda ct, x, *, sharding: (ct,))   # a cotangent takes its type where it is complete
 _batched_by_type(reshard_p)
 
 
@@ -127,13 +140,84 @@ def mesh_cast(x, sharding: NamedSharding | None):
 
 
 mesh_cast_p.define(type=lambda aval, *, sharding: aval.update(sharding=sharding))
-_changes_no_value(mesh_cast_p, lambda ct, x, *, sharding: (mesh_cast(ct, x.aval.explicit),))
+_changes_no_value(mesh_cast_p, lambda ct, x, *, sharding: (mesh_cast(ct, dual(x.aval.explicit)),))
 _batched_by_type(mesh_cast_p)
 
 
-def laid_out_as(x, aval: ShapedArray):
-    """`x` with the sharding of type `aval`, if that has one."""
-    wanted = aval.explicit
+#: params: sharding, of the first dim of the result. The terms of a sum over the devices along its axes, as entries of that dim. Which
+#: they are is for the program to decide: those that the devices have, or the value and zeros.
+terms_p = Primitive("terms", "terms")
+
+
+def terms(x, mesh: Any, axes: tuple):
+    """The terms of `x` over the `axes` of `mesh`, in their order, along a new first dim."""
+    n, explicit = math.prod(mesh.shape[a] for a in axes), typeof(x).explicit
+    if n == 1:
+        return repeated(x, mesh, axes)
+    if explicit is not None and set(axes) <= set(explicit.mesh.explicit_axes):
+        return terms_p.bind(x, sharding=NamedSharding(mesh, PartitionSpec(axes)))
+    aval = typeof(x)                             # no type says that there are terms: they are the value and zeros
+    with lenient():
+        first = registry["broadcast_in_dim"].bind(x, shape=(1, *aval.shape), broadcast_dimensions=tuple(range(1, aval.ndim + 1)))
+        return registry["pad"].bind(first, np.zeros((), aval.dtype)[()], padding_config=((0, n - 1, 0), *[(0, 0, 0)] * aval.ndim))
+
+
+def repeated(x, mesh: Any, axes: tuple):
+    """`x` once for each device along the `axes` of `mesh`, along a new first dim."""
+    shape, made = typeof(x).shape, _terms_type(typeof(x), sharding=NamedSharding(mesh, PartitionSpec(axes)))
+    with lenient():
+        wide = registry["broadcast_in_dim"].bind(x, shape=made.shape, broadcast_dimensions=tuple(range(1, len(shape) + 1)))
+        return laid_out_as(wide, made)
+
+
+def sum_of_terms(x, axes: tuple):
+    """The value of which the entries of `x` along its first dim are the terms, over the mesh axes `axes`."""
+    with lenient(), leaving_terms(frozenset(axes)):
+        return registry["reduce_sum"].bind(x, axes=(0,))
+
+
+@terms_p.def_type
+def _terms_type(aval, *, sharding):
+    axes, mesh = sharding.spec.axes, sharding.mesh
+    typed = None
+    if aval.explicit is not None:
+        mine = aval.explicit.spec
+        first = tuple(a for a in axes if a in aval.explicit.mesh.explicit_axes)
+        typed = aval.explicit.with_spec(mine.update((first or None, *mine.partitions), unreduced=mine.unreduced - set(axes),
+                                                    reduced=mine.reduced - set(axes)))
+    return aval.update(shape=(math.prod(mesh.shape[a] for a in axes), *aval.shape), sharding=typed)
+
+
+def _terms_reference(x, *, sharding):
+    others = math.prod(sharding.mesh.shape[a] for a in sharding.spec.axes) - 1
+    return np.concatenate([x[None], np.zeros((others, *x.shape), x.dtype)])
+
+
+def _terms_transpose(ct, x, *, sharding):
+    with lenient():
+        shape = typeof(ct).shape
+        first = registry["slice"].bind(ct, start_indices=(0,) * len(shape), limit_indices=(1, *shape[1:]), strides=None)
+        return (registry["reduce_sum"].bind(first, axes=(0,)),)
+
+
+def _terms_factors(in_avals, out_avals, **_):
+    b = RuleBuilder()
+    ins, terms = b.news(in_avals[0].shape), b.news(out_avals[0].shape[:1])
+    return b.rule([ins], [[*terms, *ins]], special={terms[0]: "replicate"}, linear_ins=(0,))
+
+
+terms_p.define(
+    reference=_terms_reference,
+    jvp=lambda primals, tangents, *, sharding: (terms_p.bind(primals[0], sharding=sharding), tangents[0] if type(tangents[0]) is Zero
+                                                else terms_p.bind(tangents[0], sharding=sharding)),
+    transpose=_terms_transpose, factors=_terms_factors,
+    batch=lambda axis, args, dims, *, sharding: (terms_p.bind(args[0], sharding=sharding), dims[0] + 1),
+    lower=unsupported("partitioning says where the terms are"))
+
+
+def laid_out_as(x, aval: ShapedArray, cotangent: bool = False):
+    """`x` with the sharding of type `aval`, or of cotangents of such values, if that has one."""
+    wanted = dual(aval.explicit) if cotangent else aval.explicit
     return x if wanted is None or typeof(x).explicit == wanted else reshard(x, wanted)
 
 
@@ -153,22 +237,44 @@ def named_sharding(sharding: Any, what: str, values: Sequence = ()) -> NamedShar
     return NamedSharding(mesh, sharding)
 
 
-def with_out_sharding(out_sharding: Any, what: str, compute: Callable, *values) -> Any:
-    """`compute()`, laid out as `out_sharding` says if it is given. What `compute` binds may leave open how its result is laid out."""
+def with_out_sharding(out_sharding: Any, what: str, compute: Callable, *values, contracts: bool = False) -> Any:
+    """`compute()`, laid out as `out_sharding` says if it is given. What `compute` binds may leave open how its result is laid out. Sums
+    over dims that are split by the unreduced axes of `out_sharding` are not added up; where it `contracts`, there must be one."""
     if out_sharding is None:
         return compute()
     sharding = named_sharding(out_sharding, f"{what}: out_sharding", values)
-    with lenient():
-        return reshard(compute(), sharding)
+    terms = sharding.spec.unreduced
+    if not terms:
+        with lenient():
+            return reshard(compute(), sharding)
+    with lenient(), leaving_terms(terms):
+        out = compute()
+    if contracts and terms - _unreduced(out):
+        raise ShardingTypeError(describe(
+            what, f"the result is to be unreduced over {sorted(map(str, terms))}, and its terms are not there: the contracted dims of both "
+            "operands are not split by these axes.", [*((f"operand {i}", typeof(x).str_short()) for i, x in enumerate(values)),
+                                                      ("out_sharding", sharding.spec)], user_frame(),
+            "Devices have terms of a contraction over the axes that split the contracted dims, of both operands alike.",
+            "Reshard the operands first, or leave these axes out."))
+    return reshard(out, sharding)
 
 
-def takes_out_sharding(fun: Callable) -> Callable:
-    """`fun` with a keyword `out_sharding`, a PartitionSpec or a NamedSharding that says how its result is laid out."""
+def _unreduced(x) -> frozenset:
+    sharding = typeof(x).explicit
+    return frozenset() if sharding is None else sharding.spec.unreduced
+
+
+def takes_out_sharding(fun: Callable | None = None, *, contracts: bool = False) -> Callable:
+    """`fun` with a keyword `out_sharding`, a PartitionSpec or a NamedSharding that says how its result is laid out. Also a decorator."""
+    if fun is None:
+        return functools.partial(takes_out_sharding, contracts=contracts)
+
     @functools.wraps(fun)
     def placed(*args, out_sharding: Any = None, **kwargs) -> Any:
         if out_sharding is None:
             return fun(*args, **kwargs)
-        return with_out_sharding(out_sharding, fun.__name__, lambda: fun(*args, **kwargs), *args[:2])
+        return with_out_sharding(out_sharding, fun.__name__, lambda: fun(*args, **kwargs),
+                                 *[x for x in args[:3] if not isinstance(x, str)], contracts=contracts)
 
     signature = inspect.signature(fun)
     extra = inspect.Parameter("out_sharding", inspect.Parameter.KEYWORD_ONLY, default=None)

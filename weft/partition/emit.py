@@ -29,6 +29,20 @@ def as_partial_sum(x: Any, axes: Axes) -> Any:
     return comparison.select_n(first, layout.full(aval.shape, 0, aval.dtype), x)
 
 
+def with_zeros(x: Any, n: int) -> Any:
+    """`x` as the first of `n` entries of a new first dim, the others zeros."""
+    shape = typeof(x).shape
+    return _padded_to(layout.broadcast_in_dim(x, (1, *shape), tuple(range(1, len(shape) + 1))), 0, n)
+
+
+def own_block(x: Any, dim: int, axes: Axes, size: int) -> Any:
+    """A block of a dim of `size` elements, evenly split by `axes`, as a partial sum over these: where it lies, among zeros."""
+    aval = typeof(x)
+    whole = layout.full((*aval.shape[:dim], size, *aval.shape[dim + 1:]), 0, aval.dtype)
+    at = mul(collectives.axis_index(axes), np.int32(aval.shape[dim]))
+    return slicing.dynamic_update_slice(whole, x, [at if d == dim else np.int32(0) for d in range(len(aval.shape))])
+
+
 def _own_slice(step: Step, x: Any, n: int, after: Shape) -> Any:
     return collectives.own_slice(_padded_to(x, step.dim, n * after[step.dim]), step.axes, step.dim)
 

@@ -221,15 +221,16 @@ def _constraint_reader(mesh: Mesh) -> Callable[[Eqn], Sequence[DimSpec | None]]:
     return read
 
 
-def _type_reader(mesh: Mesh) -> Callable[[ShapedArray], tuple[Spec, frozenset]]:
-    """A function from explicitly sharded types to layouts, and to the axes of `mesh` that they are about."""
-    def read(aval: ShapedArray) -> tuple[Spec, frozenset]:
+def _type_reader(mesh: Mesh) -> Callable[[ShapedArray], tuple[Spec, frozenset, frozenset]]:
+    """A function from explicitly sharded types to layouts, to the axes of `mesh` that they are about, and to those that are unreduced."""
+    def read(aval: ShapedArray) -> tuple[Spec, frozenset, frozenset]:
         explicit = aval.explicit.mesh.explicit_axes
         every = to_spec(aval.explicit.with_spec((explicit,)), mesh, 1)
-        spec = to_spec(aval.explicit, mesh, aval.ndim)
+        spec = to_spec(aval.explicit.settled, mesh, aval.ndim)
         if every is None or spec is None:                 # the axes of other shardings of the program cut through these
-            return ((),) * aval.ndim, frozenset()
-        return spec, frozenset(every[0])
+            return ((),) * aval.ndim, frozenset(), frozenset()
+        terms = to_spec(aval.explicit.with_spec(aval.explicit.stored.spec.partitions[:1]), mesh, 1) if aval.explicit.unreduced else None
+        return spec, frozenset(every[0]), frozenset() if terms is None else frozenset(terms[0])
     return read
 
 
@@ -242,7 +243,7 @@ def partition_for(jaxpr: Jaxpr, in_specs: Sequence[Any], out_shardings: Sequence
     mesh express is made whole, and cut into its blocks in the end.
     """
     assignment = tuple(assignment)
-    committed = [s.sharding if s.committed and s.sharding.device_assignment == assignment else None for s in in_specs]
+    committed = [s.sharding.settled if s.committed and s.sharding.device_assignment == assignment else None for s in in_specs]
     given = [s for s in (*committed, *out_shardings, *constraint_shardings(jaxpr)) if s is not None]
     mesh = common_mesh(given) if given else Mesh(np.array(assignment, object), ("d0",))
     specs = lambda shardings, atoms: [None if s is None else to_spec(s, mesh, a.aval.ndim) for s, a in zip(shardings, atoms)]

@@ -13,7 +13,7 @@ Next: `partition.spmd` partitions whole programs; `strategies` lists the ways to
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.ir.registry import registry
 from weft.ir.specs import Spec, joined
 from weft.ir.types import ShapedArray
+from weft.ops import layout
 from weft.ops.split_rule import split_rule_of
 from weft.partition import emit
 from weft.partition.combine import combine_reductions
@@ -210,6 +211,8 @@ class Partitioner:
             outs = self.special(self, eqn)
         elif kind == "constraint":
             outs = [self.constrain(eqn)]
+        elif kind == "terms":
+            outs = [self.place_terms(eqn)]
         elif kind == "barrier":
             outs = self.hold(eqn)
         else:
@@ -224,9 +227,66 @@ class Partitioner:
         """The operand, laid out as the constraint says; dims it leaves open follow propagation."""
         value, propagated = self.read(eqn.invars[0]), self.target_specs.spec(eqn.outvars[0])
         asked = self.constraint_spec(eqn)
-        taken = {axis for axes in asked for axis in axes or ()}
-        target = Placement(tuple(tuple(x for x in p if x not in taken) if a is None else a for a, p in zip(asked, propagated)))
-        return Value(value.aval, target, self.materialize(value, target, "constraint", f"the constraint asks for {target}"))
+        terms = self.terms(eqn.outvars[0])
+        taken = {axis for axes in asked for axis in axes or ()} | terms
+        target = Placement(tuple(tuple(x for x in p if x not in taken) if a is None else a for a, p in zip(asked, propagated)), terms)
+        if target.partial:
+            self.as_terms(value, target.partial)
+        local = self.materialize(value, target, "constraint", f"the constraint asks for {target}")
+        return Value(value.aval, target, local, value.origin if target.partial else None)
+
+    # --- terms of sums, where types ask for them ---
+
+    def terms(self, atom: Any) -> frozenset:
+        """The axes over which the type of `atom` says that devices have terms of it."""
+        return frozenset() if type(atom) is Literal else self.target_specs.terms.get(atom, frozenset())
+
+    def as_terms(self, value: Value, axes: frozenset) -> Placement:
+        """A form of `value` that is a sum over `axes`: one that it has, else each device's block of it, or all of it on the first device
+        along an axis, among zeros."""
+        for place in value.forms:
+            if place.partial >= axes:
+                target = Placement(place.dims, axes)
+                self.materialize(value, target, "operand", f"a type asks for {target}")
+                return target
+        summed = [p for p in value.forms if p.partial <= axes]
+        place = max(summed, key=lambda p: len(p.partial)) if summed else Placement(value.placement.dims)
+        missing, shape = axes - place.partial, value.aval.shape
+        kept = tuple(mine if not missing & set(mine) or (set(mine) <= missing and is_even(n, mine, self.sizes)) else
+                     tuple(a for a in mine if a not in missing) for n, mine in zip(shape, place.dims))
+        place = Placement(kept, place.partial)
+        local = self.materialize(value, place, "operand", f"a type asks for a sum over {', '.join(sorted(map(str, axes)))}")
+        for d, mine in enumerate(kept):
+            if missing & set(mine):
+                local = emit.own_block(local, d, mine, shape[d])
+        rest = tuple(a for a in self.sizes if a in missing - place.axes)
+        target = Placement(tuple(() if missing & set(mine) else mine for mine in kept), axes)
+        value.forms[target] = emit.as_partial_sum(local, rest) if rest else local
+        return target
+
+    def place_terms(self, eqn: Eqn) -> Value:
+        """The terms of a value, each on its devices, along a first dim that its axes split."""
+        value, (axes, *_), aval = self.read(eqn.invars[0]), self.target_specs.spec(eqn.outvars[0]), eqn.outvars[0].aval
+        if math.prod(self.sizes[a] for a in axes) != aval.shape[0]:      # other shardings cut through these axes
+            place = self.whole_form(value, eqn.invars[0])
+            local = self.materialize(value, place, "operand", f"{eqn.primitive} takes its operand as {place}")
+            return Value(aval, Placement(((), *place.dims)), emit.with_zeros(local, aval.shape[0]))
+        place = self.as_terms(value, frozenset(axes))
+        local, shape = value.forms[place], typeof(value.forms[place]).shape
+        first = layout.broadcast_in_dim(local, (1, *shape), tuple(range(1, len(shape) + 1)))
+        return Value(aval, Placement((tuple(axes), *place.dims)), first)
+
+    def compute_terms(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], terms: frozenset) -> list[Value]:
+        """The results of an equation of whose result devices shall have terms: of its own sum, or of the operands' terms."""
+        passing = [i for i in rule.linear_ins if rule.additive or self.terms(eqn.invars[i])]
+        passing = passing or [i for i, a in enumerate(eqn.invars) if self.terms(a) == terms]
+        for i in passing:
+            self.as_terms(values[i], terms)
+        deferred = terms if passing else frozenset()
+        options = [self.strategy(eqn, rule, values, axes, deferred, passing) for axes in Candidates(self, eqn, rule, values)]
+        options.append(self.strategy(eqn, rule, values, {}, deferred, passing))
+        options = [s for s in options if s.outs[0].partial >= terms] or options
+        return self.emit(eqn, rule, values, self.cheapest(eqn, rule, values, options))
 
     def hold(self, eqn: Eqn) -> list[Value]:
         """The operands after a barrier: each stays where it is, whatever splits the others, unless it says that they are alike; sums are
@@ -249,9 +309,11 @@ class Partitioner:
     def compute_split(self, eqn: Eqn) -> list[Value]:
         """The results of an equation, by the cheapest strategy."""
         values = [self.read(a) for a in eqn.invars]
-        rule = self.target_specs.rule(eqn)
-        strategy = self.choose(eqn, rule, values)
+        rule, terms = self.target_specs.rule(eqn), self.terms(eqn.outvars[0]) if self.target_specs.terms and eqn.outvars else None
         try:
+            if terms and rule is not None:
+                return self.compute_terms(eqn, rule, values, terms)
+            strategy = self.choose(eqn, rule, values)
             return self.emit(eqn, rule, values, strategy)
         except _NotSplittable:
             return self.emit(eqn, None, values, self.replicated(eqn))
@@ -312,12 +374,15 @@ class Partitioner:
         special = {f: mine for f, mine in axes.items() if f in rule.special or rule.reduced.get(f, "add") not in COMPLETED_BY}
         return SplitContext(self, eqn, rule, special)
 
-    def strategy(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], axes: FactorAxes, deferred: frozenset) -> Strategy:
-        """Placements of operands and results when the factors are split by `axes`; sums over `deferred` axes pass through."""
+    def strategy(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], axes: FactorAxes, deferred: frozenset,
+                 passing: Collection[int] | None = None) -> Strategy:
+        """Placements of operands and results when the factors are split by `axes`; sums over `deferred` axes pass through, those of the
+        operands `passing` if it is given."""
         used = frozenset(a for mine in axes.values() for a in mine)
         deferred = frozenset() if deferred & used else deferred
-        ins = [Placement(dims_of_factors(fs, axes, rule, self.sizes), deferred if v.partial_axes else frozenset())
-               for v, fs in zip(values, rule.ins)]
+        passes = lambda i, v: bool(v.partial_axes) if passing is None else i in passing
+        ins = [Placement(dims_of_factors(fs, axes, rule, self.sizes), deferred if passes(i, v) else frozenset())
+               for i, (v, fs) in enumerate(zip(values, rule.ins))]
         summed = frozenset(a for f, mine in axes.items() if self.makes_partial_sums(eqn, rule, f, axes) for a in mine)
         outs = [Placement(dims_of_factors(fs, axes, rule, self.sizes), summed | deferred) for fs in rule.outs]
         return Strategy(axes, ins, outs)

@@ -16,6 +16,7 @@ How:  specs are read as axes per factor of each equation's rule and written back
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -62,6 +63,7 @@ class Propagation:
     rules: dict[Eqn, FactorRule | None] = field(default_factory=dict)
     shared: dict[tuple, FactorRule | None] = field(default_factory=dict)        # by what it follows from
     facts: dict[tuple, _RuleFacts] = field(default_factory=dict)
+    terms: dict[Var, frozenset] = field(default_factory=dict)   # axes over which devices have terms of a variable, or should have
     boundary: set[Var] = field(default_factory=set)             # arguments and results of the program
     meshes: Any = None                   # the mesh of the axes, and the coarser one that was given
     last_round: bool = False             # whether specs pass from a value to its broadcast or part
@@ -128,18 +130,24 @@ def propagate(jaxpr: Jaxpr, sizes: Mapping[Any, int], in_specs: Sequence[Spec | 
     """Find a spec for every variable of `jaxpr` and of the programs inside it.
 
     `constraint_spec(eqn)` gives, per dim, the axes that a constraint equation requests, None where it leaves it open.
-    `type_spec(aval)` gives the layout that an explicitly sharded type prescribes, and the axes that it is about. `layouts` has
+    `type_spec(aval)` gives the layout that an explicitly sharded type prescribes, the axes that it is about, and those over which it is
+    unreduced. `layouts` has
     variables that are to be tried with other specs than would be found.
     """
     state = Propagation(sizes, meshes=meshes)
     state.boundary.update(a for a in (*jaxpr.invars, *jaxpr.outvars) if type(a) is Var)
     for var in _all_variables(jaxpr):
         if var.aval.explicit is not None:
-            state.fix_explicit(var, *type_spec(var.aval))
+            spec, axes, terms = type_spec(var.aval)
+            state.fix_explicit(var, spec, axes)
+            if terms:
+                state.terms[var] = terms
     for var, spec in zip(jaxpr.invars, in_specs):
         if spec is not None:
             state.fix(var, spec)
     eqns = list(_all_eqns(jaxpr))
+    if state.terms:
+        _trace_terms(state, eqns)
     for eqn in eqns:
         if eqn.primitive.attrs.get("per_device"):              # blocks of its values are blocks of what is outside
             body = eqn.params["jaxpr"]
@@ -160,6 +168,19 @@ def propagate(jaxpr: Jaxpr, sizes: Mapping[Any, int], in_specs: Sequence[Spec | 
     state.last_round = True
     _run(state, transfers, [t for t in transfers if type(t) is _FactorTransfer and t.has_last_round])
     return state
+
+
+def _trace_terms(state: Propagation, eqns: Sequence[Eqn]) -> None:
+    """Where terms are asked for of a value that nothing else reads, ask for them where it is made."""
+    uses = Counter(a for eqn in eqns for a in eqn.invars if type(a) is not Literal)
+    for eqn in reversed(eqns):
+        terms = state.terms.get(eqn.outvars[0]) if len(eqn.outvars) == 1 and len(eqn.invars) == 1 else None
+        atom = eqn.invars[0] if terms else None
+        if terms is None or type(atom) is Literal or atom.aval.explicit is not None or uses[atom] != 1:
+            continue
+        rule = state.rule(eqn)
+        if rule is not None and rule.linear_ins == (0,):
+            state.terms[atom] = terms
 
 
 def _run(state: Propagation, transfers: list[Transfer], first: Collection[Transfer]) -> None:

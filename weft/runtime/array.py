@@ -207,6 +207,8 @@ class Array(metaclass=ArrayMeta):
             except AttributeError:
                 pass
         buffer, backend = self._live(), self._spec.backend
+        if self._spec.stored is not self._spec:
+            raise _not_added_up(self)
         if self._spec.held is not None:
             raise _not_here(self)
         value = backend.view(buffer, self._spec)
@@ -329,6 +331,8 @@ class Array(metaclass=ArrayMeta):
     def __repr__(self) -> str:
         if self._buffer is None:
             self._live()                 # raises
+        if self._spec.stored is not self._spec:
+            return f"Array(shape={self.shape}, dtype={self.dtype.name}, sharding={self.sharding!r})"
         if self._spec.held is not None:
             return f"Array(shape={self.shape}, dtype={self.dtype.name})"
         if dtypes.is_extended(self.dtype):
@@ -342,10 +346,16 @@ class Array(metaclass=ArrayMeta):
         return f"Array({body}{empty},{gap}{suffix}"
 
     def __str__(self) -> str:
-        has_value = self._buffer is not None and self._spec.held is None and not dtypes.is_extended(self.dtype)
+        spec = self._spec
+        has_value = self._buffer is not None and spec.held is None and spec.stored is spec and not dtypes.is_extended(self.dtype)
         return str(self._numpy()) if has_value else repr(self)
 
     # ---- copies
+    def _stored(self) -> "Array":
+        """The array of its memory, where it is the sum of the terms along unreduced axes: of one more dim. Itself elsewhere."""
+        spec = self._spec
+        return self if spec.stored is spec else Array(spec.stored, self._live())
+
     def __reduce__(self):
         return _from_pickle, (self._numpy(), self.aval)
 
@@ -353,7 +363,7 @@ class Array(metaclass=ArrayMeta):
         return Array(self._spec, self._live())
 
     def __deepcopy__(self, memo) -> "Array":
-        if self._spec.held is not None:
+        if self._spec.held is not None or self._spec.stored is not self._spec:
             return _copy_of_part(self)
         with Passing(NO_TRANSFER):
             return from_numpy(self._numpy(), self.aval, self.sharding, self.committed)
@@ -376,6 +386,14 @@ def _not_here(array: Array) -> RuntimeError:
          ("other processes that hold parts", ", ".join(map(str, others)))], user_frame(),
         "A process reads only what lies on its own devices.",
         "Call multihost_utils.process_allgather(x, tiled=True) in every process, or read the x.addressable_shards of this one."))
+
+
+def _not_added_up(array: Array) -> NotImplementedError:
+    """Why the value of an array cannot be read before it is added up."""
+    return NotImplementedError(describe(
+        "reading an array", f"the value of {array.aval.str_short()} is not added up yet.", [("sharding", repr(array.sharding))],
+        user_frame(), "Along unreduced axes each device holds a term of the value, and reading communicates nothing.",
+        "Add up with weft.sharding.reshard(x, P()), or read the terms from x.addressable_shards."))
 
 
 def _copy_of_part(array: Array) -> Array:
@@ -427,7 +445,8 @@ class Shard:
     def __init__(self, device, replica_id: int, array: Array, aval: ShapedArray, position: tuple[int, ...]):
         spec = array._spec
         self.device = device
-        self.index = block_index(position, spec.local_shape, spec.splits)
+        terms = int(spec.stored is not spec)
+        self.index = block_index(position[terms:], spec.local_shape[terms:], spec.splits[terms:])
         self.replica_id = replica_id
         #: the local array, on its device; it shares memory with the global one where the backend can do so
         self.data: Array | None = None
@@ -446,10 +465,10 @@ class Shard:
 
 def shards(array: Array) -> list[Shard]:
     """The shards of `array`, those of other processes too, in the order of its sharding's devices."""
-    sharding = array.sharding
-    positions = sharding.shard_of_device(array.ndim)
     spec = array._spec
-    aval = spec.aval.update(shape=spec.local_shape[:spec.aval.ndim], sharding=None)
+    sharding, ndim, terms = array.sharding, array.ndim, int(spec.stored is not spec)
+    positions = spec.stored.sharding.shard_of_device(ndim + terms)
+    aval = spec.aval.update(shape=spec.local_shape[terms:ndim + terms], sharding=None)
     seen: dict[tuple, int] = {}
     found = []
     for device, position in zip(sharding.device_assignment, positions):

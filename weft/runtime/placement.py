@@ -17,7 +17,8 @@ from weft.runtime.array import Array, default_sharding
 
 def fits(have: ArraySpec, want: ArraySpec) -> bool:
     """Whether an array of the layout `have` can be used where `want` is required, without being moved."""
-    return have is want or (have.backend is want.backend and want.backend.same_memory(have, want))
+    return have is want or (have.backend is want.backend and have.global_shape == want.global_shape
+                            and want.backend.same_memory(have, want))
 
 
 def relaid(array: Array, sharding: Sharding, committed: bool = True) -> Array:
@@ -30,6 +31,8 @@ def relaid(array: Array, sharding: Sharding, committed: bool = True) -> Array:
         return array
     if fits(array._spec, spec):
         return Array(spec, array._live())
+    if array._spec.stored is not array._spec or spec.stored is not spec:
+        raise AssertionError(f"{array.aval.str_short()} is laid out as {sharding} by a program, which adds up or makes terms")
     if must_travel(array._spec, spec):
         from weft.runtime.exchange import laid_out
 
@@ -45,7 +48,7 @@ def must_travel(have: ArraySpec, want: ArraySpec) -> bool:
     if have.by_process is None:
         return False
     numbers = held_numbers(have)
-    takers = {rank for rank, _ in held_by_process(want.sharding, want.aval.ndim)}
+    takers = {rank for rank, _ in held_by_process(want.stored.sharding, want.stored.aval.ndim)}
     return not (is_whole_everywhere(have, numbers) and takers <= set(numbers))
 
 

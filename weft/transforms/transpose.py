@@ -68,7 +68,7 @@ def _backward(jaxpr: Jaxpr, args: Sequence, cts: Sequence, unwanted: Sequence[in
     def finished(atom):
         """The sum of the cotangents of a variable, of its type."""
         ct = ct_env.pop(atom, None)
-        return ct if ct is None or atom.aval.explicit is None else laid_out_as(ct, atom.aval)
+        return ct if ct is None or atom.aval.explicit is None else laid_out_as(ct, atom.aval, cotangent=True)
 
     for atom, ct in zip(jaxpr.outvars, cts):
         accumulate(atom, ct)
@@ -88,7 +88,7 @@ def _backward(jaxpr: Jaxpr, args: Sequence, cts: Sequence, unwanted: Sequence[in
         for atom, ct in zip(eqn.invars, in_cts):
             accumulate(atom, ct)
     found = [finished(v) if is_undef(a) else None for v, a in zip(jaxpr.invars, args)]
-    return [Zero(v.aval.to_tangent_aval()) if ct is None and is_undef(a) else ct for v, a, ct in zip(jaxpr.invars, args, found)]
+    return [Zero(v.aval.to_ct_aval()) if ct is None and is_undef(a) else ct for v, a, ct in zip(jaxpr.invars, args, found)]
 
 
 def transpose_jaxpr(jaxpr: Jaxpr, linear: tuple[bool, ...], ct_nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
