@@ -302,3 +302,23 @@ def test_parts_of_references_are_arguments():
     mesh = weft.make_mesh((2,), ("i",), devices=weft.devices()[:2])
     weft.jit(weft.shard_map(add, mesh=mesh, in_specs=weft.P(), out_specs=weft.P(), check_vma=False))(ref.at[1:6])
     assert ref[1] == 34
+
+
+def test_jit_traces_a_function_that_closes_over_references_once():
+    def f(x):
+        ref, traces = weft.new_ref(wnp.float32(x)), []
+
+        @weft.jit
+        def inner(a):
+            traces.append(a)
+            ref[...] *= 2
+            return wnp.sin(ref[...]) + a
+
+        first = inner(1.0)
+        assert len(traces) == 1
+        return first + inner(1.0) + ref[...]
+
+    want = lambda x: np.sin(2 * x) + np.sin(4 * x) + 2 + 4 * x
+    np.testing.assert_allclose(f(0.5), want(0.5), rtol=1e-6)
+    slope = (want(0.5 + 1e-5) - want(0.5 - 1e-5)) / 2e-5
+    np.testing.assert_allclose(weft.grad(f)(0.5), slope, rtol=1e-4)

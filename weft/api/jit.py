@@ -327,6 +327,8 @@ class JitFunction(Dispatching):
 
         def run(known: list) -> tuple:
             inner, given = self._on_values(known, statics, leaves, in_tree)
+            if used is not None and used.out_tree is not None and not passed and [*map(id, known)] == [*map(id, used.refs)]:
+                inner.traced_once[:] = [used]
             return [*known], inner([r[...] for r in known], *given[0], **given[1])
 
         closed = self._known.refs
@@ -348,13 +350,16 @@ class JitFunction(Dispatching):
         if found is not None:
             return found
 
+        traced_once: list = []               # what was traced of the function before it was known to use references
+
         def on_values(values, *args, **kwargs):
             statics, leaves, in_tree = self._flatten(args, kwargs)
 
             def fun(*leaves):
                 call_args, call_kwargs = self._rebuild(statics, in_tree, leaves)
                 return self.fun(*call_args, **call_kwargs)
-            return Threaded(functools.update_wrapper(fun, self.fun), "jit", refs, positions, names).call(values, leaves)
+            first = traced_once.pop() if traced_once else None
+            return Threaded(functools.update_wrapper(fun, self.fun), "jit", refs, positions, names, first).call(values, leaves)
 
         functools.update_wrapper(on_values, self.fun)
         del on_values.__wrapped__            # its signature is another
@@ -367,7 +372,7 @@ class JitFunction(Dispatching):
             on_values, in_shardings=in_shardings, out_shardings=None if out_shardings is None else (out_shardings, None, None),
             static_argnums=shift(s.static_argnums), static_argnames=s.static_argnames, donate_argnums=shift(s.donate_argnums),
             donate_argnames=s.donate_argnames, keep_unused=self.keep_unused, backend=self.backend, inline=self.inline)
-        found.is_threaded = True
+        found.is_threaded, found.traced_once = True, traced_once
         self._known.threaded[key] = found
         return found
 
