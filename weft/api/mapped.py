@@ -1,7 +1,8 @@
 """What vmap and pmap ask of their axes: which dims of arguments and results are mapped, and their common size.
 
 In:   trees of ints and None that are prefixes of the trees of arguments and results.
-Out:  one dim (or None) per leaf. Errors begin with `where`, the transformation and the function, and name the argument.
+Out:  one dim (or None, or the spec of a type that `register_vmappable` named) per leaf. Errors begin with `where`, the transformation
+      and the function, and name the argument.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 from weft.api.flat import FlatFunction
 from weft.core.trace import typeof
+from weft.transforms.vmappable import is_spec, is_vmappable
 from weft.util import tree
 
 
@@ -34,15 +36,15 @@ def result_shape(flat: FlatFunction, count: int) -> Any:
 
 def _leaf_dims(prefix: Any, whole: Any, where: str, what: str, of: str) -> list:
     try:
-        return tree.broadcast_prefix(prefix, whole, is_leaf=lambda x: x is None)
+        return tree.broadcast_prefix(prefix, whole, is_leaf=lambda x: x is None or is_spec(x))
     except ValueError as error:
         raise ValueError(f"{where.partition('(')[0]} {what} specification must be a tree prefix of the corresponding value; the {of} of "
                          f"{where} are another tree: {error}") from None
 
 
 def _in_range(dim: int | None, x: Any, where: str) -> int | None:
-    if dim is None:
-        return None                # any object may go along unmapped
+    if dim is None or is_vmappable(x):
+        return dim                 # any object may go along unmapped, and types of a library's own have their own dims
     aval = typeof(x)
     if not -aval.ndim <= dim < aval.ndim:
         raise ValueError(f"{where.partition('(')[0]} was requested to map its argument along axis {dim}, which implies that its rank "

@@ -15,6 +15,7 @@ from weft.control.ref import Ref, any_refs, check_aliases, check_returned, is_re
 from weft.core.primitive import BatchAxis
 from weft.core.trace import typeof
 from weft.transforms.batch import batch_flat, to_dim
+from weft.transforms.vmappable import batch_elements, is_spec, is_vmappable, length_of_axis, registered, whole
 from weft.util import dtypes, tree
 from weft.util.errors import ShardingTypeError
 from weft.util.source import api_boundary, wraps
@@ -34,7 +35,8 @@ def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = No
     """
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
-    if not isinstance(in_axes, (int, tuple, type(None))) and not (_is_tree(in_axes) and tree.tree_structure(in_axes).is_leaf):
+    if not isinstance(in_axes, (int, tuple, type(None))) and not is_spec(in_axes) and not (
+            _is_tree(in_axes) and tree.tree_structure(in_axes).is_leaf):
         raise TypeError("vmap in_axes must be an int, None, or a tuple of entries corresponding to the positional arguments passed to the "
                         f"function, but got {in_axes!r}.")
     for what, axes in (("in_axes", in_axes), ("out_axes", out_axes)):
@@ -51,7 +53,8 @@ def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = No
 
 
 def _is_tree(x) -> bool:
-    return all(isinstance(leaf, int) or (hasattr(leaf, "__index__") and not hasattr(leaf, "shape")) for leaf in tree.tree_leaves(x))
+    return all(isinstance(leaf, int) or is_spec(leaf) or (hasattr(leaf, "__index__") and not hasattr(leaf, "shape"))
+               for leaf in tree.tree_leaves(x, is_leaf=is_spec if registered else None))
 
 
 def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):
@@ -60,26 +63,67 @@ def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):
     if isinstance(in_axes, tuple) and len(in_axes) != len(args):
         raise ValueError(f"{where}: in_axes must be an int, None, or a tuple with one entry per positional argument: got "
                          f"{len(in_axes)} entries for {len(args)} arguments.")
-    flat_fun = FlatFunction(fun, args, kwargs)
+    flat_fun = FlatFunction(fun, args, kwargs, is_leaf=is_vmappable if registered else None)
     flat = flat_fun.leaves
     if any_refs(flat):
         return _call_with_refs(flat_fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs)
+    if registered:
+        return _call_with_types(flat_fun, in_axes, out_axes, axis_name, axis_size, spread)
     dims = mapped_dims(in_axes, args, kwargs, flat, where)
     size = mapped_size(where, flat_fun, dims, axis_size)
+    axis = _axis(name, flat, dims, size, axis_name, spread)
+    outs, out_dims = batch_flat(flat_fun, axis, flat, dims)
+    for out in outs:
+        _check_type(out, name)
+    wanted = result_dims(out_axes, flat_fun, len(outs), where)
+    _check_unmapped(flat_fun, outs, out_dims, wanted, name, axis_name)
+    return flat_fun.unflatten([_place(o, d, want, axis, name) for o, d, want in zip(outs, out_dims, wanted)])
+
+
+def _axis(name: str, flat, dims, size: int, axis_name, spread: tuple) -> BatchAxis:
+    """The mapped axis; ShardingTypeError if arguments and `spmd_axis_name` split it differently."""
     splits = _splits(name, flat, dims)
     if spread and splits and set(spread) != set(splits):
         raise ShardingTypeError(f"vmap({name}): Only one of spmd_axis_name or arrays sharded on the mapped dim says what splits it: "
                                 f"spmd_axis_name={spread}, and arrays are split by {splits} there.")
-    axis = BatchAxis(size, axis_name, splits, spread=spread)
-    outs, out_dims = batch_flat(flat_fun, axis, flat, dims)
+    return BatchAxis(size, axis_name, splits, spread=spread)
+
+
+def _check_type(out, name: str) -> None:
+    """TypeError for a result that is no array."""
+    try:
+        typeof(out)
+    except TypeError as error:
+        raise TypeError(f"vmap({name}): Output from batched function {name} is not a valid JAX type. {error}") from None
+
+
+def _call_with_types(flat_fun: FlatFunction, in_axes, out_axes, axis_name, axis_size, spread):
+    """The same where `register_vmappable` named types that are mapped as wholes."""
+    name = function_name(flat_fun.fun)
+    where = f"vmap({name})"
+    flat = flat_fun.leaves
+    dims = mapped_dims(in_axes, *tree.tree_unflatten(flat_fun.in_tree, [object() for _ in flat]), flat, where)
+    array_dims = [None if is_vmappable(x) else d for x, d in zip(flat, dims)]
+    size = length_of_axis(axis_size) if axis_size is not None else None
+    size = mapped_size(where, flat_fun, array_dims, size)
+    axis = _axis(name, flat, array_dims, size, axis_name, spread)
+    outs, out_dims, split = batch_elements(flat_fun, axis, size if axis_size is None else axis_size, flat, dims)
     for out in outs:
-        try:
-            typeof(out)
-        except TypeError as error:
-            raise TypeError(f"vmap({name}): Output from batched function {name} is not a valid JAX type. {error}") from None
+        if not is_vmappable(out):
+            _check_type(out, name)
     wanted = result_dims(out_axes, flat_fun, len(outs), where)
     _check_unmapped(flat_fun, outs, out_dims, wanted, name, axis_name)
-    return flat_fun.unflatten([_place(o, d, want, axis, name) for o, d, want in zip(outs, out_dims, wanted)])
+
+    def place(part, spec):
+        value, dim = split(part)
+        _check_type(value, name)
+        if spec is None and dim is not None:
+            raise ValueError(f"vmap({name}): a part of a result depends on the mapped axis, and from_elt of its type gave cont None for "
+                             "the axis. Only what does not depend on the mapped axis can be unmapped.")
+        return _place(value, dim, spec, axis, name)
+
+    return flat_fun.unflatten([whole(o, size if axis_size is None else axis_size, want, place) if is_vmappable(o) else
+                               _place(o, d, want, axis, name) for o, d, want in zip(outs, out_dims, wanted)])
 
 
 def _call_with_refs(flat_fun: FlatFunction, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):

@@ -16,6 +16,7 @@ from weft.core.trace import typeof
 from weft.interpreters.rule_table import RuleTable
 from weft.ops.layout import expand_dims
 from weft.transforms.batch import BatchTrace as BatchTrace, BatchTracer as BatchTracer, add_batch_dim, move_dim, to_dim
+from weft.transforms.vmappable import Vmappable, registered
 
 not_mapped = None
 
@@ -122,11 +123,34 @@ def moveaxis(x: Any, src: int | None, dst: int) -> Any:
 
 def register_vmappable(data_type: type, spec_type: type, axis_size_type: type, to_elt: Callable, from_elt: Callable,
                        make_iota: Callable | None) -> None:
-    """Types of values that `vmap` takes apart by functions of a library's own: NotImplementedError."""
-    raise NotImplementedError("register_vmappable is not supported: weft.vmap maps arrays. Register the type as a pytree "
-                              "(weft.tree_util.register_pytree_node) and map its leaves.")
+    """Have `vmap` map values of `data_type` as wholes, by functions of the caller's; such a value need not be a pytree.
+
+    `in_axes` and `out_axes` have a `spec_type` for it. `to_elt(cont, index, x, spec)` gives the value per example; `cont(part, axis)`
+    does so for an array inside, and `index()` is the number of the example. `from_elt(cont, axis_size, elt, spec)` gives the whole
+    value, with `cont(axis_size, part, axis)`. The size of the mapped axis is given by `axis_size`, unless an array is mapped as well;
+    where it is an `axis_size_type` that is not int, `make_iota(axis_size)` gives the numbers of the examples. None in `in_axes` leaves
+    a value as it is. Raises ValueError if the type is registered, and TypeError if types are not classes or functions cannot be called.
+
+    >>> class Column:
+    ...     def __init__(self, data): self.data = data
+    >>> register_vmappable(Column, int, int, lambda cont, index, x, axis: Column(cont(x.data, axis)),
+    ...                    lambda cont, size, elt, axis: Column(cont(size, elt.data, axis)), None)
+    >>> double = lambda column: Column(2 * column.data)
+    >>> weft.vmap(double, axis_size=3)(Column(wnp.ones((3, 2)))).data.shape
+    (3, 2)
+    >>> unregister_vmappable(Column)
+    """
+    for name, kind in (("data_type", data_type), ("spec_type", spec_type), ("axis_size_type", axis_size_type)):
+        if not isinstance(kind, type):
+            raise TypeError(f"register_vmappable: {name} must be a class, got {kind!r}.")
+    for name, call in (("to_elt", to_elt), ("from_elt", from_elt), ("make_iota", make_iota)):
+        if not callable(call) and (name != "make_iota" or call is not None):
+            raise TypeError(f"register_vmappable: {name} must be a function, got {call!r}.")
+    if data_type in registered:
+        raise ValueError(f"register_vmappable: {data_type.__name__} is registered already; unregister_vmappable comes first.")
+    registered[data_type] = Vmappable(spec_type, axis_size_type, to_elt, from_elt, make_iota)
 
 
 def unregister_vmappable(data_type: type) -> None:
-    """Undo `register_vmappable`."""
-    raise KeyError(data_type)
+    """Undo `register_vmappable`; KeyError if the type is not registered."""
+    del registered[data_type]
