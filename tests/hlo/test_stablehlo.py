@@ -21,6 +21,7 @@ NEVER_SEEN = {
     "check": "becomes a value of the program by checkify, before any text",
     "custom_partitioning": "becomes what its function says while the program is partitioned",
     "custom_lin": "exists only while a program is differentiated",
+    "terms": "exists only between the program and its memory, after the text is written",
     "pallas_call": "a call of its loops, tested with weft.experimental.pallas",
     "sorted_rows": "made by the compiler out of sorts, for texts of compiled programs",
     "row_order": "made by the compiler out of sorts, for texts of compiled programs",
@@ -58,7 +59,7 @@ def test_the_programs_use_every_operation(lowered):
 @pytest.mark.parametrize("primitive", PRIMITIVES, ids=str)
 def test_every_operation_has_a_rule(primitive):
     # keys are rows of uint32 by then, nothing is differentiated any more, and programs are those of one device
-    before = {"random_wrap", "random_unwrap", "custom_lin", "custom_partitioning"}
+    before = {"random_wrap", "random_unwrap", "custom_lin", "custom_partitioning", "terms"}
     assert (rule_of(primitive) is None) == (primitive.name in before)
 
 
