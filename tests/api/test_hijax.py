@@ -534,3 +534,80 @@ def test_values_of_hi_types_in_control_flow(halves_registered):
     np.testing.assert_array_equal(join(halved), x[1] / 8)
     chosen = lax.cond(True, lambda h: h, lambda h: cut(-join(h)), cut(x[0]))
     np.testing.assert_array_equal(join(chosen), x[0])
+
+
+@dataclasses.dataclass(frozen=True)
+class RowsType(ScaledType):                               # a row of values, and a scale for each
+    def lo_ty(self):
+        return [self.of, self.of.update(shape=self.of.shape[:1])]
+
+    def shard(self, mesh, manual_axes, check_vma, spec):
+        return RowsType(self.of.shard(mesh, manual_axes, check_vma, spec.to_lo()[0]))
+
+    def unshard(self, mesh, check_vma, spec):
+        return RowsType(self.of.unshard(mesh, check_vma, spec.to_lo()[0]))
+
+    def raise_val(self, values, scale):
+        return Rows(values, scale)
+
+
+class Rows(Scaled):
+    pass
+
+
+@dataclasses.dataclass(frozen=True)
+class RowsSpec(hijax.HiPspec):
+    axis: str | None
+
+    def to_lo(self):
+        return weft.P(self.axis), weft.P(self.axis)
+
+
+@pytest.fixture
+def rows():
+    hijax.register_hitype(Rows, lambda x: RowsType(weft.typeof(x.values)))
+    yield Rows(wnp.arange(24.).reshape(8, 3), wnp.arange(8.))
+    del hi_types[Rows]
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, weft.jit])
+def test_shard_map_splits_and_joins_values_of_hi_types_by_their_specs(rows, wrap):
+    mesh = weft.make_mesh((4,), ("i",), devices=weft.devices()[:4])
+
+    def f(r, y):
+        assert weft.typeof(r).of.shape == (2, 3) and y.shape == (2,)
+        return {"a": Rows(r.values * r.scale[:, None], r.scale + y), "b": Rows(-r.values, y)}, lax.psum(r.values.sum(), "i")
+
+    specs = RowsSpec("i")
+    out, total = wrap(weft.shard_map(f, mesh=mesh, in_specs=(specs, weft.P("i")), out_specs=(specs, weft.P())))(rows, rows.scale)
+    assert isinstance(out["a"], Rows) and weft.typeof(out["a"]).of.shape == (8, 3)
+    np.testing.assert_array_equal(out["a"].values, np.arange(24.).reshape(8, 3) * np.arange(8.)[:, None])
+    np.testing.assert_array_equal(out["a"].scale, 2 * np.arange(8.))
+    np.testing.assert_array_equal(out["b"].values, -np.arange(24.).reshape(8, 3))
+    np.testing.assert_array_equal(out["b"].scale, np.arange(8.))
+    assert float(total) == 276
+
+
+def test_gradients_pass_values_of_hi_types_made_and_used_within_shard_maps(rows):
+    mesh, specs = weft.make_mesh((4,), ("i",), devices=weft.devices()[:4]), RowsSpec("i")
+    pack = weft.shard_map(lambda x, s: Rows(x * s[:, None], s), mesh=mesh, in_specs=weft.P("i"), out_specs=specs)
+    use = weft.shard_map(lambda r: r.values * r.scale[:, None], mesh=mesh, in_specs=(specs,), out_specs=weft.P("i"))
+    found = weft.grad(lambda s: use(pack(rows.values, s)).sum())(rows.scale)
+    np.testing.assert_allclose(found, 2 * np.arange(8.) * np.arange(24.).reshape(8, 3).sum(1))
+
+
+def test_shard_map_refuses_specs_that_are_not_of_the_kind_of_their_values(rows):
+    mesh, specs = weft.make_mesh((4,), ("i",), devices=weft.devices()[:4]), RowsSpec("i")
+    run = lambda ins, outs, f=lambda r: r, x=rows: weft.shard_map(f, mesh=mesh, in_specs=(ins,), out_specs=outs)(x)
+    with pytest.raises(TypeError, match=r"argument args\[0\], of type .*, needs a HiPspec as its spec, got P\('i'"):
+        run(weft.P("i"), specs)
+    with pytest.raises(TypeError, match=r"argument args\[0\], of type .*, needs a PartitionSpec as its spec, got RowsSpec"):
+        run(specs, specs, x=wnp.ones(8))
+    with pytest.raises(TypeError, match=r"result, of type .*, needs a HiPspec"):
+        run(specs, weft.P("i"))
+    with pytest.raises(TypeError, match=r"result, of type .*, needs a PartitionSpec"):
+        run(specs, specs, f=lambda r: r.values)
+    with pytest.raises(ValueError, match=r"in_specs\[0\]\.to_lo\(\)\[0\] names an axis that the mesh does not have"):
+        run(RowsSpec("j"), specs)
+    with pytest.raises(NotImplementedError, match="HiPspec must implement `to_lo`"):
+        run(hijax.HiPspec(), specs)

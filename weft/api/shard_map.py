@@ -15,7 +15,18 @@ from typing import Any
 from weft.api.flat import argument_names, signature_of
 from weft.api.jit import function_name
 from weft.api.shard_map_eager import can_run_eagerly, run_eagerly
-from weft.api.shard_map_specs import Site, check_devices, check_entries, check_operand, check_result, flat_specs, is_spec, leaf_labels
+from weft.api.shard_map_specs import (
+    Site,
+    check_devices,
+    check_entries,
+    check_operand,
+    check_result,
+    flat_specs,
+    has_hi_types,
+    is_spec,
+    leaf_labels,
+    on_arrays,
+)
 from weft.control.body import stage_body, with_axes
 from weft.control.ref import Ref, any_refs, check_aliases, check_returned, is_ref
 from weft.control.shard_map import block_aval, manual_scope, mesh_inside, shard_map_p
@@ -118,6 +129,9 @@ def _call(f: Callable, options: tuple, args: tuple, kwargs: dict) -> Any:
         on_others.__name__ = name
         specs, others = ([v for i, v in enumerate(of) if i not in static] for of in (in_specs, args))
         return _call(on_others, (mesh, tuple(specs), *options[2:]), tuple(others), {})
+    if has_hi_types((in_specs, out_specs), args):
+        return on_arrays(lambda g, ins, outs, given: _call(g, (mesh, ins, outs, *options[3:]), given, {}), f, site, in_specs, out_specs,
+                         check, args)
     if any(s is not None and s.is_partial for s in tree.tree_leaves((in_specs, out_specs), is_leaf=is_spec)):
         return _call_on_terms(f, (mesh, in_specs, out_specs, axis_names, auto, check), site, args)
     flat, in_tree = tree.tree_flatten(args)

@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft.control.hitypes import HiPspec, hi_types, lowered
+from weft.core.trace import typeof
 from weft.ir.mesh import Mesh
 from weft.ir.specs import UNCONSTRAINED, PartitionSpec, UnreducedKind
 from weft.ir.types import ShapedArray
@@ -34,7 +36,7 @@ class Site:
 
 def is_spec(x: Any) -> bool:
     """Whether `x` is a leaf of a tree of specs."""
-    return x is None or isinstance(x, PartitionSpec)
+    return x is None or isinstance(x, (PartitionSpec, HiPspec))
 
 
 def check_entries(site: Site, specs: Any, what: str) -> None:
@@ -42,6 +44,9 @@ def check_entries(site: Site, specs: Any, what: str) -> None:
     for path, spec in tree.tree_flatten_with_path(specs, is_leaf=is_spec)[0]:
         where = what + tree.keystr(path)
         if spec is None:
+            continue
+        if isinstance(spec, HiPspec):
+            check_entries(site, tuple(spec.to_lo()), f"{where}.to_lo()")
             continue
         if not isinstance(spec, PartitionSpec):
             raise TypeError(f"shard_map({site.name}): {where} must be a PartitionSpec or None, got {spec!r} of type "
@@ -153,3 +158,56 @@ def check_result(site: Site, aval: ShapedArray, spec: PartitionSpec, label: str,
 def leaf_labels(values: Any, label: Callable[[Any], str]) -> list[str]:
     """What messages call each leaf of `values`."""
     return [label(path) for path, _ in tree.tree_flatten_with_path(values)[0]]
+
+
+# --- values of hi types -----------------------------------------------------------------------------------------------
+
+
+def has_hi_types(specs: Any, args: Any) -> bool:
+    """Whether specs or arguments are those of hi types."""
+    return any(isinstance(s, HiPspec) for s in tree.tree_leaves(specs, is_leaf=is_spec)) or (
+        bool(hi_types) and any(type(x) in hi_types for x in tree.tree_leaves(args)))
+
+
+def on_arrays(call: Callable, f: Callable, site: Site, in_specs: Any, out_specs: Any, check: bool, args: tuple) -> Any:
+    """`f(*args)` by `call(function, in_specs, out_specs, args)`, where each value of a hi type is passed as the list of its arrays."""
+    def fitting(x: Any, spec: Any, label: str) -> bool:
+        """Whether `x` is a value of a hi type; TypeError unless its spec is one of such values."""
+        is_value = type(x) in hi_types
+        if is_value != isinstance(spec, HiPspec):
+            need = "a HiPspec" if is_value else "a PartitionSpec"
+            raise TypeError(f"shard_map({site.name}): {label}, of type {typeof(x)}, needs {need} as its spec, got {spec!r}.")
+        return is_value
+
+    leaves, structure = tree.tree_flatten(args)
+    prefix = in_specs if isinstance(in_specs, tuple) else (in_specs,) * len(args)
+    specs: list[Any] = flat_specs(site, prefix, args, "in_specs", "the arguments")
+    is_value = [fitting(*each) for each in zip(leaves, specs, leaf_labels(args, lambda path: f"argument args{tree.keystr(path)}"))]
+    manual = frozenset(site.manual)
+    avals = [typeof(x).shard(site.mesh, manual, check, s) if hi else None for x, s, hi in zip(leaves, specs, is_value)]
+    entries, out_structure = tree.tree_flatten(out_specs, is_leaf=is_spec)
+    found: list[Any] = []                     # of each entry of out_specs for hi types, the tree and types of the values it stands for
+
+    def on_blocks(*blocks):
+        given = [x if aval is None else aval.raise_val(*x) for x, aval in zip(blocks, avals)]
+        out = f(*tree.tree_unflatten(structure, given))
+        for each in zip(tree.tree_leaves(out), flat_specs(site, out_specs, out, "out_specs", "the results"),
+                        leaf_labels(out, lambda path: f"result{tree.keystr(path)}")):
+            fitting(*each)
+        found[:], made = [], []
+        for spec, part in zip(entries, out_structure.flatten_up_to(out)):
+            values, inner = tree.tree_flatten(part)
+            is_hi = isinstance(spec, HiPspec)
+            found.append((inner, list(map(typeof, values))) if is_hi else None)
+            made.append(list(map(list, zip(*[lowered(x, "shard_map") for x in values]))) if is_hi else part)
+        return made
+
+    on_blocks.__name__ = site.name
+    lo = lambda of: [list(s.to_lo()) if isinstance(s, HiPspec) else s for s in of]
+    parts = call(on_blocks, tuple(lo(specs)), lo(entries), tuple([lowered(x, "shard_map") if hi else x for x, hi in zip(leaves, is_value)]))
+    for i, (spec, known) in enumerate(zip(entries, found)):
+        if known is not None:
+            inner, types = known
+            whole = [aval.unshard(site.mesh, check, spec) for aval in types]
+            parts[i] = tree.tree_unflatten(inner, [aval.raise_val(*arrays) for aval, arrays in zip(whole, zip(*parts[i]))])
+    return tree.tree_unflatten(out_structure, parts)

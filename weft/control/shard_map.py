@@ -64,18 +64,7 @@ def mesh_inside(mesh: Mesh, manual: tuple) -> Mesh:
 
 def block_aval(aval: ShapedArray, spec: PartitionSpec, params: dict) -> ShapedArray:
     """The type of one device's block of a value of type `aval`. Explicit axes that are not manual split the block further."""
-    mesh, dims = params["mesh"], spec.dims(aval.ndim)
-    shape = tuple(n // math.prod(mesh.shape[a] for a in axes) for n, axes in zip(aval.shape, dims))
-    vma = aval.vma | frozenset(spec.axes) if params["check_vma"] else aval.vma
-    return aval.update(shape=shape, sharding=_block_sharding(aval, mesh, params["manual_axes"]), vma=vma)
-
-
-def _block_sharding(aval: ShapedArray, mesh: Mesh, manual: tuple) -> NamedSharding | None:
-    inside = mesh_inside(mesh, manual).abstract_mesh
-    if aval.explicit is None or not inside.explicit_axes or aval.explicit.mesh.shape_tuple != inside.shape_tuple:
-        return None
-    return NamedSharding(inside, spec_of_dims(tuple(
-        tuple(a for a in axes if a in inside.explicit_axes) for axes in aval.explicit.spec_dims(aval.ndim))))
+    return aval.shard(params["mesh"], params["manual_axes"], params["check_vma"], spec)
 
 
 def whole_aval(aval: ShapedArray, spec: PartitionSpec, mesh: Mesh, manual: Sequence) -> ShapedArray:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.mesh import AbstractMesh
+from weft.ir.mesh import AbstractMesh, AxisType, Mesh
 from weft.ir.shardings import NamedSharding
-from weft.ir.specs import PartitionSpec
+from weft.ir.specs import PartitionSpec, spec_of_dims
 from weft.ir.symbolic import Dim
 from weft.util import dtypes
 from weft.util.config import api_version
@@ -198,6 +198,23 @@ class ShapedArray:
     def raise_val(self, value: Any) -> Any:
         """The value that consists of an array: itself."""
         return value
+
+    def shard(self, mesh: Mesh, manual_axes: Any, check_vma: bool, spec: PartitionSpec) -> "ShapedArray":
+        """The type of one device's block of such a value. Explicit axes that are not manual split the block further."""
+        shape = tuple(n // math.prod(mesh.shape[a] for a in axes) for n, axes in zip(self.shape, spec.dims(self.ndim)))
+        inside = mesh.update(axis_types=tuple(AxisType.Manual if n in manual_axes else t
+                                              for n, t in zip(mesh.axis_names, mesh.axis_types))).abstract_mesh
+        sharding = None
+        if self.explicit is not None and inside.explicit_axes and self.explicit.mesh.shape_tuple == inside.shape_tuple:
+            sharding = NamedSharding(inside, spec_of_dims(tuple(
+                tuple(a for a in axes if a in inside.explicit_axes) for axes in self.explicit.spec_dims(self.ndim))))
+        return self.update(shape=shape, sharding=sharding, vma=self.vma | frozenset(spec.axes) if check_vma else self.vma)
+
+    def unshard(self, mesh: Mesh, check_vma: bool, spec: PartitionSpec) -> "ShapedArray":
+        """The type of a value whose blocks are such values."""
+        shape = tuple(n * math.prod(mesh.shape[a] for a in axes) for n, axes in zip(self.shape, spec.dims(self.ndim)))
+        sharding = NamedSharding(mesh.abstract_mesh, spec) if mesh.explicit_axes else None
+        return self.update(shape=shape, sharding=sharding, vma=frozenset())
 
     def strip_weak_type(self) -> "ShapedArray":
         return self.update(weak_type=False) if self.weak_type else self
