@@ -27,7 +27,7 @@ from weft.core.stage import StageTrace, hoist_tracers, stage
 from weft.core.trace import Trace, Tracer, current_trace, eval_trace, extend_axis_env, hi_types, set_trace, typeof
 from weft.ir.explicit import type_sharding
 from weft.ir.jaxpr import Jaxpr, OpenJaxpr
-from weft.ir.mesh import Mesh
+from weft.ir.mesh import Mesh, unplaced
 from weft.ir.shardings import NamedSharding, Sharding
 from weft.ir.specs import PartitionSpec
 from weft.ir.types import ShapedArray, _interned
@@ -69,7 +69,7 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
             raise ValueError(f"device_put device specification must be a tree prefix of the corresponding value; {error}") from None
     if processes.current() is not None:
         _check_equal(flat, targets)
-    with transfers.Passing(transfers.EXPLICIT):
+    with transfers.Passing(transfers.EXPLICIT), unplaced():
         put = [_put(leaf, t, x, i) for i, (leaf, t) in enumerate(zip(flat, targets))]
     if may_alias is False:
         put = [copy.deepcopy(y) if type(y) is Array else y for y in put]

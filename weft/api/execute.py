@@ -23,15 +23,16 @@ from weft.core.stage import stage
 from weft.core.trace import Tracer, _state, conversion, derived_trace, escaped_tracer, eval_trace, set_evaluator, set_trace, typeof
 from weft.ir.explicit import on_devices, says_all
 from weft.ir.jaxpr import Jaxpr, subjaxprs
+from weft.ir.mesh import Mesh, device_mesh, unplaced
 from weft.ir.program_mesh import check_same_devices, constraint_shardings, typed_devices
 from weft.ir.rewrite import used_vars
-from weft.ir.shardings import Sharding
+from weft.ir.shardings import NamedSharding, Sharding
 from weft.ir.specs import PartitionSpec
 from weft.ir.types import ShapedArray
 from weft.ops.layout import reshape, transpose
 from weft.ops.placement import reshard
 from weft.runtime import transfers
-from weft.runtime.array import Array, default_sharding, from_numpy
+from weft.runtime.array import Array, default_sharding, from_numpy, replicated_over
 from weft.runtime.executable import Executable
 from weft.runtime.placement import as_blocks, fits, of_blocks, relaid
 from weft.transforms.expand import expand
@@ -104,7 +105,7 @@ def prepare(jaxpr: Jaxpr, args: Sequence[Array], in_shardings=(), out_shardings=
 def executable_for(jaxpr: Jaxpr, specs: tuple[ArraySpec, ...], out_shardings=(), donated=(), name="", arg_names=(),
                    backend: str | None = None) -> Executable:
     """The executable for argument specs (those of the constants first), compiled if it is the first time."""
-    key = ("executable", specs, tuple(out_shardings), tuple(donated), config.trace_key(), backend)
+    key = ("executable", specs, tuple(out_shardings), tuple(donated), config.trace_key(), backend, device_mesh())
     found = jaxpr._cache.get(key)
     if found is None:
         found = jaxpr._cache[key] = build(jaxpr, specs, out_shardings, donated, name, arg_names, backend)
@@ -122,7 +123,8 @@ def relayout(x: Array, sharding: Sharding, committed: bool = True) -> Array:
     is_small = x.nbytes < MODEL.relayout_compiled_bytes
     if is_small or not by_program or fits(have, want) or (x.nbytes < MODEL.relayout_repeated_bytes and _is_first(move)):
         return relaid(x, sharding, committed)
-    (moved,) = run(_moving(*move), [as_blocks(x)], name="relayout")
+    with unplaced():
+        (moved,) = run(_moving(*move), [as_blocks(x)], name="relayout")
     return of_blocks(moved, want)
 
 
@@ -178,6 +180,12 @@ def _moving(splits: tuple, local: tuple, new_splits: tuple, new_local: tuple, dt
         return stage(move, [ShapedArray(splits + local, dtype)], "relayout")
 
 
+def on_mesh(args: list[Array]) -> list[Array]:
+    """The arguments, those that nobody placed on the devices of the mesh that was set, if one was."""
+    mesh = device_mesh()
+    return args if mesh is None else [x if x.committed else relayout(x, replicated_over(mesh)) for x in args]
+
+
 def arranged(executable: Executable, args: Sequence[Array]) -> Sequence[Array]:
     """The arguments (without constants) laid out as the executable wants them."""
     specs = executable.in_specs[len(executable.const_inputs):]
@@ -206,6 +214,8 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings=(), donated=()
         program = without_partitions(program)
     out_shardings = [on_devices(a.explicit, assignment) if s is None and says_all(a.explicit) else s
                      for s, a in zip(out_shardings, out_avals)]
+    if (mesh := device_mesh()) is not None:
+        out_shardings = _held_by(mesh, program, specs, out_shardings)
     read = used_vars(program)
     donated = [d + n_consts for d in donated if program.invars[d + n_consts] in read]      # others are just kept
     with derived_trace(eval_trace):
@@ -226,6 +236,16 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings=(), donated=()
                                for x, s in zip(const_arrays(jaxpr), executable.in_specs)]
     executable.arg_names = (*["a closed-over array"] * n_consts, *(arg_names or [f"argument {i}" for i in range(len(specs) - n_consts)]))
     return executable
+
+
+def _held_by(mesh: Mesh, jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings: Sequence[Sharding | None]) -> list[Sharding | None]:
+    """Shardings of results, on the mesh that was set where the program says nothing of layouts: types without a sharding are whole
+    where all axes are explicit."""
+    explicit = mesh.are_all_axes_explicit
+    if mesh.size > 1 and not explicit and (any(s.committed for s in specs) or constraint_shardings(jaxpr)):
+        return list(out_shardings)                       # the compiler finds them
+    whole = lambda ndim: NamedSharding(mesh, PartitionSpec(*[None] * ndim)) if explicit else replicated_over(mesh)
+    return [whole(v.aval.ndim) if s is None else s for s, v in zip(out_shardings, jaxpr.outvars)]
 
 
 def _dump(program: Jaxpr, name: str, in_shardings: Sequence[Sharding | None], out_shardings: Sequence[Sharding | None],
@@ -285,7 +305,7 @@ def const_arrays(jaxpr: Jaxpr) -> list[Array]:
     """The constants of a program as arrays (NumPy constants are converted once), which outlive those that the user deletes or donates."""
     if not jaxpr.consts:
         return []
-    with transfers.Passing(transfers.NO_TRANSFER):
+    with transfers.Passing(transfers.NO_TRANSFER), unplaced():
         return jaxpr.memo("const arrays", lambda: [Array(x._spec, x._live()) for x in map(to_array, jaxpr.consts)])
 
 
@@ -312,7 +332,17 @@ def device_assignment(jaxpr: Jaxpr, specs, out_shardings, name: str, arg_names, 
                 f"Received incompatible devices for jitted computation. Got {where} and an out_sharding, shard_map or "
                 f"sharding_constraint inside jit with device ids {[d.id for d in s.device_assignment]}, in {name}.\n"
                 "  Shardings in a computation must use the devices of its committed arguments, in the same order.")
-    return chosen or typed_devices(jaxpr) or default_sharding().device_assignment
+    chosen = chosen or typed_devices(jaxpr)
+    mesh = device_mesh()
+    if mesh is None:
+        return chosen or default_sharding().device_assignment
+    if chosen is not None and chosen != mesh.flat_devices:
+        where = name_of(0) if committed else f"a sharding in {name}"
+        raise ShardingError(
+            f"Received incompatible devices for jitted computation. Got {where} and device ids {[d.id for d in chosen]}, and the mesh of "
+            f"set_mesh has the device ids {[d.id for d in mesh.flat_devices]}.\n"
+            "  Move committed arrays onto the mesh with weft.device_put(x, NamedSharding(mesh, spec)), or use them outside of its context.")
+    return mesh.flat_devices
 
 
 def _placed(x: Array, sharding: Sharding, name: str, arg_names, i: int) -> Array:
@@ -391,7 +421,7 @@ def compiled_op(primitive, args, params):
     if primitive is jit_p:
         jaxpr, name = params["jaxpr"], params["name"]
         return tracked(jaxpr, f"jit({name})", arrays, lambda: run(
-            jaxpr, arrays, in_shardings=params["in_shardings"], out_shardings=params["out_shardings"],
+            jaxpr, on_mesh(arrays), in_shardings=params["in_shardings"], out_shardings=params["out_shardings"],
             donated=[i for i, d in enumerate(params["donated"]) if d], name=f"jit({name})"))
     if primitive.kind == "callback" and _at_once(params, arrays):
         from weft.ops.callback import reporting
@@ -412,7 +442,7 @@ def compiled_op(primitive, args, params):
         if "unhashable" not in str(error):
             raise
         jaxpr = _stage_op(primitive, avals, params)
-    outs = tracked(jaxpr, primitive.name, arrays, lambda: run(jaxpr, arrays, name=primitive.name))
+    outs = tracked(jaxpr, primitive.name, arrays, lambda: run(jaxpr, on_mesh(arrays), name=primitive.name))
     return outs if primitive.multiple_results else outs[0]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from weft import backends
-from weft.api.execute import arranged, prepare, run_ready, to_array, tracked
+from weft.api.execute import arranged, on_mesh, prepare, run_ready, to_array, tracked
 from weft.api.flat import argument_names, signature_of
 from weft.api.layouts import flat_shardings
 from weft.backends.array_spec import ArraySpec
@@ -30,7 +30,7 @@ from weft.core.stage import UsesRefs, hoist_tracers, stage
 from weft.core.trace import Tracer, _state, eval_trace, hi_types, lenient, typeof
 from weft.ir.explicit import type_sharding
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.mesh import current_mesh
+from weft.ir.mesh import current_mesh, device_mesh
 from weft.ir.program_mesh import is_abstract
 from weft.ir.shardings import Sharding, SingleDeviceSharding
 from weft.ir.types import ShapedArray
@@ -380,7 +380,8 @@ class JitFunction(Dispatching):
         arrays = [x if type(x) is Array else self._array(x, i, in_tree) for i, x in enumerate(leaves)]
         if self._moves:
             arrays = [Array(ArraySpec(x.aval, x.sharding, False), x._live()) for x in arrays]
-        key = (in_tree, statics, tuple([x._spec for x in arrays]), config.trace_key(), current_mesh())
+        arrays = on_mesh(arrays)
+        key = (in_tree, statics, tuple([x._spec for x in arrays]), config.trace_key(), current_mesh(), device_mesh())
         call = self._calls.get(key)
         if call is None:
             traced = self._trace(args, kwargs, statics, arrays, in_tree)
@@ -408,6 +409,8 @@ class JitFunction(Dispatching):
         """Let the next call like this one bypass Python, if the backend can."""
         if config.no_execution or config.debug_key_reuse or (transfers.guarded() and self._may_move(executable, leaves)):
             return                                       # settings that must see every call
+        if device_mesh() is not None and not any(type(x) is Array and x.committed for x in leaves):
+            return                                       # other threads may have set another mesh, or none
         if not placed and traced.fast_path_attempts and not any(type(x) not in _NATIVE for x in leaves):
             statics = self.statics
             call = Call(executable, Array, args, kwargs, statics.static_argnums, statics.static_argnames, traced.out_tree, is_first)

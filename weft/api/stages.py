@@ -16,7 +16,7 @@ from weft.control.ref import Ref, is_ref
 from weft.core.trace import Tracer
 from weft.ir.jaxpr import Jaxpr, Var
 from weft.ir.types import ShapedArray
-from weft.runtime.array import Array, default_sharding
+from weft.runtime.array import Array, placement_of_new
 from weft.transforms.expand import expand
 from weft.util import tree
 from weft.util.record import record
@@ -37,7 +37,7 @@ def _spec(x, aval) -> ArraySpec:
     if type(x) is Array:
         return x._spec
     sharding = x.explicit if isinstance(x, ShapedArray) else getattr(x, "sharding", None)
-    return ArraySpec(aval, default_sharding() if sharding is None else sharding, sharding is not None)
+    return ArraySpec(aval, *((sharding, True) if sharding is not None else placement_of_new()))
 
 
 class Traced:

@@ -223,11 +223,13 @@ class Mesh(_MeshBase):
         if config.disallow_mesh_context_manager:
             raise RuntimeError("A mesh is entered as a context manager, but config.disallow_mesh_context_manager is set; use set_mesh.")
         _state.stack.append(self)
+        _state.holders.append(device_mesh())        # unlike `set_mesh`, this places nothing
         guard[0] += 1
         return self
 
     def __exit__(self, *exc: Any) -> None:
         _state.stack.pop()
+        _state.holders.pop()
         guard[0] -= 1
 
     def __call__(self, fun: Callable) -> Callable:
@@ -304,6 +306,7 @@ class _Current(threading.local):
     def __init__(self) -> None:
         self.stack: list = []            # meshes entered by `with`, innermost last
         self.base: Mesh | None = None    # set for good by `set_mesh(mesh)` used as a statement
+        self.holders: list = []          # for each of `stack`, and inside `unplaced`: the mesh that holds what nobody placed, or None
 
 
 _state = _Current()
@@ -316,6 +319,33 @@ def current_mesh() -> Mesh | None:
     True
     """
     return _state.stack[-1] if _state.stack else _state.base
+
+
+def device_mesh() -> Mesh | None:
+    """The mesh, set by `set_mesh`, that holds the arrays that nobody placed; None where they are on the default device.
+
+    >>> device_mesh() is None
+    True
+    """
+    return _state.holders[-1] if _state.holders else _holder(_state.base, None)
+
+
+def _holder(mesh: Any, outside: Mesh | None) -> Mesh | None:
+    """The mesh that holds unplaced arrays where `mesh` is set: that of `outside` if `mesh` has no devices, none where values are blocks."""
+    if mesh is None or mesh.empty or mesh.manual_axes:
+        return None
+    return mesh if isinstance(mesh, Mesh) else outside
+
+
+class unplaced:
+    """A block in which new arrays are on the default device, whatever the mesh."""
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        _state.holders.append(None)
+
+    def __exit__(self, *exc: Any) -> None:
+        _state.holders.pop()
 
 
 def concrete_mesh(mesh: AbstractMesh) -> Mesh | None:
@@ -340,6 +370,8 @@ def get_abstract_mesh() -> AbstractMesh:
 class set_mesh:
     """Make `mesh` the current mesh: for good when called as a statement, for a block when used with `with`.
 
+    Its devices hold all arrays that are made meanwhile and placed nowhere else: they are committed, and replicated or as the compiler
+    finds. Arguments that nobody placed are moved there, those that are committed to other devices are refused (ValueError).
     Raises TypeError for what is not a mesh, ValueError for one with manual axes.
 
     >>> mesh = AbstractMesh((2,), ('x',))
@@ -364,6 +396,7 @@ class set_mesh:
 
     def __enter__(self) -> Any:
         _state.base = self.previous
+        _state.holders.append(_holder(self.mesh, device_mesh()))
         _state.stack.append(self.mesh)
         guard[0] += 1
         new_epoch()
@@ -371,6 +404,7 @@ class set_mesh:
 
     def __exit__(self, *exc: Any) -> None:
         _state.stack.pop()
+        _state.holders.pop()
         guard[0] -= 1
 
 

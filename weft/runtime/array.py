@@ -10,6 +10,7 @@ Next: `backends.base` says what a backend does for arrays, `runtime.executable` 
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 from typing import Any
@@ -19,7 +20,9 @@ import numpy as np
 from weft.backends.array_spec import ArraySpec
 from weft.backends.base import UNREADY
 from weft.backends.formats import row_major
+from weft.ir.mesh import Mesh, device_mesh, unplaced
 from weft.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding, block_index
+from weft.ir.specs import PartitionSpec
 from weft.ir.types import ShapedArray
 from weft.runtime.device import default_device
 from weft.runtime.transfers import NO_TRANSFER, Passing, guarded, to_device
@@ -37,6 +40,19 @@ def default_sharding() -> Sharding:
     if found is None:
         found = _default_shardings[device] = SingleDeviceSharding(device)
     return found
+
+
+def placement_of_new() -> tuple[Sharding, bool]:
+    """Where an array goes for which nobody says it, and whether it is committed: the default device, or all of those of the mesh
+    that was set."""
+    mesh = device_mesh()
+    return (default_sharding(), False) if mesh is None else (replicated_over(mesh), True)
+
+
+@functools.lru_cache(maxsize=256)
+def replicated_over(mesh: Mesh) -> NamedSharding:
+    """All of an array on each device of a mesh."""
+    return NamedSharding(mesh, PartitionSpec())
 
 
 class ArrayMeta(type):
@@ -372,7 +388,8 @@ class Array(metaclass=ArrayMeta):
 def _from_pickle(value: np.ndarray, aval: ShapedArray) -> Array:
     """The array, of a dtype that this process has: 64 bits are cut where they are off."""
     dtype = dtypes.canonicalize_dtype(aval.dtype)
-    return from_numpy(value if dtype == aval.dtype else value.astype(dtype), aval.update(dtype=dtype), copy=False)
+    with unplaced():
+        return from_numpy(value if dtype == aval.dtype else value.astype(dtype), aval.update(dtype=dtype), copy=False)
 
 
 def _not_here(array: Array) -> RuntimeError:
@@ -483,8 +500,8 @@ def from_numpy(value: np.ndarray, aval: ShapedArray | None = None, sharding: Sha
     """An Array with the global value `value` (already of the dtype of `aval`), laid out as `sharding` says."""
     if aval is None:
         aval = ShapedArray(value.shape, value.dtype)
-    committed = sharding is not None if committed is None else committed
-    spec = ArraySpec(aval, default_sharding() if sharding is None else sharding, committed)
+    where, placed = placement_of_new() if sharding is None else (sharding, True)
+    spec = ArraySpec(aval, where, placed if committed is None else committed)
     if guarded():
         to_device(aval, spec.sharding)
     return Array(spec, spec.backend.put(value, spec, copy))
