@@ -242,7 +242,7 @@ def _held_by(mesh: Mesh, jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings
     """Shardings of results, on the mesh that was set where the program says nothing of layouts: types without a sharding are whole
     where all axes are explicit."""
     explicit = mesh.are_all_axes_explicit
-    if mesh.size > 1 and not explicit and (any(s.committed for s in specs) or constraint_shardings(jaxpr)):
+    if not explicit and (constraint_shardings(jaxpr) or (mesh.size > 1 and any(s.committed for s in specs))):
         return list(out_shardings)                       # the compiler finds them
     whole = lambda ndim: NamedSharding(mesh, PartitionSpec(*[None] * ndim)) if explicit else replicated_over(mesh)
     return [whole(v.aval.ndim) if s is None else s for s, v in zip(out_shardings, jaxpr.outvars)]
