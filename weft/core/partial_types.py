@@ -74,7 +74,7 @@ class _Operands:
                                f"{_text(axes)}.", "What is computed of the terms alone is not a term of the result.")
         if rule.additive:
             plain = [i for i in rule.linear_ins if self.unreduced[i] != axes]
-            filled = self.primitive.kind != "elementwise" and all(not self.avals[i].ndim and self.avals[i].explicit is None for i in plain)
+            filled = self.primitive.kind != "elementwise" and all(not self.avals[i].ndim and not self.unreduced[i] for i in plain)
             if plain and not filled:
                 return self.refuse(ShardingTypeError, f"operand {first} is unreduced over {_text(axes)}, and operand {plain[0]} "
                                    f"{_said(self.unreduced[plain[0]])}.", "The terms of a sum of values are told apart by the same axes.")
