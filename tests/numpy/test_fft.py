@@ -16,6 +16,7 @@ from weft.core.stage import stage
 from weft.core.trace import typeof
 from weft.ir.program import Fft, HostCall
 from weft.util import fft_engine
+from weft.util.events import public_name
 
 RNG = np.random.default_rng(3)
 
@@ -201,8 +202,8 @@ def test_derivative():
 def test_transforms_of_nothing_and_misuse():
     assert wnp.fft.fft(wnp.zeros(0)).shape == (0,) and wnp.fft.ifft(wnp.zeros((2, 0))).dtype == np.complex64
     x = np.ones((3, 3))
-    for call, message in ((lambda: wnp.fft.fft(x, axis=[1, 1]), r"^(weft|jax)\.numpy\.fft\.fft does not support multiple axes"),
-                          (lambda: wnp.fft.ihfft(x, axis=(0, 1)), r"^(weft|jax)\.numpy\.fft\.ihfft does not support multiple axes"),
+    for call, message in ((lambda: wnp.fft.fft(x, axis=[1, 1]), f"^{public_name('numpy.fft.fft')} does not support multiple axes"),
+                          (lambda: wnp.fft.ihfft(x, axis=(0, 1)), f"^{public_name('numpy.fft.ihfft')} does not support multiple axes"),
                           (lambda: wnp.fft.fft2(x, axes=[1]), "only supports 2 axes"),
                           (lambda: wnp.fft.fftn(x, axes=[1, -1]), "repeated axes"),
                           (lambda: wnp.fft.fftfreq([1, 2]), "only takes an int"),
