@@ -18,6 +18,7 @@ import concurrent.futures
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,7 @@ class Suite:
     folder: str = "."                     # the folder that pytest starts in
     leave: tuple[str, ...] = ()           # parts of paths of files that are left out: they need other frameworks, downloads, or hardware
     env: dict[str, str] = field(default_factory=dict)
+    before: str = ""                      # what the process of a file runs before pytest; {port} is a port that is free
 
 
 EIGHT_DEVICES = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "WEFT_NUM_DEVICES": "8"}
@@ -45,7 +47,8 @@ SUITES = {
     "jaxtyping": Suite(("test/test_*.py",), leave=("test_tf_dtype", "test_torch", "test_mlx")),
     "einops": Suite(("einops/tests/test_*.py",), env={"EINOPS_TEST_BACKENDS": "numpy,jax"}, leave=("test_notebooks",)),
     "orbax": Suite(("checkpoint/orbax/checkpoint/**/*_test.py",), folder="checkpoint", env=EIGHT_DEVICES,
-                   leave=("/experimental/", "multiprocess", "tpu", "gcs", "pathways")),
+                   leave=("/experimental/", "/benchmarks/", "multiprocess", "tpu", "gcs", "pathways"),
+                   before="import jax; jax.distributed.initialize('localhost:{port}', 1, 0)"),
     "jmp": Suite(("jmp/**/*_test.py",)),
     "jraph": Suite(("jraph/**/*_test.py",), leave=("/examples/", "/ogb_examples/")),
     "haiku": Suite(("haiku/**/*_test.py",), leave=("/integration/", "jax2tf")),
@@ -58,12 +61,20 @@ def files_of(suite: Suite, source: Path) -> list[Path]:
     return sorted(path for path in found if not any(part in str(path.relative_to(source)) for part in suite.leave))
 
 
+def free_port() -> int:
+    """A port on which nobody listens."""
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        return found.getsockname()[1]
+
+
 def run_file(python: Path, suite: Suite, source: Path, path: Path, limit: float) -> tuple[dict[str, list[str]], float]:
     """The tests of a file: id -> [status, first line of the message]; and the seconds they took."""
     folder = source / suite.folder
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch, "report.xml")
-        command = [str(python), "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", f"--junitxml={report}",
+        program = f"{suite.before.format(port=free_port())}\nimport sys, pytest\nsys.exit(pytest.main())"
+        command = [str(python), "-c", program, "-q", "--tb=short", "-p", "no:cacheprovider", f"--junitxml={report}",
                    "--import-mode=importlib", "-W", "ignore", "-o", "addopts=", str(path.relative_to(folder))]
         environment = {**os.environ, "PYTHONPATH": "", "TMPDIR": scratch, **suite.env}
         start = time.perf_counter()

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import subprocess
 import sys
 
 import pytest
@@ -35,6 +36,27 @@ def test_an_internal_module_offers_public_names_and_a_few_of_its_own(jax):
     assert core.ShapedArray is weft.typeof(1.0).__class__
     assert jax._src.dispatch.wait_for_tokens is not None and jax._src.distributed.global_state.client is None
     assert jax._src.distributed.global_state.process_id == 0
+
+
+def test_a_process_alone_that_initializes_has_a_client_until_it_shuts_down():
+    program = """if True:
+        import socket, weft
+        weft.compat.install_as_jax()
+        import jax
+        from jax._src.distributed import global_state
+        with socket.socket() as found:
+            found.bind(("localhost", 0))
+            address = f"localhost:{found.getsockname()[1]}"
+        jax.distributed.initialize(address, 1, 0)
+        global_state.client.key_value_set("a", "1")
+        global_state.client.wait_at_barrier("b", 1000)
+        print(global_state.client.blocking_key_value_get("a", 1000), global_state.client.key_value_dir_get(""),
+              global_state.coordinator_address == address, global_state.process_id, global_state.num_processes)
+        jax.distributed.shutdown()
+        print(global_state.client, global_state.coordinator_address)
+    """
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert ran.stdout == "1 [('a', '1')] True 0 1\nNone None\n", ran.stderr
 
 
 def test_an_internal_module_can_be_imported_where_only_rare_names_are_missing(jax):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from weft import programs
+from weft import distributed, processes, programs
 from weft.backends import base
 from weft.backends.base import Backend
 from weft.extend import backend
@@ -81,13 +81,11 @@ def infer_argnums_and_argnames(sig: inspect.Signature, argnums: int | Iterable[i
 
 
 class State:
-    """What this process knows of its cluster; there is one process."""
+    """What this process knows of its cluster. All is None until `jax.distributed.initialize` is called, by one process as by several;
+    what is set on it stays."""
 
-    client = None
     service = None
-    coordinator_address = None
     preemption_sync_manager = None
-    slice_index = None
 
     @property
     def process_id(self) -> int:
@@ -96,6 +94,25 @@ class State:
     @property
     def num_processes(self) -> int:
         return device.process_count()
+
+    @property
+    def slice_index(self) -> int | None:
+        return self.partition_index
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("client", "coordinator_address", "partition_index"):
+            raise AttributeError(f"weft does not have {name!r} of jax._src.distributed.global_state.")
+        here = processes.current()
+        if here is None:
+            return None
+        if name == "client":
+            from weft.processes.store import Store
+
+            return Store(here.client)
+        return here.client.address if name == "coordinator_address" else here.partitions[here.rank]
+
+    initialize = staticmethod(distributed.initialize)
+    shutdown = staticmethod(distributed.shutdown)
 
 
 global_state = State()

@@ -9,6 +9,7 @@ Next: `state` makes it; `failures` writes its errors.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import select
 import socket
@@ -125,9 +126,16 @@ class Client:
             wait = min(0.5, wait * 1.5)
 
     # ---- requests
-    def put(self, key: str, value: bytes) -> None:
-        """Keep a value under a key; a later one replaces it."""
-        self._check(self._request({"op": "put", "key": key}, 60.0, value)[0], f"put of the key {key!r}", 60.0)
+    def put(self, key: str, value: bytes, replaces: bool = True) -> bool:
+        """Keep a value under a key, in place of one that is there if it `replaces`; whether it is kept."""
+        table, _ = self._request({"op": "put", "key": key} if replaces else {"op": "put", "key": key, "first": True}, 60.0, value)
+        return table["ok"]
+
+    def add(self, key: str, by: int) -> int:
+        """Add to the number under a key, 0 if there is none, and give the sum; ValueError if something else is there."""
+        table, _ = self._request({"op": "add", "key": key, "by": by}, 60.0)
+        self._check(table, f"the key {key!r}", 60.0)
+        return table["sum"]
 
     def get(self, key: str, timeout: float = 60.0) -> bytes:
         """The value of a key, waited for; ProcessFailureError if nobody puts it in time."""
@@ -147,6 +155,19 @@ class Client:
     def keys(self, prefix: str = "") -> list[str]:
         """The keys that begin so."""
         return self._request({"op": "keys", "prefix": prefix}, 60.0)[0]["keys"]
+
+    def items(self, prefix: str = "") -> list[tuple[str, bytes]]:
+        """The keys that begin so, with their values."""
+        table, data = self._request({"op": "keys", "prefix": prefix, "values": True}, 60.0)
+        ends = list(itertools.accumulate(table["sizes"], initial=0))
+        return [(key, data[start:end]) for key, start, end in zip(table["keys"], ends, ends[1:])]
+
+    def living(self, ranks: Iterable[int], timeout: float = 600.0) -> dict[int, int]:
+        """Those of the ranks that are there once all of them have asked this, each with a number of its own."""
+        asked = sorted(set(ranks))
+        table, _ = self._request({"op": "living", "ranks": asked}, timeout)
+        self._check(table, f"the question which of the processes {asked} live", timeout)
+        return dict(table["living"])
 
     def barrier(self, name: str, timeout: float = 600.0, ranks: Sequence[int] | None = None, brings: Any = None) -> list[Any] | None:
         """Wait for all ranks, or for those named, to come to the barrier `name`; what each of them `brings`, in order."""

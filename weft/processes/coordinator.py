@@ -11,6 +11,7 @@ Next: `client` is the other end; `wire` has the frames.
 from __future__ import annotations
 
 import contextlib
+import secrets
 import selectors
 import socket
 import time
@@ -59,6 +60,7 @@ class _Peer:
     progress: str = ""
     waits_for: str = ""
     at_end: float = float("inf")                # when it came to the last barrier
+    incarnation: int = 0                        # a number that no other process has had
 
 
 @record(frozen=False, eq=False)
@@ -112,6 +114,7 @@ class Coordinator:
         self._getting: dict[str, list[_Waiting]] = {}
         self._joining: list[_Waiting] = []
         self._barriers: dict[str, _Barrier] = {}
+        self._ask_for_living: dict[tuple[int, ...], list[_Waiting]] = {}
         self._asked: dict[int, tuple[_Waiting, dict[int, Any], set[int]]] = {}
         self._shrinking: dict[int, _Waiting] = {}
         self.failures: list[dict[str, Any]] = []
@@ -229,16 +232,19 @@ class Coordinator:
         if op == "leave":
             peer.left = True
             self._shrink()
+            self._tell_living()
             return
         limit = min(float(table.get("timeout", 600.0)), 1e9)
         waiting = _Waiting(peer, table["number"], now + limit, limit)
         if op == "join":
             self._join(waiting, table)
         elif op == "put":
-            self._values[table["key"]] = data
-            for getter in self._getting.pop(table["key"], ()):
-                self._answer(getter, {"ok": True}, data)
-            self._answer(waiting, {"ok": True})
+            is_kept = not (table.get("first") and table["key"] in self._values)
+            if is_kept:
+                self._put(table["key"], data)
+            self._answer(waiting, {"ok": is_kept})
+        elif op == "add":
+            self._add(waiting, table["key"], table["by"])
         elif op == "get":
             if table["key"] in self._values:
                 self._answer(waiting, {"ok": True}, self._values[table["key"]])
@@ -254,7 +260,8 @@ class Coordinator:
             self._answer(waiting, {"ok": True, "count": len(keys)})
         elif op == "keys":
             found = sorted(key for key in self._values if key.startswith(table["prefix"]))
-            self._answer(waiting, {"ok": True, "keys": found})
+            values = [self._values[key] for key in found] if table.get("values") else []
+            self._answer(waiting, {"ok": True, "keys": found, "sizes": [len(value) for value in values]}, b"".join(values))
         elif op == "barrier":
             self._arrive(waiting, table, data)
         elif op == "shrink":
@@ -262,6 +269,10 @@ class Coordinator:
                 peer.rank, peer.facts = table["rank"], table["facts"]
                 self._ranks[peer.rank] = peer
             self._asks_to_shrink(waiting)
+        elif op == "living":
+            peer.waits_for = f"the processes {table['ranks']} to ask which of them live"
+            self._ask_for_living.setdefault(tuple(table["ranks"]), []).append(waiting)
+            self._tell_living()
         elif op == "error":
             self._fail(peer.rank, "raised", table["text"])
             self._answer(waiting, {"ok": True})
@@ -269,6 +280,31 @@ class Coordinator:
             self._ask(waiting, table["ranks"])
         else:
             self._answer(waiting, {"ok": False, "why": f"unknown request {op!r}"})
+
+    def _put(self, key: str, value: bytes) -> None:
+        self._values[key] = value
+        for getter in self._getting.pop(key, ()):
+            self._answer(getter, {"ok": True}, value)
+
+    def _add(self, waiting: _Waiting, key: str, by: int) -> None:
+        try:
+            found = int(self._values.get(key, b"0")) + by
+        except ValueError:
+            self._answer(waiting, {"ok": False, "why": "its value is no whole number"})
+            return
+        self._put(key, str(found).encode())
+        self._answer(waiting, {"ok": True, "sum": found})
+
+    def _tell_living(self) -> None:
+        """Answer those who ask which of some ranks live, where all that do have asked."""
+        left = self._left()
+        for ranks, waiting in list(self._ask_for_living.items()):
+            living = [rank for rank in ranks if rank in left]
+            if {one.peer.rank for one in waiting} >= set(living):
+                del self._ask_for_living[ranks]
+                found = [(rank, self._ranks[rank].incarnation) for rank in living]
+                for one in waiting:
+                    self._answer(one, {"ok": True, "living": found})
 
     def _join(self, waiting: _Waiting, table: dict[str, Any]) -> None:
         rank, size = table["rank"], table["size"]
@@ -282,6 +318,7 @@ class Coordinator:
             self._answer(waiting, {"ok": False, "why": f"there is a process {rank} already ({there}); give each its own process_id"})
             return
         waiting.peer.rank, waiting.peer.facts = rank, table["facts"]
+        waiting.peer.incarnation = secrets.randbits(62)
         self._ranks[rank] = waiting.peer
         if self.failures:
             self._answer(waiting, {"ok": False, "why": "failed", "failure": self.failures[0]})
@@ -303,6 +340,10 @@ class Coordinator:
         ranks = tuple(table["ranks"] or range(self.size))
         if rank not in ranks:
             self._answer(waiting, {"ok": False, "why": f"the processes {list(ranks)} meet there, and this is process {rank}"})
+            return
+        if not all(0 <= member < self.size for member in ranks):
+            self._answer(waiting, {"ok": False, "why": f"the processes {list(ranks)} are to meet there, of which some are not there: "
+                                                       f"numbers go from 0 to {self.size - 1}"})
             return
         barrier = self._barriers.get(name)
         if barrier is None:
@@ -415,6 +456,7 @@ class Coordinator:
             self._notify(failure)
         self._refuse_all(failure)
         self._shrink()
+        self._tell_living()
 
     def _refuse_all(self, failure: dict[str, Any]) -> None:
         """Answer what waits for a rank that will not come."""
@@ -447,6 +489,14 @@ class Coordinator:
                 self._answer(waiter, {"ok": False, "why": "late"})
             if not getters:
                 self._getting.pop(key, None)
+        for ranks, waiters in list(self._ask_for_living.items()):
+            for waiter in [w for w in waiters if now > w.deadline]:
+                arrived = {w.peer.rank for w in waiters}
+                waiters.remove(waiter)
+                absent = [rank for rank in self._left() if rank in ranks and rank not in arrived]
+                self._answer(waiter, {"ok": False, "why": "absent", "absent": absent, "arrived": sorted(arrived)})
+            if not waiters:
+                self._ask_for_living.pop(ranks, None)
         for name, barrier in list(self._barriers.items()):
             left = [rank for rank in barrier.ranks if rank not in barrier.arrived and now - self._ranks[rank].at_end > LEFT_S]
             if left and name != LAST:
