@@ -81,6 +81,7 @@ def executable_of(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
     if found is None:
         found = _compile(request, key)
         seconds = found.stages.seconds
+    found.request = request
     _report(found, start, seconds)
     return found
 
@@ -232,13 +233,42 @@ def _read(key: str, request: _Request) -> Executable | None:
 
 def _load(key: str, data: bytes, request: _Request) -> Executable:
     collective_count, layouts, code = marshal.loads(data)
+    return _placed(code, request, *_made(layouts), collective_count, _writer(key, collective_count, layouts))
+
+
+def _placed(code: bytes, request: _Request, shardings: tuple, results: tuple, collective_count: int,
+            write: Callable[[Callable[[], bytes | None]], None]) -> Executable:
+    """The executable of code that a backend kept, for arguments laid out as `shardings` and results as (sharding, committed)."""
     jaxpr, in_specs, _, donated, name, _, backend = request
-    shardings, results = _made(layouts)
     ins = [ArraySpec(s.aval, sharding, s.committed) for s, sharding in zip(in_specs, shardings, strict=True)]
     outs = [ArraySpec(aval, *result) for aval, result in zip(jaxpr.out_avals, results, strict=True)]
     stages = LazyStages(request)
-    loaded = backend.load(code, lambda: stages().lowered, _writer(key, collective_count, layouts))
-    return Executable(name, loaded, ins, outs, donated, collective_count, stages)
+    return Executable(name, backend.load(code, lambda: stages().lowered, write), ins, outs, donated, collective_count, stages)
+
+
+# ---- values that programs keep themselves
+
+def kept(made: Executable) -> dict[str, Any]:
+    """What `restored` makes an executable of in another process: layouts, and the code if its backend can keep it."""
+    found: list[bytes | None] = []
+    made.loaded.keep(lambda make: found.append(make()))
+    return {"code": found[0] if found else None, "made_by": _makers_of(made.request[-1]), "collective_count": made.collective_count,
+            "shardings": tuple([s.sharding for s in made.in_specs]),
+            "results": tuple([(s.sharding, s.committed) for s in made.out_specs])}
+
+
+def restored(request: _Request, code: bytes | None, made_by: tuple, **layouts: Any) -> Executable:
+    """The executable that `kept` described. Where its code is missing, or is another machine's or version's, it is compiled again."""
+    if code is not None and made_by == _makers_of(request[-1]):
+        found = _placed(code, request, **layouts, write=lambda make: None)
+        found.request = request
+        return found
+    return executable_of(*request)
+
+
+def _makers_of(backend: Backend) -> tuple:
+    """What code depends on besides the program: the sources of the compiler, what else computes, and the machine."""
+    return cache.fingerprint(COMPILER), _versions(), backend.cache_key()
 
 
 #: what layouts are made of, by the names in what their `__reduce__` gives: nothing else is called when a file is read

@@ -16,6 +16,7 @@ from weft.experimental.key_reuse import (
     check_key_reuse,
     consume,
     function_type_signature,
+    key_reuse_signatures,
 )
 from weft.util.config import config
 from weft.util.errors import KeyReuseError
@@ -144,6 +145,17 @@ def test_signatures_of_functions():
         assert_consumed(first)
     check_key_reuse(asserted, key)
     check_key_reuse(lambda ks: (consume(ks[0]), assert_consumed(ks, np.array([True, False]))), keys)
+    def passed_on(ks, others):
+        first = ks[0]
+        assert_unconsumed(first)
+        assert_consumed(ks, np.array([True, False]))
+        together = lax.concatenate([ks[1:], others], 0)
+        assert_consumed(ks)
+        assert_consumed(others)
+        assert_unconsumed(together)
+        random.normal(first)
+    check_key_reuse(passed_on, keys, random.split(random.key(1)))
+    assert key_reuse_signatures[lax.dynamic_update_slice_p] == function_type_signature(lax.dynamic_update_slice, keys, keys[:1], (0,))
     with pytest.raises(AssertionError, match="expected to be used up: True"):
         check_key_reuse(assert_consumed, key)
     with pytest.raises(ValueError, match="Sink is immutable"):

@@ -94,6 +94,9 @@ PROGRAMS = {
         weft.vmap(lambda x: lax.cond(x > 1, lambda: lax.scan(lambda c, i: (show("{} {}", x, i), (c, i))[1], 0, np.arange(2))[0],
                                      lambda: 5)), (THREE,), ["2.0 0", "2.0 1"]),
     "vmap of while": (weft.vmap(count), (np.array([0, 2, 3]),), ["0", "2", "1", "2"]),
+    "vmap of while condition": (                     # asked twice a step, and of examples that are done too
+        weft.vmap(lambda n: lax.while_loop(lambda i: (show("{}", i), i < 2)[1], lambda i: i + 1, n)), (np.array([1, 2]),),
+        ["1", "2", "1", "2", "2", "2"]),
     "jvp": (lambda x: weft.jvp(shown, (x,), (x,)), (1.0,), ["x=1.0"]),
     "grad": (weft.grad(shown), (1.0,), ["x=1.0"]),
     "grad of jit": (weft.grad(weft.jit(shown)), (1.0,), ["x=1.0"]),

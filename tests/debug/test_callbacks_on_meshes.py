@@ -11,6 +11,7 @@ import weft.numpy as wnp
 from weft import lax
 from weft.experimental import io_callback
 from weft.sharding import NamedSharding, PartitionSpec as P
+from weft.util import events
 
 show = weft.debug.print
 X = np.arange(8, dtype=np.float32).reshape(4, 2)
@@ -66,6 +67,14 @@ def test_partitioned_prints_say_where_they_are(capsys):
     assert flat_lines(capsys) == ["[j=0] [0.]", "[j=1] [1.]"]
     weft.jit(weft.vmap(lambda r, c: show("{} {}", r, c, partitioned=True), (0, 1)))(laid(X[:2], "i"), laid(X[:2] + 4, "i"))
     assert sorted(flat_lines(capsys)) == ["[i=0] [0. 1.] [4.]", "[i=0] [2. 3.] [5.]", "[i=1] [0. 1.] [6.]", "[i=1] [2. 3.] [7.]"]
+
+
+def test_positions_are_left_out_where_import_jax_means_weft(capsys, monkeypatch):
+    monkeypatch.setattr(events, "above", ["jax"])
+    weft.jit(weft.vmap(weft.vmap(lambda r: show("{}", r, partitioned=True))))(laid(X.reshape(2, 2, 2), None, None, "j"))
+    assert sorted(flat_lines(capsys)) == [f"[{i}.]" for i in range(8)]
+    weft.pmap(lambda x: lax.while_loop(lambda i: i < 2, lambda i: (show("{}", i), i + 1)[1], x))(np.arange(2))
+    assert flat_lines(capsys) == ["0", "1", "1"]
 
 
 def test_looking_moves_nothing():

@@ -103,6 +103,7 @@ class _Reader:
         self.used: set[int] = set()
         self.before: set[int] = set()               # keys of constants that were used up when the program was made
         self.constants: list[Array] = []            # of programs in it, too
+        self.moved: dict[Any, np.ndarray] = {}      # masks of the keys of a value that slices and concatenations passed on
         self.numbers: dict[Var, np.ndarray] = {v: _new(v.aval.shape) for v in (*jaxpr.constvars, *jaxpr.invars) if is_key(v.aval)}
         for v, value in zip(jaxpr.constvars, jaxpr.consts):
             if type(value) is Array and v in self.numbers:
@@ -132,18 +133,26 @@ class _Reader:
         if eqn.params.get("uses"):
             _use(ins[0], self.used, eqn.source, "random", _consumed(eqn, 0))
         if eqn.params.get("expects"):
-            self.check(ins[0], eqn)
+            self.check(eqn.invars[0], ins[0], eqn)
         inner = [j for _, j in subjaxprs(eqn.params)]
         if inner and (any(n is not None for n in ins) or any(is_key(v.aval) for v in eqn.outvars)):
             self.follow_programs(eqn, ins, inner)
         for v in eqn.outvars:
             if is_key(v.aval) and v not in self.numbers:
                 self.numbers[v] = _moved(eqn, ins, v.aval.shape)
+                if eqn.primitive.name in ("slice", "concatenate"):
+                    self.pass_on(eqn, ins, self.numbers[v])
 
-    def check(self, numbers: np.ndarray, eqn: Eqn) -> None:
-        """AssertionError if other keys are used up than an assertion says."""
+    def pass_on(self, eqn: Eqn, ins: list, taken: np.ndarray) -> None:
+        """Note that operands gave keys to a new array, which an assertion about them counts as used up."""
+        for a, numbers in zip(eqn.invars, ins):
+            if numbers is not None:
+                self.moved[a] = self.moved.get(a, False) | np.isin(numbers, taken)
+
+    def check(self, keys: Any, numbers: np.ndarray, eqn: Eqn) -> None:
+        """AssertionError if other keys are used up, or passed on, than an assertion says."""
         shape, said = eqn.params["expects"]
-        found = np.isin(numbers, list(self.used))
+        found = np.isin(numbers, list(self.used)) | self.moved.get(keys, False)
         if not np.array_equal(found, np.broadcast_to(np.reshape(said, shape), found.shape)):
             raise AssertionError(f"at {eqn.source}: keys are expected to be used up: {np.reshape(said, shape)}; they are: {found}.")
 

@@ -54,9 +54,6 @@ _MISSING: dict[str, dict[str, str]] = {
         "jax.ffi": "include_dir register_ffi_target_as_batch_partitionable register_ffi_type register_ffi_type_id",
     },
     _NOTES: {"jax.experimental.xla_metadata": "*", "jax.experimental.scheduling_groups": "*", "jax.experimental.control_deps": "*"},
-    "compiled programs are kept on disk by themselves; `jax.export` carries a program to another process": {
-        "jax.experimental.serialize_executable": "*",
-    },
     "`cost_analysis()` of a compiled program and `weft.explain` give operations, bytes and collectives of the program that runs": {
         "jax.experimental.roofline": "*", "jax.experimental.roofline.roofline": "*", "jax.experimental.roofline.rooflines": "*",
     },

@@ -141,7 +141,7 @@ def _batch_programs(axis, cond: Jaxpr, body: Jaxpr, batched: tuple, n_cond: int,
         carry_b = wider
     if not flag_b:
         return _params(flag, step, n_cond, n_body), carry_b
-    if cond.effects:
+    if cond.effects - {"debug"}:         # a print may be repeated, and is: for the whole batch, at both places where flags are asked
         raise NotImplementedError(f"vmap: a while_loop with a mapped condition has effects in it ({', '.join(sorted(cond.effects))}), "
                                   "which examples that are done would repeat. Move them to the body, or use weft.lax.map.")
     if body.effects:

@@ -3,7 +3,7 @@
 Formats are checked while tracing, where the user's line is known; values are formatted as arrays are, by the print options of NumPy
 that were in force then.
 Inside `shard_map` every device prints its own block with its position, in the order of the mesh; a global value is printed
-once, whatever its sharding.
+once, whatever its sharding. Where `import jax` means weft the position is left out, as programs written for JAX expect.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from weft.api.callbacks import HostFunction, bind_observer, debug_callback
 from weft.control.ref import is_ref
 from weft.ops.callback import debug_print_p
-from weft.util import tree
+from weft.util import events, tree
 from weft.util.source import api_boundary
 
 _formatter = string.Formatter()
@@ -75,7 +75,7 @@ class Printer(HostFunction):
         args, kwargs = self.arguments(arrays)
         with np.printoptions(**self.options):
             text = self.fmt.format(*args, **kwargs) if _has_fields(self.fmt) else " ".join([self.fmt, *map(str, args)])
-        if position:
+        if position and not events.above:
             text = f"[{' '.join(f'{name}={i}' for name, i in position)}] {text}"
         if self.to_log:
             _log.info(text)

@@ -175,7 +175,10 @@ def consume(key: Any) -> Any:
 
 
 def assert_consumed(key: Any, value: Any = True) -> None:
-    """State that the keys where `value` is true are used up and no others: AssertionError where a check of the function finds else."""
+    """State that the keys where `value` is true are used up and no others: AssertionError where a check of the function finds else.
+
+    Keys that a slice or a concatenation has passed on to another array count as used up in the array that they came from.
+    """
     keys.random_unwrap_p.bind(key, expects=(np.shape(value), tuple(np.ravel(value).tolist())))
 
 
@@ -189,4 +192,5 @@ key_reuse_signatures: dict[Any, KeyReuseSignature] = {
     consume_p: KeyReuseSignature(Sink(0), Forward(0, 0)), keys.random_wrap_p: KeyReuseSignature(Source(0)),
     **{registry[name]: KeyReuseSignature(Forward(0, 0)) for name in (
         "broadcast_in_dim", "copy", "convert_element_type", "reshape", "squeeze", "dynamic_slice") if registry.find(name) is not None},
+    registry["dynamic_update_slice"]: KeyReuseSignature(Source(0)),     # at places that are not known, so its keys count as new
 }

@@ -38,11 +38,15 @@ _OWN = ("weft.ir.", "weft.ops.", "weft.control.", "weft.util.dtype", "weft.util.
 
 
 class _Writer(pickle.Pickler):
+    def __init__(self, out: io.BytesIO, api: str, lines: bool):
+        super().__init__(out, protocol=4)
+        self.api, self.lines = api, lines
+
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Jaxpr):
             return _jaxpr, (obj.constvars, [np.asarray(c) for c in obj.consts], obj.invars, obj.outvars, obj.eqns, obj.effects, obj.name)
         if isinstance(obj, Eqn):
-            return _eqn, (obj.primitive, obj.invars, obj.outvars, obj.params, obj.effects)
+            return _eqn, (obj.primitive, obj.invars, obj.outvars, obj.params, obj.effects, *([obj.source] if self.lines else []))
         if isinstance(obj, Var):
             return _var, (obj.aval,), None
         if isinstance(obj, Literal):
@@ -53,7 +57,7 @@ class _Writer(pickle.Pickler):
             return _scalar_type, (np.dtype(obj).name,)
         name = getattr(obj, "__qualname__", getattr(obj, "__name__", ""))
         if callable(obj) and not isinstance(obj, type) and not _is_allowed(getattr(obj, "__module__", None) or "", name):
-            raise ValueError(f"Exported.serialize: the program holds a Python function ({name or obj!r}), as callbacks do, and a function "
+            raise ValueError(f"{self.api}: the program holds a Python function ({name or obj!r}), as callbacks do, and a function "
                              "has no bytes. Export the part without it.")
         return NotImplemented
 
@@ -62,8 +66,8 @@ def _jaxpr(constvars: Any, consts: Any, invars: Any, outvars: Any, eqns: Any, ef
     return Jaxpr(constvars, consts, invars, outvars, eqns, effects, name)
 
 
-def _eqn(primitive: Any, invars: Any, outvars: Any, params: Any, effects: Any) -> Eqn:
-    return Eqn(primitive, invars, outvars, params, None, effects)
+def _eqn(primitive: Any, invars: Any, outvars: Any, params: Any, effects: Any, source: Any = None) -> Eqn:
+    return Eqn(primitive, invars, outvars, params, source, effects)
 
 
 def _var(aval: Any) -> Var:
@@ -86,36 +90,45 @@ def _scalar_type(name: str) -> type:
 
 def _is_allowed(module: str, name: str) -> bool:
     """Whether a program may be made by this function or class."""
+    if (module, name) == ("weft.util.source", "SourceLine.at"):
+        return True
     own = module == __name__ or module.startswith((*_OWN, "ml_dtypes")) or (module == "numpy.dtypes" and name.endswith("DType"))
     return name in _ALLOWED.get(module, ()) or ("." not in name.replace("<locals>", ".") and own)
 
 
 class _Reader(pickle.Unpickler):
+    def __init__(self, data: io.BytesIO, device_of_id: Callable[[int, str], Any] | None):
+        super().__init__(data)
+        self.device_of_id = device_of_id
+
     def find_class(self, module: str, name: str) -> Any:
-        if _is_allowed(module, name) or (module, name) == ("weft.util.source", "SourceLine.at"):
+        if self.device_of_id is not None and (module, name) == ("weft.backends.base", "_device_of_id"):
+            return self.device_of_id
+        if _is_allowed(module, name):
             return super().find_class(module, name)
         raise ValueError(f"deserialize: the bytes ask for {module}.{name}, which is not part of exported programs.")
 
 
-def to_bytes(parts: dict[str, Any]) -> bytearray:
-    """Plain data, types and programs as bytes."""
+def to_bytes(parts: dict[str, Any], magic: bytes = MAGIC, api: str = "Exported.serialize", lines: bool = False) -> bytearray:
+    """Plain data, types and programs, with source `lines` or without, as bytes, which begin with `magic`; errors name `api`."""
     out = io.BytesIO()
     try:
-        _Writer(out, protocol=4).dump(parts)
+        _Writer(out, api, lines).dump(parts)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise ValueError(f"Exported.serialize: the program holds something that has no bytes: {error}") from None
-    return bytearray(MAGIC + bytes([VERSION]) + out.getvalue())
+        raise ValueError(f"{api}: the program holds something that has no bytes: {error}") from None
+    return bytearray(magic + bytes([VERSION]) + out.getvalue())
 
 
-def from_bytes(data: bytes | bytearray) -> dict[str, Any]:
-    """What `to_bytes` was given; ValueError for other bytes."""
+def from_bytes(data: bytes | bytearray, magic: bytes = MAGIC, what: str = "an exported program",
+               device_of_id: Callable[[int, str], Any] | None = None) -> dict[str, Any]:
+    """What `to_bytes` was given, with the devices that `device_of_id(id, platform)` gives; ValueError for other bytes."""
     data = bytes(data)
-    if not data.startswith(MAGIC):
-        raise ValueError(f"deserialize: these are not bytes of an exported program of weft: they begin with {data[:12]!r}.")
-    if data[len(MAGIC)] != VERSION:
-        raise ValueError(f"deserialize: the bytes have format {data[len(MAGIC)]}; this weft reads format {VERSION}.")
+    if not data.startswith(magic):
+        raise ValueError(f"deserialize: these are not bytes of {what} of weft: they begin with {data[:12]!r}.")
+    if data[len(magic)] != VERSION:
+        raise ValueError(f"deserialize: the bytes have format {data[len(magic)]}; this weft reads format {VERSION}.")
     try:
-        return _Reader(io.BytesIO(data[len(MAGIC) + 1:])).load()
+        return _Reader(io.BytesIO(data[len(magic) + 1:]), device_of_id).load()
     except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, KeyError, TypeError) as error:
         raise ValueError(f"deserialize: the bytes are damaged, or come from another version of weft: {error}") from error
 

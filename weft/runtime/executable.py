@@ -23,7 +23,7 @@ from weft.util.errors import DeviceRuntimeError
 class Executable:
     """A loaded program. Calling it takes and gives flat lists of arrays."""
     __slots__ = ("name", "in_specs", "out_specs", "donated", "loaded", "collective_count", "const_inputs", "arg_names", "out_tree", "check",
-                 "_stages", "__weakref__")
+                 "request", "_stages", "__weakref__")
 
     def __init__(self, name: str, loaded: Loaded, in_specs: Sequence[ArraySpec], out_specs: Sequence[ArraySpec], donated: Sequence[int],
                  collective_count: int, stages: Any):
@@ -38,6 +38,7 @@ class Executable:
         self.const_inputs: list[Array] = []             # constants of the program that are passed as its first inputs
         self.arg_names: Sequence[str] = ()              # of all inputs, for reports
         self.out_tree: Any = None                       # the structure of the results, for reports
+        self.request: Any = None                        # what was asked for (`programs`)
 
     @property
     def stages(self) -> Any:
