@@ -207,10 +207,8 @@ def _install(cls: type, places: Places | None) -> Dispatcher | None:
 def _code(places: Places | None) -> dict[str, int] | None:
     """Link native dispatch, and so the queue."""
     buffer.use_native(heap.symbols())
-    code = places and dispatch.code(places, ctypes.addressof(guard))
-    if code is not None and (running := queue.current()) is not None:
-        UNREADY.update((running.pending, running.failed))
-    return code
+    UNREADY.update(heap.block_types()[1:])             # before the queue is there: another thread may use it at once
+    return places and dispatch.code(places, ctypes.addressof(guard))
 
 
 def open_queue(array_type: type) -> None:
