@@ -56,7 +56,7 @@ def _segments(kind: str, method: str, combine: Callable, identity: Callable, doc
         found = getattr(start.at[at], method)(data, indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode)
         return found if bucket_size is None else combine(found, 0).astype(data.dtype)
 
-    return takes_out_sharding(named(reduce, f"segment_{kind}", doc))
+    return takes_out_sharding(named(reduce, f"segment_{kind}", doc), sums=kind == "sum")
 
 
 segment_sum = _segments("sum", "add", wnp.sum, lambda dtype: 0, """The sums of the rows of each segment.

@@ -223,3 +223,32 @@ def test_two_things_say_what_splits_a_mapped_dim():
     assert weft.jit(weft.vmap(lambda r: r * 2, spmd_axis_name="x"))(x).sharding.spec == P("x", "y")
     with pytest.raises(ValueError, match="Only one of spmd_axis_name or arrays sharded on"):
         weft.jit(weft.vmap(lambda r: r * 2, spmd_axis_name="y"))(x)
+
+
+def test_the_mesh_of_the_context_holds_what_nobody_placed(mesh, x):
+    half = Mesh(np.array(weft.devices()[:4]), ("devices",))
+    given = weft.device_put(x, NamedSharding(mesh, P("devices")))
+    f = pjit(lambda x, y: (x, y))
+    with mesh:
+        assert pjit(lambda: 1)().sharding == NamedSharding(mesh, P())
+        assert [len(out.devices()) for out in f(x, given)] == [8, 8]
+        again = pjit(lambda x: x + 1, donate_argnums=0)
+        mine = wnp.arange(8.0)
+        again(mine)
+        assert mine.is_deleted()
+    with half:
+        for args in [(given, given), (x, given)]:
+            with pytest.raises(ValueError, match="incompatible devices"):
+                f(*args)
+    assert [len(out.devices()) for out in f(x, x)] == [1, 1]
+
+
+def test_a_device_contradicts_a_mesh_in_context(x):
+    with pytest.warns(DeprecationWarning):
+        f, g = (make(lambda x: x, device=weft.devices()[0]) for make in (jit, pjit))
+    mesh = Mesh(np.array(weft.devices()[:1]), ("devices",))
+    with mesh, pytest.raises(ValueError, match="device"):
+        g(x)
+    with weft.set_mesh(mesh), pytest.raises(ValueError, match="device"):
+        f(x)
+    assert f(x).devices() == g(x).devices() == {weft.devices()[0]}

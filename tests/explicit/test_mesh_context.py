@@ -105,3 +105,79 @@ def test_lowered_programs_run_on_the_mesh():
     with weft.set_mesh(mesh):
         compiled = weft.jit(lambda x: x * 2).lower(weft.ShapeDtypeStruct((4,), np.float32)).compile()
         assert lies_on(compiled(wnp.ones(4)), mesh)
+
+
+def test_types_without_a_sharding_are_whole_on_the_mesh_of_the_context():
+    mesh, seen = mesh_of(2), []
+    f = lambda x: (seen.append(weft.typeof(x * 2).sharding), x * 2)[1]
+    with weft.set_mesh(mesh):
+        assert weft.typeof(wnp.ones((4, 2))).sharding == NamedSharding(mesh.abstract_mesh, P(None, None))
+        weft.jit(f)(wnp.ones(4))
+        with use_mesh(mesh.abstract_mesh.update(axis_names=("a",))):
+            weft.jit(f)(wnp.ones(4))
+        plain = weft.typeof(wnp.ones(4))
+        assert plain.update(sharding=plain.sharding) is plain       # it says nothing, so it changes nothing
+    assert [s.mesh.axis_names for s in seen] == [("x",), ("a",)] and plain.sharding.mesh.empty
+    with weft.set_mesh(mesh_of(2, AxisType.Explicit)):
+        alone = weft.device_put(wnp.ones(4), weft.devices()[0])
+        assert weft.typeof(alone).sharding.mesh.empty and not weft.typeof(wnp.ones(4)).sharding.mesh.empty
+
+
+def test_in_shardings_place_arguments_that_nobody_placed():
+    mesh = mesh_of(2)
+    with weft.set_mesh(mesh):
+        f = weft.jit(lambda x, y: (x * 2, y), in_shardings=(P("x"), None))
+        for _ in range(2):
+            doubled, same = f(np.arange(8.), np.arange(3))
+            assert doubled.sharding == NamedSharding(mesh, P("x")) and same.devices() == set(mesh.flat_devices)
+            np.testing.assert_allclose(doubled, 2 * np.arange(8.))
+
+
+def test_an_argument_that_is_a_result_keeps_its_mesh():
+    explicit, auto = mesh_of(2, AxisType.Explicit), mesh_of(2)
+    with weft.set_mesh(auto):
+        other = wnp.ones(8)
+    with weft.set_mesh(explicit):
+        out = weft.jit(lambda x, y: (x, y))(weft.device_put(wnp.arange(8.), P("x")), other)
+    assert [x.sharding.mesh.axis_types[0] for x in out] == [AxisType.Explicit, AxisType.Auto]
+
+
+def test_types_of_another_mesh_than_that_of_the_context_are_refused():
+    mesh = weft.make_mesh((2,), ("x",), axis_types=(AxisType.Explicit,))
+    with weft.set_mesh(mesh):
+        x = weft.device_put(wnp.ones((4, 4)), P("x"))
+        with use_mesh(mesh.abstract_mesh.update_axis_types({"x": AxisType.Auto})), pytest.raises(ValueError, match="context mesh and aval"):
+            weft.jit(lambda x: x * 2)(x)
+    with use_mesh(mesh.abstract_mesh.update(axis_sizes=(4,))), pytest.raises(ValueError, match=r"context mesh(.|\n)*'x': 4"):
+        weft.jit(lambda x: x * 2).trace(weft.ShapeDtypeStruct((8, 2), np.float32, sharding=NamedSharding(mesh, P("x"))))
+
+
+def test_a_constraint_splits_what_explicit_axes_leave():
+    mesh = weft.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Explicit, AxisType.Auto))
+    values = np.arange(16.).reshape(8, 2)
+    with weft.set_mesh(mesh):
+        x = weft.device_put(values, P("x"))
+        out = weft.jit(lambda x: weft.lax.with_sharding_constraint(x, P("y")))(x)
+        assert out.sharding.is_equivalent_to(NamedSharding(mesh, P(("x", "y"))), 2)
+        np.testing.assert_array_equal(out, values)
+        second = weft.jit(lambda x: weft.lax.with_sharding_constraint(x * 1, P(P.UNCONSTRAINED, "y")))(x)
+        assert second.sharding.is_equivalent_to(NamedSharding(mesh, P("x", "y")), 2)
+
+
+def test_arrays_are_asked_for_where_they_are_committed():
+    first, second = weft.devices()[:2]
+    x = weft.device_put(wnp.arange(4.), first)
+    assert wnp.array(x, device=first).devices() == {first} and wnp.array(wnp.arange(4.), device=second).devices() == {second}
+    with pytest.raises(ValueError, match=r"incompatible devices(.|\n)*device_put"):
+        wnp.array(x, device=second)
+
+
+@pytest.mark.parametrize("name", ["segment_max", "segment_min", "segment_prod"])
+def test_only_sums_of_segments_are_left_unreduced(name):
+    mesh = mesh_of(2, AxisType.Explicit)
+    with weft.set_mesh(mesh):
+        x, ids = (weft.device_put(np.array(v, np.int32), P("x")) for v in ([3, 1, 2, 5], [0, 0, 1, 1]))
+        f = weft.jit(lambda x, ids, spec: getattr(weft.segment_ops, name)(x, ids, 2, out_sharding=spec), static_argnums=2)
+        assert f(x, ids, P()).shape == (2,)
+        with pytest.raises(NotImplementedError, match="only sums"):
+            f(x, ids, P(unreduced={"x"}))

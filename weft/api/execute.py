@@ -245,7 +245,8 @@ def _held_by(mesh: Mesh, jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings
     if not explicit and (constraint_shardings(jaxpr) or (mesh.size > 1 and any(s.committed for s in specs))):
         return list(out_shardings)                       # the compiler finds them
     whole = lambda ndim: NamedSharding(mesh, PartitionSpec(*[None] * ndim)) if explicit else replicated_over(mesh)
-    return [whole(v.aval.ndim) if s is None else s for s, v in zip(out_shardings, jaxpr.outvars)]
+    given = {v: s.sharding for v, s in zip(jaxpr.invars, specs) if s.committed}       # arguments that are results stay as they are
+    return [given.get(v) or whole(v.aval.ndim) if s is None else s for s, v in zip(out_shardings, jaxpr.outvars)]
 
 
 def _dump(program: Jaxpr, name: str, in_shardings: Sequence[Sharding | None], out_shardings: Sequence[Sharding | None],
@@ -339,8 +340,8 @@ def device_assignment(jaxpr: Jaxpr, specs, out_shardings, name: str, arg_names, 
     if chosen is not None and chosen != mesh.flat_devices:
         where = name_of(0) if committed else f"a sharding in {name}"
         raise ShardingError(
-            f"Received incompatible devices for jitted computation. Got {where} and device ids {[d.id for d in chosen]}, and the mesh of "
-            f"set_mesh has the device ids {[d.id for d in mesh.flat_devices]}.\n"
+            f"Received incompatible devices for jitted computation. Got {where} and device ids {[d.id for d in chosen]}, and the mesh in "
+            f"context has the device ids {[d.id for d in mesh.flat_devices]}.\n"
             "  Move committed arrays onto the mesh with weft.device_put(x, NamedSharding(mesh, spec)), or use them outside of its context.")
     return mesh.flat_devices
 

@@ -30,7 +30,7 @@ from weft.core.stage import UsesRefs, hoist_tracers, stage
 from weft.core.trace import Tracer, _state, eval_trace, hi_types, lenient, typeof
 from weft.ir.explicit import type_sharding
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.mesh import current_mesh, device_mesh
+from weft.ir.mesh import current_mesh, device_mesh, unplaced
 from weft.ir.program_mesh import is_abstract
 from weft.ir.shardings import Sharding, SingleDeviceSharding
 from weft.ir.types import ShapedArray
@@ -377,10 +377,17 @@ class JitFunction(Dispatching):
         return found
 
     def _execute(self, args, kwargs, statics, leaves, in_tree):
-        arrays = [x if type(x) is Array else self._array(x, i, in_tree) for i, x in enumerate(leaves)]
+        if self.in_shardings is None:
+            given = [x if type(x) is Array else self._array(x, i, in_tree) for i, x in enumerate(leaves)]
+            arrays = on_mesh(given)
+        else:
+            with unplaced():             # `in_shardings` says where they go
+                given = arrays = [x if type(x) is Array else self._array(x, i, in_tree) for i, x in enumerate(leaves)]
         if self._moves:
+            if device_mesh() is not None:
+                raise ValueError(f"jit({self.name}): the argument device of jit contradicts the mesh of the context, on which programs run."
+                                 "\n  Call it outside of the context, or leave the device out.")
             arrays = [Array(ArraySpec(x.aval, x.sharding, False), x._live()) for x in arrays]
-        arrays = on_mesh(arrays)
         key = (in_tree, statics, tuple([x._spec for x in arrays]), config.trace_key(), current_mesh(), device_mesh())
         call = self._calls.get(key)
         if call is None:
@@ -392,7 +399,7 @@ class JitFunction(Dispatching):
             placed = any(s is not None for s in traced.in_shardings)
             self._calls[key] = (executable, traced, placed)
             self._speed_up(executable, args, kwargs, leaves, traced, placed, True)
-            outs = tracked(traced.jaxpr, f"jit({traced.name})", arrays, lambda: run_ready(executable, ready, arrays))
+            outs = tracked(traced.jaxpr, f"jit({traced.name})", arrays, lambda: run_ready(executable, ready, given))
             return traced.results(outs)
         executable, traced, placed = call
         self._speed_up(executable, args, kwargs, leaves, traced, placed, False)
@@ -402,7 +409,7 @@ class JitFunction(Dispatching):
                                         f"jit({traced.name})", traced.arg_names, self.backend)
         else:
             ready = arranged(executable, arrays)
-        outs = tracked(traced.jaxpr, f"jit({traced.name})", arrays, lambda: run_ready(executable, ready, arrays))
+        outs = tracked(traced.jaxpr, f"jit({traced.name})", arrays, lambda: run_ready(executable, ready, given))
         return traced.results(outs)
 
     def _speed_up(self, executable, args, kwargs, leaves, traced, placed, is_first: bool) -> None:

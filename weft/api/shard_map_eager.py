@@ -21,7 +21,7 @@ from weft.core.extension import expansion
 from weft.core.interpret import evaluate
 from weft.core.primitive import BatchAxis
 from weft.core.sharded_types import sharded_types
-from weft.core.trace import Trace, Tracer, _state, current_trace, eval_trace, extend_axis_env, set_trace, typeof
+from weft.core.trace import Trace, Tracer, _state, current_trace, derived_trace, eval_trace, extend_axis_env, set_trace, typeof
 from weft.ir.mesh import Mesh
 from weft.ir.registry import registry
 from weft.ir.shardings import NamedSharding
@@ -92,7 +92,7 @@ class ManualTrace(Trace):
             params = erase_params(params)
         saved, _state.axis_env = _state.axis_env, self.below
         try:
-            with set_trace(self.parent):
+            with derived_trace(self.parent):                # types of blocks were checked, stacked values have others
                 if primitive.kind == "extension":           # what it computes, on each device
                     return evaluate(expansion(primitive, [typeof(x) for x in values], params), *values)
                 out = self.parent.process(primitive, values, params)

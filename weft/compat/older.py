@@ -4,14 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import weft
-from weft.api.execute import relayout, to_array
 from weft.api.jit import JitFunction
 from weft.api.layouts import replicated_where_none
-from weft.ir.mesh import Mesh, current_mesh
-from weft.ir.shardings import NamedSharding
-from weft.ir.specs import PartitionSpec
+from weft.ir.mesh import Mesh, current_mesh, holding
 from weft.ir.symbolic import Dim
-from weft.runtime.array import Array
 
 UNSPECIFIED = object()
 
@@ -83,15 +79,15 @@ def pjit(
 
 
 class _OverMesh(JitFunction):
-    """A jitted function that runs on all devices of the mesh in context if none of its arguments is committed."""
+    """A jitted function that runs on the devices of the mesh in context: `with mesh` holds its arguments and results as `set_mesh` does."""
 
     def _execute(self, args: tuple, kwargs: dict[str, Any], statics: tuple, leaves: list, in_tree: Any) -> Any:
         mesh = current_mesh()
-        if self.in_shardings is not None or not isinstance(mesh, Mesh) or any(type(x) is Array and x.committed for x in leaves):
+        if not isinstance(mesh, Mesh) or mesh.empty or mesh.manual_axes:
             return super()._execute(args, kwargs, statics, leaves, in_tree)
-        spread = [relayout(to_array(x), NamedSharding(mesh, PartitionSpec())) for x in leaves]
-        result = super()._execute(args, kwargs, statics, spread, in_tree)
-        for x, y in zip(leaves, spread):
-            if type(x) is Array and y.is_deleted():      # donated
-                x.delete()
-        return result
+        with holding(mesh):
+            return super()._execute(args, kwargs, statics, leaves, in_tree)
+
+    def _speed_up(self, *args: Any) -> None:
+        if current_mesh() is None:           # a call outside of the context gives other results
+            super()._speed_up(*args)

@@ -15,6 +15,7 @@ from weft.core.partial_types import result_specs, summed_axes
 from weft.core.primitive import Primitive
 from weft.core.trace import _state, typeof
 from weft.ir.explicit import Conflict, is_partial, result_dims, spec_text
+from weft.ir.mesh import current_mesh
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import Spec, spec_of_dims
 from weft.ir.types import ShapedArray
@@ -35,10 +36,16 @@ def sharded_types(primitive: Primitive, in_avals: Sequence[ShapedArray], out_ava
         if not _state.lenient:
             raise ShardingTypeError(describe(
                 f"For primitive {primitive.name}, context mesh and aval mesh differ", "the operands are on different meshes.",
-                [(_operand(i), a.str_short(), a.explicit.mesh) for i, a in enumerate(in_avals) if a.explicit is not None],
-                user_frame(), "Explicit shardings of one operation name the axes of one mesh.",
+                _typed(in_avals), user_frame(), "Explicit shardings of one operation name the axes of one mesh.",
                 "Move one with weft.sharding.reshard(x, NamedSharding(mesh, spec))."))
         return [a.update(sharding=None) for a in out_avals]
+    context = current_mesh()
+    if context is not None and context.abstract_mesh is not meshes[0] and not context.empty and not _state.lenient:
+        raise ShardingTypeError(describe(
+            f"For primitive {primitive.name}, context mesh and aval mesh differ", "the operands are on another mesh than that of the "
+            "context.", [("context", context.abstract_mesh), *_typed(in_avals)], user_frame(),
+            "Explicit shardings name the axes of the mesh of the context, and their types there.",
+            "Move them with weft.sharding.reshard, or call the function where their mesh is set."))
     if not primitive.has("factors"):
         return [a.update(sharding=None) for a in out_avals]
     mesh = meshes[0]
@@ -67,6 +74,11 @@ def check(primitive: Primitive, values: Sequence, params: dict) -> None:
     avals = [typeof(x) for x in values]
     if any(a.explicit is not None for a in avals):
         sharded_types(primitive, avals, primitive.abstract(avals, params), params)
+
+
+def _typed(in_avals: Sequence[ShapedArray]) -> list[tuple]:
+    """What a message says of the operands whose types have a sharding."""
+    return [(_operand(i), a.str_short(), a.explicit.mesh) for i, a in enumerate(in_avals) if a.explicit is not None]
 
 
 def _operand(i: int) -> str:

@@ -306,7 +306,7 @@ class _Current(threading.local):
     def __init__(self) -> None:
         self.stack: list = []            # meshes entered by `with`, innermost last
         self.base: Mesh | None = None    # set for good by `set_mesh(mesh)` used as a statement
-        self.holders: list = []          # for each of `stack`, and inside `unplaced`: the mesh that holds what nobody placed, or None
+        self.holders: list = []          # for each of `stack`, and inside `holding`: the mesh that holds what nobody placed, or None
 
 
 _state = _Current()
@@ -337,15 +337,23 @@ def _holder(mesh: Any, outside: Mesh | None) -> Mesh | None:
     return mesh if isinstance(mesh, Mesh) else outside
 
 
-class unplaced:
-    """A block in which new arrays are on the default device, whatever the mesh."""
-    __slots__ = ()
+class holding:
+    """A block in which `mesh`, or with None the default device, holds the arrays that nobody placed."""
+    __slots__ = ("mesh",)
+
+    def __init__(self, mesh: Mesh | None):
+        self.mesh = mesh
 
     def __enter__(self) -> None:
-        _state.holders.append(None)
+        _state.holders.append(self.mesh)
 
     def __exit__(self, *exc: Any) -> None:
         _state.holders.pop()
+
+
+def unplaced() -> holding:
+    """A block in which new arrays are on the default device, whatever the mesh."""
+    return holding(None)
 
 
 def concrete_mesh(mesh: AbstractMesh) -> Mesh | None:

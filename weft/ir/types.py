@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.mesh import AbstractMesh, AxisType, Mesh
+from weft.ir.mesh import AbstractMesh, AxisType, Mesh, get_abstract_mesh
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec, spec_of_dims
 from weft.ir.symbolic import Dim
@@ -66,15 +66,15 @@ def _kind_text(kind: str, axes: frozenset) -> str:
 
 
 @cache
-def _whole(ndim: int) -> NamedSharding:
-    """The sharding of a type of no explicit axes."""
-    return NamedSharding(AbstractMesh((), ()), PartitionSpec(*[None] * ndim))
+def _whole(mesh: AbstractMesh, ndim: int) -> NamedSharding:
+    """The sharding of a type that says of no axis of the mesh how it splits values."""
+    return NamedSharding(mesh, PartitionSpec(*[None] * ndim))
 
 
 class ShapedArray:
     """Type of an array value: shape, dtype, weak-type flag, sharding and varying manual axes.
 
-    `explicit` is the sharding over the explicit axes of a mesh, None where there are none; `sharding` is on a mesh without axes then.
+    `explicit` is the sharding over the explicit axes of a mesh, None where there are none.
     Instances are interned: two equal types are one object, hence hashing and equality are by identity.
 
     >>> ShapedArray((8, 2), np.dtype("float32")) is ShapedArray((8, 2), np.dtype("float32"))
@@ -105,7 +105,7 @@ class ShapedArray:
         if not dtypes.is_extended(dtype):
             dtype = np.dtype(dtype)
         dtypes.check_held(dtype)
-        if isinstance(sharding, NamedSharding) and sharding.mesh.empty:
+        if isinstance(sharding, NamedSharding) and not sharding.mesh.explicit_axes:
             sharding = None
         key = (shape, dtype, bool(weak_type), sharding, frozenset(vma))
         found = _interned.get(key)
@@ -126,12 +126,16 @@ class ShapedArray:
 
     @property
     def sharding(self) -> NamedSharding:
-        """How the dims are split over the explicit axes of a mesh.
+        """How the dims are split over the explicit axes of a mesh. Where there are none it is whole on the mesh of the context if that
+        leaves axes to the compiler, else on a mesh without axes.
 
         >>> ShapedArray((2,), np.dtype("float32")).sharding.mesh.empty
         True
         """
-        return self.explicit or _whole(self.ndim)
+        if self.explicit is not None:
+            return self.explicit
+        mesh = get_abstract_mesh()
+        return _whole(mesh if mesh.auto_axes else AbstractMesh((), ()), self.ndim)
 
     def __setattr__(self, name, value):
         raise AttributeError("ShapedArray is immutable; use .update(...)")

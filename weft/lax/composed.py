@@ -14,6 +14,7 @@ from weft.ir.explicit import says_all, type_sharding
 from weft.ir.mesh import Mesh, current_mesh
 from weft.ir.program_mesh import is_abstract
 from weft.ir.shardings import NamedSharding
+from weft.ir.specs import UNCONSTRAINED
 from weft.ops import arithmetic, comparison, indexing, layout, prefix, reduce, slicing, sorting
 from weft.ops.families import canonical_dims
 from weft.ops.placement import optimization_barrier as barrier, sharding_constraint, takes_out_sharding
@@ -155,8 +156,11 @@ def _constrained(x: Any, sharding: Any) -> Any:
         sharding = NamedSharding(current, sharding.spec, memory_kind=sharding.memory_kind)
     if aval.explicit is None:
         return sharding_constraint(x, sharding)
+    free = sharding.spec.unconstrained_dims() if isinstance(sharding, NamedSharding) else frozenset()
+    if isinstance(sharding, NamedSharding) and sharding.spec.axes and not set(sharding.spec.axes) & set(sharding.mesh.explicit_axes):
+        splits = zip(aval.explicit.spec_dims(aval.ndim), sharding.spec_dims(aval.ndim))      # it names automatic axes: they split the rest
+        sharding = sharding.with_spec([UNCONSTRAINED if d in free else (*typed, *more) or None for d, (typed, more) in enumerate(splits)])
     said = type_sharding(sharding, aval.ndim)
-    free = sharding.spec.unconstrained_dims() if said is not None else frozenset()
     if said is None or any(one != other for d, (one, other) in enumerate(zip(said.spec_dims(aval.ndim),
                                                                             aval.explicit.spec_dims(aval.ndim))) if d not in free):
         raise ShardingTypeError(describe(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft.api.execute import to_array
+from weft.api.layouts import as_sharding
 from weft.core.annotations import cast as vary
 from weft.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft.ir.program_mesh import is_abstract
@@ -51,7 +52,8 @@ def array(object, dtype=None, copy: bool = True, order: str | None = "K", ndmin:
 
     The dtype is that of the values: Python numbers give 32-bit values (64-bit under `enable_x64`), and a single one is weakly
     typed. `ndmin` adds leading dims of size one. `device` may be a device or a sharding.
-    Raises TypeError for values that are not numbers, ValueError for ragged lists, OverflowError for integers beyond the dtype.
+    Raises TypeError for values that are not numbers, ValueError for ragged lists and for arrays that are committed to other devices,
+    OverflowError for integers beyond the dtype.
 
     >>> wnp.array([[1, 2], [3, 4]]).shape
     (2, 2)
@@ -64,7 +66,19 @@ def array(object, dtype=None, copy: bool = True, order: str | None = "K", ndmin:
     result = _convert(object, dtype, copy)
     if ndmin > result.ndim:
         result = reshape(result, (1,) * (ndmin - result.ndim) + tuple(result.shape))
-    return _placed(result, device if out_sharding is None else out_sharding)
+    target = device if out_sharding is None else out_sharding
+    if target is not None and type(object) is Array and object.committed:
+        _check_stays(object, target)
+    return _placed(result, target)
+
+
+def _check_stays(x: Array, target) -> None:
+    """ValueError if `target` is on other devices than those to which `x` is committed: only device_put moves it."""
+    wanted = as_sharding(target, "array")
+    if not is_abstract(wanted) and wanted.device_assignment != x.sharding.device_assignment:
+        ids = [[d.id for d in s.device_assignment] for s in (x.sharding, wanted)]
+        raise ValueError(f"array: Received incompatible devices: the array {x.aval.str_short()} is committed to the device ids {ids[0]}, "
+                         f"and is asked for on {ids[1]}.\n  Committed arrays are not moved silently. Use weft.device_put(x, device).")
 
 
 def _convert(x, dtype, copy: bool):

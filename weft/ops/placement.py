@@ -264,15 +264,19 @@ def _unreduced(x) -> frozenset:
     return frozenset() if sharding is None else sharding.spec.unreduced
 
 
-def takes_out_sharding(fun: Callable | None = None, *, contracts: bool = False) -> Callable:
-    """`fun` with a keyword `out_sharding`, a PartitionSpec or a NamedSharding that says how its result is laid out. Also a decorator."""
+def takes_out_sharding(fun: Callable | None = None, *, contracts: bool = False, sums: bool = True) -> Callable:
+    """`fun` with a keyword `out_sharding`, a PartitionSpec or a NamedSharding that says how its result is laid out. Also a decorator. What
+    is not computed by `sums` cannot be left unreduced."""
     if fun is None:
-        return functools.partial(takes_out_sharding, contracts=contracts)
+        return functools.partial(takes_out_sharding, contracts=contracts, sums=sums)
 
     @functools.wraps(fun)
     def placed(*args, out_sharding: Any = None, **kwargs) -> Any:
         if out_sharding is None:
             return fun(*args, **kwargs)
+        if not sums and getattr(out_sharding, "spec", out_sharding).unreduced:
+            raise NotImplementedError(f"{fun.__name__}: the result cannot be laid out as {out_sharding}: only sums can be unreduced.\n"
+                                      "  Leave the unreduced axes out of out_sharding.")
         return with_out_sharding(out_sharding, fun.__name__, lambda: fun(*args, **kwargs),
                                  *[x for x in args[:3] if not isinstance(x, str)], contracts=contracts)
 
