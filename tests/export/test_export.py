@@ -13,6 +13,7 @@ from tests.harness.processes import ROOT
 from weft import export, lax
 from weft.errors import InconclusiveDimensionOperation
 from weft.export import SymbolicScope, symbolic_shape
+from weft.extend.core import max_dim, min_dim
 from weft.util.config import Override
 
 struct = lambda *shape, dtype="float32": weft.ShapeDtypeStruct(shape, dtype)
@@ -175,7 +176,7 @@ def test_damaged_bytes_are_refused(change):
 
 def test_expressions_are_simplified_printed_and_parsed():
     sizes = symbolic_shape("b, 3, 2*b + c - 1, floordiv(b, 2), mod(b, 3), max(a, b), b^2, (4*b + 3)//2, _, ...", like=[None] * 8 + [7, 9])
-    assert str(sizes) == "(b, 3, 2*b + c - 1, floordiv(b, 2), mod(b, 3), max(a, b), b^2, 2*b + 1, 7, 9)"
+    assert str(sizes) == "(b, 3, c + 2*b - 1, floordiv(b, 2), mod(b, 3), max(a, b), b^2, 2*b + 1, 7, 9)"
     b, scope = sizes[0], sizes[0].scope
     for x in sizes:
         assert isinstance(x, int) and (not export.is_symbolic_dim(x) or symbolic_shape(str(x), scope=scope)[0] == x)
@@ -252,3 +253,54 @@ def test_programs_with_shardings_are_called_on_as_many_devices():
         assert weft.jit(program.call)(x).tolist() == [0, 2, 4, 6]
         with pytest.raises(ValueError, match=r"was exported for 2 devices and is called in a context with 1 devices"):
             program.call(x)
+
+
+def test_ranges_have_symbolic_lengths_and_fit_small_sizes_too():
+    def ranges(x):
+        n = x.shape[0]
+        return (wnp.arange(n).reshape(n, 1), wnp.arange(2, n), wnp.arange(0, n, 3), wnp.arange(n, 0, -2), wnp.arange(0.0, n),
+                wnp.zeros(max_dim(n - 4, min_dim(n, 2))))
+    exported = export.export(weft.jit(ranges))(weft.ShapeDtypeStruct(symbolic_shape("n"), np.float32))
+    shapes = [str(a.shape) for a in exported.out_avals[:4]]
+    assert shapes == ["(n, 1)", "(max(0, n - 2),)", "(floordiv(n + 2, 3),)", "(floordiv(n + 1, 2),)"]
+    for n in (1, 2, 3, 7, 10):
+        x = np.ones(n, np.float32)
+        for found, want in zip(exported.call(x), ranges(x), strict=True):
+            np.testing.assert_array_equal(found, want)
+
+
+def test_small_arrays_of_sizes_follow_the_sizes():
+    def sizes(x):
+        return lax.shape_as_value(x.shape), x + np.array([[x.shape[0] * 2.0, 1], [7, x.size]], np.float32)[0, 0] * wnp.asarray(
+            np.array([x.shape[1]], np.float32))
+    exported = export.export(weft.jit(sizes))(weft.ShapeDtypeStruct(symbolic_shape("a, b"), np.float32))
+    for shape in ((1, 2), (3, 4)):
+        x = np.ones(shape, np.float32)
+        for program in (exported, export.deserialize(exported.serialize())):
+            for found, want in zip(program.call(x), sizes(x), strict=True):
+                np.testing.assert_array_equal(found, want)
+    with pytest.raises(NotImplementedError, match="computed in NumPy from a size"):
+        export.export(weft.jit(lambda x: x[0] + wnp.asarray(np.full(3, x.size / 7, np.float32))))(
+            weft.ShapeDtypeStruct(symbolic_shape("a"), np.float32))
+
+
+def test_a_function_that_does_something_else_at_a_small_size_needs_a_constraint():
+    def spread(x):
+        return wnp.linspace(0.0, 1.0, x.shape[0]), wnp.arange(2, x.shape[0])
+    with pytest.raises(NotImplementedError, match="leave out small sizes by constraints"):
+        export.export(weft.jit(spread))(weft.ShapeDtypeStruct(symbolic_shape("n"), np.float32))
+    exported = export.export(weft.jit(spread))(weft.ShapeDtypeStruct(symbolic_shape("n", constraints=["n >= 2"]), np.float32))
+    np.testing.assert_allclose(exported.call(np.ones(5, np.float32))[0], np.linspace(0, 1, 5), rtol=1e-6)
+
+
+def test_constraints_name_sizes_of_arguments():
+    m, = symbolic_shape("m", constraints=["m >= m1"])
+    with pytest.raises(ValueError, match=r"'m1' in the constraint 'm >= m1'.*Argument shapes: \(m,\)"):
+        export.export(weft.jit(lambda x: x))(weft.ShapeDtypeStruct((m,), np.float32))
+
+
+def test_programs_for_all_sizes_run_in_pmap():
+    exported = export.export(weft.jit(lambda x: x + wnp.arange(x.shape[0], dtype=x.dtype).reshape(x.shape[0], 1)))(
+        weft.ShapeDtypeStruct(symbolic_shape("a, 4"), np.float32))
+    x = np.ones((2, 3, 4), np.float32)
+    np.testing.assert_array_equal(weft.pmap(exported.call)(x), x + np.arange(3)[:, None])

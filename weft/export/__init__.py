@@ -439,9 +439,16 @@ def _trace(flat: Callable[..., Sequence], avals: Sequence[ShapedArray], name: st
     if not dims:
         return stage(flat, avals, name)
     scope = dims[0].scope
-    if any(n.scope is not scope for n in dims):
-        raise ValueError(f"export: the symbolic sizes of the arguments of {name} belong to different scopes.\n"
+    other = next((n for n in dims if n.scope is not scope), None)
+    if other is not None:
+        raise ValueError(f"export: the symbolic sizes of the arguments of {name} belong to different scopes: {dims[0]} to {scope}, and "
+                         f"{other} to another, {other.scope}.\n"
                          "  Make them by one call of symbolic_shape or symbolic_args_specs, or pass the same scope=.")
+    unknown = {n: said for n, said in scope.names().items() if n not in names_in(dims)}
+    if unknown:
+        n, said = next(iter(unknown.items()))
+        raise ValueError(f"export: {name}: Encountered dimension variable '{n}' in the constraint {said!r}, and no argument has a size "
+                         f"with it, which would tell its value in a call. Argument shapes: {', '.join(map(_shape_text, avals))}.")
     if decides:
         stage(flat, avals, name)                                 # what the function decides by a size is refused here
     names = sorted(names_in(dims))

@@ -19,14 +19,19 @@ from typing import Any
 
 import numpy as np
 
+from weft.core.stage import stage
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft.ir.symbolic import Dim, Polynomial, SymbolicScope, add, constant, evaluate, multiply, variable, variables
 from weft.ir.types import ShapedArray
+from weft.ops.layout import broadcast_in_dim, reshape
+from weft.ops.slicing import concatenate
 from weft.util.errors import describe
 
 #: how many samples are traced: one more than the largest number of unknowns of an expression
 TRACES = 4
-_SMALL = (7, 2, 3, 5, 11, 17, 29, 53, 97)
+#: how many numbers an array may have that are computed one by one
+_FEW = 64
+_SMALL = (7, 2, 3, 5, 11, 17, 29, 53, 97, 1)
 _PRIMES = (1009, 2003, 3001, 4001, 1301, 2309, 3307, 4327, 1511, 2521, 3517, 4523, 1709, 2707, 3709, 4703)
 
 
@@ -121,12 +126,16 @@ class Unifier:
                 return made[atoms[0]]
             return self.literal(atoms)
 
-        for values in zip(*[p.consts for p in programs]):
-            if not _equal(values):
-                raise Mismatch("a constant of the program has other values at other sizes: an array that was computed in NumPy from a size")
-        constvars = [define(vs) for vs in zip(*[p.constvars for p in programs])]
+        constvars, consts, eqns = [], [], []
+        for same, values in zip(zip(*[p.constvars for p in programs]), zip(*[p.consts for p in programs])):
+            if _equal(values):
+                constvars.append(define(same))
+                consts.append(values[0])
+            else:
+                computed = self.constant(values)
+                eqns += computed.eqns
+                (made[same[0]],) = computed.outvars
         invars = [define(vs) for vs in zip(*[p.invars for p in programs])]
-        eqns = []
         for same in zip(*[p.eqns for p in programs]):
             self._line = same[0]
             params = self.value([e.params for e in same])
@@ -135,7 +144,20 @@ class Unifier:
             eqns.append(Eqn(same[0].primitive, ins, outs, params, same[0].source, same[0].effects))
         self._line = None
         outvars = [atom(atoms) for atoms in zip(*[p.outvars for p in programs])]
-        return Jaxpr(constvars, first.consts, invars, outvars, eqns, first.effects, first.name)
+        return Jaxpr(constvars, consts, invars, outvars, eqns, first.effects, first.name)
+
+    def constant(self, values: Sequence[Any]) -> Jaxpr:
+        """The program of an array of few numbers, each of which an expression of the sizes gives."""
+        arrays = [np.asarray(v) for v in values]
+        shape, dtype = arrays[0].shape, arrays[0].dtype
+        if any(a.shape != shape for a in arrays) or arrays[0].size > _FEW or any((a != np.trunc(a.real)).any() for a in arrays):
+            raise Mismatch("a constant of the program has other values at other sizes: an array that was computed in NumPy from a size")
+        scalar = ShapedArray((), dtype)
+        together = lambda *xs: [reshape(concatenate([broadcast_in_dim(x, (1,), ()) for x in xs], 0), shape)]
+        stacked = stage(together, [scalar] * arrays[0].size, "sizes")
+        numbers = [Literal(self.number([int(v.real) for v in same], same[0]), scalar) for same in zip(*[a.ravel() for a in arrays])]
+        place = dict(zip(stacked.invars, numbers))
+        return stacked.replace(eqns=[e.replace(invars=[place.get(a, a) for a in e.invars]) for e in stacked.eqns])
 
     def literal(self, atoms: Sequence[Atom]) -> Atom:
         first = atoms[0]
@@ -186,7 +208,8 @@ def unify(scope: SymbolicScope, samples: Sequence[Mapping[str, int]], programs: 
         raise NotImplementedError(describe(
             "export", f"{name} cannot be exported for all sizes {sorted(samples[0])}: {error}.", rows, getattr(eqn, "source", None),
             "The function was traced at several sizes, and an exported program has one list of operations for all of them.",
-            "Compute with weft.numpy from x.shape instead of with NumPy, or export it for fixed sizes.")) from None
+            "Compute with weft.numpy from x.shape instead of with NumPy, leave out small sizes by constraints, or export it for fixed "
+            "sizes.")) from None
 
 
 def samples_of(scope: SymbolicScope, names: Sequence[str]) -> list[dict[str, int]]:
@@ -208,23 +231,31 @@ def samples_of(scope: SymbolicScope, names: Sequence[str]) -> list[dict[str, int
 
 
 def telling_samples(scope: SymbolicScope, names: Sequence[str], samples: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
-    """Small sizes at which expressions that were computed while tracing, and have one value at all `samples`, have another: `(b + 13) // b`
-    is 1 at every large size."""
+    """Small sizes at which expressions that were computed while tracing, and have the same values at all `samples`, differ from each other
+    or from a number: `(b + 13) // b` is 1 at every large size, and `max(b - 5, 0)` is `b - 5`."""
     def value(p: Polynomial, sizes: Mapping[str, int]) -> int | None:
         try:
             return evaluate(p, sizes)
         except ZeroDivisionError:
             return None
 
-    known = [p for p in scope.seen if variables(p) and variables(p) <= set(names)]
-    left = [p for p in known if len({value(p, sizes) for sizes in samples}) == 1]
+    alike: dict[tuple, list[Polynomial]] = {}
+    for p in scope.seen:
+        if variables(p) and variables(p) <= set(names):
+            column = tuple([value(p, sizes) for sizes in samples])
+            alike.setdefault(column, [constant(column[0])] if len(set(column)) == 1 and column[0] is not None else []).append(p)
     found: list[dict[str, int]] = []
     for n in _SMALL:
         sizes = {name: n + k for k, name in enumerate(names)}
-        if left and scope.admits(sizes) is None:
-            told = [p for p in left if value(p, sizes) not in (None, value(p, samples[0]))]
-            found += [sizes] * bool(told)
-            left = [p for p in left if p not in told]
+        if scope.admits(sizes) is not None:
+            continue
+        finer: dict[tuple, list[Polynomial]] = {}
+        for column, group in alike.items():
+            for p in group:
+                finer.setdefault((*column, value(p, sizes)), []).append(p)
+        if any(None not in column for column in finer) and len(finer) > len(alike):
+            found.append(sizes)
+            alike = finer
     return found
 
 

@@ -14,6 +14,7 @@ from weft.core.annotations import cast as vary
 from weft.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft.ir.program_mesh import is_abstract
 from weft.ir.shardings import Sharding
+from weft.ir.symbolic import Dim, as_size, max_dim
 from weft.ir.types import ShapedArray
 from weft.numpy import promote
 from weft.ops import elementwise as ew
@@ -345,8 +346,12 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
         lo, hi, by = host[0], host[1], host[2] if step is not None else 1
     if by == 0:
         raise ZeroStepError(f"arange: `step` must not be zero, got {parts[-1]!r}.")
-    n = max(0, math.ceil((hi - lo) / by)) if not all(isinstance(v, (int, np.integer)) for v in (lo, hi, by)) else \
-        len(range(int(lo), int(hi), int(by)))
+    if any(isinstance(v, Dim) for v in (lo, hi, by)):
+        first, end, each = [v if isinstance(v, Dim) or v != int(v) else int(v) for v in (lo, hi, by)]
+        n = max_dim((end - first + each - 1) // each if each > 0 else (first - end - each - 1) // -each, 0)
+    else:
+        n = max(0, math.ceil((hi - lo) / by)) if not all(isinstance(v, (int, np.integer)) for v in (lo, hi, by)) else \
+            len(range(int(lo), int(hi), int(by)))
     target = device if out_sharding is None else out_sharding
     if current_trace() is eval_trace and n <= 1 << 16:
         base = np.arange(n, dtype=np.float64 if np.dtype(want).kind == "f" or want.kind == "V" else np.int64) * by + lo
@@ -371,7 +376,7 @@ def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = 
     Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
     promote.check_arraylike("linspace", start, stop)
-    num = operator.index(num)
+    num = as_size(num)
     if num < 0:
         raise ValueError(f"linspace: num must be non-negative, got {num}.")
     want = dtypes.check_dtype(dtype, "linspace") if dtype is not None else dtypes.to_inexact_dtype(dtypes.result_type(start, stop))

@@ -9,8 +9,8 @@ from weft.util.lazy import attach
 __getattr__, __dir__ = attach(__name__, {
     __name__: "primitives",
     "weft.extend.core.types": """
-        AbstractToken AbstractValue Effect Effects Token Value array_types concrete_or_error is_concrete mapped_aval max_dim min_dim
-        no_effects primal_dtype_to_tangent_dtype unmapped_aval valid_jaxtype
+        AbstractToken AbstractValue Effect Effects Token Value array_types concrete_or_error is_concrete mapped_aval no_effects
+        primal_dtype_to_tangent_dtype unmapped_aval valid_jaxtype
     """,
     "weft.extend.core.programs": """
         Atom CallPrimitive ClosedJaxpr Jaxpr JaxprEqn ParamDict Primitive call_impl check_jaxpr gensym jaxpr_as_fun jaxprs_in_params
@@ -23,6 +23,7 @@ __getattr__, __dir__ = attach(__name__, {
     """,
     "weft.core.trace": "Trace Tracer",
     "weft.ir.jaxpr": "DebugInfo DropVar Literal Var",
+    "weft.ir.symbolic.sizes": "max_dim min_dim",
     "weft.ir.types": "ShapedArray",
     "weft.util.errors": "InconclusiveDimensionOperation JaxprTypeError=ProgramTypeError",
 })

@@ -13,10 +13,11 @@ from weft.extend.core.traces import (
     trace_state_clean, unsafe_am_i_under_a_jit_DO_NOT_USE, unsafe_am_i_under_a_vmap_DO_NOT_USE, unsafe_get_axis_names_DO_NOT_USE,
 )
 from weft.extend.core.types import (
-    AbstractToken, AbstractValue, Effect, Effects, Token, Value, array_types, concrete_or_error, is_concrete, mapped_aval, max_dim,
-    min_dim, no_effects, primal_dtype_to_tangent_dtype, unmapped_aval, valid_jaxtype,
+    AbstractToken, AbstractValue, Effect, Effects, Token, Value, array_types, concrete_or_error, is_concrete, mapped_aval, no_effects,
+    primal_dtype_to_tangent_dtype, unmapped_aval, valid_jaxtype,
 )
 from weft.ir.jaxpr import DebugInfo, DropVar, Literal, Var
+from weft.ir.symbolic.sizes import max_dim, min_dim
 from weft.ir.types import ShapedArray
 from weft.util.errors import InconclusiveDimensionOperation, ProgramTypeError as JaxprTypeError
 

@@ -78,20 +78,6 @@ def unmapped_aval(size: int, axis: int | None, aval: ShapedArray, explicit_mesh_
     return aval if axis is None else aval.with_dim(axis, size, axes)
 
 
-def max_dim(d1: Any, d2: Any) -> Any:
-    """The larger of two sizes.
-
-    >>> max_dim(2, 3), min_dim(2, 3)
-    (3, 2)
-    """
-    return d1 if d1 is d2 or d1 >= d2 else d2
-
-
-def min_dim(d1: Any, d2: Any) -> Any:
-    """The smaller of two sizes."""
-    return d1 if d1 is d2 or d1 <= d2 else d2
-
-
 def valid_jaxtype(x: Any) -> bool:
     """Whether `x` is an array, a number, or a traced value.
 

@@ -15,6 +15,8 @@ from weft.ir.symbolic.sizes import (
     SymbolicScope as SymbolicScope,
     as_size as as_size,
     is_symbolic_dim as is_symbolic_dim,
+    max_dim as max_dim,
+    min_dim as min_dim,
     names_in as names_in,
     solve as solve,
 )

@@ -146,7 +146,7 @@ def variables(p: Polynomial) -> frozenset[str]:
 
 
 def text(p: Polynomial) -> str:
-    """A polynomial as it is written.
+    """A polynomial as it is written: higher degrees first, and of one degree the names that come last in the alphabet.
 
     >>> text(add(multiply(variable("b"), constant(2)), constant(-1)))
     '2*b - 1'
@@ -154,7 +154,7 @@ def text(p: Polynomial) -> str:
     if not p:
         return "0"
     parts: list[str] = []
-    for m, c in p:
+    for m, c in sorted(p, key=lambda term: (sum(k for _, k in term[0]), [_text_of_atom(a) for a, _ in term[0]]), reverse=True):
         body = "*".join(_text_of_atom(a) if k == 1 else f"{_text_of_atom(a)}^{k}" for a, k in m)
         number = "" if body and abs(c) == 1 else str(abs(c))
         parts.append(("- " if c < 0 else "+ ") + "*".join(filter(None, (number, body))))

@@ -141,6 +141,17 @@ class SymbolicScope:
             return min(corners), max(corners)
         return -_INFINITY, _INFINITY
 
+    def names(self) -> dict[str, str]:
+        """The names that constraints mention, each with the first that does."""
+        found: dict[str, str] = {}
+        for said in self.constraints:
+            node = ast.parse(said.replace("^", "**"), mode="eval").body
+            assert isinstance(node, ast.Compare)
+            for side in (node.left, node.comparators[0]):
+                for name in sorted(variables(parsed(side, said))):
+                    found.setdefault(name, said)
+        return found
+
     def admits(self, sizes: Mapping[str, int]) -> str | None:
         """The constraint that these sizes break, None if they break none."""
         for name, n in sizes.items():
@@ -348,6 +359,20 @@ def is_symbolic_dim(d: Any) -> bool:
 def as_size(n: Any) -> Any:
     """`operator.index` that leaves symbolic sizes as they are."""
     return n if isinstance(n, Dim) else operator.index(n)
+
+
+def max_dim(a: Any, b: Any) -> Any:
+    """The larger of two sizes, for all sizes that the constraints allow.
+
+    >>> max_dim(2, 3), max_dim(SymbolicScope().dim("b - 5"), 0)
+    (3, max(b - 5, 0))
+    """
+    return Dim._operation(a if isinstance(a, Dim) else b, "max", a, b) if isinstance(a, Dim) or isinstance(b, Dim) else max(a, b)
+
+
+def min_dim(a: Any, b: Any) -> Any:
+    """The smaller of two sizes, for all sizes that the constraints allow."""
+    return Dim._operation(a if isinstance(a, Dim) else b, "min", a, b) if isinstance(a, Dim) or isinstance(b, Dim) else min(a, b)
 
 
 # ---- sizes from shapes
