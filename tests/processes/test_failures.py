@@ -26,7 +26,7 @@ def victims():
     shared, what = processes.current(), sys.argv[1]
     count = {"large": 3_000_000}.get(what, 100)
     x, y = np.ones(count, np.float32), np.zeros(count, np.float32)
-    handle = shared.transport.plan(CollectivePlan("all_reduce", "float32", count, "sum", ((0, 1, 2),), what="train.py:7 in step"))
+    handle = shared.transport.plan(CollectivePlan("all_reduce", "float32", count, "sum", (tuple(range(shared.size)),), what="train.py:7 in step"))
 
     def step():
         shared.transport.wait(shared.transport.start(handle, x.ctypes.data, y.ctypes.data))
@@ -61,6 +61,8 @@ def victims():
     except weft.errors.ProcessFailureError as error:
         print("raised", error.ranks, time.time(), flush=True)
         print(error, flush=True)
+        if what == "stay":
+            time.sleep(2)
         raise
 
 
@@ -96,7 +98,7 @@ def test_the_end_of_the_rank_that_serves_the_coordinator_is_known():
 
 
 def test_a_stopped_rank_is_silent_and_learns_of_it_when_it_goes_on():
-    with ranks(3, victims, arguments=["steps"], environment={"WEFT_HEARTBEAT_TIMEOUT": "4"}) as running:
+    with ranks(3, victims, arguments=["stay"], environment={"WEFT_HEARTBEAT_TIMEOUT": "4"}) as running:
         for rank in range(3):
             running.wait_for("ready", rank)
         running.kill(1, signal.SIGSTOP)
@@ -107,6 +109,16 @@ def test_a_stopped_rank_is_silent_and_learns_of_it_when_it_goes_on():
         found = running.finish()
     assert all(rank.exit_code == 1 and raised_at(rank) - stopped < 4 + KILLED_S for rank in found)
     assert all("process 1 was silent for 4." in rank.err for rank in found)
+
+
+@pytest.mark.parametrize("victim", [1, pytest.param(0, marks=pytest.mark.slow)])
+def test_a_stopped_rank_does_not_outlive_the_others(victim):
+    with ranks(2, victims, arguments=["steps"], environment={"WEFT_HEARTBEAT_TIMEOUT": "2"}) as running:
+        for rank in range(2):
+            running.wait_for("ready", rank)
+        running.kill(victim, signal.SIGSTOP)
+        found = running.finish(60)
+    assert [rank.exit_code for rank in found] == ([-signal.SIGKILL, 1] if victim == 0 else [1, -signal.SIGKILL])
 
 
 @pytest.mark.parametrize("everybody", [False, pytest.param(True, marks=pytest.mark.slow)])

@@ -28,6 +28,8 @@ if what == "kill" and me == weft.process_count() - 1 and weft.process_count() > 
     os.kill(os.getpid(), 9)
 if what == "lone" and me == 1:
     os.kill(os.getpid(), 9)
+if what == "stopped" and me == 1:
+    os.kill(os.getpid(), 19)
 if what == "child" and me == 1:
     os.system("sleep 300 & echo child $!")
     sys.stdout.flush()
@@ -160,8 +162,10 @@ def test_wrong_numbers_are_named(words, said, tmp_path):
 
 
 @pytest.mark.skipif(not MPIEXEC.exists() or shutil.which(str(MPIEXEC)) is None, reason="there is no mpiexec beside this Python")
-@pytest.mark.parametrize(("what", "well"), [("well", True), pytest.param("lone", False, marks=pytest.mark.slow)])
-def test_the_same_program_under_mpiexec(what, well, tmp_path):
+@pytest.mark.parametrize(("what", "well"), [
+    ("well", True), *[pytest.param(what, False, marks=pytest.mark.slow) for what in ("lone", "stopped", "raise")]])
+def test_the_same_program_under_mpiexec(what, well, tmp_path, monkeypatch):
+    monkeypatch.setenv("WEFT_HEARTBEAT_TIMEOUT", "3")
     Path(tmp_path, "program.py").write_text(PROGRAM)
     launched = Launched(tmp_path, "import os, sys; os.execv(sys.argv[1], sys.argv[1:])", *mpiexec(2), sys.executable, "-m", "weft",
                         "run", "program.py", what, command=("-c",))

@@ -40,3 +40,38 @@ def test_results_are_those_of_one_device_and_messages_are_known(processes):
             for name, told in zip(programs[::2], programs[1::2])}
     assert sent == {name: found[processes == 4] for name, found in EXPECTED.items()}
     assert text.count("differs from one device by") == 12
+
+
+COUNTED = f"""
+import importlib, sys
+
+import weft
+from weft.compat import install_as_jax
+from weft.processes.tcp import TcpTransport
+
+install_as_jax()
+sys.path.insert(0, {str(FOLDER)!r})
+sent, send = [0], TcpTransport._send
+
+def counted(self, target, planned, number, part):
+    sent[0] += part.nbytes
+    send(self, target, planned, number, part)
+
+TcpTransport._send = counted
+for name in sys.argv[1:]:
+    for case in importlib.import_module(name).cases():
+        planned = weft.explain(case.step, *case.arguments).process_bytes
+        sent[0] = 0
+        weft.block_until_ready(case.step(*case.arguments))
+        assert sent[0] == planned > 0, (name, sent, planned)
+print("counted")
+"""
+
+
+@pytest.mark.parametrize("names", [["data_parallel"],
+                                   pytest.param(sorted({*EXPECTED} - {"pipeline_parallel"}), marks=pytest.mark.slow)])
+def test_as_many_bytes_travel_as_were_planned(names):
+    """Counted where they are sent: between two processes TCP sends what the plan counts. (A pipeline sends one way at a time, and the plan
+    has the bytes of whoever sends.)"""
+    found = run_ranks(2, COUNTED, 4, arguments=names, environment={"WEFT_PROCESS_TRANSPORT": "tcp"})
+    assert [rank.out for rank in found] == ["counted\n"] * 2

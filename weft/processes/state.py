@@ -254,6 +254,7 @@ def shrink() -> tuple[int, ...]:
         rank, left = meet_anew(address, before.rank, facts, limit)
     else:
         rank, left = client.shrink(limit)
+    _kill_stopped(before)
     before.transport.close()
     client.close()
     client = Client(address, rank, len(left), facts, limit, client.heartbeat_timeout)
@@ -287,6 +288,21 @@ def _succession(before: Processes) -> tuple[str, Coordinator | None]:
 _former: list[Processes] = []
 
 
+def _kill_stopped(found: Processes) -> None:
+    """Kill the process whose silence is the failure if it is stopped on this machine: it would never end, and a launcher that waits for
+    all of them neither. Whoever still holds its connection is still the process that it was."""
+    failure, facts = found.client.failure, found.client.facts
+    if failure is None or not (failure["kind"] == "silent" or (failure["kind"] == "coordinator" and "silent" in failure["text"])):
+        return
+    rank = failure["rank"] if failure["rank"] >= 0 else 0
+    if rank == found.rank or facts["machine"][rank] != facts["machine"][found.rank] or not found.client.is_served_by_rank:
+        return                                  # `weft launch` ends it itself
+    pid = facts["pid"][rank]
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
+        if file.read().rpartition(")")[2].split()[0] == "T":
+            os.kill(pid, signal.SIGKILL)
+
+
 def leave() -> None:
     """Wait for the other processes to leave, too, and forget them. Raises ProcessFailureError if one failed."""
     if not held:
@@ -299,6 +315,7 @@ def leave() -> None:
             found.check()
     finally:
         held.clear()
+        _kill_stopped(found)
         found.transport.close()
         if found.client.failure is None and not _raised:
             found.client.leave()                # else it ends as one that failed: who was stopped meanwhile has to learn of it
