@@ -12,7 +12,7 @@ WORKERS ?= 2
 help:
 	@echo "make demo   train a digit classifier over eight devices"
 	@echo "make test   run the tests"
-	@echo "make mpi    run all tests of programs of several processes, the long ones too"
+	@echo "make mpi    run all tests of programs of several processes, the long ones too, under MPICH and Open MPI"
 	@echo "make check  what CI runs: lint, types, import layers, site, tests"
 	@echo "make docs   build the site in docs/_build/html"
 	@echo "make dist   build wheel and sdist in dist/, install each in a fresh environment and run the demo there"
@@ -44,10 +44,18 @@ restricted: $(READY)
 	  WEFT_CPU_FEATURES=avx2 $(BIN)/python -m pytest -q -n $(WORKERS) tests/codegen tests/compiler tests/pipeline; \
 	else echo "this processor has no more than AVX2: 'make test' has run them so"; fi
 
-# programs of several processes: all their tests, those under mpiexec and the long ones too
-mpi: $(READY)
+# programs of several processes: all their tests, those under mpiexec and the long ones too. Of two MPIs in one environment each overwrites
+# the other's mpiexec, so Open MPI has an environment of its own.
+mpi: $(READY) $(VENV)/openmpi/.ready
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m "mpi or slow or not slow" tests/processes
+	$(VENV)/openmpi/bin/python -m pytest -q -m "mpi or slow or not slow" -k "mpiexec or open_mpi or mpi_gives or by_mpi" tests/processes
 	$(BIN)/python -m tests.processes.faults --count 100
+
+$(VENV)/openmpi/.ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)/openmpi
+	$(VENV)/openmpi/bin/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat \
+	  -e '.[mpi,checkpoint]' openmpi 'pytest>=8' 'hypothesis>=6.100' 'mpmath>=1.3'
+	@touch $@
 
 check: lint types imports docs test restricted
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from weft.processes.client import Client
-from weft.processes.coordinator import Coordinator
+from weft.processes.coordinator import LAST, Coordinator
 from weft.processes.wire import Frames, host_and_port, pack
 from weft.util.errors import ProcessFailureError
 
@@ -116,7 +116,7 @@ class Simulated:
 
 
 def test_a_thousand_ranks_start_and_meet(served):
-    """Message counts, not seconds: one answer each, and the table of all ranks travels packed."""
+    """Message counts, not seconds: one answer each, and what is the same for all ranks travels packed."""
     size = 1024
     coordinator = served(size, heartbeat_timeout=60.0)
     simulated = Simulated(coordinator.port, size)
@@ -126,9 +126,30 @@ def test_a_thousand_ranks_start_and_meet(served):
         assert all(table["ok"] for table in joined.values()) and came / size < 8_000
         met, came = simulated.all(lambda rank: {"op": "barrier", "name": "all", "ranks": []})
         assert all(table["ok"] for table in met.values()) and came / size < 200
+        agreed, came = simulated.all(lambda rank: {"op": "barrier", "name": "program 0", "ranks": [], "brings": ["0" * 32, [rank, True]]})
+        assert all(table["ok"] for table in agreed.values()) and came / size < 8_000
         said, _ = simulated.all(lambda rank: {"op": "put", "key": f"address/{rank}"})
         assert all(table["ok"] for table in said.values())
+        ended, came = simulated.all(lambda rank: {"op": "barrier", "name": LAST, "ranks": []})
+        assert all(table["ok"] for table in ended.values()) and came / size < 10_000
         for one in simulated.sockets:
             one.sendall(pack({"op": "leave"}))
+    finally:
+        simulated.close()
+
+
+def test_of_many_failures_the_others_are_told_the_first(served):
+    size = 64
+    simulated = Simulated(served(size).port, size)
+    try:
+        simulated.all(lambda rank: {"op": "join", "rank": rank, "size": size, "facts": FACTS})
+        for one in simulated.sockets[size // 2:]:
+            one.close()
+        survivor, told = simulated.sockets[0], []
+        survivor.sendall(pack({"op": "barrier", "name": "all", "ranks": [], "number": 2, "timeout": 30.0}))
+        while not told or told[-1]["op"] != "answer":
+            told += [table for table, _ in simulated.frames[0].feed(survivor.recv(1 << 18))]
+        time.sleep(0.1)
+        assert [table["op"] for table in told] == ["failed", "answer"] and told[1]["why"] == "failed"
     finally:
         simulated.close()

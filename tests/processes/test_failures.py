@@ -26,7 +26,8 @@ def victims():
     shared, what = processes.current(), sys.argv[1]
     count = {"large": 3_000_000}.get(what, 100)
     x, y = np.ones(count, np.float32), np.zeros(count, np.float32)
-    handle = shared.transport.plan(CollectivePlan("all_reduce", "float32", count, "sum", (tuple(range(shared.size)),), what="train.py:7 in step"))
+    everybody = (tuple(range(shared.size)),)
+    handle = shared.transport.plan(CollectivePlan("all_reduce", "float32", count, "sum", everybody, what="train.py:7 in step"))
 
     def step():
         shared.transport.wait(shared.transport.start(handle, x.ctypes.data, y.ctypes.data))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.processes import programs, table
-from tests.processes.ranks import run_ranks
+from tests.processes.ranks import MPIEXEC, run_ranks
 
 RUN = "import sys\nfrom tests.processes import table\ntable.write(sys.argv[1], sys.argv[2:])\n"
 SOME = ["elementwise", "gradients", "loops_in_shard_map", "random_numbers", "whole_values", "donated"]
@@ -12,9 +12,9 @@ SOME = ["elementwise", "gradients", "loops_in_shard_map", "random_numbers", "who
 COARSE = ("dtypes",)
 
 
-def check(names, processes, devices, folder):
+def check(names, processes, devices, folder, **how):
     file = folder / "results.npz"
-    run_ranks(processes, RUN, devices, arguments=[str(file), *names])
+    run_ranks(processes, RUN, devices, arguments=[str(file), *names], **how)
     found, wanted = dict(np.load(file)), table.results(names)
     assert found.keys() == wanted.keys()
     for name, value in wanted.items():
@@ -35,3 +35,10 @@ def test_random_programs():
 @pytest.mark.parametrize("processes, devices", [(2, 4), (4, 2), (8, 1)])
 def test_all_programs(processes, devices, tmp_path):
     check(list(table.PROGRAMS), processes, devices, tmp_path)
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(not MPIEXEC.exists(), reason="there is no mpiexec beside this Python")
+@pytest.mark.parametrize("processes, devices", [(2, 4), (4, 2)])
+def test_all_programs_by_mpi(processes, devices, tmp_path):
+    check(list(table.PROGRAMS), processes, devices, tmp_path, launcher="mpiexec", environment={"WEFT_PROCESS_TRANSPORT": "mpi"})

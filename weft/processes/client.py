@@ -171,9 +171,9 @@ class Client:
 
     def barrier(self, name: str, timeout: float = 600.0, ranks: Sequence[int] | None = None, brings: Any = None) -> list[Any] | None:
         """Wait for all ranks, or for those named, to come to the barrier `name`; what each of them `brings`, in order."""
-        table, _ = self._request({"op": "barrier", "name": name, "ranks": list(ranks or ()), "brings": brings}, timeout)
+        table, data = self._request({"op": "barrier", "name": name, "ranks": list(ranks or ()), "brings": brings}, timeout)
         self._check(table, f"the barrier {name!r}", timeout)
-        return table["brought"]
+        return next(Frames().feed(zlib.decompress(data)))[0]["brought"] if data else None
 
     def shrink(self, timeout: float) -> tuple[int, tuple[int, ...]]:
         """Go on without those that failed, once all others have asked for it: the new number of this rank, and the numbers that those
@@ -303,7 +303,7 @@ class Client:
         elif op == "failed":
             self._fail({name: table[name] for name in ("rank", "kind", "text", "host", "pid")})
         elif op == "leaves":
-            self.leaving[table["rank"]] = time.monotonic()
+            self.leaving.update(dict.fromkeys(table["ranks"], time.monotonic()))
         elif op == "stacks":
             self._send(pack({"op": "stacks", "query": table["query"], "stack": failures.stacks(), "at": self.at()}))
 

@@ -117,6 +117,8 @@ class Coordinator:
         self._ask_for_living: dict[tuple[int, ...], list[_Waiting]] = {}
         self._asked: dict[int, tuple[_Waiting, dict[int, Any], set[int]]] = {}
         self._shrinking: dict[int, _Waiting] = {}
+        #: who came to the last barrier since the others were told who did
+        self._leaving: list[int] = []
         self.failures: list[dict[str, Any]] = []
 
     # ---- life
@@ -353,7 +355,7 @@ class Coordinator:
             return
         if name == LAST:
             waiting.peer.at_end = time.monotonic()
-            self._all({"op": "leaves", "rank": rank}, but=rank)
+            self._leaving.append(rank)
         lost = [failure for failure in self.failures if failure["rank"] in ranks]
         if lost:
             self._answer(waiting, {"ok": False, "why": "failed", "failure": lost[0]})
@@ -364,9 +366,12 @@ class Coordinator:
         if len(barrier.arrived) < len(ranks):
             return
         del self._barriers[name]
-        brought = [barrier.arrived[member][0] for member in ranks] if any(b[0] is not None for b in barrier.arrived.values()) else None
+        if name == LAST:
+            self._leaving = []
+        brought = [barrier.arrived[member][0] for member in ranks]
+        packed = zlib.compress(pack({"brought": brought}), 1) if any(one is not None for one in brought) else b""
         for waiter in barrier.waiting:
-            self._answer(waiter, {"ok": True, "brought": brought})
+            self._answer(waiter, {"ok": True}, packed)
 
     # ---- going on without those that failed
     def _asks_to_shrink(self, waiting: _Waiting) -> None:
@@ -451,7 +456,8 @@ class Coordinator:
         facts = self._ranks[rank].facts
         failure = {"rank": rank, "kind": kind, "text": text, "host": facts["host"], "pid": facts["pid"]}
         self.failures.append(failure)
-        self._all({"op": "failed", **failure}, but=rank if kind != "silent" else -1)
+        if len(self.failures) == 1:             # of several, a client keeps the first
+            self._all({"op": "failed", **failure}, but=rank if kind != "silent" else -1)
         if self._notify is not None:
             self._notify(failure)
         self._refuse_all(failure)
@@ -472,6 +478,9 @@ class Coordinator:
 
     def _look(self, now: float, since: float) -> None:
         """Find who is silent, and what waited too long. If this thread itself stood still, nobody is to blame."""
+        if self._leaving:
+            self._all({"op": "leaves", "ranks": self._leaving})
+            self._leaving = []
         pause = max(0.0, since - 4 * _TICK_S)
         for rank, peer in list(self._ranks.items()):
             peer.heard += pause
