@@ -8,6 +8,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft.ir.types import ManualAxisType, ShapedArray
 from weft.sharding import AxisType, NamedSharding, PartitionSpec as P, UnreducedKind, reshard
 
 A, B = np.arange(8.0, dtype=np.float32).reshape(2, 4), np.arange(24.0, dtype=np.float32).reshape(4, 6)
@@ -108,3 +109,68 @@ def test_pcast_to_unreduced(mesh):
         weft.shard_map(lambda x: x, mesh=mesh, in_specs=P("x"), out_specs=P(unreduced={"x"}, unreduced_kind=UnreducedKind.max))(A)
     with pytest.raises(ValueError, match="does not have"):
         weft.shard_map(lambda x: x, mesh=mesh, in_specs=P("x"), out_specs=P(unreduced={"y"}))(A)
+
+
+def test_types_inside_say_what_is_unreduced_and_reduced(mesh):
+    seen = []
+
+    def note(x):
+        mat = weft.typeof(x).manual_axis_type
+        seen.append((set(mat.varying), set(mat.unreduced), set(mat.reduced)))
+        return x
+
+    def f(t, r, v, one):
+        note(t), note(r), note(v), note(one)                                  # as they come
+        note(t * r), note(t + t), note(-t), note(t.sum()), note(3 * t), note(t * one), note(wnp.where(v > 0, t, t))
+        note(wnp.sin(r)), note(r * one), note(r @ v)                          # of equal copies
+        note(weft.jit(lambda t: t * 2)(t)), note(lax.scan(lambda c, _: (c * 2, None), t, None, 2)[0]), note(weft.vmap(lambda a: a * 2)(t))
+        note(lax.pcast(v, "x", to="unreduced")), note(lax.pcast(one, "x", to="unreduced")), note(lax.pcast(one, "x", to="reduced"))
+        note(lax.pcast(r, "x", to="varying")), note(lax.all_gather(v, "x", to="reduced")), note(lax.psum(t, "x"))
+        note(lax.psum_scatter(t, "x", tiled=True))
+        return t * r
+
+    plain, v, u, r = (set(),) * 3, ({"x"}, set(), set()), (set(), {"x"}, set()), (set(), set(), {"x"})
+    specs = (P(unreduced={"x"}), P(reduced={"x"}), P("x"), P())
+    for wrap in (weft.jit, lambda f: f):
+        seen.clear()
+        out = wrap(weft.shard_map(f, mesh=mesh, in_specs=specs, out_specs=P(unreduced={"x"})))(*[np.ones((4, 4), np.float32)] * 2, np.ones(
+            (8, 4), np.float32), np.ones((4, 4), np.float32))
+        assert np.array_equal(out, np.ones((4, 4)))
+        assert seen == [u, r, v, plain, u, u, u, u, u, u, u, r, r, v, u, u, u, u, u, r, v, r, plain, v]
+
+
+@pytest.mark.parametrize(("f", "error", "text"), [
+    (lambda t, r, v: wnp.sin(t), NotImplementedError, "no unreduced rule for sin"),
+    (lambda t, r, v: t * t, ValueError, "more than one operand is unreduced"),
+    (lambda t, r, v: t + v, ValueError, "operand 0 is unreduced over 'x', and operand 1 is not"),
+    (lambda t, r, v: t * v, ValueError, "varies over 'x', and another is unreduced"),
+    (lambda t, r, v: t @ v, ValueError, "operands of a contraction cannot be unreduced"),
+    (lambda t, r, v: r * v, ValueError, "split by 'x', over which another operand is reduced"),
+], ids=["sin", "square", "sum", "product", "contraction", "reduced"])
+def test_what_terms_and_reduced_values_do_not_meet(mesh, f, error, text):
+    specs = (P(unreduced={"x"}), P(reduced={"x"}), P("x"))
+    with pytest.raises(error, match=text):
+        weft.shard_map(f, mesh=mesh, in_specs=specs, out_specs=P("x"))(np.ones((4, 4)), np.ones((4, 4)), np.ones((8, 4)))
+
+
+def test_specs_with_terms_are_inferred_and_gradients_are_their_duals():
+    explicit = weft.make_mesh((2,), ("x",), devices=weft.devices()[:2], axis_types=(AxisType.Explicit,))
+    with weft.set_mesh(explicit):
+        t, r = weft.device_put(wnp.arange(8.), P(unreduced={"x"})), weft.device_put(wnp.arange(8.) + 1, P(reduced={"x"}))
+        f = weft.jit(weft.shard_map(lambda t, r: (t * r).sum(), out_specs=P(unreduced={"x"})))
+        slopes = weft.jit(weft.grad(lambda t, r: reshard(f(t, r), P()), (0, 1)))(t, r)
+        assert slopes[0].sharding.spec == P(None, reduced={"x"}) and slopes[1].sharding.spec == P(None, unreduced={"x"})
+        assert np.allclose(slopes[0], r) and np.allclose(reshard(slopes[1], P()), np.arange(8.))
+        text = str(weft.make_jaxpr(weft.grad(lambda r: weft.shard_map(
+            lambda r: lax.pcast(r, "x", to="reduced"), in_specs=P(), out_specs=P(reduced={"x"}))(r).sum()))(wnp.ones(8)))
+        assert "unreduced_psum" in text
+
+
+def test_manual_axis_types_make_types():
+    mat = ManualAxisType(frozenset("a"), frozenset("b"), frozenset("c"))
+    aval = ShapedArray((2,), np.dtype(np.float32), manual_axis_type=mat)
+    assert aval.manual_axis_type == mat and aval.vma == mat.vur and pickle.loads(pickle.dumps(aval)) is aval
+    assert str(aval.str_short()) == "float32[2]{V:a, U:b, R:c}"
+    assert aval.to_ct_aval().manual_axis_type == ManualAxisType(frozenset("a"), frozenset("c"), frozenset("b"))
+    assert aval.update(vma=frozenset("a")).manual_axis_type == ManualAxisType(frozenset("a"))
+    assert aval.update_manual_axis_type(ManualAxisType()) is ShapedArray((2,), np.dtype(np.float32))

@@ -51,7 +51,7 @@ def test_exchange_is_the_meaning(dtype):
         got = run_on_devices(jaxpr, {place: [x[place]] for place in PLACES})
         want = expected(case, x)
         np.testing.assert_array_equal(np.stack([got[p][0] for p in PLACES]).reshape(want.shape), want, err_msg=name)
-    rest = {"pvary", "own_slice", "ragged_all_to_all"} | ({"axis_index", "pmax", "pmin"} if np.dtype(dtype).kind == "c" else set())
+    rest = {"pvary", "pcast", "own_slice", "ragged_all_to_all"} | ({"axis_index", "pmax", "pmin"} if np.dtype(dtype).kind == "c" else set())
     assert set(COLLECTIVES) - used <= rest | {"all_gather_invariant"}
 
 

@@ -34,6 +34,7 @@ from weft.core.trace import Tracer, typeof
 from weft.ir.mesh import AbstractMesh, AxisType, Mesh, current_mesh
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
+from weft.ops.collective_rules import typed
 from weft.ops.collectives import first_only, psum
 from weft.ops.layout import reshape
 from weft.ops.placement import repeated, reshard, sum_of_terms, terms
@@ -193,7 +194,8 @@ def _call_on_terms(f: Callable, options: tuple, site: Site, args: tuple) -> Any:
     made: list[PartitionSpec] = []
 
     def on_terms(*xs):
-        blocks = [reshape(x, typeof(x).shape[bool(s.unreduced) + bool(s.reduced):]) if s.is_partial else x for x, s in zip(xs, specs)]
+        blocks = [typed(typed(reshape(x, typeof(x).shape[bool(s.unreduced) + bool(s.reduced):]), ordered(s.unreduced), "unreduced"),
+                        ordered(s.reduced), "reduced") if s.is_partial else x for x, s in zip(xs, specs)]
         out = f(*tree.tree_unflatten(structure, blocks))
         found = flat_specs(site, out_specs, out, "out_specs", "the results")
         made[:] = found
@@ -215,6 +217,7 @@ def _given_terms(site: Site, x: Any, spec: PartitionSpec, label: str, check: boo
     if same:
         raise ValueError(f"shard_map({site.name}): {label} is to be unreduced over {same}, and is the same on all devices there: "
                          f"{typeof(x).str_short()}.\n  Make terms of a sum of it with lax.pcast(x, {same}, to='unreduced').")
+    x = typed(x, ordered(spec.unreduced | spec.reduced), "varying")
     one_for_all = ordered([a for a in spec.reduced if a in typeof(x).vma])
     x = psum(first_only(x, list(one_for_all)), one_for_all) if one_for_all else x
     return reshape(x, (1, *typeof(x).shape)) if spec.unreduced else x
@@ -338,5 +341,6 @@ def _inferred(site: Site, args: tuple) -> Any:
             raise ValueError(f"shard_map({site.name}): in_specs cannot be inferred for an argument of type {typeof(x).str_short()}, "
                              "which is not laid out on the mesh. Pass in_specs, or put it there with weft.device_put.")
         dims = [tuple(a for a in axes if a in site.manual) for axes in sharding.spec.dims(typeof(x).ndim)]
-        return PartitionSpec(*(None if not d else d[0] if len(d) == 1 else d for d in dims))
+        return PartitionSpec(*(None if not d else d[0] if len(d) == 1 else d for d in dims),
+                             unreduced=sharding.spec.unreduced & site.manual, reduced=sharding.spec.reduced & site.manual)
     return tree.tree_map(spec, args)

@@ -23,7 +23,6 @@ from weft.core.primitive import BatchAxis
 from weft.core.sharded_types import sharded_types
 from weft.core.trace import Trace, Tracer, _state, current_trace, derived_trace, eval_trace, extend_axis_env, set_trace, typeof
 from weft.ir.mesh import Mesh
-from weft.ir.registry import registry
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
 from weft.ir.types import ShapedArray
@@ -82,7 +81,7 @@ class ManualTrace(Trace):
         if any(a.explicit is not None for a in avals):
             out_avals = sharded_types(primitive, avals, out_avals, params)
         values = [self.value(x) for x in args]
-        outs = values if primitive is registry.get("pvary") else self.compute(primitive, values, params)
+        outs = values if primitive.attrs.get("casts") else self.compute(primitive, values, params)
         made = [ManualTracer(self, aval, out) for aval, out in zip(out_avals, outs)]
         return made if primitive.multiple_results else made[0]
 

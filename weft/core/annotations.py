@@ -1,4 +1,5 @@
-"""What types say beyond shape and dtype: over which manual axes a value varies.
+"""What types say beyond shape and dtype: over which manual axes a value varies, which of these tell terms of a sum apart, and along which
+it is reduced: equal copies, whose cotangents are terms.
 
 In:   a primitive, the types of its operands, its parameters.
 Out:  the types of its results, annotated, and the axes over which each operand must vary before it is applied.
@@ -13,7 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from weft.core.partial_types import manual_terms
 from weft.core.trace import _state, set_trace, typeof
+from weft.ir.collective_spec import collective_axes
 from weft.ir.types import ShapedArray
 
 #: kinds whose own type rules state how results vary
@@ -28,10 +31,17 @@ def annotated_types(primitive: Any, avals: Sequence[ShapedArray], params: dict
     if primitive.kind in OWN_RULES:
         wanted = _inner_axes(primitive, avals, params) if primitive.kind == "region" else [a.vma for a in avals]
         given = [a if a.vma == axes else a.update(vma=axes) for a, axes in zip(avals, wanted)]
-        return primitive.abstract(given, params), wanted
+        outs = primitive.abstract(given, params)
+        if primitive.kind == "collective" and not primitive.attrs.get("casts") and any(a.vma_unreduced or a.vma_reduced for a in outs):
+            own = frozenset(collective_axes(params))             # over them devices have exchanged what they had
+            outs = tuple([a.update(vma_unreduced=a.vma_unreduced - own, vma_reduced=a.vma_reduced - own) for a in outs])
+        return outs, wanted
     axes = NO_AXES.union(*(a.vma for a in avals))
     outs = primitive.abstract([a.update(vma=NO_AXES) if a.vma else a for a in avals], params)
-    return tuple(a.update(vma=axes) for a in outs), [axes] * len(avals)
+    unreduced, reduced = NO_AXES, NO_AXES
+    if any(a.vma_unreduced or a.vma_reduced for a in avals):
+        unreduced, reduced = manual_terms(primitive, avals, outs, params)
+    return tuple([a.update(vma=axes, vma_unreduced=unreduced, vma_reduced=reduced) for a in outs]), [axes] * len(avals)
 
 
 def _inner_axes(primitive: Any, avals: Sequence[ShapedArray], params: dict) -> list[frozenset]:

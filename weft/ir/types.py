@@ -22,13 +22,6 @@ _interned: dict[tuple, "ShapedArray"] = {}
 _SAME = object()
 
 
-def _varying(mat: "ManualAxisType") -> frozenset:
-    """The axes over which a value of that type varies; there is no other manual type of values yet."""
-    if mat.unreduced or mat.reduced:
-        raise NotImplementedError(f"ShapedArray: types of unreduced and reduced values are not supported yet, got {mat}.")
-    return frozenset(mat.varying)
-
-
 @record
 class ManualAxisType:
     """What a type says about manual axes: over which a value varies, is a sum still to be completed, or is equal by a reduction.
@@ -72,7 +65,10 @@ def _whole(mesh: AbstractMesh, ndim: int) -> NamedSharding:
 
 
 class ShapedArray:
-    """Type of an array value: shape, dtype, weak-type flag, sharding and varying manual axes.
+    """Type of an array value: shape, dtype, weak-type flag, sharding and manual axes.
+
+    `vma` are the manual axes along which devices hold copies of their own: values that vary, terms of a sum over `vma_unreduced`, and equal
+    copies over `vma_reduced`, whose cotangents are terms.
 
     `explicit` is the sharding over the explicit axes of a mesh, None where there are none.
     Instances are interned: two equal types are one object, hence hashing and equality are by identity.
@@ -83,20 +79,26 @@ class ShapedArray:
     ShapedArray(float32[8,2])
     """
 
-    __slots__ = ("shape", "dtype", "weak_type", "explicit", "vma", "ndim", "size", "__weakref__")
+    __slots__ = ("shape", "dtype", "weak_type", "explicit", "vma", "vma_unreduced", "vma_reduced", "ndim", "size", "__weakref__")
 
     shape: tuple[int, ...]
     dtype: np.dtype
     weak_type: bool
     vma: frozenset
+    vma_unreduced: frozenset
+    vma_reduced: frozenset
     ndim: int
     size: int
 
     def __new__(cls, shape, dtype, weak_type: bool = False, sharding=None, vma: frozenset = frozenset(),
-                manual_axis_type: ManualAxisType | None = None):
+                manual_axis_type: ManualAxisType | None = None, vma_unreduced: frozenset = frozenset(),
+                vma_reduced: frozenset = frozenset()):
         if manual_axis_type is not None:
-            vma = _varying(manual_axis_type)
-        key = (shape, dtype, weak_type, sharding, vma)
+            vma, vma_unreduced, vma_reduced = manual_axis_type.vur, manual_axis_type.unreduced, manual_axis_type.reduced
+        if vma_unreduced or vma_reduced:
+            vma = frozenset(vma)
+            vma_unreduced, vma_reduced = vma & vma_unreduced, vma & vma_reduced - vma_unreduced
+        key = (shape, dtype, weak_type, sharding, vma, vma_unreduced, vma_reduced)
         try:
             return _interned[key]
         except (KeyError, TypeError):
@@ -107,7 +109,7 @@ class ShapedArray:
         dtypes.check_held(dtype)
         if isinstance(sharding, NamedSharding) and not sharding.mesh.explicit_axes:
             sharding = None
-        key = (shape, dtype, bool(weak_type), sharding, frozenset(vma))
+        key = (shape, dtype, bool(weak_type), sharding, frozenset(vma), vma_unreduced, vma_reduced)
         found = _interned.get(key)
         if found is not None:
             return found
@@ -118,6 +120,8 @@ class ShapedArray:
         set_(self, "weak_type", key[2])
         set_(self, "explicit", sharding)
         set_(self, "vma", key[4])
+        set_(self, "vma_unreduced", vma_unreduced)
+        set_(self, "vma_reduced", vma_reduced)
         set_(self, "ndim", len(shape))
         set_(self, "size", math.prod(shape))
         if self.size * dtype.itemsize > _MAX_BYTES or any(d > _MAX_BYTES for d in shape):
@@ -141,9 +145,10 @@ class ShapedArray:
         raise AttributeError("ShapedArray is immutable; use .update(...)")
 
     def __reduce__(self):
-        return ShapedArray, (self.shape, self.dtype, self.weak_type, self.explicit, self.vma)
+        return ShapedArray, (self.shape, self.dtype, self.weak_type, self.explicit, self.vma, None, self.vma_unreduced, self.vma_reduced)
 
-    def update(self, shape=None, dtype=None, weak_type=None, sharding: Any = _SAME, vma=None, manual_axis_type=None) -> "ShapedArray":
+    def update(self, shape=None, dtype=None, weak_type=None, sharding: Any = _SAME, vma=None, manual_axis_type=None,
+               vma_unreduced=None, vma_reduced=None) -> "ShapedArray":
         """A copy with some of shape, dtype, weak_type, sharding, vma (or manual_axis_type) replaced.
 
         >>> ShapedArray((2,), np.dtype("float32")).update(shape=(3,))
@@ -152,7 +157,8 @@ class ShapedArray:
         return ShapedArray(
             self.shape if shape is None else shape, self.dtype if dtype is None else dtype,
             self.weak_type if weak_type is None else weak_type, self.explicit if sharding is _SAME else sharding,
-            self.vma if vma is None else vma, manual_axis_type)
+            self.vma if vma is None else vma, manual_axis_type, self.vma_unreduced if vma_unreduced is None else vma_unreduced,
+            self.vma_reduced if vma_reduced is None else vma_reduced)
 
     def without_dim(self, dim: int) -> "ShapedArray":
         """The type of one entry along `dim`."""
@@ -171,15 +177,15 @@ class ShapedArray:
 
     @property
     def manual_axis_type(self) -> ManualAxisType:
-        """What the type says about manual axes, as a record; `vma` are the axes over which the value varies."""
-        return ManualAxisType(self.vma)
+        """What the type says about manual axes, as a record."""
+        return ManualAxisType(self.vma - self.vma_unreduced - self.vma_reduced, self.vma_unreduced, self.vma_reduced)
 
     mat = manual_axis_type
     is_high = False
     has_qdd = False
 
     def update_manual_axis_type(self, mat: ManualAxisType) -> "ShapedArray":
-        return self.update(vma=_varying(mat))
+        return self.update(manual_axis_type=mat)
 
     def update_weak_type(self, weak_type: bool) -> "ShapedArray":
         return self.update(weak_type=weak_type)
@@ -231,7 +237,7 @@ class ShapedArray:
 
     def to_ct_aval(self) -> "ShapedArray":
         """Type of cotangents of such a value: terms of a sum where it is reduced, reduced where it is terms of a sum."""
-        tangent = self.to_tangent_aval()
+        tangent = self.to_tangent_aval().update(vma_unreduced=self.vma_reduced, vma_reduced=self.vma_unreduced)
         spec = None if tangent.explicit is None else tangent.explicit.spec
         if spec is None or not spec.is_partial:
             return tangent
@@ -245,13 +251,15 @@ class ShapedArray:
             inner = self.explicit.format_dims(self.shape)
         else:
             inner = ",".join(map(str, self.shape))
-        vary = ",".join(sorted(map(str, self.vma)))
-        partial = self.explicit is not None and self.explicit.spec.is_partial
-        if vary and (kinds or partial):
-            vary = _kind_text("V", self.vma)
-        if partial:
-            spec = self.explicit.spec
-            vary = ", ".join([text for text in (vary, _kind_text("U", spec.unreduced), _kind_text("R", spec.reduced)) if text])
+        unreduced, reduced = self.vma_unreduced, self.vma_reduced
+        varying = self.vma - unreduced - reduced
+        if self.explicit is not None and self.explicit.spec.is_partial:
+            unreduced, reduced = unreduced | self.explicit.spec.unreduced, reduced | self.explicit.spec.reduced
+        if kinds or unreduced or reduced:
+            texts = [_kind_text(kind, axes) for kind, axes in (("V", varying), ("U", unreduced), ("R", reduced))]
+            vary = ", ".join([text for text in texts if text])
+        else:
+            vary = ",".join(sorted(map(str, varying)))
         vary = vary and f"{{{vary}}}"
         weak = "~" if self.weak_type and not short_dtypes else ""
         return f"{weak}{name}[{inner}]{vary}"

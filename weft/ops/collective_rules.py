@@ -262,6 +262,46 @@ pvary_p = collective(CollectiveSpec("pvary", _pvary_type, _pvary, lambda values,
                                     hlo="copy"))  # fmt: skip
 
 
+pvary_p.attrs["casts"] = True
+
+
+# --- pcast
+
+
+def _pcast_type(aval, *, axes, to):
+    axes = frozenset(axes)
+    unreduced, reduced = aval.vma_unreduced - axes, aval.vma_reduced - axes
+    return aval.update(vma_unreduced=unreduced | axes if to == "unreduced" else unreduced,
+                       vma_reduced=reduced | axes if to == "reduced" else reduced)
+
+
+def _pcast(axis, x, dim, *, axes, to):
+    rest = tuple(a for a in axes if a != axis.name)
+    return (pcast_p.bind(x, axes=rest, to=to) if rest else x), dim
+
+
+def _pcast_transpose(ct, x, *, axes, to):
+    aval = x.aval
+    if to == "reduced" and not aval.vma_reduced.intersection(axes):
+        return [ct]                      # terms of a sum, which is taken where the value was one for all
+    for kind, those in (("unreduced", aval.vma_reduced), ("reduced", aval.vma_unreduced),
+                        ("varying", aval.vma - aval.vma_unreduced - aval.vma_reduced)):
+        ct = typed(ct, tuple(a for a in axes if a in those), kind)
+    return [ct]
+
+
+#: params: axes, over which the operand varies, and to: varying, unreduced or reduced. The operand under that type.
+pcast_p = collective(CollectiveSpec("pcast", _pcast_type, _pcast, lambda values, **params: values, transpose=_pcast_transpose, hlo="copy"))
+pcast_p.attrs["casts"] = True
+
+
+def typed(x: Any, axes: Axes, to: str) -> Any:
+    """`x`, which varies over the axes that types track, as `to` says over these."""
+    aval = typeof(x)
+    axes = tuple(a for a in axes if a in aval.vma)
+    return x if not axes or aval is _pcast_type(aval, axes=axes, to=to) else pcast_p.bind(x, axes=axes, to=to)
+
+
 # --- all_gather
 
 

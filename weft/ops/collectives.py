@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from weft.core.annotations import cast
-from weft.core.trace import Tracer, axis_env_size, tracked_axes, typeof
+from weft.core.trace import Tracer, axis_env_size, lenient, tracked_axes, typeof
 from weft.ops import collective_rules as rules
 from weft.ops.collective_groups import Groups, bind_over, checked_groups
 from weft.ops.comparison import eq, select
@@ -175,7 +175,8 @@ def all_gather(
             axis_index_groups=groups,
         )  # fmt: skip
 
-    return tree_map(one, x) if axes else x
+    gathered = tree_map(one, x) if axes else x
+    return tree_map(lambda leaf: rules.typed(leaf, axes, to), gathered) if to == "reduced" else gathered
 
 
 def all_gather_invariant(x: Any, axis_name: AxisName, *, axis: int = 0, tiled: bool = False) -> Any:
@@ -331,9 +332,9 @@ def _varying(x: Any, axis_name: AxisName, api: str) -> Any:
 def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
     """`x`, a tree of arrays, typed as varying over the named axes (`to="varying"`); shapes, dtypes and values stay.
 
-    `to="reduced"` is the same, for a value that is one for all: the cotangents that devices find are terms of a sum, which is taken when
-    they leave. `to="unreduced"` makes terms of a sum: what varies over the axes is taken for them, and of what is one for all the first
-    device keeps its copy, the others zeros. Types call all three varying.
+    `to="reduced"` is for a value that is one for all: the cotangents that devices find are terms of a sum, which is taken when they
+    leave; such a value may be cast on to varying. `to="unreduced"` makes terms of a sum: what varies over the axes is taken for them, and
+    of what is one for all the first device keeps its copy, the others zeros.
 
     Raises ValueError for another `to` and for values that vary already, NameError for an axis that is not in scope.
 
@@ -345,20 +346,29 @@ def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
     _check_to("pcast", to, ("varying", "reduced", "unreduced"))
     if isinstance(axis_name, (set, frozenset)):
         raise TypeError(f"pcast: axis_name must be a tuple or a str, got the set {axis_name!r}.")
-    if to != "unreduced":
-        return _varying(x, axis_name, "pcast")
     axes = axes_of(axis_name)
     rules.axes_size(axes)
-    return tree_map(lambda leaf: first_only(leaf, [a for a in axes if a in tracked_axes() and a not in typeof(leaf).vma]), x)
+
+    def one(leaf):
+        if to == "unreduced":
+            return rules.typed(first_only(leaf, [a for a in axes if a in tracked_axes() and a not in typeof(leaf).vma]), axes, to)
+        copies = typeof(leaf).vma_reduced.intersection(axes) if to == "varying" else ()
+        leaf = _varying(leaf, tuple(a for a in axes if a not in copies), "pcast")
+        return rules.typed(leaf, axes, to)
+
+    return tree_map(one, x)
 
 
 def first_only(x: Any, axes: Sequence[Any]) -> Any:
     """`x` on the device that is first along the axes, zeros on the others."""
+    kinds = typeof(x)
     for axis in axes:
         x = rules.pvary_p.bind(x, axes=(axis,)) if axis in tracked_axes() and axis not in typeof(x).vma else x
         first = eq(axis_index(axis), np.int32(0))
-        x = select(broadcast_in_dim(first, typeof(x).shape, ()), x, zeros(typeof(x)))
-    return x
+        with lenient():
+            x = select(broadcast_in_dim(first, typeof(x).shape, ()), x, zeros(typeof(x)))
+    x = rules.typed(x, tuple(kinds.vma_unreduced), "unreduced")
+    return rules.typed(x, tuple(kinds.vma_reduced), "reduced")
 
 
 def _check_to(api: str, to: str, known: tuple[str, ...]) -> None:

@@ -239,7 +239,7 @@ def _ragged(trace: _Exchanging, *args, axis_name, axis_index_groups):
 
 _MEANING = {
     rules.psum_p: _reduced("sum"), rules.pmax_p: _reduced("max"), rules.pmin_p: _reduced("min"),
-    rules.pvary_p: lambda trace, x, *, axes: x,
+    rules.pvary_p: lambda trace, x, *, axes: x, rules.pcast_p: lambda trace, x, *, axes, to: x,
     rules.all_gather_p: _gathered, rules.all_gather_invariant_p: _gathered, rules.reduce_scatter_p: _scattered,
     rules.all_to_all_p: _all_to_all, rules.ppermute_p: _permuted, rules.pbroadcast_p: _broadcast,
     rules.axis_index_p: lambda trace, *, axis_name: _position(trace, (axis_name,)),

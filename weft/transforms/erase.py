@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from weft.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
-from weft.ir.registry import registry
 from weft.ir.types import ShapedArray
 
 NO_AXES: frozenset = frozenset()
@@ -44,7 +43,7 @@ def _has_axes(jaxpr: Jaxpr) -> bool:
     """Whether any type, or a cast between types, mentions varying axes."""
     if any(v.aval.vma for v in (*jaxpr.constvars, *jaxpr.invars, *jaxpr.outvars)):
         return True
-    return any(eqn.primitive is registry.get("pvary") or eqn.params.get(TRACKS) or any(v.aval.vma for v in eqn.outvars)
+    return any(eqn.primitive.attrs.get("casts") or eqn.params.get(TRACKS) or any(v.aval.vma for v in eqn.outvars)
                or any(erase(inner) is not inner for _, inner in subjaxprs(eqn.params)) for eqn in jaxpr.eqns)
 
 
@@ -62,7 +61,7 @@ def _erased(jaxpr: Jaxpr) -> Jaxpr:
     eqns: list[Eqn] = []
     for eqn in jaxpr.eqns:
         ins = [read(a) for a in eqn.invars]
-        if eqn.primitive is registry.get("pvary"):
+        if eqn.primitive.attrs.get("casts"):
             env[eqn.outvars[0]] = ins[0]
             continue
         outs = [DropVar(plain(v.aval)) if type(v) is DropVar else fresh(v) for v in eqn.outvars]

@@ -231,7 +231,16 @@ def _shown_name(eqn) -> str:
     name = eqn.primitive.name
     if eqn.primitive.kind == "extension":
         return name
-    return "remat2" if name == "checkpoint" else "psum_invariant" if name == "psum" and _is_invariant(eqn) else name
+    return "remat2" if name == "checkpoint" else _reduction(eqn) if name in ("psum", "reduce_scatter") else name
+
+
+def _reduction(eqn) -> str:
+    """What a sum over devices is called by the type of its operand: over axes along which that is unreduced, or varies."""
+    name = eqn.primitive.name
+    axes = frozenset(eqn.params["axes"] if name == "psum" else eqn.params["axis_name"])
+    if eqn.invars and axes <= eqn.invars[0].aval.vma_unreduced:
+        return f"unreduced_{name}"
+    return "psum_invariant" if name == "psum" and _is_invariant(eqn) else name
 
 
 def _line(eqn, outvars: Sequence, invars: Sequence) -> Line:
