@@ -12,6 +12,7 @@ from weft.compiler.fusion import fuse, graph, groups
 from weft.compiler.fusion.epilogue_fusion import EPILOGUE_RULES
 from weft.compiler.fusion.groups import GROUP_RULES
 from weft.compiler.fusion.inline_rules import INLINE_RULES
+from weft.compiler.rewrite.decompose import expand
 from weft.compiler.rewrite.simplify import simplify
 from weft.util.machine_model import machine_model
 
@@ -100,3 +101,19 @@ def test_the_page_names_the_lists_where_they_are():
 def test_a_group_takes_no_more_roots_than_it_may():
     sums = program(lambda x: [x + float(k) for k in range(machine_model().most_roots + 1)], X)
     assert len([item for item in fuse.Fusion(sums).items if isinstance(item, groups.Group)]) == 2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "complex64"])
+def test_products_that_nothing_sums_are_made_where_they_are_read(dtype):
+    def function(total, a, b, column):
+        outer = lax.dot_general(a, b, (((), ()), ((0,), (0,))))
+        return total + outer, lax.dot_general(column, column, (((1,), (1,)), ((), ())))
+
+    whole = lambda *shape: (np.arange(np.prod(shape)).reshape(shape) % 7 - 3).astype(wnp.dtype(dtype))
+    args = whole(3, 5, 4), whole(3, 5), whole(3, 4), whole(6, 1)
+    made = expand(simplify(weft.make_jaxpr(function)(*args)))
+    assert not any(eqn.primitive.kind in ("contract", "reduction") for eqn in made.eqns)
+    total, a, b, column = (x.astype("complex64") for x in args)
+    for got, want in zip(weft.jit(function)(*args), (total + a[:, :, None] * b[:, None, :], column @ column.T)):
+        assert got.dtype == dtype
+        np.testing.assert_array_equal(np.asarray(got).astype("complex64"), want)

@@ -208,8 +208,9 @@ def _rebuilt_dot(eqn: Eqn):
     inner = math.prod(lhs.shape[d] for d in a_contract)
     odd = in_type != other or "bool" in (in_type, out_type) or ("c" in in_type and in_type != out_type) or (
         in_type in HALVES and out_type not in (in_type, "f32"))
-    if not odd and inner and out.size > math.prod(lhs.shape[d] for d in a_batch):
-        return None       # (one row by one column, however often, is a sum of products: a reduction reads its operands in place)
+    if not odd and inner > 1 and out.size > math.prod(lhs.shape[d] for d in a_batch):
+        return None       # (one row by one column, however often, is a sum of products: a reduction reads its operands in place. One
+                          # column by one row is no sum: products are made where they are read)
 
     def product(a, b):
         wide = _sum_dtype(out.dtype)
@@ -226,7 +227,11 @@ def _rebuilt_dot(eqn: Eqn):
         spread = lambda x, place, n: _broadcast(x, tuple(sizes), [place[d] for d in range(n)])
         terms = registry["mul"].bind(spread(a, place_a, lhs.ndim), spread(b, place_b, rhs.ndim))
         axes = tuple(range(out.ndim, len(sizes)))
-        return [_convert(registry["reduce_sum"].bind(terms, axes=axes) if axes else terms, out.dtype)]
+        if inner == 1:
+            terms = registry["reshape"].bind(terms, new_sizes=out.shape) if axes else terms
+        else:
+            terms = registry["reduce_sum"].bind(terms, axes=axes)
+        return [_convert(terms, out.dtype)]
 
     return product
 
