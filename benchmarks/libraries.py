@@ -299,7 +299,8 @@ def main() -> None:
     if not (args.weft and args.jax):
         parser.error("name --weft and --jax")
     rows = []
-    print("| step | first call | from the cache | on JAX | a step (least, median), ms | on JAX, ms | ratio of least, of medians |\n|---|---|---|---|---|---|---|")
+    print("| step | first call | from the cache | on JAX | a step (least, median), ms | on JAX, ms | ratio of least, of medians |")
+    print("|---|---|---|---|---|---|---|")
     for case in args.cases or CASES:
         rows.append(row := race(case, args.weft, args.jax, args.rounds, args.seconds))
         (a, b), (c, d) = row["least"], row["median"]
