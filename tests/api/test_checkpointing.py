@@ -144,3 +144,18 @@ def test_policies_keep_custom_rules_for_derivatives_of_higher_order(policy, form
     assert float(weft.grad(kept)(x)) == 2 * (3 * x) * 2 * x
     assert float(weft.grad(weft.grad(kept))(x)) == 2 * (2 * x) * 2 * x + 2 * (3 * x) * 2
     assert float(weft.jit(weft.grad(weft.grad(kept)))(x)) == 2 * (2 * x) * 2 * x + 2 * (3 * x) * 2
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize(("saved", "sines", "cosines"), [("cos", 0, 0), ("sin", 0, 3), ("nothing", 3, 3)])
+def test_policies_inside_shard_map(saved, sines, cosines, check):
+    mesh = weft.make_mesh((2,), ("i",), devices=weft.devices()[:2])
+    twice = weft.shard_map(weft.jit(lambda x: wnp.sin(wnp.sin(x))), mesh=mesh, in_specs=weft.P("i"), out_specs=weft.P("i"), check_vma=check)
+    plain = lambda x: wnp.sin(twice(x)) * 2                     # what follows needs the results of the map
+    x = np.linspace(0.0, 1.0, 4, dtype=np.float32)
+    f = weft.checkpoint(plain, policy=lambda primitive, *_, **__: str(primitive) == saved)
+    text = str(weft.vjp(f, x)[1].jaxpr)
+    assert (text.count(" sin "), text.count(" cos ")) == (sines, cosines)
+    slope = lambda f: weft.grad(lambda x: f(x).sum())
+    assert np.allclose(slope(f)(x), slope(plain)(x), atol=1e-6)
+    assert np.allclose(weft.jit(slope(slope(f)))(x), slope(slope(plain))(x), atol=1e-5)

@@ -10,6 +10,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft.ad import NotNeeded, NotSaveable
+from weft.core.interpret import evaluate
 
 X, W = np.arange(12, dtype=np.float32).reshape(3, 4), np.ones((4, 4), np.float32)
 
@@ -134,3 +135,13 @@ def test_products_state_the_default_precision():
     assert precision() is None
     with weft.default_matmul_precision("float32"):
         assert precision() == (weft.lax.Precision.HIGHEST,) * 2
+
+
+def test_the_program_of_the_backward_pass():
+    _, pull = weft.vjp(lambda x, n, d: {"a": wnp.sin(x) * n + d["y"]}, np.float32(1), 2, {"y": np.float32(3)})
+    assert [a.str_short() for a in pull.jaxpr.out_avals] == ["float32[]", "float32[]"]         # none of the integer
+    values = evaluate(pull.jaxpr, *pull.opaque_residuals, np.float32(1))
+    assert np.allclose(values, [2 * np.cos(1.0), 1.0])
+    kept = weft.vjp(wnp.multiply, wnp.ones(2), wnp.zeros(2), saveable_args=False)[1]
+    with pytest.raises(ValueError, match="not-saveable"):
+        kept.jaxpr  # noqa: B018

@@ -10,6 +10,7 @@ import weft.numpy as wnp
 from weft import lax
 from weft.ir.types import ManualAxisType, ShapedArray
 from weft.sharding import AxisType, NamedSharding, PartitionSpec as P, UnreducedKind, reshard
+from weft.util.config import Override
 
 A, B = np.arange(8.0, dtype=np.float32).reshape(2, 4), np.arange(24.0, dtype=np.float32).reshape(4, 6)
 
@@ -174,3 +175,14 @@ def test_manual_axis_types_make_types():
     assert aval.to_ct_aval().manual_axis_type == ManualAxisType(frozenset("a"), frozenset("c"), frozenset("b"))
     assert aval.update(vma=frozenset("a")).manual_axis_type == ManualAxisType(frozenset("a"))
     assert aval.update_manual_axis_type(ManualAxisType()) is ShapedArray((2,), np.dtype(np.float32))
+
+
+def test_without_automatic_casts_operands_vary_alike(mesh):
+    f = weft.shard_map(lambda x, y: x * y * 2, mesh=mesh, in_specs=(P("x"), P()), out_specs=P("x"))
+    cast = weft.shard_map(lambda x, y: x * lax.pcast(y, "x", to="varying") * 2, mesh=mesh, in_specs=(P("x"), P()), out_specs=P("x"))
+    for wrap in (weft.jit, lambda f: f):
+        with Override(auto_pcast=False):
+            with pytest.raises(ValueError, match=r"mul: the operands vary over different manual axes(.|\n)*pcast"):
+                wrap(f)(np.ones(4), np.ones(2))
+            assert np.array_equal(wrap(cast)(np.ones(4), np.ones(2)), 2 * np.ones(4))
+        assert np.array_equal(wrap(f)(np.ones(4), np.ones(2)), 2 * np.ones(4))

@@ -587,3 +587,20 @@ def test_a_missing_rule_is_an_error_of_that_very_class():
         with pytest.raises(NotImplementedError) as caught:
             transformed(X)
         assert type(caught.value) is NotImplementedError
+
+
+def test_an_operation_whose_results_nobody_reads_needs_no_lowering():
+    silent, unread = Primitive("silent"), Primitive("unread")
+    silent.multiple_results = True
+    silent.def_abstract_eval(list)
+    unread.def_abstract_eval(lambda x: x)
+    mesh = weft.make_mesh((2,), ("i",), devices=weft.devices()[:2])
+
+    def f(x):
+        silent.bind()
+        return x + 1
+    mapped = weft.shard_map(f, mesh=mesh, in_specs=weft.P("i"), out_specs=weft.P("i"), check_vma=False)
+    for g in (mapped, weft.jit(mapped), weft.jit(lambda x: (unread.bind(x), x + 1)[1])):
+        np.testing.assert_array_equal(g(np.arange(4.0)), np.arange(4.0) + 1)
+    with pytest.raises(NotImplementedError):
+        weft.jit(unread.bind)(np.arange(4.0))

@@ -322,3 +322,29 @@ def test_arrays_like_others_vary_as_they_do(mesh):
 
     f = weft.shard_map(local, mesh=mesh, in_specs=P("a"), out_specs=P("a"))
     np.testing.assert_array_equal(weft.jit(f)(np.ones(2, np.float32)), f(np.ones(2, np.float32)))
+
+
+@pytest.mark.parametrize(("axes", "groups"), [(("a",), [[0, 2], [1]]), (("a", "b"), [[4, 1], [0, 5, 2], [3]])])
+@pytest.mark.parametrize("fun", ["psum", "pmean"])
+def test_sums_in_groups_of_different_sizes(fun, axes, groups):
+    n = sum(map(len, groups))
+    shape, x = (3,) if n == 3 else (2, 3), np.arange(1.0, n + 1, dtype=np.float32)
+    reduce = np.sum if fun == "psum" else np.mean
+    want = [reduce(x[next(g for g in groups if i in g)]) for i in range(n)]
+    body = lambda v: getattr(weft.lax, fun)(v, axes, axis_index_groups=groups)
+    mapped = body
+    for name in reversed(axes):
+        mapped = weft.vmap(mapped, axis_name=name)
+    np.testing.assert_allclose(np.ravel(mapped(x.reshape(shape))), want)
+    mesh = weft.make_mesh(shape, axes, devices=weft.devices()[:n])
+    spread = weft.shard_map(body, mesh=mesh, in_specs=weft.P(axes), out_specs=weft.P(axes))
+    for wrap in (weft.jit, lambda f: f):
+        np.testing.assert_allclose(wrap(spread)(x), want)
+    weights = np.arange(n, dtype=np.float32)
+    slope = weft.grad(lambda x: (spread(x) * weights).sum())(x)
+    scale = lambda g: 1 if fun == "psum" else 1 / len(g)
+    np.testing.assert_allclose(slope, [sum(weights[j] for j in g) * scale(g) for i in range(n) for g in groups if i in g], rtol=1e-6)
+    with pytest.raises(ValueError, match="exactly once"):
+        weft.vmap(lambda v: weft.lax.psum(v, "a", axis_index_groups=[[0], [0, 1]]), axis_name="a")(x)
+    with pytest.raises(ValueError, match="one size"):
+        weft.vmap(lambda v: weft.lax.pmax(v, "a", axis_index_groups=[[0], [1, 2]]), axis_name="a")(x[:3])

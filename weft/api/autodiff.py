@@ -151,7 +151,7 @@ def _vjp(fun, primals, has_aux, api, saveable_args: Any = True):
     if saveable_args is not True:
         keeps = saved(saveable_args, in_tree)
         residuals = [x if k is None or keeps[k] else NotSaveable() for k, x in zip(origins, residuals)]
-    pullback.__name__ = function_name(fun)
+    pullback.__name__, pullback.cotangents = function_name(fun), tree.tree_unflatten(trees[0], out_avals)  # type: ignore[attr-defined]
     pullback = Pullback(pullback, in_tree, origins, residuals)
     return (out, pullback, _aux(trees, aux_leaves)) if has_aux else (out, pullback)
 

@@ -16,7 +16,7 @@ import numpy as np
 from weft.api.execute import relayout, to_array
 from weft.backends.array_spec import ArraySpec
 from weft.control.shard_map import block_aval, mesh_inside, whole_aval, whole_sharding
-from weft.core.annotations import annotated_types
+from weft.core.annotations import annotated_types, check_same_axes
 from weft.core.extension import expansion
 from weft.core.interpret import evaluate
 from weft.core.primitive import BatchAxis
@@ -32,6 +32,7 @@ from weft.runtime.placement import all_blocks, as_blocks, of_blocks
 from weft.transforms.batch import to_dim
 from weft.transforms.erase import erase_params
 from weft.util import dtypes, tree
+from weft.util.config import config
 from weft.util.errors import describe
 from weft.util.source import user_frame
 from weft.util.state import guard
@@ -76,11 +77,15 @@ class ManualTrace(Trace):
         avals = [typeof(x) for x in args]
         if any(a.vma for a in avals):
             out_avals, _ = annotated_types(primitive, avals, params)
+            if not config.auto_pcast:
+                check_same_axes(primitive, [x.aval for x in args if type(x) is ManualTracer])
         else:
             out_avals = primitive.abstract(avals, params)
         if any(a.explicit is not None for a in avals):
             out_avals = sharded_types(primitive, avals, out_avals, params)
         values = [self.value(x) for x in args]
+        if primitive.kind == "extension" and not out_avals and not primitive.effects_of(params, avals):
+            return []                            # it has neither results nor effects, and needs no lowering
         outs = values if primitive.attrs.get("casts") else self.compute(primitive, values, params)
         made = [ManualTracer(self, aval, out) for aval, out in zip(out_avals, outs)]
         return made if primitive.multiple_results else made[0]

@@ -17,6 +17,7 @@ _INSIDE = "jax._src"
 # JAX that weft does not have yet.
 ELSEWHERE: dict[str, dict[str, str]] = {
     "jax": {
+        "auto_pcast": "weft.util.config:auto_pcast",
         "P": "weft.sharding:PartitionSpec",
         "NamedSharding": "weft.sharding:NamedSharding",
         "tree_map": "weft.tree_util:tree_map",

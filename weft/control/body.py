@@ -270,11 +270,12 @@ def _forget() -> None:
 # --- partial evaluation -----------------------------------------------------------------------------------------------
 
 
-def define_partial_eval(primitive: Primitive, split: Callable) -> None:
+def define_partial_eval(primitive: Primitive, split: Callable, sees_policy: bool = False) -> None:
     """Fill the slots that split an equation, inside a running trace and inside a program, by one rule.
 
     `split(args, unknown, params, known, staged) -> (outs, out_unknown)` is blind to what its values are; `known(primitive,
-    args, params)` and `staged(primitive, args, params)` apply operations on the two sides. Every output is a result of one.
+    args, params)` and `staged(primitive, args, params)` apply operations on the two sides. Every output is a result of one. With
+    `sees_policy`, the rule of a checkpoint may follow: which equations inside give residuals.
     """
 
     def in_trace(trace, args, params):
@@ -287,7 +288,7 @@ def define_partial_eval(primitive: Primitive, split: Callable) -> None:
 
         return split(list(args), [trace.is_unknown(x) for x in args], params, known, staged)[0]
 
-    def in_program(eqn, mask):
+    def in_program(eqn, mask, *policy):
         sides: tuple[list[Eqn], list[Eqn]] = ([], [])
 
         def applier(side: list[Eqn]):
@@ -299,7 +300,7 @@ def define_partial_eval(primitive: Primitive, split: Callable) -> None:
                 return outs
             return apply
 
-        outs, out_unknown = split(list(eqn.invars), list(mask), eqn.params, applier(sides[0]), applier(sides[1]))
+        outs, out_unknown = split(list(eqn.invars), list(mask), eqn.params, applier(sides[0]), applier(sides[1]), *policy)
         names = {made: v for made, v in zip(outs, eqn.outvars) if type(v) is not DropVar}
         rename = lambda atoms: [a if type(a) is Literal else names.get(a, a) for a in atoms]
         renamed = [[e.replace(invars=rename(e.invars), outvars=rename(e.outvars)) for e in side] for side in sides]
@@ -307,6 +308,17 @@ def define_partial_eval(primitive: Primitive, split: Callable) -> None:
 
     primitive.def_partial_eval(in_trace)
     primitive.rules["partial_eval_eqn"] = in_program
+    if sees_policy:
+        def under_policy(eqn, mask, saveable):
+            known, unknown, out_unknown = in_program(eqn, mask, saveable)
+            allowed = []                             # the residuals, and results that equations inside give which may be saved
+            for e in known:
+                inner = e.params["jaxpr"]
+                saved = {v for inside in inner.eqns if saveable(inside) for v in inside.outvars}
+                allowed += [v for v, made in zip(e.outvars, inner.outvars) if v not in eqn.outvars or made in saved]
+            return known, unknown, out_unknown, allowed
+
+        primitive.rules["partial_eval_saveable"] = under_policy
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------

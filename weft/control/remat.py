@@ -36,6 +36,7 @@ def _split(jaxpr: Jaxpr, unknown: Sequence[bool], params: dict) -> Partial:
     program = jaxpr if policy is None else inline_calls(jaxpr, _seen_through)
     partial = partial_eval_jaxpr(program, unknown, saveable=saveable_by(policy))
     partial.known = dce(partial.known)         # a rule gives way to its function where no residual is read
+    partial.unknown = dce(partial.unknown)     # what an operation computes again is what is not saved
     return partial
 
 

@@ -29,7 +29,7 @@ from weft.core.trace import Zero, extend_axis_env, is_undef, typeof
 from weft.ir.explicit import type_sharding
 from weft.ir.jaxpr import Eqn, Jaxpr
 from weft.ir.mesh import AxisType, Mesh
-from weft.ir.rewrite import dce as dce_jaxpr, used_vars
+from weft.ir.rewrite import dce as dce_jaxpr, inline_calls, is_transparent, used_vars
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec, spec_of_dims
 from weft.ir.types import ShapedArray
@@ -223,13 +223,14 @@ def _batch_spread(axis: BatchAxis, spread: tuple, args: Sequence, dims: Sequence
 # --- partial evaluation -----------------------------------------------------------------------------------------------
 
 
-def _split(args, unknown, params, known, staged):
+def _split(args, unknown, params, known, staged, saveable=None):
     """What the known blocks determine is computed at once. A residual leaves with the axes over which it varies on a leading
     dim, and enters the other side again block by block."""
     jaxpr = params["jaxpr"]
     with manual_scope(params):
         key = ("shard_map partial", tuple(unknown), params["mesh"], params["manual_axes"], params["check_vma"])
-        part, early, late, axes = jaxpr.memo(key, lambda: _split_body(jaxpr, tuple(unknown), params))
+        part, early, late, axes = _split_body(inline_calls(jaxpr, is_transparent), tuple(unknown), params, saveable) if saveable else (
+            jaxpr.memo(key, lambda: _split_body(jaxpr, tuple(unknown), params)))
     ins, outs = params["in_specs"], params["out_specs"]
     known_args, known_ins = ([x for x, u in zip(values, unknown) if not u] for values in (args, ins))
     known_outs = [s for s, u in zip(outs, part.out_unknown) if not u]
@@ -249,9 +250,11 @@ def _leading(axes: tuple) -> PartitionSpec:
     return PartitionSpec(axes) if axes else PartitionSpec()
 
 
-def _split_body(jaxpr: Jaxpr, unknown: tuple, params: dict) -> tuple:
+def _split_body(jaxpr: Jaxpr, unknown: tuple, params: dict, saveable: Callable | None = None) -> tuple:
     """The split program, its two halves with residuals in the form in which they travel, and the axes of each."""
-    part = partial_eval_jaxpr(jaxpr, unknown)
+    part = partial_eval_jaxpr(jaxpr, unknown, saveable=saveable)
+    if saveable:
+        part.known = dce_jaxpr(part.known)
     n = sum(not u for u in part.out_unknown)
     avals = part.known.out_avals[n:]
     axes = [tuple(name for name in params["manual_axes"] if name in a.vma or not params["check_vma"]) for a in avals]
@@ -273,7 +276,7 @@ def _split_body(jaxpr: Jaxpr, unknown: tuple, params: dict) -> tuple:
     return part, stage(early, part.known.in_avals, jaxpr.name), stage(late, late_avals, jaxpr.name), axes
 
 
-define_partial_eval(shard_map_p, _split)
+define_partial_eval(shard_map_p, _split, sees_policy=True)
 
 
 # --- transpose, dce ---------------------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ from weft.core.partial_types import manual_terms
 from weft.core.trace import _state, set_trace, typeof
 from weft.ir.collective_spec import collective_axes
 from weft.ir.types import ShapedArray
+from weft.util.errors import describe
+from weft.util.source import user_frame
 
 #: kinds whose own type rules state how results vary
 OWN_RULES = frozenset({"collective", "barrier", "region"})
@@ -42,6 +44,16 @@ def annotated_types(primitive: Any, avals: Sequence[ShapedArray], params: dict
     if any(a.vma_unreduced or a.vma_reduced for a in avals):
         unreduced, reduced = manual_terms(primitive, avals, outs, params)
     return tuple([a.update(vma=axes, vma_unreduced=unreduced, vma_reduced=reduced) for a in outs]), [axes] * len(avals)
+
+
+def check_same_axes(primitive: Any, avals: Sequence[ShapedArray]) -> None:
+    """ValueError unless operands of these types, constants apart, vary over the same axes: what `config.auto_pcast` off asks for."""
+    if primitive.kind in OWN_RULES or _state.lenient or len({a.vma for a in avals}) < 2:
+        return
+    raise ValueError(describe(
+        primitive.name, "the operands vary over different manual axes, and config.auto_pcast is off.",
+        [(f"operand {i}", a.str_short(kinds=True)) for i, a in enumerate(avals)], user_frame(),
+        "Without automatic casts, operands of one operation vary over the same axes.", "Cast one with lax.pcast(x, axes, to='varying')."))
 
 
 def _inner_axes(primitive: Any, avals: Sequence[ShapedArray], params: dict) -> list[frozenset]:

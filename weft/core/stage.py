@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.annotations import annotated_types
+from weft.core.annotations import annotated_types, check_same_axes
 from weft.core.primitive import Primitive
 from weft.core.scalars import Typed
 from weft.core.sharded_types import sharded_types
@@ -89,6 +89,8 @@ class StageTrace(Trace):
         avals = [a.aval for a in atoms]
         if any(a.vma for a in avals):
             out_avals, wanted = annotated_types(primitive, avals, params)
+            if not config.auto_pcast:
+                check_same_axes(primitive, [a.aval for a in atoms if type(a) is not Literal and a not in self.constvars])
             atoms = [self.cast_atom(a, axes) if axes != a.aval.vma else a for a, axes in zip(atoms, wanted)]
         else:
             out_avals = primitive.abstract(avals, params)

@@ -16,29 +16,47 @@ from weft.core.primitive import BatchAxis, Primitive
 from weft.core.trace import typeof
 from weft.ir.collective_spec import collective_axes, spec_of
 from weft.ops import collective_rules as rules
+from weft.ops.comparison import eq, select
 from weft.ops.elementwise import add, mul, rem, sub
-from weft.ops.families import move_dim
-from weft.ops.layout import iota, reshape, squeeze
+from weft.ops.families import move_dim, zeros
+from weft.ops.layout import broadcast_in_dim, iota, reshape, squeeze
 from weft.ops.reduce import reduce_sum
 from weft.ops.slicing import concatenate, dynamic_slice_in_dim
 
 Groups = tuple[tuple[int, ...], ...]
 
 
-def checked_groups(api: str, axes: rules.Axes, groups: Any) -> Groups | None:
-    """`groups` as tuples; ValueError unless they are of one size and hold every position along `axes` once."""
+def checked_groups(api: str, axes: rules.Axes, groups: Any, uneven: bool = False) -> Groups | None:
+    """`groups` as tuples; ValueError unless they are of one size, or may be `uneven`, and hold every position along `axes` once."""
     if groups is None:
         return None
     found = tuple(tuple(int(i) for i in members) for members in groups)
     size = rules.axes_size(axes)
     if sorted(i for members in found for i in members) != list(range(size)):
         raise ValueError(f"{api}: axis_index_groups must hold each of the {size} positions along {axes} exactly once, got {found}.")
-    if len({len(members) for members in found}) > 1:
+    if not uneven and len({len(members) for members in found}) > 1:
         raise ValueError(
             f"{api}: axis_index_groups must be of one size, got groups of {[len(m) for m in found]} positions: {found}. "
             "Results would differ in shape or meaning between groups; pad the groups, or mask what does not count."
         )
     return found
+
+
+def is_uneven(groups: Groups | None) -> bool:
+    """Whether groups differ in size."""
+    return groups is not None and len({len(members) for members in groups}) > 1
+
+
+def sum_in_uneven(x: Any, axes: rules.Axes, groups: Groups) -> Any:
+    """The sum of the values of the own group: all sums are taken at once, of rows that are zeros but for that of the own group."""
+    number_of = np.empty(sum(map(len, groups)), np.int32)
+    for k, members in enumerate(groups):
+        number_of[list(members)] = k
+    own = reshape(dynamic_slice_in_dim(number_of, rules.position(axes), 1), ())
+    aval = typeof(x)
+    alone = [select(broadcast_in_dim(eq(own, np.int32(k)), aval.shape, ()), x, zeros(aval)) for k in range(len(groups))]
+    rows = concatenate([reshape(y, (1, *aval.shape)) for y in alone], 0)
+    return squeeze(dynamic_slice_in_dim(rules.psum_p.bind(rows, axes=axes, axis_index_groups=None), own, 1), (0,))
 
 
 def bind_over(primitive: Primitive, *args: Any, **params: Any) -> Any:

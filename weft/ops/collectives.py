@@ -18,7 +18,7 @@ import numpy as np
 from weft.core.annotations import cast
 from weft.core.trace import Tracer, axis_env_size, lenient, tracked_axes, typeof
 from weft.ops import collective_rules as rules
-from weft.ops.collective_groups import Groups, bind_over, checked_groups
+from weft.ops.collective_groups import Groups, bind_over, checked_groups, is_uneven, sum_in_uneven
 from weft.ops.comparison import eq, select
 from weft.ops.elementwise import convert_element_type, div
 from weft.ops.families import canonical_dims, zeros
@@ -73,20 +73,24 @@ def _operand(x: Any, axes: rules.Axes) -> Any:
 def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     """The sum of `x`, a tree of arrays, over all positions along the named axes; bools are counted. Shapes and dtypes stay.
 
-    `axis_name` may also name dims of `x` by their numbers; these are summed over and removed. The sum of a Python number is one.
+    The groups of `axis_index_groups` may differ in size. `axis_name` may also name dims of `x` by their numbers; these are summed over
+    and removed. The sum of a Python number is one.
     Raises NameError for an axis that is not in scope, ValueError for one named twice and for groups that do not fit.
 
     >>> weft.vmap(lambda x: x / weft.lax.psum(x, 'i'), axis_name='i')(wnp.array([1.0, 3.0])).tolist()
     [0.25, 0.75]
     """
-    axes, dims, groups = _reduced("psum", axis_name, axis_index_groups)
+    axes, dims, groups = _reduced("psum", axis_name, axis_index_groups, uneven=True)
     size = len(groups[0]) if groups else rules.axes_size(axes)
+    uneven = is_uneven(groups)
 
     def one(leaf):
-        if not dims and not isinstance(leaf, Tracer) and typeof(leaf).ndim == 0 and not hasattr(type(leaf), "aval"):
+        if not dims and not uneven and not isinstance(leaf, Tracer) and typeof(leaf).ndim == 0 and not hasattr(type(leaf), "aval"):
             return leaf * size
         if typeof(leaf).dtype == np.bool_:
             leaf = convert_element_type(leaf, np.int32)
+        if uneven:
+            return sum_in_uneven(_operand(leaf, axes), axes, groups)
         return _reduce("psum", rules.psum_p, reduce_sum, leaf, axes, dims, groups)
 
     return tree_map(one, x)
@@ -100,7 +104,8 @@ def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     >>> weft.vmap(lambda x: x - weft.lax.pmean(x, 'i'), axis_name='i')(wnp.array([1.0, 3.0])).tolist()
     [-1.0, 1.0]
     """
-    axes, dims, groups = _reduced("pmean", axis_name, axis_index_groups)
+    axes, dims, groups = _reduced("pmean", axis_name, axis_index_groups, uneven=True)
+    members = psum(np.int32(1), axis_name, axis_index_groups=groups) if is_uneven(groups) else None
     size = len(groups[0]) if groups else rules.axes_size(axes)
 
     def one(leaf, total):
@@ -108,6 +113,9 @@ def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
         if not hasattr(total, "dtype"):
             return total / count
         dtype = dtypes.to_inexact_dtype(total.dtype)
+        if members is not None:
+            number = convert_element_type(members, dtype)
+            return div(convert_element_type(total, dtype), broadcast_in_dim(number, typeof(total).shape, ()))
         return div(convert_element_type(total, dtype), np.asarray(count, dtype)[()])
 
     return tree_map(one, x, psum(x, axis_name, axis_index_groups=axis_index_groups))
@@ -125,14 +133,14 @@ def pmin(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     return tree_map(lambda leaf: _reduce("pmin", rules.pmin_p, reduce_min, leaf, axes, dims, groups), x)
 
 
-def _reduced(api: str, axis_name: AxisName, groups: Any) -> tuple[rules.Axes, tuple[int, ...], Groups | None]:
+def _reduced(api: str, axis_name: AxisName, groups: Any, uneven: bool = False) -> tuple[rules.Axes, tuple[int, ...], Groups | None]:
     """The named axes, the dims given by number, and the groups of a reduction."""
     given = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
     dims = tuple(a for a in given if isinstance(a, int))
     axes = axes_of(tuple(a for a in given if not isinstance(a, int)))
     if dims and groups is not None:
         raise ValueError(f"{api}: axis_index_groups applies to named axes only, got axis_name={axis_name!r}.")
-    return axes, dims, checked_groups(api, axes, groups)
+    return axes, dims, checked_groups(api, axes, groups, uneven)
 
 
 def _reduce(api: str, primitive: Any, over_dims: Callable, leaf: Any, axes: rules.Axes, dims: tuple, groups: Any) -> Any:

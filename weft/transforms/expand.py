@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from weft.core.extension import ExtensionPrimitive, expansion
 from weft.core.trace import extend_axis_env
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, subjaxprs
-from weft.ir.rewrite import map_jaxprs
+from weft.ir.rewrite import dce, map_jaxprs
 from weft.transforms.erase import erase
 
 
@@ -24,8 +24,8 @@ def has_extensions(jaxpr: Jaxpr) -> bool:
 
 
 def expand(jaxpr: Jaxpr) -> Jaxpr:
-    """`jaxpr` in operations of weft's own; itself if it has no others. NotImplementedError where one has no lowering."""
-    return jaxpr.memo("expanded", lambda: _expanded(erase(jaxpr))) if has_extensions(jaxpr) else jaxpr
+    """`jaxpr` in operations of weft's own; itself if it has no others. NotImplementedError where one that is used has no lowering."""
+    return jaxpr.memo("expanded", lambda: _expanded(dce(erase(jaxpr)))) if has_extensions(jaxpr) else jaxpr
 
 
 def _expanded(jaxpr: Jaxpr) -> Jaxpr:

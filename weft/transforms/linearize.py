@@ -97,14 +97,18 @@ def _partial(jaxpr: Jaxpr, in_unknown, force_unknown, saveable) -> Partial:
     unknown_vars = {v for v, u in zip(jaxpr.invars, in_unknown) if u}
     known_eqns: list[Eqn] = []
     unknown_eqns: list[Eqn] = []
+    saved: set[Var] = set()              # residuals that a policy allowed inside of an operation
     for eqn in jaxpr.eqns:
         mask = [type(a) is not Literal and a in unknown_vars for a in eqn.invars]
         if not any(mask):
             known_eqns.append(eqn)
             continue
         split = eqn.primitive.rules.get("partial_eval_eqn")
+        under_policy = eqn.primitive.rules.get("partial_eval_saveable") if saveable is not None else None
         if split is not None:
-            known, unknown, new_unknown = split(eqn, mask)      # each side an equation, a list of them, or None
+            # each side an equation, a list of them, or None
+            known, unknown, new_unknown, *allowed = split(eqn, mask) if under_policy is None else under_policy(eqn, mask, saveable)
+            saved.update(*allowed)
             known_eqns.extend(_as_list(known))
             unknown_eqns.extend(_as_list(unknown))
             unknown_vars.update(new_unknown)
@@ -114,7 +118,7 @@ def _partial(jaxpr: Jaxpr, in_unknown, force_unknown, saveable) -> Partial:
     out_unknown = tuple((type(a) is not Literal and a in unknown_vars) or force
                         for a, force in zip(jaxpr.outvars, force_unknown))
     if saveable is not None:
-        unknown_eqns = _recompute(known_eqns, unknown_eqns, jaxpr, out_unknown, saveable)
+        unknown_eqns = _recompute(known_eqns, unknown_eqns, jaxpr, out_unknown, saveable, saved)
     consts = dict(zip(jaxpr.constvars, jaxpr.consts))
     defined_unknown = {v for e in unknown_eqns for v in e.outvars} | {v for v, u in zip(jaxpr.invars, in_unknown) if u}
     residuals: dict[Var, None] = {}
@@ -139,13 +143,13 @@ def _as_list(eqns) -> list[Eqn]:
     return [] if eqns is None else eqns if isinstance(eqns, list) else [eqns]
 
 
-def _recompute(known_eqns, unknown_eqns, jaxpr, out_unknown, saveable) -> list[Eqn]:
-    """`unknown_eqns` preceded by the known equations they need and that the policy does not save."""
+def _recompute(known_eqns, unknown_eqns, jaxpr, out_unknown, saveable, saved) -> list[Eqn]:
+    """`unknown_eqns` preceded by the known equations they need and that the policy does not save; the values `saved` are."""
     wanted = {a for e in unknown_eqns for a in e.invars if type(a) is not Literal}
     wanted |= {a for a, u in zip(jaxpr.outvars, out_unknown) if u and type(a) is not Literal}
     again: list[Eqn] = []
     for eqn in reversed(known_eqns):
-        if any(v in wanted for v in eqn.outvars) and not eqn.effects and not saveable(eqn):
+        if any(v in wanted and v not in saved for v in eqn.outvars) and not eqn.effects and not saveable(eqn):
             again.append(eqn)
             wanted.update(a for a in eqn.invars if type(a) is not Literal)
     again.reverse()
@@ -155,8 +159,9 @@ def _recompute(known_eqns, unknown_eqns, jaxpr, out_unknown, saveable) -> list[E
         invars = [fresh.get(a, a) if type(a) is not Literal else a for a in eqn.invars]
         outvars = []
         for v in eqn.outvars:
-            w = DropVar(v.aval) if type(v) is DropVar else Var(v.aval)
-            fresh[v] = w
+            w = DropVar(v.aval) if type(v) is DropVar or v in saved else Var(v.aval)
+            if v not in saved:
+                fresh[v] = w
             outvars.append(w)
         copies.append(eqn.replace(invars=invars, outvars=outvars))
     rename = lambda a: fresh.get(a, a) if type(a) is not Literal else a

@@ -11,7 +11,11 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft.core.stage import stage
+from weft.core.trace import eval_trace, set_trace, typeof
+from weft.ir.jaxpr import Jaxpr
 from weft.util import tree
+from weft.util.dtypes import float0
 from weft.util.record import record
 
 
@@ -34,7 +38,8 @@ class Pullback:
     """The function from cotangents of results to cotangents of arguments that `vjp` gives; a pytree of what it keeps."""
 
     def __init__(self, function: Callable, in_tree: Any, origins: Sequence[int | None], residuals: Sequence):
-        """`function(residuals, ct, accumulators)`; residual k is leaf `origins[k]` of the arguments, or computed (None)."""
+        """`function(residuals, ct, accumulators)`; residual k is leaf `origins[k]` of the arguments, or computed (None). The function's
+        `cotangents` are the tree of the types of what it takes."""
         self._static = (function, in_tree, tuple(origins))
         self._residuals = residuals
         self._args_res: list | None = None
@@ -92,6 +97,24 @@ class Pullback:
     def structured_residuals(self) -> dict:
         """Residuals that rules keep under names; there are none yet."""
         return {}
+
+    @property
+    def jaxpr(self) -> Jaxpr:
+        """The program of the backward pass, from the residuals and the cotangents of the results to those of the arguments.
+
+        >>> print(weft.vjp(lambda x: 2 * x, 1.0)[1].jaxpr)
+        { lambda ; a:f32[]. let b:f32[] = mul 2.0:f32[] a in (b,) }
+        """
+        function: Any = self._static[0]
+        avals, structure = tree.tree_flatten(function.cotangents)
+        residuals = self._checked()
+
+        def backward(*values: Any) -> list:
+            found = function(values[:len(residuals)], tree.tree_unflatten(structure, values[len(residuals):]), None)
+            return [ct for ct in tree.tree_leaves(found) if typeof(ct).dtype != float0]
+
+        with set_trace(eval_trace):
+            return stage(backward, [*map(typeof, residuals), *[aval.to_ct_aval() for aval in avals]], function.__name__)
 
     def replace(self, *, args_res: Sequence | None = None, opaque_residuals: Sequence | None = None) -> Pullback:
         """The same function with other residuals."""

@@ -358,7 +358,8 @@ no_execution = _define("no_execution", False, "Raise where a program would run."
 _define("use_shardy_partitioner", True, "Accepted; there is one partitioner.")
 remove_size_one_mesh_axis_from_type = _define(
     "remove_size_one_mesh_axis_from_type", False, "Accepted without effect: types name every axis.", True, **_traced)
-auto_pcast = _define("auto_pcast", True, "Accepted without effect: casts are inserted.", True, **_traced)
+auto_pcast = _define(
+    "auto_pcast", True, "Whether operands of one operation that vary over different manual axes are cast.", True, **_traced)
 _define("use_direct_linearize", True, "Accepted; there is one linearization.")
 _define("num_cpu_devices", -1, "The number of virtual devices of this process, if the environment does not say.")
 _define("platforms", None, "The platforms that a program expects, separated by commas; one that is missing is an error.", kind=str)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.ir.registry import find
+from weft.ir.shardings import NamedSharding
 
 Params = dict[str, Any]
 
@@ -192,7 +193,8 @@ def _shard_map(eqn, p: Params) -> Params:
 
 
 def _sharding_constraint(eqn, p: Params) -> Params:
-    return {"context_mesh": _EmptyMesh(), "layout": None, "sharding": p["sharding"], "unconstrained_dims": frozenset()}
+    free = p["sharding"].spec.unconstrained_dims() if isinstance(p["sharding"], NamedSharding) else frozenset()
+    return {"context_mesh": _EmptyMesh(), "layout": None, "sharding": p["sharding"], "unconstrained_dims": free}
 
 
 class _EmptyMesh:
