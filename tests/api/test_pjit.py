@@ -252,3 +252,24 @@ def test_a_device_contradicts_a_mesh_in_context(x):
     with weft.set_mesh(mesh), pytest.raises(ValueError, match="device"):
         f(x)
     assert f(x).devices() == g(x).devices() == {weft.devices()[0]}
+
+
+def test_errors_of_devices_name_the_operation_inside(x):
+    wide = NamedSharding(Mesh(np.array(weft.devices()[:2]), ("i",)), P("i"))
+    here = weft.device_put(x, weft.devices()[0])
+    split = {
+        "a sharding_constraint inside jit": lambda x: weft.lax.with_sharding_constraint(x, wide),
+        "a shard_map inside jit": weft.shard_map(lambda x: x, mesh=wide.mesh, in_specs=P("i"), out_specs=P("i")),
+        "a jit inside jit": jit(lambda x: x * 2, in_shardings=wide),
+    }
+    for named, inside in split.items():
+        with pytest.raises(ValueError, match=rf"argument x of f with shape float32\[8\] and device ids \[0\] and {named} with device ids"):
+            jit(plus_one(inside))(here)
+    with pytest.raises(ValueError, match="an out_sharding of jit with device ids"):
+        jit(lambda x: x * 2, out_shardings=wide)(here)
+
+
+def plus_one(inside):
+    def f(x):
+        return inside(x) + 1
+    return f

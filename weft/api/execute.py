@@ -24,7 +24,7 @@ from weft.core.trace import Tracer, _state, conversion, derived_trace, escaped_t
 from weft.ir.explicit import on_devices, says_all
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.mesh import Mesh, device_mesh, unplaced
-from weft.ir.program_mesh import check_same_devices, constraint_shardings, typed_devices
+from weft.ir.program_mesh import check_same_devices, constraint_shardings, operations_that_name, typed_devices
 from weft.ir.rewrite import used_vars
 from weft.ir.shardings import NamedSharding, Sharding
 from weft.ir.specs import PartitionSpec
@@ -329,9 +329,11 @@ def device_assignment(jaxpr: Jaxpr, specs, out_shardings, name: str, arg_names, 
             chosen = s.device_assignment
         elif s.device_assignment != chosen:
             where = f"{name_of(0)} and device ids {[d.id for d in chosen]}" if committed else "another sharding"
+            inside = operations_that_name(jaxpr).get(s)
+            named = "an out_sharding of jit" if s in out_shardings or inside is None else f"a {inside} inside jit"
             raise ShardingError(
-                f"Received incompatible devices for jitted computation. Got {where} and an out_sharding, shard_map or "
-                f"sharding_constraint inside jit with device ids {[d.id for d in s.device_assignment]}, in {name}.\n"
+                f"Received incompatible devices for jitted computation. Got {where} and {named} with device ids "
+                f"{[d.id for d in s.device_assignment]}, in {name}.\n"
                 "  Shardings in a computation must use the devices of its committed arguments, in the same order.")
     chosen = chosen or typed_devices(jaxpr)
     mesh = device_mesh()

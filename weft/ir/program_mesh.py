@@ -28,19 +28,27 @@ Digits = tuple[int, ...]                  # sizes of the digits of the flat devi
 
 def constraint_shardings(jaxpr: Jaxpr) -> tuple[Sharding, ...]:
     """Every sharding that a constraint or a call in the program names, nested programs included, each once."""
+    return tuple(operations_that_name(jaxpr))
+
+
+def operations_that_name(jaxpr: Jaxpr) -> dict[Sharding, str]:
+    """The same shardings, each with the name of the operation that names it first, the outermost before those inside."""
     def make():
-        found: dict[Sharding, None] = {}
+        found: dict[Sharding, str] = {}
         for eqn in jaxpr.eqns:
-            if eqn.primitive.name == "shard_map":         # its program names every axis of its mesh
+            name = eqn.primitive.name
+            if name == "shard_map":                       # its program names every axis of its mesh
                 mesh = eqn.params["mesh"]
-                found.update(dict.fromkeys(NamedSharding(mesh, PartitionSpec(axis)) for axis in mesh.axis_names))
+                for axis in mesh.axis_names:
+                    found.setdefault(NamedSharding(mesh, PartitionSpec(axis)), name)
             named = (eqn.params["sharding"],) if eqn.primitive.kind == "constraint" else ()
             for s in (*named, *eqn.params.get("in_shardings", ()), *eqn.params.get("out_shardings", ())):
                 if isinstance(s, Sharding) and not is_abstract(s):
-                    found[s.settled] = None
+                    found.setdefault(s.settled, name)
             for _, inner in subjaxprs(eqn.params):
-                found.update(dict.fromkeys(constraint_shardings(inner)))
-        return tuple(found)
+                for s, inside in operations_that_name(inner).items():
+                    found.setdefault(s, inside)
+        return found
     return jaxpr.memo("constraints", make)
 
 
