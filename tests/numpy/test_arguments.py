@@ -172,3 +172,84 @@ def test_what_the_array_api_asks_of_a_library(wide):
 def test_where_takes_bools_only(name):
     with pytest.raises(ValueError, match=rf"^{re.escape(numpy_name(name))}: where must be None or a boolean array, got one of int32"):
         getattr(wnp, name)(np.ones(3, np.float32), where=np.arange(3))
+
+
+def test_remainders_have_no_rounding_before_their_degree():
+    u, v = np.random.default_rng(3).normal(size=12).astype(np.float32) * 1e4, np.random.default_rng(4).normal(size=5).astype(np.float32)
+    q, r = wnp.polydiv(u, v)
+    assert r.shape == (12,) and not np.any(r[:8]) and np.any(r[8:])
+    np.testing.assert_allclose(wnp.polyadd(wnp.polymul(q, v), r), u, rtol=1e-3, atol=1.0)
+    assert wnp.polydiv(u, v[:1])[1].tolist() == [0.0] * 12
+    assert np.isnan(wnp.polydiv(u, np.zeros(2, np.float32))[1]).all()
+
+
+@pytest.mark.parametrize("cov", [True, "unscaled"])
+@pytest.mark.parametrize("columns", [None, 1, 2])
+def test_covariances_of_fits(cov, columns):
+    x = np.linspace(0, 1, 9)
+    y = np.sin(x * 5) if columns is None else np.stack([np.sin(x * (5 + k)) for k in range(columns)], 1)
+    with weft.enable_x64():
+        got, want = wnp.polyfit(x, y, 2, cov=cov), np.polyfit(x, y, 2, cov=cov)
+    for a, b in zip(got, want):
+        assert a.shape == b.shape
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_copies_have_memory_of_their_own():
+    import copy
+    x = wnp.ones(10)
+    copies = [wnp.array(x), copy.copy(x), copy.deepcopy(x), x.copy(), weft.vmap(wnp.array)(x), weft.vmap(lambda v: v.copy())(x),
+              weft.jvp(wnp.array, (x,), (x,))[0], weft.jit(wnp.asarray)(x)]
+    assert x.unsafe_buffer_pointer() not in [c.unsafe_buffer_pointer() for c in copies]
+    assert not weft.make_jaxpr(wnp.array)(x).eqns and wnp.asarray(x) is x
+    x.delete()
+    assert all(c.tolist() == [1.0] * 10 for c in copies)
+    keys = weft.random.split(weft.random.key(0), 3)
+    assert (weft.random.key_data(copy.copy(keys)) == weft.random.key_data(keys)).all() and copy.copy(wnp.asarray(3)).weak_type
+
+
+def test_positions_that_are_promised_to_be_within_bounds_are_not_wrapped():
+    x, i = wnp.array([10, 20, 30]), wnp.array([2, 0], "int8")
+    pick = lambda **kw: weft.make_jaxpr(lambda x, i: wnp.take_along_axis(x, i, 0, **kw))(x, i)
+    names = lambda jaxpr: {e.primitive.name for e in jaxpr.eqns}
+    assert "lt" in names(pick()) and "lt" in names(pick(mode="promise_in_bounds", wrap_negative_indices=True))
+    assert not {"lt", "add", "select_n"} & names(pick(mode="promise_in_bounds"))
+    assert wnp.take_along_axis(x, i, 0, mode="promise_in_bounds").tolist() == [30, 10]
+    assert wnp.take_along_axis(x, wnp.array([-1]), 0).tolist() == [30]
+
+
+@pytest.mark.parametrize("name, found", [("shape", (3,)), ("ndim", 1), ("size", 3)])
+def test_facts_of_lists_warn(name, found):
+    with pytest.warns(DeprecationWarning, match=f"{name} requires ndarray or scalar arguments"):
+        assert getattr(wnp, name)([1, 2, 3]) == found
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [getattr(wnp, name)(x) for x in (np.ones(3), wnp.ones(3))] == [found, found]
+        assert wnp.shape(2.0) == ()
+
+
+@pytest.mark.parametrize("call", [lambda a: wnp.choose(a, [a, a]), lambda a: wnp.ravel_multi_index((a,), (3,))])
+def test_positions_are_looked_at_outside_of_programs(call):
+    a = wnp.array([0, 1])
+    assert call(a).tolist() == [0, 1]
+    with pytest.raises(weft.errors.ConcretizationTypeError, match="mode='raise' looks at the values"):
+        weft.jit(call)(a)
+
+
+def test_gradients_where_the_function_turns_64_bits_on():
+    def f(x):
+        with weft.enable_x64(True):
+            return wnp.sin(x.astype("float64"))
+    slope = weft.grad(f)(np.float32(0.5))
+    assert slope.dtype == np.float32
+    np.testing.assert_allclose(slope, np.cos(0.5), rtol=1e-6)
+
+
+def test_positions_in_an_array_beyond_32_bits():
+    number = weft.ShapeDtypeStruct((), "float32")
+    dtype_of = lambda n: weft.eval_shape(wnp.searchsorted, weft.ShapeDtypeStruct((n,), "float32"), number).dtype
+    assert dtype_of(2**31 - 1) == np.int32
+    with weft.enable_x64():
+        assert (dtype_of(2**31 - 1), dtype_of(2**31)) == (np.int32, np.int64)
+    with pytest.warns(UserWarning, match="int64"), pytest.raises(OverflowError, match="2147483648 out of bounds"):
+        dtype_of(2**31)

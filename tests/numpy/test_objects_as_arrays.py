@@ -62,3 +62,17 @@ def test_cotangents_that_rules_get_are_arrays():
         return (ct.at[...].set(3.0),)
     f.defvjp(lambda x: (f(x), None), bwd)
     assert float(weft.grad(f)(1.0)) == 3.0 and isinstance(seen[0], weft.Array)
+
+
+def test_facts_of_the_array_they_hold():
+    class Held:                                  # without the attributes of an array
+        def __init__(self, value):
+            self.value = value
+
+        def __jax_array__(self):
+            return wnp.asarray(self.value)
+
+    matrix = Held(np.ones((2, 3)))
+    assert (wnp.shape(matrix), wnp.ndim(matrix), wnp.size(matrix)) == ((2, 3), 2, 6)
+    assert wnp.isscalar(Held(1)) and not wnp.isscalar(matrix)
+    assert wnp.tril_indices_from(matrix)[0].tolist() == np.tril_indices_from(matrix.value)[0].tolist()

@@ -182,3 +182,38 @@ def test_derivatives_keep_the_dtypes_of_operands():
     grads = weft.grad(lambda x, y: contraction.dot(x, y), argnums=(0, 1))(x, y)
     assert [g.dtype.name for g in grads] == ["float32", "bfloat16"]
     np.testing.assert_array_equal(grads[0], [0.0, 1.0, 2.0])
+
+
+@pytest.mark.parametrize("left, right", [("float32", "bfloat16"), ("float16", "int16"), ("uint16", "uint32"), ("int32", "float32"),
+                                         ("bool", "float32"), ("float32", "complex64"), ("int8", "int32")])
+def test_operands_of_two_dtypes(left, right):
+    """The program holds one product of what was given, whatever the setting for promotion; sums are those of the common dtype."""
+    a, b = rng.integers(0, 2, (3, 4)).astype(left), rng.integers(0, 2, (4, 5)).astype(right)
+    common = weft.numpy.promote_types(left, right)
+    with weft.numpy_dtype_promotion("strict"):
+        (eqn,) = weft.make_jaxpr(contraction.dot)(a, b).eqns
+        got = weft.jit(contraction.dot)(a, b)
+    assert eqn.primitive is dot_general_p and [v.aval.dtype for v in eqn.invars] == [a.dtype, b.dtype]
+    assert got.dtype == common
+    np.testing.assert_array_equal(np.asarray(got), np.asarray(a, common) @ np.asarray(b, common))
+    with pytest.raises(weft.errors.TypePromotionError), weft.numpy_dtype_promotion("strict"):
+        weft.numpy.dot(a, b)
+
+
+def test_derivatives_of_operands_of_two_dtypes():
+    a, b = rng.normal(size=(3, 4)).astype(np.float32), weft.numpy.asarray(rng.normal(size=(4, 5)), "bfloat16")
+    out, (da, db) = weft.value_and_grad(lambda a, b: (weft.numpy.matmul(a, b) ** 2).sum(), (0, 1))(a, b)
+    wide = np.asarray(b, np.float32)
+    assert out.dtype == np.float32 and (da.dtype, db.dtype) == (np.float32, ml_dtypes.bfloat16)
+    np.testing.assert_allclose(da, 2 * (a @ wide) @ wide.T, rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(db, np.float32), 2 * a.T @ (a @ wide), rtol=1e-2)
+    batched = weft.vmap(weft.numpy.matmul)(np.stack([a, a]), weft.numpy.stack([b, b]))
+    np.testing.assert_allclose(batched[1], a @ wide, rtol=1e-5)
+
+
+def test_einsum_sums_in_the_common_dtype():
+    """Indices of one operand alone are summed after its conversion: 300 ones overflow 8 bits."""
+    ones = np.ones((2, 300), np.int8)
+    np.testing.assert_array_equal(weft.numpy.einsum("ij,i->i", ones, np.array([1, 2], np.int32)), [300, 600])
+    (eqn,) = weft.make_jaxpr(lambda x, y: weft.numpy.einsum("ij,ik->jk", x, y))(ones, np.ones((2, 3), np.float32)).eqns
+    assert eqn.primitive is dot_general_p

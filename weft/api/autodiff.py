@@ -17,9 +17,11 @@ from weft.control.ref import Ref, any_refs, check_aliases, check_returned, is_re
 from weft.core.interpret import evaluate
 from weft.core.stage import stage
 from weft.core.trace import UndefPrimal, Zero, _state, eval_trace, typeof
+from weft.ir.types import ShapedArray
 from weft.ops.elementwise import convert_element_type
 from weft.ops.layout import reshape
 from weft.ops.slicing import slice_in_dim
+from weft.runtime.array import from_numpy
 from weft.transforms.jvp import instantiate, jvp_flat
 from weft.transforms.linearize import linearize_flat
 from weft.transforms.pullback import NotSaveable, Pullback, saved
@@ -303,7 +305,10 @@ def _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, args, kwargs)
     value, pullback = result[0], result[1]
     _check_scalar(fun, value, holomorphic)
     aval = typeof(value)
-    grads = pullback(np.ones((), aval.dtype)[()])
+    one = np.ones((), aval.dtype)[()]
+    if typeof(one).dtype != aval.dtype:                  # the function has 64 bits on, for itself
+        one = from_numpy(one, ShapedArray((), aval.dtype))
+    grads = pullback(one)
     grads = grads[0] if isinstance(argnums, (int, np.integer)) else tuple(grads)
     return ((value, result[2]) if has_aux else value), grads
 

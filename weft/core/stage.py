@@ -56,6 +56,13 @@ class StageTracer(Tracer):
         return f"a traced value of type {self.aval.str_short()}"
 
 
+def is_staged(trace: Trace | None) -> bool:
+    """Whether a program is being recorded by `trace`, or by one that it began within."""
+    while trace is not None and not isinstance(trace, StageTrace):
+        trace = trace.parent
+    return trace is not None
+
+
 class StageTrace(Trace):
     """Records bound primitives as equations. Equations with no outputs in use are kept; `ir.rewrite.dce` drops them."""
     __slots__ = ("eqns", "constvars", "consts", "_const_ids", "_casts", "name", "refs", "bound")

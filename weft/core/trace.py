@@ -147,7 +147,8 @@ class Tracer:
         return np.asarray(_need_value(self, errors.ConcretizationTypeError, "by the tolist() method")).tolist()
 
     def tobytes(self, order: str = "C"):
-        return np.asarray(_need_value(self, errors.ConcretizationTypeError, "by the tobytes() method")).tobytes(order)
+        head = "The tobytes() method was called on traced array with shape {}"
+        return np.asarray(_need_value(self, errors.ConcretizationTypeError, "by the tobytes() method", head)).tobytes(order)
 
     def __array__(self, *args, **kwargs):
         value = _need_value(self, errors.TracerArrayConversionError, "as a NumPy array (numpy.asarray or a numpy function)")
@@ -186,7 +187,7 @@ _HEADS = {
 }
 
 
-def _need_value(tracer: Tracer, error: type, use: str):
+def _need_value(tracer: Tracer, error: type, use: str, head: str = ""):
     value = tracer.concrete()
     if value is not None:
         return value
@@ -194,7 +195,7 @@ def _need_value(tracer: Tracer, error: type, use: str):
     made = f"\n  The value was made at {origin}" if origin is not None else ""
     line = user_frame()
     here = f"\n  at {line}" if line is not None else ""
-    raise error(f"{_HEADS[error].format(tracer.aval.str_short())}: {tracer.describe()} was used {use}, but {tracer.why_no_value}."
+    raise error(f"{(head or _HEADS[error]).format(tracer.aval.str_short())}: {tracer.describe()} was used {use}, but {tracer.why_no_value}."
                 f"{here}{made}\n"
                 f"  {_REMEDIES[error]}")
 

@@ -15,6 +15,7 @@ from weft.ir.mesh import Mesh, current_mesh
 from weft.ir.program_mesh import is_abstract
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import UNCONSTRAINED
+from weft.ir.symbolic import Dim, as_size
 from weft.ops import arithmetic, comparison, indexing, layout, prefix, reduce, slicing, sorting
 from weft.ops.families import canonical_dims
 from weft.ops.placement import optimization_barrier as barrier, sharding_constraint, takes_out_sharding
@@ -84,12 +85,19 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     >>> broadcast_shapes((2, 1), (3,))
     (2, 3)
     """
-    shapes = tuple(map(tuple, shapes))
+    shapes = tuple([tuple([_size(n, shape) for n in shape]) for shape in shapes])
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
         raise ShapeError(f"broadcast_shapes: Incompatible shapes for broadcasting: shapes={list(shapes)}.\n"
                          "  Trailing dims must be equal, or one of them 1.") from None
+
+
+def _size(n: Any, shape: Any) -> int:
+    size = as_size(n)
+    if not isinstance(size, Dim) and size < 0:
+        raise TypeError(f"broadcast_shapes: the shape {tuple(shape)} has the size {n}. A size is a count and never negative.")
+    return size
 
 
 def tile(operand: Any, reps: Sequence[int]) -> Any:

@@ -123,7 +123,11 @@ def _checked(lhs, rhs, group_sizes, numbers, ragged_dims: tuple[int, ...], group
                          f"{len(group_dims)}")
     elif len(group_dims) != 1:
         raise refuse(f"requires exactly one rhs group dimension when lhs ragged dimension is noncontracting, got {len(group_dims)}")
-    if ragged not in batch:
+    if ragged in batch:
+        expected = (*[lhs.shape[d] for d in batch[:batch.index(ragged)]], *group_sizes.shape[-1:])
+        if group_sizes.ndim > 1 and tuple(group_sizes.shape) != expected:
+            raise refuse(f"expected group_sizes to have shape {expected}, got {tuple(group_sizes.shape)}")
+    else:
         if not group_sizes.ndim:
             raise refuse("expects group_sizes with a dim of groups, got a scalar")
         prefix = tuple(lhs.shape[d] for d in _before(lhs, ragged, contracted, batch))

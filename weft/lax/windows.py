@@ -73,7 +73,7 @@ def reduce_by(operands: Any, init_values: Any, computation: Callable, dimensions
     flat = [_array(x) for x in flat]
     inits = [match_dtypes(x, i)[1] for x, i in zip(flat, inits)]
     dims = tuple(sorted(canonical_dims("reduce", dimensions, flat[0].ndim)))
-    of_scalars = _of_scalars(computation, structure)
+    of_scalars = _of_scalars(computation, structure, "reduce")
     name = monoid(lambda x, y: of_scalars([x], [y]), flat[0].dtype) if len(flat) == 1 else None
     if name is not None:
         return tree.tree_unflatten(structure, [_COMBINE[name](_REDUCE[name](flat[0], dims), inits[0])])
@@ -84,9 +84,15 @@ def reduce_by(operands: Any, init_values: Any, computation: Callable, dimensions
     return tree.tree_unflatten(structure, combine(wide, flat))
 
 
-def _of_scalars(computation: Callable, structure) -> Callable:
+def _of_scalars(computation: Callable, structure, api: str) -> Callable:
     """`computation` of two trees of scalars on the lists of their leaves."""
-    return lambda xs, ys: tree.tree_leaves(computation(tree.tree_unflatten(structure, xs), tree.tree_unflatten(structure, ys)))
+    def combine(xs: list, ys: list) -> list:
+        flat, found = tree.tree_flatten(computation(tree.tree_unflatten(structure, xs), tree.tree_unflatten(structure, ys)))
+        if found != structure:
+            raise ValueError(f"{api}: the result of the computation must have the tree structure of the operands, {structure}; "
+                             f"got {found}.")
+        return flat
+    return combine
 
 
 def _elementwise(of_scalars: Callable) -> Callable:
@@ -159,7 +165,8 @@ def reduce_window(operand: Any, init_value: Any, computation: Callable, window_d
     flat, structure = tree.tree_flatten(operand)
     inits = tree.tree_leaves(init_value)
     flat = [_array(x) for x in flat]
-    name = monoid(lambda x, y: _of_scalars(computation, structure)([x], [y]), flat[0].dtype) if len(flat) == 1 else None
+    of_scalars = _of_scalars(computation, structure, "reduce_window")
+    name = monoid(lambda x, y: of_scalars([x], [y]), flat[0].dtype) if len(flat) == 1 else None
     if name is not None and typeof(inits[0]).dtype != flat[0].dtype and _is_neutral(name, inits[0], typeof(inits[0]).dtype):
         inits = [np.asarray(_neutral(name, flat[0].dtype), flat[0].dtype)]       # -inf as the least of all integers
     inits = [match_dtypes(x, i)[1] for x, i in zip(flat, inits)]
@@ -169,12 +176,15 @@ def reduce_window(operand: Any, init_value: Any, computation: Callable, window_d
     if not len(window) == len(strides) == len(base) == len(spread) == n:
         raise ValueError(f"reduce_window: window {window}, strides {strides} and dilations {base}, {spread} must have one entry per dim of "
                          f"the operand, shape {tuple(flat[0].shape)}.")
+    for of, numbers in (("window_dimensions", window), ("window_strides", strides), ("base_dilation", base), ("window_dilation", spread)):
+        if any(k < 1 for k in numbers):
+            raise TypeError(f"reduce_window: {of} must have every element be at least 1, got {numbers}.")
     sizes = [(k - 1) * d + 1 for k, d in zip(window, spread)]
     # a named padding is that of the operand before its dilation, as in JAX
     pads = padtype_to_pads(flat[0].shape, sizes, strides, padding) if isinstance(padding, str) else list(padding)
     picks = name in ("max", "min") and dtypes.issubdtype(flat[0].dtype, np.floating)
     one = _chosen(name) if name is not None and picks else _COMBINE.get(name or "")
-    combine = (lambda xs, ys: [one(xs[0], ys[0])]) if one is not None else _elementwise(_of_scalars(computation, structure))
+    combine = (lambda xs, ys: [one(xs[0], ys[0])]) if one is not None else _elementwise(of_scalars)
     config = [(lo, hi, d - 1) for (lo, hi), d in zip(pads, base)]
     neutral = _is_neutral(name, inits[0], flat[0].dtype)
     bordered = lambda xs, dims: [slicing.pad(x, i, [c if d in dims else (0, 0, 0) for d, c in enumerate(config)])

@@ -137,11 +137,11 @@ def take(a, indices, axis: int | None = None, out=None, mode: str | None = None,
                             unique_indices=unique_indices, indices_are_sorted=indices_are_sorted)
 
 
-def take_along_axis(arr, indices, axis: int | None = -1, mode=None, fill_value=None, *, wrap_negative_indices: bool = True):
+def take_along_axis(arr, indices, axis: int | None = -1, mode=None, fill_value=None, *, wrap_negative_indices: bool | None = None):
     """Elements picked along `axis` by an array of positions of the same rank; the other dims broadcast.
 
-    The result has the dtype of `arr`. Negative positions count from the end, unless `wrap_negative_indices` is false. Positions out
-    of bounds give NaN, or the smallest integer (`mode`: "fill", "clip").
+    The result has the dtype of `arr`. Negative positions count from the end, unless `wrap_negative_indices` is false, as it is by default
+    where `mode` promises positions within bounds. Positions out of bounds give NaN, or the smallest integer (`mode`: "fill", "clip").
     Raises TypeError for positions that are not integers, ValueError for another rank or an axis out of bounds.
 
     >>> x = wnp.array([[3, 1, 2], [6, 5, 4]])
@@ -167,6 +167,8 @@ def take_along_axis(arr, indices, axis: int | None = -1, mode=None, fill_value=N
     # the other dims are batch dims, which keeps them split
     others = tuple(d for d in range(a.ndim) if d != axis)
     numbers = GatherDimensionNumbers((), (axis,), (axis,), others, others)
+    if wrap_negative_indices is None:
+        wrap_negative_indices = GatherScatterMode.from_any(mode) is not GatherScatterMode.PROMISE_IN_BOUNDS
     if wrap_negative_indices and dtypes.issubdtype(positions.dtype, np.signedinteger):
         if a.shape[axis] > dtypes.iinfo(positions.dtype).max:      # the size itself must be a position
             positions = promote.cast(positions, dtypes.default_int_dtype())

@@ -11,6 +11,7 @@ import numpy as np
 from weft.api.execute import to_array
 from weft.api.layouts import as_sharding
 from weft.core.annotations import cast as vary
+from weft.core.stage import is_staged
 from weft.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft.ir.program_mesh import is_abstract
 from weft.ir.shardings import Sharding
@@ -85,7 +86,9 @@ def _check_stays(x: Array, target) -> None:
 def _convert(x, dtype, copy: bool):
     x = promote.value(x)
     if isinstance(x, Tracer):
-        return x if dtype is None else promote.cast(x, dtype)
+        if dtype is not None and (dtype != x.dtype or x.weak_type):
+            return promote.cast(x, dtype)
+        return _copied(x) if copy and not is_staged(x._trace) else x      # a program gives no result the memory of an argument
     if type(x) is Array:
         if dtype is not None and (dtype != x.dtype or x.weak_type):
             return promote.cast(x, dtype)

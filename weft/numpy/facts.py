@@ -10,31 +10,43 @@ import numpy as np
 from weft.numpy.creation import asarray
 from weft.numpy.promote import canonical_axes, value
 from weft.util.dtypes import bfloat16, issubdtype, result_type
+from weft.util.source import warn_user
+
+
+def _dims(api: str, a) -> tuple:
+    a = value(a)
+    if hasattr(a, "shape"):
+        return tuple(a.shape)
+    if isinstance(a, (list, tuple)):
+        warn_user(f"{api} requires ndarray or scalar arguments; a {type(a).__name__} is converted for now. Convert it with "
+                  "weft.numpy.asarray, or ask NumPy.", DeprecationWarning)
+    return np.shape(a)
 
 
 def shape(a) -> tuple:
-    """The shape of an array-like."""
-    return tuple(a.shape) if hasattr(a, "shape") else np.shape(a)
+    """The shape of an array-like. DeprecationWarning for lists."""
+    return _dims("shape", a)
 
 
 def ndim(a) -> int:
-    """The number of dims of an array-like."""
-    return len(shape(a))
+    """The number of dims of an array-like. DeprecationWarning for lists."""
+    return len(_dims("ndim", a))
 
 
 def size(a, axis: int | Sequence[int] | None = None) -> int:
-    """The number of elements of an array-like, or the product of the sizes of some dims.
+    """The number of elements of an array-like, or the product of the sizes of some dims. DeprecationWarning for lists.
 
     >>> wnp.size(np.ones((2, 3, 4))), wnp.size(np.ones((2, 3, 4)), 1), wnp.size(np.ones((2, 3, 4)), (0, -1))
     (24, 3, 8)
     """
-    dims = shape(a)
+    dims = _dims("size", a)
     axes = range(len(dims)) if axis is None else canonical_axes(axis, len(dims), "size")
     return math.prod([dims[d] for d in axes])
 
 
 def isscalar(element) -> bool:
     """Whether `element` is a number or an array of rank 0."""
+    element = value(element)
     return np.isscalar(element) or (hasattr(element, "ndim") and element.ndim == 0)
 
 

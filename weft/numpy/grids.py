@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from weft.numpy import choosing, creation, manipulation as mp
+from weft.numpy.facts import shape
 from weft.numpy.promote import array_of, promote_dtypes
 from weft.numpy.repeating import resize
 from weft.util import dtypes
@@ -109,9 +110,10 @@ def triu_indices_from(arr, k: int = 0) -> tuple:
 
 
 def _triangle(name: str, arr, k: int) -> tuple:
-    if np.ndim(arr) != 2:
-        raise ValueError(f"{name}_indices_from: takes a matrix, got shape {np.shape(arr)}.")
-    return arr.shape[0], k, arr.shape[1]
+    dims = shape(arr)
+    if len(dims) != 2:
+        raise ValueError(f"{name}_indices_from: takes a matrix, got shape {dims}.")
+    return dims[0], k, dims[1]
 
 
 def diag_indices(n: int, ndim: int = 2) -> tuple:

@@ -56,7 +56,9 @@ def polydiv(u, v, *, trim_leading_zeros: bool = False):
     for k in range(max(0, m - n + 1)):
         d = uf.divide(u[k], v[0])
         quotient.append(d)
-        u = u.at[k:k + n + 1].add(uf.negative(uf.multiply(d, v)))
+        if n:
+            u = u.at[k + 1:k + n + 1].add(uf.negative(uf.multiply(d, v[1:])))
+        u = u.at[k].set(uf.multiply(uf.abs(d), 0))     # u[k] - d * v[0] without its rounding: zero, or nan where v[0] is zero
     q = mp.stack(quotient) if quotient else creation.zeros(1, u.dtype)
     return q, trim_zeros(u, "f") if trim_leading_zeros else u
 
@@ -105,13 +107,13 @@ def polyfit(x, y, deg: int, rcond=None, full: bool = False, w=None, cov=False):
         return c, residuals, rank, s, rcond
     if not cov:
         return c
-    base = uf.divide(linalg.inv(lhs.T @ lhs), uf.multiply(scale, 0) + 1)
+    base = linalg.inv(lhs.T @ lhs)
+    base = base if y.ndim == 1 else base[:, :, None]           # a matrix for each column of y
     if cov == "unscaled":
         return c, base
     if x.shape[0] <= order:
         raise ValueError("the number of data points must exceed order to scale the covariance matrix")
-    factor = uf.divide(residuals, x.shape[0] - order)
-    return c, base * factor if y.ndim == 1 or not factor.ndim else base[:, :, None] * factor
+    return c, base * uf.divide(residuals, x.shape[0] - order)
 
 
 _MANY = 1024

@@ -22,9 +22,18 @@ def arrays_of(api: str, *args):
     return [promote.concrete(x) for x in promote.promote_dtypes(*[promote.value(a) for a in args])]
 
 
-def _contract(a, b, contract, batch=((), ()), precision=None, preferred=None):
-    return dot_general(a, b, (contract, batch), precision=precision,
-                       preferred_element_type=a.dtype if preferred is None else np.dtype(preferred))
+def _factors_of(api: str, a, b, preferred=None) -> tuple:
+    """The arguments of `api` as arrays, and the dtype of the product. Arrays keep their dtypes, which a contraction takes as they are."""
+    promote.check_arraylike(api, a, b)
+    a, b = promote.value(a), promote.value(b)
+    dtype, weak = dtypes.result_type(a, b, return_weak_type_flag=True)
+    a, b = [promote.concrete(x if hasattr(x, "dtype") and not getattr(x, "weak_type", False) else promote.cast(x, dtype, weak))
+            for x in (a, b)]
+    return a, b, dtype if preferred is None else np.dtype(preferred)
+
+
+def _contract(a, b, contract, batch, dtype, precision=None):
+    return dot_general(a, b, (contract, batch), precision, dtype)
 
 
 def _mismatch(api: str, a, b, i: int, j: int):
@@ -48,14 +57,14 @@ def dot(a, b, *, precision=None, preferred_element_type=None):
     >>> wnp.dot(wnp.ones((2, 3)), wnp.arange(3.0))
     Array([3., 3.], dtype=float32)
     """
-    a, b = arrays_of("dot", a, b)
+    a, b, dtype = _factors_of("dot", a, b, preferred_element_type)
     if a.ndim == 0 or b.ndim == 0:
         result = uf.multiply(a, b)
         return result if preferred_element_type is None else promote.cast(result, np.dtype(preferred_element_type))
     j = max(0, b.ndim - 2)
     if a.shape[-1] != b.shape[j]:
         raise _mismatch("dot", a, b, a.ndim - 1, j)
-    return _contract(a, b, ((a.ndim - 1,), (j,)), precision=precision, preferred=preferred_element_type)
+    return _contract(a, b, ((a.ndim - 1,), (j,)), ((), ()), dtype, precision)
 
 
 @takes_out_sharding(contracts=True)
@@ -68,7 +77,7 @@ def matmul(a, b, *, precision=None, preferred_element_type=None):
     >>> wnp.matmul(wnp.ones((5, 2, 3)), wnp.ones((3, 4))).shape
     (5, 2, 4)
     """
-    a, b = arrays_of("matmul", a, b)
+    a, b, dtype = _factors_of("matmul", a, b, preferred_element_type)
     for x, who in ((a, "first"), (b, "second")):
         if x.ndim < 1:
             raise ValueError(f"matmul: the {who} operand is a scalar; it must have at least one dim. Use multiply.")
@@ -76,11 +85,11 @@ def matmul(a, b, *, precision=None, preferred_element_type=None):
     if a.shape[-1] != b.shape[j]:
         raise _mismatch("matmul", a, b, a.ndim - 1, j)
     if a.ndim <= 2 and b.ndim <= 2:
-        return _contract(a, b, ((a.ndim - 1,), (j,)), precision=precision, preferred=preferred_element_type)
+        return _contract(a, b, ((a.ndim - 1,), (j,)), ((), ()), dtype, precision)
     lead_a, lead_b = a.shape[:-2] if a.ndim > 1 else (), b.shape[:-2] if b.ndim > 1 else ()
     if builtins.all(n == 1 for n in lead_b) or b.ndim <= 2:        # only `a` has batch dims: they are free dims
         b2 = layout.reshape(b, b.shape[len(lead_b):]) if lead_b else b
-        out = _contract(a, b2, ((a.ndim - 1,), (max(0, b2.ndim - 2),)), precision=precision, preferred=preferred_element_type)
+        out = _contract(a, b2, ((a.ndim - 1,), (max(0, b2.ndim - 2),)), ((), ()), dtype, precision)
         batch = promote.broadcast_shapes(lead_a, lead_b)
         return layout.reshape(out, batch + tuple(out.shape[len(lead_a):])) if len(batch) > len(lead_a) else out
     batch = promote.broadcast_shapes(lead_a, lead_b)
@@ -89,7 +98,7 @@ def matmul(a, b, *, precision=None, preferred_element_type=None):
     b = promote.broadcast_to_shape(b, batch + tuple(b.shape[-2:] if b.ndim > 1 else b.shape))
     n = len(keep)
     contract = ((a.ndim - 1,), (max(n, b.ndim - 2),))
-    return _contract(a, b, contract, (tuple(range(n)), tuple(range(n))), precision, preferred_element_type)
+    return _contract(a, b, contract, (tuple(range(n)), tuple(range(n))), dtype, precision)
 
 
 def vdot(a, b, *, precision=None, preferred_element_type=None):
@@ -103,12 +112,12 @@ def vdot(a, b, *, precision=None, preferred_element_type=None):
 
 def inner(a, b, *, precision=None, preferred_element_type=None):
     """The product over the last dims of both arrays."""
-    a, b = arrays_of("inner", a, b)
+    a, b, dtype = _factors_of("inner", a, b, preferred_element_type)
     if a.ndim == 0 or b.ndim == 0:
         return uf.multiply(a, b)
     if a.shape[-1] != b.shape[-1]:
         raise _mismatch("inner", a, b, a.ndim - 1, b.ndim - 1)
-    return _contract(a, b, ((a.ndim - 1,), (b.ndim - 1,)), precision=precision, preferred=preferred_element_type)
+    return _contract(a, b, ((a.ndim - 1,), (b.ndim - 1,)), ((), ()), dtype, precision)
 
 
 def outer(a, b, out=None):
@@ -130,7 +139,7 @@ def kron(a, b):
 @takes_out_sharding(contracts=True)
 def tensordot(a, b, axes=2, *, precision=None, preferred_element_type=None):
     """The product over chosen dims of both arrays: `axes` pairs of dims, or how many trailing and leading ones."""
-    a, b = arrays_of("tensordot", a, b)
+    a, b, dtype = _factors_of("tensordot", a, b, preferred_element_type)
     if isinstance(axes, (int, np.integer)):
         k = int(axes)
         if k > min(a.ndim, b.ndim):
@@ -146,21 +155,21 @@ def tensordot(a, b, axes=2, *, precision=None, preferred_element_type=None):
     for i, j in zip(*contract):
         if a.shape[i] != b.shape[j]:
             raise _mismatch("tensordot", a, b, i, j)
-    return _contract(a, b, contract, precision=precision, preferred=preferred_element_type)
+    return _contract(a, b, contract, ((), ()), dtype, precision)
 
 
 def vecdot(x1, x2, /, *, axis: int = -1, precision=None, preferred_element_type=None):
     """Dot products along `axis`, the first argument conjugated, broadcast over the other dims."""
     from weft.numpy import manipulation as mp
 
-    a, b = arrays_of("vecdot", x1, x2)
+    a, b, dtype = _factors_of("vecdot", x1, x2, preferred_element_type)
     a, b = mp.moveaxis(a, axis, -1), mp.moveaxis(b, axis, -1)
     if dtypes.issubdtype(a.dtype, np.complexfloating):
         a = ew.conj(a)
     shape = promote.broadcast_shapes(a.shape, b.shape)
     a, b = promote.broadcast_to_shape(a, shape), promote.broadcast_to_shape(b, shape)
     n = len(shape) - 1
-    return _contract(a, b, ((n,), (n,)), (tuple(range(n)), tuple(range(n))), precision, preferred_element_type)
+    return _contract(a, b, ((n,), (n,)), (tuple(range(n)), tuple(range(n))), dtype, precision)
 
 
 def matvec(x1, x2, /):
@@ -210,7 +219,11 @@ def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None, 
     import opt_einsum
     if not isinstance(subscripts, str):
         subscripts, operands = _subscripts_from_lists(subscripts, operands)
-    arrays = arrays_of("einsum", *operands)
+    if len(operands) == 2:
+        *arrays, dtype = _factors_of("einsum", *operands)
+    else:
+        arrays = arrays_of("einsum", *operands)
+        dtype = arrays[0].dtype if arrays else None
     inputs, output, arrays = opt_einsum.parser.parse_einsum_input((subscripts, *arrays), shapes=False)
     terms = inputs.split(",")
     for term, x in zip(terms, arrays):
@@ -227,7 +240,7 @@ def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None, 
         chosen = [work[i] for i in step]
         work = [w for i, w in enumerate(work) if i not in step]
         keep = set(output).union(*(set(t) for t, _ in work)) if work else set(output)
-        work.append(_pairwise(chosen, keep, output if not work else None, precision, preferred_element_type))
+        work.append(_pairwise(chosen, keep, output if not work else None, precision, dtype, preferred_element_type))
     term, result = work[0]
     if term != output:
         result = layout.transpose(result, tuple(term.index(c) for c in output))
@@ -256,23 +269,24 @@ def _check_sizes(terms, arrays) -> None:
                 raise ValueError(f"einsum: index {c!r} has size {sizes[c]} in one operand and {n} in another ({','.join(terms)}).")
 
 
-def _pairwise(chosen, keep: set, order: str | None, precision, preferred):
-    """One or two operands contracted to the indices in `keep`."""
+def _pairwise(chosen, keep: set, order: str | None, precision, dtype, preferred):
+    """One or two operands contracted to the indices in `keep`, in their common `dtype` unless another is preferred."""
     chosen = [_diagonals(t, x) for t, x in chosen]
     if len(chosen) == 1:
         term, x = chosen[0]
-        return _sum_out(term, x, [c for c in term if c not in keep])
+        return _sum_out(term, x, [c for c in term if c not in keep], dtype)
     (ta, a), (tb, b) = chosen
     ta, a, tb, b = _drop_ones(ta, a, tb, b)
-    ta, a = _sum_out(ta, a, [c for c in ta if c not in keep and c not in tb])
-    tb, b = _sum_out(tb, b, [c for c in tb if c not in keep and c not in ta])
+    ta, a = _sum_out(ta, a, [c for c in ta if c not in keep and c not in tb], dtype)
+    tb, b = _sum_out(tb, b, [c for c in tb if c not in keep and c not in ta], dtype)
     batch = [c for c in ta if c in tb and c in keep]
     contract = [c for c in ta if c in tb and c not in keep]
     if order is not None and _free_first(order, batch, ta, tb, contract):
         (ta, a), (tb, b) = (tb, b), (ta, a)
     batch = [c for c in ta if c in tb and c in keep]
     pick = lambda t, cs: tuple(t.index(c) for c in cs)
-    out = _contract(a, b, (pick(ta, contract), pick(tb, contract)), (pick(ta, batch), pick(tb, batch)), precision, preferred)
+    out = _contract(a, b, (pick(ta, contract), pick(tb, contract)), (pick(ta, batch), pick(tb, batch)),
+                    dtype if preferred is None else np.dtype(preferred), precision)
     term = "".join(batch) + "".join(c for c in ta if c not in batch + contract) + "".join(c for c in tb if c not in batch + contract)
     return term, out
 
@@ -307,9 +321,10 @@ def _diagonals(term: str, x):
     return term, x
 
 
-def _sum_out(term: str, x, cs):
+def _sum_out(term: str, x, cs, dtype):
     if not cs:
         return term, x
+    x = promote.cast(x, dtype, x.weak_type)
     total = reduce_or if x.dtype == np.bool_ else reduce_sum
     return "".join(c for c in term if c not in cs), total(x, tuple(term.index(c) for c in cs))
 

@@ -13,6 +13,8 @@ from weft.numpy.promote import along, array_of, broadcast_to_shape, canonical_ax
 from weft.ops import elementwise as ew, layout, sorting
 from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
+from weft.util.errors import ConcretizationTypeError, describe
+from weft.util.source import user_frame
 
 
 def sort(a, axis: int | None = -1, *, kind=None, order=None, stable: bool = True, descending: bool = False):
@@ -70,7 +72,7 @@ def searchsorted(a, v, side: str = "left", sorter=None, *, method: str = "scan")
             raise ValueError(f"searchsorted: `sorter` must have the shape of `a`, {a.shape}, got {np.shape(sorter)}.")
         a = a[sorter]
     n = a.shape[0]
-    place = np.int32 if n < 1 << 30 else dtypes.default_int_dtype().type
+    place = np.int32 if n <= np.iinfo(np.int32).max else dtypes.check_dtype("int64", "searchsorted").type
     low = layout.broadcast_in_dim(place(0), tuple(v.shape), ())
     high = layout.broadcast_in_dim(place(n), tuple(v.shape), ())
     for _ in range(n.bit_length()):
@@ -209,7 +211,11 @@ def _in_bounds(positions, n: int, mode: str, api: str, where: str):
         return positions
     if mode != "raise":
         raise ValueError(f"{api}: unknown mode {mode!r}; expected 'raise', 'clip', 'wrap' or 'ignore'.")
-    host = choosing.host_value(positions, api, "Use mode='clip' or 'wrap'.")
+    if isinstance(positions, Tracer) and positions.concrete() is None:
+        raise ConcretizationTypeError(describe(
+            api, f"mode='raise' looks at the values of positions, but got {positions.describe()}.", (), user_frame(),
+            "They have none while a program is traced.", "Use mode='clip' or mode='wrap' inside of jit."))
+    host = np.asarray(positions)
     if np.any((host < 0) | (host >= n)):
         raise ValueError(f"invalid entry in {where} of {api}: positions must lie in [0, {n}).")
     return positions

@@ -13,7 +13,7 @@ from weft.core.trace import typeof
 from weft.ops import families
 from weft.ops.casting import complex as make_complex, conj, imag, real
 from weft.ops.comparison import eq, ge, gt, lt, ne, select
-from weft.ops.families import ANY, COMPLEX, INEXACT, INTEGER, NUMBER, binary, dtype_in, elementwise, match, unary
+from weft.ops.families import ANY, COMPLEX, INEXACT, INTEGER, NUMBER, binary, dtype_in, elementwise, match, of_one_kind, unary
 from weft.util import dtypes
 
 
@@ -56,6 +56,7 @@ def neg(x):
     return neg_p.bind(x)
 
 
+@of_one_kind
 def add(x, y):
     """`x + y`, elementwise, for numbers of one dtype; a Python number takes the dtype of the other operand.
 
@@ -75,6 +76,7 @@ def add_any(x, y):
 sub = binary(sub_p, "`x - y`, elementwise.")
 
 
+@of_one_kind
 def mul(x, y, *, out_dtype=None):
     """`x * y`, elementwise, for numbers of one dtype; a Python number takes the dtype of the other operand.
 
@@ -157,6 +159,7 @@ def _truncated(x):
     return mul(sign(x), registry["floor"].bind(abs(x)))
 
 
+@of_one_kind
 def div(x, y):
     """`x / y`, elementwise; integers truncate toward zero.
 
@@ -246,6 +249,7 @@ max_p = _extremum("max", np.maximum, "or", gt, np.greater, -np.inf)
 min_p = _extremum("min", np.minimum, "and", lt, np.less, np.inf)
 
 
+@of_one_kind
 def max(x, y):
     """The larger of `x` and `y`, elementwise; NaN if either is.
 

@@ -10,7 +10,7 @@ import numpy as np
 from weft.core.trace import UndefPrimal, Zero, typeof
 from weft.ir.types import ShapedArray
 from weft.ops import families
-from weft.ops.families import ANY, ORDERED, binary, elementwise, match, match_dtypes, unbroadcast, zero_tangent
+from weft.ops.families import ANY, ORDERED, binary, elementwise, match, match_dtypes, of_one_kind, unbroadcast, zero_tangent
 
 _BOOL = np.dtype(np.bool_)
 
@@ -27,6 +27,7 @@ gt_p = _comparison("gt", np.greater)
 ge_p = _comparison("ge", np.greater_equal)
 
 
+@of_one_kind
 def eq(x, y):
     """Whether `x == y`, elementwise.
 

@@ -24,7 +24,7 @@ from weft.ops.placement import OUT_SHARDING, with_out_sharding
 from weft.ops.rules import aval_of, bump, inverse, multilinear
 from weft.util import dtypes
 from weft.util.config import config
-from weft.util.promotion import promote_types
+from weft.util.promotion import common_dtype
 
 dot_general_p = Primitive("dot_general", "contract", out_sharding=OUT_SHARDING)
 
@@ -211,25 +211,23 @@ def dot_general(
     if algorithm is not None and algorithm is not DotAlgorithmPreset.DEFAULT:
         return _by_algorithm(lhs, rhs, dimension_numbers, algorithm, preferred_element_type)
     precision = precision if algorithm is None else None
-    lhs, rhs = _of_one_dtype(*match_dtypes(lhs, rhs))
+    lhs, rhs = match_dtypes(lhs, rhs)
     (lc, rc), (lb, rb) = dimension_numbers
     left, right = typeof(lhs).ndim, typeof(rhs).ndim
     numbers = ((_dims(lc, left), _dims(rc, right)), (_dims(lb, left), _dims(rb, right)))
-    preferred = None if preferred_element_type is None else dtypes.canonicalize_dtype(preferred_element_type)
+    preferred = _common(lhs, rhs) if preferred_element_type is None else dtypes.canonicalize_dtype(preferred_element_type)
     return dot_general_p.bind(
         lhs, rhs, dimension_numbers=numbers, precision=canonical_precision(precision), preferred_element_type=preferred
     )
 
 
-def _of_one_dtype(lhs, rhs) -> tuple:
+def _common(lhs, rhs) -> Any:
+    """The dtype of the product of operands of two dtypes; None for those of one, and for those that the type rule refuses."""
     left, right = typeof(lhs).dtype, typeof(rhs).dtype
-    if left == right:
-        return lhs, rhs
     try:
-        common = promote_types(left, right)
+        return None if left == right else common_dtype(left, right)
     except TypeError:
-        return lhs, rhs          # the type rule reports it
-    return convert_element_type(lhs, common), convert_element_type(rhs, common)
+        return None
 
 
 def dot(
@@ -344,7 +342,7 @@ def _accumulation_dtype(lhs, rhs, preferred):
         return out
     lhs, rhs, out = (np.dtype(np.float32) if is_narrow(d) else np.dtype(np.int32) if d.name.endswith("int4") else d
                      for d in (lhs, rhs, out))
-    return np.dtype(dtypes.promote_types(dtypes.promote_types(lhs, rhs), out))
+    return np.dtype(common_dtype(common_dtype(lhs, rhs), out))
 
 
 @dot_general_p.def_reference
@@ -394,7 +392,7 @@ def _mixed_dot(x, y, numbers, precision, dtype, preferred=None):
     """dot_general of operands whose dtypes may differ, with a result of `dtype`."""
     a, b = typeof(x).dtype, typeof(y).dtype
     if a != b:
-        common = dtypes.promote_types(a, b)
+        common = common_dtype(a, b)
         x, y = convert_element_type(x, common), convert_element_type(y, common)
         return convert_element_type(dot_general(x, y, numbers, precision), dtype)
     return dot_general(x, y, numbers, precision, None if dtype == a and preferred is None else dtype)

@@ -13,6 +13,7 @@ the specs below.
 from __future__ import annotations
 
 import functools
+import operator
 import sys
 import types
 from collections.abc import Callable, Sequence
@@ -181,12 +182,18 @@ def operand_table(avals: Sequence[ShapedArray]) -> list[tuple[str, str]]:
 
 def canonical_dims(name: str, dims: Sequence[int], ndim: int) -> tuple[int, ...]:
     """Dims as non-negative ints; ShapeError if one is out of range or given twice."""
-    out = tuple(int(d) + ndim if d < 0 else int(d) for d in dims)
-    if any(not 0 <= d < ndim for d in out):
-        raise shape_error(name, f"dims {tuple(dims)} are out of bounds for an operand of rank {ndim}.", ())
+    out = []
+    for d in dims:
+        try:
+            at = operator.index(d)
+        except TypeError as error:
+            raise TypeError(f"{name}: got {d!r} among the dims {tuple(dims)}: {error}.") from None
+        if not -ndim <= at < ndim:
+            raise shape_error(name, f"axis {at} is out of bounds for an operand of rank {ndim}.", ())
+        out.append(at + ndim if at < 0 else at)
     if len(set(out)) != len(out):
-        raise shape_error(name, f"duplicate value in 'axes': {tuple(dims)}.", ())
-    return out
+        raise shape_error(name, f"duplicate value in 'axes' {tuple(dims)}.", ())
+    return tuple(out)
 
 
 def joined_vma(avals: Sequence[ShapedArray]) -> frozenset:
@@ -565,7 +572,21 @@ def unary(primitive: Primitive, text: str, name: str = "") -> Callable:
 
 def binary(primitive: Primitive, text: str, name: str = "") -> Callable:
     """The public function of two operands, whose dtypes are matched, that applies `primitive`."""
-    return _applied(primitive, name or primitive.name, ("x", "y"), text, sys._getframe(1).f_globals)
+    return of_one_kind(_applied(primitive, name or primitive.name, ("x", "y"), text, sys._getframe(1).f_globals))
+
+
+def of_one_kind(fun: Callable) -> Callable:
+    """`fun` of two operands, which users get in a form that refuses two Python numbers of different kinds: neither has a dtype that
+    the other could take. Formulas of weft's own, which meet numbers where others give arrays, call `fun` itself."""
+    name = fun.__name__
+
+    @functools.wraps(fun)
+    def public(x, y, **kwargs):
+        if type(x) in _PYTHON_NUMBERS and type(y) in _PYTHON_NUMBERS and type(x) is not type(y):
+            same_dtypes(name, (typeof(x), typeof(y)))
+        return fun(x, y, **kwargs)
+    fun.public = public  # type: ignore[attr-defined]
+    return fun
 
 
 def _applied(primitive: Primitive, name: str, operands: tuple[str, ...], text: str | None, module: dict) -> Callable:
@@ -657,7 +678,7 @@ def reduction(name: str, dtypes: tuple[Group, ...], reference: Callable, *, comb
 def check_axes(name: str, aval: ShapedArray, axes: tuple[int, ...]) -> None:
     """ShapeError unless `axes` are distinct dims of the operand."""
     if len(set(axes)) != len(axes):
-        raise shape_error(name, f"duplicate value in 'axes': {axes}.", [("operand", aval.str_short())])
+        raise shape_error(name, f"duplicate value in 'axes' {axes}.", [("operand", aval.str_short())])
     if any(not 0 <= a < aval.ndim for a in axes):
         raise shape_error(name, f"axes {axes} are out of bounds for an operand of rank {aval.ndim}.",
                           [("operand", aval.str_short())])

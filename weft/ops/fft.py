@@ -48,7 +48,7 @@ class FftType(enum.IntEnum):
 
 
 def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
-    """The discrete Fourier transform of the last `len(fft_lengths)` dims.
+    """The discrete Fourier transform of the last `len(fft_lengths)` dims; of no dims it changes no values.
 
     >>> np.asarray(fft(np.ones(4, np.complex64), "FFT", (4,))).real.tolist()
     [4.0, 0.0, 0.0, 0.0]
@@ -59,7 +59,7 @@ def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
     takes_real = kind == FftType.RFFT or (kind == FftType.FFT and dtype_in(dtype, FLOATING) and dtype.itemsize >= 4)
     if not takes_real and not dtype_in(dtype, COMPLEX):
         x = convert_element_type(x, dtypes.to_complex_dtype(dtype))
-    return fft_p.bind(x, fft_type=kind, fft_lengths=lengths)
+    return fft_p.bind(x, fft_type=kind, fft_lengths=lengths) if lengths else x
 
 
 @fft_p.def_type

@@ -228,7 +228,7 @@ def _scatter_type(name: str):
         if updates.shape != windows.gathered_shape(operand, indices, numbers, sizes):
             raise families.shape_error(
                 name,
-                "the dims of the updates that are not window dims must be those of the indices.",
+                "Bounds of the scatter dimensions, the dims of the updates that are no window dims, must be those of the indices.",
                 [
                     ("indices", indices.str_short()),
                     ("updates", updates.str_short()),

@@ -181,8 +181,8 @@ def _arg_reduction(name: str, reference: Callable) -> Primitive:
         if len(axes) != 1:
             raise families.shape_error(name, f"takes exactly one axis, got {axes}.", [("operand", aval.str_short())])
         if not aval.shape[axes[0]]:
-            raise families.shape_error(name, f"dim {axes[0]} has no elements to choose from; this must be a non-empty dimension.",
-                                       [("operand", aval.str_short())])
+            raise families.shape_error(name, f"dim {axes[0]} has no elements to choose from.", [("operand", aval.str_short())],
+                                       "argmin and argmax require non-empty reduced dimensions.")
         if not families.dtype_in(index_dtype, families.INTEGER):
             raise TypeError(f"{name}: index_dtype must be an integer type, got {index_dtype}.")
         shape = tuple(s for d, s in enumerate(aval.shape) if d != axes[0])

@@ -215,7 +215,7 @@ def check_numbers(api: str, operand, indices, numbers: GatherDimensionNumbers, s
     if any(slice_sizes[d] > 1 for d in gone):
         raise fail("the window must have size 1 in collapsed and batching dims.")
     if any(not 0 <= size <= n and d not in numbers.operand_batching_dims for d, (size, n) in enumerate(zip(slice_sizes, operand.shape))):
-        raise fail("the window does not fit into the operand.")
+        raise fail("the window does not fit into the operand. Bounds of the window dimensions are the sizes of the operand.")
     if len(numbers.offset_dims) != operand.ndim - len(gone):
         raise fail("needs one window dim in the result for each dim of the operand that is neither collapsed nor batching.")
 

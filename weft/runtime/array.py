@@ -376,7 +376,7 @@ class Array(metaclass=ArrayMeta):
         return _from_pickle, (self._numpy(), self.aval)
 
     def __copy__(self) -> "Array":
-        return Array(self._spec, self._live())
+        return self.__deepcopy__({})
 
     def __deepcopy__(self, memo) -> "Array":
         if self._spec.held is not None or self._spec.stored is not self._spec:

@@ -122,12 +122,21 @@ def promote_types(a: table.DTypeLike, b: table.DTypeLike) -> table.DType:
     >>> promote_types('int32', 'float16'), promote_types('bfloat16', 'float16'), promote_types('int8', int)
     (dtype('float16'), dtype('float32'), dtype('int8'))
     """
-    key = (a, b, config.enable_x64, config.numpy_dtype_promotion)
+    return _promoted_pair(a, b, config.numpy_dtype_promotion)
+
+
+def common_dtype(a: table.DTypeLike, b: table.DTypeLike) -> table.DType:
+    """`promote_types` by the standard rules whatever `numpy_dtype_promotion` says: for operations that take operands of several dtypes."""
+    return _promoted_pair(a, b, "standard")
+
+
+def _promoted_pair(a: table.DTypeLike, b: table.DTypeLike, mode: str) -> table.DType:
+    key = (a, b, config.enable_x64, mode)
     try:
         return _promoted[key]
     except (KeyError, TypeError):
         pass
-    _, _, x64, mode = key
+    x64 = key[2]
     nodes = [x if table.is_weak_type(x) else table.as_dtype(x) for x in (a, b)]
     if any(isinstance(node, table.ExtendedDType) for node in nodes):
         if nodes[0] == nodes[1]:

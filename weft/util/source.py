@@ -358,14 +358,15 @@ _BOUNDARY = api_boundary(lambda: None).__code__
 
 
 def guarded(fun: Any, module: str, name: str) -> Any:
-    """A plain function as the public function `module.name`, within an `api_boundary`; other values as they are.
+    """A plain function, or its attribute `public` if it has one for users, as the public function `module.name`, within an
+    `api_boundary`; other values as they are.
 
     >>> guarded(len, "weft", "length") is len
     True
     """
     if type(fun) is not FunctionType or inspect.isgeneratorfunction(fun):
         return fun
-    made = api_boundary(fun, name)
+    made = api_boundary(getattr(fun, "public", fun), name)
     made.__module__, made.__name__, made.__qualname__ = module, name, name
     return made
 

@@ -23,6 +23,7 @@ from weft.ir.rewrite import cse, dce, inline_calls, map_jaxprs, substitute, use_
 from weft.ops import complex_functions
 from weft.ops.families import ContractSpec
 from weft.util.machine_model import MODEL
+from weft.util.promotion import common_dtype
 
 
 def expand(jaxpr: Jaxpr) -> Jaxpr:
@@ -206,9 +207,13 @@ def _rebuilt_dot(eqn: Eqn):
     in_type, other, out_type = type_name(lhs.dtype), type_name(rhs.dtype), type_name(out.dtype)
     (a_contract, b_contract), (a_batch, b_batch) = eqn.params["dimension_numbers"]
     inner = math.prod(lhs.shape[d] for d in a_contract)
+    enough = inner > 1 and out.size > math.prod(lhs.shape[d] for d in a_batch)
+    if in_type != other and enough:
+        common, bind, params = common_dtype(lhs.dtype, rhs.dtype), eqn.primitive.bind, eqn.params
+        return lambda a, b: [bind(_convert(a, common), _convert(b, common), **params)]
     odd = in_type != other or "bool" in (in_type, out_type) or ("c" in in_type and in_type != out_type) or (
         in_type in HALVES and out_type not in (in_type, "f32"))
-    if not odd and inner > 1 and out.size > math.prod(lhs.shape[d] for d in a_batch):
+    if not odd and enough:
         return None       # (one row by one column, however often, is a sum of products: a reduction reads its operands in place. One
                           # column by one row is no sum: products are made where they are read)
 

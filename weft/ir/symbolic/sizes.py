@@ -33,7 +33,7 @@ from weft.ir.symbolic.polynomials import (
     text,
     variables,
 )
-from weft.util.errors import InconclusiveDimensionOperation
+from weft.util.errors import InconclusiveDimensionOperation, TracerIntegerConversionError
 from weft.util.source import is_internal
 
 _INFINITY = float("inf")
@@ -357,8 +357,15 @@ def is_symbolic_dim(d: Any) -> bool:
 
 
 def as_size(n: Any) -> Any:
-    """`operator.index` that leaves symbolic sizes as they are."""
-    return n if isinstance(n, Dim) else operator.index(n)
+    """`operator.index` that leaves symbolic sizes as they are. TypeError for what is no integer, and for traced values their own."""
+    if isinstance(n, Dim):
+        return n
+    try:
+        return operator.index(n)
+    except TracerIntegerConversionError:
+        raise
+    except TypeError:
+        raise TypeError(f"Shapes must be 1D sequences of concrete values of integer type, got the size {n!r}.") from None
 
 
 def max_dim(a: Any, b: Any) -> Any:
