@@ -19,6 +19,7 @@ import numpy as np
 from weft import processes
 from weft.backends.array_spec import ArraySpec, follow_processes, from_blocks, to_blocks
 from weft.backends.xla_flags import check_environment
+from weft.ir import mesh
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.specs import Spec
 from weft.util.config import api_version, config, num_virtual_devices, settled
@@ -383,6 +384,14 @@ def register(name: str, make: Callable[[], Backend]) -> None:
     if name in _makers:
         raise ValueError(f"backends.register: there is a backend called {name!r} already; choose another name.")
     _makers[name] = make
+
+
+def _home_device() -> mesh.AbstractDevice:
+    first = get().devices()[0]
+    return mesh.AbstractDevice(first.device_kind, None, first.platform)
+
+
+mesh.home_device = _home_device
 
 
 def keep_devices_of(left: Sequence[int], mine: int, first_numbers: Sequence[int]) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 
 from weft.util.config import config
 from weft.util.errors import ShardingError
+from weft.util.record import record
 from weft.util.state import guard, new_epoch
 from weft.util.threads import held_over_forks
 
@@ -247,16 +248,36 @@ def _make_mesh_object(devices: Any, names: Any, types: Any) -> Mesh:
     return Mesh(devices, names, axis_types=types)
 
 
+@record
+class AbstractDevice:
+    """A kind of device, as a mesh without devices may be meant for: code that chooses by platform can ask for it.
+
+    >>> mesh = AbstractMesh((4,), 'x', abstract_device=AbstractDevice("gpu", 1, "cuda"))
+    >>> mesh.abstract_device.platform, mesh.update(axis_sizes=(2,)).abstract_device == mesh.abstract_device
+    ('cuda', True)
+    """
+    device_kind: str
+    num_cores: int | None
+    platform: str
+
+
+#: describes the devices of programs that name none; `backends` sets it
+home_device: Callable[[], AbstractDevice | None] = lambda: None
+
+
 class AbstractMesh(_MeshBase):
     """A mesh without devices: sizes, names and types of its axes.
+
+    `abstract_device` says which kind of devices it is meant for: unless given, those that programs run on here. It changes no program.
 
     >>> mesh = AbstractMesh((4, 2), ('x', 'y'))
     >>> mesh.size, dict(mesh.shape), mesh.abstract_mesh is mesh, mesh.update(axis_sizes=(2, 2)).size
     (8, {'x': 4, 'y': 2}, True, 4)
     """
-    __slots__ = ("__weakref__", "axis_names", "axis_sizes", "axis_types")
+    __slots__ = ("__weakref__", "_meant_for", "axis_names", "axis_sizes", "axis_types")
+    _meant_for: AbstractDevice | None
 
-    def __new__(cls, axis_sizes: Any, axis_names: Any = None, axis_types: Any = None, **_hardware: Any) -> AbstractMesh:
+    def __new__(cls, axis_sizes: Any, axis_names: Any = None, axis_types: Any = None, *, abstract_device: Any = None) -> AbstractMesh:
         if axis_names is None:                      # older programs give (name, size) pairs
             axis_names, axis_sizes = zip(*axis_sizes) if axis_sizes else ((), ())
         sizes = tuple(int(s) for s in axis_sizes)
@@ -264,28 +285,41 @@ class AbstractMesh(_MeshBase):
         if len(sizes) != len(names):
             raise ShardingError(f"AbstractMesh: {len(sizes)} sizes {sizes} for {len(names)} names {names}.")
         types = _normalized_types(axis_types, len(names))
-        key = (sizes, names, types)
+        if abstract_device is not None and not isinstance(abstract_device, AbstractDevice):
+            raise TypeError(f"AbstractMesh: abstract_device must be an AbstractDevice or None, got {abstract_device!r}.")
+        home = None if abstract_device is None else home_device()
+        if home is not None and (home.platform, home.device_kind) == (abstract_device.platform, abstract_device.device_kind):
+            abstract_device = None                  # what meshes of the devices here are meant for
+        key = (sizes, names, types, abstract_device)
         with _lock:
             found = _abstract_meshes.get(key)
             if found is None:
                 found = object.__new__(cls)
-                found.axis_sizes, found.axis_names, found.axis_types = sizes, names, types
+                found.axis_sizes, found.axis_names, found.axis_types, found._meant_for = sizes, names, types, abstract_device
                 _abstract_meshes[key] = found
         return found
 
     def __reduce__(self) -> tuple:
-        return AbstractMesh, (self.axis_sizes, self.axis_names, self.axis_types)
+        args = self.axis_sizes, self.axis_names, self.axis_types
+        return (AbstractMesh, args) if self._meant_for is None else (_make_abstract, (*args, self._meant_for))
+
+    @property
+    def abstract_device(self) -> AbstractDevice | None:
+        """The kind of devices that it is meant for; None for a mesh without axes that names none."""
+        return home_device() if self._meant_for is None and self.axis_names else self._meant_for
 
     @property
     def abstract_mesh(self) -> AbstractMesh:
         """The mesh without its devices: axis names, sizes and types."""
         return self
 
-    def update(self, axis_sizes: Any = None, axis_names: Any = None, axis_types: Any = None) -> AbstractMesh:
+    def update(self, axis_sizes: Any = None, axis_names: Any = None, axis_types: Any = None, *, abstract_device: Any = None
+               ) -> AbstractMesh:
         """A mesh with some parts replaced."""
         return AbstractMesh(self.axis_sizes if axis_sizes is None else axis_sizes,
                             self.axis_names if axis_names is None else axis_names,
-                            self.axis_types if axis_types is None else axis_types)
+                            self.axis_types if axis_types is None else axis_types,
+                            abstract_device=self._meant_for if abstract_device is None else abstract_device)
 
     def update_axis_types(self, axis_types: Any) -> AbstractMesh:
         """The mesh with other types of some axes, by their names.
@@ -299,7 +333,12 @@ class AbstractMesh(_MeshBase):
         return self.update(axis_types=tuple(axis_types.get(n, t) for n, t in zip(self.axis_names, self.axis_types)))
 
     def __repr__(self) -> str:
-        return f"AbstractMesh({self._body()})"
+        device = self._meant_for
+        return f"AbstractMesh({self._body()}{'' if device is None else f', abstract_device={device!r}'})"
+
+
+def _make_abstract(sizes: Any, names: Any, types: Any, device: AbstractDevice) -> AbstractMesh:
+    return AbstractMesh(sizes, names, types, abstract_device=device)
 
 
 class _Current(threading.local):
