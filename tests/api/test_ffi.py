@@ -10,6 +10,7 @@ import weft
 import weft.numpy as wnp
 from weft import ffi
 from weft.errors import JaxRuntimeError
+from weft.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
 HANDLER = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 numbers = itertools.count()
@@ -129,6 +130,15 @@ def test_aliases_and_effects():
     out = ffi.ffi_call(name, weft.ShapeDtypeStruct((3,), "float32"), input_output_aliases={0: 0}, has_side_effect=True)(x)
     np.testing.assert_array_equal(out, [7, 1, 1])
     np.testing.assert_array_equal(x, np.ones(3))
+
+
+def test_functions_of_other_platforms_are_lowered_by_name():
+    f = weft.jit(lambda x: ffi.ffi_call("tests.on_gpu", weft.ShapeDtypeStruct((3,), "float32"))(x))
+    mesh = AbstractMesh((4,), ("x",), abstract_device=AbstractDevice("gpu", 1, "cuda"))
+    with use_abstract_mesh(mesh):
+        assert "@tests.on_gpu" in f.lower(wnp.ones(3)).as_text()
+        with pytest.raises(RuntimeError, match=r"no function is registered as 'tests\.on_gpu'"):
+            np.asarray(f(wnp.ones(3)))
 
 
 def test_misuse():

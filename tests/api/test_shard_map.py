@@ -164,6 +164,12 @@ def test_values_print_per_device(capsys):
                                        f"On {second} at mesh coordinates (k,) = (1,):\n[2. 3.]\n>\n")
 
 
+def test_values_print_where_the_mesh_that_is_set_has_explicit_axes(capsys):
+    with weft.set_mesh(weft.make_mesh((2,), ("k",), axis_types=(AxisType.Explicit,), devices=weft.devices()[:2])):
+        weft.shard_map(lambda x: print(lax.psum(x, "k")) or x, in_specs=P("k"), out_specs=P("k"))(weft.device_put(X[:2], P("k")))
+    assert capsys.readouterr().out.count("[1.]") == 2
+
+
 def test_what_is_the_same_everywhere_has_a_value(mesh):
     mapped = weft.shard_map(lambda x: x if lax.psum(x.sum(), ("i",)) > 3 else -x, mesh=mesh, in_specs=P("i"), out_specs=P("i"))
     np.testing.assert_array_equal(mapped(X), X)

@@ -6,7 +6,18 @@ import pickle
 import numpy as np
 import pytest
 
-from weft.ir.mesh import AbstractMesh, AxisType, Mesh, current_mesh, get_abstract_mesh, set_mesh, use_mesh
+import weft
+from weft.ir.mesh import (
+    AbstractDevice,
+    AbstractMesh,
+    AxisType,
+    Mesh,
+    current_mesh,
+    get_abstract_mesh,
+    set_mesh,
+    use_abstract_mesh,
+    use_mesh,
+)
 from weft.ir.program_mesh import check_same_devices, common_mesh, sharding_of_spec, to_spec
 from weft.ir.shardings import NamedSharding, PositionalSharding, SingleDeviceSharding, layout_of
 from weft.ir.specs import P, PartitionSpec
@@ -226,3 +237,31 @@ def test_devices_of_two_rows_of_chips_are_put_in_a_ring():
     assert ids(create_device_mesh((6,), long[:3] + long[5:])) == [[0, 1, 2, 5, 6, 7]]   # no two full rows
     cube = [Chip(i, (i % 2, i // 2 % 2, i // 4)) for i in range(8)]
     assert ids(create_device_mesh((8,), cube)) == [list(range(8))]
+
+
+def test_a_mesh_without_devices_says_which_it_is_meant_for():
+    gpu = AbstractDevice("gpu", 1, "cuda")
+    there = AbstractMesh((2,), ("x",), abstract_device=gpu)
+    here = AbstractMesh((2,), ("x",))
+    assert there.abstract_device is gpu and there is not here and there.update(axis_sizes=(3,)).abstract_device is gpu
+    assert pickle.loads(pickle.dumps(there)) is there and "platform='cuda'" in repr(there) and "device" not in repr(here)
+    home = here.abstract_device
+    assert home.platform == weft.devices()[0].platform and here.update(abstract_device=home) is here
+    assert weft.make_mesh((2,), ("x",), devices=weft.devices()[:2]).abstract_mesh is here and AbstractMesh((), ()).abstract_device is None
+    with pytest.raises(TypeError, match="must be an AbstractDevice"):
+        AbstractMesh((2,), ("x",), abstract_device="cuda")
+
+
+@pytest.mark.parametrize("types", [AxisType.Explicit, AxisType.Auto])
+def test_shard_map_over_a_mesh_without_devices_is_lowered(types):
+    with use_abstract_mesh(AbstractMesh((4,), ("x",), (types,), abstract_device=AbstractDevice("gpu", 1, "cuda"))):
+        seen = []
+
+        def body(x):
+            seen.append((x.shape, get_abstract_mesh().abstract_device.platform))
+            return weft.lax.psum(x, "x")
+        f = weft.jit(weft.shard_map(body, in_specs=PartitionSpec("x"), out_specs=PartitionSpec()))
+        lowered = f.lower(weft.ShapeDtypeStruct((8, 4), np.float32))
+        assert seen == [((2, 4), "cuda")] and "all_reduce" in lowered.as_text() and lowered.out_info.shape == (2, 4)
+        with pytest.raises(ShardingError, match="no devices"):
+            f(np.ones((8, 4), np.float32))

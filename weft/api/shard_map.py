@@ -294,8 +294,8 @@ def _manual(mesh: Mesh, axis_names: frozenset, auto: frozenset, name: str) -> fr
     return (axis_names or frozenset(mesh.axis_names) - taken) - auto
 
 
-def _mesh_of(mesh: Any, args: tuple, name: str) -> Mesh:
-    """The mesh given, or that of the context; one with devices."""
+def _mesh_of(mesh: Any, args: tuple, name: str) -> Any:
+    """The mesh given, or that of the context: one with devices, unless values are traced, which are lowered and not run."""
     if mesh is not None and not isinstance(mesh, (Mesh, AbstractMesh)):
         raise TypeError(f"shard_map({name}): mesh must be a Mesh, got {mesh!r} of type {type(mesh).__name__}.")
     context = current_mesh()
@@ -321,6 +321,8 @@ def _mesh_of(mesh: Any, args: tuple, name: str) -> Mesh:
         others.insert(0, context)
     if others:
         raise wrong_shape(others[0])
+    if any(isinstance(x, Tracer) for x in tree.tree_leaves(args)):
+        return mesh
     raise ValueError(f"shard_map({name}): {mesh} has no devices. Please pass `jax.Array`s with a `NamedSharding` as input to `shard_map` "
                      "when passing `AbstractMesh` to the mesh argument, or enter a mesh with these axes (`with mesh:`).")
 

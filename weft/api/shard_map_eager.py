@@ -130,7 +130,7 @@ class ManualTrace(Trace):
         trace = self.parent
         for name, size in reversed(self.axes):
             value, dim = trace.split(value)
-            with set_trace(trace.parent):
+            with derived_trace(trace.parent):          # stacked values are of no mesh
                 value = to_dim(value, dim, BatchAxis(size, name), 0)
             trace = trace.parent
         return np.asarray(value)

@@ -44,6 +44,7 @@ SAME_AS: dict[str, tuple[str, ...]] = {
     "sharding": ("jax.sharding",),
     "sharding_impls": ("jax.sharding",),
     "source_info_util": ("jax.extend.source_info_util",),
+    "test_util": ("jax.test_util",),
     "tree_util": ("jax.tree_util",),
     "typing": ("jax.typing",),
     "xla_bridge": ("jax.extend.backend",),

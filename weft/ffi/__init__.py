@@ -20,6 +20,7 @@ import numpy as np
 from weft.api.callbacks import io_callback, pure_callback
 from weft.core.trace import typeof
 from weft.ffi.frames import DTYPES, invoke
+from weft.ir.mesh import get_abstract_mesh
 from weft.util import tree
 from weft.util.source import guard_all
 
@@ -89,11 +90,12 @@ def ffi_call(target_name: str, result_shape_dtypes: Any, *, has_side_effect: boo
     `result_shape_dtypes` is a tree of types (`ShapeDtypeStruct`), and the result a tree of arrays like it. Attributes are numbers, strings,
     arrays of numbers, and dicts of these; Python's integers and floats are 64 bits wide. `vmap_method` is that of `pure_callback`. A result
     that aliases an operand begins as a copy of it. An error that the function reports becomes JaxRuntimeError.
-    Raises ValueError for an unknown name, NotImplementedError for layouts that are not row-major and for other conventions.
+    Raises ValueError for an unknown name (when it runs, where the mesh of the context is meant for devices of another platform: such
+    programs are lowered here, and run there), NotImplementedError for layouts that are not row-major and for other conventions.
     """
-    if target_name not in _targets:
-        raise ValueError(f"ffi_call: no function is registered as {target_name!r}; register_ffi_target does that. "
-                         f"Registered are {sorted(_targets)}.")
+    device = get_abstract_mesh().abstract_device
+    if device is None or device.platform == "cpu":
+        _registered(target_name)
     if custom_call_api_version != 4 or legacy_backend_config is not None:
         raise NotImplementedError(f"ffi_call: custom_call_api_version={custom_call_api_version}; functions have the typed convention (4).")
     promised, structure = tree.tree_flatten(result_shape_dtypes)
@@ -118,15 +120,24 @@ def ffi_call(target_name: str, result_shape_dtypes: Any, *, has_side_effect: boo
                 source = aliases.get(i)
                 shape = (*lead, *x.shape)
                 outs.append(np.empty(shape, x.dtype) if source is None else np.array(np.broadcast_to(arrays[source], shape)))
-            invoke(target_name, _targets[target_name][1], arrays, outs, attributes)
+            invoke(target_name, _registered(target_name), arrays, outs, attributes)
             return tree.tree_unflatten(structure, outs)
 
+        run.target = target_name  # type: ignore[attr-defined]  # what texts of programs call it
         if has_side_effect:
             return io_callback(run, result_shape_dtypes, *args)
         return pure_callback(run, result_shape_dtypes, *args, vmap_method=vmap_method)
 
     call.__name__ = f"ffi_call_{target_name}"
     return call
+
+
+def _registered(name: str) -> Any:
+    """The function of that name; ValueError if there is none."""
+    if name not in _targets:
+        raise ValueError(f"ffi_call: no function is registered as {name!r}; register_ffi_target does that. "
+                         f"Registered are {sorted(_targets)}.")
+    return _targets[name][1]
 
 
 guard_all(globals())

@@ -126,5 +126,6 @@ def _permutation(b: Block, eqn: Eqn, pivots: Value) -> list[Value]:
 def _custom_call(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     """What a library or the host computes."""
     backend_config = {k: v for k, v in eqn.params.items() if isinstance(v, (bool, int, str))}
-    return b.emit("custom_call", args, result_types(eqn), target=f"weft_{eqn.primitive.name}", backend_config=backend_config,
+    named = getattr(getattr(eqn.params.get("callback"), "fun", None), "target", None)      # a function of another language
+    return b.emit("custom_call", args, result_types(eqn), target=named or f"weft_{eqn.primitive.name}", backend_config=backend_config,
                   has_side_effect=bool(eqn.effects))
