@@ -7,6 +7,7 @@ Out:  those whose results differ between one process with eight devices, two wit
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 import tempfile
@@ -86,6 +87,7 @@ def faults(some: list[programs.Program], splits: Any = SPLITS, timeout: float = 
 
 
 if __name__ == "__main__":
+    os.environ["WEFT_NUM_DEVICES"] = "8"        # of this process; each of several is told its own number
     count, first = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0
     some = chosen(count, first)
     found = [line for i in range(0, count, 20) for line in faults(some[i:i + 20], timeout=600.0)]
