@@ -52,6 +52,10 @@ def value_at(step: int) -> np.ndarray:
     return x
 
 
+class Fault(BaseException):
+    """What a signal raises in the midst of any code, some of which expects errors and goes on after them: it is none of those."""
+
+
 class Rank:
     """What one rank does for ever, in one place."""
 
@@ -127,7 +131,7 @@ class Rank:
     def run(self, place: str) -> None:
         """Do so for ever; raise where a signal asks for it."""
         def fail(number, frame):
-            raise LookupError("a fault")
+            raise Fault("a fault")
 
         signal.signal(signal.SIGUSR1, fail)
         turn, do = 1, self.doing(place)

@@ -1,5 +1,7 @@
 """Collectives between processes against NumPy: every kind, many dtypes, groups, and native calls of their entry points."""
 
+import signal
+
 import numpy as np
 import pytest
 
@@ -151,3 +153,36 @@ def test_what_a_rank_gets():
     assert got("reduce_scatter", 2, "sum") == [[6, 8], [10, 12]]
     assert got("all_to_all", 4) == [[1, 2, 5, 6], [3, 4, 7, 8]]
     assert got("broadcast", 4) == [[1, 2, 3, 4]] * 2
+
+
+def interrupted():
+    import sys
+
+    import numpy as np
+
+    from weft import processes
+    from weft.processes.plans import CollectivePlan
+
+    shared = processes.current()
+    transport, where = shared.transport, sys.argv[1]
+    x, y = np.ones(8, np.float32), np.zeros(8, np.float32)
+    handle = transport.plan(CollectivePlan("all_reduce", "float32", 8, "sum", ((0, 1),)))
+    transport.wait(transport.start(handle, x.ctypes.data, y.ctypes.data))
+    assert y.tolist() == [2.0] * 8
+
+    def interrupt(frame, event, arg):
+        if frame.f_code.co_name == where:
+            raise KeyboardInterrupt
+
+    sys.settrace(interrupt)
+    try:
+        transport.wait(transport.start(handle, x.ctypes.data, y.ctypes.data))
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+        raise
+
+
+@pytest.mark.parametrize("where", ["_native_start", "_native_wait"])
+def test_an_interrupt_before_the_first_line_of_a_transport_in_python(where):
+    found = run_ranks(2, interrupted, environment={"WEFT_PROCESS_TRANSPORT": "tcp"}, arguments=[where], check=False)
+    assert [(rank.exit_code, rank.out) for rank in found] == [(-signal.SIGINT, "interrupted\n")] * 2, found

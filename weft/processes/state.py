@@ -345,6 +345,8 @@ def _watch() -> None:
     def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
         _raised.append(error)
         found = held[0] if held else None
+        if found is not None:
+            found.client.is_failure_seen = True         # or else news of a failure would interrupt this very report
         if found is not None and found.client.failure is None:
             with contextlib.suppress(Exception):
                 found.client.tell_error("".join(traceback.format_exception(kind, error, trace)))

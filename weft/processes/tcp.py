@@ -17,6 +17,7 @@ import socket
 import struct
 import threading
 import time
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,7 @@ class TcpTransport(Transport):
         self._planned: dict[int, _Planned] = {}
         self._handles: dict[CollectivePlan, int] = {}
         self._requests: dict[int, _Request] = {}
+        self._done: deque[_Request] = deque(maxlen=16)
         self.deadline: float | None = None      # of waits in native code, where another one is wanted
         self._mail: dict[tuple[int, bytes, int], bytearray] = {}
         self._arrival = threading.Condition()
@@ -86,7 +88,7 @@ class TcpTransport(Transport):
                 if plan.kind == "broadcast":
                     sources = group[:1]
                 said = repr((plan.kind, plan.dtype, plan.count, plan.op, plan.groups, plan.pairs, plan.what))
-                tag, words = hashlib.md5(said.encode(), usedforsecurity=False).digest(), (ctypes.c_int64 * 2)(*self._entries)
+                tag, words = hashlib.md5(said.encode(), usedforsecurity=False).digest(), self._words_of_plan()
                 handle = self._handles[plan] = ctypes.addressof(words)
                 self._planned[handle] = _Planned(plan, group, sources, tag, words)
             return handle
@@ -97,7 +99,7 @@ class TcpTransport(Transport):
         plan, number = planned.plan, planned.starts
         planned.starts += 1
         given = _array(input_address, plan.input_count, plan.numpy_dtype)
-        words = (ctypes.c_int64 * 1)(self._entries[1])
+        words = (ctypes.c_int64 * 3)(planned.words[1], self._entries[1])
         request = ctypes.addressof(words)
         self._requests[request] = _Request(planned, number, given, output_address, words)
         for target, part in self._outgoing(planned, given):
@@ -133,16 +135,31 @@ class TcpTransport(Transport):
         with self._arrival:
             self._arrival.notify_all()
 
+    def _words_of_plan(self) -> Any:
+        """As `windows.ll` has them; where no native code is, others call the functions here."""
+        natives = self._processes.natives
+        if natives is None:
+            return (ctypes.c_int64 * 2)(*self._entries)
+        found = natives.symbols()
+        return (ctypes.c_int64 * 4)(found["weft_python_start"], found["weft_python_wait"], self._entries[0])
+
     def _native_start(self, handle: int, input_address: int | None, output_address: int | None) -> int:
         try:
-            return self.start(handle, input_address or 0, output_address or 0)
+            request = self.start(handle, input_address or 0, output_address or 0)
+            words = self._planned[handle].words
+            if len(words) > 3:
+                words[3] = request
+            return request
         except BaseException as error:
             self._processes.set_failure(error)
             return -1
 
     def _native_wait(self, request: int) -> int:
         try:
+            running = self._requests[request]
             self.wait(request, self.deadline)
+            self._done.append(running)              # its words are read once more
+            running.words[2] = DONE
             return DONE
         except BaseException as error:
             self._processes.set_failure(error)

@@ -14,7 +14,8 @@ from weft.codegen.runtime import pool
 from weft.codegen.toolchain.native_library import LibraryModule, link, text_of
 from weft.util.machine_model import MODEL
 
-_EXPORTS = ("weft_collective_start", "weft_collective_wait", "weft_window_start", "weft_window_wait")
+_EXPORTS = ("weft_collective_start", "weft_collective_wait", "weft_window_start", "weft_window_wait", "weft_python_start",
+            "weft_python_wait")
 _LIBC = ("malloc", "free", "memcpy", "memset", "sched_yield", "usleep", "clock_gettime")
 
 
