@@ -91,15 +91,15 @@ def swap(ref: Ref, idx: Any, value: Any) -> Any:
     return ref.swap(value, idx=idx)
 
 
-def addupdate(ref: Ref, idx: Any, value: Any) -> None:
-    """`ref[idx] += value`, where the values of repeated indices add up.
+def addupdate(ref: Ref, idx: Any, x: Any) -> None:
+    """`ref[idx] += x`, where the values of repeated indices add up.
 
     >>> ref = weft.new_ref(wnp.zeros(2))
     >>> weft.ref.addupdate(ref, np.array([1, 1]), 3.0)
     >>> ref[...].tolist()
     [0.0, 6.0]
     """
-    ref.addupdate(value, idx=idx)
+    ref.addupdate(x, idx=idx)
 
 
 def typeof(x: Any) -> ShapedArray | AbstractRef:

@@ -71,7 +71,8 @@ def register_backend_factory(name: str, factory: Callable, **_options: Any) -> N
                               "weft.backends (docs/adding-a-backend.md).")
 
 
-def get_compile_options(num_replicas: int, num_partitions: int, **_options: Any) -> Any:
+def get_compile_options(num_replicas: int, num_partitions: int, device_assignment: Any = None, env_options_overrides: Any = None,
+                        fdo_profile: Any = None, detailed_logging: bool = True, backend: Any = None) -> Any:
     """XLA's options of compilation: NotImplementedError."""
     raise NotImplementedError("get_compile_options: weft does not compile with XLA; give options with "
                               "weft.jit(fun).lower(...).compile(compiler_options={...}).")

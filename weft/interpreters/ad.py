@@ -137,7 +137,7 @@ def jvp(fun: Callable, primals: Sequence | None = None, tangents: Sequence | Non
     return (outs[0], out_tangents[0]) if single else (outs, out_tangents)
 
 
-def linearize(traceable: Any, *primals: Any, **_: Any) -> tuple[list, list[ShapedArray], Any]:
+def linearize(traceable: Any, *primals: Any, has_aux: bool = False, is_vjp: bool = False) -> tuple[list, list[ShapedArray], Any]:
     """The values of a function of flat values, the types of its tangents, and its derivative there as a closed jaxpr of tangents.
 
     >>> outs, avals, derivative = linearize(lambda x: [x * x], 3.0)
@@ -145,6 +145,9 @@ def linearize(traceable: Any, *primals: Any, **_: Any) -> tuple[list, list[Shape
     ([Array(9., dtype=float32, weak_type=True)], [Array(6., dtype=float32)])
     """
     call = traceable.call_wrapped if isinstance(traceable, WrappedFun) else traceable
+    if has_aux:
+        raise NotImplementedError("weft.interpreters.ad.linearize: has_aux is not supported; use weft.linearize(fun, *primals, "
+                                  "has_aux=True).")
     values, program, nonzero = linearize_flat(call, primals)
     if not all(nonzero):
         raise NotImplementedError("weft.interpreters.ad.linearize: a result does not depend on the arguments; use weft.linearize.")

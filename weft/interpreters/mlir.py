@@ -143,18 +143,18 @@ def emit_python_callback(ctx: LoweringRuleContext, callback: Callable, token: An
     return list(call(host, structs, *operands)), token, None
 
 
-def ir_constant(val: Any, **_: Any) -> Any:
+def ir_constant(val: Any, *, const_lowering: Any = None, aval: Any = None) -> Any:
     """A constant as an operand of other rules."""
     return val
 
 
-def ir_constants(val: Any, **_: Any) -> tuple:
+def ir_constants(val: Any, *, const_lowering: Any = None, aval: Any = None) -> tuple:
     """The same, as a tuple."""
     return (val,)
 
 
-def jaxpr_subcomp(ctx: Any, jaxpr: OpenJaxpr, name_stack: Any, tokens: TokenSet, consts_for_constvars: Sequence, *args: Any, **_: Any
-                  ) -> tuple[list, TokenSet]:
+def jaxpr_subcomp(ctx: Any, jaxpr: OpenJaxpr, name_stack: Any, tokens: TokenSet, consts_for_constvars: Sequence, *args: Any,
+                  dim_var_values: Sequence = (), const_lowering: Any = None, outer_traceback: Any = None) -> tuple[list, TokenSet]:
     """The results of a program on values of its constants and inputs, and the tokens."""
     return evaluate(jaxpr.closed(list(consts_for_constvars)), *args), tokens
 

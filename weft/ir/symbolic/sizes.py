@@ -347,13 +347,13 @@ def _dim(scope: SymbolicScope, expression: Polynomial) -> Any:
     return scope.dim(expression)
 
 
-def is_symbolic_dim(d: Any) -> bool:
+def is_symbolic_dim(p: Any) -> bool:
     """Whether a size is symbolic.
 
     >>> is_symbolic_dim(SymbolicScope().dim("b")), is_symbolic_dim(3)
     (True, False)
     """
-    return isinstance(d, Dim)
+    return isinstance(p, Dim)
 
 
 def as_size(n: Any) -> Any:
