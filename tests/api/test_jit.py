@@ -449,3 +449,56 @@ def test_the_deprecated_device_moves_committed_arguments():
     for _ in range(2):
         out = f(weft.device_put(wnp.ones(2), first), weft.device_put(wnp.ones(2), second))
         assert out.committed and out.devices() == {weft.devices()[1]} and out.tolist() == [2, 2]
+
+
+def plus(x, n):
+    return x + n
+
+
+def test_state_of_a_jitted_function():
+    f = weft.jit(plus, static_argnums=1, keep_unused=True)
+    state = f.__getstate__()
+    assert (state["function_name"], state["static_argnums"], state["keep_unused"]) == ("plus", (1,), True)
+    for again in (copy.copy(f), copy.deepcopy(f), pickle.loads(pickle.dumps(f))):
+        assert again(1.0, 2).item() == 3.0 and again.lower(1.0, 2).args_info is not None
+        assert again.__getstate__() == state
+    assert pickle.loads(pickle.dumps(wnp.sin))(0.0).item() == 0.0 and copy.deepcopy(wnp.linalg.norm)(np.array([3.0, 4.0])).item() == 5.0
+
+
+def test_names_of_partial_functions():
+    inner = partial(plus, n=1)
+    assert weft.jit(partial(inner)).__getstate__()["function_name"] == "plus"
+    inner.__name__ = "plus_one"
+    assert weft.jit(inner).__getstate__()["function_name"] == "plus_one" and float(weft.jit(partial(inner))(1.0)) == 2.0
+
+
+@weft.tree_util.register_pytree_node_class
+class Checked:
+    """A node that takes nothing but arrays with as many dims as it has names."""
+
+    def __init__(self, names, data):
+        assert len(names) == data.ndim
+        self.names, self.data = names, data
+
+    def tree_flatten(self):
+        return (self.data,), self.names
+
+    @classmethod
+    def tree_unflatten(cls, names, children):
+        return cls(names, *children)
+
+
+def test_nodes_that_check_their_children():
+    f = weft.jit(lambda x: Checked(x.names, x.data * 2))
+    assert f(Checked(("a",), wnp.ones(3))).data.tolist() == [2.0] * 3
+    assert float(weft.jit(weft.grad(lambda x: (x.data ** 2).sum()))(Checked((), wnp.float32(3.0))).data) == 6.0
+
+
+def test_copy_to_host_async_leaves_errors_of_the_method_as_they_are():
+    class Broken:
+        def copy_to_host_async(self):
+            raise AttributeError("no buffer")
+
+    assert weft.copy_to_host_async([1, "a"]) == [1, "a"]
+    with pytest.raises(AttributeError, match=r"^no buffer$"):
+        weft.copy_to_host_async({"a": Broken()})

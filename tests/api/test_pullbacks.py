@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -145,3 +147,21 @@ def test_the_program_of_the_backward_pass():
     kept = weft.vjp(wnp.multiply, wnp.ones(2), wnp.zeros(2), saveable_args=False)[1]
     with pytest.raises(ValueError, match="not-saveable"):
         kept.jaxpr  # noqa: B018
+
+
+def test_the_function_itself_keeps_no_values():
+    """So results of a traced function that are pullbacks hold none of its tracers, and what is not saveable is freed."""
+    def with_pullback(x):
+        return weft.vjp(weft.checkpoint(lambda x: weft.nn.relu(2.0 * x)), x)
+
+    with weft.checking_leaks():
+        y, pull = weft.jit(with_pullback)(3.0)
+    assert float(y) == 6.0 and float(pull(1.0)[0]) == 2.0
+    x = wnp.asarray(X)
+    alive = weakref.ref(x)
+    _, pull = weft.vjp(lambda x: (x * x).sum(), x, saveable_args=False)
+    del x
+    gc.collect()
+    assert alive() is None
+    pull.args_res[0] = wnp.asarray(X)
+    assert np.allclose(pull(np.float32(1))[0], 2 * X)

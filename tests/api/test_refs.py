@@ -322,3 +322,23 @@ def test_jit_traces_a_function_that_closes_over_references_once():
     np.testing.assert_allclose(f(0.5), want(0.5), rtol=1e-6)
     slope = (want(0.5 + 1e-5) - want(0.5 - 1e-5)) / 2e-5
     np.testing.assert_allclose(weft.grad(f)(0.5), slope, rtol=1e-4)
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_structs_of_references(devices):
+    """`lower` takes a struct in the place of a reference."""
+    def step(ref, x, parts):
+        ref[...] += x
+        ref[0] = parts["b"][...]
+        parts["b"][...] = 7.0
+        return x * 2
+
+    mesh = weft.make_mesh((devices,), ("a",), devices=weft.devices()[:devices])
+    array = weft.device_put(np.arange(4, dtype=np.float32), NamedSharding(mesh, P("a")))
+    struct = weft.ShapeDtypeStruct((4,), np.float32, sharding=array.sharding, is_ref=True)
+    scalar = weft.ShapeDtypeStruct((), np.float32, is_ref=True)
+    assert struct.is_ref and struct != struct.update(is_ref=False) and repr(scalar).endswith("dtype=float32, is_ref=True)")
+    compiled = weft.jit(step).lower(struct, 1.0, {"b": scalar}).compile()
+    ref, part = weft.new_ref(array), weft.new_ref(np.float32(5))
+    assert float(compiled(ref, 1.0, {"b": part})) == 2.0
+    assert value(ref) == [5.0, 2.0, 3.0, 4.0] and value(part) == 7.0

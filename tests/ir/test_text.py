@@ -1,6 +1,8 @@
 """Text of jaxprs: what is printed is read back as the same program."""
 
+import copy
 import pathlib
+import pickle
 import subprocess
 import sys
 
@@ -14,7 +16,7 @@ from weft.core.primitive import Primitive, registry
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.ir.text.jaxpr import jaxpr_text
 from weft.ir.text.parse import JaxprSyntaxError, parse_jaxpr
-from weft.ir.types import ShapedArray
+from weft.ir.types import ManualAxisType, ShapedArray
 from weft.numpy import fft
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -123,11 +125,13 @@ def test_tracers_and_specs_say_what_they_are():
     weft.jit(weft.grad(lambda x: look(x).sum()))(x)
     weft.jvp(look, (2.0,), (1.0,))
     lax.scan(lambda c, a: (look(c), a), 1.0, x)
+    weft.jacfwd(look)(x[:2])
     mesh = weft.make_mesh((2,), ("a",), devices=weft.devices()[:2])
     weft.jit(weft.shard_map(look, mesh=mesh, in_specs=weft.P("a"), out_specs=weft.P("a")))(wnp.ones(8))
     assert seen == ["JitTracer(float32[3])", "VmapTracer(aval=float32[], batched=float32[3])",
                     "GradTracer(primal=JitTracer(float32[3]), typeof(tangent)=f32[3])", "JVPTracer(primal=2.0, tangent=1.0)",
-                    "JitTracer(~float32[])", "JitTracer(float32[4]{V:a})"]
+                    "JitTracer(~float32[])", "JVPTracer(primal=[1. 1.], tangent=VmapTracer(aval=float32[2], batched=float32[2,2]))",
+                    "JitTracer(float32[4]{V:a})"]
     assert repr(weft.P("a", None)) == "P('a', None)" and str(weft.P("a")) == "P('a',)"
 
 
@@ -182,3 +186,12 @@ def test_passes_find_operations_that_no_room_has_registered_yet():
     subprocess.run([sys.executable, "-c", text], check=True, cwd=ROOT)
     with pytest.raises(KeyError):
         registry["no such operation"]
+
+
+def test_manual_axis_types_are_one_object():
+    kind = ManualAxisType(varying=frozenset("a"), unreduced={"b"})
+    assert kind is ManualAxisType(frozenset("a"), frozenset("b")) and kind is not ManualAxisType(frozenset("a"))
+    assert pickle.loads(pickle.dumps(kind)) is kind and copy.deepcopy(kind) is kind
+    assert type(kind.unreduced) is frozenset and kind.update(unreduced=frozenset()) is ManualAxisType(frozenset("a")) and kind.unreduced == {"b"}
+    with pytest.raises(AttributeError):
+        kind.varying = frozenset()

@@ -1,6 +1,8 @@
 """Rules of users beyond plain custom derivatives: symbolic zeros, rules that give way under checkpoint, custom_vmap, linear_call,
 custom_root, custom_linear_solve."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -349,3 +351,61 @@ def test_a_rule_is_that_of_the_function_not_of_its_transpose(looped):
     np.testing.assert_allclose(slope(x), np.broadcast_to(2 * np.asarray(x).sum(-1, keepdims=True), x.shape))
     np.testing.assert_allclose(weft.vjp(slope, x)[1](wnp.ones_like(x))[0], np.full(x.shape, 6.0))
     np.testing.assert_allclose(weft.jvp(slope, (x,), (wnp.ones_like(x),))[1], np.full(x.shape, 6.0))
+
+
+# ---- where rules do not reach
+
+@pytest.mark.parametrize("wrap", [weft.jit, weft.grad, weft.vmap])
+def test_traced_values_in_arguments_that_are_not_differentiated(wrap):
+    @functools.partial(weft.custom_vjp, nondiff_argnums=(0,))
+    def f(scale, y):
+        return scale["by"] * y
+    f.defvjp(lambda scale, y: (f(scale, y), None), lambda scale, _, ct: (scale["by"] * ct,))
+
+    assert float(weft.grad(lambda y: f({"by": 3.0}, y))(2.0)) == 3.0
+    with pytest.raises(weft.errors.UnexpectedTracerError, match=r"custom_vjp.*nondiff_argnums"):
+        wrap(lambda x: f({"by": x}, x))(X if wrap is weft.vmap else 2.0)
+
+
+def test_rules_of_known_values():
+    """`ensure_compile_time_eval` runs functions with rules of their own on values."""
+    seen = []
+
+    def look(x):
+        seen.append(float(x))
+        return 2 * x
+    by_jvp, by_vjp = weft.custom_jvp(look), weft.custom_vjp(look)
+    by_jvp.defjvp(lambda primals, tangents: (by_jvp(*primals), 5.0 * tangents[0]))
+    by_vjp.defvjp(lambda x: (by_vjp(x), None), lambda _, ct: (5.0 * ct,))
+
+    @weft.jit
+    def known():
+        with weft.ensure_compile_time_eval():
+            return int(by_jvp(1.0)) + int(by_vjp(2.0)) + weft.grad(by_vjp)(1.0)
+    assert float(known()) == 11.0 and 2.0 in seen
+
+    @weft.jit
+    def traced(x):
+        with weft.ensure_compile_time_eval():
+            return square(x)
+
+    @weft.custom_jvp
+    def square(x):
+        return x * x
+    square.defjvp(lambda primals, tangents: (square(*primals), 7.0 * tangents[0]))
+    assert float(traced(3.0)) == 9.0 and float(weft.grad(traced)(3.0)) == 7.0
+
+
+def test_cotangents_of_another_shape_are_refused_unless_checks_are_off():
+    @weft.custom_vjp
+    def first(x, y):
+        return x
+    first.defvjp(lambda x, y: (x, None), lambda _, ct: (ct, wnp.zeros(3)))
+    of_second = lambda: weft.grad(lambda x, y: first(x, y).sum(), 1)(wnp.ones(3), wnp.ones(4))
+    with pytest.raises(ValueError, match="shapes"):
+        of_second()
+    weft.config.update("disable_bwd_checks", True)
+    try:
+        assert of_second().shape == (3,)
+    finally:
+        weft.config.update("disable_bwd_checks", False)

@@ -451,7 +451,7 @@ def test_flatten_functions_that_return_something_else(result, word):
         pass
 
     T.register_pytree_node(Wrong, lambda x: result, lambda aux, children: None)
-    with pytest.raises(TypeError, match=f"flatten function of Wrong must return an? {word}"):
+    with pytest.raises(ValueError, match=f"flatten function of Wrong must return an? {word}"):
         T.tree_leaves(Wrong())
 
 
@@ -610,3 +610,13 @@ def test_trees_below_the_leaves_of_the_first_may_be_endless():
     ring = Node()
     ring.next = ring
     assert T.tree_map(lambda a, b: b, (ring, 1), (ring, 2), is_leaf=lambda x: isinstance(x, Node)) == (ring, 2)
+
+
+def test_structures_as_bytes():
+    for value in (1, None, [1, [2], (3,), {"a": 4, "b": None}], {1: [(), {}]}, ()):
+        structure = T.tree_structure(value)
+        assert PyTreeDef.deserialize_using_proto(T.default_registry, structure.serialize_using_proto()) == structure
+    with pytest.raises(ValueError, match=r"OrderedDict.*cannot be written as bytes"):
+        T.tree_structure(OrderedDict(a=1)).serialize_using_proto()
+    with pytest.raises(ValueError):
+        PyTreeDef.deserialize_using_proto(None, b"no structure")

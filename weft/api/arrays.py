@@ -205,8 +205,13 @@ def copy_to_host_async(x: Any) -> Any:
     [Array(2., dtype=float32), 'a']
     """
     for leaf in tree.tree_leaves(x):
-        if hasattr(leaf, "copy_to_host_async"):
-            leaf.copy_to_host_async()
+        start = getattr(leaf, "copy_to_host_async", None)
+        if start is not None:
+            try:
+                start()
+            except Exception as error:
+                error._inside = False     # type: ignore[attr-defined]  # the method's own, which reaches the caller as it is
+                raise
     return x
 
 
@@ -430,8 +435,11 @@ class _KnownTrace(Trace):
     """Computes what known values determine; what involves traced ones is left to the trace around it."""
     __slots__ = ()
 
+    def serving(self, args):
+        return self.parent if any(isinstance(x, Tracer) for x in args) else eval_trace
+
     def process(self, primitive, args, params):
-        trace = self.parent if any(isinstance(x, Tracer) for x in args) else eval_trace
+        trace = self.serving(args)
         with set_trace(trace):
             return trace.process(primitive, args, params)
 

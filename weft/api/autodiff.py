@@ -143,13 +143,14 @@ def _vjp(fun, primals, has_aux, api, saveable_args: Any = True):
             _check_cotangent(c, aval)
         linear = [UndefPrimal(v.aval) for v in program.invars]
         unwanted = [n for n, k in enumerate(given) if isinstance(wanted[k], DontWant)]
-        found = iter(backward_pass(program.replace(consts=residuals), linear, [_as_cotangent(cts[i], out_avals[i]) for i in keep],
-                                   unwanted))
+        at_point = program.replace(constvars=variables, consts=residuals)
+        found = iter(backward_pass(at_point, linear, [_as_cotangent(cts[i], out_avals[i]) for i in keep], unwanted))
         result = [next(found) if d else None for d in differentiable]
         return tree.tree_unflatten(in_tree, list(map(_given_to, wanted, result, in_avals)))
 
     out = tree.tree_unflatten(trees[0], outs)
-    residuals = program.consts
+    residuals, variables = program.consts, program.constvars
+    program = program.replace(constvars=[], consts=[])           # the pullback's function keeps no values
     if saveable_args is not True:
         keeps = saved(saveable_args, in_tree)
         residuals = [x if k is None or keeps[k] else NotSaveable() for k, x in zip(origins, residuals)]

@@ -19,6 +19,7 @@ from weft import backends
 from weft.api.execute import arranged, on_mesh, prepare, run_ready, to_array, tracked
 from weft.api.flat import argument_names, signature_of
 from weft.api.layouts import flat_shardings
+from weft.api.struct import stands_for_ref
 from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Call, Device
 from weft.backends.xla_flags import check_options
@@ -258,6 +259,17 @@ class JitFunction(Dispatching):
     def __repr__(self) -> str:
         return f"<PjitFunction of {self.fun!r}>"
 
+    def __getstate__(self) -> dict:
+        """What describes the function: itself, its name and its settings."""
+        s = self.statics
+        return {"function_name": self.name, "fun": self.fun, "static_argnums": s.static_argnums, "static_argnames": s.static_argnames,
+                "donate_argnums": s.donate_argnums, "donate_argnames": s.donate_argnames, "in_shardings": self.in_shardings,
+                "out_shardings": self.out_shardings, "keep_unused": self.keep_unused, "inline": self.inline, "backend": self.backend}
+
+    def __setstate__(self, state: dict) -> None:
+        settings = {k: v for k, v in state.items() if k not in ("function_name", "fun")}
+        JitFunction.__init__(self, state["fun"], **settings)
+
     # ---- calling
     def __call__(self, *args, **kwargs):
         try:
@@ -340,8 +352,9 @@ class JitFunction(Dispatching):
 
     def _on_values(self, refs: list, statics, leaves, in_tree) -> tuple["JitFunction", tuple]:
         """The function of values, of the references `refs` first, and the arguments with values for references."""
-        inner = self._threaded(refs, tuple([i for i, x in enumerate(leaves) if is_ref(x)]), self._leaf_names(in_tree))
-        return inner, self._rebuild(statics, in_tree, [x[...] if is_ref(x) else x for x in leaves])
+        at = tuple([i for i, x in enumerate(leaves) if is_ref(x) or stands_for_ref(x)])
+        values = [x[...] if is_ref(x) else x.update(is_ref=False) if stands_for_ref(x) else x for x in leaves]
+        return self._threaded(refs, at, self._leaf_names(in_tree)), self._rebuild(statics, in_tree, values)
 
     def _threaded(self, refs: list, positions: tuple, names: list[str]) -> "JitFunction":
         """The function of values, with references again for the leaves at `positions`."""
@@ -442,7 +455,10 @@ class JitFunction(Dispatching):
                             "it is a setting.") from None
 
     def _leaf_names(self, in_tree) -> list[str]:
-        args, kwargs = tree.tree_unflatten(in_tree, range(in_tree.num_leaves))
+        try:
+            args, kwargs = tree.tree_unflatten(in_tree, range(in_tree.num_leaves))
+        except Exception:                    # a node of the user's type that wants other children than numbers
+            return [f"number {i}" for i in range(in_tree.num_leaves)]
         return argument_names(self.statics.signature, args, kwargs, self.statics.static_argnums)
 
     # ---- tracing
@@ -558,7 +574,7 @@ class JitFunction(Dispatching):
         statics, leaves, in_tree = self._flatten(args, kwargs)
 
         def run(refs: list) -> Traced:
-            if not refs and not any_refs(leaves):
+            if not refs and not any_refs(leaves) and not any(map(stands_for_ref, leaves)):
                 return Traced(self, self._trace(args, kwargs, statics, leaves, in_tree), leaves)
             inner, given = self._on_values(refs, statics, leaves, in_tree)
             traced = inner.trace([r[...] for r in refs], *given[0], **given[1])
@@ -602,6 +618,9 @@ class FaceFunction(JitFunction):
 
     def __repr__(self) -> str:
         return f"<function {self.__module__}.{self.name}>"
+
+    def __reduce__(self) -> tuple:
+        return type(self), (self.fun, self.arrays)
 
     @api_boundary
     def _call(self, *args, **kwargs):

@@ -25,7 +25,7 @@ class ShapeDtypeStruct:
     >>> struct.shape, struct.dtype.name, struct.sharding, struct.ndim, struct.size, struct.weak_type, struct.update(shape=(4,)).shape
     ((2, 3), 'float32', None, 2, 6, False, (4,))
     """
-    __slots__ = ("shape", "dtype", "sharding", "weak_type", "vma")
+    __slots__ = ("shape", "dtype", "sharding", "weak_type", "vma", "is_ref")
 
     def __init__(self, shape, dtype, *, sharding=None, weak_type: bool = False, vma=None, is_ref: bool = False,
                  manual_axis_type: ManualAxisType | None = None):
@@ -45,6 +45,7 @@ class ShapeDtypeStruct:
         self.sharding = sharding
         self.weak_type = weak_type
         self.vma = frozenset(vma or ())
+        self.is_ref = bool(is_ref)           # whether it stands for a reference to a mutable array of this type
 
     @classmethod
     def like(cls, x) -> "ShapeDtypeStruct":
@@ -59,7 +60,6 @@ class ShapeDtypeStruct:
         sharding = x.sharding if getattr(x, "committed", False) or isinstance(x, cls) else aval.explicit
         return cls(aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type, vma=aval.vma)
 
-    is_ref = False
     manual_axis_type = property(lambda self: ManualAxisType(self.vma) if self.vma else None)
     size = property(lambda self: self.aval.size)
     format = property(lambda self: Format(None, self.sharding))
@@ -75,7 +75,8 @@ class ShapeDtypeStruct:
         """A copy with some fields replaced."""
         return ShapeDtypeStruct(changes.get("shape", self.shape), changes.get("dtype", self.dtype),
                                 sharding=changes.get("sharding", self.sharding),
-                                weak_type=changes.get("weak_type", self.weak_type), vma=changes.get("vma", self.vma))
+                                weak_type=changes.get("weak_type", self.weak_type), vma=changes.get("vma", self.vma),
+                                is_ref=changes.get("is_ref", self.is_ref))
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -87,9 +88,14 @@ class ShapeDtypeStruct:
         return hash(self._key())
 
     def _key(self):
-        return self.shape, self.dtype, self.sharding, self.weak_type, self.vma
+        return self.shape, self.dtype, self.sharding, self.weak_type, self.vma, self.is_ref
 
     def __repr__(self) -> str:
         sharding = f", sharding={self.sharding}" if self.sharding is not None else ""
         weak = ", weak_type=True" if self.weak_type else ""
-        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{sharding}{weak})"
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{sharding}{weak}{', is_ref=True' * self.is_ref})"
+
+
+def stands_for_ref(x: object) -> bool:
+    """Whether `x` is a struct of a reference to a mutable array."""
+    return type(x) is ShapeDtypeStruct and x.is_ref

@@ -21,15 +21,16 @@ from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive, unsupported
 from weft.core.scalars import typed
 from weft.core.stage import UsesRefs, hoist_together, hoist_tracers, stage
-from weft.core.trace import EvalTrace, Zero, _state, is_undef, set_trace, typeof
+from weft.core.trace import EvalTrace, Tracer, Zero, _state, is_undef, set_trace, typeof
 from weft.ir.types import ShapedArray
 from weft.ops.elementwise import add, convert_element_type
 from weft.ops.layout import broadcast_in_dim
 from weft.ops.reduce import reduce_sum
 from weft.transforms.batch import BatchTrace, batch_flat, batch_jaxpr, move_dim, to_dim
 from weft.transforms.jvp import JVPTrace, instantiate
-from weft.transforms.linearize import LinearTrace
 from weft.util import dtypes, tree
+from weft.util.config import config
+from weft.util.errors import UnexpectedTracerError
 from weft.util.record import record
 from weft.util.source import function_name
 
@@ -391,8 +392,8 @@ def _dispatch_jvp(trace, fun, jvp, args, name):
     kind = type(trace)
     if kind is EvalTrace:                # under the current trace: the function may close over its values
         return fun(*args)
-    if kind is LinearTrace and not any(map(trace.is_unknown, args)):
-        return _dispatch_jvp(trace.parent, fun, jvp, args, name)
+    if (serving := trace.serving(args)) is not trace:
+        return _dispatch_jvp(serving, fun, jvp, args, name)
     if kind is JVPTrace:
         pairs = [trace.split(x) for x in args]
         primals = [typed(p) for p, _ in pairs]
@@ -547,6 +548,9 @@ class custom_vjp(_CustomFunction):
             check_returned(self.fun, "custom_vjp", (out,))
             return out
         split = _Split(args, self.nondiff_argnums)
+        if any(isinstance(x, Tracer) for x in tree.tree_leaves(split.nondiff)):
+            raise UnexpectedTracerError(f"custom_vjp: an argument of {name} in nondiff_argnums holds a traced value: {split.nondiff}. Take "
+                                        "it out of nondiff_argnums, and return None as its cotangent.")
         if split.refs:
             names = names_of(self.fun, [args[i] for i in split.positions]) if not self.nondiff_argnums else list(map(str, range(
                 split.tree.num_leaves)))
@@ -615,7 +619,7 @@ def _flatten_cts(name: str, result: tuple, structure, avals: Sequence[ShapedArra
         raise TypeError(f"custom_vjp: bwd of {name} must return cotangents of the structure of the arguments: {error}") from None
     for ct, aval in zip(flat, avals):
         want = aval.to_tangent_aval()
-        if ct is not None and want.dtype != dtypes.float0 and typeof(ct).shape != want.shape:
+        if ct is not None and want.dtype != dtypes.float0 and typeof(ct).shape != want.shape and not config.disable_bwd_checks:
             raise ValueError(f"custom_vjp: bwd of {name} must return cotangents of the arguments' shapes: an argument of type "
                              f"{aval.str_short()} got a cotangent of type {typeof(ct).str_short()}.")
         extra = tuple(sorted(typeof(ct).vma - want.vma, key=str)) if ct is not None else ()
@@ -631,8 +635,8 @@ def _dispatch_vjp(trace, fun, rules: VjpRules, args, name):
     kind = type(trace)
     if kind is EvalTrace:
         return fun(*args)
-    if kind is LinearTrace and not any(map(trace.is_unknown, args)):
-        return _dispatch_vjp(trace.parent, fun, rules, args, name)
+    if (serving := trace.serving(args)) is not trace:
+        return _dispatch_vjp(serving, fun, rules, args, name)
     if kind is JVPTrace:
         pairs = [trace.split(x) for x in args]
         primals, tangents = [typed(p) for p, _ in pairs], [t for _, t in pairs]

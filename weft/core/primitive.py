@@ -144,6 +144,20 @@ class Primitive:
         """Apply under `trace`, as `bind` does under the current one."""
         return trace.process(self, args, params)
 
+    @property
+    def impl(self) -> Callable:
+        """What computes the operation on values, where nothing is traced: `impl(*values, **params)`.
+
+        >>> registry["sin"].impl(wnp.float32(0.0))
+        Array(0., dtype=float32)
+        """
+        return implementation(self)
+
+    def def_impl(self, impl: Callable) -> Callable:
+        """Decorator: replace `impl`. Programs that are compiled compute what they did before."""
+        implement(self, impl)
+        return impl
+
     def get_bind_params(self, params: dict) -> tuple[list, dict] | dict:
         """What to bind an equation again with: functions that come before the operands, and parameters. Where `weft.config.jax_api` is
         0.9.2 or newer the functions, if there are any, are the parameter `subfuns` of one dict.
@@ -206,4 +220,4 @@ def _lookup(name: str) -> Primitive:
     return registry[name]
 
 
-from weft.core.trace import _state  # noqa: E402  (bind is the hottest line of tracing: no indirection)
+from weft.core.trace import _state, implement, implementation  # noqa: E402  (bind is the hottest line of tracing: no indirection)

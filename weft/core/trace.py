@@ -54,6 +54,10 @@ class Trace:
     def parent_trace(self) -> "Trace | None":
         return self.parent
 
+    def serving(self, args: Sequence) -> "Trace":
+        """The trace that a call with these arguments is left to: this one, or one around it that they alone concern."""
+        return self
+
     def full_raise(self, x: Any) -> Any:
         """The value itself, which needs no tracer of this trace's to be used under it."""
         return x
@@ -222,10 +226,46 @@ eval_trace = EvalTrace()
 _state = _State()
 
 
+_implementations: dict[Any, Callable] = {}      # of the primitives whose implementation a program has replaced
+
+
 def set_evaluator(fn: Callable) -> None:
     """Install `fn(primitive, args, params)`, which computes a primitive on concrete values."""
+    global _evaluator, _computed
+    _evaluator = _computed = fn
+
+
+_computed: Callable = _no_evaluator
+
+
+class _Computed:
+    """The implementation of a primitive that nobody has replaced."""
+    __slots__ = ("primitive",)
+
+    def __init__(self, primitive: Any):
+        self.primitive = primitive
+
+    def __call__(self, *args: Any, **params: Any) -> Any:
+        return _computed(self.primitive, args, params)
+
+
+def implementation(primitive: Any) -> Callable:
+    """What computes a primitive on concrete values, as a function of the values and parameters."""
+    return _implementations.get(primitive) or _Computed(primitive)
+
+
+def implement(primitive: Any, impl: Callable) -> None:
+    """Have `impl(*values, **params)` compute a primitive on concrete values. Operations pay for it only while some are replaced."""
     global _evaluator
-    _evaluator = fn
+    if type(impl) is _Computed and impl.primitive is primitive:
+        _implementations.pop(primitive, None)
+    else:
+        _implementations[primitive] = impl
+
+    def by_implementation(primitive, args, params):
+        impl = _implementations.get(primitive)
+        return _computed(primitive, args, params) if impl is None else impl(*args, **params)
+    _evaluator = by_implementation if _implementations else _computed
 
 
 def current_trace() -> Trace:

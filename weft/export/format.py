@@ -135,7 +135,6 @@ def from_bytes(data: bytes | bytearray, magic: bytes = MAGIC, what: str = "an ex
 
 # ---- trees
 
-_BUILTIN = {"tuple": tuple, "list": list, "dict": dict, "None": type(None)}
 _names: dict[type, str] = {}
 _nodes: dict[str, tuple[type, Callable[[bytes], Any] | None]] = {}
 _to_aux: dict[type, Callable[[Any], bytes]] = {}
@@ -146,7 +145,7 @@ def register(nodetype: type, name: str, serialize_aux: Callable[[Any], bytes] | 
     """Let trees with nodes of a type be written, under a name."""
     if nodetype in _names:
         raise ValueError(f"Duplicate serialization registration for type `{nodetype}`; it is registered as {_names[nodetype]!r}.")
-    if name in _nodes or name in _BUILTIN:
+    if name in _nodes or name in treedef.BUILTIN:
         raise ValueError(f"Duplicate serialization registration for name `{name}`, which stands for {_nodes.get(name, (name,))[0]}.")
     _names[nodetype], _nodes[name] = name, (nodetype, deserialize_aux)
     if serialize_aux is not None:
@@ -155,32 +154,18 @@ def register(nodetype: type, name: str, serialize_aux: Callable[[Any], bytes] | 
 
 def tree_to_plain(structure: PyTreeDef) -> Any:
     """A structure as nested lists of names."""
-    def visit(spec: Any) -> Any:
-        if spec is None:
-            return None
-        kind, aux, children = spec
-        parts = [visit(child) for child in children]
-        for name, builtin in _BUILTIN.items():
-            if kind is builtin:
-                return [name, list(aux) if kind is dict else None, parts]
+    def registered(kind: Any, aux: Any, parts: list) -> list:
         if kind not in _names:
             raise ValueError(f"Exported.serialize: cannot serialize a tree with nodes of type {kind}: it has not been registered.\n  Use "
                              "export.register_pytree_node_serialization, or register_namedtuple_serialization for a namedtuple.")
         return [_names[kind], _to_aux[kind](aux) if kind in _to_aux else None, parts]
 
-    return visit(structure.spec)
+    return treedef.to_plain(structure, registered)
 
 
 def tree_from_plain(plain: Any) -> PyTreeDef:
     """The structure that `tree_to_plain` wrote."""
-    def visit(node: Any) -> Any:
-        if node is None:
-            return None
-        name, aux, parts = node
-        children = tuple(visit(part) for part in parts)
-        if name in _BUILTIN:
-            kind = _BUILTIN[name]
-            return kind, tuple(aux) if kind is dict else None, children
+    def registered(name: Any, aux: Any, children: tuple) -> tuple:
         if name not in _nodes:
             raise ValueError(f"deserialize: the type of nodes registered as {name!r} is not registered in this process.")
         kind, from_aux = _nodes[name]
@@ -188,4 +173,4 @@ def tree_from_plain(plain: Any) -> PyTreeDef:
             return kind, from_aux(aux), children
         return kind, treedef.flatten(kind(*range(len(children))))[1].spec[1], children
 
-    return PyTreeDef.from_spec(visit(plain))
+    return treedef.from_plain(plain, registered)

@@ -19,6 +19,7 @@ from weft.util.record import record, replace
 
 _MAX_BYTES = (1 << 63) - 1
 _interned: dict[tuple, "ShapedArray"] = {}
+_manual_axis_types: dict[tuple, "ManualAxisType"] = {}
 _SAME = object()
 
 
@@ -26,12 +27,25 @@ _SAME = object()
 class ManualAxisType:
     """What a type says about manual axes: over which a value varies, is a sum still to be completed, or is equal by a reduction.
 
+    Equal ones are one object.
+
     >>> ManualAxisType(varying=frozenset("a"))
     ManualAxisType(varying=frozenset({'a'}), unreduced=frozenset(), reduced=frozenset())
     """
     varying: frozenset = frozenset()
     unreduced: frozenset = frozenset()
     reduced: frozenset = frozenset()
+
+    def __new__(cls, varying: Any = frozenset(), unreduced: Any = frozenset(), reduced: Any = frozenset()) -> "ManualAxisType":
+        key = frozenset(varying), frozenset(unreduced), frozenset(reduced)
+        found = _manual_axis_types.get(key)
+        if found is None:
+            found = _manual_axis_types[key] = object.__new__(cls)
+        return found
+
+    def __post_init__(self) -> None:
+        for name in ("varying", "unreduced", "reduced"):
+            object.__setattr__(self, name, frozenset(getattr(self, name)))
 
     @property
     def empty(self) -> bool:

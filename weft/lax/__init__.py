@@ -24,10 +24,11 @@ __getattr__, __dir__ = attach(__name__, {
         ConvGeneralDilatedDimensionNumbers conv_general_dilated_local conv_general_permutations conv_general_shape_tuple
         conv_shape_tuple conv_transpose_shape_tuple
     """,
-    "weft.lax.absent": "after_all create_token dce_sink precv psend rng_uniform",
+    "weft.lax.absent": "dce_sink precv psend rng_uniform",
     "weft.lax.applying": "scatter_apply",
     "weft.lax.ragged": "RaggedDotDimensionNumbers ragged_dot ragged_dot_general",
     "weft.lax.scaled": "scaled_dot",
+    "weft.lax.tokens": "after_all create_token",
     "weft.lax.windows": "reduce=reduce_by reduce_window reduce_window_shape_tuple",
     "weft.ops.accuracy": "AccuracyMode Tolerance",
     "weft.ops.arithmetic": """

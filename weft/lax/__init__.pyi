@@ -8,7 +8,7 @@ from weft.control.scan import scan, scan_p
 from weft.control.solves import custom_linear_solve, custom_root, linear_solve_p
 from weft.control.while_loop import while_loop, while_p
 from weft.lax import linalg
-from weft.lax.absent import after_all, create_token, dce_sink, precv, psend, rng_uniform
+from weft.lax.absent import dce_sink, precv, psend, rng_uniform
 from weft.lax.applying import scatter_apply
 from weft.lax.composed import (
     approx_max_k, approx_min_k, associative_scan, broadcast_like, broadcast_shapes, broadcast_to_rank, clamp, composite, cummax, cummin,
@@ -21,6 +21,7 @@ from weft.lax.convolutions import (
 )
 from weft.lax.ragged import RaggedDotDimensionNumbers, ragged_dot, ragged_dot_general
 from weft.lax.scaled import scaled_dot
+from weft.lax.tokens import after_all, create_token
 from weft.lax.windows import reduce_by as reduce, reduce_window, reduce_window_shape_tuple
 from weft.ops.accuracy import AccuracyMode, Tolerance
 from weft.ops.arithmetic import (

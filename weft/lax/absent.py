@@ -9,11 +9,8 @@ from collections.abc import Callable
 
 from weft.util.source import named
 
-_NO_TOKENS = "tokens are no values here, effects happen in the order of the program. lax.optimization_barrier orders values."
 #: name -> why it is not there, and what to use
 NOT_BUILT: dict[str, str] = {
-    "after_all": _NO_TOKENS,
-    "create_token": _NO_TOKENS,
     "dce_sink": "a program computes what its results and effects need. Return the value, or print it with debug.print.",
     "precv": "receiving apart from sending serves GPUs that communicate by NCCL. Use lax.ppermute, which does both.",
     "psend": "sending apart from receiving serves GPUs that communicate by NCCL. Use lax.ppermute, which does both.",
@@ -27,4 +24,4 @@ def _absent(name: str) -> Callable:
     return named(fun, name, f"Raises NotImplementedError: {NOT_BUILT[name]}")
 
 
-after_all, create_token, dce_sink, precv, psend, rng_uniform = map(_absent, NOT_BUILT)
+dce_sink, precv, psend, rng_uniform = map(_absent, NOT_BUILT)

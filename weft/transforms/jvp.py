@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from weft.core.annotations import cast_under
 from weft.core.interpret import evaluate
 from weft.core.sharded_types import check
-from weft.core.stage import stage
+from weft.core.stage import StageTracer, stage
 from weft.core.trace import Trace, Tracer, Zero, current_trace, derived_trace, run_pairs, typeof
 from weft.ir.jaxpr import Jaxpr
 from weft.ops.families import zeros
@@ -33,7 +33,7 @@ class JVPTracer(Tracer):
         return self.primal
 
     def __repr__(self) -> str:
-        if isinstance(self.tangent, Tracer) and self._trace.parent is self.tangent._trace:       # a value of the program of tangents
+        if type(self.tangent) is StageTracer and self._trace.parent is self.tangent._trace:       # a value of the program of tangents
             return f"GradTracer(primal={self.primal}, typeof(tangent)={typeof(self.tangent).str_short(True, kinds=True)})"
         return f"JVPTracer(primal={self.primal}, tangent={self.tangent})"
 

@@ -32,6 +32,9 @@ class LinearTrace(StageTrace):
     def cast(self, x, axes):
         return super().cast(x, axes) if self.is_unknown(x) else self.parent.cast(x, axes)
 
+    def serving(self, args):
+        return self if any(map(self.is_unknown, args)) else self.parent
+
     def is_unknown(self, x) -> bool:
         return type(x) is StageTracer and x._trace is self
 

@@ -44,8 +44,8 @@ _hidden_files: set[str] = set()  # the same answer in the form that is quickest 
 
 
 def function_name(fun: Callable) -> str:
-    """The name a user knows a function by, seen through `functools.partial`."""
-    while isinstance(fun, functools.partial):
+    """The name a user knows a function by, seen through `functools.partial`s without a name of their own."""
+    while isinstance(fun, functools.partial) and not hasattr(fun, "__name__"):
         fun = fun.func
     return getattr(fun, "__name__", type(fun).__name__)
 

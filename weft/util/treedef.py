@@ -11,6 +11,7 @@ Plain tuples are built, compared and hashed by the interpreter itself, which mak
 from __future__ import annotations
 
 import itertools
+import json
 import reprlib
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -53,12 +54,12 @@ class NodeType:
         """Return (children, aux) of one node, checking what a user's flatten function returned."""
         parts = self.flatten(value)
         if type(parts) is not tuple or len(parts) != 2:
-            raise TypeError(f"flatten function of {self.type.__name__} must return a pair (children, aux_data), got {parts!r}")
+            raise ValueError(f"flatten function of {self.type.__name__} must return a pair (children, aux_data), got {parts!r}")
         children, aux = parts
         try:
             return tuple(children), aux
         except TypeError:
-            raise TypeError(f"flatten function of {self.type.__name__} must return an iterable of children, got {children!r}") from None
+            raise ValueError(f"flatten function of {self.type.__name__} must return an iterable of children, got {children!r}") from None
 
 
 class _NodeTypes(dict):
@@ -434,6 +435,55 @@ class PyTreeDef:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PyTreeDef, (self.spec, self.num_leaves)
+
+    def serialize_using_proto(self) -> bytes:
+        """The structure as bytes, from which `deserialize_using_proto` makes it again; ValueError if it has nodes of other types than
+        lists, tuples, dicts of string keys and None."""
+        return json.dumps(to_plain(self, _not_builtin)).encode()
+
+    @staticmethod
+    def deserialize_using_proto(registry: Any, data: bytes) -> "PyTreeDef":
+        """The structure that `serialize_using_proto` wrote; ValueError for other bytes.
+
+        >>> written = PyTreeDef.from_node_data_and_children((tuple, None), [LEAF, LEAF]).serialize_using_proto()
+        >>> PyTreeDef.deserialize_using_proto(None, written)
+        PyTreeDef((*, *))
+        """
+        return from_plain(json.loads(data), _not_builtin)
+
+
+#: name -> the type of nodes of which only the keys of dicts are to be written beside the children
+BUILTIN = {"tuple": tuple, "list": list, "dict": dict, "None": type(None)}
+
+
+def to_plain(structure: PyTreeDef, other: Callable[[Any, Any, list], Any]) -> Any:
+    """A structure as nested lists of names; `other(kind, aux, parts)` gives that of a node of a type that is not built in."""
+    names = {kind: name for name, kind in BUILTIN.items()}
+
+    def visit(spec: Any) -> Any:
+        if spec is None:
+            return None
+        kind, aux, children = spec
+        parts = [visit(child) for child in children]
+        return [names[kind], list(aux) if kind is dict else None, parts] if kind in names else other(kind, aux, parts)
+    return visit(structure.spec)
+
+
+def from_plain(plain: Any, other: Callable[[Any, Any, tuple], Any]) -> PyTreeDef:
+    """The structure that `to_plain` wrote; `other(name, aux, children)` gives the spec of a node of a type that is not built in."""
+    def visit(node: Any) -> Any:
+        if node is None:
+            return None
+        name, aux, parts = node
+        children = tuple(visit(part) for part in parts)
+        kind = BUILTIN.get(name)
+        return other(name, aux, children) if kind is None else (kind, tuple(aux) if kind is dict else None, children)
+    return PyTreeDef.from_spec(visit(plain))
+
+
+def _not_builtin(kind: Any, _aux: Any, _children: Any) -> Any:
+    raise ValueError(f"PyTreeDef: nodes of type {kind} cannot be written as bytes, only lists, tuples, dicts and None. weft.export writes "
+                     "types that are registered with it.")
 
 
 _USES_BEFORE_BUILDER = 16

@@ -13,6 +13,7 @@ import numpy as np
 from weft.control.hitypes import AbstractValue
 from weft.core.trace import Tracer, typeof
 from weft.ir.types import ShapedArray
+from weft.lax.tokens import Token as Token
 from weft.runtime.array import Array
 from weft.util import dtypes, errors
 
@@ -29,17 +30,6 @@ class AbstractToken(AbstractValue):
         return self
 
     to_ct_aval = to_tangent_aval
-
-
-class Token:
-    """Stands for the order of effects; `buf` is an array that is ready when they have happened."""
-
-    def __init__(self, buf: Any):
-        self._buf = buf
-
-    def block_until_ready(self) -> None:
-        if hasattr(self._buf, "block_until_ready"):
-            self._buf.block_until_ready()
 
 
 class Effect:
