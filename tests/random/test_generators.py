@@ -139,3 +139,11 @@ def test_rng_bit_generator(algorithm, shape, after, bits):
 def test_rng_bit_generator_refuses(call, error, says):
     with pytest.raises(error, match=says):
         call()
+
+
+@pytest.mark.parametrize("name", ["threefry2x32", "rbg"])
+def test_libraries_read_the_generator_of_a_key(name):
+    from weft.extend import random as implementations
+    key = random.key(0, impl=name)
+    assert key._impl is {"threefry2x32": implementations.threefry_prng_impl, "rbg": implementations.rbg_prng_impl}[name]
+    assert not hasattr(random.key_data(key), "_impl")

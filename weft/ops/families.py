@@ -578,11 +578,12 @@ def binary(primitive: Primitive, text: str, name: str = "") -> Callable:
 def of_one_kind(fun: Callable) -> Callable:
     """`fun` of two operands, which users get in a form that refuses two Python numbers of different kinds: neither has a dtype that
     the other could take. Formulas of weft's own, which meet numbers where others give arrays, call `fun` itself."""
-    name = fun.__name__
+    name, numbers = fun.__name__, frozenset(_PYTHON_NUMBERS)
 
     @functools.wraps(fun)
     def public(x, y, **kwargs):
-        if type(x) in _PYTHON_NUMBERS and type(y) in _PYTHON_NUMBERS and type(x) is not type(y):
+        kind, other = type(x), type(y)
+        if kind is not other and kind in numbers and other in numbers:
             same_dtypes(name, (typeof(x), typeof(y)))
         return fun(x, y, **kwargs)
     fun.public = public  # type: ignore[attr-defined]
