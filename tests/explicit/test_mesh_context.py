@@ -181,3 +181,15 @@ def test_only_sums_of_segments_are_left_unreduced(name):
         assert f(x, ids, P()).shape == (2,)
         with pytest.raises(NotImplementedError, match="only sums"):
             f(x, ids, P(unreduced={"x"}))
+
+
+def test_whole_values_from_outside_fit_the_mesh_of_the_context():
+    mesh = mesh_of(2, AxisType.Explicit)
+    with weft.set_mesh(mesh):
+        def f(scale, x):
+            model = weft.sharding.auto_axes(lambda x: scale * x, out_sharding=P())
+            return weft.lax.scan(lambda c, _: (model(c), None), x, None, length=3)[0]
+        assert float(weft.jit(weft.grad(f))(1.0, 2.0)) == 6.0
+        made = weft.shard_map(lambda: weft.lax.pcast(wnp.array([1, 2]), "x", to="varying") * 2, in_specs=(), out_specs=P("x"))
+        for wrap in (weft.jit, lambda f: f):
+            assert wrap(made)().tolist() == [2, 4, 2, 4]

@@ -40,7 +40,8 @@ def sharded_types(primitive: Primitive, in_avals: Sequence[ShapedArray], out_ava
                 "Move one with weft.sharding.reshard(x, NamedSharding(mesh, spec))."))
         return [a.update(sharding=None) for a in out_avals]
     context = current_mesh()
-    if context is not None and context.abstract_mesh is not meshes[0] and not context.empty and not _state.lenient:
+    if context is not None and context.abstract_mesh is not meshes[0] and not (context.empty or context.manual_axes or _state.lenient) and (
+            any(a.explicit is not None and (a.explicit.spec.axes or is_partial(a)) for a in in_avals)):      # whole values fit any mesh
         raise ShardingTypeError(describe(
             f"For primitive {primitive.name}, context mesh and aval mesh differ", "the operands are on another mesh than that of the "
             "context.", [("context", context.abstract_mesh), *_typed(in_avals)], user_frame(),
