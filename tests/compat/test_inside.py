@@ -5,6 +5,7 @@ import inspect
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import weft
@@ -70,6 +71,25 @@ def test_the_backend_can_be_asked_for_again(jax):
     before = bridge.get_backend()
     bridge.get_backend.cache_clear()
     assert bridge.get_backend() is before and bridge.get_backend("cpu").platform == "cpu"
+
+
+def test_contractions_follow_a_path(jax):
+    import opt_einsum
+
+    internal = importlib.import_module("jax._src.numpy.einsum")
+    rng = np.random.default_rng(0)
+    operands = [rng.standard_normal(shape).astype(np.float32) for shape in ((3, 4), (4, 5), (5, 6), (3,))]
+    left, path = opt_einsum.contract_path("ij,jk,kl,i->il", *operands, einsum_call=True, use_blas=True, optimize="optimal")
+    asked = []
+
+    def dot_general(*args, **kwargs):
+        asked.append(kwargs["preferred_element_type"])
+        return weft.lax.dot_general(*args, **kwargs)
+
+    got = internal._einsum(left, tuple((a, frozenset(b), c) for a, b, c, *_ in path), None, np.float32, dot_general)
+    np.testing.assert_allclose(got, np.einsum("ij,jk,kl,i->il", *operands), rtol=1e-4, atol=1e-5)
+    assert asked == [np.float32] * len(path)
+    assert importlib.import_module("jax._src.state.indexing").Slice is importlib.import_module("weft.experimental.pallas").Slice
 
 
 def test_arguments_are_named_by_place_or_by_name(jax):

@@ -78,7 +78,9 @@ NAMES: dict[str, dict[str, str]] = {
         "TypedNdArray": f"{_OBJECTS}:TypedNdArray",
     },
     "lib.mlir.dialects.hlo": {name: f"weft.interpreters.stablehlo_ops:{name}" for name in stablehlo_ops.NAMES},
+    "numpy.einsum": {"_einsum": f"{_OBJECTS}:einsum_by_path"},
     "pjit": {"jit_p": "weft.control.call:jit_p"},
+    "state.indexing": {"Slice": "weft.control.ref_index:Slice"},
     "state.types": {"AbstractRef": "weft.control.ref:AbstractRef"},
     "traceback_util": {
         "_exclude_paths": f"{_OBJECTS}:excluded_paths",

@@ -15,6 +15,7 @@ from weft import distributed, processes, programs
 from weft.backends import base
 from weft.backends.base import Backend
 from weft.extend import backend
+from weft.numpy.products import einsum
 from weft.runtime import device
 from weft.util import source, treedef
 from weft.util.dtypes import DTypeLike, finfo
@@ -163,6 +164,25 @@ def supports_inf(dtype: DTypeLike) -> bool:
     """Whether a floating dtype has infinities."""
     with np.errstate(all="ignore"):
         return bool(np.isinf(np.array(np.inf).astype(finfo(dtype).dtype)))
+
+
+# ---- numpy.einsum
+
+
+def einsum_by_path(operands: Sequence[Any], contractions: Iterable[tuple[Sequence[int], Any, str]], precision: Any = None,
+                   preferred_element_type: DTypeLike | None = None, _dot_general: Callable[..., Any] | None = None,
+                   out_sharding: Any = None) -> Any:
+    """The contractions of a path that opt_einsum chose, one after the other.
+
+    Each names the places of its operands, which it removes in that order, then what is summed, and its subscripts; the result comes last.
+    """
+    left = list(operands)
+    for places, _, subscripts in contractions:
+        chosen = [left.pop(place) for place in places]
+        placed = {} if left or out_sharding is None else {"out_sharding": out_sharding}
+        left.append(einsum(subscripts, *chosen, precision=precision, preferred_element_type=preferred_element_type,
+                           _dot_general=_dot_general, **placed))
+    return left[0]
 
 
 # ---- util

@@ -211,6 +211,7 @@ def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None, 
     """Einstein summation: products over the dims that operands share, summed over those that the result lacks.
 
     The order of contractions is chosen by opt_einsum. The dtype is the common one, or `preferred_element_type`.
+    Libraries may give a function in place of `lax.dot_general`, which multiplies each pair of operands.
     Raises ValueError if subscripts and ranks differ or an index has several sizes.
 
     >>> wnp.einsum('ij,kj->ik', wnp.ones((2, 3)), wnp.ones((4, 3))).shape
@@ -240,7 +241,8 @@ def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None, 
         chosen = [work[i] for i in step]
         work = [w for i, w in enumerate(work) if i not in step]
         keep = set(output).union(*(set(t) for t, _ in work)) if work else set(output)
-        work.append(_pairwise(chosen, keep, output if not work else None, precision, dtype, preferred_element_type))
+        work.append(_pairwise(chosen, keep, output if not work else None, precision, dtype, preferred_element_type,
+                              dot_general if _dot_general is None else _dot_general))
     term, result = work[0]
     if term != output:
         result = layout.transpose(result, tuple(term.index(c) for c in output))
@@ -269,7 +271,7 @@ def _check_sizes(terms, arrays) -> None:
                 raise ValueError(f"einsum: index {c!r} has size {sizes[c]} in one operand and {n} in another ({','.join(terms)}).")
 
 
-def _pairwise(chosen, keep: set, order: str | None, precision, dtype, preferred):
+def _pairwise(chosen, keep: set, order: str | None, precision, dtype, preferred, multiply):
     """One or two operands contracted to the indices in `keep`, in their common `dtype` unless another is preferred."""
     chosen = [_diagonals(t, x) for t, x in chosen]
     if len(chosen) == 1:
@@ -285,8 +287,8 @@ def _pairwise(chosen, keep: set, order: str | None, precision, dtype, preferred)
         (ta, a), (tb, b) = (tb, b), (ta, a)
     batch = [c for c in ta if c in tb and c in keep]
     pick = lambda t, cs: tuple(t.index(c) for c in cs)
-    out = _contract(a, b, (pick(ta, contract), pick(tb, contract)), (pick(ta, batch), pick(tb, batch)),
-                    dtype if preferred is None else np.dtype(preferred), precision)
+    numbers = (pick(ta, contract), pick(tb, contract)), (pick(ta, batch), pick(tb, batch))
+    out = multiply(a, b, numbers, precision, preferred_element_type=dtype if preferred is None else np.dtype(preferred))
     term = "".join(batch) + "".join(c for c in ta if c not in batch + contract) + "".join(c for c in tb if c not in batch + contract)
     return term, out
 
