@@ -264,7 +264,7 @@ def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Seq
     indices = cut(mat.indices, {d: d for d in range(b)})
     if not mat.n_sparse or sizes[b:end] == mat.shape[b:end]:
         return BCOO((data, indices), shape=sizes, indices_sorted=mat.indices_sorted, unique_indices=mat.unique_indices)
-    at = wnp.stack([wnp.asarray(start).astype(indices.dtype) for start in starts[b:end]])
+    at = wnp.stack([wnp.asarray(start, indices.dtype) for start in starts[b:end]])
     limits = at + wnp.array(np.array(sizes[b:end], np.int64), indices.dtype)
     return _windowed(mat, data, indices, sizes, at, np.ones(end - b, int), limits)
 
