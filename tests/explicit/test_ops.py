@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import math
 
 import numpy as np
 import pytest
@@ -32,10 +32,13 @@ def layouts(arg: np.ndarray) -> list[P]:
 def combinations(case: Case) -> list[tuple]:
     """Layouts of all operands: each operand's in turn with the others whole or alike, and a sample of all."""
     choices = [layouts(a) for a in case.args]
-    every = list(itertools.product(*choices))
-    alike = [c for c in every if len(set(c)) == 1]
-    single = [c for c in every if sum(s != P() for s in c) == 1]
-    return list(dict.fromkeys([*alike, *single, *every[::max(1, len(every) // 12)]]))
+    alike = [(spec,) * len(choices) for spec in choices[0] if all(spec in c for c in choices)]
+    whole = (P(),) * len(choices)
+    single = [(*whole[:k], spec, *whole[k + 1:]) for k in reversed(range(len(choices))) for spec in choices[k] if spec != P()]
+    total = math.prod(map(len, choices))                 # of ten operands there are too many to list
+    sample = [tuple(c[i] for c, i in zip(choices, np.unravel_index(n, [len(c) for c in choices])))
+              for n in range(0, total, max(1, total // 12))]
+    return list(dict.fromkeys([*alike, *single, *sample]))
 
 
 def typed(arg: np.ndarray, spec: P):

