@@ -4,9 +4,11 @@ Marks listed in `OPT_IN` are left out unless the `-m` expression names them. Of 
 runs, all with `-m "exhaustive or not exhaustive"`.
 """
 
+import gc
 import os
 import signal
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -65,6 +67,15 @@ def _names_of_examples(doctest_namespace: dict[str, object]) -> None:
     import weft
 
     doctest_namespace.update(np=numpy, weft=weft, wnp=weft.numpy, lax=weft.lax)
+
+
+@pytest.fixture(scope="module")
+def few_objects() -> Iterator[None]:
+    """Objects of earlier tests are left alone by the collector, which tests that ask for it call often."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
