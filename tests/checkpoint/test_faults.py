@@ -33,7 +33,7 @@ def test_a_process_may_be_killed_at_every_file_operation(tmp_path, every):
         named = [*before, result["step"]]
         assert result["steps"] == before or result["steps"] in [named[i:] for i in range(len(named) - 1)], (before, result)
         before = result["steps"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == [str(step) for step in results[-1]["steps"]]
+    assert sorted(int(path.name) for path in tmp_path.iterdir()) == results[-1]["steps"]
 
 
 def test_no_room_is_a_clear_error_and_the_older_step_remains(tmp_path):
