@@ -160,49 +160,32 @@ def adjoint_ode():
 
 
 def linen_step():
-    """One step of the network of the example linen_classifier."""
+    """The example linen_classifier: one step of 64 points."""
     import jax
-    import optax
 
     example = _example("linen_classifier")
-    x, labels = example.spirals(jax.random.key(1), 64, 3)
-    model = example.Classifier(hidden=64, classes=3)
-    params = model.init(jax.random.key(0), x[:1], train=False)["params"]
-    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(optax.cosine_decay_schedule(1e-2, 50)))
-
-    @jax.jit
-    def train_step(state, x, labels):
-        key = jax.random.fold_in(state.key, state.step)
-
-        def loss(params):
-            logits = state.apply_fn({"params": params}, x, train=True, rngs={"dropout": key})
-            return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
-
-        value, grads = jax.value_and_grad(loss)(state.params)
-        return state.apply_gradients(grads=grads), value
-
-    kept = [example.State.create(apply_fn=model.apply, params=params, tx=optimizer, key=jax.random.key(2))]
-
-    def step():
-        kept[0], value = train_step(kept[0], x, labels)
-        return value.block_until_ready()
-    return step
+    return _linen(example, jax.jit(example.train_step), 64, lambda x: x)
 
 
 def linen_epoch():
     """The example linen_classifier: fifty steps in a scan."""
+    example = _example("linen_classifier")
+    return _linen(example, example.train, 64 * 50, lambda x: x.reshape(50, 64, *x.shape[1:]))
+
+
+def _linen(example, train, points, batched):
     import jax
     import optax
 
-    example = _example("linen_classifier")
-    x, labels = example.spirals(jax.random.key(1), 64 * 50, 3)
+    x, labels = example.spirals(jax.random.key(1), points, 3)
     model = example.Classifier(hidden=64, classes=3)
     params = model.init(jax.random.key(0), x[:1], train=False)["params"]
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(optax.cosine_decay_schedule(1e-2, 50)))
     kept = [example.State.create(apply_fn=model.apply, params=params, tx=optimizer, key=jax.random.key(2))]
+    batches = batched(x), batched(labels)
 
     def step():
-        kept[0], losses = example.train(kept[0], (x.reshape(50, 64, 2), labels.reshape(50, 64)))
+        kept[0], losses = train(kept[0], batches)
         return losses.block_until_ready()
     return step
 

@@ -38,20 +38,21 @@ def spirals(key, count: int, classes: int):
     return points + 0.02 * jax.random.normal(noise_key, points.shape), labels
 
 
+def train_step(state: State, batch):
+    x, labels = batch
+    key = jax.random.fold_in(state.key, state.step)
+
+    def loss(params):
+        logits = state.apply_fn({"params": params}, x, train=True, rngs={"dropout": key})
+        return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+
+    value, grads = jax.value_and_grad(loss)(state.params)
+    return state.apply_gradients(grads=grads), value
+
+
 @jax.jit
 def train(state: State, batches):
-    def step(state, batch):
-        x, labels = batch
-        key = jax.random.fold_in(state.key, state.step)
-
-        def loss(params):
-            logits = state.apply_fn({"params": params}, x, train=True, rngs={"dropout": key})
-            return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
-
-        value, grads = jax.value_and_grad(loss)(state.params)
-        return state.apply_gradients(grads=grads), value
-
-    return jax.lax.scan(step, state, batches)
+    return jax.lax.scan(train_step, state, batches)
 
 
 def main():

@@ -11,7 +11,6 @@ Plain tuples are built, compared and hashed by the interpreter itself, which mak
 from __future__ import annotations
 
 import itertools
-import json
 import reprlib
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -439,6 +438,8 @@ class PyTreeDef:
     def serialize_using_proto(self) -> bytes:
         """The structure as bytes, from which `deserialize_using_proto` makes it again; ValueError if it has nodes of other types than
         lists, tuples, dicts of string keys and None."""
+        import json  # what most programs do without
+
         return json.dumps(to_plain(self, _not_builtin)).encode()
 
     @staticmethod
@@ -449,6 +450,8 @@ class PyTreeDef:
         >>> PyTreeDef.deserialize_using_proto(None, written)
         PyTreeDef((*, *))
         """
+        import json
+
         return from_plain(json.loads(data), _not_builtin)
 
 
