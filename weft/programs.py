@@ -253,8 +253,8 @@ def kept(made: Executable) -> dict[str, Any]:
     found: list[bytes | None] = []
     made.loaded.keep(lambda make: found.append(make()))
     return {"code": found[0] if found else None, "made_by": _makers_of(made.request[-1]), "collective_count": made.collective_count,
-            "shardings": tuple([s.sharding for s in made.in_specs]),
-            "results": tuple([(s.sharding, s.committed) for s in made.out_specs])}
+            "shardings": tuple([s.row_major.sharding for s in made.in_specs]),
+            "results": tuple([(s.row_major.sharding, s.committed) for s in made.out_specs])}
 
 
 def restored(request: _Request, code: bytes | None, made_by: tuple, **layouts: Any) -> Executable:

@@ -19,7 +19,7 @@ from weft.api.layouts import as_sharding
 from weft.api.struct import ShapeDtypeStruct
 from weft.backends.array_spec import ArraySpec, _specs
 from weft.backends.base import UNREADY
-from weft.backends.formats import Format, Layout
+from weft.backends.formats import Format, Layout, order_of
 from weft.control.hitypes import is_mutable, on_copies, taken_apart
 from weft.control.ref import Threaded, any_refs, is_ref, retried
 from weft.core.interpret import evaluate
@@ -31,7 +31,7 @@ from weft.ir.mesh import Mesh, unplaced
 from weft.ir.shardings import NamedSharding, Sharding
 from weft.ir.specs import PartitionSpec
 from weft.ir.types import ShapedArray, _interned
-from weft.ops.placement import reshard, sharding_constraint
+from weft.ops.placement import layout_constraint, reshard, sharding_constraint
 from weft.runtime import parts, transfers
 from weft.runtime.array import Array
 from weft.runtime.device import Device
@@ -50,7 +50,8 @@ def _is_placement(x) -> bool:
 def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: bool | None = None) -> Any:
     """`x` (a tree of arrays) on a device, or laid out as a sharding; the result is committed if a placement is given.
 
-    `device` may be a tree of devices and shardings that is a prefix of `x`. The result shares memory with `x` where layouts
+    A `Format` says in which order dims are stored, too; otherwise arrays keep theirs.
+    `device` may be a tree of devices, shardings and formats that is a prefix of `x`. The result shares memory with `x` where layouts
     allow, unless `may_alias` is False. With `donate` (a bool, or a tree of them that is a prefix of `x`), `x` must not be used again.
     `src` is ignored: an array knows its devices.
     Raises ShardingError if a dim does not divide, ValueError for a tree of devices that does not match, TypeError for other
@@ -109,7 +110,13 @@ def _put(x, target, whole, i: int):
     if isinstance(target, Format) and (target.layout is Layout.AUTO or (target.sharding is None and target.layout is not None)):
         raise ValueError(f"device_put: the sharding and layout of {target} should be concrete.\n"
                          "  AUTO stands for a layout that a compiler chooses; give Format(layout, sharding), or the sharding alone.")
-    sharding = as_sharding(target, "device_put", np.ndim(x) if isinstance(target, Format) else None)
+    order = x._spec.order if type(x) is Array else None
+    if isinstance(target, Format):
+        order = order_of(target.layout, typeof(x).ndim, "device_put")
+        if isinstance(target.layout, Layout) and (isinstance(x, Tracer) or isinstance(current_trace(), StageTrace)):
+            return layout_constraint(_put(x, target.sharding, whole, i), target.layout.major_to_minor)
+        target = target.sharding
+    sharding = as_sharding(target, "device_put")
     if isinstance(x, Tracer):
         if sharding is None or len(sharding.device_assignment) == 1:
             return x
@@ -125,11 +132,11 @@ def _put(x, target, whole, i: int):
         path = tree.keystr(tree.tree_flatten_with_path(whole)[0][i][0])
         sharding.check_shape(array.shape, f"the value{path and ' ' + path} given to device_put")
     if type(array) is np.ndarray and not sharding.unreduced:
-        return to_array(array, sharding)
+        return to_array(array, sharding, order)
     array = to_array(array)
     if transfers.guarded():
         transfers.between_devices([array._spec], [ArraySpec(array.aval, sharding, True)])
-    return relayout(array, sharding)
+    return relayout(array, sharding, order=order)
 
 
 def device_put_sharded(shards: Sequence, devices: Sequence) -> Any:
@@ -216,7 +223,8 @@ def copy_to_host_async(x: Any) -> Any:
 
 
 def make_array_from_callback(shape, sharding: Sharding | Format, data_callback: Callable, dtype=None) -> Array:
-    """An array of global `shape` laid out as `sharding`; `data_callback(index)` gives each distinct shard that is on this process.
+    """An array of global `shape` laid out as `sharding`, which may be a Format; `data_callback(index)` gives each distinct shard that is on
+    this process.
 
     `index` is a tuple of slices into the global array. `dtype` is needed where this process has none of the devices. ValueError if a shard
     has not the shape that the sharding asks for or another dtype, UnexpectedTracerError for a value that is traced.
@@ -226,7 +234,7 @@ def make_array_from_callback(shape, sharding: Sharding | Format, data_callback: 
     Array([0., 1., 2., 3.], dtype=float32)
     """
     api, shape = "make_array_from_callback", tuple(int(n) for n in shape)
-    sharding = _sharding_to_make(api, sharding, len(shape))
+    sharding, order = _placement_to_make(api, sharding, len(shape))
     whole = (slice(None),) * len(shape)
     given = parts.each_block(sharding, shape, lambda index: data_callback(whole if sharding.is_fully_replicated else index))
     for part in given.values():
@@ -243,17 +251,21 @@ def make_array_from_callback(shape, sharding: Sharding | Format, data_callback: 
         found = [dtypes.canonicalize_dtype(typeof(part).dtype) for part in given.values()]
         kept = parts.only_dtype(api, found, wanted)
         values = {position: part.astype(kept, copy=False) for position, part in arrays.items()}
-    made = parts.assembled(api, ShapedArray(shape, kept), sharding, values)
+    made = parts.assembled(api, ShapedArray(shape, kept), sharding, values, order)
     if transfers.guarded():
         transfers.to_device(made.aval, sharding)
     return made
 
 
-def _sharding_to_make(api: str, sharding: Any, ndim: int) -> Sharding:
-    found = as_sharding(sharding, api, ndim) if isinstance(sharding, Format) else sharding
-    if not isinstance(found, Sharding):
-        raise TypeError(f"{api}: sharding should be an instance of `jax.sharding`. Got {sharding!r:.80} of type {type(sharding)}.")
-    return found
+def _placement_to_make(api: str, given: Any, ndim: int) -> tuple[Sharding, tuple[int, ...] | None]:
+    """The sharding of an array of `ndim` dims that is made of parts, and the order of its dims."""
+    sharding, layout = (given.sharding, given.layout) if isinstance(given, Format) else (given, None)
+    if layout is Layout.AUTO:
+        raise TypeError(f"{api}: `Layout.AUTO` cannot be used in place of a device-local layout, got {given}. No compiler is asked where "
+                        "an array is made of its parts; give the layout, or the sharding alone.")
+    if not isinstance(sharding, Sharding):
+        raise TypeError(f"{api}: sharding should be an instance of `jax.sharding`. Got {given!r:.80} of type {type(given)}.")
+    return sharding, order_of(layout, ndim, api)
 
 
 def make_array_from_single_device_arrays(shape, sharding: Sharding, arrays: Sequence, *, dtype=None) -> Array:
@@ -268,7 +280,7 @@ def make_array_from_single_device_arrays(shape, sharding: Sharding, arrays: Sequ
     api, shape = "make_array_from_single_device_arrays", tuple(int(n) for n in shape)
     if isinstance(arrays, Tracer) or not isinstance(arrays, Sequence) or not all(isinstance(a, Array) for a in arrays):
         raise TypeError(f"{api}: jax.{api} `arrays` argument must be a list or tuple of arrays, but got {type(arrays)}: {arrays!r:.80}.")
-    sharding = _sharding_to_make(api, sharding, len(shape))
+    sharding, order = _placement_to_make(api, sharding, len(shape))
     for a in arrays:
         if isinstance(a, Tracer):
             raise ValueError(f"{api}: one of the arrays is traced, {a!r:.80}.\n  jax.{api} requires a list of concrete arrays as input.")
@@ -287,7 +299,7 @@ def make_array_from_single_device_arrays(shape, sharding: Sharding, arrays: Sequ
             [("devices of this process", str([d.id for d in mine])), ("arrays lie on devices", str([a.device.id for a in arrays]))], None,
             "There must be one array per addressable device of the sharding."))
     values = {position: np.asarray(by_device[device]._numpy()) for position, device in parts.blocks_here(sharding, len(shape)).items()}
-    return parts.assembled(api, ShapedArray(shape, kept), sharding, values)
+    return parts.assembled(api, ShapedArray(shape, kept), sharding, values, order)
 
 
 def make_array_from_process_local_data(sharding: Any, local_data: Any, global_shape: Any = None) -> Any:
@@ -380,16 +392,20 @@ def _struct(aval: ShapedArray) -> ShapeDtypeStruct:
 
 @api_boundary
 def eval_shape(fun: Callable, *args, **kwargs) -> Any:
-    """Shapes and dtypes of the results of `fun`, without computing anything.
+    """Shapes and dtypes of the results of `fun`, without computing anything; of a jitted function with the shardings and formats that its
+    `out_shardings` say.
 
     Raises what tracing `fun` raises: TypeError or ShapeError for arguments that do not fit.
 
     >>> weft.eval_shape(lambda x: x @ x.T, wnp.ones((2, 3)))
     ShapeDtypeStruct(shape=(2, 2), dtype=float32)
     """
+    has_mutable = hi_types and any(map(is_mutable, tree.tree_leaves((args, kwargs))))
     if isinstance(fun, JitFunction):
+        if fun.out_shardings is not None and not has_mutable:
+            return fun.eval_shape(*args, **kwargs)
         fun = fun.fun
-    if hi_types and any(map(is_mutable, tree.tree_leaves((args, kwargs)))):
+    if has_mutable:
         (args, kwargs), _ = taken_apart((args, kwargs))
         return eval_shape(lambda *args, **kwargs: on_copies(fun, args, kwargs)[0], *args, **kwargs)
     flat = FlatFunction(fun, args, kwargs)

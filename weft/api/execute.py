@@ -14,8 +14,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from weft import backends, programs
+from weft.api.layouts import argument_order
 from weft.api.numerics import result_check
 from weft.backends.array_spec import ArraySpec, on_backend
+from weft.backends.formats import Layout, order_of
 from weft.control.call import jit_p
 from weft.control.custom_partition import without_partitions
 from weft.core.primitive import Unsupported
@@ -36,6 +38,7 @@ from weft.runtime.array import Array, default_sharding, from_numpy, replicated_o
 from weft.runtime.executable import Executable
 from weft.runtime.placement import as_blocks, fits, of_blocks, relaid
 from weft.transforms.expand import expand
+from weft.transforms.orders import constrained_orders, natural_orders, on_transposed
 from weft.transforms.physical import has_keys
 from weft.util.config import config
 from weft.util.errors import ShardingError
@@ -45,9 +48,9 @@ from weft.util.source import user_frame, warn_user
 from weft.util.state import clearing
 
 
-def to_array(x, sharding: Sharding | None = None) -> Array:
+def to_array(x, sharding: Sharding | None = None, order: tuple[int, ...] | None = None) -> Array:
     """`x` (array, NumPy value, Python scalar) as an uncommitted Array, or itself if it is one; NumPy arrays laid out as
-    `sharding`, committed, if it is given."""
+    `sharding`, committed, and stored in `order`, if it is given."""
     if type(x) is Array:
         return x
     if isinstance(x, Tracer):
@@ -58,7 +61,7 @@ def to_array(x, sharding: Sharding | None = None) -> Array:
     aval = typeof(x)
     if aval.weak_type or aval.ndim == 0:
         return _scalar_array(x, aval)
-    return from_numpy(np.asarray(x, dtype=aval.dtype), aval, sharding)
+    return from_numpy(np.asarray(x, dtype=aval.dtype), aval, sharding, order=order)
 
 
 def _scalar_array(x, aval) -> Array:
@@ -77,9 +80,9 @@ def _scalar_array(x, aval) -> Array:
 
 def run(jaxpr: Jaxpr, args: Sequence[Array], *, in_shardings: Sequence[Sharding | None] = (),
         out_shardings: Sequence[Sharding | None] = (), donated: Sequence[int] = (), name: str = "",
-        arg_names: Sequence[str] = ()) -> list[Array]:
+        arg_names: Sequence[str] = (), out_layouts: tuple = ()) -> list[Array]:
     """Compile `jaxpr` for these arguments if need be, and run it."""
-    executable, ready = prepare(jaxpr, args, in_shardings, out_shardings, donated, name, arg_names)
+    executable, ready = prepare(jaxpr, args, in_shardings, out_shardings, donated, name, arg_names, out_layouts=out_layouts)
     return run_ready(executable, ready, args)
 
 
@@ -92,40 +95,70 @@ def run_ready(executable: Executable, ready: Sequence[Array], given: Sequence[Ar
 
 
 def prepare(jaxpr: Jaxpr, args: Sequence[Array], in_shardings=(), out_shardings=(), donated=(), name="", arg_names=(),
-            backend: str | None = None) -> tuple[Executable, list[Array]]:
+            backend: str | None = None, in_layouts=(), out_layouts=()) -> tuple[Executable, list[Array]]:
     """The executable for these arguments, and the arguments as it wants them (constants first, placed)."""
     jaxpr = expand(jaxpr)
     consts = const_arrays(jaxpr)
-    if in_shardings and any(s is not None for s in in_shardings):
-        args = [x if s is None else _placed(x, s, name, arg_names, i) for i, (x, s) in enumerate(zip(args, in_shardings))]
-    found = executable_for(jaxpr, tuple([x._spec for x in (*consts, *args)]), out_shardings, donated, name, arg_names, backend)
+    if in_layouts or (in_shardings and any(s is not None for s in in_shardings)):
+        wanted = zip(args, in_shardings, in_layouts or [None] * len(args))
+        args = [_placed(x, s, layout, name, arg_names, i) for i, (x, s, layout) in enumerate(wanted)]
+    specs = tuple([x._spec for x in (*consts, *args)])
+    found = executable_for(jaxpr, specs, out_shardings, donated, name, arg_names, backend, out_layouts)
     return found, [*found.const_inputs, *arranged(found, args)]
 
 
 def executable_for(jaxpr: Jaxpr, specs: tuple[ArraySpec, ...], out_shardings=(), donated=(), name="", arg_names=(),
-                   backend: str | None = None) -> Executable:
+                   backend: str | None = None, out_layouts=()) -> Executable:
     """The executable for argument specs (those of the constants first), compiled if it is the first time."""
-    key = ("executable", specs, tuple(out_shardings), tuple(donated), config.trace_key(), backend, device_mesh())
+    key = ("executable", specs, tuple(out_shardings), tuple(donated), config.trace_key(), backend, device_mesh(), out_layouts)
     found = jaxpr._cache.get(key)
     if found is None:
-        found = jaxpr._cache[key] = build(jaxpr, specs, out_shardings, donated, name, arg_names, backend)
+        found = jaxpr._cache[key] = build(jaxpr, specs, out_shardings, donated, name, arg_names, backend, out_layouts)
     return found
 
 
-def relayout(x: Array, sharding: Sharding, committed: bool = True) -> Array:
-    """`x` laid out as `sharding`: memory is shared where layouts allow, else values are moved, by a compiled copy if there are many."""
-    have, want = x._spec, ArraySpec(x.aval, sharding, committed)
-    if have.stored is not have or want.stored is not want:
+def relayout(x: Array, sharding: Sharding, committed: bool = True, order: tuple[int, ...] | None = None) -> Array:
+    """`x` laid out as `sharding`, its dims stored in `order`: memory is shared where layouts allow, else values are moved, by a compiled
+    copy if there are many."""
+    have, want = x._spec, ArraySpec(x.aval, sharding, committed, order)
+    if have.has_terms or want.has_terms:
         return _of_other_terms(x, want)
+    if have.order != want.order:
+        return _in_other_order(x, want)
+    if want.order is not None:
+        return Array(want, relayout(x._stored(), want.stored.sharding, committed)._live())
     move = (have.splits, have.local_shape, want.splits, want.local_shape, want.storage_dtype)
     is_here = have.by_process is None and want.by_process is None
     by_program = is_here and have.backend is want.backend is default_sharding().device.client and want.backend.is_one_memory
     is_small = x.nbytes < MODEL.relayout_compiled_bytes
     if is_small or not by_program or fits(have, want) or (x.nbytes < MODEL.relayout_repeated_bytes and _is_first(move)):
-        return relaid(x, sharding, committed)
+        return relaid(x, want)
     with unplaced():
         (moved,) = run(_moving(*move), [as_blocks(x)], name="relayout")
     return of_blocks(moved, want)
+
+
+def _in_other_order(x: Array, want: ArraySpec) -> Array:
+    """`x` laid out as `want`, where its dims are stored in another order: copied by NumPy, or by a program if there is much of it."""
+    have = x._spec
+    is_here = have.by_process is None and want.by_process is None
+    move = (have.order, have.local_shape, have.splits, want.order, want.splits, want.storage_dtype)
+    is_small = x.nbytes < MODEL.relayout_compiled_bytes or (x.nbytes < MODEL.relayout_repeated_bytes and _is_first(move))
+    if is_here and (is_small or have.backend is not want.backend):
+        return relaid(x, want)
+    if x.sharding.device_assignment != want.sharding.device_assignment:
+        x = relayout(x, want.sharding, want.committed, have.order)
+    with unplaced():
+        (moved,) = run(_copying(x.aval), [x], out_shardings=(want.sharding,), name="relayout",
+                       out_layouts=(Layout(want.order or range(x.ndim)),))
+    return Array(want, moved._live())
+
+
+@functools.lru_cache(maxsize=1024)
+def _copying(aval: ShapedArray) -> Jaxpr:
+    """The program that gives its argument."""
+    with set_trace(eval_trace):
+        return stage(lambda x: [x], [aval], "relayout")
 
 
 def _of_other_terms(x: Array, want: ArraySpec) -> Array:
@@ -133,11 +166,13 @@ def _of_other_terms(x: Array, want: ArraySpec) -> Array:
     have, sharding = x._spec, want.sharding
     if fits(have, want):
         return Array(want, x._live())
-    if have.stored is not have and have.sharding.device_assignment != sharding.device_assignment:
-        if want.stored is not want and have.stored.aval.shape == want.stored.aval.shape:
+    if want.order is not None:
+        return relayout(relayout(x, sharding, want.committed), sharding, want.committed, want.order)
+    if have.has_terms and have.sharding.device_assignment != sharding.device_assignment:
+        if want.has_terms and have.stored.aval.shape == want.stored.aval.shape:
             return Array(want, relayout(x._stored(), want.stored.sharding, want.committed)._live())
         x = relayout(x, have.sharding.with_spec(have.sharding.spec.update(unreduced=frozenset())))
-        if want.stored is want:
+        if not want.has_terms:
             return relayout(x, sharding, want.committed)
     if x.sharding.device_assignment != sharding.device_assignment:
         x = relayout(x, sharding.with_spec(PartitionSpec()))
@@ -153,6 +188,7 @@ def _resharding(aval: ShapedArray, sharding: Sharding) -> Jaxpr:
 
 
 clearing(_resharding.cache_clear)
+clearing(_copying.cache_clear)
 
 _moves: set[tuple] = set()
 
@@ -183,7 +219,7 @@ def _moving(splits: tuple, local: tuple, new_splits: tuple, new_local: tuple, dt
 def on_mesh(args: list[Array]) -> list[Array]:
     """The arguments, those that nobody placed on the devices of the mesh that was set, if one was."""
     mesh = device_mesh()
-    return args if mesh is None else [x if x.committed else relayout(x, replicated_over(mesh)) for x in args]
+    return args if mesh is None else [x if x.committed else relayout(x, replicated_over(mesh), order=x._spec.order) for x in args]
 
 
 def arranged(executable: Executable, args: Sequence[Array]) -> Sequence[Array]:
@@ -196,11 +232,11 @@ def arranged(executable: Executable, args: Sequence[Array]) -> Sequence[Array]:
         transfers.between_devices([h for h, s in zip(have, specs) if s is h], here)
     if all(fits(x._spec, s) for x, s in zip(args, specs)):
         return args
-    return [x if fits(x._spec, s) else relayout(x, s.sharding) for x, s in zip(args, specs)]
+    return [x if fits(x._spec, s) else relayout(x, s.sharding, order=s.order) for x, s in zip(args, specs)]
 
 
-def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings=(), donated=(), name="", arg_names=(), backend: str | None = None
-          ) -> Executable:
+def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings=(), donated=(), name="", arg_names=(), backend: str | None = None,
+          out_layouts=()) -> Executable:
     """Compile `jaxpr` for argument specs (those of its constants first), for the devices they are on, or those of `backend`."""
     n_consts = len(jaxpr.constvars)
     out_shardings = tuple(out_shardings) or (None,) * len(jaxpr.outvars)
@@ -230,12 +266,34 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings=(), donated=()
         _dump(program, name, [s.sharding if s.committed else None for s in specs], out_shardings, donated)
     report("compilation", config.log_compiles, "Compiling %s with global shapes and types %s. Argument mapping: %s.", name or jaxpr.name,
            tuple([s.aval for s in specs[n_consts:]]), _Mapping([s.sharding if s.committed else None for s in specs[n_consts:]]))
-    executable = programs.executable_of(program, specs, out_shardings, aliasing, name or jaxpr.name or "program", assignment, runs_on)
+    executable = _executable(program, specs, out_shardings, out_layouts, aliasing, name or jaxpr.name or "program", assignment, runs_on)
     executable.check, executable.donated = check, _usable(executable, donated)
-    executable.const_inputs = [x if fits(x._spec, s) else relayout(x, s.sharding)
+    executable.const_inputs = [x if fits(x._spec, s) else relayout(x, s.sharding, order=s.order)
                                for x, s in zip(const_arrays(jaxpr), executable.in_specs)]
     executable.arg_names = (*["a closed-over array"] * n_consts, *(arg_names or [f"argument {i}" for i in range(len(specs) - n_consts)]))
     return executable
+
+
+def _executable(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings: Sequence[Sharding | None], out_layouts: Sequence,
+                donated: Sequence[int], name: str, assignment: tuple, backend: backends.Backend) -> Executable:
+    """The executable of a program without constants: of one on memory, where an argument or a result has an order."""
+    ins, outs = [s.order for s in specs], _result_orders(jaxpr, specs, out_layouts, name)
+    if not any(ins) and not any(outs):
+        return programs.executable_of(jaxpr, specs, out_shardings, donated, name, assignment, backend)
+    shardings = [s if s is None or order is None else s.transposed(order) for s, order in zip(out_shardings, outs)]
+    found = programs.executable_of(on_transposed(jaxpr, ins, outs), [s.row_major for s in specs], shardings, donated, name, assignment,
+                                   backend)
+    return found.on_orders(ins, outs)
+
+
+def _result_orders(jaxpr: Jaxpr, specs: Sequence[ArraySpec], layouts: Sequence, name: str) -> list[tuple[int, ...] | None]:
+    """The order of each result: what its layout says; without one, what a layout constraint that gives it says."""
+    orders = constrained_orders(jaxpr)
+    if Layout.AUTO in layouts:
+        orders = [a if layout is Layout.AUTO else b
+                  for a, b, layout in zip(natural_orders(jaxpr, [s.order for s in specs]), orders, layouts)]
+    return [order_of(layout, len(v.aval.shape), name) if isinstance(layout, Layout) else order
+            for layout, order, v in zip(layouts or [None] * len(orders), orders, jaxpr.outvars)]
 
 
 def _held_by(mesh: Mesh, jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings: Sequence[Sharding | None]) -> list[Sharding | None]:
@@ -298,7 +356,7 @@ def _on_one_backend(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings: Seq
     inside = next(iter(constraint_shardings(jaxpr)), None)
     devices = typed_devices(jaxpr) if inside is None else inside.device_assignment
     runs_on = backend if devices is None else devices[0].client
-    placed = [ArraySpec(s.aval, on_backend(s.sharding, runs_on), s.committed) for s in specs]
+    placed = [ArraySpec(s.aval, on_backend(s.sharding, runs_on), s.committed, s.order) for s in specs]
     return placed, [on_backend(s, runs_on) for s in out_shardings]
 
 
@@ -348,10 +406,13 @@ def device_assignment(jaxpr: Jaxpr, specs, out_shardings, name: str, arg_names, 
     return mesh.flat_devices
 
 
-def _placed(x: Array, sharding: Sharding, name: str, arg_names, i: int) -> Array:
-    """Argument `x` where `in_shardings` wants it."""
+def _placed(x: Array, sharding: Sharding | None, layout, name: str, arg_names, i: int) -> Array:
+    """Argument `x` where `in_shardings` wants it, as `layout` wants it."""
+    label = arg_names[i] if i < len(arg_names) else f"number {i}"
+    order = x._spec.order if layout is None else argument_order(name, label, x._spec, layout, x.committed)
+    if sharding is None:
+        return x if order == x._spec.order else relayout(x, x.sharding, x.committed, order)
     if x.committed and not x.sharding.is_equivalent_to(sharding, x.ndim):
-        label = arg_names[i] if i < len(arg_names) else f"number {i}"
         devices = [f" on devices with ids {[d.id for d in s.device_assignment]}" for s in (x.sharding, sharding)]
         if devices[0] == devices[1]:
             devices = ["", ""]
@@ -362,7 +423,7 @@ def _placed(x: Array, sharding: Sharding, name: str, arg_names, i: int) -> Array
     sharding.check_shape(x.shape, arg_names[i] if i < len(arg_names) else "an argument")
     if transfers.guarded():
         transfers.between_devices([x._spec], [ArraySpec(x.aval, sharding, True)])
-    return relayout(x, sharding)
+    return relayout(x, sharding, order=order)
 
 
 # ---- the evaluator of single operations

@@ -18,10 +18,11 @@ import numpy as np
 from weft import backends
 from weft.api.execute import arranged, on_mesh, prepare, run_ready, to_array, tracked
 from weft.api.flat import argument_names, signature_of
-from weft.api.layouts import flat_shardings
+from weft.api.layouts import check_donated_layouts, flat_layouts, flat_shardings
 from weft.api.struct import stands_for_ref
 from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Call, Device
+from weft.backends.formats import Layout
 from weft.backends.xla_flags import check_options
 from weft.control.call import jit_p
 from weft.control.hitypes import flatten, is_mutable, on_copies, put_back, taken_apart
@@ -35,9 +36,10 @@ from weft.ir.mesh import current_mesh, device_mesh, unplaced
 from weft.ir.program_mesh import is_abstract
 from weft.ir.shardings import Sharding, SingleDeviceSharding
 from weft.ir.types import ShapedArray
-from weft.ops.placement import reshard, sharding_constraint
+from weft.ops.placement import layout_constraint, reshard, sharding_constraint
 from weft.runtime import transfers
 from weft.runtime.array import Array
+from weft.runtime.executable import Executable
 from weft.transforms.physical import has_keys
 from weft.util import tree
 from weft.util.config import config
@@ -126,16 +128,23 @@ _NATIVE = frozenset({Array, float, int, bool})      # leaves that native dispatc
 class TracedProgram:
     """One trace of a jitted function: its program, and the structure of its arguments and results."""
     __slots__ = ("jaxpr", "consts", "in_tree", "out_tree", "in_shardings", "out_shardings", "donated", "arg_names", "name",
-                 "in_avals", "fast_path_attempts", "empty")
+                 "in_avals", "fast_path_attempts", "empty", "in_layouts", "out_layouts")
 
     def __init__(self, jaxpr: Jaxpr, consts: list, in_tree, out_tree, in_shardings, out_shardings, donated, arg_names, name,
-                 in_avals):
+                 in_avals, in_layouts: tuple = (), out_layouts: tuple = ()):
+        self.in_layouts, self.out_layouts = in_layouts, out_layouts        # empty where no format says one
         self.jaxpr, self.consts, self.in_tree, self.out_tree = jaxpr, consts, in_tree, out_tree
         self.in_shardings, self.out_shardings, self.donated = in_shardings, out_shardings, donated
         self.arg_names, self.name, self.in_avals = arg_names, name, in_avals
         #: results of no bytes, the tangents of integers: they are NumPy's, as no array has such a dtype
         self.empty = [i for i, a in enumerate(jaxpr.out_avals) if a.dtype == float0]
         self.fast_path_attempts = 0 if self.empty else 16     # how often the backend may still try to make calls bypass Python
+
+    def prepared(self, arrays: Sequence[Array], backend: str | None) -> tuple[Executable, list[Array]]:
+        """Its executable for these arguments, and the arguments as it wants them."""
+        donated = [i for i, d in enumerate(self.donated) if d]
+        return prepare(self.jaxpr, arrays, self.in_shardings, self.out_shardings, donated, f"jit({self.name})", self.arg_names, backend,
+                       self.in_layouts, self.out_layouts)
 
     def results(self, outs: list) -> Any:
         """What the function gives, of the results of its program."""
@@ -149,14 +158,17 @@ def _constrained(traced: TracedProgram) -> Jaxpr:
     n_consts = len(traced.consts)
     ins = tuple(map(_as_constraint, traced.in_shardings, traced.jaxpr.in_avals[n_consts:]))
     outs = tuple(map(_as_constraint, traced.out_shardings, traced.jaxpr.out_avals))
-    if not any((*ins, *outs)):
+    layouts = traced.out_layouts
+    if not any((*ins, *outs)) and not any(isinstance(layout, Layout) for layout in layouts):
         return traced.jaxpr
     place = lambda xs, wanted: [x if s is None else sharding_constraint(x, s) for x, s in zip(xs, wanted)]
+    store = lambda x, layout: layout_constraint(x, layout.major_to_minor) if isinstance(layout, Layout) else x
 
     def flat_fun(*xs):
-        return place(evaluate(traced.jaxpr, *xs[:n_consts], *place(xs[n_consts:], ins)), outs)
+        results = place(evaluate(traced.jaxpr, *xs[:n_consts], *place(xs[n_consts:], ins)), outs)
+        return list(map(store, results, layouts)) if layouts else results
 
-    return traced.jaxpr.memo(("constrained", ins, outs), lambda: stage(flat_fun, traced.jaxpr.in_avals, traced.name))
+    return traced.jaxpr.memo(("constrained", ins, outs, layouts), lambda: stage(flat_fun, traced.jaxpr.in_avals, traced.name))
 
 
 def _as_constraint(sharding: Sharding | None, aval: ShapedArray) -> Sharding | None:
@@ -400,14 +412,13 @@ class JitFunction(Dispatching):
             if device_mesh() is not None:
                 raise ValueError(f"jit({self.name}): the argument device of jit contradicts the mesh of the context, on which programs run."
                                  "\n  Call it outside of the context, or leave the device out.")
-            arrays = [Array(ArraySpec(x.aval, x.sharding, False), x._live()) for x in arrays]
+            arrays = [Array(ArraySpec(x.aval, x.sharding, False, x._spec.order), x._live()) for x in arrays]
         key = (in_tree, statics, tuple([x._spec for x in arrays]), config.trace_key(), current_mesh(), device_mesh())
         call = self._calls.get(key)
         if call is None:
             traced = self._trace(args, kwargs, statics, arrays, in_tree)
-            donated = [i for i, d in enumerate(traced.donated) if d]
-            executable, ready = prepare(traced.jaxpr, arrays, traced.in_shardings, traced.out_shardings, donated,
-                                        f"jit({traced.name})", traced.arg_names, self.backend)
+            check_donated_layouts(traced, [x.committed for x in arrays])
+            executable, ready = traced.prepared(arrays, self.backend)
             executable.out_tree = traced.out_tree
             placed = any(s is not None for s in traced.in_shardings)
             self._calls[key] = (executable, traced, placed)
@@ -417,9 +428,7 @@ class JitFunction(Dispatching):
         executable, traced, placed = call
         self._speed_up(executable, args, kwargs, leaves, traced, placed, False)
         if placed or traced.jaxpr.consts:
-            donated = [i for i, d in enumerate(traced.donated) if d]
-            executable, ready = prepare(traced.jaxpr, arrays, traced.in_shardings, traced.out_shardings, donated,
-                                        f"jit({traced.name})", traced.arg_names, self.backend)
+            executable, ready = traced.prepared(arrays, self.backend)
         else:
             ready = arranged(executable, arrays)
         outs = tracked(traced.jaxpr, f"jit({traced.name})", arrays, lambda: run_ready(executable, ready, given))
@@ -529,7 +538,9 @@ class JitFunction(Dispatching):
         traced = TracedProgram(
             jaxpr, consts, in_tree, out_tree[0], in_shardings,
             flat_shardings(self.out_shardings, out_tree[0], jaxpr.out_avals, f"jit({self.name}): out_shardings"),
-            self._donated(args, kwargs, in_tree), names, self.name, avals)
+            self._donated(args, kwargs, in_tree), names, self.name, avals,
+            flat_layouts(self.in_shardings, in_tree, f"jit({self.name}): in_shardings", names),
+            flat_layouts(self.out_shardings, out_tree[0], f"jit({self.name}): out_shardings"))
         assert len(traced.out_shardings) == n_out
         if cacheable:
             self._programs[key] = traced

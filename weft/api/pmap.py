@@ -280,7 +280,7 @@ def _spread(x: Array, sharding: NamedSharding) -> Array:
     have = x._spec
     factor = sharding.mesh.size / have.sharding.mesh.size
     shape = tuple(int(n * factor) if entry is not None else n for n, entry in zip(x.shape, (*sharding.spec, *[None] * x.ndim)))
-    return Array(ArraySpec(have.aval.update(shape=shape, sharding=None), sharding, True), x._live())
+    return Array(ArraySpec(have.aval.update(shape=shape, sharding=None), sharding, True, have.order), x._live())
 
 
 class PmapSharding:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.api.execute import const_arrays, executable_for, to_array
+from weft.api.layouts import argument_order, check_donated_layouts
 from weft.api.struct import ShapeDtypeStruct
 from weft.backends.array_spec import ArraySpec
-from weft.backends.formats import row_major
+from weft.backends.formats import Format, Layout, format_of, order_of
 from weft.backends.xla_flags import check_options
 from weft.control.custom_partition import without_partitions
 from weft.control.ref import Ref, is_ref
@@ -37,7 +38,9 @@ def _spec(x, aval) -> ArraySpec:
     if type(x) is Array:
         return x._spec
     sharding = x.explicit if isinstance(x, ShapedArray) else getattr(x, "sharding", None)
-    return ArraySpec(aval, *((sharding, True) if sharding is not None else placement_of_new()))
+    if sharding is None:
+        return ArraySpec(aval, *placement_of_new())
+    return ArraySpec(aval, sharding, True, order_of(getattr(x, "layout", None), aval.ndim, "lower"))
 
 
 class Traced:
@@ -93,9 +96,12 @@ class Traced:
     @property
     def out_info(self):
         """Shapes and dtypes of the results, as a tree."""
-        structs = [ShapeDtypeStruct(a.shape, a.dtype, sharding=s or a.explicit, weak_type=a.weak_type)
-                   for a, s in zip(self._program.jaxpr.out_avals, self._program.out_shardings)]
-        return tree.tree_unflatten(self._program.out_tree, structs)
+        program = self._program
+        layouts = program.out_layouts or [None] * len(program.out_shardings)
+        placed = [Format(layout, s) if isinstance(layout, Layout) else s for layout, s in zip(layouts, program.out_shardings)]
+        structs = [ShapeDtypeStruct(a.shape, a.dtype, sharding=s or a.explicit, weak_type=a.weak_type, vma=a.vma)
+                   for a, s in zip(program.jaxpr.out_avals, placed)]
+        return tree.tree_unflatten(program.out_tree, structs)
 
     def _kept(self, jaxpr: Jaxpr) -> tuple[Jaxpr, list[bool]]:
         """`jaxpr` without the arguments that nothing reads, and which were kept; all of them with `keep_unused`."""
@@ -122,8 +128,17 @@ class Lowered:
         self._traced = traced
         program = traced._program
         self._jaxpr = expand(program.jaxpr)
-        self.in_specs = [ArraySpec(aval, given, True) if given is not None else _spec(x, aval)
-                         for x, aval, given in zip(traced._leaves, program.in_avals, program.in_shardings)]
+        specs = [_spec(x, aval) for x, aval in zip(traced._leaves, program.in_avals)]
+        orders = [s.order for s in specs]
+        if program.in_layouts or program.out_layouts:
+            given = [x.committed if type(x) is Array else getattr(x, "layout", None) is not None for x in traced._leaves]
+            check_donated_layouts(program, given)
+            asked = zip(specs, program.in_layouts, program.arg_names, given)
+            orders = [s.order if layout is None else argument_order(f"jit({program.name})", label, s, layout, is_given)
+                      for s, layout, label, is_given in asked] or orders
+        self.in_specs = [s if given is None and order == s.order else
+                         ArraySpec(s.aval, s.sharding, s.committed, order) if given is None else ArraySpec(aval, given, True, order)
+                         for s, aval, given, order in zip(specs, program.in_avals, program.in_shardings, orders)]
 
     in_tree = property(lambda self: self._traced.in_tree)
     out_tree = property(lambda self: self._traced.out_tree)
@@ -163,7 +178,7 @@ class Lowered:
         donated = [i for i, d in enumerate(program.donated) if d]
         specs = (*[c._spec for c in consts], *self.in_specs)
         executable = executable_for(self._jaxpr, specs, program.out_shardings, donated, f"jit({program.name})", program.arg_names,
-                                    self._traced._jitted.backend)
+                                    self._traced._jitted.backend, program.out_layouts)
         executable.out_tree = program.out_tree
         return Compiled(self, executable, consts)
 
@@ -210,7 +225,8 @@ class Compiled:
     def out_info(self):
         """Shapes, dtypes and shardings of the results, as a tree."""
         leaves, structure = tree.tree_flatten(self._lowered.out_info)
-        return structure.unflatten([s.update(sharding=spec.sharding) for s, spec in zip(leaves, self._executable.out_specs)])
+        return structure.unflatten([s.update(sharding=spec.sharding if spec.order is None else format_of(spec))
+                                    for s, spec in zip(leaves, self._executable.out_specs)])
 
     @property
     def stages(self):
@@ -237,12 +253,12 @@ class Compiled:
     def input_formats(self):
         """Layouts in memory and shardings of the arguments: `(positional, keyword)` trees of `Format`."""
         specs = self._executable.in_specs[len(self._consts):]
-        return tree.tree_unflatten(self.in_tree, [row_major(s.aval.ndim, s.sharding) for s in specs])
+        return tree.tree_unflatten(self.in_tree, [format_of(s) for s in specs])
 
     @property
     def output_formats(self):
         """Layouts in memory and shardings of the results, as a tree of `Format`."""
-        return tree.tree_unflatten(self.out_tree, [row_major(s.aval.ndim, s.sharding) for s in self._executable.out_specs])
+        return tree.tree_unflatten(self.out_tree, [format_of(s) for s in self._executable.out_specs])
 
     def as_text(self) -> str:
         """The program of one device, with its kernels and collectives, as HLO."""
@@ -272,7 +288,8 @@ class Compiled:
         return self._executable
 
     def __call__(self, *args, **kwargs):
-        """Run it; TypeError if the structure, a shape or a dtype differs from what it was compiled for."""
+        """Run it; TypeError if the structure, a shape or a dtype differs from what it was compiled for, ValueError if the order in memory
+        of a committed array does."""
         refs = self._lowered._traced._refs
         return self._run(args, kwargs) if refs is None else self._run_with_refs(refs, args, kwargs)
 
@@ -305,7 +322,17 @@ class Compiled:
             raise TypeError("Argument types differ from the types for which this computation was compiled. The mismatches "
                             "are:\n" + "\n".join(
                 f"Argument '{name}' compiled with {spec} and called with {given}" for name, spec, given in wrong))
+        specs = self._executable.in_specs[len(self._consts):]
+        if any(x._spec.order != spec.order and x.committed for x, spec in zip(arrays, specs)):
+            self._refuse_layouts(arrays, specs)
         return tree.tree_unflatten(self.out_tree, self._executable([*self._consts, *arrays]))
+
+    def _refuse_layouts(self, arrays: Sequence[Array], specs: Sequence[ArraySpec]) -> None:
+        names = self._lowered._traced._program.arg_names
+        wrong = [f"argument {name} of type {x.aval.str_short()}: stored with major_to_minor={x.format.layout.major_to_minor}, compiled for "
+                 f"{format_of(spec).layout.major_to_minor}" for name, x, spec in zip(names, arrays, specs) if x._spec.order != spec.order]
+        raise ValueError("Computation was compiled for input layouts that disagree with the layouts of arguments passed to it.\n  "
+                         + "\n  ".join(wrong) + "\n  Put the arrays as compiled.input_formats says, with weft.device_put(x, format).")
 
     call = __call__
 

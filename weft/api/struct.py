@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.api.layouts import as_sharding
-from weft.backends.formats import Format
+from weft.backends.formats import Format, Layout, order_of
 from weft.core.trace import typeof
 from weft.ir.explicit import type_sharding
 from weft.ir.shardings import NamedSharding
@@ -19,13 +19,15 @@ from weft.util.errors import ShardingError
 class ShapeDtypeStruct:
     """Shape, dtype and sharding of an array that need not exist; what `eval_shape` gives and `lower` takes.
 
+    `sharding` may be a Format, whose layout is kept. Raises TypeError for Layout.AUTO, ValueError for a layout that does not fit.
+
     >>> struct = ShapeDtypeStruct((2, 3), 'float32')
     >>> struct
     ShapeDtypeStruct(shape=(2, 3), dtype=float32)
     >>> struct.shape, struct.dtype.name, struct.sharding, struct.ndim, struct.size, struct.weak_type, struct.update(shape=(4,)).shape
     ((2, 3), 'float32', None, 2, 6, False, (4,))
     """
-    __slots__ = ("shape", "dtype", "sharding", "weak_type", "vma", "is_ref")
+    __slots__ = ("shape", "dtype", "sharding", "layout", "weak_type", "vma", "is_ref")
 
     def __init__(self, shape, dtype, *, sharding=None, weak_type: bool = False, vma=None, is_ref: bool = False,
                  manual_axis_type: ManualAxisType | None = None):
@@ -38,7 +40,14 @@ class ShapeDtypeStruct:
         if isinstance(sharding, PartitionSpec) and len(sharding) > len(self.shape):
             raise ShardingError(f"ShapeDtypeStruct: Sharding {sharding} is only valid for values of rank at least {len(sharding)}, but was "
                                 f"applied to a value of rank {len(self.shape)}.")
-        if isinstance(sharding, (PartitionSpec, Format)):
+        self.layout = None                   # the order in memory, if a Format says it
+        if isinstance(sharding, Format):
+            if sharding.layout is Layout.AUTO:
+                raise TypeError("ShapeDtypeStruct: `Layout.AUTO` cannot be used in place of a device-local layout in a `ShapeDtypeStruct`: "
+                                "a compiler chooses it. Ask jit(f).lower(...).compile().input_formats, and give one of these.")
+            order_of(sharding.layout, len(self.shape), "ShapeDtypeStruct")
+            self.layout, sharding = sharding.layout, sharding.sharding
+        if isinstance(sharding, PartitionSpec):
             sharding = as_sharding(sharding, "ShapeDtypeStruct", len(self.shape))
         if isinstance(sharding, NamedSharding):
             sharding.check_compatible_aval(self.shape)
@@ -57,12 +66,14 @@ class ShapeDtypeStruct:
         (ShapeDtypeStruct(shape=(), dtype=float32, weak_type=True), ShapeDtypeStruct(shape=(3,), dtype=float32))
         """
         aval = x if isinstance(x, ShapedArray) else x.aval if isinstance(x, cls) else typeof(x)
-        sharding = x.sharding if getattr(x, "committed", False) or isinstance(x, cls) else aval.explicit
+        placed = getattr(x, "committed", False) or isinstance(x, cls)
+        ordered = placed and order_of(x.format.layout, aval.ndim, "ShapeDtypeStruct") is not None
+        sharding = x.format if ordered else x.sharding if placed else aval.explicit
         return cls(aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type, vma=aval.vma)
 
     manual_axis_type = property(lambda self: ManualAxisType(self.vma) if self.vma else None)
     size = property(lambda self: self.aval.size)
-    format = property(lambda self: Format(None, self.sharding))
+    format = property(lambda self: Format(self.layout, self.sharding))
     ndim = property(lambda self: len(self.shape))
 
     @property
@@ -74,7 +85,7 @@ class ShapeDtypeStruct:
     def update(self, **changes) -> "ShapeDtypeStruct":
         """A copy with some fields replaced."""
         return ShapeDtypeStruct(changes.get("shape", self.shape), changes.get("dtype", self.dtype),
-                                sharding=changes.get("sharding", self.sharding),
+                                sharding=changes.get("sharding", self.sharding if self.layout is None else self.format),
                                 weak_type=changes.get("weak_type", self.weak_type), vma=changes.get("vma", self.vma),
                                 is_ref=changes.get("is_ref", self.is_ref))
 
@@ -88,10 +99,11 @@ class ShapeDtypeStruct:
         return hash(self._key())
 
     def _key(self):
-        return self.shape, self.dtype, self.sharding, self.weak_type, self.vma, self.is_ref
+        return self.shape, self.dtype, self.sharding, self.layout, self.weak_type, self.vma, self.is_ref
 
     def __repr__(self) -> str:
         sharding = f", sharding={self.sharding}" if self.sharding is not None else ""
+        sharding += f", format={self.layout}" if self.layout is not None else ""
         weak = ", weak_type=True" if self.weak_type else ""
         return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{sharding}{weak}{', is_ref=True' * self.is_ref})"
 

@@ -1,8 +1,9 @@
 """Array specs: the type of an array, how it is laid out over devices, and the shapes that follow from both.
 
-In:   a type, a sharding, and whether the array was placed there explicitly.
+In:   a type, a sharding, whether the array was placed there explicitly, and the order of its dims in memory.
 Out:  `ArraySpec`, interned: equal specs are one object, so that dispatch compares one pointer per argument.
-Law:  all devices of a sharding belong to one backend, which holds the values. A process holds the blocks of its own devices.
+Laws: all devices of a sharding belong to one backend, which holds the values. A process holds the blocks of its own devices. Memory is
+      row-major: that of an array whose dims are in another order there is the memory of the transposed array.
 Next: `runtime.array` has the arrays, `backends.base` what holds their values, `held` which of them are here.
 """
 
@@ -27,40 +28,46 @@ _MAX_NDIM = 32          # NumPy holds 64, and every dim of an array is two of it
 
 
 class ArraySpec:
-    """Type, sharding and committed flag of an array.
+    """Type, sharding and committed flag of an array, and the order of its dims in memory.
 
     `splits` and `local_shape` are those of the memory of the array, which for random keys has more dims than the array, and for arrays with
-    unreduced axes a first one, of their terms; `stored` is the array of the memory then, else the array itself;
+    unreduced axes a first one, of their terms (`has_terms`); with an `order`, which has the slowest dim first and is None for row-major
+    arrays, the memory is that of the transposed array. `stored` is the array of the memory in both cases, else the array itself;
     `backend` is that of its devices (None where the mesh is abstract). A process stores the distinct shards of its own devices:
     `held` has the numbers of their blocks along each dim, and is None where they are all shards; `by_process` has those of every process,
     and is None where this one drives all devices.
     """
-    __slots__ = ("aval", "sharding", "committed", "backend", "splits", "storage_shape", "storage_dtype", "nbytes", "local_shape",
-                 "global_shape", "stored", "is_row_major", "read_scalar", "held", "by_process", "storage_bytes", "__weakref__")
+    __slots__ = ("aval", "sharding", "committed", "order", "backend", "splits", "storage_shape", "storage_dtype", "nbytes", "local_shape",
+                 "global_shape", "stored", "has_terms", "is_row_major", "read_scalar", "held", "by_process", "storage_bytes", "__weakref__")
 
+    order: tuple[int, ...] | None
     backend: Any
     stored: ArraySpec
     read_scalar: Callable[[Any], bool | int | float] | None      # from the buffer of a scalar, where the backend can
     held: Numbers | None
     by_process: tuple[tuple[int, Numbers], ...] | None
 
-    def __new__(cls, aval: ShapedArray, sharding: Sharding, committed: bool):
-        key = (aval, sharding, committed)
+    def __new__(cls, aval: ShapedArray, sharding: Sharding, committed: bool, order: tuple[int, ...] | None = None):
+        key = (aval, sharding, committed) if order is None else (aval, sharding, committed, order)
         found = _specs.get(key)
         if found is not None:
             return found
+        if order == tuple(range(aval.ndim)):
+            return _specs.setdefault(key, ArraySpec(aval, sharding, committed))
         typed = aval.update(sharding=type_sharding(sharding, aval.ndim))
         if typed is not aval:                    # an explicit sharding is part of the type
-            return _specs.setdefault(key, ArraySpec(typed, sharding, committed))
+            return _specs.setdefault(key, ArraySpec(typed, sharding, committed, order))
         if aval.ndim > _MAX_NDIM:
             raise NotImplementedError(f"arrays have at most {_MAX_NDIM} dims, got {aval.ndim}: {aval.str_short()}")
         self = object.__new__(cls)
         self.aval = aval
         self.sharding = sharding
         self.committed = committed
+        self.order = order
+        self.has_terms = bool(sharding.unreduced)
         self.backend = None if is_abstract(sharding) else getattr(sharding.device_assignment[0], "client", None)
-        if sharding.unreduced:
-            return _specs.setdefault(key, self._of_terms(_stored(aval, sharding, committed)))
+        if sharding.unreduced or order is not None:
+            return _specs.setdefault(key, self._in_memory_of(_stored(self)))
         self.stored = self
         shape, dtype = physical(aval)
         splits = tuple(sharding.splits(aval.shape))
@@ -83,18 +90,32 @@ class ArraySpec:
         self.read_scalar = None if shape or self.backend is None or self.held is not None else self.backend.scalar_reader(dtype)
         return _specs.setdefault(key, self)
 
-    def _of_terms(self, stored: ArraySpec) -> ArraySpec:
-        """Let the memory be that of `stored`, which has the terms of the array."""
+    @property
+    def row_major(self) -> ArraySpec:
+        """The array of the same memory that is row-major: the transposed one, where this has an order."""
+        return self if self.order is None else self.stored
+
+    def with_order(self, order: tuple[int, ...] | None) -> ArraySpec:
+        """The array whose dims are stored in `order` and whose memory is that of this one, which is row-major."""
+        if order is None:
+            return self
+        back = inverse(order)
+        sharding = self.sharding.transposed(back)
+        return ArraySpec(_transposed_type(self.aval, back), sharding, self.committed, order)
+
+    def _in_memory_of(self, stored: ArraySpec) -> ArraySpec:
+        """Let the memory be that of `stored`, which has the terms of the array, or its dims in another order."""
         self.stored = stored
         for name in ("splits", "local_shape", "storage_dtype", "global_shape", "by_process", "held", "storage_shape", "storage_bytes",
                      "is_row_major"):
             setattr(self, name, getattr(stored, name))
-        self.nbytes = math.prod(self.aval.shape) * self.storage_dtype.itemsize
+        self.nbytes = math.prod(self.aval.shape) * self.storage_dtype.itemsize if self.has_terms else stored.nbytes
         self.read_scalar = None
         return self
 
     def __repr__(self) -> str:
-        return f"ArraySpec({self.aval.str_short()}, {self.sharding}, committed={self.committed})"
+        order = "" if self.order is None else f", order={self.order}"
+        return f"ArraySpec({self.aval.str_short()}, {self.sharding}, committed={self.committed}{order})"
 
 
 def stored_aval(aval: ShapedArray, sharding: Any) -> ShapedArray:
@@ -104,8 +125,38 @@ def stored_aval(aval: ShapedArray, sharding: Any) -> ShapedArray:
     return aval.update(shape=(sharding.num_terms, *aval.shape), sharding=type_sharding(sharding.stored, aval.ndim + 1))
 
 
-def _stored(aval: ShapedArray, sharding: Any, committed: bool) -> ArraySpec:
-    """The array of the terms of an array with unreduced axes."""
+def _transposed_type(aval: ShapedArray, order: tuple[int, ...]) -> ShapedArray:
+    """The type of the transposed value, but for what its sharding says of it."""
+    return aval.update(shape=tuple([aval.shape[d] for d in order]), sharding=None)
+
+
+def inverse(order: tuple[int, ...]) -> tuple[int, ...]:
+    """The order that transposes back.
+
+    >>> inverse((2, 0, 1))
+    (1, 2, 0)
+    """
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
+
+
+def transposed(value: np.ndarray, order: tuple[int, ...] | None) -> np.ndarray:
+    """A value with its dims in another order, a view; for random keys it has dims after those. Itself without an order."""
+    return value if order is None else value.transpose(*order, *range(len(order), value.ndim))
+
+
+def untransposed(value: np.ndarray, order: tuple[int, ...] | None) -> np.ndarray:
+    """The value of which `transposed` gave this one."""
+    return value if order is None else transposed(value, inverse(order))
+
+
+def _stored(spec: ArraySpec) -> ArraySpec:
+    """The array of the memory: of the terms of an array with unreduced axes, or of a transposed array."""
+    aval, sharding, committed, order = spec.aval, spec.sharding, spec.committed, spec.order
+    if order is not None:
+        if spec.has_terms:
+            raise NotImplementedError(f"arrays of type {aval.str_short()} with unreduced axes are stored row-major; major_to_minor={order} "
+                                      f"is not supported for {sharding.spec}.")
+        return ArraySpec(_transposed_type(aval, order), sharding.transposed(order), committed)
     if sharding.spec.unreduced_kind is not UnreducedKind.sum:
         raise NotImplementedError(f"arrays of type {aval.str_short()} cannot be laid out as {sharding.spec}: only sums can be unreduced, "
                                   f"not a {sharding.spec.unreduced_kind.name}.")

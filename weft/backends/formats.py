@@ -1,6 +1,7 @@
 """`Layout` and `Format`: the order of an array's dims in memory, and that order with a sharding.
 
-Law: every shard is stored with its last dim adjacent in memory (row-major); a request for another order is refused.
+Laws: every shard of an array has its dims in the same order, without tiles. The order is None where it is row-major, here and in
+      `ArraySpec`, which has it: what an array of another order holds is the memory of the transposed array.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from weft.util.record import record
 
 
 class _Auto(enum.Enum):
-    """The layout that the compiler chooses: row-major."""
+    """The layout that the compiler chooses: row-major for arguments; for results the one that needs no transpose."""
     AUTO = "AUTO"
 
     def __repr__(self) -> str:
@@ -65,21 +66,34 @@ class Format:
                              "SingleDeviceSharding with it, or Layout.AUTO.")
 
 
-def row_major(ndim: int, sharding: Any) -> Format:
-    """The format of an array of `ndim` dims."""
-    return Format(Layout(tuple(range(ndim)), ()), sharding)
+def format_of(spec: Any) -> Format:
+    """The format of arrays of an `ArraySpec`."""
+    return Format(Layout(tuple(range(spec.aval.ndim)) if spec.order is None else spec.order, ()), spec.sharding)
+
+
+def order_of(layout: Any, ndim: int, what: str) -> tuple[int, ...] | None:
+    """The order of dims of an array of `ndim` dims that a layout asks for: None if it is row-major, or left open (AUTO, None).
+
+    ValueError if it does not fit, NotImplementedError for tiles. `what` asks.
+    """
+    if not isinstance(layout, Layout):
+        return None
+    order, plain = layout.major_to_minor, tuple(range(ndim))
+    if tuple(sorted(order)) != plain:
+        raise ValueError(describe(what, f"the layout {layout} does not fit an array of {ndim} dims.", (), None,
+                                  "Length of major_to_minor and the rank of the value should match: it names every dim once.",
+                                  f"Use major_to_minor={plain}."))
+    if layout.tiling or layout.sub_byte_element_size_in_bits:
+        raise NotImplementedError(f"{what}: elements are stored whole and without tiles; {layout} is not supported. Leave tiling and "
+                                  "sub_byte_element_size_in_bits out.")
+    return None if order == plain else order
 
 
 def check_row_major(format: Format, ndim: int | None, what: str) -> None:
-    """Raise unless a format asks for the order that arrays have: ValueError if it does not fit `ndim` dims, else NotImplementedError."""
-    layout = format.layout
-    if not isinstance(layout, Layout):
-        return
-    order, rank = layout.major_to_minor, len(layout.major_to_minor) if ndim is None else ndim
-    if sorted(order) != list(range(rank)):
-        raise ValueError(describe(what, f"the layout {layout} does not fit an array of {rank} dims.", (), None,
-                                  "Length of major_to_minor and the rank of the value should match: it names every dim once.",
-                                  f"Use major_to_minor={tuple(range(rank))}."))
-    if order != tuple(range(rank)) or layout.tiling:
-        raise NotImplementedError(f"{what}: arrays are stored row-major; the layout {layout} is not supported. Transpose the array "
-                                  f"instead, or ask for major_to_minor={tuple(range(rank))} or Layout.AUTO.")
+    """Raise unless a format asks for the order that all arrays made by `what` have: ValueError if it does not fit `ndim` dims, else
+    NotImplementedError."""
+    if isinstance(format.layout, Layout):
+        ndim = len(format.layout.major_to_minor) if ndim is None else ndim
+        if order_of(format.layout, ndim, what) is not None:
+            raise NotImplementedError(f"{what}: what it makes is row-major; the layout {format.layout} is not supported here. Move the "
+                                      "array there with weft.device_put(x, format).")

@@ -19,13 +19,15 @@ from weft.api.execute import to_array
 from weft.api.jit import TracedProgram, jit
 from weft.api.stages import Compiled, Lowered, Traced
 from weft.api.struct import ShapeDtypeStruct
-from weft.backends.array_spec import ArraySpec
+from weft.backends.array_spec import ArraySpec, inverse
+from weft.backends.formats import format_of
 from weft.core.interpret import evaluate
 from weft.export import format as bytes_format
 from weft.ir.jaxpr import Jaxpr
 from weft.runtime.array import Array
 from weft.runtime.device import Device
 from weft.runtime.placement import relaid
+from weft.transforms.orders import on_transposed
 from weft.util import tree
 from weft.util.source import api_boundary
 from weft.util.treedef import PyTreeDef
@@ -59,6 +61,7 @@ def serialize(compiled: Compiled) -> tuple[bytes, PyTreeDef, PyTreeDef]:
         "jaxpr": jaxpr, "in_specs": [(s.aval, s.sharding, s.committed) for s in in_specs], "out_shardings": tuple(out_shardings),
         "donated": tuple(donated), "name": name, "assignment": tuple(assignment), "executable": programs.kept(made),
         "consumed": made.donated, "consts": [np.asarray(x) for x in compiled._consts], "arg_names": tuple(made.arg_names),
+        "orders": tuple([tuple([s.order for s in specs]) for specs in (made.in_specs, made.out_specs)]),
         "traced": (program.name, *map(tuple, (program.in_shardings, program.out_shardings, program.donated, program.in_avals))),
         "keep_unused": traced._jitted.keep_unused}
     ids = {"platform": backend.platform, "ids": [d.id for d in assignment]}
@@ -85,11 +88,12 @@ def deserialize_and_load(serialized: bytes, in_tree: PyTreeDef, out_tree: PyTree
     in_specs = [ArraySpec(*spec) for spec in parts["in_specs"]]
     closed, n = parts["jaxpr"], len(parts["consts"])
     request = (closed, in_specs, parts["out_shardings"], parts["donated"], parts["name"], parts["assignment"], backends.get(platform))
-    made = programs.restored(request, **parts["executable"])
-    consts: list[Array] = [relaid(to_array(x), spec.sharding, spec.committed) for x, spec in zip(parts["consts"], made.in_specs)]
+    made = programs.restored(request, **parts["executable"]).on_orders(*parts["orders"])
+    consts: list[Array] = [relaid(to_array(x), spec) for x, spec in zip(parts["consts"], made.in_specs)]
     made.donated, made.arg_names, made.out_tree, made.const_inputs = parts["consumed"], parts["arg_names"], out_tree, consts
+    closed = on_transposed(closed, *[[o and inverse(o) for o in orders] for orders in parts["orders"]])
     jaxpr = Jaxpr(closed.invars[:n], consts, closed.invars[n:], closed.outvars, closed.eqns, closed.effects, closed.name)
-    return Compiled(_lowered(jaxpr, in_tree, out_tree, in_specs[n:], parts), made, consts)
+    return Compiled(_lowered(jaxpr, in_tree, out_tree, made.in_specs[n:], parts), made, consts)
 
 
 def _check_one_process(api: str) -> None:
@@ -117,5 +121,5 @@ def _lowered(jaxpr: Jaxpr, in_tree: PyTreeDef, out_tree: PyTreeDef, in_specs: Se
 
     arg_names = parts["arg_names"][len(jaxpr.constvars):]
     program = TracedProgram(jaxpr, list(jaxpr.consts), in_tree, out_tree, in_shardings, out_shardings, donated, arg_names, name, in_avals)
-    leaves = [ShapeDtypeStruct(s.aval.shape, s.aval.dtype, sharding=s.sharding if s.committed else None) for s in in_specs]
+    leaves = [ShapeDtypeStruct(s.aval.shape, s.aval.dtype, sharding=format_of(s) if s.committed else None) for s in in_specs]
     return Lowered(Traced(jit(run, keep_unused=parts["keep_unused"]), program, leaves))

@@ -177,6 +177,10 @@ class Sharding:
         """The sharding of values with one more dim, at `dim`, about which nothing is said."""
         raise NotImplementedError(f"{type(self).__name__}.with_free_dim")
 
+    def transposed(self, order: Sequence[int]) -> Sharding:
+        """The sharding of such values with their dims in another order: dim i is dim `order[i]` of these."""
+        raise NotImplementedError(f"{type(self).__name__}.transposed")
+
     def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
         """Whether both lay out values of rank `ndim` alike: same devices in order, same shards, same memory."""
         if self is other:
@@ -325,6 +329,16 @@ class NamedSharding(Sharding):
         """The sharding of values with one more dim, at `dim`, about which nothing is said."""
         entries = list(self.spec.partitions) + [None] * (dim - len(self.spec))
         return self.with_spec(self.spec.update((*entries[:dim], PartitionSpec.UNCONSTRAINED, *entries[dim:])))
+
+    def transposed(self, order: Sequence[int]) -> NamedSharding:
+        """The sharding of such values with their dims in another order: dim i is dim `order[i]` of these.
+
+        >>> from weft.runtime.device import devices
+        >>> NamedSharding(Mesh(np.array(devices()[:2]), ('x',)), PartitionSpec('x')).transposed((1, 0)).spec
+        P(None, 'x')
+        """
+        entries = [*self.spec.partitions, *[None] * (len(order) - len(self.spec.partitions))]
+        return self.with_spec(self.spec.update([entries[d] for d in order]))
 
     @property
     def settled(self) -> NamedSharding:
@@ -484,6 +498,10 @@ class SingleDeviceSharding(Sharding):
         """The sharding of values with one more dim, at `dim`, about which nothing is said."""
         return self
 
+    def transposed(self, order: Sequence[int]) -> SingleDeviceSharding:
+        """The sharding of such values with their dims in another order: the same."""
+        return self
+
     def _grid(self, ndim: int) -> tuple[Shape, tuple[int, ...]]:
         return (1,) * ndim, (0,)
 
@@ -590,6 +608,10 @@ class PositionalSharding(Sharding):
     def with_free_dim(self, dim: int) -> PositionalSharding:
         """The sharding of values with one more dim, at `dim`, about which nothing is said."""
         return self.with_sets(np.expand_dims(self._ids, dim))
+
+    def transposed(self, order: Sequence[int]) -> PositionalSharding:
+        """The sharding of such values with their dims in another order: dim i is dim `order[i]` of these."""
+        return self.with_sets(self._ids.reshape(self.splits(len(order))).transpose(*order))
 
     device_assignment = property(lambda self: self._devices)
     is_fully_replicated = property(lambda self: self.size == 1)

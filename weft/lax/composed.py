@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from weft.api.execute import to_array
-from weft.api.layouts import flat_shardings
+from weft.api.layouts import flat_layouts, flat_shardings
+from weft.backends.formats import Layout, is_layout, order_of
 from weft.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft.ir.explicit import says_all, type_sharding
 from weft.ir.mesh import Mesh, current_mesh
@@ -18,7 +19,7 @@ from weft.ir.specs import UNCONSTRAINED
 from weft.ir.symbolic import Dim, as_size
 from weft.ops import arithmetic, comparison, indexing, layout, prefix, reduce, slicing, sorting
 from weft.ops.families import canonical_dims
-from weft.ops.placement import optimization_barrier as barrier, sharding_constraint, takes_out_sharding
+from weft.ops.placement import layout_constraint, optimization_barrier as barrier, sharding_constraint, takes_out_sharding
 from weft.util import dtypes, tree
 from weft.util.errors import ShapeError, ShardingTypeError, UnexpectedTracerError, describe
 from weft.util.source import named, user_frame
@@ -137,8 +138,9 @@ def platform_dependent(*args: Any, default: Callable | None = None, **per_platfo
 
 
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
-    """`x`, a tree of arrays, laid out as `shardings` says: shardings, specs under a mesh, or a prefix tree of them.
+    """`x`, a tree of arrays, laid out as `shardings` says: shardings, specs under a mesh, formats, or a prefix tree of them.
 
+    What a format says of the order in memory holds for values that are results of the program.
     Shapes and dtypes stay. Inside of a program a dim need not divide: its last blocks are padded. Over explicit axes it asserts what
     the type says; `weft.sharding.reshard` changes it. Raises ShardingTypeError if that differs, ShardingError if a dim of an array
     outside of programs does not divide.
@@ -154,6 +156,8 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     traced = [isinstance(leaf, Tracer) for leaf in leaves]
     targets = flat_shardings(shardings, treedef, [typeof(leaf) for leaf in leaves], "with_sharding_constraint", padded=traced)
     placed = [leaf if to is None else _constrained(leaf, to) for leaf, to in zip(leaves, targets)]
+    if layouts := flat_layouts(shardings, treedef, "with_sharding_constraint"):
+        placed = [_stored_as("with_sharding_constraint", y, layout) for y, layout in zip(placed, layouts)]
     return tree.tree_unflatten(treedef, placed)
 
 
@@ -177,6 +181,29 @@ def _constrained(x: Any, sharding: Any) -> Any:
             "Over explicit axes a constraint only asserts what the type says.",
             "Use weft.sharding.reshard to change the sharding of the value."))
     return x if says_all(aval.explicit) else sharding_constraint(x, sharding)
+
+
+def _stored_as(name: str, x: Any, layout: Any) -> Any:
+    """`x`, stored as `layout` says where it is a result of the program."""
+    if layout is Layout.AUTO:
+        raise ValueError(f"{name}: AUTO leaves a layout open, and a constraint says one: layouts must be of type `Layout`.")
+    return x if layout is None else layout_constraint(x, layout.major_to_minor)
+
+
+def with_layout_constraint(x: Any, layouts: Any) -> Any:
+    """`x` (a tree of arrays), stored as `layouts` (a prefix tree of `Layout`s) say where its arrays are results of the program.
+
+    Raises ValueError for a layout that does not fit, or is AUTO, NotImplementedError for one with tiles.
+
+    >>> from weft.experimental.layout import Layout
+    >>> weft.jit(lambda x: with_layout_constraint(x * 2, Layout((1, 0))))(wnp.ones((2, 3))).format.layout.major_to_minor
+    (1, 0)
+    """
+    leaves, structure = tree.tree_flatten(x)
+    wanted = tree.broadcast_prefix(layouts, x, is_leaf=is_layout)
+    for leaf, one in zip(leaves, wanted):
+        order_of(one, typeof(leaf).ndim, "with_layout_constraint")
+    return tree.tree_unflatten(structure, [_stored_as("with_layout_constraint", leaf, one) for leaf, one in zip(leaves, wanted)])
 
 
 def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Any, Any]:

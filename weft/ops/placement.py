@@ -1,4 +1,5 @@
-"""Operations that say where or when, and change no value: `sharding_constraint`, `reshard`, `mesh_cast`, `optimization_barrier`.
+"""Operations that say where or when, and change no value: `sharding_constraint`, `layout_constraint`, `reshard`, `mesh_cast`,
+`optimization_barrier`.
 
 `reshard` gives a value the type that its sharding says; `with_out_sharding` is how every function takes `out_sharding`.
 """
@@ -99,6 +100,33 @@ def _constraint_batch(axis, args, dims, *, sharding):
 
 
 _changes_no_value(sharding_constraint_p, lambda ct, x, *, sharding: (sharding_constraint(ct, sharding),))
+
+
+#: params: order, of all dims, the slowest first. The value, with the order in which it is stored where it is a result; the compiler
+#: drops it.
+layout_constraint_p = Primitive("layout_constraint", "elementwise", computes="copy", casts=True)
+
+
+def layout_constraint(x, order: Sequence[int]):
+    """`x`, stored with its dims in `order` where it is a result of the program."""
+    return layout_constraint_p.bind(x, order=tuple(order))
+
+
+def _layout_jvp(primals, tangents, *, order):
+    out = layout_constraint(primals[0], order)
+    return out, tangents[0] if type(tangents[0]) is Zero else layout_constraint(tangents[0], order)
+
+
+def _layout_batch(axis, args, dims, *, order):
+    (at,) = dims
+    return layout_constraint(args[0], (at, *[d + (d >= at) for d in order])), at
+
+
+layout_constraint_p.define(
+    type=lambda aval, *, order: aval, reference=lambda x, *, order: x, jvp=_layout_jvp, batch=_layout_batch,
+    transpose=lambda ct, x, *, order: (layout_constraint(ct, order),),
+    factors=lambda in_avals, out_avals, **_: elementwise_rule(in_avals, out_avals, linear_ins=(0,)),
+    lower=lambda b, index, x, *, in_avals, out_avals, order: x(index))
 
 
 #: params: sharding, whose mesh may be abstract. The value with the type that it says; explicit axes are moved to it.

@@ -2,9 +2,9 @@
 
 In:   a spec (`backends.array_spec`: type, sharding, committed or not), and a buffer of the backend to which the devices belong.
 Out:  an immutable array, its values on the host, its shards.
-Laws: only the backend reads a buffer. Which devices hold which shard is metadata of the sharding. Of an array over several processes
-      each has the shards of its own devices; its value can be read where they make up all of it. Array methods and operators are
-      attached by `weft.numpy.methods`.
+Laws: only the backend reads a buffer, which is that of the array `ArraySpec.stored`. Which devices hold which shard is metadata of the
+      sharding. Of an array over several processes each has the shards of its own devices; its value can be read where they make up all
+      of it. Array methods and operators are attached by `weft.numpy.methods`.
 Next: `backends.base` says what a backend does for arrays, `runtime.executable` runs programs on them.
 """
 
@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.backends.array_spec import ArraySpec
+from weft.backends.array_spec import ArraySpec, inverse, transposed, untransposed
 from weft.backends.base import UNREADY
-from weft.backends.formats import row_major
+from weft.backends.formats import format_of
 from weft.ir.mesh import Mesh, device_mesh, unplaced
 from weft.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding, block_index
 from weft.ir.specs import PartitionSpec
@@ -109,7 +109,7 @@ class Array(metaclass=ArrayMeta):
     itemsize = property(lambda self: self._spec.aval.dtype.itemsize, doc="Bytes of one element.")
     weak_type = property(lambda self: self._spec.aval.weak_type, doc="Whether the dtype gives way in promotion.")
     sharding = property(lambda self: self._spec.sharding, doc="How the array is laid out over devices.")
-    format = property(lambda self: row_major(self.ndim, self.sharding), doc="Its order of dims in memory, and its sharding.")
+    format = property(lambda self: format_of(self._spec), doc="Its order of dims in memory, and its sharding.")
     committed = property(lambda self: self._spec.committed, doc="Whether it was placed explicitly and so will not be moved.")
     _committed = committed
 
@@ -222,17 +222,17 @@ class Array(metaclass=ArrayMeta):
                 return self._value
             except AttributeError:
                 pass
-        buffer, backend = self._live(), self._spec.backend
-        if self._spec.stored is not self._spec:
+        buffer, spec = self._live(), self._spec
+        if spec.has_terms:
             raise _not_added_up(self)
-        if self._spec.held is not None:
+        if spec.held is not None:
             raise _not_here(self)
-        value = backend.view(buffer, self._spec)
-        if value is not None:
-            self._value = value
-        else:
-            value = backend.get(buffer, self._spec)
+        value = spec.backend.view(buffer, spec.stored)
+        is_view = value is not None
+        value = untransposed(value if is_view else spec.backend.get(buffer, spec.stored), spec.order)
         value.flags.writeable = False
+        if is_view:
+            self._value = value
         return value
 
     def __array__(self, dtype=None, copy=None):
@@ -347,7 +347,7 @@ class Array(metaclass=ArrayMeta):
     def __repr__(self) -> str:
         if self._buffer is None:
             self._live()                 # raises
-        if self._spec.stored is not self._spec:
+        if self._spec.has_terms:
             return f"Array(shape={self.shape}, dtype={self.dtype.name}, sharding={self.sharding!r})"
         if self._spec.held is not None:
             return f"Array(shape={self.shape}, dtype={self.dtype.name})"
@@ -363,12 +363,12 @@ class Array(metaclass=ArrayMeta):
 
     def __str__(self) -> str:
         spec = self._spec
-        has_value = self._buffer is not None and spec.held is None and spec.stored is spec and not dtypes.is_extended(self.dtype)
+        has_value = self._buffer is not None and spec.held is None and not spec.has_terms and not dtypes.is_extended(self.dtype)
         return str(self._numpy()) if has_value else repr(self)
 
     # ---- copies
     def _stored(self) -> "Array":
-        """The array of its memory, where it is the sum of the terms along unreduced axes: of one more dim. Itself elsewhere."""
+        """The array of its memory: the terms along unreduced axes, with one more dim, or the transposed array. Itself elsewhere."""
         spec = self._spec
         return self if spec.stored is spec else Array(spec.stored, self._live())
 
@@ -380,7 +380,7 @@ class Array(metaclass=ArrayMeta):
 
     def __deepcopy__(self, memo) -> "Array":
         if self._spec.held is not None or self._spec.stored is not self._spec:
-            return _copy_of_part(self)
+            return _copy_of_memory(self)
         with Passing(NO_TRANSFER):
             return from_numpy(self._numpy(), self.aval, self.sharding, self.committed)
 
@@ -413,12 +413,12 @@ def _not_added_up(array: Array) -> NotImplementedError:
         "Add up with weft.sharding.reshard(x, P()), or read the terms from x.addressable_shards."))
 
 
-def _copy_of_part(array: Array) -> Array:
-    """An array of its own with the shards that this process has of `array`."""
+def _copy_of_memory(array: Array) -> Array:
+    """An array of its own with the shards that this process has of `array`, laid out as they are."""
     spec, held = array._spec, array._live()
     if not spec.storage_bytes:
         return Array(spec, held)
-    return Array(spec, spec.backend.put_blocks(np.array(spec.backend.get_blocks(held, spec)), spec))
+    return Array(spec, spec.backend.put_blocks(np.array(spec.backend.get_blocks(held, spec.stored)), spec.stored))
 
 
 def _cheap_to_unstack(array: Array) -> bool:
@@ -462,8 +462,9 @@ class Shard:
     def __init__(self, device, replica_id: int, array: Array, aval: ShapedArray, position: tuple[int, ...]):
         spec = array._spec
         self.device = device
-        terms = int(spec.stored is not spec)
-        self.index = block_index(position[terms:], spec.local_shape[terms:], spec.splits[terms:])
+        terms = int(spec.has_terms)
+        index = block_index(position[terms:], spec.local_shape[terms:], spec.splits[terms:])
+        self.index = index if spec.order is None else tuple([index[d] for d in inverse(spec.order)])
         self.replica_id = replica_id
         #: the local array, on its device; it shares memory with the global one where the backend can do so
         self.data: Array | None = None
@@ -471,9 +472,9 @@ class Shard:
             return
         if spec.held is not None:
             position = tuple([mine.index(p) for mine, p in zip(spec.held, position)])
-        local = ArraySpec(aval, SingleDeviceSharding(device), True)
+        local = ArraySpec(aval, SingleDeviceSharding(device), True, spec.order)
         position += (0,) * (len(spec.splits) - len(position))
-        self.data = Array(local, spec.backend.shard(array._live(), spec, position, local))
+        self.data = Array(local, spec.backend.shard(array._live(), spec.stored, position, local.stored))
 
     def __repr__(self) -> str:
         data = None if self.data is None else self.data._numpy()
@@ -483,9 +484,10 @@ class Shard:
 def shards(array: Array) -> list[Shard]:
     """The shards of `array`, those of other processes too, in the order of its sharding's devices."""
     spec = array._spec
-    sharding, ndim, terms = array.sharding, array.ndim, int(spec.stored is not spec)
+    sharding, ndim, terms = array.sharding, array.ndim, int(spec.has_terms)
     positions = spec.stored.sharding.shard_of_device(ndim + terms)
-    aval = spec.aval.update(shape=spec.local_shape[terms:ndim + terms], sharding=None)
+    local = spec.local_shape[terms:ndim + terms]
+    aval = spec.aval.update(shape=local if spec.order is None else tuple([local[d] for d in inverse(spec.order)]), sharding=None)
     seen: dict[tuple, int] = {}
     found = []
     for device, position in zip(sharding.device_assignment, positions):
@@ -496,12 +498,17 @@ def shards(array: Array) -> list[Shard]:
 
 
 def from_numpy(value: np.ndarray, aval: ShapedArray | None = None, sharding: Sharding | None = None,
-               committed: bool | None = None, copy: bool = True) -> Array:
-    """An Array with the global value `value` (already of the dtype of `aval`), laid out as `sharding` says."""
+               committed: bool | None = None, copy: bool = True, order: tuple[int, ...] | None = None) -> Array:
+    """An Array with the global value `value` (already of the dtype of `aval`), laid out as `sharding` says, its dims stored in `order`."""
     if aval is None:
         aval = ShapedArray(value.shape, value.dtype)
     where, placed = placement_of_new() if sharding is None else (sharding, True)
-    spec = ArraySpec(aval, where, placed if committed is None else committed)
+    spec = ArraySpec(aval, where, placed if committed is None else committed, order)
     if guarded():
         to_device(aval, spec.sharding)
-    return Array(spec, spec.backend.put(value, spec, copy))
+    return put(value, spec, copy)
+
+
+def put(value: np.ndarray, spec: ArraySpec, copy: bool = True) -> Array:
+    """The array of the global value `value`, as `spec` says. Without `copy` it may share memory."""
+    return Array(spec, spec.backend.put(transposed(value, spec.order), spec.stored, copy))

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from weft import processes
-from weft.backends.array_spec import ArraySpec, held_numbers, is_whole_everywhere
+from weft.backends.array_spec import ArraySpec, held_numbers, is_whole_everywhere, untransposed
 from weft.backends.held import Numbers
 from weft.runtime.array import Array
 from weft.util.errors import ProcessFailureError, describe
@@ -106,7 +106,7 @@ def whole_value(array: Array, what: str) -> np.ndarray:
         return array._numpy()
     mine = np.empty(_held_shape(spec, next(iter(numbers.values()))), spec.storage_dtype)
     if spec.storage_bytes:
-        mine[...] = spec.backend.get_blocks(array._live(), spec)
+        mine[...] = spec.backend.get_blocks(array._live(), spec.stored)
     gathered = all_gather(mine, what)
     whole = np.empty(spec.global_shape, spec.storage_dtype)
     n = len(spec.splits)
@@ -114,7 +114,7 @@ def whole_value(array: Array, what: str) -> np.ndarray:
     grid = grid.transpose([*range(0, 2 * n, 2), *range(1, 2 * n, 2)])
     for rank, held in numbers.items():
         grid[np.ix_(*held)] = gathered[rank]
-    return whole
+    return untransposed(whole, spec.order)
 
 
 def check_present(api: str, sharding: Any, ranks: Iterable[int]) -> None:

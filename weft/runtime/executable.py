@@ -80,6 +80,12 @@ class Executable:
         from weft.hlo.program_text import ProgramText
         return [ProgramText(compiled_text(self), self.name.replace("(", "_").rstrip(")"))]
 
+    def on_orders(self, ins: Sequence[tuple[int, ...] | None], outs: Sequence[tuple[int, ...] | None]) -> Executable:
+        """Let it take and give arrays stored in these orders, whose memory is what the program is of, and return it."""
+        self.in_specs = tuple([spec.with_order(order) for spec, order in zip(self.in_specs, ins, strict=True)])
+        self.out_specs = tuple([spec.with_order(order) for spec, order in zip(self.out_specs, outs, strict=True)])
+        return self
+
     def __call__(self, args: Sequence[Array]) -> list[Array]:
         if config.no_execution:
             raise RuntimeError(f"{self.name} would run, but config.no_execution is set.")
@@ -91,7 +97,7 @@ class Executable:
         for i in self.loaded.aliases.values():
             args[i]._forget()
         start = time.perf_counter_ns() if events.listeners else 0
-        placed = [x if fits(x._spec, spec) else relaid(x, spec.sharding) for x, spec in zip(args, self.in_specs)]
+        placed = [x if fits(x._spec, spec) else relaid(x, spec) for x, spec in zip(args, self.in_specs)]
         outs = None if start else self.loaded.start([x._held() for x in placed], Array)
         if outs is None:
             buffers = [x._live() for x in placed]
@@ -104,7 +110,8 @@ class Executable:
             events.emit("run", self.name, start, time.perf_counter_ns(), kernels=self.kernel_count)
         results = [Array(spec, buffer) for spec, buffer in zip(self.out_specs, outs)]
         if self.check is not None:
-            self.check(self.name, self.stages.simplified, args, results)
+            in_memory = [[x if x._spec.order is None else x._stored() for x in some] for some in (args, results)]
+            self.check(self.name, self.stages.simplified, *in_memory)
         self._delete_donated(args)
         return results
 

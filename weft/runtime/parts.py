@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.backends.array_spec import ArraySpec
+from weft.backends.array_spec import ArraySpec, transposed, untransposed
 from weft.backends.held import held_by_process
 from weft.ir.shardings import Sharding
 from weft.ir.types import ShapedArray
@@ -33,23 +33,25 @@ def blocks_here(sharding: Sharding, ndim: int) -> dict[Position, Any]:
     return found
 
 
-def assembled(api: str, aval: ShapedArray, sharding: Sharding, parts: Mapping[Position, np.ndarray]) -> Array:
-    """The array of type `aval` whose blocks here are `parts`, by their positions; ValueError for one of another shape."""
-    spec = ArraySpec(aval, sharding, True)
+def assembled(api: str, aval: ShapedArray, sharding: Sharding, parts: Mapping[Position, np.ndarray],
+              order: tuple[int, ...] | None = None) -> Array:
+    """The array of type `aval` whose blocks here are `parts`, by their positions, its dims stored in `order`; ValueError for one of
+    another shape."""
+    plain, spec = ArraySpec(aval, sharding, True), ArraySpec(aval, sharding, True, order)
     if not parts:
-        return Array(spec, spec.backend.allocate(spec))
+        return Array(spec, spec.backend.allocate(spec.stored))
     blocks = np.empty(spec.storage_shape, spec.storage_dtype)
     extra = (0,) * (len(spec.splits) - aval.ndim)
     for position, part in parts.items():
-        if part.shape != spec.local_shape:
+        if part.shape != plain.local_shape:
             raise ValueError(describe(
-                api, f"Expected shard shape {spec.local_shape} doesn't match the single device array shape {part.shape}.",
+                api, f"Expected shard shape {plain.local_shape} doesn't match the single device array shape {part.shape}.",
                 [("global shape", str(aval.shape)), ("sharding", repr(sharding)), ("block", str(position))], None,
                 "Every block has the shape of the array, divided along each dim by the number of blocks."))
-        whole = position + extra
+        whole = (*(position if order is None else [position[d] for d in order]), *extra)
         at = whole if spec.held is None else tuple([mine.index(p) for mine, p in zip(spec.held, whole)])
-        blocks[at] = part
-    return Array(spec, spec.backend.put_blocks(blocks, spec))
+        blocks[at] = transposed(part, order)
+    return Array(spec, spec.backend.put_blocks(blocks, spec.stored))
 
 
 def only_dtype(api: str, given: Sequence[Any], dtype: Any) -> Any:
@@ -125,8 +127,8 @@ def part_of(array: Array) -> np.ndarray:
     if spec.held is None:
         return array._numpy()
     if not spec.storage_bytes:
-        return np.empty(tuple([len(mine) * n for mine, n in zip(spec.held, spec.local_shape)]), spec.storage_dtype)
-    return joined(spec.backend.get_blocks(array._live(), spec))
+        return untransposed(np.empty([len(mine) * n for mine, n in zip(spec.held, spec.local_shape)], spec.storage_dtype), spec.order)
+    return untransposed(joined(spec.backend.get_blocks(array._live(), spec.stored)), spec.order)
 
 
 def joined(blocks: np.ndarray) -> np.ndarray:

@@ -12,32 +12,34 @@ from weft.backends.array_spec import ArraySpec, blocks_of, held_numbers, is_whol
 from weft.backends.held import held_by_process
 from weft.ir.shardings import Sharding
 from weft.ir.types import ShapedArray
-from weft.runtime.array import Array, default_sharding
+from weft.runtime.array import Array, default_sharding, put
 
 
 def fits(have: ArraySpec, want: ArraySpec) -> bool:
     """Whether an array of the layout `have` can be used where `want` is required, without being moved."""
-    return have is want or (have.backend is want.backend and have.global_shape == want.global_shape
-                            and want.backend.same_memory(have, want))
+    return have is want or (have.backend is want.backend and have.order == want.order and have.global_shape == want.global_shape
+                            and want.backend.same_memory(have.row_major, want.row_major))
 
 
-def relaid(array: Array, sharding: Sharding, committed: bool = True) -> Array:
-    """`array` laid out as `sharding`; memory is shared where layouts allow. Where it is on several processes, all of them call this.
+def relaid(array: Array, spec: ArraySpec) -> Array:
+    """`array` laid out as `spec`; memory is shared where layouts allow. Where it is on several processes, all of them call this.
 
     ValueError for values of several processes that would go to one.
     """
-    spec = ArraySpec(array.aval, sharding, committed)
-    if spec is array._spec:
+    have = array._spec
+    if spec is have:
         return array
-    if fits(array._spec, spec):
+    if fits(have, spec):
         return Array(spec, array._live())
-    if array._spec.stored is not array._spec or spec.stored is not spec:
-        raise AssertionError(f"{array.aval.str_short()} is laid out as {sharding} by a program, which adds up or makes terms")
-    if must_travel(array._spec, spec):
-        from weft.runtime.exchange import laid_out
+    if have.has_terms or spec.has_terms:
+        raise AssertionError(f"{array.aval.str_short()} is laid out as {spec.sharding} by a program, which adds up or makes terms")
+    if not must_travel(have, spec):
+        return put(array._numpy(), spec, copy=False)
+    if have.order != spec.order:
+        raise AssertionError(f"{array.aval.str_short()} is stored in the order {spec.order} by a program, which transposes it")
+    from weft.runtime.exchange import laid_out
 
-        return laid_out(array, spec)
-    return Array(spec, spec.backend.put(array._numpy(), spec, copy=False))
+    return Array(spec, laid_out(array._stored(), spec.stored)._live())
 
 
 def must_travel(have: ArraySpec, want: ArraySpec) -> bool:

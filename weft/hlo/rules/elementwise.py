@@ -70,6 +70,11 @@ def _same(b: Block, eqn: Eqn, x: Value) -> Value:
     return x
 
 
+@rule("layout_constraint")
+def _layout_constraint(b: Block, eqn: Eqn, x: Value) -> Value:
+    return b.op("custom_call", x, target="LayoutConstraint", backend_config={}, has_side_effect=False)
+
+
 @rule("convert_element_type")
 def _convert(b: Block, eqn: Eqn, x: Value) -> Value:
     return b.convert(x, result_types(eqn)[0].dtype)
