@@ -18,6 +18,7 @@ PAGES = {
     "export.md": 11,
     "getting-started.md": 37,
     "looking-inside.md": 11,
+    "memory-layouts.md": 10,
     "partitioning.md": 11,
     "shard-map.md": 16,
 }

@@ -4,6 +4,7 @@ from tests.processes.ranks import run_ranks
 
 
 def arrays_over_processes():
+    import copy
     import itertools
     import pickle
 
@@ -11,6 +12,7 @@ def arrays_over_processes():
 
     import weft
     from weft.experimental import mesh_utils
+    from weft.experimental.layout import Format, Layout
     from weft.experimental.multihost_utils import (
         global_array_to_host_local_array,
         host_local_array_to_global_array,
@@ -45,6 +47,19 @@ def arrays_over_processes():
         assert moved.sharding == s
         for shard in moved.addressable_shards:
             np.testing.assert_array_equal(np.asarray(shard.data), value[shard.index])
+    columns = Layout((1, 0))
+    for s in shardings[1::9]:                                                 # dims in another order
+        x = weft.device_put(value, Format(columns, s))
+        moved = weft.device_put(arrays[3], Format(columns, s))
+        made = weft.make_array_from_callback(value.shape, Format(columns, s), lambda index: value[index])
+        back = weft.device_put(moved, Format(Layout((0, 1)), shardings[4]))
+        for y in (x, moved, made, copy.deepcopy(x), weft.device_put(moved, shardings[2]), weft.jit(lambda x: x + 0)(x), back):
+            np.testing.assert_array_equal(process_allgather(y, tiled=True), value)
+            for shard in y.addressable_shards:
+                np.testing.assert_array_equal(np.asarray(shard.data), value[shard.index])
+        assert moved.format == x.format and x.format.layout.major_to_minor == (1, 0) != back.format.layout.major_to_minor
+        mine, same = (global_array_to_host_local_array(y, meshes[0], P("x")) for y in (x, arrays[0]))
+        np.testing.assert_array_equal(np.asarray(mine), np.asarray(same))
     rows = arrays[1]
     assert repr(rows) == "Array(shape=(16, 24), dtype=float32)"
     for read in (np.asarray, pickle.dumps, lambda x: weft.device_put(x, weft.local_devices()[0]),

@@ -86,6 +86,7 @@ def _check_equal(flat: Sequence, targets: Sequence) -> None:
 
     n_all, given = exchange.shared().size, []
     for x, target in zip(flat, targets):
+        target = target.sharding if isinstance(target, Format) else target
         if isinstance(target, (Sharding, PartitionSpec)) and not isinstance(x, Tracer) and not (
                 type(x) is Array and x._spec.by_process is not None):
             sharding = as_sharding(target, "device_put")
@@ -110,13 +111,14 @@ def _put(x, target, whole, i: int):
     if isinstance(target, Format) and (target.layout is Layout.AUTO or (target.sharding is None and target.layout is not None)):
         raise ValueError(f"device_put: the sharding and layout of {target} should be concrete.\n"
                          "  AUTO stands for a layout that a compiler chooses; give Format(layout, sharding), or the sharding alone.")
-    order = x._spec.order if type(x) is Array else None
-    if isinstance(target, Format):
-        order = order_of(target.layout, typeof(x).ndim, "device_put")
-        if isinstance(target.layout, Layout) and (isinstance(x, Tracer) or isinstance(current_trace(), StageTrace)):
-            return layout_constraint(_put(x, target.sharding, whole, i), target.layout.major_to_minor)
-        target = target.sharding
-    sharding = as_sharding(target, "device_put")
+    given = target if isinstance(target, Format) else None
+    sharding = as_sharding(target if given is None else given.sharding, "device_put")
+    if given is not None:
+        order = order_of(given.layout, typeof(x).ndim, "device_put")
+        if isinstance(given.layout, Layout) and (isinstance(x, Tracer) or isinstance(current_trace(), StageTrace)):
+            return layout_constraint(_put(x, sharding, whole, i), given.layout.major_to_minor)
+    else:                                    # an array keeps its order; of unreduced ones there is one
+        order = x._spec.order if type(x) is Array and sharding is not None and not sharding.unreduced else None
     if isinstance(x, Tracer):
         if sharding is None or len(sharding.device_assignment) == 1:
             return x

@@ -21,6 +21,7 @@ import numpy as np
 from weft import random
 from weft.api.arrays import make_array_from_callback
 from weft.api.struct import ShapeDtypeStruct
+from weft.backends.formats import Format, Layout
 from weft.checkpoint import layout, listing, ranks, store
 from weft.checkpoint.layout import Entry, StoredTree
 from weft.ir.shardings import Sharding
@@ -35,10 +36,11 @@ Box = tuple[slice, ...]
 
 @record(eq=False)
 class _Wanted:
-    """How a leaf is asked for: where it is, of which dtype; `plain` is a type of Python that it becomes."""
+    """How a leaf is asked for: where it is, of which dtype, with which layout in memory; `plain` is a type of Python that it becomes."""
     sharding: Sharding | None = None
     dtype: Any = None
     plain: type | None = None
+    layout: Layout | None = None
 
 
 @api_boundary
@@ -179,7 +181,7 @@ def _tell_missing(missing: Sequence[tuple[str, ...]], stored: StoredTree, folder
 def wanted_like(value: Any) -> _Wanted:
     if type(value) is Array or isinstance(value, ShapeDtypeStruct):
         sharding = value.sharding
-        return _Wanted(default_sharding() if sharding is None else sharding, value.dtype)
+        return _Wanted(default_sharding() if sharding is None else sharding, value.dtype, None, value.format.layout)
     if isinstance(value, np.ndarray):
         return _Wanted(None, value.dtype)
     if isinstance(value, (bool, int, float, complex, str, np.generic)):
@@ -324,7 +326,8 @@ class _Reading:
         shape = tuple(self._opened.shape)
         sharding = self.want.sharding
         if sharding is not None:
-            made = make_array_from_callback(shape, sharding, lambda index: part(_box(index, shape)))
+            placed = sharding if self.want.layout is None or self._generator is not None else Format(self.want.layout, sharding)
+            made = make_array_from_callback(shape, placed, lambda index: part(_box(index, shape)))
             return made if self._generator is None else random.wrap_key_data(made, impl=self._generator)
         found = part(tuple(slice(0, n) for n in shape))
         if self._generator is not None:
