@@ -37,6 +37,17 @@ def test_tangents_of_integers(fun):
     _same((y, linear(*INTEGERS[1])), ([0.0, 1, 2], [0.0, 1, 2]))
 
 
+def test_gradient_at_a_python_number_of_a_function_that_turns_64_bits_on():
+    def wide(x):
+        with weft.enable_x64(True):
+            return wnp.sin(x) * x
+
+    slope = weft.grad(wide)(0.5)
+    value, pull = weft.vjp(wide, 0.5)
+    assert slope.dtype == value.dtype == pull(value)[0].dtype == np.float32
+    _same((slope, value), (np.sin(0.5) + 0.5 * np.cos(0.5), 0.5 * np.sin(0.5)))
+
+
 def test_tangents_of_integer_results():
     y, t = weft.jvp(lambda i: i + 1, (wnp.arange(3),), (_no_tangent(3),))
     assert y.tolist() == [1, 2, 3] and t.dtype == weft.float0

@@ -108,8 +108,7 @@ def _vjp(fun, primals, has_aux, api, saveable_args: Any = True):
         names = names_of(fun, primals)
         check_aliases(fun, api, list(refs.values()), [names[i] for i in refs])
         flat = [x[...] if i in refs else x for i, x in enumerate(flat)]
-    for x in flat:
-        typeof(x)
+    flat = [_of_its_width(x, typeof(x)) for x in flat]
     flat_fun, trees = _flat_with_aux(fun, in_tree, has_aux, api)
     if refs:
         flat_fun, last = _on_values(fun, flat_fun, refs), len(refs)
@@ -241,6 +240,11 @@ def _flat_with_aux(fun: Callable, in_tree, has_aux: bool, api: str) -> tuple[Cal
         trees[:] = [structure, aux_tree, others]
         return [*leaves, *(0 if i in others else x for i, x in enumerate(aux_leaves))]
     return flat_fun, trees
+
+
+def _of_its_width(x, aval):
+    """`x`, a Python float or complex as an array: `fun` may turn 64 bits on, and a Python number is as wide as the place that uses it."""
+    return from_numpy(np.asarray(x, aval.dtype), aval) if type(x) in (float, complex) else x
 
 
 def _is_value(x) -> bool:
