@@ -96,6 +96,60 @@ def test_another_structure_is_left_to_python():
         f({"a": [x]})
 
 
+@weft.tree_util.register_pytree_node_class
+class Pair:
+    def __init__(self, first, second, name="pair"):
+        self.first, self.second, self.name = first, second, name
+
+    def tree_flatten(self):
+        return (self.first, self.second), self.name
+
+    @classmethod
+    def tree_unflatten(cls, name, children):
+        return cls(*children, name)
+
+
+def of_leaves(jitted):
+    """The functions of leaves that native code knows for a jitted function; they fail if Python has to run one."""
+    known = list(jitted._known.of_leaves.values())
+    for quick in known:
+        quick._slow = refuse
+    return known
+
+
+def test_nodes_of_the_users_types_are_flattened_in_python_and_run_without_it():
+    x, y = wnp.asarray(X), wnp.asarray(2 * X)
+    f = weft.jit(lambda p, n: Pair(p.first + n, [p.second], p.name), static_argnums=1)
+    for _ in range(3):
+        f(Pair(x, y), 1)
+    if dispatch.can_dispatch(type(f)):
+        assert len(of_leaves(f)) == 1
+    out = f(Pair(y, x), 1)
+    assert (type(out), type(out.second), out.name) == (Pair, list, "pair")
+    np.testing.assert_array_equal((out.first, out.second[0]), (2 * X + 1, X))
+    assert f(Pair(x, y, "other"), 1).name == "other"       # other static data: Python runs it
+    np.testing.assert_array_equal(f(Pair(x, y), 2).first, X + 2)
+
+
+def test_the_structure_of_results_may_depend_on_types():
+    f = weft.jit(lambda p: [p.first] if p.first.dtype == np.float32 else (p.first, p.second))
+    x, i = wnp.asarray(X), wnp.arange(6)
+    for _ in range(3):
+        assert [type(f(Pair(v, v))) for v in (x, i, x)] == [list, tuple, list]
+    weft.clear_caches()
+    assert not f._known.of_leaves and type(f(Pair(i, i))) is tuple
+
+
+def test_donated_leaves_of_nodes_are_deleted():
+    f = weft.jit(lambda p: Pair(p.first + 1, p.second), donate_argnums=0)
+    p = Pair(wnp.asarray(X), wnp.asarray(X))
+    for k in range(4):
+        before, p = p, f(p)
+        assert before.first.is_deleted() and float(p.first[0]) == k + 1
+    with pytest.raises(RuntimeError, match="deleted"):
+        f(before)
+
+
 def test_numbers_among_arrays_and_by_name():
     x = wnp.asarray(X)
     f = taught(lambda x, t, *, scale, shift: (x * scale + t[0] - shift, t[1]), x, (2, True), shift=x, scale=0.5)

@@ -128,7 +128,7 @@ _NATIVE = frozenset({Array, float, int, bool})      # leaves that native dispatc
 class TracedProgram:
     """One trace of a jitted function: its program, and the structure of its arguments and results."""
     __slots__ = ("jaxpr", "consts", "in_tree", "out_tree", "in_shardings", "out_shardings", "donated", "arg_names", "name",
-                 "in_avals", "fast_path_attempts", "empty", "in_layouts", "out_layouts")
+                 "in_avals", "fast_path_attempts", "empty", "by_leaves", "in_layouts", "out_layouts")
 
     def __init__(self, jaxpr: Jaxpr, consts: list, in_tree, out_tree, in_shardings, out_shardings, donated, arg_names, name,
                  in_avals, in_layouts: tuple = (), out_layouts: tuple = ()):
@@ -139,6 +139,8 @@ class TracedProgram:
         #: results of no bytes, the tangents of integers: they are NumPy's, as no array has such a dtype
         self.empty = [i for i, a in enumerate(jaxpr.out_avals) if a.dtype == float0]
         self.fast_path_attempts = 0 if self.empty else 16     # how often the backend may still try to make calls bypass Python
+        #: whether Python has to flatten the arguments or build the results
+        self.by_leaves = not (in_tree.is_builtin() and out_tree.is_builtin())
 
     def prepared(self, arrays: Sequence[Array], backend: str | None) -> tuple[Executable, list[Array]]:
         """Its executable for these arguments, and the arguments as it wants them."""
@@ -179,12 +181,13 @@ def _as_constraint(sharding: Sharding | None, aval: ShapedArray) -> Sharding | N
 
 class _Known:
     """What a function was traced and compiled to, under one set of jit's parameters."""
-    __slots__ = ("programs", "calls", "entries", "statics", "refs", "threaded", "__weakref__")
+    __slots__ = ("programs", "calls", "entries", "of_leaves", "statics", "refs", "threaded", "__weakref__")
 
     def __init__(self) -> None:
         self.programs: dict = {}
         self.calls: dict = {}
         self.entries = new_entries()
+        self.of_leaves: dict[Any, _OfLeaves] = {}      # by the structure of the arguments
         self.statics: Statics | None = None
         self.refs: list = []             # references to mutable arrays that the function closes over
         self.threaded: dict = {}         # the function with its references threaded through, by which they are
@@ -197,6 +200,9 @@ class _Known:
         self.refs.clear()
         self.threaded.clear()
         forget_entries(*self.entries)
+        for quick in self.of_leaves.values():
+            forget_entries(quick._head, quick._entries)
+        self.of_leaves.clear()
 
 
 _all_known: weakref.WeakSet[_Known] = weakref.WeakSet()
@@ -402,6 +408,11 @@ class JitFunction(Dispatching):
         return found
 
     def _execute(self, args, kwargs, statics, leaves, in_tree):
+        if self._known.of_leaves:
+            quick = self._known.of_leaves.get((in_tree, statics))
+            outs = None if quick is None else quick(*leaves)
+            if outs is not None:
+                return tree.tree_unflatten(quick.out_tree, outs)
         if self.in_shardings is None:
             given = [x if type(x) is Array else self._array(x, i, in_tree) for i, x in enumerate(leaves)]
             arrays = on_mesh(given)
@@ -422,11 +433,11 @@ class JitFunction(Dispatching):
             executable.out_tree = traced.out_tree
             placed = any(s is not None for s in traced.in_shardings)
             self._calls[key] = (executable, traced, placed)
-            self._speed_up(executable, args, kwargs, leaves, traced, placed, True)
+            self._speed_up(executable, args, kwargs, statics, leaves, traced, placed, True)
             outs = tracked(traced.jaxpr, f"jit({traced.name})", arrays, lambda: run_ready(executable, ready, given))
             return traced.results(outs)
         executable, traced, placed = call
-        self._speed_up(executable, args, kwargs, leaves, traced, placed, False)
+        self._speed_up(executable, args, kwargs, statics, leaves, traced, placed, False)
         if placed or traced.jaxpr.consts:
             executable, ready = traced.prepared(arrays, self.backend)
         else:
@@ -434,16 +445,21 @@ class JitFunction(Dispatching):
         outs = tracked(traced.jaxpr, f"jit({traced.name})", arrays, lambda: run_ready(executable, ready, given))
         return traced.results(outs)
 
-    def _speed_up(self, executable, args, kwargs, leaves, traced, placed, is_first: bool) -> None:
+    def _speed_up(self, executable, args, kwargs, statics, leaves, traced, placed, is_first: bool) -> None:
         """Let the next call like this one bypass Python, if the backend can."""
         if config.no_execution or config.debug_key_reuse or (transfers.guarded() and self._may_move(executable, leaves)):
             return                                       # settings that must see every call
         if device_mesh() is not None and not any(type(x) is Array and x.committed for x in leaves):
             return                                       # other threads may have set another mesh, or none
         if not placed and traced.fast_path_attempts and not any(type(x) not in _NATIVE for x in leaves):
-            statics = self.statics
-            call = Call(executable, Array, args, kwargs, statics.static_argnums, statics.static_argnames, traced.out_tree, is_first)
-            if not executable.loaded.speed_up(self, call):
+            function, given = self, self.statics
+            call = Call(executable, Array, args, kwargs, given.static_argnums, given.static_argnames, traced.out_tree, is_first)
+            if traced.by_leaves:
+                function = self._known.of_leaves.setdefault((traced.in_tree, statics), _OfLeaves(traced.out_tree))
+                if function.out_tree != traced.out_tree:
+                    return
+                call = Call(executable, Array, tuple(leaves), {}, (), (), function.flat_tree, is_first)
+            if not executable.loaded.speed_up(function, call):
                 traced.fast_path_attempts -= 1
 
     def _may_move(self, executable, leaves) -> bool:
@@ -606,6 +622,23 @@ class JitFunction(Dispatching):
 
     def _cache_size(self) -> int:
         return len(self._calls)
+
+
+class _OfLeaves(Dispatching):
+    """A function with arguments of one structure, as a function of their leaves that gives the leaves of its results, or None for leaves
+    that native code does not know. Python flattens the arguments, where their structure has nodes of the user's types."""
+
+    def __init__(self, out_tree):
+        super().__init__(_unknown)
+        self.out_tree = out_tree
+        self.flat_tree = tree.tree_structure([0] * out_tree.num_leaves)
+
+    def __call__(self, *leaves):
+        return None
+
+
+def _unknown(*leaves) -> None:
+    return None
 
 
 class FaceFunction(JitFunction):

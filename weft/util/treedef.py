@@ -158,10 +158,11 @@ _NONE_SPEC = (type(None), None, ())
 
 
 def _custom_flattener(node: NodeType) -> Callable[[Any, Callable[[Any], None]], Spec]:
-    type_, split, rules = node.type, node.split, _flatteners
+    type_, take, split, rules = node.type, node.flatten, node.split, _flatteners
 
     def flatten(value: Any, append: Callable[[Any], None]) -> Spec:
-        children, aux = split(value)
+        parts = take(value)
+        children, aux = parts if type(parts) is tuple and len(parts) == 2 and type(parts[0]) is tuple else split(value)
         specs: list[Spec] = []
         for x in children:
             rule = rules[type(x)]
@@ -171,11 +172,14 @@ def _custom_flattener(node: NodeType) -> Callable[[Any, Callable[[Any], None]], 
     return flatten
 
 
-def _flatten_until(value: Any, append: Callable[[Any], None], is_leaf: IsLeaf) -> Spec:
-    if is_leaf(value) or (node := _node_types[type(value)]) is None:
-        return append(value)
-    children, aux = node.split(value)
-    return node.type, aux, tuple([_flatten_until(x, append, is_leaf) for x in children])
+def _flatten_until(node: NodeType, value: Any, append: Callable[[Any], None], is_leaf: IsLeaf) -> Spec:
+    parts = node.flatten(value)
+    children, aux = parts if type(parts) is tuple and len(parts) == 2 and type(parts[0]) is tuple else node.split(value)
+    specs: list[Spec] = []
+    for x in children:
+        below = None if is_leaf(x) else _node_types[type(x)]
+        specs.append(append(x) if below is None else _flatten_until(below, x, append, is_leaf))
+    return node.type, aux, tuple(specs)
 
 
 def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], PyTreeDef]:
@@ -189,7 +193,8 @@ def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], PyTree
     leaves: list[Any] = []
     append = leaves.append
     if is_leaf is not None:
-        spec = _flatten_until(tree, append, is_leaf)
+        node = None if is_leaf(tree) else _node_types[type(tree)]
+        spec = append(tree) if node is None else _flatten_until(node, tree, append, is_leaf)
     else:
         rule = _flatteners[type(tree)]
         spec = append(tree) if rule is None else rule(tree, append)
@@ -229,6 +234,10 @@ def _build(spec: Spec, leaves: Iterator[Any]) -> Any:
     if type_ is list:
         return values
     return _node_types[type_].unflatten(aux, tuple(values))
+
+
+def _is_builtin(spec: Spec) -> bool:
+    return spec is None or (spec[0] in (tuple, list, dict, type(None)) and all(map(_is_builtin, spec[2])))
 
 
 def _compile_builder(spec: Spec) -> Callable[[Sequence[Any]], Any] | None:
@@ -334,6 +343,10 @@ class PyTreeDef:
     def is_leaf(self) -> bool:
         """Whether the structure is a single leaf."""
         return self.spec is None
+
+    def is_builtin(self) -> bool:
+        """Whether all its nodes are tuples, lists, dicts and None."""
+        return _is_builtin(self.spec)
 
     def node_data(self) -> tuple[type, Any] | None:
         """Return (type, static data) of the root, or None for a leaf."""
