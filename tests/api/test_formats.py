@@ -165,6 +165,14 @@ def test_compiled_programs_take_arrays_of_their_order(here):
             compiled(other)
 
 
+def test_texts_tell_the_order_of_arguments_and_results(sharding):
+    x = weft.device_put(VALUE, Format(COLUMNS, sharding.with_spec(P("b"))))
+    f = weft.jit(lambda unused, x, y: (x * 2, y + x.sum(1)), out_shardings=(x.format, None))
+    text = f.lower(x, x, np.ones(4, "float32")).compile().as_text()
+    assert "entry_computation_layout={(f32[2,8]{0,1}, f32[2]{0})->(f32[2,8]{0,1}, f32[2]{0})}" in text
+    assert "f32[8,2]{1,0} bitcast(" in text and "f32[2,8]{0,1} bitcast(" in text
+
+
 def test_donation(here):
     for layout in (ROWS, COLUMNS):
         x = weft.device_put(VALUE, Format(COLUMNS, here))

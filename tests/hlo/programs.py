@@ -15,6 +15,7 @@ import weft.numpy as wnp
 from weft import ops
 from weft.api.checkpointing import checkpoint_name
 from weft.custom_derivatives import linear_call
+from weft.experimental.layout import Layout, with_layout_constraint
 from weft.ops import collective_rules, functions
 from weft.sharding import NamedSharding, PartitionSpec as P, PositionalSharding
 
@@ -736,7 +737,8 @@ def callbacks(x):
 
 @program(f32(8, 16), f32(16, 8), specs=(P("a", "b"), P("b")))
 def sharded(x, w):
-    y = lax.with_sharding_constraint(x * 2, NamedSharding(mesh(), P(("a", "b"), P.UNCONSTRAINED)))
+    y = with_layout_constraint(x * 2, Layout((1, 0)))
+    y = lax.with_sharding_constraint(y, NamedSharding(mesh(), P(("a", "b"), P.UNCONSTRAINED)))
     return y @ w, weft.jit(wnp.sin, out_shardings=NamedSharding(mesh(), P("b")))(x)
 
 

@@ -20,9 +20,9 @@ from weft.compiler.fusion.classify import LoweringKind, lowering_kind
 from weft.compiler.fusion.fuse import Fusion
 from weft.compiler.fusion.groups import Group
 from weft.compiler.rewrite.decompose import expand
-from weft.hlo.hlo_text import FUNCTIONS, captured, module_text
+from weft.hlo.hlo_text import FUNCTIONS, StoredType, captured, module_text
 from weft.hlo.lowering import Lowering
-from weft.hlo.ops import Block, Value
+from weft.hlo.ops import Block, Op, Value
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 
 
@@ -41,9 +41,28 @@ def compiled_text(executable: Any, keep_unused: bool = False) -> str:
     kept = [keep_unused or x in read for x in main.args]
     numbers = np.cumsum(kept) - 1
     main.args = [x for x, keep in zip(main.args, kept) if keep]
+    _show_orders(main, [s.order for s, keep in zip(executable.in_specs, kept) if keep], [s.order for s in executable.out_specs])
     shared = {result: int(numbers[arg]) for result, arg in executable.aliases.items() if kept[arg]}
     devices = math.prod(n for _, n in module.mesh.shape_tuple) if module.mesh is not None else 1
     return module_text(module, executable.name.rstrip(")"), devices, shared, facts="is_scheduled=true")
+
+
+def _show_orders(main: Block, ins: Sequence[tuple[int, ...] | None], outs: Sequence[tuple[int, ...] | None]) -> None:
+    """Let the arguments and results that have an order be those of the user: what the program takes and gives is another view of them."""
+    def viewed(x: Value, order: tuple[int, ...]) -> Value:
+        order = (*order, *range(len(order), x.ndim))
+        place = sorted(range(x.ndim), key=order.__getitem__)
+        return Value(StoredType(tuple([x.shape[d] for d in place]), x.dtype, order))
+
+    bitcast = lambda x, y: Op("bitcast", (x,), (y,), {}, (), None)
+    for i, order in enumerate(ins):
+        if order is not None:
+            inner, main.args[i] = main.args[i], viewed(main.args[i], order)
+            main.ops.insert(0, bitcast(main.args[i], inner))
+    for i, order in enumerate(outs):
+        if order is not None:
+            main.results[i], inner = viewed(main.results[i], order), main.results[i]
+            main.ops.append(bitcast(inner, main.results[i]))
 
 
 class _Fused(Lowering):

@@ -27,6 +27,7 @@ from weft.ir.specs import PartitionSpec
 from weft.ir.types import ShapedArray
 from weft.transforms.physical import physicalize
 from weft.util import dtypes
+from weft.util.record import record
 
 #: functions that HLO has, by the names that CHLO has for them
 FUNCTIONS = frozenset(f"chlo.{name}" for name in ("acos", "acosh", "asin", "asinh", "atanh", "cosh", "sinh", "erf"))
@@ -72,7 +73,17 @@ def module_text(module: Lowering, name: str, devices: int = 1, aliases: Mapping[
 # --- types and literals -----------------------------------------------------------------------------------------------
 
 
-def hlo_type(type_: ShapedArray) -> str:
+@record
+class StoredType:
+    """The type of an argument or a result whose dims are stored in `order`, the slowest first."""
+    shape: tuple[int, ...]
+    dtype: Any
+    order: tuple[int, ...]
+
+    ndim = property(lambda self: len(self.shape))
+
+
+def hlo_type(type_: ShapedArray | StoredType) -> str:
     """A type as HLO writes it, with the order of its dims in memory.
 
     >>> hlo_type(ShapedArray((2, 3), np.dtype("int32"))), hlo_type(ShapedArray((), np.dtype("bool")))
@@ -80,7 +91,8 @@ def hlo_type(type_: ShapedArray) -> str:
     """
     short = dtypes.short_name(type_.dtype)
     element = "pred" if short == "bool" else short.replace("_", "") if short.startswith("f8") else short.replace("i", "s")
-    order = f"{{{','.join(str(d) for d in reversed(range(type_.ndim)))}}}" if type_.ndim else ""
+    slowest_first = type_.order if isinstance(type_, StoredType) else range(type_.ndim)
+    order = f"{{{','.join(str(d) for d in reversed(slowest_first))}}}" if type_.ndim else ""
     return f"{element}[{','.join(map(str, type_.shape))}]{order}"
 
 
