@@ -57,7 +57,10 @@ $(VENV)/openmpi/.ready: pyproject.toml
 	  -e '.[mpi,checkpoint]' openmpi 'pytest>=8' 'hypothesis>=6.100' 'mpmath>=1.3'
 	@touch $@
 
-check: lint types imports docs test restricted
+# the type checker and the site share the two cores
+check: lint imports
+	$(MAKE) --jobs 2 --output-sync=target types docs
+	$(MAKE) test restricted
 
 lint: $(READY)
 	$(BIN)/ruff check weft tests examples benchmarks docs

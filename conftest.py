@@ -8,7 +8,6 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -69,13 +68,11 @@ def _names_of_examples(doctest_namespace: dict[str, object]) -> None:
     doctest_namespace.update(np=numpy, weft=weft, wnp=weft.numpy, lax=weft.lax)
 
 
-@pytest.fixture(scope="module")
-def few_objects() -> Iterator[None]:
-    """Objects of earlier tests are left alone by the collector, which tests that ask for it call often."""
+@pytest.fixture(scope="module", autouse=True)
+def _few_objects() -> None:
+    """Objects of earlier modules are left alone by the collector, which else goes over millions of them again and again."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,8 +14,6 @@ import weft.numpy as wnp
 from weft.ad import NotNeeded, NotSaveable
 from weft.core.interpret import evaluate
 
-pytestmark = pytest.mark.usefixtures("few_objects")
-
 X, W = np.arange(12, dtype=np.float32).reshape(3, 4), np.ones((4, 4), np.float32)
 
 

@@ -15,8 +15,6 @@ from weft.errors import CallbackError
 from weft.experimental import io_callback
 from weft.sharding import NamedSharding, PartitionSpec as P
 
-pytestmark = pytest.mark.usefixtures("few_objects")
-
 X = np.arange(8, dtype=np.float32)
 
 

@@ -13,8 +13,6 @@ from weft.backends.cpu import buffer
 from weft.backends.cpu.buffer import Buffer, NativeHeap, PythonHeap
 from weft.codegen.runtime import heap
 
-pytestmark = pytest.mark.usefixtures("few_objects")
-
 SIZES = [0, 1, 63, 64, 65, 4096, 4097, 5000, 8192, 100_000, (1 << 20) - 1, 1 << 20, (3 << 20) + 1]
 
 

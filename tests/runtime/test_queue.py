@@ -26,8 +26,6 @@ from weft.errors import CallbackError
 from weft.runtime.array import Array
 from weft.sharding import NamedSharding, PartitionSpec as P
 
-pytestmark = pytest.mark.usefixtures("few_objects")
-
 X = np.arange(6, dtype=np.float32)
 CAPACITY = 32
 

@@ -6,8 +6,6 @@ import pytest
 import weft
 import weft.numpy as wnp
 
-pytestmark = pytest.mark.usefixtures("few_objects")
-
 RNG = np.random.default_rng(0)
 
 
