@@ -77,6 +77,17 @@ def test_other_layouts_and_places(sharding, here):
         np.testing.assert_array_equal(y, VALUE)
 
 
+def test_functions_that_make_arrays_take_formats(here):
+    x = weft.device_put(VALUE, here)
+    for make in (lambda device: wnp.array(VALUE, device=device), lambda device: wnp.asarray(x, device=device), x.to_device,
+                 lambda device: wnp.zeros((4, 8), device=device) + VALUE, lambda device: wnp.ones_like(x, device=device) * VALUE):
+        np.testing.assert_array_equal(make(Format(COLUMNS, here)), VALUE)
+    for made in (wnp.array(x, device=Format(COLUMNS, here)), wnp.ones_like(x, device=Format(COLUMNS, here))):
+        assert layout_of(made) == COLUMNS
+    with pytest.raises(ValueError, match="committed to the device ids"):
+        wnp.array(x, device=Format(COLUMNS, SingleDeviceSharding(weft.devices()[1])))
+
+
 def test_large_arrays_change_their_order_by_programs(sharding, here):
     value = np.arange(1 << 19, dtype="float32").reshape(1 << 9, 1 << 10)
     for place in (sharding, here, sharding.with_spec(P("b", "a"))):

@@ -10,6 +10,7 @@ import numpy as np
 
 from weft.api.execute import to_array
 from weft.api.layouts import as_sharding
+from weft.backends.formats import Format
 from weft.core.annotations import cast as vary
 from weft.core.stage import is_staged
 from weft.core.trace import Tracer, current_trace, eval_trace, typeof
@@ -76,8 +77,8 @@ def array(object, dtype=None, copy: bool = True, order: str | None = "K", ndmin:
 
 def _check_stays(x: Array, target) -> None:
     """ValueError if `target` is on other devices than those to which `x` is committed: only device_put moves it."""
-    wanted = as_sharding(target, "array")
-    if not is_abstract(wanted) and wanted.device_assignment != x.sharding.device_assignment:
+    wanted = as_sharding(target.sharding if isinstance(target, Format) else target, "array")
+    if wanted is not None and not is_abstract(wanted) and wanted.device_assignment != x.sharding.device_assignment:
         ids = [[d.id for d in s.device_assignment] for s in (x.sharding, wanted)]
         raise ValueError(f"array: Received incompatible devices: the array {x.aval.str_short()} is committed to the device ids {ids[0]}, "
                          f"and is asked for on {ids[1]}.\n  Committed arrays are not moved silently. Use weft.device_put(x, device).")
