@@ -368,6 +368,11 @@ def _bounded_exp(z: mpf) -> mpf:
     return mp.exp(min(z, 30))
 
 
+def _exp(y: mpf) -> mpf:
+    """Zero where that is far below all floats."""
+    return mp.exp(y) if y > -10**5 else mpf(0)
+
+
 def _log_of_rest(z: mpf) -> mpf:
     """log(1 - exp(-z))."""
     return mp.log(-mp.expm1(-z)) if z < 1 else mp.log1p(-mp.exp(-z))
@@ -422,7 +427,7 @@ def _family(name: str, kinds: str, by: Sequence[int] | None = None, quantiles: s
     rest = kinds.split()[1:]
     for log_name, plain in (("logpdf", "pdf"), ("logpmf", "pmf"), ("logcdf", "cdf"), ("logsf", "sf")):
         if log_name in functions and plain not in functions:
-            functions[plain] = lambda *args, f=functions[log_name]: mp.exp(f(*args))
+            functions[plain] = lambda *args, f=functions[log_name]: _exp(f(*args))
         if plain in functions and log_name not in functions:
             functions[log_name] = lambda *args, f=functions[plain]: mp.log(f(*args))
     module = importlib.import_module(f"weft.scipy.stats.{name}")
@@ -461,6 +466,14 @@ def _truncated(function: Callable) -> Callable:
     return checked
 
 
+def _beyond_one(function: Callable) -> Callable:
+    """At the end of the support there is no difference on both sides."""
+    def checked(z, b):
+        _support(z > 1)
+        return function(z, b)
+    return checked
+
+
 def _log_choice(n: mpf, k: mpf) -> mpf:
     return -mp.log1p(n) - _log_beta(n - k + 1, k + 1)
 
@@ -496,9 +509,9 @@ _family("gumbel_r", "real", logpdf=lambda z: -z - mp.exp(-z), logcdf=lambda z: -
         logsf=lambda z: _log_of_rest(_bounded_exp(-z)), ppf=lambda q: -mp.log(-mp.log(q)))
 _family("gumbel_l", "real", logpdf=lambda z: z - mp.exp(z), logsf=lambda z: -mp.exp(z), cdf=lambda z: -mp.expm1(-_bounded_exp(z)),
         logcdf=lambda z: _log_of_rest(_bounded_exp(z)), ppf=lambda q: mp.log(-_log1m(q)))
-_family("pareto", "above positive", logpdf=lambda z, b: mp.log(b) - (b + 1) * mp.log(z), logsf=lambda z, b: -b * mp.log(z),
-        cdf=lambda z, b: -mp.expm1(-b * mp.log(z)), logcdf=lambda z, b: _log_of_rest(b * mp.log(z)),
-        ppf=lambda q, b: mp.exp(-_log1m(q) / b))
+_family("pareto", "above positive", logpdf=_beyond_one(lambda z, b: mp.log(b) - (b + 1) * mp.log(z)),
+        logsf=_beyond_one(lambda z, b: -b * mp.log(z)), cdf=_beyond_one(lambda z, b: -mp.expm1(-b * mp.log(z))),
+        logcdf=_beyond_one(lambda z, b: _log_of_rest(b * mp.log(z))), ppf=lambda q, b: mp.exp(-_log1m(q) / b))
 _family("truncnorm", "real real:below real:over",
         logpdf=_truncated(lambda z, a, b: -z * z / 2 - mp.log(2 * mp.pi) / 2 - mp.log(_mass(a, b))),
         cdf=_truncated(lambda z, a, b: _mass(a, z) / _mass(a, b)), sf=_truncated(lambda z, a, b: _mass(z, b) / _mass(a, b)))

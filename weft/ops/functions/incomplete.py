@@ -14,7 +14,7 @@ from __future__ import annotations
 from math import inf, nan
 
 from weft.ops.arithmetic import add, div, mul, neg, sub
-from weft.ops.comparison import lt, select
+from weft.ops.comparison import eq, le, lt, select
 from weft.ops.families import FLOATING, function, no_derivative, of_scipy
 from weft.ops.functions.errors import scaled_tail
 from weft.ops.functions.gammas import digamma, digamma_above_half
@@ -106,10 +106,23 @@ def igamma_grad_a(f, a, x):
 
 
 @function(FLOATING, _by_slopes("igamma_grad_x"), ulp=(0.55, 1200), ranges=_ORDERS, jvp=[
-    lambda t, out, a, x: mul(t, mul(out, sub(log(x), digamma(a)))), lambda t, out, a, x: mul(t, mul(out, sub(div(sub(a, 1), x), 1)))])
+    lambda t, out, a, x: mul(t, _of_some(out, sub(log(x), digamma(a)))),
+    lambda t, out, a, x: mul(t, _density_slope(out, a, x))])
 def igamma_grad_x(f, a, x):
     """The derivative of `igamma(a, x)` by `x`: x^(a-1) exp(-x) / gamma(a)."""
     return _of_doubles(_slope_by_x, f, a, x, False)
+
+
+def _of_some(density, slope):
+    """The slope of a density by that of its logarithm, which may be infinite where there is nothing of the density."""
+    return select(eq(density, 0), 0, mul(density, slope))
+
+
+def _density_slope(out, a, x):
+    """Where the density falls from zero on, by its logarithm; else by that of the order below, of which it is not too small a part."""
+    few = le(a, 1)
+    below = select(few, 1, sub(a, 1))
+    return select(few, mul(out, sub(div(sub(a, 1), x), 1)), _of_some(igamma_grad_x(below, x), div(sub(below, x), below)))
 
 
 @function(FLOATING, _by_slopes("random_gamma_grad"), ulp=(0.55, 1200), ranges=_ORDERS, jvp=[
@@ -135,8 +148,15 @@ def _log_slope_by_order(a, x):
     return select(least, near, neg(mul(igamma_hazard(a, x), random_gamma_grad(a, x))))
 
 
+def _log_rest_slope_by_order(a, x):
+    """The same of `log_igammac`, whose hazard may be infinite for the least `x`."""
+    least = lt(x, 1e-20)
+    near, x = select(least, x, 1), select(least, 1, x)
+    return select(least, neg(div(igamma_grad_a(a, near), igammac(a, near))), mul(igammac_hazard(a, x), random_gamma_grad(a, x)))
+
+
 @function(FLOATING, _by_slopes("log_igammac"), ulp=(0.55, 3000), ranges=_ORDERS, jvp=[
-    lambda t, out, a, x: mul(t, mul(igammac_hazard(a, x), random_gamma_grad(a, x))),
+    lambda t, out, a, x: mul(t, _log_rest_slope_by_order(a, x)),
     lambda t, out, a, x: neg(mul(t, igammac_hazard(a, x)))])
 def log_igammac(f, a, x):
     """The logarithm of `igammac(a, x)`, also where that is too small for a float."""

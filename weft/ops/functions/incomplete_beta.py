@@ -15,12 +15,9 @@ from typing import Any
 import numpy as np
 
 from weft.ops.arithmetic import add, div, mul, neg, sub
-from weft.ops.comparison import lt, select
 from weft.ops.families import FLOATING, HostSpec, elementwise, match, no_derivative, of_scipy
-from weft.ops.functions.exponential import exp
-from weft.ops.functions.gammas import lgamma
+from weft.ops.functions.gammas import digamma
 from weft.ops.functions.logarithmic import log, log1p
-from weft.ops.functions.powers import pow
 
 _FAR = 1e-280                   # below, the function is not known to full precision
 _TERMS = 20_000
@@ -70,27 +67,55 @@ def _betainc_hazard(a: Any, b: Any, x: Any, y: Any) -> np.ndarray:
     return out
 
 
+def _density(a: Any, b: Any, x: Any) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        a, b, x = np.broadcast_arrays(*[np.asarray(v, np.float64) for v in (a, b, x)])
+        inside = (x >= 0) & (x <= 1) & (a > 0) & (b > 0)
+        value = _exact_density(*[np.where(inside, v, 0.5) for v in (a, b, x, 1 - x)])
+        ends = np.where(((x == 0) & (a < 1)) | ((x == 1) & (b < 1)), np.inf, value)
+        return np.where(inside, ends, np.where((a > 0) & (b > 0) & ~np.isnan(x), 0.0, np.nan))
+
+
 def _exact_density(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """x^(a-1) y^(b-1) / B(a, b), as a product of powers where these are floats."""
-    from scipy.special import betaln, xlog1py, xlogy
-    low, scale = x <= y, betaln(a, b)
-    logs = np.where(low, xlogy(a - 1, x), xlog1py(a - 1, -y)) + np.where(low, xlog1py(b - 1, -x), xlogy(b - 1, y))
-    power, rest = np.where(low, np.power(x, a - 1), np.power(y, b - 1)), np.where(low, xlog1py(b - 1, -x), xlog1py(a - 1, -y))
-    plain = (power > 1e-300) & (power < 1e300) & (np.abs(rest - scale) < 600)
-    return np.where(plain, power * np.exp(rest - scale), np.exp(logs - scale))
+    """x^(a-1) y^(b-1) / B(a, b); parameters below one are not made less by one, and stand beside the binomial probability."""
+    few, lacking = a < 1, b < 1
+    first, last = np.where(few, a, a - 1), np.where(lacking, b, b - 1)
+    log = _log_binomial(first, last, x, y)
+    sides = np.where(few, a / x, 1.0), np.where(lacking, b / y, 1.0)
+    count = np.where(few & lacking, 1 / (a + b), np.where(few | lacking, 1.0, first + last + 1))
+    product = sides[0] * (sides[1] * count)
+    logs = np.where(few, np.log(a) - np.log(x), 0.0) + np.where(lacking, np.log(b) - np.log(y), 0.0) + np.log(count)
+    return np.where(np.isfinite(product) & (product > 1e-300), product * np.exp(log), np.exp(log + logs))
+
+
+def _log_binomial(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """log(x^a y^b gamma(a + b + 1) / (gamma(a + 1) gamma(b + 1))) without differences of large logarithms, as C. Loader found."""
+    from scipy.special import gammaln, xlogy
+
+    def rest(v):                                # of Stirling's formula
+        inverse = 1 / np.maximum(v, 10)
+        return inverse * np.polyval((1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12), inverse * inverse)
+
+    def width(v):                               # lgamma(v + 1) - v log(v) + v
+        few = np.minimum(v, 10)
+        return np.where(v > 10, 0.5 * np.log(2 * np.pi * np.maximum(v, 10)) + rest(v), gammaln(few + 1) - xlogy(few, few) + few)
+
+    def deviance(v, gap, ratio):                # v (r - 1 - log(r)) of r = 1 + gap / v, which is the ratio
+        t = gap / np.where(v > 0, v, 1)
+        near = (v > 0) & (np.abs(t) < 0.4)
+        t = np.where(near, t, 0)
+        s = t / (t + 2)
+        series = np.polyval([1 / k for k in range(31, 1, -2)], s * s)
+        return np.where(near, v * (s * (t - 2 * s * s * series)), gap - xlogy(v, ratio))
+    gap, low, high = a * y - b * x, np.minimum(a, b), np.maximum(a, b)
+    wide = np.where(high > 10, 0.5 * np.log1p(low / np.maximum(high, 10)) + rest(a + b) - rest(high), width(a + b) - width(high))
+    first, second = (x + b / np.where(a > 0, a, 1) * x, y + a / np.where(b > 0, b, 1) * y)
+    return wide - width(low) - deviance(a, -gap, first) - deviance(b, gap, second)
 
 
 def _rounded(exact: Callable) -> Callable:
     """A reference that computes in float64."""
     return lambda *args: exact(*args).astype(args[-1].dtype)
-
-
-def _density(a: Any, b: Any, x: Any) -> Any:
-    """x^(a-1) (1-x)^(b-1) / B(a, b). Of a small `a` the power of `x` is a float, and more precise than by its logarithm."""
-    few = lt(a, 2)
-    power = select(few, pow(x, sub(select(few, a, 1), 1)), 1)
-    logs = add(select(few, 0, mul(sub(a, 1), log(select(few, 1, x)))), mul(sub(b, 1), log1p(neg(x))))
-    return mul(power, exp(add(logs, sub(lgamma(add(a, b)), add(lgamma(a), lgamma(b))))))
 
 
 def _no_parameters(name: str) -> list:
@@ -99,10 +124,15 @@ def _no_parameters(name: str) -> list:
 
 regularized_incomplete_beta_p = elementwise(
     "regularized_incomplete_beta", FLOATING, of_scipy("betainc", wide=True), lower=HostSpec(), kind="library",
-    jvp=[*_no_parameters("betainc"), lambda t, out, a, b, x: mul(t, _density(a, b, x))])
+    jvp=[*_no_parameters("betainc"), lambda t, out, a, b, x: mul(t, beta_density(a, b, x))])
 betaincc_p = elementwise(
     "betaincc", FLOATING, of_scipy("betaincc", wide=True), lower=HostSpec(), kind="library",
-    jvp=[*_no_parameters("betaincc"), lambda t, out, a, b, x: neg(mul(t, _density(a, b, x)))])
+    jvp=[*_no_parameters("betaincc"), lambda t, out, a, b, x: neg(mul(t, beta_density(a, b, x)))])
+beta_density_p = elementwise(
+    "beta_density", FLOATING, _rounded(_density), lower=HostSpec(), kind="library", jvp=[
+        lambda t, out, a, b, x: mul(t, mul(out, add(log(x), sub(digamma(add(a, b)), digamma(a))))),
+        lambda t, out, a, b, x: mul(t, mul(out, add(log1p(neg(x)), sub(digamma(add(a, b)), digamma(b))))),
+        lambda t, out, a, b, x: mul(t, mul(out, sub(div(sub(a, 1), x), div(sub(b, 1), sub(1, x)))))])
 log_betainc_p = elementwise(
     "log_betainc", FLOATING, _rounded(_log_betainc), lower=HostSpec(), kind="library",
     jvp=[*_no_parameters("log_betainc"), lambda t, out, *args: mul(t, betainc_hazard(*args)), None])
@@ -128,6 +158,15 @@ def betaincc(a: Any, b: Any, x: Any) -> Any:
     0.75
     """
     return betaincc_p.bind(*match(a, b, x))
+
+
+def beta_density(a: Any, b: Any, x: Any) -> Any:
+    """The derivative of `betainc(a, b, x)` by `x`: x^(a-1) (1-x)^(b-1) / B(a, b).
+
+    >>> float(beta_density(np.float32(2.0), np.float32(1.0), np.float32(0.25)))
+    0.5
+    """
+    return beta_density_p.bind(*match(a, b, x))
 
 
 def log_betainc(a: Any, b: Any, x: Any, y: Any) -> Any:

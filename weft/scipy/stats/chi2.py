@@ -6,15 +6,21 @@ import math
 from collections.abc import Callable
 
 from weft import numpy as wnp
-from weft.ops.functions.incomplete import log_igamma, log_igammac
+from weft.ops.functions.incomplete import igamma_grad_x, log_igamma, log_igammac
 from weft.scipy import special
-from weft.scipy.stats.family import continuous, within
+from weft.scipy.stats.family import continuous, log_one_less_exp, within
+from weft.scipy.stats.gamma import log_density
 from weft.util.source import guard_all
 
+_log_density = log_density(2)
 
-def _logpdf(z, df):
-    half = df / 2
-    return within(z >= 0, z, 1.0, lambda z: special.xlogy(half - 1, z) - z / 2 - special.gammaln(half) - half * math.log(2))
+
+def _pdf(z, df):
+    """Of the least z, whose half may be zero, exp(-z / 2) is one."""
+    least = z < 1e4 * wnp.finfo(z.dtype).smallest_normal
+    near, far = wnp.where(least, z, 1), wnp.where(least, 1, z)
+    a = df / 2
+    return wnp.where(least, igamma_grad_x(a, near) * wnp.exp2(-a), igamma_grad_x(a, far / 2) / 2)
 
 
 def _near_zero(beside: Callable, elsewhere: Callable) -> Callable:
@@ -28,10 +34,12 @@ def _near_zero(beside: Callable, elsewhere: Callable) -> Callable:
 
 
 logpdf, pdf, cdf, logcdf, sf, logsf = continuous(
-    "chi2", "logpdf pdf cdf logcdf sf logsf", "df", logpdf=_logpdf,
+    "chi2", "logpdf pdf cdf logcdf sf logsf", "df", logpdf=lambda z, df: within(z >= 0, z, 1.0, lambda z: _log_density(z, df / 2)
+                                                                               - math.log(2)),
+    pdf=lambda z, df: within(z >= 0, z, 1.0, lambda z: _pdf(z, df), 0.0),
     cdf=lambda z, df: special.gammainc(df / 2, wnp.maximum(z, 0) / 2),
     sf=lambda z, df: special.gammaincc(df / 2, wnp.maximum(z, 0) / 2),
-    logcdf=_near_zero(lambda first: first, log_igamma), logsf=_near_zero(lambda first: wnp.log(-wnp.expm1(first)), log_igammac))
+    logcdf=_near_zero(lambda first: first, log_igamma), logsf=_near_zero(lambda first: log_one_less_exp(-first), log_igammac))
 
 
 guard_all(globals())

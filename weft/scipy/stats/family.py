@@ -7,11 +7,13 @@ Out: the public functions of the family with location and scale, in the order as
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 
 from weft import numpy as wnp
+from weft.control.custom_rules import custom_jvp
 from weft.numpy.promote import all_inexact
-from weft.scipy.special.basic import betaln, in_single
+from weft.scipy.special.basic import in_single
 
 _WHAT = {
     "logpdf": "The logarithm of the density", "pdf": "The density", "cdf": "The distribution function",
@@ -41,10 +43,26 @@ def public(family: str, name: str, parameters: str, fun: Callable) -> Callable:
     return call
 
 
+@custom_jvp
+def log_bell(z):
+    """-z^2 / 2, whose slope has no half of a number that may be the least."""
+    return -0.5 * z * z
+
+
+log_bell.defjvps(lambda t, out, z: -t * z)
+
+
 def one_less_exp(y):
     """1 - exp(-y) of y >= 0, by the formula whose slope does not cancel."""
     small = y < 1
     return wnp.where(small, -wnp.expm1(-wnp.where(small, y, 0)), 1 - wnp.exp(-wnp.where(small, 1, y)))
+
+
+def log_one_less_exp(y):
+    """log(1 - exp(-y)) for y >= 0, from the side on which nothing cancels."""
+    near = y < math.log(2)
+    close, far = wnp.where(near, y, 1.0), wnp.where(near, 1.0, y)
+    return wnp.where(near, wnp.log(-wnp.expm1(-close)), wnp.log1p(-wnp.exp(-far)))
 
 
 def log_of_part(part, rest):
@@ -114,8 +132,3 @@ def whole(k):
     """Whether counts are whole numbers of at least 0."""
     return (k >= 0) & (wnp.floor(k) == k)
 
-
-def log_choice(n, k):
-    """The logarithm of `n` over `k`."""
-    value = -betaln(n - k + 1, k + 1) - wnp.log1p(n)
-    return wnp.where((k == 0) | (k == n), 0.0, value)

@@ -5,33 +5,79 @@ from __future__ import annotations
 import math
 
 from weft import numpy as wnp
+from weft.control.custom_rules import custom_jvp
+from weft.ops import elementwise as ew
+from weft.ops.functions.incomplete import igamma_grad_a, igamma_grad_x
 from weft.scipy import special
 from weft.scipy.stats.family import continuous
+from weft.util import dtypes
 from weft.util.source import guard_all
 
 
+def _log_scale(beta):
+    """log(beta / gamma(1 / beta)), and its derivative."""
+    return -ew.lgamma(1 + 1 / beta), ew.digamma(1 + 1 / beta) / beta / beta
+
+
+def _by_beta(z, beta):
+    """The derivative of |z|^beta."""
+    size = wnp.abs(z)
+    return wnp.power(size, beta) * wnp.log(wnp.where(size == 0, 1, size))
+
+
+@custom_jvp
 def _logpdf(z, beta):
-    return wnp.log(beta) - math.log(2) - special.gammaln(1 / beta) - wnp.power(wnp.abs(z), beta)
+    return _log_scale(beta)[0] - math.log(2) - wnp.power(wnp.abs(z), beta)
 
 
+def _logpdf_by_z(t, out, z, beta):
+    return t * wnp.where(z == 0, 0, -wnp.sign(z) * (beta * wnp.power(wnp.abs(z), beta - 1)))
+
+
+_logpdf.defjvps(_logpdf_by_z, lambda t, out, z, beta: t * (_log_scale(beta)[1] - _by_beta(z, beta)))
+
+
+@custom_jvp
 def _pdf(z, beta):
-    size = wnp.abs(z)
-    inside = wnp.power(size, beta) < 1000               # beyond, zero in each type; the exponent and its slopes may be infinite
-    return wnp.where(inside, wnp.exp(_logpdf(wnp.where(inside, z, 0), beta)), 0.0)
+    return wnp.exp(_logpdf(z, beta))
 
 
+def _pdf_by_z(t, out, z, beta):
+    """Close to zero the power's slope may be infinite, or the density too small for a float where its slope is not."""
+    safe = wnp.where(z == 0, 1, z)
+    little, power = out < 1e9 * float(dtypes.finfo(z.dtype).smallest_normal), wnp.power(wnp.abs(safe), beta)
+    ratio = wnp.exp(_logpdf(z, beta) - wnp.log(wnp.abs(safe))) * wnp.sign(z)
+    size = wnp.where(little, ratio, wnp.where(little, 0, out * beta * power) / safe)
+    return -t * wnp.where((z == 0) | (size == 0), 0, wnp.where(little, size * beta * power, size))
+
+
+_pdf.defjvps(_pdf_by_z, lambda t, out, z, beta: t * wnp.where(out == 0, 0, out * (_log_scale(beta)[1] - _by_beta(z, beta))))
+
+
+def _regions(z, beta):
+    """The power; where the distribution function is a half and a line, the power being too small to tell; and where the power may
+    be infinite, and nothing is left of the tail."""
+    power = wnp.power(wnp.abs(z), beta)
+    line, far = power < float(dtypes.finfo(z.dtype).eps) / 4, power > 1000
+    return wnp.where(line | far, 1.0, power), line, far
+
+
+@custom_jvp
 def _cdf(z, beta):
-    """Close to zero the power may be zero where the argument is not; there the function is a half and a line. Far away it may be
-    infinite, and nothing is left of the tail."""
-    size = wnp.abs(z)
-    line, far = wnp.power(size, beta) < 1e-20, wnp.power(size, beta) > 1000
-    order = 1 / beta
-    power = wnp.power(wnp.where(line | far, 1.0, size), beta)
-    slope = wnp.exp(-special.gammaln(1 + order))
-    tail = wnp.where(far, 0.0, 0.5 * special.gammaincc(order, power))
-    return wnp.where(line, 0.5 + 0.5 * z * slope, wnp.where(z < 0, tail, 1 - tail))
+    power, line, far = _regions(z, beta)
+    tail = wnp.where(far, 0.0, 0.5 * special.gammaincc(1 / beta, power))
+    return wnp.where(line, 0.5 + 0.5 * z * wnp.exp(_log_scale(beta)[0]), wnp.where(z < 0, tail, 1 - tail))
 
 
+def _cdf_by_beta(t, out, z, beta):
+    power, line, far = _regions(z, beta)
+    log, slope = _log_scale(beta)
+    order, turn = 1 / beta, power * wnp.log(wnp.where(line | far, 1, wnp.abs(z)))
+    inside = igamma_grad_x(order, power) * turn - igamma_grad_a(order, power) / beta / beta
+    return t * wnp.where(line, 0.5 * z * (wnp.exp(log) * slope), wnp.where(far, 0, 0.5 * wnp.sign(z) * inside))
+
+
+_cdf.defjvps(lambda t, out, z, beta: t * _pdf(z, beta), _cdf_by_beta)
 logpdf, pdf, cdf = continuous("gennorm", "logpdf pdf cdf", "beta", logpdf=_logpdf, pdf=_pdf, cdf=_cdf)
 
 

@@ -6,18 +6,16 @@ import numpy as np
 
 from weft import lax, numpy as wnp
 from weft.numpy.promote import all_inexact, broadcast, concrete
-from weft.scipy.special import gammaincc, gammaln, xlogy
+from weft.ops.functions.incomplete import igamma_grad_x
+from weft.scipy.special import gammaincc
 from weft.scipy.special.basic import in_single
+from weft.scipy.stats.deviance import log_poisson
 from weft.scipy.stats.family import discrete, whole, within
 from weft.util.source import guard_all
 
-
-def _logpmf(k, mu):
-    return within(whole(k), k, 0.0, lambda k: xlogy(k, mu) - gammaln(k + 1) - mu)
-
-
 logpmf, pmf, cdf = discrete(
-    "poisson", "logpmf pmf cdf", "mu", logpmf=_logpmf,
+    "poisson", "logpmf pmf cdf", "mu", logpmf=lambda k, mu: within(whole(k), k, 0.0, lambda k: log_poisson(k, mu)),
+    pmf=lambda k, mu: within(whole(k), k, 0.0, lambda k: igamma_grad_x(k + 1, mu), 0.0),
     cdf=lambda k, mu: within(k >= 0, wnp.floor(k), 0.0, lambda k: gammaincc(k + 1, mu), 0.0))
 
 _FEW = {4: 60, 8: 100}          # up to this rate the terms are summed, as many as matter

@@ -6,15 +6,8 @@ import math
 
 from weft import numpy as wnp
 from weft.scipy.special import log_ndtr
-from weft.scipy.stats.family import continuous, valid
+from weft.scipy.stats.family import continuous, log_bell, log_one_less_exp, valid
 from weft.util.source import guard_all
-
-
-def _log1mexp(x):
-    """log(1 - exp(-x)) for x >= 0, from the side on which nothing cancels."""
-    near = x < math.log(2)
-    close, far = wnp.where(near, x, 1.0), wnp.where(near, 1.0, x)
-    return wnp.where(near, wnp.log(-wnp.expm1(-close)), wnp.log1p(-wnp.exp(-far)))
 
 
 def _log_mass(a, b):
@@ -25,11 +18,11 @@ def _log_mass(a, b):
     narrow = width * wnp.maximum(wnp.abs(middle), 1) < 1e-3
     low, safe = wnp.where(narrow, low - 1, low), wnp.where(narrow, width, 1)
     middle = wnp.where(narrow, middle, 0)
-    bell = -0.5 * middle * middle - 0.5 * math.log(2 * math.pi)
+    bell = log_bell(middle) - 0.5 * math.log(2 * math.pi)
     top, rest = log_ndtr(high), log_ndtr(low)
     apart = wnp.where(top > -wnp.inf, top - wnp.where(top > -wnp.inf, rest, 0), 1.0)
     return wnp.where(narrow, bell + wnp.log(safe) + safe * safe * (middle * middle - 1) / 24,
-                     top + _log1mexp(wnp.maximum(apart, 0)))
+                     top + log_one_less_exp(wnp.maximum(apart, 0)))
 
 
 #: from here on, counted from zero, the density falls exponentially over the widths that matter
@@ -54,9 +47,9 @@ def _is_far(a, b):
 def _logpdf(z, a, b):
     inside, far = (z >= a) & (z <= b), _is_far(a, b)
     y, low, high = _from_zero(z, a, b, inside & far, (2.0, 1.0, 3.0))
-    steep = wnp.log(low) - (y - low) * (y / 2 + low / 2) - _log1mexp(_falls(low, high))
+    steep = wnp.log(low) - (y - low) * (y / 2 + low / 2) - log_one_less_exp(_falls(low, high))
     z, a, b = (wnp.where(inside & ~far, x, safe) for x, safe in zip((z, a, b), (0.0, -1.0, 1.0)))
-    near = -0.5 * z * z - 0.5 * math.log(2 * math.pi) - _log_mass(a, b)
+    near = log_bell(z) - 0.5 * math.log(2 * math.pi) - _log_mass(a, b)
     return wnp.where(inside, wnp.where(far, steep, near), -wnp.inf)
 
 
@@ -64,9 +57,9 @@ def _logs(z, a, b):
     """The logarithms of cdf and sf of z between a and b."""
     far, left = _is_far(a, b), b < 0
     y, low, high = _from_zero(z, a, b, far, (2.0, 1.0, 3.0))
-    total = _log1mexp(_falls(low, high))
-    first = _log1mexp(_falls(low, y)) - total
-    last = _log1mexp(_falls(y, high)) - (y - low) * (y / 2 + low / 2) - total
+    total = log_one_less_exp(_falls(low, high))
+    first = log_one_less_exp(_falls(low, y)) - total
+    last = log_one_less_exp(_falls(y, high)) - (y - low) * (y / 2 + low / 2) - total
     z, a, b = (wnp.where(far, safe, x) for x, safe in zip((z, a, b), (0.0, -1.0, 1.0)))
     total = _log_mass(a, b)
     below = wnp.where(far, wnp.where(left, last, first), _log_mass(a, z) - total)

@@ -1,0 +1,174 @@
+"""Logarithms of densities as sums of terms of one sign, where the plain formulas are differences of large logarithms.
+
+In:  arrays of one floating dtype; counts are real numbers here.
+Out: `log_poisson`, `log_binomial`, `log_beta_binomial`, with slopes that are as accurate.
+How: `deviance`, x log(x / m) - (x - m), is zero at m = x and as small as the square of the distance near it. What gamma functions add is
+     `_width`, half a logarithm and a remainder of Stirling's series.
+Source: C. Loader, "Fast and accurate computation of binomial probabilities" (2000).
+"""
+
+from __future__ import annotations
+
+import math
+
+from weft import numpy as wnp
+from weft.control.custom_rules import custom_jvp
+from weft.ops import elementwise as ew
+from weft.scipy.special.basic import _DIGAMMA_SERIES, _digamma_rise, _stirling_rest
+from weft.util import dtypes
+
+#: from here on Stirling's series is as good as the type
+STIRLING = 10.0
+#: of the powers of s^2, s = t / (2 + t), in t - log(1 + t) for |t| < 2/5
+_ODD = tuple([1 / k for k in range(3, 33, 2)])
+_NEAR = 0.4
+
+
+def deviance(x, gap, log_ratio):
+    """x (r - 1 - log(r)) for x >= 0, where r - 1 is `gap` / x; `log_ratio` is log(r), and counts where r is not close to 1."""
+    some = x > 0
+    t = gap / wnp.where(some, x, 1)
+    near = some & (wnp.abs(t) < _NEAR)
+    t = wnp.where(near, t, 0)
+    s = t / (t + 2)
+    square, series = s * s, 0.0
+    for c in reversed(_ODD if x.dtype.itemsize > 4 else _ODD[:6]):
+        series = series * square + c
+    far = some & ~near & (gap < math.inf)
+    return wnp.where(near, x * (s * (t - 2 * square * series)), gap - wnp.where(far, x * log_ratio, 0))
+
+
+@custom_jvp
+def log_quotient(x, y):
+    """log(x / y) of positive numbers, whose quotient may be beyond all floats."""
+    quotient = x / y
+    plain = (quotient >= float(dtypes.finfo(quotient.dtype).smallest_normal)) & (quotient < math.inf)
+    return wnp.where(plain, wnp.log(wnp.where(plain, quotient, 1)), wnp.log(x) - wnp.log(y))
+
+
+log_quotient.defjvps(lambda t, out, x, y: t / x, lambda t, out, x, y: -t / y)
+
+
+@custom_jvp
+def share(a, b):
+    """a / (a + b)."""
+    return a / (a + b)
+
+
+share.defjvps(lambda t, out, a, b: t * (b / (a + b)) / (a + b), lambda t, out, a, b: -t * out / (a + b))
+
+
+def _log_of_sum(a, b):
+    """log((a + b) / a)."""
+    small = b < a
+    return wnp.where(small, wnp.log1p(wnp.where(small, b, 0) / a), log_quotient(a + b, wnp.where(small, 1, a)))
+
+
+def _width(x):
+    """lgamma(x + 1) - x log(x) + x for x >= 0."""
+    large, none = x >= STIRLING, x == 0
+    far, near = wnp.where(large, x, STIRLING), wnp.where(large | none, 1, x)
+    value = wnp.where(large, 0.5 * wnp.log(2 * math.pi * far) + _stirling_rest(far), ew.lgamma(near + 1) - near * (wnp.log(near) - 1))
+    return wnp.where(none, 0.0, value)
+
+
+def _widening(x, step):
+    """_width(x + step) - _width(x), without the logarithms of large x."""
+    large = x >= STIRLING
+    far, near = wnp.where(large, x, STIRLING), wnp.where(large, 1, x)
+    wide = 0.5 * wnp.log1p(step / far) + (_stirling_rest(far + step) - _stirling_rest(far))
+    return wnp.where(large, wide, _width(near + step) - _width(near))
+
+
+def log_poisson_by_ratio(x, m, log_ratio):
+    """log(m^x exp(-m) / gamma(x + 1)) for x >= 0; `log_ratio` is log(m / x)."""
+    return -deviance(x, m - x, log_ratio) - _width(x)
+
+
+@custom_jvp
+def log_poisson(x, m):
+    """log(m^x exp(-m) / gamma(x + 1)) for x >= 0."""
+    return log_poisson_by_ratio(x, m, log_quotient(m, wnp.where(x > 0, x, 1)))
+
+
+def log_less_digamma(m, x):
+    """log(m) - digamma(x + 1)."""
+    large = x >= STIRLING
+    far, near = wnp.where(large, x, STIRLING), wnp.where(large, 1, x)
+    square, series = 1 / (far * far), 0.0
+    for c in reversed(_DIGAMMA_SERIES):
+        series = (series + c) * square
+    return wnp.where(large, log_quotient(m, far) + series - 0.5 / far, wnp.log(m) - ew.digamma(near + 1))
+
+
+def _per(a, x):
+    """a / x, 0 where a is; finite, so that the slope of a density is zero where the density is."""
+    return wnp.where(a == 0, 0, wnp.minimum(a / x, float(dtypes.finfo(x.dtype).max)))
+
+
+log_poisson.defjvps(lambda t, out, x, m: t * log_less_digamma(m, x), lambda t, out, x, m: t * (_per(x, m) - 1))
+
+
+def _deviances(a, b, x, y, gap):
+    """Of a and b from (a + b) x and (a + b) y, where x + y is 1 and `gap` is a y - b x."""
+    return deviance(a, -gap, _log_against(a, b, x)) + deviance(b, gap, _log_against(b, a, y))
+
+
+def _log_against(a, b, x):
+    """log((a + b) x / a)."""
+    a = wnp.where(a > 0, a, 1)
+    ratio, info = x + b / a * x, dtypes.finfo(x.dtype)
+    plain = (ratio > float(info.smallest_normal) / float(info.eps)) & (ratio < math.inf)
+    return wnp.where(plain, wnp.log(wnp.where(plain, ratio, 1)), wnp.log(x) + _log_of_sum(a, b))
+
+
+@custom_jvp
+def log_binomial(a, b, x, y):
+    """log(x^a y^b gamma(a + b + 1) / (gamma(a + 1) gamma(b + 1))), where y is 1 - x: the slope by x is that of both."""
+    low, high = wnp.minimum(a, b), wnp.maximum(a, b)
+    return _widening(high, low) - _width(low) - _deviances(a, b, x, y, a * y - b * x)
+
+
+log_binomial.defjvps(
+    lambda t, out, a, b, x, y: t * (wnp.log(x) + _digamma_rise(a + 1, b)),
+    lambda t, out, a, b, x, y: t * (wnp.log(y) + _digamma_rise(b + 1, a)),
+    lambda t, out, a, b, x, y: t * (_per(a, x) - _per(b, y)), None)
+
+
+def _rest(x):
+    """What Stirling's formula leaves of lgamma(x + 1), for x > 0."""
+    large = x >= STIRLING
+    near = wnp.where(large, 1, x)
+    value = ew.lgamma(near + 1) - (near + 0.5) * wnp.log(near) + near - 0.5 * math.log(2 * math.pi)
+    return wnp.where(large, _stirling_rest(wnp.where(large, x, STIRLING)), value)
+
+
+def _rise(a, k):
+    """log(gamma(a + k) / gamma(a)) - (a + k) log(a + k) + a log(a) + k."""
+    return _rest(a + k) - _rest(a) - wnp.where(k == 0, 0, 0.5 * _log_of_sum(a, k))
+
+
+@custom_jvp
+def log_beta_binomial(k, m, a, b):
+    """log(B(a + k, b + m) / B(a, b)) and the logarithm of k + m over k: binomial probabilities of (a + k) / (a + b + k + m), and what
+    is between that and a / (a + b)."""
+    scale = wnp.where(wnp.maximum(a, b) > 1e30, 0.125, 1.0)         # of numbers whose sum may be infinite
+    total = a * scale + b * scale + (k + m) * scale
+    x, y = (a + k) * scale / total, (b + m) * scale / total
+    gap = a * (m * scale / total) - b * (k * scale / total)
+    low, high = wnp.minimum(k, m), wnp.maximum(k, m)
+    binomial = _widening(high, low) - _width(low) - _deviances(k, m, x, y, -gap)
+    return binomial - _deviances(a, b, x, y, gap) + _rise(a, k) + _rise(b, m) - _rise(a + b, k + m)
+
+
+def _beta_binomial_slope(t, k, m, a, b):
+    """By a: digamma(a + k) - digamma(a) - digamma(a + b + k + m) + digamma(a + b), in the pairs that are closer to each other."""
+    low, high = wnp.minimum(b, k), wnp.maximum(b, k)
+    return t * (_digamma_rise(a, low) - _digamma_rise(a + high, low + m))
+
+
+log_beta_binomial.defjvps(
+    lambda t, out, k, m, a, b: t * (_digamma_rise(k + 1, m) - _digamma_rise(a + k, b + m)),
+    lambda t, out, k, m, a, b: t * (_digamma_rise(m + 1, k) - _digamma_rise(b + m, a + k)),
+    lambda t, out, k, m, a, b: _beta_binomial_slope(t, k, m, a, b),
+    lambda t, out, k, m, a, b: _beta_binomial_slope(t, m, k, b, a))
