@@ -482,6 +482,11 @@ def _binomial(k: mpf, n: mpf, p: mpf) -> mpf:
     return _log_choice(n, k) + _x_log(k, mp.log(p)) + _x_log(n - k, _log1m(p))
 
 
+def _beta_binomial(k: mpf, n: mpf, a: mpf, b: mpf) -> mpf:
+    with mp.workdps(mp.dps + int(mp.log10(max(a, b, 1)))):
+        return _log_choice(n, k) + _log_beta(k + a, n - k + b) - _log_beta(a, b)
+
+
 def _negative_binomial(k: mpf, n: mpf, p: mpf) -> mpf:
     return mp.loggamma(k + n) - mp.loggamma(k + 1) - mp.loggamma(n) + n * mp.log(p) + _x_log(k, _log1m(p))
 
@@ -524,8 +529,7 @@ _family("bernoulli", "bit unit", by=[1], logpmf=lambda k, p: mp.log(p) * k + _lo
 _family("binom", "count count:least unit", by=[2], logpmf=_binomial)
 _family("nbinom", "count positive unit", by=[1, 2], logpmf=_negative_binomial)
 _family("geom", "count unit", by=[1], logpmf=lambda k, p: _x_log(k - 1, _log1m(p)) + mp.log(p))
-_family("betabinom", "count count:least positive positive", by=[2, 3], logpmf=lambda k, n, a, b: (
-    _log_choice(n, k) + _log_beta(k + a, n - k + b) - _log_beta(a, b)))
+_family("betabinom", "count count:least positive positive", by=[2, 3], logpmf=_beta_binomial)
 _family("poisson", "count shape", by=[1], logpmf=lambda k, mu: _x_log(k, mp.log(mu)) - mp.loggamma(k + 1) - mu,
         cdf=lambda k, mu: _gammainc(mp.floor(k) + 1, mu, True))
 

@@ -8,9 +8,9 @@ from math import inf, nan
 from weft.core.primitive import registry
 from weft.core.trace import typeof
 from weft.ops.arithmetic import abs, add, div, mul, sign, sub
-from weft.ops.comparison import lt, select
+from weft.ops.comparison import ge, lt, select
 from weft.ops.families import FLOATING, function, match_dtypes, of_scipy
-from weft.ops.functions.logarithmic import log_by_parts, log_of_normal, rough_log_of_normal
+from weft.ops.functions.logarithmic import log, log_by_parts, log_of_normal, rough_log_of_normal
 from weft.util import dtypes
 
 
@@ -32,6 +32,19 @@ def digamma(f, x):
     y = f.select(pole, nan, y)
     y = f.select(x.same(0.0), f.copysign(inf, -x), y)
     return f.select(x.same(inf), inf, y)
+
+
+def log_less_digamma(x, a):
+    """log(x) - digamma(a), where `a` is large by the logarithm of their quotient."""
+    large = ge(a, 10)
+    far, near = select(large, a, 10), select(large, 1, a)
+    quotient = div(select(large, x, 1), far)
+    plain = ge(quotient, float(dtypes.finfo(typeof(quotient).dtype).smallest_normal))
+    step, series = div(1, mul(far, far)), 0.0
+    for c in (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12):
+        series = mul(add(series, c), step)
+    logs = select(plain, log(select(plain, quotient, 1)), sub(log(x), log(far)))
+    return select(large, add(logs, add(div(0.5, far), series)), sub(log(x), digamma(near)))
 
 
 def digamma_above_half(f, z):

@@ -17,7 +17,7 @@ from weft.ops.arithmetic import add, div, mul, neg, sub
 from weft.ops.comparison import eq, le, lt, select
 from weft.ops.families import FLOATING, function, no_derivative, of_scipy
 from weft.ops.functions.errors import scaled_tail
-from weft.ops.functions.gammas import digamma, digamma_above_half
+from weft.ops.functions.gammas import digamma, digamma_above_half, log_less_digamma
 from weft.ops.functions.logarithmic import log
 
 _ROOT_OF_TURN = 2.5066282746310002
@@ -106,7 +106,7 @@ def igamma_grad_a(f, a, x):
 
 
 @function(FLOATING, _by_slopes("igamma_grad_x"), ulp=(0.55, 1200), ranges=_ORDERS, jvp=[
-    lambda t, out, a, x: mul(t, _of_some(out, sub(log(x), digamma(a)))),
+    lambda t, out, a, x: mul(t, _of_some(out, log_less_digamma(x, a))),
     lambda t, out, a, x: mul(t, _density_slope(out, a, x))])
 def igamma_grad_x(f, a, x):
     """The derivative of `igamma(a, x)` by `x`: x^(a-1) exp(-x) / gamma(a)."""

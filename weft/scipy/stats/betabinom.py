@@ -4,36 +4,44 @@ from __future__ import annotations
 
 from weft import numpy as wnp
 from weft.control.custom_rules import custom_jvp
-from weft.scipy.stats.deviance import log_beta_binomial, share
+from weft.scipy.stats.deviance import beta_binomial_slope, count_slope, log_beta_binomial
 from weft.scipy.stats.family import discrete, whole, within
+from weft.util import dtypes
 from weft.util.source import guard_all
 
 
+def _outer(k, m, a, b):
+    """The probability without its factors a and b, which may be the least numbers: that of one thing less of each kind there is, and
+    what is then left of the factors beside B(a + 1, b + 1) (a + b) (a + b + 1) / (a b) or B(a, b + n) (a + b) / (a + b + n)."""
+    none, all_, n, total = k == 0, m == 0, k + m, a + b + 1
+    outer = wnp.exp(log_beta_binomial(wnp.where(none, 0, k - 1), wnp.where(all_, 0, m - 1), a + 1, b + 1)) / total
+    return outer * wnp.where(none | all_, a + b + n, n / wnp.where(none, 1, k) * ((n - 1) / wnp.where(all_, 1, m)))
+
+
 @custom_jvp
-def _common(a, b):
-    """a b / (a + b)."""
-    return a / (a + b) * b
+def _pmf(k, m, a, b):
+    none, all_ = k == 0, m == 0
+    factor = wnp.where(none | all_, wnp.where(none, b, a) / (a + b), a / (a + b) * b)
+    return wnp.where(none & all_, 1.0, _outer(k, m, a, b) * factor)
 
 
-_common.defjvps(lambda t, out, a, b: t * wnp.square(b / (a + b)), lambda t, out, a, b: t * wnp.square(a / (a + b)))
+def _slope(t, out, k, m, a, b):
+    """By a: of the least a, for which the slope of the logarithm is infinite, by that of the factors."""
+    none, all_ = k == 0, m == 0
+    part = b / (a + b)
+    factor = wnp.where(none | all_, wnp.where(all_, part, -part) / (a + b), part * part)
+    by_factor = wnp.where(none & all_, 0, _outer(k, m, a, b) * factor)
+    least = float(dtypes.finfo(a.dtype).smallest_normal)
+    few = (a < 4 * least) | ((a < 1e-20) & (out < 1e9 * least))
+    return t * wnp.where(few, by_factor, out * beta_binomial_slope(k, m, a, b))
 
 
-def _pmf(k, n, a, b):
-    """The factors a and b of small parameters stand apart: the logarithm's slope by the least of them is beyond all floats."""
-    none, all_ = k == 0, k == n
-    first, last = wnp.where(none, 0, k - 1), wnp.where(all_, 0, n - k - 1)
-    outer = wnp.exp(log_beta_binomial(first, wnp.maximum(last, 0), a + 1, b + 1))
-    total = a + b + 1
-    # B(a, b) is B(a + 1, b + 1) (a + b) (a + b + 1) / (a b), and B(a, b + n) is B(a + 1, b + n) (a + b + n) / a
-    middle = _common(a, b) / total * (n / wnp.maximum(k, 1)) * ((n - 1) / wnp.where(all_, 1, n - k))
-    ends = wnp.where(none, share(b, a), share(a, b)) * ((a + b + n) / total)
-    return wnp.where(none & all_, 1.0, outer * wnp.where(none | all_, ends, middle))
-
-
+_pmf.defjvps(lambda t, out, k, m, a, b: t * (out * count_slope(k, m, a, b)), lambda t, out, k, m, a, b: t * (out * count_slope(m, k, b, a)),
+             _slope, lambda t, out, k, m, a, b: _slope(t, out, m, k, b, a))
 logpmf, pmf = discrete(
     "betabinom", "logpmf pmf", "n a b", logpmf=lambda k, n, a, b: within(
         whole(k) & (k <= n), k, 0.0, lambda k: log_beta_binomial(k, n - k, a, b)),
-    pmf=lambda k, n, a, b: within(whole(k) & (k <= n), k, 0.0, lambda k: _pmf(k, n, a, b), 0.0))
+    pmf=lambda k, n, a, b: within(whole(k) & (k <= n), k, 0.0, lambda k: _pmf(k, n - k, a, b), 0.0))
 
 
 guard_all(globals())

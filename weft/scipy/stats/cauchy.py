@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from weft import numpy as wnp
+from weft.control.custom_rules import custom_jvp
 from weft.scipy.stats.family import continuous, log_of_part
 from weft.util.source import guard_all
 
@@ -18,8 +19,28 @@ def log1p_square(z, scale):
                      wnp.log1p(wnp.square(near / scale)))
 
 
+def _shares(z):
+    """1 / (1 + z^2) and z / (1 + z^2), also where the square is infinite."""
+    large = wnp.abs(z) > 1
+    near, far = wnp.where(large, 0, z), 1 / wnp.where(large, z, 1)
+    return (wnp.where(large, far * far / (1 + far * far), 1 / (1 + near * near)),
+            wnp.where(large, far / (1 + far * far), near / (1 + near * near)))
+
+
+@custom_jvp
+def _pdf(z):
+    return _shares(z)[0] / math.pi
+
+
+_pdf.defjvps(lambda t, out, z: -2 * t * (out * _shares(z)[1]))
+
+
+@custom_jvp
 def _sf(z):
     return wnp.arctan2(1, z) / math.pi
+
+
+_sf.defjvps(lambda t, out, z: -t * _pdf(z))
 
 
 def _logsf(z):
@@ -38,7 +59,7 @@ def _ppf(q):
 
 logpdf, pdf, cdf, logcdf, sf, logsf, ppf, isf = continuous(
     "cauchy", "logpdf pdf cdf logcdf sf logsf ppf isf",
-    logpdf=lambda z: -math.log(math.pi) - log1p_square(z, wnp.ones_like(z)),
+    logpdf=lambda z: -math.log(math.pi) - log1p_square(z, wnp.ones_like(z)), pdf=_pdf,
     cdf=lambda z: _sf(-z), sf=_sf, logcdf=lambda z: _logsf(-z), logsf=_logsf,
     ppf=_ppf, isf=lambda q: -_ppf(q))
 

@@ -37,8 +37,7 @@ logpdf, pdf, cdf, logcdf, sf, logsf = continuous(
     "chi2", "logpdf pdf cdf logcdf sf logsf", "df", logpdf=lambda z, df: within(z >= 0, z, 1.0, lambda z: _log_density(z, df / 2)
                                                                                - math.log(2)),
     pdf=lambda z, df: within(z >= 0, z, 1.0, lambda z: _pdf(z, df), 0.0),
-    cdf=lambda z, df: special.gammainc(df / 2, wnp.maximum(z, 0) / 2),
-    sf=lambda z, df: special.gammaincc(df / 2, wnp.maximum(z, 0) / 2),
+    cdf=_near_zero(wnp.exp, special.gammainc), sf=_near_zero(lambda first: -wnp.expm1(first), special.gammaincc),
     logcdf=_near_zero(lambda first: first, log_igamma), logsf=_near_zero(lambda first: log_one_less_exp(-first), log_igammac))
 
 

@@ -14,7 +14,8 @@ import math
 from weft import numpy as wnp
 from weft.control.custom_rules import custom_jvp
 from weft.ops import elementwise as ew
-from weft.scipy.special.basic import _DIGAMMA_SERIES, _digamma_rise, _stirling_rest
+from weft.ops.functions.gammas import log_less_digamma
+from weft.scipy.special.basic import _digamma_rise, _stirling_rest
 from weft.util import dtypes
 
 #: from here on Stirling's series is as good as the type
@@ -38,12 +39,20 @@ def deviance(x, gap, log_ratio):
     return wnp.where(near, x * (s * (t - 2 * square * series)), gap - wnp.where(far, x * log_ratio, 0))
 
 
+def _power(x) -> int:
+    """An exponent of two that takes the least numbers, or the greatest, into the middle of the type's range."""
+    return int(dtypes.finfo(x.dtype).maxexp * 0.6)
+
+
 @custom_jvp
 def log_quotient(x, y):
     """log(x / y) of positive numbers, whose quotient may be beyond all floats."""
-    quotient = x / y
-    plain = (quotient >= float(dtypes.finfo(quotient.dtype).smallest_normal)) & (quotient < math.inf)
-    return wnp.where(plain, wnp.log(wnp.where(plain, quotient, 1)), wnp.log(x) - wnp.log(y))
+    quotient, power = x / y, _power(x)
+    over, under = quotient == math.inf, quotient < float(dtypes.finfo(x.dtype).smallest_normal)
+    up, down = 2.0**power, 2.0**-power
+    moved = (x * wnp.where(under, up, down)) / (y * wnp.where(under, down, up))
+    shift = wnp.where(over, 2 * power * math.log(2), wnp.where(under, -2 * power * math.log(2), 0))
+    return wnp.log(wnp.where(over | under, moved, quotient)) + shift
 
 
 log_quotient.defjvps(lambda t, out, x, y: t / x, lambda t, out, x, y: -t / y)
@@ -60,15 +69,17 @@ share.defjvps(lambda t, out, a, b: t * (b / (a + b)) / (a + b), lambda t, out, a
 
 def _log_of_sum(a, b):
     """log((a + b) / a)."""
-    small = b < a
-    return wnp.where(small, wnp.log1p(wnp.where(small, b, 0) / a), log_quotient(a + b, wnp.where(small, 1, a)))
+    quotient, power = b / a, _power(a)
+    over = quotient == math.inf
+    moved = wnp.where(over, (b * 2.0**-power) / (a * 2.0**power), 1)
+    return wnp.where(over, wnp.log(moved) + 2 * power * math.log(2), wnp.log1p(wnp.where(over, 0, quotient)))
 
 
 def _width(x):
     """lgamma(x + 1) - x log(x) + x for x >= 0."""
     large, none = x >= STIRLING, x == 0
-    far, near = wnp.where(large, x, STIRLING), wnp.where(large | none, 1, x)
-    value = wnp.where(large, 0.5 * wnp.log(2 * math.pi * far) + _stirling_rest(far), ew.lgamma(near + 1) - near * (wnp.log(near) - 1))
+    far, near, log = wnp.where(large, x, STIRLING), wnp.where(large | none, 1, x), wnp.log(wnp.where(none, 1, x))
+    value = wnp.where(large, 0.5 * log + 0.5 * math.log(2 * math.pi) + _stirling_rest(far), ew.lgamma(near + 1) - near * (log - 1))
     return wnp.where(none, 0.0, value)
 
 
@@ -91,22 +102,12 @@ def log_poisson(x, m):
     return log_poisson_by_ratio(x, m, log_quotient(m, wnp.where(x > 0, x, 1)))
 
 
-def log_less_digamma(m, x):
-    """log(m) - digamma(x + 1)."""
-    large = x >= STIRLING
-    far, near = wnp.where(large, x, STIRLING), wnp.where(large, 1, x)
-    square, series = 1 / (far * far), 0.0
-    for c in reversed(_DIGAMMA_SERIES):
-        series = (series + c) * square
-    return wnp.where(large, log_quotient(m, far) + series - 0.5 / far, wnp.log(m) - ew.digamma(near + 1))
-
-
 def _per(a, x):
     """a / x, 0 where a is; finite, so that the slope of a density is zero where the density is."""
     return wnp.where(a == 0, 0, wnp.minimum(a / x, float(dtypes.finfo(x.dtype).max)))
 
 
-log_poisson.defjvps(lambda t, out, x, m: t * log_less_digamma(m, x), lambda t, out, x, m: t * (_per(x, m) - 1))
+log_poisson.defjvps(lambda t, out, x, m: t * log_less_digamma(m, x + 1), lambda t, out, x, m: t * (_per(x, m) - 1))
 
 
 def _deviances(a, b, x, y, gap):
@@ -117,9 +118,12 @@ def _deviances(a, b, x, y, gap):
 def _log_against(a, b, x):
     """log((a + b) x / a)."""
     a = wnp.where(a > 0, a, 1)
-    ratio, info = x + b / a * x, dtypes.finfo(x.dtype)
-    plain = (ratio > float(info.smallest_normal) / float(info.eps)) & (ratio < math.inf)
-    return wnp.where(plain, wnp.log(wnp.where(plain, ratio, 1)), wnp.log(x) + _log_of_sum(a, b))
+    quotient, power, info = b / a, _power(x), dtypes.finfo(x.dtype)
+    ratio = x + quotient * x
+    over, under = quotient == math.inf, ratio < float(info.smallest_normal) / float(info.eps)
+    moved = (x * 2.0**power) * wnp.where(over, (b * 2.0**-power) / (a * 2.0**power), 1 + quotient)
+    shift = wnp.where(over, power * math.log(2), wnp.where(under, -power * math.log(2), 0))
+    return wnp.log(wnp.where(over | under, moved, ratio)) + shift
 
 
 @custom_jvp
@@ -154,21 +158,25 @@ def log_beta_binomial(k, m, a, b):
     is between that and a / (a + b)."""
     scale = wnp.where(wnp.maximum(a, b) > 1e30, 0.125, 1.0)         # of numbers whose sum may be infinite
     total = a * scale + b * scale + (k + m) * scale
-    x, y = (a + k) * scale / total, (b + m) * scale / total
+    least = float(dtypes.finfo(total.dtype).smallest_normal)
+    x, y = wnp.maximum((a + k) * scale / total, least), wnp.maximum((b + m) * scale / total, least)
     gap = a * (m * scale / total) - b * (k * scale / total)
     low, high = wnp.minimum(k, m), wnp.maximum(k, m)
     binomial = _widening(high, low) - _width(low) - _deviances(k, m, x, y, -gap)
     return binomial - _deviances(a, b, x, y, gap) + _rise(a, k) + _rise(b, m) - _rise(a + b, k + m)
 
 
-def _beta_binomial_slope(t, k, m, a, b):
-    """By a: digamma(a + k) - digamma(a) - digamma(a + b + k + m) + digamma(a + b), in the pairs that are closer to each other."""
+def beta_binomial_slope(k, m, a, b):
+    """The derivative by a: digamma(a + k) - digamma(a) - digamma(a + b + k + m) + digamma(a + b), in pairs of close ones."""
     low, high = wnp.minimum(b, k), wnp.maximum(b, k)
-    return t * (_digamma_rise(a, low) - _digamma_rise(a + high, low + m))
+    return _digamma_rise(a, low) - _digamma_rise(a + high, low + m)
+
+
+def count_slope(k, m, a, b):
+    """The derivative by k."""
+    return _digamma_rise(k + 1, m) - _digamma_rise(a + k, b + m)
 
 
 log_beta_binomial.defjvps(
-    lambda t, out, k, m, a, b: t * (_digamma_rise(k + 1, m) - _digamma_rise(a + k, b + m)),
-    lambda t, out, k, m, a, b: t * (_digamma_rise(m + 1, k) - _digamma_rise(b + m, a + k)),
-    lambda t, out, k, m, a, b: _beta_binomial_slope(t, k, m, a, b),
-    lambda t, out, k, m, a, b: _beta_binomial_slope(t, m, k, b, a))
+    lambda t, out, k, m, a, b: t * count_slope(k, m, a, b), lambda t, out, k, m, a, b: t * count_slope(m, k, b, a),
+    lambda t, out, k, m, a, b: t * beta_binomial_slope(k, m, a, b), lambda t, out, k, m, a, b: t * beta_binomial_slope(m, k, b, a))

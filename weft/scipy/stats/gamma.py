@@ -8,9 +8,10 @@ from collections.abc import Callable
 from weft import numpy as wnp
 from weft.control.custom_rules import custom_jvp
 from weft.ops import elementwise as ew
+from weft.ops.functions.gammas import log_less_digamma
 from weft.ops.functions.incomplete import igamma_grad_x, log_igamma, log_igammac
 from weft.scipy import special
-from weft.scipy.stats.deviance import log_less_digamma, log_poisson_by_ratio, log_quotient
+from weft.scipy.stats.deviance import log_poisson_by_ratio, log_quotient
 from weft.scipy.stats.family import continuous, within
 from weft.util.source import guard_all
 
@@ -25,12 +26,8 @@ def log_density(unit: int) -> Callable:
         near = log_quotient(order, some) + math.log(unit) + order * (wnp.log(some) - math.log(unit)) - m - ew.lgamma(order + 1)
         far = log_poisson_by_ratio(many, m, log_quotient(z, unit * wnp.where(many > 0, many, 1)))
         return wnp.where(few, wnp.where(z > 0, near, math.inf), far)
-
-    def by_order(t, out, z, a):
-        few = a < 1
-        low = wnp.log(z) - math.log(unit) - ew.digamma(wnp.where(few, a, 1))
-        return t * wnp.where(few, low, log_less_digamma(z / unit, wnp.where(few, 1, a) - 1))
-    fun.defjvps(lambda t, out, z, a: t * (wnp.where(a == 1, 0, (a - 1) / z) - 1 / unit), by_order)
+    fun.defjvps(lambda t, out, z, a: t * (wnp.where(a == 1, 0, (a - 1) / z) - 1 / unit),
+                lambda t, out, z, a: t * (log_less_digamma(z, a) - math.log(unit)))
     return fun
 
 

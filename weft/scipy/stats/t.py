@@ -8,7 +8,7 @@ from weft import numpy as wnp
 from weft.control.custom_rules import custom_jvp
 from weft.ops import elementwise as ew
 from weft.scipy.stats.cauchy import log1p_square
-from weft.scipy.stats.deviance import STIRLING, deviance
+from weft.scipy.stats.deviance import deviance
 from weft.scipy.stats.family import continuous
 from weft.util.source import guard_all
 
@@ -17,15 +17,20 @@ _SERIES = (-1 / 8, 1 / 192, -1 / 640, 17 / 14336, -31 / 18432, 691 / 180224)
 
 
 def _scale(df):
-    """log(gamma(h + 1/2) / gamma(h)) - log(h) / 2 of h = df / 2, which may be too small for a float."""
-    h = df / 2
-    large = h >= STIRLING
-    inverse, near = 1 / wnp.where(large, h, STIRLING), wnp.where(large, 1, h)
-    square, series = inverse * inverse, 0.0
+    """log(gamma(h + 1/2) / gamma(h)) - log(h) / 2 of h = df / 2: by a series from some h on, to which that of smaller ones is taken
+    by a product; of small ones, which may be too small for a float, by gamma functions."""
+    h, steps, few = df / 2, 3 if df.dtype.itemsize == 4 else 10, df < 1
+    some, part, series = wnp.where(few, 1, h), 0.0, 0.0
+    for k in range(steps):
+        step = 0.25 / ((some + k) * (some + (k + 1)))
+        part = part + step + part * step
+    inverse = 1 / wnp.where(some < steps, some + steps, some)
+    square = inverse * inverse
     for c in reversed(_SERIES):
         series = series * square + c
-    direct = 0.5 * (wnp.log(wnp.where(large, 1, df)) - math.log(2)) + (ew.lgamma(near + 0.5) - ew.lgamma(near + 1))
-    return wnp.where(large, series * inverse, direct)
+    low = wnp.where(few, h, 1)
+    near = 0.5 * (wnp.log(wnp.where(few, df, 1)) - math.log(2)) + (ew.lgamma(low + 0.5) - ew.lgamma(low + 1))
+    return wnp.where(few, near, series * inverse - wnp.where(some < steps, 0.5 * wnp.log1p(part), 0))
 
 
 def _scale_slope(h):
@@ -47,8 +52,8 @@ def _slope_by_z(z, df):
     """Of the logarithm."""
     root = wnp.sqrt(df)
     wide = wnp.abs(z) > root
-    near, far = wnp.where(wide, 0, z) / root, wnp.where(wide, root / wnp.where(wide, z, 1), 0)
-    return -(df + 1) * wnp.where(wide, 1 / wnp.where(wide, z, 1) / (1 + far * far), near / root / (1 + near * near))
+    near, large = wnp.where(wide, 0, z), wnp.where(wide, z, 1)
+    return -wnp.where(wide, (df + 1) / large / (1 + wnp.square(root / large)), (near + near / df) / (1 + wnp.square(near / root)))
 
 
 def _slope_by_df(z, df):
@@ -68,28 +73,28 @@ def _logpdf_slope(t, out, z, df):
 _logpdf.defjvps(lambda t, out, z, df: t * _slope_by_z(z, df), _logpdf_slope)
 
 
-def _pdf_per_root(z, df):
-    """The density divided by the root of `df`: it is proportional to that where `df` is small."""
+def _pdf_parts(z, df):
+    """The density is the product of the first, and of the root of `df` by itself and by the second."""
     h, root = df / 2, wnp.sqrt(df)
     few = df < 1
     first = wnp.where(few, wnp.exp(ew.lgamma(h + 0.5) - ew.lgamma(h + 1)) / math.sqrt(4 * math.pi),
                       wnp.exp(_scale(wnp.where(few, 1, df))) / math.sqrt(2 * math.pi) / wnp.where(few, 1, root))
     size, power = wnp.abs(z), wnp.exp(-h * log1p_square(z, root))
     wide = size > root
-    near, far = wnp.where(wide, 0, size / root), wnp.where(wide, root / wnp.where(wide, size, 1), 0)
-    return first * power, wnp.where(wide, far / wnp.sqrt(1 + far * far), 1 / wnp.sqrt(1 + near * near)), root
+    most, ratio = wnp.where(wide, size, root), wnp.where(wide, root / wnp.where(wide, size, 1), size / root)
+    return first * power, 1 / most / wnp.sqrt(1 + ratio * ratio), root
 
 
 @custom_jvp
 def _pdf(z, df):
-    first, second, root = _pdf_per_root(z, df)
-    return first * root * second
+    first, second, root = _pdf_parts(z, df)
+    return first * root * (root * second)
 
 
 def _pdf_slope(t, out, z, df):
-    first, second, root = _pdf_per_root(z, df)
+    first, second, root = _pdf_parts(z, df)
     rise, fall = _slope_by_df(z, df)
-    return t * (first * (second / root * rise - root * second * fall))
+    return t * (first * (second * rise - root * (root * second) * fall))
 
 
 _pdf.defjvps(lambda t, out, z, df: t * wnp.where(out == 0, 0, out * _slope_by_z(z, df)), _pdf_slope)

@@ -4,33 +4,63 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from weft import numpy as wnp
 from weft.control.custom_rules import custom_jvp
 from weft.scipy import special
+from weft.scipy.special.fits import pieces
 from weft.scipy.stats.family import public
 from weft.util.source import guard_all
 
 
+def _gap(t):
+    """2 x (1 - I1(x) / I0(x)) for x = 1 / t, on the host: by the trapezoid rule for the integrals of exp(x cos) and its multiple by
+    1 - cos, far out by the series of which they are the limits."""
+    x = 1 / t
+    near, far = np.minimum(x, 60), np.maximum(x, 60)
+    squares = np.sin(np.pi * (np.arange(200) + 0.5) / 400)[:, None]**2
+    bell = np.exp(-2 * near * squares)
+    first, second, term, other = (np.ones_like(x), np.zeros_like(x), np.ones_like(x), np.ones_like(x))
+    for k in range(1, 24):                      # I0 and I1 times sqrt(2 pi x) exp(-x): what the terms differ in has the factor 1 / x
+        term, other = term * (2 * k - 1)**2 / (8 * k * far), other * ((2 * k - 1)**2 - 4) / (8 * k * far)
+        first, second = first + term, second + (term - other) * 2 * far
+    return np.where(x > 60, second / first, 4 * near * (bell * squares).sum(0) / bell.sum(0))
+
+
+_GAP = pieces(_gap, 0.0, 0.125, 0.5)
+
+
+def _less_than_one(kappa):
+    """1 - I1(kappa) / I0(kappa)."""
+    large = kappa > 2
+    t, near = 1 / wnp.where(large, kappa, 2), wnp.where(large, 0, kappa)
+    return wnp.where(large, _GAP(t) * t / 2, 1 - special.i1e(near) / special.i0e(near))
+
+
 @custom_jvp
-def _power(x, kappa):
-    """kappa (cos(x) - 1)."""
+def _logs(x, kappa):
+    """kappa (cos(x) - 1) and log(I0(kappa) exp(-kappa))."""
     half = wnp.sin(x / 2)
-    return -(kappa * half) * (2 * half)
+    return -(kappa * half) * (2 * half) - wnp.log(special.i0e(kappa))
 
 
-_power.defjvps(lambda t, out, x, kappa: -t * (kappa * wnp.sin(x)), lambda t, out, x, kappa: -2 * t * wnp.square(wnp.sin(x / 2)))
+def _by_kappa(x, kappa):
+    return _less_than_one(kappa) - 2 * wnp.square(wnp.sin(x / 2))
 
 
-def _logpdf(x, kappa):
-    return wnp.where(kappa >= 0, _power(x, kappa) - math.log(2 * math.pi) - wnp.log(special.i0e(kappa)), wnp.nan)
+_logs.defjvps(lambda t, out, x, kappa: -t * (kappa * wnp.sin(x)), lambda t, out, x, kappa: t * _by_kappa(x, kappa))
 
 
-def _pdf(x, kappa):
-    return wnp.where(kappa >= 0, wnp.exp(_power(x, kappa)) / (2 * math.pi * special.i0e(kappa)), wnp.nan)
+@custom_jvp
+def _density(x, kappa):
+    half = wnp.sin(x / 2)
+    return wnp.exp(-(kappa * half) * (2 * half)) / (2 * math.pi * special.i0e(kappa))
 
 
-logpdf = public("vonmises", "logpdf", "x kappa", _logpdf)
-pdf = public("vonmises", "pdf", "x kappa", _pdf)
+_density.defjvps(lambda t, out, x, kappa: -t * (out * (kappa * wnp.sin(x))), lambda t, out, x, kappa: t * (out * _by_kappa(x, kappa)))
+logpdf = public("vonmises", "logpdf", "x kappa", lambda x, kappa: wnp.where(kappa >= 0, _logs(x, kappa) - math.log(2 * math.pi), wnp.nan))
+pdf = public("vonmises", "pdf", "x kappa", lambda x, kappa: wnp.where(kappa >= 0, _density(x, kappa), wnp.nan))
 
 
 guard_all(globals())
