@@ -174,9 +174,11 @@ def interrupted():
         if frame.f_code.co_name == where:
             raise KeyboardInterrupt
 
-    sys.settrace(interrupt)
+    if shared.rank == 0:
+        sys.settrace(interrupt)
     try:
-        transport.wait(transport.start(handle, x.ctypes.data, y.ctypes.data))
+        while True:
+            transport.wait(transport.start(handle, x.ctypes.data, y.ctypes.data))
     except KeyboardInterrupt:
         print("interrupted", flush=True)
         raise
@@ -185,4 +187,5 @@ def interrupted():
 @pytest.mark.parametrize("where", ["_native_start", "_native_wait"])
 def test_an_interrupt_before_the_first_line_of_a_transport_in_python(where):
     found = run_ranks(2, interrupted, environment={"WEFT_PROCESS_TRANSPORT": "tcp"}, arguments=[where], check=False)
-    assert [(rank.exit_code, rank.out) for rank in found] == [(-signal.SIGINT, "interrupted\n")] * 2, found
+    assert [(rank.exit_code, rank.out) for rank in found] == [(-signal.SIGINT, "interrupted\n"), (1, "")], found
+    assert "ProcessFailureError" in found[1].err and "KeyboardInterrupt" in found[1].err, found
