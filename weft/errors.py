@@ -7,8 +7,8 @@ __getattr__, __dir__ = attach(__name__, {
     "weft.util.errors": """
         CallbackError CheckpointError CommError CompileError ConcretizationTypeError DeviceRuntimeError InconclusiveDimensionOperation
         JaxRuntimeError=DeviceRuntimeError JaxprTypeError=ProgramTypeError KeyReuseError MissingMeshError MissingRuleError
-        NonConcreteBooleanIndexError OutOfMemoryError ProcessFailureError ProgramTypeError ShapeError ShardingError ShardingTypeError
-        TracerArrayConversionError TracerBoolConversionError TracerError TracerIntegerConversionError TypePromotionError
+        NonConcreteBooleanIndexError OutOfMemoryError ProcessFailureError ProgramTypeError ShapeError ShardingAssertionError ShardingError
+        ShardingTypeError TracerArrayConversionError TracerBoolConversionError TracerError TracerIntegerConversionError TypePromotionError
         UnboundAxisError UnexpectedTracerError UnknownBackendError
     """,
 })

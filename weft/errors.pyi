@@ -6,15 +6,16 @@ from builtins import IndexError as JAXIndexError, TypeError as JAXTypeError
 from weft.util.errors import (
     CallbackError, CheckpointError, CommError, CompileError, ConcretizationTypeError, DeviceRuntimeError, InconclusiveDimensionOperation,
     DeviceRuntimeError as JaxRuntimeError, ProgramTypeError as JaxprTypeError, KeyReuseError, MissingMeshError, MissingRuleError,
-    NonConcreteBooleanIndexError, OutOfMemoryError, ProcessFailureError, ProgramTypeError, ShapeError, ShardingError, ShardingTypeError,
-    TracerArrayConversionError, TracerBoolConversionError, TracerError, TracerIntegerConversionError, TypePromotionError, UnboundAxisError,
-    UnexpectedTracerError, UnknownBackendError,
+    NonConcreteBooleanIndexError, OutOfMemoryError, ProcessFailureError, ProgramTypeError, ShapeError, ShardingAssertionError,
+    ShardingError, ShardingTypeError, TracerArrayConversionError, TracerBoolConversionError, TracerError, TracerIntegerConversionError,
+    TypePromotionError, UnboundAxisError, UnexpectedTracerError, UnknownBackendError,
 )
 
 __all__ = [
     "CallbackError", "CheckpointError", "CommError", "CompileError", "ConcretizationTypeError", "DeviceRuntimeError",
     "InconclusiveDimensionOperation", "JAXIndexError", "JAXTypeError", "JaxRuntimeError", "JaxprTypeError", "KeyReuseError",
     "MissingMeshError", "MissingRuleError", "NonConcreteBooleanIndexError", "OutOfMemoryError", "ProcessFailureError", "ProgramTypeError",
-    "ShapeError", "ShardingError", "ShardingTypeError", "TracerArrayConversionError", "TracerBoolConversionError", "TracerError",
-    "TracerIntegerConversionError", "TypePromotionError", "UnboundAxisError", "UnexpectedTracerError", "UnknownBackendError",
+    "ShapeError", "ShardingAssertionError", "ShardingError", "ShardingTypeError", "TracerArrayConversionError",
+    "TracerBoolConversionError", "TracerError", "TracerIntegerConversionError", "TypePromotionError", "UnboundAxisError",
+    "UnexpectedTracerError", "UnknownBackendError",
 ]

@@ -139,6 +139,7 @@ CASES = [
     *[Case(name, lambda a, x, name=name: registry[name].bind(a, x), (X * X + 1, X * X + 2))
       for name in ("igamma", "igammac", "igamma_grad_a", "igamma_grad_x", "random_gamma_grad", "zeta")],
     Case("regularized_incomplete_beta", functions.betainc, (X * X + 1, X * X + 2, X * 0 + 0.5)),
+    Case("beta_density", functions.beta_density, (X * X + 1, X * X + 2, X * 0 + 0.5)),
     Case("betaincc", functions.betaincc, (X * X + 1, X * X + 2, X * 0 + 0.5)),
     *[Case(name, getattr(functions, name), (X * X + 1, X * X + 2, X * 0 + 0.5, X * 0 + 0.5)) for name in ("log_betainc", "betainc_hazard")],
     Case("eig", lambda x: linalg.eig(x)[0], (SQUARES,)),

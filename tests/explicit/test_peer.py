@@ -94,7 +94,7 @@ def test_the_table_has_types(text, ours):
 
 @pytest.mark.parametrize("text", programs(FAIL))
 def test_the_table_of_errors(text, ours):
-    assert isinstance(ours[text], str) and ours[text].startswith(("ShardingTypeError", "TypeError")), ours[text]
+    assert isinstance(ours[text], str) and ours[text].startswith(("ShardingTypeError", "ShardingAssertionError", "TypeError")), ours[text]
 
 
 @pytest.mark.parametrize("text", MORE)

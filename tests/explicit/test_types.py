@@ -146,6 +146,18 @@ def test_errors_are_not_hidden_by_transformations():
             run(X, W)
 
 
+def test_a_constraint_over_explicit_axes_is_an_assertion():
+    with pytest.raises(AssertionError, match="asserts what the type says"):
+        weft.jit(lambda x: lax.with_sharding_constraint(x, NamedSharding(MESH, P("b"))))(X)
+    assert lax.with_sharding_constraint(X, NamedSharding(MESH, P("a", "b"))) is X
+
+
+def test_a_dim_is_left_unconstrained_where_an_axis_is_automatic():
+    assert NamedSharding(MIXED, P("a", P.UNCONSTRAINED)).spec[1] is P.UNCONSTRAINED
+    with pytest.raises(ValueError, match="cannot contain `P"):
+        NamedSharding(MESH, P("a", P.UNCONSTRAINED))
+
+
 def test_sizes_must_divide():
     with pytest.raises(ShardingError, match="not divisible by 4"):
         reshard(np.ones(6), NamedSharding(MESH, P("b")))

@@ -440,6 +440,9 @@ def _check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
     if automatic:
         raise ValueError(f"NamedSharding: {spec!r} has the unreduced axes {sorted(map(str, automatic))}, which are of type Auto in "
                          f"{mesh}.\n  Types say which values are terms of a sum, so unreduced axes are of type Explicit.")
+    if PartitionSpec.UNCONSTRAINED in spec.partitions and not any(kind is AxisType.Auto for kind in mesh.axis_types):
+        raise ShardingError(f"NamedSharding: {spec!r} cannot contain `P.UNCONSTRAINED` when no mesh axis_types are `Auto`, and none of "
+                            f"{mesh} is.\n  An unconstrained dim is left to propagation, which knows axes of type Auto alone. Write None.")
     seen = set()
     for axis in (*spec.axes, *spec.unreduced, *spec.reduced):
         if axis not in known:

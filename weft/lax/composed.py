@@ -21,7 +21,7 @@ from weft.ops import arithmetic, comparison, indexing, layout, prefix, reduce, s
 from weft.ops.families import canonical_dims
 from weft.ops.placement import layout_constraint, optimization_barrier as barrier, sharding_constraint, takes_out_sharding
 from weft.util import dtypes, tree
-from weft.util.errors import ShapeError, ShardingTypeError, UnexpectedTracerError, describe
+from weft.util.errors import ShapeError, ShardingAssertionError, UnexpectedTracerError, describe
 from weft.util.source import named, user_frame
 
 
@@ -142,7 +142,7 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
 
     What a format says of the order in memory holds for values that are results of the program.
     Shapes and dtypes stay. Inside of a program a dim need not divide: its last blocks are padded. Over explicit axes it asserts what
-    the type says; `weft.sharding.reshard` changes it. Raises ShardingTypeError if that differs, ShardingError if a dim of an array
+    the type says; `weft.sharding.reshard` changes it. Raises ShardingAssertionError if that differs, ShardingError if a dim of an array
     outside of programs does not divide.
 
     >>> from weft.sharding import NamedSharding, PartitionSpec as P
@@ -175,7 +175,7 @@ def _constrained(x: Any, sharding: Any) -> Any:
     said = type_sharding(sharding, aval.ndim)
     if said is None or any(one != other for d, (one, other) in enumerate(zip(said.spec_dims(aval.ndim),
                                                                             aval.explicit.spec_dims(aval.ndim))) if d not in free):
-        raise ShardingTypeError(describe(
+        raise ShardingAssertionError(describe(
             "with_sharding_constraint", "the explicit axes split the value differently.",
             [("value", aval.str_short()), ("constraint", f"{sharding.spec!r}" if said is not None else f"{sharding!r}")], user_frame(),
             "Over explicit axes a constraint only asserts what the type says.",

@@ -30,6 +30,10 @@ class ShardingTypeError(ShardingError, TypeError):
     """Explicit shardings of operands that do not fit together, or do not determine the result's."""
 
 
+class ShardingAssertionError(ShardingTypeError, AssertionError):
+    """A constraint that says of explicit axes what the type of the value does not."""
+
+
 class TypePromotionError(ValueError):
     """Dtypes without a common dtype under implicit promotion."""
 

@@ -23,7 +23,7 @@ STATED_BY = {name: module for module, names in {
     "gammas": "digamma lgamma bessel_i0e bessel_i1e",
     "hurwitz": "polygamma zeta",
     "incomplete": """igamma igammac igamma_grad_a igamma_grad_x random_gamma_grad log_igamma log_igammac igamma_hazard igammac_hazard""",
-    "incomplete_beta": "betainc regularized_incomplete_beta betaincc log_betainc betainc_hazard",
+    "incomplete_beta": "betainc regularized_incomplete_beta betaincc log_betainc betainc_hazard beta_density",
     "logarithmic": "log log1p log2 logaddexp asinh acosh atanh arcsinh arccosh arctanh",
     "powers": "pow fmod",
     "roots": "sqrt rsqrt cbrt",
