@@ -363,6 +363,11 @@ def _zeta(s: mpf, q: mpf) -> mpf:
     return total
 
 
+def _support(inside: bool) -> None:
+    if not inside:
+        raise ValueError
+
+
 def _bounded_exp(z: mpf) -> mpf:
     """Of which another exponential can be taken."""
     return mp.exp(min(z, 30))
@@ -385,6 +390,29 @@ def _rel_entr(p: mpf, q: mpf) -> mpf:
 def _whole(k: mpf, n: mpf | None = None) -> None:
     if k < 0 or (n is not None and k > n):
         raise ValueError
+
+
+def _far_series(x: mpf, sign: int) -> mpf:
+    """1 - 1 / (2 x^2) + 3 / (2 x^2)^2 - ..., or all of it positive."""
+    term = total = mpf(1)
+    for k in range(1, 40):
+        term *= sign * (2 * k - 1) / (2 * x * x)
+        total += term
+    return total
+
+
+def _scaled_erfc(x: mpf) -> mpf:
+    _support(x > -100)
+    return mp.exp(x * x) * mp.erfc(x) if x < 10**3 else _far_series(x, -1) / (x * mp.sqrt(mp.pi))
+
+
+def _dawson(x: mpf) -> mpf:
+    return mp.sqrt(mp.pi) / 2 * mp.exp(-x * x) * mp.erfi(x) if abs(x) < 50 else _far_series(x, 1) / (2 * x)
+
+
+def _exponential_integral(x: mpf) -> mpf:
+    _support(x < 10**4)
+    return mp.ei(x) if x > -10**4 else mpf(0)
 
 
 _case("special.erf", "real", mp.erf)
@@ -419,6 +447,11 @@ _case("special.polygamma", "order positive", lambda n, x: mp.psi(int(mp.nint(n))
 _case("special.zeta", "above positive", _zeta, by=[1])
 _case("special.gammainc", "shape positive:near", lambda a, x: _gammainc(a, x, False))
 _case("special.gammaincc", "shape positive:near", lambda a, x: _gammainc(a, x, True))
+_case("special.loggamma", "positive", mp.loggamma)
+_case("special.erfcx", "real", _scaled_erfc)
+_case("special.dawsn", "real", _dawson)
+_case("special.exp1", "positive", lambda x: mp.e1(x) if x < 10**4 else mpf(0))
+_case("special.expi", "real", _exponential_integral)
 _case("special.betainc", "shape shape unit", _betainc, by=[2])
 
 
@@ -435,11 +468,6 @@ def _family(name: str, kinds: str, by: Sequence[int] | None = None, quantiles: s
         if hasattr(module, function):
             quantile = function in ("ppf", "isf")
             _case(f"stats.{name}.{function}", " ".join([quantiles, *rest]) if quantile else kinds, exact_, by)
-
-
-def _support(inside: bool) -> None:
-    if not inside:
-        raise ValueError
 
 
 def _gamma_log_density(z: mpf, a: mpf) -> mpf:

@@ -19,7 +19,7 @@ from weft import lax, numpy as wnp
 from weft.api.jit import jit
 from weft.control.custom_rules import custom_jvp
 from weft.numpy.promote import concrete, inexact, promote_to_inexact
-from weft.scipy.special.basic import in_single, ndtr
+from weft.scipy.special.basic import erfc, in_single, ndtr
 from weft.scipy.special.faddeeva import exp_of_square, wofz
 from weft.scipy.special.fits import Chebyshev, asymptotic, pieces
 from weft.util import dtypes
@@ -58,18 +58,18 @@ def _reference(name: str) -> Callable:
 def _dawsn_rest(u):
     """(2 x D(x) - 1) / u and u = 1 / x^2, on the host."""
     x = 1 / np.sqrt(u)
-    far = asymptotic(x, lambda x, k: (2 * k + 1) / (2 * x * x), 24) / 2
-    return np.where(x > 9, far, (2 * x * _reference("dawsn")(x) - 1) / u)
+    far = asymptotic(x, lambda x, k: (2 * k + 1) / (2 * x * x), 34) / 2
+    return np.where(x > 6, far, (2 * x * _reference("dawsn")(x) - 1) / u)
 
 
 _DAWSN_NEAR = Chebyshev(lambda s: _reference("dawsn")(np.sqrt(s)) / np.sqrt(s), 0.0, 1.0)
 _DAWSN = pieces(_reference("dawsn"), 1.0, 2.5, 5.0)
-_DAWSN_FAR = Chebyshev(_dawsn_rest, 0.0, 0.04)
+_DAWSN_FAR = pieces(_dawsn_rest, 0.0, 0.04, 0.25)
 
 
 def _dawsn_parts(x):
     size = wnp.abs(x)
-    u = wnp.where(size > 5, 1 / wnp.maximum(size, 5), 0.2)**2
+    u = wnp.where(size > 2, 1 / wnp.maximum(size, 2), 0.5)**2
     return size, u * _DAWSN_FAR(u)
 
 
@@ -78,36 +78,40 @@ def _dawsn(x):
     size, rest = _dawsn_parts(x)
     near = x * _DAWSN_NEAR(wnp.minimum(size, 1)**2)
     middle = wnp.copysign(_DAWSN(size), x)
-    return wnp.where(size < 1, near, wnp.where(size > 5, (1 + rest) / (2 * x), middle))
+    return wnp.where(size < 1, near, wnp.where(size > 5, 0.5 * (1 + rest) / x, middle))
 
 
-_dawsn.defjvps(lambda t, out, x: t * wnp.where(wnp.abs(x) > 5, -_dawsn_parts(x)[1], 1 - 2 * wnp.where(wnp.abs(x) > 5, 0, x) * out))
+_dawsn.defjvps(lambda t, out, x: t * wnp.where(wnp.abs(x) > 2, -_dawsn_parts(x)[1], 1 - 2 * wnp.where(wnp.abs(x) > 2, 0, x) * out))
 
 
 def _erfcx_rest(u):
-    """(1 - sqrt(pi) x erfcx(x)) / u and u = 1 / x^2, on the host."""
+    """(1 - sqrt(pi) x erfcx(x)) / u and u = 1 / x^2 for x from 2 on, on the host: by Laplace's continued fraction."""
     x = 1 / np.sqrt(u)
-    far = asymptotic(x, lambda x, k: -(2 * k + 1) / (2 * x * x), 24) / 2
-    return np.where(x > 9, far, (1 - math.sqrt(math.pi) * x * _reference("erfcx")(x)) / u)
+    below = np.zeros_like(x)
+    for k in range(200, 0, -1):
+        below = (k / 2) / (x + below)
+    return below / (x + below) / u
 
 
-_ERFCX = pieces(_reference("erfcx"), 0.0, 0.75, 2.0, 5.0)
-_ERFCX_FAR = Chebyshev(_erfcx_rest, 0.0, 0.04)
+_ERFCX = pieces(_reference("erfcx"), 0.75, 2.0, 5.0)
+_ERFCX_FAR = pieces(_erfcx_rest, 0.0, 0.04, 0.25)
 
 
 def _erfcx_parts(x):
-    u = wnp.where(x > 5, 1 / wnp.maximum(x, 5), 0.2)**2
+    u = wnp.where(x > 2, 1 / wnp.maximum(x, 2), 0.5)**2
     return u * _ERFCX_FAR(u)
 
 
 @custom_jvp
 def _erfcx_real(x):
     size = wnp.abs(x)
-    value = wnp.where(size > 5, (1 - _erfcx_parts(size)) / (math.sqrt(math.pi) * size), _ERFCX(size))
+    near = wnp.minimum(size, 0.75)
+    value = wnp.where(size < 0.75, exp_of_square(near) * erfc(near), _ERFCX(size))
+    value = wnp.where(size > 5, (1 - _erfcx_parts(size)) / size / math.sqrt(math.pi), value)
     return wnp.where(x < 0, 2 * exp_of_square(x) - value, value)
 
 
-_erfcx_real.defjvps(lambda t, out, x: t * wnp.where(x > 5, -_erfcx_parts(x), math.sqrt(math.pi) * wnp.where(x > 5, 0, x) * out - 1)
+_erfcx_real.defjvps(lambda t, out, x: t * wnp.where(x > 2, -_erfcx_parts(x), math.sqrt(math.pi) * wnp.where(x > 2, 0, x) * out - 1)
                     * (2 / math.sqrt(math.pi)))
 _erfcx = jit(in_single(_erfcx_real))
 
