@@ -84,7 +84,10 @@ def _child(work: Callable[[], object], folder: str, rank: int, environment: Mapp
         except SystemExit as end:
             code = int(end.code or 0)
         except BaseException:
-            sys.excepthook(*sys.exc_info())
+            try:
+                sys.excepthook(*sys.exc_info())
+            except BaseException:               # a signal raised before the hook's first line, which no line precedes in the interpreter
+                sys.__excepthook__(*sys.exc_info())
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()

@@ -135,6 +135,39 @@ def test_an_interrupt_ends_all(everybody):
         assert all("what it raised:" in rank.err and "KeyboardInterrupt" in rank.err for rank in (found[0], found[2]))
 
 
+def interrupted_as_it_reports():
+    """Rank 0 raises; the news that rank 1 was killed comes by signal as the hook for its exception begins."""
+    import os
+    import signal
+    import sys
+    import time
+
+    from weft import processes
+    from weft.processes import state
+
+    shared = processes.current()
+    if shared.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    while shared.client.failure is None:
+        time.sleep(0.01)
+    came = []
+
+    def news(frame, event, arg):
+        if frame.f_code is state._report.__code__ and not came:
+            came.append(frame)
+            print("news", shared.client.is_failure_seen, flush=True)
+            signal.raise_signal(state._interrupts[0])
+
+    sys.settrace(news)
+    raise LookupError("a bad batch")
+
+
+def test_news_does_not_interrupt_the_report_of_an_exception():
+    found = run_ranks(2, interrupted_as_it_reports, check=False)
+    assert [rank.exit_code for rank in found] == [1, -signal.SIGKILL] and found[0].out == "news False\n", found
+    assert "LookupError: a bad batch" in found[0].err and "excepthook" not in found[0].err, found[0].err
+
+
 def test_the_exception_of_one_rank_reaches_all():
     found = run_ranks(3, victims, arguments=["raise"], check=False)
     assert [rank.exit_code for rank in found] == [1, 1, 1]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import functools
 import os
 import signal
 import socket
@@ -331,8 +332,27 @@ _interrupts: list[int] = []
 
 
 def _raise_in_main_thread(number: int, frame: Any) -> None:
-    if held and not held[0].client.is_failure_seen:
+    if held and not held[0].client.is_failure_seen and not _is_reporting(frame):
         held[0].check()
+
+
+def _is_reporting(frame: Any) -> bool:
+    """Whether `_report` runs in a frame. A signal that is pending is handled as it begins, before its own first line."""
+    while frame is not None and frame.f_code is not _report.__code__:
+        frame = frame.f_back
+    return frame is not None
+
+
+def _report(before: Callable[..., object], kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    """The hook for an exception that ends this process: tell the others of it, then do what the hook `before` does."""
+    _raised.append(error)
+    found = held[0] if held else None
+    if found is not None:
+        found.client.is_failure_seen = True             # or else news of a failure would interrupt this very report
+    if found is not None and found.client.failure is None:
+        with contextlib.suppress(Exception):
+            found.client.tell_error("".join(traceback.format_exception(kind, error, trace)))
+    before(kind, error, trace)
 
 
 def _watch() -> None:
@@ -340,19 +360,7 @@ def _watch() -> None:
     if _watches:
         return
     _watches.append(True)
-    before = sys.excepthook
-
-    def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        _raised.append(error)
-        found = held[0] if held else None
-        if found is not None:
-            found.client.is_failure_seen = True         # or else news of a failure would interrupt this very report
-        if found is not None and found.client.failure is None:
-            with contextlib.suppress(Exception):
-                found.client.tell_error("".join(traceback.format_exception(kind, error, trace)))
-        before(kind, error, trace)
-
-    sys.excepthook = hook
+    sys.excepthook = functools.partial(_report, sys.excepthook)
     unraised = sys.unraisablehook
 
     def unraisable(what: Any) -> None:
