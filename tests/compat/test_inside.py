@@ -98,6 +98,8 @@ def test_arguments_are_named_by_place_or_by_name(jax):
     assert infer(signature, None, None) == ((), ()) and infer(signature, (0, 1), None) == ((0, 1), ("x", "y"))
     assert infer(signature, None, ["y", "z"]) == ((1,), ("y", "z")) and infer(signature, 0, "z") == ((0,), ("z",))
     assert isinstance(jax.devices()[0], importlib.import_module("jaxlib.xla_client").Device)
+    assert isinstance(jax.jit(abs), importlib.import_module("jaxlib._jax").PjitFunction)
+    assert importlib.import_module("jax._src.numpy.ufuncs").ufunc is jax.numpy.ufunc
 
 
 def test_registered_types_are_told_from_leaves(jax):

@@ -38,6 +38,7 @@ SAME_AS: dict[str, tuple[str, ...]] = {
     "monitoring": ("jax.monitoring",),
     "named_sharding": ("jax.sharding",),
     "numpy.lax_numpy": ("jax.numpy",),
+    "numpy.ufuncs": ("jax.numpy",),
     "pjit": ("jax", "jax.sharding"),
     "prng": ("jax.extend.random", "jax.random"),
     "random": ("jax.random",),
@@ -98,4 +99,7 @@ NAMES: dict[str, dict[str, str]] = {
 }
 
 #: module below jaxlib -> {name: "weft module:name"}
-JAXLIB: dict[str, dict[str, str]] = {"xla_client": {"Device": "weft.backends.base:Device"}}
+JAXLIB: dict[str, dict[str, str]] = {
+    "_jax": {"PjitFunction": "weft.api.jit:JitFunction"},
+    "xla_client": {"Device": "weft.backends.base:Device"},
+}
