@@ -20,6 +20,7 @@ AXES = (["a", "b"], [4, 2])
 #: what the peer reads and cannot execute
 NOT_EXECUTED = {
     "factorizations": "calls of libraries",
+    "forms_and_reflectors": "calls of libraries",
     "incomplete_beta": "calls of libraries",
     "distributions": "calls of libraries",
     "callbacks": "calls of Python",
