@@ -69,6 +69,32 @@ def test_gradients_of_parameters():
             np.testing.assert_allclose(slope, want, rtol=2e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("family, args, by", [
+    ("binom", ([3, 0, 10], 10, 0.4), [2]), ("nbinom", ([4, 0, 90], [3.5, 0.2, 60], 0.4), [1, 2]),
+    ("poisson", ([4, 0, 99], [3.5, 2, 99]), [1]), ("betabinom", ([4, 0, 10], 10, [2, 25, 0.3], [0.7, 30, 3]), [2, 3])])
+def test_slopes_of_probabilities_of_counts(family, args, by):
+    """By the parameters, against differences."""
+    args, h = [np.broadcast_to(np.asarray(x, float), 3) for x in args], 1e-6
+    ours, theirs = getattr(stats, family).pmf, getattr(scipy.stats, family).pmf
+    with weft.enable_x64(True):
+        slopes = weft.jit(weft.grad(lambda *args: wnp.sum(ours(*args)), argnums=tuple(by)))(*args)
+    for slope, k in zip(slopes, by):
+        up, down = ([*args[:k], args[k] + s, *args[k + 1:]] for s in (h, -h))
+        np.testing.assert_allclose(slope, (theirs(*up) - theirs(*down)) / (2 * h), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("family, args", [("gamma", (2.0, 2.5)), ("t", (0.4, 4.0)), ("vonmises", (0.5, 4.0))])
+def test_second_derivatives(family, args):
+    """By differences of the first ones."""
+    h, every, fun = 1e-6, tuple(range(len(args))), getattr(stats, family).logpdf
+    with weft.enable_x64(True):
+        slope, bend = weft.jit(weft.grad(fun, every)), weft.jit(weft.hessian(fun, every))(*args)
+        for i in every:
+            up, down = (slope(*args[:i], args[i] + s, *args[i + 1:]) for s in (h, -h))
+            for j in every:
+                np.testing.assert_allclose(bend[j][i], (up[j] - down[j]) / (2 * h), rtol=1e-5, atol=1e-6)
+
+
 def test_circles():
     np.testing.assert_allclose(stats.vonmises.logpdf(ANY, 2.0), scipy.stats.vonmises.logpdf(ANY, 2.0), **CLOSE)
     x = np.linspace(-1, 7, 9).astype(np.float32)
