@@ -148,16 +148,20 @@ def _log_slope_by_order(a, x):
     return select(least, near, neg(mul(igamma_hazard(a, x), random_gamma_grad(a, x))))
 
 
-def _log_rest_slope_by_order(a, x):
-    """The same of `log_igammac`, whose hazard may be infinite for the least `x`."""
+def _log_rest_slope(a, x, of_lower, hazard):
+    """A derivative of `log_igammac`, whose hazard may be infinite for the least `x`: there by that of the lower function."""
     least = lt(x, 1e-20)
     near, x = select(least, x, 1), select(least, 1, x)
-    return select(least, neg(div(igamma_grad_a(a, near), igammac(a, near))), mul(igammac_hazard(a, x), random_gamma_grad(a, x)))
+    return neg(select(least, div(of_lower(a, near), igammac(a, near)), hazard(a, x)))
+
+
+def _order_hazard(a, x):
+    return neg(mul(igammac_hazard(a, x), random_gamma_grad(a, x)))
 
 
 @function(FLOATING, _by_slopes("log_igammac"), ulp=(0.55, 3000), ranges=_ORDERS, jvp=[
-    lambda t, out, a, x: mul(t, _log_rest_slope_by_order(a, x)),
-    lambda t, out, a, x: neg(mul(t, igammac_hazard(a, x)))])
+    lambda t, out, a, x: mul(t, _log_rest_slope(a, x, igamma_grad_a, _order_hazard)),
+    lambda t, out, a, x: mul(t, _log_rest_slope(a, x, igamma_grad_x, igammac_hazard))])
 def log_igammac(f, a, x):
     """The logarithm of `igammac(a, x)`, also where that is too small for a float."""
     return _of_doubles(_log_value, f, a, x, True)

@@ -193,7 +193,9 @@ def _expi(x):
     size = wnp.where(x == 0, 1, wnp.abs(x))
     little = wnp.minimum(size, 6)
     d = (little - _ROOT) - _ROOT_REST
-    near = wnp.where(wnp.abs(d) < 0.2, wnp.log1p(wnp.where(wnp.abs(d) < 0.2, d, 0) / _ROOT), wnp.log(little / _ROOT)) + d * _EI_NEAR(little)
+    least = little < 1e-3                       # whose quotient may be rounded as the least numbers are
+    far = wnp.log(wnp.where(least, little, little / _ROOT)) - wnp.where(least, math.log(_ROOT), 0)
+    near = wnp.where(wnp.abs(d) < 0.2, wnp.log1p(wnp.where(wnp.abs(d) < 0.2, d, 0) / _ROOT), far) + d * _EI_NEAR(little)
     t = 1 / wnp.maximum(size, 6)
     half = wnp.exp(size / 2)
     far = half * (t * _EI_FAR(t)) * half
