@@ -144,7 +144,7 @@ def _at(case: Case, args: Sequence[float]) -> Exact | None:
         for i in case.by:
             values.append(slope(i))
             changes.append(sum(abs(x[j] * (slope(i, j, 1) - slope(i, j, -1)) / (2 * steps[j])) for j in range(len(x))))
-            resolved &= bool(noise < abs(values[-1]) * steps[i] * STEP / 1000)
+            resolved &= not any(values) or bool(noise < abs(values[-1]) * steps[i] * STEP / 1000)
         return Exact(tuple(values), tuple(changes)), resolved
 
     for digits in DIGITS:
