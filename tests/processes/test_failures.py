@@ -168,6 +168,28 @@ def test_news_does_not_interrupt_the_report_of_an_exception():
     assert "LookupError: a bad batch" in found[0].err and "excepthook" not in found[0].err, found[0].err
 
 
+def interrupted_in_a_finalizer():
+    import signal
+    import time
+    import weakref
+
+    from weft import processes
+
+    if processes.current().rank == 0:
+        found = set()
+        watched = weakref.ref(found, lambda _: signal.raise_signal(signal.SIGINT))
+        del found
+        assert watched() is None
+        print("ignored", flush=True)
+    time.sleep(100)
+
+
+def test_an_interrupt_that_python_ignores_comes_again():
+    found = run_ranks(2, interrupted_in_a_finalizer, check=False)
+    assert [(rank.exit_code, rank.out) for rank in found] == [(-signal.SIGINT, "ignored\n"), (1, "")], found
+    assert "process 0 raised an exception." in found[1].err and "KeyboardInterrupt" in found[1].err, found[1].err
+
+
 def test_the_exception_of_one_rank_reaches_all():
     found = run_ranks(3, victims, arguments=["raise"], check=False)
     assert [rank.exit_code for rank in found] == [1, 1, 1]

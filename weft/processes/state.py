@@ -93,9 +93,8 @@ class Processes:
     def _interrupt(self, delay: float) -> None:
         """Where the main thread neither waits for others nor ends, it may never meet the failure: a signal brings it there."""
         time.sleep(delay)
-        main = threading.main_thread()
-        if held and held[0] is self and not self.client.is_failure_seen and main.is_alive() and _interrupts:
-            signal.pthread_kill(main.ident or 0, _interrupts[0])
+        if held and held[0] is self and not self.client.is_failure_seen and _interrupts:
+            _send_to_main_thread(_interrupts[0])
 
     def interrupt_again(self) -> None:
         """What the main thread was told, it ignored: a finalizer cannot raise."""
@@ -336,6 +335,13 @@ def _raise_in_main_thread(number: int, frame: Any) -> None:
         held[0].check()
 
 
+def _send_to_main_thread(number: int, delay: float = 0.0) -> None:
+    time.sleep(delay)
+    main = threading.main_thread()
+    if main.is_alive():
+        signal.pthread_kill(main.ident or 0, number)
+
+
 def _is_reporting(frame: Any) -> bool:
     """Whether `_report` runs in a frame. A signal that is pending is handled as it begins, before its own first line."""
     while frame is not None and frame.f_code is not _report.__code__:
@@ -370,6 +376,8 @@ def _watch() -> None:
             held[0].set_failure(what.exc_value)
         elif held and isinstance(what.exc_value, ProcessFailureError):
             held[0].interrupt_again()
+        elif held and isinstance(what.exc_value, KeyboardInterrupt):
+            DaemonThread(_send_to_main_thread, signal.SIGINT, 0.1)
         else:
             unraised(what)
 
