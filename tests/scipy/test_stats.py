@@ -35,6 +35,27 @@ def functions(family):
     return [name for name in names if hasattr(module, name)]
 
 
+@pytest.mark.parametrize("family", [*CONTINUOUS, *DISCRETE])
+def test_arguments_are_numbers_or_arrays_that_broadcast(family):
+    shapes = (CONTINUOUS | DISCRETE)[family]
+    for name in functions(family):
+        fun, first = getattr(getattr(stats, family), name), 1.0 if family in DISCRETE else 0.4
+        alone = fun(first, *shapes)
+        assert alone.shape == () and alone.weak_type
+        grid = [np.full((3, 1), first, np.float32), *[np.full(4, s, np.float32) for s in shapes]]
+        if "loc" in inspect.signature(fun).parameters:
+            grid.append(np.zeros((2, 1, 1), np.float32))
+        assert fun(*grid).shape[-2:] == (3, 4 if shapes else 1)
+        np.testing.assert_allclose(fun(*grid), alone, rtol=1e-5)
+
+
+@pytest.mark.parametrize("family, invalid", [
+    ("gamma", (-1.5,)), ("chi2", (-1.0,)), ("gennorm", (-2.0,)), ("pareto", (-1.5,)), ("bernoulli", (2.0,))])
+def test_no_density_has_parameters_out_of_their_range(family, invalid):
+    for name in {"pdf", "logpdf", "pmf"} & {*functions(family)}:
+        assert np.isnan(getattr(getattr(stats, family), name)(np.float32(1.5 if family != "bernoulli" else 1), *invalid)), name
+
+
 @pytest.mark.parametrize("family, name", [(f, n) for f in CONTINUOUS for n in functions(f)])
 def test_continuous(family, name):
     fun, want = getattr(getattr(stats, family), name), getattr(getattr(scipy.stats, family), name)

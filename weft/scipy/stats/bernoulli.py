@@ -22,7 +22,7 @@ def _ppf(q, p):
 
 
 logpmf, pmf = discrete("bernoulli", "logpmf pmf", "p", logpmf=_logpmf,
-                       pmf=lambda k, p: wnp.where(k == 1, p, wnp.where(k == 0, 1 - p, 0)))
+                       pmf=lambda k, p: wnp.where((p >= 0) & (p <= 1), wnp.where(k == 1, p, wnp.where(k == 0, 1 - p, 0)), wnp.nan))
 cdf = public("bernoulli", "cdf", "k p", _cdf)
 ppf = public("bernoulli", "ppf", "q p", _ppf)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from weft import numpy as wnp
 from weft.control.custom_rules import custom_jvp
-from weft.numpy.promote import all_inexact
+from weft.numpy.promote import all_inexact, broadcast, concrete
 from weft.scipy.special.basic import in_single
 
 _WHAT = {
@@ -25,7 +25,7 @@ _WHAT = {
 
 
 def public(family: str, name: str, parameters: str, fun: Callable) -> Callable:
-    """`fun`, taking arguments by position or name, promoted; `parameters` reads `"x df loc=0 scale=1"`."""
+    """`fun`, taking arguments by position or name, promoted and broadcast; `parameters` reads `"x df loc=0 scale=1"`."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     pairs = [word.partition("=") for word in parameters.split()]
     signature = inspect.Signature([
@@ -34,7 +34,8 @@ def public(family: str, name: str, parameters: str, fun: Callable) -> Callable:
     def call(*args, **kwargs):
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        return in_single(fun)(*all_inexact(f"{family}.{name}", *bound.arguments.values()))
+        api = f"{family}.{name}"
+        return in_single(fun)(*map(concrete, broadcast(api, *all_inexact(api, *bound.arguments.values()))))
 
     call.__name__ = call.__qualname__ = name
     call.__module__ = f"weft.scipy.stats.{family}"

@@ -25,7 +25,8 @@ def log_density(unit: int) -> Callable:
         some = wnp.where(few & (z > 0), z, 1)
         near = log_quotient(order, some) + math.log(unit) + order * (wnp.log(some) - math.log(unit)) - m - ew.lgamma(order + 1)
         far = log_poisson_by_ratio(many, m, log_quotient(z, unit * wnp.where(many > 0, many, 1)))
-        return wnp.where(few, wnp.where(z > 0, near, math.inf), far)
+        value = wnp.where(few, wnp.where(z > 0, near, math.inf), far)
+        return wnp.where(a > 0, value, math.nan)
     fun.defjvps(lambda t, out, z, a: t * (wnp.where(a == 1, 0, (a - 1) / z) - 1 / unit),
                 lambda t, out, z, a: t * (log_less_digamma(z, a) - math.log(unit)))
     return fun

@@ -15,8 +15,8 @@ from weft.util.source import guard_all
 
 
 def _log_scale(beta):
-    """log(beta / gamma(1 / beta)), and its derivative."""
-    return -ew.lgamma(1 + 1 / beta), ew.digamma(1 + 1 / beta) / beta / beta
+    """log(beta / gamma(1 / beta)), NaN unless beta is positive, and its derivative."""
+    return wnp.where(beta > 0, -ew.lgamma(1 + 1 / beta), math.nan), ew.digamma(1 + 1 / beta) / beta / beta
 
 
 def _by_beta(z, beta):
