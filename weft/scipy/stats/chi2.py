@@ -18,9 +18,8 @@ _log_density = log_density(2)
 def _pdf(z, df):
     """Of the least z, whose half may be zero, exp(-z / 2) is one."""
     least = z < 1e4 * wnp.finfo(z.dtype).smallest_normal
-    near, far = wnp.where(least, z, 1), wnp.where(least, 1, z)
     a = df / 2
-    return wnp.where(least, igamma_grad_x(a, near) * wnp.exp2(-a), igamma_grad_x(a, far / 2) / 2)
+    return igamma_grad_x(a, wnp.where(least, z, z / 2)) * wnp.where(least, wnp.exp2(-a), 0.5)
 
 
 def _near_zero(beside: Callable, elsewhere: Callable) -> Callable:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from weft import lax, numpy as wnp
+from weft.api.autodiff import jvp
+from weft.control.custom_rules import custom_jvp
 from weft.numpy.promote import all_inexact, broadcast, concrete
 from weft.ops.functions.incomplete import igamma_grad_x
 from weft.scipy.special import gammaincc
@@ -13,9 +15,23 @@ from weft.scipy.stats.deviance import log_poisson
 from weft.scipy.stats.family import discrete, whole, within
 from weft.util.source import guard_all
 
+
+@custom_jvp
+def _pmf(k, mu):
+    return wnp.exp(log_poisson(k, mu))
+
+
+def _slope(fun, x, t):
+    return jvp(fun, (x,), (t,))[1]
+
+
+# the same as a density of the gamma distribution, whose slopes are exact where the probability is too small for a float
+_pmf.defjvps(lambda t, out, k, mu: _slope(lambda k: igamma_grad_x(k + 1, mu), k, t),
+             lambda t, out, k, mu: _slope(lambda mu: igamma_grad_x(k + 1, mu), mu, t))
+
 logpmf, pmf, cdf = discrete(
     "poisson", "logpmf pmf cdf", "mu", logpmf=lambda k, mu: within(whole(k), k, 0.0, lambda k: log_poisson(k, mu)),
-    pmf=lambda k, mu: within(whole(k), k, 0.0, lambda k: igamma_grad_x(k + 1, mu), 0.0),
+    pmf=lambda k, mu: within(whole(k), k, 0.0, lambda k: _pmf(k, mu), 0.0),
     cdf=lambda k, mu: within(k >= 0, wnp.floor(k), 0.0, lambda k: gammaincc(k + 1, mu), 0.0))
 
 _FEW = {4: 60, 8: 100}          # up to this rate the terms are summed, as many as matter
