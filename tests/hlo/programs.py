@@ -546,7 +546,7 @@ def pivots(p):
 
 @program(U, U[::-1])
 def incomplete_beta(a, x):
-    return lax.betainc(a + 1, 2 * a, x)
+    return weft.value_and_grad(lambda x: lax.betainc(a + 1, 2 * a, x).sum())(x)
 
 
 # --- random numbers ---------------------------------------------------------------------------------------------------

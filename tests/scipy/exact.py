@@ -487,6 +487,11 @@ def _mass(a: mpf, b: mpf) -> mpf:
     return _normal_cdf(b) - _normal_cdf(a) if b - a > 1e-20 else (b - a) * mp.npdf(a)
 
 
+def _log_part(part, rest, whole):
+    """log(part / whole), from the smaller of the part and the rest."""
+    return mp.log(part / whole) if part < rest else _log1m(rest / whole)
+
+
 def _truncated(function: Callable) -> Callable:
     def checked(z, a, b):
         _support(a < z < b)
@@ -547,7 +552,9 @@ _family("pareto", "above positive", logpdf=_beyond_one(lambda z, b: mp.log(b) - 
         logcdf=_beyond_one(lambda z, b: _log_of_rest(b * mp.log(z))), ppf=lambda q, b: mp.exp(-_log1m(q) / b))
 _family("truncnorm", "real real:below real:over",
         logpdf=_truncated(lambda z, a, b: -z * z / 2 - mp.log(2 * mp.pi) / 2 - mp.log(_mass(a, b))),
-        cdf=_truncated(lambda z, a, b: _mass(a, z) / _mass(a, b)), sf=_truncated(lambda z, a, b: _mass(z, b) / _mass(a, b)))
+        cdf=_truncated(lambda z, a, b: _mass(a, z) / _mass(a, b)), sf=_truncated(lambda z, a, b: _mass(z, b) / _mass(a, b)),
+        logcdf=_truncated(lambda z, a, b: _log_part(_mass(a, z), _mass(z, b), _mass(a, b))),
+        logsf=_truncated(lambda z, a, b: _log_part(_mass(z, b), _mass(a, z), _mass(a, b))))
 _family("gennorm", "real few", logpdf=lambda z, b: mp.log(b / 2) - mp.loggamma(1 / b) - abs(z)**b,
         cdf=lambda z, b: _gammainc(1 / b, abs(z)**b, True) / 2 if z < 0 else 1 - _gammainc(1 / b, abs(z)**b, True) / 2)
 _family("vonmises", "angle positive", logpdf=lambda x, k: -2 * k * mp.sin(x / 2)**2 - mp.log(2 * mp.pi) - mp.log(_scaled_bessel(0, k)))

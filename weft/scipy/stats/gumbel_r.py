@@ -21,11 +21,11 @@ log_density.defjvps(lambda t, out, z: t * wnp.expm1(-z))
 
 
 @custom_jvp
-def density(z):
+def _density(z):
     return wnp.exp(log_density(z))
 
 
-density.defjvps(lambda t, out, z: t * wnp.where(out == 0, 0, out * wnp.expm1(-z)))
+_density.defjvps(lambda t, out, z: t * wnp.where(out == 0, 0, out * wnp.expm1(-z)))
 
 
 def distribution(z):
@@ -47,7 +47,7 @@ def log_survival(z):
 
 
 logpdf, pdf, cdf, logcdf, sf, logsf, ppf = continuous(
-    "gumbel_r", "logpdf pdf cdf logcdf sf logsf ppf", quantile="p", logpdf=log_density, pdf=density,
+    "gumbel_r", "logpdf pdf cdf logcdf sf logsf ppf", quantile="p", logpdf=log_density, pdf=_density,
     cdf=distribution, logcdf=lambda z: -wnp.exp(-z), sf=survival, logsf=log_survival,
     ppf=lambda q: -wnp.log(-wnp.log(q)))
 

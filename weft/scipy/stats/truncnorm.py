@@ -6,6 +6,7 @@ import math
 
 from weft import numpy as wnp
 from weft.scipy.special import log_ndtr
+from weft.scipy.stats.deviance import log_quotient
 from weft.scipy.stats.family import continuous, log_bell, log_one_less_exp, valid
 from weft.util.source import guard_all
 
@@ -23,6 +24,18 @@ def _log_mass(a, b):
     apart = wnp.where(top > -wnp.inf, top - wnp.where(top > -wnp.inf, rest, 0), 1.0)
     return wnp.where(narrow, bell + wnp.log(safe) + safe * safe * (middle * middle - 1) / 24,
                      top + log_one_less_exp(wnp.maximum(apart, 0)))
+
+
+def _log_share(low, high, a, b):
+    """The logarithm of the part of the probability of [a, b] that [low, high] has; of a narrow interval by the quotient of the widths,
+    whose logarithms may be large."""
+    width, middle, part, here = b - a, (a + b) / 2, high - low, (low + high) / 2
+    narrow = (width * wnp.maximum(wnp.abs(middle), 1) < 1e-3) & (part > 0)
+    middle, here = wnp.where(narrow, middle, 0), wnp.where(narrow, here, 0)
+    whole, share = wnp.where(narrow, width, 1), wnp.where(narrow, part, 1)
+    bells = -(here - middle) * (here + middle) / 2
+    bent = (share * share * (here * here - 1) - whole * whole * (middle * middle - 1)) / 24
+    return wnp.where(narrow, log_quotient(share, whole) + bells + bent, _log_mass(low, high) - _log_mass(a, b))
 
 
 #: from here on, counted from zero, the density falls exponentially over the widths that matter
@@ -61,9 +74,8 @@ def _logs(z, a, b):
     first = log_one_less_exp(_falls(low, y)) - total
     last = log_one_less_exp(_falls(y, high)) - (y - low) * (y / 2 + low / 2) - total
     z, a, b = (wnp.where(far, safe, x) for x, safe in zip((z, a, b), (0.0, -1.0, 1.0)))
-    total = _log_mass(a, b)
-    below = wnp.where(far, wnp.where(left, last, first), _log_mass(a, z) - total)
-    above = wnp.where(far, wnp.where(left, first, last), _log_mass(z, b) - total)
+    below = wnp.where(far, wnp.where(left, last, first), _log_share(a, z, a, b))
+    above = wnp.where(far, wnp.where(left, first, last), _log_share(z, b, a, b))
     return below, above
 
 
