@@ -46,6 +46,7 @@ def victims():
                 shared.barrier(f"number {i}")
                 time.sleep(0.001)
         if what == "raise" and shared.rank == 1:
+            time.sleep(1)                        # by then the others are in the next step, where they await this rank
             raise LookupError("a bad batch")
         if what == "absent" and shared.rank == 1:
             time.sleep(40)
