@@ -140,6 +140,12 @@ def test_the_structure_of_results_may_depend_on_types():
     assert not f._known.of_leaves and type(f(Pair(i, i))) is tuple
 
 
+def test_results_may_have_static_data_that_cannot_be_compared():
+    f = weft.jit(lambda x: Pair(x + 1, x, np.arange(3)))
+    for _ in range(3):
+        assert [f(wnp.ones(n)).first.shape for n in (2, 3)] == [(2,), (3,)]
+
+
 def test_donated_leaves_of_nodes_are_deleted():
     f = weft.jit(lambda p: Pair(p.first + 1, p.second), donate_argnums=0)
     p = Pair(wnp.asarray(X), wnp.asarray(X))

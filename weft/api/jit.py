@@ -456,7 +456,7 @@ class JitFunction(Dispatching):
             call = Call(executable, Array, args, kwargs, given.static_argnums, given.static_argnames, traced.out_tree, is_first)
             if traced.by_leaves:
                 function = self._known.of_leaves.setdefault((traced.in_tree, statics), _OfLeaves(traced.out_tree))
-                if function.out_tree != traced.out_tree:
+                if not function.gives(traced.out_tree):
                     return
                 call = Call(executable, Array, tuple(leaves), {}, (), (), function.flat_tree, is_first)
             if not executable.loaded.speed_up(function, call):
@@ -632,6 +632,13 @@ class _OfLeaves(Dispatching):
         super().__init__(_unknown)
         self.out_tree = out_tree
         self.flat_tree = tree.tree_structure([0] * out_tree.num_leaves)
+
+    def gives(self, out_tree) -> bool:
+        """Whether its results have this structure; structures whose static data cannot be compared are the same if they are one."""
+        try:
+            return out_tree == self.out_tree
+        except ValueError:
+            return False
 
     def __call__(self, *leaves):
         return None
