@@ -11,13 +11,13 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from pathlib import Path
 
 import numpy as np
 
 from weft.backends.cpu.buffer import Buffer
 from weft.codegen.gemm import gemm
 from weft.codegen.runtime import pool
+from weft.codegen.toolchain import target
 from weft.codegen.toolchain.native_library import LibraryModule, link
 
 STREAM_BYTES = 128 << 20
@@ -45,7 +45,7 @@ def chains(symbol: str, acc: str, step: str, total: str) -> str:
 
 
 def burn_ir(symbol: str, rate: str, vector_bytes: int) -> tuple[str, int] | None:
-    """The kernel of a type and its multiply-adds per instruction; None if the CPU has no such instruction."""
+    """The kernel of a type and its multiply-adds per instruction; None if the target has no such instruction."""
     if rate in ("float32", "float64"):
         kind, size = ("float", 4) if rate == "float32" else ("double", 8)
         lanes = vector_bytes // size
@@ -54,8 +54,7 @@ def burn_ir(symbol: str, rate: str, vector_bytes: int) -> tuple[str, int] | None
         body = chains(symbol, v, f"call {v} {fma}({v} {{a}}, {v} {{a}}, {v} {{a}})", f"fadd {v} {{a}}, {{b}}")
         return f"declare {v} {fma}({v}, {v}, {v})\n{body}", lanes
     name, acc, operand, per_lane = DOTS[rate]
-    flags = Path("/proc/cpuinfo").read_text().split()
-    if {"bfloat16": "avx512_bf16", "int8": "avx512_vnni"}[rate] not in flags:
+    if {"bfloat16": "+avx512bf16", "int8": "+avx512vnni"}[rate] not in target.current().features.split(","):
         return None
     step = f"call {acc} @{name}({acc} {{a}}, {operand} zeroinitializer, {operand} zeroinitializer)"
     body = chains(symbol, acc, step, f"{'fadd' if 'float' in acc else 'add'} {acc} {{a}}, {{b}}")

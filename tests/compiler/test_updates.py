@@ -16,6 +16,8 @@ import weft.ops.slicing as S
 from tests.compiler.machine import check
 from tests.compiler.test_fusion import spread
 from tests.harness.tuning import tune
+from weft.codegen.kernel.kernel_emitter import module_ir
+from weft.codegen.toolchain import target
 from weft.compiler.kernels import scatters
 from weft.compiler.schedule.schedule import walk
 from weft.core.stage import stage
@@ -228,6 +230,18 @@ def test_rows_of_large_tables_are_fetched_before_their_turn(n, fetched, reduce):
 
     (kernel,) = run(fn, n, 64, 3000, True, rtol=1e-4).kernels
     assert ("prefetch x1" in print_kernel(kernel)) is fetched
+
+
+@pytest.mark.parametrize("n, fetched", [(1 << 15, True), (1 << 14, False)])
+def test_places_of_updates_in_large_tables_are_fetched_before_their_turn(n, fetched):
+    kernel = run(lambda x, at, u: [I.scatter_add(x, at, u, ROWS, mode=MODE.FILL_OR_DROP)], n, 64, 300, True, rtol=1e-4).kernels[-1]
+    assert ("prefetch y0" in print_kernel(kernel)) is fetched
+
+
+def test_an_update_that_is_outside_as_a_whole_is_skipped_without_masks():
+    scheduled = run(lambda x, at, u: [I.scatter_add(x, at, u, ROWS, mode=MODE.FILL_OR_DROP)], 50, 64, 30, True, rtol=1e-4)
+    text = module_ir([(scheduled.kernels[-1], "k")], target.current())
+    assert "fadd" in text and "llvm.masked.store" not in text
 
 
 @pytest.mark.parametrize("width", [128, 200, 512])

@@ -212,7 +212,14 @@ class KernelEmitter(Expressions):
                 from weft.codegen.kernel import nontemporal
                 nontemporal.store(self, stmt, type_, value, index)
                 return
-        conds = [None] * self.parts if guard is None else list(self.spread(guard))
+        if guard is not None and guard.kind == UNIFORM:  # a branch for all lanes: masked stores are slow on some processors
+            if guard.parts[0] != "false":
+                self.b.branch(guard.parts[0], lambda: self._store_parts(stmt, type_, value, index, [None] * self.parts))
+            return
+        self._store_parts(stmt, type_, value, index, [None] * self.parts if guard is None else list(self.spread(guard)))
+
+    def _store_parts(self, stmt: loops.Store, type_: str, value: Value, index: Value, conds: list) -> None:
+        """Write the registers of a value, each where its condition holds (None: everywhere)."""
         registers = self.spread(value) if stmt.accumulate else self.lanes.all_to_memory(self.spread(value), type_)[1]
         for part in range(self.parts):
             self._store_part(stmt, type_, registers[part], index, part, self.mask_of(part, conds[part]))

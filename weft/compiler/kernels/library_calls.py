@@ -10,7 +10,7 @@ from weft.compiler.fusion.classify import merged, row_major
 from weft.compiler.lowering.let_placement import Emitter
 from weft.ir.build import HALVES, Builder, type_name
 from weft.ir.jaxpr import Eqn, Literal
-from weft.ir.loops import Buf, Expr, Kernel, Store
+from weft.ir.loops import Buf, Expr, Kernel, Prefetch, Store
 from weft.ops.callback import reporting
 from weft.util.machine_model import MODEL
 
@@ -56,16 +56,20 @@ def update_kernel(eqn: Eqn) -> tuple[Kernel, list[int]]:
 
 
 def loops_around(b: Builder, names: list[str], extents: list, kinds: list[str], body: Callable) -> tuple:
-    """Nested loops around stores whose expressions are computed where they vary."""
+    """Nested loops around prefetches and stores whose expressions are computed where they vary."""
     emit = Emitter(b)
     for level in range(len(names)):
         emit.open(level)
-    stores = body()
-    emit.written = frozenset(store.buf for store in stores)
-    done = iter(emit.compute([x for store in stores for x in (store.index, store.value, store.guard) if x is not None]))
-    for store in stores:
+    stmts = body()
+    emit.written = frozenset(stmt.buf for stmt in stmts)
+    fields = [(stmt.index,) if type(stmt) is Prefetch else (stmt.index, stmt.value, stmt.guard) for stmt in stmts]
+    done = iter(emit.compute([x for parts in fields for x in parts if x is not None]))
+    for stmt in stmts:
+        if type(stmt) is Prefetch:
+            emit.append(Prefetch(stmt.buf, next(done)))
+            continue
         index, value = next(done), next(done)
-        emit.append(Store(store.buf, index, value, store.guard and next(done), store.accumulate))
+        emit.append(Store(stmt.buf, index, value, stmt.guard and next(done), stmt.accumulate))
     for name, extent, kind in zip(reversed(names), reversed(extents), reversed(kinds)):
         emit.close(name, extent, kind)
     return tuple(emit.scopes[0].body)

@@ -113,10 +113,25 @@ def in_order(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[in
         kinds.append("serial")
     place, inside = s.place(tuple(index), read_indices)
     store, side_by_side = s.update(place, read_updates(tuple(index)), inside)
+    body: list[Stmt] = [store]
     if inner and side_by_side:
         kinds[-1] = "vector"
+        body = [*_places_later(s, tuple(index), inner[-1], read_indices), store]
     bufs = (*s.bufs, Buf("y0", s.stored, s.operand.size, "inout"))
-    return Kernel(bufs, loops_around(b, names, extents, kinds, lambda: [store]), name=eqn.primitive.name), s.reads
+    return Kernel(bufs, loops_around(b, names, extents, kinds, lambda: body), name=eqn.primitive.name), s.reads
+
+
+def _places_later(s: Scatter, index: tuple[Expr, ...], along: int, read_indices: Callable) -> list[Prefetch]:
+    """Where updates some rows later go, if that is in no cache: their indices are known, and the hardware cannot foresee them."""
+    weight = s.operand.dtype.itemsize
+    rows = [d for d in s.outer if s.shape[d] > 1]
+    if s.operand.nbytes < MODEL.prefetch_gather_from_bytes or not rows:
+        return []
+    columns = min(s.shape[along], MODEL.scatter_task_columns)
+    ahead = min(max(2, MODEL.prefetch_gather_distance // (columns * weight)), MODEL.prefetch_gather_rows)
+    d, b = rows[-1], s.b
+    later = (*index[:d], b.imin(b.iadd(index[d], ahead), s.shape[d] - 1), *index[d + 1:])
+    return [Prefetch("y0", s.place(later, read_indices)[0])]
 
 
 def _columns_apart(eqn: Eqn, lanes: int) -> bool:
