@@ -207,10 +207,74 @@ def test_what_cannot_be_copied_is_raised_all_the_same():
         failure.throw()
 
 
-def test_nans_are_found():
-    f = weft.jit(lambda x: wnp.log(x - 3))
-    with weft.debug_nans(True), pytest.raises(FloatingPointError):
-        weft.block_until_ready(f(wnp.asarray(X)))
+def root(x):
+    return wnp.log(x - 3) + 1  # the line
+
+
+@pytest.mark.parametrize("name", ["block", "asarray", "repr", "item", "device_put", "pickle"])
+@pytest.mark.parametrize("options", [{}, {"donate_argnums": 0}])
+def test_nans_are_raised_where_results_are_asked_for(gate, name, options):
+    f, double = weft.jit(root, **options), taught(lambda x: x * 2, X)
+    for _ in range(2):
+        gate.event.clear()
+        x, fine = gate(wnp.asarray(X)), gate(wnp.asarray(X + 4))
+        with weft.debug_nans(True):
+            y, z = f(x), f(fine)
+            x.delete()
+            after = double(y)
+        assert fine.is_deleted() is bool(options)
+        assert not y.is_ready() and not after.is_ready()
+        gate.open()
+        for bad in (after, y, after):
+            with pytest.raises(FloatingPointError, match=r"invalid value \(nan\) encountered in log\n") as caught:
+                READERS[name](bad)
+            assert "test_queue.py" in str(caught.value) and "in root:  return wnp.log(x - 3) + 1  # the line" in str(caught.value)
+        np.testing.assert_allclose(z, np.log(X + 1) + 1, rtol=1e-6)
+
+
+def test_nans_of_operations_are_found_on_the_line_of_the_call(gate):
+    x = gate(wnp.asarray(X)) - 3
+    with weft.debug_nans(True):
+        y = wnp.sqrt(x)  # here
+    with weft.enable_x64(True):                                # settings after the call do not matter
+        gate.open()
+        with pytest.raises(FloatingPointError, match="sqrt") as caught:
+            y.block_until_ready()
+    assert "y = wnp.sqrt(x)  # here" in str(caught.value)
+
+
+def test_nans_that_nobody_saw_are_raised_by_the_barrier(gate):
+    x = gate(wnp.asarray(X))
+    with weft.debug_nans(True):
+        weft.jit(root)(x)
+    gate.open()
+    with pytest.raises(FloatingPointError, match="log"):
+        weft.effects_barrier()
+    weft.effects_barrier()
+
+
+def test_an_error_comes_before_the_look_for_nans(gate):
+    f = weft.jit(lambda x: weft.pure_callback(refuse, x, x) * np.nan)
+    weft.config.update("debug_nans", True)
+    try:
+        y = f(gate(wnp.asarray(X)))
+    finally:
+        weft.config.update("debug_nans", False)
+    assert not y.is_ready()
+    gate.open()
+    with pytest.raises(CallbackError, match="seven"):
+        y.block_until_ready()
+
+
+def test_searched_programs_keep_no_memory():
+    f, x, live = weft.jit(root), wnp.asarray(X), []
+    with weft.debug_nans(True):
+        for _ in range(8):
+            with pytest.raises(FloatingPointError):
+                f(f(x)).block_until_ready()
+            gc.collect()
+            live.append(buffer.allocated_bytes())
+    assert live[4:] == live[4:5] * 4
 
 
 def test_effects_stay_in_order(gate):

@@ -1,8 +1,8 @@
 """`debug_nans` and `debug_infs`: which operation first gave a value that is not a number, or infinite, and on which line.
 
-While a flag is on, every program's results are looked at when it has run. If one is bad, the program runs again on its
-arguments, operation by operation on NumPy, loops and branches included, until the first bad result; callbacks with effects
-are not called again. What is computed inside and then discarded or masked is not reported, for nobody saw it.
+While a flag is on, every program's results are looked at when it has run, which may be after its call. If one is bad, the program runs
+again on its arguments, operation by operation on NumPy, loops and branches included, until the first bad result; callbacks with
+effects are not called again. What is computed inside and then discarded or masked is not reported, for nobody saw it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft.ir.shardings import NamedSharding
 from weft.runtime.array import Array
 from weft.util.config import config
 from weft.util.errors import describe
-from weft.util.source import user_frame
+from weft.util.source import SourceLine
 
 
 def result_check() -> FiniteCheck | None:
@@ -32,13 +32,15 @@ class FiniteCheck:
 
     def __init__(self, nans: bool, infs: bool):
         self.kinds = [*([("nan", np.isnan)] if nans else []), *([("inf", np.isinf)] if infs else [])]
+        self.settings = config.trace_key()             # of the calls, which end before another thread may look at the results
 
-    def __call__(self, name: str, program: Jaxpr, args: Sequence[Array], outs: Sequence[Array]) -> None:
+    def __call__(self, name: str, program: Jaxpr, args: Sequence[Array], outs: Sequence[Array], line: SourceLine | None) -> None:
         for i, out in enumerate(outs):
             kind = self.bad(out._numpy())
             if kind:
                 sharded = has_shard_map(program) or any(isinstance(x.sharding, NamedSharding) for x in (*args, *outs))
-                self.explain(name, program, [x._numpy() for x in args], i, kind, sharded)
+                with config.as_traced(self.settings):
+                    self.explain(name, program, [x._numpy() for x in args], i, kind, sharded, line)
 
     def bad(self, value: Any) -> str:
         """"nan" or "inf" if `value` has one, else ""."""
@@ -47,8 +49,8 @@ class FiniteCheck:
             return ""
         return next((kind for kind, test in self.kinds if test(value).any()), "")
 
-    def explain(self, name: str, program: Jaxpr, args: list, result: int, kind: str, sharded: bool) -> None:
-        """Raise the error that names the first bad operation."""
+    def explain(self, name: str, program: Jaxpr, args: list, result: int, kind: str, sharded: bool, line: SourceLine | None) -> None:
+        """Raise the error that names the first bad operation; `line` is that of the call."""
         found: list = []
 
         def watch(eqn: Eqn, ins: Sequence, outs: Sequence) -> bool:
@@ -59,9 +61,9 @@ class FiniteCheck:
         run_until(watch, lambda: run_reference(program, *args))
         if not found and type(program.outvars[result]) is Literal:
             raise FloatingPointError(describe(name, f"invalid value ({kind}) in result {result}: the de-optimized function did not compute "
-                                              "it, as it is a literal of the program.", (), user_frame()))
+                                              "it, as it is a literal of the program.", (), line))
         if not found:
-            raise FloatingPointError(describe(name, f"invalid value ({kind}) in result {result}.", (), user_frame(),
+            raise FloatingPointError(describe(name, f"invalid value ({kind}) in result {result}.", (), line,
                                               "It could not be traced to an operation: a callback gave it, or the compiled "
                                               "program rounds where the reference does not."))
         eqn, ins, outs = found
@@ -71,7 +73,7 @@ class FiniteCheck:
         alone = len(program.eqns) == 1 and eqn.primitive.name == name      # an operation called by itself
         raise FloatingPointError(describe(
             "", f"Invalid value ({kind}) encountered in sharded computation, in {eqn.primitive.name}" if sharded else
-            f"invalid value ({kind}) encountered in {eqn.primitive.name}", rows, user_frame() if alone else eqn.source,
+            f"invalid value ({kind}) encountered in {eqn.primitive.name}", rows, line if alone else eqn.source,
             "" if alone else f"It was found in result {result} of {name}."))
 
 

@@ -84,8 +84,9 @@ class Loaded:
     constant_bytes = 0
     aliases: Mapping[int, int] = {}             # result number -> number of the argument whose memory it takes
 
-    def start(self, held: list[Any], array_type: type) -> list[Any] | None:
-        """Have the program run later, on what arrays hold; what its results hold, or None if it is better run now."""
+    def start(self, held: list[Any], array_type: type, check: Callable | None = None) -> list[Any] | None:
+        """Have the program run later, on what arrays hold; what its results hold, or None if it is better run now. It fails with what
+        `check(buffers of arguments, buffers of results)` raises, which is called when it has run."""
         return None
 
     def run(self, buffers: list[Buffer]) -> list[Buffer]:

@@ -18,6 +18,7 @@ from weft.runtime.placement import fits, relaid
 from weft.util import events
 from weft.util.config import config
 from weft.util.errors import DeviceRuntimeError
+from weft.util.source import user_frame
 
 
 class Executable:
@@ -34,7 +35,7 @@ class Executable:
         self.loaded = loaded
         self.collective_count = collective_count
         self._stages = stages                           # or a function that computes them
-        self.check: Callable | None = None              # called with (name, program, arguments, results) after each call
+        self.check: Callable | None = None              # called with (name, program, arguments, results, line of the call) when it has run
         self.const_inputs: list[Array] = []             # constants of the program that are passed as its first inputs
         self.arg_names: Sequence[str] = ()              # of all inputs, for reports
         self.out_tree: Any = None                       # the structure of the results, for reports
@@ -98,22 +99,27 @@ class Executable:
             args[i]._forget()
         start = time.perf_counter_ns() if events.listeners else 0
         placed = [x if fits(x._spec, spec) else relaid(x, spec) for x, spec in zip(args, self.in_specs)]
-        outs = None if start else self.loaded.start([x._held() for x in placed], Array)
+        check = None if self.check is None else self._check_of_call(self.check)
+        outs = None if start else self.loaded.start([x._held() for x in placed], Array, check)
         if outs is None:
             buffers = [x._live() for x in placed]
             try:
                 outs = self.loaded.run(buffers)
+                if start:
+                    events.emit("run", self.name, start, time.perf_counter_ns(), kernels=self.kernel_count)
+                if check is not None:
+                    check(buffers, outs)
             except BaseException:
                 self._delete_donated(args)               # their memory may hold half of a result
                 raise
-        if start:
-            events.emit("run", self.name, start, time.perf_counter_ns(), kernels=self.kernel_count)
-        results = [Array(spec, buffer) for spec, buffer in zip(self.out_specs, outs)]
-        if self.check is not None:
-            in_memory = [[x if x._spec.order is None else x._stored() for x in some] for some in (args, results)]
-            self.check(self.name, self.stages.simplified, *in_memory)
         self._delete_donated(args)
-        return results
+        return [Array(spec, buffer) for spec, buffer in zip(self.out_specs, outs)]
+
+    def _check_of_call(self, check: Callable) -> Callable:
+        """What looks at the buffers of arguments and results once this call's program has run, maybe in another thread."""
+        program, line = self.stages.simplified, user_frame()
+        specs = [[spec if spec.order is None else spec.stored for spec in some] for some in (self.in_specs, self.out_specs)]
+        return lambda *buffers: check(self.name, program, *[list(map(Array, *pair)) for pair in zip(specs, buffers)], line)
 
     def _delete_donated(self, args: Sequence[Array]) -> None:
         for i in self.donated:

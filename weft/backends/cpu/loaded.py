@@ -100,7 +100,7 @@ class CpuLoaded(Loaded):
             native.host.reraise()
         return outs
 
-    def start(self, held: list[Any], array_type: type) -> list[Any] | None:
+    def start(self, held: list[Any], array_type: type, check: Callable | None = None) -> list[Any] | None:
         """Queue the program if it takes long, its arguments are not computed yet, or it calls Python and others are queued that do."""
         queue, native = queues.current() or _first_queue(self, array_type), self.native
         ordered = self.has_effects
@@ -123,9 +123,13 @@ class CpuLoaded(Loaded):
             native.draft.called()
         slots = self.slots_type(*[address(x) for x in held], *[address(x) for x in outs], *[c.ptr for c in self.consts], None)
         objects = [(ctypes.c_void_p * max(1, len(xs)))(*map(id, xs)) for xs in (held, outs)]
-        keep = functools.partial(_raise_error, native, self.consts)
-        refused = queue.post(native.entry, len(slots), slots, len(held), objects[0], len(outs), objects[1], self.temporary_bytes, id(keep),
-                             fresh, None, 0, ordered)
+        if check is None:
+            keep, entry, calls_python = functools.partial(_raise_error, native, self.consts), native.entry, ordered
+        else:
+            keep = _Checked(self, held, outs, check)
+            entry, calls_python = keep.entry, True
+        refused = queue.post(entry, len(slots), slots, len(held), objects[0], len(outs), objects[1], self.temporary_bytes, id(keep),
+                             fresh, None, 0, calls_python)
         return None if refused else outs
 
     def _fill_words(self) -> None:
@@ -186,6 +190,42 @@ def _open_queue(array_type: type) -> None:
 def _raise_error(native: NativeProgram, _: object) -> None:
     """Raise what a queued program failed with; everything that it needs lives as long as the call of this."""
     native.host.reraise()
+
+
+_RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
+
+
+class _Checked:
+    """A queued program, and what looks at its results once it has run: `entry` does both. Called, it raises what either failed with."""
+
+    def __init__(self, loaded: CpuLoaded, held: list[Any], outs: list[Any], check: Callable):
+        plan, self.native, self.consts, self.check = loaded.plan, loaded.native, loaded.consts, check
+        self.error: BaseException | None = None
+        self.memory = [(held, plan.argument_bytes), (outs, plan.result_bytes)]
+        self.run = _RUN(self._run)
+        self.entry = ctypes.cast(self.run, ctypes.c_void_p).value or 0
+
+    def _run(self, slots: int) -> int:
+        try:
+            if self.native.call(slots):
+                return 1
+            self.check(*[[x if type(x) is Buffer else Buffer.of_block(x, n) for x, n in zip(*part)] for part in self.memory])
+            return 0
+        except BaseException as error:
+            self.error = error.with_traceback(None)            # whose frames hold the arrays
+            return 1
+        finally:
+            self.memory = []
+
+    def __call__(self) -> None:
+        error, self.error = self.error, None
+        if error is None:
+            self.native.host.reraise()
+            return
+        try:
+            raise error
+        finally:
+            del error                        # no cycle through this frame
 
 
 def _sole_block(held: list[Any], i: int, queue: Queue) -> Any:
