@@ -146,6 +146,74 @@ def test_results_may_have_static_data_that_cannot_be_compared():
         assert [f(wnp.ones(n)).first.shape for n in (2, 3)] == [(2,), (3,)]
 
 
+def no_structures(monkeypatch):
+    """Let determining the structure of arguments fail."""
+    monkeypatch.setattr(weft.api.jit.JitFunction, "_flatten", refuse)
+
+
+def test_nodes_of_a_structure_that_is_expected_are_taken_apart_once(monkeypatch):
+    taken = []
+
+    class Counted(Pair):
+        pass
+
+    weft.tree_util.register_pytree_node(Counted, lambda p: taken.append(p) or p.tree_flatten(), Counted.tree_unflatten)
+    x, y = wnp.asarray(X), wnp.asarray(2 * X)
+    f = weft.jit(lambda p, n, *, more: [Counted(p.first + n, p.second), *more.values()], static_argnums=1)
+    g = weft.jit(lambda ps, mode, *, scale: [p.first * scale if mode == "double" else p.second for p in ps], static_argnums=(1,),
+                 static_argnames="scale")
+    for _ in range(24):
+        f(Counted(x, y), 1, more={"x": x})
+        g([Pair(x, y), Pair(y, x)], "double", scale=2)
+    if not dispatch.can_dispatch(type(f)):
+        pytest.skip("no native dispatch")
+    with monkeypatch.context() as patched:
+        no_structures(patched)
+        taken.clear()
+        out = f(Counted(y, x), 1, more={"x": y})
+        assert len(taken) == 1
+        np.testing.assert_array_equal((out[0].first, out[0].second, out[1]), (2 * X + 1, X, 2 * X))
+        np.testing.assert_array_equal(g([Pair(y, x), Pair(x, y)], "double", scale=2), (4 * X, 2 * X))
+        for other in (lambda: f(Counted(y, x), 2, more={"x": y}), lambda: f(Counted(y, x, "name"), 1, more={"x": y}),
+                      lambda: f(Counted(y, x), 1, more={"y": y}), lambda: f(Counted(y, None), 1, more={"x": y}),
+                      lambda: f(Counted(y, (x,)), 1, more={"x": y}), lambda: f(Counted(y, "text"), 1, more={"x": y}),
+                      lambda: f(Pair(y, x), 1, more={"x": y}), lambda: f(Counted(y, x), True, more={"x": y}),
+                      lambda: g([Pair(y, x), Pair(x, y)], "double", scale=2.0), lambda: g([Pair(y, x)], "double", scale=2)):
+            with pytest.raises(AssertionError, match="should not have needed"):
+                other()
+    np.testing.assert_array_equal(g([Pair(y, x), Pair(x, y)], "other", scale=2), (X, 2 * X))
+    np.testing.assert_array_equal(f(Counted(y, (x,)), 1, more={"x": y})[0].second[0], X)
+    with pytest.raises(TypeError, match="text"):
+        f(Counted(y, "text"), 1, more={"x": y})
+
+
+def test_an_expected_structure_under_other_settings():
+    x, seen = wnp.asarray(X), []
+    f = weft.jit(lambda p: seen.append(type(p.first)) or Pair(p.first + 1, p.second))
+    for _ in range(24):
+        f(Pair(x, x))
+    assert len(seen) == 1
+    with weft.disable_jit():
+        f(Pair(x, x))
+    assert len(seen) == 2 and seen[1] is Array
+    np.testing.assert_array_equal(weft.vmap(f)(Pair(x, x)).first, X + 1)
+    np.testing.assert_array_equal(weft.grad(lambda x: f(Pair(x, x)).first.sum())(x), np.ones(6))
+    weft.clear_caches()
+    assert f._known.expected is None
+    f(Pair(x, x))
+    assert sum(kind is Array for kind in seen) == 1
+
+
+def test_structures_that_alternate_are_not_expected():
+    x = wnp.asarray(X)
+    f = weft.jit(lambda p: p.first + 1)
+    for _ in range(24):
+        for name in ("one", "other"):
+            f(Pair(x, x, name))
+            assert f._known.expected is None
+    assert len(f._known.of_leaves) in (0, 2)
+
+
 def test_donated_leaves_of_nodes_are_deleted():
     f = weft.jit(lambda p: Pair(p.first + 1, p.second), donate_argnums=0)
     p = Pair(wnp.asarray(X), wnp.asarray(X))

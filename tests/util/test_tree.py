@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from weft.util import tree as T
-from weft.util.treedef import PyTreeDef
+from weft.util.trees.treedef import PyTreeDef
 
 Point = namedtuple("Point", "x y")
 
@@ -202,6 +202,67 @@ def test_structures_that_are_used_often_rebuild_the_same(tree, text, leaves):
     assert first is not second or not isinstance(tree, (list, dict, Pair))
 
 
+@pytest.mark.parametrize("tree, text, leaves", TREES, ids=IDS)
+def test_structures_that_are_used_often_take_trees_apart_the_same(tree, text, leaves):
+    others = [other for other, its_text, _ in TREES if its_text not in (text, "*")]
+    treedef = T.tree_structure(tree)
+    for _ in range(20 + len(leaves)):
+        assert treedef.flatten_up_to(tree) == leaves
+    assert treedef.match(tree) == leaves == T.tree_structure(tree).match(tree)      # structures that are equal share it
+    wider = treedef.unflatten([[leaf, leaf] for leaf in leaves])
+    assert treedef.flatten_up_to(wider) == treedef.match(wider) == [[leaf, leaf] for leaf in leaves]
+    for other in others if text != "*" else ():
+        assert treedef.match(other) is None
+        with pytest.raises(ValueError):
+            treedef.flatten_up_to(other)
+
+
+class Probe:
+    """A node that counts how often it is taken apart, and fails if it is told to."""
+
+    taken = 0
+
+    def __init__(self, x, aux=(1, "a"), fails=False):
+        self.x, self.aux, self.fails = x, aux, fails
+
+    def take(self):
+        Probe.taken += 1
+        if self.fails:
+            raise RuntimeError("told to")
+        return (child for child in (self.x, None)), self.aux
+
+
+T.register_pytree_node(Probe, Probe.take, lambda aux, children: Probe(children[0], aux))
+
+
+def test_the_users_functions_run_once_for_each_tree():
+    treedef = T.tree_structure([Probe(1), Probe(2)])
+    for _ in range(20):
+        treedef.flatten_up_to([Probe(1), Probe(2)])
+    Probe.taken = 0
+    assert treedef.flatten_up_to([Probe(3), Probe([4])]) == [3, [4]]
+    assert Probe.taken == 2
+    with pytest.raises(ValueError, match=r"Probe nodes differ in their static data: expected \(1, 'a'\), got 3"):
+        treedef.flatten_up_to([Probe(3), Probe(4, 3)])
+    with pytest.raises(RuntimeError, match="told to"):
+        treedef.flatten_up_to([Probe(3), Probe(4, fails=True)])
+    assert T.tree_map(lambda x, y: (x, y), [Probe(1), Probe(2)], [Probe(3), Probe([4])])[1].x == (2, [4])
+
+
+def test_static_data_that_cannot_be_compared_or_hashed():
+    for aux in ([1], np.arange(3)):
+        treedef = T.tree_structure(Probe(1, aux))
+        for _ in range(40):
+            assert treedef.match(Probe(1, aux)) is None
+    assert T.tree_structure(Probe(1, [1])).flatten_up_to(Probe(2, [1])) == [2]
+
+
+def test_a_static_value_that_equals_another_stays_what_it_is():
+    for value in (1, True):
+        for _ in range(40):
+            assert T.tree_map(lambda x, y: x + y, Layer(1, 2, value), Layer(1, 2, 1)).name is value
+
+
 def test_structures_too_deep_or_too_wide_for_a_builder():
     deep = 0
     for _ in range(300):
@@ -211,6 +272,7 @@ def test_structures_too_deep_or_too_wide_for_a_builder():
         leaves, treedef = T.tree_flatten(tree)
         for _ in range(40):
             assert treedef.unflatten(leaves) == tree
+            assert treedef.flatten_up_to(tree) == leaves
 
 
 def test_unflatten_gives_custom_nodes_a_tuple_of_children():

@@ -17,7 +17,7 @@ import numpy as np
 
 from weft import backends
 from weft.api.execute import arranged, on_mesh, prepare, run_ready, to_array, tracked
-from weft.api.flat import argument_names, signature_of
+from weft.api.flat import OfLeaves, argument_names, signature_of
 from weft.api.layouts import check_donated_layouts, flat_layouts, flat_shardings
 from weft.api.struct import stands_for_ref
 from weft.backends.array_spec import ArraySpec
@@ -181,13 +181,15 @@ def _as_constraint(sharding: Sharding | None, aval: ShapedArray) -> Sharding | N
 
 class _Known:
     """What a function was traced and compiled to, under one set of jit's parameters."""
-    __slots__ = ("programs", "calls", "entries", "of_leaves", "statics", "refs", "threaded", "__weakref__")
+    __slots__ = ("programs", "calls", "entries", "of_leaves", "last", "expected", "statics", "refs", "threaded", "__weakref__")
 
     def __init__(self) -> None:
         self.programs: dict = {}
         self.calls: dict = {}
         self.entries = new_entries()
-        self.of_leaves: dict[Any, _OfLeaves] = {}      # by the structure of the arguments
+        self.of_leaves: dict[Any, OfLeaves] = {}      # by the structure of the arguments
+        self.last: OfLeaves | None = None             # that of the last call
+        self.expected: OfLeaves | None = None         # that of the last calls: it is tried before the structure is determined
         self.statics: Statics | None = None
         self.refs: list = []             # references to mutable arrays that the function closes over
         self.threaded: dict = {}         # the function with its references threaded through, by which they are
@@ -203,6 +205,14 @@ class _Known:
         for quick in self.of_leaves.values():
             forget_entries(quick._head, quick._entries)
         self.of_leaves.clear()
+        self.last = self.expected = None
+
+    def of_structure(self, in_tree, statics) -> OfLeaves | None:
+        """The function of leaves for arguments of a structure. One that is asked for again and again is what the next call will want."""
+        quick = self.of_leaves.get((in_tree, statics))
+        self.expected = quick if quick is self.last else None
+        self.last = quick
+        return quick
 
 
 _all_known: weakref.WeakSet[_Known] = weakref.WeakSet()
@@ -298,6 +308,12 @@ class JitFunction(Dispatching):
 
     @api_boundary
     def _call(self, *args, **kwargs):
+        expected = self._known.expected
+        if expected is not None:
+            outs = expected.of(args, kwargs)
+            if outs is not None:
+                return expected.out_tree.unflatten(outs)
+            self._known.expected = None
         if config.disable_jit:
             return self.fun(*args, **kwargs)
         if hi_types and any(type(x) in hi_types and is_mutable(x) for x in tree.tree_leaves((args, kwargs))):
@@ -409,7 +425,7 @@ class JitFunction(Dispatching):
 
     def _execute(self, args, kwargs, statics, leaves, in_tree):
         if self._known.of_leaves:
-            quick = self._known.of_leaves.get((in_tree, statics))
+            quick = self._known.of_structure(in_tree, statics)
             outs = None if quick is None else quick(*leaves)
             if outs is not None:
                 return tree.tree_unflatten(quick.out_tree, outs)
@@ -455,7 +471,8 @@ class JitFunction(Dispatching):
             function, given = self, self.statics
             call = Call(executable, Array, args, kwargs, given.static_argnums, given.static_argnames, traced.out_tree, is_first)
             if traced.by_leaves:
-                function = self._known.of_leaves.setdefault((traced.in_tree, statics), _OfLeaves(traced.out_tree))
+                function = self._known.of_leaves.setdefault((traced.in_tree, statics),
+                                                            OfLeaves(traced.in_tree, statics, traced.out_tree))
                 if not function.gives(traced.out_tree):
                     return
                 call = Call(executable, Array, tuple(leaves), {}, (), (), function.flat_tree, is_first)
@@ -622,30 +639,6 @@ class JitFunction(Dispatching):
 
     def _cache_size(self) -> int:
         return len(self._calls)
-
-
-class _OfLeaves(Dispatching):
-    """A function with arguments of one structure, as a function of their leaves that gives the leaves of its results, or None for leaves
-    that native code does not know. Python flattens the arguments, where their structure has nodes of the user's types."""
-
-    def __init__(self, out_tree):
-        super().__init__(_unknown)
-        self.out_tree = out_tree
-        self.flat_tree = tree.tree_structure([0] * out_tree.num_leaves)
-
-    def gives(self, out_tree) -> bool:
-        """Whether its results have this structure; structures whose static data cannot be compared are the same if they are one."""
-        try:
-            return out_tree == self.out_tree
-        except ValueError:
-            return False
-
-    def __call__(self, *leaves):
-        return None
-
-
-def _unknown(*leaves) -> None:
-    return None
 
 
 class FaceFunction(JitFunction):

@@ -31,8 +31,8 @@ from weft.ir.mesh import Mesh
 from weft.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding
 from weft.util import tree
 from weft.util.errors import CheckpointError, describe
-from weft.util.keypath import DictKey, FlattenedIndexKey, GetAttrKey, KeyPath, SequenceKey
 from weft.util.record import record
+from weft.util.trees.keypath import DictKey, FlattenedIndexKey, GetAttrKey, KeyPath, SequenceKey
 
 TEMPORARY = ".orbax-checkpoint-tmp"
 STEP = "_CHECKPOINT_METADATA"

@@ -17,9 +17,10 @@ from weft.backends.base import Backend
 from weft.extend import backend
 from weft.numpy.products import einsum
 from weft.runtime import device
-from weft.util import source, treedef
+from weft.util import source
 from weft.util.dtypes import DTypeLike, finfo
-from weft.util.keypath import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
+from weft.util.trees import treedef
+from weft.util.trees.keypath import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -30,7 +30,7 @@ from weft.runtime.placement import relaid
 from weft.transforms.orders import on_transposed
 from weft.util import tree
 from weft.util.source import api_boundary
-from weft.util.treedef import PyTreeDef
+from weft.util.trees.treedef import PyTreeDef
 
 __all__ = ["deserialize_and_load", "serialize"]
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.runtime.array import Array
-from weft.util import treedef
-from weft.util.treedef import PyTreeDef
+from weft.util.trees import treedef
+from weft.util.trees.treedef import PyTreeDef
 
 MAGIC = b"weft-exported\x00"
 VERSION = 1

@@ -13,8 +13,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from weft.util.keypath import DictKey, FlattenedIndexKey, GetAttrKey, KeyEntry, KeyPath, SequenceKey, keystr
-from weft.util.treedef import IsLeaf, NodeType, PyTreeDef, flatten, flatten_with_path, node_type, register
+from weft.util.trees.code import are_plain_names
+from weft.util.trees.keypath import DictKey, FlattenedIndexKey, GetAttrKey, KeyEntry, KeyPath, SequenceKey, keystr
+from weft.util.trees.treedef import IsLeaf, NodeType, PyTreeDef, flatten, flatten_with_path, node_type, register
 
 __all__ = [
     "DictKey", "FlattenedIndexKey", "GetAttrKey", "KeyEntry", "KeyPath", "Partial", "PyTreeDef", "SequenceKey",
@@ -125,6 +126,10 @@ def tree_map_with_path(
 def _columns(api: str, tree: Any, treedef: PyTreeDef, rest: tuple[Any, ...], is_leaf: IsLeaf | None) -> list[list[Any]]:
     columns = []
     for position, other in enumerate(rest, 1):
+        found = treedef.match(other)
+        if found is not None:
+            columns.append(found)
+            continue
         try:
             if type(other) is type(tree) and not treedef.is_leaf and is_leaf is None:      # else what is deeper may be no tree
                 try:
@@ -417,7 +422,8 @@ def register_dataclass(
         kwargs.update(zip(meta, aux, strict=True))
         return nodetype(**kwargs)
 
-    register(NodeType(nodetype, lambda x: (get_data(x), get_meta(x)), unflatten, keys=lambda aux, n: data_keys))
+    fields = (data, meta) if are_plain_names((*data, *meta)) else None
+    register(NodeType(nodetype, lambda x: (get_data(x), get_meta(x)), unflatten, keys=lambda aux, n: data_keys, fields=fields))
     return nodetype
 
 

@@ -10,14 +10,15 @@ Plain tuples are built, compared and hashed by the interpreter itself, which mak
 
 from __future__ import annotations
 
-import itertools
 import reprlib
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
-from weft.util.keypath import DictKey, FlattenedIndexKey, GetAttrKey, KeyEntry, SequenceKey
 from weft.util.record import record
+from weft.util.state import clearing
+from weft.util.trees.code import compile_builder, compile_matcher
+from weft.util.trees.keypath import DictKey, FlattenedIndexKey, GetAttrKey, KeyEntry, SequenceKey
 
 IsLeaf = Callable[[Any], bool]
 Spec = Any  # None (a leaf) or (type, aux, tuple of child specs)
@@ -28,7 +29,9 @@ class NodeType:
     """How values of one container type are taken apart and rebuilt.
 
     `keys(aux, number of children)` gives the keys of types whose keys follow from aux, `label(aux, texts of the children)`
-    the text of a node.
+    the text of a node. Code written for a structure takes two kinds of types apart without these functions: subclasses of tuple whose
+    items are the children (`is_sequence`), and those whose children and static data are attributes, and parameters of the class, by
+    two tuples of names (`fields`).
     """
 
     type: type
@@ -37,6 +40,8 @@ class NodeType:
     keys: Callable[[Any, int], Sequence[KeyEntry]] | None = None
     flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[KeyEntry, Any]], Hashable]] | None = None
     label: Callable[[Any, list[str]], str] | None = None
+    is_sequence: bool = False
+    fields: tuple[tuple[str, ...], tuple[str, ...]] | None = None
 
     def children_with_keys(self, value: Any) -> tuple[Sequence[KeyEntry], tuple[Any, ...], Any]:
         """Return (keys, children, aux) of one node."""
@@ -88,14 +93,16 @@ def _is_namedtuple(type_: type) -> bool:
 
 
 def _namedtuple_node(type_: Any) -> NodeType:
-    names = type_._fields
-    fields = tuple if type_.__iter__ is tuple.__iter__ else lambda value: tuple(tuple.__iter__(value))     # whatever iteration gives
+    keys = [GetAttrKey(name) for name in type_._fields]
+    is_sequence = type_.__iter__ is tuple.__iter__
+    fields = tuple if is_sequence else lambda value: tuple(tuple.__iter__(value))     # whatever iteration gives
     return NodeType(
         type_,
         lambda value: (fields(value), None),
         lambda aux, children: type_(*children),
-        keys=lambda aux, n: [GetAttrKey(name) for name in names],
+        keys=lambda aux, n: keys,
         label=lambda aux, texts: f"CustomNode(namedtuple[{type_.__name__}], [{', '.join(texts)}])",
+        is_sequence=is_sequence,
     )
 
 
@@ -240,41 +247,6 @@ def _is_builtin(spec: Spec) -> bool:
     return spec is None or (spec[0] in (tuple, list, dict, type(None)) and all(map(_is_builtin, spec[2])))
 
 
-def _compile_builder(spec: Spec) -> Callable[[Sequence[Any]], Any] | None:
-    """Return `_build` specialized to one structure, some five times quicker; None if the structure nests too deep.
-
-    For `{'b': *, 'w': (*, None)}` it is the function `lambda leaves: {k0: leaves[0], k1: (leaves[1], None)}`.
-    """
-    names: dict[str, Any] = {}
-    positions = itertools.count()
-
-    def name(prefix: str, value: Any) -> str:
-        names[f"{prefix}{len(names)}"] = value
-        return f"{prefix}{len(names) - 1}"
-
-    def text(spec: Spec) -> str:
-        if spec is None:
-            return f"leaves[{next(positions)}]"
-        type_, aux, children = spec
-        texts = [text(child) for child in children]
-        if type_ is dict:
-            return "{" + ", ".join(f"{name('k', key)}: {value}" for key, value in zip(aux, texts)) + "}"
-        if type_ is list:
-            return f"[{', '.join(texts)}]"
-        if type_ is type(None):
-            return "None"
-        inner = f"({', '.join(texts)}{',' * (len(texts) == 1)})"
-        if type_ is tuple:
-            return inner
-        return f"{name('unflatten', _node_types[type_].unflatten)}({name('aux', aux)}, {inner})"
-
-    try:
-        # Named as part of this file, so that its frame counts as one of weft's.
-        return eval(compile(f"lambda leaves: {text(spec)}", f"{__file__}:builder", "eval"), names)
-    except (SyntaxError, MemoryError, RecursionError):
-        return None
-
-
 def _count_nodes(spec: Spec) -> int:
     return 1 if spec is None else 1 + sum([1 if child is None else _count_nodes(child) for child in spec[2]])
 
@@ -306,7 +278,7 @@ class PyTreeDef:
     ['a', ('b', None)]
     """
 
-    __slots__ = ("_builder", "_hash", "_uses", "num_leaves", "spec")
+    __slots__ = ("_builder", "_hash", "_match", "_uses", "num_leaves", "spec")
 
     def __init__(self, spec: Spec, num_leaves: int) -> None:
         self.spec = spec
@@ -314,6 +286,7 @@ class PyTreeDef:
         self._hash = None
         self._uses = 0
         self._builder: Callable[[Sequence[Any]], Any] | None = None
+        self._match: Callable[[Any], list[Any] | None] | None = None
 
     @staticmethod
     def from_spec(spec: Spec) -> PyTreeDef:
@@ -371,8 +344,8 @@ class PyTreeDef:
             return leaves[0]
         # Structures that are kept, such as that of a compiled function's results, earn a builder of their own.
         self._uses += 1
-        if self._uses == _USES_BEFORE_BUILDER and self.num_leaves <= _LARGEST_BUILDER:
-            self._builder = _compile_builder(self.spec)
+        if self._uses == _USES_BEFORE_CODE and self.num_leaves <= _MOST_LEAVES:
+            self._builder = compile_builder(self.spec, _node_types)
         return _build(self.spec, iter(leaves))
 
     def flatten_up_to(self, tree: Any) -> list[Any]:
@@ -381,11 +354,24 @@ class PyTreeDef:
         >>> flatten([0, 0])[1].flatten_up_to([1, (2, 3)])
         [1, (2, 3)]
         """
-        found: list[Any] = []
+        found: list[Any] | None = self.match(tree)
+        if found is None:
+            found = []
+            _flatten_up_to(self.spec, tree, found.append)
+        return found
+
+    def match(self, tree: Any) -> list[Any] | None:
+        """What `flatten_up_to` gives, or None where it has to be asked: trees of another structure, and structures that are used seldom,
+        which have no code of their own."""
         if self.spec is None:
             return [tree]
-        _flatten_up_to(self.spec, tree, found.append)
-        return found
+        match = self._match
+        if match is None:
+            match = _matcher(self)
+            if match is None:
+                return None
+            self._match = match
+        return match(tree)
 
     def compose(self, inner: PyTreeDef) -> PyTreeDef:
         """Return this structure with each leaf replaced by `inner`."""
@@ -502,8 +488,40 @@ def _not_builtin(kind: Any, _aux: Any, _children: Any) -> Any:
                      "types that are registered with it.")
 
 
-_USES_BEFORE_BUILDER = 16
-_LARGEST_BUILDER = 1000
+_USES_BEFORE_CODE = 16
+_MOST_LEAVES = 1000
+_MOST_KEPT = 512                # programs that make up structures without end must not fill the memory
+
+_matchers: dict[Spec, Callable[[Any], list[Any] | None]] = {}      # of structures that were used often
+_uses_of: dict[int, int] = {}                                      # hash of a structure -> how often a matcher was asked for
+
+
+@clearing
+def _forget() -> None:
+    _matchers.clear()
+    _uses_of.clear()
+
+
+def _matcher(treedef: PyTreeDef) -> Callable[[Any], list[Any] | None] | None:
+    """The matcher that equal structures share, once there is one."""
+    spec = treedef.spec
+    try:
+        found = _matchers.get(spec)
+        if found is not None:
+            return found
+        number = hash(spec)
+    except (TypeError, ValueError):           # static data without a hash, or that cannot be compared
+        return None
+    uses = _uses_of[number] = _uses_of.get(number, 0) + 1
+    if uses < _USES_BEFORE_CODE + treedef.num_leaves // 2 or treedef.num_leaves > _MOST_LEAVES:      # some 30 µs a leaf
+        if len(_uses_of) > 8 * _MOST_KEPT:
+            _uses_of.clear()
+        return None
+    if len(_matchers) >= _MOST_KEPT:
+        _matchers.clear()
+    found = _matchers[spec] = compile_matcher(spec, _node_types) or (lambda tree: None)
+    return found
+
 
 LEAF = PyTreeDef(None, 1)
 
