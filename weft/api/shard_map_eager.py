@@ -154,7 +154,7 @@ class ManualTrace(Trace):
             for i, k in zip(manual, place):
                 at[i] = k
             device = self.mesh.devices[tuple(at)]
-            texts.append(f"On {device} at mesh coordinates {label} = {place}:\n{blocks[place]}\n")
+            texts.append(f"On {device.older_name} at mesh coordinates {label} = {place}:\n{blocks[place]}\n")
         return "\n".join(texts)
 
 

@@ -139,7 +139,7 @@ class Device:
     >>> import weft
     >>> first = weft.devices("cpu")[0]
     >>> first, str(first), first.platform, first.device_kind
-    (CpuDevice(id=0), 'TFRT_CPU_0', 'cpu', 'cpu')
+    (CpuDevice(id=0), 'cpu:0', 'cpu', 'cpu')
     """
     __slots__ = ("__weakref__", "client", "id", "local_hardware_id", "process_index")
 
@@ -191,7 +191,12 @@ class Device:
         return f"{self.platform.capitalize()}Device(id={self.id})"
 
     def __str__(self) -> str:
-        return f"{self.platform}:{self.id}" if api_version() >= (0, 9) else f"{self.client.device_prefix}_{self.id}"
+        return self.older_name if () < api_version() < (0, 9) else f"{self.platform}:{self.id}"
+
+    @property
+    def older_name(self) -> str:
+        """Its text in programs for JAX before 0.9, and in what `print` shows of the devices of a `shard_map` that runs eagerly."""
+        return f"{self.client.device_prefix}_{self.id}"
 
     def __reduce__(self) -> tuple:
         return _device_of_id, (self.id, self.platform)
