@@ -65,6 +65,58 @@ def test_policies_inside_scan():
         np.testing.assert_allclose(weft.jit(weft.grad(run(policy)))(X), want, rtol=1e-5)
 
 
+named_sin = policies.save_only_these_names("s")
+
+
+def sine_of_cosine(c, w):
+    """A step of which `named_sin` saves the sine, so that only its cosine is computed again."""
+    return wnp.cos(checkpoint_name(wnp.sin(c), "s")) * w
+
+
+def scanned(x, w):
+    """Carries that depend on `x` and one that does not, constants and results of each step."""
+    def step(carry, _):
+        c, n = carry
+        c = sine_of_cosine(c, w)
+        return (c, n + 1), c * n
+    (c, n), ys = lax.scan(step, (x, wnp.float32(0)), None, length=3)
+    return (c * n).sum() + ys.sum()
+
+
+def branched(x, w):
+    return lax.cond(w.sum() > 0, sine_of_cosine, lambda c, w: c * w, x, w).sum()
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, weft.jit, lambda f: lambda x, w: weft.vmap(f)(x[None], w[None]).sum()],
+                         ids=["plain", "jit", "vmap"])
+@pytest.mark.parametrize("policy", [policies.everything_saveable, named_sin, policies.nothing_saveable, None],
+                         ids=["everything", "named", "nothing", "none"])
+@pytest.mark.parametrize("fun", [scanned, branched])
+def test_policies_of_loops_and_branches_reach_inside(fun, policy, transform):
+    run = transform(weft.checkpoint(fun, policy=policy))
+    x, w = X, np.linspace(1, 2, 4, dtype=np.float32)
+    for got, wanted in zip(weft.grad(run, (0, 1))(x, w), weft.grad(fun, (0, 1))(x, w)):
+        np.testing.assert_allclose(got, wanted, rtol=2e-6)
+    second = lambda f: weft.grad(lambda x: (weft.grad(f)(x, w) * w).sum())(x)
+    np.testing.assert_allclose(second(run), second(fun), rtol=2e-5, atol=1e-6)
+
+
+def residuals(fun, policy):
+    """The types of what the linear program keeps."""
+    linear = weft.linearize(weft.checkpoint(lambda x: fun(x, np.ones(4, np.float32)), policy=policy), X)[1]
+    jaxpr = weft.make_jaxpr(linear)(X)
+    return sorted(str(c.shape) for c in jaxpr.consts if c.ndim), count(jaxpr, "sin"), count(jaxpr, "cos")
+
+
+def test_a_policy_saves_each_step_of_a_loop():
+    def run(x, w):
+        return lax.scan(lambda c, _: (sine_of_cosine(c, w), None), x, None, length=3)[0]
+    assert residuals(run, policies.nothing_saveable)[1:] == (2, 2)
+    kept, sines, cosines = residuals(run, named_sin)
+    assert kept == ["(3, 4)", "(4,)"] and (sines, cosines) == (1, 2)          # the sine of each step, and the first value
+    assert residuals(run, policies.everything_saveable)[1:] == (0, 0)
+
+
 def test_names_cost_no_kernel_and_keep_their_transforms():
     named, plain = (lambda x: checkpoint_name(wnp.sin(x), "s") * 2), (lambda x: wnp.sin(x) * 2)
     text = lambda f: weft.jit(f).lower(X).compile().as_text().splitlines()[1:]

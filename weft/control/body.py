@@ -313,9 +313,10 @@ def define_partial_eval(primitive: Primitive, split: Callable, sees_policy: bool
             known, unknown, out_unknown = in_program(eqn, mask, saveable)
             allowed = []                             # the residuals, and results that equations inside give which may be saved
             for e in known:
-                inner = e.params["jaxpr"]
-                saved = {v for inside in inner.eqns if saveable(inside) for v in inside.outvars}
-                allowed += [v for v, made in zip(e.outvars, inner.outvars) if v not in eqn.outvars or made in saved]
+                programs = e.params.get("branches") or [e.params["jaxpr"]]
+                saved = {v for inner in programs for inside in inner.eqns if saveable(inside) for v in inside.outvars}
+                allowed += [v for v, *made in zip(e.outvars, *[inner.outvars for inner in programs])
+                            if v not in eqn.outvars or saved.issuperset(made)]
             return known, unknown, out_unknown, allowed
 
         primitive.rules["partial_eval_saveable"] = under_policy

@@ -33,7 +33,7 @@ from weft.core.primitive import Primitive, unsupported
 from weft.core.stage import UsesRefs, stage
 from weft.core.trace import Tracer, Zero, is_undef, typeof
 from weft.ir.jaxpr import Eqn, Jaxpr, Var
-from weft.ir.rewrite import dce as dce_jaxpr, used_vars
+from weft.ir.rewrite import dce as dce_jaxpr, inline_calls, is_transparent, used_vars
 from weft.ir.types import ShapedArray
 from weft.ops.families import BranchSpec, zeros
 from weft.transforms.batch import batch_jaxpr, move_dim
@@ -177,12 +177,13 @@ def _is_nonzero(x):
     return ne(x, np.zeros((), typeof(x).dtype)[()])
 
 
-def _split(args, unknown, params, known, staged):
+def _split(args, unknown, params, known, staged, saveable=None):
     branches = params["branches"]
     if unknown[0]:
         outs = staged(cond_p, args, params)
         return outs, [True] * len(outs)
-    plan = _memo(branches, ("cond partial", tuple(unknown[1:])), lambda: _split_branches(branches, tuple(unknown[1:])))
+    plan = _split_branches(tuple(inline_calls(b, is_transparent) for b in branches), tuple(unknown[1:]), saveable) if saveable else (
+        _memo(branches, ("cond partial", tuple(unknown[1:])), lambda: _split_branches(branches, tuple(unknown[1:]))))
     known_ops = [x for x, u in zip(args[1:], unknown[1:]) if not u]
     n_known = sum(not u for u in plan.out_unknown)
     made = []
@@ -196,7 +197,7 @@ def _split(args, unknown, params, known, staged):
     return [next(late) if u else next(early) for u in plan.out_unknown], list(plan.out_unknown)
 
 
-define_partial_eval(cond_p, _split)
+define_partial_eval(cond_p, _split, sees_policy=True)
 
 
 class _Plan:
@@ -205,10 +206,10 @@ class _Plan:
     __slots__ = ("known", "unknown", "out_unknown", "n_slots", "shared")
 
 
-def _split_branches(branches: Branches, unknown: tuple[bool, ...]) -> _Plan:
+def _split_branches(branches: Branches, unknown: tuple[bool, ...], saveable: Callable[[Eqn], bool] | None = None) -> _Plan:
     plan = _Plan()
     plan.out_unknown = _any([partial_eval_jaxpr(b, unknown).out_unknown for b in branches])
-    parts = [partial_eval_jaxpr(b, unknown, plan.out_unknown) for b in branches]
+    parts = [partial_eval_jaxpr(b, unknown, plan.out_unknown, saveable) for b in branches]
     plan.shared = sorted({i for p in parts for i in p.forwarded if i is not None})
     n_known = sum(not u for u in plan.out_unknown)
     slots: list[ShapedArray] = []

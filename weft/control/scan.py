@@ -26,8 +26,8 @@ from weft.core.interpret import evaluate, lockstep_rule
 from weft.core.primitive import Primitive, unsupported
 from weft.core.stage import UsesRefs, stage
 from weft.core.trace import Tracer, Zero, is_undef, typeof
-from weft.ir.jaxpr import Eqn, Jaxpr, Literal
-from weft.ir.rewrite import dce as dce_jaxpr, used_vars
+from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+from weft.ir.rewrite import dce as dce_jaxpr, inline_calls, is_transparent, used_vars
 from weft.ops.families import LoopSpec, add_tangents, zeros
 from weft.transforms.batch import batch_jaxpr, move_dim
 from weft.transforms.jvp import instantiate, jvp_jaxpr
@@ -147,11 +147,12 @@ def _batch_body(body: Jaxpr, axis, batched: Sequence[bool], nc: int, nk: int) ->
 class _Plan:
     """A body split in two. What the unknown side needs of the known one is passed as a loop constant where it is one
     (`from_consts`: known constants by number; `invariant`: computed once, before the loop), sliced where it is a known input
-    (`from_xs`), and else stacked by the known loop (`stacked`: numbers of its results)."""
-    __slots__ = ("carry_unknown", "from_consts", "from_xs", "invariant", "known", "out_unknown", "stacked", "unknown")
+    (`from_xs`), carried along where the policy of a checkpoint lets it be computed again (`again`: known carries by number), and else
+    stacked by the known loop (`stacked`: numbers of its results)."""
+    __slots__ = ("again", "carry_unknown", "from_consts", "from_xs", "invariant", "known", "out_unknown", "stacked", "unknown")
 
 
-def _plan(body: Jaxpr, unknown: Sequence[bool], nc: int, nk: int) -> _Plan:
+def _plan(body: Jaxpr, unknown: Sequence[bool], nc: int, nk: int, saveable: Callable[[Eqn], bool] | None = None) -> _Plan:
     const_u, carry_u, xs_u = bodies.split_list(unknown, nc, nk)
     ny = len(body.outvars) - nk
     while True:
@@ -161,9 +162,26 @@ def _plan(body: Jaxpr, unknown: Sequence[bool], nc: int, nk: int) -> _Plan:
             break
         carry_u = wider
     plan = _Plan()
-    plan.carry_unknown, plan.out_unknown = carry_u, part.out_unknown
-    _route_residuals(plan, part, const_u.count(False), carry_u.count(False), const_u.count(True), carry_u.count(True))
+    plan.again, plan.carry_unknown, plan.out_unknown = [], carry_u, part.out_unknown
+    n_consts, n_carry = const_u.count(False), carry_u.count(False)
+    if saveable is not None:
+        part = _under_policy(plan, inline_calls(body, is_transparent), (*const_u, *carry_u, *xs_u), n_consts, saveable)
+    _route_residuals(plan, part, n_consts, n_carry, const_u.count(True), carry_u.count(True))
     return plan
+
+
+def _under_policy(plan: _Plan, body: Jaxpr, unknown: Sequence[bool], n_consts: int, saveable: Callable[[Eqn], bool]) -> Partial:
+    """The body split by a policy. Known carries from which its unknown side computes something again are `plan.again`, and that side
+    gives their next values first."""
+    carries = [i for i, u in enumerate(plan.carry_unknown) if not u]
+    forced = [*plan.carry_unknown, *[False] * (len(body.outvars) - len(plan.carry_unknown))]
+    while True:
+        copies = [body.outvars[carries[i]] for i in plan.again]
+        part = partial_eval_jaxpr(body.replace(outvars=[*copies, *body.outvars]), unknown, [*[True] * len(copies), *forced], saveable)
+        read = sorted(i - n_consts for i in part.forwarded if i is not None and n_consts <= i < n_consts + len(carries))
+        if read == plan.again:
+            return part
+        plan.again = read
 
 
 def _route_residuals(plan: _Plan, part: Partial, n_consts: int, n_carry: int, u_consts: int, u_carry: int) -> None:
@@ -173,6 +191,7 @@ def _route_residuals(plan: _Plan, part: Partial, n_consts: int, n_carry: int, u_
     varying = _varying(known, n_consts)
     plan.from_consts, plan.from_xs, plan.stacked = [], [], []
     fixed, sliced, invariant, stacked = [], [], [], []       # variables of the unknown side, by the way they come
+    again: dict[int, Var] = {}
     invariant_outs, outs = [], list(known.outvars[:n_out])
     for var, i in zip(part.unknown.invars, part.forwarded):
         source = next(computed) if i is None else known.invars[i]
@@ -182,6 +201,8 @@ def _route_residuals(plan: _Plan, part: Partial, n_consts: int, n_carry: int, u_
         elif i is not None and i >= n_consts + n_carry:
             plan.from_xs.append(i - n_consts - n_carry)
             sliced.append(var)
+        elif i is not None and i - n_consts in plan.again:
+            again[i - n_consts] = var
         elif source not in varying:
             invariant_outs.append(source)
             invariant.append(var)
@@ -197,6 +218,7 @@ def _route_residuals(plan: _Plan, part: Partial, n_consts: int, n_carry: int, u_
                       [e for e in known.eqns if not e.effects and not varying.intersection(e.outvars)], name=known.name)
         plan.invariant = dce_jaxpr(alone)
     consts, carry, xs = bodies.split_list(part.unknown.invars[len(part.forwarded):], u_consts, u_carry)
+    carry = [*(again[i] for i in plan.again), *carry]
     plan.unknown = part.unknown.replace(invars=[*fixed, *invariant, *consts, *carry, *stacked, *sliced, *xs])
 
 
@@ -209,9 +231,10 @@ def _varying(jaxpr: Jaxpr, n_consts: int) -> set:
     return varying
 
 
-def _split(args, unknown, params, known, staged):
+def _split(args, unknown, params, known, staged, saveable=None):
     body, nc, nk = params["jaxpr"], params["num_consts"], params["num_carry"]
-    plan = body.memo(("scan partial", tuple(unknown), nc, nk), lambda: _plan(body, unknown, nc, nk))
+    plan = _plan(body, unknown, nc, nk, saveable) if saveable is not None else (
+        body.memo(("scan partial", tuple(unknown), nc, nk), lambda: _plan(body, unknown, nc, nk)))
     consts, carry, xs = bodies.split_list(args, nc, nk)
     const_u, _, xs_u = bodies.split_list(unknown, nc, nk)
     known_consts, known_xs = ([x for x, u in zip(values, mask) if not u] for values, mask in ((consts, const_u), (xs, xs_u)))
@@ -223,14 +246,14 @@ def _split(args, unknown, params, known, staged):
                       _params(plan.known, params, len(known_consts), len(known_carry)))
     if any(plan.out_unknown) or plan.unknown.effects:
         fixed = [*(known_consts[i] for i in plan.from_consts), *invariant, *bodies.pick(consts, const_u)]
-        moving = bodies.pick(carry, plan.carry_unknown)
+        moving = [*(known_carry[i] for i in plan.again), *bodies.pick(carry, plan.carry_unknown)]
         sliced = [*(early[i] for i in plan.stacked), *(known_xs[i] for i in plan.from_xs), *bodies.pick(xs, xs_u)]
-        late = staged(scan_p, [*fixed, *moving, *sliced], _params(plan.unknown, params, len(fixed), len(moving)))
+        late = staged(scan_p, [*fixed, *moving, *sliced], _params(plan.unknown, params, len(fixed), len(moving)))[len(plan.again):]
     early, late = iter(early), iter(late)
     return [next(late) if u else next(early) for u in plan.out_unknown], list(plan.out_unknown)
 
 
-bodies.define_partial_eval(scan_p, _split)
+bodies.define_partial_eval(scan_p, _split, sees_policy=True)
 
 
 # --- transpose, dce ---------------------------------------------------------------------------------------------------

@@ -120,14 +120,14 @@ def _partial(jaxpr: Jaxpr, in_unknown, force_unknown, saveable) -> Partial:
             unknown_vars.update(eqn.outvars)
     out_unknown = tuple((type(a) is not Literal and a in unknown_vars) or force
                         for a, force in zip(jaxpr.outvars, force_unknown))
+    unknown_outs = [a for a, u in zip(jaxpr.outvars, out_unknown) if u]
     if saveable is not None:
-        unknown_eqns = _recompute(known_eqns, unknown_eqns, jaxpr, out_unknown, saveable, saved)
+        unknown_eqns, unknown_outs = _recompute(known_eqns, unknown_eqns, unknown_outs, saveable, saved)
     consts = dict(zip(jaxpr.constvars, jaxpr.consts))
     defined_unknown = {v for e in unknown_eqns for v in e.outvars} | {v for v, u in zip(jaxpr.invars, in_unknown) if u}
     residuals: dict[Var, None] = {}
     unknown_consts: dict[Var, None] = {}
-    needed = [a for e in unknown_eqns for a in e.invars] + [a for a, u in zip(jaxpr.outvars, out_unknown) if u]
-    for a in needed:
+    for a in [*(a for e in unknown_eqns for a in e.invars), *unknown_outs]:
         if type(a) is Literal or a in defined_unknown:
             continue
         (unknown_consts if a in consts else residuals).setdefault(a)
@@ -137,8 +137,7 @@ def _partial(jaxpr: Jaxpr, in_unknown, force_unknown, saveable) -> Partial:
     known = Jaxpr(jaxpr.constvars, jaxpr.consts, known_invars,
                   [a for a, u in zip(jaxpr.outvars, out_unknown) if not u] + computed, known_eqns, name=jaxpr.name)
     unknown = Jaxpr(tuple(unknown_consts), [consts[v] for v in unknown_consts],
-                    [*residuals, *(v for v, u in zip(jaxpr.invars, in_unknown) if u)],
-                    [a for a, u in zip(jaxpr.outvars, out_unknown) if u], unknown_eqns, name=jaxpr.name)
+                    [*residuals, *(v for v, u in zip(jaxpr.invars, in_unknown) if u)], unknown_outs, unknown_eqns, name=jaxpr.name)
     return Partial(known, unknown, out_unknown, [position.get(v) for v in residuals])
 
 
@@ -146,10 +145,11 @@ def _as_list(eqns) -> list[Eqn]:
     return [] if eqns is None else eqns if isinstance(eqns, list) else [eqns]
 
 
-def _recompute(known_eqns, unknown_eqns, jaxpr, out_unknown, saveable, saved) -> list[Eqn]:
-    """`unknown_eqns` preceded by the known equations they need and that the policy does not save; the values `saved` are."""
+def _recompute(known_eqns, unknown_eqns, unknown_outs, saveable, saved) -> tuple[list[Eqn], list]:
+    """`unknown_eqns` preceded by the known equations that they and `unknown_outs` need and that the policy does not save, and these
+    outputs; the values `saved` are."""
     wanted = {a for e in unknown_eqns for a in e.invars if type(a) is not Literal}
-    wanted |= {a for a, u in zip(jaxpr.outvars, out_unknown) if u and type(a) is not Literal}
+    wanted |= {a for a in unknown_outs if type(a) is not Literal}
     again: list[Eqn] = []
     for eqn in reversed(known_eqns):
         if any(v in wanted and v not in saved for v in eqn.outvars) and not eqn.effects and not saveable(eqn):
@@ -168,7 +168,7 @@ def _recompute(known_eqns, unknown_eqns, jaxpr, out_unknown, saveable, saved) ->
             outvars.append(w)
         copies.append(eqn.replace(invars=invars, outvars=outvars))
     rename = lambda a: fresh.get(a, a) if type(a) is not Literal else a
-    return copies + [e.replace(invars=[rename(a) for a in e.invars]) for e in unknown_eqns]
+    return copies + [e.replace(invars=[rename(a) for a in e.invars]) for e in unknown_eqns], [rename(a) for a in unknown_outs]
 
 
 def run_partial(trace: LinearTrace, partial: Partial, known_args: Sequence, unknown_args: Sequence,
