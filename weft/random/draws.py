@@ -501,12 +501,19 @@ def cauchy(key, shape=(), dtype=None):  # noqa: A002
 @_sampler("lower", "upper")
 def truncated_normal(key, lower, upper, shape=None, dtype=None):  # noqa: A002
     """Samples of the standard normal distribution between `lower` and `upper`."""
-    dtype = _float(dtype, "truncated_normal")
-    lower, upper = cast(concrete(lower), dtype), cast(concrete(upper), dtype)
-    shape = broadcast_shapes(lower.shape, upper.shape) if shape is None else _shape(shape)
+    dtype, raw = _float(dtype, "truncated_normal"), _one(key, "truncated_normal")
+    shape = shape if shape is None else _shape(shape)
+    if not (_is_plain(lower) and _is_plain(upper)):
+        return _truncated_normal(raw, shape, dtype, lower, upper)
+    return call_operation(_truncated_normal, "", raw, shape=shape, dtype=dtype, lower=lower, upper=upper)
+
+
+def _truncated_normal(raw, shape, dtype, lower, upper):
+    lower, upper = [np.asarray(v, dtype)[()] if _is_plain(v) else cast(concrete(v), dtype) for v in (lower, upper)]
+    shape = broadcast_shapes(lower.shape, upper.shape) if shape is None else shape
     root = np.asarray(math.sqrt(2), dtype)[()]
     a, b = ew.erf(ew.div(lower, root)), ew.erf(ew.div(upper, root))
-    u = _uniform(_one(key, "truncated_normal"), shape, dtype, a, b)
+    u = _uniform(raw, shape, dtype, a, b)
     out = ew.mul(ew.erf_inv(u), root)
     inf = np.asarray(np.inf, dtype)[()]
     low = ew.nextafter(lower, _full(inf, lower))
