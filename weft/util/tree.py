@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from weft.util.trees.code import are_plain_names
+from weft.util.trees.code import are_plain_names, compile_constructor
 from weft.util.trees.keypath import DictKey, FlattenedIndexKey, GetAttrKey, KeyEntry, KeyPath, SequenceKey, keystr
 from weft.util.trees.treedef import IsLeaf, NodeType, PyTreeDef, flatten, flatten_with_path, node_type, register
 
@@ -416,14 +416,20 @@ def register_dataclass(
     data, meta = _dataclass_fields(nodetype, data_fields, meta_fields, drop_fields)
     get_data, get_meta = _getter(data), _getter(meta)
     data_keys = [GetAttrKey(name) for name in data]
+    are_plain = are_plain_names((*data, *meta))
+    made: list[Callable[[Any, Sequence[Any]], Any]] = []
 
     def unflatten(aux: tuple[Any, ...], children: Sequence[Any]) -> Any:
-        kwargs = dict(zip(data, children, strict=True))
-        kwargs.update(zip(meta, aux, strict=True))
-        return nodetype(**kwargs)
+        if len(children) != len(data):
+            raise ValueError(f"register_dataclass: {nodetype.__name__} has {len(data)} children, got {len(children)}.")
+        if not are_plain:
+            return nodetype(**dict(zip((*data, *meta), (*children, *aux))))
+        if not made:                         # many types are registered that no program uses
+            made.append(compile_constructor(nodetype, data, meta))
+        return made[0](aux, children)
 
-    fields = (data, meta) if are_plain_names((*data, *meta)) else None
-    register(NodeType(nodetype, lambda x: (get_data(x), get_meta(x)), unflatten, keys=lambda aux, n: data_keys, fields=fields))
+    register(NodeType(nodetype, lambda x: (get_data(x), get_meta(x)), unflatten, keys=lambda aux, n: data_keys,
+                      fields=(data, meta) if are_plain else None))
     return nodetype
 
 

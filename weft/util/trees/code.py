@@ -1,7 +1,8 @@
 """Functions written for one structure of trees, several times quicker than those that walk any structure.
 
 In:   the spec of a structure (`treedef.Spec`), and how values of its types are taken apart and rebuilt.
-Out:  `compile_builder`, a function of the leaves that gives the tree; `compile_matcher`, a function of a tree that gives the leaves.
+Out:  `compile_builder`, a function of the leaves that gives the tree; `compile_matcher`, a function of a tree that gives the leaves;
+      `compile_constructor`, which rebuilds one node.
 Laws: they give what `PyTreeDef.unflatten` and `PyTreeDef.flatten_up_to` give. A matcher gives None where the tree has another structure or
       a function of the user's fails, and leaves it to those to say why. Structures that nest too deep have none.
 """
@@ -127,6 +128,12 @@ def compile_matcher(spec: Any, node_types: Mapping[type, Any]) -> Callable[[Any]
         return _compiled(f"def match(x0):\n try:\n  {body}\n except Exception: return None\n return [{', '.join(leaves)}]", "exec", names)
     except (SyntaxError, MemoryError, RecursionError):
         return None
+
+
+def compile_constructor(kind: type, data: Sequence[str], static: Sequence[str]) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
+    """Return a function of static data and children that calls the class `kind` with them by name."""
+    given = [f"{name}=children[{i}]" for i, name in enumerate(data)] + [f"{name}=aux[{i}]" for i, name in enumerate(static)]
+    return _compiled(f"lambda aux, children: kind({', '.join(given)})", "eval", _Names(kind=kind))
 
 
 def are_plain_names(names: Iterable[str]) -> bool:

@@ -10,6 +10,7 @@ Plain tuples are built, compared and hashed by the interpreter itself, which mak
 
 from __future__ import annotations
 
+import functools
 import reprlib
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -52,7 +53,7 @@ class NodeType:
         children, aux = self.split(value)
         if self.keys is not None:
             return self.keys(aux, len(children)), children, aux
-        return [FlattenedIndexKey(i) for i in range(len(children))], children, aux
+        return _index_keys(len(children)), children, aux
 
     def split(self, value: Any) -> tuple[tuple[Any, ...], Any]:
         """Return (children, aux) of one node, checking what a user's flatten function returned."""
@@ -75,17 +76,23 @@ class _NodeTypes(dict):
         return node
 
 
-class _Flatteners(dict):
-    """type -> the quick flattener (value, append leaf) -> spec, or None for a leaf; in step with `_NodeTypes`."""
-
-    def __missing__(self, type_: type) -> Callable[[Any, Callable[[Any], None]], Spec] | None:
-        node = _node_types[type_]
-        flattener = self[type_] = None if node is None else _custom_flattener(node)
-        return flattener
+#: (value, leaves) -> spec; appends the leaves of the value
+Flattener = Callable[[Any, list[Any]], Spec]
 
 
 _node_types = _NodeTypes()
-_flatteners = _Flatteners()
+_flatteners: dict[type, Flattener | None] = {}       # in step with `_node_types`; None for leaves
+
+
+def _unseen(type_: type) -> Flattener | None:
+    """The flattener of a type that has none yet."""
+    node = _node_types[type_]
+    if node is None:
+        flattener = None
+    else:
+        flattener = _sequence_flattener(type_) if node.is_sequence else _custom_flattener(node)
+    _flatteners[type_] = flattener
+    return flattener
 
 
 def _is_namedtuple(type_: type) -> bool:
@@ -118,33 +125,45 @@ def sorted_keys(keys: Iterable[Any], owner: str = "dict") -> list[Any]:
 
 # ---- quick flatteners
 #
-# `append` returns None, which is exactly the spec of a leaf. The loop over children is in each of them, written
-# out: it is the hottest loop of a call, and a helper or a comprehension around it would cost a third more.
+# The loop over children is in each of them, written out: it is the hottest loop of a call, and a helper or a comprehension around it would
+# cost a third more. Statements of the form `list.append(x)`, and items of a plain dict, are what the interpreter specializes.
 
 
-def _sequence_flattener(kind: type) -> Callable[[Any, Callable[[Any], None]], Spec]:
+def _sequence_flattener(kind: type) -> Flattener:
     rules = _flatteners
 
-    def flatten(value: Sequence[Any], append: Callable[[Any], None]) -> Spec:
+    def flatten(value: Sequence[Any], leaves: list[Any]) -> Spec:
         specs: list[Spec] = []
-        add = specs.append
         for x in value:
-            rule = rules[type(x)]
-            add(append(x) if rule is None else rule(x, append))
+            try:
+                rule = rules[type(x)]
+            except KeyError:
+                rule = _unseen(type(x))
+            if rule is None:
+                leaves.append(x)
+                specs.append(None)
+            else:
+                specs.append(rule(x, leaves))
         return kind, None, tuple(specs)
 
     return flatten
 
 
-def _flatten_dict(value: dict[Any, Any], append: Callable[[Any], None]) -> Spec:
+def _flatten_dict(value: dict[Any, Any], leaves: list[Any]) -> Spec:
     rules, specs = _flatteners, []
-    add = specs.append
     given = tuple(value)
     keys = _key_orders.get(given) or _key_order(given)
     for key in keys:
         x = value[key]
-        rule = rules[type(x)]
-        add(append(x) if rule is None else rule(x, append))
+        try:
+            rule = rules[type(x)]
+        except KeyError:
+            rule = _unseen(type(x))
+        if rule is None:
+            leaves.append(x)
+            specs.append(None)
+        else:
+            specs.append(rule(x, leaves))
     return dict, keys, tuple(specs)
 
 
@@ -164,28 +183,41 @@ def _key_order(given: tuple[Any, ...]) -> tuple[Any, ...]:
 _NONE_SPEC = (type(None), None, ())
 
 
-def _custom_flattener(node: NodeType) -> Callable[[Any, Callable[[Any], None]], Spec]:
+def _custom_flattener(node: NodeType) -> Flattener:
     type_, take, split, rules = node.type, node.flatten, node.split, _flatteners
 
-    def flatten(value: Any, append: Callable[[Any], None]) -> Spec:
+    def flatten(value: Any, leaves: list[Any]) -> Spec:
         parts = take(value)
         children, aux = parts if type(parts) is tuple and len(parts) == 2 and type(parts[0]) is tuple else split(value)
         specs: list[Spec] = []
         for x in children:
-            rule = rules[type(x)]
-            specs.append(append(x) if rule is None else rule(x, append))
+            try:
+                rule = rules[type(x)]
+            except KeyError:
+                rule = _unseen(type(x))
+            if rule is None:
+                leaves.append(x)
+                specs.append(None)
+            else:
+                specs.append(rule(x, leaves))
         return type_, aux, tuple(specs)
 
     return flatten
 
 
-def _flatten_until(node: NodeType, value: Any, append: Callable[[Any], None], is_leaf: IsLeaf) -> Spec:
-    parts = node.flatten(value)
-    children, aux = parts if type(parts) is tuple and len(parts) == 2 and type(parts[0]) is tuple else node.split(value)
-    specs: list[Spec] = []
+def _flatten_until(node: NodeType, value: Any, leaves: list[Any], is_leaf: IsLeaf) -> Spec:
+    types, specs = _node_types, []
+    if node.is_sequence:
+        children, aux = value, None
+    else:
+        parts = node.flatten(value)
+        children, aux = parts if type(parts) is tuple and len(parts) == 2 and type(parts[0]) is tuple else node.split(value)
     for x in children:
-        below = None if is_leaf(x) else _node_types[type(x)]
-        specs.append(append(x) if below is None else _flatten_until(below, x, append, is_leaf))
+        if is_leaf(x) or (below := types[type(x)]) is None:
+            leaves.append(x)
+            specs.append(None)
+        else:
+            specs.append(_flatten_until(below, x, leaves, is_leaf))
     return node.type, aux, tuple(specs)
 
 
@@ -197,14 +229,14 @@ def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], PyTree
     >>> flatten({'b': 1, 'a': (2, None)})
     ([2, 1], PyTreeDef({'a': (*, None), 'b': *}))
     """
+    if (is_leaf is not None and is_leaf(tree)) or (node := _node_types[type(tree)]) is None:
+        return [tree], PyTreeDef(None, 1)
     leaves: list[Any] = []
-    append = leaves.append
     if is_leaf is not None:
-        node = None if is_leaf(tree) else _node_types[type(tree)]
-        spec = append(tree) if node is None else _flatten_until(node, tree, append, is_leaf)
+        spec = _flatten_until(node, tree, leaves, is_leaf)
     else:
-        rule = _flatteners[type(tree)]
-        spec = append(tree) if rule is None else rule(tree, append)
+        rule: Any = _flatteners.get(type(tree)) or _unseen(type(tree))
+        spec = rule(tree, leaves)
     return leaves, PyTreeDef(spec, len(leaves))
 
 
@@ -213,13 +245,24 @@ def flatten_with_path(
 ) -> tuple[list[tuple[tuple[KeyEntry, ...], Any]], PyTreeDef]:
     """Like `flatten`, with the key path of each leaf."""
     pairs: list[tuple[tuple[KeyEntry, ...], Any]] = []
+    types = _node_types
 
     def visit(value: Any, path: tuple[KeyEntry, ...]) -> Spec:
         stop = is_leaf is not None and (is_leaf(path, value) if is_leaf_takes_path else is_leaf(value))
-        if stop or (node := _node_types[type(value)]) is None:
-            return pairs.append((path, value))
+        if stop or (node := types[type(value)]) is None:
+            pairs.append((path, value))
+            return None
         keys, children, aux = node.children_with_keys(value)
-        return node.type, aux, tuple([visit(x, (*path, key)) for key, x in zip(keys, children, strict=True)])
+        if is_leaf is not None:
+            return node.type, aux, tuple([visit(x, (*path, key)) for key, x in zip(keys, children, strict=True)])
+        specs: list[Spec] = []
+        for key, x in zip(keys, children, strict=True):
+            if types[type(x)] is None:
+                pairs.append(((*path, key), x))
+                specs.append(None)
+            else:
+                specs.append(visit(x, (*path, key)))
+        return node.type, aux, tuple(specs)
 
     spec = visit(tree, ())
     return pairs, PyTreeDef(spec, len(pairs))
@@ -567,7 +610,7 @@ def node_type(type_: type) -> NodeType | None:
     return _node_types[type_]
 
 
-def register(node: NodeType, flattener: Callable[[Any, Callable[[Any], None]], Spec] | None = None) -> None:
+def register(node: NodeType, flattener: Flattener | None = None) -> None:
     """Make a type a pytree node; each type can be registered once."""
     if node.type in _registered:
         raise ValueError(f"{node.type!r} is already registered as a pytree node")
@@ -579,16 +622,34 @@ def register(node: NodeType, flattener: Callable[[Any, Callable[[Any], None]], S
 _registered: set[type] = set()
 
 
+@functools.lru_cache(maxsize=256)
+def _index_keys(n: int) -> list[KeyEntry]:
+    return [FlattenedIndexKey(i) for i in range(n)]
+
+
+@functools.lru_cache(maxsize=256)
 def _sequence_keys(aux: Any, n: int) -> list[KeyEntry]:
     return [SequenceKey(i) for i in range(n)]
 
 
-def _dict_keys(aux: Any, n: int) -> list[KeyEntry]:
-    return [DictKey(key) for key in aux]
+def _dict_keys(keys: tuple[Any, ...], n: int) -> list[KeyEntry]:
+    """Made once for keys that are strings."""
+    found = _key_entries.get(keys)
+    if found is None:
+        found = [DictKey(key) for key in keys]
+        if all(type(key) is str for key in keys):
+            if len(_key_entries) >= 4096:
+                _key_entries.clear()
+            _key_entries[keys] = found
+    return found
+
+
+_key_entries: dict[tuple[str, ...], list[KeyEntry]] = {}
 
 
 def _split_dict(value: dict[Any, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    keys = tuple(sorted_keys(value))
+    given = tuple(value)
+    keys = _key_orders.get(given) or _key_order(given)
     return tuple([value[key] for key in keys]), keys
 
 
@@ -618,7 +679,7 @@ register(NodeType(list, lambda x: (tuple(x), None), lambda aux, c: list(c), _seq
 register(NodeType(dict, _split_dict, _build_dict, _dict_keys, label=_dict_label), _flatten_dict)
 register(
     NodeType(type(None), lambda x: ((), None), lambda aux, c: None, _sequence_keys, label=lambda aux, texts: "None"),
-    lambda value, append: _NONE_SPEC,
+    lambda value, leaves: _NONE_SPEC,
 )
 register(
     NodeType(
