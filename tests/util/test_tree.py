@@ -250,17 +250,21 @@ def test_the_users_functions_run_once_for_each_tree():
 
 
 def test_static_data_that_cannot_be_compared_or_hashed():
-    for aux in ([1], np.arange(3)):
+    for aux, other in (([1], [1]), (np.arange(3), np.arange(3))):
         treedef = T.tree_structure(Probe(1, aux))
         for _ in range(40):
-            assert treedef.match(Probe(1, aux)) is None
-    assert T.tree_structure(Probe(1, [1])).flatten_up_to(Probe(2, [1])) == [2]
+            assert T.tree_structure(Probe(1, aux)).match(Probe(1, aux)) is None
+            assert treedef.unflatten([2]).aux is aux
+        assert treedef.match(Probe(2, aux)) == [2]
+        assert treedef.match(Probe(2, other)) == ([2] if aux is not other and type(aux) is list else None)
 
 
 def test_a_static_value_that_equals_another_stays_what_it_is():
     for value in (1, True):
         for _ in range(40):
             assert T.tree_map(lambda x, y: x + y, Layer(1, 2, value), Layer(1, 2, 1)).name is value
+            assert next(iter(T.tree_map(lambda x: [x], {value: (Probe(1, value), Typed(2))}))) is value
+            assert T.tree_map(lambda x: [x], {value: (Probe(1, value), Typed(2))})[1][0].aux is value
 
 
 def test_structures_too_deep_or_too_wide_for_a_builder():

@@ -31,29 +31,40 @@ class _Names(dict):
         return repr(value) if type(value) is str else self.add("k", value)
 
 
-def _compiled(text: str, mode: str, names: _Names) -> Any:
-    # Named as part of weft, so that its frame counts as one of weft's.
-    code = compile(text, f"{__file__}:builder", mode)
-    if mode == "eval":
-        return eval(code, names)
-    exec(code, names)
-    return names["match"]
+def _compiled(text: str, name: str, names: _Names) -> Any:
+    """The function `name` of a text."""
+    exec(compile(text, f"{__file__}:builder", "exec"), names)      # as part of weft, so that its frames count as weft's
+    return names[name]
 
 
-def compile_builder(spec: Any, node_types: Mapping[type, Any]) -> Callable[[Sequence[Any]], Any] | None:
-    """Return a function that builds the trees of one structure from their leaves; None if the structure nests too deep.
+def compile_builder(spec: Any, node_types: Mapping[type, Any]) -> Callable[[Sequence[Any], Any], Any] | None:
+    """Return a function of leaves and a spec that builds a tree; None if the structure nests too deep. The spec is equal to the one that
+    the function was written for, and its static data, which may be of other types (1 and True), are what the tree gets.
 
-    For `{'b': *, 'w': (*, None)}` it is the function `lambda leaves: {'b': leaves[0], 'w': (leaves[1], None)}`.
+    For `{'b': *, 'w': (*, None)}` it is the function
+
+        def build(leaves, s0):
+            return {'b': leaves[0], 'w': (leaves[1], None)}
     """
-    names, positions = _Names(), itertools.count()
+    names, positions, numbers = _Names(), itertools.count(), itertools.count(1)
+    lines: list[str] = []
 
-    def text(spec: Any) -> str:
+    def has_data(spec: Any) -> bool:
+        return spec is not None and (not _is_plain(spec) or any(map(has_data, spec[2])))
+
+    def text(spec: Any, s: str) -> str:
         if spec is None:
             return f"leaves[{next(positions)}]"
         kind, aux, children = spec
-        texts = [text(child) for child in children]
+        below = [f"s{next(numbers)}" if has_data(child) else "_" for child in children]
+        is_plain = _is_plain(spec)
+        a = "_" if is_plain else f"a{s}"
+        if has_data(spec):
+            lines.append(f"_, {a}, [{', '.join(below)}] = {s}")
+        texts = [text(child, name) for child, name in zip(children, below)]
         if kind is dict:
-            return "{" + ", ".join([f"{names.key(key)}: {value}" for key, value in zip(aux, texts)]) + "}"
+            keys = map(repr, aux) if is_plain else [f"{a}[{i}]" for i in range(len(aux))]
+            return "{" + ", ".join([f"{key}: {value}" for key, value in zip(keys, texts)]) + "}"
         if kind is list:
             return f"[{', '.join(texts)}]"
         if kind is type(None):
@@ -62,15 +73,25 @@ def compile_builder(spec: Any, node_types: Mapping[type, Any]) -> Callable[[Sequ
         if kind is tuple:
             return inner
         node = node_types[kind]
+        if node.is_sequence:
+            return f"{names.add('T', kind)}{inner}"
         if node.fields is not None:
-            given = zip((*node.fields[0], *node.fields[1]), (*texts, *[names.add("a", value) for value in aux]), strict=True)
+            static = [f"{a}[{i}]" for i in range(len(aux))]
+            given = zip((*node.fields[0], *node.fields[1]), (*texts, *static), strict=True)
             return f"{names.add('T', kind)}({', '.join([f'{name}={value}' for name, value in given])})"
-        return f"{names.add('unflatten', node.unflatten)}({names.add('a', aux)}, {inner})"
+        return f"{names.add('unflatten', node.unflatten)}({'None' if is_plain else a}, {inner})"
 
     try:
-        return _compiled(f"lambda leaves: {text(spec)}", "eval", names)
+        result = text(spec, "s0")
+        return _compiled("\n ".join(["def build(leaves, s0):", *lines, f"return {result}"]), "build", names)
     except (SyntaxError, MemoryError, RecursionError):
         return None
+
+
+def _is_plain(spec: Any) -> bool:
+    """Whether a node has no static data, or keys that are strings alone."""
+    kind, aux, _ = spec
+    return aux is None or (kind is dict and all(type(key) is str for key in aux))
 
 
 def compile_matcher(spec: Any, node_types: Mapping[type, Any]) -> Callable[[Any], list[Any] | None] | None:
@@ -125,7 +146,7 @@ def compile_matcher(spec: Any, node_types: Mapping[type, Any]) -> Callable[[Any]
     try:
         visit(spec, "x0")
         body = "\n  ".join(["pass", *lines])
-        return _compiled(f"def match(x0):\n try:\n  {body}\n except Exception: return None\n return [{', '.join(leaves)}]", "exec", names)
+        return _compiled(f"def match(x0):\n try:\n  {body}\n except Exception: return None\n return [{', '.join(leaves)}]", "match", names)
     except (SyntaxError, MemoryError, RecursionError):
         return None
 
@@ -133,7 +154,7 @@ def compile_matcher(spec: Any, node_types: Mapping[type, Any]) -> Callable[[Any]
 def compile_constructor(kind: type, data: Sequence[str], static: Sequence[str]) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
     """Return a function of static data and children that calls the class `kind` with them by name."""
     given = [f"{name}=children[{i}]" for i, name in enumerate(data)] + [f"{name}=aux[{i}]" for i, name in enumerate(static)]
-    return _compiled(f"lambda aux, children: kind({', '.join(given)})", "eval", _Names(kind=kind))
+    return _compiled(f"def make(aux, children): return kind({', '.join(given)})", "make", _Names(kind=kind))
 
 
 def are_plain_names(names: Iterable[str]) -> bool:

@@ -321,15 +321,14 @@ class PyTreeDef:
     ['a', ('b', None)]
     """
 
-    __slots__ = ("_builder", "_hash", "_match", "_uses", "num_leaves", "spec")
+    __slots__ = ("_code", "_hash", "_uses", "num_leaves", "spec")
 
     def __init__(self, spec: Spec, num_leaves: int) -> None:
         self.spec = spec
         self.num_leaves = num_leaves
         self._hash = None
         self._uses = 0
-        self._builder: Callable[[Sequence[Any]], Any] | None = None
-        self._match: Callable[[Any], list[Any] | None] | None = None
+        self._code: _Code | None = None
 
     @staticmethod
     def from_spec(spec: Spec) -> PyTreeDef:
@@ -381,15 +380,10 @@ class PyTreeDef:
             leaves = list(leaves)
         if len(leaves) != self.num_leaves:
             raise ValueError(f"{self} takes {self.num_leaves} leaves, got {len(leaves)}")
-        if self._builder is not None:
-            return self._builder(leaves)
         if self.spec is None:
             return leaves[0]
-        # Structures that are kept, such as that of a compiled function's results, earn a builder of their own.
-        self._uses += 1
-        if self._uses == _USES_BEFORE_CODE and self.num_leaves <= _MOST_LEAVES:
-            self._builder = compile_builder(self.spec, _node_types)
-        return _build(self.spec, iter(leaves))
+        code = self._code or _code_of(self)
+        return _build(self.spec, iter(leaves)) if code is None else code.build(leaves, self.spec)
 
     def flatten_up_to(self, tree: Any) -> list[Any]:
         """Return the subtrees of `tree` at the leaves of this structure.
@@ -408,13 +402,8 @@ class PyTreeDef:
         which have no code of their own."""
         if self.spec is None:
             return [tree]
-        match = self._match
-        if match is None:
-            match = _matcher(self)
-            if match is None:
-                return None
-            self._match = match
-        return match(tree)
+        code = self._code or _code_of(self)
+        return None if code is None else code.match(tree)
 
     def compose(self, inner: PyTreeDef) -> PyTreeDef:
         """Return this structure with each leaf replaced by `inner`."""
@@ -535,34 +524,57 @@ _USES_BEFORE_CODE = 16
 _MOST_LEAVES = 1000
 _MOST_KEPT = 512                # programs that make up structures without end must not fill the memory
 
-_matchers: dict[Spec, Callable[[Any], list[Any] | None]] = {}      # of structures that were used often
-_uses_of: dict[int, int] = {}                                      # hash of a structure -> how often a matcher was asked for
+_codes: dict[Spec, _Code] = {}         # of structures that were used often
+_uses_of: dict[int, int] = {}          # hash of a structure -> how often its code was asked for
 
 
 @clearing
 def _forget() -> None:
-    _matchers.clear()
+    _codes.clear()
     _uses_of.clear()
 
 
-def _matcher(treedef: PyTreeDef) -> Callable[[Any], list[Any] | None] | None:
-    """The matcher that equal structures share, once there is one."""
+class _Code:
+    """The functions written for one structure, each when it is first called."""
+    __slots__ = ("build", "match", "spec")
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        self.build: Callable[[Sequence[Any], Spec], Any] = self._first_build
+        self.match: Callable[[Any], list[Any] | None] = self._first_match
+
+    def _first_build(self, leaves: Sequence[Any], spec: Spec) -> Any:
+        self.build = compile_builder(self.spec, _node_types) or (lambda leaves, spec: _build(spec, iter(leaves)))
+        return self.build(leaves, spec)
+
+    def _first_match(self, tree: Any) -> list[Any] | None:
+        self.match = compile_matcher(self.spec, _node_types) or (lambda tree: None)
+        return self.match(tree)
+
+
+def _code_of(treedef: PyTreeDef) -> _Code | None:
+    """The code of a structure, which equal ones share, once it was asked for often enough."""
     spec = treedef.spec
     try:
-        found = _matchers.get(spec)
-        if found is not None:
-            return found
-        number = hash(spec)
-    except (TypeError, ValueError):           # static data without a hash, or that cannot be compared
-        return None
-    uses = _uses_of[number] = _uses_of.get(number, 0) + 1
-    if uses < _USES_BEFORE_CODE + treedef.num_leaves // 2 or treedef.num_leaves > _MOST_LEAVES:      # some 30 µs a leaf
-        if len(_uses_of) > 8 * _MOST_KEPT:
-            _uses_of.clear()
-        return None
-    if len(_matchers) >= _MOST_KEPT:
-        _matchers.clear()
-    found = _matchers[spec] = compile_matcher(spec, _node_types) or (lambda tree: None)
+        found = _codes.get(spec)
+        if found is None:
+            number = hash(spec)
+            uses = _uses_of[number] = _uses_of.get(number, 0) + 1
+    except (TypeError, ValueError):           # static data without a hash, or that cannot be compared: this structure has its own
+        found = None
+        uses = treedef._uses = treedef._uses + 1
+        number = None
+    if found is None:
+        if uses < _USES_BEFORE_CODE + treedef.num_leaves // 2 or treedef.num_leaves > _MOST_LEAVES:      # some 30 µs a leaf
+            if len(_uses_of) > 8 * _MOST_KEPT:
+                _uses_of.clear()
+            return None
+        found = _Code(spec)
+        if number is not None:
+            if len(_codes) >= _MOST_KEPT:
+                _codes.clear()
+            _codes[spec] = found
+    treedef._code = found
     return found
 
 
