@@ -121,7 +121,7 @@ def test_a_leaked_value_tells_where_it_was_made():
 
 def test_traced_values_are_immutable_and_have_no_hash():
     raises(TypeError, ["immutable", "x.at[index].set"], lambda: jit(lambda v: v.__setitem__(0, 1))(vector()))
-    raises(TypeError, ["not hashable"], lambda: jit(lambda v: {v: 1})(vector()))
+    raises(TypeError, ["unhashable type"], lambda: jit(lambda v: {v: 1})(vector()))
 
 
 # ---- jit
@@ -325,7 +325,7 @@ def test_meshes_and_axis_names(words, use):
         ),
         (["device_put", "with mesh"], RuntimeError, lambda: weft.device_put(vector(), P("data"))),
         (["'data' is not a sharding"], TypeError, lambda: jit(lambda a: a, in_shardings="data")(vector())),
-        (["'cpu' is not a sharding"], TypeError, lambda: weft.device_put(vector(), "cpu")),
+        (["'cpu' is not a sharding"], ValueError, lambda: weft.device_put(vector(), "cpu")),
     ],
     ids=[
         "too few",

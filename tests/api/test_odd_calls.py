@@ -318,3 +318,86 @@ def test_closed_over_array_after_its_own_donation():
     assert f(a).sum() == 600 and a.is_deleted()
     assert f(wnp.ones(300)).sum() == 600
     assert f.lower(wnp.ones(300)).compile()(wnp.ones(300)).sum() == 600
+
+
+class _Converts:
+    def __init__(self, value):
+        self.value = value
+
+    def __jax_array__(self):
+        return self.value
+
+
+def test_objects_that_convert_themselves():
+    scalar, row = _Converts(wnp.array(1)), _Converts(wnp.ones(3))
+    assert wnp.isscalar(scalar) and wnp.size(scalar) == 1 and wnp.shape(row) == (3,) and wnp.result_type(row) == np.float32
+    assert wnp.array([[scalar, 2], [3, scalar]]).tolist() == [[1, 2], [3, 1]] and wnp.array([row, row]).shape == (2, 3)
+
+
+def test_masked_arrays_of_numpy():
+    masked = np.ma.array([1, 2, 3], mask=[True, False, True])
+    for use in (wnp.asarray, wnp.sin, weft.jit(lambda x: x)):
+        with pytest.raises(ValueError, match="masked arrays are not supported"):
+            use(masked)
+
+
+@pytest.mark.parametrize("transform", [weft.vmap, weft.pmap])
+@pytest.mark.parametrize("axes", [{"in_axes": False}, {"in_axes": (True,)}, {"out_axes": True}])
+def test_a_bool_is_no_axis(transform, axes):
+    with pytest.raises(TypeError, match="must be an int"):
+        transform(lambda x: x, **axes)(wnp.ones((1, 2)))
+
+
+def test_integers_beyond_every_integer_dtype():
+    assert lax.convert_element_type(2 ** 100, np.float32) == np.float32(2 ** 100)
+    assert lax.convert_element_type(-2 ** 40, np.float32) == np.float32(-2 ** 40)
+    with pytest.raises(OverflowError):
+        lax.convert_element_type(2 ** 100, np.int32)
+
+
+def test_tangents_of_another_kind():
+    slope = weft.linearize(lambda x: 2 * x, np.float32(1))[1]
+    assert slope(2.0) == 4
+    for tangent in (1, np.float64(1).astype(np.float16), wnp.ones(2)):
+        with pytest.raises(ValueError, match="inconsistent with the primal"):
+            slope(tangent)
+
+
+def test_transposes_of_integer_functions():
+    assert weft.linear_transpose(lambda x: 2 * x, 1)(3)[0] == 6
+    assert weft.linear_transpose(lambda x: x @ np.arange(3), np.arange(3))(2)[0].tolist() == [0, 2, 4]
+    with pytest.raises(TypeError, match="type does not match"):
+        weft.linear_transpose(lambda x: 2 * x, 1)(3.0)
+
+
+def test_values_without_information_take_part_in_nothing():
+    none = weft.grad(lambda x: x + 0.0, allow_int=True)(1)
+    for use in (lambda: none + wnp.zeros(()), lambda: lax.add(none, wnp.zeros(()))):
+        with pytest.raises(TypeError, match="float0"):
+            use()
+
+
+def test_memory_is_shared_or_given_away():
+    with pytest.raises(ValueError, match="cannot both be true"):
+        weft.device_put(wnp.ones(3), may_alias=True, donate=True)
+
+
+def test_a_struct_of_rank_0_has_no_length():
+    with pytest.raises(TypeError, match="unsized"):
+        len(weft.ShapeDtypeStruct((), np.float32))
+    assert len(weft.ShapeDtypeStruct((4, 2), np.float32)) == 4
+
+
+def test_map_of_batches_of_size_0_takes_single_slices():
+    seen = []
+    found = lax.map(lambda x: seen.append(x.shape) or x ** 2, np.arange(6.0, dtype=np.float32), batch_size=0)
+    assert seen == [()] and found.tolist() == [0, 1, 4, 9, 16, 25]
+    with pytest.raises(ValueError, match="negative"):
+        lax.map(lambda x: x, np.arange(3), batch_size=-1)
+
+
+def test_closures_take_arguments_of_the_structure_of_the_examples():
+    pure, values = weft.closure_convert(lambda x: x * 2, 1.0)
+    assert pure(3.0, *values) == 6
+    with pytest.raises(TypeError, match="must have the structure"):
+        pure([3.0], *values)

@@ -409,3 +409,53 @@ def test_cotangents_of_another_shape_are_refused_unless_checks_are_off():
         assert of_second().shape == (3,)
     finally:
         weft.config.update("disable_bwd_checks", False)
+
+
+# ---- what rules give
+
+def _scanned(f):
+    return lambda x: lax.scan(lambda c, _: (f(c), None), x, None, length=1)[0]
+
+
+def test_rules_give_the_structure_of_the_function():
+    @weft.custom_jvp
+    def f(x):
+        return x
+
+    @f.defjvp
+    def f_jvp(primals, tangents):
+        return (primals[0], primals[0]), (tangents[0], tangents[0])
+
+    @weft.custom_vjp
+    def g(x):
+        return x
+    g.defvjp(lambda x: ((x, x), None), lambda _, ct: (ct[0],))
+    for fun, rule in ((f, "Custom JVP rule f_jvp for function f"), (g, "Custom VJP fwd rule <lambda> for function g")):
+        with pytest.raises(TypeError, match=rule):
+            weft.grad(_scanned(fun))(1.0)
+
+
+def _sum_over_i(slope):
+    """psum over the axis i with the rule that the tangents are multiplied by `slope()`, in both modes."""
+    f = weft.custom_jvp(lambda x: lax.psum(x, "i"))
+    f.defjvp(lambda primals, tangents: (lax.psum(primals[0], "i"), slope() * tangents[0]))
+    g = weft.custom_vjp(lambda x: lax.psum(x, "i"))
+    g.defvjp(lambda x: (lax.psum(x, "i"), None), lambda _, ct: (slope() * ct,))
+    return f, g
+
+
+def _mapped(f, x, **axes):
+    return weft.vmap(lambda _, x: weft.jit(f)(x), axis_name="i", **axes)(np.arange(4.0), x)
+
+
+def test_a_collective_in_a_function_is_one_value_for_all():
+    for f in _sum_over_i(lambda: lax.psum(1.0, "i")):
+        once = lambda x, f=f: _mapped(f, x, in_axes=(0, None), out_axes=None)
+        assert once(2.0) == 8 and weft.grad(once)(2.0) == 4
+        split = lambda x, f=f: _mapped(f, x).sum()
+        assert split(np.ones(4)) == 16 and weft.grad(split)(np.ones(4)).tolist() == [4] * 4
+    forward, backward = [weft.grad(lambda x, f=f: _mapped(f, x, in_axes=(0, None), out_axes=None))
+                         for f in _sum_over_i(lambda: lax.axis_index("i") + 1.0)]
+    assert backward(2.0) == 1 + 2 + 3 + 4                   # cotangents of a value that all share add up
+    with pytest.raises(ValueError, match="depend on the mapped axis i"):
+        forward(2.0)

@@ -54,13 +54,15 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     `device` may be a tree of devices, shardings and formats that is a prefix of `x`. The result shares memory with `x` where layouts
     allow, unless `may_alias` is False. With `donate` (a bool, or a tree of them that is a prefix of `x`), `x` must not be used again.
     `src` is ignored: an array knows its devices.
-    Raises ShardingError if a dim does not divide, ValueError for a tree of devices that does not match, TypeError for other
-    placements.
+    Raises ShardingError if a dim does not divide, ValueError for a tree of devices that does not match, for what is no placement, and for
+    both `may_alias` and `donate`.
 
     >>> weft.device_put(wnp.ones(3), weft.devices()[0]).committed
     True
     """
     flat, structure = tree.tree_flatten(x)
+    if may_alias and any(tree.tree_leaves(donate)):
+        raise ValueError("device_put: may_alias and donate cannot both be true: memory that is given away is not shared.")
     if _is_placement(device):
         targets = [device] * len(flat)
     else:
@@ -112,7 +114,10 @@ def _put(x, target, whole, i: int):
         raise ValueError(f"device_put: the sharding and layout of {target} should be concrete.\n"
                          "  AUTO stands for a layout that a compiler chooses; give Format(layout, sharding), or the sharding alone.")
     given = target if isinstance(target, Format) else None
-    sharding = as_sharding(target if given is None else given.sharding, "device_put")
+    try:
+        sharding = as_sharding(target if given is None else given.sharding, "device_put")
+    except TypeError as error:
+        raise ValueError(f"device_put: Received invalid value. {error}") from None
     if given is not None:
         order = order_of(given.layout, typeof(x).ndim, "device_put")
         if isinstance(given.layout, Layout) and (isinstance(x, Tracer) or isinstance(current_trace(), StageTrace)):
@@ -512,7 +517,11 @@ def closure_convert(fun: Callable, *example_args) -> tuple[Callable, list]:
 
     def converted(*args):
         n = len(args) - len(consts)
-        return flat.unflatten(evaluate(jaxpr, *args[n:], *tree.tree_leaves(tuple(args[:n]))))
+        leaves, structure = tree.tree_flatten((tuple(args[:n]), {}))
+        if structure != flat.in_tree:
+            raise TypeError("The inputs to the function that closure_convert gave must have the structure of its example arguments, "
+                            f"{flat.in_tree.children()[0]}, followed by {len(consts)} values, got {structure.children()[0]}.")
+        return flat.unflatten(evaluate(jaxpr, *args[n:], *leaves))
     return converted, consts
 
 

@@ -268,6 +268,11 @@ def _derivative(t, aval):
     return to_array(t) if isinstance(t, np.generic) and _state.trace is eval_trace else t
 
 
+def _same_kind(got, want) -> bool:
+    """Whether a tangent of type `got` serves as one of type `want`: the dtypes agree, or a Python number of its kind gives way."""
+    return got.dtype == want.dtype or (got.weak_type and np.dtype(got.dtype).kind == np.dtype(want.dtype).kind)
+
+
 def _as_cotangent(ct, aval):
     want = aval.to_tangent_aval()
     got = typeof(ct)
@@ -277,9 +282,8 @@ def _as_cotangent(ct, aval):
 
 
 def _check_cotangent(ct, aval, api: str = "vjp", error: type[Exception] = ValueError) -> None:
-    got, want = typeof(ct), aval.to_tangent_aval()
-    alike = api != "linear_transpose" or np.dtype(got.dtype).kind == np.dtype(want.dtype).kind
-    fits = got.dtype == want.dtype or (got.weak_type and alike)
+    got, want = typeof(ct), aval if api == "linear_transpose" else aval.to_tangent_aval()
+    fits = _same_kind(got, want) if api == "linear_transpose" else got.dtype == want.dtype or got.weak_type
     if got.shape != want.shape or not fits:
         said = "unexpected JAX type of the cotangent" if api == "vjp" else "the cotangent type does not match the output"
         raise error(f"{api}: {said}: {got.str_short()} for an output of type {aval.str_short()}; it must be of type {want.str_short()}.")
@@ -420,8 +424,9 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
         if structure != in_tree:
             raise TypeError(f"linearize: tangents must have the structure of the primals, {in_tree}, got {structure}.")
         for t, a in zip(given, in_avals):
-            if typeof(t).shape != a.shape or (typeof(t).dtype == dtypes.float0) != (a.to_tangent_aval().dtype == dtypes.float0):
-                raise ValueError(f"linearize: a tangent of type {typeof(t).str_short()} for a primal of type {a.str_short()}.")
+            if typeof(t).shape != a.shape or not _same_kind(typeof(t), a.to_tangent_aval()):
+                raise ValueError("linearize: the linear function was called with tangent values inconsistent with the primal values: a "
+                                 f"tangent of type {typeof(t).str_short()} for a primal of type {a.str_short()}.")
             if typeof(t).vma - a.vma:
                 axes = tuple(sorted(typeof(t).vma - a.vma, key=str))
                 raise ValueError(

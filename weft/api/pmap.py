@@ -95,8 +95,8 @@ class PmapFunction:
         both = sorted(set(static) & set(donated))
         if both:
             raise ValueError(f"{self.name}: arguments {both} are both static and donated; a static argument has no buffer to give.")
-        if not all(isinstance(d, int) for d in tree.tree_leaves((self.in_axes, self.out_axes))):
-            raise TypeError(f"{self.name}: in_axes and out_axes must be ints, None, or containers of them, got {in_axes!r} and "
+        if not all(isinstance(d, int) and not isinstance(d, bool) for d in tree.tree_leaves((self.in_axes, self.out_axes))):
+            raise TypeError(f"{self.name}: in_axes and out_axes must be an int, None, or a container of them, got {in_axes!r} and "
                             f"{out_axes!r}.")
         key = parameters_key("pmap", axis_name, in_axes, out_axes, static, devices, backend, axis_size, donated)
         # compiled functions by their meshes; and for arguments that need no move, by their tree, types and layouts

@@ -220,6 +220,7 @@ class Compiled:
     out_tree = property(lambda self: self._lowered.out_tree)
     in_avals = property(lambda self: self._lowered.in_avals)
     args_info = property(lambda self: self._lowered.args_info)
+    donate_argnums = property(lambda self: self._lowered.donate_argnums)
 
     @property
     def out_info(self):

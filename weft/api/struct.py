@@ -90,6 +90,8 @@ class ShapeDtypeStruct:
                                 is_ref=changes.get("is_ref", self.is_ref))
 
     def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
         return self.shape[0]
 
     def __eq__(self, other) -> bool:

@@ -35,8 +35,8 @@ def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = No
     """
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
-    if not isinstance(in_axes, (int, tuple, type(None))) and not is_spec(in_axes) and not (
-            _is_tree(in_axes) and tree.tree_structure(in_axes).is_leaf):
+    if isinstance(in_axes, bool) or (not isinstance(in_axes, (int, tuple, type(None))) and not is_spec(in_axes) and not (
+            _is_tree(in_axes) and tree.tree_structure(in_axes).is_leaf)):
         raise TypeError("vmap in_axes must be an int, None, or a tuple of entries corresponding to the positional arguments passed to the "
                         f"function, but got {in_axes!r}.")
     for what, axes in (("in_axes", in_axes), ("out_axes", out_axes)):
@@ -53,8 +53,9 @@ def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = No
 
 
 def _is_tree(x) -> bool:
-    return all(isinstance(leaf, int) or is_spec(leaf) or (hasattr(leaf, "__index__") and not hasattr(leaf, "shape"))
-               for leaf in tree.tree_leaves(x, is_leaf=is_spec if registered else None))
+    def is_axis(leaf):
+        return is_spec(leaf) or (hasattr(leaf, "__index__") and not hasattr(leaf, "shape") and not isinstance(leaf, bool))
+    return all(map(is_axis, tree.tree_leaves(x, is_leaf=is_spec if registered else None)))
 
 
 def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):

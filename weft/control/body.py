@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import inspect
 import weakref
 from collections.abc import Callable, Sequence
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
@@ -320,6 +321,37 @@ def define_partial_eval(primitive: Primitive, split: Callable, sees_policy: bool
             return known, unknown, out_unknown, allowed
 
         primitive.rules["partial_eval_saveable"] = under_policy
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+
+
+def bind_arguments(fun: Callable, args: Sequence, kwargs: dict) -> tuple:
+    """All arguments as positional ones, defaults filled in."""
+    if not kwargs:
+        if type(fun) is FunctionType and not fun.__dict__ and len(args) >= fun.__code__.co_argcount:       # as below, sooner
+            return tuple(args)
+        try:
+            parameters = inspect.signature(fun).parameters.values()
+        except (ValueError, TypeError):
+            return tuple(args)
+        if len(args) >= sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters):
+            return tuple(args)
+    bound = inspect.signature(fun).bind(*args, **kwargs)
+    bound.apply_defaults()
+    if bound.kwargs:
+        raise TypeError(f"The following keyword arguments could not be resolved to positions: {', '.join(bound.kwargs)}. Rules get all "
+                        "arguments by position.")
+    return bound.args
+
+
+def bind_positions(api: str, fun: Callable, args: Sequence, kwargs: dict) -> tuple:
+    """`bind_arguments`, whose errors name the decorated function."""
+    try:
+        return bind_arguments(fun, args, kwargs)
+    except TypeError as error:
+        raise TypeError(f"The input arguments to the {api}-decorated function {function_name(fun)} do not fit its parameters:\n"
+                        f"{error}") from None
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------

@@ -13,9 +13,10 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft.control.body import bind_arguments
 from weft.control.call import jit_p
 from weft.control.call_rules import keep_whole, make_call_rules, plain_params
-from weft.control.custom_rules import _bind_arguments, _to_front, attribute_of_wrapped
+from weft.control.custom_rules import _to_front, attribute_of_wrapped
 from weft.control.loops import map as map_in_loop
 from weft.core.primitive import BatchAxis, Primitive
 from weft.core.stage import hoist_tracers, stage
@@ -65,7 +66,7 @@ class custom_vmap:
         if self.vmap_rule is None:
             raise AttributeError(f"No batching rule defined for custom_vmap function {name} using def_vmap.")
         try:
-            args = _bind_arguments(self.fun, args, kwargs)
+            args = bind_arguments(self.fun, args, kwargs)
         except TypeError as error:
             raise TypeError(f"custom_vmap: the arguments of {name} cannot be resolved to positions, which its rule needs: {error}"
                             ) from None

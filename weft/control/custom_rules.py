@@ -9,11 +9,11 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from types import FunctionType
 from typing import Any
 
 import numpy as np
 
+from weft.control.body import bind_positions
 from weft.control.call import jit_p
 from weft.control.call_rules import keep_whole, make_call_rules, plain_params
 from weft.control.ref import any_refs, bound, check_aliases, check_returned, is_ref, names_of, retried
@@ -200,34 +200,6 @@ def _taken(tangent: Any) -> Any:
     return Zero(tangent.aval) if type(tangent) is SymbolicZero else tangent
 
 
-def _bind_arguments(fun: Callable, args: Sequence, kwargs: dict) -> tuple:
-    """All arguments as positional ones, defaults filled in."""
-    if not kwargs:
-        if type(fun) is FunctionType and not fun.__dict__ and len(args) >= fun.__code__.co_argcount:       # as below, sooner
-            return tuple(args)
-        try:
-            parameters = inspect.signature(fun).parameters.values()
-        except (ValueError, TypeError):
-            return tuple(args)
-        if len(args) >= sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters):
-            return tuple(args)
-    bound = inspect.signature(fun).bind(*args, **kwargs)
-    bound.apply_defaults()
-    if bound.kwargs:
-        raise TypeError(f"The following keyword arguments could not be resolved to positions: {', '.join(bound.kwargs)}. Rules get all "
-                        "arguments by position.")
-    return bound.args
-
-
-def _bound(api: str, fun: Callable, args: Sequence, kwargs: dict) -> tuple:
-    """`_bind_arguments`, whose errors name the decorated function."""
-    try:
-        return _bind_arguments(fun, args, kwargs)
-    except TypeError as error:
-        raise TypeError(f"The input arguments to the {api}-decorated function {function_name(fun)} do not fit its parameters:\n"
-                        f"{error}") from None
-
-
 class _Split:
     """The differentiable arguments of a call, flattened, and how to put all arguments together again."""
 
@@ -349,7 +321,7 @@ class custom_jvp(_CustomFunction):
         name = function_name(self.fun)
         if self.jvp is None:
             raise AttributeError(f"No JVP defined for custom_jvp function {name} using defjvp.")
-        args = _bound("custom_jvp", self.fun, args, kwargs)
+        args = bind_positions("custom_jvp", self.fun, args, kwargs)
         if type(_state.trace) is EvalTrace:
             return self.fun(*args)
         split = _Split(args, self.nondiff_argnums)
@@ -369,6 +341,7 @@ class custom_jvp(_CustomFunction):
             if structure != tangent_structure:
                 raise TypeError(f"custom_jvp: the rule of {name} must give primal and tangent outputs of one structure, got "
                                 f"{structure} and {tangent_structure}.")
+            _check_structure(f"Custom JVP rule {function_name(self.jvp)}", name, out_tree, structure)
             tangent_outs = list(map(_taken, tangent_outs))
             _check_tangents(name, outs, tangent_outs)
             out_tree[:] = [structure]
@@ -377,6 +350,13 @@ class custom_jvp(_CustomFunction):
         flat_jvp.__name__ = function_name(self.jvp)
         outs = _dispatch_jvp(_state.trace, _flat_call(self.fun, split, out_tree, "custom_jvp"), flat_jvp, split.take(), name)
         return tree.tree_unflatten(out_tree[0], outs)
+
+
+def _check_structure(rule: str, name: str, known: list, structure: Any) -> None:
+    """TypeError if a rule gives another structure than its function, where that is `known`."""
+    if known and known[0] != structure:
+        raise TypeError(f"{rule} for function {name} must produce a pair (list or tuple of length two) whose first element has the "
+                        f"structure of the output of {name}, {known[0]}, got {structure}.")
 
 
 def _check_tangents(name, outs, tangents) -> None:
@@ -450,7 +430,8 @@ def _custom_jvp_jvp(primals, tangents, *, jaxpr, jvp, num_consts, name):
 @custom_jvp_call_p.def_batch
 def _custom_jvp_batch(axis, args, dims, *, jaxpr, jvp, num_consts, name):
     args, flags = _to_front(args, dims)
-    mapped = _batched(lambda *xs: evaluate(jaxpr, *xs), axis, flags)
+    once: list[bool] = []
+    mapped = _batched(lambda *xs: evaluate(jaxpr, *xs), axis, flags, once)
 
     def batched_jvp(primals, tangents):
         n, inner = len(primals), flags[num_consts:]
@@ -462,14 +443,15 @@ def _custom_jvp_batch(axis, args, dims, *, jaxpr, jvp, num_consts, name):
             outs, out_tangents = jvp(list(xs[:n]), fill(xs[n:]))
             nonzero[:] = [type(t) is not Zero for t in out_tangents]
             return [*outs, *(t for t in out_tangents if type(t) is not Zero)]
-        found = _batched(both, axis, inner + [f for f, t in zip(inner, tangents) if type(t) is not Zero])(*primals, *given)
+        mapped = _batched(both, axis, inner + [f for f, t in zip(inner, tangents) if type(t) is not Zero], once)
+        found = mapped(*primals, *given)
         outs, rest = found[:len(nonzero)], iter(found[len(nonzero):])
         return outs, [next(rest) if nz else Zero(typeof(o).to_tangent_aval()) for o, nz in zip(outs, nonzero)]
 
     batched_jvp.__name__ = function_name(jvp)
     new, consts = hoist_tracers(stage(mapped, [typeof(x) for x in args], name))
     outs = custom_jvp_call_p.bind(*consts, *args, jaxpr=new, jvp=batched_jvp, num_consts=num_consts + len(consts), name=name)
-    return outs, [0] * len(outs)
+    return outs, [None if once[0] else 0] * len(outs)
 
 
 def _to_front(args, dims):
@@ -488,10 +470,22 @@ def _leave_zeros(values: Sequence, flags: Sequence[bool]) -> tuple[list, Callabl
     return [t for t, z in zip(values, zeros) if z is None], fill
 
 
-def _batched(fun, axis, flags):
-    """Flat `fun` mapped over dim 0 of the flagged arguments; every output is batched at dim 0."""
+def _batched(fun, axis, flags, once: list[bool] | None = None):
+    """Flat `fun` mapped over dim 0 of the flagged arguments; every output is batched at dim 0.
+
+    With the list `once`, which a function and its rule share, no output is if no argument is and none of the function's outputs depends
+    on the mapped axis: a collective over the axis gives one value for all. ValueError if the rule's outputs then do.
+    """
     def mapped(*args):
         outs, dims = batch_flat(lambda *xs: [instantiate(o) for o in fun(*xs)], axis, args, [0 if f else None for f in flags])
+        if once is not None:
+            unmapped = all(d is None for d in dims)
+            once[:] = once or [unmapped and not any(flags)]
+            if once[0] and not unmapped:
+                raise ValueError(f"vmap: a rule of a custom derivative gives values that depend on the mapped axis {axis.name}, where "
+                                 "those of its function are the same for all.")
+            if once[0]:
+                return outs
         return [to_dim(o, d, axis, 0) for o, d in zip(outs, dims)]
     return mapped
 
@@ -542,7 +536,7 @@ class custom_vjp(_CustomFunction):
         name = function_name(self.fun)
         if self.fwd is None or self.bwd is None:
             raise AttributeError(f"No VJP defined for custom_vjp function {name} using defvjp.")
-        args = _bound("custom_vjp", self.fun, args, kwargs)
+        args = bind_positions("custom_vjp", self.fun, args, kwargs)
         if type(_state.trace) is EvalTrace:
             out = self.fun(*args)
             check_returned(self.fun, "custom_vjp", (out,))
@@ -566,6 +560,7 @@ class custom_vjp(_CustomFunction):
                 raise TypeError(f"custom_vjp: fwd of {name} must return a pair (output, residuals), got {pair!r}.")
             outs, structure = tree.tree_flatten(pair[0])
             residuals, res_tree[0] = tree.tree_flatten(pair[1])
+            _check_structure(f"Custom VJP fwd rule {function_name(self.fwd)}", name, out_tree, structure)
             out_tree[:] = [structure]
             if any_refs(residuals):
                 residuals = _keep_refs(name, residuals, split, res_refs)
@@ -688,9 +683,11 @@ def _fwd_or_fun(rules: VjpRules, name: str) -> Callable:
     return fwd
 
 
-def _batch_vjp(fun, rules: VjpRules, axis, flags):
-    """`fun` and its rules mapped over dim 0 of the flagged arguments; results are batched at dim 0, residuals where they differ."""
-    mapped = None if fun is None else _batched(fun, axis, flags)
+def _batch_vjp(fun, rules: VjpRules, axis, flags, once: list[bool] | None = None):
+    """`fun` and its rules mapped over dim 0 of the flagged arguments; results are batched at dim 0 (see `_batched`), residuals where they
+    differ."""
+    once = [] if once is None else once
+    mapped = None if fun is None else _batched(fun, axis, flags, once)
     differ: list[bool] = []
 
     def fwd(args, perturbed):
@@ -703,26 +700,29 @@ def _batch_vjp(fun, rules: VjpRules, axis, flags):
         results, dims = batch_flat(both, axis, args, [0 if f else None for f in flags])
         n = split_at[0]
         differ[:] = [d is not None for d in dims[n:]]
-        results = [x if k >= n and d is None else to_dim(x, d, axis, 0) for k, (x, d) in enumerate(zip(results, dims))]
+        whole = n if not once or not once[0] else 0
+        results = [x if k >= whole and d is None else to_dim(x, d, axis, 0) for k, (x, d) in enumerate(zip(results, dims))]
         return results[:n], results[n:]
 
     def bwd(residuals, cts):
         present: list = []
-        given, fill = _leave_zeros(cts, [True] * len(cts))
+        split = not (once and once[0])
+        given, fill = _leave_zeros(cts, [split] * len(cts))
 
         def run(*xs):
             result = rules.bwd(list(xs[:len(residuals)]), fill(xs[len(residuals):]))
             present[:] = [ct is not None for ct in result]
             return [ct for ct in result if ct is not None]
-        found = iter(_batched(run, axis, [*differ, *[True] * len(given)])(*residuals, *given))
-        return [_unbatch_ct(next(found), f) if p else None for p, f in zip(present, flags)]
+        unmapped: list[bool] = []
+        found = iter(_batched(run, axis, [*differ, *[split] * len(given)], None if split else unmapped)(*residuals, *given))
+        return [_unbatch_ct(next(found), f or unmapped == [True]) if p else None for p, f in zip(present, flags)]
     fwd.__name__, bwd.__name__ = function_name(rules.fwd), function_name(rules.bwd)
     return mapped, VjpRules(fwd, bwd, None if rules.fun is None else _batched(rules.fun, axis, flags))
 
 
-def _unbatch_ct(ct, batched: bool):
-    """The cotangent of an argument: summed over the batch if the argument was the same for all."""
-    if batched:
+def _unbatch_ct(ct, whole: bool):
+    """The cotangent of an argument: summed over the batch if the argument was the same for all and the cotangents are not."""
+    if whole:
         return ct
     return reduce_sum(ct, (0,))
 
@@ -739,11 +739,12 @@ def _custom_vjp_jvp(primals, tangents, *, jaxpr, rules, num_consts, name):
 @custom_vjp_call_p.def_batch
 def _custom_vjp_batch(axis, args, dims, *, jaxpr, rules, num_consts, name):
     args, flags = _to_front(args, dims)
-    mapped, _ = _batch_vjp(lambda *xs: evaluate(jaxpr, *xs), rules, axis, flags)
-    _, mapped_rules = _batch_vjp(None, rules, axis, flags[num_consts:])
+    once: list[bool] = []
+    mapped, _ = _batch_vjp(lambda *xs: evaluate(jaxpr, *xs), rules, axis, flags, once)
+    _, mapped_rules = _batch_vjp(None, rules, axis, flags[num_consts:], once)
     new, consts = hoist_tracers(stage(mapped, [typeof(x) for x in args], name))
     outs = custom_vjp_call_p.bind(*consts, *args, jaxpr=new, rules=mapped_rules, num_consts=num_consts + len(consts), name=name)
-    return outs, [0] * len(outs)
+    return outs, [None if once[0] else 0] * len(outs)
 
 
 @custom_lin_p.def_type

@@ -106,17 +106,17 @@ def _scan_step(body, state, _):
 def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:
     """`f` of each slice of `xs` along dim 0, one after another, stacked.
 
-    Like `vmap(f)(xs)`, in the memory of one slice at a time; `batch_size` takes that many at once. Results have one more dim than
-    those of `f`. Raises ValueError if the arrays of `xs` differ in the size of dim 0 or there are none.
+    Like `vmap(f)(xs)`, in the memory of one slice at a time; `batch_size` takes that many at once (0 and None: one). Results have one
+    more dim than those of `f`. Raises ValueError if the arrays of `xs` differ in the size of dim 0 or there are none.
 
     >>> lax.map(lambda x: x * x, wnp.arange(4)).tolist()
     [0, 1, 4, 9]
     """
-    if batch_size is None:
+    batch_size = 0 if batch_size is None else operator.index(batch_size)
+    if batch_size < 0:
+        raise ValueError(f"map: batch_size must not be negative, got {batch_size}.")
+    if not batch_size:
         return scan(adapted(f, _apply), None, xs)[1]
-    batch_size = operator.index(batch_size)
-    if batch_size < 1:
-        raise ValueError(f"map: batch_size must be positive, got {batch_size}.")
     leaves, structure = tree.tree_flatten(xs)
     sizes = {typeof(x).shape[0] for x in leaves if typeof(x).ndim}
     if len(sizes) != 1 or not all(typeof(x).ndim for x in leaves):

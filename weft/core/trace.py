@@ -158,8 +158,7 @@ class Tracer:
         value = _need_value(self, errors.TracerArrayConversionError, "as a NumPy array (numpy.asarray or a numpy function)")
         return np.asarray(value, *args, **kwargs)
 
-    def __hash__(self):
-        raise TypeError(f"{self!r} stands for an array and is not hashable.")
+    __hash__ = None           # type: ignore[assignment]  # it stands for an array
 
     def __copy__(self):
         return self
@@ -464,6 +463,7 @@ def typeof(x) -> ShapedArray:
     if isinstance(x, np.generic):
         return _numpy_scalar_aval(x.dtype, config.enable_x64)
     if isinstance(x, np.ndarray):
+        check_unmasked(x)
         return ShapedArray(x.shape, dtypes.canonicalize_dtype(x.dtype))
     if isinstance(x, _SCALARS):
         return _scalar_aval(next(t for t in _SCALARS if isinstance(x, t)), config.enable_x64)
@@ -475,6 +475,13 @@ def typeof(x) -> ShapedArray:
     if getattr(x, "_is_ref", False):
         raise TypeError(f"{x.type} is a reference to a mutable array, not an array. Read its value first: ref[...].")
     raise TypeError(f"Value {x!r} of type {type(x)} is not a valid JAX type: it is neither an array nor a number.")
+
+
+def check_unmasked(x: np.ndarray | np.generic) -> None:
+    """ValueError for a masked array of NumPy."""
+    if type(x) is not np.ndarray and isinstance(x, np.ma.MaskedArray):
+        raise ValueError("numpy masked arrays are not supported: arrays have no masks, and the masked elements would count. Use "
+                         "x.filled(value), or pass x.data and x.mask.")
 
 
 #: types of libraries -> what makes an array of a value, and what tells the array's type (`interpreters.xla`)

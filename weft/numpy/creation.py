@@ -13,7 +13,7 @@ from weft.api.layouts import as_sharding
 from weft.backends.formats import Format
 from weft.core.annotations import cast as vary
 from weft.core.stage import is_staged
-from weft.core.trace import Tracer, current_trace, eval_trace, typeof
+from weft.core.trace import Tracer, check_unmasked, conversion, current_trace, eval_trace, typeof
 from weft.ir.program_mesh import is_abstract
 from weft.ir.shardings import Sharding
 from weft.ir.symbolic import Dim, as_size, max_dim
@@ -95,6 +95,7 @@ def _convert(x, dtype, copy: bool):
             return promote.cast(x, dtype)
         return _copied(x) if copy and current_trace() is eval_trace else x
     if isinstance(x, (np.ndarray, np.generic)):
+        check_unmasked(x)
         want = dtypes.canonicalize_dtype(x.dtype) if dtype is None else dtype
         if not dtypes.is_extended(want) and x.dtype.kind in "OSUMm":
             raise TypeError(f"array: NumPy values of dtype {x.dtype} are not arrays of numbers.")
@@ -108,7 +109,7 @@ def _convert(x, dtype, copy: bool):
     if isinstance(x, range):
         x = list(x)
     leaves = tree.tree_leaves(x, is_leaf=lambda v: not isinstance(v, (list, tuple)))
-    if any(isinstance(v, (Tracer, Array)) for v in leaves):
+    if any(isinstance(v, (Tracer, Array)) or (type(v) not in promote.PYTHON_SCALARS and conversion(v) is not None) for v in leaves):
         return _from_nested(x, dtype)
     if hasattr(x, "__array__") or hasattr(x, "__array_interface__") or _is_buffer(x):
         return _convert(np.asarray(x), dtype, False)

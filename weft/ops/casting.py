@@ -104,6 +104,9 @@ def convert_element_type(operand, new_dtype, weak_type: bool = False, sharding=N
     """
     aval = typeof(operand)
     target = aval.dtype if new_dtype is None else dtypes.canonicalize_dtype(new_dtype)
+    if type(operand) is int and not -2 ** 31 <= operand < 2 ** 31 and dtypes.issubdtype(target, np.inexact):
+        operand = float(operand)             # it may be beyond every integer dtype
+        aval = typeof(operand)
     same = aval.dtype == target and aval.weak_type == weak_type and sharding is None
     if same and type(operand) not in _PYTHON_NUMBERS:
         return operand

@@ -337,9 +337,7 @@ class Array(metaclass=ArrayMeta):
             return (self[i] for i in range(self.shape[0]))
         return iter(_unstack(self))
 
-    def __hash__(self):
-        raise TypeError(f"unhashable type: {type(self).__name__!r}. Arrays are compared elementwise; use id(x) or "
-                        "x.tobytes() as a key.")
+    __hash__ = None           # type: ignore[assignment]  # arrays are compared elementwise
 
     def __format__(self, spec: str) -> str:
         return format(self._numpy()[()] if not self.ndim else self._numpy(), spec) if spec else str(self)

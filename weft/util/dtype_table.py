@@ -282,6 +282,9 @@ def _scalar_subclass_dtype(x: Any) -> np.dtype:
         with suppress(ValueError):      # parts of different shapes
             if not (found := np.asarray(x).dtype).hasobject:
                 return found
+    convert = getattr(x, "__weft_array__", None) or getattr(x, "__jax_array__", None)
+    if convert is not None:
+        return dtype_of(convert())
     raise TypeError(f"a value of type {type(x).__name__} has no dtype: {x!r}")
 
 

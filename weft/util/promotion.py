@@ -84,6 +84,9 @@ def _join(nodes: Iterable[Node], strict: bool, x64: bool) -> Node:
     try:
         shared = frozenset.intersection(*[upper[node] for node in nodes])
     except KeyError as error:
+        if error.args[0] == table.float0:
+            raise TypeError("values of dtype float0, derivatives with respect to integers, take part in no operation: they are zeros "
+                            "without a meaning.") from None
         raise ValueError(f"dtype {error.args[0]} takes no part in promotion") from None
     for node in shared:
         if upper[node] == shared:
