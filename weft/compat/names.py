@@ -120,6 +120,9 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "explicit_axes": "weft.sharding:explicit_axes",
     },
     "jax.experimental.shard_map": {"shard_map": "weft.api.shard_map:shard_map"},
+    **{f"jax.experimental.pallas.ops.{module}": {name: f"weft.experimental.pallas.ops.{module}:{name}" for name in kernels.split()}
+       for module, kernels in {"gpu.attention": "BlockSizes mha", "tpu.megablox": "gmm tgmm",
+                               "tpu.flash_attention": "BlockSizes DEFAULT_MASK_VALUE SegmentIds flash_attention mha_reference"}.items()},
     "jax.lib.xla_bridge": {"get_backend": "weft.compat.inside_objects:get_backend"},
     "jax.nn": {"normalize": "weft.nn:standardize"},
     "jax.ops": {

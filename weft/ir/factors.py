@@ -83,6 +83,9 @@ def axes_of_factors(factors: Sequence[Sequence[int]], dims: Spec, rule: FactorRu
         if len(solid) == 1:
             found[solid[0]] = tuple(axes)
             continue
+        if not solid and dim_factors and (whole := tuple(a for a in axes if sizes[a] == 1)):
+            found[dim_factors[0]] = whole       # these axes split nothing, and are part of what the value's type says
+            continue
         rest = list(axes)
         for f in solid:
             left, mine = rule.sizes[f], []

@@ -3,7 +3,7 @@
 from weft.util.lazy import attach
 
 __getattr__, __dir__ = attach(__name__, {
-    "weft.experimental.pallas": "mosaic_gpu tpu tpu_sc triton",
+    "weft.experimental.pallas": "mosaic_gpu ops tpu tpu_sc triton",
     "weft.control.ref_index": "Slice ds dslice=ds",
     "weft.experimental.pallas.call": "pallas_call pallas_call_p",
     "weft.experimental.pallas.inside": """

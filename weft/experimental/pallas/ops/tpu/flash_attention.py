@@ -1,0 +1,90 @@
+"""Attention whose matrix of scores is never stored as a whole, heads before positions.
+
+In:   queries, keys and values [batch, heads, positions, size].
+Out:  what each query attends to, in the dtype of the queries.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import weft.numpy as wnp
+from weft.nn import dot_product_attention
+
+DEFAULT_MASK_VALUE = -0.7 * float(wnp.finfo(wnp.float32).max)
+
+
+class SegmentIds(NamedTuple):
+    """The segment of each position: a query attends to keys of its own segment alone.
+
+    `q` [batch, positions of queries] and `kv` [batch, positions of keys] are integers.
+    """
+    q: Any
+    kv: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockSizes:
+    """How a kernel for a TPU would divide the operands. The compiler chooses its own division here; these numbers change nothing."""
+    block_q: int
+    block_k_major: int
+    block_k: int
+    block_b: int
+    block_q_major_dkv: int | None = None
+    block_k_major_dkv: int | None = None
+    block_k_dkv: int | None = None
+    block_q_dkv: int | None = None
+    block_k_major_dq: int | None = None
+    block_k_dq: int | None = None
+    block_q_dq: int | None = None
+
+    @property
+    def has_backward_blocks(self) -> bool:
+        """Whether the sizes for derivatives are given, too."""
+        return None not in dataclasses.astuple(self)
+
+    @classmethod
+    def get_default(cls, batch_size: int, num_heads: int, q_seq_len: int, kv_len: int, d_model: int) -> BlockSizes:
+        """Sizes that fit any operands."""
+        return cls(128, 128, 128, 1, 128, 128, 128, 128, 128, 128, 128)
+
+
+def flash_attention(q: Any, k: Any, v: Any, ab: Any = None, segment_ids: SegmentIds | None = None, *, causal: bool = False,
+                    sm_scale: float = 1.0, block_sizes: BlockSizes | None = None, debug: bool = False) -> Any:
+    """softmax(sm_scale (q·k + ab))·v for each head.
+
+    `q` is [batch, heads, T, size], `k` and `v` are [batch, heads, S, size], `ab` is [batch, heads, T, S]. With `causal`, query t attends
+    to the keys 0 to t; with `segment_ids`, to keys of its own segment. Differentiable in all four arrays. `block_sizes` and `debug` change
+    nothing. Raises ShapeError if the shapes do not fit.
+
+    >>> q = np.zeros((1, 1, 2, 4), 'f4')
+    >>> flash_attention(q, q, np.arange(8, dtype='f4').reshape(1, 1, 2, 4), causal=True)[0, 0].tolist()
+    [[0.0, 1.0, 2.0, 3.0], [2.0, 3.0, 4.0, 5.0]]
+    """
+    mask = None if segment_ids is None else wnp.asarray(segment_ids.q)[:, None, :, None] == wnp.asarray(segment_ids.kv)[:, None, None, :]
+    positions_first = lambda x: wnp.swapaxes(wnp.asarray(x), 1, 2)
+    out = dot_product_attention(positions_first(q), positions_first(k), positions_first(v), None if ab is None else wnp.asarray(ab) * sm_scale,
+                                mask, scale=sm_scale, is_causal=causal)
+    return positions_first(out)
+
+
+def mha_reference(q: Any, k: Any, v: Any, ab: Any, segment_ids: SegmentIds | None = None, mask_value: float = DEFAULT_MASK_VALUE,
+                  causal: bool = False, sm_scale: float = 1.0) -> Any:
+    """As `flash_attention`, with the scores as an array: what to compare a kernel with. Scores that are masked are `mask_value`.
+
+    >>> q = np.zeros((1, 1, 2, 4), 'f4')
+    >>> mha_reference(q, q, np.ones((1, 1, 2, 4), 'f4'), None)[0, 0, 0].tolist()
+    [1.0, 1.0, 1.0, 1.0]
+    """
+    q, k, v = map(wnp.asarray, (q, k, v))
+    scores = wnp.einsum("bhtd,bhsd->bhts", q, k)
+    scores = (scores if ab is None else scores + ab) * sm_scale
+    allowed = wnp.ones(scores.shape[-2:], bool)
+    if causal:
+        allowed = wnp.tril(allowed)
+    if segment_ids is not None:
+        allowed = allowed & (wnp.asarray(segment_ids.q)[:, None, :, None] == wnp.asarray(segment_ids.kv)[:, None, None, :])
+    scores = wnp.where(allowed, scores, mask_value)
+    weights = wnp.exp(scores - wnp.max(scores, -1, keepdims=True))
+    return wnp.einsum("bhts,bhsd->bhtd", weights / wnp.sum(weights, -1, keepdims=True), v)
