@@ -45,7 +45,6 @@ def mha(q: Any, k: Any, v: Any, segment_ids: Any, sm_scale: float = 1.0, causal:
     """
     mask = None
     if segment_ids is not None:
-        segment_ids = wnp.asarray(segment_ids)
-        mask = segment_ids[:, None, :, None] == segment_ids[:, None, None, :]
+        mask = wnp.equal(wnp.expand_dims(segment_ids, (1, 3)), wnp.expand_dims(segment_ids, (1, 2)))
     out = dot_product_attention(*map(wnp.asarray, (q, k, v)), mask=mask, scale=sm_scale, is_causal=causal, return_residual=return_residuals)
-    return (out[0], wnp.swapaxes(out[1], 1, 2).astype(wnp.float32)) if return_residuals else out
+    return (out[0], wnp.astype(wnp.swapaxes(out[1], 1, 2), wnp.float32)) if return_residuals else out

@@ -10,7 +10,7 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import weft.numpy as wnp
-from weft.nn import dot_product_attention
+from weft.nn import dot_product_attention, softmax
 
 DEFAULT_MASK_VALUE = -0.7 * float(wnp.finfo(wnp.float32).max)
 
@@ -62,11 +62,16 @@ def flash_attention(q: Any, k: Any, v: Any, ab: Any = None, segment_ids: Segment
     >>> flash_attention(q, q, np.arange(8, dtype='f4').reshape(1, 1, 2, 4), causal=True)[0, 0].tolist()
     [[0.0, 1.0, 2.0, 3.0], [2.0, 3.0, 4.0, 5.0]]
     """
-    mask = None if segment_ids is None else wnp.asarray(segment_ids.q)[:, None, :, None] == wnp.asarray(segment_ids.kv)[:, None, None, :]
-    positions_first = lambda x: wnp.swapaxes(wnp.asarray(x), 1, 2)
-    out = dot_product_attention(positions_first(q), positions_first(k), positions_first(v), None if ab is None else wnp.asarray(ab) * sm_scale,
-                                mask, scale=sm_scale, is_causal=causal)
+    positions_first = lambda x: wnp.swapaxes(x, 1, 2)
+    bias = None if ab is None else wnp.multiply(ab, sm_scale)
+    mask = None if segment_ids is None else _same_segment(segment_ids)
+    out = dot_product_attention(positions_first(q), positions_first(k), positions_first(v), bias, mask, scale=sm_scale, is_causal=causal)
     return positions_first(out)
+
+
+def _same_segment(ids: SegmentIds) -> Any:
+    """Whether a query and a key are in one segment, as [batch, 1, queries, keys]."""
+    return wnp.equal(wnp.expand_dims(ids.q, (1, 3)), wnp.expand_dims(ids.kv, (1, 2)))
 
 
 def mha_reference(q: Any, k: Any, v: Any, ab: Any, segment_ids: SegmentIds | None = None, mask_value: float = DEFAULT_MASK_VALUE,
@@ -77,14 +82,11 @@ def mha_reference(q: Any, k: Any, v: Any, ab: Any, segment_ids: SegmentIds | Non
     >>> mha_reference(q, q, np.ones((1, 1, 2, 4), 'f4'), None)[0, 0, 0].tolist()
     [1.0, 1.0, 1.0, 1.0]
     """
-    q, k, v = map(wnp.asarray, (q, k, v))
-    scores = wnp.einsum("bhtd,bhsd->bhts", q, k)
+    scores: Any = wnp.einsum("bhtd,bhsd->bhts", q, k)
     scores = (scores if ab is None else scores + ab) * sm_scale
     allowed = wnp.ones(scores.shape[-2:], bool)
     if causal:
         allowed = wnp.tril(allowed)
     if segment_ids is not None:
-        allowed = allowed & (wnp.asarray(segment_ids.q)[:, None, :, None] == wnp.asarray(segment_ids.kv)[:, None, None, :])
-    scores = wnp.where(allowed, scores, mask_value)
-    weights = wnp.exp(scores - wnp.max(scores, -1, keepdims=True))
-    return wnp.einsum("bhts,bhsd->bhtd", weights / wnp.sum(weights, -1, keepdims=True), v)
+        allowed = wnp.logical_and(allowed, _same_segment(segment_ids))
+    return wnp.einsum("bhts,bhsd->bhtd", softmax(wnp.where(allowed, scores, mask_value)), v)

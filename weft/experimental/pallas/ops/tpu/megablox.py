@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import weft.numpy as wnp
-from weft.lax import RaggedDotDimensionNumbers, dynamic_slice_in_dim, ragged_dot, ragged_dot_general
+from weft.lax import RaggedDotDimensionNumbers, broadcasted_iota as iota, dynamic_slice_in_dim, ragged_dot, ragged_dot_general
 from weft.util.errors import ShapeError, describe
 
 _CONTRACTED = RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), (0,), ())
@@ -38,8 +38,8 @@ def gmm(lhs: Any, rhs: Any, group_sizes: Any, preferred_element_type: Any = wnp.
         out = wnp.roll(product(wnp.roll(lhs, -first, 0)), first, 0)
     if existing_out is None:
         return out
-    _check("gmm", wnp.shape(existing_out) == out.shape, f"existing_out {wnp.shape(existing_out)}", f"It has the result's shape {out.shape}.")
-    row = wnp.arange(lhs.shape[0])[:, None] - (0 if first is None else first)
+    _check("gmm", wnp.shape(existing_out) == out.shape, f"existing_out {wnp.shape(existing_out)}", f"It has the shape {out.shape}.")
+    row: Any = iota(int, (lhs.shape[0], 1), 0) - (0 if first is None else first)
     return wnp.where((row >= 0) & (row < wnp.sum(sizes)), out, wnp.asarray(existing_out, out.dtype))
 
 
@@ -47,8 +47,8 @@ def tgmm(lhs: Any, rhs: Any, group_sizes: Any, preferred_element_type: Any = wnp
          group_offset: Any = None, num_actual_groups: int | None = None, existing_out: Any = None, interpret: bool = False) -> Any:
     """For each group the product of its columns of `lhs` (k, m) with its rows of `rhs` (m, n), as (groups, k, n).
 
-    `num_actual_groups` asks for so many groups only, those from `group_offset` on. `existing_out` is added to the result. The result has the
-    dtype `preferred_element_type`. `tiling` and `interpret` change nothing. Raises ShapeError if the shapes do not fit.
+    `num_actual_groups` asks for so many groups only, those from `group_offset` on. `existing_out` is added to the result. The result has
+    the dtype `preferred_element_type`. `tiling` and `interpret` change nothing. Raises ShapeError if the shapes do not fit.
 
     >>> tgmm(np.ones((1, 3), 'f4'), np.array([[1.], [2.], [3.]], 'f4'), np.array([1, 2])).ravel().tolist()
     [1.0, 5.0]
