@@ -104,6 +104,26 @@ def test_functions_are_not_kept(transform):
     assert ref() is None
 
 
+@pytest.mark.parametrize("calls", [[()], [(1.0,), (wnp.ones(3),)] * 3, [(np.ones(3),), ([1.0],)]])
+def test_functions_go_with_their_last_reference(calls):
+    """Without the collector: what a jitted function closes over is freed when it is."""
+    held = wnp.ones(3)
+    jitted = weft.jit((lambda held: lambda *args: held + sum(map(wnp.sum, weft.tree.leaves(args))))(held))
+    array, function = weakref.ref(held), weakref.ref(jitted)
+    gc.collect()
+    gc.disable()
+    try:
+        for args in calls:
+            jitted(*args)
+            jitted.__call__(*args)
+        del held
+        assert array() is not None
+        del jitted
+        assert array() is None and function() is None
+    finally:
+        gc.enable()
+
+
 def test_functions_that_are_kept_by_what_was_made_of_them_are_few(monkeypatch):
     monkeypatch.setattr(jit_module, "_of_functions", {})
     monkeypatch.setattr(jit_module, "_MOST_FUNCTIONS", 3)

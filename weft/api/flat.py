@@ -144,5 +144,5 @@ def _dynamic(args: tuple, kwargs: dict, statics: tuple) -> tuple[tuple, dict] | 
     return tuple(given), named
 
 
-def _unknown(*leaves) -> None:
+def _unknown(_, *leaves) -> None:
     return None

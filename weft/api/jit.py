@@ -270,7 +270,7 @@ class JitFunction(Dispatching):
     keep_unused = inline = is_threaded = _moves = False
 
     def _wrap(self, fun: Callable, known: _Known) -> None:
-        Dispatching.__init__(self, self._call, known.entries)
+        Dispatching.__init__(self, type(self)._call, known.entries)         # not a bound method, which would keep this object alive
         functools.update_wrapper(self, fun)
         self.fun = fun
         self.name = function_name(fun)

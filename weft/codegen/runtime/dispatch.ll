@@ -1,7 +1,8 @@
 ; Native call of a compiled function: match the arguments, find memory, run, build the result. Callers hold the GIL.
 ;
 ; `weft_call(self, args, nargs, kwnames)` has the signature of a METH_FASTCALL|METH_KEYWORDS method. The object's `_cell` slot is
-; an int, the address of the head of a list of entries; its `_slow` slot is the callable that does everything unusual.
+; an int, the address of the head of a list of entries; its `_slow` slot is the callable that does everything unusual: it takes
+; the object, then the arguments.
 ; $BUFFER, $OWNER, $CELL, $SLOW are byte offsets of slots, found and checked at start-up by `dispatch.py`; `trees.ll`, which
 ; matches arguments and builds results, is a part of this module.
 ;
@@ -689,6 +690,25 @@ out:
 slow:
   %slow_at = getelementptr i8, ptr %self, i64 $SLOW
   %fn = load ptr, ptr %slow_at
-  %r = call ptr @PyObject_Vectorcall(ptr %fn, ptr %args, i64 %nargs_flag, ptr %kwnames)
+  %n_given = add i64 %nargs, %n_names
+  %room_for = add i64 %n_given, 1
+  %with_self = alloca ptr, i64 %room_for
+  store ptr %self, ptr %with_self
+  %rest = getelementptr ptr, ptr %with_self, i64 1
+  br label %copy
+copy:
+  %ci = phi i64 [ 0, %slow ], [ %ci1, %copy_one ]
+  %c_more = icmp ult i64 %ci, %n_given
+  br i1 %c_more, label %copy_one, label %call_slow
+copy_one:
+  %from = getelementptr ptr, ptr %args, i64 %ci
+  %to = getelementptr ptr, ptr %rest, i64 %ci
+  %moved = load ptr, ptr %from
+  store ptr %moved, ptr %to
+  %ci1 = add i64 %ci, 1
+  br label %copy
+call_slow:
+  %n_args = add i64 %nargs, 1
+  %r = call ptr @PyObject_Vectorcall(ptr %fn, ptr %with_self, i64 %n_args, ptr %kwnames)
   ret ptr %r
 }
