@@ -18,6 +18,8 @@ from weft.api.vmap import vmap
 from weft.control.custom_rules import custom_jvp
 from weft.control.scan import scan
 from weft.control.while_loop import while_loop
+from weft.core.annotations import cast as vary
+from weft.core.trace import typeof
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, concrete
 from weft.ops import elementwise as ew, layout, reduce
 from weft.ops.placement import takes_out_sharding
@@ -33,6 +35,11 @@ def _parameters(dtype, shape, *values):
     shape = broadcast_shapes(*(v.shape for v in values)) if shape is None else _shape(shape)
     broadcast_shapes(shape, *(v.shape for v in values))
     return shape, [broadcast_to_shape(v, shape) for v in values]
+
+
+def _beside(raw, *values):
+    """The values typed as varying over the manual axes over which the key does: samples of each round do."""
+    return [vary(v, typeof(raw).vma) for v in values]
 
 
 # ---- gamma
@@ -83,7 +90,7 @@ def _gamma_one(key, a, log_space: bool):
 
 def _gammas(raw, a, log_space: bool):
     """One sample for each element of `a`, each from its own key."""
-    flat = layout.reshape(a, (a.size,))
+    flat = layout.reshape(*_beside(raw, a), (a.size,))
     return layout.reshape(vmap(lambda k, x: _gamma_one(k, x, log_space))(split(raw, a.size), flat), a.shape)
 
 
@@ -280,6 +287,7 @@ def poisson(key, lam, shape=None, dtype=None):
     dtype = _counts_dtype(dtype, "poisson")
     shape, (rate,) = _parameters(_F32, shape, lam)
     raw = _one(key, "poisson")
+    (rate,) = _beside(raw, rate)
     small = ew.bitwise_or(ew.ne(rate, rate), ew.lt(rate, 10))
     zero = ew.mul(wnp.zeros(shape, _F32), 0)
     low = _poisson_product(raw, ew.select_n(small, zero, rate))
@@ -364,6 +372,7 @@ def binomial(key, n, p, shape=None, dtype=None):
     dtype = _float(dtype, "binomial")
     shape, (n, p) = _parameters(dtype, shape, n, p)
     raw = _one(key, "binomial")
+    n, p = _beside(raw, n, p)
     low = ew.lt(p, 0.5)
     q = ew.select_n(low, ew.sub(1, p), p)         # the rarer outcome is counted
     bad_n, bad_q = (ew.bitwise_or(ew.ne(v, v), ew.lt(v, 0)) for v in (n, q))
@@ -403,5 +412,6 @@ def multinomial(key, n, p, *, shape=None, dtype=None, unroll: int | bool = 1):
         count = binomial(sub, remaining, wnp.clip(chance, 0, 1), tuple(shape), dtype)
         return ew.sub(remaining, count), count
 
-    _, counts = scan(one, n, (split(_one(key, "multinomial"), share.shape[0]), share), unroll=unroll)
+    raw = _one(key, "multinomial")
+    _, counts = scan(one, vary(n, typeof(raw).vma | typeof(share).vma), (split(raw, share.shape[0]), share), unroll=unroll)
     return wnp.moveaxis(counts, 0, -1)
