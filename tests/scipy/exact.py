@@ -198,28 +198,24 @@ def computed(name: str, args: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 class Found(NamedTuple):
-    """The worst share of the allowed error, its arguments, the result and the exact one; and the median of the shares."""
+    """The worst share of the allowed error, its arguments, the result and the exact one."""
 
     share: float
     args: tuple
     got: float
     exact: float
-    median: float
 
 
-def shares(name: str, type_: str, count: int, results: Sequence[np.ndarray] | None = None) -> list[Found]:
-    """How far the value and each slope are off; `results` are those of another system."""
+def shares(name: str, type_: str, count: int) -> list[Found]:
+    """How far the value and each slope are off."""
     args = arguments(name, type_, count)
-    found = computed(name, args) if results is None else results
     out = []
     with mp.workdps(DIGITS[0]):
         known = [(k, at) for k, at in enumerate(exact(name, type_, count)) if at is not None]
-        for part, got in enumerate(found):
-            every = sorted((share_of_allowed(float(got[k]), at.values[part], at.changes[part], type_), k) for k, at in known)
-            if every:
-                (median, _), (share, k) = every[len(every) // 2], every[-1]
-                at = exact(name, type_, count)[k]
-                out.append(Found(share, tuple(float(arg[k]) for arg in args), float(got[k]), float(at.values[part]), median))
+        for part, got in enumerate(computed(name, args) if known else ()):
+            share, k, at = max(((share_of_allowed(float(got[k]), at.values[part], at.changes[part], type_), k, at) for k, at in known),
+                               key=lambda found: found[:2])
+            out.append(Found(share, tuple(float(arg[k]) for arg in args), float(got[k]), float(at.values[part])))
     return out
 
 
@@ -515,6 +511,11 @@ def _binomial(k: mpf, n: mpf, p: mpf) -> mpf:
     return _log_choice(n, k) + _x_log(k, mp.log(p)) + _x_log(n - k, _log1m(p))
 
 
+def _geometric(k: mpf, p: mpf) -> mpf:
+    _support(k >= 1)
+    return _x_log(k - 1, _log1m(p)) + mp.log(p)
+
+
 def _beta_binomial(k: mpf, n: mpf, a: mpf, b: mpf) -> mpf:
     with mp.workdps(mp.dps + int(mp.log10(max(a, b, 1)))):
         return _log_choice(n, k) + _log_beta(k + a, n - k + b) - _log_beta(a, b)
@@ -563,7 +564,7 @@ _family("wrapcauchy", "turn unit", logpdf=lambda x, c: mp.log((1 - c) * (1 + c))
 _family("bernoulli", "bit unit", by=[1], logpmf=lambda k, p: mp.log(p) * k + _log1m(p) * (1 - k))
 _family("binom", "count count:least unit", by=[2], logpmf=_binomial)
 _family("nbinom", "count positive unit", by=[1, 2], logpmf=_negative_binomial)
-_family("geom", "count unit", by=[1], logpmf=lambda k, p: _x_log(k - 1, _log1m(p)) + mp.log(p))
+_family("geom", "count unit", by=[1], logpmf=_geometric)
 _family("betabinom", "count count:least positive positive", by=[2, 3], logpmf=_beta_binomial)
 _family("poisson", "count shape", by=[1], logpmf=lambda k, mu: _x_log(k, mp.log(mu)) - mp.loggamma(k + 1) - mu,
         cdf=lambda k, mu: _gammainc(mp.floor(k) + 1, mu, True))

@@ -7,10 +7,11 @@ from math import inf, nan
 
 from weft.core.primitive import registry
 from weft.core.trace import typeof
-from weft.ops.arithmetic import abs, add, div, mul, sign, sub
+from weft.ops.arithmetic import abs, add, div, mul, neg, sign, sub
 from weft.ops.comparison import ge, lt, select
 from weft.ops.families import FLOATING, function, match_dtypes, of_scipy
 from weft.ops.functions.logarithmic import log, log_by_parts, log_of_normal, rough_log_of_normal
+from weft.ops.functions.roots import sqrt
 from weft.util import dtypes
 
 
@@ -112,12 +113,58 @@ def _lgamma(f, x):
     return f.select(f.abs(x).same(inf), inf, y)
 
 
-def _bessel_i1e_jvp(t, out, x):
+#: the Chebyshev series of exp(-x) (I0(x) - I1(x)): times (1 + x/2)^3 by x/3 - 1 for x up to 6, and from there on times x^(3/2) by 12/x - 1
+_BESSEL_GAP_NEAR = (
+    0.8574863303875628, -0.03181627664911696, 0.12693204487862128, -0.011637233605244521, -0.012972884734311293, 0.009910361867074105,
+    -0.004003287790012298, 0.0010017834099722307, -8.936923497391769e-05, -5.462019979438328e-05, 3.5220086917471855e-05,
+    -1.2371006985997807e-05, 3.0768633218017577e-06, -5.215412709307615e-07, 2.7767418675127704e-08, 2.0676335889238237e-08,
+    -1.0685396972119848e-08, 3.4408279439893626e-09, -8.947525657455728e-10, 2.0227975782488204e-10, -4.1101138021404756e-11,
+    7.64769963576668e-12, -1.3188849554531514e-12, 2.125955699758748e-13, -3.223454988980353e-14, 4.620232349241901e-15,
+    -6.285348090488794e-16, 8.142831832091403e-17, -1.007494303995368e-17, 1.1934504933188274e-18, -1.3564477150329384e-19,
+    1.482090426573119e-20, -1.5594391856081843e-21, 1.582562161518722e-22)
+_BESSEL_GAP_FAR = (
+    0.2066591831610206, 0.007554876466973185, 0.0004019861423700645, 4.035635504622373e-05, 6.013436376380434e-06,
+    8.294023489389652e-07, -4.208685273419653e-08, -8.768283488938232e-08, -2.7969137668354925e-08, 3.637861583603733e-10,
+    3.2631604392007326e-09, 6.875137717960285e-10, -2.9583776126794285e-10, -1.3761180285208203e-10, 2.720283423554939e-11,
+    2.2899870531446828e-11, -3.1720804163729095e-12, -3.800379734236877e-12, 5.696224895042609e-13, 6.445402518016235e-13,
+    -1.4125247449412185e-13, -1.0771322991501335e-13, 3.835589459210071e-14, 1.6125755474405708e-14, -1.0069225884933644e-14,
+    -1.5988577971332579e-15, 2.403300945776555e-15, -1.5479972590547505e-16, -4.87344892248536e-16, 1.5163383151871204e-16,
+    7.066532186263517e-17, -5.4000817856011555e-17, -8.5072277517428e-19, 1.3005194601642624e-17)
+_BESSEL_GAP_SINGLE = 15         # terms that float32 can tell
+
+
+def _bessel_gap(x):
+    """exp(-x) (I0(x) - I1(x)) for x >= 0, of functions that are nearly equal where x is large."""
+    large = ge(x, 6)
+    far, grow = select(large, x, 6), add(mul(select(large, 0, x), 0.5), 1)
+    dtype = typeof(x).dtype
+    count = None if dtype.itemsize > 4 else _BESSEL_GAP_SINGLE
+    first, *terms = [select(large, dtype.type(c), dtype.type(d)) for c, d in zip(_BESSEL_GAP_FAR[:count], _BESSEL_GAP_NEAR[:count])]
+    t = sub(select(large, div(12, far), div(x, 3)), 1)
+    turn, after, last = mul(t, 2), 0.0, 0.0
+    for c in reversed(terms):
+        after, last = add(sub(mul(turn, after), last), c), after
+    series = add(sub(mul(t, after), last), first)
+    return div(div(series, select(large, far, mul(grow, grow))), select(large, sqrt(far), grow))
+
+
+#: up to here the functions are not nearly equal, and slopes of slopes are better by their difference
+_BESSEL_APART = 0.5
+
+
+def _bessel_i0e_slope(t, out, x):
+    size = abs(x)
+    difference = sub(bessel_i1e(x), mul(sign(x), out))
+    return mul(t, select(lt(size, _BESSEL_APART), difference, neg(mul(sign(x), _bessel_gap(size)))))
+
+
+def _bessel_i1e_slope(t, out, x):
     # i0e - out (sign x + 1/x), whose limit at 0 is 1/2; 1/x of the least numbers is infinite
-    at_zero = lt(abs(x), float(dtypes.finfo(typeof(x).dtype).eps) / 4)
+    size = abs(x)
+    at_zero = lt(size, float(dtypes.finfo(typeof(x).dtype).eps) / 4)
     safe = select(at_zero, 1, x)
-    slope = sub(bessel_i0e(safe), mul(out, add(sign(safe), div(1, safe))))
-    return mul(t, select(at_zero, 0.5, slope))
+    gap = select(lt(size, _BESSEL_APART), sub(bessel_i0e(safe), mul(out, sign(safe))), _bessel_gap(size))
+    return mul(t, select(at_zero, 0.5, sub(gap, div(out, safe))))
 
 
 def _bessel(f, x, order):
@@ -141,14 +188,14 @@ def _bessel(f, x, order):
     return f.select(x.is_nan(), x, f.copysign(y, x) if order else y)
 
 
-@function(FLOATING, of_scipy("i0e"), jvp=[lambda t, out, x: mul(t, sub(bessel_i1e(x), mul(sign(x), out)))], ulp=(2.5, 4),
+@function(FLOATING, of_scipy("i0e"), jvp=[_bessel_i0e_slope], ulp=(2.5, 4),
           ranges=((-8, 8), (-100, 100)), points=(8.0, 16.0))
 def bessel_i0e(f, x):
     """exp(-|x|) times the modified Bessel function of order 0."""
     return _bessel(f, x, 0)
 
 
-@function(FLOATING, of_scipy("i1e"), jvp=[_bessel_i1e_jvp], ulp=(2.5, 6), ranges=((-8, 8), (-100, 100)), points=(8.0, 16.0))
+@function(FLOATING, of_scipy("i1e"), jvp=[_bessel_i1e_slope], ulp=(2.5, 6), ranges=((-8, 8), (-100, 100)), points=(8.0, 16.0))
 def bessel_i1e(f, x):
     """exp(-|x|) times the modified Bessel function of order 1."""
     return _bessel(f, x, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft import numpy as wnp
 from weft.control.custom_rules import custom_jvp
-from weft.scipy.stats.deviance import beta_binomial_slope, count_slope, log_beta_binomial
+from weft.scipy.stats.deviance import beta_binomial, beta_binomial_slope, count_slope, log_beta_binomial
 from weft.scipy.stats.family import discrete, whole, within
 from weft.util import dtypes
 from weft.util.source import guard_all
@@ -14,7 +14,7 @@ def _outer(k, m, a, b):
     """The probability without its factors a and b, which may be the least numbers: that of one thing less of each kind there is, and
     what is then left of the factors beside B(a + 1, b + 1) (a + b) (a + b + 1) / (a b) or B(a, b + n) (a + b) / (a + b + n)."""
     none, all_, n, total = k == 0, m == 0, k + m, a + b + 1
-    outer = wnp.exp(log_beta_binomial(wnp.where(none, 0, k - 1), wnp.where(all_, 0, m - 1), a + 1, b + 1)) / total
+    outer = beta_binomial(wnp.where(none, 0, k - 1), wnp.where(all_, 0, m - 1), a + 1, b + 1) / total
     return outer * wnp.where(none | all_, a + b + n, n / wnp.where(none, 1, k) * ((n - 1) / wnp.where(all_, 1, m)))
 
 

@@ -1,7 +1,7 @@
 """Logarithms of densities as sums of terms of one sign, where the plain formulas are differences of large logarithms.
 
 In:  arrays of one floating dtype; counts are real numbers here.
-Out: `log_poisson`, `log_binomial`, `log_beta_binomial`, with slopes that are as accurate.
+Out: `log_poisson`, `log_binomial`, `log_beta_binomial`, with slopes that are as accurate; `beta_binomial`.
 How: `deviance`, x log(x / m) - (x - m), is zero at m = x and as small as the square of the distance near it. What gamma functions add is
      `_width`, half a logarithm and a remainder of Stirling's series.
 Source: C. Loader, "Fast and accurate computation of binomial probabilities" (2000).
@@ -147,23 +147,53 @@ def _rest(x):
     return wnp.where(large, _stirling_rest(wnp.where(large, x, STIRLING)), value)
 
 
-def _rise(a, k):
-    """log(gamma(a + k) / gamma(a)) - (a + k) log(a + k) + a log(a) + k."""
-    return _rest(a + k) - _rest(a) - wnp.where(k == 0, 0, 0.5 * _log_of_sum(a, k))
-
-
-@custom_jvp
-def log_beta_binomial(k, m, a, b):
-    """log(B(a + k, b + m) / B(a, b)) and the logarithm of k + m over k: binomial probabilities of (a + k) / (a + b + k + m), and what
-    is between that and a / (a + b)."""
+def _beta_binomial_exponent(k, m, a, b):
+    """`log_beta_binomial` without half the logarithm of `_squares`: binomial probabilities of (a + k) / (a + b + k + m), and what is
+    between that and a / (a + b)."""
     scale = wnp.where(wnp.maximum(a, b) > 1e30, 0.125, 1.0)         # of numbers whose sum may be infinite
     total = a * scale + b * scale + (k + m) * scale
     least = float(dtypes.finfo(total.dtype).smallest_normal)
     x, y = wnp.maximum((a + k) * scale / total, least), wnp.maximum((b + m) * scale / total, least)
     gap = a * (m * scale / total) - b * (k * scale / total)
     low, high = wnp.minimum(k, m), wnp.maximum(k, m)
-    binomial = _widening(high, low) - _width(low) - _deviances(k, m, x, y, -gap)
-    return binomial - _deviances(a, b, x, y, gap) + _rise(a, k) + _rise(b, m) - _rise(a + b, k + m)
+    wide, far = _stirling(high), _stirling(low)
+    widening = wnp.where(high >= STIRLING, _stirling(high + low) - wide, _widening(wnp.minimum(high, STIRLING), low))
+    binomial = widening - wnp.where(low >= STIRLING, far, _width(wnp.minimum(low, STIRLING))) - _deviances(k, m, x, y, -gap)
+    rests = (_rest(a + k) - _rest(a)) + (_rest(b + m) - _rest(b)) - (_rest(a + b + (k + m)) - _rest(a + b))
+    return binomial - _deviances(a, b, x, y, gap) + rests
+
+
+def _stirling(x):
+    return _stirling_rest(wnp.where(x >= STIRLING, x, STIRLING))
+
+
+def _squares(k, m, a, b):
+    """Quotients (p, q), of each of which half the logarithm of (p + q) / p adds to `log_beta_binomial`, and those that are
+    subtracted; and the one number more of the latter, without 2 pi, or zero."""
+    low, high = wnp.minimum(k, m), wnp.maximum(k, m)
+    wide = high >= STIRLING
+    return [(wnp.where(wide, high, 1), wnp.where(wide, low, 0)), (a + b, k + m)], [(a, k), (b, m)], wnp.where(low >= STIRLING, low, 0)
+
+
+@custom_jvp
+def log_beta_binomial(k, m, a, b):
+    """log(B(a + k, b + m) / B(a, b)) and the logarithm of k + m over k."""
+    over, under, low = _squares(k, m, a, b)
+    halves = [sum([wnp.where(q == 0, 0, _log_of_sum(p, q)) for p, q in pairs]) for pairs in (over, under)]
+    last = wnp.where(low > 0, wnp.log(wnp.where(low > 0, low, 1)) + math.log(2 * math.pi), 0)
+    return _beta_binomial_exponent(k, m, a, b) + 0.5 * (halves[0] - halves[1] - last)
+
+
+def beta_binomial(k, m, a, b):
+    """exp(log_beta_binomial(k, m, a, b)), of roots in place of half logarithms."""
+    over, under, low = _squares(k, m, a, b)
+    out = root = wnp.exp(0.5 * _beta_binomial_exponent(k, m, a, b))
+    for p, q in over:
+        out = out * wnp.sqrt(1 + q / p)
+    out = out * root
+    for p, q in under:
+        out = out / wnp.sqrt(1 + q / p)
+    return out * wnp.where(low > 0, math.sqrt(0.5 / math.pi) / wnp.sqrt(wnp.where(low > 0, low, 1)), 1)
 
 
 def beta_binomial_slope(k, m, a, b):

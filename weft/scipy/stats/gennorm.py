@@ -69,12 +69,24 @@ def _cdf(z, beta):
     return wnp.where(line, 0.5 + 0.5 * z * wnp.exp(_log_scale(beta)[0]), wnp.where(z < 0, tail, 1 - tail))
 
 
+#: powers up to which the series of the incomplete gamma function has few terms
+_SHORT, _TERMS = 0.1, 11
+
+
 def _cdf_by_beta(t, out, z, beta):
+    """Of a small power by the series of |z| / gamma(1 + 1 / beta), since the changes of the incomplete gamma function with its order
+    and with the power cancel there."""
     power, line, far = _regions(z, beta)
     log, slope = _log_scale(beta)
-    order, turn = 1 / beta, power * wnp.log(wnp.where(line | far, 1, wnp.abs(z)))
-    inside = igamma_grad_x(order, power) * turn - igamma_grad_a(order, power) / beta / beta
-    return t * wnp.where(line, 0.5 * z * (wnp.exp(log) * slope), wnp.where(far, 0, 0.5 * wnp.sign(z) * inside))
+    size = wnp.log(wnp.where(line | far | (z == 0), 1, wnp.abs(z)))
+    short = line | (power < _SHORT)
+    step, term, series, change = wnp.where(line | ~short, 0, -power), 1.0, 1.0, 0.0
+    for k in range(1, _TERMS):
+        term, part = term * step / k, 1 / (1 + k * beta)
+        series, change = series + term * part, change + term * part * (size - part) * k
+    order = 1 / beta
+    inside = igamma_grad_x(order, power) * (power * size) - igamma_grad_a(order, power) / beta / beta
+    return t * wnp.where(short, 0.5 * z * (wnp.exp(log) * (slope * series + change)), wnp.where(far, 0, 0.5 * wnp.sign(z) * inside))
 
 
 _cdf.defjvps(lambda t, out, z, beta: t * _pdf(z, beta), _cdf_by_beta)

@@ -5,37 +5,67 @@ from __future__ import annotations
 import math
 
 from weft import numpy as wnp
+from weft.control.custom_rules import custom_jvp
 from weft.scipy.special import log_ndtr
 from weft.scipy.stats.deviance import log_quotient
-from weft.scipy.stats.family import continuous, log_bell, log_one_less_exp, valid
+from weft.scipy.stats.family import continuous, log_bell, log_one_less_exp, one_less_exp, valid
 from weft.util.source import guard_all
 
-
-def _log_mass(a, b):
-    """The logarithm of the probability of [a, b], from the tail in which both are small; of a narrow one by the density in the middle."""
-    right = a > 0
-    low, high = wnp.where(right, -b, a), wnp.where(right, -a, b)
-    width, middle = b - a, (low + high) / 2
-    narrow = width * wnp.maximum(wnp.abs(middle), 1) < 1e-3
-    low, safe = wnp.where(narrow, low - 1, low), wnp.where(narrow, width, 1)
-    middle = wnp.where(narrow, middle, 0)
-    bell = log_bell(middle) - 0.5 * math.log(2 * math.pi)
-    top, rest = log_ndtr(high), log_ndtr(low)
-    apart = wnp.where(top > -wnp.inf, top - wnp.where(top > -wnp.inf, rest, 0), 1.0)
-    return wnp.where(narrow, bell + wnp.log(safe) + safe * safe * (middle * middle - 1) / 24,
-                     top + log_one_less_exp(wnp.maximum(apart, 0)))
+_LOG_ROOT = 0.5 * math.log(2 * math.pi)
+#: half the positive nodes of Gauss's rule of eight points, and their weights
+_RULE = ((0.09171732124782489, 0.36268378337836166), (0.2627662049581645, 0.3137066458778869),
+         (0.39833323870681336, 0.22238103445337443), (0.4801449282487681, 0.10122853629037706))
 
 
-def _log_share(low, high, a, b):
-    """The logarithm of the part of the probability of [a, b] that [low, high] has; of a narrow interval by the quotient of the widths,
-    whose logarithms may be large."""
-    width, middle, part, here = b - a, (a + b) / 2, high - low, (low + high) / 2
-    narrow = (width * wnp.maximum(wnp.abs(middle), 1) < 1e-3) & (part > 0)
-    middle, here = wnp.where(narrow, middle, 0), wnp.where(narrow, here, 0)
-    whole, share = wnp.where(narrow, width, 1), wnp.where(narrow, part, 1)
-    bells = -(here - middle) * (here + middle) / 2
-    bent = (share * share * (here * here - 1) - whole * whole * (middle * middle - 1)) / 24
-    return wnp.where(narrow, log_quotient(share, whole) + bells + bent, _log_mass(low, high) - _log_mass(a, b))
+def _mass(low, high):
+    """The probability of [low, high] as m exp(l), where m is no small difference. That of a narrow interval by its width, and a
+    rule for the mean of the density over that in the middle; of others by the tail in which both ends are."""
+    width, middle = high - low, low / 2 + high / 2
+    narrow = width * wnp.maximum(wnp.abs(middle), 1) < 1
+    width, middle = wnp.where(narrow, width, 1), wnp.where(narrow, middle, 0)
+    mean = 0.0
+    for node, weight in _RULE:
+        step = width * node
+        mean = mean + weight * (wnp.exp(log_bell(step)) * wnp.cosh(step * middle))
+    right = low > 0
+    top, rest = log_ndtr(wnp.where(right, -low, high)), log_ndtr(wnp.where(right, -high, low))
+    apart = wnp.where(~narrow & (top > -wnp.inf), top - wnp.where(top > -wnp.inf, rest, 0), 1)
+    return wnp.where(narrow, width * mean, one_less_exp(apart)), wnp.where(narrow, log_bell(middle) - _LOG_ROOT, top)
+
+
+def _log_mass(low, high):
+    part, log = _mass(low, high)
+    return log + wnp.log(part)
+
+
+def _density(x, low, high):
+    """That at x over the probability of [low, high]."""
+    part, log = _mass(low, high)
+    return wnp.exp(log_bell(x) - _LOG_ROOT - log) / part
+
+
+def _share(low, high, a, b):
+    """The part of the probability of [a, b] that [low, high] has, and its logarithm."""
+    (part, log), (whole, log_whole) = _mass(low, high), _mass(a, b)
+    return part / whole * wnp.exp(log - log_whole), log_quotient(part, whole) + (log - log_whole)
+
+
+@custom_jvp
+def _below(z, a, b):
+    """The probability of [a, z] of those in [a, b]."""
+    return _share(a, z, a, b)[0]
+
+
+@custom_jvp
+def _log_below(z, a, b):
+    return _share(a, z, a, b)[1]
+
+
+_below.defjvps(lambda t, out, z, a, b: t * _density(z, a, b), lambda t, out, z, a, b: -t * (_density(a, a, b) * _share(z, b, a, b)[0]),
+               lambda t, out, z, a, b: -t * (_density(b, a, b) * out))
+_log_below.defjvps(
+    lambda t, out, z, a, b: t * _density(z, a, z), lambda t, out, z, a, b: -t * (_density(a, a, z) * _share(z, b, a, b)[0]),
+    lambda t, out, z, a, b: -t * _density(b, a, b))
 
 
 #: from here on, counted from zero, the density falls exponentially over the widths that matter
@@ -62,43 +92,38 @@ def _logpdf(z, a, b):
     y, low, high = _from_zero(z, a, b, inside & far, (2.0, 1.0, 3.0))
     steep = wnp.log(low) - (y - low) * (y / 2 + low / 2) - log_one_less_exp(_falls(low, high))
     z, a, b = (wnp.where(inside & ~far, x, safe) for x, safe in zip((z, a, b), (0.0, -1.0, 1.0)))
-    near = log_bell(z) - 0.5 * math.log(2 * math.pi) - _log_mass(a, b)
+    near = log_bell(z) - _LOG_ROOT - _log_mass(a, b)
     return wnp.where(inside, wnp.where(far, steep, near), -wnp.inf)
 
 
-def _logs(z, a, b):
-    """The logarithms of cdf and sf of z between a and b."""
+def _cdf(z, a, b, of_log=False):
+    """The distribution function between `a` and `b`, or its logarithm: by the smaller of the probabilities below and above z."""
+    inside, outside = (z > a) & (z < b), wnp.where(z <= a, 0.0, wnp.where(z >= b, 1.0, math.nan))
+    z, a, b = (wnp.where(inside, x, safe) for x, safe in zip((z, a, b), (0.0, -1.0, 1.0)))
     far, left = _is_far(a, b), b < 0
     y, low, high = _from_zero(z, a, b, far, (2.0, 1.0, 3.0))
     total = log_one_less_exp(_falls(low, high))
     first = log_one_less_exp(_falls(low, y)) - total
     last = log_one_less_exp(_falls(y, high)) - (y - low) * (y / 2 + low / 2) - total
     z, a, b = (wnp.where(far, safe, x) for x, safe in zip((z, a, b), (0.0, -1.0, 1.0)))
-    below = wnp.where(far, wnp.where(left, last, first), _log_share(a, z, a, b))
-    above = wnp.where(far, wnp.where(left, first, last), _log_share(z, b, a, b))
-    return below, above
-
-
-def _smaller_first(log, other):
-    """`log`, of a part of one; where it is the greater part, by the `other` one."""
-    small = log < -math.log(2)
-    return wnp.where(small, log, wnp.log1p(-wnp.exp(wnp.where(small, -1.0, wnp.minimum(other, -0.5)))))
+    below = wnp.where(far, wnp.exp(wnp.where(left, last, first)), _below(z, a, b))
+    above = wnp.where(far, wnp.exp(wnp.where(left, first, last)), _below(-z, -b, -a))
+    small = below < 0.5
+    above = wnp.where(small, 0.25, above)
+    if not of_log:
+        return wnp.where(inside, wnp.where(small, below, 1 - above), outside)
+    log = wnp.where(far, wnp.where(left, last, first), _log_below(z, a, b))
+    return wnp.where(inside, wnp.where(small, log, wnp.log1p(-above)), wnp.log(outside))
 
 
 def _logcdf(z, a, b):
-    inside = (z > a) & (z < b)
-    below, above = _logs(*(wnp.where(inside, x, safe) for x, safe in zip((z, a, b), (0.0, -1.0, 1.0))))
-    return wnp.where(inside, _smaller_first(below, above), wnp.where(z <= a, -wnp.inf, 0.0))
-
-
-def _logsf(z, a, b):
-    return _logcdf(-z, -b, -a)
+    return _cdf(z, a, b, of_log=True)
 
 
 logpdf, pdf, cdf, logcdf, sf, logsf = continuous(
     "truncnorm", "logpdf pdf cdf logcdf sf logsf", "a b", **valid(lambda a, b: a < b, {
-        "logpdf": _logpdf, "logcdf": _logcdf, "logsf": _logsf,
-        "cdf": lambda z, a, b: wnp.exp(_logcdf(z, a, b)), "sf": lambda z, a, b: wnp.exp(_logsf(z, a, b))}))
+        "logpdf": _logpdf, "cdf": _cdf, "logcdf": _logcdf,
+        "sf": lambda z, a, b: _cdf(-z, -b, -a), "logsf": lambda z, a, b: _logcdf(-z, -b, -a)}))
 
 
 guard_all(globals())
