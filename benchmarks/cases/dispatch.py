@@ -1,6 +1,8 @@
 """Call overhead: jitted functions of few and many arrays, and eager operations, with almost no work."""
 
+import dataclasses
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +32,67 @@ for _devices in (1, 8, 64):
         _name = "one array" if _what == "array" else f"tree of {_what}"
         add(Case(f"dispatch {_name} on {_devices}", "dispatch", dispatch(_what, _devices), devices=_devices, shared=True,
                  quick=(_what, _devices) in (("array", 1), ("array", 8), (20, 1), (20, 8), ("array", 64))))
+
+
+class Triple(NamedTuple):
+    """Three leaves by name."""
+    a: object
+    b: object
+    c: object
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Record:
+    """Three leaves of a dataclass, and a setting."""
+    a: object
+    b: object
+    c: object
+    name: str = dataclasses.field(default="record", metadata={"static": True})
+
+
+@jax.tree_util.register_pytree_node_class
+class Node:
+    """Three leaves of a class that says itself how it is taken apart."""
+
+    def __init__(self, a, b, c):
+        self.a, self.b, self.c = a, b, c
+
+    def tree_flatten(self):
+        return (self.a, self.b, self.c), "node"
+
+    @classmethod
+    def tree_unflatten(cls, aux, children):
+        return cls(*children)
+
+
+KINDS = {"one dict": lambda x: {f"p{i}": x for i in range(300)}, "dicts": lambda x: {f"p{i}": {"a": x, "b": x, "c": x} for i in range(100)},
+         "named tuples": lambda x: [Triple(x, x, x) for _ in range(100)], "dataclasses": lambda x: [Record(x, x, x) for _ in range(100)],
+         "nodes": lambda x: [Node(x, x, x) for _ in range(100)]}
+
+
+def tree_dispatch(kind, gives_tree):
+    """A call with 300 leaves in containers of one kind, which gives one array or the tree itself."""
+    def setup():
+        given = KINDS[kind](jnp.ones(4))
+        f = jax.jit((lambda t: jax.tree_util.tree_map(lambda v: v + 1, t)) if gives_tree else lambda t: jax.tree_util.tree_leaves(t)[0] + 1)
+        for _ in range(400):
+            f(given)
+        return functools.partial(f, given)
+    return setup
+
+
+def tree_map(kind):
+    """A map over 300 leaves in containers of one kind, with a function that does nothing."""
+    def setup():
+        return functools.partial(jax.tree_util.tree_map, lambda v: v, KINDS[kind](1.0))
+    return setup
+
+
+for _kind in KINDS:
+    add(Case(f"dispatch 300 leaves in {_kind}", "dispatch", tree_dispatch(_kind, False), shared=True))
+    add(Case(f"dispatch 300 leaves in and out of {_kind}", "dispatch", tree_dispatch(_kind, True), shared=True))
+    add(Case(f"tree_map of 300 leaves in {_kind}", "dispatch", tree_map(_kind), shared=True))
 
 
 def eager(name, function, *shape, quick=False, devices=1):
