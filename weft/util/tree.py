@@ -105,9 +105,9 @@ def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | Non
     """
     leaves, treedef = flatten(tree, is_leaf)
     if not rest:
-        return treedef.unflatten([f(x) for x in leaves])
+        return treedef.unflatten([*map(f, leaves)])
     columns = _columns("tree_map", tree, treedef, rest, is_leaf)
-    return treedef.unflatten([f(*xs) for xs in zip(leaves, *columns, strict=True)])
+    return treedef.unflatten([*map(f, leaves, *columns)])      # columns are as long as leaves
 
 
 def tree_map_with_path(

@@ -2,7 +2,7 @@
 
 In:   the spec of a structure (`treedef.Spec`), and how values of its types are taken apart and rebuilt.
 Out:  `compile_builder`, a function of the leaves that gives the tree; `compile_matcher`, a function of a tree that gives the leaves;
-      `compile_constructor`, which rebuilds one node.
+      `compile_taker` and `compile_constructor`, which take one node apart and rebuild it.
 Laws: they give what `PyTreeDef.unflatten` and `PyTreeDef.flatten_up_to` give. A matcher gives None where the tree has another structure or
       a function of the user's fails, and leaves it to those to say why. Structures that nest too deep have none.
 """
@@ -155,6 +155,12 @@ def compile_constructor(kind: type, data: Sequence[str], static: Sequence[str]) 
     """Return a function of static data and children that calls the class `kind` with them by name."""
     given = [f"{name}=children[{i}]" for i, name in enumerate(data)] + [f"{name}=aux[{i}]" for i, name in enumerate(static)]
     return _compiled(f"def make(aux, children): return kind({', '.join(given)})", "make", _Names(kind=kind))
+
+
+def compile_taker(data: Sequence[str], static: Sequence[str]) -> Callable[[Any], tuple[tuple[Any, ...], tuple[Any, ...]]]:
+    """Return a function that takes one node apart: attributes that are children, and those that are static data."""
+    children, aux = [f"({''.join([f'x.{name}, ' for name in names])})" for names in (data, static)]
+    return _compiled(f"def take(x): return {children}, {aux}", "take", _Names())
 
 
 def are_plain_names(names: Iterable[str]) -> bool:

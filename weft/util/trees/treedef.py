@@ -11,6 +11,7 @@ Plain tuples are built, compared and hashed by the interpreter itself, which mak
 from __future__ import annotations
 
 import functools
+import operator
 import reprlib
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -18,7 +19,7 @@ from typing import Any
 
 from weft.util.record import record
 from weft.util.state import clearing
-from weft.util.trees.code import compile_builder, compile_matcher
+from weft.util.trees.code import compile_builder, compile_matcher, compile_taker
 from weft.util.trees.keypath import DictKey, FlattenedIndexKey, GetAttrKey, KeyEntry, SequenceKey
 
 IsLeaf = Callable[[Any], bool]
@@ -152,9 +153,8 @@ def _sequence_flattener(kind: type) -> Flattener:
 def _flatten_dict(value: dict[Any, Any], leaves: list[Any]) -> Spec:
     rules, specs = _flatteners, []
     given = tuple(value)
-    keys = _key_orders.get(given) or _key_order(given)
-    for key in keys:
-        x = value[key]
+    keys, items = _key_orders.get(given) or _key_order(given)
+    for x in items(value):
         try:
             rule = rules[type(x)]
         except KeyError:
@@ -167,24 +167,27 @@ def _flatten_dict(value: dict[Any, Any], leaves: list[Any]) -> Spec:
     return dict, keys, tuple(specs)
 
 
-_key_orders: dict[tuple[str, ...], tuple[str, ...]] = {}  # keys as they come -> sorted
+_Order = tuple[tuple[Any, ...], Callable[[dict[Any, Any]], Iterable[Any]]]
+_key_orders: dict[tuple[str, ...], _Order] = {}  # keys as they come -> sorted, and what gives their values
 
 
-def _key_order(given: tuple[Any, ...]) -> tuple[Any, ...]:
+def _key_order(given: tuple[Any, ...]) -> _Order:
     """Sort keys, and remember the order of strings: other keys may be equal without being the same (1 and True)."""
     keys = tuple(sorted_keys(given))
+    items = operator.itemgetter(*keys) if len(keys) > 1 else lambda value: [value[key] for key in keys]
     if all(type(key) is str for key in given):
         if len(_key_orders) >= 4096:  # programs that make up keys without end must not fill the memory
             _key_orders.clear()
-        _key_orders[given] = keys
-    return keys
+        _key_orders[given] = keys, items
+    return keys, items
 
 
 _NONE_SPEC = (type(None), None, ())
 
 
 def _custom_flattener(node: NodeType) -> Flattener:
-    type_, take, split, rules = node.type, node.flatten, node.split, _flatteners
+    type_, split, rules = node.type, node.split, _flatteners
+    take = node.flatten if node.fields is None else compile_taker(*node.fields)
 
     def flatten(value: Any, leaves: list[Any]) -> Spec:
         parts = take(value)
@@ -628,7 +631,10 @@ def register(node: NodeType, flattener: Flattener | None = None) -> None:
         raise ValueError(f"{node.type!r} is already registered as a pytree node")
     _registered.add(node.type)
     _node_types[node.type] = node
-    _flatteners[node.type] = flattener or _custom_flattener(node)
+    if flattener is not None:
+        _flatteners[node.type] = flattener
+    else:                            # made when it is needed: many types are registered that no program uses
+        _flatteners.pop(node.type, None)
 
 
 _registered: set[type] = set()
@@ -661,8 +667,8 @@ _key_entries: dict[tuple[str, ...], list[KeyEntry]] = {}
 
 def _split_dict(value: dict[Any, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     given = tuple(value)
-    keys = _key_orders.get(given) or _key_order(given)
-    return tuple([value[key] for key in keys]), keys
+    keys, items = _key_orders.get(given) or _key_order(given)
+    return tuple(items(value)), keys
 
 
 def _split_defaultdict(value: defaultdict[Any, Any]) -> tuple[tuple[Any, ...], Any]:
