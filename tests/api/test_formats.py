@@ -57,6 +57,7 @@ def test_memory_is_in_the_order_that_was_asked_for(sharding, spec, order):
     assert x.format == wanted and repr(x) == repr(wnp.asarray(value))
     plain = weft.device_put(value, wanted.sharding)
     made = weft.make_array_from_callback(value.shape, wanted, lambda index: value[index])
+    assert weft.make_array_from_process_local_data(wanted, value).format == wanted
     for shard, same, part in zip(x.addressable_shards, plain.addressable_shards, made.addressable_shards):
         assert shard.index == same.index == part.index and shard.replica_id == same.replica_id
         assert layout_of(shard.data) == layout_of(part.data) == wanted.layout
@@ -293,5 +294,3 @@ def test_what_is_no_format():
     for given in ({"in_shardings": ROWS}, {"out_shardings": Layout.AUTO}):
         with pytest.raises(ValueError, match=r"`jax.jit` does not accept device-local layouts directly"):
             weft.jit(lambda x: x, **given)(VALUE)
-    with pytest.raises(NotImplementedError, match="row-major"):
-        weft.make_array_from_process_local_data(Format(COLUMNS, SingleDeviceSharding(weft.devices()[0])), VALUE)

@@ -117,6 +117,13 @@ def arrays_over_processes():
     np.testing.assert_array_equal(np.asarray(other)[:, 0], np.repeat(np.arange(size), 8 // size))
     batch = weft.make_array_from_process_local_data(NamedSharding(mesh, P(("x", "y"))), np.full((n, 2), rank, np.float32))
     assert batch.shape == (8, 2) and float(np.asarray(batch.addressable_data(0))[0, 0]) == rank
+    part = rank + np.arange(2.0 * n, dtype=np.float32).reshape(n, 2)
+    wanted = batch.sharding, Format(Layout((1, 0)), batch.sharding)
+    rows, columns = [weft.make_array_from_process_local_data(where, part) for where in wanted]
+    assert columns.format.layout == Layout((1, 0), ()) and columns.sharding == rows.sharding
+    for shard, same in zip(columns.addressable_shards, rows.addressable_shards):
+        assert shard.index == same.index
+        np.testing.assert_array_equal(shard.data, same.data)
     print("same everywhere" if rank == 0 else "")
 
 

@@ -310,7 +310,7 @@ def make_array_from_single_device_arrays(shape, sharding: Sharding, arrays: Sequ
 
 
 def make_array_from_process_local_data(sharding: Any, local_data: Any, global_shape: Any = None) -> Any:
-    """Arrays from what this process has of them: a tree of them, and shardings and shapes (or None) that are prefixes of it.
+    """Arrays from what this process has of them: a tree of them, and shardings or Formats and shapes (or None) that are prefixes of it.
 
     Along each dim the data has the blocks that are on devices of this process, in the order of the whole array, or all of it.
     Without `global_shape` it has the former along every dim, and the global shape follows. With one process the data is the whole array.
@@ -324,27 +324,27 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
     flat, structure = tree.tree_flatten(local_data)
     shardings = tree.broadcast_prefix(sharding, local_data, is_leaf=_is_placement)
     shapes = tree.broadcast_prefix(global_shape, local_data, is_leaf=lambda x: x is None or _is_shape(x))
-    return tree.tree_unflatten(structure, [_from_local(api, x, as_sharding(s, api), shape) for x, s, shape in zip(flat, shardings, shapes)])
+    return tree.tree_unflatten(structure, [_from_local(api, *each) for each in zip(flat, shardings, shapes)])
 
 
 def _is_shape(x: Any) -> bool:
     return isinstance(x, (tuple, list)) and all(isinstance(n, (int, np.integer)) for n in x)
 
 
-def _from_local(api: str, data: Any, sharding: Any, global_shape: Any) -> Array:
-    if not isinstance(sharding, Sharding):
-        raise TypeError(f"{api}: it takes a sharding, got {sharding!r:.80}.")
+def _from_local(api: str, data: Any, placement: Any, global_shape: Any) -> Array:
+    given = placement if isinstance(placement, Format) else as_sharding(placement, api)
+    sharding, order = _placement_to_make(api, given, np.ndim(data))
     if sharding.is_fully_addressable:
         if global_shape is not None and tuple(global_shape) != np.shape(data):
             raise ValueError(f"{api}: this process drives all devices, so that the local data is the global array: shape "
                              f"{np.shape(data)}, global_shape {tuple(global_shape)}.\n"
                              "  global_shape should be None or equal to local_data.shape.")
-        return device_put(data, sharding)
+        return device_put(data, given)
     array = to_array(data)
     shape = parts.whole_shape(sharding, array.shape) if global_shape is None else tuple(global_shape)
     if len(shape) != array.ndim:
         raise ValueError(f"{api}: local data of shape {array.shape} and global_shape {shape} differ in rank.")
-    return parts.from_part(api, array._numpy(), ShapedArray(shape, array.dtype), sharding)
+    return parts.from_part(api, array._numpy(), ShapedArray(shape, array.dtype), sharding, order)
 
 
 # ---- looking at programs

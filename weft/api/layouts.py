@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Device
-from weft.backends.formats import Format, Layout, check_row_major, is_layout, order_of
+from weft.backends.formats import Format, Layout, is_layout, order_of
 from weft.ir.mesh import current_mesh
 from weft.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding
 from weft.ir.specs import PartitionSpec
@@ -48,7 +48,7 @@ def flat_shardings(given, structure, avals: Sequence, what: str, arg_names: Sequ
         if isinstance(s, Format):
             order_of(s.layout, aval.ndim, what)
             s = s.sharding
-        s = as_sharding(s, what, aval.ndim)
+        s = as_sharding(s, what)
         if s is not None and padded and padded[i]:
             s.splits(aval.shape)
         elif s is not None:
@@ -125,11 +125,8 @@ def _what_is_split(what: str, i: int, structure, arg_names: Sequence[str] | None
     return f"the result{tree.keystr(path) and ' ' + tree.keystr(path)} of {function}"
 
 
-def as_sharding(s, what: str, ndim: int | None = None) -> Sharding | None:
-    """A sharding from a Sharding, a Device, a PartitionSpec under the mesh of the context, or the Format of an array of `ndim` dims."""
-    if isinstance(s, Format):
-        check_row_major(s, ndim, what)
-        s = s.sharding
+def as_sharding(s, what: str) -> Sharding | None:
+    """A sharding from a Sharding, a Device, or a PartitionSpec under the mesh of the context."""
     if s is None or isinstance(s, Sharding):
         return s
     if s is REPLICATED:

@@ -48,7 +48,7 @@ class ShapeDtypeStruct:
             order_of(sharding.layout, len(self.shape), "ShapeDtypeStruct")
             self.layout, sharding = sharding.layout, sharding.sharding
         if isinstance(sharding, PartitionSpec):
-            sharding = as_sharding(sharding, "ShapeDtypeStruct", len(self.shape))
+            sharding = as_sharding(sharding, "ShapeDtypeStruct")
         if isinstance(sharding, NamedSharding):
             sharding.check_compatible_aval(self.shape)
         self.sharding = sharding

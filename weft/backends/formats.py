@@ -87,13 +87,3 @@ def order_of(layout: Any, ndim: int, what: str) -> tuple[int, ...] | None:
         raise NotImplementedError(f"{what}: elements are stored whole and without tiles; {layout} is not supported. Leave tiling and "
                                   "sub_byte_element_size_in_bits out.")
     return None if order == plain else order
-
-
-def check_row_major(format: Format, ndim: int | None, what: str) -> None:
-    """Raise unless a format asks for the order that all arrays made by `what` have: ValueError if it does not fit `ndim` dims, else
-    NotImplementedError."""
-    if isinstance(format.layout, Layout):
-        ndim = len(format.layout.major_to_minor) if ndim is None else ndim
-        if order_of(format.layout, ndim, what) is not None:
-            raise NotImplementedError(f"{what}: what it makes is row-major; the layout {format.layout} is not supported here. Move the "
-                                      "array there with weft.device_put(x, format).")

@@ -103,8 +103,9 @@ def _splits_here(sharding: Sharding, ndim: int) -> tuple[tuple[int, ...], tuple[
     return splits, tuple(map(len, by_process[mine]))
 
 
-def from_part(api: str, value: np.ndarray, aval: ShapedArray, sharding: Sharding) -> Array:
-    """The array of type `aval` of which this process gives `value`: along each dim all of it, or the blocks that are here, in order."""
+def from_part(api: str, value: np.ndarray, aval: ShapedArray, sharding: Sharding, order: tuple[int, ...] | None = None) -> Array:
+    """The array of type `aval`, its dims stored in `order`, of which this process gives `value`: along each dim all of it, or the blocks
+    that are here, in order."""
     local, held = sharding.shard_shape(aval.shape), part_shape(sharding, aval.shape)
     for dim, (size, whole, mine) in enumerate(zip(value.shape, aval.shape, held)):
         if size not in (whole, mine):
@@ -118,7 +119,7 @@ def from_part(api: str, value: np.ndarray, aval: ShapedArray, sharding: Sharding
     def part(position: Position) -> np.ndarray:
         at = [p if size == whole else mine.index(p) for p, size, whole, mine in zip(position, value.shape, aval.shape, numbers)]
         return value[tuple([slice(k * n, (k + 1) * n) for k, n in zip(at, local)])]
-    return assembled(api, aval, sharding, {position: part(position) for position in blocks_here(sharding, aval.ndim)})
+    return assembled(api, aval, sharding, {position: part(position) for position in blocks_here(sharding, aval.ndim)}, order)
 
 
 def part_of(array: Array) -> np.ndarray:
