@@ -9,6 +9,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import NamedSharding, P
+from weft.sharding import Mesh
 from weft.util.config import config
 from weft.util.errors import DeviceRuntimeError
 
@@ -122,3 +123,16 @@ def test_every_logged_transfer_is_logged_again(caplog):
     finally:
         config.update("transfer_guard", None)
     assert len([r for r in caplog.records if r.name == "weft.transfers"]) == 4
+
+
+def test_another_layout_on_the_same_devices_is_no_transfer():
+    value = np.arange(16.0, dtype=np.float32).reshape(8, 2)
+    devices = np.array(weft.devices()[:4])
+    here = weft.device_put(value, NamedSharding(Mesh(devices.reshape(2, 2), ("x", "y")), P("x", "y")))
+    wanted = NamedSharding(Mesh(devices[::-1].reshape(2, 2), ("x", "y")), P("x"))
+    with weft.transfer_guard("disallow_explicit"):
+        moved = weft.device_put(here, wanted)
+        with pytest.raises(DeviceRuntimeError, match="device-to-device"):
+            weft.device_put(here, weft.devices()[5])
+    assert moved.sharding == wanted
+    np.testing.assert_array_equal(moved, value)

@@ -52,9 +52,9 @@ def to_device(aval: Any, sharding: Any) -> None:
 
 
 def between_devices(specs: Sequence[Any], wanted: Sequence[Any]) -> None:
-    """Arrays of layouts `specs` are moved to other devices where `wanted` says so."""
+    """Arrays of layouts `specs` are moved to other devices where `wanted` says so; another layout on the same ones is computed."""
     for have, want in zip(specs, wanted):
-        if have.sharding.device_assignment != want.sharding.device_assignment:
+        if have.sharding.device_set != want.sharding.device_set:
             _check("device-to-device", config.transfer_guard_device_to_device or config.transfer_guard, have.aval, want.sharding)
 
 
