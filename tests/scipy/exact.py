@@ -451,6 +451,11 @@ _case("special.expi", "real", _exponential_integral)
 _case("special.betainc", "shape shape unit", _betainc, by=[2])
 
 
+def _log_of(part: mpf, rest: mpf | None) -> mpf:
+    """Of what is one together with the rest, by the smaller of them."""
+    return mp.log(part) if rest is None or part < 0.5 else _log1m(rest)
+
+
 def _family(name: str, kinds: str, by: Sequence[int] | None = None, quantiles: str = "unit", **functions: Callable) -> None:
     """Functions of a standard distribution; those derived from one another are made here."""
     rest = kinds.split()[1:]
@@ -458,7 +463,8 @@ def _family(name: str, kinds: str, by: Sequence[int] | None = None, quantiles: s
         if log_name in functions and plain not in functions:
             functions[plain] = lambda *args, f=functions[log_name]: _exp(f(*args))
         if plain in functions and log_name not in functions:
-            functions[log_name] = lambda *args, f=functions[plain]: mp.log(f(*args))
+            rest_of = functions.get({"cdf": "sf", "sf": "cdf"}.get(plain, ""))
+            functions[log_name] = lambda *args, f=functions[plain], rest_of=rest_of: _log_of(f(*args), rest_of and rest_of(*args))
     module = importlib.import_module(f"weft.scipy.stats.{name}")
     for function, exact_ in functions.items():
         if hasattr(module, function):

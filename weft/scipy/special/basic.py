@@ -104,7 +104,16 @@ def _gammasgn(x):
 
 
 gammasgn = _unary("gammasgn", _gammasgn, "The sign of the gamma function.")
-real_gamma = _unary("gamma", lambda x: ew.mul(_gammasgn(x), ew.exp(ew.lgamma(x))), "The gamma function of real numbers.")
+
+
+def _gamma(x):
+    """Close to zero by that of 1 + x, of whose logarithm less is lost."""
+    near = ew.bitwise_and(ew.lt(ew.abs(x), 0.5), ew.ne(x, 0))
+    size = ew.exp(ew.lgamma(select(near, ew.add(x, 1), x)))
+    return select(near, ew.div(size, select(near, x, 1)), ew.mul(_gammasgn(x), size))
+
+
+real_gamma = _unary("gamma", _gamma, "The gamma function of real numbers.")
 
 
 def factorial(n, exact: bool = False):

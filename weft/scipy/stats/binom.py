@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from weft.scipy.stats.deviance import log_binomial
+from weft import numpy as wnp
+from weft.control.custom_rules import custom_jvp
+from weft.scipy.stats.deviance import binomial_slope, log_binomial
 from weft.scipy.stats.family import discrete, whole, within
 from weft.util.source import guard_all
 
 
-def _logpmf(k, n, p):
-    return within(whole(k) & (k <= n), k, 0.0, lambda k: log_binomial(k, n - k, p, 1 - p))
+@custom_jvp
+def _probability(k, m, p):
+    return wnp.exp(log_binomial(k, m, p, 1 - p))
 
 
-logpmf, pmf = discrete("binom", "logpmf pmf", "n p", logpmf=_logpmf)
+_probability.defjvps(*[lambda t, out, k, m, p, i=i: t * binomial_slope(i, k, m, p, 1 - p) for i in range(3)])
+logpmf, pmf = discrete(
+    "binom", "logpmf pmf", "n p",
+    logpmf=lambda k, n, p: within(whole(k) & (k <= n), k, 0.0, lambda k: log_binomial(k, n - k, p, 1 - p)),
+    pmf=lambda k, n, p: within(whole(k) & (k <= n), k, 0.0, lambda k: _probability(k, n - k, p), 0.0))
 
 
 guard_all(globals())

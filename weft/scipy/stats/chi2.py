@@ -8,7 +8,7 @@ from collections.abc import Callable
 from weft import numpy as wnp
 from weft.ops.functions.incomplete import igamma_grad_x, log_igamma, log_igammac
 from weft.scipy import special
-from weft.scipy.stats.family import continuous, log_one_less_exp, within
+from weft.scipy.stats.family import continuous, log_one_less_exp, one_less_exp, within
 from weft.scipy.stats.gamma import log_density
 from weft.util.source import guard_all
 
@@ -36,7 +36,7 @@ logpdf, pdf, cdf, logcdf, sf, logsf = continuous(
     "chi2", "logpdf pdf cdf logcdf sf logsf", "df", logpdf=lambda z, df: within(z >= 0, z, 1.0, lambda z: _log_density(z, df / 2)
                                                                                - math.log(2)),
     pdf=lambda z, df: within(z >= 0, z, 1.0, lambda z: _pdf(z, df), 0.0),
-    cdf=_near_zero(wnp.exp, special.gammainc), sf=_near_zero(lambda first: -wnp.expm1(first), special.gammaincc),
+    cdf=_near_zero(wnp.exp, special.gammainc), sf=_near_zero(lambda first: one_less_exp(-first), special.gammaincc),
     logcdf=_near_zero(lambda first: first, log_igamma), logsf=_near_zero(lambda first: log_one_less_exp(-first), log_igammac))
 
 

@@ -58,15 +58,6 @@ def log_quotient(x, y):
 log_quotient.defjvps(lambda t, out, x, y: t / x, lambda t, out, x, y: -t / y)
 
 
-@custom_jvp
-def share(a, b):
-    """a / (a + b)."""
-    return a / (a + b)
-
-
-share.defjvps(lambda t, out, a, b: t * (b / (a + b)) / (a + b), lambda t, out, a, b: -t * out / (a + b))
-
-
 def _log_of_sum(a, b):
     """log((a + b) / a)."""
     quotient, power = b / a, _power(a)
@@ -134,9 +125,24 @@ def log_binomial(a, b, x, y):
 
 
 log_binomial.defjvps(
-    lambda t, out, a, b, x, y: t * (wnp.log(x) + _digamma_rise(a + 1, b)),
-    lambda t, out, a, b, x, y: t * (wnp.log(y) + _digamma_rise(b + 1, a)),
-    lambda t, out, a, b, x, y: t * (_per(a, x) - _per(b, y)), None)
+    lambda t, out, *args: t * binomial_slopes(*args)[0], lambda t, out, *args: t * binomial_slopes(*args)[1],
+    lambda t, out, *args: t * binomial_slopes(*args)[2], None)
+
+
+def binomial_slope(i, a, b, x, y, factor=lambda slope: slope):
+    """The derivative number `i` of exp(log_binomial), with a `factor` of that of the logarithm. The probability is taken as two roots
+    around it, since it may be less than all floats where its slope is not."""
+    root = wnp.exp(0.5 * log_binomial(a, b, x, y))
+    if i < 2:
+        return root * factor(binomial_slopes(a, b, x, y)[i]) * root
+    some, rest = (a > 0) & (x > 0), (b > 0) & (y > 0)
+    up = factor(root / wnp.where(some, x, 1) * a) * root
+    return wnp.where(some, up, 0) - wnp.where(rest, factor(root / wnp.where(rest, y, 1) * b) * root, 0)
+
+
+def binomial_slopes(a, b, x, y):
+    """The derivatives of `log_binomial` by a and by b, and that by x of a y that is 1 - x."""
+    return wnp.log(x) + _digamma_rise(a + 1, b), wnp.log(y) + _digamma_rise(b + 1, a), _per(a, x) - _per(b, y)
 
 
 def _rest(x):

@@ -30,8 +30,15 @@ def _logpdf(z, beta):
     return _log_scale(beta)[0] - math.log(2) - wnp.power(wnp.abs(z), beta)
 
 
+def _by_size(size, beta):
+    """The derivative of size^beta by the size, not zero: by the power of the smaller exponent."""
+    few = beta < 1
+    power = wnp.power(size, wnp.where(few, beta, beta - 1))
+    return beta * wnp.where(few, power / size, power)
+
+
 def _logpdf_by_z(t, out, z, beta):
-    return t * wnp.where(z == 0, 0, -wnp.sign(z) * (beta * wnp.power(wnp.abs(z), beta - 1)))
+    return t * wnp.where(z == 0, 0, -wnp.sign(z) * _by_size(wnp.where(z == 0, 1, wnp.abs(z)), beta))
 
 
 _logpdf.defjvps(_logpdf_by_z, lambda t, out, z, beta: t * (_log_scale(beta)[1] - _by_beta(z, beta)))
@@ -47,7 +54,7 @@ def _pdf_by_z(t, out, z, beta):
     safe = wnp.where(z == 0, 1, z)
     little, power = out < 1e9 * float(dtypes.finfo(z.dtype).smallest_normal), wnp.power(wnp.abs(safe), beta)
     ratio = wnp.exp(_logpdf(z, beta) - wnp.log(wnp.abs(safe))) * wnp.sign(z)
-    size = wnp.where(little, ratio, wnp.where(little, 0, out * beta * power) / safe)
+    size = wnp.where(little, ratio, wnp.sign(z) * wnp.where(little, 0, out * _by_size(wnp.abs(safe), beta)))
     return -t * wnp.where((z == 0) | (size == 0), 0, wnp.where(little, size * beta * power, size))
 
 

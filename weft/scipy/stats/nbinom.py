@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from weft import numpy as wnp
-from weft.scipy.stats.deviance import log_binomial, log_quotient, share
+from weft.control.custom_rules import custom_jvp
+from weft.scipy.stats.deviance import binomial_slope, log_binomial, log_quotient
 from weft.scipy.stats.family import discrete, whole, within
 from weft.util.source import guard_all
 
@@ -12,11 +13,24 @@ def _logpmf(k, n, p):
     return log_binomial(n, k, p, 1 - p) + wnp.where(k == 0, 0, log_quotient(n, n + k))
 
 
+def _part(k, n, slope=1.0):
+    """n / (n + k), of failures, in units of a slope."""
+    return wnp.where(k == 0, slope, n * (slope / (n + k)))
+
+
+@custom_jvp
 def _pmf(k, n, p):
     """The factor n of the probability of failures stands apart: the logarithm's slope by the least n is beyond all floats."""
-    return wnp.where(k == 0, 1, share(n, k)) * wnp.exp(log_binomial(n, k, p, 1 - p))
+    return _part(k, n) * wnp.exp(log_binomial(n, k, p, 1 - p))
 
 
+def _slope(i, k, n, p, of_part):
+    """By that of the part, and that of the logarithm of the rest."""
+    return binomial_slope(i, n, k, p, 1 - p, lambda slope: wnp.where(k == 0, 0, of_part / (n + k)) + _part(k, n, slope))
+
+
+_pmf.defjvps(lambda t, out, k, n, p: t * _slope(1, k, n, p, -_part(k, n)), lambda t, out, k, n, p: t * _slope(0, k, n, p, k / (n + k)),
+             lambda t, out, k, n, p: t * _slope(2, k, n, p, 0.0))
 logpmf, pmf = discrete("nbinom", "logpmf pmf", "n p", logpmf=lambda k, n, p: within(whole(k), k, 0.0, lambda k: _logpmf(k, n, p)),
                        pmf=lambda k, n, p: within(whole(k), k, 0.0, lambda k: _pmf(k, n, p), 0.0))
 

@@ -74,7 +74,7 @@ _logpdf.defjvps(lambda t, out, z, df: t * _slope_by_z(z, df), _logpdf_slope)
 
 
 def _pdf_parts(z, df):
-    """The density is the product of the first, and of the root of `df` by itself and by the second."""
+    """The density is the product of the first, of the root of `df` by itself and by the second, and of a power."""
     h, root = df / 2, wnp.sqrt(df)
     few = df < 1
     first = wnp.where(few, wnp.exp(ew.lgamma(h + 0.5) - ew.lgamma(h + 1)) / math.sqrt(4 * math.pi),
@@ -82,19 +82,19 @@ def _pdf_parts(z, df):
     size, power = wnp.abs(z), wnp.exp(-h * log1p_square(z, root))
     wide = size > root
     most, ratio = wnp.where(wide, size, root), wnp.where(wide, root / wnp.where(wide, size, 1), size / root)
-    return first * power, 1 / most / wnp.sqrt(1 + ratio * ratio), root
+    return first, 1 / most / wnp.sqrt(1 + ratio * ratio), root, power
 
 
 @custom_jvp
 def _pdf(z, df):
-    first, second, root = _pdf_parts(z, df)
-    return first * root * (root * second)
+    first, second, root, power = _pdf_parts(z, df)
+    return first * root * (root * second) * power
 
 
 def _pdf_slope(t, out, z, df):
-    first, second, root = _pdf_parts(z, df)
+    first, second, root, power = _pdf_parts(z, df)
     rise, fall = _slope_by_df(z, df)
-    return t * (first * (second * rise - root * (root * second) * fall))
+    return t * (first * power * (second * rise - root * (root * second) * fall))
 
 
 _pdf.defjvps(lambda t, out, z, df: t * wnp.where(out == 0, 0, out * _slope_by_z(z, df)), _pdf_slope)
