@@ -117,6 +117,27 @@ def test_a_policy_saves_each_step_of_a_loop():
     assert residuals(run, policies.everything_saveable)[1:] == (0, 0)
 
 
+@pytest.mark.parametrize("policy, expected", [
+    (named_sin, (0, 1)), (policies.save_only_these_names("c"), (0, 0)), (policies.nothing_saveable, (1, 1)),
+    (policies.everything_saveable, (0, 0))], ids=["sine", "cosine", "nothing", "everything"])
+def test_a_policy_reaches_into_loops_of_rules(policy, expected):
+    @weft.custom_jvp
+    def sine(x):
+        return wnp.sin(x)
+
+    @sine.defjvp
+    def sine_jvp(primals, tangents):
+        x, = primals
+        both = lambda xs, _: ((checkpoint_name(wnp.sin(xs[0]), "s"), checkpoint_name(wnp.cos(xs[1]), "c")), None)
+        y, slope = lax.scan(both, (x, x), None, length=1)[0]
+        return y, slope * tangents[0]
+
+    def run(x, w):
+        return lax.scan(lambda c, _: (sine(c), None), x, None, length=1)[0]
+    assert residuals(run, policy)[1:] == expected
+    np.testing.assert_allclose(weft.grad(lambda x: weft.checkpoint(run, policy=policy)(x, x).sum())(X), np.cos(X), rtol=1e-6)
+
+
 def test_names_cost_no_kernel_and_keep_their_transforms():
     named, plain = (lambda x: checkpoint_name(wnp.sin(x), "s") * 2), (lambda x: wnp.sin(x) * 2)
     text = lambda f: weft.jit(f).lower(X).compile().as_text().splitlines()[1:]

@@ -28,7 +28,7 @@ from weft.core.stage import StageTrace, UsesRefs, stage
 from weft.core.trace import EvalTrace, Tracer, axis_env, current_trace, lenient, set_trace, typeof
 from weft.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var
 from weft.ir.mesh import current_mesh
-from weft.ir.rewrite import atom_key
+from weft.ir.rewrite import atom_key, inline_calls, is_transparent
 from weft.ir.types import ShapedArray
 from weft.ops.placement import laid_out_as
 from weft.util import dtypes, tree
@@ -312,15 +312,25 @@ def define_partial_eval(primitive: Primitive, split: Callable, sees_policy: bool
     if sees_policy:
         def under_policy(eqn, mask, saveable):
             known, unknown, out_unknown = in_program(eqn, mask, saveable)
-            allowed = []                             # the residuals, and results that equations inside give which may be saved
-            for e in known:
-                programs = e.params.get("branches") or [e.params["jaxpr"]]
-                saved = {v for inner in programs for inside in inner.eqns if saveable(inside) for v in inside.outvars}
-                allowed += [v for v, *made in zip(e.outvars, *[inner.outvars for inner in programs])
-                            if v not in eqn.outvars or saved.issuperset(made)]
-            return known, unknown, out_unknown, allowed
+            allowed = [v for e in known for v in e.outvars if v not in eqn.outvars]          # the residuals
+            return known, unknown, out_unknown, allowed + [v for e in known for v in _saved_inside(e, saveable)]
 
         primitive.rules["partial_eval_saveable"] = under_policy
+        primitive.rules["saved_inside"] = _saved_inside
+
+
+def _saved_inside(eqn: Eqn, saveable: Callable[[Eqn], bool]) -> list[Var]:
+    """The results of an operation on programs which equations inside give whose results may be saved."""
+    programs = [inline_calls(jaxpr, is_transparent) for jaxpr in eqn.params.get("branches") or [eqn.params["jaxpr"]]]
+    saved: set[Var] = set()
+    for inner in [inner for jaxpr in programs for inner in jaxpr.eqns]:
+        rule = inner.primitive.rules.get("saved_inside")
+        if saveable(inner):
+            saved.update(inner.outvars)
+        elif rule is not None:
+            saved.update(rule(inner, saveable))
+    return [v for v, *made in zip(eqn.outvars, *[jaxpr.outvars for jaxpr in programs])
+            if all(type(a) is Var and a in saved for a in made)]
 
 
 # --- arguments -------------------------------------------------------------------------------------------------------

@@ -105,6 +105,9 @@ def _partial(jaxpr: Jaxpr, in_unknown, force_unknown, saveable) -> Partial:
         mask = [type(a) is not Literal and a in unknown_vars for a in eqn.invars]
         if not any(mask):
             known_eqns.append(eqn)
+            inside = eqn.primitive.rules.get("saved_inside")
+            if saveable is not None and inside is not None:
+                saved.update(inside(eqn, saveable))
             continue
         split = eqn.primitive.rules.get("partial_eval_eqn")
         under_policy = eqn.primitive.rules.get("partial_eval_saveable") if saveable is not None else None
