@@ -134,6 +134,37 @@ def test_scopes_of_other_calls_do_not_show():
     assert "left" not in weft.jit(lambda x: wnp.cos(x)).lower(X).as_text("hlo", debug_info=True)
 
 
+def names(fun, *args) -> list[str]:
+    """The names around the operations that `fun` binds, in order, each once."""
+    return list(dict.fromkeys(eqn.source_info.name_stack for eqn in weft.make_jaxpr(fun)(*args).eqns))
+
+
+def test_operations_are_named_by_the_transformations_around_them():
+    def layer(x):
+        with weft.named_scope("layer"), weft.named_scope("attend"):
+            return wnp.sin(x)
+
+    outer = weft.named_scope("net")
+    assert names(outer(weft.vmap(layer)), X) == ["net/vmap(layer)/attend"]
+    assert names(weft.vmap(wnp.sin), X) == ["vmap()"]
+    loss = lambda x: layer(x).sum()
+    assert names(outer(weft.grad(loss)), X[0])[:2] == ["net/jvp(layer)/attend", "net/jvp()"]
+    assert "net/transpose(jvp(layer))/attend" in names(outer(weft.grad(loss)), X[0])
+    assert "transpose(vmap(jvp(layer)))/attend" in names(weft.vmap(weft.grad(loss)), X)
+    text = weft.jit(weft.grad(loss)).lower(X[0]).as_text("hlo", debug_info=True)
+    assert 'op_name="jit(<lambda>)/transpose(jvp(layer))/attend/mul"' in text
+
+
+def test_programs_that_are_called_keep_names_of_their_own():
+    inner = weft.jit(weft.named_scope("inner")(lambda x: wnp.sin(x)))
+    (call,) = weft.make_jaxpr(weft.named_scope("net")(weft.vmap(inner)))(X).eqns
+    assert call.source_info.name_stack == "net/vmap()"
+    assert [eqn.source_info.name_stack for eqn in call.params["jaxpr"].eqns] == ["inner"]
+    (call, back) = [eqn for eqn in weft.make_jaxpr(weft.grad(inner))(1.0).eqns if "jaxpr" in eqn.params]
+    assert (call.source_info.name_stack, back.source_info.name_stack) == ("jvp()", "transpose(jvp())")
+    assert {eqn.source_info.name_stack for eqn in back.params["jaxpr"].eqns} == {"inner"}
+
+
 def test_donated_arguments_are_aliases():
     def f(x, y, n):
         return y.sum(), x + y, n

@@ -37,7 +37,7 @@ from weft.runtime.array import Array
 from weft.runtime.device import Device
 from weft.util import dtypes, tree
 from weft.util.errors import ShardingError, UnexpectedTracerError, describe
-from weft.util.source import api_boundary, function_name, scope, user_frame, wraps
+from weft.util.source import api_boundary, function_name, joined, scope, user_frame, wraps
 from weft.util.state import clearers
 
 # ---- placement
@@ -497,7 +497,7 @@ def named_scope(name: str):
     if not isinstance(name, str):
         raise TypeError(f"named_scope: the name must be a string, got {name!r}.")
     outer = scope.name
-    scope.name = f"{outer}/{name}" if outer else name
+    scope.name = joined(outer, name)
     try:
         yield
     finally:

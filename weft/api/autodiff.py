@@ -29,7 +29,7 @@ from weft.transforms.transpose import backward_pass
 from weft.util import dtypes, tree
 from weft.util.errors import ShapeError
 from weft.util.record import record
-from weft.util.source import api_boundary, wraps
+from weft.util.source import api_boundary, transformed_scope, wraps
 
 
 def _argnums(argnums, n: int, api: str) -> tuple[int, ...]:
@@ -113,7 +113,8 @@ def _vjp(fun, primals, has_aux, api, saveable_args: Any = True):
     if refs:
         flat_fun, last = _on_values(fun, flat_fun, refs), len(refs)
     differentiable = [typeof(x).to_tangent_aval().dtype != dtypes.float0 for x in flat]
-    outs, program, out_nonzero = linearize_flat(flat_fun, flat, differentiable)
+    with transformed_scope("jvp"):
+        outs, program, out_nonzero = linearize_flat(flat_fun, flat, differentiable)
     if refs:
         for r, value in zip(refs.values(), outs[-last:]):
             r[...] = value
@@ -393,7 +394,8 @@ def jvp(fun: Callable, primals: Sequence, tangents: Sequence, has_aux: bool = Fa
         scalars = type(p) in (float, complex) and type(t) is type(p)      # stay Python's, as `fun` finds them
         checked.append(Zero(want) if want.dtype == dtypes.float0 else t if scalars else _as_cotangent(t, typeof(p)))
     flat_fun, trees = _flat_with_aux(fun, in_tree, has_aux, "jvp")
-    outs, out_tangents = jvp_flat(flat_fun, flat, checked)
+    with transformed_scope("jvp"):
+        outs, out_tangents = jvp_flat(flat_fun, flat, checked)
     n = trees[0].num_leaves
     tangents_out = [to_array(d) if type(d) in (float, complex) and type(o) not in (float, complex) and _state.trace is eval_trace else d
                     for o, d in ((o, _derivative(t, typeof(o))) for o, t in zip(outs, out_tangents[:n]))]
@@ -415,7 +417,8 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
     flat_fun, trees = _flat_with_aux(fun, in_tree, has_aux, "linearize")
     in_avals = [typeof(x) for x in flat]
     differentiable = [a.to_tangent_aval().dtype != dtypes.float0 for a in in_avals]
-    outs, program, nonzero = linearize_flat(flat_fun, flat, differentiable)
+    with transformed_scope("jvp"):
+        outs, program, nonzero = linearize_flat(flat_fun, flat, differentiable)
     n = trees[0].num_leaves
     avals = [typeof(o) for o in outs[:n]]
 

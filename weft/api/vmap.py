@@ -18,7 +18,7 @@ from weft.transforms.batch import batch_flat, to_dim
 from weft.transforms.vmappable import batch_elements, is_spec, is_vmappable, length_of_axis, registered, whole
 from weft.util import dtypes, tree
 from weft.util.errors import ShardingTypeError
-from weft.util.source import api_boundary, wraps
+from weft.util.source import api_boundary, transformed_scope, wraps
 
 
 def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None, axis_size: int | None = None,
@@ -73,7 +73,8 @@ def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):
     dims = mapped_dims(in_axes, args, kwargs, flat, where)
     size = mapped_size(where, flat_fun, dims, axis_size)
     axis = _axis(name, flat, dims, size, axis_name, spread)
-    outs, out_dims = batch_flat(flat_fun, axis, flat, dims)
+    with transformed_scope("vmap"):
+        outs, out_dims = batch_flat(flat_fun, axis, flat, dims)
     for out in outs:
         _check_type(out, name)
     wanted = result_dims(out_axes, flat_fun, len(outs), where)
@@ -108,7 +109,8 @@ def _call_with_types(flat_fun: FlatFunction, in_axes, out_axes, axis_name, axis_
     size = length_of_axis(axis_size) if axis_size is not None else None
     size = mapped_size(where, flat_fun, array_dims, size)
     axis = _axis(name, flat, array_dims, size, axis_name, spread)
-    outs, out_dims, split = batch_elements(flat_fun, axis, size if axis_size is None else axis_size, flat, dims)
+    with transformed_scope("vmap"):
+        outs, out_dims, split = batch_elements(flat_fun, axis, size if axis_size is None else axis_size, flat, dims)
     for out in outs:
         if not is_vmappable(out):
             _check_type(out, name)

@@ -23,6 +23,7 @@ from weft.ir.jaxpr import Eqn, Jaxpr, Literal
 from weft.ir.rewrite import dce
 from weft.ir.types import ShapedArray
 from weft.ops.families import ExpandSpec
+from weft.util.source import joined
 
 Rule = Callable[..., Any]
 
@@ -124,9 +125,10 @@ class Lowering(Context):
 
     def place_of(self, eqn: Eqn) -> tuple[Any, str]:
         """The user's line, and the names around the operation joined by slashes."""
-        scope = "" if eqn.source is None or not eqn.source.scope else f"{eqn.source.scope}/"
-        called = eqn.primitive.attrs.get("call_like") and "name" in eqn.params
-        return eqn.source, self.path + scope + (f"jit({eqn.params['name']})" if called else eqn.primitive.name)
+        scope = "" if eqn.source is None else eqn.source.scope
+        if eqn.primitive.attrs.get("call_like") and "name" in eqn.params:
+            return eqn.source, self.path + joined(scope, f"jit({eqn.params['name']})")
+        return eqn.source, self.path + (f"{scope}/" if scope else "") + eqn.primitive.name
 
     def equation(self, b: Block, eqn: Eqn, args: Sequence[Value]) -> list[Value]:
         """The results of an equation."""

@@ -79,7 +79,7 @@ def _backward(jaxpr: Jaxpr, args: Sequence, cts: Sequence, unwanted: Sequence[in
             continue
         ins = [UndefPrimal(a.aval) if is_linear(a) else value(a) for a in eqn.invars]
         rule = eqn.primitive.rule("transpose")
-        with with_source(eqn.source):
+        with with_source(eqn.source and eqn.source.transposed()):
             if eqn.primitive.multiple_results:
                 out_cts = [Zero(v.aval.to_tangent_aval()) if ct is None else ct for v, ct in zip(eqn.outvars, out_cts)]
                 in_cts = rule(out_cts, *ins, **eqn.params)

@@ -76,6 +76,36 @@ class _Scope(threading.local):
 scope = _Scope()
 
 
+def joined(outer: str, inner: str) -> str:
+    """Names within names. The first of them goes into the parentheses of a transformation that has no name in it yet.
+
+    >>> joined('net/vmap()', 'layer/attend'), joined('vmap(layer)', 'attend'), joined('', 'layer')
+    ('net/vmap(layer)/attend', 'vmap(layer)/attend', 'layer')
+    """
+    if not outer:
+        return inner
+    head, empty, tail = outer.rpartition("()")
+    if not empty or tail.strip(")"):
+        return f"{outer}/{inner}"
+    first, slash, rest = inner.partition("/")
+    return f"{head}({first}){tail}{slash}{rest}"
+
+
+class transformed_scope:
+    """Context: operations have the name of a transformation around the names that they get inside."""
+    __slots__ = ("_name", "_outer")
+
+    def __init__(self, name: str) -> None:
+        self._name = f"{name}()"
+
+    def __enter__(self) -> None:
+        self._outer = scope.name
+        scope.name = joined(self._outer, self._name)
+
+    def __exit__(self, *error: object) -> None:
+        scope.name = self._outer
+
+
 class _Place:
     """A place known by name and number alone, in the form of a code object."""
 
@@ -105,7 +135,25 @@ class SourceLine:
 
     def within(self, scope: str) -> SourceLine:
         """The same place under one more outer name."""
-        return SourceLine(self._code, self._lasti, f"{scope}/{self.scope}" if self.scope else scope)
+        return SourceLine(self._code, self._lasti, joined(scope, self.scope) if self.scope else scope)
+
+    def transposed(self) -> SourceLine:
+        """The same place for operations of the transpose of a derivative, by the names around it.
+
+        >>> SourceLine.at('train.py', 41, scope='net/jvp(layer)/attend').transposed().scope
+        'net/transpose(jvp(layer))/attend'
+        """
+        names = self.scope.split("/")
+        at = next((i for i, name in enumerate(names) if "jvp(" in name), None)
+        if at is None:          # in a program that is called, whose names are its own
+            return self
+        names[at] = f"transpose({names[at]})"
+        return SourceLine(self._code, self._lasti, "/".join(names))
+
+    @property
+    def name_stack(self) -> str:
+        """The names of scopes and transformations around the operation, joined by slashes."""
+        return self.scope
 
     @staticmethod
     def at(file: str, line: int, function: str = "<module>", scope: str = "") -> SourceLine:
