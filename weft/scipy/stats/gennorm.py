@@ -30,11 +30,11 @@ def _logpdf(z, beta):
     return _log_scale(beta)[0] - math.log(2) - wnp.power(wnp.abs(z), beta)
 
 
-def _by_size(size, beta):
-    """The derivative of size^beta by the size, not zero: by the power of the smaller exponent."""
+def _by_size(size, beta, scale=1.0):
+    """The derivative of size^beta by the size, not zero, in units of 1 / `scale`: by the power that is less far from one."""
     few = beta < 1
-    power = wnp.power(size, wnp.where(few, beta, beta - 1))
-    return beta * wnp.where(few, power / size, power)
+    slope = scale * (beta * wnp.power(size, wnp.where(few, beta, beta - 1)))
+    return wnp.where(few, slope / size, slope)
 
 
 def _logpdf_by_z(t, out, z, beta):
@@ -54,7 +54,7 @@ def _pdf_by_z(t, out, z, beta):
     safe = wnp.where(z == 0, 1, z)
     little, power = out < 1e9 * float(dtypes.finfo(z.dtype).smallest_normal), wnp.power(wnp.abs(safe), beta)
     ratio = wnp.exp(_logpdf(z, beta) - wnp.log(wnp.abs(safe))) * wnp.sign(z)
-    size = wnp.where(little, ratio, wnp.sign(z) * wnp.where(little, 0, out * _by_size(wnp.abs(safe), beta)))
+    size = wnp.where(little, ratio, wnp.sign(z) * _by_size(wnp.abs(safe), beta, wnp.where(little, 0, out)))
     return -t * wnp.where((z == 0) | (size == 0), 0, wnp.where(little, size * beta * power, size))
 
 
