@@ -5,7 +5,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft.experimental.random import stateful_rng
+from weft.experimental.random import StatefulPRNG, stateful_rng
 
 
 def test_draws_follow_the_seed_and_their_order():
@@ -40,6 +40,17 @@ def test_parts_are_independent():
 def test_errors():
     with pytest.raises(TypeError, match="seed must be an integer"):
         stateful_rng(1.5)
-    with pytest.raises(ValueError, match="a seed must be given"):
-        weft.jit(lambda: stateful_rng().random())()
+    for wrap in (weft.jit, weft.grad, weft.vmap):
+        with pytest.raises(TypeError, match="When used within transformed code"):
+            wrap(lambda x: x + stateful_rng().random())(wnp.ones(3) if wrap is weft.vmap else 1.0)
+    with pytest.raises(ValueError, match="Expected base_key to be a typed PRNG key"):
+        StatefulPRNG(weft.random.PRNGKey(0), weft.new_ref(0))
+    with pytest.raises(ValueError, match="Expected counter to be a scalar integer ref"):
+        StatefulPRNG(weft.random.key(0), 0)
+    rng = stateful_rng(0)
+    for run in (lambda x: x + rng.random(), weft.jit(lambda x: x + rng.random())):
+        with pytest.raises(ValueError, match="vmapped value on an unbatched array reference"):
+            weft.vmap(run)(wnp.ones(3))
+    with pytest.raises(ValueError, match="vmapped value on an unbatched array reference"):
+        weft.vmap(lambda r, x: r.random() + x, (None, 0))(rng, wnp.ones(3))
     assert wnp.isfinite(stateful_rng().random())

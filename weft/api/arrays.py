@@ -20,7 +20,7 @@ from weft.api.struct import ShapeDtypeStruct
 from weft.backends.array_spec import ArraySpec, _specs
 from weft.backends.base import UNREADY
 from weft.backends.formats import Format, Layout, order_of
-from weft.control.hitypes import is_mutable, on_copies, taken_apart
+from weft.control.hitypes import flatten, is_mutable, is_value, on_copies, taken_apart
 from weft.control.ref import Threaded, any_refs, is_ref, retried
 from weft.core.interpret import evaluate
 from weft.core.stage import StageTrace, hoist_tracers, stage
@@ -61,6 +61,8 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     True
     """
     flat, structure = tree.tree_flatten(x)
+    if hi_types and any(map(is_value, flat)):
+        raise NotImplementedError("device_put does not yet support values of hi types: put the arrays that they consist of.")
     if may_alias and any(tree.tree_leaves(donate)):
         raise ValueError("device_put: may_alias and donate cannot both be true: memory that is given away is not shared.")
     if _is_placement(device):
@@ -367,7 +369,7 @@ def make_jaxpr(fun: Callable, static_argnums: int | Sequence[int] = (), axis_env
     @wraps(fun)
     @api_boundary
     def jaxpr_maker(*args, **kwargs):
-        flat = FlatFunction(fun, args, kwargs, static_argnums)
+        flat = FlatFunction(fun, args, kwargs, static_argnums, flatten=lambda x: flatten(x, "make_jaxpr"))
         with extend_axis_env(list(axis_env or ())):
             jaxpr = retried(lambda refs: _program(flat, refs))
         if return_shape:
@@ -415,7 +417,7 @@ def eval_shape(fun: Callable, *args, **kwargs) -> Any:
     if has_mutable:
         (args, kwargs), _ = taken_apart((args, kwargs))
         return eval_shape(lambda *args, **kwargs: on_copies(fun, args, kwargs)[0], *args, **kwargs)
-    flat = FlatFunction(fun, args, kwargs)
+    flat = FlatFunction(fun, args, kwargs, flatten=lambda x: flatten(x, "eval_shape"))
 
     def checked(*leaves):
         outs = flat(*leaves)

@@ -13,6 +13,7 @@ from weft.api.flat import FlatFunction, argument_names, aval_of, signature_of
 from weft.api.jit import function_name, jit
 from weft.api.vmap import vmap
 from weft.control.custom_rules import custom_vjp
+from weft.control.hitypes import flatten_linear, of_tangents
 from weft.control.ref import Ref, any_refs, check_aliases, check_returned, is_ref, names_of
 from weft.core.interpret import evaluate
 from weft.core.stage import stage
@@ -74,7 +75,7 @@ def _check_input(x, api: str, name: Callable[[], str], holomorphic: bool, allow_
 
 def _check_inputs(fun, args, nums, api, holomorphic, allow_int) -> None:
     for k in nums:
-        for i, leaf in enumerate(tree.tree_leaves(args[k])):
+        for i, leaf in enumerate(flatten_linear(args[k])[0]):
             name = lambda k=k, i=i: argument_names(signature_of(fun), args, {})[tree.tree_structure(args[:k]).num_leaves + i]
             if is_ref(leaf):
                 raise TypeError(f"{api}: argument {name()} is a reference of type {leaf.type}; its gradient must be accumulated into a "
@@ -102,7 +103,7 @@ def vjp(fun: Callable, *primals, has_aux: bool = False, reduce_axes=(), saveable
 
 
 def _vjp(fun, primals, has_aux, api, saveable_args: Any = True):
-    flat, in_tree = tree.tree_flatten(tuple(primals))
+    flat, in_tree = flatten_linear(tuple(primals))
     refs = {i: x for i, x in enumerate(flat) if is_ref(x)} if any_refs(flat) else {}
     if refs:
         names = names_of(fun, primals)
@@ -135,8 +136,8 @@ def _vjp(fun, primals, has_aux, api, saveable_args: Any = True):
 
     def pullback(residuals, ct, accumulators=None):
         wanted = _accumulators(fun, accumulators, in_tree, in_avals, refs)
-        cts, ct_tree = tree.tree_flatten(ct)
-        if ct_tree != trees[0]:
+        cts, ct_tree = flatten_linear(ct)
+        if ct_tree != trees[0] and ct_tree != of_tangents(trees[0]):
             raise ValueError(f"vjp: unexpected tree structure of the cotangent: {ct_tree}. It must be that of the output of "
                              f"{function_name(fun)}, {trees[0]}.")
         for c, aval in zip(cts, out_avals):
@@ -146,7 +147,7 @@ def _vjp(fun, primals, has_aux, api, saveable_args: Any = True):
         at_point = program.replace(constvars=variables, consts=residuals)
         found = iter(backward_pass(at_point, linear, [_as_cotangent(cts[i], out_avals[i]) for i in keep], unwanted))
         result = [next(found) if d else None for d in differentiable]
-        return tree.tree_unflatten(in_tree, list(map(_given_to, wanted, result, in_avals)))
+        return tree.tree_unflatten(of_tangents(in_tree), list(map(_given_to, wanted, result, in_avals)))
 
     out = tree.tree_unflatten(trees[0], outs)
     residuals, variables = program.consts, program.constvars
@@ -235,8 +236,8 @@ def _flat_with_aux(fun: Callable, in_tree, has_aux: bool, api: str) -> tuple[Cal
             if not isinstance(out, (tuple, list)) or len(out) != 2:
                 raise TypeError(f"{api} with has_aux=True: {function_name(fun)} must return a pair (output, aux), got {type(out)}.")
             out, aux = out
-        leaves, structure = tree.tree_flatten(out)
-        aux_leaves, aux_tree = tree.tree_flatten(aux)
+        leaves, structure = flatten_linear(out)
+        aux_leaves, aux_tree = flatten_linear(aux)
         others = {i: x for i, x in enumerate(aux_leaves) if not _is_value(x)}
         trees[:] = [structure, aux_tree, others]
         return [*leaves, *(0 if i in others else x for i, x in enumerate(aux_leaves))]
@@ -377,9 +378,9 @@ def jvp(fun: Callable, primals: Sequence, tangents: Sequence, has_aux: bool = Fa
         if not isinstance(x, (tuple, list)):
             raise TypeError(f"primal and tangent arguments to jax.jvp must be tuples or lists; found {type(primals).__name__} and "
                             f"{type(tangents).__name__}.")
-    flat, in_tree = tree.tree_flatten(tuple(primals))
-    flat_tangents, tangent_tree = tree.tree_flatten(tuple(tangents))
-    if in_tree != tangent_tree or isinstance(primals, tuple) != isinstance(tangents, tuple):
+    flat, in_tree = flatten_linear(tuple(primals))
+    flat_tangents, tangent_tree = flatten_linear(tuple(tangents))
+    if in_tree != tangent_tree != of_tangents(in_tree) or isinstance(primals, tuple) != isinstance(tangents, tuple):
         raise TypeError("primal and tangent arguments to jax.jvp must have the same tree structure; primals have "
                         f"{tree.tree_structure(primals)}, tangents {tree.tree_structure(tangents)}.")
     checked = []
@@ -399,7 +400,7 @@ def jvp(fun: Callable, primals: Sequence, tangents: Sequence, has_aux: bool = Fa
     n = trees[0].num_leaves
     tangents_out = [to_array(d) if type(d) in (float, complex) and type(o) not in (float, complex) and _state.trace is eval_trace else d
                     for o, d in ((o, _derivative(t, typeof(o))) for o, t in zip(outs, out_tangents[:n]))]
-    result = tree.tree_unflatten(trees[0], outs[:n]), tree.tree_unflatten(trees[0], tangents_out)
+    result = tree.tree_unflatten(trees[0], outs[:n]), tree.tree_unflatten(of_tangents(trees[0]), tangents_out)
     return (*result, _aux(trees, outs[n:])) if has_aux else result
 
 
@@ -413,7 +414,7 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
     >>> float(f_lin(3.0))
     3.0
     """
-    flat, in_tree = tree.tree_flatten(tuple(primals))
+    flat, in_tree = flatten_linear(tuple(primals))
     flat_fun, trees = _flat_with_aux(fun, in_tree, has_aux, "linearize")
     in_avals = [typeof(x) for x in flat]
     differentiable = [a.to_tangent_aval().dtype != dtypes.float0 for a in in_avals]
@@ -423,8 +424,8 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
     avals = [typeof(o) for o in outs[:n]]
 
     def f_jvp(linear, residuals, *tangents):
-        given, structure = tree.tree_flatten(tuple(tangents))
-        if structure != in_tree:
+        given, structure = flatten_linear(tuple(tangents))
+        if structure != in_tree and structure != of_tangents(in_tree):
             raise TypeError(f"linearize: tangents must have the structure of the primals, {in_tree}, got {structure}.")
         for t, a in zip(given, in_avals):
             if typeof(t).shape != a.shape or not _same_kind(typeof(t), a.to_tangent_aval()):
@@ -440,7 +441,7 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
         found = iter(evaluate(linear, *residuals, *given))
         tangents_out = [next(found) if nz else None for nz in nonzero][:n]
         tangents_out = [Zero(a.to_tangent_aval()) if t is None else t for t, a in zip(tangents_out, avals)]
-        return tree.tree_unflatten(trees[0], [_derivative(t, a) for t, a in zip(tangents_out, avals)])
+        return tree.tree_unflatten(of_tangents(trees[0]), [_derivative(t, a) for t, a in zip(tangents_out, avals)])
 
     out = tree.tree_unflatten(trees[0], outs[:n])
     linear = program.replace(constvars=[], consts=[], invars=[*program.constvars, *program.invars])

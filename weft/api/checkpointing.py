@@ -12,6 +12,7 @@ from typing import Any
 
 from weft.api.flat import FlatFunction
 from weft.api.jit import of_function
+from weft.control.hitypes import flatten
 from weft.control.ref import threaded, threads_refs
 from weft.control.remat import remat_p
 from weft.core.stage import hoist_tracers, stage
@@ -67,7 +68,8 @@ def checkpoint(fun: Callable | None = None, *, prevent_cse: bool = True, policy:
     def call(args, kwargs):
         fixed = {k: kwargs[k] for k in names if k in kwargs}
         on_rest = functools.partial(fun, **fixed) if fixed else fun
-        flat = FlatFunction(on_rest, args, {k: x for k, x in kwargs.items() if k not in fixed}, static_argnums)
+        flat = FlatFunction(on_rest, args, {k: x for k, x in kwargs.items() if k not in fixed}, static_argnums,
+                            flatten=lambda x: flatten(x, "checkpoint"))
         jaxpr, consts = _traced_once(flat, fun, fixed)
         outs = remat_p.bind(*consts, *flat.leaves, jaxpr=jaxpr, prevent_cse=prevent_cse, policy=policy, name=function_name(fun))
         return flat.unflatten(outs)

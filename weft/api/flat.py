@@ -7,6 +7,7 @@ Out:  a `FlatFunction` for `core.stage` and the transforms to run; the structure
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -19,30 +20,30 @@ from weft.util.state import Dispatching, guard
 
 class FlatFunction:
     """`fun` on the `leaves` of its arguments; positional arguments at `static` stay as they are. `is_leaf` says what else is a leaf, of
-    arguments and of results.
+    arguments and of results; or `flatten` takes their trees apart.
 
     >>> flat = FlatFunction(lambda x, y, n: {"sum": x + n * y}, (1, 2, 10), static=(2,))
     >>> flat.leaves, flat.unflatten(flat(3, 4))
     ([1, 2], {'sum': 43})
     """
-    __slots__ = ("fun", "leaves", "in_tree", "out_tree", "_n_args", "_static", "_is_leaf")
+    __slots__ = ("fun", "leaves", "in_tree", "out_tree", "_n_args", "_static", "_flatten")
 
     def __init__(self, fun: Callable, args: Sequence, kwargs: dict | None = None, static: int | Sequence[int] = (),
-                 is_leaf: Callable | None = None):
+                 is_leaf: Callable | None = None, flatten: Callable | None = None):
         static = (static,) if isinstance(static, int) else static
         self.fun = fun
-        self._is_leaf = is_leaf
+        self._flatten = flatten or functools.partial(tree.tree_flatten, is_leaf=is_leaf)
         self._n_args = len(args)
         self._static = {k % len(args): args[k] for k in static}
         dynamic = tuple(x for i, x in enumerate(args) if i not in self._static)
-        self.leaves, self.in_tree = tree.tree_flatten((dynamic, kwargs or {}), is_leaf)
+        self.leaves, self.in_tree = self._flatten((dynamic, kwargs or {}))
         self.out_tree = None
 
     def __call__(self, *leaves) -> list:
         dynamic, kwargs = tree.tree_unflatten(self.in_tree, leaves)
         given = iter(dynamic)
         args = [self._static[i] if i in self._static else next(given) for i in range(self._n_args)]
-        results, self.out_tree = tree.tree_flatten(self.fun(*args, **kwargs), self._is_leaf)
+        results, self.out_tree = self._flatten(self.fun(*args, **kwargs))
         return results
 
     def unflatten(self, results: Sequence) -> Any:

@@ -318,6 +318,8 @@ class JitFunction(Dispatching):
             return self.fun(*args, **kwargs)
         if hi_types and any(type(x) in hi_types and is_mutable(x) for x in tree.tree_leaves((args, kwargs))):
             return self._with_mutable(args, kwargs)
+        if hi_types and any(isinstance(x, Tracer) and x.aval.is_high for x in tree.tree_leaves((args, kwargs))):
+            return self.fun(*args, **kwargs)         # values that are mapped or differentiated as wholes do not enter programs
         statics, leaves, in_tree = self._flatten(args, kwargs)
         if self._known.refs or any_refs(leaves):
             return self._with_refs([], args, kwargs, statics, leaves, in_tree)

@@ -46,6 +46,11 @@ def _in_range(dim: int | None, x: Any, where: str) -> int | None:
     if dim is None or is_vmappable(x):
         return dim                 # any object may go along unmapped, and types of a library's own have their own dims
     aval = typeof(x)
+    if aval.is_high or is_spec(dim):
+        if aval.is_high and is_spec(dim):
+            return dim
+        raise ValueError(f"{where.partition('(')[0]} in_axes: an argument of type {aval.str_short()} was given the spec {dim!r} in "
+                         f"{where}: a non-array type (a HiType) is mapped as an instance of MappingSpec says, an array along a dim.")
     if not -aval.ndim <= dim < aval.ndim:
         raise ValueError(f"{where.partition('(')[0]} was requested to map its argument along axis {dim}, which implies that its rank "
                          "should be "
@@ -57,7 +62,7 @@ def mapped_size(where: str, flat: FlatFunction, dims: Sequence, given: int | Non
     """The size of all mapped dims, which is `given` if that is not None."""
     sizes: dict[int, list[int]] = {}
     for i, (x, d) in enumerate(zip(flat.leaves, dims)):
-        if d is not None:
+        if d is not None and not is_spec(d):
             sizes.setdefault(typeof(x).shape[d], []).append(i)
     if given is not None:
         sizes.setdefault(given, [])
@@ -66,6 +71,8 @@ def mapped_size(where: str, flat: FlatFunction, dims: Sequence, given: int | Non
         args, kwargs = tree.tree_unflatten(flat.in_tree, ())
         raise ValueError(f"{api} wrapped function must be passed at least one argument containing an array or axis_size must be specified, "
                          f"got empty *args={args} and **kwargs={kwargs} for {where}.")
+    if not sizes and any(d is not None for d in dims):
+        raise ValueError(f"{api} needs axis_size where all that is mapped is of non-array types (HiType): in {where}.")
     if not sizes:
         raise ValueError(f"{api} must have at least one non-None value in in_axes: nothing is mapped in {where}. Give axis_size, or map an "
                          "argument.")

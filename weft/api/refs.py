@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.api.execute import to_array
+from weft.control.hitypes import ValueRef, is_value, lowered
 from weft.control.ref import AbstractRef, Ref, free
 from weft.core.trace import Tracer, typeof as typeof_array
 from weft.ir.types import ShapedArray
@@ -14,8 +15,8 @@ from weft.ops.families import zeros
 KINDS = (None, "no_grad_no_remat")
 
 
-def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None, pin: bool = False) -> Ref:
-    """A reference to a mutable array that holds `init_val` at first, of its shape and dtype.
+def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None, pin: bool = False) -> Ref | ValueRef:
+    """A reference to a mutable array that holds `init_val` at first, of its shape and dtype; or to a value of a `HiType`, of its type.
 
     With `kind="no_grad_no_remat"`, values that are being differentiated may be written; their derivatives are not. `memory_space` and
     `pin` change nothing: there is one memory.
@@ -28,38 +29,43 @@ def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None,
     """
     if kind not in KINDS:
         raise ValueError(f"new_ref: kind must be one of {KINDS}, got {kind!r}.")
-    if isinstance(init_val, Ref):
+    if isinstance(init_val, (Ref, ValueRef)):
         raise ValueError(f"new_ref: references to references are not possible, got {init_val.type}. Read it first: ref[...].")
+    if is_value(init_val):
+        return ValueRef(typeof_array(init_val), [new_ref(x, kind=kind) for x in lowered(init_val, "new_ref")])
     value = init_val if isinstance(init_val, Tracer) else to_array(init_val)
     aval = typeof_array(value)
     return Ref(convert_element_type(value, aval.dtype) if aval.weak_type else value, no_grad=kind is not None)
 
 
-def empty_ref(ty: Any, memory_space: Any = None) -> Ref:
-    """A reference to a mutable array of the type `ty` (anything with a shape and a dtype), which holds zeros at first.
+def empty_ref(ty: Any, memory_space: Any = None) -> Ref | ValueRef:
+    """A reference to a mutable array of the type `ty` (anything with a shape and a dtype), which holds zeros at first; or to a value of a
+    `HiType`, whose arrays hold zeros.
 
     >>> weft.empty_ref(weft.ShapeDtypeStruct((2,), 'int32'))
     Ref([0, 0], dtype=int32)
     """
+    if getattr(ty, "is_high", False):
+        return ValueRef(ty, list(map(empty_ref, ty.lo_ty())))
     value = zeros(ShapedArray(tuple(ty.shape), ty.dtype, sharding=getattr(ty, "sharding", None) if isinstance(ty, ShapedArray) else None))
     return Ref(value if isinstance(value, Tracer) else to_array(value))
 
 
-def freeze(ref: Ref) -> Any:
+def freeze(ref: Ref | ValueRef) -> Any:
     """The last value of a reference, which cannot be used any more; ValueError if it was made outside of the function that is traced.
 
     >>> weft.freeze(weft.new_ref(2.0)).item()
     2.0
     """
-    return free(_checked(ref, "freeze"))
+    return ref.free() if isinstance(ref, ValueRef) else free(_checked(ref, "freeze"))
 
 
-def free_ref(ref: Ref) -> None:
+def free_ref(ref: Ref | ValueRef) -> None:
     """End a reference, which cannot be used any more; ValueError if it was made outside of the function that is traced.
 
     >>> weft.free_ref(weft.new_ref(2.0))
     """
-    free(_checked(ref, "free_ref"))
+    freeze(ref) if isinstance(ref, ValueRef) else free(_checked(ref, "free_ref"))
 
 
 def get(ref: Ref, idx: Any = ...) -> Any:
@@ -110,7 +116,7 @@ def typeof(x: Any) -> ShapedArray | AbstractRef:
     >>> weft.typeof(2.0)
     ShapedArray(float32[], weak_type=True)
     """
-    return x.type if isinstance(x, Ref) else typeof_array(x)
+    return x.type if isinstance(x, (Ref, ValueRef)) else typeof_array(x)
 
 
 def _checked(ref: Any, api: str) -> Ref:

@@ -13,6 +13,7 @@ from weft.backends.array_spec import ArraySpec
 from weft.backends.formats import Format, Layout, format_of, order_of
 from weft.backends.xla_flags import check_options
 from weft.control.custom_partition import without_partitions
+from weft.control.hitypes import flatten
 from weft.control.ref import Ref, is_ref
 from weft.core.trace import Tracer
 from weft.ir.jaxpr import Jaxpr, Var
@@ -304,7 +305,7 @@ class Compiled:
         return out
 
     def _run(self, args: tuple, kwargs: dict) -> Any:
-        leaves, in_tree = tree.tree_flatten((args, kwargs))
+        leaves, in_tree = flatten((args, kwargs), f"jit({self._lowered._traced._program.name})")
         if in_tree != self.in_tree:
             raise TypeError("Function compiled with input pytree does not match the input pytree it was called with: compiled for "
                             "arguments of "

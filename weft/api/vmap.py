@@ -15,7 +15,7 @@ from weft.control.ref import Ref, any_refs, check_aliases, check_returned, is_re
 from weft.core.primitive import BatchAxis
 from weft.core.trace import typeof
 from weft.transforms.batch import batch_flat, to_dim
-from weft.transforms.vmappable import batch_elements, is_spec, is_vmappable, length_of_axis, registered, whole
+from weft.transforms.vmappable import MappingSpec, batch_elements, is_spec, is_vmappable, length_of_axis, registered, whole
 from weft.util import dtypes, tree
 from weft.util.errors import ShardingTypeError
 from weft.util.source import api_boundary, transformed_scope, wraps
@@ -55,7 +55,7 @@ def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = No
 def _is_tree(x) -> bool:
     def is_axis(leaf):
         return is_spec(leaf) or (hasattr(leaf, "__index__") and not hasattr(leaf, "shape") and not isinstance(leaf, bool))
-    return all(map(is_axis, tree.tree_leaves(x, is_leaf=is_spec if registered else None)))
+    return all(map(is_axis, tree.tree_leaves(x, is_leaf=is_spec)))
 
 
 def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):
@@ -88,6 +88,9 @@ def _axis(name: str, flat, dims, size: int, axis_name, spread: tuple) -> BatchAx
     if spread and splits and set(spread) != set(splits):
         raise ShardingTypeError(f"vmap({name}): Only one of spmd_axis_name or arrays sharded on the mapped dim says what splits it: "
                                 f"spmd_axis_name={spread}, and arrays are split by {splits} there.")
+    for x, d in zip(flat, dims):
+        if isinstance(d, MappingSpec):
+            typeof(x).dec_rank(size, d)          # or NotImplementedError, before anything runs
     return BatchAxis(size, axis_name, splits, spread=spread)
 
 
@@ -158,7 +161,7 @@ def _call_with_refs(flat_fun: FlatFunction, in_axes, out_axes, axis_name, axis_s
 def _splits(name: str, flat, dims) -> tuple:
     """The explicit mesh axes that split the mapped dims."""
     said = {typeof(x).explicit.spec_dims(typeof(x).ndim)[d] for x, d in zip(flat, dims)
-            if d is not None and typeof(x).explicit is not None} - {()}
+            if d is not None and not is_spec(d) and typeof(x).explicit is not None} - {()}
     if len(said) > 1:
         raise ShardingTypeError(f"vmap({name}): Mapped away dimension of inputs passed to vmap should be sharded the same; the mapped dims "
                                 f"are split over different mesh axes: {sorted(map(str, said))}.\n"
@@ -179,6 +182,11 @@ def _check_unmapped(flat_fun: FlatFunction, outs, dims, wanted, name: str, axis_
 
 
 def _place(out, dim, want, axis: BatchAxis, name: str):
+    if typeof(out).is_high or is_spec(want):
+        if want != dim:
+            raise ValueError(f"vmap({name}): a result of type {typeof(out).str_short()} is mapped as {dim!r}, where out_axes says "
+                             f"{want!r}. A value of a non-array type (a HiType) is given as it is mapped, and an array along a dim.")
+        return out
     if want is None:
         return out
     ndim = typeof(out).ndim + (dim is None)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.control.ref import _FREED, AbstractRef, Ref
+from weft.control.ref import _FREED, AbstractRef, Ref, _Writable, free
 from weft.core.trace import EvalTrace, Tracer, _state, eval_trace, hi_types, set_trace, typeof
 from weft.ir.types import ShapedArray
 from weft.ops.layout import broadcast_in_dim
@@ -170,8 +170,8 @@ class HiType(_UserType):
         raise self._missing("vspace_add")
 
     def dec_rank(self, size: int | None, spec: Any) -> HiType:
-        """The type of one element of a mapped value."""
-        raise self._missing("dec_rank")
+        """The type of one element of a value that is mapped as `spec`, a `MappingSpec`, says."""
+        raise NotImplementedError(f"vmap requires {type(self).__name__} to implement the `dec_rank` method, and so does scan.")
 
     def inc_rank(self, size: int | None, spec: Any) -> HiType:
         """The type of `size` values, stacked."""
@@ -291,6 +291,9 @@ tree.register_pytree_node(_Lowered, lambda x: (x.arrays, x.aval), _raised)
 
 def lowered(x: Any, where: str) -> list:
     """The arrays that a value of a hi type consists of."""
+    if type(x) not in hi_types:
+        raise NotImplementedError(f"{where}: a traced value of the type {typeof(x)}, which vmap maps or grad differentiates as a whole, "
+                                  "cannot be taken apart. Apply operations on it that have a rule for this (VJPHiPrimitive).")
     aval = hi_types[type(x)](x)
     if aval.has_qdd:
         raise NotImplementedError(f"{where}: a value of the mutable type {aval} cannot be taken apart here. Pass it to a jitted "
@@ -304,11 +307,45 @@ def lowered(x: Any, where: str) -> list:
 
 def flatten(x: Any, where: str) -> tuple[list, Any]:
     """The arrays in a tree, and a structure by which `tree_unflatten` raises the values of hi types that are its leaves."""
-    leaves, structure = tree.tree_flatten(x)
-    if hi_types and any(type(leaf) in hi_types for leaf in leaves):
-        nodes = [_Lowered(typeof(leaf), lowered(leaf, where)) if type(leaf) in hi_types else leaf for leaf in leaves]
-        return tree.tree_flatten(tree.tree_unflatten(structure, nodes))
-    return leaves, structure
+    return tree.tree_flatten(in_parts(x, where))
+
+
+def in_parts(x: Any, where: str) -> Any:
+    """The tree `x` with nodes, whose children are arrays, in the place of values of hi types; a tree that is rebuilt has values again."""
+    if not hi_types:
+        return x
+    return tree.tree_map(lambda leaf: _Lowered(typeof(leaf), lowered(leaf, where)) if is_value(leaf) else leaf, x)
+
+
+def is_linear(aval: Any) -> bool:
+    """Whether the tangents of values of the hi type `aval` consist of the tangents of the arrays of such values."""
+    if aval.has_qdd:
+        return False
+    tangent = aval.to_tangent_aval()
+    return tangent.is_high and list(tangent.lo_ty()) == [a.to_tangent_aval() for a in aval.lo_ty()]
+
+
+def flatten_linear(x: Any) -> tuple[list, Any]:
+    """The leaves of a tree that is differentiated, and its structure: values of hi types for which `is_linear` holds are taken apart."""
+    if hi_types:
+        x = tree.tree_map(lambda leaf: _Lowered(typeof(leaf), lowered(leaf, "differentiation"))
+                          if type(leaf) in hi_types and is_linear(typeof(leaf)) else leaf, x)
+    return tree.tree_flatten(x)
+
+
+def of_tangents(structure: Any) -> Any:
+    """The structure of tangents of what has a structure that `flatten_linear` gave."""
+    if not hi_types:
+        return structure
+    is_node = lambda x: type(x) is _Lowered
+    marks = tree.tree_unflatten(structure, range(structure.num_leaves))
+    return tree.tree_structure(tree.tree_map(lambda x: _Lowered(x.aval.to_tangent_aval(), x.arrays) if is_node(x) else x, marks,
+                                             is_leaf=is_node))
+
+
+def is_value(x: Any) -> bool:
+    """Whether `x` is a value of a hi type, or stands for one in a trace."""
+    return type(x) in hi_types or (isinstance(x, Tracer) and x.aval.is_high)
 
 
 def check_slices(x: Any, size: int) -> None:
@@ -321,6 +358,60 @@ def check_slices(x: Any, size: int) -> None:
             if [(a.shape, a.dtype) for a in element.lo_ty()] != [(a.shape[1:], a.dtype) for a in aval.lo_ty()]:
                 raise NotImplementedError(f"scan: an element of a value of type {aval}, of type {element}, does not consist of slices "
                                           "along dim 0 of the arrays that the value consists of.")
+
+
+# ---- references to values
+
+class ValueRef(_Writable):
+    """A reference to a value of the hi type `type.inner_aval`, which is read and written as a whole: a reference for each of its arrays,
+    `parts`. In trees it is a node of these."""
+    __slots__ = ("parts", "type")
+
+    def __init__(self, aval: HiType, parts: Sequence[Ref]):
+        self.type, self.parts = AbstractRef(aval), tuple(parts)
+
+    shape = property(lambda self: self.type.shape)
+    dtype = property(lambda self: self.type.dtype)
+    ndim = property(lambda self: self.type.ndim)
+
+    def _check(self, index: Any) -> None:
+        """NotImplementedError unless an index selects the whole value."""
+        shape = getattr(type(self.type.inner_aval), "shape", None) or vars(self.type.inner_aval).get("shape", ())
+        given = index if isinstance(index, tuple) else (index,)
+        ends = zip(given, shape) if isinstance(shape, tuple) and len(given) == len(shape) else [(i, None) for i in given]
+        if not all(i is Ellipsis or (type(i) is slice and (i == slice(None) or (n is not None and i.indices(n) == (0, n, 1))))
+                   for i, n in ends):
+            raise NotImplementedError(f"{self.type} is read and written as a whole, ref[...], not by the index {index!r}.")
+
+    def __getitem__(self, index: Any) -> Any:
+        self._check(index)
+        return self.type.inner_aval.raise_val(*[r[...] for r in self.parts])
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._store(index, value, "set")
+
+    def _store(self, index: Any, value: Any, how: str) -> None:
+        self._check(index)
+        if how != "set":
+            raise NotImplementedError(f"{self.type}: nothing says how a value of a hi type is added. Read it, and write the sum.")
+        if typeof(value) != self.type.inner_aval:
+            raise ValueError(f"a value of type {typeof(value)} cannot be stored in {self.type}.")
+        for r, x in zip(self.parts, lowered(value, "a write to a reference")):
+            r[...] = x
+
+    def get(self) -> Any:
+        """The value."""
+        return self[...]
+
+    def free(self) -> Any:
+        """The value of the reference, which cannot be used any more."""
+        return self.type.inner_aval.raise_val(*map(free, self.parts))
+
+    def __repr__(self) -> str:
+        return repr(self.type)
+
+
+tree.register_pytree_node(ValueRef, lambda ref: (ref.parts, ref.type.inner_aval), ValueRef)
 
 
 # ---- mutable values inside of traced programs

@@ -488,7 +488,7 @@ def _length(xs_flat: Sequence, xs_tree: Any, length: int | None) -> int:
     if len(sizes) > 1:
         raise ValueError(f"scan: xs have different leading axis sizes: {'; '.join(sizes.values())}.")
     if not sizes:
-        raise ValueError("scan: there are no xs to scan over and no length. Give xs, or length=n.")
+        raise ValueError("scan: there are no arrays in xs whose leading axis tells the length: the call must provide `length`.")
     return next(iter(sizes))
 
 

@@ -29,6 +29,7 @@ from weft.control.hitypes import (
     aval_property,
     control_flow_allowed_effects,
     flatten,
+    is_linear,
     is_mutable,
     lowered,
     made_here,
@@ -38,8 +39,8 @@ from weft.control.hitypes import (
 from weft.control.ref import AbstractRef, TransformedRef, is_ref
 from weft.core.interpret import evaluate
 from weft.core.primitive import BatchAxis, Primitive
-from weft.core.stage import hoist_tracers, stage
-from weft.core.trace import EvalTrace, Trace, UndefPrimal, Zero, _state, is_undef, set_trace, typeof
+from weft.core.stage import StageTrace, hoist_tracers, stage
+from weft.core.trace import EvalTrace, Trace, Tracer, UndefPrimal, Zero, _state, hi_types, is_undef, set_trace, typeof
 from weft.ir.types import ShapedArray
 from weft.ops.elementwise import add_any, convert_element_type
 from weft.ops.reduce import reduce_sum
@@ -47,6 +48,7 @@ from weft.transforms.batch import BatchTrace, move_dim
 from weft.transforms.jvp import JVPTrace, instantiate
 from weft.transforms.linearize import LinearTrace
 from weft.transforms.transpose import backward_pass
+from weft.transforms.vmappable import MappingSpec
 from weft.util import dtypes, tree
 
 #: params: jaxpr (what `expand` is traced to), num_consts, prim (the object), name
@@ -56,10 +58,10 @@ hi_linearized_p = Primitive("call_hi_primitive_linearized", "region", multiple_r
 
 
 __all__ = [
-    "AbstractRef", "AbstractValue", "AvalMutableQDD", "AvalQDD", "GradAccum", "HiPrimitive", "HiPspec", "HiType", "MutableHiType",
-    "NullAccum", "RefAccum", "ShapedArray", "TransformedRef", "VJPHiPrimitive", "ValAccum", "Zero", "aval_method", "aval_property",
-    "control_flow_allowed_effects", "instantiate_zeros", "is_undefined_primal", "jvp_from_lin", "linearize_from_jvp", "register_hitype",
-    "vjp_from_jvp", "vjp_from_lin",
+    "AbstractRef", "AbstractValue", "AvalMutableQDD", "AvalQDD", "GradAccum", "HiPrimitive", "HiPspec", "HiType", "MappingSpec",
+    "MutableHiType", "NullAccum", "RefAccum", "ShapedArray", "TransformedRef", "VJPHiPrimitive", "ValAccum", "Zero", "aval_method",
+    "aval_property", "control_flow_allowed_effects", "instantiate_zeros", "is_undefined_primal", "jvp_from_lin", "linearize_from_jvp",
+    "register_hitype", "vjp_from_jvp", "vjp_from_lin",
 ]
 
 # ---- accumulators of cotangents
@@ -188,7 +190,8 @@ class VJPHiPrimitive:
     # reverse mode
     def vjp_fwd(self, nzs_in, /, *args):
         """`(result, residuals)`; `nzs_in` says which arguments are differentiated."""
-        raise self._missing("grad", "`vjp_fwd`", "set `vjp_fwd, vjp_bwd_retval = vjp_from_jvp` (or vjp_from_lin)")
+        raise self._missing("grad", "`vjp_fwd`", "set `vjp_fwd, vjp_bwd_retval = vjp_from_jvp` (or vjp_from_lin)",
+                            "for linearize alone set `lin, linearized = linearize_from_jvp`")
 
     def vjp_bwd(self, res, outgrad, /, *arg_accums):
         """Put the cotangent of each argument into its accumulator."""
@@ -269,7 +272,24 @@ def _flat_results(prim: VJPHiPrimitive, out: Any, what: str) -> list:
     leaves, structure = tree.tree_flatten(out, is_leaf=lambda x: type(x) is Zero)
     if structure != prim.out_tree:
         raise TypeError(f"{type(prim).__name__}: {what} must have the structure of out_aval, {prim.out_tree}, got {structure}.")
-    return list(map(instantiate, leaves))
+    return list(map(_instantiated, leaves))
+
+
+def _instantiated(x: Any) -> Any:
+    """A value for a `Zero`; anything else as it is."""
+    if type(x) is not Zero or not x.aval.is_high:
+        return instantiate(x)
+    aval: Any = x.aval
+    if type(aval).vspace_zero is not HiType.vspace_zero:
+        return aval.vspace_zero()
+    return aval.raise_val(*[instantiate(Zero(a)) for a in aval.lo_ty()])
+
+
+def _tangents(prim: VJPHiPrimitive, found: Any, what: str) -> list:
+    """Flat tangents; one of dtype float0 is zero, whatever it is a tangent of."""
+    leaves = _flat_results(prim, found, what)
+    avals = [a.to_tangent_aval() for a in prim.out_avals_flat]
+    return [Zero(a) if not a.is_high and typeof(t).dtype == dtypes.float0 else t for a, t in zip(avals, leaves)]
 
 
 def _pair(prim: VJPHiPrimitive, found: Any, what: str) -> tuple[list, Any]:
@@ -283,7 +303,7 @@ def _pair(prim: VJPHiPrimitive, found: Any, what: str) -> tuple[list, Any]:
 def _dispatch(trace: Trace | None, prim: VJPHiPrimitive, args: Sequence) -> list:
     """Expand, or apply the rule that `trace` asks for, or record the call."""
     assert trace is not None                # the outermost is an EvalTrace
-    if isinstance(trace, EvalTrace):
+    if not isinstance(trace, (StageTrace, JVPTrace, BatchTrace)):          # it computes: outside of transformations, or on devices' blocks
         with set_trace(trace):
             return _flat_results(prim, prim.expand(*tree.tree_unflatten(prim.in_tree, args)), "the result of expand")
     if isinstance(trace, LinearTrace) and not any(map(trace.is_unknown, args)):
@@ -291,13 +311,13 @@ def _dispatch(trace: Trace | None, prim: VJPHiPrimitive, args: Sequence) -> list
     if isinstance(trace, (JVPTrace, BatchTrace)):
         parent = trace.parent
         assert parent is not None
-        firsts, seconds = zip(*map(trace.split, args)) if args else ((), ())
+        firsts, seconds = zip(*[_split(trace, x) for x in args]) if args else ((), ())
         if all(type(t) is Zero or t is None for t in seconds):
             return _dispatch(parent, prim, firsts)
         with set_trace(parent):
             outs, more = (_apply_batch(prim, trace.axis, firsts, seconds) if isinstance(trace, BatchTrace)
                           else _apply_jvp(prim, firsts, seconds))
-        return [trace.join(o, m) for o, m in zip(outs, more)]
+        return [_join(trace, o, m) for o, m in zip(outs, more)]
     name, ins, outs = type(prim).__name__, prim.in_avals_flat, prim.out_avals_flat
 
     def flat(*arrays):
@@ -309,6 +329,31 @@ def _dispatch(trace: Trace | None, prim: VJPHiPrimitive, args: Sequence) -> list
     params = {"jaxpr": jaxpr, "num_consts": len(consts), "prim": prim, "name": name}
     found: Any = trace.process(call_hi_primitive_p, [*consts, *arrays], params)
     return _raise(outs, found)
+
+
+def _split(trace: JVPTrace | BatchTrace, x: Any) -> tuple:
+    """A value and its tangent, or how it is mapped; a value of a hi type may consist of arrays that have some."""
+    if type(x) not in hi_types:
+        return trace.split(x)
+    aval = typeof(x)
+    if aval.has_qdd or not any(isinstance(a, Tracer) for a in aval.lower_val(x)):
+        return trace.split(x)
+    firsts, seconds = zip(*map(trace.split, aval.lower_val(x)))
+    if all(type(t) is Zero or t is None for t in seconds):
+        return trace.split(x)
+    if isinstance(trace, BatchTrace):
+        raise NotImplementedError(f"vmap: a value of type {aval} was made of mapped arrays, and an operation with rules is applied to it: "
+                                  "nothing says how it is mapped as a whole. Make it by an operation that has a rule for vmap.")
+    return aval.raise_val(*firsts), _tangent_type("grad", aval).raise_val(*map(instantiate, seconds))
+
+
+def _join(trace: JVPTrace | BatchTrace, value: Any, more: Any) -> Any:
+    """A value with its tangent, or mapped; that of a hi type consists of arrays with tangents, where these are its tangent."""
+    if isinstance(trace, BatchTrace) or type(more) is Zero or type(value) not in hi_types or not is_linear(typeof(value)):
+        return trace.join(value, more)
+    aval = typeof(value)
+    parts = zip(aval.lower_val(value), aval.to_tangent_aval().lower_val(more))
+    return aval.raise_val(*[x if typeof(t).dtype == dtypes.float0 else trace.join(x, t) for x, t in parts])
 
 
 def _apply_batch(prim: VJPHiPrimitive, axis: BatchAxis, args: Sequence, dims: Sequence) -> tuple[list, list]:
@@ -323,51 +368,62 @@ def _apply_jvp(prim: VJPHiPrimitive, primals: Sequence, tangents: Sequence) -> t
     nonzero = [type(t) is not Zero for t in tangents]
     unflatten = lambda xs: tree.tree_unflatten(prim.in_tree, xs)
     args = unflatten(primals)
-    later = type(_state.trace) not in (EvalTrace, JVPTrace, BatchTrace)        # tangents go into a program
+    later = isinstance(_state.trace, StageTrace)                 # tangents go into a program
     if later and prim._has("vjp_fwd"):
         outs, residuals = _pair(prim, prim.vjp_fwd(unflatten(nonzero), *args), "vjp_fwd")
-        return outs, _linear_call(prim, args, residuals, [instantiate(t) for t in tangents], outs)
-    full = unflatten([instantiate(t) for t in tangents])
+        return outs, _linear_call(prim, args, residuals, list(map(_instantiated, tangents)), outs)
+    full = unflatten(list(map(_instantiated, tangents)))
     if prim._has("jvp") and not (type(_state.trace) is LinearTrace and not prim._has("lin")):
         out, out_tangents = prim.jvp(args, full)
-        return _flat_results(prim, out, "the result of jvp"), _flat_results(prim, out_tangents, "the tangent of jvp")
+        return _flat_results(prim, out, "the result of jvp"), _tangents(prim, out_tangents, "the tangent of jvp")
     if prim._has("lin"):
         outs, residuals = _pair(prim, prim.lin(unflatten(nonzero), *args), "lin")
-        return outs, _flat_results(prim, prim.linearized(residuals, *full), "the result of linearized")
+        return outs, _tangents(prim, prim.linearized(residuals, *full), "the result of linearized")
     prim.vjp_fwd(unflatten(nonzero), *args) if later else prim.jvp(args, full)
     raise AssertionError("a rule that is not there was called")
 
 
 def _linear_call(prim: VJPHiPrimitive, args: tuple, residuals: Any, tangents: list, outs: Sequence) -> list:
     """The tangents of results as one operation, which `vjp_bwd` transposes, and `jvp` or `lin`, if there, computes."""
-    kept, kept_tree = flatten((residuals, args), type(prim).__name__)
+    name, is_forward = type(prim).__name__, prim._has("jvp") or prim._has("lin")
+    kept, kept_tree = flatten((residuals, args if is_forward else ()), name)
     n = len(kept)
+    in_types, out_types = [a.to_tangent_aval() for a in prim.in_avals_flat], [typeof(o).to_tangent_aval() for o in outs]
+    tangents = _lower(name, in_types, tangents)
 
     def bwd(res, cts):
-        accums = [ValAccum(a.to_tangent_aval()) for a in prim.in_avals_flat]
-        cts = tree.tree_unflatten(prim.out_tree, [instantiate(ct) for ct in cts])
+        accums = [ValAccum(a) for a in in_types]
+        cts = tree.tree_unflatten(prim.out_tree, _raise(out_types, list(map(instantiate, cts))))
         prim.vjp_bwd(tree.tree_unflatten(kept_tree, res)[0], cts, *tree.tree_unflatten(prim.in_tree, accums))
-        return [None if a.val is None or a.aval.dtype == dtypes.float0 else a.val for a in accums]
+        return [ct for a in accums for ct in _cotangents(name, a)]
 
     def forward(*xs):
         _, primals = tree.tree_unflatten(kept_tree, xs[:n])
-        given = tree.tree_unflatten(prim.in_tree, xs[n:])
+        given = tree.tree_unflatten(prim.in_tree, _raise(in_types, xs[n:]))
         if prim._has("jvp"):
-            return _flat_results(prim, prim.jvp(primals, given)[1], "the tangent of jvp")
+            return _lower(name, out_types, _tangents(prim, prim.jvp(primals, given)[1], "the tangent of jvp"))
         _, found = _pair(prim, prim.lin(tree.tree_map(lambda _: True, primals), *primals), "lin")
-        return _flat_results(prim, prim.linearized(found, *given), "the result of linearized")
+        return _lower(name, out_types, _tangents(prim, prim.linearized(found, *given), "the result of linearized"))
 
-    name = type(prim).__name__
     bwd.__name__ = name
-    out_avals = tuple([typeof(o).to_tangent_aval() for o in outs])
-    if not (prim._has("jvp") or prim._has("lin")):
+    out_avals = tuple([lo for a in out_types for lo in a.lo_ty()])
+    if not is_forward:
         found = custom_lin_p.bind(*kept, *tangents, bwd=bwd, num_res=n, out_avals=out_avals, name=name)
     else:
         jaxpr, consts = hoist_tracers(stage(forward, [typeof(x) for x in (*kept, *tangents)], name))
         lead = len(consts)
         shifted = lambda res, cts: bwd(res[lead:], cts)
         found = hi_linearized_p.bind(*consts, *kept, *tangents, jaxpr=jaxpr, bwd=shifted, num_res=lead + n, name=name)
-    return [Zero(a) if a.dtype == dtypes.float0 else t for a, t in zip(out_avals, found)]
+    found = _raise(out_types, [instantiate(Zero(a)) if a.dtype == dtypes.float0 else t for a, t in zip(out_avals, found)])
+    return [Zero(a) if not a.is_high and a.dtype == dtypes.float0 else t for a, t in zip(out_types, found)]
+
+
+def _cotangents(name: str, accum: ValAccum) -> list:
+    """The arrays of a sum of cotangents; None where there is nothing to propagate."""
+    types = accum.aval.lo_ty()
+    if accum.val is None:
+        return [None] * len(types)
+    return [None if a.dtype == dtypes.float0 else ct for a, ct in zip(types, _lower(name, [accum.aval], [accum.val]))]
 
 
 # ---- the two operations
@@ -377,32 +433,53 @@ make_call_rules(hi_linearized_p, jit_p)
 for _p in (call_hi_primitive_p, hi_linearized_p):
     _p.def_dce(keep_whole)
     del _p.rules["partial_eval"], _p.rules["partial_eval_eqn"]          # what tangents enter stays whole
+_batch_program = call_hi_primitive_p.rules["batch"]
 
 
-def _on_arrays(prim: VJPHiPrimitive, transformation: str) -> None:
-    """NotImplementedError for a call in a program, which holds the arrays of values of hi types, where a rule takes the values."""
-    if any(a.is_high for a in (*prim.in_avals_flat, *prim.out_avals_flat)):
+def _on_arrays(prim: VJPHiPrimitive, transformation: str, can_be: Callable[[Any], bool] = lambda aval: False) -> None:
+    """NotImplementedError for a call in a program, which holds the arrays of values of hi types, where a rule takes the values and they
+    cannot be known by the arrays."""
+    if not all(not a.is_high or can_be(a) for a in (*prim.in_avals_flat, *prim.out_avals_flat)):
         raise NotImplementedError(f"{transformation} of a program with {type(prim).__name__}, an operation on values of hi types: apply "
                                   f"jit to what {transformation} gives, not {transformation} to what jit gives.")
 
 
 @call_hi_primitive_p.def_jvp
 def _call_jvp(primals: Sequence, tangents: Sequence, *, jaxpr, num_consts, prim, name):
-    _on_arrays(prim, "grad")
-    return _apply_jvp(prim, primals[num_consts:], tangents[num_consts:])
+    _on_arrays(prim, "grad", is_linear)
+    ins, outs = prim.in_avals_flat, prim.out_avals_flat
+    given, in_tangents = iter(tangents[num_consts:]), []
+    for a in ins:
+        arrays = [next(given) for _ in a.lo_ty()]
+        zero = all(type(t) is Zero for t in arrays)
+        in_tangents += [Zero(a.to_tangent_aval())] if zero else _raise([a.to_tangent_aval()], list(map(instantiate, arrays)))
+    results, found = _apply_jvp(prim, _raise(ins, primals[num_consts:]), in_tangents)
+    out_tangents = []
+    for a, t in zip(outs, found):
+        tangent = a.to_tangent_aval()
+        out_tangents += [Zero(x) if type(t) is Zero or x.dtype == dtypes.float0 else y
+                         for x, y in zip(tangent.lo_ty(), [t] if not a.is_high else _lower(name, [tangent], [_instantiated(t)]))]
+    return _lower(name, outs, results), out_tangents
 
 
 @call_hi_primitive_p.def_batch
 def _call_batch(axis: BatchAxis, args: Sequence, dims: Sequence, *, jaxpr, num_consts, prim, name):
+    if axis.of_mesh:                     # the blocks of devices, not what vmap maps
+        return _batch_program(axis, args, dims, jaxpr=jaxpr, num_consts=num_consts, prim=prim, name=name)
     _on_arrays(prim, "vmap")
     return _apply_batch(prim, axis, args[num_consts:], dims[num_consts:])
 
 
 @call_hi_primitive_p.def_transpose
 def _call_transpose(cts: Sequence, *args, jaxpr, num_consts, prim, name):
-    given = [ValAccum(x.aval.to_tangent_aval()) if is_undef(x) else x for x in args[num_consts:]]
-    prim.transpose(tree.tree_unflatten(prim.out_tree, [instantiate(ct) for ct in cts]), *tree.tree_unflatten(prim.in_tree, given))
-    return [None] * num_consts + [x.val if type(x) is ValAccum else None for x in given]
+    arrays, given = iter(args[num_consts:]), []
+    for a in prim.in_avals_flat:
+        parts = [next(arrays) for _ in a.lo_ty()]
+        given += [ValAccum(a.to_tangent_aval())] if any(map(is_undef, parts)) else _raise([a], parts)
+    outs = [a.to_tangent_aval() for a in prim.out_avals_flat]
+    prim.transpose(tree.tree_unflatten(prim.out_tree, _raise(outs, list(map(instantiate, cts)))), *tree.tree_unflatten(prim.in_tree, given))
+    found = [_cotangents(name, x) if type(x) is ValAccum else [None] * len(a.lo_ty()) for a, x in zip(prim.in_avals_flat, given)]
+    return [None] * num_consts + [ct for cts in found for ct in cts]
 
 
 @hi_linearized_p.def_transpose
@@ -423,7 +500,7 @@ class _Mapped(VJPHiPrimitive):
     def __init__(self, prim: VJPHiPrimitive, axis: BatchAxis, in_dims: Any, out_dims: Any):
         self.prim = prim
         none = lambda d: d is None
-        add = lambda d, a: a if d is None else a.with_dim(d, axis.size, axis.splits)
+        add = lambda d, a: a if d is None else a.inc_rank(axis.size, d) if a.is_high else a.with_dim(d, axis.size, axis.splits)
         ins = tree.broadcast_prefix(in_dims, prim.in_avals, is_leaf=none)
         outs = tree.broadcast_prefix(out_dims, prim.out_aval, is_leaf=none)
         self.in_avals = tree.tree_unflatten(prim.in_tree, list(map(add, ins, prim.in_avals_flat)))
@@ -489,11 +566,13 @@ class _Mapped(VJPHiPrimitive):
 def _linear_program(prim: VJPHiPrimitive, primals: tuple) -> tuple[Any, Any]:
     """The result of `jvp` at a point, and the program of its tangents, which holds what it needs."""
     linear = LinearTrace(_state.trace)
-    given = [linear.new_arg(a.to_tangent_aval()) for a in prim.in_avals_flat]
+    name, types, out_types = type(prim).__name__, *[[a.to_tangent_aval() for a in avals] for avals in (prim.in_avals_flat,
+                                                                                                      prim.out_avals_flat)]
+    given = [linear.new_arg(lo) for a in types for lo in a.lo_ty()]
     try:
         with set_trace(linear):
-            out, out_tangents = prim.jvp(primals, tree.tree_unflatten(prim.in_tree, given))
-            flat = _flat_results(prim, out_tangents, "the tangent of jvp")
+            out, out_tangents = prim.jvp(primals, tree.tree_unflatten(prim.in_tree, _raise(types, given)))
+            flat = _lower(name, out_types, _tangents(prim, out_tangents, "the tangent of jvp"))
         program = linear.to_jaxpr(given, flat)
     finally:
         linear.finished = True
@@ -504,8 +583,9 @@ def _lin_from_jvp(self, nzs_in, *primals):
     out, program = _linear_program(self, primals)
 
     def run(consts, *tangents):
-        found = evaluate(program.replace(consts=consts), *tree.tree_leaves(tangents))
-        return tree.tree_unflatten(self.out_tree, found)
+        ins, outs = [[a.to_tangent_aval() for a in avals] for avals in (self.in_avals_flat, self.out_avals_flat)]
+        found = evaluate(program.replace(consts=consts), *_lower(type(self).__name__, ins, tree.tree_leaves(tangents)))
+        return tree.tree_unflatten(self.out_tree, _raise(outs, found))
     return out, tree.Partial(run, program.consts)
 
 
@@ -515,11 +595,13 @@ def _linearized_from_jvp(self, residuals, *tangents):
 
 def _transposed(prim: VJPHiPrimitive, linear: Callable, ct: Any) -> tuple:
     """The cotangents of the arguments of a linear function of tangents."""
-    avals = [a.to_tangent_aval() for a in prim.in_avals_flat]
-    flat = lambda *ts: _flat_results(prim, linear(*tree.tree_unflatten(prim.in_tree, ts)), "a tangent")
-    program = stage(flat, avals, type(prim).__name__)
-    found = backward_pass(program, [UndefPrimal(a) for a in avals], tree.tree_leaves(ct))
-    return tree.tree_unflatten(prim.in_tree, list(map(instantiate, found)))
+    name = type(prim).__name__
+    types, out_types = [[a.to_tangent_aval() for a in avals] for avals in (prim.in_avals_flat, prim.out_avals_flat)]
+    flat = lambda *ts: _lower(name, out_types, _tangents(prim, linear(*tree.tree_unflatten(prim.in_tree, _raise(types, ts))), "a tangent"))
+    arrays = [lo for a in types for lo in a.lo_ty()]
+    program = stage(flat, arrays, name)
+    found = backward_pass(program, [UndefPrimal(a) for a in arrays], _lower(name, out_types, tree.tree_leaves(ct)))
+    return tree.tree_unflatten(prim.in_tree, _raise(types, list(map(instantiate, found))))
 
 
 def _vjp_fwd_from_jvp(self, nzs_in, *primals):
@@ -539,14 +621,14 @@ def _vjp_bwd_from_lin(self, residuals, ct):
 
 
 def jvp_from_lin(self, primals, tangents):
-    """The method `jvp`, by `lin` and `linearized`; AttributeError where these come from `jvp`.
+    """The method `jvp`, by `lin` and `linearized`; TypeError where these come from `jvp`.
 
     >>> from weft.experimental.hijax import VJPHiPrimitive, jvp_from_lin
     >>> class Double(VJPHiPrimitive):
     ...     jvp = jvp_from_lin
     """
     if type(self).lin is _lin_from_jvp:
-        raise AttributeError(f"{type(self).__name__} sets both jvp = jvp_from_lin and lin, linearized = linearize_from_jvp, each of "
+        raise TypeError(f"{type(self).__name__} sets both jvp = jvp_from_lin and lin, linearized = linearize_from_jvp, each of "
                              "which needs the other. Write one of them.")
     out, residuals = self.lin(tree.tree_map(lambda _: True, tuple(primals)), *primals)[:2]
     return out, self.linearized(residuals, *tangents)
@@ -657,13 +739,13 @@ def _raise(avals: Sequence, arrays: Sequence) -> list:
 
 def _lower(name: str, avals: Sequence, values: Sequence) -> list:
     """The arrays of all values."""
-    return [x for a, v in zip(avals, values, strict=True) for x in (lowered(v, name) if a.is_high else [instantiate(v)])]
+    return [x for a, v in zip(avals, values, strict=True) for x in (lowered(_instantiated(v), name) if a.is_high else [instantiate(v)])]
 
 
 def _tangent_type(name: str, aval: Any) -> Any:
     """The type of tangents of values of a type, whose arrays must be the tangents of the arrays of such a value."""
     tangent = aval.to_tangent_aval()
-    if aval.is_high and list(tangent.lo_ty()) != [a.to_tangent_aval() for a in aval.lo_ty()]:
+    if aval.is_high and not is_linear(aval):
         raise NotImplementedError(f"{name}: differentiating with respect to the type {aval} is not supported: its tangents, of type "
                                   f"{tangent}, consist of {tangent.lo_ty()}, not of the tangents of the arrays {aval.lo_ty()}.")
     return tangent

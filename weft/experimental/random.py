@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,10 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft import random
+from weft.control.ref import is_ref
 from weft.core.trace import EvalTrace, _state
+from weft.transforms.batch import BatchTrace
+from weft.util import dtypes
 from weft.util.tree import register_pytree_node
 
 
@@ -34,14 +37,22 @@ class StatefulPRNG:
     __slots__ = ("_base_key", "_counter")
 
     def __init__(self, _base_key: Any, _counter: Any):
+        if not dtypes.is_extended(getattr(_base_key, "dtype", None)):
+            raise ValueError(f"StatefulPRNG: Expected base_key to be a typed PRNG key (weft.random.key); got {_base_key!r}.")
+        if not is_ref(_counter):
+            raise ValueError(f"StatefulPRNG: Expected counter to be a scalar integer ref (weft.new_ref); got {_counter!r}.")
         self._base_key, self._counter = _base_key, _counter
 
     def __repr__(self) -> str:
         return f"StatefulPRNG(_base_key={self._base_key}, _counter={self._counter})"
 
     def key(self, shape: int | Sequence[int] = ()) -> Any:
-        """A new key, or several of a shape. Of a generator that was split, there is one for each part: `shape` must then be ()."""
+        """A new key, or several of a shape. Of a generator that was split, there is one for each part: `shape` must then be ().
+
+        ValueError where a function that `vmap` maps draws from one that is not mapped: all examples would draw the same.
+        """
         base, counter = self._base_key, self._counter
+        _check_mapped(counter)
         if base.shape:
             if shape != ():
                 raise ValueError(f"StatefulPRNG.key: a generator that is split into {base.shape} parts has one key each; got {shape=}.")
@@ -82,7 +93,24 @@ class StatefulPRNG:
         return [StatefulPRNG(key, weft.new_ref(wnp.zeros((), wnp.int32))) for key in random.split(self.key(), operator.index(n_children))]
 
 
-register_pytree_node(StatefulPRNG, lambda rng: ((rng._base_key, rng._counter), None), lambda _, parts: StatefulPRNG(*parts))
+def _unflatten(_: None, parts: Iterable) -> StatefulPRNG:
+    """A generator of any two leaves: trees may hold other things than keys and references."""
+    rng = object.__new__(StatefulPRNG)
+    rng._base_key, rng._counter = parts
+    return rng
+
+
+register_pytree_node(StatefulPRNG, lambda rng: ((rng._base_key, rng._counter), None), _unflatten)
+
+
+def _check_mapped(counter: Any) -> None:
+    """ValueError if `vmap` maps the function that is running, and not the generator."""
+    trace: Any = _state.trace
+    while trace is not None and trace is not counter.made_under:
+        if isinstance(trace, BatchTrace) and not trace.axis.of_mesh:
+            raise ValueError(f"StatefulPRNG: performing an addupdate operation with vmapped value on an unbatched array reference of type "
+                             f"{counter.type}: all examples would draw the same numbers. Pass vmap one generator for each, rng.split(n).")
+        trace = trace.parent
 
 
 def _shape(size: Any, *parameters: Any) -> tuple[int, ...]:
@@ -94,7 +122,7 @@ def _shape(size: Any, *parameters: Any) -> tuple[int, ...]:
 def stateful_rng(seed: Any = None, *, impl: Any = None) -> StatefulPRNG:
     """A generator of random numbers with a state; without a seed it begins at a random place.
 
-    TypeError for a seed that is not an integer; ValueError without one while tracing, where there is no chance.
+    TypeError for a seed that is not an integer; or without one while tracing, where there is no chance.
 
     >>> from weft.experimental.random import stateful_rng
     >>> bool((stateful_rng(7).uniform(size=4) == stateful_rng(7).uniform(size=4)).all())
@@ -102,7 +130,7 @@ def stateful_rng(seed: Any = None, *, impl: Any = None) -> StatefulPRNG:
     """
     if seed is None:
         if not isinstance(_state.trace, EvalTrace):
-            raise ValueError("stateful_rng: inside of a transformation a seed must be given: a program draws no seed when it runs.")
+            raise TypeError("stateful_rng: When used within transformed code, it needs a seed: a program draws none when it runs.")
         import secrets
 
         seed = secrets.randbits(31)

@@ -223,6 +223,22 @@ class ShapedArray:
         """The value that consists of an array: itself."""
         return value
 
+    def dec_rank(self, size: int | None, spec: int | None) -> "ShapedArray":
+        """The type of one element of such a value that is mapped over dim `spec` (None: not mapped)."""
+        return self if spec is None else self.without_dim(spec)
+
+    def inc_rank(self, size: int, spec: int | None) -> "ShapedArray":
+        """The type of `size` such values, stacked along dim `spec` (None: the same for all)."""
+        return self if spec is None else self.with_dim(spec, size)
+
+    def leading_axis_spec(self) -> int:
+        """How such a value is mapped over its leading axis."""
+        return 0
+
+    def vspace_add(self, x: Any, y: Any) -> Any:
+        """A sum of such values."""
+        return x + y
+
     def shard(self, mesh: Mesh, manual_axes: Any, check_vma: bool, spec: PartitionSpec) -> "ShapedArray":
         """The type of one device's block of such a value. Explicit axes that are not manual split the block further."""
         shape = tuple(n // math.prod(mesh.shape[a] for a in axes) for n, axes in zip(self.shape, spec.dims(self.ndim)))

@@ -33,7 +33,8 @@ class BatchTracer(Tracer):
 
     @property
     def aval(self) -> ShapedArray:
-        return typeof(self.value).without_dim(self.dim)
+        aval = typeof(self.value)
+        return aval.dec_rank(self._trace.axis.size, self.dim) if aval.is_high else aval.without_dim(self.dim)
 
     def __repr__(self) -> str:
         return f"VmapTracer(aval={self.aval.str_short(kinds=True)}, batched={typeof(self.value).str_short(kinds=True)})"

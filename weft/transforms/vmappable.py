@@ -19,6 +19,10 @@ from weft.ops.layout import iota
 from weft.transforms.batch import BatchTrace, BatchTracer
 
 
+class MappingSpec:
+    """The base of what says in `in_axes` and `out_axes` how a value of a `HiType` is mapped: its `dec_rank` and `inc_rank` read it."""
+
+
 class Vmappable(NamedTuple):
     """What a library said of a type."""
     spec_type: type
@@ -37,8 +41,8 @@ def is_vmappable(x: Any) -> bool:
 
 
 def is_spec(x: Any) -> bool:
-    """Whether `x` can stand for a value of a registered type in `in_axes` or `out_axes`."""
-    return any(type(x) is kind.spec_type for kind in registered.values())
+    """Whether `x` can stand for a value of a registered type, or of a `HiType`, in `in_axes` or `out_axes`."""
+    return isinstance(x, MappingSpec) or any(type(x) is kind.spec_type for kind in registered.values())
 
 
 def _counter(axis_size: Any) -> Callable | None:
