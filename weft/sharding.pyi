@@ -8,14 +8,15 @@ from weft.ir.mesh import (
     AbstractDevice, AbstractMesh, AxisType, Mesh, get_abstract_mesh, get_mesh, set_mesh, use_abstract_mesh, use_mesh,
 )
 from weft.ir.shardings import (
-    NamedSharding, PositionalSharding, Sharding, SingleDeviceSharding, SingleDeviceSharding as make_single_device_sharding,
+    MemorySpace, NamedSharding, PositionalSharding, Sharding, SingleDeviceSharding, SingleDeviceSharding as make_single_device_sharding,
 )
 from weft.ir.specs import P, PartitionSpec, UNCONSTRAINED, UnreducedKind
 from weft.ir.types import ManualAxisType
 from weft.runtime.topology import make_mesh
 
 __all__ = [
-    "AbstractDevice", "AbstractMesh", "AxisType", "ManualAxisType", "Mesh", "NamedSharding", "P", "PartitionSpec", "PmapSharding",
-    "PositionalSharding", "Sharding", "SingleDeviceSharding", "UNCONSTRAINED", "UnreducedKind", "auto_axes", "explicit_axes",
-    "get_abstract_mesh", "get_mesh", "make_mesh", "make_single_device_sharding", "reshard", "set_mesh", "use_abstract_mesh", "use_mesh",
+    "AbstractDevice", "AbstractMesh", "AxisType", "ManualAxisType", "MemorySpace", "Mesh", "NamedSharding", "P", "PartitionSpec",
+    "PmapSharding", "PositionalSharding", "Sharding", "SingleDeviceSharding", "UNCONSTRAINED", "UnreducedKind", "auto_axes",
+    "explicit_axes", "get_abstract_mesh", "get_mesh", "make_mesh", "make_single_device_sharding", "reshard", "set_mesh",
+    "use_abstract_mesh", "use_mesh",
 ]

@@ -6,7 +6,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.sharding import Mesh, NamedSharding, PartitionSpec as P, PmapSharding
+from weft.sharding import MemorySpace, Mesh, NamedSharding, PartitionSpec as P, PmapSharding
 
 X = np.arange(24, dtype=np.float32).reshape(8, 3)
 
@@ -182,7 +182,7 @@ def test_without_jit_it_runs_at_once():
     (lambda: weft.pmap(lambda a, b: a, in_axes=(0,))(X, X), ValueError, "one entry per positional argument"),
     (lambda: weft.pmap(lambda a: (a, a), out_axes=(0, 0, 0))(X), ValueError, "out_axes specification must be a tree prefix"),
     (lambda: weft.pmap(lambda a: a, out_axes=3)(X), ValueError, "out_axes=3 is out of range"),
-    (lambda: weft.pmap(lambda a: a, in_axes="a"), TypeError, "in_axes and out_axes must be ints"),
+    (lambda: weft.pmap(lambda a: a, in_axes="a"), TypeError, "in_axes and out_axes must be an int"),
     (lambda: weft.pmap(lambda a: a, donate_argnums=0, static_broadcasted_argnums=0), ValueError, "both static and donated"),
     (lambda: weft.pmap(lambda a: a, static_broadcasted_argnums=2)(X), ValueError, "1 positional"),
     (lambda: weft.pmap(3), TypeError, "expected a function"),
@@ -195,6 +195,16 @@ def test_errors(call, error, text):
     with pytest.raises(error, match=text):
         call()
     np.testing.assert_array_equal(F(X), G(X))                    # and the process goes on
+
+
+def test_device_put_into_a_memory():
+    x = weft.device_put(np.arange(8.0), NamedSharding(weft.make_mesh((4,), ("a",)), P("a")))
+    host = weft.device_put({"x": x, "y": 1.0}, MemorySpace.Host)
+    assert host["x"].sharding == x.sharding.with_memory_kind("pinned_host") and host["y"].sharding.memory_kind == "pinned_host"
+    assert weft.device_put(host["x"], MemorySpace.Device).sharding == x.sharding
+    assert weft.jit(lambda x: weft.device_put(x, MemorySpace.Host) * 2)(x).tolist() == (2 * np.arange(8.0)).tolist()
+    with pytest.raises(ValueError, match=r"MemorySpace\.Any is no place"):
+        weft.device_put(x, MemorySpace.Any)
 
 
 def test_device_put_along_devices():

@@ -28,7 +28,7 @@ from weft.core.trace import Trace, Tracer, current_trace, eval_trace, extend_axi
 from weft.ir.explicit import type_sharding
 from weft.ir.jaxpr import Jaxpr, OpenJaxpr
 from weft.ir.mesh import Mesh, unplaced
-from weft.ir.shardings import NamedSharding, Sharding
+from weft.ir.shardings import MemorySpace, NamedSharding, Sharding
 from weft.ir.specs import PartitionSpec
 from weft.ir.types import ShapedArray, _interned
 from weft.ops.placement import layout_constraint, reshard, sharding_constraint
@@ -43,7 +43,7 @@ from weft.util.state import clearers
 # ---- placement
 
 def _is_placement(x) -> bool:
-    return x is None or isinstance(x, (Sharding, Device, PartitionSpec, Format))
+    return x is None or isinstance(x, (Sharding, Device, PartitionSpec, Format, MemorySpace))
 
 
 @api_boundary
@@ -51,9 +51,9 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     """`x` (a tree of arrays) on a device, or laid out as a sharding; the result is committed if a placement is given.
 
     A `Format` says in which order dims are stored, too; otherwise arrays keep theirs.
-    `device` may be a tree of devices, shardings and formats that is a prefix of `x`. The result shares memory with `x` where layouts
-    allow, unless `may_alias` is False. With `donate` (a bool, or a tree of them that is a prefix of `x`), `x` must not be used again.
-    `src` is ignored: an array knows its devices.
+    `device` may be a tree of devices, shardings, formats and memory spaces that is a prefix of `x`. The result shares memory
+    with `x` where layouts allow, unless `may_alias` is False. With `donate` (a bool, or a tree of them that is a prefix of `x`), `x` must
+    not be used again. `src` is ignored: an array knows its devices.
     Raises ShardingError if a dim does not divide, ValueError for a tree of devices that does not match, for what is no placement, and for
     both `may_alias` and `donate`.
 
@@ -115,6 +115,12 @@ def _put(x, target, whole, i: int):
     if isinstance(target, Format) and (target.layout is Layout.AUTO or (target.sharding is None and target.layout is not None)):
         raise ValueError(f"device_put: the sharding and layout of {target} should be concrete.\n"
                          "  AUTO stands for a layout that a compiler chooses; give Format(layout, sharding), or the sharding alone.")
+    if isinstance(target, MemorySpace):
+        if target is MemorySpace.Any:
+            raise ValueError("device_put: MemorySpace.Any is no place for an array. Give MemorySpace.Device or MemorySpace.Host.")
+        if isinstance(x, Tracer):             # a program is computed in one memory; shardings of its results name others
+            return x
+        target = to_array(x).sharding.with_memory_kind(target.value)
     given = target if isinstance(target, Format) else None
     try:
         sharding = as_sharding(target if given is None else given.sharding, "device_put")

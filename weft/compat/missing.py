@@ -62,7 +62,6 @@ _MISSING: dict[str, dict[str, str]] = {
         "jax.profiler": "ProfileData ProfileEvent ProfileOptions ProfilePlane", "jax.experimental.profiler": "*",
     },
     "each process writes a profile of its own": {"jax.profiler": "register_subprocess"},
-    "there is one memory, which every device reads": {"jax": "memory"},
     "a setting of JAX that weft does not have: what it chooses is always so, or never": {
         "jax": """
             array_garbage_collection_guard jax2tf_associative_scan_reductions remove_size_one_mesh_axis_from_type thread_guard

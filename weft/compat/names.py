@@ -124,6 +124,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
        for module, kernels in {"gpu.attention": "BlockSizes mha", "tpu.megablox": "gmm tgmm",
                                "tpu.flash_attention": "BlockSizes DEFAULT_MASK_VALUE SegmentIds flash_attention mha_reference"}.items()},
     "jax.lib.xla_bridge": {"get_backend": "weft.compat.inside_objects:get_backend"},
+    "jax.memory": {"Space": "weft.sharding:MemorySpace"},
     "jax.nn": {"normalize": "weft.nn:standardize"},
     "jax.ops": {
         "segment_max": "weft.segment_ops:segment_max",

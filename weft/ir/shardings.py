@@ -7,6 +7,7 @@ is row-major; replication is only a matter of several devices holding one shard,
 
 from __future__ import annotations
 
+import enum
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +26,24 @@ Index = tuple[slice, ...]
 Shape = tuple[int, ...]
 
 MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")
+
+
+class MemorySpace(enum.Enum):
+    """Where an array is kept: in the memory of its devices, or in that of their host. CPUs read both; what an array is asked to be kept in
+    is part of its sharding.
+
+    >>> from weft.sharding import MemorySpace
+    >>> weft.device_put(wnp.ones(3), MemorySpace.Host).sharding.memory_kind
+    'pinned_host'
+    """
+    Device = "device"
+    Host = "pinned_host"
+    Any = "any"
+
+    def __repr__(self) -> str:
+        return f"MemorySpace.{self.name}"
+
+    __str__ = __repr__
 
 
 @record
