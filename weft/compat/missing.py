@@ -75,7 +75,6 @@ _MISSING: dict[str, dict[str, str]] = {
     "dtypes with a dtype of tangents of their own are not there; a `HiType` has such tangents": {
         "jax.experimental": "EArray primal_tangent_dtype",
     },
-    "a convolution of sparse arrays fills them; call `todense()`": {"jax.experimental.sparse": "bcoo_conv_general_dilated"},
 }
 
 

@@ -123,6 +123,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     **{f"jax.experimental.pallas.ops.{module}": {name: f"weft.experimental.pallas.ops.{module}:{name}" for name in kernels.split()}
        for module, kernels in {"gpu.attention": "BlockSizes mha", "tpu.megablox": "gmm tgmm",
                                "tpu.flash_attention": "BlockSizes DEFAULT_MASK_VALUE SegmentIds flash_attention mha_reference"}.items()},
+    **{f"jax.experimental.sparse.{module}": {} for module in "ad api bcoo bcsr coo csr test_util transform util".split()},
     "jax.lib.xla_bridge": {"get_backend": "weft.compat.inside_objects:get_backend"},
     "jax.memory": {"Space": "weft.sharding:MemorySpace"},
     "jax.nn": {"normalize": "weft.nn:standardize"},

@@ -14,20 +14,8 @@ from typing import Any
 import weft.numpy as wnp
 from weft.util.tree import register_pytree_node
 
-#: `sparsify`, which the module `sparsifying` puts here
+#: `sparsify`, which the module `transform` puts here
 apply: list[Callable] = []
-
-
-class SparseEfficiencyError(ValueError):
-    """An operation would need as much memory as the dense array, or more."""
-
-
-class SparseEfficiencyWarning(UserWarning):
-    """An operation needs as much memory as the dense array, or more."""
-
-
-class CuSparseEfficiencyWarning(SparseEfficiencyWarning):
-    """Never given here: cuSPARSE is not used."""
 
 
 class JAXSparse:
@@ -156,6 +144,11 @@ class JAXSparse:
 
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))
+
+
+def is_sparse(value: Any) -> bool:
+    """Whether a value is a sparse array of any format."""
+    return isinstance(value, JAXSparse)
 
 
 def _operand(value: Any) -> Any:

@@ -5,7 +5,7 @@ In:   `data` of shape [*batch, nse, *dense] and `indices` of shape [*batch, nse,
 Out:  the same, or dense arrays.
 Laws: every operation is written for arrays without batch dims (`over_batches` maps it), of gathers, scatters and sums, which
       is where its derivatives, its batching and its sharding come from. The number of entries is static.
-Next: `shapes` (slices, reshapes, sums), `products`, `sparsifying` (functions of dense arrays, run on sparse ones).
+Next: `shapes` (slices, reshapes, sums), `products`, `transform` (functions of dense arrays, run on sparse ones).
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft.core.trace import Tracer
-from weft.experimental.sparse.base import JAXSparse, SparseEfficiencyError, SparseEfficiencyWarning, axes_of, mapped_shape
+from weft.experimental.sparse.base import JAXSparse, axes_of, mapped_shape
+from weft.experimental.sparse.util import SparseEfficiencyError, SparseEfficiencyWarning
 
 
 class BCOO(JAXSparse):

@@ -14,7 +14,7 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.experimental.sparse.rows import numbers
+from weft.experimental.sparse.bcsr import numbers
 
 
 def spsolve(data: Any, indices: Any, indptr: Any, b: Any, tol: float = 1e-6, reorder: int = 1) -> Any:

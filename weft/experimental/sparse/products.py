@@ -5,7 +5,7 @@ Out:  a dense array, or a BCOO where both are sparse.
 Laws: of sparse × dense, rows of the dense array are gathered by the sparse indices, multiplied and added to the rows of the result: memory
       and time are of the order of entries × columns, which one fused kernel computes. Dims of every kind may be contracted or
       shared as batch dims.
-Next: `sparsifying`.
+Next: `transform`.
 """
 
 from __future__ import annotations
@@ -259,6 +259,8 @@ def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
         raise NotImplementedError(f"bcoo_multiply_sparse: shapes {lhs.shape} and {rhs.shape} do not broadcast dim by dim.")
     if lhs.n_dense != rhs.n_dense:
         raise NotImplementedError("bcoo_multiply_sparse: arrays with different n_dense. Call update_layout first.")
+    if lhs.indices is rhs.indices and lhs.shape == rhs.shape and lhs.unique_indices and rhs.unique_indices:
+        return BCOO((lhs.data * rhs.data, lhs.indices), shape=lhs.shape, indices_sorted=lhs.indices_sorted, unique_indices=True)
     n_batch = min(lhs.n_batch, rhs.n_batch)
     lhs, rhs = lhs.update_layout(n_batch=n_batch), rhs.update_layout(n_batch=n_batch)
     shape = tuple(max(a, b) if 0 not in (a, b) else 0 for a, b in zip(lhs.shape, rhs.shape))
