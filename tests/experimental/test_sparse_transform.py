@@ -126,7 +126,7 @@ def test_planes_are_convolved():
     (lambda m: m**-1, NotImplementedError, "integer_pow with non-positive exponent -1"),
     (lambda m: m + 1.0, NotImplementedError, "Addition between a sparse array X and a dense array Y is not implemented"),
     (lambda m: lax.cond(True, lambda x: x, lambda x: sparse.todense(x), m), TypeError, "sparsified true_fun output must have same type"),
-    (lambda m: lax.switch(1, [lambda x: x, lambda x: x, lambda x: x + x[::-1]], m), TypeError, "sparsified branch 2 output must have same type"),
+    (lambda m: lax.switch(1, [lambda x: x, lambda x: x, lambda x: x + x[::-1]], m), TypeError, "branch 2 output must have same type"),
     (lambda m: lax.conv_general_dilated(m[None], m[:, None], (1,), "SAME", feature_group_count=2), NotImplementedError, "groups"),
 ])  # fmt: skip
 def test_errors(sparsify, fun, error, message):

@@ -78,13 +78,12 @@ class JAXSparse:
         return self._sparsified(lambda x: wnp.sum(x, *args, **kwargs), self)
 
     def __repr__(self) -> str:
-        sizes = f"nse={self.nse}"
-        for name in ("n_batch", "n_dense"):
-            if getattr(self, name, 0):
-                sizes += f", {name}={getattr(self, name)}"
         try:
-            dtype = self.dtype.name
-        except AttributeError:  # leaves that are no arrays, as in a tree of specs
+            sizes, dtype = f"nse={self.nse}", self.dtype.name
+            for name in ("n_batch", "n_dense"):
+                if getattr(self, name, 0):
+                    sizes += f", {name}={getattr(self, name)}"
+        except (AttributeError, IndexError):  # leaves that are no arrays, as in a tree of specs, or do not belong together
             return f"{type(self).__name__}(<invalid>)"
         return f"{type(self).__name__}({dtype}[{', '.join(map(str, self.shape))}], {sizes})"
 
@@ -160,9 +159,27 @@ def axes_of(ndim: int, axes: Sequence[int] | None) -> tuple[int, ...]:
     return tuple(range(ndim))[::-1] if axes is None else tuple(axis % ndim for axis in axes)
 
 
-def mapped_shape(shape: tuple[int, ...], ndim: int | None, data: Any) -> tuple[int, ...]:
-    """The shape of an array whose data had `ndim` dims: without batch dims that were mapped over, with those that were added."""
-    now = getattr(data, "ndim", ndim)
+def mapped_shape(shape: tuple[int, ...], ndim: int | None, data: Any, indices: Any, entry: int) -> tuple[int, ...]:
+    """The shape of an array whose data had `ndim` dims: without a batch dim that was mapped over, or with one that was added.
+
+    `entry` is the number of dims that indices have behind those of the batch. Which batch dim it was follows from the sizes that are left;
+    where several would fit, it is the first.
+    """
+    now = getattr(data, "ndim", None)
     if ndim is None or now is None or now == ndim:
         return shape
+    count = getattr(indices, "ndim", 0) - entry                  # of batch dims, now
+    batch = shape[:max(count + ndim - now, 0)]
+    given = [tuple(each.shape[:count]) for each in (data, indices)] if count >= 0 else []
+
+    def fits(sizes: tuple[int, ...], others: Iterable[tuple[int, ...]]) -> bool:
+        return all(len(other) == len(sizes) and all(a in (1, b) for a, b in zip(other, sizes)) for other in others)
+
+    for k in range(len(batch)) if now == ndim - 1 else ():
+        rest = batch[:k] + batch[k + 1:]
+        if fits(rest, given):
+            return rest + shape[len(batch):]
+    for k in range(count) if now == ndim + 1 else ():
+        if fits(batch, [sizes[:k] + sizes[k + 1:] for sizes in given]):
+            return (*shape[:k], max(sizes[k] for sizes in given), *shape[k:])
     return shape[ndim - now:] if now < ndim else (*data.shape[:now - ndim], *shape)

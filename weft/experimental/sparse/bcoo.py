@@ -59,7 +59,7 @@ class BCOO(JAXSparse):
         shape, indices_sorted, unique_indices, ndim = static
         self = object.__new__(cls)
         self.data, self.indices = children
-        self.shape = mapped_shape(shape, ndim, self.data)
+        self.shape = mapped_shape(shape, ndim, self.data, self.indices, 2)
         self.indices_sorted, self.unique_indices = indices_sorted, unique_indices
         return self
 
@@ -309,11 +309,12 @@ def bcoo_sort_indices(mat: BCOO) -> BCOO:
     >>> sparse.bcoo_sort_indices(m).data.tolist()
     [2, 1]
     """
-    def one(data: Any, indices: Any) -> tuple[Any, Any]:
-        order = _order(indices)
-        return data[order], indices[order]
-
-    data, indices = over_batches(one, mat.n_batch)(*whole_batches(mat))
+    order = over_batches(_order, mat.n_batch)(mat.indices)
+    batch = tuple(map(max, mat.data.shape[:mat.n_batch], order.shape[:-1]))       # indices keep batch dims over which they are repeated
+    wide = wnp.broadcast_to(order, (*batch, mat.nse))
+    data = over_batches(lambda data, order: data[order], mat.n_batch)(
+        wnp.broadcast_to(mat.data, (*batch, *mat.data.shape[mat.n_batch:])), wide)
+    indices = over_batches(lambda indices, order: indices[order], mat.n_batch)(mat.indices, order)
     return BCOO((data, indices), shape=mat.shape, indices_sorted=True, unique_indices=mat.unique_indices)
 
 

@@ -62,7 +62,7 @@ class BCSR(JAXSparse):
         shape, indices_sorted, unique_indices, ndim = static
         self = object.__new__(cls)
         self.data, self.indices, self.indptr = children
-        self.shape = mapped_shape(shape, ndim, self.data)
+        self.shape = mapped_shape(shape, ndim, self.data, self.indices, 1)
         self.indices_sorted, self.unique_indices = indices_sorted, unique_indices
         return self
 

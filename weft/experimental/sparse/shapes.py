@@ -18,6 +18,7 @@ import weft.numpy as wnp
 from weft.experimental.sparse.bcoo import (
     BCOO,
     batch_to_sparse,
+    bcoo_sum_duplicates,
     beside,
     columns,
     in_range,
@@ -64,14 +65,10 @@ def bcoo_broadcast_in_dim(mat: BCOO, *, shape: Sequence[int], broadcast_dimensio
         raise ValueError(f"bcoo_broadcast_in_dim: dims {dims} do not place an array of shape {mat.shape} in {shape}.")
     b, end = mat.n_batch, mat.n_batch + mat.n_sparse
     kinds: list[str] = []
-    for d in range(len(shape)):                          # a new dim is of the kind of the dim behind it; batch before the first one
-        behind = next((i for i, place in enumerate(dims) if place >= d), None)
-        i = behind if behind is not None else mat.ndim - 1
-        new_at_end = behind is None
-        kinds.append("dense" if i >= end and mat.n_dense else "sparse" if (i >= b and mat.n_sparse) or (new_at_end and not mat.n_dense)
-                     else "batch")
-    if not mat.ndim:
-        kinds = ["batch"] * len(shape)
+    for d in range(len(shape)):                          # a new dim behind the last batch dim, or before it, is of the batch
+        before = sum(place < d for place in dims)
+        new = d not in dims
+        kinds.append("batch" if before + (not new) <= b else "dense" if before >= end and mat.n_dense else "sparse")
     n_batch, n_dense = kinds.count("batch"), kinds.count("dense")
     source = {place: i for i, place in enumerate(dims)}
     data, indices = mat.data, mat.indices
@@ -105,7 +102,7 @@ def bcoo_broadcast_in_dim(mat: BCOO, *, shape: Sequence[int], broadcast_dimensio
 def bcoo_reshape(mat: BCOO, *, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None, sharding: Any = None) -> BCOO:
     """The array with new sizes, in row-major order. Batch, sparse and dense dims are reshaped each among themselves.
 
-    NotImplementedError if sizes would mix kinds of dims.
+    ValueError if sizes would mix kinds of dims.
 
     >>> from weft.experimental import sparse
     >>> sparse.bcoo_reshape(sparse.eye(2), new_sizes=(4,)).indices.tolist()
@@ -119,8 +116,8 @@ def bcoo_reshape(mat: BCOO, *, new_sizes: Sequence[int], dimensions: Sequence[in
         raise ValueError(f"bcoo_reshape: an array of shape {mat.shape} has no {math.prod(sizes)} elements, which {sizes} needs.")
     cuts = _cuts(sizes, math.prod(batch), math.prod(sparse), bool(batch), bool(sparse), bool(dense))
     if cuts is None:
-        raise NotImplementedError(f"bcoo_reshape: from {mat.shape} to {sizes} mixes dims of different kinds"
-                                  f" (n_batch={mat.n_batch}, n_dense={mat.n_dense}). Call update_layout first.")
+        raise ValueError(f"bcoo_reshape: from {mat.shape} to {sizes} cannot mix batch and sparse dimensions, or those with dense ones"
+                         f" (n_batch={mat.n_batch}, n_dense={mat.n_dense}). Call update_layout first.")
     new_batch, new_sparse, new_dense = sizes[:cuts[0]], sizes[cuts[0]:cuts[1]], sizes[cuts[1]:]
     data, indices = whole_batches(mat)
     data = wnp.reshape(data, (*new_batch, mat.nse, *new_dense))
@@ -201,7 +198,7 @@ def bcoo_slice(mat: BCOO, *, start_indices: Sequence[int], limit_indices: Sequen
     indices = mat.indices[tuple(whole if mat.indices.shape[d] == 1 else cut[d] for d in range(b))]
     data, indices = _resize_ones(data, shape, b), _resize_ones(indices, shape, b)
     if shape[b:end] == mat.shape[b:end]:
-        return BCOO((data, indices), shape=shape, indices_sorted=mat.indices_sorted, unique_indices=mat.unique_indices)
+        return _no_more_than_fit(BCOO((data, indices), shape=shape, indices_sorted=mat.indices_sorted, unique_indices=mat.unique_indices))
     return _windowed(mat, data, indices, shape, np.array(starts[b:end]), np.array(steps[b:end]), np.array(limits[b:end]))
 
 
@@ -221,17 +218,24 @@ def _windowed(mat: BCOO, data: Any, indices: Any, shape: tuple[int, ...], starts
     new = wnp.where(inside, moved // steps, wnp.array(np.array(sparse, np.int64), dtype))
     mask = wnp.reshape(inside[..., 0], (*inside.shape[:-1], *[1] * (data.ndim - inside.ndim + 1)))
     data = wnp.where(mask, data, wnp.zeros((), data.dtype))
-    found = BCOO((data, new), shape=shape, unique_indices=mat.unique_indices)
-    most = math.prod(sparse)
-    if most >= mat.nse or not mat.unique_indices:
-        return found
+    return _no_more_than_fit(BCOO((data, new), shape=shape, unique_indices=mat.unique_indices))
 
-    def first(data: Any, indices: Any) -> tuple[Any, Any]:               # those inside, in their order
+
+def _no_more_than_fit(mat: BCOO) -> BCOO:
+    """The array with no more entries than it has places: those in range in their order if they differ, else their sums."""
+    batch, sparse, _ = shapes_of(mat)
+    most = math.prod(sparse)
+    if most >= mat.nse:
+        return mat
+    if not mat.unique_indices:
+        return bcoo_sum_duplicates(mat, nse=most)
+
+    def first(data: Any, indices: Any) -> tuple[Any, Any]:
         order = wnp.argsort(~in_range(indices, sparse), stable=True)[:most]
         return data[order], indices[order]
 
-    data, new = over_batches(first, b)(*whole_batches(found))
-    return BCOO((data, new), shape=shape, unique_indices=mat.unique_indices)
+    data, indices = over_batches(first, len(batch))(*whole_batches(mat))
+    return BCOO((data, indices), shape=mat.shape, indices_sorted=mat.indices_sorted, unique_indices=True)
 
 
 def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Sequence[int]) -> BCOO:
@@ -263,7 +267,7 @@ def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Seq
     data = cut(mat.data, {**{d: d for d in range(b)}, **{d - end + b + 1: d for d in range(end, mat.ndim)}})
     indices = cut(mat.indices, {d: d for d in range(b)})
     if not mat.n_sparse or sizes[b:end] == mat.shape[b:end]:
-        return BCOO((data, indices), shape=sizes, indices_sorted=mat.indices_sorted, unique_indices=mat.unique_indices)
+        return _no_more_than_fit(BCOO((data, indices), shape=sizes, indices_sorted=mat.indices_sorted, unique_indices=mat.unique_indices))
     at = wnp.stack([wnp.asarray(start, indices.dtype) for start in starts[b:end]])
     limits = at + wnp.array(np.array(sizes[b:end], np.int64), indices.dtype)
     return _windowed(mat, data, indices, sizes, at, np.ones(end - b, int), limits)
