@@ -604,3 +604,8 @@ def test_an_operation_whose_results_nobody_reads_needs_no_lowering():
         np.testing.assert_array_equal(g(np.arange(4.0)), np.arange(4.0) + 1)
     with pytest.raises(NotImplementedError):
         weft.jit(unread.bind)(np.arange(4.0))
+
+
+def test_lowerings_for_unknown_platforms_are_refused():
+    with pytest.raises(NotImplementedError, match=r"primitive .* for an unknown platform abacus\. Known platforms are: cpu, "):
+        mlir.register_lowering(Primitive("counted"), mlir.lower_fun(lambda x: x), platform="abacus")

@@ -214,7 +214,7 @@ def _check_leaves(leaves: Iterable[tuple[tuple[str, ...], tuple[int, ...], Any]]
 def _array(names: Sequence[str], kinds: Sequence[int], value: Array, loads: list[int], rank: int) -> _Stored:
     generator = None
     if dtypes.is_extended(value.dtype):
-        generator = random.key_impl(value)
+        generator = value.dtype.impl.name
         value = random.key_data(value)
     value.block_until_ready()
     sharding = value.sharding

@@ -32,6 +32,8 @@ Value = Any
 
 #: the platforms whose lowering rules count
 PLATFORMS = ("cpu",)
+#: those for which libraries may register rules
+KNOWN_PLATFORMS = ("cpu", "cuda", "gpu", "oneapi", "rocm", "tpu")
 
 
 class ModuleContext:
@@ -90,7 +92,7 @@ def register_lowering(prim: Primitive, rule: LoweringRule, platform: str | None 
                       ) -> None:
     """Set what a library's primitive computes where it is compiled; a rule for `platform` counts there alone, before one for all.
 
-    Raises NotImplementedError for an operation of weft's own.
+    Raises NotImplementedError for an operation of weft's own and for a platform that nobody knows.
 
     >>> from weft.extend.core import Primitive
     >>> p = Primitive("add_two")
@@ -99,6 +101,9 @@ def register_lowering(prim: Primitive, rule: LoweringRule, platform: str | None 
     >>> weft.jit(p.bind)(1.0)
     Array(3., dtype=float32, weak_type=True)
     """
+    if platform is not None and platform not in KNOWN_PLATFORMS:
+        raise NotImplementedError(f"Registering an MLIR lowering rule for primitive {prim} for an unknown platform {platform}. Known "
+                                  f"platforms are: {', '.join(KNOWN_PLATFORMS)}.")
     if not isinstance(prim, ExtensionPrimitive):
         raise NotImplementedError(f"register_lowering: {prim!r} is an operation of weft's own, which is compiled as weft says. Define a "
                                   "primitive with weft.extend.core.Primitive(name).")

@@ -93,8 +93,8 @@ def wrap_key_data(key_bits_array, *, impl=None, dtype=None):
     """Typed keys of the generator that `impl` or `dtype` names, from their raw data, uint32[..., 2] (the last dim is the generator's)."""
     raw, generator = concrete(wnp.asarray(key_bits_array)), implementation_of(impl, dtype).generator
     if not _is_data(raw, generator):
-        raise TypeError(f"wrap_key_data: key data of {generator.name} must be uint32[..., {generator.key_shape[0]}], got "
-                        f"{typeof(raw).str_short()}.")
+        words = ", ".join(map(str, generator.key_shape))
+        raise TypeError(f"wrap_key_data: key data of {generator.name} must be uint32[..., {words}], got {typeof(raw).str_short()}.")
     return keys_op.random_wrap(raw, generator)
 
 
@@ -118,9 +118,10 @@ def key_dtype(impl_spec=None):
     return dtypes.KeyDType(implementation(impl_spec).generator)
 
 
-def key_impl(keys) -> str:
-    """The name of the generator of keys."""
-    return _raw(keys, "key_impl")[1].generator.name
+def key_impl(keys) -> str | keys_op.Generator:
+    """The name of the generator of keys; or the generator, where a library defined it: names of those need not differ."""
+    generator = _raw(keys, "key_impl")[1].generator
+    return generator if generator.serial else generator.name
 
 
 def _is_typed(keys) -> bool:
@@ -128,7 +129,8 @@ def _is_typed(keys) -> bool:
 
 
 def _is_data(raw, generator: keys_op.Generator) -> bool:
-    return raw.dtype == _U32 and raw.ndim >= 1 and raw.shape[-1:] == generator.key_shape
+    start = raw.ndim - len(generator.key_shape)
+    return raw.dtype == _U32 and start >= 0 and raw.shape[start:] == generator.key_shape
 
 
 def _raw(keys, api: str) -> tuple[Any, Implementation]:

@@ -1,10 +1,12 @@
 """Random keys as memory: a program on typed keys becomes one on uint32 rows.
 
 Law: a key of shape S is an array of shape S + (2,) (for threefry); an operation that moves keys around is that operation
-mapped over the last dim.
+mapped over the last dim. The words of keys with several dims, or none, are put in one for that.
 """
 
 from __future__ import annotations
+
+import math
 
 from weft.core.interpret import evaluate_by
 from weft.core.primitive import BatchAxis
@@ -14,6 +16,7 @@ from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.registry import registry
 from weft.ir.rewrite import map_jaxprs
 from weft.ir.types import ShapedArray
+from weft.ops.layout import reshape
 from weft.util import dtypes
 
 _IDENTITIES = ("random_wrap", "random_unwrap")
@@ -56,13 +59,15 @@ def _run_eqn(eqn, args) -> list:
     if not any(in_keys + out_keys) or any(True for _ in subjaxprs(params)):
         outs = eqn.primitive.bind(*args, **params)
         return outs if eqn.primitive.multiple_results else [outs]
-    size = next(a.aval.dtype for a in (*eqn.invars, *eqn.outvars) if is_key(a.aval)).impl.key_shape[0]
-    axis = BatchAxis(size)
+    key_shape = next(a.aval.dtype for a in (*eqn.invars, *eqn.outvars) if is_key(a.aval)).impl.key_shape
+    axis = BatchAxis(math.prod(key_shape))
+    args = [reshape(x, (*a.aval.shape, axis.size)) if k and len(key_shape) != 1 else x for x, a, k in zip(args, eqn.invars, in_keys)]
     dims = [typeof(x).ndim - 1 if k else None for x, k in zip(args, in_keys)]
     outs, out_dims = eqn.primitive.rule("batch")(axis, args, dims, **params)
     if not eqn.primitive.multiple_results:
         outs, out_dims = [outs], [out_dims]
     from weft.transforms.batch import to_dim  # most programs have no keys
-    return [to_dim(o, d, axis, v.aval.ndim) if k else o for o, d, v, k in zip(outs, out_dims, eqn.outvars, out_keys)]
+    outs = [to_dim(o, d, axis, v.aval.ndim) if k else o for o, d, v, k in zip(outs, out_dims, eqn.outvars, out_keys)]
+    return [reshape(o, (*v.aval.shape, *key_shape)) if k and len(key_shape) != 1 else o for o, v, k in zip(outs, eqn.outvars, out_keys)]
 
 
