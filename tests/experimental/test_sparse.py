@@ -192,6 +192,12 @@ def test_systems_and_eigenvalues():
     (lambda: sparse.sparsify(wnp.cos)(sparse.eye(2)), NotImplementedError, "cos .* would result in dense output"),
     (lambda: sparse.sparsify(wnp.sort)(sparse.eye(2)), NotImplementedError, "sparse rule for sort is not implemented"),
     (lambda: np.asarray(sparse.eye(2)), TypeError, "todense"),
+    (lambda: lobpcg_standard(wnp.eye(9), wnp.ones((9, 0))), ValueError, "search dim > 0"),
+    (lambda: lobpcg_standard(wnp.eye(9), wnp.ones((9, 2))), ValueError, "search dim . 5 < matrix dim"),
+    (lambda: lobpcg_standard(wnp.ones((9, 8)), wnp.ones((9, 1))), ValueError, r"A must be \(9, 9\)"),
+    (lambda: lobpcg_standard(lambda x: x[:8], wnp.ones((9, 1))), ValueError, "to itself"),
+    (lambda: lobpcg_standard(lambda x: x.astype("int32"), wnp.ones((9, 1))), ValueError, "same dtypes"),
+    (lambda: sparse.BCOO.fromdense(wnp.ones((2, 3)), n_batch=1).reshape(3, 2), ValueError, "cannot mix batch and sparse"),
     (lambda: sparse.empty((2, 2), sparse_format="lil"), ValueError, "must be one of"),
     (lambda: sparse.bcoo_dot_general(sparse.eye(2), wnp.ones(3), dimension_numbers=(((1,), (0,)), ((), ()))), TypeError, "do not belong"),
 ])  # fmt: skip

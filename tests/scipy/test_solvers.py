@@ -133,3 +133,10 @@ def test_grids(method):
         slope = weft.grad(lambda x: RegularGridInterpolator(points, values)(x[None])[0, 0])(np.array([0.5, 1.0], np.float32))
         f = lambda x, y: scipy.interpolate.RegularGridInterpolator(points, values)([[x, y]])[0, 0]
         np.testing.assert_allclose(slope, [f(0.75, 1) - f(-0.0 + 0.25, 1), f(0.5, 1.5) - f(0.5, 0.5)] / np.array([0.5, 1.0]), rtol=1e-3)
+
+
+@pytest.mark.parametrize("solver", [linalg.cg, linalg.bicgstab, linalg.gmres])
+def test_solutions_are_as_weakly_typed_as_the_right_side(solver):
+    assert solver(lambda x: 2 * x, 1.0)[0].weak_type
+    assert not solver(lambda x: 2 * x, np.float32(1))[0].weak_type
+    assert not solver(lambda x: 2 * x, wnp.ones(2))[0].weak_type

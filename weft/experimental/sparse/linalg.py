@@ -76,7 +76,8 @@ def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: float | None = None) -> t
     """The k greatest eigenvalues of a symmetric matrix, their vectors, and the number of iterations, by locally optimal block
     preconditioned conjugate gradients (Knyazev, 2001).
 
-    `A` is a matrix or a function X -> A X, `X` [n, k] a start with independent columns. ValueError where 5 k is not below n.
+    `A` is a matrix or a function X -> A X, `X` [n, k] a start with independent columns. ValueError where 5 k is
+    not below n, and for shapes and dtypes that do not fit.
 
     >>> from weft.experimental.sparse.linalg import lobpcg_standard
     >>> values, vectors, _ = lobpcg_standard(wnp.diag(wnp.arange(1., 21.)), weft.random.normal(weft.random.key(0), (20, 2)))
@@ -87,12 +88,18 @@ def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: float | None = None) -> t
     if X.ndim != 2:
         raise ValueError(f"lobpcg_standard: X must be a matrix [n, k], got shape {X.shape}.")
     n, k = X.shape
-    if k * 5 >= n or k < 1:
-        raise ValueError(f"lobpcg_standard: X has {k} columns and {n} rows: there must be a column, and 5 times their number below {n}.")
+    if k < 1:
+        raise ValueError(f"lobpcg_standard: needs search dim > 0, and X has no columns: {X.shape}.")
+    if k * 5 >= n:
+        raise ValueError(f"lobpcg_standard: needs search dim * 5 < matrix dim, and X has {k} columns and {n} rows.")
+    if not callable(A) and np.shape(A) != (n, n):
+        raise ValueError(f"lobpcg_standard: A must be {n, n} as X has {n} rows, got {np.shape(A)}.")
     apply = A if callable(A) else lambda X: A @ X
     image = weft.eval_shape(apply, X)
-    if image.shape != X.shape or image.dtype != X.dtype:
-        raise ValueError(f"lobpcg_standard: A maps X of {X.dtype.name}{list(X.shape)} to {image.dtype.name}{list(image.shape)}.")
+    if image.dtype != X.dtype:
+        raise ValueError(f"lobpcg_standard: A, X must have same dtypes, and A X is {image.dtype.name} for X of {X.dtype.name}.")
+    if image.shape != X.shape:
+        raise ValueError(f"lobpcg_standard: A must map shape {X.shape} to itself, and A X has shape {image.shape}.")
     tol = float(wnp.finfo(X.dtype).eps) if tol is None else tol
     X = wnp.linalg.qr(X)[0]
     start = (wnp.array(0), X, wnp.zeros_like(X), *_ritz(apply, X, k), wnp.array(True))

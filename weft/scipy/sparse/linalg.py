@@ -18,6 +18,7 @@ import numpy as np
 from weft import lax, numpy as wnp
 from weft.core.trace import typeof
 from weft.numpy.promote import concrete, inexact, is_arraylike
+from weft.ops.elementwise import convert_element_type
 from weft.util import dtypes, tree
 from weft.util.source import guard_all
 
@@ -28,9 +29,10 @@ def _map(fun: Callable, *trees: Any) -> Any:
     return tree.tree_map(fun, *trees)
 
 
-def _cast(x: Any, dtype: Any) -> Any:
-    """`x` in a dtype; of the same one it stays as it is, also the weak one of a Python number."""
-    return x if x.dtype == dtype else x.astype(dtype)
+def _cast(x: Any, like: Any) -> Any:
+    """`x` in the dtype of another value, which may be the weak one of a Python number."""
+    weak = typeof(like).weak_type
+    return x if x.dtype == like.dtype and typeof(x).weak_type == weak else convert_element_type(x, like.dtype, weak_type=weak)
 
 
 def _dot(x: Any, y: Any) -> Any:
@@ -44,7 +46,7 @@ def _square(x: Any) -> Any:
 
 def _move(x: Any, step: Any, towards: Any) -> Any:
     """x + step towards, in the dtype of x."""
-    return _map(lambda a, b: _cast(a + step * b, a.dtype), x, towards)
+    return _map(lambda a, b: _cast(a + step * b, a), x, towards)
 
 
 def _less(x: Any, y: Any) -> Any:
@@ -93,7 +95,7 @@ def _target(b: Any, tol: float, atol: float):
 
 def _like(x: Any, y: Any) -> Any:
     """`x` with the dtypes of `y`, which a loop carries on."""
-    return _map(lambda a, b: _cast(wnp.asarray(a), b.dtype), x, y)
+    return _map(lambda a, b: _cast(wnp.asarray(a), b), x, y)
 
 
 def cg(A: Any, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 0.0, maxiter: int | None = None, M: Any = None) -> tuple:  # noqa: N803
@@ -255,7 +257,7 @@ def gmres(A: Any, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 0.
             columns, h = _krylov(apply, prepare, prepared, length, count, length > 0)
             right = wnp.zeros(count + 1, h.dtype).at[0].set(length.astype(h.dtype))
             y = wnp.linalg.lstsq(h.T, right)[0]
-            x = _map(lambda a, d: _cast(a + d, a.dtype), x, _combined(_map(lambda q: q[:-1], columns), y))
+            x = _map(lambda a, d: _cast(a + d, a), x, _combined(_map(lambda q: q[:-1], columns), y))
             return x, *rest(x), k + 1
         x0 = _like(x0, b)
         return lax.while_loop(lambda s: (s[2] > target) & (s[3] < most), step, (x0, *rest(x0), np.int32(0)))[0]
