@@ -8,6 +8,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax, nn
+from weft.errors import ShapeError
 from weft.lax.absent import NOT_BUILT
 from weft.sharding import NamedSharding, PartitionSpec as P
 
@@ -29,6 +30,19 @@ def test_scales_multiply_their_blocks():
         lax.scaled_dot(x, y, preferred_element_type="int32")
     with pytest.raises(ValueError, match="2 dims, or 3"):
         lax.scaled_dot(x, y[0])
+
+
+@pytest.mark.parametrize("lhs, rhs, lhs_scale, message", [
+    ((2, 3, 8), (3, 8, 5), None, "same batch dimension size: LHS dim 0 has 2, RHS dim 0 3"),
+    ((3, 8), (6, 5), None, "LHS contracting dim 1 of size 8 does not match RHS contracting dim 0 of size 6"),
+    ((3, 8), (8, 5), (3, 8), "ratio of LHS contracting dim 1 to its scale's dim size 8 must be at least 2"),
+    ((3, 8), (8, 5), (3, 3), "multiple of its scale's"),
+    ((3, 8), (8, 5), (1, 4), "LHS dim 0 of size 3 does not match scale dim size 1"),
+    ((3, 8), (8, 5), (4,), "same rank"),
+])
+def test_operands_and_scales_that_do_not_fit(lhs, rhs, lhs_scale, message):
+    with pytest.raises(ShapeError, match=message):
+        lax.scaled_dot(np.ones(lhs), np.ones(rhs), lhs_scale=None if lhs_scale is None else np.ones(lhs_scale))
 
 
 def test_scaled_products_of_sharded_operands_and_batches():
