@@ -251,6 +251,62 @@ def test_parts_of_integers_have_no_tangents():
     assert grads.b.dtype == weft.dtypes.float0 and weft.typeof(grads).b.dtype == weft.dtypes.float0
 
 
+def tenfold():
+    """Functions with rules of their own, of a pair and an array: b a y, and ten times its derivative with respect to a and b."""
+    of = lambda x, y: part(swap(x), 0) * part(x, 0) * y
+
+    @weft.custom_vjp
+    def reverse(x, y):
+        return of(x, y)
+
+    reverse.defvjp(lambda x, y: (of(x, y), (x, y)), lambda res, ct: (Pair(10 * ct * res[1] * res[0].b, 10 * ct * res[1] * res[0].a), None))
+
+    @weft.custom_jvp
+    def forward(x, y):
+        return of(x, y)
+
+    @forward.defjvp
+    def rule(primals, tangents):
+        (x, y), (dx, _) = primals, tangents
+        return of(x, y), 10 * y * (part(dx, 0) * x.b + dx.b * x.a)
+
+    gradient = weft.custom_gradient(lambda x, y: (of(x, y), lambda ct: (Pair(10 * ct * y * x.b, 10 * ct * y * x.a), 0 * y)))
+    return reverse, forward, gradient
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, weft.jit, weft.checkpoint])
+@pytest.mark.parametrize("which", range(3))
+def test_functions_with_rules_of_their_own_take_values(wrap, which):
+    f = wrap(tenfold()[which])
+    pair = Pair(wnp.array(A), wnp.array(B))
+    np.testing.assert_allclose(f(pair, 2.0), 2 * A * B, rtol=1e-6)
+    for grad in (weft.grad(lambda x: f(x, 2.0).sum()), weft.jit(weft.grad(lambda x: f(swap(swap(x)), 2.0).sum()))):
+        same(grad(pair), 20 * B, 20 * A)
+
+
+def test_rules_that_are_to_know_of_zeros_and_mapped_parts_refuse_values():
+    pair = Pair(wnp.array(A), wnp.array(B))
+    f = weft.custom_jvp(lambda x: x.a.sum())
+    f.defjvp(lambda primals, tangents: (f(*primals), tangents[0].a.sum()), symbolic_zeros=True)
+    with pytest.raises(NotImplementedError, match="symbolic_zeros=True"):
+        weft.grad(f)(pair)
+    g = weft.custom_batching.custom_vmap(lambda x: part(x, 0))
+    g.def_vmap(lambda size, flags, x: (x.a, True))
+    assert weft.jit(g)(pair).tolist() == A.tolist()
+    with pytest.raises(NotImplementedError, match="cannot be told which parts of values of hi types are mapped"):
+        weft.vmap(lambda a: g(Pair(a, a)))(A)
+
+
+def test_linear_functions_of_values():
+    pair = Pair(wnp.array(A), wnp.array(B))
+    same(weft.linear_transpose(lambda x: 3 * part(x, 0), pair)(wnp.array(B))[0], 3 * B, 0 * B)
+    call = lambda x: weft.custom_derivatives.linear_call(lambda r, x: x.a * r, lambda r, ct: Pair(7 * ct * r, 0 * ct), 2.0, x)
+    same(weft.grad(lambda x: call(x).sum())(pair), 14.0, 0.0)
+    converted, values = weft.closure_convert(lambda x: 2 * part(x, 1), pair)
+    np.testing.assert_allclose(converted(pair, *values), 2 * B)
+    assert "PairType" in repr(weft.vjp(lambda x: swap(x), pair)[1])
+
+
 # ---- programs, control flow
 
 def test_values_in_programs_and_loops():
@@ -266,6 +322,21 @@ def test_values_in_programs_and_loops():
     same(last, 8 * A, pair.b)
     with pytest.raises(NotImplementedError, match="device_put does not yet support"):
         weft.device_put(pair)
+
+
+def test_programs_say_whether_they_hold_operations_of_classes_and_are_lowered():
+    square = lambda x: Square(weft.typeof(x))(x)
+    ruled = weft.custom_jvp(square)
+    ruled.defjvp(lambda primals, tangents: (ruled(*primals), tangents[0]))
+    plain = weft.custom_jvp(lambda x: 2 * x)
+    plain.defjvp(lambda primals, tangents: (plain(*primals), tangents[0]))
+    loop = lambda x: lax.scan(lambda c, _: (square(c), None), x, None, length=2)[0]
+    for f, high in ((square, True), (ruled, True), (weft.jit(square), True), (loop, True), (weft.checkpoint(square), True), (plain, False)):
+        traced = weft.jit(f).trace(3.0)
+        assert traced.jaxpr.is_high == traced.jaxpr.jaxpr.is_high == high and not traced.lojax.jaxpr.is_high
+        assert [e.primitive.name for e in traced.lojax.jaxpr.eqns if "custom" in e.primitive.name] == ([] if high else ["custom_jvp_call"])
+        (found,) = weft.eval_jaxpr(traced.lojax.jaxpr, (), 3.0)
+        assert float(found) == float(f(3.0)) == float(traced.lojax.lower().compile()(3.0))
 
 
 def test_rules_in_shard_maps_of_differentiated_values():

@@ -20,7 +20,7 @@ from weft.api.struct import ShapeDtypeStruct
 from weft.backends.array_spec import ArraySpec, _specs
 from weft.backends.base import UNREADY
 from weft.backends.formats import Format, Layout, order_of
-from weft.control.hitypes import flatten, is_mutable, is_value, on_copies, taken_apart
+from weft.control.hitypes import flatten, flatten_linear, is_mutable, is_value, on_copies, taken_apart
 from weft.control.ref import Threaded, any_refs, is_ref, retried
 from weft.core.interpret import evaluate
 from weft.core.stage import StageTrace, hoist_tracers, stage
@@ -520,12 +520,12 @@ def closure_convert(fun: Callable, *example_args) -> tuple[Callable, list]:
     >>> float(converted(3.0, *values)), values
     (6.0, [])
     """
-    flat = FlatFunction(fun, example_args)
+    flat = FlatFunction(fun, example_args, flatten=flatten_linear)
     jaxpr, consts = hoist_tracers(stage(flat, [typeof(x) for x in flat.leaves], function_name(fun)))
 
     def converted(*args):
         n = len(args) - len(consts)
-        leaves, structure = tree.tree_flatten((tuple(args[:n]), {}))
+        leaves, structure = flatten_linear((tuple(args[:n]), {}))
         if structure != flat.in_tree:
             raise TypeError("The inputs to the function that closure_convert gave must have the structure of its example arguments, "
                             f"{flat.in_tree.children()[0]}, followed by {len(consts)} values, got {structure.children()[0]}.")

@@ -457,7 +457,7 @@ def linear_transpose(fun: Callable, *primals, reduce_axes=()) -> Callable:
     >>> float(weft.linear_transpose(lambda x: 3.0 * x, 1.0)(2.0)[0])
     6.0
     """
-    flat = FlatFunction(fun, primals)
+    flat = FlatFunction(fun, primals, flatten=flatten_linear)
     avals = [aval_of(x) for x in flat.leaves]
     program = stage(flat, avals, function_name(fun))
     kinds = [[a.dtype for a in types] for types in (avals, program.out_avals)]
@@ -469,7 +469,7 @@ def linear_transpose(fun: Callable, *primals, reduce_axes=()) -> Callable:
 
     @api_boundary
     def transposed(ct):
-        cts, structure = tree.tree_flatten(ct)
+        cts, structure = flatten_linear(ct)
         if structure != flat.out_tree:
             raise TypeError(f"linear_transpose: the cotangent tree does not match that of the output: it must be {flat.out_tree}, got "
                             f"{structure}.")
@@ -637,19 +637,19 @@ def custom_gradient(fun: Callable) -> Callable:
 
     def fwd(*args):
         out, rule = both(*args)
-        flat, out_tree = tree.tree_flatten(out)
+        flat, out_tree = flatten_linear(out)
         results: list = []
 
         def flat_rule(*cts):
-            given = rule(tree.tree_unflatten(out_tree, cts))
-            leaves, results[:] = tree.tree_flatten(given if isinstance(given, tuple) else (given,))[0], [given]
+            given = rule(tree.tree_unflatten(of_tangents(out_tree), cts))
+            leaves, structure = flatten_linear(given if isinstance(given, tuple) else (given,))
+            results[:] = [structure]
             return leaves
         program = stage(flat_rule, [typeof(x).to_tangent_aval() for x in flat], function_name(fun))
-        result_tree = tree.tree_structure(results[0] if isinstance(results[0], tuple) else (results[0],))
-        call = lambda consts, cts: tree.tree_unflatten(result_tree, evaluate(program.replace(consts=consts), *cts))
+        call = lambda consts, cts: tree.tree_unflatten(results[0], evaluate(program.replace(consts=consts), *cts))
         return out, tree.Partial(call, program.consts)
 
     def bwd(pullback, ct):
-        return pullback(tree.tree_leaves(ct))
+        return pullback(flatten_linear(ct)[0])
     wrapped.defvjp(fwd, bwd)
     return functools.update_wrapper(wrapped, fun, updated=())

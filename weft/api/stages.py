@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from weft.control.hitypes import flatten
 from weft.control.ref import Ref, is_ref
 from weft.core.trace import Tracer
 from weft.ir.jaxpr import Jaxpr, Var
+from weft.ir.rewrite import without_high
 from weft.ir.types import ShapedArray
 from weft.runtime.array import Array, placement_of_new
 from weft.transforms.expand import expand
@@ -62,6 +64,13 @@ class Traced:
     def jaxpr(self) -> Jaxpr:
         """The program."""
         return self._program.jaxpr
+
+    @property
+    def lojax(self) -> "Traced":
+        """The same, where operations of users' classes (`experimental.hijax`) have given way to what they compute."""
+        program = copy.copy(self._program)
+        program.jaxpr = without_high(program.jaxpr)
+        return Traced(self._jitted, program, self._leaves, self._refs)
 
     @property
     def fun_name(self) -> str:

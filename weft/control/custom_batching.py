@@ -17,6 +17,7 @@ from weft.control.body import bind_arguments
 from weft.control.call import jit_p
 from weft.control.call_rules import keep_whole, make_call_rules, plain_params
 from weft.control.custom_rules import _to_front, attribute_of_wrapped
+from weft.control.hitypes import flatten_linear, holds_values
 from weft.control.loops import map as map_in_loop
 from weft.core.primitive import BatchAxis, Primitive
 from weft.core.stage import hoist_tracers, stage
@@ -72,15 +73,17 @@ class custom_vmap:
                             ) from None
         if type(_state.trace) is EvalTrace:
             return self.fun(*args)
-        flat, in_tree = tree.tree_flatten(tuple(args))
+        flat, in_tree = flatten_linear(tuple(args))
         out_tree: list = []
 
         def flat_fun(*xs):
-            outs, structure = tree.tree_flatten(self.fun(*tree.tree_unflatten(in_tree, xs)))
+            outs, structure = flatten_linear(self.fun(*tree.tree_unflatten(in_tree, xs)))
             out_tree[:] = [structure]
             return outs
 
         def rule(size, flags, values):
+            if holds_values(in_tree):
+                raise NotImplementedError(f"custom_vmap: the rule of {name} cannot be told which parts of values of hi types are mapped.")
             result = self.vmap_rule(size, list(tree.tree_unflatten(in_tree, flags)), *tree.tree_unflatten(in_tree, values))
             if not isinstance(result, (tuple, list)) or len(result) != 2:
                 raise TypeError(f"custom_vmap: the rule of {name} must return a pair (output, out_batched), got {result!r}.")

@@ -16,6 +16,7 @@ import numpy as np
 from weft.control.body import bind_positions
 from weft.control.call import jit_p
 from weft.control.call_rules import keep_whole, make_call_rules, plain_params
+from weft.control.hitypes import flatten, flatten_linear, linear_parts, of_tangents
 from weft.control.ref import any_refs, bound, check_aliases, check_returned, is_ref, names_of, retried
 from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive, unsupported
@@ -203,12 +204,12 @@ def _taken(tangent: Any) -> Any:
 class _Split:
     """The differentiable arguments of a call, flattened, and how to put all arguments together again."""
 
-    def __init__(self, args: Sequence, nondiff_argnums: Sequence[int]):
+    def __init__(self, args: Sequence, nondiff_argnums: Sequence[int], symbolic_zeros: bool):
         n = len(args)
         self.nondiff = {i % n: args[i % n] for i in nondiff_argnums}
         self.positions = [i for i in range(n) if i not in self.nondiff]
         self.n = n
-        flat, self.tree = tree.tree_flatten(tuple(args[i] for i in self.positions))
+        flat, self.tree = flatten_linear(tuple(args[i] for i in self.positions), symbolic_zeros)
         self.flat = [typed(x) for x in flat]     # rules ask numbers for their shapes and dtypes
         #: references to mutable arrays among the flat arguments: they go along, and are not differentiated
         self.refs = {i: x for i, x in enumerate(self.flat) if is_ref(x)} if any_refs(self.flat) else {}
@@ -241,7 +242,7 @@ class _Split:
 
 def _flat_call(fun: Callable, split: _Split, out_tree: list, api: str) -> Callable:
     def flat_fun(*flat):
-        outs, structure = tree.tree_flatten(fun(*split.rebuild(flat)))
+        outs, structure = flatten_linear(fun(*split.rebuild(flat)))
         check_returned(fun, api, outs)
         out_tree[:] = [structure]
         return outs
@@ -324,21 +325,20 @@ class custom_jvp(_CustomFunction):
         args = bind_positions("custom_jvp", self.fun, args, kwargs)
         if type(_state.trace) is EvalTrace:
             return self.fun(*args)
-        split = _Split(args, self.nondiff_argnums)
+        split = _Split(args, self.nondiff_argnums, self.symbolic_zeros)
         out_tree: list = []
 
         def flat_jvp(primals, tangents):
             tangents = _shown(tangents, self.symbolic_zeros)
             if split.refs:
                 primals, tangents = map(split.with_refs, (primals, tangents))
-            primals_in, tangents_in = (tuple(tree.tree_unflatten(split.tree, x)) for x in (primals, tangents))
+            primals_in, tangents_in = tree.tree_unflatten(split.tree, primals), tree.tree_unflatten(of_tangents(split.tree), tangents)
             pair = self.jvp(*split.nondiff_values(), primals_in, tangents_in)
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:
                 raise TypeError(f"Custom JVP rule {function_name(self.jvp)} for function {name} must produce a pair (list or tuple of "
                                 f"length two) representing primal and tangent outputs, but got {pair!r}.")
-            outs, structure = tree.tree_flatten(pair[0])
-            tangent_outs, tangent_structure = tree.tree_flatten(pair[1])
-            if structure != tangent_structure:
+            (outs, structure), (tangent_outs, tangent_structure) = map(flatten_linear, pair)
+            if structure != tangent_structure != of_tangents(structure):
                 raise TypeError(f"custom_jvp: the rule of {name} must give primal and tangent outputs of one structure, got "
                                 f"{structure} and {tangent_structure}.")
             _check_structure(f"Custom JVP rule {function_name(self.jvp)}", name, out_tree, structure)
@@ -541,7 +541,7 @@ class custom_vjp(_CustomFunction):
             out = self.fun(*args)
             check_returned(self.fun, "custom_vjp", (out,))
             return out
-        split = _Split(args, self.nondiff_argnums)
+        split = _Split(args, self.nondiff_argnums, self.symbolic_zeros)
         if any(isinstance(x, Tracer) for x in tree.tree_leaves(split.nondiff)):
             raise UnexpectedTracerError(f"custom_vjp: an argument of {name} in nondiff_argnums holds a traced value: {split.nondiff}. Take "
                                         "it out of nondiff_argnums, and return None as its cotangent.")
@@ -558,8 +558,8 @@ class custom_vjp(_CustomFunction):
             pair = self.fwd(*split.rebuild(list(map(CustomVJPPrimal, flat, perturbed)) if self.symbolic_zeros else flat))
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:
                 raise TypeError(f"custom_vjp: fwd of {name} must return a pair (output, residuals), got {pair!r}.")
-            outs, structure = tree.tree_flatten(pair[0])
-            residuals, res_tree[0] = tree.tree_flatten(pair[1])
+            outs, structure = flatten_linear(pair[0])
+            residuals, res_tree[0] = flatten(pair[1], f"the residuals of {name}")
             _check_structure(f"Custom VJP fwd rule {function_name(self.fwd)}", name, out_tree, structure)
             out_tree[:] = [structure]
             if any_refs(residuals):
@@ -575,7 +575,7 @@ class custom_vjp(_CustomFunction):
                 residuals = [res_refs[i] if i in res_refs else next(rest) for i in range(res_tree[0].num_leaves)]
             res = tree.tree_unflatten(res_tree[0], residuals)
             cts = _shown(cts, self.symbolic_zeros)
-            result = self.bwd(*split.nondiff_values(), res, tree.tree_unflatten(out_tree[0], cts))
+            result = self.bwd(*split.nondiff_values(), res, tree.tree_unflatten(of_tangents(out_tree[0]), cts))
             if not isinstance(result, (tuple, list)) or len(result) != len(split.positions):
                 raise TypeError(f"Custom VJP bwd rule {function_name(self.bwd)} of {name} must produce a tuple with one cotangent per "
                                 "differentiable argument "
@@ -609,7 +609,8 @@ def _keep_refs(name: str, residuals: Sequence, split: _Split, kept: dict) -> lis
 def _flatten_cts(name: str, result: tuple, structure, avals: Sequence[ShapedArray]) -> list:
     """Cotangents in the order of the flat arguments; a None stands for zeros of a whole subtree."""
     try:
-        flat = tree.broadcast_prefix(result, tree.tree_unflatten(structure, avals), is_leaf=lambda x: x is None)
+        whole = tree.tree_unflatten(of_tangents(structure), avals)
+        flat = tree.broadcast_prefix(linear_parts(result), whole, is_leaf=lambda x: x is None)
     except ValueError as error:
         raise TypeError(f"custom_vjp: bwd of {name} must return cotangents of the structure of the arguments: {error}") from None
     for ct, aval in zip(flat, avals):

@@ -278,6 +278,9 @@ class _Lowered:
     def __init__(self, aval: HiType, arrays: list):
         self.aval, self.arrays = aval, arrays
 
+    def __repr__(self) -> str:
+        return repr(self.aval)
+
 
 def _raised(aval: HiType, arrays: Any) -> Any:
     """The value; or, where the leaves of a tree are other things than arrays, a node again."""
@@ -325,12 +328,39 @@ def is_linear(aval: Any) -> bool:
     return tangent.is_high and list(tangent.lo_ty()) == [a.to_tangent_aval() for a in aval.lo_ty()]
 
 
-def flatten_linear(x: Any) -> tuple[list, Any]:
+def flatten_linear(x: Any, symbolic_zeros: bool = False) -> tuple[list, Any]:
     """The leaves of a tree that is differentiated, and its structure: values of hi types for which `is_linear` holds are taken apart."""
-    if hi_types:
-        x = tree.tree_map(lambda leaf: _Lowered(typeof(leaf), lowered(leaf, "differentiation"))
-                          if type(leaf) in hi_types and is_linear(typeof(leaf)) else leaf, x)
-    return tree.tree_flatten(x)
+    return tree.tree_flatten(linear_parts(x, symbolic_zeros))
+
+
+def linear_parts(x: Any, symbolic_zeros: bool = False) -> Any:
+    """The tree `x` with nodes in the place of values of hi types for which `is_linear` holds. NotImplementedError for others that consist
+    of what is differentiated, and for all where rules are to learn which leaves have no tangents."""
+    if not hi_types:
+        return x
+
+    def part(leaf: Any) -> Any:
+        if type(leaf) not in hi_types:
+            return leaf
+        aval = typeof(leaf)
+        if symbolic_zeros:
+            raise NotImplementedError(f"symbolic_zeros=True: the rule cannot be told which parts of a value of type {aval} have no "
+                                      "tangents. Set the rule without it.")
+        if is_linear(aval):
+            return _Lowered(aval, lowered(leaf, "differentiation"))
+        if not aval.has_qdd and any(type(a).__name__ == "JVPTracer" for a in aval.lower_val(leaf)):
+            raise NotImplementedError(f"a value of type {aval} was made of arrays that are differentiated; its tangents, of type "
+                                      f"{aval.to_tangent_aval()}, do not consist of theirs. Make it by an operation that has a rule.")
+        return leaf
+    return tree.tree_map(part, x)
+
+
+def holds_values(structure: Any) -> bool:
+    """Whether values of hi types were taken apart in what has this structure."""
+    if not hi_types:
+        return False
+    is_node = lambda x: type(x) is _Lowered
+    return any(map(is_node, tree.tree_leaves(tree.tree_unflatten(structure, range(structure.num_leaves)), is_leaf=is_node)))
 
 
 def of_tangents(structure: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 from weft.control.call import jit_p
 from weft.control.call_rules import keep_whole, make_call_rules
 from weft.control.custom_rules import _batched, _to_front, _unbatch_ct
+from weft.control.hitypes import flatten_linear
 from weft.core.primitive import Primitive
 from weft.core.stage import hoist_tracers, stage
 from weft.core.trace import Zero, is_undef, typeof
@@ -37,18 +38,18 @@ def linear_call(fun: Callable, fun_transpose: Callable, residual_args: Any, line
     (0.5, 2.0)
     """
     name = function_name(fun)
-    residuals, res_tree = tree.tree_flatten(residual_args)
-    linear, lin_tree = tree.tree_flatten(linear_args)
+    residuals, res_tree = flatten_linear(residual_args)
+    linear, lin_tree = flatten_linear(linear_args)
     out_tree: list = []
     n = len(residuals)
 
     def flat_fun(*xs):
-        outs, structure = tree.tree_flatten(fun(tree.tree_unflatten(res_tree, xs[:n]), tree.tree_unflatten(lin_tree, xs[n:])))
+        outs, structure = flatten_linear(fun(tree.tree_unflatten(res_tree, xs[:n]), tree.tree_unflatten(lin_tree, xs[n:])))
         out_tree[:] = [structure]
         return outs
 
     def transpose(res, cts):
-        given, structure = tree.tree_flatten(fun_transpose(tree.tree_unflatten(res_tree, res), tree.tree_unflatten(out_tree[0], cts)))
+        given, structure = flatten_linear(fun_transpose(tree.tree_unflatten(res_tree, res), tree.tree_unflatten(out_tree[0], cts)))
         if structure != lin_tree:
             raise TypeError(f"linear_call: the transpose of {name} must give the structure of the linear arguments, {lin_tree}, got "
                             f"{structure}.")

@@ -52,9 +52,11 @@ from weft.transforms.vmappable import MappingSpec
 from weft.util import dtypes, tree
 
 #: params: jaxpr (what `expand` is traced to), num_consts, prim (the object), name
-call_hi_primitive_p = Primitive("call_hi_primitive", "region", multiple_results=True, call_like=True, only_derivatives=("prim",))
+call_hi_primitive_p = Primitive("call_hi_primitive", "region", multiple_results=True, call_like=True, only_derivatives=("prim",),
+                                is_high=True)
 #: the derivative of a call, of residuals and then tangents; params: jaxpr, bwd (residuals, cotangents -> cotangents), num_res, name
-hi_linearized_p = Primitive("call_hi_primitive_linearized", "region", multiple_results=True, call_like=True, only_derivatives=("bwd",))
+hi_linearized_p = Primitive("call_hi_primitive_linearized", "region", multiple_results=True, call_like=True, only_derivatives=("bwd",),
+                            is_high=True)
 
 
 __all__ = [
@@ -306,7 +308,8 @@ def _dispatch(trace: Trace | None, prim: VJPHiPrimitive, args: Sequence) -> list
     if not isinstance(trace, (StageTrace, JVPTrace, BatchTrace)):          # it computes: outside of transformations, or on devices' blocks
         with set_trace(trace):
             return _flat_results(prim, prim.expand(*tree.tree_unflatten(prim.in_tree, args)), "the result of expand")
-    if isinstance(trace, LinearTrace) and not any(map(trace.is_unknown, args)):
+    if isinstance(trace, LinearTrace) and not any(trace.is_unknown(a) for x in args for a in (
+            x, *(typeof(x).lower_val(x) if type(x) in hi_types else ()))):
         return _dispatch(trace.parent, prim, args)
     if isinstance(trace, (JVPTrace, BatchTrace)):
         parent = trace.parent

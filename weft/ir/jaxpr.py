@@ -148,7 +148,10 @@ class Jaxpr:
     def debug_info(self) -> DebugInfo:
         return DebugInfo("trace", self.name or "<unknown>")
 
-    is_high = False
+    @property
+    def is_high(self) -> bool:
+        """Whether an operation of a class of users (`experimental.hijax`) is in it, at any depth."""
+        return self.memo("is high", lambda: _any_high(self.eqns))
 
     def map_jaxpr(self, f) -> "Jaxpr":
         """The program with `f` of its open jaxpr, and the same constants."""
@@ -204,7 +207,7 @@ class OpenJaxpr:
     ({ lambda a:f32[2]; b:f32[]. let c:f32[2] = add a b in (c,) }, 1, True)
     """
     __slots__ = ("constvars", "invars", "outvars", "eqns", "effects", "debug_info", "_closed", "__weakref__")
-    is_high = False
+    is_high = property(lambda self: _any_high(self.eqns))
 
     def __init__(self, constvars: Sequence[Var], invars: Sequence[Var], outvars: Sequence[Atom], eqns: Sequence[Eqn],
                  effects: Iterable = frozenset(), debug_info: DebugInfo | None = None, is_high: bool = False):
@@ -247,6 +250,10 @@ class OpenJaxpr:
 
     pretty_print = Jaxpr.pretty_print
     __repr__ = __str__ = Jaxpr.__repr__
+
+
+def _any_high(eqns: Iterable[Eqn]) -> bool:
+    return any(eqn.primitive.attrs.get("is_high") or any(inner.is_high for _, inner in subjaxprs(eqn.params)) for eqn in eqns)
 
 
 def subjaxprs(params: dict) -> Iterable[tuple[str, Jaxpr]]:

@@ -87,6 +87,15 @@ def is_transparent(eqn: Eqn) -> bool:
     return is_call(eqn) and not eqn.primitive.attrs.get("only_derivatives")
 
 
+def without_high(jaxpr: Jaxpr) -> Jaxpr:
+    """`jaxpr` with what the operations of users' classes compute in their places, and no rules for derivatives around these."""
+    if not jaxpr.is_high:
+        return jaxpr
+    flat = inline_calls(jaxpr, lambda eqn: eqn.primitive.attrs.get("is_high") or (
+        "rules_apart" in eqn.primitive.attrs and eqn.params["jaxpr"].is_high))
+    return flat.replace(eqns=[eqn.replace(params=map_jaxprs(eqn.params, without_high)) for eqn in flat.eqns])
+
+
 def inline_calls(jaxpr: Jaxpr, should_inline: Callable[[Eqn], bool] = is_call) -> Jaxpr:
     """Replace calls by the equations of what they call, at every depth of calls (not inside scan, while, cond)."""
     if not any(should_inline(eqn) for eqn in jaxpr.eqns):

@@ -52,6 +52,10 @@ class Pullback:
                             f"the structure of what {name} returns.")
         return self._static[0](self._checked(), cts[0], accumulators)
 
+    def __repr__(self) -> str:
+        function: Any = self._static[0]
+        return f"Pullback({function.__name__}: {function.cotangents} -> {self._static[1]})"
+
     def with_refs(self, *accumulators: Any) -> Callable:
         """The function that adds the cotangent of an argument to a reference instead of returning it.
 
