@@ -377,6 +377,14 @@ def test_values_without_information_take_part_in_nothing():
             use()
 
 
+def test_cotangents_of_integer_results_may_be_anything_of_their_shape():
+    (y, n), pullback = weft.vjp(lambda x: (2 * x, (3 * x).astype(int)), wnp.ones(3))
+    for ct in (n, wnp.ones(3), np.zeros(3, weft.dtypes.float0)):
+        assert pullback((y, ct))[0].tolist() == weft.jit(pullback)((y, n))[0].tolist() == [4, 4, 4]
+    with pytest.raises(ValueError, match=r"must be of type float0\[3\]"):
+        pullback((y, wnp.ones(4)))
+
+
 def test_memory_is_shared_or_given_away():
     with pytest.raises(ValueError, match="cannot both be true"):
         weft.device_put(wnp.ones(3), may_alias=True, donate=True)

@@ -33,6 +33,13 @@ def test_a_submodule_is_found_by_attribute_alone(jax):
     assert jax.experimental.mesh_utils.create_device_mesh
 
 
+@pytest.mark.parametrize("place", ["bcoo:bcoo_dot_general", "bcsr:BCSR", "coo:COO", "csr:csr_matvec", "api:eye", "random:random_bcoo",
+                                   "transform:SparsifyEnv", "ad:value_and_grad", "util:SparseInfo", "test_util:rand_bcoo"])
+def test_modules_of_sparse_arrays_have_their_names(jax, place):
+    module, _, name = place.partition(":")
+    assert getattr(importlib.import_module(f"jax.experimental.sparse.{module}"), name).__name__ == name
+
+
 def test_version(jax):
     assert jax.__version__ == JAX_VERSION
     assert jax.__version_info__ == tuple(int(part) for part in JAX_VERSION.split("."))

@@ -285,7 +285,7 @@ def _as_cotangent(ct, aval):
 
 def _check_cotangent(ct, aval, api: str = "vjp", error: type[Exception] = ValueError) -> None:
     got, want = typeof(ct), aval if api == "linear_transpose" else aval.to_tangent_aval()
-    fits = _same_kind(got, want) if api == "linear_transpose" else got.dtype == want.dtype or got.weak_type
+    fits = _same_kind(got, want) if api == "linear_transpose" else want.dtype in (got.dtype, dtypes.float0) or got.weak_type
     if got.shape != want.shape or not fits:
         said = "unexpected JAX type of the cotangent" if api == "vjp" else "the cotangent type does not match the output"
         raise error(f"{api}: {said}: {got.str_short()} for an output of type {aval.str_short()}; it must be of type {want.str_short()}.")

@@ -123,7 +123,12 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     **{f"jax.experimental.pallas.ops.{module}": {name: f"weft.experimental.pallas.ops.{module}:{name}" for name in kernels.split()}
        for module, kernels in {"gpu.attention": "BlockSizes mha", "tpu.megablox": "gmm tgmm",
                                "tpu.flash_attention": "BlockSizes DEFAULT_MASK_VALUE SegmentIds flash_attention mha_reference"}.items()},
-    **{f"jax.experimental.sparse.{module}": {} for module in "ad api bcoo bcsr coo csr test_util transform util".split()},
+    **{f"jax.experimental.sparse.{module}": {} for module in "ad api bcsr coo csr test_util transform util".split()},
+    "jax.experimental.sparse.bcoo": {name: f"weft.experimental.sparse:{name}" for name in """
+        bcoo_broadcast_in_dim bcoo_concatenate bcoo_conv_general_dilated bcoo_dot_general bcoo_dot_general_sampled bcoo_dynamic_slice
+        bcoo_gather bcoo_multiply_dense bcoo_multiply_sparse bcoo_reduce_sum bcoo_reshape bcoo_rev bcoo_slice bcoo_squeeze bcoo_transpose
+        """.split()},
+    "jax.experimental.sparse.random": {"random_bcoo": "weft.experimental.sparse:random_bcoo"},
     "jax.lib.xla_bridge": {"get_backend": "weft.compat.inside_objects:get_backend"},
     "jax.memory": {"Space": "weft.sharding:MemorySpace"},
     "jax.nn": {"normalize": "weft.nn:standardize"},

@@ -20,7 +20,8 @@ from weft.experimental.sparse.bcsr import numbers
 def spsolve(data: Any, indices: Any, indptr: Any, b: Any, tol: float = 1e-6, reorder: int = 1) -> Any:
     """The solution x of A x = b for a square matrix A of compressed rows, by SciPy's sparse LU on the host.
 
-    `tol` and `reorder` are what a GPU's library is told. Derivatives exist for `data` and `b`. ValueError for arrays that do not fit.
+    `tol` and `reorder` are what a GPU's library is told. Derivatives of `data` and `b` are those of
+    the exact solution. ValueError for arrays that do not fit.
 
     >>> from weft.experimental.sparse.linalg import spsolve
     >>> spsolve(wnp.array([2., 4.]), wnp.array([0, 1]), wnp.array([0, 1, 2]), wnp.array([2., 2.])).tolist()
@@ -31,7 +32,17 @@ def spsolve(data: Any, indices: Any, indptr: Any, b: Any, tol: float = 1e-6, reo
         raise ValueError(f"spsolve: data {data.shape}, indices {indices.shape}, indptr {indptr.shape} and b {b.shape} do not make a system:"
                          " they are [nse], [nse], [n + 1] and [n].")
     dtype = wnp.result_type(data.dtype, b.dtype)
-    return _solve(data.astype(dtype), indices, indptr, b.astype(dtype))
+    data, b = data.astype(dtype), b.astype(dtype)
+    rows = numbers(indptr, data.shape[0])
+
+    def product(x: Any) -> Any:
+        none: Any = wnp.zeros_like(b)
+        return none.at[rows].add(data * x[indices], mode="drop")
+
+    def solve(transposed: bool) -> Callable:
+        return lambda _, right: _call(transposed, lax.stop_gradient(data), indices, indptr, right)
+
+    return lax.custom_linear_solve(product, b, solve(False), solve(True))
 
 
 def _on_host(transposed: bool) -> Callable:
@@ -50,26 +61,6 @@ def _on_host(transposed: bool) -> Callable:
 def _call(transposed: bool, data: Any, indices: Any, indptr: Any, b: Any) -> Any:
     shape = weft.ShapeDtypeStruct(b.shape, b.dtype)
     return weft.pure_callback(_on_host(transposed), shape, data, indices, indptr, b, vmap_method="sequential")
-
-
-@weft.custom_vjp
-def _solve(data: Any, indices: Any, indptr: Any, b: Any) -> Any:
-    return _call(False, data, indices, indptr, b)
-
-
-def _forward(data: Any, indices: Any, indptr: Any, b: Any) -> tuple[Any, tuple]:
-    x = _call(False, data, indices, indptr, b)
-    return x, (data, indices, indptr, x)
-
-
-def _backward(kept: tuple, ct: Any) -> tuple[Any, None, None, Any]:
-    data, indices, indptr, x = kept
-    of_b = _call(True, data, indices, indptr, ct)
-    rows = numbers(indptr, data.shape[0])
-    return -of_b.at[rows].get(mode="fill", fill_value=0) * x[indices], None, None, of_b
-
-
-_solve.defvjp(_forward, _backward)
 
 
 def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: float | None = None) -> tuple[Any, Any, Any]:
