@@ -609,3 +609,49 @@ def test_shard_map_refuses_specs_that_are_not_of_the_kind_of_their_values(rows):
         run(RowsSpec("j"), specs)
     with pytest.raises(NotImplementedError, match="HiPspec must implement `to_lo`"):
         run(hijax.HiPspec(), specs)
+
+
+class Sealed(Halves):                                     # its type does not say what it consists of
+    pass
+
+
+@dataclasses.dataclass(frozen=True)
+class SealedType(hijax.HiType):
+    shape: tuple
+
+    def to_tangent_aval(self):
+        return hijax.ShapedArray(self.shape, np.dtype("float32"))
+
+
+class Seal(Cut):
+    def __init__(self, aval):
+        self.in_avals, self.out_aval, self.params = (aval,), SealedType(aval.shape), {}
+        hijax.VJPHiPrimitive.__init__(self)
+
+    def expand(self, x):
+        return Sealed(*wnp.split(x, 2, axis=-1))
+
+    def vjp_fwd(self, nzs_in, x):
+        return self(x), None
+
+    def vjp_bwd_retval(self, _, ct):
+        return (3 * ct,)
+
+
+class Unseal(Join):
+    def vjp_fwd(self, nzs_in, x):
+        return self(x), None
+
+    def vjp_bwd_retval(self, _, ct):
+        return (5 * ct,)
+
+
+def test_values_whose_types_do_not_say_what_they_consist_of_are_differentiated_by_rules():
+    hijax.register_hitype(Sealed, lambda x: SealedType((*x.low.shape[:-1], 2 * x.low.shape[-1])))
+    loss = lambda x: Unseal(SealedType(x.shape))(Seal(weft.typeof(x))(x)).sum()
+    np.testing.assert_allclose(weft.grad(loss)(wnp.array(X)), 15 * np.ones(4))
+    sealed = Seal(weft.typeof(wnp.array(X)))(wnp.array(X))
+    np.testing.assert_allclose(weft.grad(lambda s: Unseal(weft.typeof(s))(s).sum())(sealed), 5 * np.ones(4))
+    with pytest.raises(NotImplementedError, match="must implement `lower_val`"):
+        weft.jit(loss)(wnp.array(X))
+    del hi_types[Sealed]

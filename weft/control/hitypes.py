@@ -308,6 +308,12 @@ def lowered(x: Any, where: str) -> list:
     return arrays
 
 
+def arrays_of(x: Any) -> Sequence:
+    """The arrays that a value of a hi type consists of, as far as its type says: none of a mutable value."""
+    aval = hi_types[type(x)](x)
+    return () if aval.has_qdd or type(aval).lower_val is HiType.lower_val else aval.lower_val(x)
+
+
 def flatten(x: Any, where: str) -> tuple[list, Any]:
     """The arrays in a tree, and a structure by which `tree_unflatten` raises the values of hi types that are its leaves."""
     return tree.tree_flatten(in_parts(x, where))
@@ -348,7 +354,7 @@ def linear_parts(x: Any, symbolic_zeros: bool = False) -> Any:
                                       "tangents. Set the rule without it.")
         if is_linear(aval):
             return _Lowered(aval, lowered(leaf, "differentiation"))
-        if not aval.has_qdd and any(type(a).__name__ == "JVPTracer" for a in aval.lower_val(leaf)):
+        if any(type(a).__name__ == "JVPTracer" for a in arrays_of(leaf)):
             raise NotImplementedError(f"a value of type {aval} was made of arrays that are differentiated; its tangents, of type "
                                       f"{aval.to_tangent_aval()}, do not consist of theirs. Make it by an operation that has a rule.")
         return leaf

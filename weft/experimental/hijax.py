@@ -25,6 +25,7 @@ from weft.control.hitypes import (
     HiPspec,
     HiType,
     MutableHiType,
+    arrays_of,
     aval_method,
     aval_property,
     control_flow_allowed_effects,
@@ -309,7 +310,7 @@ def _dispatch(trace: Trace | None, prim: VJPHiPrimitive, args: Sequence) -> list
         with set_trace(trace):
             return _flat_results(prim, prim.expand(*tree.tree_unflatten(prim.in_tree, args)), "the result of expand")
     if isinstance(trace, LinearTrace) and not any(trace.is_unknown(a) for x in args for a in (
-            x, *(typeof(x).lower_val(x) if type(x) in hi_types else ()))):
+            x, *(arrays_of(x) if type(x) in hi_types else ()))):
         return _dispatch(trace.parent, prim, args)
     if isinstance(trace, (JVPTrace, BatchTrace)):
         parent = trace.parent
@@ -338,10 +339,10 @@ def _split(trace: JVPTrace | BatchTrace, x: Any) -> tuple:
     """A value and its tangent, or how it is mapped; a value of a hi type may consist of arrays that have some."""
     if type(x) not in hi_types:
         return trace.split(x)
-    aval = typeof(x)
-    if aval.has_qdd or not any(isinstance(a, Tracer) for a in aval.lower_val(x)):
+    aval, arrays = typeof(x), arrays_of(x)
+    if not any(isinstance(a, Tracer) for a in arrays):
         return trace.split(x)
-    firsts, seconds = zip(*map(trace.split, aval.lower_val(x)))
+    firsts, seconds = zip(*map(trace.split, arrays))
     if all(type(t) is Zero or t is None for t in seconds):
         return trace.split(x)
     if isinstance(trace, BatchTrace):
