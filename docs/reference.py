@@ -41,7 +41,7 @@ MODULES = {
         "weft.compat", "weft.export", "weft.ffi", "weft.monitoring", "weft.experimental", "weft.experimental.checkify",
         "weft.experimental.colocated_python", "weft.experimental.hijax",
         "weft.experimental.key_reuse", "weft.experimental.mesh_utils", "weft.experimental.multihost_utils", "weft.experimental.ode",
-        "weft.experimental.pallas", "weft.experimental.shard_alike",
+        "weft.experimental.pallas", "weft.experimental.roofline", "weft.experimental.shard_alike",
         "weft.experimental.pallas.tpu", "weft.experimental.pallas.triton", "weft.test_util",
     ],
 }

@@ -22,7 +22,7 @@ _MISSING: dict[str, dict[str, str]] = {
     _HELPER: {
         "jax.experimental.jet": "*", "jax.experimental.multihost_utils": "*", "jax.experimental.ode": "*", "jax.experimental.rnn": "*",
         "jax.experimental.mesh_utils": "*", "jax.experimental.fused": "*", "jax.example_libraries.optimizers": "*",
-        "jax.example_libraries.stax": "*",
+        "jax.example_libraries.stax": "*", "jax.experimental.roofline.roofline": "*", "jax.experimental.roofline.rooflines": "*",
     },
     _TPU: {
         "jax.experimental.pallas.tpu": "*", "jax.experimental.pallas": "Indirect core_map kernel semaphore",
@@ -54,9 +54,6 @@ _MISSING: dict[str, dict[str, str]] = {
         "jax.ffi": "include_dir register_ffi_target_as_batch_partitionable register_ffi_type register_ffi_type_id",
     },
     _NOTES: {"jax.experimental.xla_metadata": "*", "jax.experimental.scheduling_groups": "*", "jax.experimental.control_deps": "*"},
-    "`cost_analysis()` of a compiled program and `weft.explain` give operations, bytes and collectives of the program that runs": {
-        "jax.experimental.roofline": "*", "jax.experimental.roofline.roofline": "*", "jax.experimental.roofline.rooflines": "*",
-    },
     "arrays move between processes by `device_put` to a mesh of all of them": {"jax.experimental.transfer": "*"},
     "profiles are written as traces of Perfetto, not as XLA's protocol buffers": {
         "jax.profiler": "ProfileData ProfileEvent ProfileOptions ProfilePlane", "jax.experimental.profiler": "*",

@@ -113,6 +113,13 @@ class JaxModule(ModuleType):
         setattr(self, name, value)
         return value
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Importing a module sets it in the module above, where an object of the same name stays: `roofline.roofline` is a function."""
+        if isinstance(value, ModuleType):
+            own = _own(self.__name__, name)
+            value = value if own is _MISSING else own
+        super().__setattr__(name, value)
+
     def __dir__(self) -> list[str]:
         return sorted({*self.__dict__, *self._offered()})
 
@@ -197,7 +204,8 @@ def _look_up(module: str, name: str) -> Any:
     if fullname == "jax.config":
         return _config()
     if is_offered(fullname):
-        return importlib.import_module(fullname)
+        own = _own(module, name)
+        return importlib.import_module(fullname) if own is _MISSING else own
     candidates = [names.ELSEWHERE.get(module, {}).get(name, "")]
     module_of_weft = _weft_module(module)
     if module_of_weft is not None and (module != "jax" or names.is_known(module, name)):
@@ -211,6 +219,12 @@ def _look_up(module: str, name: str) -> Any:
         if value is not _MISSING:
             return value
     return _MISSING
+
+
+def _own(module: str, name: str) -> Any:
+    """The object that the module `module` has under the name of a module below it, if it has one."""
+    module_of_weft = _weft_module(module) if module != "jax" and name in names.public_names().get(module, ()) else None
+    return _MISSING if module_of_weft is None else _load(f"{module_of_weft}:{name}")
 
 
 def _load(candidate: str) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 
 from weft.hlo.lowering import Lowering
 from weft.hlo.ops import Block, Op, Value
+from weft.ops.conv_products import products_along
 
 _TRANSCENDENTAL = frozenset((
     "exponential", "exponential_minus_one", "log", "log_plus_one", "logistic", "power", "sqrt", "rsqrt", "cbrt", "tanh", "sine", "cosine",
@@ -99,9 +100,7 @@ def _taps(op: Op) -> int:
     taps = out.shape[out_dims[0]] * out.shape[out_dims[1]] * w.shape[w_dims[1]]
     for k, (low, _) in enumerate(a["padding"]):
         n, size, places = x.shape[x_dims[2 + k]], w.shape[w_dims[2 + k]], out.shape[out_dims[2 + k]]
-        at = np.arange(places)[:, None] * a["strides"][k] - low + np.arange(size) * a["rhs_dilation"][k]
-        gap = a["lhs_dilation"][k]
-        taps *= int(((at >= 0) & (at <= (n - 1) * gap) & (at % gap == 0)).sum())
+        taps *= products_along(n, size, places, low, a["strides"][k], a["lhs_dilation"][k], a["rhs_dilation"][k])
     return taps
 
 

@@ -48,6 +48,25 @@ def out_size(n: int, lo: int, hi: int, lhs_dilation: int, k: int, rhs_dilation: 
     return max((dilated(n, lhs_dilation) + lo + hi - dilated(k, rhs_dilation)) // stride + 1, 0)
 
 
+def products_along(n: int, k: int, places: int, lo: int, stride: int, lhs_dilation: int, rhs_dilation: int) -> int:
+    """Number of pairs of a place and a tap along a dim of size `n` that meet an element, not padding or a gap between elements.
+
+    >>> products_along(3, 3, 3, 1, 1, 1, 1), products_along(4, 2, 4, 1, 2, 2, 1)
+    (7, 4)
+    """
+    # Place p and tap t meet element (p * stride - offset) / lhs_dilation. For each tap the places where that is whole are one residue
+    # class, so they are counted without visiting them.
+    offset = lo - np.arange(k, dtype=np.int64) * rhs_dilation
+    step = math.gcd(stride, lhs_dilation)
+    period = lhs_dilation // step
+    residue = (offset // step) % period * pow(stride // step, -1, period) % period
+    first = np.maximum(-(-offset // stride), 0)
+    past = np.minimum((offset + (n - 1) * lhs_dilation) // stride + 1, places)
+    upto = lambda end: (end - residue + period - 1) // period         # members of the class in [0, end)
+    met = np.where(offset % step == 0, np.maximum(upto(past) - upto(first), 0), 0)
+    return int(met.sum()) if n else 0
+
+
 # --- windows
 
 #: Places of a window along some dims: place p and tap t of dim d show element p * strides[d] + t * dilation[d] of it. Taps

@@ -1,0 +1,238 @@
+"""What each operation costs, by its kind.
+
+In:   an equation: its context, the shapes of its operands, and its parameters.
+Out:  its `RooflineResult`, without a peak, which depends on the program around it.
+Laws: a rule of `register_roofline` comes first. Operations that only arrange, convert or create elements cost nothing: they are read and
+      written with what uses them. An operation without a rule costs nothing either.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.core.primitive import Primitive
+from weft.experimental.roofline.records import RooflineResult, RooflineRuleContext, RooflineShape
+from weft.ir.collective_spec import collective_axes, spec_of
+from weft.ops.conv_products import products_along
+from weft.ops.convolution import conv_dimension_numbers
+from weft.ops.indexing import GatherScatterMode
+
+__all__ = ["register_roofline", "register_standard_roofline"]
+
+Rule = Callable[..., RooflineResult]
+
+#: the rules that users gave
+_GIVEN: dict[Primitive, Rule] = {}
+
+
+def register_roofline(prim: Primitive) -> Callable[[Rule], Rule]:
+    """Decorator: state what an operation costs; the rule takes the place of the one it had.
+
+    The rule is called with a `RooflineRuleContext`, a `RooflineShape` for each operand, and the parameters of the operation by name. It
+    gives a `RooflineResult`.
+
+    >>> from weft.experimental import roofline
+    >>> double_p = weft.extend.core.Primitive("double")
+    >>> _ = double_p.def_abstract_eval(lambda x: x)
+    >>> @register_roofline(double_p)
+    ... def cost(ctx, x):
+    ...     return roofline.RooflineResult(unfused_flops=x.size, unfused_hbm_bytes=2 * x.bytes)
+    >>> roofline.roofline(double_p.bind)(wnp.ones(8))[1].unfused_flops
+    8
+    """
+    def register(rule: Rule) -> Rule:
+        _GIVEN[prim] = rule
+        return rule
+    return register
+
+
+def register_standard_roofline(prim: Primitive) -> None:
+    """State that an operation costs nothing."""
+    _GIVEN[prim] = _nothing
+
+
+def given_rule(primitive: Primitive) -> Rule | None:
+    """The rule that a user gave for an operation."""
+    return _GIVEN.get(primitive)
+
+
+def kind_rule(primitive: Primitive) -> Rule | None:
+    """The rule of an operation's kind; None where nothing is known of what it costs."""
+    if primitive.kind == "collective":
+        return _nothing if spec_of(primitive).is_local else _COLLECTIVES.get(primitive.name)
+    return _KINDS.get(primitive.kind)
+
+
+# ---- computation and memory
+
+def _nothing(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any) -> RooflineResult:
+    return RooflineResult()
+
+
+def _traffic(ctx: RooflineRuleContext) -> int:
+    """Bytes of all operands and results."""
+    return RooflineShape.total_bytes((*ctx.avals_in, *ctx.avals_out))
+
+
+def _elementwise(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any) -> RooflineResult:
+    """One operation for each element. A selection reads the condition, and one of the cases for each element, not all.
+
+    Random bits, which alone have several results, are created where they are used.
+    """
+    how = ctx.primitive.attrs.get("computes")
+    if how in ("cast", "bitcast", "copy") or ctx.primitive.multiple_results:
+        return RooflineResult()
+    out = RooflineShape.from_aval(ctx.avals_out[0])
+    return RooflineResult(unfused_flops=out.size, unfused_hbm_bytes=shapes[0].bytes + out.bytes if how == "select" else _traffic(ctx))
+
+
+def _reduce(ctx: RooflineRuleContext, x: RooflineShape, *rest: RooflineShape, **params: Any) -> RooflineResult:
+    """n elements are combined by n - 1 operations, for each element of the result."""
+    return RooflineResult(unfused_flops=max(x.size - RooflineShape.from_aval(ctx.avals_out[0]).size, 0), unfused_hbm_bytes=_traffic(ctx))
+
+
+def _scan(ctx: RooflineRuleContext, x: RooflineShape, *, axis: int, **params: Any) -> RooflineResult:
+    """As many operations as follow one another, twice as many for those that take exponentials before."""
+    each = 2 if ctx.primitive.name == "cumlogsumexp" else 1
+    return RooflineResult(unfused_flops=each * x.shape[axis], unfused_hbm_bytes=_traffic(ctx))
+
+
+def _contract(ctx: RooflineRuleContext, lhs: RooflineShape, rhs: RooflineShape, *, dimension_numbers: Any, **params: Any) -> RooflineResult:
+    """A multiplication and an addition for each element of the result and each position along the contracted dims."""
+    out = RooflineShape.from_aval(ctx.avals_out[0])
+    (contracted, _), _ = dimension_numbers
+    flops = 2 * out.size * math.prod(lhs.shape[d] for d in contracted)
+    nbytes = (0 if ctx.pin_lhs_in_vmem else lhs.bytes + out.bytes) + (0 if ctx.pin_rhs_in_vmem else rhs.bytes)
+    return RooflineResult(flops=flops, unfused_flops=flops, hbm_bytes=nbytes, unfused_hbm_bytes=nbytes)
+
+
+def _conv(ctx: RooflineRuleContext, lhs: RooflineShape, rhs: RooflineShape, *, dimension_numbers: Any, window_strides: Sequence[int],
+          padding: Sequence[tuple[int, int]], lhs_dilation: Sequence[int], rhs_dilation: Sequence[int], **params: Any) -> RooflineResult:
+    """A multiplication and an addition for each product that is not with padding."""
+    out = RooflineShape.from_aval(ctx.avals_out[0])
+    x_dims, w_dims, out_dims = conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)
+    products = out.shape[out_dims[0]] * out.shape[out_dims[1]] * rhs.shape[w_dims[1]]
+    for k, (low, _) in enumerate(padding):
+        products *= products_along(lhs.shape[x_dims[2 + k]], rhs.shape[w_dims[2 + k]], out.shape[out_dims[2 + k]], low,
+                                   window_strides[k], lhs_dilation[k], rhs_dilation[k])
+    return RooflineResult(unfused_flops=2 * products, unfused_hbm_bytes=_traffic(ctx))
+
+
+def _index(ctx: RooflineRuleContext, x: RooflineShape, *rest: RooflineShape, mode: Any = None, **params: Any) -> RooflineResult:
+    """What is picked is read and written, and so is a window that is replaced; the rest of the operand is not touched.
+
+    Where elements outside are filled, every index is compared with two limits, the comparisons are joined, twice, and every element of the
+    result is selected.
+    """
+    if ctx.primitive.attrs.get("overwrites"):
+        return RooflineResult(unfused_hbm_bytes=rest[0].bytes + sum(shape.bytes for shape in rest))
+    out = RooflineShape.from_aval(ctx.avals_out[0])
+    filled = mode == GatherScatterMode.FILL_OR_DROP
+    return RooflineResult(unfused_flops=4 * rest[0].size + out.size if filled else 0,
+                          unfused_hbm_bytes=2 * out.bytes + sum(shape.bytes for shape in rest))
+
+
+def _scatter(ctx: RooflineRuleContext, x: RooflineShape, indices: RooflineShape, updates: RooflineShape, **params: Any) -> RooflineResult:
+    """Updates are read, and what they change is read and written; one operation combines two elements, unless one replaces the other."""
+    return RooflineResult(unfused_flops=0 if ctx.primitive.name == "scatter" else updates.size,
+                          unfused_hbm_bytes=3 * updates.bytes + indices.bytes)
+
+
+def _callback(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any) -> RooflineResult:
+    """Operands go to the host and results come back."""
+    return RooflineResult(unfused_hbm_bytes=_traffic(ctx))
+
+
+# ---- the network: mesh axes are rings of devices, with one link between neighbors
+
+def _on_axes(ctx: RooflineRuleContext, axes: Sequence[str], nbytes: float, hops: float) -> RooflineResult:
+    return RooflineResult(ici_bytes=dict.fromkeys(axes, int(nbytes)), ici_latency=dict.fromkeys(axes, int(hops)))
+
+
+def _sizes(ctx: RooflineRuleContext, axes: Sequence[str]) -> list[int]:
+    if ctx.mesh is None:
+        raise ValueError(f"roofline: {ctx.primitive.name} over {', '.join(map(repr, axes))} needs a mesh; pass `mesh`, or call it "
+                         "inside `shard_map`.")
+    return [ctx.mesh.shape[axis] for axis in axes]
+
+
+def _ring(ctx: RooflineRuleContext, axes: Sequence[str], nbytes: float, passes: int = 1) -> RooflineResult:
+    """Gathering blocks of `nbytes` around the rings, or the reverse, `passes` times.
+
+    The block is divided by the number of axes, so that all their links are busy; every part then goes around one axis after another, the
+    longest first, and is larger after each by the size of the axis.
+    """
+    sizes = sorted(_sizes(ctx, axes), reverse=True)
+    if math.prod(sizes) == 1:
+        return _on_axes(ctx, axes, 0, 0)
+    part, sent = nbytes // len(axes), 0.0
+    for n in sizes:
+        sent += part * (n - 1)
+        part *= n
+    return passes * _on_axes(ctx, axes, sent, sizes[0] * len(axes))
+
+
+def _all_gather(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any) -> RooflineResult:
+    return _ring(ctx, collective_axes(params), sum(x.bytes for x in shapes))
+
+
+def _reduced(passes: int) -> Rule:
+    """A reduction whose result stays divided between the devices, which a second pass gathers."""
+    def rule(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any) -> RooflineResult:
+        axes = collective_axes(params)
+        return _ring(ctx, axes, sum(x.bytes for x in shapes) / math.prod(_sizes(ctx, axes)), passes)
+    return rule
+
+
+def _extreme(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any) -> RooflineResult:
+    """Largest and smallest values are taken of scalars: an element of each operand is gathered."""
+    return _ring(ctx, collective_axes(params), sum(x.dtype.itemsize for x in shapes))
+
+
+def _all_to_all(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any) -> RooflineResult:
+    """Half of the data crosses the middle of the shortest axis: a link per row of devices, two where the ring closes elsewhere."""
+    axes = collective_axes(params)
+    sizes = _sizes(ctx, axes)
+    if math.prod(sizes) == 1:
+        return _on_axes(ctx, axes, 0, 0)
+    links = min(sizes) ** (len(sizes) - 1) * (2 if min(sizes) > 2 else 1)
+    return _on_axes(ctx, axes, sum(x.bytes for x in shapes) * math.prod(sizes) / 2 / links, sum(n / 2 for n in sizes))
+
+
+def _ppermute(ctx: RooflineRuleContext, *shapes: RooflineShape, perm: Sequence[tuple[int, int]], **params: Any) -> RooflineResult:
+    """Each block goes the shorter way along one axis after another; the link that most blocks pass is what all wait for."""
+    axes = collective_axes(params)
+    sizes = _sizes(ctx, axes)
+    if math.prod(sizes) == 1:
+        return _on_axes(ctx, axes, 0, 0)
+    links: Counter = Counter()
+    most = 0
+    for source, target in perm:
+        at, to, hops = [int(i) for i in np.unravel_index(source, sizes)], np.unravel_index(target, sizes), 0
+        for d, n in enumerate(sizes):
+            step = 1 if (to[d] - at[d]) % n <= (at[d] - to[d]) % n else -1
+            while at[d] != to[d]:
+                here = tuple(at)
+                at[d] = (at[d] + step) % n
+                links[frozenset((here, tuple(at)))] += 1
+                hops += 1
+        most = max(most, hops)
+    return _on_axes(ctx, axes, sum(x.bytes for x in shapes) * max(links.values(), default=0), most)
+
+
+#: kind -> rule; of kinds that are not here nothing is known
+_KINDS: dict[str, Rule] = {
+    "elementwise": _elementwise, "reduce": _reduce, "scan": _scan, "contract": _contract, "conv": _conv, "index": _index,
+    "scatter": _scatter, "callback": _callback,
+    **dict.fromkeys(("layout", "slice", "sort", "random", "library", "constraint", "barrier", "ref"), _nothing),
+}
+#: collective -> rule
+_COLLECTIVES: dict[str, Rule] = {
+    "all_gather": _all_gather, "all_gather_invariant": _all_gather, "reduce_scatter": _reduced(1), "psum": _reduced(2),
+    "pmin": _extreme, "pmax": _extreme, "all_to_all": _all_to_all, "ppermute": _ppermute,
+}
