@@ -409,3 +409,12 @@ def test_closures_take_arguments_of_the_structure_of_the_examples():
     assert pure(3.0, *values) == 6
     with pytest.raises(TypeError, match="must have the structure"):
         pure([3.0], *values)
+
+
+@pytest.mark.parametrize("cotangent", [1, wnp.array(1), wnp.array(True), np.zeros((), weft.float0)], ids=str)
+def test_any_number_stands_for_the_cotangent_of_an_integer(cotangent):
+    _, pullback = weft.vjp(lambda x: (2 * x, wnp.argmax(x)), wnp.ones(3))
+    for call in (pullback, weft.jit(pullback)):
+        assert call((wnp.ones(3), cotangent))[0].tolist() == [2.0, 2.0, 2.0]
+    with pytest.raises(ValueError, match="cotangent"):
+        pullback((wnp.ones(3), wnp.ones(2, int)))

@@ -200,7 +200,7 @@ def qr_multiply(a, c, mode: str = "right", pivoting: bool = False, conjugate: bo
 
 def eigh_tridiagonal(d, e, *, eigvals_only: bool = False, select: str = "a", select_range: tuple[float, float] | None = None,
                      tol: float | None = None, key: Any = None):
-    """Eigenvalues, ascending, and eigenvectors of the symmetric matrix with diagonal `d` and off-diagonal `e`.
+    """Eigenvalues, ascending, and eigenvectors of the Hermitian matrix with diagonal `d` and `e` above it.
 
     `select` 'i' keeps those with positions from `select_range[0]` up to and with `select_range[1]`. Computed as `eigh` of the whole matrix,
     to full precision: `tol` and `key`, which steer iterations, change nothing.
@@ -230,7 +230,7 @@ def eigh_tridiagonal(d, e, *, eigvals_only: bool = False, select: str = "a", sel
         low, high = (int(x) for x in select_range)
         if not 0 <= low <= high < n:
             raise ValueError(f"eigh_tridiagonal: select_range must be positions in order, from 0 up to {n - 1}, got {tuple(select_range)}.")
-    a = choosing.diag(d) + choosing.diag(uf.conjugate(e), 1) + choosing.diag(e, -1)
+    a = choosing.diag(d) + choosing.diag(e, 1) + choosing.diag(uf.conjugate(e), -1)
     vectors, values = la.eigh(a, symmetrize_input=False)
     values, vectors = values[low:high + 1], vectors[:, low:high + 1]
     return values if eigvals_only else (values, vectors)
