@@ -273,3 +273,15 @@ def plus_one(inside):
     def f(x):
         return inside(x) + 1
     return f
+
+
+@pytest.mark.parametrize("argument", ["in_shardings", "out_shardings"])
+def test_arguments_and_results_leave_no_dim_to_propagation(mesh, argument):
+    for given in (NamedSharding(mesh, P(P.UNCONSTRAINED, "devices")), {"a": P(P.UNCONSTRAINED)}):
+        with pytest.raises(ValueError, match=f"{argument}: Unconstrained dims are not allowed"):
+            jit(lambda x: x, **{argument: given})
+
+
+def test_a_device_and_shardings_are_refused_together(mesh):
+    with pytest.warns(DeprecationWarning), pytest.raises(ValueError, match="then out_shardings should not be specified"):
+        jit(lambda x: x, device=weft.devices()[1], out_shardings=NamedSharding(mesh, P()))

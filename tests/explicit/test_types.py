@@ -213,6 +213,7 @@ TAKING = {
     "randint": (lambda s: weft.random.randint(KEY, (8, 4), 0, 9, out_sharding=s), (), 2),
     "bits": (lambda s: weft.random.bits(KEY, (8, 4), out_sharding=s), (), 2),
     "permutation": (lambda s: weft.random.permutation(KEY, 8, out_sharding=s), (), 1),
+    "rng_bit_generator": (lambda s: lax.rng_bit_generator(np.arange(4, dtype=np.uint32), (8, 4), out_sharding=s)[1], (), 2),
     "conv": (lambda x, k, s: lax.conv_general_dilated(x, k, (1,), "SAME", out_sharding=s),
              (put(WHOLE.reshape(4, 8, 4), "a", "b"), put(np.ones((4, 8, 3), np.float32), None, "b")), 3),
 }

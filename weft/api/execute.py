@@ -26,7 +26,7 @@ from weft.core.trace import Tracer, _state, conversion, derived_trace, escaped_t
 from weft.ir.explicit import on_devices, says_all
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.mesh import Mesh, device_mesh, unplaced
-from weft.ir.program_mesh import check_same_devices, constraint_shardings, operations_that_name, typed_devices
+from weft.ir.program_mesh import check_same_devices, constraint_shardings, is_abstract, operations_that_name, typed_devices, with_devices
 from weft.ir.rewrite import used_vars
 from weft.ir.shardings import NamedSharding, Sharding
 from weft.ir.specs import PartitionSpec
@@ -246,6 +246,8 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings=(), donated=()
     if backend is not None:
         specs, out_shardings = _on_one_backend(program, specs, out_shardings, backends.get(backend))
     assignment = device_assignment(program, specs, out_shardings, name or jaxpr.name, arg_names, n_consts)
+    program = with_devices(program, assignment)
+    out_shardings = [on_devices(s, assignment) if s is not None and is_abstract(s) else s for s in out_shardings]
     if len(assignment) == 1:
         program = without_partitions(program)
     out_shardings = [on_devices(a.explicit, assignment) if s is None and says_all(a.explicit) else s
@@ -353,7 +355,7 @@ def _usable(executable: Executable, donated: Sequence[int]) -> tuple[int, ...]:
 def _on_one_backend(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings: Sequence[Sharding | None], backend: backends.Backend
                     ) -> tuple[list[ArraySpec], list[Sharding | None]]:
     """Specs and shardings on the devices that the program names inside, or, if it names none, on those of the backend that runs it."""
-    inside = next(iter(constraint_shardings(jaxpr)), None)
+    inside = next((s for s in constraint_shardings(jaxpr) if not is_abstract(s)), None)
     devices = typed_devices(jaxpr) if inside is None else inside.device_assignment
     runs_on = backend if devices is None else devices[0].client
     placed = [ArraySpec(s.aval, on_backend(s.sharding, runs_on), s.committed, s.order) for s in specs]
@@ -381,7 +383,7 @@ def device_assignment(jaxpr: Jaxpr, specs, out_shardings, name: str, arg_names, 
     check_same_devices([specs[i].sharding for i in committed], name_of)
     chosen = specs[committed[0]].sharding.device_assignment if committed else None
     for s in (*out_shardings, *constraint_shardings(jaxpr)):
-        if s is None:
+        if s is None or is_abstract(s):                  # an abstract mesh takes the devices of the others
             continue
         if chosen is None or (len(chosen) == 1 and not committed):
             chosen = s.device_assignment

@@ -18,7 +18,7 @@ import numpy as np
 from weft import backends
 from weft.api.execute import arranged, on_mesh, prepare, run_ready, to_array, tracked
 from weft.api.flat import OfLeaves, argument_names, signature_of
-from weft.api.layouts import check_donated_layouts, flat_layouts, flat_shardings
+from weft.api.layouts import check_constrained, check_donated_layouts, flat_layouts, flat_shardings
 from weft.api.struct import stands_for_ref
 from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Call, Device
@@ -256,6 +256,9 @@ class JitFunction(Dispatching):
     def __init__(self, fun: Callable, *, in_shardings=None, out_shardings=None, static_argnums=None, static_argnames=None,
                  donate_argnums=None, donate_argnames=None, keep_unused=False, device=None, backend=None, inline=False):
         _check_device(device, backend, in_shardings, out_shardings)
+        for what, given in (("in_shardings", in_shardings), ("out_shardings", out_shardings)):
+            if given is not None:
+                check_constrained(given, f"jit({function_name(fun)}): {what}")
         numbers = static_argnums, static_argnames, donate_argnums, donate_argnames
         known = of_function(fun, parameters_key(in_shardings, out_shardings, numbers, keep_unused, device, backend, inline), _Known)
         self._wrap(fun, known)
@@ -701,8 +704,10 @@ def _check_device(device: Device | None, backend: str | None, in_shardings: Any,
         raise TypeError(f"jit: device must be a Device, got {device!r}. in_shardings and out_shardings take shardings.")
     if backend is not None:
         raise ValueError("jit: can't specify both a device and a backend for jit; the device tells the backend.")
-    if in_shardings is not None or out_shardings is not None:
-        raise ValueError("jit: device cannot be given along with in_shardings or out_shardings. Leave the device out.")
+    for what, given in (("in_shardings", in_shardings), ("out_shardings", out_shardings)):
+        if given is not None:
+            raise ValueError(f"jit: if a device is specified on jit, then {what} should not be specified: shardings say the devices. "
+                             "Leave the device out.")
 
 
 def check_output(out, api: str, fun: Callable, structure, i: int) -> None:

@@ -32,6 +32,16 @@ def replicated_where_none(given):
     return tree.tree_map(lambda s: REPLICATED if s is None else s, given, is_leaf=_is_sharding_leaf)
 
 
+def check_constrained(given, what: str) -> None:
+    """ValueError if a tree of layouts leaves dims to propagation, which nothing at the border of a program can."""
+    for s in tree.tree_leaves(given, is_leaf=_is_sharding_leaf):
+        s = s.sharding if isinstance(s, Format) else s
+        spec = s.spec if isinstance(s, NamedSharding) else s
+        if isinstance(spec, PartitionSpec) and spec.unconstrained_dims():
+            raise ValueError(f"{what}: Unconstrained dims are not allowed here, got {spec}: arguments and results have one layout.\n"
+                             "  Give None for the whole sharding to leave it open, or use lax.with_sharding_constraint inside.")
+
+
 def _is_sharding_leaf(x) -> bool:
     return x is None or x is REPLICATED or isinstance(x, (Sharding, PartitionSpec, Device, Format))
 

@@ -17,8 +17,9 @@ from functools import lru_cache
 import numpy as np
 
 from weft.ir.explicit import on_devices
-from weft.ir.jaxpr import Jaxpr, subjaxprs
+from weft.ir.jaxpr import Eqn, Jaxpr, subjaxprs
 from weft.ir.mesh import AbstractMesh, Mesh, concrete_mesh
+from weft.ir.rewrite import map_jaxprs
 from weft.ir.shardings import Layout, NamedSharding, PositionalSharding, Sharding, grid_of_dims, layout_of
 from weft.ir.specs import PartitionSpec, Spec, spec_of_dims
 from weft.util.errors import ShardingError
@@ -64,6 +65,24 @@ def typed_devices(jaxpr: Jaxpr) -> tuple | None:
 def is_abstract(sharding: Sharding) -> bool:
     """Whether a sharding names axes without devices, as types do."""
     return isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh)
+
+
+def with_devices(jaxpr: Jaxpr, devices: tuple) -> Jaxpr:
+    """`jaxpr` with every shard_map over an abstract mesh on these devices; ShardingError if they are not as many as its mesh has."""
+    def changed(eqn: Eqn) -> Eqn:
+        params = map_jaxprs(eqn.params, lambda inner: with_devices(inner, devices))
+        mesh = params.get("mesh")
+        if eqn.primitive.name == "shard_map" and isinstance(mesh, AbstractMesh):
+            if mesh.size != len(devices):
+                raise ShardingError(f"shard_map: {mesh} has no devices, and the computation runs on {len(devices)}.\n  Pass arrays "
+                                    f"laid out on a mesh of {mesh.size} devices, or enter a mesh with these axes (`with mesh:`).")
+            params = {**params, "mesh": on_devices(NamedSharding(mesh, PartitionSpec()), devices).mesh}
+        return eqn if params is eqn.params else eqn.replace(params=params)
+
+    if not has_shard_map(jaxpr):
+        return jaxpr
+    eqns = [changed(eqn) for eqn in jaxpr.eqns]
+    return jaxpr if all(a is b for a, b in zip(eqns, jaxpr.eqns)) else jaxpr.replace(eqns=eqns)
 
 
 def has_shard_map(jaxpr: Jaxpr) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 from weft.core.trace import typeof
 from weft.ops import elementwise as ew, layout, rng, slicing
 from weft.ops.bitwise import mulhi
-from weft.ops.placement import reshard
+from weft.ops.placement import with_out_sharding
 from weft.util import dtypes
 from weft.util.errors import ShapeError
 
@@ -33,6 +33,7 @@ class RandomAlgorithm(enum.IntEnum):
 def rng_bit_generator(key, shape, dtype=np.uint32, algorithm=RandomAlgorithm.RNG_DEFAULT, *, out_sharding=None):
     """The next state and random bits of `shape` and an unsigned dtype from a state `key`, uint32[4] or uint64[2].
 
+    The bits lie as `out_sharding` says, a NamedSharding or a PartitionSpec over the mesh of the context.
     Raises TypeError for another state or dtype, ValueError for an unknown algorithm.
 
     >>> state, bits = weft.lax.rng_bit_generator(wnp.zeros(4, wnp.uint32), (2,))
@@ -50,16 +51,16 @@ def rng_bit_generator(key, shape, dtype=np.uint32, algorithm=RandomAlgorithm.RNG
     width, shape = 8 * dtype.itemsize, tuple(shape)
     k0, k1, low, high = words_of(words)
     if algorithm is RandomAlgorithm.RNG_THREE_FRY:
-        out, paired = _threefry_bits(words, width, shape), _paired_dim(width, shape)
+        draw, paired = _threefry_bits, _paired_dim(width, shape)
         blocks = math.prod(-(-n // 2) if d == paired else n for d, n in enumerate(shape))
     else:
-        out = philox_bits(words, width, shape)
+        draw = philox_bits
         blocks = -(-math.prod(shape) // (2 if width == 64 else 4))
     after = [k0, k1, *_plus(_halves_of(blocks), low, high)]
     if aval.dtype == _U64:
         after = [join_words(*after[:2]), join_words(*after[2:])]
     state = slicing.concatenate([layout.reshape(w, (1,)) for w in after], 0)
-    return state, (out if out_sharding is None else reshard(out, out_sharding))
+    return state, with_out_sharding(out_sharding, "rng_bit_generator", lambda: draw(words, width, shape), key)
 
 
 def positions(shape: tuple[int, ...], paired: int = -1) -> list:
