@@ -212,7 +212,8 @@ def _whole_here(x: Array) -> Array:
 
 def _array(out: Any, aval: ShapedArray, spec: PartitionSpec, mesh: Mesh, names: Sequence, sizes: dict) -> Array:
     """Stacked blocks of type `aval` as the array that they are, laid out by `spec`."""
-    block = to_array(to_storage(out, spec.dims(aval.ndim), names, sizes))
+    with derived_trace(eval_trace):                          # stacked values are of no mesh
+        block = to_array(to_storage(out, spec.dims(aval.ndim), names, sizes))
     blocks = aval.update(sharding=None)
     whole = ArraySpec(whole_aval(blocks, spec, mesh, names), NamedSharding(mesh, spec), True)
     made = of_blocks(relayout(block, default_sharding(), committed=False), whole)
