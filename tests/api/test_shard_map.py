@@ -172,6 +172,16 @@ def test_without_the_check_nothing_is_said(mesh):
     assert "{V:i}" not in text and "pvary" not in text
 
 
+def test_nested_over_explicit_axes(mode):
+    mesh = make_mesh((2, 2), ("i", "j"), devices=weft.devices()[:4], axis_types=(AxisType.Explicit, AxisType.Auto))
+    with weft.set_mesh(mesh):
+        seen = []
+        inner = weft.smap(lambda x: seen.append(set(x.mat.varying)) or wnp.sin(x), in_axes=1, out_axes=1, axis_name="i")
+        out = mode(weft.smap(lambda x: inner(x * 2), in_axes=0, out_axes=0, axis_name="j"))(weft.device_put(X.reshape(4, 2), P("j")))
+    np.testing.assert_allclose(out, np.sin(2 * X.reshape(4, 2)), rtol=1e-5)
+    assert seen == [{"i", "j"}]
+
+
 def test_values_print_per_device(capsys):
     mesh = Mesh(np.array(weft.devices()[2:4]), ("k",))
     weft.shard_map(lambda x: print(f"<{x}>") or x, mesh=mesh, in_specs=P("k"), out_specs=P("k"))(X[:4])

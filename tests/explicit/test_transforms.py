@@ -7,7 +7,7 @@ import pytest
 
 import weft
 from weft import lax, numpy as wnp
-from weft.sharding import AxisType, NamedSharding, P, reshard
+from weft.sharding import AxisType, NamedSharding, P, reshard, use_mesh
 
 MESH = weft.make_mesh((2, 4), ("a", "b"), axis_types=(AxisType.Explicit, AxisType.Explicit))
 rng = np.random.default_rng(0)
@@ -148,3 +148,16 @@ def test_jit_types_what_its_shardings_say():
     assert seen == ["float32[8@a,16]"]
     assert short(weft.jit(f, out_shardings=on(None, "b"))(X)) == "float32[8,16@b]"
     assert short(weft.jit(lambda x: weft.jit(f, out_shardings=on(None, "b"))(x) + 1)(X)) == "float32[8,16@b]"
+
+
+@pytest.mark.parametrize("run", [lambda f: f, weft.jit])
+def test_results_that_do_not_depend_on_a_split_dim_are_split_like_it(run):
+    whole = lambda x: (wnp.zeros(4), x)
+    with use_mesh(MESH):
+        zeros, same = run(weft.vmap(whole, out_axes=(-1, 0)))(put((8,), "a"))
+        assert zeros.shape == (4, 8) and zeros.sharding == on(None, "a") and same.sharding == on("a")
+        twice = run(weft.vmap(weft.vmap(whole)))(put((8, 8), "a", "b"))[0]
+        assert twice.shape == (8, 8, 4) and twice.sharding == on("a", "b", None)
+    assert run(weft.vmap(whole))(put((8,), "a"))[0].tolist() == np.zeros((8, 4)).tolist()
+    assert short(weft.vmap(lambda x, y: y, (0, None))(X, put((4,), "b"))) == "float32[8@a,4@b]"
+    assert short(weft.vmap(lambda x, y: y, (0, None))(X, put((4,), "a"))) == "float32[8,4@a]"

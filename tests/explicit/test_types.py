@@ -234,6 +234,28 @@ def test_out_sharding(name, spec):
             np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=1e-5)
 
 
+@pytest.mark.parametrize("run", [lambda f: f, weft.jit])
+def test_arrays_like_others_are_split_alike(run):
+    with use_mesh(MESH):
+        row = run(lax.broadcast_like)(WHOLE[0], X)
+        assert short(row) == "float32[8@a,16@b]" and np.array_equal(row, np.broadcast_to(WHOLE[0], (8, 16)))
+        assert short(run(lax.broadcast_like)(put(WHOLE[:1], None, "b"), X)) == "float32[8@a,16@b]"
+        with pytest.raises(ShardingTypeError, match="Incompatible shardings"):
+            run(lax.broadcast_like)(put(WHOLE[0], "a"), X)
+
+
+def test_shardings_of_types_place_new_values():
+    def f(x):
+        like = weft.ShapeDtypeStruct.like(x)
+        made = wnp.ones(like.shape, like.dtype, out_sharding=like.sharding)
+        return made, weft.device_put(made * 2, like.sharding)
+
+    assert [short(y) for y in weft.jit(f)(X)] == ["float32[8@a,16@b]"] * 2
+    with use_mesh(MESH):
+        assert [short(y) for y in weft.jit(f)(X)] == ["float32[8@a,16@b]"] * 2
+        assert weft.device_put(WHOLE, NamedSharding(MESH.abstract_mesh, P("a"))).sharding == NamedSharding(MESH, P("a"))
+
+
 def test_one_collective_ends_where_the_result_lies():
     counts = lambda spec: kinds(lambda x, w: wnp.dot(x, w, out_sharding=NamedSharding(MESH, spec)), X, W)
     assert counts(P("a")) == ["psum"]

@@ -28,6 +28,7 @@ from weft.core.trace import Trace, Tracer, current_trace, eval_trace, extend_axi
 from weft.ir.explicit import type_sharding
 from weft.ir.jaxpr import Jaxpr, OpenJaxpr
 from weft.ir.mesh import Mesh, unplaced
+from weft.ir.program_mesh import is_abstract
 from weft.ir.shardings import MemorySpace, NamedSharding, Sharding
 from weft.ir.specs import PartitionSpec
 from weft.ir.types import ShapedArray, _interned
@@ -132,8 +133,8 @@ def _put(x, target, whole, i: int):
             return layout_constraint(_put(x, sharding, whole, i), given.layout.major_to_minor)
     else:                                    # an array keeps its order; of unreduced ones there is one
         order = x._spec.order if type(x) is Array and sharding is not None and not sharding.unreduced else None
-    if isinstance(x, Tracer):
-        if sharding is None or len(sharding.device_assignment) == 1:
+    if isinstance(x, Tracer) or (sharding is not None and is_abstract(sharding)):
+        if sharding is None or (not is_abstract(sharding) and len(sharding.device_assignment) == 1):
             return x
         typed = typeof(x).explicit is not None or type_sharding(sharding, typeof(x).ndim) is not None
         return reshard(x, sharding) if typed else sharding_constraint(x, sharding)

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Device
 from weft.backends.formats import Format, Layout, is_layout, order_of
-from weft.ir.mesh import current_mesh
+from weft.ir.mesh import Mesh, current_mesh
+from weft.ir.program_mesh import is_abstract
 from weft.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding
 from weft.ir.specs import PartitionSpec
 from weft.util import tree
@@ -138,7 +139,8 @@ def _what_is_split(what: str, i: int, structure, arg_names: Sequence[str] | None
 def as_sharding(s, what: str) -> Sharding | None:
     """A sharding from a Sharding, a Device, or a PartitionSpec under the mesh of the context."""
     if s is None or isinstance(s, Sharding):
-        return s
+        mesh = current_mesh() if s is not None and is_abstract(s) else None
+        return NamedSharding(mesh, s.spec, memory_kind=s.memory_kind) if isinstance(mesh, Mesh) and mesh.abstract_mesh == s.mesh else s
     if s is REPLICATED:
         mesh = current_mesh()
         return None if mesh is None else NamedSharding(mesh, PartitionSpec())

@@ -14,6 +14,10 @@ from weft.api.mapped import mapped_dims, mapped_size, result_dims, result_shape
 from weft.control.ref import Ref, any_refs, check_aliases, check_returned, is_ref
 from weft.core.primitive import BatchAxis
 from weft.core.trace import typeof
+from weft.ir.mesh import current_mesh
+from weft.ir.shardings import NamedSharding
+from weft.ir.specs import spec_of_dims
+from weft.ops.placement import reshard
 from weft.transforms.batch import batch_flat, to_dim
 from weft.transforms.vmappable import MappingSpec, batch_elements, is_spec, is_vmappable, length_of_axis, registered, whole
 from weft.util import dtypes, tree
@@ -195,4 +199,17 @@ def _place(out, dim, want, axis: BatchAxis, name: str):
     aval = typeof(out)
     if aval.dtype == dtypes.float0:               # which NumPy alone has
         return np.zeros(aval.shape if dim is not None else (*aval.shape[:want % ndim], axis.size, *aval.shape[want % ndim:]), aval.dtype)
-    return to_dim(out, dim, axis, want % ndim)
+    placed = to_dim(out, dim, axis, want % ndim)
+    return placed if dim is not None or not axis.splits else _split_alike(placed, want % ndim, axis.splits)
+
+
+def _split_alike(x: Any, dim: int, splits: tuple) -> Any:
+    """`x`, which is the same for all examples, with its mapped dim split like those of mapped values."""
+    said, mesh = typeof(x).explicit, current_mesh()
+    if said is None and mesh is None:
+        return x
+    entries = [()] * typeof(x).ndim if said is None else list(said.spec_dims(typeof(x).ndim))
+    if any(set(axes) & set(splits) for axes in entries):
+        return x
+    entries[dim] = splits
+    return reshard(x, NamedSharding(mesh, spec_of_dims(tuple(entries))) if said is None else said.with_spec(spec_of_dims(tuple(entries))))

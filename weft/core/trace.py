@@ -115,6 +115,7 @@ class Tracer:
     def sharding(self):
         raise AttributeError(f"{self.describe()} has no `sharding`, which a value has; that of its type is typeof(x).sharding.")
     weak_type = property(lambda self: self.aval.weak_type)
+    mat = property(lambda self: self.aval.manual_axis_type)
 
     def describe(self) -> str:
         """One line for error messages: what this tracer stands for."""

@@ -12,16 +12,14 @@ from weft.api.layouts import flat_layouts, flat_shardings
 from weft.backends.formats import Layout, is_layout, order_of
 from weft.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft.ir.explicit import says_all, type_sharding
-from weft.ir.mesh import Mesh, current_mesh
-from weft.ir.program_mesh import is_abstract
 from weft.ir.shardings import NamedSharding
-from weft.ir.specs import UNCONSTRAINED
+from weft.ir.specs import UNCONSTRAINED, spec_of_dims
 from weft.ir.symbolic import Dim, as_size
 from weft.ops import arithmetic, comparison, indexing, layout, prefix, reduce, slicing, sorting
 from weft.ops.families import canonical_dims
 from weft.ops.placement import layout_constraint, optimization_barrier as barrier, sharding_constraint, takes_out_sharding
 from weft.util import dtypes, tree
-from weft.util.errors import ShapeError, ShardingAssertionError, UnexpectedTracerError, describe
+from weft.util.errors import ShapeError, ShardingAssertionError, ShardingTypeError, UnexpectedTracerError, describe
 from weft.util.source import named, user_frame
 
 
@@ -163,9 +161,7 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
 
 def _constrained(x: Any, sharding: Any) -> Any:
     """`x`, laid out over automatic axes as `sharding` says; its type must say the same of explicit ones."""
-    aval, current = typeof(x), current_mesh()
-    if is_abstract(sharding) and isinstance(current, Mesh) and current.abstract_mesh == sharding.mesh:
-        sharding = NamedSharding(current, sharding.spec, memory_kind=sharding.memory_kind)
+    aval = typeof(x)
     if aval.explicit is None:
         return sharding_constraint(x, sharding)
     free = sharding.spec.unconstrained_dims() if isinstance(sharding, NamedSharding) else frozenset()
@@ -275,7 +271,8 @@ def empty(shape: Sequence[int], dtype: Any) -> Any:
 def broadcast_like(arr: Any, like_arr: Any) -> Any:
     """`arr` repeated to the shape of `like_arr`, by NumPy's rule: new dims in front, dims of size one repeated.
 
-    Raises ShapeError if the shapes do not fit.
+    Explicit axes split the result like `like_arr`. Raises ShapeError if the shapes do not fit, ShardingTypeError if explicit axes split
+    a dim of `arr` otherwise than that of `like_arr`.
 
     >>> broadcast_like(np.arange(3), np.zeros((2, 3))).shape
     (2, 3)
@@ -285,7 +282,16 @@ def broadcast_like(arr: Any, like_arr: Any) -> Any:
     if lead < 0 or any(n not in (1, shape[lead + d]) for d, n in enumerate(have)):
         raise ShapeError(describe("broadcast_like", f"an array of shape {have} does not broadcast to shape {shape}.", (), user_frame(),
                                   "Trailing dims must be equal, or those of arr 1."))
-    return layout.broadcast_in_dim(arr, shape, tuple(range(lead, len(shape))))
+    dims, wanted, said = tuple(range(lead, len(shape))), typeof(like_arr).explicit, typeof(arr).explicit
+    if wanted is None:
+        return layout.broadcast_in_dim(arr, shape, dims)
+    splits = wanted.spec_dims(len(shape))
+    if said is not None and any(axes not in ((), splits[lead + d]) for d, axes in enumerate(said.spec_dims(len(have)))):
+        raise ShardingTypeError(describe(
+            "broadcast_like", "Incompatible shardings for broadcasting: explicit axes split a dim of both arrays differently.",
+            [("arr", typeof(arr).str_short()), ("like_arr", typeof(like_arr).str_short())], user_frame(),
+            "The result is split like like_arr.", "Move one with weft.sharding.reshard."))
+    return layout.broadcast_in_dim(arr, shape, dims, out_sharding=wanted.with_spec(spec_of_dims(splits)))
 
 
 def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Any:
