@@ -63,8 +63,11 @@ def test_tracers_are_seen_only_if_asked_for():
         sparse.sparsify(lambda *xs: seen.append([isinstance(x, sparse.SparseTracer) for x in xs]) or xs[0], use_tracer)(
             wnp.arange(3), sparse.BCOO.fromdense(wnp.arange(3)))
     assert seen == [[False, False], [True, True]]
-    out = sparse.sparsify(lambda x: {"a": x, "b": 1.0, "c": None}, True)(sparse.eye(2))
-    assert out["a"].nse == 2 and out["b"] == 1.0 and out["c"] is None
+
+
+def test_results_that_are_no_arrays(sparsify):
+    out = sparsify(lambda x: {"a": x, "b": 1.0, "c": None})(sparse.eye(2))
+    assert out["a"].nse == 2 and out["b"].weak_type and out["b"] == 1.0 and out["c"] is None
 
 
 def test_branches_may_know_different_things_of_their_indices(sparsify):

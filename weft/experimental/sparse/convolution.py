@@ -2,8 +2,8 @@
 
 In:   two arrays of which one at least is BCOO, and the parameters of `weft.lax.conv_general_dilated`.
 Out:  a BCOO array without batch and dense dims.
-How:  every pair of entries of the same input feature adds their product at one place of the result; memory is of the order of the
-      number of pairs.
+How:  every pair of entries is an entry of the result: their product at one place, or padding. Entries are summed up only where they are
+      more than places.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def bcoo_conv_general_dilated(
     indices: Any = wnp.stack(ordered, axis=-1)
     indices = indices.reshape(-1, len(sizes)).astype(index_dtype)
     found = BCOO((data.reshape(-1), indices), shape=result.shape)
-    return bcoo_sum_duplicates(found, nse=min(found.nse, math.prod(result.shape)))
+    most = math.prod(result.shape)
+    return found if found.nse <= most else bcoo_sum_duplicates(found, nse=most)
 
 
 def _all_sparse(value: Any) -> BCOO:

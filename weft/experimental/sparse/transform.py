@@ -245,7 +245,7 @@ def sparsify(f: Callable, use_tracer: bool = False) -> Callable:
 def _by_program(fun: Callable, values: Sequence) -> tuple[list, Any]:
     avals = [weft.ShapeDtypeStruct(value.shape, value.dtype) if is_sparse(value) else value for value in values]
     program, shape = weft.make_jaxpr(fun, return_shape=True)(*avals)
-    return _run(program, values), tree.tree_structure(shape)
+    return list(map(_valued, _run(program, values))), tree.tree_structure(shape)
 
 
 def _by_tracers(fun: Callable, values: Sequence) -> tuple[list, Any]:
