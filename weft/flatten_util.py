@@ -16,7 +16,8 @@ from weft.util.source import guard_all
 def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
     """Return the leaves of `pytree` as one vector, and the function that makes such a tree of such a vector.
 
-    The vector has the dtype that all leaves promote to; going back, every leaf takes its own shape and dtype again.
+    The vector has the dtype that all leaves promote to; going back, every leaf takes its own shape and dtype again. Where all leaves have
+    one dtype, they come back in that of the vector given, whichever it is.
 
     >>> vector, back = ravel_pytree({"a": np.ones((2, 2), np.float32), "b": np.float32(3)})
     >>> vector.shape
@@ -46,10 +47,12 @@ class _Unravel:
         sizes = [math.prod(shape) for shape in self.shapes]
         if flat.shape != (sum(sizes),):
             raise ValueError(f"ravel_pytree: the vector to unravel has shape {flat.shape}, the raveled tree had {(sum(sizes),)}.")
-        if flat.dtype != self.dtype and len(set(self.dtypes)) > 1:
+        one_dtype = len(set(self.dtypes)) == 1
+        if flat.dtype != self.dtype and not one_dtype:
             raise TypeError(f"ravel_pytree: unravel got a vector of dtype {flat.dtype.name}, but expected dtype {self.dtype.name}.")
         parts = wnp.split(flat, np.cumsum(sizes)[:-1]) if sizes else []
-        rebuilt = [part.reshape(shape).astype(kind) for part, shape, kind in zip(parts, self.shapes, self.dtypes)]
+        parts = [part.reshape(shape) for part, shape in zip(parts, self.shapes)]
+        rebuilt = parts if one_dtype else [part.astype(kind) for part, kind in zip(parts, self.dtypes)]
         return tree_unflatten(self.treedef, rebuilt)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import weft
 import weft.lax
+import weft.numpy as wnp
 from weft.debug import inspect_array_sharding, visualize_array_sharding, visualize_sharding
 from weft.debug.tiles import tile
 from weft.debug.visualize import MOST_PICTURES, draw, to_html, to_text
@@ -176,8 +177,18 @@ def test_array_is_drawn_by_its_sharding(capsys):
     assert "CPU 4,5,6,7" in capsys.readouterr().out
 
 
-def test_traced_values_have_no_picture():
-    with pytest.raises(TypeError, match="no concrete sharding"):
+def test_traced_values_are_drawn_when_they_are_compiled(capsys):
+    @weft.jit
+    def f(x):
+        visualize_array_sharding(x, use_color=False)
+        return x + 1
+
+    f.lower(wnp.ones(8)).compile()
+    assert "CPU 0" in capsys.readouterr().out
+
+
+def test_what_is_no_array_has_no_picture():
+    with pytest.raises(TypeError, match="not a valid JAX type"):
         visualize_array_sharding(SimpleNamespace(shape=(8,)))
 
 

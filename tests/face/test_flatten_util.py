@@ -41,3 +41,10 @@ def test_the_way_back_is_equal_for_equal_trees_and_knows_its_dtype():
     assert back == ravel_pytree(TREE)[1] and hash(back) == hash(ravel_pytree(TREE)[1])
     with pytest.raises(TypeError, match="expected dtype float32"):
         back(vector < 3)
+
+
+def test_leaves_of_one_dtype_come_back_in_that_of_the_vector():
+    vector, back = ravel_pytree([TREE["w"], TREE["b"][0]])
+    matrix, number = back(vector < 3)
+    assert matrix.dtype == number.dtype == np.bool_
+    np.testing.assert_array_equal(np.asarray(matrix), TREE["w"] < 3)

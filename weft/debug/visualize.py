@@ -14,6 +14,7 @@ from itertools import product
 from textwrap import wrap
 from typing import Any
 
+from weft.debug.inspecting import inspect_array_sharding
 from weft.debug.tiles import Tiling, tile
 from weft.util.record import record
 
@@ -73,14 +74,11 @@ def visualize_sharding(
 
 
 def visualize_array_sharding(arr: Any, **kwargs: Any) -> None:
-    """Show which devices hold which part of the array `arr`; keywords as in `visualize_sharding`."""
-    sharding = getattr(arr, "sharding", None)
-    if not hasattr(sharding, "devices_indices_map"):
-        raise TypeError(
-            f"debug.visualize_array_sharding: {type(arr).__name__} has no concrete sharding. Inside a traced function "
-            "layouts are known only after compilation: return the value and visualize the result."
-        )
-    visualize_sharding(arr.shape, sharding, **kwargs)
+    """Show which devices hold which part of the array `arr`; keywords as in `visualize_sharding`.
+
+    Inside a compiled function the picture is shown when it is compiled, with the layout that the compiler has found.
+    """
+    inspect_array_sharding(arr, callback=lambda sharding: visualize_sharding(arr.shape, sharding, **kwargs))
 
 
 def draw(

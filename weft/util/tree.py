@@ -259,8 +259,8 @@ def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = 
     except ValueError as error:
         facts = prefix_errors(prefix_tree, full_tree, is_leaf)
         found = facts.count("\n  at ") + facts.startswith("  at ")
-        raise ValueError(f"a tree does not fit its prefix. Mismatch details ({found} found):\n{facts}" if facts else
-                         f"a tree does not fit its prefix.\n  {error}") from None
+        rule = "pytree structure error: a tree does not fit its prefix."
+        raise ValueError(f"{rule} Mismatch details ({found} found):\n{facts}" if facts else f"{rule}\n  {error}") from None
     result: list[Any] = []
     for leaf, subtree in zip(leaves, subtrees, strict=True):
         result.extend([leaf] * flatten(subtree)[1].num_leaves)
@@ -390,8 +390,11 @@ def register_static(cls: Typ) -> Typ:
 
 
 def static(**kwargs: Any) -> Any:
-    """A dataclass field that `register_dataclass` keeps as static data; takes the arguments of `dataclasses.field`."""
-    metadata = {**(kwargs.pop("metadata", None) or {}), "static": True}
+    """A dataclass field that `register_dataclass` keeps as static data; takes the arguments of `dataclasses.field`.
+
+    A `metadata` that has an entry "static" keeps it.
+    """
+    metadata = {"static": True, **(kwargs.pop("metadata", None) or {})}
     import dataclasses
 
     return dataclasses.field(metadata=metadata, **kwargs)
@@ -445,12 +448,13 @@ def _dataclass_fields(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     api = f"register_dataclass({nodetype.__name__})"
     if (data is None) != (meta is None):
-        raise TypeError(f"{api}: give both data_fields and meta_fields, or neither")
+        raise TypeError(f"{api}: data_fields and meta_fields must both be specified, or neither. Got data_fields={data} and "
+                        f"meta_fields={meta}.")
     import dataclasses
 
     if not dataclasses.is_dataclass(nodetype):
         if data is None or meta is None:
-            raise TypeError(f"{api}: data_fields and meta_fields are required for a class that is not a dataclass")
+            raise TypeError(f"{api}: data_fields and meta_fields are required when the class is not a dataclass")
         return tuple(data), tuple(meta)
     fields = [field for field in dataclasses.fields(nodetype) if field.init and field.name not in drop]
     if data is None or meta is None:
@@ -461,12 +465,14 @@ def _dataclass_fields(
         )
     names, given = {field.name for field in fields}, {*data, *meta}
     if len(given) != len(data) + len(meta):
-        raise ValueError(f"{api}: a field is named twice in data_fields={list(data)} and meta_fields={list(meta)}")
+        twice = {name for name in given if [*data, *meta].count(name) > 1}
+        raise ValueError(f"{api}: data_fields and meta_fields must not overlap, nor name a field twice. Overlapping fields: {twice!r}.")
     if missing := sorted(names - given):
         raise ValueError(f"{api}: data_fields and meta_fields must include all dataclass fields that drop_fields leaves. Missing fields: "
                          f"{set(missing)!r}.")
     if unexpected := sorted(given - names):
-        raise ValueError(f"{api}: {unexpected} are not fields with init=True that are kept")
+        raise ValueError(f"{api}: data_fields and meta_fields must include all dataclass fields with init=True that drop_fields leaves, "
+                         f"and no others. Unexpected fields: {set(unexpected)!r}.")
     return tuple(data), tuple(meta)
 
 
@@ -483,12 +489,20 @@ def is_tree_node(typ: type) -> bool:
 
 
 def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Hashable]:
-    """Return (children, static data) of the root node.
+    """Return (children, static data) of the root node. The children are as its type's flatten function gives them: a list for a list.
+
+    Raises ValueError for a leaf.
 
     >>> flatten_one_level({'a': (1, 2)})
     (((1, 2),), ('a',))
+    >>> flatten_one_level([1, 2])
+    ([1, 2], None)
     """
-    return _root_node(tree).split(tree)
+    node = _root_node(tree)
+    if type(tree) is list:
+        return list(tree), None
+    children, aux = node.checked(tree)
+    return children, aux
 
 
 def flatten_one_level_with_keys(tree: Any) -> tuple[Iterable[tuple[KeyEntry, Any]], Hashable]:
@@ -500,7 +514,7 @@ def flatten_one_level_with_keys(tree: Any) -> tuple[Iterable[tuple[KeyEntry, Any
 def _root_node(tree: Any) -> NodeType:
     node = node_type(type(tree))
     if node is None:
-        raise ValueError(f"a leaf of type {type(tree).__name__} has no children to flatten")
+        raise ValueError(f"can't tree-flatten type: {type(tree)}, whose values are leaves without children.")
     return node
 
 
@@ -536,7 +550,7 @@ class _Opaque:
         return self.function(*args, **kwargs)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Opaque) and self.function == other.function
+        return self.function == (other.function if isinstance(other, _Opaque) else other)
 
     def __hash__(self) -> int:
         return hash(self.function)

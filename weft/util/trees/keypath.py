@@ -48,6 +48,9 @@ class FlattenedIndexKey:
 
     key: int
 
+    def __hash__(self) -> int:                   # apart from that of a SequenceKey
+        return hash((FlattenedIndexKey, self.key))
+
     def __str__(self) -> str:
         return f"[<flat index {self.key}>]"
 

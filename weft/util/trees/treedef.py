@@ -56,16 +56,22 @@ class NodeType:
             return self.keys(aux, len(children)), children, aux
         return _index_keys(len(children)), children, aux
 
-    def split(self, value: Any) -> tuple[tuple[Any, ...], Any]:
-        """Return (children, aux) of one node, checking what a user's flatten function returned."""
+    def checked(self, value: Any) -> tuple[Iterable[Any], Any]:
+        """Return what the flatten function gives for one node; ValueError where it is no pair."""
         parts = self.flatten(value)
         if type(parts) is not tuple or len(parts) != 2:
-            raise ValueError(f"flatten function of {self.type.__name__} must return a pair (children, aux_data), got {parts!r}")
-        children, aux = parts
+            raise ValueError(f"flatten function of {self.type.__name__} (to_iterable) should return a (children, aux_data) tuple, got "
+                             f"{parts!r}")
+        return parts
+
+    def split(self, value: Any) -> tuple[tuple[Any, ...], Any]:
+        """Return (children, aux) of one node, checking what a user's flatten function returned."""
+        children, aux = self.checked(value)
         try:
             return tuple(children), aux
         except TypeError:
-            raise ValueError(f"flatten function of {self.type.__name__} must return an iterable of children, got {children!r}") from None
+            raise ValueError(f"flatten function of {self.type.__name__} (to_iterable) should return a (children, aux_data) tuple where "
+                             f"'children' is iterable, got {children!r}") from None
 
 
 class _NodeTypes(dict):
@@ -424,7 +430,7 @@ class PyTreeDef:
             if spec is None:
                 leaf = next_leaf()
                 return leaf if f_leaf is None else f_leaf(leaf)
-            return f_node(tuple([visit(child) for child in spec[2]]), spec[1])
+            return f_node(tuple([visit(child) for child in spec[2]]), list(spec[1]) if spec[0] is dict else spec[1])
 
         return visit(self.spec)
 
@@ -451,7 +457,7 @@ class PyTreeDef:
         try:
             return self.num_leaves == other.num_leaves and self.spec == other.spec
         except ValueError as error:  # an array among the static data, most likely
-            rule = "static data of pytree nodes must compare to true or false"
+            rule = "exception raised while checking equality of metadata fields: static data of pytree nodes must compare to true or false"
             raise ValueError(f"{rule}: {error}\n  in {self}") from None
 
     def __hash__(self) -> int:
@@ -593,10 +599,20 @@ def _brief(value: Any) -> str:
     return text if type(value) in _NODE_WORDS or isinstance(value, (int, float)) else f"{type(value).__name__} {text}"
 
 
+def _another_type(expected: type, value: Any) -> str:
+    if expected in _NODE_WORDS:
+        return f"Expected {_NODE_WORDS[expected]}, got {_brief(value)}."
+    if not _is_namedtuple(expected):
+        return f"Custom node type mismatch: expected {expected.__name__}, got {_brief(value)}."
+    if not _is_namedtuple(type(value)):
+        return f"Expected named tuple, got {_brief(value)}. It is {expected.__name__} in the other tree."
+    return f"Named tuple type mismatch: expected {expected.__name__}, got {_brief(value)}."
+
+
 def _flatten_up_to(spec: Spec, value: Any, append: Callable[[Any], None]) -> None:
     type_, aux, children = spec
     if type(value) is not type_:
-        raise ValueError(f"Expected {_NODE_WORDS.get(type_, type_.__name__)}, got {_brief(value)}.")
+        raise ValueError(_another_type(type_, value))
     if type_ is tuple or type_ is list:
         parts = value
     elif type_ is dict and len(value) == len(aux) and all(map(value.__contains__, aux)):
