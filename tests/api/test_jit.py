@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import operator
 import pickle
 import threading
 import warnings
@@ -228,6 +229,7 @@ def test_sizes(size):
     (lambda x: wnp.zeros(x.astype(int)), "TracerIntegerConversionError", "integer"),
     (lambda x: np.sin(np.asarray(x)), "TracerArrayConversionError", "NumPy"),
     (lambda x: [1, 2, 3][x.astype(int)], "TracerIntegerConversionError", "integer"),
+    (lambda x: int(x), "ConcretizationTypeError", r"x.astype\(int\)"),
     (lambda x: wnp.arange(3.0)[wnp.arange(3.0) > x], "NonConcreteBooleanIndexError", "concrete"),
 ])
 def test_tracer_errors_name_the_users_line(f, error, words):
@@ -251,8 +253,37 @@ def test_bad_arguments_and_results():
         weft.jit(lambda x: x)("text")
     with pytest.raises(TypeError, match="not a valid JAX type"):
         weft.jit(lambda x: "text")(1.0)
-    with pytest.raises(TypeError, match="expected a callable"):
-        weft.jit(3)
+    for fun in (3, classmethod(abs)):
+        with pytest.raises(TypeError, match="Expected a callable value"):
+            weft.jit(fun)
+    with pytest.raises(TypeError, match="staticmethod arguments are not supported"):
+        weft.jit(staticmethod(abs))
+
+
+@pytest.mark.parametrize("shape, use, error, words", [
+    ((3,), operator.index, TypeError, "Only integer scalar arrays"),
+    ((), operator.index, TypeError, "Only integer scalar arrays"),
+    ((3,), float, TypeError, "Only scalar arrays"),
+    ((1,), int, TypeError, "Only scalar arrays"),
+    ((3,), bool, ValueError, "more than one element"),
+    ((0,), bool, ValueError, "empty array"),
+])
+def test_arrays_that_are_no_number_say_so_whether_traced_or_not(shape, use, error, words):
+    x = wnp.zeros(shape)
+    for called in (use, weft.jit(use)):
+        with pytest.raises(error, match=words):
+            called(x)
+
+
+def test_the_repr_of_a_jitted_function_survives_that_of_the_function():
+    class Silent:
+        def __call__(self, x):
+            return x
+
+        def __repr__(self):
+            raise ValueError("no name")
+
+    assert repr(weft.jit(Silent())) == "<PjitFunction>"
 
 
 # ---- stages

@@ -609,3 +609,12 @@ def test_an_operation_whose_results_nobody_reads_needs_no_lowering():
 def test_lowerings_for_unknown_platforms_are_refused():
     with pytest.raises(NotImplementedError, match=r"primitive .* for an unknown platform abacus\. Known platforms are: cpu, "):
         mlir.register_lowering(Primitive("counted"), mlir.lower_fun(lambda x: x), platform="abacus")
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_type_rules_give_one_type_or_a_sequence_as_the_primitive_says(several):
+    p = Primitive("odd")
+    p.multiple_results = several
+    p.def_abstract_eval((lambda x: x) if several else (lambda x: [x]))
+    with pytest.raises(ValueError, match=r"odd.abstract_eval\(\) method should return a tuple or a list"):
+        weft.jit(lambda x: p.bind(x))(1.0)

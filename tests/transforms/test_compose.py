@@ -248,7 +248,7 @@ def test_linear_transpose():
     (lambda: weft.vmap(lambda x: x, in_axes=None)(wnp.ones(3)), ValueError, "at least one non-None"),
     (lambda: weft.vmap(lambda x: x, in_axes=2)(wnp.ones(3)), ValueError, "rank should be at least"),
     (lambda: weft.vmap(lambda x: x, out_axes=None)(wnp.ones(3)), ValueError, "out_axes is None"),
-    (lambda: weft.vmap(lambda x, y: x, in_axes=(0,))(wnp.ones(3), 1.0), ValueError, "one entry per positional"),
+    (lambda: weft.vmap(lambda x, y: x, in_axes=(0,))(wnp.ones(3), 1.0), ValueError, "corresponding to the positional arguments"),
 ])
 def test_errors(call, error, words):
     with pytest.raises(error, match=words):

@@ -65,7 +65,7 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     if hi_types and any(map(is_value, flat)):
         raise NotImplementedError("device_put does not yet support values of hi types: put the arrays that they consist of.")
     if may_alias and any(tree.tree_leaves(donate)):
-        raise ValueError("device_put: may_alias and donate cannot both be true: memory that is given away is not shared.")
+        raise ValueError("device_put: may_alias and donate cannot be True at the same time. Memory that is given away is not shared.")
     if _is_placement(device):
         targets = [device] * len(flat)
     else:
@@ -528,7 +528,7 @@ def closure_convert(fun: Callable, *example_args) -> tuple[Callable, list]:
         n = len(args) - len(consts)
         leaves, structure = flatten_linear((tuple(args[:n]), {}))
         if structure != flat.in_tree:
-            raise TypeError("The inputs to the function that closure_convert gave must have the structure of its example arguments, "
+            raise TypeError("The inputs to the closure produced by closure_convert must have the structure of its example arguments, "
                             f"{flat.in_tree.children()[0]}, followed by {len(consts)} values, got {structure.children()[0]}.")
         return flat.unflatten(evaluate(jaxpr, *args[n:], *leaves))
     return converted, consts

@@ -37,8 +37,9 @@ def _argnums(argnums, n: int, api: str) -> tuple[int, ...]:
     nums = (argnums,) if isinstance(argnums, (int, np.integer)) else tuple(argnums)
     for k in nums:
         if not -n <= k < n:
-            raise TypeError(f"{api}: argnums={argnums} names argument {k}, but the function was called with {n} positional "
-                             "arguments.")
+            needed = max(i + 1 if i >= 0 else -i for i in nums)
+            raise TypeError(f"{api}: differentiating with respect to argnums={argnums} requires at least {needed} positional arguments, "
+                            f"got only {n} positional arguments.")
     found = tuple(int(k) % n for k in nums)
     if len(set(found)) < len(found):
         raise ValueError(f"{api}: argnums={argnums} names an argument twice.")
@@ -59,7 +60,7 @@ def _check_input(x, api: str, name: Callable[[], str], holomorphic: bool, allow_
     dtype = aval.to_tangent_aval().dtype if aval.is_high else aval.dtype
     if holomorphic:
         if not dtypes.issubdtype(dtype, np.complexfloating):
-            raise TypeError(f"{api} with holomorphic=True requires inputs of complex dtype, got {dtype.name} at argument {name()}.")
+            raise TypeError(f"{api} with holomorphic=True requires inputs with complex dtype, but got {dtype.name} at argument {name()}.")
         return
     if dtypes.is_extended(dtype) or dtypes.issubdtype(dtype, np.integer) or dtype == np.bool_:
         if not allow_int:
@@ -234,7 +235,8 @@ def _flat_with_aux(fun: Callable, in_tree, has_aux: bool, api: str) -> tuple[Cal
         out, aux = fun(*tree.tree_unflatten(in_tree, xs)), ()
         if has_aux:
             if not isinstance(out, (tuple, list)) or len(out) != 2:
-                raise TypeError(f"{api} with has_aux=True: {function_name(fun)} must return a pair (output, aux), got {type(out)}.")
+                raise TypeError(f"{api} with has_aux=True: {function_name(fun)} must return a two-element tuple (output, aux), got "
+                                f"{out!r}.")
             out, aux = out
         leaves, structure = flatten_linear(out)
         aux_leaves, aux_tree = flatten_linear(aux)
@@ -429,8 +431,8 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
             raise TypeError(f"linearize: tangents must have the structure of the primals, {in_tree}, got {structure}.")
         for t, a in zip(given, in_avals):
             if typeof(t).shape != a.shape or not _same_kind(typeof(t), a.to_tangent_aval()):
-                raise ValueError("linearize: the linear function was called with tangent values inconsistent with the primal values: a "
-                                 f"tangent of type {typeof(t).str_short()} for a primal of type {a.str_short()}.")
+                raise ValueError("linearize: linearized function called on tangent values inconsistent with the original primal values: "
+                                 f"a tangent of type {typeof(t).str_short()} for a primal of type {a.str_short()}.")
             if typeof(t).vma - a.vma:
                 axes = tuple(sorted(typeof(t).vma - a.vma, key=str))
                 raise ValueError(

@@ -58,7 +58,8 @@ class Statics:
         self.donate_argnums, self.donate_argnames = self._resolve(donate_argnums, donate_argnames, "donate")
         clash = set(self.static_argnums) & set(self.donate_argnums) | set(self.static_argnames) & set(self.donate_argnames)
         if clash:
-            raise ValueError(f"jit: arguments {sorted(map(str, clash))} are both static and donated; an argument can be one of them.")
+            raise ValueError(f"jit: static_argnames and donate_argnames cannot intersect, nor the numbers: {sorted(map(str, clash))} "
+                             "are both static and donated.")
 
     def _resolve(self, nums, names, what: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
         nums_given, names_given = nums is not None, names is not None
@@ -288,7 +289,10 @@ class JitFunction(Dispatching):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def __repr__(self) -> str:
-        return f"<PjitFunction of {self.fun!r}>"
+        try:
+            return f"<PjitFunction of {self.fun!r}>"
+        except Exception:                    # the function's own repr fails
+            return "<PjitFunction>"
 
     def __getstate__(self) -> dict:
         """What describes the function: itself, its name and its settings."""
@@ -751,7 +755,9 @@ def jit(fun: Callable | None = None, /, *, in_shardings: Any = None, out_shardin
     if fun is None:
         return lambda f: jit(f, **options)
     if not callable(fun):
-        raise TypeError(f"jit: expected a callable, got {fun!r}.")
+        raise TypeError(f"jit: Expected a callable value, got {fun!r}.")
+    if isinstance(fun, staticmethod):
+        raise TypeError(f"jit: staticmethod arguments are not supported, got {fun}. Put @staticmethod before @jit.")
     if inspect.isgeneratorfunction(fun):
         raise TypeError(f"jit: Expected a function, got a generator function: {fun}, which cannot be traced.")
     return JitFunction(fun, **options)

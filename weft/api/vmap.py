@@ -66,8 +66,8 @@ def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):
     name = function_name(fun)
     where = f"vmap({name})"
     if isinstance(in_axes, tuple) and len(in_axes) != len(args):
-        raise ValueError(f"{where}: in_axes must be an int, None, or a tuple with one entry per positional argument: got "
-                         f"{len(in_axes)} entries for {len(args)} arguments.")
+        raise ValueError(f"{where}: in_axes must be an int, None, or a tuple of entries corresponding to the positional arguments, "
+                         f"but got len(in_axes)={len(in_axes)}, len(args)={len(args)}.")
     flat_fun = FlatFunction(fun, args, kwargs, is_leaf=is_vmappable if registered else None)
     flat = flat_fun.leaves
     if any_refs(flat):

@@ -69,8 +69,8 @@ class custom_vmap:
         try:
             args = bind_arguments(self.fun, args, kwargs)
         except TypeError as error:
-            raise TypeError(f"custom_vmap: the arguments of {name} cannot be resolved to positions, which its rule needs: {error}"
-                            ) from None
+            raise TypeError(f"The input arguments to the custom_vmap-decorated function {name} cannot be resolved to positions, which "
+                            f"its rule needs.\n{error}") from None
         if type(_state.trace) is EvalTrace:
             return self.fun(*args)
         flat, in_tree = flatten_linear(tuple(args))
@@ -89,8 +89,8 @@ class custom_vmap:
                 raise TypeError(f"custom_vmap: the rule of {name} must return a pair (output, out_batched), got {result!r}.")
             (outs, structure), (batched, batched_tree) = map(tree.tree_flatten, result)
             if structure != batched_tree:
-                raise ValueError(f"custom_vmap: the rule of {name} must give out_batched the structure of its output, got {batched_tree} "
-                                 f"for {structure}.")
+                raise ValueError(f"custom_vmap: structure of output value and output batching specification returned by custom vmap rule "
+                                 f"({function_name(self.vmap_rule)}) do not match: {structure} and {batched_tree}.")
             if out_tree and structure != out_tree[0]:
                 raise ValueError(f"custom_vmap: structure of output returned by custom vmap rule ({function_name(self.vmap_rule)}) "
                                  "does not "

@@ -339,8 +339,8 @@ class custom_jvp(_CustomFunction):
                                 f"length two) representing primal and tangent outputs, but got {pair!r}.")
             (outs, structure), (tangent_outs, tangent_structure) = map(flatten_linear, pair)
             if structure != tangent_structure != of_tangents(structure):
-                raise TypeError(f"custom_jvp: the rule of {name} must give primal and tangent outputs of one structure, got "
-                                f"{structure} and {tangent_structure}.")
+                raise TypeError(f"Custom JVP rule {function_name(self.jvp)} for function {name} must produce primal and tangent outputs "
+                                f"with equal container (pytree) structures, but got {structure} and {tangent_structure} respectively.")
             _check_structure(f"Custom JVP rule {function_name(self.jvp)}", name, out_tree, structure)
             tangent_outs = list(map(_taken, tangent_outs))
             _check_tangents(name, outs, tangent_outs)
@@ -363,8 +363,8 @@ def _check_tangents(name, outs, tangents) -> None:
     for o, t in zip(outs, tangents):
         want, got = typeof(o).to_tangent_aval(), t.aval if type(t) is Zero else typeof(t)
         if want.shape != got.shape or (want.dtype != got.dtype and want.dtype != dtypes.float0 and not got.weak_type):
-            raise TypeError(f"custom_jvp: the rule of {name} must give tangents of the type of its outputs: an output of type "
-                            f"{typeof(o).str_short()} has tangent type {want.str_short()}, got {got.str_short()}.")
+            raise TypeError(f"Custom JVP rule must produce primal and tangent outputs with corresponding shapes and dtypes. Expected "
+                            f"{want.str_short()} (tangent type of {typeof(o).str_short()}) but got {got.str_short()}, of {name}.")
 
 
 def _dispatch_jvp(trace, fun, jvp, args, name):
@@ -617,7 +617,7 @@ def _flatten_cts(name: str, result: tuple, structure, avals: Sequence[ShapedArra
         want = aval.to_tangent_aval()
         if ct is not None and want.dtype != dtypes.float0 and typeof(ct).shape != want.shape and not config.disable_bwd_checks:
             raise ValueError(f"custom_vjp: bwd of {name} must return cotangents of the arguments' shapes: an argument of type "
-                             f"{aval.str_short()} got a cotangent of type {typeof(ct).str_short()}.")
+                             f"{aval.str_short()} got a cotangent of type {typeof(ct).str_short()}. Consider just returning a None here.")
         extra = tuple(sorted(typeof(ct).vma - want.vma, key=str)) if ct is not None else ()
         if extra:
             raise ValueError(f"custom_vjp: bwd of {name} must return cotangents that vary as the arguments do: an argument of type "

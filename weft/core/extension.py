@@ -97,6 +97,9 @@ class ExtensionPrimitive(Primitive):
 
     def abstract(self, avals: Sequence[ShapedArray], params: dict) -> tuple:
         out = self.rule("type")(*avals, **params)
+        if isinstance(out, (tuple, list)) != self.multiple_results:
+            raise ValueError(f"{self.name}.abstract_eval() method should return a tuple or a list of types if the primitive has "
+                             f"multiple_results, else one type: got {out!r} where multiple_results is {self.multiple_results}.")
         return tuple(out) if self.multiple_results else (out,)
 
     def effects_of(self, params: dict, avals: Sequence[ShapedArray]) -> frozenset:

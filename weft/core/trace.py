@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from weft.ir.registry import registry
-from weft.ir.types import ShapedArray
+from weft.ir.types import ShapedArray, check_number
 from weft.util import dtypes, errors
 from weft.util.config import config
 from weft.util.source import user_frame
@@ -131,18 +131,23 @@ class Tracer:
         return f"JitTracer({self.aval.str_short(kinds=True)})"
 
     def __bool__(self):
+        check_number(self.aval, "bool")
         return bool(_need_value(self, errors.TracerBoolConversionError, "as a boolean (if, while, and, or, not)"))
 
     def __int__(self):
-        return int(_need_value(self, errors.ConcretizationTypeError, "with int(...)"))
+        check_number(self.aval, "int")
+        return int(_need_value(self, errors.ConcretizationTypeError, "with int(...)", remedy=_CAST.format("int")))
 
     def __float__(self):
-        return float(_need_value(self, errors.ConcretizationTypeError, "with float(...)"))
+        check_number(self.aval, "float")
+        return float(_need_value(self, errors.ConcretizationTypeError, "with float(...)", remedy=_CAST.format("float")))
 
     def __complex__(self):
-        return complex(_need_value(self, errors.ConcretizationTypeError, "with complex(...)"))
+        check_number(self.aval, "complex")
+        return complex(_need_value(self, errors.ConcretizationTypeError, "with complex(...)", remedy=_CAST.format("complex")))
 
     def __index__(self):
+        check_number(self.aval, "index")
         return int(_need_value(self, errors.TracerIntegerConversionError, "as a Python integer index or size"))
 
     def item(self, *args):
@@ -175,6 +180,7 @@ _CONTROL = ("Python control flow cannot depend on traced values. Use weft.lax.co
             "make the argument static (static_argnums / static_argnames of jit).")
 _STATIC = ("A shape, index or size must be known while tracing. Make the argument static (static_argnums / static_argnames of "
            "jit), or use weft.numpy functions that take traced indices.")
+_CAST = "For an array of another dtype, try using `x.astype({})`. " + _STATIC
 _REMEDIES = {
     errors.TracerBoolConversionError: _CONTROL,
     errors.ConcretizationTypeError: _STATIC,
@@ -184,14 +190,14 @@ _REMEDIES = {
 }
 
 _HEADS = {
-    errors.TracerBoolConversionError: "A boolean is asked of a traced array with shape {}. Its value is not known",
+    errors.TracerBoolConversionError: "Attempted boolean conversion of traced array with shape {}",
     errors.ConcretizationTypeError: "Abstract tracer value encountered where concrete value is expected",
     errors.TracerIntegerConversionError: "The __index__() method was called on traced array with shape {}",
     errors.TracerArrayConversionError: "The numpy.ndarray conversion method __array__() was called on traced array with shape {}",
 }
 
 
-def _need_value(tracer: Tracer, error: type, use: str, head: str = ""):
+def _need_value(tracer: Tracer, error: type, use: str, head: str = "", remedy: str = ""):
     value = tracer.concrete()
     if value is not None:
         return value
@@ -201,7 +207,7 @@ def _need_value(tracer: Tracer, error: type, use: str, head: str = ""):
     here = f"\n  at {line}" if line is not None else ""
     raise error(f"{(head or _HEADS[error]).format(tracer.aval.str_short())}: {tracer.describe()} was used {use}, but {tracer.why_no_value}."
                 f"{here}{made}\n"
-                f"  {_REMEDIES[error]}")
+                f"  {remedy or _REMEDIES[error]}")
 
 
 class _State(threading.local):

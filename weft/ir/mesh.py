@@ -146,7 +146,8 @@ class Mesh(_MeshBase):
         names = _normalized_names(axis_names)
         if grid.ndim != len(names):
             raise ShardingError(
-                f"Mesh: the devices form an array of rank {grid.ndim}, but {len(names)} axis names were given: "
+                f"Mesh: the ndim of its first argument must be the number of axis names. The devices form an array of rank {grid.ndim}, "
+                f"but {len(names)} axis names were given: "
                 f"{names}.\n    devices   shape {grid.shape}\n"
                 "  A mesh has one name per dim of its device array. Reshape the devices, or name every dim.")
         types = _normalized_types(axis_types, len(names))

@@ -301,3 +301,23 @@ class ShapedArray:
     def __str__(self) -> str:
         """As JAX of the version that `jax_api` sets prints it: short from 0.9 on."""
         return self.str_short(kinds=True) if api_version() >= (0, 9) else repr(self)
+
+
+def check_number(aval: Any, use: str) -> None:
+    """Raise unless an array of type `aval` may become a Python number where its value is known: an "int", "float", "complex", "bool" or
+    "index". TypeError for other ranks, and for an index of other dtypes; ValueError for the truth of none or several elements.
+
+    >>> check_number(ShapedArray((), np.dtype("float32")), "float")
+    """
+    if not isinstance(aval, ShapedArray):
+        return
+    if use == "index":
+        if aval.shape or not np.issubdtype(aval.dtype, np.integer):
+            raise TypeError(f"Only integer scalar arrays can be converted to a scalar index. Got {aval.str_short()}.")
+    elif use != "bool":
+        if aval.shape:
+            raise TypeError(f"Only scalar arrays can be converted to Python scalars; got {aval.str_short()}.")
+    elif 0 in aval.shape:
+        raise ValueError("The truth value of an empty array is ambiguous. Use a.size > 0.")
+    elif any(isinstance(n, int) and n > 1 for n in aval.shape):
+        raise ValueError("The truth value of an array with more than one element is ambiguous. Use a.any() or a.all().")

@@ -23,7 +23,7 @@ from weft.backends.formats import format_of
 from weft.ir.mesh import Mesh, device_mesh, unplaced
 from weft.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding, block_index
 from weft.ir.specs import PartitionSpec
-from weft.ir.types import ShapedArray
+from weft.ir.types import ShapedArray, check_number
 from weft.runtime.device import default_device
 from weft.runtime.transfers import NO_TRANSFER, Passing, guarded, to_device
 from weft.util import dtypes
@@ -307,16 +307,11 @@ class Array(metaclass=ArrayMeta):
         return complex(self._scalar("complex"))
 
     def __index__(self) -> int:
-        if not np.issubdtype(self.dtype, np.integer) or self.ndim:
-            raise TypeError(f"only integer scalar arrays can be converted to an index, got {self.aval.str_short()}.")
+        check_number(self.aval, "index")
         return int(self._numpy())
 
     def _scalar(self, kind: str):
-        if self.size != 1 or (kind != "bool" and self.ndim):
-            if kind == "bool":
-                raise ValueError(f"The truth value of an array with {'more than one element' if self.size else 'no elements'} is "
-                                 f"ambiguous. Use {'a.any() or a.all()' if self.size else 'a.size > 0'}.")
-            raise TypeError(f"Only scalar arrays can be converted to Python scalars; got {self.aval.str_short()}.")
+        check_number(self.aval, kind)
         return self._numpy().reshape(())[()]
 
     def _real_scalar(self, kind: str):

@@ -85,7 +85,7 @@ def _join(nodes: Iterable[Node], strict: bool, x64: bool) -> Node:
         shared = frozenset.intersection(*[upper[node] for node in nodes])
     except KeyError as error:
         if error.args[0] == table.float0:
-            raise TypeError("values of dtype float0, derivatives with respect to integers, take part in no operation: they are zeros "
+            raise TypeError("float0s do not support any operations by design: they are the derivatives with respect to integers, zeros "
                             "without a meaning.") from None
         raise ValueError(f"dtype {error.args[0]} takes no part in promotion") from None
     for node in shared:
