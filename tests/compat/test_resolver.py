@@ -33,6 +33,12 @@ def test_a_submodule_is_found_by_attribute_alone(jax):
     assert jax.experimental.mesh_utils.create_device_mesh
 
 
+def test_a_name_is_the_object_where_a_module_has_it_too(jax):
+    import jax.experimental.roofline.roofline
+    assert sys.modules["jax.experimental.roofline.roofline"].roofline is jax.experimental.roofline.roofline
+    assert not isinstance(jax.experimental.roofline.roofline, ModuleType)
+
+
 @pytest.mark.parametrize("place", ["bcoo:bcoo_dot_general", "bcsr:BCSR", "coo:COO", "csr:csr_matvec", "api:eye", "random:random_bcoo",
                                    "transform:SparsifyEnv", "ad:value_and_grad", "util:SparseInfo", "test_util:rand_bcoo"])
 def test_modules_of_sparse_arrays_have_their_names(jax, place):

@@ -45,7 +45,7 @@ def mesh():
 
 # ---- computation
 
-X = struct(3, 8)
+X, X8 = struct(3, 8), struct(8)
 
 
 @pytest.mark.parametrize("f, flops, elements", [
@@ -60,8 +60,10 @@ X = struct(3, 8)
     (lambda x: lax.cumlogsumexp(x, axis=1), 16, 48),
     (lambda x: lax.dynamic_slice(x, (0, 0), (2, 2)), 0, 8 + 2),
     (lambda x: lax.dynamic_update_slice(x, np.zeros((2, 2), np.float32), (0, 0)), 0, 8 + 2),
+    (lambda x: lax.sort(x, dimension=1), 24 * 3, 48),
+    (lambda x: lax.fft(x.astype(np.complex64), "FFT", (8,)), 5 * 24 * 3, 96),
     (lambda x: lax.select(np.ones((3, 8), bool), x, x), 24, 24 / F4 + 24),
-], ids=["unary", "scalar", "compare", "cast", "layout", "sum", "max", "cumsum", "cumlogsumexp", "slice", "update", "select"])
+], ids=["unary", "scalar", "compare", "cast", "layout", "sum", "max", "cumsum", "cumlogsumexp", "slice", "update", "sort", "fft", "select"])
 def test_kinds_of_operations(f, flops, elements):
     assert work(f, X) == (flops, elements * F4)
     assert (cost(f, X).flops, cost(f, X).hbm_bytes) == (0, 0)
@@ -203,6 +205,12 @@ def test_integers_are_no_obstacle_to_the_backward_pass(mesh):
     picked = lambda x, i: (x * i, i)
     _, _, backward = roofline_and_grad(picked, mesh, (P("x"), P("x")), (P("x"), P("x")))(struct(8), struct(8, dtype=np.int32))
     assert backward.unfused_flops > 0
+
+
+def test_results_of_the_backward_pass_are_cotangents_of_arguments(mesh):
+    f = lambda x, y, z: (x * y, z)
+    types, _ = roofline(f, mesh, (P("x"), P("x"), P("y")), (P("x"), P("y")), vjp=True)(X8, X8, X8)
+    assert [t.sharding.spec for t in types] == [P("x"), P("x"), P("y")]
 
 
 # ---- rules of users

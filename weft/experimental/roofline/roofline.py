@@ -39,8 +39,8 @@ def roofline(f: Callable, mesh: Any = None, in_specs: Any = None, out_specs: Any
 
     It takes arrays or ShapeDtypeStructs; `f` is traced, not run. With `mesh`, `in_specs` and `out_specs`, `f` is a function of blocks, as
     for `shard_map`, and the cost is that of one device. `pin_lhs_in_vmem` and `pin_rhs_in_vmem` leave out the memory traffic of the
-    first operand and the result, or of the second operand, of every matrix product. `vjp` asks for the cost of the backward pass of `f`
-    instead, and `print_jaxpr` prints the program that is counted.
+    first operand and the result, or of the second operand, of every matrix product. `vjp` asks for the backward pass of `f` instead, whose
+    results are cotangents of the arguments, and `print_jaxpr` prints the program that is counted.
 
     >>> types, cost = roofline(lambda x, w: wnp.sin(x @ w))(wnp.ones((8, 16)), wnp.ones((16, 4)))
     >>> types.shape, cost.flops, cost.hbm_bytes
@@ -48,10 +48,8 @@ def roofline(f: Callable, mesh: Any = None, in_specs: Any = None, out_specs: Any
     >>> cost.unfused_flops, cost.unfused_hbm_bytes
     (1056, 1152)
     """
-    backward = vjp
+    backward, specs = vjp, in_specs if vjp else out_specs
 
-    @wraps(f)
-    @api_boundary
     def analyzed(*args):
         fun = f
         if mesh is not None and in_specs is not None and out_specs is not None:
@@ -59,11 +57,10 @@ def roofline(f: Callable, mesh: Any = None, in_specs: Any = None, out_specs: Any
         if backward:
             fun = _backward(fun)
         jaxpr, types = make_jaxpr(fun, return_shape=True)(*args)
-        if mesh is not None and out_specs is not None:
-            specs = tree.broadcast_prefix(out_specs, types)
+        if mesh is not None and specs is not None:
             leaves, structure = tree.tree_flatten(types)
             types = structure.unflatten([ShapeDtypeStruct(t.shape, t.dtype, sharding=NamedSharding(mesh, spec))
-                                         for t, spec in zip(leaves, specs)])
+                                         for t, spec in zip(leaves, tree.broadcast_prefix(specs, types))])
         jaxpr, on = dce(jaxpr), mesh
         for eqn in jaxpr.eqns:
             if eqn.primitive.attrs.get("per_device"):
@@ -71,7 +68,7 @@ def roofline(f: Callable, mesh: Any = None, in_specs: Any = None, out_specs: Any
         if print_jaxpr:
             print(jaxpr)
         return types, _Analysis(pin_lhs_in_vmem, pin_rhs_in_vmem).program(jaxpr, on)
-    return analyzed
+    return wraps(f)(api_boundary(analyzed, "roofline"))
 
 
 def roofline_and_grad(f: Callable, mesh: Any, in_specs: Any, out_specs: Any, *, pin_lhs_in_vmem: bool = False,
@@ -89,14 +86,12 @@ def roofline_and_grad(f: Callable, mesh: Any, in_specs: Any, out_specs: Any, *, 
     """
     options: dict[str, Any] = {"pin_lhs_in_vmem": pin_lhs_in_vmem, "pin_rhs_in_vmem": pin_rhs_in_vmem, "print_jaxpr": print_jaxpr}
 
-    @wraps(f)
-    @api_boundary
     def analyzed(*args):
         types, forward = roofline(f, mesh, in_specs, out_specs, **options)(*args)
         halved = tree.tree_map(lambda x: ShapeDtypeStruct(x.shape, x.dtype if x.dtype == np.int32 else dtypes.bfloat16,
                                                           sharding=getattr(x, "sharding", None)), args)
         return types, forward, roofline(f, mesh, in_specs, out_specs, vjp=True, **options)(*halved)[1]
-    return analyzed
+    return wraps(f)(api_boundary(analyzed, "roofline_and_grad"))
 
 
 def _backward(f: Callable) -> Callable:
@@ -114,6 +109,7 @@ class _Analysis:
 
     def __init__(self, pin_lhs: bool, pin_rhs: bool):
         self.pin_lhs, self.pin_rhs = pin_lhs, pin_rhs
+        self.unknown: set[Any] = set()            # operations that were named as without a rule
 
     def program(self, jaxpr: Jaxpr, mesh: Any) -> RooflineResult:
         """The cost of a program. Its peak is that of its own values, or that of a program inside if that is higher."""
@@ -135,8 +131,10 @@ class _Analysis:
             return self.region(eqn, mesh)
         rule = rule or kind_rule(eqn.primitive)
         if rule is None:
-            _log.warning("roofline: nothing is known of what %s costs; it counts as nothing. Give it a rule with register_roofline.",
-                         eqn.primitive.name)
+            if eqn.primitive not in self.unknown:
+                _log.warning("roofline: nothing is known of what %s costs; it counts as nothing. Give it a rule with register_roofline.",
+                             eqn.primitive.name)
+                self.unknown.add(eqn.primitive)
             return RooflineResult()
         context = RooflineRuleContext(
             name_stack=getattr(eqn.source_info, "name_stack", ""), primitive=eqn.primitive, avals_in=[_type(x) for x in eqn.invars],

@@ -62,10 +62,10 @@ def given_rule(primitive: Primitive) -> Rule | None:
 
 
 def kind_rule(primitive: Primitive) -> Rule | None:
-    """The rule of an operation's kind; None where nothing is known of what it costs."""
-    if primitive.kind == "collective":
-        return _nothing if spec_of(primitive).is_local else _COLLECTIVES.get(primitive.name)
-    return _KINDS.get(primitive.kind)
+    """The rule of an operation, or of its kind; None where nothing is known of what it costs."""
+    if primitive.kind == "collective" and spec_of(primitive).is_local:
+        return _nothing
+    return _OPERATIONS.get(primitive.name) or _KINDS.get(primitive.kind)
 
 
 # ---- computation and memory
@@ -121,6 +121,19 @@ def _conv(ctx: RooflineRuleContext, lhs: RooflineShape, rhs: RooflineShape, *, d
         products *= products_along(lhs.shape[x_dims[2 + k]], rhs.shape[w_dims[2 + k]], out.shape[out_dims[2 + k]], low,
                                    window_strides[k], lhs_dilation[k], rhs_dilation[k])
     return RooflineResult(unfused_flops=2 * products, unfused_hbm_bytes=_traffic(ctx))
+
+
+def _sort(ctx: RooflineRuleContext, x: RooflineShape, *rest: RooflineShape, dimension: int = -1, axis: int = -1,
+          **params: Any) -> RooflineResult:
+    """Each element takes part in as many comparisons as a merge sort of its row has levels."""
+    n = x.shape[dimension if ctx.primitive.name == "sort" else axis]
+    return RooflineResult(unfused_flops=x.size * max(n - 1, 0).bit_length(), unfused_hbm_bytes=_traffic(ctx))
+
+
+def _fft(ctx: RooflineRuleContext, x: RooflineShape, *, fft_lengths: Sequence[int], **params: Any) -> RooflineResult:
+    """Five operations for each element and each doubling of the length: those of a transform of radix 2."""
+    size = max(x.size, RooflineShape.from_aval(ctx.avals_out[0]).size)
+    return RooflineResult(unfused_flops=int(5 * size * math.log2(max(math.prod(fft_lengths), 1))), unfused_hbm_bytes=_traffic(ctx))
 
 
 def _index(ctx: RooflineRuleContext, x: RooflineShape, *rest: RooflineShape, mode: Any = None, **params: Any) -> RooflineResult:
@@ -229,10 +242,11 @@ def _ppermute(ctx: RooflineRuleContext, *shapes: RooflineShape, perm: Sequence[t
 _KINDS: dict[str, Rule] = {
     "elementwise": _elementwise, "reduce": _reduce, "scan": _scan, "contract": _contract, "conv": _conv, "index": _index,
     "scatter": _scatter, "callback": _callback,
-    **dict.fromkeys(("layout", "slice", "sort", "random", "library", "constraint", "barrier", "ref"), _nothing),
+    **dict.fromkeys(("layout", "slice", "random", "constraint", "barrier", "ref"), _nothing),
 }
-#: collective -> rule
-_COLLECTIVES: dict[str, Rule] = {
+#: operation -> rule, where the kind says too little
+_OPERATIONS: dict[str, Rule] = {
+    "sort": _sort, "top_k": _sort, "threefry_sequence": _nothing, "fft": _fft,
     "all_gather": _all_gather, "all_gather_invariant": _all_gather, "reduce_scatter": _reduced(1), "psum": _reduced(2),
     "pmin": _extreme, "pmax": _extreme, "all_to_all": _all_to_all, "ppermute": _ppermute,
 }
