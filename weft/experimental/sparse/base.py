@@ -159,18 +159,25 @@ def axes_of(ndim: int, axes: Sequence[int] | None) -> tuple[int, ...]:
     return tuple(range(ndim))[::-1] if axes is None else tuple(axis % ndim for axis in axes)
 
 
-def mapped_shape(shape: tuple[int, ...], ndim: int | None, data: Any, indices: Any, entry: int) -> tuple[int, ...]:
-    """The shape of an array whose data had `ndim` dims: without a batch dim that was mapped over, or with one that was added.
+def dims_of(data: Any, indices: Any) -> tuple[int | None, int | None]:
+    """The numbers of dims of the data and of the indices, None for what is no array."""
+    return getattr(data, "ndim", None), getattr(indices, "ndim", None)
+
+
+def mapped_shape(shape: tuple[int, ...], before: tuple[int | None, int | None], data: Any, indices: Any, entry: int) -> tuple[int, ...]:
+    """The shape of an array whose data and indices had other numbers of dims: without a batch dim that was mapped over, or with one that
+    was added.
 
     `entry` is the number of dims that indices have behind those of the batch. Which batch dim it was follows from the sizes that are left;
     where several would fit, it is the first.
     """
-    now = getattr(data, "ndim", None)
+    (ndim, ndim_indices), (now, now_indices) = before, dims_of(data, indices)
     if ndim is None or now is None or now == ndim:
         return shape
-    count = getattr(indices, "ndim", 0) - entry                  # of batch dims, now
-    batch = shape[:max(count + ndim - now, 0)]
-    given = [tuple(each.shape[:count]) for each in (data, indices)] if count >= 0 else []
+    batch, count, given = (), 0, []
+    if ndim_indices is not None and now_indices is not None and now_indices - ndim_indices == now - ndim:
+        batch, count = shape[:ndim_indices - entry], now_indices - entry
+        given = [tuple(each.shape[:count]) for each in (data, indices)]
 
     def fits(sizes: tuple[int, ...], others: Iterable[tuple[int, ...]]) -> bool:
         return all(len(other) == len(sizes) and all(a in (1, b) for a, b in zip(other, sizes)) for other in others)

@@ -20,7 +20,7 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft.core.trace import Tracer
-from weft.experimental.sparse.base import JAXSparse, axes_of, mapped_shape
+from weft.experimental.sparse.base import JAXSparse, axes_of, dims_of, mapped_shape
 from weft.experimental.sparse.util import SparseEfficiencyError, SparseEfficiencyWarning
 
 
@@ -50,16 +50,16 @@ class BCOO(JAXSparse):
 
     def tree_flatten(self) -> tuple[tuple, Any]:
         """The data and the indices; the shape and what is known of the indices are static."""
-        ndim = getattr(self.data, "ndim", None)
-        return (self.data, self.indices), (self.shape, self.indices_sorted, self.unique_indices, ndim)
+        return (self.data, self.indices), (
+            self.shape, self.indices_sorted, self.unique_indices, dims_of(self.data, self.indices))
 
     @classmethod
     def tree_unflatten(cls, static: Any, children: Iterable[Any]) -> BCOO:
         """The inverse; a batch dim that was mapped over is gone from the shape, and one that was added is there."""
-        shape, indices_sorted, unique_indices, ndim = static
+        shape, indices_sorted, unique_indices, before = static
         self = object.__new__(cls)
         self.data, self.indices = children
-        self.shape = mapped_shape(shape, ndim, self.data, self.indices, 2)
+        self.shape = mapped_shape(shape, before, self.data, self.indices, 2)
         self.indices_sorted, self.unique_indices = indices_sorted, unique_indices
         return self
 
