@@ -218,7 +218,7 @@ ERRORS = {
                    ["fori_loop", "carry['a']", "float32[1]"]),
     "fori bounds": (lambda: lax.fori_loop(0, 3.5, lambda i, c: c, X), TypeError, ["upper", "integer"]),
     "fori types": (lambda: lax.fori_loop(np.int8(0), np.int16(3), lambda i, c: c, X), TypeError, ["int8", "int16"]),
-    "map batch": (lambda: lax.map(lambda x: x, X, batch_size=0), ValueError, ["positive"]),
+    "map batch": (lambda: lax.map(lambda x: x, X, batch_size=-1), ValueError, ["must not be negative"]),
     "callable": (lambda: lax.while_loop(True, lambda c: c, X), TypeError, ["callable"]),
 }
 

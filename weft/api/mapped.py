@@ -46,7 +46,7 @@ def _in_range(dim: int | None, x: Any, where: str) -> int | None:
     if dim is None or is_vmappable(x):
         return dim                 # any object may go along unmapped, and types of a library's own have their own dims
     aval = typeof(x)
-    if aval.is_high or is_spec(dim):
+    if aval.is_high or (type(dim) is not int and is_spec(dim)):
         if aval.is_high and is_spec(dim):
             return dim
         raise ValueError(f"{where.partition('(')[0]} in_axes: an argument of type {aval.str_short()} was given the spec {dim!r} in "

@@ -59,7 +59,7 @@ def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = No
 def _is_tree(x) -> bool:
     def is_axis(leaf):
         return is_spec(leaf) or (hasattr(leaf, "__index__") and not hasattr(leaf, "shape") and not isinstance(leaf, bool))
-    return all(map(is_axis, tree.tree_leaves(x, is_leaf=is_spec)))
+    return all(map(is_axis, tree.tree_leaves(x, is_leaf=is_spec if registered else None)))
 
 
 def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):

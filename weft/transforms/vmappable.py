@@ -42,7 +42,7 @@ def is_vmappable(x: Any) -> bool:
 
 def is_spec(x: Any) -> bool:
     """Whether `x` can stand for a value of a registered type, or of a `HiType`, in `in_axes` or `out_axes`."""
-    return isinstance(x, MappingSpec) or any(type(x) is kind.spec_type for kind in registered.values())
+    return isinstance(x, MappingSpec) or (bool(registered) and any(type(x) is kind.spec_type for kind in registered.values()))
 
 
 def _counter(axis_size: Any) -> Callable | None:
