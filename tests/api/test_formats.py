@@ -240,8 +240,9 @@ def test_shapes_of_results_keep_shardings_and_formats(sharding, here):
         assert [s.format for s in out] == [wanted, Format(None, sharding), Format(None, None)]
         assert [s.sharding for s in out] == [sharding, sharding, None] and "format=Layout" in repr(out[0])
     struct = out[0]
-    assert struct.update(dtype="int32").format == wanted and struct.update(sharding=here).format == Format(None, here)
-    assert struct != struct.update(sharding=sharding) and hash(struct) == hash(weft.ShapeDtypeStruct((4, 8), "float32", sharding=wanted))
+    assert struct.update(dtype="int32").format == wanted and struct.update(sharding=Format(None, here)).format == Format(None, here)
+    assert struct != struct.update(sharding=Format(None, sharding))
+    assert hash(struct) == hash(weft.ShapeDtypeStruct((4, 8), "float32", sharding=wanted))
     x = weft.device_put(VALUE, wanted)
     assert weft.ShapeDtypeStruct.like(x).format.layout == COLUMNS
 

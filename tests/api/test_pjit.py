@@ -7,6 +7,7 @@ import weft
 import weft.numpy as wnp
 from weft.api.jit import jit
 from weft.compat.older import pjit
+from weft.experimental.layout import Format, Layout
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
 
 
@@ -280,3 +281,26 @@ def test_arguments_and_results_leave_no_dim_to_propagation(mesh, argument):
     for given in (NamedSharding(mesh, P(P.UNCONSTRAINED, "devices")), {"a": P(P.UNCONSTRAINED)}):
         with pytest.raises(ValueError, match=f"{argument}: Unconstrained dims are not allowed"):
             jit(lambda x: x, **{argument: given})
+
+
+def test_a_constraint_to_one_device_commits(x):
+    for device in weft.devices()[:2]:
+        placed = weft.lax.with_sharding_constraint(x, SingleDeviceSharding(device))
+        assert placed.committed and placed.devices() == {device} and placed.tolist() == x.tolist()
+    assert not x.committed
+
+
+def test_a_named_sharding_has_a_spec(mesh):
+    with pytest.raises(TypeError, match="Unexpected None"):
+        NamedSharding(mesh, None)
+    with pytest.raises(TypeError, match="spec"):
+        NamedSharding(mesh)
+
+
+def test_a_struct_with_a_layout_takes_a_format(mesh):
+    rows, whole = NamedSharding(mesh, P("devices")), NamedSharding(mesh, P())
+    struct = weft.ShapeDtypeStruct((8, 8), wnp.int32, sharding=Format(Layout((0, 1)), whole))
+    assert struct.update(sharding=Format(Layout((1, 0)), rows)).format == Format(Layout((1, 0)), rows)
+    assert struct.update(shape=(4, 4)).format == struct.format
+    with pytest.raises(ValueError, match="updating ShapeDtypeStruct"):
+        struct.update(sharding=rows)

@@ -149,9 +149,9 @@ def as_sharding(s, what: str) -> Sharding | None:
     if isinstance(s, PartitionSpec):
         mesh = current_mesh()
         if mesh is None:
-            raise MissingMeshError(f"{what}: a PartitionSpec needs a mesh: {s}. Please set a mesh via `jax.set_mesh` if a "
-                                   "PartitionSpec is "
-                                   f"passed to {what}, or use it inside `with mesh:`, or pass NamedSharding(mesh, spec).")
+            raise MissingMeshError(f"{what} requires a non-empty mesh in context: a PartitionSpec needs a mesh: {s}. Please set a mesh via "
+                                   f"`jax.set_mesh` if a PartitionSpec is passed to {what}, or use it inside `with mesh:`, or pass "
+                                   "NamedSharding(mesh, spec).")
         return NamedSharding(mesh, s)
     if is_layout(s) and what.startswith("jit("):
         raise ValueError(f"{what}: `jax.jit` does not accept device-local layouts directly, got {s}. Write Format(layout, sharding); "

@@ -301,8 +301,8 @@ def _mesh_of(mesh: Any, args: tuple, name: str) -> Any:
     context = current_mesh()
     if mesh is None:
         if context is None or context.empty:
-            raise ValueError(f"shard_map({name}): there is no mesh. Pass mesh=..., or call it inside `with mesh:` or after "
-                             "weft.set_mesh(mesh).")
+            raise ValueError(f"shard_map({name}): there is no mesh. The context mesh cannot be empty where none is given: pass mesh=..., "
+                             "or call it inside `with mesh:` or after weft.set_mesh(mesh).")
         mesh = context
     if isinstance(mesh, Mesh):
         inside = isinstance(context, Mesh) and context.manual_axes and context.flat_devices == mesh.flat_devices

@@ -83,7 +83,10 @@ class ShapeDtypeStruct:
         return ShapedArray(self.shape, dtypes.canonicalize_dtype(self.dtype), self.weak_type, explicit, self.vma)
 
     def update(self, **changes) -> "ShapeDtypeStruct":
-        """A copy with some fields replaced."""
+        """A copy with some fields replaced; ValueError for a sharding in place of a format, which would drop the layout."""
+        if self.layout is not None and changes.get("sharding") is not None and not isinstance(changes["sharding"], Format):
+            raise ValueError(f"updating ShapeDtypeStruct: it has the layout {self.layout}, and the sharding given says none. Give "
+                             "Format(layout, sharding).")
         return ShapeDtypeStruct(changes.get("shape", self.shape), changes.get("dtype", self.dtype),
                                 sharding=changes.get("sharding", self.sharding if self.layout is None else self.format),
                                 weak_type=changes.get("weak_type", self.weak_type), vma=changes.get("vma", self.vma),

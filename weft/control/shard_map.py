@@ -193,9 +193,12 @@ def _spread_over(axis: BatchAxis, params: dict) -> tuple:
         return ()
     named = {a for spec in (*params["in_specs"], *params["out_specs"]) for a in spec.axes}
     n = math.prod(params["mesh"].shape[a] for a in spread)
-    if asked and ((params["check_vma"] and named & set(spread)) or axis.size % n):
-        raise ValueError(f"vmap: spmd_axis_name={spread} of size {n} cannot split the mapped dim of size {axis.size} of a shard_map: "
-                         "its specs must not name these axes, and they must divide the dim.")
+    if asked and params["check_vma"] and named & set(spread):
+        raise ValueError(f"vmap: spmd_axis_name cannot appear in the specs of a shard_map, and is {spread}. The specs name "
+                         f"{sorted(map(str, named))}, which split other dims.\n  Split the mapped dim over axes that the specs leave out.")
+    if asked and axis.size % n:
+        raise ValueError(f"vmap: spmd_axis_name={spread} of size {n} cannot split the mapped dim of size {axis.size}: "
+                         "it must divide the dim.")
     return () if (named | named_axes(params["jaxpr"])) & set(spread) or axis.size % n else spread
 
 

@@ -53,7 +53,7 @@ def check_same_axes(primitive: Any, avals: Sequence[ShapedArray]) -> None:
     raise ValueError(describe(
         primitive.name, "the operands vary over different manual axes, and config.auto_pcast is off.",
         [(f"operand {i}", a.str_short(kinds=True)) for i, a in enumerate(avals)], user_frame(),
-        "Without automatic casts, operands of one operation vary over the same axes.", "Cast one with lax.pcast(x, axes, to='varying')."))
+        "Without automatic casts, an operation requires varying manual axes to match.", "Cast one with lax.pcast(x, axes, to='varying')."))
 
 
 def _inner_axes(primitive: Any, avals: Sequence[ShapedArray], params: dict) -> list[frozenset]:

@@ -243,7 +243,7 @@ def layout_of(sharding: Sharding, ndim: int) -> Layout:
 
 
 def _divisibility_text(sharding: Sharding, shape: Shape, splits: Shape, bad: Sequence[int], what: str) -> str:
-    lines = [f"cannot split {what} of shape {list(shape)} by {sharding!r}."]
+    lines = [f"cannot split {what} of shape {list(shape)} by {sharding!r}. The blocks should evenly divide the shape."]
     advice = []
     for d in bad:
         by = f"the sharding splits it {splits[d]} ways"
@@ -290,11 +290,11 @@ class NamedSharding(Sharding):
     mesh: Any
     spec: PartitionSpec
 
-    def __init__(self, mesh: Mesh | AbstractMesh, spec: Any = None, *, memory_kind: str | None = None):
+    def __init__(self, mesh: Mesh | AbstractMesh, spec: Any, *, memory_kind: str | None = None):
         if not isinstance(mesh, (Mesh, AbstractMesh)):
             raise TypeError(f"NamedSharding takes a Mesh first, got {type(mesh).__name__}")
         if spec is None:
-            spec = PartitionSpec()
+            raise TypeError("NamedSharding: Unexpected None for `spec`. Write P() for what is the same on all devices.")
         if not isinstance(spec, PartitionSpec):
             raise TypeError(f"NamedSharding takes a PartitionSpec second, got {spec!r}. Write PartitionSpec(...).")
         _check_spec(mesh, spec)

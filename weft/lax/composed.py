@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.api.arrays import device_put
 from weft.api.execute import to_array
 from weft.api.layouts import flat_layouts, flat_shardings
 from weft.backends.formats import Layout, is_layout, order_of
@@ -18,6 +19,7 @@ from weft.ir.symbolic import Dim, as_size
 from weft.ops import arithmetic, comparison, indexing, layout, prefix, reduce, slicing, sorting
 from weft.ops.families import canonical_dims
 from weft.ops.placement import layout_constraint, optimization_barrier as barrier, sharding_constraint, takes_out_sharding
+from weft.runtime.array import Array
 from weft.util import dtypes, tree
 from weft.util.errors import ShapeError, ShardingAssertionError, ShardingTypeError, UnexpectedTracerError, describe
 from weft.util.source import named, user_frame
@@ -163,7 +165,9 @@ def _constrained(x: Any, sharding: Any) -> Any:
     """`x`, laid out over automatic axes as `sharding` says; its type must say the same of explicit ones."""
     aval = typeof(x)
     if aval.explicit is None:
-        return sharding_constraint(x, sharding)
+        placed = sharding_constraint(x, sharding)
+        alone = type(placed) is Array and not placed.committed and len(sharding.device_assignment) == 1
+        return device_put(placed, sharding) if alone else placed           # a program of one device places nothing
     free = sharding.spec.unconstrained_dims() if isinstance(sharding, NamedSharding) else frozenset()
     if isinstance(sharding, NamedSharding) and sharding.spec.axes and not set(sharding.spec.axes) & set(sharding.mesh.explicit_axes):
         splits = zip(aval.explicit.spec_dims(aval.ndim), sharding.spec_dims(aval.ndim))      # it names automatic axes: they split the rest

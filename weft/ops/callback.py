@@ -166,7 +166,7 @@ def _callback_primitive(name: str, effect: str | None = None) -> Primitive:
         return map_calls(primitive, axis, args, dims, params)
 
     primitive.define(factors=unsupported("operands are read where they lie and put together on the host"), lower=HostSpec(),
-                     transpose=unsupported("what Python does with a value has no adjoint"))
+                     transpose=unsupported("IO callbacks do not support transpose: what Python does with a value has no adjoint"))
     if effect is not None:
         primitive.ref_effects = lambda params: frozenset({f"ordered {effect}" if params["ordered"] else effect})
     return primitive
@@ -245,7 +245,7 @@ def _batch_pure(axis, args, dims, **params):
         return map_calls(pure_callback_p, axis, args, dims, params)
     if method is None:
         raise NotImplementedError(describe(
-            "pure_callback", "vmap needs to know how to call it on a batch.", (), user_frame(),
+            "pure_callback", "vmap is only supported where vmap_method says how to call it on a batch.", (), user_frame(),
             f"vmap_method is one of {', '.join(map(repr, VMAP_METHODS))}.",
             "With 'sequential' it is called once per example; with 'expand_dims' once, on operands with a leading dim."))
     operands = [_with_leading(x, d, axis.size, method) for x, d in zip(args, dims)]
