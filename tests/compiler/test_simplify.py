@@ -25,6 +25,7 @@ CASES = [
     ("one over", lambda x: [E.div(1.0, x)], ["div"]),
     ("plus zero stays", lambda x: [E.add(x, 0.0)], ["add"]),
     ("plus minus zero", lambda x: [E.add(x, -0.0)], []),
+    ("a choice of one", lambda x: [E.select_n(E.gt(x, np.float32(0)), x, x)], []),
     ("minus zero", lambda x: [E.sub(x, 0.0)], []),
     ("neg neg", lambda x: [E.neg(E.neg(x))], []),
     ("transposes", lambda x: [T(T(x))], []),

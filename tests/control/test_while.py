@@ -72,7 +72,7 @@ def test_reverse_mode_passes_by_what_is_not_differentiated():
 
 @pytest.mark.parametrize("wrap", [lambda f: f, weft.jit], ids=["eager", "jit"])
 def test_reverse_mode_is_refused_by_name(wrap):
-    with pytest.raises(ValueError, match="reverse-mode") as caught:
+    with pytest.raises(ValueError, match="Reverse-mode") as caught:
         weft.grad(wrap(lambda x: grow(x, Y)[1].sum()))(X)
     assert all(w in str(caught.value) for w in ("while_loop", "scan", "test_while.py", "jacfwd"))
 
@@ -207,6 +207,46 @@ def test_disable_jit_runs_python():
     assert seen == [0, 1, 2, 0, 1, 2] and out == 3
 
 
+def test_disable_jit_leaves_numpy_arrays_as_they_are():
+    def add_one(x):
+        x += 1
+        return x
+
+    given = np.zeros(2)
+    with weft.disable_jit():
+        results = [lax.while_loop(lambda x: x[0] < 3, add_one, given), lax.fori_loop(0, 3, lambda i, x: add_one(x), given),
+                   lax.scan(lambda x, _: (add_one(x), None), given, None, 3)[0]]
+    np.testing.assert_array_equal(results, np.full((3, 2), 3.0))
+    np.testing.assert_array_equal(given, [0, 0])
+
+
+def test_bounds_that_are_floats():
+    total = lambda low, high: lax.fori_loop(low, high, lambda i, c: c + i, 0.0)
+    for f in (total, weft.jit(total), weft.jit(total, static_argnums=(0, 1))):
+        assert f(0.5, 2.6) == 4.5 and f(2.0, 1.0) == 0
+    with weft.disable_jit():
+        assert total(0.5, 2.6) == 4.5
+    assert weft.grad(lambda x: lax.fori_loop(x, x + 2, lambda i, c: c * 2, x))(1.0) == 4
+
+
+def test_a_carry_that_no_step_changes_is_not_batched():
+    def f(w, x, n):
+        _, x, w = lax.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, s[1] @ s[2], s[2]), (0, x, w))
+        return w, x
+
+    w, xs, ns = 2 * wnp.eye(2), wnp.ones((4, 2)), wnp.arange(4)
+    for wrap in (lambda f: f, weft.jit):
+        same, out = wrap(weft.vmap(f, (None, 0, 0), (None, 0)))(w, xs, ns)
+        np.testing.assert_array_equal(same, w)
+        np.testing.assert_array_equal(out, 2.0 ** np.arange(4)[:, None] * np.ones(2))
+
+    def g(x, y):
+        once = lambda x, y: lax.scan(lambda y, _: (y, None), y, None, 1)[0]
+        return lax.cond(x < 0, once, once, x, y)
+
+    assert weft.vmap(g, (0, None), None)(wnp.arange(3.0), 3.0) == 3
+
+
 ERRORS = {
     "condition dtype": (lambda: lax.while_loop(lambda c: c, lambda c: c, 1.0), TypeError, ["boolean scalar", "float32"]),
     "condition shape": (lambda: lax.while_loop(lambda c: c < 3, lambda c: c, X), TypeError, ["bool[3]", ".any()"]),
@@ -216,7 +256,9 @@ ERRORS = {
     "structure": (lambda: lax.while_loop(lambda c: True, lambda c: (c, c), X), TypeError, ["structure", "tuple of length 2"]),
     "fori shape": (lambda: lax.fori_loop(0, 3, lambda i, c: {"a": c["a"][:1]}, {"a": X}), TypeError,
                    ["fori_loop", "carry['a']", "float32[1]"]),
-    "fori bounds": (lambda: lax.fori_loop(0, 3.5, lambda i, c: c, X), TypeError, ["upper", "integer"]),
+    "fori bounds": (lambda: lax.fori_loop(0, 3.5, lambda i, c: c, X), TypeError, ["equal types", "float32"]),
+    "fori complex": (lambda: lax.fori_loop(0, 3j, lambda i, c: c, X), TypeError, ["upper", "an integer or a float"]),
+    "fori unroll": (lambda: weft.jit(lambda n: lax.fori_loop(0, n, lambda i, c: c, X, unroll=4))(3), ValueError, ["unroll=4", "known"]),
     "fori types": (lambda: lax.fori_loop(np.int8(0), np.int16(3), lambda i, c: c, X), TypeError, ["int8", "int16"]),
     "map batch": (lambda: lax.map(lambda x: x, X, batch_size=-1), ValueError, ["must not be negative"]),
     "callable": (lambda: lax.while_loop(True, lambda c: c, X), TypeError, ["callable"]),

@@ -62,6 +62,24 @@ def runs_in_python() -> bool:
     return config.disable_jit and type(current_trace()) is EvalTrace
 
 
+def unchanging(values: Any) -> Any:
+    """A tree whose NumPy arrays are arrays that nobody changes: `x += 1` in a function then makes another one, as where it is staged."""
+    from weft.ops.layout import broadcast_in_dim
+    same = lambda x: broadcast_in_dim(x, x.shape, tuple(range(x.ndim)))
+    return tree.tree_map(lambda x: same(x) if isinstance(x, np.ndarray) and x.dtype != dtypes.float0 else x, values)
+
+
+def handed_on(jaxpr: Jaxpr, first: int, count: int) -> list[bool]:
+    """For each of `count` carries, operands of `jaxpr` from number `first`, whether it gives them back as they are."""
+    return [a is b for a, b in zip(jaxpr.invars[first:first + count], jaxpr.outvars)]
+
+
+def untouched(jaxpr: Jaxpr, first: int, given: Sequence, results: Sequence) -> list:
+    """The results of a loop, with what was given in place of those traced carries that no step changes."""
+    kept = handed_on(jaxpr, first, len(given))
+    return [x if keep and isinstance(x, Tracer) else out for keep, x, out in zip(kept, given, results)]
+
+
 # --- staging ----------------------------------------------------------------------------------------------------------
 
 

@@ -144,11 +144,13 @@ def _batch_select(axis, index, operands, batched, branches):
     index = clamp(np.int32(0), index, np.int32(len(branches) - 1))
     cases = []
     for number, branch in enumerate(branches):
+        chosen = eq(index, np.int32(number))
+        used = {v for eqn in branch.eqns for v in eqn.invars}
+        given = [_differentiated_where(chosen, x) if b and v in used else x for x, b, v in zip(operands, batched, branch.invars)]
         if branch.effects:
-            chosen = eq(index, np.int32(number))
-            cases.append(evaluate(batch_jaxpr(guarded(branch), axis, (True, *batched), True)[0], chosen, *operands))
+            cases.append(evaluate(batch_jaxpr(guarded(branch), axis, (True, *batched), True)[0], chosen, *given))
         else:
-            cases.append(evaluate(batch_jaxpr(branch, axis, batched, True)[0], *operands))
+            cases.append(evaluate(batch_jaxpr(branch, axis, batched, True)[0], *given))
     which = index if len(branches) != 2 else _is_nonzero(index)
     outs, dims = [], []
     for same, operand in zip(zip(*cases), _handed_on(branches)):
@@ -160,6 +162,17 @@ def _batch_select(axis, index, operands, batched, branches):
         outs.append(select_n(broadcast_in_dim(which, shape, (0,)), *same))
         dims.append(0)
     return outs, dims
+
+
+def _differentiated_where(chosen, x):
+    """`x`, whose cotangent is zero for the examples that do not take the branch: its derivative there may be inf or nan."""
+    aval = typeof(x)
+    if not isinstance(x, Tracer) or aval.to_tangent_aval().dtype == dtypes.float0:
+        return x
+    from weft.ops.arithmetic import stop_gradient
+    from weft.ops.comparison import select_n
+    from weft.ops.layout import broadcast_in_dim
+    return select_n(broadcast_in_dim(chosen, aval.shape, (0,)), stop_gradient(x), x)
 
 
 def _handed_on(branches) -> list[int | None]:
@@ -369,7 +382,11 @@ def _predicate(pred):
     try:
         aval = typeof(pred)
     except TypeError:
-        raise TypeError(f"cond: the predicate must be a scalar boolean or number, got {pred!r} of type {type(pred)}.") from None
+        if pred is None:
+            raise TypeError("cond: the cond predicate is None, not a boolean or a number.") from None
+        if callable(pred):
+            raise TypeError(f"cond: Pred type must be either boolean or number, got {pred!r}.") from None
+        raise TypeError(f"cond: Pred must be a scalar, got {pred!r} of type {type(pred)}: not a boolean or a number.") from None
     if aval.shape:
         raise TypeError(describe("cond", f"the predicate must be a scalar, got {aval.str_short()}.", (), user_frame(),
                                  "One branch runs for the whole call.",
@@ -416,13 +433,16 @@ def switch(index: Any, branches: Sequence[Callable], *operands: Any, operand: An
     for i, branch in enumerate(branches):
         if not callable(branch):
             raise TypeError(f"switch: branches must be callable, branch {i} is {branch!r}.")
-    aval = typeof(index)
+    try:
+        aval = typeof(index)
+    except TypeError:
+        raise TypeError(f"switch: Index type must be an integer, got {index!s}.") from None
     if aval.shape:
-        raise TypeError(f"switch: the index must be a scalar, got {aval.str_short()}.")
+        raise TypeError(f"switch: Branch index must be scalar, got {aval.str_short()}.")
     if dtypes.is_extended(aval.dtype) or aval.dtype.kind not in "iu":
-        raise TypeError(f"switch: the index must be an integer, got {aval.str_short()}. Use cond for a boolean.")
+        raise TypeError(f"switch: Index type must be an integer, got {aval.str_short()}. Use cond for a boolean.")
     if not branches:
-        raise ValueError("switch: there are no branches to choose from.")
+        raise ValueError("switch: Empty branch sequence, so that there is nothing to choose from.")
     if len(branches) == 1:
         return branches[0](*operands)
     if runs_in_python():

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from weft.control.body import adapted, runs_in_python
+from weft.control.body import adapted, runs_in_python, unchanging
 from weft.control.ref import threaded, threads_refs
-from weft.control.scan import bind_scan, scan
+from weft.control.scan import bind_scan, check_unroll, scan
 from weft.control.while_loop import bind_while
 from weft.core.primitive import BatchAxis
 from weft.core.stage import UsesRefs
 from weft.core.trace import EvalTrace, Tracer, current_trace, typeof
 from weft.transforms.batch import batch_flat, to_dim
-from weft.util import tree
+from weft.util import dtypes, tree
 from weft.util.errors import describe
 from weft.util.source import api_boundary, user_frame
 
@@ -35,51 +36,66 @@ def _fori_with_refs(plain: Callable, first: UsesRefs | None, lower: Any, upper: 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable, init_val: Any, *, unroll: int | bool | None = None) -> Any:
     """`val = body_fun(i, val)` for i from `lower` to `upper - 1`; gives the last value.
 
-    With bounds that are known while tracing it is a `scan` and has derivatives of both modes; with traced bounds it is a
-    `while_loop` and has no reverse mode. `val` keeps one structure, and one shape and dtype per leaf: else TypeError is raised.
+    The bounds are integers, or floats of one dtype: `i` is then `lower`, `lower + 1` and so on below `upper`. With bounds that are known
+    while tracing it is a `scan` and has derivatives of both modes; with traced bounds it is a `while_loop` and has no reverse mode, nor
+    an `unroll` of several steps (ValueError). `val` keeps one structure, and one shape and dtype per leaf: else TypeError is raised.
 
     >>> int(lax.fori_loop(1, 5, lambda i, product: product * i, 1))
     24
     """
     if not callable(body_fun):
         raise TypeError(f"fori_loop: the body must be callable, got {body_fun!r}.")
+    if unroll is not None:
+        check_unroll("fori_loop", unroll)
     lower, upper = _bounds(lower, upper)
     known = [_known(x) for x in (lower, upper)]
     if runs_in_python():
-        for i in range(*known):
-            init_val = body_fun(i, init_val)
+        init_val = unchanging(init_val)
+        for i in range(_steps(*known)):
+            init_val = body_fun(known[0] + i, init_val)
         return init_val
+    if None in known and unroll not in (None, True, False):
+        raise ValueError(describe("fori_loop", f"Can only use `unroll` where the bounds are known while tracing, got unroll={unroll}.", (),
+                                  user_frame(), "A loop of a number of steps that is not known is a while_loop.",
+                                  "Leave `unroll` out, or make the bounds static."))
     if type(current_trace()) is EvalTrace or None in known:
         # nothing is differentiated here: one program works for every number of steps
         return bind_while("fori_loop", _below, adapted(body_fun, _step), (lower, upper, init_val))[2]
     (_, last), _ = bind_scan("fori_loop", adapted(body_fun, _scan_step), (lower, init_val), [], tree.tree_structure(None),
-                             max(known[1] - known[0], 0), False, 1 if unroll is None else unroll)
+                             _steps(*known), False, 1 if unroll is None else unroll)
     return last
 
 
 def _bounds(lower: Any, upper: Any) -> tuple:
-    """Both bounds, of one integer type."""
+    """Both bounds, of one type of integers or floats."""
     avals = [typeof(lower), typeof(upper)]
     for name, aval in zip(("lower", "upper"), avals):
-        if aval.shape or aval.dtype.kind not in "iu":
-            raise TypeError(describe("fori_loop", f"{name} must be an integer scalar, got {aval.str_short()}.", (), user_frame()))
+        if aval.shape or not (dtypes.issubdtype(aval.dtype, np.integer) or dtypes.issubdtype(aval.dtype, np.floating)):
+            raise TypeError(describe("fori_loop", f"{name} must be a scalar, an integer or a float, got {aval.str_short()}.", (),
+                                     user_frame()))
     if avals[0].dtype != avals[1].dtype:
         if avals[0].weak_type == avals[1].weak_type:
-            raise TypeError(describe("fori_loop", "lower and upper have different types.",
+            raise TypeError(describe("fori_loop", "lower and upper arguments to fori_loop must have equal types.",
                                      [("lower", avals[0].str_short()), ("upper", avals[1].str_short())], user_frame(),
                                      "The counter has one type.", "Cast one of them with .astype."))
         from weft.control.body import strong
-        if avals[0].weak_type:
+        if avals[0].weak_type and avals[0].dtype.kind == avals[1].dtype.kind:
             return strong(lower, avals[1].dtype), upper
         return lower, strong(upper, avals[0].dtype)
     return lower, upper
 
 
-def _known(x: Any) -> int | None:
+def _known(x: Any) -> int | float | None:
     """The number, if it is known while tracing."""
     if isinstance(x, Tracer):
         x = x.concrete()
-    return None if x is None else operator.index(x) if isinstance(x, (int, np.integer)) else int(x)
+    if x is None or isinstance(x, (int, float)):
+        return x
+    return int(x) if typeof(x).dtype.kind in "iu" else float(x)
+
+
+def _steps(lower: int | float, upper: int | float) -> int:
+    return max(math.ceil(upper - lower), 0)
 
 
 def _increment(i):

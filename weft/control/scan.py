@@ -34,7 +34,7 @@ from weft.transforms.jvp import instantiate, jvp_jaxpr
 from weft.transforms.linearize import Partial, partial_eval_jaxpr
 from weft.transforms.transpose import transpose_jaxpr
 from weft.util import tree
-from weft.util.errors import ShardingTypeError, describe
+from weft.util.errors import ConcretizationTypeError, ShardingTypeError, describe
 from weft.util.source import api_boundary, function_name, user_frame
 
 #: params: jaxpr, length, reverse, num_consts, num_carry, linear (tuple of bool), unroll (a hint: a number or True)
@@ -408,9 +408,9 @@ def scan(f: Callable, init: Any, xs: Any = None, length: int | None = None, reve
     xs_flat, xs_tree = flatten(xs, "scan")
     n = _length(xs_flat, xs_tree, length)
     check_slices(xs, n)
-    _check_unroll(unroll)
+    check_unroll("scan", unroll)
     if bodies.runs_in_python() and n:
-        return _in_python(f, init, xs_flat, xs_tree, n, reverse)
+        return _in_python(f, bodies.unchanging(init), xs_flat, xs_tree, n, reverse)
     return bind_scan("scan", f, init, xs_flat, xs_tree, n, bool(reverse), unroll)
 
 
@@ -436,7 +436,8 @@ def bind_scan(api: str, f: Callable, init: Any, xs_flat: Sequence, xs_tree: Any,
     bodies.check_carry(api, f, init_tree, carry_avals, carry_tree, body.out_avals[:carry_tree.num_leaves])
     outs = scan_p.bind(*body.consts, *init_flat, *xs_flat, jaxpr=body.jaxpr, length=length, reverse=reverse,
                        num_consts=len(body.consts), num_carry=nk, linear=(False,) * len(body.jaxpr.invars), unroll=unroll)
-    return tree.tree_unflatten(init_tree, outs[:nk]), tree.tree_unflatten(ys_tree, outs[nk:])
+    carried = bodies.untouched(body.jaxpr, len(body.consts), init_flat, outs[:nk])
+    return tree.tree_unflatten(init_tree, carried), tree.tree_unflatten(ys_tree, outs[nk:])
 
 
 def _check_whole(api: str, xs_flat: Sequence, xs_tree: Any) -> None:
@@ -456,7 +457,8 @@ def _pair(api: str, f: Callable, body: bodies.Body) -> list:
     """The structures of carry and ys."""
     node = body.out_tree.node_data()
     if node is None or node[0] not in (tuple, list) or len(body.out_tree.children()) != 2:
-        raise TypeError(describe(api, f"{function_name(f)} must return a pair (carry, y), got {body.out_tree}.", (), user_frame(),
+        got = body.out_avals[0].str_short() if body.out_tree.is_leaf else body.out_tree
+        raise TypeError(describe(api, f"scan body output must be a pair, got {got}. It is that of {function_name(f)}.", (), user_frame(),
                                  "A scan body gives the next carry and what is to be stacked.",
                                  "Return (carry, None) if nothing is."))
     return body.out_tree.children()
@@ -470,11 +472,12 @@ def _length(xs_flat: Sequence, xs_tree: Any, length: int | None) -> int:
     for name, x in zip(names, xs_flat):
         aval = typeof(x)
         if not aval.ndim:
-            raise ValueError(f"scan: {name} has no leading axis to scan over: it is {aval.str_short()}.")
+            raise ValueError(f"scan got value with no leading axis to scan over: {name} is {aval.str_short()}.")
         sizes.setdefault(aval.shape[0], f"{name} is {aval.str_short()}")
     if isinstance(length, Tracer):
-        raise TypeError(describe("scan", "the length is a traced value.", (), user_frame(),
-                                 "A scan has a length known while tracing.", "Make it static, or use while_loop."))
+        raise ConcretizationTypeError(describe(
+            "scan", "The `length` argument to `scan` expects a concrete `int` value, and is a traced one.", (), user_frame(),
+            "A scan has a length known while tracing.", "Make it static, or use while_loop."))
     if length is not None:
         try:
             length = operator.index(length)
@@ -492,9 +495,10 @@ def _length(xs_flat: Sequence, xs_tree: Any, length: int | None) -> int:
     return next(iter(sizes))
 
 
-def _check_unroll(unroll) -> None:
+def check_unroll(api: str, unroll: Any) -> None:
+    """ValueError unless `unroll` is a bool or a number of steps."""
     if not isinstance(unroll, (bool, int, np.integer)) or (not isinstance(unroll, bool) and unroll < 0):
-        raise ValueError(f"scan: unroll must be a nonnegative integer (0: the whole loop) or a bool, got {unroll!r}.")
+        raise ValueError(f"{api}: `unroll` must be a nonnegative integer (0: the whole loop) or a bool, got {unroll!r}.")
 
 
 def _in_python(f: Callable, carry: Any, xs_flat: Sequence, xs_tree: Any, length: int, reverse: bool) -> tuple[Any, Any]:

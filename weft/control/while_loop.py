@@ -129,13 +129,15 @@ def _batch(axis, args, dims, **params):
 def _batch_programs(axis, cond: Jaxpr, body: Jaxpr, batched: tuple, n_cond: int, n_body: int) -> tuple[dict, tuple]:
     """Parameters of the mapped loop, and which carries are batched.
 
-    If the condition is batched, the loop goes on while any example does, and those that are done keep their values.
+    If the condition is batched, the loop goes on while any example does, and those that are done keep their values. A carry that no step
+    changes is one value for all examples still.
     """
+    changed = [not kept for kept in bodies.handed_on(body, n_body, len(batched) - n_cond - n_body)]
     cond_b, body_b, carry_b = (tuple(part) for part in bodies.split_list(batched, n_cond, n_body))
     while True:
         flag, (flag_b,) = batch_jaxpr(cond, axis, cond_b + carry_b)
         step, out_b = batch_jaxpr(body, axis, body_b + carry_b, carry_b)
-        wider = (True,) * len(carry_b) if flag_b else tuple(a or b for a, b in zip(carry_b, out_b))
+        wider = tuple(a or b or (flag_b and c) for a, b, c in zip(carry_b, out_b, changed))
         if wider == carry_b:
             break
         carry_b = wider
@@ -146,10 +148,10 @@ def _batch_programs(axis, cond: Jaxpr, body: Jaxpr, batched: tuple, n_cond: int,
                                   "which examples that are done would repeat. Move them to the body, or use weft.lax.map.")
     if body.effects:
         step, _ = batch_jaxpr(guarded(body), axis, (True, *body_b, *carry_b), carry_b)
-    return _params(*_masked(flag, step, n_cond, n_body), n_cond, n_cond + n_body), carry_b
+    return _params(*_masked(flag, step, n_cond, n_body, carry_b), n_cond, n_cond + n_body), carry_b
 
 
-def _masked(flag: Jaxpr, step: Jaxpr, n_cond: int, n_body: int) -> tuple[Jaxpr, Jaxpr]:
+def _masked(flag: Jaxpr, step: Jaxpr, n_cond: int, n_body: int, batched: tuple) -> tuple[Jaxpr, Jaxpr]:
     """Condition and body of a loop over a batch, of which each example stops by itself. A step with effects is guarded."""
     from weft.ops.comparison import select_n
     from weft.ops.layout import broadcast_in_dim
@@ -164,7 +166,8 @@ def _masked(flag: Jaxpr, step: Jaxpr, n_cond: int, n_body: int) -> tuple[Jaxpr, 
         (active,) = evaluate(flag, *of_cond, *carry)
         guard = [active] if step.effects else []
         fresh = evaluate(step, *guard, *of_body, *carry)
-        return [select_n(broadcast_in_dim(active, typeof(old).shape, (0,)), old, new) for old, new in zip(carry, fresh)]
+        return [select_n(broadcast_in_dim(active, typeof(old).shape, (0,)), old, new) if b else old
+                for old, new, b in zip(carry, fresh, batched)]
 
     first = int(bool(step.effects))
     consts = [*flag.in_avals[:n_cond], *step.in_avals[first:first + n_body]]
@@ -216,7 +219,7 @@ bodies.define_partial_eval(while_p, _split)
 @while_p.def_transpose
 def _transpose(cts, *args, **params):
     raise ValueError(describe(
-        "grad", "reverse-mode differentiation does not work through while_loop, nor through fori_loop with a traced number "
+        "grad", "Reverse-mode differentiation does not work for lax.while_loop, nor for lax.fori_loop with a traced number "
         "of steps.", (), _state.source or user_frame(),
         "A backward pass needs the values of every iteration, and how many there are is not known while tracing.",
         "Use weft.lax.scan, or fori_loop with Python integers as bounds; forward mode (weft.jvp, weft.jacfwd) works as it is."))
@@ -311,6 +314,7 @@ def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
     if not callable(cond_fun) or not callable(body_fun):
         raise TypeError(f"while_loop: cond_fun and body_fun must be callable, got {cond_fun!r} and {body_fun!r}.")
     if bodies.runs_in_python():
+        init_val = bodies.unchanging(init_val)
         while cond_fun(init_val):
             init_val = body_fun(init_val)
         return init_val
@@ -339,13 +343,14 @@ def bind_while(api: str, cond_fun: Callable, body_fun: Callable, init: Any) -> A
         check_no_collective(api, (cond.jaxpr, body.jaxpr), axes)
     outs = while_p.bind(*cond.consts, *body.consts, *flat,
                         **_params(cond.jaxpr, body.jaxpr, len(cond.consts), len(body.consts)))
-    return tree.tree_unflatten(structure, outs)
+    return tree.tree_unflatten(structure, bodies.untouched(body.jaxpr, len(body.consts), flat, outs))
 
 
 def _check_condition(api: str, cond_fun: Callable, cond) -> None:
     avals = cond.out_avals
     if not cond.out_tree.is_leaf or avals[0].shape or avals[0].dtype != np.bool_:
-        got = avals[0].str_short() if cond.out_tree.is_leaf else f"the structure {cond.out_tree}"
-        raise TypeError(describe(api, f"{function_name(cond_fun)} must return a boolean scalar, got {got}.", (), user_frame(),
+        got = f"output type {avals[0].str_short()}" if cond.out_tree.is_leaf else f"pytree {cond.out_tree}"
+        raise TypeError(describe(api, f"cond_fun must return a boolean scalar, but got {got}. It is {function_name(cond_fun)}.", (),
+                                 user_frame(),
                                  "The condition decides for the whole carried value.",
                                  "Compare (x > 0) or reduce with .any() or .all()."))

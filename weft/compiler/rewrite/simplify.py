@@ -448,7 +448,14 @@ def _scalar_operands(walk: _Algebra, eqn: Eqn):
     return eqn.replace(invars=ins)
 
 
-_BY_OPERATION = {"cast": _convert, "copy": lambda walk, eqn: eqn.invars[0]}
+def _select(walk: _Algebra, eqn: Eqn) -> Atom | None:
+    """A choice between values that are all one."""
+    first, *rest = eqn.invars[1:]
+    same = type(first) is not Literal and all(x is first for x in rest)
+    return first if same and first.aval == eqn.outvars[0].aval else None
+
+
+_BY_OPERATION = {"cast": _convert, "copy": lambda walk, eqn: eqn.invars[0], "select": _select}
 _BY_MOVE = {"permute": lambda walk, eqn: walk.undone(eqn) or _transpose(walk, eqn),
             "reshape": lambda walk, eqn: walk.undone(eqn) or _reshape(walk, eqn), "repeat": _broadcast, "pad": _pad}
 _BY_KIND = {"reduce": _sum_of_sums, "contract": _dot}
