@@ -275,6 +275,20 @@ def test_arrays_that_are_no_number_say_so_whether_traced_or_not(shape, use, erro
             called(x)
 
 
+def test_static_arguments_that_cannot_be_compared_are_named():
+    class Odd:
+        def __hash__(self):
+            return 1
+
+        def __eq__(self, other):
+            raise RuntimeError("no order")
+
+    f = weft.jit(lambda x, y: x, static_argnums=1)
+    f(1.0, Odd())
+    with pytest.raises(ValueError, match=r"comparable using __eq__.*no order"):
+        f(1.0, Odd())
+
+
 def test_the_repr_of_a_jitted_function_survives_that_of_the_function():
     class Silent:
         def __call__(self, x):

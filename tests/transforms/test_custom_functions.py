@@ -459,3 +459,25 @@ def test_a_collective_in_a_function_is_one_value_for_all():
     assert backward(2.0) == 1 + 2 + 3 + 4                   # cotangents of a value that all share add up
     with pytest.raises(ValueError, match="depend on the mapped axis i"):
         forward(2.0)
+
+
+@pytest.mark.parametrize("kind", ["jvp", "vjp"])
+def test_rules_whose_results_have_other_shapes_than_the_function_are_refused_inside_programs(kind):
+    wide = lambda x: wnp.zeros((3, *x.shape), x.dtype)
+    if kind == "jvp":
+        f = weft.custom_jvp(lambda x: x)
+        f.defjvp(lambda primals, tangents: (wide(*primals), wide(*tangents)))
+    else:
+        f = weft.custom_vjp(lambda x: x)
+        f.defvjp(lambda x: (wide(x), None), lambda _, ct: (ct,))
+    looped = lambda x: lax.scan(lambda c, _: (f(c), None), x, None, length=1)[0]
+    with pytest.raises(TypeError, match=r"float32\[3\] which doesn't match float32\[\]"):
+        weft.grad(looped)(np.float32(1))
+
+
+def test_transposes_are_trees_of_what_their_functions_close_over():
+    made = weft.jit(lambda a: weft.linear_transpose(lambda x: a * x, 1.0))(3.0)
+    assert len(weft.tree.leaves(made)) == 1
+    assert weft.jit(lambda f, x: f(x))(made, 2.0) == made(2.0) == (6.0,)
+    slope = weft.grad(lambda a: weft.linear_transpose(lambda x: a * a * x, 1.0)(2.0)[0])
+    assert slope(3.0) == 12.0

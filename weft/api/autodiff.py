@@ -16,7 +16,7 @@ from weft.control.custom_rules import custom_vjp
 from weft.control.hitypes import flatten_linear, of_tangents
 from weft.control.ref import Ref, any_refs, check_aliases, check_returned, is_ref, names_of
 from weft.core.interpret import evaluate
-from weft.core.stage import stage
+from weft.core.stage import hoist_tracers, stage
 from weft.core.trace import UndefPrimal, Zero, _state, eval_trace, typeof
 from weft.ir.types import ShapedArray
 from weft.ops.elementwise import convert_element_type
@@ -454,33 +454,34 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
 def linear_transpose(fun: Callable, *primals, reduce_axes=()) -> Callable:
     """The transpose of a linear `fun`: maps a cotangent of its output to cotangents of its inputs.
 
-    `primals` give types only (arrays or ShapeDtypeStructs).
+    `primals` give types only (arrays or ShapeDtypeStructs). The transpose is a pytree of the traced values that `fun` closes over: it may
+    be a result and an argument of transformed functions.
 
     >>> float(weft.linear_transpose(lambda x: 3.0 * x, 1.0)(2.0)[0])
     6.0
     """
     flat = FlatFunction(fun, primals, flatten=flatten_linear)
     avals = [aval_of(x) for x in flat.leaves]
-    program = stage(flat, avals, function_name(fun))
+    program, values = hoist_tracers(stage(flat, avals, function_name(fun)))
     kinds = [[a.dtype for a in types] for types in (avals, program.out_avals)]
     if not any(all(dtypes.issubdtype(d, kind) for of in kinds for d in of) for kind in (np.inexact, np.integer)):
         told = " -> ".join(str([d.name for d in of]) for of in kinds)
         raise TypeError("linear_transpose only supports functions from inexact to inexact values and from integers to integers, got "
-                        f"{told} "
-                        f"for {function_name(fun)}.")
+                        f"{told} for {function_name(fun)}.")
 
     @api_boundary
-    def transposed(ct):
+    def transposed(*values_and_ct):
+        *values, ct = values_and_ct
         cts, structure = flatten_linear(ct)
         if structure != flat.out_tree:
             raise TypeError(f"linear_transpose: the cotangent tree does not match that of the output: it must be {flat.out_tree}, got "
                             f"{structure}.")
         for c, aval in zip(cts, program.out_avals):
             _check_cotangent(c, aval, "linear_transpose", TypeError)
-        found = backward_pass(program, [UndefPrimal(a) for a in avals], cts)
+        found = backward_pass(program, [*values, *(UndefPrimal(a) for a in avals)], cts)[len(values):]
         args, _ = tree.tree_unflatten(flat.in_tree, [instantiate(x) for x in found])
         return args
-    return transposed
+    return tree.Partial(transposed, *values)
 
 
 def jacfwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False) -> Callable:

@@ -120,7 +120,13 @@ class _Static:
         return self._hash
 
     def __eq__(self, other):
-        return type(self.value) is type(other.value) and self.value == other.value
+        if type(self.value) is not type(other.value):
+            return False
+        try:
+            return self.value == other.value
+        except Exception as error:
+            raise ValueError(f"jit: static arguments should be comparable using __eq__, which failed for values of type "
+                             f"{type(self.value)}: {type(error).__name__}: {error}") from error
 
 
 _NATIVE = frozenset({Array, float, int, bool})      # leaves that native dispatch knows

@@ -244,7 +244,7 @@ def _flat_call(fun: Callable, split: _Split, out_tree: list, api: str) -> Callab
     def flat_fun(*flat):
         outs, structure = flatten_linear(fun(*split.rebuild(flat)))
         check_returned(fun, api, outs)
-        out_tree[:] = [structure]
+        out_tree[:] = [structure, *map(typeof, outs)]
         return outs
     return flat_fun
 
@@ -341,10 +341,9 @@ class custom_jvp(_CustomFunction):
             if structure != tangent_structure != of_tangents(structure):
                 raise TypeError(f"Custom JVP rule {function_name(self.jvp)} for function {name} must produce primal and tangent outputs "
                                 f"with equal container (pytree) structures, but got {structure} and {tangent_structure} respectively.")
-            _check_structure(f"Custom JVP rule {function_name(self.jvp)}", name, out_tree, structure)
+            _check_outputs(f"Custom JVP rule {function_name(self.jvp)}", name, out_tree, [structure, *map(typeof, outs)])
             tangent_outs = list(map(_taken, tangent_outs))
             _check_tangents(name, outs, tangent_outs)
-            out_tree[:] = [structure]
             return outs, tangent_outs
 
         flat_jvp.__name__ = function_name(self.jvp)
@@ -352,11 +351,16 @@ class custom_jvp(_CustomFunction):
         return tree.tree_unflatten(out_tree[0], outs)
 
 
-def _check_structure(rule: str, name: str, known: list, structure: Any) -> None:
-    """TypeError if a rule gives another structure than its function, where that is `known`."""
-    if known and known[0] != structure:
+def _check_outputs(rule: str, name: str, known: list, given: list) -> None:
+    """TypeError if a rule gives another structure, shapes or dtypes (the rest of the lists) than its function, where these are `known`."""
+    if known and known[0] != given[0]:
         raise TypeError(f"{rule} for function {name} must produce a pair (list or tuple of length two) whose first element has the "
-                        f"structure of the output of {name}, {known[0]}, got {structure}.")
+                        f"structure of the output of {name}, {known[0]}, got {given[0]}.")
+    for want, got in zip(known[1:], given[1:]):
+        if not (want.is_high or got.is_high) and (want.shape != got.shape or (want.dtype != got.dtype and not got.weak_type)):
+            raise TypeError(f"{rule} for function {name} must produce a pair whose first element has leaves of the shapes and dtypes of "
+                            f"the output of {name}: got rule output type {got.str_short()} which doesn't match {want.str_short()}.")
+    known[:] = given
 
 
 def _check_tangents(name, outs, tangents) -> None:
@@ -376,8 +380,7 @@ def _dispatch_jvp(trace, fun, jvp, args, name):
         return _dispatch_jvp(serving, fun, jvp, args, name)
     if kind is JVPTrace:
         pairs = [trace.split(x) for x in args]
-        primals = [typed(p) for p, _ in pairs]
-        tangents = [t for _, t in pairs]
+        primals, tangents = [typed(p) for p, _ in pairs], [t for _, t in pairs]
         if all(type(t) is Zero for t in tangents):
             return _dispatch_jvp(trace.parent, fun, jvp, primals, name)
         with set_trace(trace.parent):
@@ -560,8 +563,7 @@ class custom_vjp(_CustomFunction):
                 raise TypeError(f"custom_vjp: fwd of {name} must return a pair (output, residuals), got {pair!r}.")
             outs, structure = flatten_linear(pair[0])
             residuals, res_tree[0] = flatten(pair[1], f"the residuals of {name}")
-            _check_structure(f"Custom VJP fwd rule {function_name(self.fwd)}", name, out_tree, structure)
-            out_tree[:] = [structure]
+            _check_outputs(f"Custom VJP fwd rule {function_name(self.fwd)}", name, out_tree, [structure, *map(typeof, outs)])
             if any_refs(residuals):
                 residuals = _keep_refs(name, residuals, split, res_refs)
             return outs, residuals
@@ -578,8 +580,7 @@ class custom_vjp(_CustomFunction):
             result = self.bwd(*split.nondiff_values(), res, tree.tree_unflatten(of_tangents(out_tree[0]), cts))
             if not isinstance(result, (tuple, list)) or len(result) != len(split.positions):
                 raise TypeError(f"Custom VJP bwd rule {function_name(self.bwd)} of {name} must produce a tuple with one cotangent per "
-                                "differentiable argument "
-                                f"({len(split.positions)}), got {result!r}.")
+                                f"differentiable argument ({len(split.positions)}), got {result!r}.")
             if not split.refs:
                 return _flatten_cts(name, tuple(result), split.tree, avals)
             none = [r.type.inner_aval for r in split.refs.values()]
@@ -590,8 +591,7 @@ class custom_vjp(_CustomFunction):
 
         fwd.__name__, bwd.__name__ = function_name(self.fwd), function_name(self.bwd)
         fun = _flat_call(self.fun, split, out_tree, "custom_vjp")
-        rules = VjpRules(fwd, bwd, fun if self.optimize_remat else None)
-        outs = _dispatch_vjp(_state.trace, fun, rules, split.take(), name)
+        outs = _dispatch_vjp(_state.trace, fun, VjpRules(fwd, bwd, fun if self.optimize_remat else None), split.take(), name)
         return tree.tree_unflatten(out_tree[0], outs)
 
 
