@@ -297,6 +297,11 @@ def test_a_named_sharding_has_a_spec(mesh):
         NamedSharding(mesh)
 
 
+def test_scalars_are_not_split(mesh):
+    with pytest.raises(ValueError, match=r"For scalars the PartitionSpec should be P\(\)"):
+        NamedSharding(mesh, P("devices")).check_compatible_aval(())
+
+
 def test_a_struct_with_a_layout_takes_a_format(mesh):
     rows, whole = NamedSharding(mesh, P("devices")), NamedSharding(mesh, P())
     struct = weft.ShapeDtypeStruct((8, 8), wnp.int32, sharding=Format(Layout((0, 1)), whole))

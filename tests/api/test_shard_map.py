@@ -407,7 +407,7 @@ def test_spreading_a_mapped_dim(mesh):
     out = weft.jit(spread)(x, 2.0)
     np.testing.assert_array_equal(out, weft.vmap(mapped, in_axes=(0, None))(x, 2.0))
     assert out.sharding.is_equivalent_to(NamedSharding(mesh, P("i", "j")), 2)
-    with pytest.raises(ValueError, match="spmd_axis_name"):
+    with pytest.raises(ValueError, match="spmd_axis_name cannot appear in the specs"):
         weft.vmap(mapped, in_axes=(0, None), spmd_axis_name="j")(x, 2.0)
 
 

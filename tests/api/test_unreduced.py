@@ -52,8 +52,10 @@ def test_a_sum_that_is_left_open_is_a_value(mesh):
         assert np.allclose(f(a, b), 2 * A @ B)
         slopes = weft.jit(weft.grad(lambda a, b: f(a, b).sum(), (0, 1)))(a, b)
         assert np.allclose(slopes[0], 2 * np.ones((2, 6)) @ B.T) and slopes[0].sharding.is_equivalent_to(a.sharding, 2)
-    with pytest.raises(ValueError, match="not found in mesh"):
+    with pytest.raises(ValueError, match=r"Unreduced axes.*nowhere.*not found in mesh"):
         NamedSharding(mesh, P(unreduced={"nowhere"}))
+    with pytest.raises(ValueError, match="Unreduced axes can only refer to mesh axes of type Explicit"):
+        NamedSharding(mesh.update(axis_types=(AxisType.Auto,) * len(mesh.axis_names)), P(unreduced={mesh.axis_names[0]}))
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, weft.jit], ids=["eager", "jit"])
@@ -141,7 +143,7 @@ def test_types_inside_say_what_is_unreduced_and_reduced(mesh):
 
 
 @pytest.mark.parametrize(("f", "error", "text"), [
-    (lambda t, r, v: wnp.sin(t), NotImplementedError, "no unreduced rule for sin"),
+    (lambda t, r, v: wnp.sin(t), NotImplementedError, "unreduced rule for sin is not implemented"),
     (lambda t, r, v: t * t, ValueError, "more than one operand is unreduced"),
     (lambda t, r, v: t + v, ValueError, "operand 0 is unreduced over 'x', and operand 1 is not"),
     (lambda t, r, v: t * v, ValueError, "varies over 'x', and another is unreduced"),

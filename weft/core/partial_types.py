@@ -93,8 +93,8 @@ class _Operands:
         if self.primitive.attrs.get("computes") in _TERM_BY_TERM:
             return axes
         if any(i not in rule.linear_ins for i in found):
-            return self.refuse(NotImplementedError, f"there is no unreduced rule for {self.primitive.name}: operand {first} is unreduced "
-                               f"over {_text(axes)}.", "What is computed of the terms alone is not a term of the result.")
+            return self.refuse(NotImplementedError, f"unreduced rule for {self.primitive.name} is not implemented: operand {first} is "
+                               f"unreduced over {_text(axes)}.", "What is computed of the terms alone is not a term of the result.")
         if rule.additive:
             plain = [i for i in rule.linear_ins if self.unreduced[i] != axes]
             filled = self.primitive.kind != "elementwise" and all(not self.avals[i].ndim and not self.unreduced[i] for i in plain)

@@ -411,9 +411,10 @@ class NamedSharding(Sharding):
             raise self._too_long(len(aval_shape))
 
     def _too_long(self, ndim: int) -> ShardingError:
+        remedy = f"Keep at most {ndim} of these {len(self.spec)} entries." if ndim else "For scalars the PartitionSpec should be P()."
         return ShardingError(
             f"Sharding {self!r} is only valid for values of rank at least {len(self.spec)}, but was applied to a value of rank {ndim}.\n"
-            f"  A spec has at most one entry per dim. Keep at most {ndim} of these {len(self.spec)} entries.")
+            f"  A spec has at most one entry per dim. {remedy}")
 
     def splits(self, shape: int | Sequence[int]) -> Shape:
         """Number of parts that each dim is split into."""
@@ -457,15 +458,16 @@ def _check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
     known = mesh.axis_names
     automatic = spec.unreduced & frozenset(mesh.axes_of_type(AxisType.Auto)) if spec.unreduced else ()
     if automatic:
-        raise ValueError(f"NamedSharding: {spec!r} has the unreduced axes {sorted(map(str, automatic))}, which are of type Auto in "
-                         f"{mesh}.\n  Types say which values are terms of a sum, so unreduced axes are of type Explicit.")
+        raise ValueError(f"NamedSharding: Unreduced axes can only refer to mesh axes of type Explicit: {sorted(map(str, automatic))} of "
+                         f"{spec!r} are of type Auto in {mesh}.\n  Types say which values are terms of a sum.")
     if PartitionSpec.UNCONSTRAINED in spec.partitions and not any(kind is AxisType.Auto for kind in mesh.axis_types):
         raise ShardingError(f"NamedSharding: {spec!r} cannot contain `P.UNCONSTRAINED` when no mesh axis_types are `Auto`, and none of "
                             f"{mesh} is.\n  An unconstrained dim is left to propagation, which knows axes of type Auto alone. Write None.")
     seen = set()
     for axis in (*spec.axes, *spec.unreduced, *spec.reduced):
         if axis not in known:
-            raise ShardingError(f"NamedSharding: Resource axis: {axis} of {spec!r} is not found in mesh: {known}.\n"
+            kind = "Unreduced axes" if axis in spec.unreduced else "Resource axis"
+            raise ShardingError(f"NamedSharding: {kind}: {axis} of {spec!r} is not found in mesh: {known}.\n"
                                 "  A spec names axes of its mesh only.")
         if axis in seen:
             raise ShardingError(f"NamedSharding: {spec!r} has duplicate entries for {axis!r}.\n"
