@@ -231,6 +231,17 @@ def test_sizes_are_divided_by_sums():
         exported.call(np.ones((3, 4, 12), np.float32))
 
 
+def test_sizes_that_callers_leave_open_are_at_least_one():
+    inner = export.export(weft.jit(lambda x: wnp.reshape(x, (-1, x.shape[1]))))(
+        weft.ShapeDtypeStruct(export.symbolic_shape("3, a, a + b"), np.float32))
+    outer = lambda shape, *constraints: export.export(weft.jit(inner.call))(
+        weft.ShapeDtypeStruct(export.symbolic_shape(shape, constraints=constraints), np.float32))
+    with pytest.raises(ValueError, match=r"Expected value >= 1 for dimension variable 'b'.*'b' = c - 4"):
+        outer("3, 4, c")
+    assert outer("3, 4, c", "c >= 5").call(np.ones((3, 4, 5), np.float32)).shape == (15, 4)
+    assert outer("3, 4, c + 4").call(np.ones((3, 4, 6), np.float32)).shape == (18, 4)
+
+
 def test_versions_of_the_calling_convention_have_bounds():
     least, most = export.minimum_supported_calling_convention_version, export.maximum_supported_calling_convention_version
     for version in (least, most):

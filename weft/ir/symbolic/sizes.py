@@ -428,9 +428,10 @@ def _solved(item: tuple[Polynomial, Any, str], sizes: dict[str, Any], found_by: 
             raise ValueError(f"Division had remainder {rest % slope} when computing the value of '{name}': {text(p)} = {value} has no "
                              f"solution in integers, for the size of {what}.")
         found_by.append(f"'{name}' = {rest // slope} from specification '{text(p)}' for dimension {what} (= {value})")
-        if rest // slope < 1:
+        found = rest // slope
+        if (found.scope.bounds(found.expression)[0] if isinstance(found, Dim) else found) < 1:       # for some of the sizes it depends on
             raise SizeTooSmall(name, found_by)
-        sizes[name] = rest // slope
+        sizes[name] = found
         return True
     found = evaluate(p, sizes)
     if found != value:
