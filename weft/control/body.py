@@ -446,8 +446,8 @@ def check_carry(api: str, fun: Callable, in_tree: Any, in_avals: Sequence, out_t
         casts = [fix for fix in said if fix.startswith("applying")]
         fix = "This might be fixed by:" + "".join(f"\n  * {cast}" for cast in casts) if len(casts) > 1 else \
             f"This might be fixed by {casts[0]}" if casts else said[0] if said else ""
-        raise TypeError(describe(api, f"{name} returns a carry of another type than it takes.", rows, user_frame(),
-                                 "The carry input and carry output must have equal types: a carry keeps one in every iteration.", fix))
+        raise TypeError(describe(api, f"carry input and carry output must have equal types; {name} returns another than it takes.", rows,
+                                 user_frame(), "A carry keeps one type in every iteration.", fix))
 
 
 def _carry_fix(name: str, path: str, given: ShapedArray, made: ShapedArray, why: str) -> str:
