@@ -342,3 +342,15 @@ def test_structs_of_references(devices):
     ref, part = weft.new_ref(array), weft.new_ref(np.float32(5))
     assert float(compiled(ref, 1.0, {"b": part})) == 2.0
     assert value(ref) == [5.0, 2.0, 3.0, 4.0] and value(part) == 7.0
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, weft.jit], ids=["eager", "jit"])
+def test_custom_vjp_takes_a_reference_once(transform):
+    f = weft.custom_vjp(lambda one, other: None)
+    f.defvjp(lambda one, other: (None, None), lambda _, ct: (None, None))
+    r = weft.new_ref(0.0)
+    transform(f)(r, weft.new_ref(1.0))
+    with pytest.raises(ValueError, match=r"both one and other"):
+        transform(f)(r, r)
+    with pytest.raises(ValueError, match=r"both one\['k'\] and other\[0\]"):
+        transform(f)({"k": r}, [r])

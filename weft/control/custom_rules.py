@@ -17,7 +17,7 @@ from weft.control.body import bind_positions
 from weft.control.call import jit_p
 from weft.control.call_rules import keep_whole, make_call_rules, plain_params
 from weft.control.hitypes import flatten, flatten_linear, linear_parts, of_tangents
-from weft.control.ref import any_refs, bound, check_aliases, check_returned, is_ref, names_of, retried
+from weft.control.ref import any_refs, bound, call_with_refs, check_aliases, check_returned, is_ref, names_of, retried
 from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive, unsupported
 from weft.core.scalars import typed
@@ -541,9 +541,7 @@ class custom_vjp(_CustomFunction):
             raise AttributeError(f"No VJP defined for custom_vjp function {name} using defvjp.")
         args = bind_positions("custom_vjp", self.fun, args, kwargs)
         if type(_state.trace) is EvalTrace:
-            out = self.fun(*args)
-            check_returned(self.fun, "custom_vjp", (out,))
-            return out
+            return call_with_refs(self.fun, "custom_vjp", args)
         split = _Split(args, self.nondiff_argnums, self.symbolic_zeros)
         if any(isinstance(x, Tracer) for x in tree.tree_leaves(split.nondiff)):
             raise UnexpectedTracerError(f"custom_vjp: an argument of {name} in nondiff_argnums holds a traced value: {split.nondiff}. Take "

@@ -475,6 +475,16 @@ def check_returned(fun: Callable, api: str, outs: Sequence) -> None:
                              f"  {where} Return its value, ref[...].")
 
 
+def call_with_refs(fun: Callable, api: str, args: Sequence) -> Any:
+    """`fun(*args)` as it is; ValueError if a reference is passed twice, or is the result."""
+    leaves = tree.tree_leaves(args)
+    if any_refs(leaves):
+        check_aliases(fun, api, *zip(*[(x, name) for x, name in zip(leaves, names_of(fun, args)) if is_ref(x)]))
+    out = fun(*args)
+    check_returned(fun, api, (out,))
+    return out
+
+
 def names_of(fun: Callable, args: Sequence) -> list[str]:
     """The names of the flat arguments of a call by position."""
     try:
