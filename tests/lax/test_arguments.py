@@ -73,3 +73,10 @@ def test_transforms_over_no_dims_and_groups_along_batch_dims():
     assert lax.ragged_dot_general(lhs, rhs, np.ones((4, 2), np.int32), numbers).shape == (4, 3, 2, 2)
     with pytest.raises(ShapeError, match=r"group_sizes to have shape \(4, 2\), got \(3, 2\)"):
         lax.ragged_dot_general(lhs, rhs, np.ones((3, 2), np.int32), numbers)
+
+
+def test_more_elements_than_indices_of_top_k():
+    with pytest.raises(ValueError, match="int32 indices, which will overflow"):
+        weft.eval_shape(lambda x: lax.top_k(x, 3), weft.ShapeDtypeStruct((2**31,), "float32"))
+    values, _ = weft.eval_shape(lambda x: lax.top_k(x, 3), weft.ShapeDtypeStruct((2**31 - 1,), "float32"))
+    assert values.shape == (3,)

@@ -264,9 +264,9 @@ def test_a_weight_of_one_dim_has_no_fans():
         nn.initializers.he_normal()(weft.random.PRNGKey(0), (5,))
 
 
-@pytest.mark.parametrize("shape", [(4, 3), (3, 4), (2, 3, 4)])
+@pytest.mark.parametrize("shape", [(4, 3), (3, 4), (2, 3, 4), (0, 3), (3, 0), (0, 0)])
 def test_orthogonal(shape):
-    matrix = np.asarray(nn.initializers.orthogonal(2.0)(random.PRNGKey(0), shape)).reshape(-1, shape[-1])
+    matrix = np.asarray(nn.initializers.orthogonal(2.0)(random.PRNGKey(0), shape)).reshape(math.prod(shape[:-1]), shape[-1])
     gram = matrix @ matrix.T if len(matrix) < matrix.shape[1] else matrix.T @ matrix
     np.testing.assert_allclose(gram, 4 * np.eye(len(gram)), atol=1e-5)
 

@@ -253,3 +253,32 @@ def test_positions_in_an_array_beyond_32_bits():
         assert (dtype_of(2**31 - 1), dtype_of(2**31)) == (np.int32, np.int64)
     with pytest.warns(UserWarning, match="int64"), pytest.raises(OverflowError, match="2147483648 out of bounds"):
         dtype_of(2**31)
+
+
+def test_keys_fill_arrays_of_keys():
+    from weft import random
+
+    key, words = random.key(5), np.array([0, 5])
+    keys = random.split(key, 3)
+    for filled in (wnp.full((3,), key), wnp.full((3,), key, key.dtype), wnp.full_like(keys, key),
+                   weft.jit(lambda k: wnp.full((3,), k, k.dtype))(key)):
+        assert filled.dtype == key.dtype and filled.shape == (3,)
+        np.testing.assert_array_equal(random.key_data(filled), [words] * 3)
+    np.testing.assert_array_equal(random.key_data(wnp.full((2, 3), keys, key.dtype)), [random.key_data(keys)] * 2)
+    with pytest.raises(TypeError, match="keys and numbers"):
+        wnp.full((3,), key, np.uint32)
+
+
+def test_solutions_of_empty_systems():
+    for m, n in ((0, 3), (3, 0)):
+        for tail in ((), (2,)):
+            b = wnp.ones((m, *tail))
+            x, residuals, rank, s = wnp.linalg.lstsq(wnp.ones((m, n)), b)
+            np.testing.assert_array_equal(x, np.zeros((n, *tail)))
+            np.testing.assert_array_equal(residuals, np.full(tail or (1,), float(m)))
+            assert rank == 0 and s.shape == (0,)
+
+
+def test_one_cutoff_of_inverses():
+    with pytest.raises(ValueError, match="only one of rtol and rcond"):
+        wnp.linalg.pinv(np.eye(2), rtol=0.1, rcond=0.1)

@@ -176,3 +176,18 @@ def test_ends_of_other_distributions():
     assert np.isfinite(weft.grad(stats.truncnorm.cdf, (0, 1, 2))(np.float32(8.502244e36), 8.502237e36, 8.507624e36)).all()
     close(weft.grad(special.i0)(np.float32(-5e-33)), -2.5e-33)
     close(stats.chi2.logsf(np.float32(1.4e-45), 0.028307041), -0.2631974)
+
+
+def test_there_is_no_density_of_a_negative_scale():
+    x = np.array([0.0, 0.5, 1.0], np.float32)
+    for density in (stats.beta.pdf(x, 1.0, 1.0, 0, -1), stats.norm.pdf(x, scale=-1), stats.uniform.pdf(x, 0, -1),
+                    stats.expon.pdf(x, scale=-1)):
+        assert np.isnan(density).all()
+
+
+def test_counts_need_no_promotion():
+    x, p = np.array([1, 2, 0]), np.array([0.2, 0.5, 0.3], np.float32)
+    with weft.numpy_dtype_promotion("strict"):
+        value = stats.multinomial.logpmf(x, 3, p)
+    assert value.dtype == np.float32
+    np.testing.assert_allclose(value, np.log(3 * 0.2 * 0.25), rtol=1e-5)

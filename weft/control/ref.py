@@ -195,7 +195,8 @@ class Ref(_Writable):
     def _fitting(self, value: Any, shape: tuple[int, ...]) -> Any:
         """`value` with the dtype of the array and the given shape, if it may become so."""
         if getattr(value, "_is_ref", False):
-            raise ValueError(f"{value.type} cannot be stored in {self.type}: references hold arrays. Read it first: ref[...].")
+            raise ValueError(f"Cannot store a Ref into another Ref: {value.type} into {self.type}. References hold arrays. Read it first: "
+                             "ref[...].")
         aval = typeof(value)
         if aval.dtype != self.dtype:
             joined = None

@@ -146,11 +146,11 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
         if len(shape) < 2:
             raise ValueError(f"initializers.orthogonal: shape {tuple(shape)} is not a matrix; it needs at least two dims.")
         rows = shape[column_axis]
-        columns = math.prod(shape) // rows
-        q, r = wnp.linalg.qr(random.normal(key, (max(rows, columns), min(rows, columns)), dtype))
-        q = q * wnp.sign(wnp.diagonal(r))[None, :]
         rest = list(shape)
         del rest[column_axis]
+        columns = math.prod(rest)
+        q, r = wnp.linalg.qr(random.normal(key, (max(rows, columns), min(rows, columns)), dtype))
+        q = q * wnp.sign(wnp.diagonal(r))[None, :]
         matrix = (q.T if rows < columns else q).reshape(rows, *rest)
         return wnp.moveaxis(matrix, 0, column_axis) * wnp.array(scale, dtype)
 

@@ -225,7 +225,7 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
         sizes = ', '.join(map(str, (*shape, dtype)))
         raise TypeError(f"a size stands where the dtype belongs: {dtype}. The sizes are one argument: "
                         f"write zeros(({sizes})) for zeros({sizes}), and so its kin.")
-    if dtype is not None and dtypes.is_extended(dtype):     # of keys, each word
+    if dtype is not None and dtypes.is_extended(dtype) and not dtypes.is_extended(typeof(fill_value).dtype):      # of keys, each word
         from weft.ops.keys import random_wrap
         words = full((*shape, *dtype.impl.key_shape), fill_value, np.uint32, device=device, out_sharding=out_sharding)
         return random_wrap(words, dtype.impl)

@@ -86,8 +86,8 @@ def _rotated(a, order: Sequence[int]):
 
 def _check_one_axis(name: str, axis) -> None:
     if isinstance(axis, (list, tuple)):
-        raise ValueError(f"{public_name(f'numpy.fft.{name}')} does not support multiple axes, only the transforms fftn and rfftn and "
-                         f"their inverses do. Got axis = {axis!r}.")
+        several = "" if "h" in name else f" Please use {public_name(f'numpy.fft.{name}n')}."
+        raise ValueError(f"{public_name(f'numpy.fft.{name}')} does not support multiple axes.{several} Got axis = {axis!r}.")
 
 
 def _one(kind: FftType, name: str, text: str):

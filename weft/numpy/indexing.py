@@ -119,7 +119,7 @@ def make_plan(shape: tuple[int, ...], index) -> Plan:
     if sum(i is Ellipsis for i in index) > 1:
         raise IndexError("an index can only have a single ellipsis ('...').")
     if _consumed(index) > len(shape):
-        raise IndexError(f"Too many indices: {len(shape)}-dimensional array indexed with {_consumed(index)} regular indices.")
+        raise IndexError(f"Too many indices: array is {len(shape)}-dimensional, but {_consumed(index)} were indexed.")
     missing = (slice(None),) * (len(shape) - _consumed(index))
     if any(i is Ellipsis for i in index):
         at = next(k for k, i in enumerate(index) if i is Ellipsis)

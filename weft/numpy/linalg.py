@@ -260,7 +260,12 @@ def inv(a):
 
 
 def pinv(a, rtol=None, hermitian: bool = False, *, rcond=None):
-    """Moore-Penrose inverses; singular values below `rtol` times the largest count as zero."""
+    """Moore-Penrose inverses; singular values below `rtol` (also called `rcond`) times the largest count as zero.
+
+    Raises ValueError if both names are given.
+    """
+    if rtol is not None and rcond is not None:
+        raise ValueError("pinv: only one of rtol and rcond may be specified.")
     a = _matrix("pinv", a)
     rtol = rcond if rtol is None else rtol
     rtol = 10.0 * max(a.shape[-2:]) * _eps(a.dtype) if rtol is None else rtol
@@ -280,7 +285,7 @@ def lstsq(a, b, rcond=None, *, numpy_resid: bool = False):
     m, n = a.shape
     rcond = _eps(a.dtype) * max(m, n) if rcond is None else rcond
     u, s, vh = svd(a, full_matrices=False)
-    keep = uf.logical_and(uf.greater(s, 0), uf.greater_equal(s, uf.multiply(rcond, s[0])))
+    keep = uf.logical_and(uf.greater(s, 0), uf.greater_equal(s, uf.multiply(rcond, s[:1])))
     rank = rd.sum(keep)
     inverse = choosing.where(keep, uf.divide(1, choosing.where(keep, s, 1)), 0)
     x = matmul(_adjoint(vh), uf.multiply(creation.astype(inverse, a.dtype)[:, None], matmul(_adjoint(u), b)))

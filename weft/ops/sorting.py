@@ -186,6 +186,8 @@ def top_k(operand, k: int, *, axis: int = -1) -> Sequence:
     >>> values, indices = top_k(np.array([5, 9, 7]), 2)
     >>> np.asarray(values).tolist(), np.asarray(indices).tolist()
     ([9, 7], [1, 2])
+
+    Raises ShapeError for a `k` that is negative or larger than the dim, and for a dim whose indices do not fit int32.
     """
     (axis,) = canonical_dims("top_k", (axis,), typeof(operand).ndim)
     return top_k_p.bind(operand, axis=axis, k=int(k))
@@ -197,6 +199,9 @@ def _top_k_type(aval: ShapedArray, *, axis, k):
     families.check_axes("top_k", aval, (axis,))
     if not 0 <= k <= aval.shape[axis]:
         raise shape_error("top_k", f"k = {k} must be from 0 to the size of dim {axis}.",
+                          [("operand", aval.str_short())])
+    if aval.shape[axis] > np.iinfo(_INDEX).max:
+        raise shape_error("top_k", f"top_k returns int32 indices, which will overflow for a dim of size {aval.shape[axis]}.",
                           [("operand", aval.str_short())])
     shape = (*aval.shape[:axis], k, *aval.shape[axis + 1:])
     return aval.update(shape=shape), ShapedArray(shape, _INDEX, False, None, aval.vma)

@@ -51,7 +51,8 @@ def _seed(seed):
         return wnp.asarray(np.array([high, low], np.uint32))
     seed = concrete(seed)
     if not dtypes.issubdtype(seed.dtype, np.integer):
-        raise TypeError(f"PRNG key seed must be an integer; got {seed!r}")
+        scalar = "PRNGKey accepts a scalar seed, not a key: " if dtypes.is_extended(seed.dtype) else ""
+        raise TypeError(f"{scalar}PRNG key seed must be an integer; got {seed!r}")
     if seed.ndim:
         raise TypeError(f"PRNGKey accepts a scalar seed, but was given an array of shape {tuple(seed.shape)} != (). Use weft.vmap for "
                         "batching.")

@@ -101,7 +101,7 @@ def continuous(family: str, names: str, shapes: str = "", quantile: str = "q", *
         if name == "logpdf":
             return lambda x, *rest: fun((x - rest[-2]) / rest[-1], *rest[:-2]) - wnp.log(rest[-1])
         if name == "pdf":
-            return lambda x, *rest: fun((x - rest[-2]) / rest[-1], *rest[:-2]) / rest[-1]
+            return lambda x, *rest: fun((x - rest[-2]) / rest[-1], *rest[:-2]) / wnp.where(rest[-1] < 0, wnp.nan, rest[-1])
         return lambda x, *rest: fun((x - rest[-2]) / rest[-1], *rest[:-2])
 
     return [public(family, name, f"{quantile if name in ('ppf', 'isf') else 'x'} {shapes} loc=0 scale=1", located(name)) for name in wanted]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from weft import numpy as wnp
-from weft.numpy.promote import all_inexact
+from weft.numpy.promote import all_inexact, inexact
 from weft.scipy.special import gammaln, xlogy
 from weft.util.source import guard_all
 
 
 def logpmf(x, n, p):
     """The logarithm of the probability of the counts `x` along the last dim."""
-    x, n, p = all_inexact("multinomial.logpmf", x, n, p)
+    p = inexact("multinomial.logpmf", p)
+    x, n, p = all_inexact("multinomial.logpmf", *(value.astype(p.dtype) if wnp.issubdtype(value.dtype, wnp.integer) else value
+                                                  for value in map(wnp.asarray, (x, n))), p)        # counts need no promotion
     value = gammaln(n + 1) + wnp.sum(xlogy(x, p) - gammaln(x + 1), -1)
     return wnp.where(wnp.sum(x, -1) == n, value, -wnp.inf)
 
