@@ -282,3 +282,16 @@ def test_solutions_of_empty_systems():
 def test_one_cutoff_of_inverses():
     with pytest.raises(ValueError, match="only one of rtol and rcond"):
         wnp.linalg.pinv(np.eye(2), rtol=0.1, rcond=0.1)
+
+
+def test_derivatives_of_mantissas():
+    x = np.array([1.5, 0.3, -8, 0.75, 2.0**-130], np.float32)
+    mantissa, exponent = wnp.frexp(x)
+    np.testing.assert_array_equal(mantissa, np.frexp(x)[0])
+    slope = weft.grad(lambda x: wnp.frexp(x)[0].sum())(x[:4])
+    np.testing.assert_array_equal(slope, 2.0 ** -np.asarray(exponent)[:4])
+
+
+@pytest.mark.parametrize("decimals", [40, 400])
+def test_more_decimals_than_a_dtype_has(decimals):
+    np.testing.assert_array_equal(wnp.round(np.array([0, 1.5, -2.25], np.float32), decimals), [0, 1.5, -2.25])

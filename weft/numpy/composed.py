@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from weft.numpy import choosing, creation, manipulation as mp, promote, ufuncs as uf
@@ -27,6 +29,8 @@ def round(a, decimals: int = 0, out=None):  # noqa: A001
         return ew.complex(round(ew.real(x), decimals), round(ew.imag(x), decimals))
     if decimals == 0:
         return ew.round(x, ew.RoundingMethod.TO_NEAREST_EVEN)
+    if decimals > math.log10(float(dtypes.finfo(x.dtype).max)):           # finer than the dtype is, but of the least numbers
+        return x
     scale = 10.0 ** decimals
     return ew.div(ew.round(ew.mul(x, scale), ew.RoundingMethod.TO_NEAREST_EVEN), scale)
 

@@ -46,7 +46,10 @@ def frexp(x, /):
     half = ew.bitwise_or(ew.bitwise_and(word, unsigned.type(~(ones << mantissa) & ((1 << bits) - 1))),
                          unsigned.type((ones // 2 - 1) << mantissa))
     plain = ew.bitwise_or(ew.eq(x, 0), ew.bitwise_not(ew.is_finite(x)))
-    return select(plain, x, ew.bitcast_convert_type(half, dtype)), select(plain, 0, exponent)
+    exponent = select(plain, 0, exponent)
+    slope = ldexp(np.ones((), dtype), ew.min(ew.neg(exponent), np.int32(info.maxexp - 1)))
+    nothing = ew.mul(ew.sub(x, ew.stop_gradient(x)), slope)         # zero, with the derivative that bits do not have
+    return select(plain, x, ew.add(ew.bitcast_convert_type(half, dtype), nothing)), exponent
 
 
 def spacing(x, /):
