@@ -85,7 +85,7 @@ def _bounds(lower: Any, upper: Any) -> tuple:
     return lower, upper
 
 
-def _known(x: Any) -> int | float | None:
+def _known(x: Any) -> Any:
     """The number, if it is known while tracing."""
     if isinstance(x, Tracer):
         x = x.concrete()

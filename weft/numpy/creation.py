@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -84,7 +85,7 @@ def _check_stays(x: Array, target) -> None:
                          f"and is asked for on {ids[1]}.\n  Committed arrays are not moved silently. Use weft.device_put(x, device).")
 
 
-def _convert(x, dtype, copy: bool):
+def _convert(x, dtype, copy: bool) -> Any:
     x = promote.value(x)
     if isinstance(x, Tracer):
         if dtype is not None and (dtype != x.dtype or x.weak_type):

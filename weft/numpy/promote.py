@@ -34,7 +34,7 @@ def check_arraylike(api: str, *args) -> None:
             raise TypeError(f"{api} requires ndarray or scalar arguments, got {type(x)} at position {i}.{hint}")
 
 
-def value(x):
+def value(x) -> Any:
     """`x` as a value that operations take; objects that convert themselves (`__weft_array__`) are converted, and members of
     enumerations and other numbers of the user's are the Python numbers they are."""
     convert = conversion(x)
@@ -60,7 +60,7 @@ def _number_of(dtype, number):
         return np.asarray(number, dtypes.default_int_dtype()).astype(dtype)[()]
 
 
-def cast(x, dtype, weak: bool = False):
+def cast(x, dtype, weak: bool = False) -> Any:
     """`x` with exactly `dtype` and weak flag; Python numbers become numbers of that type, which cost no operation."""
     if type(x) in PYTHON_SCALARS:
         return _PYTHON_TYPES[dtype.kind](x) if weak else _number_of(dtype, x)
