@@ -188,7 +188,7 @@ def _solve(field: Callable[..., Any], control: tuple[float, ...], y0: Any, ts: A
         start = (wnp.zeros(size, ys.dtype), wnp.zeros(layout.size, dtype))
         (cotangent, total), by_times = lax.scan(step, start, (ts[:-1], ts[1:], ys[1:], g[1:]), reverse=True)
         # a later start moves the whole solution as a y0 does that is one slope back
-        by_start = wnp.astype(-wnp.sum(field(ys[0], ts[0], leaves) * cotangent), ts.dtype)
+        by_start: Any = wnp.astype(-wnp.sum(field(ys[0], ts[0], leaves) * cotangent), ts.dtype)
         by_leaves = [np.zeros(leaf.shape, float0) for leaf in leaves]
         by_leaves = with_smooth(by_leaves, layout.unpack(total))
         return cotangent + g[0], wnp.concatenate([by_start[None], by_times]), by_leaves
