@@ -19,7 +19,7 @@ def mesh(backend=None):
 
 def test_devices_answer_for_their_backend():
     first = weft.devices("reference")[0]
-    assert (first.platform, repr(first), str(first)) == ("reference", "ReferenceDevice(id=0)", "REFERENCE_0")
+    assert (first.platform, repr(first), str(first)) == ("reference", "ReferenceDevice(id=0)", "reference:0")
     assert first.client.platform == "reference"
     assert first is not weft.devices("cpu")[0] and first.client.devices()[0] is first and weft.device_count("reference") == 8
     assert weft.default_backend() == "cpu"
@@ -98,4 +98,4 @@ def test_a_process_may_run_on_it():
               "x = weft.grad(lambda x: wnp.tanh(x).sum())(wnp.zeros(3))\n"
               "print(weft.default_backend(), x.device, x.tolist(), float(x[0]))\n")
     done = run_python("-c", script, WEFT_BACKEND="reference")
-    assert done.stdout == "reference REFERENCE_0 [1.0, 1.0, 1.0] 1.0\n", done.stderr
+    assert done.stdout == "reference reference:0 [1.0, 1.0, 1.0] 1.0\n", done.stderr

@@ -13,7 +13,8 @@ A primitive's slots are filled where the op is stated (`ops/*`, `control/*`), by
 
 Some ops have more, `OPTIONAL_SLOTS`:
 
-  partial_eval, partial_eval_eqn, partial_eval_saveable, dce, guard, in_avals   transformations of ops that hold jaxprs (`control`)
+  partial_eval, partial_eval_eqn, partial_eval_saveable, saved_inside, dce, guard, in_avals   transformations of ops that hold jaxprs
+              (`control`)
   links       fn(eqn) -> groups of values inside and outside that are one value or of one layout, each with its number of
               leading loop dims: of ops that hold jaxprs
   localize    fn(params, in_avals, out_avals) -> params for operands and results of local shapes, where params carry sizes
@@ -54,8 +55,8 @@ from weft.util.errors import MissingRuleError
 from weft.util.record import record
 
 SLOTS = ("type", "reference", "jvp", "transpose", "batch", "factors", "lower")
-OPTIONAL_SLOTS = ("partial_eval", "partial_eval_eqn", "partial_eval_saveable", "dce", "guard", "in_avals", "links", "localize", "split",
-                  "collective", "several", "lockstep")
+OPTIONAL_SLOTS = ("partial_eval", "partial_eval_eqn", "partial_eval_saveable", "saved_inside", "dce", "guard", "in_avals", "links",
+                  "localize", "split", "collective", "several", "lockstep")
 
 
 @record

@@ -397,7 +397,10 @@ def unplaced() -> holding:
 
 
 def concrete_mesh(mesh: AbstractMesh) -> Mesh | None:
-    """The mesh of devices that has these axes: the current one, or else the one last made; None if there is none."""
+    """The mesh of devices that has these axes: the current one, or else the one last made; None if there is none, or if the axes are
+    meant for devices that are not here."""
+    if mesh._meant_for is not None:
+        return None
     current = current_mesh()
     if isinstance(current, Mesh) and current.abstract_mesh is mesh:
         return current
