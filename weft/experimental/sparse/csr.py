@@ -17,19 +17,24 @@ from weft.experimental.sparse.bcsr import beginnings_of, numbers
 from weft.experimental.sparse.coo import Matrix, product
 
 
-class CSR(Matrix):
-    """A matrix of compressed rows: values, their columns, and where each row begins.
-
-    >>> from weft.experimental import sparse
-    >>> sparse.CSR.fromdense(wnp.array([[0., 2.], [3., 0.]])).indptr.tolist()
-    [0, 1, 2]
-    """
+class _Compressed(Matrix):
+    """A matrix of compressed rows or columns."""
     __slots__ = ("data", "indices", "indptr")
     _names = ("data", "indices", "indptr")
 
     def __init__(self, args: Sequence[Any], *, shape: Sequence[int]):
         super().__init__(args, shape=shape)
         self.data, self.indices, self.indptr = map(wnp.asarray, args)
+
+
+class CSR(_Compressed):
+    """A matrix of compressed rows: values, their columns, and where each row begins.
+
+    >>> from weft.experimental import sparse
+    >>> sparse.CSR.fromdense(wnp.array([[0., 2.], [3., 0.]])).indptr.tolist()
+    [0, 1, 2]
+    """
+    __slots__ = ()
 
     @classmethod
     def _from_bcoo(cls, mat: BCOO) -> CSR:
@@ -46,19 +51,14 @@ class CSR(Matrix):
         return CSC((self.data, self.indices, self.indptr), shape=self.shape[::-1]) if self._two_dims(axes) else self
 
 
-class CSC(Matrix):
+class CSC(_Compressed):
     """A matrix of compressed columns: values, their rows, and where each column begins.
 
     >>> from weft.experimental import sparse
     >>> sparse.CSC.fromdense(wnp.array([[0., 2.], [3., 0.]])).indices.tolist()
     [1, 0]
     """
-    __slots__ = ("data", "indices", "indptr")
-    _names = ("data", "indices", "indptr")
-
-    def __init__(self, args: Sequence[Any], *, shape: Sequence[int]):
-        super().__init__(args, shape=shape)
-        self.data, self.indices, self.indptr = map(wnp.asarray, args)
+    __slots__ = ()
 
     @classmethod
     def _from_bcoo(cls, mat: BCOO) -> CSC:
