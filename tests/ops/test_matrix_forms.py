@@ -1,6 +1,8 @@
 """Hessenberg, tridiagonal and Schur forms, reflectors, tridiagonal systems, general eigenvalues: what they promise, compiled, on the
 reference backend, batched, sharded."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -103,6 +105,28 @@ def test_tridiagonal_systems(a):
     assert np.isnan(lax.linalg.tridiagonal_solve(0 * dl, 0 * d, 0 * du, b)).all()
     if not np.iscomplexobj(a):
         check_grads(lax.linalg.tridiagonal_solve, (dl[0], d[0], du[0], b[0]), 1)
+
+
+def test_tridiagonal_systems_with_perturbed_pivots(a):
+    solve = partial(lax.linalg.tridiagonal_solve, perturb_singular=True)
+    dl, d, du, b = a[..., 0], a[..., 1], a[..., 2], a[..., :2]       # not dominated by the diagonal: rows are exchanged
+    close(everywhere(solve, dl, d, du, b), np.asarray(lax.linalg.tridiagonal_solve(dl, d, du, b)))
+    if not np.iscomplexobj(a):
+        check_grads(solve, (dl[0], d[0] + 4, du[0], b[0]), 1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64])
+@pytest.mark.parametrize("diagonals", [([0, 0, 0], [0, 0, 0], [0, 0, 0]), ([0, 1], [1, 3], [3, 0]), ([9, 1, 1], [1, 1, 0], [0, 0, 9])])
+def test_solutions_of_singular_tridiagonal_systems(diagonals, dtype):
+    """The residual of such a solution is of the size of a rounding error times the solution, though the matrix is singular."""
+    with weft.enable_x64(dtype == np.float64):
+        dl, d, du = (np.asarray(x, dtype) for x in diagonals)
+        n = len(d)
+        b = np.arange(1, n + 1, dtype=dtype)[:, None]
+        x = np.asarray(lax.linalg.tridiagonal_solve(dl, d, du, b, perturb_singular=True))
+        assert np.isfinite(x).all() and np.abs(x).max() > 0.05 / np.finfo(dtype).eps
+        whole = np.diag(d) + np.diag(dl[1:], -1) + np.diag(du[:-1], 1)
+        assert np.abs(whole @ x - b).max() <= 4 * np.finfo(dtype).eps * np.abs(x).max() * max(1, np.abs(whole).max())
 
 
 def test_general_eigenvalues(a):

@@ -1,14 +1,15 @@
-"""Updates, products and factorizations of matrices that compose from other operations of `weft.lax.linalg`."""
+"""Updates, products, factorizations and solves of matrices that compose from other operations of `weft.lax.linalg`."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from weft.api.execute import to_array
+from weft.api.vmap import vmap
 from weft.control.scan import scan
 from weft.control.while_loop import while_loop
 from weft.core.trace import Tracer, typeof
-from weft.ops import functions, linalg as la, matrices
+from weft.ops import functions, linalg as la, matrices, matrix_forms
 from weft.ops.arithmetic import abs as magnitude, max as larger
 from weft.ops.comparison import select
 from weft.ops.elementwise import convert_element_type as cast
@@ -19,7 +20,7 @@ from weft.util import dtypes
 from weft.util.errors import ShapeError, describe
 from weft.util.source import guard_all
 
-__all__ = ["cholesky_update", "qdwh", "symmetric_product"]
+__all__ = ["cholesky_update", "qdwh", "symmetric_product", "tridiagonal_solve"]
 
 
 def _array(x):
@@ -131,6 +132,64 @@ def qdwh(x, *, is_hermitian: bool = False, max_iterations: int | None = None, ep
     h = matrices.dot(matrices.adjoint(u), x)
     h = 0.5 * (h + matrices.adjoint(h))
     return u, h, steps, (magnitude(1 - lower) <= 5 * eps) & reduce_and(functions.is_finite(magnitude(u)), (0, 1))
+
+
+def tridiagonal_solve(dl, d, du, b, *, perturb_singular: bool = False):
+    """The x with A x = b, for the tridiagonal A with diagonal `d`, `dl` below it (its first entry is not read), `du` above (nor the last).
+
+    `b` has the right-hand sides as columns. Linear in `b`; has derivatives in all operands. A singular A gives NaN; with
+    `perturb_singular` a pivot by which x would overflow is moved away from zero, by the unit of rounding times the largest entry of the
+    triangular factor (as LAPACK's `lagts` does): inverse iteration needs such solutions. Raises TypeError for different dtypes,
+    ShapeError for shapes that do not fit.
+
+    >>> d, ones = np.full(3, 2.0, np.float32), np.ones(3, np.float32)
+    >>> np.asarray(tridiagonal_solve(ones, d, 0 * ones, ones[:, None])).ravel().tolist()
+    [0.5, 0.25, 0.375]
+    """
+    if not perturb_singular:
+        return matrix_forms.tridiagonal_solve_p.bind(dl, d, du, b)
+    dl, d, du, b = (_array(x) for x in (dl, d, du, b))
+    matrix_forms.tridiagonal_solve_p.abstract([typeof(x) for x in (dl, d, du, b)], {})
+    solve = _solve_perturbed
+    for _ in b.shape[:-2]:
+        solve = vmap(solve)
+    return b if 0 in b.shape[-2:] else solve(dl, d, du, b)
+
+
+def _solve_perturbed(dl, d, du, b):
+    """The solution for one matrix, by elimination with pivoting of neighbouring rows; pivots that are all but zero are moved away from it."""
+    info, n = dtypes.finfo(b.dtype), d.shape[0]
+    greatest, eps = (np.asarray(x, info.dtype)[()] for x in (1 / info.tiny, info.eps))
+    du = select(broadcasted_iota(np.int32, (n,), 0) == n - 1, 0 * du, du)
+
+    def eliminate(row, below):
+        """Of two rows, the one of the triangular factor (three entries), and what the other has then."""
+        (pivot, after, right), (under, on, beyond, right_below) = row, below
+        swap = magnitude(under) > magnitude(pivot)
+        pivot, under = select(swap, under, pivot), select(swap, pivot, under)
+        after, on = select(swap, on, after), select(swap, after, on)
+        third, beyond = select(swap, beyond, 0 * beyond), select(swap, 0 * beyond, beyond)
+        right, right_below = select(swap, right_below, right), select(swap, right, right_below)
+        factor = under / select(pivot == 0, 0 * pivot + 1, pivot)
+        return (on - factor * after, beyond - factor * third, right_below - factor * right), (pivot, after, third, right)
+
+    last, above = scan(eliminate, (d[0], du[0], b[0]), (dl[1:], d[1:], du[1:], b[1:]))
+    rows = [concatenate([x, y[None]], 0) for x, y in zip(above, (*last[:2], 0 * last[1], last[2]))]
+    size = reduce_max(magnitude(concatenate(rows[:3], 0)), (0,))
+    size = eps * select(size == 0, 0 * size + 1, size)
+
+    def substitute(below, row):
+        (x1, x2), (pivot, first, second, right) = below, row
+        value, of_pivot = right - first * x1 - second * x2, magnitude(pivot)
+        needed = magnitude(value) / greatest                     # what a pivot must have for a finite quotient
+        way = pivot / cast(select(of_pivot == 0, 0 * of_pivot + 1, of_pivot), pivot.dtype)
+        way = select(of_pivot == 0, 0 * way + 1, way)
+        moved = pivot + way * cast(larger(0 * needed + size, needed), pivot.dtype)
+        small = (of_pivot == 0) | (of_pivot < needed)
+        x = value / select(small, moved, 0 * moved + pivot)
+        return (x, x1), x
+
+    return scan(substitute, (0 * b[0], 0 * b[0]), rows, reverse=True)[1]
 
 
 guard_all(globals())

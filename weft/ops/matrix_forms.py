@@ -290,21 +290,6 @@ tridiagonal_solve_p = Primitive("tridiagonal_solve", "library")
 tridiagonal_solve_p.define(lower=ExpandSpec(lapack_forms.tridiagonal_solve))
 
 
-def tridiagonal_solve(dl, d, du, b, *, perturb_singular: bool = False):
-    """The x with A x = b, for the tridiagonal A with diagonal `d`, `dl` below it (its first entry is not read), `du` above (nor the last).
-
-    `b` has the right-hand sides as columns. Linear in `b`; has derivatives in all operands. A singular A gives NaN. Raises TypeError for
-    different dtypes, ShapeError for shapes that do not fit, NotImplementedError for `perturb_singular`.
-
-    >>> d, ones = np.full(3, 2.0, np.float32), np.ones(3, np.float32)
-    >>> np.asarray(tridiagonal_solve(ones, d, 0 * ones, ones[:, None])).ravel().tolist()
-    [0.5, 0.25, 0.375]
-    """
-    if perturb_singular:
-        raise NotImplementedError("tridiagonal_solve: perturb_singular is not supported. Add to the diagonal instead.")
-    return tridiagonal_solve_p.bind(dl, d, du, b)
-
-
 @tridiagonal_solve_p.def_type
 def _tridiagonal_solve_type(dl, d, du, b):
     _check_matrix("tridiagonal_solve", b, square=False)
