@@ -14,8 +14,7 @@ import pytest
 
 from tests.codegen.harness import compile_kernel
 from tests.harness.tuning import tune
-from weft.codegen.gemm import assembled, gemm, gemm_plan, gemm_problem, gemm_tile, required_functions
-from weft.codegen.gemm.avx512 import gemm_asm
+from weft.codegen.gemm import assembled, assembly, gemm, gemm_plan, gemm_problem, gemm_tile, required_functions
 from weft.codegen.gemm.descriptor import ALONG, DIRECT, IN_RUNS, PRIVATE, SHARED, Word
 from weft.codegen.ir.gemm_types import Machine, Recipe
 from weft.codegen.ir.microkernels import STREAMS
@@ -307,7 +306,7 @@ def test_long_runs_of_rows_are_read_where_they_lie(types, run_rows, cols, k, seg
     np.testing.assert_allclose(c.astype(wide), want, rtol=close / 10, atol=close)
     recipe = Recipe(*types, gemm.machine())
     apart = run_rows >= 64 and k != 48 and recipe.unpacked_ok
-    assert (words[Word.BATCH], words[Word.A_DIRECT]) == ((1, IN_RUNS) if gemm_asm.finds_runs(recipe) else (4, 1) if apart else (1, 0))
+    assert (words[Word.BATCH], words[Word.A_DIRECT]) == ((1, IN_RUNS) if assembly.finds_runs(recipe) else (4, 1) if apart else (1, 0))
 
 
 def test_empty_sum_writes_zeros_and_empty_results_write_nothing():
@@ -608,7 +607,7 @@ def test_assembled_kernels_give_the_bits_of_those_that_llvm_compiles(types, kind
     if kind == "joins not" and not Recipe(*types.split(), whole).joined:
         pytest.skip("joins nothing")
     write = assembled.kernels(recipe)
-    if write is None or (kind != "avx2" and not gemm_asm.suits(machine)):
+    if write is None or (kind != "avx2" and not assembly.has_avx512(machine)):
         pytest.skip("LLVM compiles them, or they are those for AVX2")
     names = sorted(name for name in gemm_tile.all_features(recipe) if name.startswith("kernel") and "runs" not in name)
     modules = [write(recipe, [*names, "blocks"]), gemm_tile._kernel_module(recipe, [*names, "blocks"])]
@@ -677,7 +676,7 @@ def test_a_driver_looks_for_what_differs_between_its_matmuls(monkeypatch):
     assert kernels[0] == kernels[1] and features[1] < made.features
 
 
-@pytest.mark.skipif(not gemm_asm.suits(gemm.machine()), reason="for processors with AVX-512")
+@pytest.mark.skipif(not assembly.has_avx512(gemm.machine()), reason="for processors with AVX-512")
 @pytest.mark.parametrize("types,packing,quick", [("f32 f32 f32", "pack_a_transpose", True), ("f64 f64 f64", "pack_b_copy", True),
                                              ("f64 f64 f64", "pack_a_transpose", False), ("bf16 f32 bf16", "pack_b_copy", True),
                                              ("bf16 f32 bf16", "finish", True), ("i8 i32 i32", "pack_a_copy", True),
@@ -823,7 +822,7 @@ def test_a_sum_in_segments_reads_a_where_it_lies(types, monkeypatch):
     lists, packed = [check(Case(50, 130, k, types, outer=(3,)))[1][Word.A_DIRECT] for k in (36, 5)]
     gemm._describe.cache_clear()
     assert sum(direct) >= (1 if types[0] == "c64" else len(direct)) or not Recipe(*types, gemm.machine()).unpacked_ok
-    assert not packed and lists == IN_RUNS * gemm_asm.finds_runs(Recipe(*types, gemm.machine()))
+    assert not packed and lists == IN_RUNS * assembly.finds_runs(Recipe(*types, gemm.machine()))
 
 
 def test_rows_along_b_have_the_same_bits_by_any_number_of_threads(monkeypatch):

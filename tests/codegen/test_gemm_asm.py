@@ -7,8 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from weft.codegen.gemm import assembled, gemm, gemm_tile
-from weft.codegen.gemm.avx512 import gemm_asm
+from weft.codegen.gemm import assembled, assembly, gemm, gemm_tile
 from weft.codegen.ir.gemm_types import Machine, Recipe
 from weft.codegen.toolchain import target
 from weft.util.record import replace
@@ -20,18 +19,18 @@ SIZES = [0, 1, 2, 3, 4, 5, 7, 15, 16, 17, 31, 33, 63, 64]
 def machine(request):
     """The machine at hand where it has AVX-512, and what has AVX2 alone."""
     if request.param == "avx512":
-        if not gemm_asm.suits(gemm.machine()):
+        if not assembly.has_avx512(gemm.machine()):
             pytest.skip("for processors with AVX-512")
         return replace(gemm.machine(), bf16_dot="+avx512bf16" in target.current().features)     # even where it does not pay
     made = Machine.of(["avx2", "fma", "f16c"], "x86_64")
-    if gemm.machine().vector_bytes < 32 or not assembled.has_avx2(made):
+    if gemm.machine().vector_bytes < 32 or not assembly.has_avx2(made):
         pytest.skip("for processors with AVX2")
     return made
 
 
 @pytest.fixture
 def avx512():
-    if not gemm_asm.suits(gemm.machine()):
+    if not assembly.has_avx512(gemm.machine()):
         pytest.skip("for processors with AVX-512")
 
 
@@ -40,8 +39,8 @@ def functions(recipe, wanted, exports, monkeypatch):
     text = gemm_tile._helper_module(recipe, wanted)
     assert "module asm" in text and "fcmp" not in text
     made = [target.link(target.emit_object(text, target.current(), True), exports, {})]
-    monkeypatch.setattr(gemm_asm, "suits", lambda machine: False)
-    monkeypatch.setattr(assembled, "has_avx2", lambda machine: False)
+    monkeypatch.setattr(assembly, "has_avx512", lambda machine: False)
+    monkeypatch.setattr(assembly, "has_avx2", lambda machine: False)
     text = gemm_tile._helper_module(recipe, wanted)
     assert "module asm" not in text
     return [*made, target.link(target.emit_object(text, target.current()), exports, {})]

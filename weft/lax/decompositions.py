@@ -157,7 +157,7 @@ def tridiagonal_solve(dl, d, du, b, *, perturb_singular: bool = False):
 
 
 def _solve_perturbed(dl, d, du, b):
-    """The solution for one matrix, by elimination with pivoting of neighbouring rows; pivots that are all but zero are moved away from it."""
+    """The solution for one matrix: elimination that pivots between neighbouring rows, and pivots moved away from zero."""
     info, n = dtypes.finfo(b.dtype), d.shape[0]
     greatest, eps = (np.asarray(x, info.dtype)[()] for x in (1 / info.tiny, info.eps))
     du = select(broadcasted_iota(np.int32, (n,), 0) == n - 1, 0 * du, du)

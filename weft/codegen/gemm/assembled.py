@@ -9,12 +9,11 @@ Next: `avx512.kernel_module` and `avx512.gemm_asm_pack`, `avx2.register_kernels`
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection
 from types import ModuleType
 
+from weft.codegen.gemm import assembly
 from weft.codegen.gemm.assembly import as_module
-from weft.codegen.gemm.avx512 import gemm_asm
 from weft.codegen.ir.gemm_types import Machine, Recipe
 
 _DST_STEP, _SRC, _SRC_STEP, _LINES, _LENGTH = "%rsi", "%rdx", "%rcx", "%r8", "%r9"
@@ -22,29 +21,24 @@ _DST_STEP, _SRC, _SRC_STEP, _LINES, _LENGTH = "%rsi", "%rdx", "%rcx", "%r8", "%r
 
 def kernels(recipe: Recipe) -> Callable[[Recipe, Collection[str]], str] | None:
     """Return what writes a module of a recipe's register kernels; None where LLVM compiles them."""
-    if gemm_asm.suits(recipe.machine):
+    if assembly.has_avx512(recipe.machine):
         from weft.codegen.gemm.avx512 import kernel_module
 
         return kernel_module.module
-    if has_avx2(recipe.machine) and (recipe.is_float or recipe.acc_bytes == 4):    # it multiplies no integers of 64 bits
+    if assembly.has_avx2(recipe.machine) and (recipe.is_float or recipe.acc_bytes == 4):    # it multiplies no integers of 64 bits
         from weft.codegen.gemm.avx2 import register_kernels
 
         return register_kernels.module
     return None
 
 
-def has_avx2(machine: Machine) -> bool:
-    """Whether functions for AVX2 are those of a machine."""
-    return machine.vector_bytes == 32 and sys.platform == "linux"
-
-
 def _writer(machine: Machine) -> ModuleType | None:
     """The module that has the functions for a machine."""
-    if gemm_asm.suits(machine):
+    if assembly.has_avx512(machine):
         from weft.codegen.gemm.avx512 import gemm_asm_pack
 
         return gemm_asm_pack
-    if has_avx2(machine):
+    if assembly.has_avx2(machine):
         from weft.codegen.gemm.avx2 import pack_lines
 
         return pack_lines

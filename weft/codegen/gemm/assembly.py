@@ -1,4 +1,4 @@
-"""What modules in assembler have in common, whatever the instructions.
+"""Which processors have functions in assembler, and what modules of those have in common.
 
 In:   lines of assembler.
 Out:  modules of LLVM IR that hold them. Functions follow the calling convention of Linux.
@@ -6,7 +6,25 @@ Out:  modules of LLVM IR that hold them. Functions follow the calling convention
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+
+from weft.codegen.ir.gemm_types import Machine, Recipe
+
+
+def has_avx512(machine: Machine) -> bool:
+    """Whether the functions of `avx512` are those of a machine."""
+    return machine.masks and sys.platform == "linux"
+
+
+def has_avx2(machine: Machine) -> bool:
+    """Whether the functions of `avx2` are those of a machine."""
+    return machine.vector_bytes == 32 and sys.platform == "linux"
+
+
+def finds_runs(recipe: Recipe) -> bool:
+    """Whether there are kernels that find A by lists (`avx512.indirect_operand`)."""
+    return has_avx512(recipe.machine) and recipe.unpacked_ok and not recipe.is_complex and not recipe.quads
 
 
 def as_module(lines: Sequence[str]) -> str:

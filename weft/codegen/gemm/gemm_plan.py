@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from weft.codegen.gemm.avx512 import gemm_asm
+from weft.codegen.gemm import assembly
 from weft.codegen.gemm.descriptor import ALONG, BAND_ZERO, DIRECT, IN_RUNS, PRIVATE, SHARED, Word
 from weft.codegen.gemm.gemm_problem import Problem, fold, is_dot, orient
 from weft.codegen.ir.gemm_types import Recipe
@@ -60,7 +60,7 @@ def _dot_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
 
 def _suits_quads(p: Problem, recipe: Recipe) -> bool:
     """True when a vector has room for all columns and more: its few sums would wait for each other, and each beat for elements of A."""
-    kind = recipe.acc == "f32" and recipe.unpacked_b_ok and gemm_asm.suits(recipe.machine)
+    kind = recipe.acc == "f32" and recipe.unpacked_b_ok and assembly.has_avx512(recipe.machine)
     few, many = 4 * p.n <= 3 * recipe.lanes, min(p.m, p.k) >= MODEL.gemm_quads[0] and p.m * p.k * p.batches >= MODEL.gemm_quads[1]
     return kind and few and many and p.k % 4 == 0 and not p.cols and p.segments == 1 and _a_direct(p, recipe, 1)
 
@@ -214,7 +214,7 @@ def _a_in_runs(p: Problem, recipe: Recipe) -> bool:
     or two for six elements: that pays where few panels of B would use what is packed (one, of even rows, which are packed quicker), and
     while caches have room for lines so far apart.
     """
-    if not gemm_asm.finds_runs(recipe) or p.k < MODEL.gemm_run:
+    if not assembly.finds_runs(recipe) or p.k < MODEL.gemm_run:
         return False
     uneven, apart = bool(p.rows) or p.segments > 1, math.gcd(p.a[1], 1 << 16)
     if p.a[1] == recipe.in_bytes and p.k % recipe.k_per_step == 0:

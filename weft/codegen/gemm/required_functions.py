@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from weft.codegen.gemm.avx512 import gemm_asm
+from weft.codegen.gemm import assembly
 from weft.codegen.gemm.descriptor import ALONG, BAND_ZERO, DIRECT, IN_RUNS, PRIVATE, SHARED, Word, packing, packings
 from weft.codegen.ir.gemm_types import Recipe
 from weft.codegen.ir.microkernels import kernel_name, row_counts, shapes
@@ -17,7 +17,7 @@ from weft.codegen.ir.microkernels import kernel_name, row_counts, shapes
 def all_features(recipe: Recipe) -> frozenset[str]:
     """Return the names of all functions and branches that only some matmuls need."""
     usable = [shape for shape in shapes(recipe) if shape[0] or recipe.half_lanes]
-    kinds = (False, True) if gemm_asm.finds_runs(recipe) else (False,)
+    kinds = (False, True) if assembly.finds_runs(recipe) else (False,)
     named = [kernel_name(r, *shape, runs) for runs in kinds for r in row_counts(recipe) for shape in usable]
     named += [] if recipe.is_complex or recipe.quads else ["along", "along_row"]
     packs_a = [] if recipe.quads else packings(recipe, "a")

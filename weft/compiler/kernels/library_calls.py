@@ -11,7 +11,6 @@ from weft.compiler.lowering.let_placement import Emitter
 from weft.ir.build import HALVES, Builder, type_name
 from weft.ir.jaxpr import Eqn, Literal
 from weft.ir.loops import Buf, Expr, Kernel, Prefetch, Store
-from weft.ops.callback import reporting
 from weft.util.machine_model import MODEL
 
 if TYPE_CHECKING:
@@ -80,6 +79,8 @@ def host_function(eqn: Eqn) -> Callable:
     reference, params = eqn.primitive.rule("reference"), eqn.params
     count, multiple = len(eqn.invars), eqn.primitive.multiple_results
     if eqn.primitive.kind == "callback":
+        from weft.ops.callback import reporting
+
         reference = reporting(eqn.primitive, eqn.source)
 
     into = getattr(eqn.primitive.rules.get("lower"), "into", None)

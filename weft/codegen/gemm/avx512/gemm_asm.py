@@ -6,10 +6,9 @@ calling convention of Linux.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
-from weft.codegen.ir.gemm_types import Machine, Recipe
+from weft.codegen.ir.gemm_types import Recipe
 from weft.codegen.ir.microkernels import STREAMS, kernel_name, unrolled
 from weft.util.machine_model import MODEL
 
@@ -24,16 +23,6 @@ ON_STACK = {name: 8 * (len(_KEPT) + 1 + i) for i, name in enumerate(
     ("ss", "dst", "ds", "last", "prefetch", "next", "place", "pitch", "streams"))}
 #: vector registers besides the sums: those of B, the element of A, a product, parts of sums
 _OF_B, _OF_A, _PRODUCT, _EVEN, _ODD = 24, 28, 29, 30, 31
-
-
-def suits(machine: Machine) -> bool:
-    """Whether the kernels of a machine are those of this file."""
-    return machine.masks and sys.platform == "linux"
-
-
-def finds_runs(recipe: Recipe) -> bool:
-    """Whether there are kernels that find A by lists (`indirect_operand`)."""
-    return suits(recipe.machine) and recipe.unpacked_ok and not recipe.is_complex and not recipe.quads
 
 
 def mask(count: str, register: str) -> list[str]:

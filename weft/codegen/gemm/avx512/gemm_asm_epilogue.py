@@ -5,8 +5,8 @@ LLVM takes 5 ms to compile a `finish` that rounds, and 3 ms for `end_panel`.
 
 from __future__ import annotations
 
+from weft.codegen.gemm import assembly
 from weft.codegen.gemm.assembly import as_module
-from weft.codegen.gemm.avx512 import gemm_asm
 from weft.codegen.gemm.avx512.gemm_asm import mask
 from weft.codegen.ir.gemm_types import Recipe
 
@@ -24,12 +24,12 @@ _ENDS = {
 def finishes(recipe: Recipe) -> bool:
     """Whether the results of a recipe are stored by this file."""
     known = (recipe.acc, recipe.out_type) in _ENDS and (recipe.out_type != "f16" or recipe.machine.f16)
-    return gemm_asm.suits(recipe.machine) and known and not recipe.is_complex and not recipe.quads
+    return assembly.has_avx512(recipe.machine) and known and not recipe.is_complex and not recipe.quads
 
 
 def ends_panels(recipe: Recipe) -> bool:
     """Whether the ends of its panels are written by it."""
-    return gemm_asm.suits(recipe.machine) and recipe.flips and recipe.joined == recipe.in_type
+    return assembly.has_avx512(recipe.machine) and recipe.flips and recipe.joined == recipe.in_type
 
 
 def finish(recipe: Recipe) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+from weft.codegen.gemm import assembly
 from weft.codegen.gemm.assembly import as_module
 from weft.codegen.gemm.avx512 import gemm_asm
 from weft.codegen.ir.gemm_types import Recipe
@@ -27,7 +28,7 @@ _LOADS = {"f16": "vcvtph2ps", "bf16": "vpmovzxwd"}
 
 def suits(recipe: Recipe) -> bool:
     """Whether the function for a recipe is this one."""
-    if not gemm_asm.suits(recipe.machine):
+    if not assembly.has_avx512(recipe.machine):
         return False
     converts = recipe.acc == "f32" and recipe.in_type in _LOADS
     return recipe.joined == recipe.in_type or (recipe.joined is None and (recipe.unpacked_b_ok or converts))
