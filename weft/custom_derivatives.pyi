@@ -4,9 +4,9 @@
 
 from weft.api.arrays import closure_convert
 from weft.api.autodiff import custom_gradient
-from weft.control.custom_rules import (
-    CustomVJPPrimal, SymbolicZero, custom_jvp, custom_jvp_call_p, custom_vjp, custom_vjp_call_p, custom_vjp_primal_tree_values,
-    remat_opt_p, zero_from_primal,
+from weft.control.custom_rules import custom_jvp, custom_jvp_call_p, custom_vjp, custom_vjp_call_p, remat_opt_p
+from weft.control.custom_values import (
+    CustomVJPPrimal, SymbolicZero, custom_vjp_primal_tree_values, zero_from_primal,
 )
 from weft.control.linear_call import linear_call
 

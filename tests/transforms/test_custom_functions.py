@@ -481,3 +481,115 @@ def test_transposes_are_trees_of_what_their_functions_close_over():
     assert weft.jit(lambda f, x: f(x))(made, 2.0) == made(2.0) == (6.0,)
     slope = weft.grad(lambda a: weft.linear_transpose(lambda x: a * a * x, 1.0)(2.0)[0])
     assert slope(3.0) == 12.0
+
+
+# ---- rules that close over mapped values
+
+def _with_jvp(x):
+    @weft.custom_jvp
+    def g(y):
+        return x * y
+
+    @g.defjvp
+    def g_jvp(primals, tangents):
+        return x * primals[0], 3.0 * x * tangents[0]
+    return g
+
+
+def _with_vjp(x):
+    @weft.custom_vjp
+    def g(y):
+        return x * y
+    g.defvjp(lambda y: (x * y, (x, y)), lambda res, ct: (3.0 * res[0] * ct,))
+    return g
+
+
+def _with_closed_bwd(x):
+    @weft.custom_vjp
+    def g(y):
+        return x * y
+    g.defvjp(lambda y: (x * y, None), lambda _, ct: (3.0 * x * ct,))
+    return g
+
+
+def _with_nondiff(x):
+    @functools.partial(weft.custom_jvp, nondiff_argnums=(0,))
+    def g(x, y):
+        return x * y
+    g.defjvp(lambda x, primals, tangents: (x * primals[0], 3.0 * x * tangents[0]))
+    return functools.partial(g, x)
+
+
+@pytest.mark.parametrize("make", [_with_jvp, _with_vjp, _with_closed_bwd, _with_nondiff])
+@pytest.mark.parametrize("outer", [lambda f: f, weft.jit, weft.vmap], ids=["plain", "jit", "vmap"])
+def test_rules_close_over_mapped_values(make, outer):
+    def total(z):
+        return weft.vmap(lambda x: make(x)(z))(X).sum()             # no argument is mapped, what the rule closes over is
+
+    if outer is weft.vmap:
+        assert np.allclose(weft.vmap(weft.grad(total))(X), 3.0 * X.sum())
+        return
+    assert np.allclose(outer(weft.grad(total))(2.0), 3.0 * X.sum())
+    assert np.allclose(weft.vmap(lambda x: make(x)(2.0))(X), 2.0 * X)
+    assert np.allclose(weft.vmap(lambda x, w: weft.grad(lambda y: make(x)(y * w))(2.0))(X, X), 3.0 * X * X)
+    assert np.allclose(outer(weft.grad(lambda z: weft.vmap(lambda w: weft.vmap(lambda x: make(x * w)(z))(X))(X).sum()))(2.0),
+                       3.0 * X.sum() ** 2)
+
+
+def test_a_pullback_maps_a_rule_that_closes_over_mapped_values():
+    _, pullback = weft.vjp(lambda z: weft.vmap(lambda x: _with_closed_bwd(x)(z))(X), 2.0)
+    assert np.allclose(pullback(np.ones_like(X))[0], 3.0 * X.sum())
+    _, tangents = weft.jvp(lambda z: weft.vmap(lambda x: _with_jvp(x)(z))(X), (2.0,), (1.0,))
+    assert np.allclose(tangents, 3.0 * X)
+
+
+@pytest.mark.parametrize("make", [_with_jvp, _with_vjp])
+def test_a_custom_function_does_not_close_over_a_differentiated_value(make):
+    for derive in (weft.grad(lambda x: make(x)(1.0)), lambda x: weft.jvp(lambda x: make(x)(1.0), (x,), (1.0,))):
+        with pytest.raises(weft.errors.UnexpectedTracerError, match="Pass the value as an argument"):
+            derive(3.0)
+
+
+@pytest.mark.parametrize("inside", [lambda f: f, weft.jit, weft.checkpoint], ids=["plain", "jit", "checkpoint"])
+@pytest.mark.parametrize("fwd, slope", [
+    (lambda x: (2.0 * x, lax.psum(x, "i")), lambda x: 4.0 * x * 4),
+    (lambda x: (2.0 * x, lax.axis_index("i").astype(np.float32)), lambda x: 4.0 * 6.0),
+], ids=["sum", "index"])
+def test_a_rule_uses_the_mapped_axis_where_the_function_does_not(inside, fwd, slope):
+    f = weft.custom_vjp(lambda x: 2.0 * x)
+    f.defvjp(fwd, lambda res, ct: (ct * res,))
+    total = lambda x: weft.vmap(inside(lambda i: f(x) + i), axis_name="i")(X).sum()
+    assert np.allclose(weft.grad(total)(2.0), slope(2.0))
+    assert np.allclose(weft.jit(weft.grad(total))(2.0), slope(2.0))
+
+
+def test_a_rule_that_alone_depends_on_mapped_values_is_refused():
+    f = weft.custom_jvp(lambda y: 2.0 * y)
+    f.defjvp(lambda primals, tangents: (2.0 * primals[0], lax.axis_index("i") * tangents[0]))
+    mapped = weft.jit(lambda z: weft.vmap(lambda x: f(z), axis_name="i", out_axes=None)(X))
+    assert mapped(1.0) == 2.0
+    with pytest.raises(ValueError, match="depend on the mapped axis i, where those of its function are the same for all"):
+        weft.jvp(mapped, (1.0,), (1.0,))
+
+
+# ---- wide types within blocks
+
+@pytest.mark.parametrize("kind", ["jvp", "vjp", "plain"])
+def test_derivatives_through_a_block_with_wide_types(kind):
+    f = lambda x: x ** 2.0 * 3.0
+    if kind == "jvp":
+        f = weft.custom_jvp(f)
+        f.defjvp(lambda xs, ts: (f(*xs), ts[0] * wnp.sin(xs[0])))
+    if kind == "vjp":
+        f = weft.custom_vjp(f)
+        f.defvjp(lambda x: (f(x), wnp.sin(x)), lambda res, ct: (res * ct,))
+
+    def g(x):
+        with weft.enable_x64():
+            return f(wnp.array(x, wnp.float64))
+
+    want = {"plain": [30.0, 6.0, 0.0]}.get(kind, [np.sin(5.0), np.cos(5.0), -np.sin(5.0)])
+    for derive, value in zip([weft.grad(g), weft.grad(weft.grad(g)), weft.grad(weft.grad(weft.grad(g)))], want):
+        assert derive(5.0).dtype == np.float32 and np.allclose(derive(5.0), value, atol=1e-6)
+    with weft.enable_x64():
+        assert weft.grad(weft.grad(g))(5.0).dtype == np.float64

@@ -19,6 +19,7 @@ from weft.core.interpret import evaluate
 from weft.core.stage import hoist_tracers, stage
 from weft.core.trace import UndefPrimal, Zero, _state, eval_trace, typeof
 from weft.ir.types import ShapedArray
+from weft.ops.casting import in_dtype
 from weft.ops.elementwise import convert_element_type
 from weft.ops.layout import reshape
 from weft.ops.slicing import slice_in_dim
@@ -281,7 +282,7 @@ def _as_cotangent(ct, aval):
     want = aval.to_tangent_aval()
     got = typeof(ct)
     if got.dtype != want.dtype or got.weak_type:
-        return convert_element_type(ct, want.dtype)
+        return in_dtype(ct, want.dtype)
     return ct
 
 

@@ -16,7 +16,8 @@ from typing import Any
 from weft.control.body import bind_arguments
 from weft.control.call import jit_p
 from weft.control.call_rules import keep_whole, make_call_rules, plain_params
-from weft.control.custom_rules import _to_front, attribute_of_wrapped
+from weft.control.custom_rules import attribute_of_wrapped
+from weft.control.custom_values import to_front
 from weft.control.hitypes import flatten_linear, holds_values
 from weft.control.loops import map as map_in_loop
 from weft.core.primitive import BatchAxis, Primitive
@@ -126,7 +127,7 @@ custom_vmap_call_p.def_dce(keep_whole)
 
 @custom_vmap_call_p.def_batch
 def _batch(axis: BatchAxis, args: Sequence, dims: Sequence, *, jaxpr, rule, num_consts, name):
-    args, flags = _to_front(args, dims)
+    args, flags = to_front(args, dims)
     if any(flags[:num_consts]):
         raise NotImplementedError(f"vmap: {name}, a custom_vmap function, closes over a value that is mapped, which its rule does not get. "
                                   "Pass the value as an argument.")

@@ -16,21 +16,32 @@ import numpy as np
 from weft.control.body import bind_positions
 from weft.control.call import jit_p
 from weft.control.call_rules import keep_whole, make_call_rules, plain_params
-from weft.control.hitypes import flatten, flatten_linear, linear_parts, of_tangents
+from weft.control.custom_values import (
+    CustomVJPPrimal,
+    Split,
+    check_outputs,
+    check_tangents,
+    flatten_cts,
+    leave_zeros,
+    over_axis,
+    settle,
+    shown,
+    taken,
+    to_front,
+    unbatch_ct,
+)
+from weft.control.hitypes import flatten, flatten_linear, of_tangents
 from weft.control.ref import any_refs, bound, call_with_refs, check_aliases, check_returned, is_ref, names_of, retried
 from weft.core.interpret import evaluate
-from weft.core.primitive import Primitive, unsupported
+from weft.core.primitive import BatchAxis, Primitive, unsupported
 from weft.core.scalars import typed
 from weft.core.stage import UsesRefs, hoist_together, hoist_tracers, stage
 from weft.core.trace import EvalTrace, Tracer, Zero, _state, is_undef, set_trace, typeof
-from weft.ir.types import ShapedArray
-from weft.ops.elementwise import add, convert_element_type
-from weft.ops.layout import broadcast_in_dim
-from weft.ops.reduce import reduce_sum
-from weft.transforms.batch import BatchTrace, batch_flat, batch_jaxpr, move_dim, to_dim
+from weft.ops.casting import in_dtype
+from weft.ops.elementwise import add
+from weft.transforms.batch import BatchTrace, batch_flat, batch_jaxpr, to_dim
 from weft.transforms.jvp import JVPTrace, instantiate
 from weft.util import dtypes, tree
-from weft.util.config import config
 from weft.util.errors import UnexpectedTracerError
 from weft.util.record import record
 from weft.util.source import function_name
@@ -117,11 +128,11 @@ def _apply_vjp(trace: Any, subfuns: Sequence, args: list, name: str) -> list:
 
 
 #: params: jaxpr, jvp (flat primals, flat tangents -> outs, out tangents), num_consts, name
-custom_jvp_call_p = _RuledCall("custom_jvp_call", "region", multiple_results=True, call_like=True, only_derivatives=("jvp",),
-                               n_functions=2, rules_apart=_jvp_apart, apply=_apply_jvp)
+custom_jvp_call_p = _RuledCall("custom_jvp_call", "region", multiple_results=True, call_like=True, batched_always=True,
+                               only_derivatives=("jvp",), n_functions=2, rules_apart=_jvp_apart, apply=_apply_jvp)
 #: params: jaxpr, rules (a VjpRules on flat values), num_consts, name
-custom_vjp_call_p = _RuledCall("custom_vjp_call", "region", multiple_results=True, call_like=True, only_derivatives=("rules",),
-                               n_functions=3, rules_apart=_vjp_apart, apply=_apply_vjp)
+custom_vjp_call_p = _RuledCall("custom_vjp_call", "region", multiple_results=True, call_like=True, batched_always=True,
+                               only_derivatives=("rules",), n_functions=3, rules_apart=_vjp_apart, apply=_apply_vjp)
 #: the derivative of a custom_vjp function: linear in its last operands; params: bwd, num_res, out_avals, name
 custom_lin_p = Primitive("custom_lin", "region", multiple_results=True)
 #: the forward half of a rule that is replaced by the function itself where no residual is read; params: jaxpr (the results, then the
@@ -129,118 +140,7 @@ custom_lin_p = Primitive("custom_lin", "region", multiple_results=True)
 remat_opt_p = Primitive("remat_opt", "region", multiple_results=True, call_like=True, only_derivatives=("fun",))
 
 
-@record
-class SymbolicZero:
-    """A tangent or cotangent that is known to be zero, as rules with `symbolic_zeros=True` get it; `aval` is its type.
-
-    >>> zero = SymbolicZero(weft.typeof(wnp.ones((2, 3))))
-    >>> zero.shape, zero.dtype.name
-    ((2, 3), 'float32')
-    """
-    aval: ShapedArray
-
-    shape = property(lambda self: self.aval.shape)
-    dtype = property(lambda self: self.aval.dtype)
-    ndim = property(lambda self: self.aval.ndim)
-    size = property(lambda self: self.aval.size)
-    weak_type = property(lambda self: self.aval.weak_type)
-
-    def __repr__(self) -> str:
-        return f"SymbolicZero({self.aval.str_short()})"
-
-
-@record
-class CustomVJPPrimal:
-    """An argument as `fwd` gets it with `symbolic_zeros=True`: its value, and whether derivatives with respect to it are asked for."""
-    value: Any
-    perturbed: bool
-
-
-def custom_vjp_primal_tree_values(arguments: Any) -> Any:
-    """A tree of `CustomVJPPrimal`s with their values in their places; TypeError if another leaf is in it.
-
-    >>> custom_vjp_primal_tree_values({"x": CustomVJPPrimal(2.0, True)})
-    {'x': 2.0}
-    """
-    leaves, structure = tree.tree_flatten(arguments)
-    for x in leaves:
-        if type(x) is not CustomVJPPrimal:
-            raise TypeError(f"custom_vjp_primal_tree_values: every leaf must be a CustomVJPPrimal, got {type(x)}. Give it the arguments "
-                            "that `fwd` of a rule with symbolic_zeros=True was called with.")
-    return tree.tree_unflatten(structure, [x.value for x in leaves])
-
-
-def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
-    """The zero tangents of the values in the tree `val`: arrays of zeros, or `SymbolicZero`s.
-
-    >>> float(zero_from_primal(2.0)), zero_from_primal(2.0, symbolic_zeros=True)
-    (0.0, SymbolicZero(float32[]))
-    """
-    def zero(x: Any) -> Any:
-        aval = typeof(x).to_tangent_aval()
-        return SymbolicZero(aval) if symbolic_zeros else instantiate(Zero(aval))
-    return tree.tree_map(zero, val)
-
-
-def _shown(tangents: Sequence, symbolic_zeros: bool) -> list:
-    """Tangents or cotangents as a rule of the user gets them."""
-    if symbolic_zeros:
-        return [SymbolicZero(t.aval) if type(t) is Zero else t for t in tangents]
-    return [_as_array(instantiate(t)) for t in tangents]
-
-
-def _as_array(x: Any) -> Any:
-    """A NumPy value as an array, which has the methods of one."""
-    if isinstance(x, (np.ndarray, np.generic)) and x.dtype != dtypes.float0:
-        return broadcast_in_dim(x, x.shape, tuple(range(x.ndim)))
-    return x
-
-
-def _taken(tangent: Any) -> Any:
-    """A tangent or cotangent as a rule of the user gave it."""
-    return Zero(tangent.aval) if type(tangent) is SymbolicZero else tangent
-
-
-class _Split:
-    """The differentiable arguments of a call, flattened, and how to put all arguments together again."""
-
-    def __init__(self, args: Sequence, nondiff_argnums: Sequence[int], symbolic_zeros: bool):
-        n = len(args)
-        self.nondiff = {i % n: args[i % n] for i in nondiff_argnums}
-        self.positions = [i for i in range(n) if i not in self.nondiff]
-        self.n = n
-        flat, self.tree = flatten_linear(tuple(args[i] for i in self.positions), symbolic_zeros)
-        self.flat = [typed(x) for x in flat]     # rules ask numbers for their shapes and dtypes
-        #: references to mutable arrays among the flat arguments: they go along, and are not differentiated
-        self.refs = {i: x for i, x in enumerate(self.flat) if is_ref(x)} if any_refs(self.flat) else {}
-        if self.refs:
-            self.flat = [x for x in self.flat if not is_ref(x)]
-
-    def take(self) -> list:
-        """The flat arguments, which are not kept: the rules, which know the split, outlive the call."""
-        flat, self.flat = self.flat, []
-        return flat
-
-    def rebuild(self, flat: Sequence) -> list:
-        if self.refs:
-            flat = self.with_refs(flat)
-        args = [None] * self.n
-        for i, x in self.nondiff.items():
-            args[i] = x
-        for i, x in zip(self.positions, tree.tree_unflatten(self.tree, flat)):
-            args[i] = x
-        return args
-
-    def with_refs(self, flat: Sequence) -> list:
-        """All flat arguments from those that are not references."""
-        rest = iter(flat)
-        return [self.refs[i] if i in self.refs else next(rest) for i in range(self.tree.num_leaves)]
-
-    def nondiff_values(self) -> list:
-        return [self.nondiff[i] for i in sorted(self.nondiff)]
-
-
-def _flat_call(fun: Callable, split: _Split, out_tree: list, api: str) -> Callable:
+def _flat_call(fun: Callable, split: Split, out_tree: list, api: str) -> Callable:
     def flat_fun(*flat):
         outs, structure = flatten_linear(fun(*split.rebuild(flat)))
         check_returned(fun, api, outs)
@@ -325,11 +225,11 @@ class custom_jvp(_CustomFunction):
         args = bind_positions("custom_jvp", self.fun, args, kwargs)
         if type(_state.trace) is EvalTrace:
             return self.fun(*args)
-        split = _Split(args, self.nondiff_argnums, self.symbolic_zeros)
+        split = Split(args, self.nondiff_argnums, self.symbolic_zeros)
         out_tree: list = []
 
         def flat_jvp(primals, tangents):
-            tangents = _shown(tangents, self.symbolic_zeros)
+            tangents = shown(tangents, self.symbolic_zeros)
             if split.refs:
                 primals, tangents = map(split.with_refs, (primals, tangents))
             primals_in, tangents_in = tree.tree_unflatten(split.tree, primals), tree.tree_unflatten(of_tangents(split.tree), tangents)
@@ -341,9 +241,9 @@ class custom_jvp(_CustomFunction):
             if structure != tangent_structure != of_tangents(structure):
                 raise TypeError(f"Custom JVP rule {function_name(self.jvp)} for function {name} must produce primal and tangent outputs "
                                 f"with equal container (pytree) structures, but got {structure} and {tangent_structure} respectively.")
-            _check_outputs(f"Custom JVP rule {function_name(self.jvp)}", name, out_tree, [structure, *map(typeof, outs)])
-            tangent_outs = list(map(_taken, tangent_outs))
-            _check_tangents(name, outs, tangent_outs)
+            check_outputs(f"Custom JVP rule {function_name(self.jvp)}", name, out_tree, [structure, *map(typeof, outs)])
+            tangent_outs = list(map(taken, tangent_outs))
+            check_tangents(name, outs, tangent_outs)
             return outs, tangent_outs
 
         flat_jvp.__name__ = function_name(self.jvp)
@@ -351,47 +251,55 @@ class custom_jvp(_CustomFunction):
         return tree.tree_unflatten(out_tree[0], outs)
 
 
-def _check_outputs(rule: str, name: str, known: list, given: list) -> None:
-    """TypeError if a rule gives another structure, shapes or dtypes (the rest of the lists) than its function, where these are `known`."""
-    if known and known[0] != given[0]:
-        raise TypeError(f"{rule} for function {name} must produce a pair (list or tuple of length two) whose first element has the "
-                        f"structure of the output of {name}, {known[0]}, got {given[0]}.")
-    for want, got in zip(known[1:], given[1:]):
-        if not (want.is_high or got.is_high) and (want.shape != got.shape or (want.dtype != got.dtype and not got.weak_type)):
-            raise TypeError(f"{rule} for function {name} must produce a pair whose first element has leaves of the shapes and dtypes of "
-                            f"the output of {name}: got rule output type {got.str_short()} which doesn't match {want.str_short()}.")
-    known[:] = given
-
-
-def _check_tangents(name, outs, tangents) -> None:
-    for o, t in zip(outs, tangents):
-        want, got = typeof(o).to_tangent_aval(), t.aval if type(t) is Zero else typeof(t)
-        if want.shape != got.shape or (want.dtype != got.dtype and want.dtype != dtypes.float0 and not got.weak_type):
-            raise TypeError(f"Custom JVP rule must produce primal and tangent outputs with corresponding shapes and dtypes. Expected "
-                            f"{want.str_short()} (tangent type of {typeof(o).str_short()}) but got {got.str_short()}, of {name}.")
-
-
 def _dispatch_jvp(trace, fun, jvp, args, name):
     """Run `fun`, or its rule if `trace` differentiates, or record it."""
     kind = type(trace)
-    if kind is EvalTrace:                # under the current trace: the function may close over its values
-        return fun(*args)
+    if kind is EvalTrace:
+        with set_trace(trace):
+            return fun(*args)
     if (serving := trace.serving(args)) is not trace:
         return _dispatch_jvp(serving, fun, jvp, args, name)
     if kind is JVPTrace:
         pairs = [trace.split(x) for x in args]
         primals, tangents = [typed(p) for p, _ in pairs], [t for _, t in pairs]
-        if all(type(t) is Zero for t in tangents):
-            return _dispatch_jvp(trace.parent, fun, jvp, primals, name)
         with set_trace(trace.parent):
+            if all(type(t) is Zero for t in tangents):
+                return _dispatch_jvp(trace.parent, fun, jvp, primals, name)
             outs, tangent_outs = jvp(primals, tangents)
         return [trace.join(o, t) for o, t in zip(outs, tangent_outs)]
+    if kind is BatchTrace:               # with no mapped argument, too: the function and its rule may close over mapped values
+        values, flags = to_front(*zip(*map(trace.split, args))) if args else ([], [])
+        once: list[bool] = []
+        mapped, mapped_jvp = _batch_jvp(fun, jvp, trace.axis, flags, once)
+        with set_trace(trace.parent):
+            outs = _dispatch_jvp(trace.parent, mapped, mapped_jvp, values, name)
+        return [trace.join(o, None if once[0] else 0) for o in outs]
     try:
         jaxpr, consts = hoist_tracers(stage(fun, [typeof(x) for x in args], name))
     except UsesRefs as used:
         return _with_refs(used.refs, fun, args, name, lambda f, xs: _dispatch_jvp(trace, f, _refuse(name), xs, name))
     return trace.process(custom_jvp_call_p, [*consts, *args],
                          {"jaxpr": jaxpr, "jvp": jvp, "num_consts": len(consts), "name": name})
+
+
+def _batch_jvp(fun: Callable | None, jvp: Callable, axis: BatchAxis, flags: Sequence[bool], once: list[bool]) -> tuple:
+    """`fun` and its rule mapped over dim 0 of the flagged arguments; results are batched as `over_axis` says."""
+    mapped = None if fun is None else over_axis(fun, axis, flags, once)
+
+    def rule(primals, tangents):
+        n = len(primals)
+        given, fill = leave_zeros(tangents, flags)
+        nonzero: list[bool] = []
+
+        def both(*xs):
+            outs, out_tangents = jvp(list(xs[:n]), fill(xs[n:]))
+            nonzero[:] = [type(t) is not Zero for t in out_tangents]
+            return [*outs, *(t for t in out_tangents if type(t) is not Zero)]
+        found = over_axis(both, axis, [*flags, *(f for f, t in zip(flags, tangents) if type(t) is not Zero)], once)(*primals, *given)
+        outs, rest = found[:len(nonzero)], iter(found[len(nonzero):])
+        return outs, [next(rest) if nz else Zero(typeof(o).to_tangent_aval()) for o, nz in zip(outs, nonzero)]
+    rule.__name__ = function_name(jvp)
+    return mapped, rule
 
 
 def _with_refs(refs: Sequence, fun: Callable, args: Sequence, name: str, dispatch: Callable) -> list:
@@ -432,65 +340,12 @@ def _custom_jvp_jvp(primals, tangents, *, jaxpr, jvp, num_consts, name):
 
 @custom_jvp_call_p.def_batch
 def _custom_jvp_batch(axis, args, dims, *, jaxpr, jvp, num_consts, name):
-    args, flags = _to_front(args, dims)
+    args, flags = to_front(args, dims)
     once: list[bool] = []
-    mapped = _batched(lambda *xs: evaluate(jaxpr, *xs), axis, flags, once)
-
-    def batched_jvp(primals, tangents):
-        n, inner = len(primals), flags[num_consts:]
-        given, fill = _leave_zeros(tangents, inner)
-
-        nonzero: list[bool] = []
-
-        def both(*xs):
-            outs, out_tangents = jvp(list(xs[:n]), fill(xs[n:]))
-            nonzero[:] = [type(t) is not Zero for t in out_tangents]
-            return [*outs, *(t for t in out_tangents if type(t) is not Zero)]
-        mapped = _batched(both, axis, inner + [f for f, t in zip(inner, tangents) if type(t) is not Zero], once)
-        found = mapped(*primals, *given)
-        outs, rest = found[:len(nonzero)], iter(found[len(nonzero):])
-        return outs, [next(rest) if nz else Zero(typeof(o).to_tangent_aval()) for o, nz in zip(outs, nonzero)]
-
-    batched_jvp.__name__ = function_name(jvp)
-    new, consts = hoist_tracers(stage(mapped, [typeof(x) for x in args], name))
-    outs = custom_jvp_call_p.bind(*consts, *args, jaxpr=new, jvp=batched_jvp, num_consts=num_consts + len(consts), name=name)
+    _, mapped_jvp = _batch_jvp(None, jvp, axis, flags[num_consts:], once)
+    new, consts = hoist_tracers(stage(over_axis(lambda *xs: evaluate(jaxpr, *xs), axis, flags, once), [typeof(x) for x in args], name))
+    outs = custom_jvp_call_p.bind(*consts, *args, jaxpr=new, jvp=mapped_jvp, num_consts=num_consts + len(consts), name=name)
     return outs, [None if once[0] else 0] * len(outs)
-
-
-def _to_front(args, dims):
-    """Batched operands with their dim at 0, and which they are."""
-    return [x if d is None else move_dim(x, d, 0) for x, d in zip(args, dims)], [d is not None for d in dims]
-
-
-def _leave_zeros(values: Sequence, flags: Sequence[bool]) -> tuple[list, Callable[[Sequence], list]]:
-    """The (co)tangents that are not zeros, and the function that puts per-example ones back among the zeros per example. Those flagged
-    are batched at dim 0."""
-    zeros = [None if type(t) is not Zero else Zero(t.aval.without_dim(0)) if f else t for t, f in zip(values, flags)]
-
-    def fill(given):
-        rest = iter(given)
-        return [next(rest) if z is None else z for z in zeros]
-    return [t for t, z in zip(values, zeros) if z is None], fill
-
-
-def _batched(fun, axis, flags, once: list[bool] | None = None):
-    """Flat `fun` mapped over dim 0 of the flagged arguments; every output is batched at dim 0.
-
-    With the list `once`, which a function and its rule share, no output is if no argument is and none of the function's outputs depends
-    on the mapped axis: a collective over the axis gives one value for all. ValueError if the rule's outputs then do.
-    """
-    def mapped(*args):
-        outs, dims = batch_flat(lambda *xs: [instantiate(o) for o in fun(*xs)], axis, args, [0 if f else None for f in flags])
-        if once is not None:
-            unmapped = all(d is None for d in dims)
-            once[:] = once or [unmapped and not any(flags)]
-            if once[0] and not unmapped:
-                raise ValueError(f"vmap: a rule of a custom derivative gives values that depend on the mapped axis {axis.name}, where "
-                                 "those of its function are the same for all.")
-            if once[0]:
-                return outs
-        return [to_dim(o, d, axis, 0) for o, d in zip(outs, dims)]
-    return mapped
 
 
 @record
@@ -542,7 +397,7 @@ class custom_vjp(_CustomFunction):
         args = bind_positions("custom_vjp", self.fun, args, kwargs)
         if type(_state.trace) is EvalTrace:
             return call_with_refs(self.fun, "custom_vjp", args)
-        split = _Split(args, self.nondiff_argnums, self.symbolic_zeros)
+        split = Split(args, self.nondiff_argnums, self.symbolic_zeros)
         if any(isinstance(x, Tracer) for x in tree.tree_leaves(split.nondiff)):
             raise UnexpectedTracerError(f"custom_vjp: an argument of {name} in nondiff_argnums holds a traced value: {split.nondiff}. Take "
                                         "it out of nondiff_argnums, and return None as its cotangent.")
@@ -561,7 +416,7 @@ class custom_vjp(_CustomFunction):
                 raise TypeError(f"custom_vjp: fwd of {name} must return a pair (output, residuals), got {pair!r}.")
             outs, structure = flatten_linear(pair[0])
             residuals, res_tree[0] = flatten(pair[1], f"the residuals of {name}")
-            _check_outputs(f"Custom VJP fwd rule {function_name(self.fwd)}", name, out_tree, [structure, *map(typeof, outs)])
+            check_outputs(f"Custom VJP fwd rule {function_name(self.fwd)}", name, out_tree, [structure, *map(typeof, outs)])
             if any_refs(residuals):
                 residuals = _keep_refs(name, residuals, split, res_refs)
             return outs, residuals
@@ -574,16 +429,16 @@ class custom_vjp(_CustomFunction):
                 rest = iter(residuals)
                 residuals = [res_refs[i] if i in res_refs else next(rest) for i in range(res_tree[0].num_leaves)]
             res = tree.tree_unflatten(res_tree[0], residuals)
-            cts = _shown(cts, self.symbolic_zeros)
+            cts = shown(cts, self.symbolic_zeros)
             result = self.bwd(*split.nondiff_values(), res, tree.tree_unflatten(of_tangents(out_tree[0]), cts))
             if not isinstance(result, (tuple, list)) or len(result) != len(split.positions):
                 raise TypeError(f"Custom VJP bwd rule {function_name(self.bwd)} of {name} must produce a tuple with one cotangent per "
                                 f"differentiable argument ({len(split.positions)}), got {result!r}.")
             if not split.refs:
-                return _flatten_cts(name, tuple(result), split.tree, avals)
+                return flatten_cts(name, tuple(result), split.tree, avals)
             none = [r.type.inner_aval for r in split.refs.values()]
             rest, given = iter(none), iter(avals)
-            cts = _flatten_cts(name, tuple(result), split.tree,
+            cts = flatten_cts(name, tuple(result), split.tree,
                                [next(rest) if i in split.refs else next(given) for i in range(split.tree.num_leaves)])
             return [ct for i, ct in enumerate(cts) if i not in split.refs]
 
@@ -593,7 +448,7 @@ class custom_vjp(_CustomFunction):
         return tree.tree_unflatten(out_tree[0], outs)
 
 
-def _keep_refs(name: str, residuals: Sequence, split: _Split, kept: dict) -> list:
+def _keep_refs(name: str, residuals: Sequence, split: Split, kept: dict) -> list:
     """Residuals without references, which `kept` has by their positions; ValueError if one is not an argument."""
     kept.clear()
     kept.update({i: x for i, x in enumerate(residuals) if is_ref(x)})
@@ -604,50 +459,28 @@ def _keep_refs(name: str, residuals: Sequence, split: _Split, kept: dict) -> lis
     return [x for x in residuals if not is_ref(x)]
 
 
-def _flatten_cts(name: str, result: tuple, structure, avals: Sequence[ShapedArray]) -> list:
-    """Cotangents in the order of the flat arguments; a None stands for zeros of a whole subtree."""
-    try:
-        whole = tree.tree_unflatten(of_tangents(structure), avals)
-        flat = tree.broadcast_prefix(linear_parts(result), whole, is_leaf=lambda x: x is None)
-    except ValueError as error:
-        raise TypeError(f"custom_vjp: bwd of {name} must return cotangents of the structure of the arguments: {error}") from None
-    for ct, aval in zip(flat, avals):
-        want = aval.to_tangent_aval()
-        if ct is not None and want.dtype != dtypes.float0 and typeof(ct).shape != want.shape and not config.disable_bwd_checks:
-            raise ValueError(f"custom_vjp: bwd of {name} must return cotangents of the arguments' shapes: an argument of type "
-                             f"{aval.str_short()} got a cotangent of type {typeof(ct).str_short()}. Consider just returning a None here.")
-        extra = tuple(sorted(typeof(ct).vma - want.vma, key=str)) if ct is not None else ()
-        if extra:
-            raise ValueError(f"custom_vjp: bwd of {name} must return cotangents that vary as the arguments do: an argument of type "
-                             f"{aval.str_short()} got a cotangent of type {typeof(ct).str_short()}.\n  The argument is one value "
-                             f"for all devices along {extra}, so their cotangents add up: return lax.psum(ct, {extra}).")
-    dropped = lambda ct, aval: type(ct) is SymbolicZero or aval.to_tangent_aval().dtype == dtypes.float0
-    return [None if dropped(ct, aval) else ct for ct, aval in zip(flat, avals)]
-
-
 def _dispatch_vjp(trace, fun, rules: VjpRules, args, name):
     kind = type(trace)
     if kind is EvalTrace:
-        return fun(*args)
+        with set_trace(trace):
+            return fun(*args)
     if (serving := trace.serving(args)) is not trace:
         return _dispatch_vjp(serving, fun, rules, args, name)
     if kind is JVPTrace:
         pairs = [trace.split(x) for x in args]
         primals, tangents = [typed(p) for p, _ in pairs], [t for _, t in pairs]
-        if all(type(t) is Zero for t in tangents):
-            return _dispatch_vjp(trace.parent, fun, rules, primals, name)
         with set_trace(trace.parent):
+            if all(type(t) is Zero for t in tangents):
+                return _dispatch_vjp(trace.parent, fun, rules, primals, name)
             outs, tangent_outs = _vjp_forward(rules, primals, tangents, name)
         return [trace.join(o, t) for o, t in zip(outs, tangent_outs)]
-    if kind is BatchTrace:
-        pairs = [trace.split(x) for x in args]
-        if all(d is None for _, d in pairs):
-            return _dispatch_vjp(trace.parent, fun, rules, args, name)
-        values, flags = _to_front([v for v, _ in pairs], [d for _, d in pairs])
-        mapped, mapped_rules = _batch_vjp(fun, rules, trace.axis, flags)
+    if kind is BatchTrace:               # with no mapped argument, too: the function and its rules may close over mapped values
+        values, flags = to_front(*zip(*map(trace.split, args))) if args else ([], [])
+        once: list[bool] = []
+        mapped, mapped_rules = _batch_vjp(fun, rules, trace.axis, flags, once)
         with set_trace(trace.parent):
             outs = _dispatch_vjp(trace.parent, mapped, mapped_rules, values, name)
-        return [trace.join(o, 0) for o in outs]
+        return [trace.join(o, None if once[0] else 0) for o in outs]
     try:
         jaxpr, consts = hoist_tracers(stage(fun, [typeof(x) for x in args], name))
     except UsesRefs as used:
@@ -682,11 +515,10 @@ def _fwd_or_fun(rules: VjpRules, name: str) -> Callable:
     return fwd
 
 
-def _batch_vjp(fun, rules: VjpRules, axis, flags, once: list[bool] | None = None):
-    """`fun` and its rules mapped over dim 0 of the flagged arguments; results are batched at dim 0 (see `_batched`), residuals where they
+def _batch_vjp(fun, rules: VjpRules, axis: BatchAxis, flags: Sequence[bool], once: list[bool]):
+    """`fun` and its rules mapped over dim 0 of the flagged arguments; results are batched as `over_axis` says, residuals where they
     differ."""
-    once = [] if once is None else once
-    mapped = None if fun is None else _batched(fun, axis, flags, once)
+    mapped = None if fun is None else over_axis(fun, axis, flags, once)
     differ: list[bool] = []
 
     def fwd(args, perturbed):
@@ -699,31 +531,24 @@ def _batch_vjp(fun, rules: VjpRules, axis, flags, once: list[bool] | None = None
         results, dims = batch_flat(both, axis, args, [0 if f else None for f in flags])
         n = split_at[0]
         differ[:] = [d is not None for d in dims[n:]]
-        whole = n if not once or not once[0] else 0
+        whole = 0 if settle(once, dims[:n], flags, axis) else n
         results = [x if k >= whole and d is None else to_dim(x, d, axis, 0) for k, (x, d) in enumerate(zip(results, dims))]
         return results[:n], results[n:]
 
     def bwd(residuals, cts):
         present: list = []
-        split = not (once and once[0])
-        given, fill = _leave_zeros(cts, [split] * len(cts))
+        split = not once[0]
+        given, fill = leave_zeros(cts, [split] * len(cts))
 
         def run(*xs):
             result = rules.bwd(list(xs[:len(residuals)]), fill(xs[len(residuals):]))
             present[:] = [ct is not None for ct in result]
             return [ct for ct in result if ct is not None]
         unmapped: list[bool] = []
-        found = iter(_batched(run, axis, [*differ, *[split] * len(given)], None if split else unmapped)(*residuals, *given))
-        return [_unbatch_ct(next(found), f or unmapped == [True]) if p else None for p, f in zip(present, flags)]
+        found = iter(over_axis(run, axis, [*differ, *[split] * len(given)], None if split else unmapped)(*residuals, *given))
+        return [unbatch_ct(next(found), f or unmapped == [True]) if p else None for p, f in zip(present, flags)]
     fwd.__name__, bwd.__name__ = function_name(rules.fwd), function_name(rules.bwd)
-    return mapped, VjpRules(fwd, bwd, None if rules.fun is None else _batched(rules.fun, axis, flags))
-
-
-def _unbatch_ct(ct, whole: bool):
-    """The cotangent of an argument: summed over the batch if the argument was the same for all and the cotangents are not."""
-    if whole:
-        return ct
-    return reduce_sum(ct, (0,))
+    return mapped, VjpRules(fwd, bwd, None if rules.fun is None else over_axis(rules.fun, axis, flags, once))
 
 
 make_call_rules(custom_vjp_call_p, jit_p)
@@ -737,9 +562,9 @@ def _custom_vjp_jvp(primals, tangents, *, jaxpr, rules, num_consts, name):
 
 @custom_vjp_call_p.def_batch
 def _custom_vjp_batch(axis, args, dims, *, jaxpr, rules, num_consts, name):
-    args, flags = _to_front(args, dims)
+    args, flags = to_front(args, dims)
     once: list[bool] = []
-    mapped, _ = _batch_vjp(lambda *xs: evaluate(jaxpr, *xs), rules, axis, flags, once)
+    mapped = over_axis(lambda *xs: evaluate(jaxpr, *xs), axis, flags, once)
     _, mapped_rules = _batch_vjp(None, rules, axis, flags[num_consts:], once)
     new, consts = hoist_tracers(stage(mapped, [typeof(x) for x in args], name))
     outs = custom_vjp_call_p.bind(*consts, *args, jaxpr=new, rules=mapped_rules, num_consts=num_consts + len(consts), name=name)
@@ -765,7 +590,7 @@ def _match(ct, aval):
     got = typeof(ct)
     if got.dtype == aval.dtype and not isinstance(ct, (int, float, complex, np.ndarray)):
         return ct
-    return convert_element_type(ct, aval.dtype)
+    return in_dtype(ct, aval.dtype)
 
 
 make_call_rules(remat_opt_p, jit_p)
@@ -773,7 +598,7 @@ make_call_rules(remat_opt_p, jit_p)
 
 @remat_opt_p.def_batch
 def _remat_opt_batch(axis, args, dims, *, jaxpr, fun, name):
-    args, flags = _to_front(args, dims)
+    args, flags = to_front(args, dims)
     whole, fun = [batch_jaxpr(j, axis, tuple(flags), True)[0] for j in (jaxpr, fun)]
     outs = remat_opt_p.bind(*args, jaxpr=whole, fun=fun, name=name)
     return outs, [0] * len(outs)

@@ -11,7 +11,7 @@ from typing import Any
 
 from weft.control.call import jit_p
 from weft.control.call_rules import keep_whole, make_call_rules
-from weft.control.custom_rules import _batched, _to_front, _unbatch_ct
+from weft.control.custom_values import over_axis, to_front, unbatch_ct
 from weft.control.hitypes import flatten_linear
 from weft.core.primitive import Primitive
 from weft.core.stage import hoist_tracers, stage
@@ -98,14 +98,14 @@ def _transpose(cts: Sequence, *args, jaxpr, transpose, num_consts, num_res, name
 
 @linear_call_p.def_batch
 def _batch(axis, args: Sequence, dims: Sequence, *, jaxpr, transpose, num_consts, num_res, name):
-    args, flags = _to_front(args, dims)
+    args, flags = to_front(args, dims)
     mapped, batched = batch_jaxpr(jaxpr, axis, tuple(flags), True)
     res_flags = flags[num_consts:num_consts + num_res]
 
     def mapped_transpose(res, cts):
         flat = lambda *xs: transpose(list(xs[:num_res]), list(xs[num_res:]))
-        found = _batched(flat, axis, [*res_flags, *batched])(*res, *cts)
-        return [_unbatch_ct(ct, f) for ct, f in zip(found, flags[num_consts + num_res:])]
+        found = over_axis(flat, axis, [*res_flags, *batched])(*res, *cts)
+        return [unbatch_ct(ct, f) for ct, f in zip(found, flags[num_consts + num_res:])]
     mapped_transpose.__name__ = function_name(transpose)
     outs = linear_call_p.bind(*args, jaxpr=mapped, transpose=mapped_transpose, num_consts=num_consts, num_res=num_res, name=name)
     return outs, [0] * len(outs)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.control.call_rules import call_reference, call_type
-from weft.control.custom_rules import _dispatch_jvp, _to_front
+from weft.control.custom_rules import _dispatch_jvp
+from weft.control.custom_values import to_front
 from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive, unsupported
 from weft.core.stage import hoist_together, stage
@@ -201,7 +202,7 @@ def _transpose(cts: Sequence, *args, jaxpr, matvec, vecmat, transpose_solve, num
 
 @linear_solve_p.def_batch
 def _batch(axis, args: Sequence, dims: Sequence, *, jaxpr, matvec, vecmat, transpose_solve, num_consts, name):
-    args, flags = _to_front(args, dims)
+    args, flags = to_front(args, dims)
     n = len(args) - num_consts
     batched = list(flags[num_consts:])           # of the solution and the right-hand side: one for both
     programs = (matvec, jaxpr, *(p for p in (vecmat, transpose_solve) if p is not None))

@@ -40,7 +40,7 @@ Within a kind they ask for facts of the operation, given to the constructor and 
   overwrites     index: the result is the first operand, but for a window
   casts          collective, elementwise: the result is the operand, under another type or with something said of it
   per_device     region: its program is that of one device, on blocks (shard_map)
-  batched_always extension: its batching rule is asked for values that are not mapped, too
+  batched_always extension, region: its batching rule is asked for values that are not mapped, too
   asks_layout    callback: it gets the layout of its operand as a parameter, and runs when the program is compiled
 """
 

@@ -110,10 +110,8 @@ class StageTrace(Trace):
         if type(x) is StageTracer and x._trace is self:
             return x.variable
         if isinstance(x, Tracer):
-            if x._trace.finished:
-                raise escaped_tracer(x)
             if id(x) not in self._const_ids and not self.within(x._trace):
-                raise tracer_out_of_place(x)
+                raise escaped_tracer(x) if x._trace.finished else tracer_out_of_place(x)
             return self.const(x, x.aval)
         if type(x) in _PYTHON_SCALARS:
             return Literal(x, typeof(x))

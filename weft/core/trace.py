@@ -70,12 +70,17 @@ class Trace:
         """End the trace: its tracers may not be used any more."""
         self.finished = True
 
+    @property
+    def level(self) -> Any:
+        """What traces of the same transformation share: custom derivative rules are mapped by traces of their own."""
+        return self
+
     def within(self, trace: "Trace") -> bool:
-        """Whether this trace was begun while `trace` was current, or is it: only then its values may be used here."""
-        here: Trace | None = self
-        while here is not None and here is not trace:
+        """Whether this trace was begun while `trace`, or one of its level, was current, or is it: only then its values may be used here."""
+        here, level = self, trace.level
+        while here is not None and here.level is not level:
             here = here.parent
-        return here is trace
+        return here is not None
 
     def cast(self, x, axes: frozenset):
         """`x` typed as varying over `axes`, which its type does not name."""

@@ -89,8 +89,16 @@ def _keeps_sums(in_avals, out_avals, **params) -> tuple[int, ...]:
 
 convert_element_type_p = elementwise(
     "convert_element_type", ANY, _convert_reference, type_rule=_convert_type, emit=_convert_emit, widen=False, computes="cast",
-    jvp=[lambda t, out, x, **params: convert_element_type(t, typeof(out).dtype)],
-    transpose=[lambda ct, x, **params: convert_element_type(ct, x.aval.dtype)], linear_ins=_keeps_sums)
+    jvp=[lambda t, out, x, **params: in_dtype(t, typeof(out).dtype)],
+    transpose=[lambda ct, x, **params: in_dtype(ct, x.aval.dtype)], linear_ins=_keeps_sums)
+
+
+def in_dtype(operand, dtype: np.dtype):
+    """`operand` in the dtype of a value that there is: one of 64 bits is kept where `enable_x64` is off, too."""
+    if dtype == dtypes.canonicalize_dtype(dtype):
+        return convert_element_type(operand, dtype)
+    same = typeof(operand).dtype == dtype and not typeof(operand).weak_type
+    return operand if same else convert_element_type_p.bind(operand, new_dtype=dtype, weak_type=False, sharding=None)
 
 
 def convert_element_type(operand, new_dtype, weak_type: bool = False, sharding=None):

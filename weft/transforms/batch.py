@@ -50,9 +50,11 @@ class BatchTrace(Trace):
         super().__init__(parent)
         self.axis = axis
 
+    level = property(lambda self: self.axis)
+
     def split(self, x) -> tuple:
         """(value, dim) of any value."""
-        if type(x) is BatchTracer and x._trace is self:
+        if type(x) is BatchTracer and (x._trace is self or x._trace.axis is self.axis):
             return x.value, x.dim
         return x, None
 
@@ -82,17 +84,21 @@ class BatchTrace(Trace):
             return False
         if primitive.kind == "collective":
             return name in collective_axes(params)
-        return primitive.kind == "region" and any(name in named_axes(j) for _, j in subjaxprs(params))
+        return primitive.kind == "region" and any(not named_axes(j).isdisjoint((name, ANY_AXIS)) for _, j in subjaxprs(params))
+
+
+ANY_AXIS = object()
 
 
 def named_axes(jaxpr: Jaxpr) -> frozenset:
-    """Names of all axes that collectives anywhere in `jaxpr` work over."""
+    """Names of all axes that collectives anywhere in `jaxpr` work over; with `ANY_AXIS` where a derivative rule of its own may do so."""
     def make():
         names: set = set()
         for eqn in jaxpr.eqns:
             if eqn.primitive.kind == "collective":
                 names.update(collective_axes(eqn.params))
             elif eqn.primitive.kind == "region":
+                names.update((ANY_AXIS,) if eqn.primitive.attrs.get("only_derivatives") else ())
                 for _, inner in subjaxprs(eqn.params):
                     names.update(named_axes(inner))
         return frozenset(names)
