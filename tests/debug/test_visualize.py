@@ -48,12 +48,12 @@ def picture(shape, parts, n_devices=8, **keywords):
 def test_each_device_has_its_box():
     text = picture((16, 16), (4, 2))
     assert text.splitlines()[:3] == [
-        "┌───────────┬───────────┐",
-        "│   CPU 0   │   CPU 1   │",
-        "├───────────┼───────────┤",
+        "┌──────────┬──────────┐",
+        "│  CPU 0   │  CPU 1   │",
+        "├──────────┼──────────┤",
     ]
     assert text.count("CPU") == 8
-    assert text.splitlines()[-1] == "└───────────┴───────────┘"
+    assert text.splitlines()[-1] == "└──────────┴──────────┘"
 
 
 @pytest.mark.parametrize(
@@ -117,9 +117,27 @@ def test_a_part_that_no_listed_device_holds():
 
 
 def test_widths_obey_their_bounds():
-    assert len(picture((16, 16), (1, 2), min_width=30).splitlines()[0]) == 2 * 30 + 3
+    assert len(picture((16, 16), (1, 2), min_width=30).splitlines()[0]) == 2 * 30 - 1
     assert len(picture((1, 999), (1, 2), max_width=40).splitlines()[0]) <= 40
     assert len(picture((16, 16), (4, 2), scale=3.0).splitlines()) > len(picture((16, 16), (4, 2)).splitlines())
+
+
+@pytest.mark.parametrize(("shape", "parts", "keywords", "widths", "height"), [
+    ((5,), (1,), {}, [7], 1), ((5,), (1,), {"scale": 8.0}, [38], 1), ((8,), (2,), {"scale": 8.0}, [10, 10], 1),
+    ((2,), (2,), {"scale": 8.0}, [39, 38], 1), ((8, 8), (4, 2), {}, [10, 10], 1), ((8, 8), (4, 2), {"scale": 2.0}, [23, 23], 4),
+    ((8, 8), (1, 1), {}, [23], 9), ((8, 8), (1, 1), {"scale": 0.5}, [10], 4), ((32, 8), (1, 1), {"scale": 2.0}, [10], 19),
+    ((8, 16), (2, 4), {}, [10] * 4, 4), ((128, 10000), (8, 1), {}, [78], 1), ((8, 100), (1, 2), {"max_width": 40}, [19, 18], 9),
+    ((8, 8), (1, 2), {}, [10, 10], 9), ((8, 8), (2, 2), {"min_width": 15}, [13, 13], 4),
+])
+def test_boxes_keep_proportions_within_bounds(shape, parts, keywords, widths, height):
+    (drawn,) = draw(tile(shape, Grid(parts, int(np.prod(parts)))), **keywords)
+    assert all([box.width for box in row] == widths and {box.height for box in row} == {height} for row in drawn.rows)
+    assert len({len(line) for line in to_text(drawn)}) == 1
+
+
+def test_texts_stand_in_the_middle_or_left_of_it():
+    assert picture((8, 8), (1, 2)).splitlines()[5] == "│CPU 0,1,2,3│CPU 4,5,6,7│"
+    assert picture((8, 8), (8, 4), 32).splitlines()[5] == "│ CPU 8 │ CPU 9 │CPU 10 │CPU 11 │"
 
 
 def test_plain_text_when_piped(capsys):

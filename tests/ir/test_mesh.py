@@ -22,7 +22,7 @@ from weft.ir.program_mesh import check_same_devices, common_mesh, sharding_of_sp
 from weft.ir.shardings import NamedSharding, PositionalSharding, SingleDeviceSharding, layout_of
 from weft.ir.specs import P, PartitionSpec
 from weft.runtime.device import devices
-from weft.runtime.topology import create_device_mesh, make_mesh
+from weft.runtime.topology import create_device_mesh, create_hybrid_device_mesh, make_mesh
 from weft.util.errors import ShardingError
 
 
@@ -237,6 +237,25 @@ def test_devices_of_two_rows_of_chips_are_put_in_a_ring():
     assert ids(create_device_mesh((6,), long[:3] + long[5:])) == [[0, 1, 2, 5, 6, 7]]   # no two full rows
     cube = [Chip(i, (i % 2, i // 2 % 2, i // 4)) for i in range(8)]
     assert ids(create_device_mesh((8,), cube)) == [list(range(8))]
+
+
+@pytest.mark.parametrize("shape", [((4,), 4), (2.0, 4), ("2", "4")])
+def test_sizes_of_device_grids_are_ints(shape):
+    with pytest.raises(ValueError, match="should be a sequence of ints"):
+        create_device_mesh(shape)
+
+
+def test_granules_are_the_slices_that_devices_name():
+    class Chip:
+        def __init__(self, id):
+            self.id, self.process_index, self.slice_index = id, id // 2, id // 4
+    chips = [Chip(i) for i in range(8)]
+    ids = lambda grid: [[d.id for d in row] for row in grid]
+    assert ids(create_hybrid_device_mesh((1, 4), (2, 1), chips[::-1])) == [[3, 2, 1, 0], [7, 6, 5, 4]]
+    assert ids(create_hybrid_device_mesh((1, 4), (2, 1), chips[::-1], should_sort_granules_by_key=False)) == [[7, 6, 5, 4], [3, 2, 1, 0]]
+    assert ids(create_hybrid_device_mesh((1, 2), (4, 1), chips, process_is_granule=True)) == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    with pytest.raises(ShardingError, match="Number of slices 2 must equal"):
+        create_hybrid_device_mesh((1, 2), (4, 1), chips)
 
 
 def test_a_mesh_without_devices_says_which_it_is_meant_for():

@@ -29,8 +29,7 @@ PALETTE: tuple[Color, ...] = (
 )  # fmt: skip
 
 MOST_PICTURES = 64  # of one array; what is left out is said in a line
-LINES_PER_PICTURE, MIN_LINES = 10, 4
-LONGEST_LINE = 72
+LINES_PER_PICTURE = 10
 CHARACTER_ASPECT = 2.5  # height of a terminal character over its width
 
 
@@ -59,7 +58,7 @@ def visualize_sharding(
 ) -> None:
     """Show which devices hold which part of an array of `shape` under `sharding`.
 
-    `scale` stretches the picture; `min_width` and `max_width` bound its boxes and its whole width in characters;
+    `scale` stretches the picture; `min_width` (with borders) and `max_width` bound its boxes and its whole width in characters;
     `color_map` maps a number in [0, 1] to red, green, blue in [0, 1], as matplotlib's colour maps do.
     """
     pictures = draw(tile(shape, sharding), scale, min_width, max_width, color_map)
@@ -103,37 +102,45 @@ def _draw_plane(
     inner = tiling.counts[len(outer) :]
     sizes = tiling.shape[len(outer) :]
     n_rows, n_columns = (1,) * (2 - len(inner)) + inner
-    height, width = (1,) * (2 - len(sizes)) + sizes
     if n_columns * (4 + 1) + 1 > max_width:
         return Picture(heading, (), tuple(_list_tiles(tiling, outer, max_width)))
 
     longest = max(len(tiling.label(outer + cell)) for cell in product(*map(range, inner)))
-    limit = (max_width - 1) // n_columns - 1
-    box_height, box_width = _box_size(height, width, n_rows, n_columns, len(inner), scale)
-    box_width = min(max(box_width, min_width, longest + 2), limit)
+    box_height, box_width = _box_size(sizes, n_rows, n_columns, scale)
+    widths = _within(max(box_width, min_width - 2, longest), n_columns, max_width)
     rows = []
     for row in range(n_rows):
         cells = [outer + (row, column)[2 - len(inner) :] for column in range(n_columns)]
         texts = [tiling.label(cell) for cell in cells]
-        lines_needed = max(len(_wrap(text, box_width)) for text in texts)
+        height = max(box_height, *(len(_wrap(text, width)) for text, width in zip(texts, widths)))
         rows.append(
-            tuple(
-                Box(text, colors[tiling.holders.get(cell, ())], max(box_height, lines_needed), box_width)
-                for cell, text in zip(cells, texts)
-            )
+            tuple(Box(text, colors[tiling.holders.get(cell, ())], height, width) for cell, text, width in zip(cells, texts, widths))
         )
     return Picture(heading, tuple(rows))
 
 
-def _box_size(height: int, width: int, n_rows: int, n_columns: int, rank: int, scale: float) -> tuple[int, int]:
-    """Height and width in characters of every box, near the true proportions of the array."""
-    if rank < 2:
-        return max(1, round(scale)), round(LONGEST_LINE * scale * rank / n_columns) - 1
-    full_height = LINES_PER_PICTURE * scale
-    full_width = full_height * CHARACTER_ASPECT * width / max(height, 1)
-    shrink = min(1.0, LONGEST_LINE * scale / max(full_width, 1.0))  # a wide picture is cut, and as much lower
-    total_height = max(MIN_LINES * scale, full_height * shrink)
-    return max(1, round(total_height / n_rows) - 1), round(full_width * shrink / n_columns) - 1
+def _box_size(sizes: Sequence[int], n_rows: int, n_columns: int, scale: float) -> tuple[int, int]:
+    """Height and width in characters of every box, near the true proportions of the array, borders left out.
+
+    A vector is drawn as one line, the shorter the more elements it has.
+    """
+    lines = LINES_PER_PICTURE * scale
+    aspect = sizes[1] / max(sizes[0], 1) if len(sizes) == 2 else 1 / max(*sizes, 1) if sizes else 0
+    height = max(1, int(lines / n_rows) - 1) if len(sizes) == 2 else 1
+    return height, int(int(lines * aspect) * CHARACTER_ASPECT / n_columns) - 2
+
+
+def _within(width: int, n_columns: int, max_width: int) -> list[int]:
+    """Widths of the boxes of a line, cut so that they and their borders fit `max_width`; the first are the wider ones.
+
+    >>> _within(10, 2, 80), _within(90, 2, 80)
+    ([10, 10], [39, 38])
+    """
+    room = max_width - n_columns - 1
+    if width * n_columns <= room:
+        return [width] * n_columns
+    each, more = divmod(room, n_columns)
+    return [each + (column < more) for column in range(n_columns)]
 
 
 def _colors(tiling: Tiling, color_map: ColorMap | None) -> dict[tuple[int, ...], Color]:
@@ -211,7 +218,7 @@ def _box_lines(box: Box) -> list[str]:
     lines = _wrap(box.text, box.width)
     above = (box.height - len(lines)) // 2
     below = box.height - len(lines) - above
-    return [line.center(box.width) for line in [""] * above + lines + [""] * below]
+    return [(" " * ((box.width - len(line)) // 2) + line).ljust(box.width) for line in [""] * above + lines + [""] * below]
 
 
 # --- terminal and notebook ---

@@ -26,6 +26,8 @@ def create_device_mesh(mesh_shape: int | Sequence[int], devices: Sequence[Any] |
     (2, 1)
     """
     shape = (mesh_shape,) if isinstance(mesh_shape, int) else tuple(mesh_shape)
+    if not all(isinstance(n, (int, np.integer)) for n in shape):
+        raise ValueError(f"create_device_mesh: mesh_shape should be a sequence of ints, got {mesh_shape!r}.\n  It has one size per dim.")
     chosen = all_devices() if devices is None else list(devices)
     if math.prod(shape) != len(chosen):
         raise ShardingError(
@@ -55,8 +57,9 @@ def create_hybrid_device_mesh(mesh_shape: Sequence[int], dcn_mesh_shape: Sequenc
                               allow_split_physical_axes: bool = False) -> np.ndarray:
     """A grid whose dims multiply an inner size, within a granule, and an outer one, between granules, which is major.
 
-    A granule is a process; where `weft.distributed.initialize` was given a `partition_index`, all processes of one, unless
-    `process_is_granule`. Granules are in order of their number, or of their first devices without `should_sort_granules_by_key`.
+    A granule is a process if `process_is_granule`. Otherwise it is what has one `slice_index`, where devices say theirs; all processes of
+    one partition, where `weft.distributed.initialize` was given a `partition_index`; else a process. Granules are in order of their
+    number, or of their first devices without `should_sort_granules_by_key`.
     ShardingError if the outer sizes are not for as many granules as there are, or the inner ones not for the devices of each.
 
     >>> create_hybrid_device_mesh((2, 1), (1, 1), all_devices()[:2]).shape
@@ -79,8 +82,12 @@ def create_hybrid_device_mesh(mesh_shape: Sequence[int], dcn_mesh_shape: Sequenc
 
 def _granule(device: Any, process_is_granule: bool) -> int:
     """The number of the granule of a device."""
+    if process_is_granule:
+        return device.process_index
+    if (part := getattr(device, "slice_index", None)) is not None:
+        return part
     shared = processes.current()
-    partition = None if process_is_granule or shared is None else shared.partitions[device.process_index]
+    partition = None if shared is None else shared.partitions[device.process_index]
     return device.process_index if partition is None else partition
 
 
