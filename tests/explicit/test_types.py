@@ -11,6 +11,7 @@ import pytest
 import weft
 from weft import lax, numpy as wnp
 from weft.errors import ShardingError, ShardingTypeError
+from weft.ir.types import ShapedArray
 from weft.sharding import (
     AbstractMesh,
     AxisType,
@@ -70,6 +71,39 @@ def test_only_explicit_axes_are_in_types():
     alone = weft.typeof(weft.device_put(X, weft.devices()[0]))
     assert alone.sharding.mesh.empty and alone.sharding.spec == P(None, None) and alone.sharding.is_fully_replicated
     assert alone.update(sharding=alone.sharding) is alone and alone.explicit is None
+
+
+@pytest.mark.parametrize(("given", "kept"), [
+    (P(("a", "b", "c"), "d"), P(("a", "b"))), (P(("a", "c"), "b", "d"), P("a", "b")), (P("c", ("a", "b")), P(None, ("a", "b"))),
+    (P("c", "d"), P()), (P("a", unreduced={"b"}), P("a", unreduced={"b"}))])
+def test_types_keep_what_a_sharding_says_of_explicit_axes(given, kept):
+    mesh = AbstractMesh((2, 2, 2, 2), ("a", "b", "c", "d"), (EXPLICIT, EXPLICIT, AUTO, AxisType.Manual))
+    aval = ShapedArray((16, 8, 4, 2), np.float32)
+    for typed in (aval.update(sharding=NamedSharding(mesh, given)),
+                  ShapedArray(aval.shape, aval.dtype, sharding=NamedSharding(mesh, given, memory_kind="device"))):
+        assert typed is aval.update(sharding=NamedSharding(mesh, kept)) and typed.sharding == NamedSharding(mesh, kept)
+
+
+def test_explicit_axes_divide_the_dims_of_types():
+    over = lambda *spec: NamedSharding(MESH.abstract_mesh, P(*spec))
+    for shape, spec in (((5, 2), ("a",)), ((8, 2), (None, "b")), ((4, 4), (("a", "b"),)), ((4,), (None, "a"))):
+        with pytest.raises(ValueError, match=r"evenly divide|at most one entry per dim"):
+            ShapedArray(shape, np.int32, sharding=over(*spec))
+        with pytest.raises(ValueError):
+            ShapedArray(shape, np.int32).update(sharding=over(*spec))
+    assert ShapedArray((5, 4), np.int32, sharding=over(None, "b")).str_short() == "int32[5,4@b]"
+    assert ShapedArray((5, 2), np.int32, sharding=NamedSharding(MIXED.abstract_mesh, P(None, "b"))).str_short() == "int32[5,2]"
+
+
+def test_types_of_programs_may_say_a_memory_space():
+    Space = weft.sharding.MemorySpace
+    aval = ShapedArray((8,), np.float32)
+    host = ShapedArray((8,), np.float32, memory_space=Space.Host)
+    assert aval.memory_space is Space.Device and str(host.str_short()) == "float32<host>[8]" and host.str_short(True) == "f32<host>[8]"
+    assert aval.update(memory_space=Space.Host) is host and host.update(shape=(4,)).memory_space is Space.Host
+    assert pickle.loads(pickle.dumps(host)) is host and ShapedArray((8,), np.float32, memory_space=Space.Device) is aval
+    with pytest.raises(ValueError):
+        aval.update(memory_space="disk")
 
 
 def test_copies_keep_the_type():

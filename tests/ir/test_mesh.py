@@ -32,7 +32,8 @@ def mesh() -> Mesh:
 
 
 def test_mesh_facts(mesh):
-    assert repr(mesh) == "Mesh('a': 4, 'b': 2, axis_types=(Auto, Auto))"
+    assert str(mesh) == "Mesh('a': 4, 'b': 2, axis_types=(Auto, Auto))"
+    assert repr(mesh) == "Mesh(axis_sizes=(4, 2), axis_names=('a', 'b'), axis_types=(Auto, Auto))"
     assert dict(mesh.shape) == {"a": 4, "b": 2}
     assert mesh.size == 8 and not mesh.empty and mesh.local_mesh is mesh
     assert mesh.device_ids.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
@@ -41,7 +42,7 @@ def test_mesh_facts(mesh):
     assert AbstractMesh((("a", 4), ("b", 2))) is mesh.abstract_mesh
     assert pickle.loads(pickle.dumps(mesh)) is mesh and copy.deepcopy(mesh) is mesh
     explicit = make_mesh((8,), ("x",), axis_types=(AxisType.Explicit,))
-    assert explicit.explicit_axes == ("x",) and repr(explicit) == "Mesh('x': 8, axis_types=(Explicit,))"
+    assert explicit.explicit_axes == ("x",) and str(explicit) == "Mesh('x': 8, axis_types=(Explicit,))"
 
 
 def test_current_mesh(mesh):
@@ -237,6 +238,26 @@ def test_devices_of_two_rows_of_chips_are_put_in_a_ring():
     assert ids(create_device_mesh((6,), long[:3] + long[5:])) == [[0, 1, 2, 5, 6, 7]]   # no two full rows
     cube = [Chip(i, (i % 2, i // 2 % 2, i // 4)) for i in range(8)]
     assert ids(create_device_mesh((8,), cube)) == [list(range(8))]
+
+
+def test_equal_specs_are_one_object():
+    for a, b in [(P("x", None), P(("x",), ())), (P(), P()), (P(["x", "y"]), P(("x", "y"))), (P(unreduced={"x"}), P(unreduced={"x"})),
+                 (P(None, "x"), pickle.loads(pickle.dumps(P((), "x")))), (P("x", reduced={"y"}), copy.deepcopy(P("x", reduced={"y"})))]:
+        assert a is b
+    assert P("x") is not P("x", None) and P("x") == P("x", None) and P("x").update(partitions=("x", None)) is P("x", None)
+    with pytest.raises(TypeError, match="prohibited"):
+        type("Spec", (PartitionSpec,), {})
+
+
+def test_memory_kinds_over_meshes_without_devices(mesh):
+    abstract = mesh.abstract_mesh
+    assert NamedSharding(mesh, P()).memory_kind == "device" and NamedSharding(abstract, P()).memory_kind is None
+    host = NamedSharding(abstract, P("a"), memory_kind="pinned_host")
+    assert host.memory_kind == host.with_spec(P("b")).memory_kind == "pinned_host" and host != NamedSharding(abstract, P("a"))
+    assert NamedSharding(abstract, P("a"), memory_kind="device") != NamedSharding(abstract, P("a"))
+    assert pickle.loads(pickle.dumps(host)) == host
+    with pytest.raises(ValueError, match="invalid memory kind 'disk'"):
+        NamedSharding(abstract, P(), memory_kind="disk")
 
 
 @pytest.mark.parametrize("shape", [((4,), 4), (2.0, 4), ("2", "4")])

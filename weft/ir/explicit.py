@@ -93,7 +93,7 @@ def on_devices(sharding: NamedSharding, devices: tuple) -> NamedSharding:
         return sharding
     mesh = sharding.mesh
     if mesh.size != len(devices):
-        raise ShardingError(f"a value typed {sharding.spec!r} over {mesh!r} meets a computation on {len(devices)} "
+        raise ShardingError(f"a value typed {sharding.spec!r} over {mesh} meets a computation on {len(devices)} "
                             f"devices.\n  All values of a computation must be on the same devices. Move one with weft.device_put.")
     grid = np.array(devices, object).reshape(mesh.axis_sizes)
     made = Mesh(grid, mesh.axis_names, axis_types=mesh.axis_types)

@@ -133,6 +133,8 @@ class Mesh(_MeshBase):
     >>> from weft.runtime.device import devices
     >>> mesh = Mesh(np.array(devices()[:4]).reshape(2, 2), ('row', 'col'))
     >>> mesh
+    Mesh(axis_sizes=(2, 2), axis_names=('row', 'col'), axis_types=(Auto, Auto))
+    >>> print(mesh)
     Mesh('row': 2, 'col': 2, axis_types=(Auto, Auto))
     >>> mesh.shape, mesh.abstract_mesh.size, mesh.update(axis_names=('x', 'y')).axis_names
     (OrderedDict([('row', 2), ('col', 2)]), 4, ('x', 'y'))
@@ -242,6 +244,9 @@ class Mesh(_MeshBase):
         return within
 
     def __repr__(self) -> str:
+        return f"Mesh(axis_sizes={self.axis_sizes}, axis_names={self.axis_names}, axis_types={_types_text(self.axis_types)})"
+
+    def __str__(self) -> str:
         return f"Mesh({self._body()})"
 
 

@@ -82,7 +82,7 @@ class Sharding:
     """How the shards of an array are placed on devices. Subclasses give `device_assignment` and `_grid`."""
     __slots__ = ("_memory_kind",)
 
-    _memory_kind: str
+    _memory_kind: str | None
 
     @property
     def device_assignment(self) -> tuple[Any, ...]:
@@ -90,8 +90,8 @@ class Sharding:
         raise NotImplementedError(f"{type(self).__name__}.device_assignment")
 
     @property
-    def memory_kind(self) -> str:
-        """The memory space of values."""
+    def memory_kind(self) -> str | None:
+        """The memory space of values; None over a mesh without devices, unless one was given."""
         return self._memory_kind
 
     def with_memory_kind(self, kind: str) -> Sharding:
@@ -263,7 +263,7 @@ def _check_memory_kind(kind: str | None) -> str:
     if kind is None:
         return MEMORY_KINDS[0]
     if kind not in MEMORY_KINDS:
-        raise ShardingError(f"memory_kind {kind!r} is unknown. Could not find memory addressable by device of that kind: Device memories "
+        raise ShardingError(f"Got invalid memory kind {kind!r}. Could not find memory addressable by device of that kind: Device memories "
                             f"can address the following memory kinds: {', '.join(MEMORY_KINDS)}.\n"
                             f"  Memory kinds are {', '.join(map(repr, MEMORY_KINDS))}.")
     return kind
@@ -299,7 +299,7 @@ class NamedSharding(Sharding):
             raise TypeError(f"NamedSharding takes a PartitionSpec second, got {spec!r}. Write PartitionSpec(...).")
         _check_spec(mesh, spec)
         self.mesh, self.spec = mesh, spec
-        self._memory_kind = _check_memory_kind(memory_kind)
+        self._memory_kind = None if memory_kind is None and isinstance(mesh, AbstractMesh) else _check_memory_kind(memory_kind)
         self._hash = hash((mesh, spec, self._memory_kind))
 
     def __reduce__(self) -> tuple:
@@ -443,10 +443,10 @@ class NamedSharding(Sharding):
         return self._hash
 
     def __repr__(self) -> str:
-        return f"NamedSharding(mesh={self.mesh!r}, spec={self.spec!r}, memory_kind={self._memory_kind})"
+        return f"NamedSharding(mesh={self.mesh}, spec={self.spec!r}, memory_kind={self._memory_kind})"
 
 
-def _make_named(mesh: Any, spec: Any, memory_kind: str) -> NamedSharding:
+def _make_named(mesh: Any, spec: Any, memory_kind: str | None) -> NamedSharding:
     return NamedSharding(mesh, spec, memory_kind=memory_kind)
 
 

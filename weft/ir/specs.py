@@ -58,10 +58,12 @@ class UnreducedKind(enum.Enum):
 
 
 NO_AXES: frozenset = frozenset()
+_specs: dict[tuple, PartitionSpec] = {}
 
 
 class PartitionSpec:
-    """How the dims of an array are split over named mesh axes; immutable, hashable, read like a tuple.
+    """How the dims of an array are split over named mesh axes; immutable, hashable, read like a tuple. Specs of the same entries and axes
+    are one object. TypeError for a class derived from it.
 
     Entry d says which axes split dim d: a name, a tuple of names (the first is the major one), None for no split, or UNCONSTRAINED.
     A tuple of one name is kept as the name, an empty one as None.
@@ -81,24 +83,33 @@ class PartitionSpec:
     __slots__ = ("_entries", "_key", "unreduced", "reduced", "unreduced_kind", "__weakref__")
 
     UNCONSTRAINED = UNCONSTRAINED
+    _entries: tuple
+    _key: tuple
     unreduced: frozenset
     reduced: frozenset
     unreduced_kind: UnreducedKind | None
 
-    def __init__(self, *entries: Any, unreduced: Any = NO_AXES, reduced: Any = NO_AXES, unreduced_kind: UnreducedKind | None = None):
+    def __new__(cls, *entries: Any, unreduced: Any = NO_AXES, reduced: Any = NO_AXES, unreduced_kind: UnreducedKind | None = None
+                ) -> PartitionSpec:
+        key = entries, unreduced, reduced, unreduced_kind
+        try:
+            return _specs[key]
+        except (KeyError, TypeError):                # TypeError: entries that are lists, axes that are sets
+            pass
         for entry in entries:
             if isinstance(entry, (tuple, list)) and any(isinstance(name, (tuple, list)) for name in entry):
                 raise ValueError(f"PartitionSpec: the entry {entry} holds a tuple of names in a tuple.\n"
                                  "  A tuple inside PartitionSpec cannot contain a nested tuple; write the names in one, major ones first.")
+        self = object.__new__(cls)
         self._entries = tuple(map(_canonical_entry, entries))
         self._key = _strip(self._entries)
-        if unreduced is NO_AXES and reduced is NO_AXES and unreduced_kind is None:
-            self.unreduced = self.reduced = NO_AXES
-            self.unreduced_kind = None
-        else:
-            self.unreduced, self.reduced = _axis_set("unreduced", unreduced), _axis_set("reduced", reduced)
-            self.unreduced_kind = UnreducedKind.sum if self.unreduced and unreduced_kind is None else unreduced_kind
-            self._check()
+        self.unreduced, self.reduced = _axis_set("unreduced", unreduced), _axis_set("reduced", reduced)
+        self.unreduced_kind = UnreducedKind.sum if self.unreduced and unreduced_kind is None else unreduced_kind
+        self._check()
+        return _specs.setdefault((self._entries, self.unreduced, self.reduced, self.unreduced_kind), self)
+
+    def __init_subclass__(cls) -> None:
+        raise TypeError(f"{cls.__name__}: Subclassing `PartitionSpec` is prohibited: equal specs are one object.")
 
     def _check(self) -> None:
         """Refuse axes that are named twice, and a kind that is none."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 
 from weft.ir.mesh import AbstractMesh, AxisType, Mesh, get_abstract_mesh
-from weft.ir.shardings import NamedSharding
+from weft.ir.shardings import MemorySpace, NamedSharding
 from weft.ir.specs import PartitionSpec, spec_of_dims
 from weft.ir.symbolic import Dim
 from weft.util import dtypes
@@ -78,13 +78,35 @@ def _whole(mesh: AbstractMesh, ndim: int) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(*[None] * ndim))
 
 
+@lru_cache(maxsize=4096)
+def _typed_sharding(sharding: Any, shape: tuple) -> NamedSharding | None:
+    """What a type of that shape says of a sharding: its explicit axes, over a mesh without devices; None if there are none.
+    ShardingError if they do not divide the shape."""
+    if not isinstance(sharding, NamedSharding):
+        return None
+    mesh = sharding.mesh.abstract_mesh
+    explicit = mesh.explicit_axes
+    if not explicit:
+        return None
+    spec = sharding.spec
+    if any(a not in explicit for a in spec.axes):
+        kept = [tuple(a for a in axes if a in explicit) or None for axes in spec.dims(len(shape))]
+        spec = spec.update(partitions=kept)
+    found = sharding if spec is sharding.spec and mesh is sharding.mesh and sharding.memory_kind is None else NamedSharding(mesh, spec)
+    if spec.axes and all(isinstance(n, int) for n in shape):
+        found.check_shape(shape)
+    return found
+
+
 class ShapedArray:
-    """Type of an array value: shape, dtype, weak-type flag, sharding and manual axes.
+    """Type of an array value: shape, dtype, weak-type flag, sharding, manual axes and memory space.
 
     `vma` are the manual axes along which devices hold copies of their own: values that vary, terms of a sum over `vma_unreduced`, and equal
     copies over `vma_reduced`, whose cotangents are terms.
 
-    `explicit` is the sharding over the explicit axes of a mesh, None where there are none.
+    `explicit` is the sharding over the explicit axes of a mesh, None where there are none; ShardingError if they do not divide the shape.
+    `kept_sharding` says that it is a type's own already, which type rules may leave at results of other shapes until theirs is found.
+    `memory_space` is part of the types that describe a program to others; types of values that are traced leave it at the device's.
     Instances are interned: two equal types are one object, hence hashing and equality are by identity.
 
     >>> ShapedArray((8, 2), np.dtype("float32")) is ShapedArray((8, 2), np.dtype("float32"))
@@ -93,7 +115,8 @@ class ShapedArray:
     ShapedArray(float32[8,2])
     """
 
-    __slots__ = ("shape", "dtype", "weak_type", "explicit", "vma", "vma_unreduced", "vma_reduced", "ndim", "size", "__weakref__")
+    __slots__ = ("shape", "dtype", "weak_type", "explicit", "vma", "vma_unreduced", "vma_reduced", "memory_space", "ndim", "size",
+                 "__weakref__")
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -101,18 +124,21 @@ class ShapedArray:
     vma: frozenset
     vma_unreduced: frozenset
     vma_reduced: frozenset
+    memory_space: MemorySpace
     ndim: int
     size: int
 
     def __new__(cls, shape, dtype, weak_type: bool = False, sharding=None, vma: frozenset = frozenset(),
                 manual_axis_type: ManualAxisType | None = None, vma_unreduced: frozenset = frozenset(),
-                vma_reduced: frozenset = frozenset()):
+                vma_reduced: frozenset = frozenset(), memory_space: MemorySpace = MemorySpace.Device, kept_sharding: bool = False):
         if manual_axis_type is not None:
             vma, vma_unreduced, vma_reduced = manual_axis_type.vur, manual_axis_type.unreduced, manual_axis_type.reduced
         if vma_unreduced or vma_reduced:
             vma = frozenset(vma)
             vma_unreduced, vma_reduced = vma & vma_unreduced, vma & vma_reduced - vma_unreduced
-        key = (shape, dtype, weak_type, sharding, vma, vma_unreduced, vma_reduced)
+        if sharding is not None and not kept_sharding:
+            sharding = _typed_sharding(sharding, tuple(shape))
+        key = (shape, dtype, weak_type, sharding, vma, vma_unreduced, vma_reduced, memory_space)
         try:
             return _interned[key]
         except (KeyError, TypeError):
@@ -121,9 +147,7 @@ class ShapedArray:
         if not dtypes.is_extended(dtype):
             dtype = np.dtype(dtype)
         dtypes.check_held(dtype)
-        if isinstance(sharding, NamedSharding) and not sharding.mesh.explicit_axes:
-            sharding = None
-        key = (shape, dtype, bool(weak_type), sharding, frozenset(vma), vma_unreduced, vma_reduced)
+        key = (shape, dtype, bool(weak_type), sharding, frozenset(vma), vma_unreduced, vma_reduced, MemorySpace(memory_space))
         found = _interned.get(key)
         if found is not None:
             return found
@@ -136,6 +160,7 @@ class ShapedArray:
         set_(self, "vma", key[4])
         set_(self, "vma_unreduced", vma_unreduced)
         set_(self, "vma_reduced", vma_reduced)
+        set_(self, "memory_space", key[7])
         set_(self, "ndim", len(shape))
         set_(self, "size", math.prod(shape))
         if self.size * dtype.itemsize > _MAX_BYTES or any(d > _MAX_BYTES for d in shape):
@@ -159,11 +184,12 @@ class ShapedArray:
         raise AttributeError("ShapedArray is immutable; use .update(...)")
 
     def __reduce__(self):
-        return ShapedArray, (self.shape, self.dtype, self.weak_type, self.explicit, self.vma, None, self.vma_unreduced, self.vma_reduced)
+        return ShapedArray, (self.shape, self.dtype, self.weak_type, self.explicit, self.vma, None, self.vma_unreduced, self.vma_reduced,
+                             self.memory_space)
 
     def update(self, shape=None, dtype=None, weak_type=None, sharding: Any = _SAME, vma=None, manual_axis_type=None,
-               vma_unreduced=None, vma_reduced=None) -> "ShapedArray":
-        """A copy with some of shape, dtype, weak_type, sharding, vma (or manual_axis_type) replaced.
+               vma_unreduced=None, vma_reduced=None, memory_space=None) -> "ShapedArray":
+        """A copy with some of shape, dtype, weak_type, sharding, vma (or manual_axis_type) and memory_space replaced.
 
         >>> ShapedArray((2,), np.dtype("float32")).update(shape=(3,))
         ShapedArray(float32[3])
@@ -172,7 +198,8 @@ class ShapedArray:
             self.shape if shape is None else shape, self.dtype if dtype is None else dtype,
             self.weak_type if weak_type is None else weak_type, self.explicit if sharding is _SAME else sharding,
             self.vma if vma is None else vma, manual_axis_type, self.vma_unreduced if vma_unreduced is None else vma_unreduced,
-            self.vma_reduced if vma_reduced is None else vma_reduced)
+            self.vma_reduced if vma_reduced is None else vma_reduced, self.memory_space if memory_space is None else memory_space,
+            sharding is _SAME)
 
     def without_dim(self, dim: int) -> "ShapedArray":
         """The type of one entry along `dim`."""
@@ -292,7 +319,8 @@ class ShapedArray:
             vary = ",".join(sorted(map(str, varying)))
         vary = vary and f"{{{vary}}}"
         weak = "~" if self.weak_type and not short_dtypes else ""
-        return f"{weak}{name}[{inner}]{vary}"
+        space = "" if self.memory_space is MemorySpace.Device else f"<{self.memory_space.name.lower()}>"
+        return f"{weak}{name}{space}[{inner}]{vary}"
 
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak_type else ""
