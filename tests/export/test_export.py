@@ -266,6 +266,96 @@ def test_programs_with_shardings_are_called_on_as_many_devices():
             program.call(x)
 
 
+def on(n, *spec, names=("x",), shape=None, reverse=False, **kind):
+    devices = np.array(weft.devices()[:n][::-1] if reverse else weft.devices()[:n]).reshape(shape or (n,))
+    return weft.NamedSharding(weft.sharding.Mesh(devices, names), weft.P(*spec), **kind)
+
+
+@pytest.mark.parametrize("fun", [
+    lambda rows: weft.jit(lambda x, y: wnp.sin(x), in_shardings=(rows, None), out_shardings=rows),
+    lambda rows: weft.jit(lambda x, y: lax.with_sharding_constraint(wnp.sin(x), rows)),
+    lambda rows: weft.jit(lambda x, y: weft.shard_map(wnp.sin, mesh=rows.mesh, in_specs=weft.P("x"), out_specs=weft.P("x"))(x)),
+], ids=["in_shardings", "constraint", "shard_map"])
+def test_programs_run_on_other_devices_than_those_of_the_export(fun):
+    x = np.arange(32, dtype=np.float32).reshape(8, 4)
+    exported = export.export(fun(on(2, "x")))(x, x)
+    for program in (exported, export.deserialize(exported.serialize())):
+        assert program.nr_devices == 2
+        there = on(2, "y", names=("y",), reverse=True)
+        out = program.call(weft.device_put(x, there), x)
+        np.testing.assert_allclose(out, np.sin(x), rtol=1e-6)
+        assert [s.device for s in out.addressable_shards] == weft.devices()[:2][::-1]
+        (g,) = weft.vjp(lambda x: exported.call(x, wnp.zeros_like(x)), weft.device_put(x, there))[1](wnp.ones_like(x))
+        np.testing.assert_allclose(g, np.cos(x), rtol=1e-6)
+        with pytest.raises(ValueError, match="was exported for 2 devices and is called in a context with 4 devices"):
+            program.call(weft.device_put(x, on(4, "x")), x)
+
+
+@pytest.mark.parametrize("fun", [
+    lambda one: weft.jit(lambda x: (x ** 2).sum(0), in_shardings=one), lambda one: weft.jit(lambda x: (x ** 2).sum(0), out_shardings=one),
+    lambda one: weft.jit(lambda x: (lax.with_sharding_constraint(x, one) ** 2).sum(0))], ids=["in", "out", "constraint"])
+@pytest.mark.parametrize("place", ["mesh", "device"])
+def test_programs_for_one_device_run_on_any_number(fun, place):
+    x = np.arange(80, dtype=np.float32).reshape(8, 10)
+    exported = export.export(fun(on(1, *(() if place == "device" else ("x",))) if place == "mesh" else
+                                 weft.sharding.SingleDeviceSharding(weft.devices()[0])))(x)
+    assert exported.nr_devices == 1
+    for n in (1, 4, 8):
+        spread = weft.device_put(x, on(n, "x"))
+        np.testing.assert_allclose(exported.call(spread), (x ** 2).sum(0))
+        np.testing.assert_allclose(weft.jit(exported.call)(spread), (x ** 2).sum(0))
+
+
+def test_shardings_are_told_over_other_meshes():
+    x = np.arange(32, dtype=np.float32).reshape(8, 4)
+    rows, columns = on(4, "x"), on(4, None, "x")
+    exported = export.export(weft.jit(lambda x, y, z: (x + y, z), in_shardings=(rows, None, None), out_shardings=(columns, None)))(
+        x, x, weft.device_put(x, columns))
+    for program in (exported, export.deserialize(exported.serialize())):
+        same, other = on(4, reverse=True).mesh, on(4, names=("a", "b"), shape=(2, 2)).mesh
+        assert program.in_shardings_jax(same) == (weft.NamedSharding(same, rows.spec), None, weft.NamedSharding(same, columns.spec))
+        assert program.out_shardings_jax(same) == (weft.NamedSharding(same, columns.spec), None)
+        assert program.in_shardings_jax(other)[0] == weft.NamedSharding(other, weft.P(("a", "b")))
+        abstract = program.in_shardings_jax(other.abstract_mesh)[2]
+        assert abstract == weft.NamedSharding(other.abstract_mesh, weft.P(None, ("a", "b")), memory_kind="device")
+        for bad in (on(2).mesh, on(8).mesh):
+            with pytest.raises(ValueError, match="has no equal over"):
+                program.in_shardings_jax(bad)
+
+
+def test_types_say_in_which_memory_arguments_were():
+    host = weft.sharding.SingleDeviceSharding(weft.devices()[0], memory_kind="pinned_host")
+    x, empty = np.ones((2, 3), np.float32), weft.sharding.AbstractMesh((), ())
+    exported = export.export(weft.jit(lambda a, b: (a, a + b, b), out_shardings=(None, None, host)))(weft.device_put(x, host), x)
+    for program in (exported, export.deserialize(exported.serialize())):
+        assert [a.memory_space.name for a in program.in_avals] == ["Host", "Device"]
+        assert [a.memory_space.name for a in program.out_avals] == ["Host", "Device", "Host"]
+        there = weft.NamedSharding(empty, weft.P(None, None), memory_kind="pinned_host")
+        assert program.in_shardings_jax(empty) == (there, None) and program.out_shardings_jax(empty) == (None, None, there)
+        np.testing.assert_array_equal(program.call(x, x)[1], x + x)
+
+
+def test_static_arguments_are_fixed_by_the_export():
+    x = np.arange(4, dtype=np.float32)
+    by_name = export.export(weft.jit(lambda x, *, c: c * wnp.sin(x), static_argnames="c"))(x, c=0.5)
+    by_number = export.export(weft.jit(lambda c, x, kind="sin": c * getattr(wnp, kind)(x), static_argnums=(0, 2)))(0.5, x, "cos")
+    for exported, want in ((by_name, np.sin(x)), (by_number, np.cos(x))):
+        for program in (exported, export.deserialize(exported.serialize(1))):
+            assert len(program.in_avals) == 1
+            np.testing.assert_allclose(program.call(x), 0.5 * want, rtol=1e-6)
+            with pytest.raises(ValueError, match="same pytree structure"):
+                program.call(0.5, x)
+    assert weft.grad(lambda x: by_name.call(x).sum())(x).shape == (4,)
+
+
+def test_a_list_of_specs_fits_a_tuple_of_arguments():
+    spread = weft.ShapeDtypeStruct((4, 6), np.float32, sharding=on(2, "x"))
+    a, b = export.symbolic_args_specs((spread, np.ones(6)), ["4, n", "n"])
+    assert str(a.shape) == "(4, n)" and a.sharding == spread.sharding and a.shape[1] == b.shape[0]
+    exported = export.export(weft.jit(lambda a, b: a * b))(a, b)
+    assert exported.nr_devices == 2 and exported.in_shardings_jax(spread.sharding.mesh)[0] == spread.sharding
+
+
 def test_ranges_have_symbolic_lengths_and_fit_small_sizes_too():
     def ranges(x):
         n = x.shape[0]

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from weft.api.autodiff import vjp as vjp_of
-from weft.api.jit import jit
+from weft.api.jit import JitFunction, jit
 from weft.api.struct import ShapeDtypeStruct
 from weft.control.call import jit_p
 from weft.control.call_rules import plain_params
@@ -35,8 +35,10 @@ from weft.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft.export import format as bytes_format
 from weft.export.polymorphic import instantiate, samples_of, telling_samples, unify
 from weft.ir.jaxpr import Eqn, Jaxpr
-from weft.ir.program_mesh import constraint_shardings
+from weft.ir.mesh import AbstractMesh, Mesh
+from weft.ir.program_mesh import constraint_shardings, is_abstract, moved, over_mesh, without_devices
 from weft.ir.rewrite import inline_calls, map_jaxprs
+from weft.ir.shardings import MemorySpace, NamedSharding, Sharding
 from weft.ir.symbolic import Dim, SizeTooSmall, SymbolicScope, evaluate, is_symbolic_dim, names_in, solve
 from weft.ir.types import ShapedArray
 from weft.runtime.array import Array
@@ -147,16 +149,18 @@ def _split(words: str) -> list[str]:
 def symbolic_args_specs(args: Any, shapes_specs: Any, constraints: Sequence[str] = (), scope: SymbolicScope | None = None) -> Any:
     """The types of `args`, a tree of arrays, with the shapes that `shapes_specs` names: a text for all, or a prefix tree of texts and None.
 
-    All sizes belong to one scope.
+    A list of specs is for a tuple of arguments, too. Shardings of arguments are kept. All sizes belong to one scope.
 
     >>> symbolic_args_specs((wnp.ones((2, 3)),), ("b, ...",))
     (ShapeDtypeStruct(shape=(b, 3), dtype=float32),)
     """
     scope = SymbolicScope(constraints) if scope is None else scope
     leaves, structure = tree.tree_flatten(args)
+    shapes_specs = tuple(shapes_specs) if isinstance(shapes_specs, list) and isinstance(args, tuple) else shapes_specs
     specs = tree.broadcast_prefix(shapes_specs, args, is_leaf=lambda x: x is None)
     avals = [x if hasattr(x, "shape") and hasattr(x, "dtype") else typeof(x) for x in leaves]
-    made = [ShapeDtypeStruct(symbolic_shape(spec, like=aval.shape, scope=scope), aval.dtype) for spec, aval in zip(specs, avals)]
+    made = [ShapeDtypeStruct(symbolic_shape(spec, like=aval.shape, scope=scope), aval.dtype, sharding=_given_sharding(x))
+            for spec, aval, x in zip(specs, avals, leaves)]
     return tree.tree_unflatten(structure, made)
 
 
@@ -167,17 +171,22 @@ class Exported:
     """A program that was traced ahead of time, with its types.
 
     `in_avals` and `out_avals` are the types of the flat arguments and results, `in_tree` and `out_tree` their structures; `in_tree` is that
-    of a pair of positional and keyword arguments.
+    of a pair of positional and keyword arguments, static ones left out. `nr_devices` is the number of devices that it runs on; a program
+    for one may be called on any number.
     """
 
     def __init__(self, fun_name: str, jaxpr: Jaxpr, in_tree: Any, out_tree: Any, platforms: Sequence[str],
-                 disabled_safety_checks: Sequence[DisabledSafetyCheck], get_vjp: Callable[[Exported], Exported] | None) -> None:
+                 disabled_safety_checks: Sequence[DisabledSafetyCheck], get_vjp: Callable[[Exported], Exported] | None,
+                 nr_devices: int, in_shardings: Sequence[NamedSharding | None], out_shardings: Sequence[NamedSharding | None]) -> None:
         self.fun_name = fun_name
         self.in_tree, self.out_tree = in_tree, out_tree
-        self.in_avals, self.out_avals = jaxpr.in_avals, jaxpr.out_avals
+        self.in_avals = tuple(map(_kept_in, jaxpr.in_avals, in_shardings))
+        plain = jaxpr if self.in_avals == jaxpr.in_avals else inline_calls(jaxpr)
+        passed = dict(zip(plain.invars, in_shardings))           # results that are arguments stay where these are
+        self.out_avals = tuple(_kept_in(v.aval, s or passed.get(v)) for v, s in zip(plain.outvars, out_shardings))
         self.platforms = tuple(platforms)
         self.disabled_safety_checks = tuple(disabled_safety_checks)
-        self.nr_devices = max((len(s.device_assignment) for s in constraint_shardings(jaxpr)), default=1)
+        self.nr_devices, self._in_shardings, self._out_shardings = nr_devices, tuple(in_shardings), tuple(out_shardings)
         self.in_shardings_hlo = (None,) * len(self.in_avals)
         self.out_shardings_hlo = (None,) * len(self.out_avals)
         self.ordered_effects = self.unordered_effects = ()
@@ -205,6 +214,20 @@ class Exported:
             raise NotImplementedError("Exported.mlir_module of a program for symbolic sizes; export it for fixed sizes.")
         return jit(lambda *flat: self._bind(flat, {})).lower(*[ShapeDtypeStruct(a.shape, a.dtype) for a in self.in_avals]).as_text()
 
+    def in_shardings_jax(self, mesh: Mesh | AbstractMesh) -> tuple[NamedSharding | None, ...]:
+        """The shardings of the flat arguments, by the axes of `mesh`, which may have other devices, names and sizes of axes than the one
+        of the export; None for an argument that was given none. ShardingError if the mesh cannot express them.
+
+        >>> exported = export(weft.jit(wnp.cos))(ShapeDtypeStruct((2,), wnp.float32))
+        >>> exported.in_shardings_jax(weft.make_mesh((2,), ('x',), devices=weft.devices()[:2]))
+        (None,)
+        """
+        return tuple(s and over_mesh(s, mesh, a.ndim) for s, a in zip(self._in_shardings, self.in_avals))
+
+    def out_shardings_jax(self, mesh: Mesh | AbstractMesh) -> tuple[NamedSharding | None, ...]:
+        """The shardings of the flat results, by the axes of `mesh`; None for a result that was given none."""
+        return tuple(s and over_mesh(s, mesh, a.ndim) for s, a in zip(self._out_shardings, self.out_avals))
+
     # calls
 
     @api_boundary
@@ -212,8 +235,9 @@ class Exported:
         """Run the program. The arguments have the structure, the dtypes and the shapes that it was exported for; symbolic sizes may be any
         that fit.
 
-        It can be called in other programs, mapped, and differentiated once for each `vjp` that it has. Raises ValueError for arguments that
-        do not fit or lie on another number of devices than the program's shardings name, and on a platform that it was not exported for.
+        It runs on the devices of its arguments. It can be called in other programs, mapped, and differentiated once for each `vjp` that it
+        has. Raises ValueError for arguments that do not fit or lie on another number of devices than the program's shardings name, and on a
+        platform that it was not exported for.
         """
         leaves, in_tree = tree.tree_flatten((args, kwargs))
         if in_tree != self.in_tree:
@@ -223,23 +247,29 @@ class Exported:
                 f"    exported  {self.in_tree}\n    called    {in_tree}")
         if "cpu" not in self.platforms and DisabledSafetyCheck.platform() not in self.disabled_safety_checks:
             raise ValueError(f"Function '{self.fun_name}' was exported for platforms '{self.platforms}' but it is used on '('cpu',)'.")
-        self._check_devices(leaves)
+        devices = self._devices(leaves)
         sizes = self._sizes([typeof(x) for x in leaves])
         if not any(dtypes.issubdtype(a.dtype, np.inexact) for a in (*self.in_avals,)):
-            outs: Any = self._bind(leaves, sizes)
+            outs: Any = self._bind(leaves, sizes, devices)
         else:
-            outs = _differentiable(self, sizes)(*leaves)
+            outs = _differentiable(self, sizes, devices)(*leaves)
         return tree.tree_unflatten(self.out_tree, outs)
 
-    def _check_devices(self, leaves: Sequence[Any]) -> None:
-        """ValueError if the program names devices and the arguments, where they are known, lie on another number of them."""
-        if self.nr_devices == 1 or not leaves or any(isinstance(x, Tracer) for x in leaves) or current_trace() is not eval_trace:
-            return
-        here = max(len(x.sharding.device_assignment) if isinstance(x, Array) else 1 for x in leaves)
-        if here != self.nr_devices:
+    def _devices(self, leaves: Sequence[Any]) -> tuple | None:
+        """The devices of the arguments, where they are known and the program names some; ValueError if they are not as many."""
+        if self.nr_devices == 1 or not leaves:
+            return None
+        values = [x.concrete() if isinstance(x, Tracer) else x for x in leaves]
+        if any(x is None for x in values):
+            return None
+        devices = max((x.sharding.device_assignment if isinstance(x, Array) else (None,) for x in values), key=len)
+        if len(devices) != self.nr_devices:
+            if current_trace() is not eval_trace:               # constants of a program, which are put where that runs
+                return None
             raise ValueError(
-                f"Function '{self.fun_name}' was exported for {self.nr_devices} devices and is called in a context with {here} devices.\n"
-                f"  Its shardings are of a mesh of {self.nr_devices}. Put the arguments there with weft.device_put.")
+                f"Function '{self.fun_name}' was exported for {self.nr_devices} devices and is called in a context with {len(devices)} "
+                f"devices.\n  Its shardings are of a mesh of {self.nr_devices}. Put the arguments there with weft.device_put.")
+        return devices
 
     def _sizes(self, avals: Sequence[ShapedArray]) -> dict[str, Any]:
         """The symbolic sizes that follow from the types of arguments."""
@@ -274,11 +304,12 @@ class Exported:
                              f"{broken}.")
         return sizes
 
-    def _bind(self, leaves: Sequence[Any], sizes: Mapping[str, Any]) -> list:
-        key = tuple(sizes.items())
+    def _bind(self, leaves: Sequence[Any], sizes: Mapping[str, Any], devices: tuple | None = None) -> list:
+        key = *sizes.items(), devices
         program = self._programs.get(key)
         if program is None:
-            program = self._programs[key] = instantiate(self._jaxpr, sizes) if sizes else self._jaxpr
+            program = instantiate(self._jaxpr, sizes) if sizes else self._jaxpr
+            program = self._programs[key] = program if devices is None else moved(program, devices)
         return jit_p.bind(*leaves, **plain_params(program, self.fun_name))
 
     # derivatives
@@ -312,7 +343,19 @@ class Exported:
             "in_tree": bytes_format.tree_to_plain(self.in_tree), "out_tree": bytes_format.tree_to_plain(self.out_tree),
             "disabled": tuple(check._name for check in self.disabled_safety_checks),
             "vjp": self.vjp()._parts(vjp_order - 1) if vjp_order > 0 else None,
+            "nr_devices": self.nr_devices, "in_shardings": self._in_shardings, "out_shardings": self._out_shardings,
         }
+
+
+def _kept_in(aval: ShapedArray, sharding: NamedSharding | None) -> ShapedArray:
+    """The type with the memory space that a sharding says."""
+    kind = None if sharding is None else sharding.memory_kind
+    return aval if kind in (None, "device") else aval.update(memory_space=MemorySpace.Host)
+
+
+def _given_sharding(x: Any) -> Sharding | None:
+    """Where the user has put an argument, an array or its struct."""
+    return x.sharding if getattr(x, "committed", isinstance(x, ShapeDtypeStruct)) else None
 
 
 def _shape_text(aval: ShapedArray) -> str:
@@ -330,11 +373,11 @@ def _inexact(avals: Sequence[ShapedArray]) -> list[int]:
     return [i for i, a in enumerate(avals) if dtypes.issubdtype(a.dtype, np.inexact)]
 
 
-def _differentiable(exported: Exported, sizes: Mapping[str, Any]) -> Callable[..., Any]:
+def _differentiable(exported: Exported, sizes: Mapping[str, Any], devices: tuple | None) -> Callable[..., Any]:
     """The program as a function of flat arguments, whose derivative is the exported one."""
     @custom_vjp
     def run(*leaves: Any) -> tuple:
-        return tuple(exported._bind(leaves, sizes))
+        return tuple(exported._bind(leaves, sizes, devices))
 
     def forward(*leaves: Any) -> tuple:
         return run(*leaves), leaves
@@ -369,7 +412,9 @@ def _exported_vjp(exported: Exported) -> Exported:
     avals = [*exported.in_avals, *[exported.out_avals[i] for i in floats]]
     structs = [ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
     backward.__name__ = f"{exported.fun_name}_vjp"
-    return _export(jit(backward), structs, {}, exported.platforms, exported.disabled_safety_checks, decides=False)
+    placed = [*exported._in_shardings, *[exported._out_shardings[i] for i in floats]]
+    return _export(jit(backward), structs, {}, exported.platforms, exported.disabled_safety_checks, decides=False,
+                   given=(exported.nr_devices, placed, [exported._in_shardings[i] for i in wanted]))
 
 
 # ---- exporting
@@ -414,23 +459,50 @@ def export(fun_jit: Callable[..., Any], *, platforms: Sequence[str] | None = Non
 
 
 def _export(fun_jit: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], platforms: Sequence[str],
-            disabled_checks: Sequence[DisabledSafetyCheck], decides: bool) -> Exported:
-    """The exported function; `decides` says whether it is a user's, which may look at sizes."""
+            disabled_checks: Sequence[DisabledSafetyCheck], decides: bool,
+            given: tuple[int, Sequence[NamedSharding | None], Sequence[NamedSharding | None]] | None = None) -> Exported:
+    """The exported function; `decides` says whether it is a user's, which may look at sizes. `given` is the number of its devices, and its
+    shardings, where they are known."""
     name = function_name(getattr(fun_jit, "fun", fun_jit))
-    leaves, in_tree = tree.tree_flatten((tuple(args), dict(kwargs)))
+    leaves, in_tree, rebuild = _flattened(fun_jit, tuple(args), dict(kwargs))
     avals = [x.aval if isinstance(x, ShapeDtypeStruct) else typeof(x) for x in leaves]
     out_tree: list = []
 
     def flat(*values: Any) -> list:
-        given, named = tree.tree_unflatten(in_tree, list(values))
+        given, named = rebuild(list(values))
         outs, structure = tree.tree_flatten(fun_jit(*given, **named))
         out_tree[:] = [structure]
         return outs
 
     program = _without_rules(_trace(flat, avals, name, decides))
-    made = Exported(name, program, in_tree, out_tree[0], platforms, disabled_checks, _exported_vjp)
+    if given is None:
+        asked, given_out = _asked_shardings(fun_jit, args, kwargs, len(leaves), len(program.outvars))
+        given_in = [s or _given_sharding(x) for s, x in zip(asked, leaves)]
+        named = [s for s in (*given_in, *given_out, *constraint_shardings(program)) if s is not None and not is_abstract(s)]
+        plain = lambda shardings, avals: [s and without_devices(s, a.ndim) for s, a in zip(shardings, avals)]
+        given_out = [s or a.explicit for s, a in zip(given_out, program.out_avals)]
+        given = max((s.num_devices for s in named), default=1), plain(given_in, avals), plain(given_out, program.out_avals)
+    made = Exported(name, moved(program, None), in_tree, out_tree[0], platforms, disabled_checks, _exported_vjp, *given)
     made._traced = flat                                          # derivatives follow the rules of the function
     return made
+
+
+def _flattened(fun_jit: Callable[..., Any], args: tuple, kwargs: dict) -> tuple[Sequence[Any], Any, Callable[[list], tuple[tuple, dict]]]:
+    """The leaves of arguments, their structure, and what makes arguments of other leaves; static ones are part of the latter."""
+    if isinstance(fun_jit, JitFunction):
+        statics, leaves, in_tree = fun_jit._flatten(args, kwargs)
+        return leaves, in_tree, lambda values: fun_jit._rebuild(statics, in_tree, values)
+    leaves, in_tree = tree.tree_flatten((args, kwargs))
+    return leaves, in_tree, lambda values: tree.tree_unflatten(in_tree, values)
+
+
+def _asked_shardings(fun_jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any], n_in: int, n_out: int
+                     ) -> tuple[Sequence[Sharding | None], Sequence[Sharding | None]]:
+    """The `in_shardings` and `out_shardings` of a jitted function, one for each leaf of the arguments and results."""
+    if getattr(fun_jit, "in_shardings", None) is None and getattr(fun_jit, "out_shardings", None) is None:
+        return [None] * n_in, [None] * n_out
+    program = fun_jit.trace(*args, **kwargs)._program
+    return program.in_shardings, program.out_shardings
 
 
 def _trace(flat: Callable[..., Sequence], avals: Sequence[ShapedArray], name: str, decides: bool) -> Jaxpr:
@@ -493,7 +565,8 @@ def _made(parts: Mapping[str, Any]) -> Exported:
     kept = parts["vjp"]
     return Exported(
         parts["fun_name"], parts["jaxpr"], bytes_format.tree_from_plain(parts["in_tree"]), bytes_format.tree_from_plain(parts["out_tree"]),
-        parts["platforms"], [DisabledSafetyCheck(name) for name in parts["disabled"]], None if kept is None else lambda _: _made(kept))
+        parts["platforms"], [DisabledSafetyCheck(name) for name in parts["disabled"]], None if kept is None else lambda _: _made(kept),
+        parts["nr_devices"], parts["in_shardings"], parts["out_shardings"])
 
 
 # ---- types of trees

@@ -21,7 +21,7 @@ from weft.util.trees import treedef
 from weft.util.trees.treedef import PyTreeDef
 
 MAGIC = b"weft-exported\x00"
-VERSION = 1
+VERSION = 2
 
 #: what a program may be made of: a module, and names in it; a module alone stands for its classes of plain data
 _ALLOWED = {

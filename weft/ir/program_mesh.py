@@ -19,7 +19,7 @@ import numpy as np
 from weft.ir.explicit import on_devices
 from weft.ir.jaxpr import Eqn, Jaxpr, subjaxprs
 from weft.ir.mesh import AbstractMesh, Mesh, concrete_mesh
-from weft.ir.rewrite import map_jaxprs
+from weft.ir.rewrite import map_jaxprs, substitute
 from weft.ir.shardings import Layout, NamedSharding, PositionalSharding, Sharding, grid_of_dims, layout_of
 from weft.ir.specs import PartitionSpec, Spec, spec_of_dims
 from weft.util.errors import ShardingError
@@ -85,6 +85,68 @@ def with_devices(jaxpr: Jaxpr, devices: tuple) -> Jaxpr:
     return jaxpr if all(a is b for a, b in zip(eqns, jaxpr.eqns)) else jaxpr.replace(eqns=eqns)
 
 
+def moved(jaxpr: Jaxpr, devices: tuple | None) -> Jaxpr:
+    """`jaxpr` with its shardings on `devices`, as many as they name, in order; None leaves those where they are. Shardings over one device
+    say nothing of a program, which may run on any: constraints by them are left out."""
+    def place(s: Sharding | None) -> Sharding | None:
+        if not isinstance(s, Sharding) or is_abstract(s):
+            return s
+        return None if s.num_devices == 1 else s if devices is None else s.on_devices(devices)
+
+    env: dict = {}
+    eqns = []
+    for eqn in jaxpr.eqns:
+        eqn = substitute([eqn], env)[0] if env else eqn
+        params = map_jaxprs(eqn.params, lambda inner: moved(inner, devices))
+        eqn = eqn if params is eqn.params else eqn.replace(params=params)
+        changed: dict = {name: tuple(map(place, params[name])) for name in ("in_shardings", "out_shardings") if name in params}
+        if eqn.primitive.kind == "constraint":
+            changed["sharding"] = place(params["sharding"])
+            if changed["sharding"] is None and params["sharding"] is not None and eqn.invars[0].aval is eqn.outvars[0].aval:
+                env[eqn.outvars[0]] = eqn.invars[0]
+                continue
+        if eqn.primitive.name == "shard_map" and devices is not None and isinstance(params["mesh"], Mesh) and params["mesh"].size > 1:
+            changed["mesh"] = NamedSharding(params["mesh"], PartitionSpec()).on_devices(devices).mesh
+        eqns.append(eqn.replace(params={**params, **changed}) if changed else eqn)
+    return jaxpr.replace(eqns=eqns, outvars=[env.get(v, v) for v in jaxpr.outvars])
+
+
+def without_devices(sharding: Sharding, ndim: int) -> NamedSharding:
+    """The layout of values of rank `ndim` over the axes of a mesh without devices; over none for a sharding of one device.
+
+    >>> from weft.runtime.device import devices
+    >>> without_devices(PositionalSharding(devices()[:2]).reshape(1, 2), 2).spec
+    P(None, 'd0')
+    """
+    kind = sharding.memory_kind
+    if isinstance(sharding, NamedSharding):
+        return NamedSharding(sharding.mesh.abstract_mesh, sharding.spec, memory_kind=kind)
+    if sharding.num_devices == 1:
+        return NamedSharding(AbstractMesh((), ()), PartitionSpec(*[None] * ndim), memory_kind=kind)
+    mesh = common_mesh([sharding])
+    dims = to_spec(sharding, mesh, ndim)
+    assert dims is not None
+    return NamedSharding(mesh.abstract_mesh, spec_of_dims(dims), memory_kind=kind)
+
+
+def over_mesh(sharding: NamedSharding, mesh: Mesh | AbstractMesh, ndim: int) -> NamedSharding:
+    """The same layout of values of rank `ndim` by the axes of another mesh, which may be named and cut otherwise. ShardingError if the mesh
+    has another number of devices, or no axes that cut it so."""
+    kind = sharding.memory_kind
+    if not sharding.spec.axes:
+        return NamedSharding(mesh, PartitionSpec(*[None] * ndim), memory_kind=kind)
+    if all(mesh.shape.get(a) == n for a, n in sharding.mesh.shape_tuple) and mesh.size == sharding.mesh.size:
+        return NamedSharding(mesh, sharding.spec, memory_kind=kind)
+    if mesh.size == sharding.mesh.size:
+        places = tuple(range(mesh.size))                 # stand for devices
+        stand_in = Mesh(np.array(places, object).reshape(mesh.axis_sizes), mesh.axis_names)
+        dims = to_spec(sharding.on_devices(places), stand_in, ndim)
+        if dims is not None:
+            return NamedSharding(mesh, spec_of_dims(dims), memory_kind=kind)
+    raise ShardingError(f"{sharding!r} has no equal over {mesh}.\n  Give a mesh of {sharding.mesh.size} devices, in whose axes its blocks "
+                        "can be written.")
+
+
 def has_shard_map(jaxpr: Jaxpr) -> bool:
     """Whether there is a shard_map anywhere in the program."""
     return jaxpr.memo("has shard_map", lambda: any(
@@ -97,7 +159,7 @@ def common_mesh(shardings: Sequence[Sharding]) -> Mesh:
     >>> from weft.runtime.device import devices
     >>> four = PositionalSharding(devices()[:4])
     >>> common_mesh([four.reshape(2, 2), four.reshape(4, 1)])
-    Mesh('d0': 2, 'd1': 2, axis_types=(Auto, Auto))
+    Mesh(axis_sizes=(2, 2), axis_names=('d0', 'd1'), axis_types=(Auto, Auto))
     """
     check_same_devices(shardings)
     return _common_mesh(tuple(dict.fromkeys(shardings)))
