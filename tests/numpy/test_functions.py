@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -197,6 +199,8 @@ CALLS = {
     "tensordot": lambda m: m.tensordot(T, F, ((1, 2), (0, 1))),
     "cross": lambda m: m.cross(F[:, :3], F[:, 1:]),
     "einsum": lambda m: m.einsum("ij,jk,kl->il", F, SQ, SQ),
+    "einsum of lists": lambda m: m.einsum(F, (1, 0)),
+    "einsum of lists, three": lambda m: m.einsum(SQ, (2, 1), SQ, (1, 7), V, (2,)),
     "einsum diagonal": lambda m: m.einsum("ii->i", SQ),
     "einsum ellipsis": lambda m: m.einsum("...ij,...kj->...ik", T, F),
     "einsum lists": lambda m: m.einsum(F, [0, 1], G, [2, 1], [2, 0]),
@@ -449,3 +453,61 @@ def test_filled_arrays_are_where_a_holder_or_a_type_says():
         assert wnp.ones_like(example, shape=(3,)).sharding != rows
     traced = weft.jit(lambda x: wnp.zeros_like(x))(weft.device_put(wnp.ones((4, 2)), rows))
     assert traced.tolist() == [[0, 0]] * 4
+
+
+@pytest.mark.parametrize("ends", [(0, 25), (0, 1), (1, 10), (-3, 7), (0.5, 2)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_evenly_spaced_values_are_rounded_once(ends, dtype):
+    for num in range(2, 40):
+        np.testing.assert_array_equal(wnp.linspace(*ends, num, dtype=dtype), np.linspace(*ends, num).astype(dtype))
+    assert weft.jit(lambda a, b: wnp.linspace(a, b, 6))(0.0, 25.0).tolist() == [0, 5, 10, 15, 20, 25]
+
+
+@pytest.mark.parametrize("ends", [(-3e38, 3e38), (1e38, 3.4e38), (0, 3e38), (1e-38, 3e-38), (2 + 1j, -4 + 3j)])
+def test_evenly_spaced_values_near_the_ends_of_a_type(ends):
+    np.testing.assert_allclose(wnp.linspace(*ends, 7), np.linspace(*ends, 7), rtol=3e-7)
+
+
+def test_geometric_progressions_have_exact_ends():
+    for start, stop, num in ((1, 1000, 4), (3, 1e-5, 9), (-2, -64, 6), (5, 7, 1)):
+        got = np.asarray(wnp.geomspace(start, stop, num))
+        np.testing.assert_allclose(got, np.geomspace(start, stop, num), rtol=1e-6)
+        assert got[0] == np.float32(start) and (num == 1 or got[-1] == np.float32(stop))
+
+
+def test_functions_of_indices_are_mapped_over_elements():
+    seen = []
+
+    def of_one(i, j, scale=1):
+        seen.append((i.shape, j.shape))
+        return {"sum": i + j, "row": scale * i * wnp.arange(4)}
+
+    found = wnp.fromfunction(of_one, (2, 3), dtype=int, scale=3)
+    assert seen == [((), ())] and found["sum"].tolist() == [[0, 1, 2], [1, 2, 3]] and found["row"].shape == (2, 3, 4)
+    assert found["row"][1, 2].tolist() == [0, 3, 6, 9] and wnp.fromfunction(lambda: wnp.ones(2), ()).shape == (2,)
+    assert wnp.fromfunction(lambda i: i, (0,)).shape == (0,)
+
+
+@pytest.mark.parametrize("shapes", [((1, 3), (2, 3)), ((2, 3), (1, 3)), ((2, 3), (1,)), ((1,), (2, 3)), ((2, 3), (2, 1)), ((2, 1), (3, 2))])
+def test_sums_of_stacks_of_polynomials(shapes):
+    a, b = (np.arange(1, 1 + math.prod(shape), dtype=np.float32).reshape(shape) for shape in shapes)
+    n = max(len(a), len(b))
+    full = [np.concatenate([np.zeros((n - len(x), *x.shape[1:]), x.dtype), x]) if len(x) < n else x for x in (a, b)]
+    full = [x if x.ndim == 2 else x[:, None] for x in full]
+    np.testing.assert_array_equal(wnp.polyadd(a, b), full[0] + full[1])
+    np.testing.assert_array_equal(wnp.polysub(a, b), full[0] - full[1])
+
+
+def test_stacks_of_polynomials_that_do_not_fit():
+    with pytest.raises(ValueError, match="polyadd"):
+        wnp.polyadd(np.ones(3), np.ones((2, 3)))
+
+
+@pytest.mark.parametrize("coefficients", [[0, 1, 2], [0, 0, 1, 2], [1, 2, 0], [0, 1, -3, 2, 0], [0, 0, 0], [2, -6, 4]])
+@pytest.mark.parametrize("jit", [False, True])
+def test_roots_with_leading_zeros_kept(coefficients, jit):
+    roots = lambda p: wnp.roots(p, strip_zeros=False)
+    got = np.asarray((weft.jit(roots) if jit else roots)(wnp.array(coefficients)))
+    want = np.roots(coefficients)
+    assert got.shape == (len(coefficients) - 1,) and np.isnan(got[len(want):].real).all() and np.isnan(got[len(want):].imag).all()
+    np.testing.assert_allclose(np.sort(got[:len(want)]), np.sort(want.astype(complex)), atol=1e-5)

@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 import weft
 import weft.numpy as wnp
+from weft.control.ref_index import ds
 
 PROFILE = settings(max_examples=120, derandomize=True, deadline=None, database=None)
 
@@ -266,3 +267,38 @@ def test_a_strided_slice_lists_no_positions():
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert [s.shape for s in shape] == [(1 << 23, 3), (5592404, )] and most < 1 << 20
+
+
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize(("start", "size", "stride"), [(2, 3, None), (0, 10, None), (9, 2, None), (-2, 2, None), (1, 3, 2), (4, 0, None)])
+def test_runs_that_begin_at_a_traced_place(start, size, stride, traced):
+    """Reading moves a run inside; writing leaves out one that does not lie inside."""
+    x = np.arange(20, dtype=np.float32).reshape(10, 2)
+    cut = lambda start: (ds(start, size, stride),)
+    read = lambda start: (wnp.asarray(x)[cut(start)], wnp.asarray(x)[..., cut(start)[0], 1:], wnp.asarray(x).at[cut(start)].get())
+    write = lambda start: (wnp.asarray(x).at[cut(start)].set(-1), wnp.asarray(x).at[cut(start)[0], 1].add(5))
+    run = (lambda f: weft.jit(f)(start)) if traced else (lambda f: f(start))
+    step, first = stride or 1, start + 10 * (start < 0)
+    reach = max((size - 1) * step + 1, 0)
+    inside = min(first, 10 - reach)
+    rows = slice(inside, inside + reach, step)
+    for got, want in zip(run(read), (x[rows], x[rows, 1:], x[rows])):
+        np.testing.assert_array_equal(got, want)
+    replaced, added = x.copy(), x.copy()
+    if first == inside:
+        replaced[rows], added[rows, 1] = -1, x[rows, 1] + 5
+    for got, want in zip(run(write), (replaced, added)):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_runs_beside_other_indices():
+    x = wnp.arange(24.0).reshape(2, 3, 4)
+    i = wnp.int32(1)
+    np.testing.assert_array_equal(x[1, ds(i, 2), None, ds(0, 3)], np.asarray(x)[1, 1:3, None, 0:3])
+    np.testing.assert_array_equal(x[wnp.array([1, 0, 1]), ds(i, 2)], np.asarray(x)[[1, 0, 1], 1:3])
+    np.testing.assert_array_equal(weft.grad(lambda x, i: x[0, ds(i, 2)].sum())(x, i)[0].sum(-1), [0, 4, 4])
+    np.testing.assert_array_equal(weft.vmap(lambda x, i: x[ds(i, 2)])(x, wnp.arange(2)), np.stack([x[0, :2], x[1, 1:]]))
+    with pytest.raises(ValueError, match="of a dim of size 3"):
+        x[0, ds(i, 4)]
+    with pytest.raises(IndexError):
+        x[0, 0, 0, ds(i, 1)]

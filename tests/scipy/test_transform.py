@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation as Peer, Slerp as PeerSlerp
@@ -98,3 +100,11 @@ def test_transformations():
 def test_errors(call, error, says):
     with pytest.raises(error, match=says):
         call()
+
+
+def test_lists_are_taken_as_arrays():
+    turns = Rotation.from_euler("zxy", [[90, 0, 0], [0, 45, 0]], degrees=True)
+    np.testing.assert_allclose(Slerp.init([0, 1], turns)([0, 0.5]).as_matrix()[0], turns[0].as_matrix(), atol=1e-6)
+    quarter = Rotation.from_euler("z", 90, degrees=True).as_matrix()
+    assert not quarter.weak_type and quarter[0, 0] == 0 and quarter.dtype == np.float32
+    np.testing.assert_allclose(Rotation.from_rotvec([0, 0, math.pi / 2]).apply([1, 0, 0]), [0, 1, 0], atol=1e-6)

@@ -1,14 +1,17 @@
-"""Indices of references: those of arrays, and `Slice`, a run of elements that begins at a traced place.
+"""Indices with `Slice`, a run of elements that begins at a traced place, into references and arrays.
 
-In:   the value of a reference, and one index into it.
+In:   an array or the value of a reference, and one index into it.
 Out:  the part that the index selects (`read`), and the value with that part replaced or added to (`written`).
-Laws: a `Slice` whose beginning is known must be inside, else ValueError; one whose beginning is traced is moved inside, as the windows
-      of `dynamic_slice` are. Everything else means what it means for arrays.
+Laws: a `Slice` of a reference whose beginning is known must be inside, else ValueError; one whose beginning is traced is moved inside,
+      as the windows of `dynamic_slice` are. For arrays (`wrapped`) a negative beginning counts from the end, and reading moves every
+      `Slice` inside. Everything else means what it means for arrays.
 """
 
 from __future__ import annotations
 
+import functools
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -72,6 +75,35 @@ def is_basic(index: Any) -> bool:
                (hasattr(i, "dtype") and np.shape(i) == () and i.dtype != np.bool_) for i in parts)
 
 
+def wrapped(shape: tuple[int, ...], index: Any) -> tuple[tuple, Any]:
+    """An index into an array with the known beginnings of its slices moved inside, and whether all of them lay there.
+
+    Where beginnings are traced, that is a function without arguments: reading does not ask.
+    """
+    parts = index if isinstance(index, tuple) else (index,)
+    taken = [0 if i is None or i is Ellipsis else np.ndim(i) if getattr(i, "dtype", None) == np.bool_ else 1 for i in parts]
+    out: list = []
+    traced: list[tuple] = []
+    dim, inside = 0, True
+    for part, width in zip(parts, taken):
+        if isinstance(part, Slice) and dim < len(shape):
+            n, reach, start = shape[dim], max((part.size - 1) * part.stride + 1, 0), _static(part.start)
+            if reach > n:
+                raise ValueError(f"ds: {part.size} elements with stride {part.stride} of a dim of size {n}.")
+            if start is None:
+                traced.append((part.start, n, n - reach))
+            else:
+                start += n * (start < 0)
+                inside = inside and 0 <= start <= n - reach
+                part = Slice(min(max(start, 0), n - reach), part.size, part.stride)
+        out.append(part)
+        dim += len(shape) - sum(taken) if part is Ellipsis else width
+    if not inside or not traced:
+        return tuple(out), inside
+    lies_inside = lambda start, n, last: ((start >= 0) & (start <= last)) | ((start >= -n) & (start <= last - n))
+    return tuple(out), lambda: functools.reduce(operator.and_, [lies_inside(*each) for each in traced])
+
+
 def read(value: Any, index: Any) -> Any:
     """The part of an array that an index of a reference selects."""
     if not has_slices(index):
@@ -87,14 +119,21 @@ def written(value: Any, index: Any, new: Any, how: str) -> Any:
     """`value` with `new` set ("set") or added ("add") where the index says."""
     if not has_slices(index):
         return getattr(value.at[index], how)(new)
+    if how == "set":
+        from weft.ops.slicing import dynamic_update_slice
+        starts, sizes, rest = _window(typeof(value).shape, index)
+        if starts is not None and _selects_all(rest):
+            return dynamic_update_slice(value, reshape(new, sizes), starts)
+    return replaced(value, index, lambda part, rest: getattr(part.at[rest], how)(new))
+
+
+def replaced(value: Any, index: Any, new: Callable[[Any, tuple], Any]) -> Any:
+    """`value` with the window that the traced slices select replaced by `new(window, rest of the index)`."""
     from weft.ops.slicing import dynamic_slice, dynamic_update_slice
     starts, sizes, rest = _window(typeof(value).shape, index)
     if starts is None:
-        return getattr(value.at[rest], how)(new)
-    if _selects_all(rest) and how == "set":
-        return dynamic_update_slice(value, reshape(new, sizes), starts)
-    part = dynamic_slice(value, starts, sizes)
-    return dynamic_update_slice(value, getattr(part.at[rest], how)(new), starts)
+        return new(value, rest)
+    return dynamic_update_slice(value, new(dynamic_slice(value, starts, sizes), rest), starts)
 
 
 def _selects_all(rest: tuple) -> bool:

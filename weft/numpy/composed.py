@@ -246,8 +246,11 @@ def logspace(start, stop, num: int = 50, endpoint: bool = True, base: float = 10
 
 
 def geomspace(start, stop, num: int = 50, endpoint: bool = True, dtype=None, axis: int = 0):
-    """`num` values from start to stop in geometric progression."""
+    """`num` values from start to stop in geometric progression; the ends are exact."""
     want = dtype if dtype is not None else dtypes.to_inexact_dtype(dtypes.result_type(start, stop))
     sign = uf.sign(concrete(start))
     out = uf.exp(creation.linspace(uf.log(uf.divide(start, sign)), uf.log(uf.divide(stop, sign)), num, endpoint, axis=0))
-    return mp.moveaxis(cast(uf.multiply(out, sign), dtypes.check_dtype(want, "geomspace")), 0, axis)
+    out = uf.multiply(out, sign)
+    out = out.at[:1].set(start)
+    out = out.at[num - 1:].set(stop) if endpoint and num > 1 else out
+    return mp.moveaxis(cast(out, dtypes.check_dtype(want, "geomspace")), 0, axis)

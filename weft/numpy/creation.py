@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from weft.ir.symbolic import Dim, as_size, max_dim
 from weft.ir.types import ShapedArray
 from weft.numpy import promote
 from weft.ops import elementwise as ew
+from weft.ops.families import is_narrow
 from weft.ops.layout import broadcast_in_dim, broadcasted_iota, reshape
 from weft.ops.placement import with_out_sharding
 from weft.runtime.array import Array, from_numpy
@@ -372,6 +374,25 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
     return _placed(x, target)
 
 
+def _between(start, stop, num: int, div: int):
+    """start + i (stop - start) / div for i below `num`, along a new first dim.
+
+    The division comes last: where the products are whole numbers, rounding happens once. Ends for which they overflow are scaled.
+    """
+    dtype, shape = typeof(start).dtype, typeof(start).shape
+    real = np.dtype(dtypes.to_real_dtype(dtype))
+    as_number = lambda x: np.asarray(x, real)[()]
+    most = as_number(float(dtypes.finfo(real).max) / (2 * div))
+    large = ew.bitwise_or(ew.gt(ew.abs(start), most), ew.gt(ew.abs(stop), most))
+    scale = ew.select_n(large, full(shape, 1, real), full(shape, 2.0 ** -(div.bit_length() + 1), real))
+    scale = promote.cast(scale, dtype)
+    rows = lambda v: broadcast_in_dim(v, (num, *shape), tuple(range(1, len(shape) + 1)))
+    scale, lo, hi = rows(scale), rows(ew.mul(start, scale)), rows(ew.mul(stop, scale))
+    i = broadcasted_iota(real, (num, *shape), 0)
+    total = ew.add(ew.mul(lo, promote.cast(ew.sub(as_number(div), i), dtype)), ew.mul(hi, promote.cast(i, dtype)))
+    return ew.div(total, ew.mul(np.asarray(div, dtype)[()], scale))
+
+
 def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype=None, axis: int = 0, *, device=None):
     """`num` evenly spaced values from `start` to `stop`, which is included unless `endpoint` is false.
 
@@ -387,19 +408,17 @@ def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = 
         raise ValueError(f"linspace: num must be non-negative, got {num}.")
     want = dtypes.check_dtype(dtype, "linspace") if dtype is not None else dtypes.to_inexact_dtype(dtypes.result_type(start, stop))
     work = dtypes.to_inexact_dtype(want)
+    work = np.dtype(np.float32) if is_narrow(work) else work
     start, stop = [promote.cast(promote.concrete(promote.value(v)), work) for v in (start, stop)]
     shape = promote.broadcast_shapes(promote.shape_of(start), promote.shape_of(stop))
     start, stop = [promote.broadcast_to_shape(v, shape) for v in promote.broadcast("linspace", start, stop)]
     div = num - 1 if endpoint else num
     if num > 1 and div > 0:
-        t = reshape(ew.div(broadcasted_iota(work, (num,), 0), np.asarray(div, work)[()]), (num,) + (1,) * len(shape))
-        t = promote.broadcast_to_shape(t, (num, *shape))
-        lo, hi = [broadcast_in_dim(v, (num, *shape), tuple(range(1, len(shape) + 1))) for v in (start, stop)]
-        out = ew.add(ew.mul(lo, ew.sub(np.asarray(1, work)[()], t)), ew.mul(hi, t))
+        out = _between(start, stop, num, div)
         if endpoint:
             last = ew.eq(promote.broadcast_to_shape(reshape(broadcasted_iota(np.dtype(np.int32), (num,), 0), (num,) + (1,) * len(shape)),
                                             (num, *shape)), num - 1)
-            out = ew.select_n(last, out, hi)
+            out = ew.select_n(last, out, broadcast_in_dim(stop, (num, *shape), tuple(range(1, len(shape) + 1))))
     else:
         out = broadcast_in_dim(start, (num, *shape), tuple(range(1, len(shape) + 1)))
     if axis:
@@ -499,8 +518,20 @@ def indices(dimensions: Sequence[int], dtype=None, sparse: bool = False):
 
 
 def fromfunction(function, shape, *, dtype=float, **kwargs):
-    """`function` applied to the index grids of `shape`."""
-    return function(*indices(shape, dtype=dtype), **kwargs)
+    """What `function` gives for each element of an array of `shape`, called with the indices of one element, mapped over all (`vmap`).
+
+    Dims that its results have come after those of `shape`; it may return a tree of results.
+
+    >>> wnp.fromfunction(lambda i, j: 10 * i + j, (2, 3), dtype=int)
+    Array([[ 0,  1,  2],
+           [10, 11, 12]], dtype=int32)
+    """
+    from weft.api.vmap import vmap
+    sizes = [operator.index(n) for n in shape]
+    mapped = functools.partial(function, **kwargs)
+    for d in reversed(range(len(sizes))):
+        mapped = vmap(mapped, in_axes=tuple(0 if d == k else None for k in range(len(sizes))))
+    return mapped(*[arange(n, dtype=dtype) for n in sizes])
 
 
 def frombuffer(buffer, dtype=float, count: int = -1, offset: int = 0):

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.control import ref_index
 from weft.core.trace import Tracer, typeof
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, concrete, value
 from weft.ops import elementwise as ew, indexing as ix
@@ -253,6 +254,8 @@ def getitem(x, index, *, mode=None, fill_value=None, indices_are_sorted: bool = 
     if type(index) is int and mode is None and x.ndim and -x.shape[0] <= index < x.shape[0]:        # a row: the most frequent index
         first, rest = index % x.shape[0], tuple(x.shape[1:])
         return squeeze_p.bind(slice_op(x, (first, *[0] * len(rest)), (first + 1, *rest)), dimensions=(0,))
+    if ref_index.has_slices(index):
+        return ref_index.read(x, ref_index.wrapped(tuple(x.shape), index)[0])
     shape, index = lift_scalar_bools(tuple(x.shape), index)
     x = reshape(x, shape) if shape != tuple(x.shape) else x
     plan = make_plan(shape, index)

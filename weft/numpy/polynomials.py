@@ -20,23 +20,29 @@ def _coefficients(api: str, *args) -> list:
     return [mp.atleast_1d(concrete(x)) for x in promote_dtypes_inexact(*[value(a) for a in args])]
 
 
-def _aligned(a1, a2) -> list:
-    n = max(a1.shape[0], a2.shape[0])
-    return [padding.pad(a, (n - a.shape[0], 0)) if a.shape[0] < n else a for a in (a1, a2)]
+def _added(a1, a2):
+    """The sum, with rows (coefficients) of the same distance from the end added."""
+    if a1.ndim == a2.ndim == 1:
+        n = max(a1.shape[0], a2.shape[0])
+        return uf.add(*[padding.pad(a, (n - a.shape[0], 0)) if a.shape[0] < n else a for a in (a1, a2)])
+    if a1.shape[0] == a2.shape[0]:
+        return uf.add(a1, a2)
+    short, long = (a1, a2) if a1.shape[0] < a2.shape[0] else (a2, a1)
+    return long.at[long.shape[0] - short.shape[0]:].add(short)
 
 
 def polyadd(a1, a2):
     """The sum of two polynomials."""
     check_arraylike("polyadd", a1, a2)
     a1, a2 = [mp.atleast_1d(concrete(x)) for x in promote_dtypes(value(a1), value(a2))]
-    return uf.add(*_aligned(a1, a2))
+    return _added(a1, a2)
 
 
 def polysub(a1, a2):
     """The difference of two polynomials."""
     check_arraylike("polysub", a1, a2)
     a1, a2 = [mp.atleast_1d(concrete(x)) for x in promote_dtypes(value(a1), value(a2))]
-    return uf.subtract(*_aligned(a1, a2))
+    return _added(a1, uf.negative(a2))
 
 
 def polymul(a1, a2, *, trim_leading_zeros: bool = False):
@@ -146,8 +152,11 @@ def poly(seq_of_zeros):
 
 
 def roots(p, *, strip_zeros: bool = True):
-    """The roots of a polynomial; they need concrete coefficients, unless strip_zeros is False."""
-    from weft.numpy import linalg
+    """The roots of a polynomial; they need concrete coefficients, unless strip_zeros is False.
+
+    Leading zeros then stay and give roots that are NaN, at the end.
+    """
+    from weft.numpy import choosing, linalg
     (p,) = _coefficients("roots", p)
     zeros_ = 0
     if strip_zeros:
@@ -161,8 +170,15 @@ def roots(p, *, strip_zeros: bool = True):
     complex_dtype = dtypes.to_complex_dtype(p.dtype)
     if n < 2:
         return creation.zeros(zeros_, complex_dtype)
+    if not strip_zeros:
+        leading = choosing.where((p != 0).any(), (p != 0).argmax(), n)
+        p = mp.roll(p, -leading)
     companion = mp.concatenate([(-p[1:] / p[0])[None], creation.eye(n - 2, n - 1, dtype=p.dtype)])
-    return mp.concatenate([linalg.eigvals(companion), creation.zeros(zeros_, complex_dtype)])
+    found = linalg.eigvals(companion)
+    if not strip_zeros:    # each zero that was moved to the end gave a root that is exactly zero
+        found = found[(found == 0).argsort(stable=True)]
+        return choosing.where(creation.arange(n - 1) < n - 1 - leading, found, complex(np.nan, np.nan))
+    return mp.concatenate([found, creation.zeros(zeros_, complex_dtype)])
 
 
 def trim_zeros(filt, trim: str = "fb", axis=None):

@@ -253,10 +253,11 @@ def _subscripts_from_lists(first, rest):
     """The interleaved form einsum(op, [0, 1], op, [1, 2], [0, 2])."""
     args = [first, *rest]
     pairs = [(args[i], args[i + 1]) for i in range(0, len(args) - 1, 2)]
-    names = {}
+    dims = {d for _, term in pairs for d in term if d is not Ellipsis}
+    names = {d: chr(ord("a") + n) for n, d in enumerate(sorted(dims))}         # the implicit result has its dims in this order
 
     def letters(dims):
-        return "".join("..." if d is Ellipsis else names.setdefault(d, chr(ord("a") + len(names))) for d in dims)
+        return "".join("..." if d is Ellipsis else names[d] for d in dims)
     text = ",".join(letters(d) for _, d in pairs)
     if len(args) % 2:
         text += "->" + letters(args[-1])

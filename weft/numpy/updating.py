@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from weft.control import ref_index
 from weft.core.trace import Tracer, typeof
 from weft.numpy import indexing
 from weft.numpy.indexing import Plan, getitem, lift_scalar_bools, make_plan, result_shape, stack_positions
@@ -170,6 +171,8 @@ def scattered(x, index, values, scatter, indices_are_sorted=False, unique_indice
     if scatter is not ix.scatter and (wide := dtypes.result_type(x, values)) != dtype:      # combined there, then stored
         return cast(scattered(cast(x, wide), index, values, scatter, indices_are_sorted, unique_indices, mode), dtype)
     values = cast(values, dtype) if isinstance(x, Tracer) else concrete(cast(values, dtype))
+    if ref_index.has_slices(index):
+        return _write_windows(x, index, values, scatter, mode)
     lifted, index = lift_scalar_bools(tuple(x.shape), index)
     if lifted != tuple(x.shape):
         return reshape(scattered(reshape(x, lifted), index, values, scatter, indices_are_sorted, unique_indices, mode), x.shape)
@@ -184,6 +187,15 @@ def scattered(x, index, values, scatter, indices_are_sorted=False, unique_indice
     if plan.is_basic and not plan.ranges and scatter is ix.scatter and not plan.reversed and mode is None:
         return _write_slice(x, plan, _fit_values(values, shape, plan))
     return _write_scatter(x, plan, values, scatter, indices_are_sorted, unique_indices, mode)
+
+
+def _write_windows(x, index, values, scatter, mode):
+    """An update at an index with slices made by `ds`: nothing is written if one of them does not lie inside."""
+    index, inside = ref_index.wrapped(tuple(x.shape), index)
+    out = ref_index.replaced(x, index, lambda part, rest: scattered(part, rest, values, scatter, mode=mode))
+    if inside is True or (mode is not None and ix.GatherScatterMode.from_any(mode) is ix.GatherScatterMode.CLIP):
+        return out
+    return x if inside is False else ew.select_n(broadcast_to_shape(inside(), tuple(x.shape)), x, out)
 
 
 def _complex_to_real(values, dtype):

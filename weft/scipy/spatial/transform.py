@@ -17,16 +17,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft import numpy as wnp
-from weft.numpy.promote import concrete, inexact
 from weft.random import normal
+from weft.util import dtypes
 from weft.util.source import guard_all
 
 __all__ = ["Rotation", "Slerp"]
 
 
+def _strong(x: Any):
+    """Numbers, lists or arrays as an array of floats whose type does not give way to others."""
+    x = wnp.asarray(x)
+    return wnp.asarray(x, dtypes.to_inexact_dtype(x.dtype))
+
+
 def _floats(name: str, x: Any, *last: int):
     """`x` as an array of floats whose last dims are `last`."""
-    x = concrete(inexact(name, x))
+    x = _strong(x)
     if x.ndim not in (len(last), len(last) + 1) or tuple(x.shape[-len(last):]) != last:
         wanted = ", ".join(map(str, last))
         raise ValueError(f"{name}: expected an array of shape ({wanted}{',' if len(last) == 1 else ''}) or (N, {wanted}), "
@@ -123,7 +129,7 @@ class Rotation(NamedTuple):
         `angles` is a number or [N] for one axis, [k] or [N, k] for k of them. Raises ValueError for another `seq` or shape.
         """
         axes, intrinsic = _axes("Rotation.from_euler", seq, 1)
-        angles = concrete(inexact("Rotation.from_euler", angles))
+        angles = _strong(angles)
         angles = wnp.deg2rad(angles) if degrees else angles
         shape = tuple(angles.shape)
         if len(axes) == 1 and (angles.ndim < 2):
@@ -212,9 +218,10 @@ class Rotation(NamedTuple):
     def as_matrix(self):
         """The orthogonal matrices, [3, 3] or [N, 3, 3]."""
         x, y, z, w = (self.quat[..., i] for i in range(4))
-        rows = [[1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
-                [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
-                [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)]]
+        xx, yy, zz, ww = x * x, y * y, z * z, w * w
+        rows = [[xx - yy - zz + ww, 2 * (x * y - z * w), 2 * (x * z + y * w)],
+                [2 * (x * y + z * w), -xx + yy - zz + ww, 2 * (y * z - x * w)],
+                [2 * (x * z - y * w), 2 * (y * z + x * w), -xx - yy + zz + ww]]
         return wnp.stack([wnp.stack(row, -1) for row in rows], -2)
 
     def as_rotvec(self, degrees: bool = False):
@@ -278,7 +285,7 @@ class Slerp(NamedTuple):
         """From increasing `times` and as many rotations, at least two."""
         if not isinstance(rotations, Rotation):
             raise TypeError(f"Slerp.init: `rotations` must be a Rotation, got {type(rotations).__name__}.")
-        times = concrete(inexact("Slerp.init", times))
+        times = _strong(times)
         if rotations.single or len(rotations) < 2 or tuple(times.shape) != (len(rotations),):
             raise ValueError(f"Slerp.init: expected a stack of at least two rotations and as many times, got {tuple(rotations.quat.shape)} "
                              f"and {tuple(times.shape)}.")
