@@ -65,3 +65,12 @@ def test_negative_zeros_keep_their_sign(look_up):
     split = weft.device_put(ZEROS, NamedSharding(Mesh(np.array(weft.devices()), ("x",)), P("x")))
     for backend in ("cpu", "reference"):
         assert np.signbit(np.asarray(weft.jit(look_up, backend=backend)(split))).all()
+
+
+def test_positions_found_by_comparison_leave_rows_where_they_are():
+    """Reading by comparison sums what each device finds in its own rows."""
+    x, at = rng.normal(size=(64, 3)).astype(np.float32), rng.integers(0, 64, (5, 3)).astype(np.int32)
+    split = weft.device_put(x, NamedSharding(Mesh(np.array(weft.devices()), ("x",)), P("x")))
+    find = weft.jit(lambda x, i: wnp.take_along_axis(x, i, 0, mode="one_hot"))
+    np.testing.assert_array_equal(find(split, at), np.take_along_axis(x, at, 0))
+    assert {r.kind for r in find.lower(split, at).compile().stages.collectives} == {"psum"}

@@ -142,6 +142,8 @@ def take_along_axis(arr, indices, axis: int | None = -1, mode=None, fill_value=N
 
     The result has the dtype of `arr`. Negative positions count from the end, unless `wrap_negative_indices` is false, as it is by default
     where `mode` promises positions within bounds. Positions out of bounds give NaN, or the smallest integer (`mode`: "fill", "clip").
+    With `mode="one_hot"` each position is compared with all along `axis`, and what is found is summed, rather than read from there:
+    a dim that is split over devices stays split. Positions out of bounds then give 0.
     Raises TypeError for positions that are not integers, ValueError for another rank or an axis out of bounds.
 
     >>> x = wnp.array([[3, 1, 2], [6, 5, 4]])
@@ -167,14 +169,24 @@ def take_along_axis(arr, indices, axis: int | None = -1, mode=None, fill_value=N
     # the other dims are batch dims, which keeps them split
     others = tuple(d for d in range(a.ndim) if d != axis)
     numbers = GatherDimensionNumbers((), (axis,), (axis,), others, others)
+    compared, mode = mode == "one_hot", None if mode == "one_hot" else mode
     if wrap_negative_indices is None:
         wrap_negative_indices = GatherScatterMode.from_any(mode) is not GatherScatterMode.PROMISE_IN_BOUNDS
     if wrap_negative_indices and dtypes.issubdtype(positions.dtype, np.signedinteger):
         if a.shape[axis] > dtypes.iinfo(positions.dtype).max:      # the size itself must be a position
             positions = promote.cast(positions, dtypes.default_int_dtype())
         positions = where(positions < 0, positions + a.shape[axis], positions)
+    if compared:
+        return _found_by_comparison(a, positions, axis)
     return gather(a, layout.expand_dims(positions, (a.ndim,)), numbers, (1,) * a.ndim,
                   mode="fill" if mode is None else mode, fill_value=fill_value)
+
+
+def _found_by_comparison(a, positions, axis: int):
+    """The elements of `a` at `positions` along `axis`, 0 out of bounds: sums of which all terms but one are 0."""
+    here = positions[..., None] == np.arange(a.shape[axis], dtype=positions.dtype)
+    terms = where(here, layout.expand_dims(moveaxis(a, axis, -1), (axis,)), layout.full((), 0, a.dtype))
+    return reductions.any(terms, -1) if a.dtype == np.bool_ else reductions.sum(terms, -1, dtype=a.dtype)
 
 
 def put_along_axis(arr, indices, values, axis: int | None, inplace: bool = True, *, mode=None):
@@ -239,7 +251,7 @@ def trace(a, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype=None, out=No
 def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = False):
     """`arr` without the slices at positions `obj`: concrete, or a traced integer, or traced ones all different
     (`assume_unique_indices`), since the shape of the result is known only then."""
-    a, axis = promote.along("delete", arr, axis)
+    (a, axis), obj = promote.along("delete", arr, axis), promote.value(obj)
     if isinstance(obj, Tracer) and dtypes.issubdtype(obj.dtype, np.integer) and (obj.ndim == 0 or assume_unique_indices):
         return _without(a, ravel(obj), axis)
     places = obj if isinstance(obj, slice) else np.asarray(obj)
@@ -252,7 +264,7 @@ def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = F
 
 def insert(arr, obj, values, axis: int | None = None):
     """`arr` with `values` inserted before positions `obj` (which must be concrete)."""
-    a, axis = promote.along("insert", arr, axis)
+    (a, axis), obj = promote.along("insert", arr, axis), promote.value(obj)
     n = a.shape[axis]
     if isinstance(obj, Tracer) and obj.ndim == 0 and dtypes.issubdtype(obj.dtype, np.integer):
         return _with_block(a, obj, values, axis)
@@ -262,8 +274,7 @@ def insert(arr, obj, values, axis: int | None = None):
     if positions.dtype == bool and np.ndim(obj):
         positions = np.flatnonzero(positions)
     positions = np.where(positions < 0, positions + n, positions)
-    values = promote.concrete(np.asarray(values)) if isinstance(values, (list, tuple)) else promote.array_of("insert", values)
-    values = promote.cast(values, a.dtype)
+    values = promote.cast(asarray(values), a.dtype)
     if values.ndim and np.ndim(obj) == 0 and not isinstance(obj, slice):
         values = moveaxis(atleast_nd(values, a.ndim), 0, axis)
         k = values.shape[axis]
@@ -293,7 +304,7 @@ def _without(a, positions, axis: int):
 def _with_block(a, position, values, axis: int):
     """`a` with `values` before one traced `position` along `axis`."""
     n = a.shape[axis]
-    values = promote.cast(promote.array_of("insert", values), a.dtype)
+    values = promote.cast(asarray(values), a.dtype)
     if values.ndim:
         values = moveaxis(atleast_nd(values, a.ndim), 0, axis)
     k = values.shape[axis] if values.ndim else 1

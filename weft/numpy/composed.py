@@ -128,7 +128,7 @@ def gradient(f, *varargs, axis=None, edge_order=None):
     axes = [canonical_axis(d, f.ndim, "gradient") for d in some]
     if len(varargs) not in (0, 1, len(axes)):
         raise TypeError(f"gradient: {len(varargs)} spacings for {len(axes)} dims; give none, one, or one for each.")
-    spacing = list(varargs) * (len(axes) if len(varargs) == 1 else 1) or [1.0] * len(axes)
+    spacing = [value(h) for h in varargs] * (len(axes) if len(varargs) == 1 else 1) or [1.0] * len(axes)
     out = [_gradient_along(f, d, h) for d, h in zip(axes, spacing)]
     out = [cast(x, half) for x in out] if half else out
     return out[0] if len(out) == 1 else out

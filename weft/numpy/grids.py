@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
 
 from weft.numpy import choosing, creation, manipulation as mp
 from weft.numpy.facts import shape
-from weft.numpy.promote import array_of, promote_dtypes
+from weft.numpy.promote import array_of, cast, check_known
 from weft.numpy.repeating import resize
 from weft.util import dtypes
+from weft.util.events import numpy_name
+from weft.util.promotion import common_dtype
 
 
-def _range(s: slice):
+def _range(api: str, s: slice):
     """A slice as a vector: an imaginary step counts the points, both ends included."""
+    for part in ("start", "stop", "step"):
+        check_known(api, f"the slice {part} of {numpy_name(api)}", getattr(s, part))
     start, step = 0 if s.start is None else s.start, 1 if s.step is None else s.step
     if isinstance(step, complex):
         return creation.linspace(start, s.stop, int(abs(step)))
@@ -24,46 +29,69 @@ def _range(s: slice):
 class _Grid:
     """`mgrid[0:3, 0:2]` gives full index grids, `ogrid` open ones."""
 
-    def __init__(self, sparse: bool):
-        self.sparse = sparse
+    def __init__(self, name: str, sparse: bool):
+        self.name, self.sparse = name, sparse
 
     def __getitem__(self, key):
         if isinstance(key, slice):
-            return _range(key)
-        parts = promote_dtypes(*[_range(k) for k in key])
-        grids = creation.meshgrid(*parts, indexing="ij", sparse=self.sparse)
+            return _range(self.name, key)
+        if not key:
+            return [] if self.sparse else creation.zeros((0,), int)
+        parts = [_range(self.name, k) for k in key]
+        dtype = functools.reduce(common_dtype, [p.dtype for p in parts])
+        grids = creation.meshgrid(*[cast(p, dtype) for p in parts], indexing="ij", sparse=self.sparse)
         return list(grids) if self.sparse else mp.stack(grids)
 
 
 class _Joiner:
     """`r_[a, 0, 1:3]` joins along the first dim; `c_` along the last, vectors counting as columns. A leading string 'axis',
-    'axis,ndim' or 'axis,ndim,place' says where else."""
+    'axis,ndim' or 'axis,ndim,place' says where else; 'r' and 'c' make a matrix of the result, of one row or one column if it is a
+    vector."""
 
-    def __init__(self, axis: int, ndim: int, place: int):
-        self.defaults = (axis, ndim, place)
+    def __init__(self, name: str, axis: int, ndim: int, place: int):
+        self.name, self.defaults = name, (axis, ndim, place)
 
     def __getitem__(self, key):
         parts = key if isinstance(key, tuple) else (key,)
         axis, ndim, place = self.defaults
-        if isinstance(parts[0], str):
-            if parts[0] in ("r", "c"):
-                raise NotImplementedError(f"weft.numpy.r_: the matrix directive {parts[0]!r} is not supported; join with vstack or hstack.")
-            given = [int(n) for n in parts[0].split(",")]
-            axis, ndim, place = given + [axis, ndim, place][len(given):]
-            parts = parts[1:]
-        arrays = []
-        for p in parts:
-            a = _range(p) if isinstance(p, slice) else creation.asarray(p)
-            missing = max(ndim, 1) - a.ndim
-            if missing > 0:
-                at = a.ndim if place == -1 else place if place >= 0 else a.ndim + place + 1
-                a = mp.reshape(a, (*a.shape[:0], *(1,) * (missing if at else 0), *a.shape, *(1,) * (0 if at else missing)))
-            arrays.append(a)
-        return mp.concatenate(arrays, axis)
+        matrix = ""
+        if parts and isinstance(parts[0], str):
+            directive, *parts = parts
+            if directive in ("r", "c"):
+                matrix = directive
+            else:
+                axis, ndim, place = self._numbers(directive)
+        out = mp.concatenate([self._part(p, ndim, place) for p in parts], axis)
+        if matrix and out.ndim > 2:
+            raise ValueError(f"{self.name}: the directive {matrix!r} makes a matrix, but the result has shape {tuple(out.shape)}.")
+        return mp.reshape(out, (-1, 1) if matrix == "c" else (1, -1)) if matrix and out.ndim < 2 else out
+
+    def _numbers(self, directive: str) -> list[int]:
+        try:
+            given = [int(n) for n in directive.split(",")]
+        except ValueError:
+            given = []
+        if not 0 < len(given) <= 3:
+            raise ValueError(f"{self.name}: could not understand directive {directive!r}: it must be 'r', 'c', or up to three integers "
+                             "'axis,ndim,place'.")
+        return given + list(self.defaults)[len(given):]
+
+    def _part(self, part, ndim: int, place: int):
+        """A part with at least `ndim` dims: its own stand at `place` among those of size one that are added."""
+        if isinstance(part, str):
+            raise ValueError(f"{self.name}: the string {part!r} is not the first part; a directive must stand at the beginning.")
+        a = _range(self.name, part) if isinstance(part, slice) else creation.asarray(part)
+        missing = ndim - a.ndim
+        if missing <= 0:
+            return a
+        before = place + missing + 1 if place < 0 else place
+        if not 0 <= before <= missing:
+            raise ValueError(f"{self.name}: a part of shape {tuple(a.shape)} cannot stand at place {place} among {ndim} dims.")
+        return mp.reshape(a, (*(1,) * before, *a.shape, *(1,) * (missing - before)))
 
 
-mgrid, ogrid = _Grid(False), _Grid(True)
-r_, c_ = _Joiner(0, 1, -1), _Joiner(-1, 2, 0)
+mgrid, ogrid = _Grid("mgrid", False), _Grid("ogrid", True)
+r_, c_ = _Joiner("r_", 0, 1, -1), _Joiner("c_", -1, 2, 0)
 s_, index_exp = np.s_, np.index_exp
 
 
@@ -123,9 +151,10 @@ def diag_indices(n: int, ndim: int = 2) -> tuple:
 
 def diag_indices_from(arr) -> tuple:
     """Positions of the main diagonal of an array whose dims are equal."""
-    if arr.ndim < 2 or len(set(arr.shape)) != 1:
-        raise ValueError(f"All dimensions of input must be of equal length, at least two of them; got {tuple(arr.shape)}.")
-    return diag_indices(arr.shape[0], arr.ndim)
+    dims = shape(arr)
+    if len(dims) < 2 or len(set(dims)) != 1:
+        raise ValueError(f"All dimensions of input must be of equal length, at least two of them; got {dims}.")
+    return diag_indices(dims[0], len(dims))
 
 
 def mask_indices(n: int, mask_func: Callable, k=0, *, size: int | None = None) -> tuple:

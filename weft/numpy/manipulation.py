@@ -338,7 +338,8 @@ def array_split(ary, indices_or_sections, axis: int = 0) -> list:
         sizes = [n // k + (i < n % k) for i in range(k)]
         bounds = [0, *np.cumsum(sizes).tolist()]
     else:
-        cuts = [builtins.min(builtins.max(int(i) + n if int(i) < 0 else int(i), 0), n) for i in np.asarray(indices_or_sections)]
+        indices = np.asarray(promote.value(indices_or_sections))
+        cuts = [builtins.min(builtins.max(int(i) + n if int(i) < 0 else int(i), 0), n) for i in indices]
         bounds = [0, *cuts, n]
     return [slicing.slice_in_dim(a, lo, builtins.max(lo, hi), axis=axis) for lo, hi in itertools.pairwise(bounds)]
 
@@ -350,7 +351,8 @@ def vsplit(ary, indices_or_sections) -> list:
 
 def hsplit(ary, indices_or_sections) -> list:
     """`split` along dim 1 (dim 0 of 1-d arrays)."""
-    return split(ary, indices_or_sections, 1 if np.ndim(ary) > 1 else 0)
+    a = promote.array_of("hsplit", ary)
+    return split(a, indices_or_sections, 1 if a.ndim > 1 else 0)
 
 
 def dsplit(ary, indices_or_sections) -> list:

@@ -12,7 +12,7 @@ from weft.core.trace import Tracer
 from weft.numpy import indexing
 from weft.numpy.creation import arange, zeros
 from weft.numpy.manipulation import broadcast_to, ravel, reshape
-from weft.numpy.promote import along, array_of
+from weft.numpy.promote import along, array_of, value
 from weft.ops import layout
 from weft.ops.placement import takes_out_sharding
 
@@ -24,7 +24,8 @@ def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | No
     >>> wnp.repeat(wnp.arange(3), 2)
     Array([0, 0, 1, 1, 2, 2], dtype=int32)
     """
-    a, axis = along("repeat", a if np.ndim(a) or axis is None else ravel(a), axis)
+    a, repeats = array_of("repeat", a), value(repeats)
+    a, axis = along("repeat", a if a.ndim or axis is None else ravel(a), axis)
     n = a.shape[axis]
     if isinstance(repeats, (int, np.integer)) and total_repeat_length is None:
         r = int(repeats)

@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.core.trace import Tracer
 from weft.numpy import choosing, creation, manipulation as mp, reductions as rd, ufuncs as uf
-from weft.numpy.promote import along, array_of, broadcast_to_shape, canonical_axis, cast, concrete, promote_dtypes, value
+from weft.numpy.promote import along, array_of, canonical_axis, cast, concrete, promote_dtypes, value
 from weft.ops import elementwise as ew, layout, sorting
 from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
@@ -68,8 +68,9 @@ def searchsorted(a, v, side: str = "left", sorter=None, *, method: str = "scan")
     if a.ndim != 1:
         raise ValueError(f"a should be 1-dimensional, got shape {tuple(a.shape)}.")
     if sorter is not None:
-        if np.shape(sorter) != a.shape:
-            raise ValueError(f"searchsorted: `sorter` must have the shape of `a`, {a.shape}, got {np.shape(sorter)}.")
+        sorter = array_of("searchsorted", sorter)
+        if sorter.shape != a.shape:
+            raise ValueError(f"searchsorted: `sorter` must have the shape of `a`, {a.shape}, got {sorter.shape}.")
         a = a[sorter]
     n = a.shape[0]
     place = np.int32 if n <= np.iinfo(np.int32).max else dtypes.check_dtype("int64", "searchsorted").type
@@ -100,7 +101,7 @@ def digitize(x, bins, right: bool = False, *, method=None):
     if bins.ndim != 1:
         raise ValueError("digitize: bins must be a 1-dimensional array.")
     if bins.shape[0] == 0:
-        return mp.broadcast_to(np.int32(0), np.shape(x))
+        return creation.zeros(array_of("digitize", x).shape, np.int32)
     rising = uf.greater_equal(bins[-1], bins[0])      # known only at run time: one search serves bins of both orders
     found = searchsorted(choosing.where(rising, bins, mp.flip(bins)), x, side="left" if right else "right")
     return choosing.where(rising, found, uf.subtract(bins.shape[0], found))
@@ -108,8 +109,9 @@ def digitize(x, bins, right: bool = False, *, method=None):
 
 def argwhere(a, *, size: int | None = None, fill_value=None):
     """Positions of nonzero elements as rows."""
+    a = creation.asarray(a)
     result = choosing.nonzero(a, size=size, fill_value=fill_value)
-    return mp.stack(result, 1) if np.ndim(a) else mp.reshape(result[0][:0], (result[0].shape[0], 0))
+    return mp.stack(result, 1) if a.ndim else mp.reshape(result[0][:0], (result[0].shape[0], 0))
 
 
 def extract(condition, arr, *, size: int | None = None, fill_value=0):
@@ -127,11 +129,16 @@ def compress(condition, a, axis: int | None = None, *, size: int | None = None, 
 
 
 def choose(a, choices, out=None, mode: str = "raise"):
-    """Elements picked from `choices` by the numbers in `a`."""
-    a = array_of("choose", a)
-    stacked = mp.stack(mp.broadcast_arrays(*choices), 0)
-    a = _in_bounds(a, stacked.shape[0], mode, "choose", "`a`")
-    return choosing.take_along_axis(stacked, mp.expand_dims(broadcast_to_shape(a, tuple(stacked.shape[1:])), 0), 0)[0]
+    """Elements picked from `choices` by the numbers in `a`, which broadcast together. `mode` says what becomes of numbers that name no
+    choice: refused ("raise"), the nearest ("clip"), or modulo their number ("wrap").
+
+    >>> wnp.choose(wnp.array([[0], [1]]), [wnp.zeros(2), wnp.ones(2)])
+    Array([[0., 0.],
+           [1., 1.]], dtype=float32)
+    """
+    a, *choices = mp.broadcast_arrays(array_of("choose", a), *choices)
+    a = _in_bounds(a, len(choices), mode, "choose", "`a`")
+    return choosing.take_along_axis(mp.stack(choices, 0), mp.expand_dims(a, 0), 0)[0]
 
 
 def isin(element, test_elements, assume_unique: bool = False, invert: bool = False, *, method: str = "auto"):
@@ -161,7 +168,7 @@ def bincount(x, weights=None, minlength: int = 0, *, length: int | None = None):
 
 def unravel_index(indices, shape) -> tuple:
     """Flat positions as positions per dim."""
-    rest, out = array_of("unravel_index", indices), []
+    rest, shape, out = array_of("unravel_index", indices), value(shape), []
     if isinstance(shape, Tracer) or any(isinstance(n, Tracer) for n in (shape if isinstance(shape, (tuple, list)) else ())):
         sizes = shape if isinstance(shape, (tuple, list)) or shape.ndim else (shape,)     # traced: their number alone is known
         shape = tuple([cast(array_of("unravel_index", n), rest.dtype) for n in sizes])

@@ -220,9 +220,10 @@ def cov(m, y=None, rowvar: bool = True, bias: bool = False, ddof: int | None = N
     It is computed and given in `dtype`, floating or complex; by default in that of the variables.
     """
     from weft.numpy.products import dot
-    if np.ndim(m) > 2 or np.ndim(y) > 2:
+    m, y = [v if v is None else array_of("cov", v) for v in (m, y)]
+    if any(v is not None and v.ndim > 2 for v in (m, y)):
         raise ValueError("cov: variables and their observations have at most 2 dims.")
-    rows = lambda v: mp.atleast_2d(v).T if not rowvar and np.ndim(v) == 2 else mp.atleast_2d(v)
+    rows = lambda v: v.T if not rowvar and v.ndim == 2 else mp.atleast_2d(v)
     want = None if dtype is None else dtypes.check_dtype(dtype, "cov")
     if want is not None and not dtypes.issubdtype(want, np.inexact):
         raise ValueError(f"cov: dtype must be floating or complex, got {want.name}.")
