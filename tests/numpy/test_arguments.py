@@ -10,6 +10,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from weft.util.config import enable_x64
 from weft.util.events import numpy_name
 
 
@@ -168,7 +169,7 @@ def test_what_the_array_api_asks_of_a_library(wide):
     assert wnp.__array_api_version__ == "2024.12"
 
 
-@pytest.mark.parametrize("name", ["sum", "prod", "all", "any", "nansum", "nanmean"])
+@pytest.mark.parametrize("name", ["sum", "prod", "all", "any", "nansum", "nanmean", "mean", "var", "std", "nanvar", "nanstd"])
 def test_where_takes_bools_only(name):
     with pytest.raises(ValueError, match=rf"^{re.escape(numpy_name(name))}: where must be None or a boolean array, got one of int32"):
         getattr(wnp, name)(np.ones(3, np.float32), where=np.arange(3))
@@ -199,9 +200,11 @@ def test_copies_have_memory_of_their_own():
     import copy
     x = wnp.ones(10)
     copies = [wnp.array(x), copy.copy(x), copy.deepcopy(x), x.copy(), weft.vmap(wnp.array)(x), weft.vmap(lambda v: v.copy())(x),
-              weft.jvp(wnp.array, (x,), (x,))[0], weft.jit(wnp.asarray)(x)]
+              *weft.jvp(wnp.array, (x,), (x,)), weft.jit(wnp.asarray)(x), x.astype(x.dtype, copy=True), wnp.astype(x, "float32", copy=True),
+              weft.vjp(wnp.array, x)[0], *weft.vjp(wnp.array, x)[1](x), wnp.asarray(x, copy=True)]
     assert x.unsafe_buffer_pointer() not in [c.unsafe_buffer_pointer() for c in copies]
-    assert not weft.make_jaxpr(wnp.array)(x).eqns and wnp.asarray(x) is x
+    assert [e.primitive.name for e in weft.make_jaxpr(wnp.array)(x).eqns] == ["copy"]
+    assert wnp.asarray(x) is x and x.astype("float32") is x and not weft.make_jaxpr(wnp.asarray)(x).eqns
     x.delete()
     assert all(c.tolist() == [1.0] * 10 for c in copies)
     keys = weft.random.split(weft.random.key(0), 3)
@@ -290,6 +293,17 @@ def test_derivatives_of_mantissas():
     np.testing.assert_array_equal(mantissa, np.frexp(x)[0])
     slope = weft.grad(lambda x: wnp.frexp(x)[0].sum())(x[:4])
     np.testing.assert_array_equal(slope, 2.0 ** -np.asarray(exponent)[:4])
+
+
+@pytest.mark.parametrize("name", ["frexp", "spacing", "signbit", "nan_to_num", "isposinf", "modf", "trunc", "exp2"])
+@pytest.mark.parametrize("wide", [False, True])
+def test_64_bit_values_of_numpy_are_taken_as_those_of_arrays(name, wide):
+    x = np.array([0.3, -1.5, 0.0, 6.0])
+    with enable_x64(wide):
+        found, wanted = getattr(wnp, name)(x), getattr(np, name)(x if wide else x.astype(np.float32))
+        for a, b in zip(*[v if isinstance(v, tuple) else (v,) for v in (found, wanted)]):
+            assert a.dtype == b.dtype
+            np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
 @pytest.mark.parametrize("decimals", [40, 400])

@@ -365,8 +365,16 @@ def test_python_integers_beyond_a_narrow_type_wrap(jit):
 def test_numpy_integers_are_constant_exponents():
     """As Python's are: the type of the result is the base's."""
     x = wnp.array([1, 2, 3], np.uint8)
-    for y in (2, np.int64(2), np.int32(2), np.array(2)):
+    for y in (2, np.int64(2), np.int32(2), np.array(2), wnp.array(2), wnp.int32(2), wnp.uint8(2)):
         assert (x**y).dtype == np.uint8 and (x**y).tolist() == [1, 4, 9]
+        assert [e.primitive.name for e in weft.make_jaxpr(lambda x, y=y: x**y)(x).eqns] == ["integer_pow"]
+        assert weft.jit(lambda x, y: x**y)(np.float32(3), y) == 9
+    for y in (-2, np.int8(-2), wnp.array(-2)):
+        assert float(2.0**wnp.asarray(y)) == float(wnp.power(2.0, y)) == 0.25
+        for base in (x, wnp.array([True])):
+            with pytest.raises(TypeError, match="negative powers"):
+                base**y
+    assert (x ** wnp.array([2])).dtype == wnp.result_type(np.uint8, np.int32) and (wnp.array(2j) ** True).item() == 2j
     assert float(wnp.power(2.5, np.int64(2))) == float(weft.jit(lambda: wnp.power(2.5, True))()) * 2.5 == 6.25
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.numpy.creation import asarray
 from weft.numpy.promote import canonical_axes, value
-from weft.util.dtypes import bfloat16, issubdtype, result_type
+from weft.util.dtypes import bfloat16, issubdtype
 from weft.util.source import warn_user
 
 
@@ -51,8 +51,15 @@ def isscalar(element) -> bool:
 
 
 def iscomplexobj(x) -> bool:
-    """Whether the dtype is complex."""
-    return issubdtype(result_type(value(x)), np.complexfloating)
+    """Whether the dtype is complex, or that of an element of a list.
+
+    >>> wnp.iscomplexobj(wnp.zeros(2, complex)), wnp.iscomplexobj([1.0, 2j]), wnp.iscomplexobj("text")
+    (True, True, False)
+    """
+    if isinstance(x, (list, tuple)):
+        return any(map(iscomplexobj, x))
+    x = value(x)
+    return issubdtype(x.dtype, np.complexfloating) if hasattr(x, "dtype") else np.iscomplexobj(x)
 
 
 def isrealobj(x) -> bool:

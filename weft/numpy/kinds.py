@@ -11,7 +11,8 @@ from weft.util.events import numpy_name
 
 
 def dtype_of(x):
-    return x.dtype if hasattr(x, "dtype") else typeof(x).dtype
+    """The dtype of an operand as operations take it: NumPy's 64-bit values count as 32-bit ones unless there are 64-bit types."""
+    return x.dtype if hasattr(type(x), "aval") else typeof(x).dtype
 
 
 def is_bool(x) -> bool:

@@ -45,6 +45,7 @@ def _masked(api: str, a, where, fill):
 def _initial(out, initial, op):
     if initial is None:
         return out
+    initial = promote.value(initial)
     if np.ndim(initial):
         raise ValueError(f"initial value must be a scalar. Got array of shape {tuple(np.shape(initial))}.")
     return op(out, promote.cast(initial, out.dtype))
@@ -179,7 +180,7 @@ def mean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where=No
     Array([2., 4.], dtype=float32)
     """
     check_no_out(out, "mean")
-    a = promote.array_of("mean", a)
+    a, where = promote.array_of("mean", a), _boolean("mean", where)
     want = dtypes.to_inexact_dtype(a.dtype) if dtype is None else dtypes.check_dtype(dtype, "mean")
     work = _work_dtype(want) if dtype is None else want
     axes = promote.canonical_axes(axis, a.ndim, "mean")
@@ -235,21 +236,26 @@ def average(a, axis=None, weights=None, returned: bool = False, keepdims: bool =
 
 def var(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, *, where=None, mean=None, correction=None):
     """The variance over `axis`, with `ddof` degrees of freedom taken off the divisor."""
-    check_no_out(out, "var")
+    return _variance("var", a, axis, dtype, out, ddof, keepdims, where, mean, correction)
+
+
+def _variance(api: str, a, axis, dtype, out, ddof, keepdims: bool, where, mean, correction=None):
+    check_no_out(out, api)
     if correction is not None:
         if ddof:
-            raise ValueError("var: ddof and correction are two names of one thing, give one of them.")
+            raise ValueError(f"{api}: ddof and correction are two names of one thing, give one of them.")
         ddof = correction
-    a = promote.array_of("var", a)
-    want = dtypes.to_inexact_dtype(a.dtype) if dtype is None else dtypes.check_dtype(dtype, "var")
+    a, where = promote.array_of(api, a), _boolean(api, where)
+    want = dtypes.to_inexact_dtype(a.dtype) if dtype is None else dtypes.check_dtype(dtype, api)
     if not dtypes.issubdtype(want, np.inexact):
-        raise ValueError(f"var: dtype must be floating or complex, got {want.name}.")
+        raise ValueError(f"{api}: dtype must be floating or complex, got {want.name}.")
     if dtypes.issubdtype(a.dtype, np.complexfloating) and not dtypes.issubdtype(want, np.complexfloating):
-        raise ValueError(f"var: the variance of complex numbers cannot be computed in {want.name}, which would drop their imaginary parts.")
+        raise ValueError(f"{api}: the variance of complex numbers cannot be computed in {want.name}, which would drop their imaginary "
+                         "parts.")
     work = _work_dtype(want)
-    axes = promote.canonical_axes(axis, a.ndim, "var")
+    axes = promote.canonical_axes(axis, a.ndim, api)
     x = _as(a, work)
-    center = _mean(x, axes, keepdims=True, where=where) if mean is None else _as(promote.array_of("var", mean), work)
+    center = _mean(x, axes, keepdims=True, where=where) if mean is None else _as(promote.array_of(api, mean), work)
     d = ew.sub(x, promote.broadcast_to_shape(center, tuple(x.shape)))
     square = ew.square(d) if not dtypes.issubdtype(work, np.complexfloating) else \
         ew.add(ew.square(ew.real(d)), ew.square(ew.imag(d)))
@@ -264,7 +270,7 @@ def var(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = Fals
 
 def std(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, *, where=None, mean=None, correction=None):
     """The standard deviation over `axis`."""
-    return ew.sqrt(var(a, axis, dtype, out, ddof, keepdims, where=where, mean=mean, correction=correction))
+    return ew.sqrt(_variance("std", a, axis, dtype, out, ddof, keepdims, where, mean, correction))
 
 
 def ptp(a, axis=None, out=None, keepdims: bool = False):
@@ -353,11 +359,15 @@ def nanmean(a, axis=None, dtype=None, out=None, keepdims: bool = False, where=No
 
 def nanvar(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, where=None, mean=None):
     """`var` over `axis`, ignoring NaN; NaN where no more than `ddof` numbers are left."""
-    a = promote.array_of("nanvar", a)
-    good = _numbers("nanvar", a, where)
-    result = var(_zero_nan(a), axis, dtype, out, ddof, keepdims, where=good, mean=mean)
+    return _nan_variance("nanvar", a, axis, dtype, out, ddof, keepdims, where, mean)
+
+
+def _nan_variance(api: str, a, axis, dtype, out, ddof, keepdims: bool, where, mean):
+    a = promote.array_of(api, a)
+    good = _numbers(api, a, where)
+    result = _variance(api, _zero_nan(a), axis, dtype, out, ddof, keepdims, good, mean)
     if dtype is not None:
-        result = promote.cast(result, dtypes.check_dtype(dtype, "nanvar"))
+        result = promote.cast(result, dtypes.check_dtype(dtype, api))
     free = greater(sum(good, axis, keepdims=keepdims), ddof)
     return select(free, result, promote.cast(math.nan, result.dtype))
 
@@ -373,7 +383,7 @@ def _zero_nan(a):
 
 def nanstd(a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, where=None, mean=None):
     """`std` over `axis`, ignoring NaN."""
-    return ew.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where, mean))
+    return ew.sqrt(_nan_variance("nanstd", a, axis, dtype, out, ddof, keepdims, where, mean))
 
 
 # ---- cumulative

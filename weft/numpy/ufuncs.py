@@ -13,6 +13,7 @@ from weft.numpy.kinds import check_no_out, check_real, dtype_of, is_bool, is_com
 from weft.ops import elementwise as ew, functions
 from weft.ops.comparison import select
 from weft.ops.reduce import reduce_and, reduce_or
+from weft.runtime.array import Array
 from weft.util import dtypes
 from weft.util.source import named
 
@@ -369,7 +370,8 @@ def modf(x, /, out=None):
 
 
 def power(x, y, /):
-    """x to the y. An integer constant y is computed by repeated squaring.
+    """x to the y. With an integer y that is known while a program is traced the result has the dtype of x, and is computed by repeated
+    squaring.
 
     >>> wnp.power(wnp.arange(4.), 2)
     Array([0., 1., 4., 9.], dtype=float32)
@@ -377,11 +379,11 @@ def power(x, y, /):
     exponent = constant_int(y)
     if exponent is not None:
         x = promotion.array_of("power", x)
+        if is_bool(x):
+            x = promotion.cast(x, np.dtype(np.int32))
         if exponent < 0 and is_int(x):
             raise TypeError(f"power: integers cannot be raised to negative powers, got {typeof(x).str_short()} to the {exponent}. "
                             "Cast to a floating dtype first.")
-        if is_bool(x):
-            x = promotion.cast(x, np.dtype(np.int32))
         return ew.integer_pow(x, exponent)
     promotion.check_arraylike("power", x, y)
     by_integers = (is_int(y) or (is_bool(y) and is_int(x))) and not typeof(y).weak_type
@@ -397,9 +399,12 @@ def power(x, y, /):
 
 
 def constant_int(y) -> int | None:
-    """The integer that `y` is known to be while a program is traced, or None."""
-    if type(y) is int:
-        return y
+    """The integer that `y` is known to be while a program is traced, or None: a Python or NumPy integer, or an array of one that is
+    no tracer."""
+    if type(y) is int or type(y) is bool:
+        return int(y)
+    if type(y) is Array:
+        return int(y) if y.ndim == 0 and is_int(y) and y.is_fully_addressable else None
     if isinstance(y, (np.integer, np.ndarray)) and y.ndim == 0 and y.dtype.kind in "iu":
         return int(y)
     return None
