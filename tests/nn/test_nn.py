@@ -306,3 +306,18 @@ def test_vectors_with_fans_of_their_own_and_classes_that_are_floats():
         nn.initializers.variance_scaling(1, "fan_in", "normal")(random.key(0), (3,))
     with pytest.warns(DeprecationWarning, match="integer-typed"):
         nn.one_hot(wnp.array([1.0]), 3)
+
+
+@pytest.mark.parametrize("f", [nn.softmax, nn.log_softmax])
+@pytest.mark.parametrize("initial", [-np.inf, 0.0, 9.0])
+def test_the_lower_bound_of_what_softmax_subtracts_changes_nothing(f, initial):
+    x, mask = wnp.array([5.5, 1.3, -4.2, 0.9]), np.array([True, False, True, True])
+    np.testing.assert_allclose(f(x, where=mask, initial=initial), f(x, where=mask), rtol=1e-4)
+    slopes = [weft.grad(g)(x) for g in (lambda x: f(x, -1, mask, initial)[0], lambda x: f(x, where=mask)[0])]
+    np.testing.assert_allclose(*slopes, rtol=1e-4, atol=1e-5)
+    assert f(wnp.zeros((0,)), initial=initial).shape == (0,)
+
+
+def test_a_traced_number_of_classes_is_named():
+    with pytest.raises(weft.errors.ConcretizationTypeError, match="one_hot: the shape of the result depends on the argument `num_classes`"):
+        weft.jit(nn.one_hot)(np.arange(3), 5)

@@ -215,3 +215,41 @@ def test_argsort_bincount_and_trim_zeros_take_more():
     assert wnp.argsort(V, dtype=np.int8).dtype == np.int8
     np.testing.assert_array_equal(wnp.bincount(np.array([True, False, True])), [1, 2])
     assert wnp.trim_zeros(np.float32(0)).shape == ()
+
+
+@pytest.mark.parametrize("excluded, error, says", [
+    ({1.5}, TypeError, "numbers of arguments or their names"), ([0, None], TypeError, "numbers of arguments"),
+    ({-1}, ValueError, r"excluded=\{-1\} contains negative numbers"), ({"x", -2}, ValueError, "negative")], ids=str)
+def test_what_vectorize_cannot_exclude(excluded, error, says):
+    with pytest.raises(error, match=says):
+        wnp.vectorize(lambda x: x, excluded=excluded)
+
+
+@pytest.mark.parametrize("signature", ["(n)", "(n)->", "->()", "(n?)->()", "(n),->()", "()->(),", "(n->()", "n->()", "(n)->(m)->()"])
+def test_signatures_that_say_nothing(signature):
+    with pytest.raises(ValueError, match="not a valid gufunc signature"):
+        wnp.vectorize(lambda x: x, signature=signature)
+
+
+@pytest.mark.parametrize("f, signature, error, says", [
+    (wnp.dot, "(n,m),(m,k)->(n,n)", ValueError, "inconsistent size for core dimension 'n'"),
+    (wnp.dot, "(n,m),(m,k)->(n)", ValueError, r"output shape \(2, 2\) does not match core dimensions \('n',\)"),
+    (wnp.dot, "(n,m),(m,k)->(n,k),()", TypeError, "the output must be a tuple of 2"),
+    (lambda x, y: [x, y], "(n,m),(m,k)->(n,m),(m,k)", TypeError, "the output must be a tuple of 2 arrays, got list"),
+    (lambda x, y: (x, y, y), "(n,m),(m,k)->(n,m),(m,k)", TypeError, "wrong number of output arguments: expected 2, got 3"),
+    (lambda x, y: wnp.ones((5, 4)), "(n,m),(m,k)->(p,p)", ValueError, "inconsistent size for core dimension 'p': 4 vs 5"),
+    (wnp.dot, "(n,m),(n,k)->()", ValueError, "inconsistent size for core dimension 'n': 3 vs 2"),
+])
+@pytest.mark.parametrize("lead", [(), (4,)])
+def test_results_of_vectorized_functions_are_as_their_signature_says(f, signature, error, says, lead):
+    k = 2 if "output shape" in says else 4
+    x, y = np.zeros((*lead, 2, 2 if k == 2 else 3), np.float32), np.zeros((2 if k == 2 else 3, k), np.float32)
+    with pytest.raises(error, match=says) as raised:
+        wnp.vectorize(f, signature=signature)(x, y)
+    assert f"vectorize({f.__name__}, signature={signature!r}): " in str(raised.value)
+
+
+def test_vectorized_functions_take_lists_and_may_make_dims():
+    assert wnp.vectorize(lambda x: x + 1, signature="()->()")([1, 2]).tolist() == [2, 3]
+    assert wnp.vectorize(lambda x: wnp.ones(5), signature=" ( n ) -> ( k ) ")(np.zeros((2, 3), np.float32)).shape == (2, 5)
+    assert wnp.vectorize(lambda x, y: (3.0, x), signature="(),()->(),()")(np.zeros(2, np.float32), 1)[0].tolist() == [3.0, 3.0]

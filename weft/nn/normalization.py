@@ -10,7 +10,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft.nn.activations import _float
-from weft.numpy.promote import canonical_axis
+from weft.numpy.promote import canonical_axis, check_known
 from weft.ops.arithmetic import stop_gradient
 from weft.util.errors import ShapeError
 from weft.util.source import warn_user
@@ -62,29 +62,31 @@ def log1mexp(x: Any) -> Any:
     return wnp.where(near, wnp.log(-wnp.expm1(-x)), wnp.log1p(-wnp.exp(-x)))
 
 
-def _top(x: Any, axis: Axis) -> Any:
-    """The largest values along `axis`, as a constant; an empty array has none, so any will do."""
-    return stop_gradient(wnp.max(x, axis=axis, keepdims=True, initial=None if x.size else 0))
+def _top(x: Any, axis: Axis, initial: Any) -> Any:
+    """The largest values along `axis` and `initial`, as a constant; an empty array has none, so any will do."""
+    return stop_gradient(wnp.max(x, axis=axis, keepdims=True, initial=0 if initial is None and not x.size else initial))
 
 
-def softmax(x: Any, axis: Axis = -1, where: Any = None) -> Any:
+def softmax(x: Any, axis: Axis = -1, where: Any = None, initial: Any = None) -> Any:
     """exp(x), divided by its sum along `axis`; where `where` is false, 0.
+
+    Before exp the largest value along `axis` is subtracted, or `initial` if that is larger; the result does not depend on it.
 
     >>> softmax(wnp.array([0.0, 0.0])).tolist()
     [0.5, 0.5]
     """
     x = _float(x)
     shown = x if where is None else wnp.where(where, x, -wnp.inf)
-    terms = wnp.exp(shown - _top(shown, axis))
+    terms = wnp.exp(shown - _top(shown, axis, initial))
     out = terms / wnp.sum(terms, axis=axis, keepdims=True)
     return out if where is None else wnp.where(where, out, 0.0)
 
 
-def log_softmax(x: Any, axis: Axis = -1, where: Any = None) -> Any:
-    """The logarithm of `softmax`, without cancellation; where `where` is false, minus infinity."""
+def log_softmax(x: Any, axis: Axis = -1, where: Any = None, initial: Any = None) -> Any:
+    """The logarithm of `softmax`, without cancellation; where `where` is false, minus infinity. `initial` is that of `softmax`."""
     x = _float(x)
     shown = x if where is None else wnp.where(where, x, -wnp.inf)
-    shifted = shown - _top(shown, axis)
+    shifted = shown - _top(shown, axis, initial)
     out = shifted - wnp.log(wnp.sum(wnp.exp(shifted), axis=axis, keepdims=True))
     return out if where is None else wnp.where(where, out, -wnp.inf)
 
@@ -116,6 +118,7 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> A
     >>> one_hot(wnp.array([0, 2]), 3).tolist()
     [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
     """
+    check_known("one_hot", "the argument `num_classes`", num_classes)
     x = wnp.asarray(x)
     if wnp.issubdtype(x.dtype, wnp.inexact):
         warn_user(f"one_hot: its input should be integer-typed, got {x.dtype.name}.", DeprecationWarning)

@@ -15,7 +15,7 @@ from weft.ops.layout import broadcast_in_dim_p, reshape
 from weft.runtime.array import Array
 from weft.util import dtypes
 from weft.util.config import config
-from weft.util.errors import ShapeError, describe
+from weft.util.errors import ConcretizationTypeError, ShapeError, describe
 from weft.util.source import is_own_arithmetic, user_frame, warn_user
 
 PYTHON_SCALARS = (bool, int, float, complex)
@@ -32,6 +32,13 @@ def check_arraylike(api: str, *args) -> None:
         if not is_arraylike(x):
             hint = " Convert it with weft.numpy.asarray." if isinstance(x, (list, tuple)) else ""
             raise TypeError(f"{api} requires ndarray or scalar arguments, got {type(x)} at position {i}.{hint}")
+
+
+def check_known(api: str, what: str, x) -> None:
+    """ConcretizationTypeError if `x` is traced: it is the argument `what`, on which the shape of the result depends."""
+    if isinstance(x, Tracer) and x.concrete() is None:
+        raise ConcretizationTypeError(describe(api, f"the shape of the result depends on {what}, but got {x.describe()}.", (), user_frame(),
+                                               "Shapes must be known while tracing.", "Pass it as a static argument (static_argnums)."))
 
 
 def value(x) -> Any:
@@ -100,18 +107,26 @@ def broadcast_to_shape(x, shape: tuple[int, ...]):
     return broadcast_in_dim_p.bind(x, shape=shape, broadcast_dimensions=tuple(range(lead, len(shape))))
 
 
+def check_ranks(api: str, shapes: Sequence[tuple[int, ...]]) -> None:
+    """ValueError or a warning, as `numpy_rank_promotion` says, for operands of different ranks, none of which is 0."""
+    if config.numpy_rank_promotion == "allow" or len({len(s) for s in shapes if s}) <= 1 or is_own_arithmetic():
+        return
+    given = " ".join(map(str, shapes))
+    if config.numpy_rank_promotion == "raise":
+        raise ValueError(f"{api}: operands with shapes {given} require rank promotion, and numpy_rank_promotion='raise' forbids it. "
+                         "Give all of them the same number of dims.")
+    warn_user(f"{api}: operands with shapes {given} require rank promotion, which was done; numpy_rank_promotion='raise' forbids it.",
+              UserWarning)
+
+
 def broadcast(api: str, *args, any_ranks: bool = False) -> list:
     """Arguments broadcast together; rank-0 ones stay (operations accept them). With `any_ranks` different ranks are never an error."""
     shapes = [shape_of(x) for x in args]
     ranked = [s for s in shapes if s]
     if not ranked or all(s == ranked[0] for s in ranked):
         return list(args)
-    if not any_ranks and config.numpy_rank_promotion != "allow" and len({len(s) for s in ranked}) > 1 and not is_own_arithmetic():
-        message = f"Operands could not be broadcast together for {api} on shapes {shapes} and with the config option " \
-                  f"numpy_rank_promotion={config.numpy_rank_promotion!r}."
-        if config.numpy_rank_promotion == "raise":
-            raise ValueError(message)
-        warn_user(message, UserWarning)
+    if not any_ranks:
+        check_ranks(api, shapes)
     try:
         shape = broadcast_shapes(*ranked)
     except ShapeError:
@@ -184,7 +199,7 @@ class _Adopting(dict):
         return found
 
 
-_adopted = _Adopting()
+adopted = _Adopting()
 
 
 def _ready_pair(x, y):
@@ -194,9 +209,9 @@ def _ready_pair(x, y):
     if a is not None:
         if a is b:
             return x, y
-        if b is None and type(y) in _adopted[a.dtype]:
+        if b is None and type(y) in adopted[a.dtype]:
             return x, (_PYTHON_TYPES[a.dtype.kind](y) if a.weak_type else _number_of(a.dtype, y))
-    elif b is not None and type(x) in _adopted[b.dtype]:
+    elif b is not None and type(x) in adopted[b.dtype]:
         return (_PYTHON_TYPES[b.dtype.kind](x) if b.weak_type else _number_of(b.dtype, x)), y
     return None
 

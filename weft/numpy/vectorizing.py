@@ -6,14 +6,19 @@ import functools
 import re
 from collections.abc import Callable
 
-from weft.numpy.promote import broadcast_shapes, concrete, value
-from weft.util.source import api_boundary
+import numpy as np
 
-_CORE = re.compile(r"\(([^()]*)\)")
+from weft.core.trace import typeof
+from weft.numpy.creation import asarray
+from weft.numpy.promote import broadcast_shapes, check_ranks, value
+from weft.util.source import api_boundary, function_name
+
+_DIMS = r"\((?:\w+(?:,\w+)*)?\)"
+_SIGNATURE = re.compile(rf"{_DIMS}(?:,{_DIMS})*->{_DIMS}(?:,{_DIMS})*")
 
 
 def _dims(text: str) -> list[tuple[str, ...]]:
-    return [tuple(n.strip() for n in group.split(",") if n.strip()) for group in _CORE.findall(text)]
+    return [tuple(re.findall(r"\w+", group)) for group in re.findall(_DIMS, text)]
 
 
 def parse_signature(signature: str) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
@@ -22,55 +27,86 @@ def parse_signature(signature: str) -> tuple[list[tuple[str, ...]], list[tuple[s
     >>> parse_signature('(m,n),(n)->(m)')
     ([('m', 'n'), ('n',)], [('m',)])
     """
-    sides = signature.replace(" ", "").split("->")
-    if len(sides) != 2 or not re.fullmatch(r"(\([^()]*\),?)*", sides[0]):
+    signature = re.sub(r"\s", "", signature)
+    if not _SIGNATURE.fullmatch(signature):
         raise ValueError(f"not a valid gufunc signature: {signature}")
-    return _dims(sides[0]), _dims(sides[1])
+    given, gives = signature.split("->")
+    return _dims(given), _dims(gives)
 
 
 def vectorize(pyfunc: Callable, *, excluded=frozenset(), signature: str | None = None) -> Callable:
     """`pyfunc` mapped over the broadcast leading dims of its arguments; `signature` names their core dims."""
-    excluded = frozenset(excluded)
+    excluded = _checked_excluded(excluded)
     if signature is not None and not isinstance(signature, str):
         raise TypeError(f"vectorize: `signature` must be a string such as '(n),(n)->()', got {signature!r}.")
+    core_in, core_out = parse_signature(signature) if signature else (None, None)
+    name = f"vectorize({function_name(pyfunc)}{f', signature={signature!r}' if signature else ''})"
 
-    @functools.wraps(pyfunc, updated=())
     @api_boundary
+    @functools.wraps(pyfunc, updated=())
     def wrapped(*args, **kwargs):
         from weft.api.vmap import vmap
-        core_in, core_out = parse_signature(signature) if signature else (None, None)
         none = {i for i, x in enumerate(args) if x is None and i not in excluded}
         if none and core_in and any(core_in[i] for i in none if i < len(core_in)):
-            raise ValueError(f"Cannot pass None at locations {none} with signature={signature!r}: it has no core dims.")
+            raise ValueError(f"{name}: Cannot pass None at locations {none}: it has no core dims.")
         fixed = {i: x for i, x in enumerate(args) if i in excluded or i in none}
-        mapped = [concrete(value(x)) for i, x in enumerate(args) if i not in fixed]
+        mapped = [asarray(x) for i, x in enumerate(args) if i not in fixed]
+        cores = [()] * len(mapped) if core_in is None else [c for i, c in enumerate(core_in) if i not in none]
+        if len(cores) != len(mapped):
+            raise TypeError(f"{name}: wrong number of positional arguments: expected {len(cores)}, got {len(mapped)}")
+        leads = []
+        sizes: dict[str, int] = {}
+        for x, core in zip(mapped, cores):
+            if x.ndim < len(core):
+                raise ValueError(f"{name}: input with shape {tuple(x.shape)} does not have enough dimensions for all core dimensions "
+                                 f"{core}")
+            leads.append(tuple(x.shape[:x.ndim - len(core)]))
+            _fit(name, sizes, core, x.shape[x.ndim - len(core):])
 
         def fun(*xs):
             given = iter(xs)
             out = pyfunc(*[fixed[i] if i in fixed else next(given) for i in range(len(args))], **kwargs)
-            if core_out is not None and (len(out) if isinstance(out, tuple) else 1) != len(core_out):
-                raise TypeError(f"wrong number of output arguments: expected {len(core_out)}, got "
-                                f"{len(out) if isinstance(out, tuple) else 1}")
+            if core_out is not None:
+                _check_results(name, out, core_out, dict(sizes))
             return out
 
-        core_in = [()] * len(mapped) if core_in is None else [c for i, c in enumerate(core_in) if i not in none]
-        if len(core_in) != len(mapped):
-            raise TypeError(f"wrong number of positional arguments: expected {len(core_in)}, got {len(mapped)}")
-        leads = []
-        sizes: dict[str, int] = {}
-        for x, core in zip(mapped, core_in):
-            if x.ndim < len(core):
-                raise ValueError(f"input with shape {tuple(x.shape)} does not have enough dimensions for all core dimensions {core}")
-            leads.append(tuple(x.shape[:x.ndim - len(core)]))
-            for name, n in zip(core, x.shape[x.ndim - len(core):]):
-                if sizes.setdefault(name, n) != n:
-                    raise ValueError(f"inconsistent size for core dimension {name!r}: {n} vs {sizes[name]}")
+        check_ranks(name, leads)
         shape = broadcast_shapes(*leads)
         for level in reversed(range(len(shape))):
             axes = [_axis_at(lead, shape, level) for lead in leads]
             fun = vmap(fun, in_axes=tuple(axes))
         return fun(*[_drop_ones(x, lead, shape) for x, lead in zip(mapped, leads)])
     return wrapped
+
+
+def _checked_excluded(excluded) -> frozenset:
+    excluded = frozenset(excluded)
+    if not all(isinstance(e, (int, np.integer, str)) for e in excluded):
+        raise TypeError(f"vectorize: `excluded` holds numbers of arguments or their names, got {set(excluded)}.")
+    if any(not isinstance(e, str) and e < 0 for e in excluded):
+        raise ValueError(f"vectorize: excluded={set(excluded)} contains negative numbers; arguments are counted from 0.")
+    return excluded
+
+
+def _fit(name: str, sizes: dict[str, int], core: tuple[str, ...], dims) -> None:
+    """Note the sizes of core dims; ValueError for one that has another size already."""
+    for dim, n in zip(core, dims):
+        if sizes.setdefault(dim, n) != n:
+            raise ValueError(f"{name}: inconsistent size for core dimension {dim!r}: {n} vs {sizes[dim]}")
+
+
+def _check_results(name: str, out, cores: list[tuple[str, ...]], sizes: dict[str, int]) -> None:
+    """TypeError or ValueError unless the results of one call are as the signature says."""
+    if len(cores) > 1 and not isinstance(out, tuple):
+        raise TypeError(f"{name}: the output must be a tuple of {len(cores)} arrays, got {type(out).__name__}.")
+    results = out if isinstance(out, tuple) else (out,)
+    if len(results) != len(cores):
+        raise TypeError(f"{name}: wrong number of output arguments: expected {len(cores)}, got {len(results)}")
+    for result, core in zip(results, cores):
+        dims = typeof(value(result)).shape
+        if len(dims) != len(core):
+            raise ValueError(f"{name}: output shape {tuple(dims)} does not match core dimensions {core}")
+        _fit(name, sizes, core, dims)
 
 
 def _axis_at(lead, shape, level: int):
