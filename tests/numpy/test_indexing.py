@@ -137,6 +137,7 @@ def test_modes():
     np.testing.assert_array_equal(np.asarray(x.at[wnp.array(7)].set(0.0, mode="clip"))[2], 0)
 
 
+@pytest.mark.filterwarnings("ignore:.*incompatible types:FutureWarning")
 def test_updates_of_another_type_are_combined_in_the_common_one():
     """The result has the type of the array; NumPy's ufuncs work in the common one too."""
     x, at = wnp.array([-3, 4, 5], np.int32), wnp.array([0, 2, 0])
@@ -228,6 +229,49 @@ def test_positions_out_of_bounds(i):
     assert np.flatnonzero(weft.jit(weft.grad(lambda x, i: x[i].sum()))(x, wnp.asarray(at))).tolist() == kept
     for mode in (None, "promise_in_bounds"):
         assert np.flatnonzero(x.at[at].set(-1.0, mode=mode) - x).tolist() == kept
+
+
+@pytest.mark.parametrize("axis", [0, 1, None])
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, np.bool_, np.complex64, np.float16])
+def test_positions_found_by_comparison(dtype, axis):
+    """With `mode="one_hot"` values are those of reading, infinite neighbours or not, and 0 out of bounds."""
+    x = (np.arange(12).reshape(3, 4) % 7).astype(dtype)
+    at = np.array([[0, -1], [2, 1], [-3, 0]]) if axis == 1 else np.array([[0, -1, 2, 1]]) if axis == 0 else np.array([5, -1, 11])
+    find = lambda x, i, **options: wnp.take_along_axis(x, i, axis, mode="one_hot", **options)
+    found = find(x, at)
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, np.take_along_axis(x, at, axis))
+    np.testing.assert_array_equal(weft.jit(find)(x, at), found)
+    assert not np.asarray(find(x, np.full_like(at, 40))).any() and not np.asarray(find(x, np.full_like(at, -1),
+                                                                                          wrap_negative_indices=False)).any()
+    if dtype == np.float32:
+        slope = weft.grad(lambda x: (find(x, at) * np.arange(1, at.size + 1).reshape(at.shape)).sum())
+        np.testing.assert_array_equal(slope(x), weft.grad(lambda x: (wnp.take_along_axis(x, at, axis) *
+                                                                     np.arange(1, at.size + 1).reshape(at.shape)).sum())(x))
+
+
+def test_comparison_is_exact_beside_infinities():
+    found = wnp.take_along_axis(np.array([1, np.inf, np.nan, 4], np.float32), np.array([0, 3, -1, 1]), 0, mode="one_hot")
+    assert found.tolist() == [1, 4, 4, np.inf]
+
+
+@pytest.mark.parametrize("values, dtype", [
+    (1.5, np.int32), (wnp.int32(1), np.int8), (np.float32(1), wnp.bfloat16), (1, np.bool_), (wnp.complex64(1 + 2j), np.float32),
+    (2j, np.float32)], ids=str)
+@pytest.mark.parametrize("method", ["set", "add", "max", "multiply"])
+def test_values_that_the_array_may_not_hold_warn(method, values, dtype):
+    x = wnp.zeros(3, dtype)
+    if method == "max" and np.iscomplexobj(values):
+        return
+    for update in (lambda x: getattr(x.at[0], method)(values), weft.jit(lambda x: getattr(x.at[0], method)(values))):
+        with pytest.warns(FutureWarning, match="incompatible types") as warned:
+            assert update(x).dtype == dtype
+        assert [w.filename for w in warned if w.category is FutureWarning] == [__file__]
+
+
+def test_values_that_the_array_holds_do_not_warn():
+    for values, dtype in [(1, np.int8), (1.5, np.float16), (np.int16(1), np.int32), (np.float64(1), np.float32), (True, np.uint8)]:
+        assert wnp.zeros(3, dtype).at[0].set(values).dtype == dtype
 
 
 def test_put_along_axis_broadcasts():

@@ -21,7 +21,7 @@ def strict():
     lambda: wnp.add(X, ROW), lambda: wnp.asarray(X) * ROW, lambda: wnp.maximum(X, ROW), lambda: weft.jit(lambda x: x - ROW)(X),
     lambda: weft.jvp(lambda x: x * ROW, (X,), (X,))])
 def test_ranks_of_the_users_operands_must_agree(call):
-    with pytest.raises(ValueError, match="could not be broadcast together"):
+    with pytest.raises(ValueError, match="require rank promotion"):
         call()
 
 
@@ -59,3 +59,27 @@ def test_numpys_wide_numbers_are_cut_and_pythons_do_not_fit():
         assert int(same(np.int64(n))) == int(wnp.asarray(np.int64(n))) == int(np.int64(n).astype(np.int32))
         with pytest.raises(OverflowError, match="too large to convert"):
             same(n)
+
+
+def test_functions_of_several_ranges_and_modes_have_one_dtype_whatever_the_setting():
+    grid = wnp.mgrid[0:1:3j, 0:2]
+    assert grid.dtype == np.float32 and grid.shape == (2, 3, 2)
+    found = wnp.take_along_axis(X, np.zeros((3, 2), np.int32), 1, mode="one_hot")
+    assert found.dtype == np.float32 and found.shape == (3, 2)
+
+
+def test_vectorized_functions_have_leading_dims_of_equal_number():
+    add = wnp.vectorize(wnp.add, signature="(),()->()")
+    with pytest.raises(ValueError, match=r"vectorize\(add, .*shapes \(3, 4\) \(4,\) require rank promotion"):
+        add(X, ROW)
+    with weft.numpy_rank_promotion("warn"), pytest.warns(UserWarning, match="require rank promotion") as warned:
+        np.testing.assert_array_equal(add(X, ROW), X + ROW)
+    assert warned[0].filename == __file__
+    np.testing.assert_array_equal(add(X, np.float32(1)), X + 1)
+    np.testing.assert_array_equal(wnp.vectorize(wnp.add, signature="(n),()->(n)")(X, X[:, 0]), X + X[:, :1])
+
+
+def test_stored_values_have_the_dtype_of_the_array():
+    with pytest.raises(weft.numpy.TypePromotionError, match="strict"):
+        wnp.zeros(3, int).at[0].set(np.int16(1))
+    assert wnp.zeros(3, np.int16).at[0].set(1).dtype == np.int16 and wnp.zeros(3).at[:1].add(1).dtype == np.float32

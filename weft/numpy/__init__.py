@@ -38,9 +38,9 @@ _NAMES_OF = {
             arange array asarray empty empty_like eye from_dlpack frombuffer fromfile fromfunction fromiter fromstring full full_like
             identity indices linspace meshgrid ones ones_like tri zeros zeros_like
         """,
-        1: "astype copy tril triu",
+        1: "copy tril triu",
     },
-    "eager_choice": {0: "pow power where"},
+    "eager_choice": {0: "astype pow power where"},
     "facts": {0: "array_repr array_str can_cast iscomplexobj isrealobj isscalar load ndim save savez shape size"},
     "floats": {0: "frexp spacing", 1: "nan_to_num", 2: "ldexp"},
     "grids": {

@@ -14,10 +14,10 @@ from weft.numpy.composed import (
     vectorize,
 )
 from weft.numpy.creation import (
-    arange, array, asarray, astype, copy, empty, empty_like, eye, from_dlpack, frombuffer, fromfile, fromfunction, fromiter, fromstring,
-    full, full_like, identity, indices, linspace, meshgrid, ones, ones_like, tri, tril, triu, zeros, zeros_like,
+    arange, array, asarray, copy, empty, empty_like, eye, from_dlpack, frombuffer, fromfile, fromfunction, fromiter, fromstring, full,
+    full_like, identity, indices, linspace, meshgrid, ones, ones_like, tri, tril, triu, zeros, zeros_like,
 )
-from weft.numpy.eager_choice import pow, power, where
+from weft.numpy.eager_choice import astype, pow, power, where
 from weft.numpy.facts import (
     array_repr, array_str, can_cast, iscomplexobj, isrealobj, isscalar, load, ndim, save, savez, shape, size,
 )

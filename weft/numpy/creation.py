@@ -14,7 +14,6 @@ from weft.api.execute import to_array
 from weft.api.layouts import as_sharding
 from weft.backends.formats import Format
 from weft.core.annotations import cast as vary
-from weft.core.stage import is_staged
 from weft.core.trace import Tracer, check_unmasked, conversion, current_trace, eval_trace, typeof
 from weft.ir.program_mesh import is_abstract
 from weft.ir.shardings import Sharding
@@ -28,7 +27,9 @@ from weft.ops.placement import with_out_sharding
 from weft.runtime.array import Array, from_numpy
 from weft.runtime.transfers import NO_TRANSFER, Passing
 from weft.util import dtypes, tree
-from weft.util.errors import ConcretizationTypeError, ShapeError
+from weft.util.errors import ConcretizationTypeError, ShapeError, TracerError
+from weft.util.events import numpy_name
+from weft.util.source import warn_user
 
 
 def _dtype(dtype, api: str):
@@ -38,7 +39,12 @@ def _dtype(dtype, api: str):
 def _shape(shape) -> tuple[int, ...]:
     if isinstance(shape, (int, np.integer)) or (hasattr(shape, "ndim") and not shape.ndim):
         shape = (shape,)
-    dims = tuple(operator.index(d) if not isinstance(d, int) else d for d in shape)
+    try:
+        dims = tuple([operator.index(d) if not isinstance(d, int) else d for d in shape])
+    except TracerError:
+        raise
+    except TypeError:
+        raise TypeError(f"a shape is an integer or a sequence of integers, got {shape!r}.") from None
     for d in dims:
         if d < 0:
             raise ShapeError(f"shape must have non-negative dims, got {dims}.")
@@ -53,11 +59,23 @@ def _placed(x, device):
     return device_put(x, device)
 
 
+def _by_keyword(fun):
+    """`fun`, which warns where more than its first two arguments are given without their names."""
+    @functools.wraps(fun, updated=())
+    def wrapped(*args, **kwargs):
+        if len(args) > 2:
+            warn_user(f"{numpy_name(fun.__name__)}: copy, order and ndmin given by position are deprecated. Give them by name, as in "
+                      f"{fun.__name__}(x, copy=False).", DeprecationWarning)
+        return fun(*args, **kwargs)
+    return wrapped
+
+
+@_by_keyword
 def array(object, dtype=None, copy: bool = True, order: str | None = "K", ndmin: int = 0, *, device=None, out_sharding=None):
     """An array of the values in `object`: a number, an array, or nested lists of them.
 
     The dtype is that of the values: Python numbers give 32-bit values (64-bit under `enable_x64`), and a single one is weakly
-    typed. `ndmin` adds leading dims of size one. `device` may be a device or a sharding.
+    typed. `ndmin` adds leading dims of size one. `device` may be a device or a sharding. Masked arrays of NumPy lose their masks.
     Raises TypeError for values that are not numbers, ValueError for ragged lists and for arrays that are committed to other devices,
     OverflowError for integers beyond the dtype.
 
@@ -66,6 +84,12 @@ def array(object, dtype=None, copy: bool = True, order: str | None = "K", ndmin:
     >>> wnp.array([1, 2.5], ndmin=2)
     Array([[1. , 2.5]], dtype=float32)
     """
+    if isinstance(object, np.ndarray) and type(object) is not np.ndarray and isinstance(object, np.ma.MaskedArray):
+        object = object.data
+    return _made(object, dtype, copy, order, ndmin, device, out_sharding)
+
+
+def _made(object, dtype, copy: bool, order: str | None, ndmin: int, device, out_sharding):
     if order not in (None, "K", "C", "A"):
         raise NotImplementedError(f"array: order={order!r}; arrays are row-major.")
     dtype = _dtype(dtype, "array")
@@ -92,7 +116,7 @@ def _convert(x, dtype, copy: bool) -> Any:
     if isinstance(x, Tracer):
         if dtype is not None and (dtype != x.dtype or x.weak_type):
             return promote.cast(x, dtype)
-        return _copied(x) if copy and not is_staged(x._trace) else x      # a program gives no result the memory of an argument
+        return _copied(x) if copy else x
     if type(x) is Array:
         if dtype is not None and (dtype != x.dtype or x.weak_type):
             return promote.cast(x, dtype)
@@ -107,11 +131,11 @@ def _convert(x, dtype, copy: bool) -> Any:
         if dtype is None:
             return to_array(x)
         return from_numpy(_checked_scalar(x, dtype), ShapedArray((), dtype))
-    if x is None:
-        raise ValueError("array: None is not a valid value. It has no dtype; did you mean an empty array, zeros(0)?")
     if isinstance(x, range):
         x = list(x)
-    leaves = tree.tree_leaves(x, is_leaf=lambda v: not isinstance(v, (list, tuple)))
+    leaves = _elements(x)
+    if any(v is None for v in leaves):
+        raise ValueError("array: None is not a valid value. It has no dtype; did you mean nan, or an empty array, zeros(0)?")
     if any(isinstance(v, (Tracer, Array)) or (type(v) not in promote.PYTHON_SCALARS and conversion(v) is not None) for v in leaves):
         return _from_nested(x, dtype)
     if hasattr(x, "__array__") or hasattr(x, "__array_interface__") or _is_buffer(x):
@@ -126,16 +150,24 @@ def _convert(x, dtype, copy: bool) -> Any:
     want = dtype if dtype is not None else dtypes.result_type(*leaves)
     try:
         nested = np.array(x, dtype=object if dtypes.is_extended(want) else None)
+        if want.kind in "iu" and nested.dtype.kind == "f" and all(isinstance(v, (int, np.integer)) for v in leaves):     # a mix of 64 bits
+            nested = np.array(x, dtype=object)
     except ValueError as error:
         raise ValueError(f"array: the nested lists do not form an array: {error}") from None
-    if nested.dtype.kind in "OSUMm":
+    beyond = nested.dtype.kind == "O" and all(isinstance(v, (*promote.PYTHON_SCALARS, np.number)) for v in nested.flat)     # 64 bits
+    if nested.dtype.kind in "OSUMm" and not beyond:
         raise TypeError(f"array: values of dtype {nested.dtype} are not numbers.")
-    if want.kind in "iu" and nested.dtype.kind in "iu":
+    if want.kind in "iu" and (beyond or nested.dtype.kind in "iu"):
         info = np.iinfo(want)
         if nested.size and (nested.min() < info.min or nested.max() > info.max):
             raise OverflowError(f"array: Python integers from {nested.min()} to {nested.max()} do not fit in {want.name}. "
                                 "Give a wider dtype (64-bit types need weft.config.update('enable_x64', True)).")
     return from_numpy(nested.astype(want), ShapedArray(nested.shape, want), copy=False)
+
+
+def _elements(x) -> list:
+    """What nested lists hold, None included."""
+    return tree.tree_leaves(x, is_leaf=lambda v: not isinstance(v, (list, tuple)))
 
 
 def _is_buffer(x) -> bool:
@@ -161,8 +193,7 @@ def _from_nested(x, dtype):
     """Nested lists that contain arrays or traced values: stacked level by level."""
     if not isinstance(x, (list, tuple)):
         return _convert(x, dtype, False)
-    want = dtype if dtype is not None else dtypes.result_type(*tree.tree_leaves(
-        x, is_leaf=lambda v: not isinstance(v, (list, tuple))))
+    want = dtype if dtype is not None else dtypes.result_type(*_elements(x))
     from weft.ops.slicing import concatenate  # rarely needed
     parts = [promote.cast(promote.concrete(_from_nested(v, want)), want) for v in x]
     shapes = {tuple(p.shape) for p in parts}
@@ -172,14 +203,14 @@ def _from_nested(x, dtype):
 
 
 def asarray(a, dtype=None, order: str | None = None, *, copy: bool | None = None, device=None, out_sharding=None):
-    """`a` as an array, without a copy where it is one already; shapes and dtypes are those of `array`.
+    """`a` as an array, without a copy where it is one already; shapes and dtypes are those of `array`. Masked arrays are refused.
 
     Raises TypeError, ValueError or OverflowError as `array` does.
 
     >>> wnp.asarray([1, 2, 3], dtype="float32")
     Array([1., 2., 3.], dtype=float32)
     """
-    return array(a, dtype=dtype, copy=bool(copy), order=order or "K", device=device, out_sharding=out_sharding)
+    return _made(a, dtype, bool(copy), order, 0, device, out_sharding)
 
 
 def copy(a, order: str | None = None):
@@ -195,21 +226,24 @@ def _copied(a):
 
 
 def astype(x, dtype, /, *, copy: bool = False, device=None):
-    """`x` converted to `dtype`, of the same shape.
-
-    Floats are truncated toward zero on the way to integers, and complex numbers lose their imaginary parts on the way to real ones.
-    Raises TypeError for what is not an array or number, and for what is not a dtype.
-
-    >>> wnp.astype(wnp.array([1.7, -1.7]), "int32")
-    Array([ 1, -1], dtype=int32)
-    """
+    """See the public `astype`; weft's own casts do not warn."""
     promote.check_arraylike("astype", x)
-    want = dtypes.check_dtype(dtype if dtype is not None else dtypes.default_float_dtype(), "astype")
+    want = cast_dtype(dtype)
     x = promote.concrete(promote.value(x))
-    if dtypes.issubdtype(x.dtype, np.complexfloating) and not dtypes.issubdtype(want, np.complexfloating) and want != np.bool_:
+    if loses_imaginary(x.dtype, want):
         x = ew.real(x)
     result = ew.ne(x, 0) if want == np.bool_ and x.dtype != np.bool_ else ew.convert_element_type(x, want)
-    return _placed(result, device)
+    return _placed(_copied(result) if copy and result is x else result, device)
+
+
+def cast_dtype(dtype):
+    """The dtype that `astype` gives."""
+    return dtypes.check_dtype(dtype if dtype is not None else dtypes.default_float_dtype(), "astype")
+
+
+def loses_imaginary(have, want) -> bool:
+    """Whether a cast drops imaginary parts."""
+    return dtypes.issubdtype(have, np.complexfloating) and not dtypes.issubdtype(want, np.complexfloating) and want != np.bool_
 
 
 def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):

@@ -5,11 +5,15 @@ from __future__ import annotations
 import functools
 
 from weft.api.jit import face
-from weft.numpy import choosing, ufuncs
+from weft.core.trace import typeof
+from weft.numpy import choosing, creation, promote, ufuncs
+from weft.runtime.array import Array
+from weft.util.source import is_own_arithmetic, warn_user
 
 _power_by_constant = face(ufuncs.power, (0,))
 _power = face(ufuncs.power, (0, 1))
 _where = face(choosing.where, (0, 1, 2))
+_astype = face(creation.astype, (0,))
 
 
 def power(x, y, /):
@@ -18,7 +22,8 @@ def power(x, y, /):
     >>> wnp.power(wnp.arange(4.), 2)
     Array([0., 1., 4., 9.], dtype=float32)
     """
-    return (_power if ufuncs.constant_int(y) is None else _power_by_constant)(x, y)
+    exponent = ufuncs.constant_int(y)
+    return _power(x, y) if exponent is None else _power_by_constant(x, exponent)
 
 
 def pow(x, y, /):  # noqa: A001
@@ -31,3 +36,23 @@ def where(condition, x=None, y=None, /, *, size=None, fill_value=None):
     if x is None or y is None:
         return choosing.where(condition, x, y, size=size, fill_value=fill_value)
     return _where(condition, x, y)
+
+
+def astype(x, dtype, /, *, copy: bool = False, device=None):
+    """`x` converted to `dtype`, of the same shape. Where nothing is converted the result is `x` itself, or a copy if `copy` is true.
+
+    Floats are truncated toward zero on the way to integers, and complex numbers lose their imaginary parts on the way to real ones.
+    Raises TypeError for what is not an array or number, and for what is not a dtype; DeprecationWarning for complex numbers cast to
+    real ones.
+
+    >>> wnp.astype(wnp.array([1.7, -1.7]), "int32")
+    Array([ 1, -1], dtype=int32)
+    """
+    promote.check_arraylike("astype", x)
+    want, have = creation.cast_dtype(dtype), typeof(promote.value(x))
+    if creation.loses_imaginary(have.dtype, want) and not is_own_arithmetic():
+        warn_user(f"Casting from complex to real dtypes is deprecated, since it drops imaginary parts: astype({want.name}) of "
+                  f"{have.dtype.name}. Use weft.numpy.real(x) first.", DeprecationWarning)
+    if type(x) is Array and have.dtype == want and not have.weak_type and not copy and device is None:
+        return x
+    return _astype(x, want, copy=copy, device=device)

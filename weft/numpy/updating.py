@@ -13,12 +13,13 @@ from weft.control import ref_index
 from weft.core.trace import Tracer, typeof
 from weft.numpy import indexing
 from weft.numpy.indexing import Plan, getitem, lift_scalar_bools, make_plan, result_shape, stack_positions
-from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, concrete, value
+from weft.numpy.promote import adopted, broadcast_shapes, broadcast_to_shape, cast, concrete, value
 from weft.ops import elementwise as ew, indexing as ix
 from weft.ops.layout import broadcast_in_dim, reshape, rev
 from weft.ops.placement import with_out_sharding
 from weft.ops.slicing import dynamic_update_slice_p
 from weft.util import dtypes
+from weft.util.source import is_own_arithmetic, warn_user
 
 
 class AtHelper:
@@ -61,6 +62,7 @@ class _At:
         return with_out_sharding(out_sharding, "at[...].get", read, self.array)
 
     def _updated(self, values, scatter, indices_are_sorted, unique_indices, mode, out_sharding, wrap_negative_indices):
+        _check_storable(self.array, values)
         index = self._index(wrap_negative_indices)
         write = lambda: setitem(self.array, index, values, scatter, indices_are_sorted, unique_indices, mode)
         return with_out_sharding(out_sharding, "at[...]", write, self.array)
@@ -167,7 +169,8 @@ def scattered(x, index, values, scatter, indices_are_sorted=False, unique_indice
     """What `setitem` gives, by a plan of its own."""
     x, values = concrete(value(x)), value(values)
     dtype = typeof(x).dtype
-    values = _complex_to_real(values, dtype)
+    if type(values) is complex and not dtypes.issubdtype(dtype, np.complexfloating):
+        values = concrete(values)
     if scatter is not ix.scatter and (wide := dtypes.result_type(x, values)) != dtype:      # combined there, then stored
         return cast(scattered(cast(x, wide), index, values, scatter, indices_are_sorted, unique_indices, mode), dtype)
     values = cast(values, dtype) if isinstance(x, Tracer) else concrete(cast(values, dtype))
@@ -198,10 +201,16 @@ def _write_windows(x, index, values, scatter, mode):
     return x if inside is False else ew.select_n(broadcast_to_shape(inside(), tuple(x.shape)), x, out)
 
 
-def _complex_to_real(values, dtype):
-    if dtypes.issubdtype(typeof(values).dtype, np.complexfloating) and not dtypes.issubdtype(dtype, np.complexfloating):
-        raise TypeError(f"x.at[...]: complex values cannot be stored in an array of {dtype.name}; take their real part first.")
-    return values
+def _check_storable(x, values) -> None:
+    """Warn of values that the dtype of `x` may not hold, unless they are weft's own: they are converted for now."""
+    have, given = typeof(x).dtype, getattr(values, "dtype", None)
+    if have == given or type(values) in adopted[have] or is_own_arithmetic():
+        return
+    wide = dtypes.result_type(x, value(values))
+    if wide != have:
+        given = typeof(value(values)).dtype
+        warn_user(f"x.at[...]: scatter inputs have incompatible types: {given.name} values are stored in an array of {have.name}, which "
+                  "may change them and will be an error. Convert them with astype first.", FutureWarning)
 
 
 def _fit_values(values, shape, plan: Plan):

@@ -476,7 +476,7 @@ def broadcasted_iota(dtype, shape: Sequence[int], dimension: int):
 
 # --- copies and constants ---------------------------------------------------------------------------------------------
 
-copy_p = elementwise("copy", ANY, lambda x: np.array(x), jvp="linear", transpose=[lambda ct, x: ct],
+copy_p = elementwise("copy", ANY, lambda x: np.array(x), jvp="linear", transpose=[lambda ct, x: copy(ct)],
                      emit=lambda b, x: x, linear_ins=(0,), widen=False, computes="copy")
 copy = unary(copy_p, "`x` in memory of its own.")
 
