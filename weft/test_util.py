@@ -15,6 +15,8 @@ from weft.tree_util import tree_leaves, tree_map
 # Tolerance and step of the difference quotient by the coarsest floating dtype among the values.
 _TOLERANCE = {"float16": 5e-2, "bfloat16": 1e-1, "float32": 2e-3, "float64": 1e-5}
 _STEP = {"float16": 1e-1, "bfloat16": 1e-1, "float32": 2.0**-11, "float64": 2.0**-17}
+#: what is multiplied with the step in turn: values that are large beside their differences need longer ones
+_LONGER = (1, 4, 16)
 
 #: a bound, or bounds by dtype; other dtypes have the default
 Tolerance = float | Mapping[Any, float] | None
@@ -56,10 +58,14 @@ def check_jvp(
 ) -> None:
     """Check `f_jvp(primals, tangents)` against `f` and its central differences."""
     args = tuple(args)
-    tangents = _exact(args, _random_like(args, seed=1), eps)
-    value, tangent = f_jvp(args, tangents)
-    _compare(value, f(*args), atol, rtol, f"{err_msg} the primal output of jvp")
-    _compare(tangent, _difference(f, args, tangents, eps), atol, rtol, f"{err_msg} the tangent output of jvp")
+
+    def check(eps: float) -> None:
+        tangents = _exact(args, _random_like(args, seed=1), eps)
+        value, tangent = f_jvp(args, tangents)
+        _compare(value, f(*args), atol, rtol, f"{err_msg} the primal output of jvp")
+        _compare(tangent, _difference(f, args, tangents, eps), atol, rtol, f"{err_msg} the tangent output of jvp")
+
+    _with_some_step(check, args, eps)
 
 
 def check_vjp(
@@ -68,19 +74,36 @@ def check_vjp(
 ) -> None:
     """Check `f_vjp(*args)` against `f` and, by the adjoint identity, its central differences."""
     args = tuple(args)
-    tangents = _exact(args, _random_like(args, seed=2), eps)
     value, pull_back = f_vjp(*args)
     _compare(value, f(*args), atol, rtol, f"{err_msg} the primal output of vjp")
     cotangent = _random_like(value, seed=3)
-    forward = _inner(cotangent, _difference(f, args, tangents, eps))
-    backward = _inner(pull_back(cotangent), tangents)
+    back = pull_back(cotangent)
     scale = 1 + np.sqrt(_inner(cotangent, cotangent))
-    _compare(np.asarray(backward / scale), np.asarray(forward / scale), atol, rtol, f"{err_msg} the adjoint of vjp", value)
+
+    def check(eps: float) -> None:
+        tangents = _exact(args, _random_like(args, seed=2), eps)
+        forward, backward = _inner(cotangent, _difference(f, args, tangents, eps)), _inner(back, tangents)
+        _compare(np.asarray(backward / scale), np.asarray(forward / scale), atol, rtol, f"{err_msg} the adjoint of vjp", value)
+
+    _with_some_step(check, args, eps)
 
 
-def _difference(f: Callable[..., Any], args: tuple[Any, ...], tangents: tuple[Any, ...], eps: float | None) -> Any:
+def _with_some_step(check: Callable[[float], None], args: tuple[Any, ...], eps: float | None) -> None:
+    """`check(eps)`, which must succeed; without `eps` with one of the steps of the dtype. Raises what the shortest one gave."""
+    steps = [_STEP[_coarsest(args)] * factor for factor in _LONGER] if eps is None else [eps]
+    try:
+        return check(steps[0])
+    except AssertionError:
+        for step in steps[1:]:
+            try:
+                return check(step)
+            except AssertionError:
+                continue
+        raise
+
+
+def _difference(f: Callable[..., Any], args: tuple[Any, ...], tangents: tuple[Any, ...], step: float) -> Any:
     """The central difference of `f` along `tangents`."""
-    step = _STEP[_coarsest(args)] if eps is None else eps
 
     def moved(sign: float) -> Any:
         return f(*tree_map(lambda x, t: _move(x, t, sign * step), args, tangents))
@@ -96,9 +119,8 @@ def _difference(f: Callable[..., Any], args: tuple[Any, ...], tangents: tuple[An
     return tree_map(quotient, moved(+1.0), moved(-1.0))
 
 
-def _exact(args: Sequence[Any], tangents: Any, eps: float | None) -> Any:
+def _exact(args: Sequence[Any], tangents: Any, step: float) -> Any:
     """`tangents`, rounded so that steps along them round no float32 or float64 argument: what is left is the function's own error."""
-    step = _STEP[_coarsest(args)] if eps is None else eps
 
     def leaf(x: Any, t: Any) -> Any:
         x, t = np.asarray(x), np.asarray(t)

@@ -12,6 +12,7 @@ import weft
 import weft.numpy as wnp
 from weft import lax
 from weft.experimental import io_callback
+from weft.util import events
 
 show = weft.debug.print
 THREE = np.arange(3, dtype=np.float32)
@@ -383,5 +384,14 @@ def test_what_failed_is_logged(callback, caplog):
     with pytest.raises(Exception, match="no"):
         weft.jit(lambda x: callback(fail, weft.ShapeDtypeStruct((), "float32"), x))(1.0).block_until_ready()
     (said,) = [r for r in caplog.records if r.name == "weft.callback"]
-    first, *_, last = said.getMessage().splitlines()
-    assert first == f"jax.{callback.__name__} failed" and last == "RuntimeError: no" and not said.exc_info
+    assert said.getMessage() == f"jax.{callback.__name__} failed" and said.exc_text.endswith("RuntimeError: no") and not said.exc_info
+
+
+def test_where_jax_means_weft_what_failed_is_logged_under_its_name(caplog, monkeypatch):
+    monkeypatch.setattr(events, "above", ["jax"])
+
+    def fail(x):
+        raise RuntimeError("no")
+    with pytest.raises(Exception, match="no"):
+        weft.jit(lambda x: weft.pure_callback(fail, weft.ShapeDtypeStruct((), "float32"), x))(1.0).block_until_ready()
+    assert [r.getMessage() for r in caplog.records if r.name == "jax._src.callback"] == ["jax.pure_callback failed"]

@@ -16,6 +16,12 @@ def test_right_derivatives_pass(order, modes):
     check_grads(lambda x, y: wnp.sin(x) * y, (X, X[::-1].copy()), order, modes)
 
 
+def test_values_that_are_large_beside_their_differences_pass():
+    check_grads(lambda x: wnp.sum(1e3 * x + 5e4), (X,), 1)
+    with pytest.raises(AssertionError, match="tangent output of jvp"):
+        check_jvp(lambda x: wnp.sum(1e3 * x + 5e4), lambda xs, ts: (wnp.sum(1e3 * xs[0] + 5e4), 1.02e3 * ts[0].sum()), (X,))
+
+
 def test_trees_and_integers_pass():
     check_grads(lambda p: {"out": p["w"] * wnp.exp(p["b"])}, ({"w": X, "b": X},), 1)
 

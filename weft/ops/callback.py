@@ -26,6 +26,7 @@ from weft.core.trace import typeof
 from weft.ir.specs import Spec
 from weft.ir.types import ShapedArray
 from weft.ops.families import HostSpec, joined_vma, move_dim
+from weft.util import events
 from weft.util.errors import CallbackError, describe
 from weft.util.record import record, replace
 from weft.util.source import user_frame
@@ -100,16 +101,25 @@ def reporting(primitive: Primitive, source: Any) -> Callable:
             return reference(*args, **params)
         except Exception as error:
             api = getattr(params["callback"], "api", primitive.name)
-            import logging  # a first result does without both
-            import traceback
-
-            # as text: a record that holds the exception would keep its frames, and their arrays, alive
-            logging.getLogger("weft.callback").error("jax.%s failed\n%s", api, "".join(traceback.format_exception(error)))
+            _log_failure(api, error)
             raise CallbackError(describe(
                 api,
                 f"{params['callback']!r} raised {type(error).__name__}: {error}", (), source,
                 "The program was stopped there and gives no results; arrays and compiled functions stay usable.")) from error
     return call
+
+
+def _log_failure(api: str, error: Exception) -> None:
+    """Log that a callback failed where programs expect it: where `import jax` means weft they filter the logger of that name."""
+    import logging  # a first result does without both
+    import traceback
+
+    logger = logging.getLogger("jax._src.callback" if events.above else "weft.callback")
+    if logger.isEnabledFor(logging.ERROR):
+        record = logger.makeRecord(logger.name, logging.ERROR, __file__, 0, "jax.%s failed", (api,), None)
+        # as text: a record that holds the exception would keep its frames, and their arrays, alive
+        record.exc_text = "".join(traceback.format_exception(error)).rstrip()
+        logger.handle(record)
 
 
 def _check_promise(callback: Any, i: int, value: np.ndarray, aval: ShapedArray) -> None:
