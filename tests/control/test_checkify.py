@@ -112,6 +112,22 @@ def test_batches():
     assert message(done, wnp.array([2.5, 0.5])) == "x is -0.5 (`check` failed)"
 
 
+def test_conditions_of_batched_loops_are_checked_for_the_examples_that_go_on():
+    def loop(c, n):
+        def test(c):
+            check(c < 6, "at {c}", c=c)
+            return c < n
+        return lax.while_loop(test, lambda c: positive(c) + n, c)
+
+    mapped = weft.vmap(loop)
+    assert message(mapped, wnp.array([3, 5, 1]), wnp.array([2, 5, 0])) is None                # none takes a step: all are asked once
+    assert message(mapped, wnp.array([7, 5]), wnp.array([2, 5])) == "at 7 (`check` failed)"
+    assert message(mapped, wnp.array([1, 5]), wnp.array([3, 3])) is None                       # 1, 5: what is done is asked no more
+    assert message(mapped, wnp.array([1, 2]), wnp.array([3, 4])) == "at 8 (`check` failed)"
+    assert message(mapped, wnp.array([-1, 5]), wnp.array([4, 3])) == "x is -1 (`check` failed)"
+    assert message(weft.vmap(mapped, (0, None)), wnp.array([[1, 2], [5, 5]]), wnp.array([3, 4])) == "at 8 (`check` failed)"
+
+
 def test_derivatives_keep_custom_rules_and_errors():
     @weft.custom_vjp
     def f(x):

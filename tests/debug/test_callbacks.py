@@ -98,6 +98,9 @@ PROGRAMS = {
     "vmap of while condition": (                     # asked twice a step, and of examples that are done too
         weft.vmap(lambda n: lax.while_loop(lambda i: (show("{}", i), i < 2)[1], lambda i: i + 1, n)), (np.array([1, 2]),),
         ["1", "2", "1", "2", "2", "2"]),
+    "vmap of while condition in order": (            # asked once a step, and of the examples that go on
+        weft.vmap(lambda n: lax.while_loop(lambda i: (weft.debug.print("{}", i, ordered=True), i < 2)[1], lambda i: i + 1, n)),
+        (np.array([1, 2, 0]),), ["1", "2", "0", "2", "1", "2"]),
     "jvp": (lambda x: weft.jvp(shown, (x,), (x,)), (1.0,), ["x=1.0"]),
     "grad": (weft.grad(shown), (1.0,), ["x=1.0"]),
     "grad of jit": (weft.grad(weft.jit(shown)), (1.0,), ["x=1.0"]),

@@ -27,7 +27,7 @@ from weft.core.trace import Zero, _state, typeof
 from weft.ir.jaxpr import Eqn, Jaxpr, Var
 from weft.ir.rewrite import dce as dce_jaxpr, used_vars
 from weft.ops.families import LoopSpec
-from weft.transforms.batch import add_batch_dim, batch_jaxpr, move_dim
+from weft.transforms.batch import add_batch_dim, batch_flat, batch_jaxpr, move_dim
 from weft.transforms.jvp import instantiate, jvp_jaxpr
 from weft.transforms.linearize import partial_eval_jaxpr
 from weft.util import tree
@@ -120,17 +120,23 @@ def _batch(axis, args, dims, **params):
     args = [x if d is None else move_dim(x, d, 0) for x, d in zip(args, dims)]
     of_cond, of_body, carry = bodies.split_list(args, n_cond, n_body)
     given = dims[n_cond + n_body:]
+    if mapped is None:
+        in_dims = [0 if b else None for b in batched]
+        (going,), (dim,) = batch_flat(lambda *xs: evaluate(cond, *xs), axis, [*of_cond, *carry], [*in_dims[:n_cond], *in_dims[n_cond + n_body:]])
+        outs, dims = _batch(axis, [*of_cond, *of_body, going, *carry], [*in_dims[:n_cond + n_body], dim, *in_dims[n_cond + n_body:]],
+                            **_flagged(cond, body, n_cond, n_body))
+        return outs[1:], dims[1:]
     carry = [add_batch_dim(x, axis.size, 0) if b and d is None else x for x, b, d in zip(carry, carry_batched, given)]
     of_body = [*of_cond, *of_body] if mapped["body_nconsts"] > n_body else of_body
     outs = while_p.bind(*of_cond, *of_body, *carry, **mapped)
     return outs, [0 if b else None for b in carry_batched]
 
 
-def _batch_programs(axis, cond: Jaxpr, body: Jaxpr, batched: tuple, n_cond: int, n_body: int) -> tuple[dict, tuple]:
+def _batch_programs(axis, cond: Jaxpr, body: Jaxpr, batched: tuple, n_cond: int, n_body: int) -> tuple[dict | None, tuple]:
     """Parameters of the mapped loop, and which carries are batched.
 
     If the condition is batched, the loop goes on while any example does, and those that are done keep their values. A carry that no step
-    changes is one value for all examples still.
+    changes is one value for all examples still. Where such a condition has effects, the parameters are None: see `_flagged`.
     """
     changed = [not kept for kept in bodies.handed_on(body, n_body, len(batched) - n_cond - n_body)]
     cond_b, body_b, carry_b = (tuple(part) for part in bodies.split_list(batched, n_cond, n_body))
@@ -144,11 +150,26 @@ def _batch_programs(axis, cond: Jaxpr, body: Jaxpr, batched: tuple, n_cond: int,
     if not flag_b:
         return _params(flag, step, n_cond, n_body), carry_b
     if cond.effects - {"debug"}:         # a print may be repeated, and is: for the whole batch, at both places where flags are asked
-        raise NotImplementedError(f"vmap: a while_loop with a mapped condition has effects in it ({', '.join(sorted(cond.effects))}), "
-                                  "which examples that are done would repeat. Move them to the body, or use weft.lax.map.")
+        return None, carry_b
     if body.effects:
         step, _ = batch_jaxpr(guarded(body), axis, (True, *body_b, *carry_b), carry_b)
     return _params(*_masked(flag, step, n_cond, n_body, carry_b), n_cond, n_cond + n_body), carry_b
+
+
+def _flagged(cond: Jaxpr, body: Jaxpr, n_cond: int, n_body: int) -> dict:
+    """Parameters of the same loop with its flag as the first carry: each step asks the condition at its end, so that the effects of both
+    happen under the guard of the step."""
+    def make():
+        def step(*args):
+            of_cond, of_body, (_, *carry) = bodies.split_list(args, n_cond, n_body)
+            carry = evaluate(body, *of_body, *carry)
+            return [*evaluate(cond, *of_cond, *carry), *carry]
+
+        flag = cond.out_avals[0]
+        return _params(stage(lambda going, *_: [going], [flag, *cond.in_avals[n_cond:]], cond.name),
+                       stage(step, [*cond.in_avals[:n_cond], *body.in_avals[:n_body], flag, *cond.in_avals[n_cond:]], body.name),
+                       0, n_cond + n_body)
+    return body.memo(("flagged", cond, n_cond, n_body), make)
 
 
 def _masked(flag: Jaxpr, step: Jaxpr, n_cond: int, n_body: int, batched: tuple) -> tuple[Jaxpr, Jaxpr]:
