@@ -354,3 +354,72 @@ def test_custom_vjp_takes_a_reference_once(transform):
         transform(f)(r, r)
     with pytest.raises(ValueError, match=r"both one\['k'\] and other\[0\]"):
         transform(f)({"k": r}, [r])
+
+
+def _stash():
+    f = weft.custom_vjp(lambda ref, x: x)
+
+    def bwd(ref, ct):
+        ref[...] += ct
+        return None, ct
+    f.defvjp(lambda ref, x: (x, ref), bwd)
+    return f
+
+
+def _in_scan(wrap, stash):
+    return lambda ref, x: lax.scan(wrap(lambda c, _: (wnp.sin(stash(ref, wnp.sin(c))), None)), x, None, length=2)[0]
+
+
+def _in_cond(wrap, stash):
+    other = lambda x: 2 * x
+    return lambda ref, x: lax.cond(x > 5, other, wrap(lambda x: wnp.sin(stash(ref, wnp.sin(wnp.sin(stash(ref, wnp.sin(x))))))), x)
+
+
+def _passed(wrap, stash):
+    one = wrap(lambda ref, x: wnp.sin(stash(ref, wnp.sin(x))))
+    return lambda ref, x: one(ref, one(ref, x))
+
+
+def _closed_over(wrap, stash):
+    def f(ref, x):
+        one = wrap(lambda x: wnp.sin(stash(ref, wnp.sin(x))))
+        return one(one(x))
+    return f
+
+
+@pytest.mark.parametrize("make", [_in_scan, _in_cond, _passed, _closed_over])
+@pytest.mark.parametrize("inner", [lambda f: f, weft.jit, weft.checkpoint], ids=["plain", "jit", "checkpoint"])
+@pytest.mark.parametrize("outer", [lambda f: f, weft.jit, weft.checkpoint], ids=["plain", "jit", "checkpoint"])
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit of grad"])
+def test_backward_rules_write_to_references(make, inner, outer, compiled):
+    """Cotangents are added up in a reference, wherever the rule runs: in backward loops, branches and programs computed again."""
+    slope = weft.grad(outer(make(inner, _stash())), 1)
+    slope = weft.jit(slope) if compiled else slope
+    ref, x = weft.new_ref(np.float32(0)), 1.0
+    want, total = 1.0, 0.0
+    points = [x]
+    for _ in range(3):
+        points.append(np.sin(points[-1]))
+    for i, y in enumerate(reversed(points)):
+        want *= np.cos(y)
+        total += want if i in (0, 2) else 0.0
+    for times in (1, 2):
+        assert np.isclose(slope(ref, np.float32(x)), want, rtol=1e-5)
+        assert np.isclose(ref[...], times * total, rtol=1e-5)
+
+
+@BOTH
+def test_a_part_of_a_reference_is_not_mapped(wrap):
+    def f():
+        ref = weft.new_ref(wnp.zeros(7))
+        weft.vmap(lambda part: part[...] * 2)(ref.at[1:6])
+    with pytest.raises(TypeError, match="is a part of a reference"):
+        wrap(f)()
+
+
+@BOTH
+def test_a_custom_function_of_a_reference_that_holds_what_is_differentiated(wrap):
+    f = weft.custom_vjp(lambda ref: ref[...] * 3)
+    f.defvjp(lambda ref: (f(ref), None), lambda _, ct: (None,))
+    assert wrap(f)(weft.new_ref(np.float32(2))) == 6.0
+    assert weft.grad(lambda x: wrap(f)(weft.new_ref(x)))(2.0) == 3.0

@@ -11,7 +11,7 @@ import numpy as np
 from weft.api.flat import FlatFunction
 from weft.api.jit import function_name
 from weft.api.mapped import mapped_dims, mapped_size, result_dims, result_shape
-from weft.control.ref import Ref, any_refs, check_aliases, check_returned, is_ref
+from weft.control.ref import Ref, TransformedRef, any_refs, check_aliases, check_returned, is_ref
 from weft.core.primitive import BatchAxis
 from weft.core.trace import typeof
 from weft.ir.mesh import current_mesh
@@ -141,6 +141,10 @@ def _call_with_refs(flat_fun: FlatFunction, in_axes, out_axes, axis_name, axis_s
     fun = flat_fun.fun
     where = f"vmap({function_name(fun)})"
     leaves = flat_fun.leaves
+    is_part = lambda x: isinstance(x, TransformedRef)
+    for part in filter(is_part, tree.tree_leaves((args, kwargs), is_leaf=is_part)):
+        raise TypeError(f"{where}: {part!r} is a part of a reference, which has no dim of its own to map. Pass the reference, and take the "
+                        "part inside, or pass what it holds.")
     values = [x[...] if is_ref(x) else x for x in leaves]
     names = flat_fun.names()
     check_aliases(fun, "vmap", *zip(*[(x, n) for x, n in zip(leaves, names) if is_ref(x)]))

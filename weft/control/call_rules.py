@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from weft.control.guarded import guarded
+from weft.control.ref import call_on_values
 from weft.core.interpret import evaluate, run_reference
 from weft.core.primitive import Primitive, unsupported
 from weft.core.stage import StageTrace
@@ -14,7 +15,7 @@ from weft.ir.rewrite import dce as dce_jaxpr, used_vars
 from weft.transforms.batch import batch_jaxpr, to_dim
 from weft.transforms.jvp import jvp_jaxpr
 from weft.transforms.linearize import Partial, partial_eval_jaxpr, run_partial
-from weft.transforms.transpose import transpose_jaxpr
+from weft.transforms.transpose import transpose_with_refs
 
 
 def plain_params(jaxpr: Jaxpr, name: str) -> dict:
@@ -141,11 +142,11 @@ def fill_call_rules(primitive: Primitive, to: Primitive, plain: Primitive,
     def transpose(cts, *args, jaxpr, **params):
         linear = tuple(map(is_undef, args))
         ct_nonzero = tuple(type(ct) is not Zero for ct in cts)
-        backward, nonzero = transpose_jaxpr(jaxpr, linear, ct_nonzero)
+        backward, nonzero, refs = transpose_with_refs(jaxpr, linear, ct_nonzero)
         params["jaxpr"] = jaxpr
-        operands = [*(x for x in args if not is_undef(x)), *_pick(cts, ct_nonzero)]
-        outs = iter(plain.bind(*operands, **plain_params(backward, params.get("name", ""))) if ruled else
-                    bind_call(primitive, backward, operands, params))
+        called = ((lambda *xs: plain.bind(*xs, **plain_params(backward, params.get("name", "")))) if ruled else
+                  lambda *xs: bind_call(primitive, backward, xs, params))
+        outs = iter(call_on_values(refs, called, [*(x for x in args if not is_undef(x)), *_pick(cts, ct_nonzero)]))
         flags = iter(nonzero)
         return [(next(outs) if next(flags) else None) if lin else None for lin in linear]
 

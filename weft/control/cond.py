@@ -27,7 +27,7 @@ from weft.control.body import (
 from weft.control.diverging import check_no_collective, diverging
 from weft.control.guarded import guarded
 from weft.control.hitypes import flatten
-from weft.control.ref import threaded, threads_refs
+from weft.control.ref import Ref, call_on_values, threaded, threads_refs
 from weft.core.interpret import evaluate, lockstep_rule
 from weft.core.primitive import Primitive, unsupported
 from weft.core.stage import UsesRefs, stage
@@ -39,7 +39,7 @@ from weft.ops.families import BranchSpec, zeros
 from weft.transforms.batch import batch_jaxpr, move_dim
 from weft.transforms.jvp import jvp_jaxpr
 from weft.transforms.linearize import partial_eval_jaxpr
-from weft.transforms.transpose import transpose_jaxpr
+from weft.transforms.transpose import transpose_with_refs
 from weft.util import dtypes, tree
 from weft.util.errors import describe
 from weft.util.source import api_boundary, function_name, user_frame
@@ -275,30 +275,37 @@ def _transpose(cts, index, *args, branches):
     ct_nonzero = tuple(type(ct) is not Zero for ct in cts)
 
     def make():
-        parts = [transpose_jaxpr(b, linear, ct_nonzero) for b in branches]
-        wanted = _any([flags for _, flags in parts])
+        parts = [transpose_with_refs(b, linear, ct_nonzero) for b in branches]
+        wanted = _any([flags for _, flags, _ in parts])
         avals = [v.aval.to_tangent_aval() for v in pick(branches[0].invars, linear)]
-        return tuple(_padded(part, flags, wanted, avals) for part, flags in parts), wanted
+        refs = list({id(r): r for *_, refs in parts for r in refs}.values())
+        return tuple(_padded(part, flags, wanted, avals, mine, refs) for part, flags, mine in parts), wanted, refs
 
-    backward, nonzero = _memo(branches, ("cond transpose", linear, ct_nonzero), make)
+    backward, nonzero, refs = _memo(branches, ("cond transpose", linear, ct_nonzero), make)
     outs = iter(())
-    if any(nonzero):
+    if any(nonzero) or refs:
         fixed = [x for x in args if not is_undef(x)]
-        outs = iter(cond_p.bind(index, *fixed, *pick(cts, ct_nonzero), branches=backward))
+        outs = iter(call_on_values(refs, lambda *xs: cond_p.bind(index, *xs, branches=backward), [*fixed, *pick(cts, ct_nonzero)]))
     flags = iter(nonzero)
     return [None, *((next(outs) if next(flags) else None) if lin else None for lin in linear)]
 
 
-def _padded(jaxpr: Jaxpr, have: Sequence[bool], wanted: Sequence[bool], avals: Sequence[ShapedArray]) -> Jaxpr:
-    """`jaxpr`, which gives the values of mask `have`, with zeros for what else is `wanted`."""
-    if tuple(have) == tuple(wanted):
+def _padded(jaxpr: Jaxpr, have: Sequence[bool], wanted: Sequence[bool], avals: Sequence[ShapedArray], mine: Sequence[Ref],
+            refs: Sequence[Ref]) -> Jaxpr:
+    """`jaxpr`, which gives the values of mask `have`, with zeros for what else is `wanted`; and which takes and gives the values of the
+    references `mine`, with what it hands on of all `refs`."""
+    if tuple(have) == tuple(wanted) and len(mine) == len(refs):
         return jaxpr
 
     def run(*xs):
-        outs = iter(evaluate(jaxpr, *xs))
-        values = [next(outs) if h else None for h in have]
-        return [zeros(a) if v is None else v for v, w, a in zip(values, wanted, avals) if w]
-    return stage(run, jaxpr.in_avals, jaxpr.name)
+        states = {id(r): x for r, x in zip(refs, xs)}
+        outs = evaluate(jaxpr, *[states[id(r)] for r in mine], *xs[len(refs):])
+        n = len(outs) - len(mine)
+        states.update(zip(map(id, mine), outs[n:]))
+        given = iter(outs[:n])
+        values = [next(given) if h else None for h in have]
+        return [*[zeros(a) if v is None else v for v, w, a in zip(values, wanted, avals) if w], *states.values()]
+    return stage(run, [*(r.type.inner_aval for r in refs), *jaxpr.in_avals[len(mine):]], jaxpr.name)
 
 
 @cond_p.def_dce

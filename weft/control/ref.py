@@ -105,18 +105,19 @@ class Ref(_Writable):
     >>> total
     Ref([0., 3., 3.], dtype=float32)
     """
-    __slots__ = ("type", "made_under", "source", "lent_by", "no_grad", "_value", "__weakref__")
+    __slots__ = ("type", "made_under", "source", "lent_by", "lender", "no_grad", "_value", "__weakref__")
     __array_priority__ = 1000
     __hash__ = object.__hash__
     _is_ref = True
 
-    def __init__(self, value: Any, lent_by: str = "", no_grad: bool = False):
+    def __init__(self, value: Any, lent_by: str = "", no_grad: bool = False, lender: Ref | None = None):
         aval = typeof(value).strip_weak_type()
         self.type = AbstractRef(aval)
         self.made_under: Trace = _state.trace
         self.source = user_frame()
         self.no_grad = no_grad           # whether what is differentiated is written without its derivative
         self.lent_by = lent_by           # the argument that it stands for, where it was passed to a traced function
+        self.lender = lender             # what was passed: a derivative rule that runs after the function has ended uses that
         self._value = value
 
     shape = property(lambda self: self.type.shape)
@@ -137,6 +138,8 @@ class Ref(_Writable):
             if type(trace) is StageTrace and program is None:
                 program = trace
             if trace.parent is None:
+                if self.lender is not None:
+                    return self.lender._cell()
                 raise UnexpectedTracerError(f"{self.type} was used where the transformed function in which it was made does not reach."
                                             f"{self._origin()}\n  References cannot leave the function that made them.")
             trace = trace.parent
@@ -155,23 +158,23 @@ class Ref(_Writable):
 
     def _read(self) -> Any:
         cell = self._cell()
-        return cell._value if cell is self else cell.value
+        return cell._value if type(cell) is Ref else cell.value
 
     def _write(self, value: Any) -> None:
         """Replace the whole value by one of its type."""
         cell = self._cell()
-        owner = self.made_under
-        if cell is not self:
-            trace = _state.trace
-            while type(trace) is not StageTrace:
-                trace = trace.parent
-            owner = trace
+        if type(cell) is Ref:
+            owner = cell.made_under
+        else:
+            owner = _state.trace
+            while type(owner) is not StageTrace:
+                owner = owner.parent
         while self.no_grad and type(value).__name__ == "JVPTracer" and not owner.within(value._trace):
             value = value.primal
         if isinstance(value, Tracer) and not owner.within(value._trace):
             raise ValueError(_why_not_writable(value, self))
-        if cell is self:
-            self._value = value
+        if type(cell) is Ref:
+            cell._value = value
         else:
             cell.value, cell.written = value, True
 
@@ -428,6 +431,15 @@ class bound:
         self.written = [c.written for c in self.cells]
 
 
+def call_on_values(refs: Sequence[Ref], call: Callable, operands: Sequence) -> list:
+    """The results of a program that takes the values of `refs` first, and gives their last values last: these are written."""
+    outs = call(*[r[...] for r in refs], *operands)
+    n = len(outs) - len(refs)
+    for r, value in zip(refs, outs[n:]):
+        r._write(value)
+    return outs[:n]
+
+
 def retried(run: Callable[[list[Ref]], Any], refs: Sequence[Ref] = (), passed: Sequence[Ref] = (), fun: Callable | None = None,
             api: str = "", names: Sequence[str] = ()) -> Any:
     """`run(refs)`, where `refs` are the references that the programs traced by it close over: those given, and others as they are met.
@@ -502,14 +514,15 @@ class Threaded:
     `call(values, args)`, with arrays in `args` where references were, gives its results, the last values of the closed-over `refs`, and
     those of the references that were passed.
     """
-    __slots__ = ("fun", "api", "refs", "positions", "names", "first", "no_grads")
+    __slots__ = ("fun", "api", "refs", "names", "first", "passed")
 
     def __init__(self, fun: Callable, api: str, refs: Sequence[Ref], positions: Sequence[int], names: Sequence[str],
-                 first: UsesRefs | None = None, no_grads: Sequence[bool] = ()):
-        """`first`: what was traced of the function already; it is used once."""
-        self.fun, self.api, self.refs, self.positions, self.names = fun, api, list(refs), frozenset(positions), names
+                 first: UsesRefs | None = None, passed: Sequence[Ref] = ()):
+        """`first`: what was traced of the function already; it is used once. `passed`: the references, where derivative rules may outlive
+        the call."""
+        self.fun, self.api, self.refs, self.names = fun, api, list(refs), names
         self.first = first
-        self.no_grads = dict(zip(positions, no_grads))
+        self.passed = dict(zip(positions, passed)) if passed else dict.fromkeys(positions)
 
     def call(self, values: Sequence, args: Sequence) -> tuple[Any, list, list]:
         leaves, structure = tree.tree_flatten(tuple(args))
@@ -518,7 +531,7 @@ class Threaded:
             outs = evaluate(first.program, *values, *leaves)
             n = len(outs) - len(self.refs)
             return tree.tree_unflatten(first.out_tree, outs[:n]), outs[n:], []
-        lent = {i: Ref(leaves[i], lent_by=self.names[i], no_grad=self.no_grads.get(i, False)) for i in self.positions}
+        lent = {i: Ref(leaves[i], self.names[i], r is not None and r.no_grad, r) for i, r in self.passed.items()}
         leaves = [lent.get(i, x) for i, x in enumerate(leaves)]
         with bound(self.refs, values) as state:
             out = self.fun(*tree.tree_unflatten(structure, leaves))
@@ -540,8 +553,7 @@ def threaded(first: UsesRefs | None, api: str, args: Sequence, funs: Sequence[Ca
         values = [r._read() for r in refs]
         given = tree.tree_unflatten(structure, [x._read() if type(x) is Ref else x for x in leaves])
         same = first is not None and first.out_tree is not None and not positions and [*map(id, refs)] == [*map(id, first.refs)]
-        no_grads = [r.no_grad for r in passed]
-        made = [Threaded(f, api, refs, positions, names, first if same and f is first.fun else None, no_grads) for f in funs]
+        made = [Threaded(f, api, refs, positions, names, first if same and f is first.fun else None, passed) for f in funs]
         result, closed, lent = run(made, values, given)
         for r, value in zip([*refs, *passed], [*closed, *lent]):
             r._write(value)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from weft.control.call import jit_p
 from weft.control.call_rules import make_call_rules
+from weft.control.ref import call_on_values
 from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive
 from weft.core.trace import Zero, is_undef
@@ -17,7 +18,7 @@ from weft.ir.jaxpr import Eqn, Jaxpr
 from weft.ir.rewrite import dce, inline_calls, is_transparent
 from weft.ops.placement import optimization_barrier
 from weft.transforms.linearize import Partial, partial_eval_jaxpr
-from weft.transforms.transpose import transpose_jaxpr
+from weft.transforms.transpose import transpose_with_refs
 
 #: params: jaxpr, prevent_cse, policy (None, or a predicate on (primitive, *avals, **params)), name
 remat_p = Primitive("checkpoint", "region", multiple_results=True, call_like=True, only_derivatives=("policy",))
@@ -52,12 +53,12 @@ make_call_rules(remat_p, jit_p, _split)
 def _transpose(cts, *args, jaxpr, prevent_cse, **params):
     linear = tuple(map(is_undef, args))
     ct_nonzero = tuple(type(ct) is not Zero for ct in cts)
-    backward, nonzero = transpose_jaxpr(jaxpr, linear, ct_nonzero)
+    backward, nonzero, refs = transpose_with_refs(jaxpr, linear, ct_nonzero)
     fixed = [x for x in args if not is_undef(x)]
     given = [ct for ct, nz in zip(cts, ct_nonzero) if nz]
     operands = [*fixed, *given]
     if prevent_cse:
         operands = optimization_barrier(operands)
-    outs = iter(evaluate(backward, *operands))
+    outs = iter(call_on_values(refs, lambda *xs: evaluate(backward, *xs), operands))
     flags = iter(nonzero)
     return [(next(outs) if next(flags) else None) if lin else None for lin in linear]

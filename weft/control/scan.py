@@ -32,7 +32,7 @@ from weft.ops.families import LoopSpec, add_tangents, zeros
 from weft.transforms.batch import batch_jaxpr, move_dim
 from weft.transforms.jvp import instantiate, jvp_jaxpr
 from weft.transforms.linearize import Partial, partial_eval_jaxpr
-from weft.transforms.transpose import transpose_jaxpr
+from weft.transforms.transpose import transpose_with_refs
 from weft.util import tree
 from weft.util.errors import ConcretizationTypeError, ShardingTypeError, describe
 from weft.util.source import api_boundary, function_name, user_frame
@@ -288,15 +288,17 @@ def _transpose_linear(cts, args, linear, params):
     ct_carry, ct_ys = bodies.split_list(cts, nk)
     ys_nz = tuple(type(ct) is not Zero for ct in ct_ys)
     const_lin, _, xs_lin = (tuple(part) for part in bodies.split_list(linear, nc, nk))
-    backward, const_nz, xs_nz = body.memo(("scan transpose", const_lin, xs_lin, ys_nz, nc, nk),
-                                          lambda: _backward_body(body, const_lin, nk, xs_lin, ys_nz))
+    backward, const_nz, xs_nz, refs = body.memo(("scan transpose", const_lin, xs_lin, ys_nz, nc, nk),
+                                                lambda: _backward_body(body, const_lin, nk, xs_lin, ys_nz))
     consts, carry, xs = bodies.split_list(args, nc, nk)
     fixed = [x for x, lin in zip(consts, const_lin) if not lin]
     sums = [zeros(x.aval.to_tangent_aval()) for x, nz in zip(bodies.pick(consts, const_lin), const_nz) if nz]
     given = [*bodies.pick(ct_ys, ys_nz), *(x for x, lin in zip(xs, xs_lin) if not lin)]
-    operands = [*fixed, *sums, *map(instantiate, ct_carry), *given]
-    outs = scan_p.bind(*operands, **_params(backward, params, len(fixed), len(sums) + nk, not params["reverse"]))
-    ct_consts, ct_carry, ct_xs = bodies.split_list(outs, len(sums), nk)
+    carried = [*(r[...] for r in refs), *sums, *map(instantiate, ct_carry)]
+    outs = scan_p.bind(*fixed, *carried, *given, **_params(backward, params, len(fixed), len(carried), not params["reverse"]))
+    states, ct_consts, ct_carry, ct_xs = bodies.split_list(outs, len(refs), len(sums), nk)
+    for r, value in zip(refs, states):
+        r._write(value)
     return [*_spread(ct_consts, const_nz, const_lin), *(ct if is_undef(x) else None for x, ct in zip(carry, ct_carry)),
             *_spread(ct_xs, xs_nz, xs_lin)]
 
@@ -308,26 +310,27 @@ def _spread(values: Sequence, nonzero: Sequence[bool], linear: Sequence[bool]) -
 
 
 def _backward_body(body: Jaxpr, const_lin: tuple, nk: int, xs_lin: tuple, ys_nz: tuple) -> tuple:
-    """The body of the backward loop: (fixed consts, sums, carried cotangents, those of ys, fixed slices) -> (sums, carried
-    cotangents, those of xs); which linear constants and xs have cotangents."""
-    backward, nonzero = transpose_jaxpr(body, (*const_lin, *[True] * nk, *xs_lin), (*[True] * nk, *ys_nz))
+    """The body of the backward loop: (fixed consts, values of references, sums, carried cotangents, those of ys, fixed slices) -> (values
+    of references, sums, carried cotangents, those of xs); which linear constants and xs have cotangents; the references that derivative
+    rules use."""
+    backward, nonzero, refs = transpose_with_refs(body, (*const_lin, *[True] * nk, *xs_lin), (*[True] * nk, *ys_nz))
     const_nz, carry_nz, xs_nz = (tuple(part) for part in bodies.split_list(nonzero, sum(const_lin), nk))
     n_fixed, n_sums, n_ys = const_lin.count(False), sum(const_nz), sum(ys_nz)
     carry_avals = [a.to_tangent_aval() for a in body.out_avals[:nk]]
 
     def run(*args):
-        fixed, sums, ct_carry, ct_ys, slices = bodies.split_list(args, n_fixed, n_sums, nk, n_ys)
-        outs = evaluate(backward, *fixed, *slices, *ct_carry, *ct_ys)
-        ct_consts, rest = outs[:n_sums], iter(outs[n_sums:])
+        fixed, states, sums, ct_carry, ct_ys, slices = bodies.split_list(args, n_fixed, len(refs), n_sums, nk, n_ys)
+        outs = evaluate(backward, *states, *fixed, *slices, *ct_carry, *ct_ys)
+        ct_consts, rest, states = outs[:n_sums], iter(outs[n_sums:len(outs) - len(refs)]), outs[len(outs) - len(refs):]
         ct_carry = [next(rest) if nz else zeros(a) for nz, a in zip(carry_nz, carry_avals)]
-        return [*map(add_tangents, sums, ct_consts), *ct_carry, *rest]
+        return [*states, *map(add_tangents, sums, ct_consts), *ct_carry, *rest]
 
     linear_consts = [v for v, lin in zip(body.invars, const_lin) if lin]
     slices = [v.aval for v, lin in zip(body.invars[len(const_lin) + nk:], xs_lin) if not lin]
-    avals = [*(v.aval for v, lin in zip(body.invars, const_lin) if not lin),
+    avals = [*(v.aval for v, lin in zip(body.invars, const_lin) if not lin), *backward.in_avals[:len(refs)],
              *(v.aval.to_tangent_aval() for v in bodies.pick(linear_consts, const_nz)), *carry_avals,
              *(a.to_tangent_aval() for a in bodies.pick(body.out_avals[nk:], ys_nz)), *slices]
-    return stage(run, avals, body.name), const_nz, xs_nz
+    return stage(run, avals, body.name), const_nz, xs_nz, refs
 
 
 @scan_p.def_dce

@@ -121,10 +121,9 @@ def _batch(axis, args, dims, **params):
     of_cond, of_body, carry = bodies.split_list(args, n_cond, n_body)
     given = dims[n_cond + n_body:]
     if mapped is None:
-        in_dims = [0 if b else None for b in batched]
-        (going,), (dim,) = batch_flat(lambda *xs: evaluate(cond, *xs), axis, [*of_cond, *carry], [*in_dims[:n_cond], *in_dims[n_cond + n_body:]])
-        outs, dims = _batch(axis, [*of_cond, *of_body, going, *carry], [*in_dims[:n_cond + n_body], dim, *in_dims[n_cond + n_body:]],
-                            **_flagged(cond, body, n_cond, n_body))
+        of_consts, of_carry = bodies.split_list([0 if b else None for b in batched], n_cond + n_body)
+        (going,), (dim,) = batch_flat(lambda *xs: evaluate(cond, *xs), axis, [*of_cond, *carry], [*of_consts[:n_cond], *of_carry])
+        outs, dims = _batch(axis, [*of_cond, *of_body, going, *carry], [*of_consts, dim, *of_carry], **_flagged(cond, body, n_cond, n_body))
         return outs[1:], dims[1:]
     carry = [add_batch_dim(x, axis.size, 0) if b and d is None else x for x, b, d in zip(carry, carry_batched, given)]
     of_body = [*of_cond, *of_body] if mapped["body_nconsts"] > n_body else of_body

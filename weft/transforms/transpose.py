@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from weft.core.annotations import cast
 from weft.core.interpret import _literal
-from weft.core.stage import stage
+from weft.core.stage import UsesRefs, stage
 from weft.core.trace import UndefPrimal, Zero, is_undef, lenient, with_source
 from weft.ir.jaxpr import Jaxpr, Literal, Var
 from weft.ops.elementwise import add_any
@@ -94,6 +94,15 @@ def _backward(jaxpr: Jaxpr, args: Sequence, cts: Sequence, unwanted: Sequence[in
 def transpose_jaxpr(jaxpr: Jaxpr, linear: tuple[bool, ...], ct_nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
     """The program that takes the non-linear inputs, then the nonzero output cotangents, and gives the nonzero cotangents of
     the `linear` inputs; with it, which of the linear inputs those belong to."""
+    backward, nonzero, refs = transpose_with_refs(jaxpr, linear, ct_nonzero)
+    if refs:
+        raise UsesRefs(refs, jaxpr.name, backward)
+    return backward, nonzero
+
+
+def transpose_with_refs(jaxpr: Jaxpr, linear: tuple[bool, ...], ct_nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...], list]:
+    """The same, and the references to mutable arrays that derivative rules inside of it use: then the program takes their values first, and
+    gives their last values last."""
 
     def make():
         nonzero: list[bool] = []
@@ -110,6 +119,9 @@ def transpose_jaxpr(jaxpr: Jaxpr, linear: tuple[bool, ...], ct_nonzero: tuple[bo
 
         avals = [v.aval for v, lin in zip(jaxpr.invars, linear) if not lin]
         avals += [a.aval.to_tangent_aval() for a, nz in zip(jaxpr.outvars, ct_nonzero) if nz]
-        return stage(run, avals, jaxpr.name), tuple(nonzero)
+        try:
+            return stage(run, avals, jaxpr.name), tuple(nonzero), []
+        except UsesRefs as used:
+            return used.program, tuple(nonzero), used.refs
 
     return jaxpr.memo(("transpose", linear, ct_nonzero), make)
