@@ -218,6 +218,22 @@ def test_programs_are_lowered_for_types():
         weft.ShapeDtypeStruct((4, 4), "float32", sharding=P(None, "x", None))
 
 
+def test_specs_of_structs_are_read_under_the_mesh_of_the_context():
+    struct = weft.ShapeDtypeStruct((4, 4), "float32", sharding=P("x"))
+    meshes = [weft.make_mesh((n,), ("x",), devices=weft.devices()[:n]) for n in (2, 4)]
+    for mesh in meshes:
+        with weft.set_mesh(mesh):
+            assert struct.sharding == NamedSharding(mesh, P("x")) and struct.format.sharding == struct.sharding
+            assert weft.jit(lambda x: x * 2).lower(struct).compile().input_shardings[0][0] == NamedSharding(mesh, P("x"))
+    assert struct == struct.update(shape=(4, 4)) and hash(struct) == hash(weft.ShapeDtypeStruct((4, 4), "float32", sharding=P("x")))
+    assert "sharding=P('x',)" in repr(struct)
+    for read in (lambda: struct.sharding, lambda: struct.aval, lambda: weft.jit(lambda x: x).lower(struct)):
+        with pytest.raises(TypeError, match="the context mesh cannot be empty"):
+            read()
+    with weft.set_mesh(weft.make_mesh((2,), ("y",), devices=weft.devices()[:2])), pytest.raises(ValueError, match="'x'"):
+        struct.sharding
+
+
 def test_two_things_say_what_splits_a_mapped_dim():
     mesh = weft.make_mesh((2, 2), ("x", "y"), devices=weft.devices()[:4], axis_types=(weft.sharding.AxisType.Explicit,) * 2)
     x = weft.device_put(np.ones((4, 2), np.float32), NamedSharding(mesh, P("x", "y")))

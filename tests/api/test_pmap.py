@@ -163,6 +163,25 @@ def test_earlier_stages():
     np.testing.assert_array_equal(f(X)["y"], X.sum(1))
 
 
+@pytest.mark.parametrize(("in_axes", "out_axes", "shape"), [(0, 0, (8, 2)), (1, -1, (2, 8)), (0, 1, (8, 3))])
+def test_tangents_of_integers_pass(in_axes, out_axes, shape):
+    empty = np.zeros(shape, weft.dtypes.float0)
+    got = weft.pmap(lambda t, v: (t, v * 2), in_axes=(in_axes, 0), out_axes=(out_axes, 0))(empty, X)
+    want = np.moveaxis(np.moveaxis(empty, in_axes, 0), 0, out_axes)
+    assert got[0].dtype == weft.dtypes.float0 and got[0].shape == want.shape
+    np.testing.assert_array_equal(got[1], X * 2)
+    assert weft.pmap(lambda t: t)(empty if shape[0] == 8 else empty.T).shape[0] == 8
+    assert weft.pmap(lambda t, v: t, in_axes=(None, 0), out_axes=None)(empty, X).shape == shape
+
+
+def test_programs_are_lowered_for_types():
+    f = weft.pmap(lambda v, s: v - lax.pmean(v, "i") * s["a"], "i", in_axes=(0, None))
+    scale = {"a": np.float32(2)}
+    for struct in (weft.typeof(wnp.asarray(X)), weft.ShapeDtypeStruct(X.shape, X.dtype)):
+        np.testing.assert_allclose(f.lower(struct, {"a": weft.typeof(np.float32(2))}).compile()(X, scale), f(X, scale))
+    assert f.eval_shape(weft.typeof(wnp.asarray(X)), scale).shape == X.shape
+
+
 def test_without_jit_it_runs_at_once():
     with weft.disable_jit():
         np.testing.assert_array_equal(weft.pmap(lambda v: lax.psum(v, "i"), "i")(X), np.broadcast_to(X.sum(0), X.shape))
@@ -188,6 +207,7 @@ def test_without_jit_it_runs_at_once():
     (lambda: weft.pmap(3), TypeError, "expected a function"),
     (lambda: weft.pmap(lambda a: a, global_arg_shapes=((8,),)), NotImplementedError, "global_arg_shapes"),
     (lambda: weft.pmap(lambda a: a, devices=weft.devices(), backend="cpu"), ValueError, "not both"),
+    (lambda: weft.pmap(lambda a: a, devices=[]), ValueError, "`devices` is empty"),
     (lambda: weft.pmap(lambda v: lax.psum(v, "j"), "i")(X), NameError, "unbound axis name: j"),
     (lambda: weft.pmap(lambda v: "text")(X), TypeError, "text"),
 ])

@@ -44,6 +44,7 @@ from weft.transforms.physical import has_keys
 from weft.util import tree
 from weft.util.config import config
 from weft.util.dtypes import float0
+from weft.util.errors import ShardingTypeError
 from weft.util.events import report
 from weft.util.source import api_boundary, function_name, hide_caller, warn_user
 from weft.util.state import Dispatching, clearing, forget_entries, new_entries
@@ -608,8 +609,9 @@ class JitFunction(Dispatching):
             return x
         try:
             return typeof(x)
-        except TypeError:
-            self._array(x, i, in_tree)
+        except TypeError as error:
+            if not isinstance(error, ShardingTypeError):
+                self._array(x, i, in_tree)
             raise
 
     def _donated(self, args, kwargs, in_tree) -> tuple[bool, ...]:

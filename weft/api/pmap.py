@@ -25,17 +25,20 @@ from weft.api.flat import FlatFunction, signature_of
 from weft.api.jit import JitFunction, of_function, parameters_key
 from weft.api.mapped import mapped_dims, mapped_size, result_dims
 from weft.api.shard_map import shard_map
+from weft.api.struct import ShapeDtypeStruct
 from weft.api.vmap import vmap
 from weft.backends.array_spec import ArraySpec
 from weft.core.trace import Tracer, typeof
 from weft.ir.mesh import Mesh
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
+from weft.ir.types import ShapedArray
 from weft.ops.families import move_dim
 from weft.ops.layout import expand_dims, squeeze
 from weft.runtime.array import Array
 from weft.runtime.device import devices as all_devices, local_devices, process_indices
 from weft.util import tree
+from weft.util.dtypes import float0
 from weft.util.source import api_boundary, function_name
 
 #: the axis of the mesh where the user gives no name
@@ -64,6 +67,8 @@ def pmap(fun: Callable, axis_name: Any = None, *, in_axes: Any = 0, out_axes: An
         raise NotImplementedError("pmap: global_arg_shapes is not supported. Arguments are global arrays; their shapes are known.")
     if devices is not None and backend is not None:
         raise ValueError("pmap: give devices or backend, not both.")
+    if devices is not None and not len(devices):
+        raise ValueError("pmap: `devices` is empty. Give at least one device, or None for all.")
     return PmapFunction(fun, axis_name, in_axes, out_axes, _numbers(static_broadcasted_argnums), devices, backend, axis_size,
                         _numbers(donate_argnums))
 
@@ -151,7 +156,8 @@ class PmapFunction:
 
     # ---- earlier stages
     def trace(self, *args: Any, **kwargs: Any) -> Any:
-        """Trace for these arguments; see `stages.Traced`."""
+        """Trace for these arguments (arrays, ShapeDtypeStructs or types); see `stages.Traced`."""
+        args, kwargs = tree.tree_map(lambda x: ShapeDtypeStruct.like(x) if isinstance(x, ShapedArray) else x, (args, kwargs))
         run, args, kwargs = self._placed(args, kwargs)
         return run.trace(*args, **kwargs)
 
@@ -236,24 +242,33 @@ class PmapFunction:
         return run
 
     def _run(self, mesh: Mesh, args: tuple, kwargs: dict) -> Any:
-        """The function on the slices of all devices."""
+        """The function on the slices of all devices. What has no bytes, tangents of integers, does not travel."""
         flat, dims = self._flat(args, kwargs)
+        avals = list(map(typeof, flat.leaves))
+        held = [a.dtype != float0 for a in avals]
         wanted: list[int | None] = []
+        empty: list[np.ndarray | None] = []
 
         def on_device(*slices):
+            given = iter(slices)
+            whole = [next(given) if kept else np.zeros(a.shape, float0) for kept, a in zip(held, avals)]
             _inside.depth += 1
             try:
-                outs = flat(*[x if d is None else squeeze(x, (d,)) for x, d in zip(slices, dims)])
+                outs = flat(*[x if d is None else squeeze(x, (d,)) if kept else x[(*[slice(None)] * d, 0)]
+                              for x, d, kept in zip(whole, dims, held)])
             finally:
                 _inside.depth -= 1
             wanted[:] = result_dims(self.out_axes, flat, len(outs), self.name)
-            return ([expand_dims(y, (0,)) for y, d in zip(outs, wanted) if d is not None],
-                    [y for y, d in zip(outs, wanted) if d is None])
+            empty[:] = [None if typeof(y).dtype != float0 else y if d is None else np.stack([y] * mesh.size, d)
+                        for y, d in zip(outs, wanted)]
+            kept_outs = [(y, d) for y, d, none in zip(outs, wanted, empty) if none is None]
+            return [expand_dims(y, (0,)) for y, d in kept_outs if d is not None], [y for y, d in kept_outs if d is None]
 
-        one = shard_map(on_device, mesh=mesh, in_specs=tuple(map(self._spec, dims)),
+        one = shard_map(on_device, mesh=mesh, in_specs=tuple(self._spec(d) for d, kept in zip(dims, held) if kept),
                         out_specs=(self._spec(0), PartitionSpec()), check_vma=False)
-        mapped, same = map(iter, one(*flat.leaves))
-        return flat.unflatten([next(same) if d is None else self._stacked(next(mapped), d) for d in wanted])
+        mapped, same = map(iter, one(*[x for x, kept in zip(flat.leaves, held) if kept]))
+        return flat.unflatten([none if none is not None else next(same) if d is None else self._stacked(next(mapped), d)
+                               for d, none in zip(wanted, empty)])
 
     def _stacked(self, y: Any, dim: int) -> Any:
         """A result whose mapped dim is the first, with it at `dim`."""

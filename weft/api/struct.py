@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from weft.api.layouts import as_sharding
 from weft.backends.formats import Format, Layout, order_of
 from weft.core.trace import typeof
 from weft.ir.explicit import type_sharding
+from weft.ir.mesh import current_mesh
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
 from weft.ir.symbolic import Dim
 from weft.ir.types import ManualAxisType, ShapedArray
 from weft.util import dtypes
-from weft.util.errors import ShardingError
+from weft.util.errors import ShardingError, ShardingTypeError
 
 
 class ShapeDtypeStruct:
     """Shape, dtype and sharding of an array that need not exist; what `eval_shape` gives and `lower` takes.
 
-    `sharding` may be a Format, whose layout is kept. Raises TypeError for Layout.AUTO, ValueError for a layout that does not fit.
+    `sharding` may be a Format, whose layout is kept, or a PartitionSpec over the mesh of the context in which it is read: TypeError where
+    there is none, ShardingError for one without the axes. Raises TypeError for Layout.AUTO, ValueError for a layout that does not fit.
 
     >>> struct = ShapeDtypeStruct((2, 3), 'float32')
     >>> struct
@@ -27,7 +31,7 @@ class ShapeDtypeStruct:
     >>> struct.shape, struct.dtype.name, struct.sharding, struct.ndim, struct.size, struct.weak_type, struct.update(shape=(4,)).shape
     ((2, 3), 'float32', None, 2, 6, False, (4,))
     """
-    __slots__ = ("shape", "dtype", "sharding", "layout", "weak_type", "vma", "is_ref")
+    __slots__ = ("shape", "dtype", "_sharding", "layout", "weak_type", "vma", "is_ref")
 
     def __init__(self, shape, dtype, *, sharding=None, weak_type: bool = False, vma=None, is_ref: bool = False,
                  manual_axis_type: ManualAxisType | None = None):
@@ -47,11 +51,9 @@ class ShapeDtypeStruct:
                                 "a compiler chooses it. Ask jit(f).lower(...).compile().input_formats, and give one of these.")
             order_of(sharding.layout, len(self.shape), "ShapeDtypeStruct")
             self.layout, sharding = sharding.layout, sharding.sharding
-        if isinstance(sharding, PartitionSpec):
-            sharding = as_sharding(sharding, "ShapeDtypeStruct")
         if isinstance(sharding, NamedSharding):
             sharding.check_compatible_aval(self.shape)
-        self.sharding = sharding
+        self._sharding = sharding
         self.weak_type = weak_type
         self.vma = frozenset(vma or ())
         self.is_ref = bool(is_ref)           # whether it stands for a reference to a mutable array of this type
@@ -71,6 +73,16 @@ class ShapeDtypeStruct:
         sharding = x.format if ordered else x.sharding if placed else aval.explicit
         return cls(aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type, vma=aval.vma)
 
+    @property
+    def sharding(self) -> Any:
+        """How the array is laid out, None if nothing was said; a PartitionSpec is read under the mesh of the context."""
+        if not isinstance(self._sharding, PartitionSpec):
+            return self._sharding
+        if current_mesh() is None:
+            raise ShardingTypeError(f"ShapeDtypeStruct: sharding is the PartitionSpec {self._sharding}, and the context mesh cannot be "
+                                    "empty where it is read.\n  Set a mesh with weft.set_mesh(mesh), or give NamedSharding(mesh, spec).")
+        return as_sharding(self._sharding, "ShapeDtypeStruct")
+
     manual_axis_type = property(lambda self: ManualAxisType(self.vma) if self.vma else None)
     size = property(lambda self: self.aval.size)
     format = property(lambda self: Format(self.layout, self.sharding))
@@ -79,7 +91,8 @@ class ShapeDtypeStruct:
     @property
     def aval(self) -> ShapedArray:
         """The type, with the dtype that the 64-bit setting allows."""
-        explicit = None if self.sharding is None else type_sharding(self.sharding, len(self.shape))
+        sharding = self.sharding
+        explicit = None if sharding is None else type_sharding(sharding, len(self.shape))
         return ShapedArray(self.shape, dtypes.canonicalize_dtype(self.dtype), self.weak_type, explicit, self.vma)
 
     def update(self, **changes) -> "ShapeDtypeStruct":
@@ -88,7 +101,7 @@ class ShapeDtypeStruct:
             raise ValueError(f"updating ShapeDtypeStruct: it has the layout {self.layout}, and the sharding given says none. Give "
                              "Format(layout, sharding).")
         return ShapeDtypeStruct(changes.get("shape", self.shape), changes.get("dtype", self.dtype),
-                                sharding=changes.get("sharding", self.sharding if self.layout is None else self.format),
+                                sharding=changes.get("sharding", self._sharding if self.layout is None else self.format),
                                 weak_type=changes.get("weak_type", self.weak_type), vma=changes.get("vma", self.vma),
                                 is_ref=changes.get("is_ref", self.is_ref))
 
@@ -104,10 +117,10 @@ class ShapeDtypeStruct:
         return hash(self._key())
 
     def _key(self):
-        return self.shape, self.dtype, self.sharding, self.layout, self.weak_type, self.vma, self.is_ref
+        return self.shape, self.dtype, self._sharding, self.layout, self.weak_type, self.vma, self.is_ref
 
     def __repr__(self) -> str:
-        sharding = f", sharding={self.sharding}" if self.sharding is not None else ""
+        sharding = f", sharding={self._sharding}" if self._sharding is not None else ""
         sharding += f", format={self.layout}" if self.layout is not None else ""
         weak = ", weak_type=True" if self.weak_type else ""
         return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{sharding}{weak}{', is_ref=True' * self.is_ref})"
