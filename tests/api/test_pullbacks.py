@@ -1,4 +1,4 @@
-"""What `vjp` keeps: arguments as they were given, values computed on the way, and arguments that are restored before the call."""
+"""What `vjp` keeps: arguments as they were given, values computed on the way, and arguments that are restored before the call; values that move meanwhile."""
 
 from __future__ import annotations
 
@@ -165,3 +165,37 @@ def test_the_function_itself_keeps_no_values():
     assert alive() is None
     pull.args_res[0] = wnp.asarray(X)
     assert np.allclose(pull(np.float32(1))[0], 2 * X)
+
+
+# ---- values that move while they are differentiated
+
+EIGHT = weft.NamedSharding(weft.make_mesh((8,), ("x",)), weft.P("x"))
+
+
+@pytest.mark.parametrize("target", [weft.devices()[1], weft.sharding.SingleDeviceSharding(weft.devices()[3]), EIGHT], ids=str)
+@pytest.mark.parametrize("source", [weft.devices()[2], None], ids=str)
+def test_cotangents_return_to_where_their_primals_were(target, source):
+    x = np.arange(8, dtype=np.float32)
+    x = wnp.asarray(x) if source is None else weft.device_put(x, source)
+    there = weft.device_put(x, target).devices()
+    moved = lambda x: weft.device_put(wnp.sin(x), target)
+    y, pull = weft.vjp(moved, x)
+    assert y.devices() == there and y.committed
+    (g,) = pull(weft.device_put(np.ones(8, np.float32), target))
+    np.testing.assert_allclose(g, np.cos(np.arange(8)), rtol=1e-6)
+    assert g.devices() == x.devices()
+    tangent = weft.jvp(moved, (x,), (x,))[1]
+    np.testing.assert_allclose(tangent, np.cos(np.arange(8)) * np.arange(8), rtol=1e-5)
+    assert tangent.devices() == there
+    twice = weft.grad(lambda x: weft.grad(lambda x: (moved(x) ** 2).sum())(x).sum())(x)
+    np.testing.assert_allclose(twice, 2 * np.cos(2 * np.arange(8)), rtol=1e-5)
+    assert twice.devices() == x.devices()
+    np.testing.assert_allclose(weft.linearize(moved, x)[1](x), tangent, rtol=1e-6)
+
+
+def test_moves_of_mapped_and_integer_values():
+    x = weft.device_put(np.arange(4, dtype=np.float32), weft.devices()[0])
+    g = weft.grad(lambda x: weft.vmap(lambda e: weft.device_put(e * e, weft.devices()[1]))(x).sum())(x)
+    assert g.tolist() == [0, 2, 4, 6] and g.devices() == x.devices()
+    y, g = weft.value_and_grad(lambda x: weft.device_put({"a": x.sum(), "n": 3}, weft.devices()[1])["a"])(x)
+    assert (y.devices(), g.devices()) == ({weft.devices()[1]}, x.devices()) and g.tolist() == [1] * 4

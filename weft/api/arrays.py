@@ -22,9 +22,10 @@ from weft.backends.base import UNREADY
 from weft.backends.formats import Format, Layout, order_of
 from weft.control.hitypes import flatten, flatten_linear, is_mutable, is_value, on_copies, taken_apart
 from weft.control.ref import Threaded, any_refs, is_ref, retried
+from weft.core.extension import ExtensionPrimitive
 from weft.core.interpret import evaluate
 from weft.core.stage import StageTrace, hoist_tracers, stage
-from weft.core.trace import Trace, Tracer, current_trace, eval_trace, extend_axis_env, hi_types, set_trace, typeof
+from weft.core.trace import Trace, Tracer, Zero, current_trace, eval_trace, extend_axis_env, hi_types, set_trace, typeof
 from weft.ir.explicit import type_sharding
 from weft.ir.jaxpr import Jaxpr, OpenJaxpr
 from weft.ir.mesh import Mesh, unplaced
@@ -134,6 +135,9 @@ def _put(x, target, whole, i: int):
     else:                                    # an array keeps its order; of unreduced ones there is one
         order = x._spec.order if type(x) is Array and sharding is not None and not sharding.unreduced else None
     if isinstance(x, Tracer) or (sharding is not None and is_abstract(sharding)):
+        source = _elsewhere(x, sharding)
+        if source is not None:
+            return _moved_p.bind(x, sharding=sharding, source=source)
         if sharding is None or (not is_abstract(sharding) and len(sharding.device_assignment) == 1):
             return x
         typed = typeof(x).explicit is not None or type_sharding(sharding, typeof(x).ndim) is not None
@@ -153,6 +157,29 @@ def _put(x, target, whole, i: int):
     if transfers.guarded():
         transfers.between_devices([array._spec], [ArraySpec(array.aval, sharding, True)])
     return relayout(array, sharding, order=order)
+
+
+def _elsewhere(x: Any, sharding: Sharding | None) -> Sharding | None:
+    """Where the value of a tracer lies, if it has one, and is to be put on other devices."""
+    value = x.concrete() if isinstance(x, Tracer) else None
+    if value is None or sharding is None or is_abstract(sharding):
+        return None
+    source = to_array(value).sharding
+    return source if source.device_assignment != sharding.device_assignment else None
+
+
+#: params: sharding, source. A value that is differentiated, on other devices than those of `source`, to which its cotangent returns. In a
+#: program, which runs on the devices of its arguments, it is nothing.
+_moved_p = ExtensionPrimitive("device_put")
+_moved_p.def_impl(lambda x, *, sharding, source: relayout(to_array(x), sharding))
+_moved_p.def_abstract_eval(lambda aval, *, sharding, source: aval.update(sharding=type_sharding(sharding, aval.ndim)))
+_moved_p.define(
+    expand=lambda xs, avals, promised, params: [xs[0] if promised[0].explicit is None else reshard(xs[0], promised[0].explicit)],
+    jvp=lambda primals, tangents, **params: (_moved_p.bind(*primals, **params), tangents[0] if type(tangents[0]) is Zero else
+                                             _moved_p.bind(*tangents, **params)),
+    transpose=lambda ct, x, *, sharding, source: (_moved_p.bind(ct, sharding=source, source=sharding),),
+    batch=lambda axis, args, dims, *, sharding, source: (
+        _moved_p.bind(*args, sharding=sharding.with_free_dim(dims[0]), source=source.with_free_dim(dims[0])), dims[0]))
 
 
 def device_put_sharded(shards: Sequence, devices: Sequence) -> Any:
