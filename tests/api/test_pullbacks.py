@@ -1,4 +1,7 @@
-"""What `vjp` keeps: arguments as they were given, values computed on the way, and arguments that are restored before the call; values that move meanwhile."""
+"""What `vjp` keeps: arguments as they were given, values computed on the way, and arguments that are restored before the call.
+
+And where cotangents lie of values that move while they are differentiated.
+"""
 
 from __future__ import annotations
 
