@@ -81,6 +81,18 @@ def test_on_many_devices_the_rule_is_asked(run):
     check({k: v[0] if v.ndim > {"product": 2, "sum": 0}[k] else v for k, v in outs.items()})
 
 
+@pytest.mark.parametrize("rule", ["i k, k j -> i j,", "i, k j -> i j,", None])
+@pytest.mark.parametrize("run", [weft.jit, lambda f: f], ids=["jit", "eager"])
+def test_inside_of_shard_map_over_all_axes_the_function_runs(rule, run):
+    told = []
+    f = product(told, rule=rule)
+    mapped = weft.shard_map(lambda a, b: weft.tree.map(lambda x: lax.psum(x, ("x", "y")), weft.jit(lambda a, b: f(a, 3, b))(a, b)),
+                            mesh=MESH, in_specs=(P(None, ("x", "y")), P()), out_specs=P())
+    outs = run(mapped)(np.tile(A, (1, 8)), B)
+    np.testing.assert_array_equal(outs["product"], 8 * 3 * A @ B)
+    assert outs["sum"] == 8 * A.sum() and not told
+
+
 def test_the_page_of_fft():
     """Leading dims stay as they are; the last is gathered."""
     @custom_partitioning

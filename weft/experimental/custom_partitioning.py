@@ -22,6 +22,7 @@ from weft.control.custom_partition import (
 from weft.core.stage import stage
 from weft.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft.ir.jaxpr import Jaxpr
+from weft.ir.mesh import current_mesh, get_abstract_mesh
 from weft.util import tree
 from weft.util.errors import UnexpectedTracerError, describe
 from weft.util.source import function_name, user_frame
@@ -83,9 +84,9 @@ class SdyShardingRule:
 class custom_partitioning:
     """A function with a partition rule of its own: see `def_partition`.
 
-    Where nothing is compiled, and on one device, the function itself runs. `static_argnums` are passed to the rule first.
-    It has no rule of differentiation or batching: put `custom_vjp` or `custom_vmap` around it. Raises AttributeError if it is called
-    without a partition rule.
+    Where nothing is compiled, on one device, and inside of a `shard_map` over all axes, the function itself runs. `static_argnums` are
+    passed to the rule first. It has no rule of differentiation or batching: put `custom_vjp` or `custom_vmap` around it. Raises
+    AttributeError if it is called without a partition rule.
 
     >>> @custom_partitioning
     ... def scaled(x): return 2 * x
@@ -139,6 +140,9 @@ class custom_partitioning:
         given = [x for i, x in enumerate(args) if i not in static]
         if current_trace() is eval_trace and not any(isinstance(x, Tracer) for x in tree.tree_leaves(given)):
             return self.fun(*args)
+        mesh = current_mesh()
+        if mesh is not None and not mesh.empty and mesh.are_all_axes_manual:           # inside shard_map: nothing is left to split
+            return self.fun(*args)
         flat, in_tree = tree.tree_flatten(tuple(given))
         out_tree: list = []
 
@@ -171,8 +175,6 @@ class _Asked:
         self.function, self.sizes, self.options = function, sizes, options
 
     def rule(self, static: list, jaxpr: Jaxpr) -> EinsumRule:
-        from weft.ir.mesh import get_abstract_mesh
-
         given = self.function(*static, get_abstract_mesh(), list(jaxpr.in_avals), list(jaxpr.out_avals))
         return parsed(given, self.sizes, *self.options) if isinstance(given, str) else given._einsum()
 
