@@ -109,6 +109,23 @@ def test_mapped_dims_stay_split():
         weft.vmap(lambda x, y: x + y)(put((8,), "a"), put((8,), "b"))
 
 
+@pytest.mark.parametrize(("fun", "op"), [
+    (lambda x, y: x[:4] * y, "mul"), (lambda x, y: wnp.where(y > 0, y, x[0]), "select_n"), (lambda x, y: wnp.outer(x, y), "mul"),
+    (lambda x, y: wnp.concatenate([x[:4], y]), "concatenate"),
+    (lambda x, y: wnp.dot(x[:3, None], y[None]), "dot_general"),
+    (lambda x, y: weft.grad(lambda y: (x.sum() * y).sum())(y), "vmap"),
+])
+@pytest.mark.parametrize("run", [weft.jit, lambda f: f], ids=["jit", "eager"])
+def test_axes_of_mapped_dims_split_no_other_dim(fun, op, run):
+    x, whole = put((8, 16), "a"), put((4,))
+    mapped = lambda *spec: run(weft.vmap(fun, (0, None)))(x, weft.device_put(whole, weft.NamedSharding(MESH, weft.P(*spec))))
+    with pytest.raises(ValueError, match=f"(?s)^{op}.*split by .*'a'.*mapped"):
+        mapped("a")
+    want = mapped()
+    assert weft.typeof(want).sharding.spec.partitions[0] == "a"
+    np.testing.assert_allclose(np.asarray(mapped("b")), np.asarray(want), rtol=1e-5)
+
+
 def test_first_carries_take_the_layout_of_the_body():
     columns = put((8, 16), None, "b")
     for run in (lambda xs: lax.scan(lambda c, r: (c + r, None), wnp.zeros(16), xs)[0],

@@ -203,6 +203,13 @@ def _place(out, dim, want, axis: BatchAxis, name: str):
     aval = typeof(out)
     if aval.dtype == dtypes.float0:               # which NumPy alone has
         return np.zeros(aval.shape if dim is not None else (*aval.shape[:want % ndim], axis.size, *aval.shape[want % ndim:]), aval.dtype)
+    if dim is not None and axis.splits and aval.explicit is not None:
+        others = {a for d, axes in enumerate(aval.explicit.spec_dims(ndim)) if d != dim for a in axes} & set(axis.splits)
+        if others:
+            raise ShardingTypeError(
+                f"vmap({name}): a result of type {aval.str_short()} has another dim than the mapped one, {dim}, split by "
+                f"{sorted(map(str, others))}, and mapped dims are split by {axis.splits}.\n  A mesh axis splits at most one dim: unmapped "
+                "arguments cannot be sharded over those of the mapped dim. Lay them out over others with weft.sharding.reshard.")
     placed = to_dim(out, dim, axis, want % ndim)
     return placed if dim is not None or not axis.splits else _split_alike(placed, want % ndim, axis.splits)
 

@@ -67,14 +67,24 @@ def sharded_types(primitive: Primitive, in_avals: Sequence[ShapedArray], out_ava
     raise ShardingTypeError(_message(primitive, in_avals, outs, conflict))
 
 
-def check(primitive: Primitive, values: Sequence, params: dict) -> None:
-    """ShardingTypeError unless the types of `values` determine the results'. Transformations ask this before they let rules
-    derive other operations, which nobody wrote and which are not checked."""
+def check(primitive: Primitive, values: Sequence, params: dict, mapped: tuple = ()) -> None:
+    """ShardingTypeError unless the types of `values` determine the results', and leave the mesh axes `mapped`, which split a dim that the
+    types do not show. Transformations ask this before they let rules derive other operations, which nobody wrote and which are not
+    checked."""
     if _state.lenient:
         return
     avals = [typeof(x) for x in values]
-    if any(a.explicit is not None for a in avals):
-        sharded_types(primitive, avals, primitive.abstract(avals, params), params)
+    if not any(a.explicit is not None for a in avals):
+        return
+    for out in sharded_types(primitive, avals, primitive.abstract(avals, params), params):
+        taken = [a for a in mapped if out.explicit is not None and a in out.explicit.spec.axes]
+        if taken:
+            raise ShardingTypeError(describe(
+                primitive.name, f"a dim of the result would be split by {taken[0]!r}, and so is the dim that vmap maps over.",
+                [*((_operand(i), a.str_short(), "") for i, a in enumerate(avals)), ("result", out.str_short(), ""),
+                 ("mapped dim", f"split by {mapped}", "")], user_frame(),
+                "A mesh axis splits at most one dim of a value; unmapped values cannot be sharded over those of the mapped dim.",
+                "Lay the unmapped argument out over other axes with weft.sharding.reshard, before vmap."))
 
 
 def _typed(in_avals: Sequence[ShapedArray]) -> list[tuple]:

@@ -68,7 +68,7 @@ class BatchTrace(Trace):
         if all(d is None for d in dims) and not self.concerns(primitive, params):
             return self.parent.process(primitive, values, params)
         rule = primitive.rule("batch")
-        check(primitive, args, params)
+        check(primitive, args, params, self.axis.splits)
         with derived_trace(self.parent):
             out, out_dim = rule(self.axis, values, dims, **params)
         if primitive.multiple_results:
