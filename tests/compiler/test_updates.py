@@ -121,6 +121,18 @@ def test_rows_that_are_given_are_changed_where_they_lie_unless_most_change(monke
     assert len(run(fn, 30, 20, 3, True, rtol=1e-4).kernels) == 1
 
 
+@BOTH
+@pytest.mark.parametrize("lead", [(), (1,), (1, 1)])
+def test_one_row_has_no_order(native, lead, monkeypatch):
+    tune(monkeypatch, scatter_rows_bytes=0)
+    numbers = I.ScatterDimensionNumbers((len(lead),), (0,), (0,))
+    shapes = [((2, 64), F32), ((*lead, 1), I32), ((*lead, 64), F32)]
+    jaxpr = stage(lambda x, at, u: [I.scatter_add(x, at, u, numbers, mode=MODE.FILL_OR_DROP)], [ShapedArray(s, d) for s, d in shapes])
+    rng = np.random.default_rng(0)
+    args = [np.ones(s) if d == I32 else rng.standard_normal(s) for s, d in shapes]
+    assert [k.name for k in check(jaxpr, *args, native=native, rtol=1e-5).kernels] == ["scatter-add"]
+
+
 def test_rows_that_are_updates_too_are_not_overwritten(monkeypatch):
     """Of a donated operand, which rows written before would change."""
     tune(monkeypatch, scatter_rows_bytes=0)

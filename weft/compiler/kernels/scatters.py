@@ -245,11 +245,12 @@ def row_width(eqn: Eqn) -> int:
 
 
 def has_rows(eqn: Eqn, in_place: bool) -> bool:
-    """Whether all rows of the operand should be written once. `in_place`: otherwise only those that change need be touched."""
+    """Whether all rows of the operand should be written once. `in_place`: otherwise only those that change need be touched.
+    One update has no order to bring it into."""
     operand, _, updates = (a.aval for a in eqn.invars)
-    enough = operand.size if in_place else operand.size // MODEL.scatter_fewest_updated
-    return operand.nbytes >= MODEL.scatter_rows_bytes and updates.size >= enough and row_width(eqn) > 0 \
-        and max(updates.size, operand.size) < (1 << 31) * row_width(eqn)
+    enough, width = operand.size if in_place else operand.size // MODEL.scatter_fewest_updated, row_width(eqn)
+    return operand.nbytes >= MODEL.scatter_rows_bytes and updates.size >= enough and 0 < width < updates.size \
+        and max(updates.size, operand.size) < (1 << 31) * width
 
 
 def sorted_by_row(eqn: Eqn) -> tuple[Kernel, list[int]]:
