@@ -105,3 +105,31 @@ def test_determinants_of_singular_matrices_have_derivatives(rank):
 def test_second_derivatives_of_determinants():
     a = np.random.default_rng(0).normal(size=(5, 5)).astype(np.float32)
     check_grads(wnp.linalg.det, (a,), 2, atol=2e-2, rtol=2e-2)
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (4, 2), (2, 4), (2, 5, 3), (0, 2), (2, 0)])
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64])
+def test_pinv(shape, dtype):
+    rng = np.random.default_rng(5)
+    a = (rng.normal(size=shape) + (1j * rng.normal(size=shape) if dtype == np.complex64 else 0)).astype(dtype)
+    check_grads(wnp.linalg.pinv, (a,), 2, rtol=0.05, atol=0.05)
+    if shape == (3, 3):
+        check_grads(lambda x: wnp.linalg.pinv(x, hermitian=True), (a + a.conj().T,), 1, rtol=0.02, atol=0.02)
+
+
+def test_pinv_of_equal_singular_values_and_of_a_lower_rank():
+    slope = weft.jacobian(wnp.linalg.pinv)(np.eye(2, dtype=np.float32))
+    np.testing.assert_allclose(slope, -np.einsum("ik,lj->ijkl", np.eye(2), np.eye(2)), atol=1e-6)
+
+    def rank_one(p):
+        return wnp.linalg.pinv(wnp.array([[0.0, 0.0], [-p, 1.0]]) / (1 + p ** 2))
+
+    np.testing.assert_allclose(weft.jacobian(rank_one)(2.0), [[0.0, -1.0], [0.0, 0.0]], atol=1e-6)
+
+
+def test_pinv_of_many_rows_needs_no_square_of_them():
+    tall = np.ones((200000, 2), np.float32)
+    tall[::2, 1] = -1                                            # orthogonal columns: the pseudoinverse is the transpose over 200000
+    for a, e in ((tall, 0), (tall.T, 1)):
+        slope = weft.grad(lambda x, e=e: wnp.sum(wnp.take(wnp.linalg.pinv(x), 0, e)))(a)      # noqa: B023
+        np.testing.assert_allclose(slope.sum(), -1.0, atol=1e-3)

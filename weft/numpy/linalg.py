@@ -268,11 +268,41 @@ def pinv(a, rtol=None, hermitian: bool = False, *, rcond=None):
         raise ValueError("pinv: only one of rtol and rcond may be specified.")
     a = _matrix("pinv", a)
     rtol = rcond if rtol is None else rtol
-    rtol = 10.0 * max(a.shape[-2:]) * _eps(a.dtype) if rtol is None else rtol
+    return _pinv(a, 10.0 * max(a.shape[-2:]) * _eps(a.dtype) if rtol is None else rtol, hermitian)
+
+
+def _svd_pinv(a, rtol, hermitian):
     u, s, vh = svd(a, full_matrices=False, hermitian=hermitian)
     cutoff = uf.multiply(mp.expand_dims(rtol, -1), s[..., :1])
     s = choosing.where(uf.greater(s, cutoff), s, np.inf)
     return matmul(_adjoint(vh), uf.divide(_adjoint(u), creation.astype(s, a.dtype)[..., None]))
+
+
+_pinv = custom_jvp(_svd_pinv, nondiff_argnums=(2,))
+
+
+@_pinv.defjvp
+def _pinv_jvp(hermitian, primals, tangents):
+    """Of a matrix whose rank stays: no derivative of singular vectors, of which those of equal values have none.
+
+    G. H. Golub and V. Pereyra, "The Differentiation of Pseudo-Inverses and Nonlinear Least Squares Problems Whose Variables Separate",
+    SIAM Journal on Numerical Analysis 10 (1973).
+    """
+    (a, rtol), (t, _) = primals, tangents
+    p = _pinv(a, rtol, hermitian)
+    if hermitian:                                                # of the nearest Hermitian matrix
+        a, t = (uf.divide(uf.add(x, _adjoint(x)), 2) for x in (a, t))
+    wide = a.shape[-2] < a.shape[-1]
+    slope = _adjoint(_pinv_slope(*map(_adjoint, (a, t, p)))) if wide else _pinv_slope(a, t, p)
+    return p, slope
+
+
+def _pinv_slope(a, t, p):
+    """How `p`, the pseudoinverse of `a`, changes with `a` by `t`; products are in an order that suits more rows than columns."""
+    th, ph = _adjoint(t), _adjoint(p)
+    rows = matmul(th, ph)
+    along = uf.add(uf.subtract(rows, matmul(p, matmul(a, rows))), uf.negative(matmul(p, t)))
+    return uf.add(matmul(along, p), matmul(matmul(p, ph), uf.subtract(th, matmul(matmul(th, a), p))))
 
 
 def lstsq(a, b, rcond=None, *, numpy_resid: bool = False):
