@@ -54,6 +54,48 @@ def test_transformations_do_not_change_draws():
     np.testing.assert_array_equal(weft.vmap(lambda i: random.fold_in(key, i))(wnp.arange(3))[2], random.fold_in(key, 2))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("mode", ["high", "highest"])
+def test_large_gumbel_samples_are_as_rare_as_they_should_be(mode, dtype):
+    """Those of probabilities below the rounding of one random number."""
+    step = float(weft.numpy.finfo(dtype).eps) if dtype != "float32" else 1e-4
+    count = 1 << 20
+    sample = random.gumbel(random.key(0), (count,), dtype, mode=mode)
+    for p in (0.25 * step, 1.5 * step):
+        found = int((sample > wnp.asarray(-np.log(-np.log1p(-p)), dtype)).sum()) / count
+        assert 0.6 * p < found < 1.5 * p
+
+
+def test_rare_events_happen_as_often_as_they_should():
+    p, count = 1e-9, 1 << 24
+    low, high = (int(random.bernoulli(random.key(0), wnp.float32(p), (count,), mode).sum()) for mode in ("low", "high"))
+    assert low >= 1 and high == 0                                # one draw of 24 bits meets 0, however small `p` is
+
+
+def test_the_setting_chooses_the_mode_of_gumbel_samples():
+    key, high = random.key(1), random.gumbel(random.key(1), (3,), mode="high")
+    assert not np.array_equal(random.gumbel(key, (3,)), high)
+    with Override(high_dynamic_range_gumbel=True):
+        np.testing.assert_array_equal(random.gumbel(key, (3,)), high)
+
+
+@pytest.mark.parametrize("call, error, words", [
+    (lambda k: random.gumbel(k, (2,), mode="best"), ValueError, "'highest'"),
+    (lambda k: random.categorical(k, np.zeros(3), mode="best"), ValueError, "'highest'"),
+    (lambda k: random.bernoulli(k, 0.5, mode="highest"), ValueError, "'high'"),
+    (lambda k: random.choice(k, 5, 2), TypeError, r"\(2,\)"),
+    (lambda k: random.choice(k, 5, np.int32(2), replace=False), TypeError, "sequence")])
+def test_modes_and_shapes_that_do_not_exist(call, error, words):
+    with pytest.raises(error, match=words):
+        call(random.key(0))
+
+
+def test_bits_are_as_wide_as_numbers_by_default():
+    assert random.bits(random.key(0)).dtype == np.uint32
+    with weft.enable_x64(True):
+        assert random.bits(random.key(0)).dtype == np.uint64
+
+
 def test_bits_depend_on_the_position_alone():
     key = random.PRNGKey(1)
     with weft.threefry_partitionable(True):

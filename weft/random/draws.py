@@ -245,14 +245,14 @@ def _drawn(key, bit_width: int, shape: tuple[int, ...]):
 
 @_sampler()
 def bits(key, shape=(), dtype=None):  # noqa: A002
-    """Uniformly random bits as unsigned integers of `shape` (uint32 by default).
+    """Uniformly random bits as unsigned integers of `shape` (by default uint32, with `enable_x64` uint64).
 
     Raises ValueError for a dtype that is not unsigned, TypeError for what is not a key.
 
     >>> weft.random.bits(weft.random.key(0), (2,), "uint8").dtype.name
     'uint8'
     """
-    dtype = _of_kind(dtype, "bits", lambda: np.dtype(np.uint32), np.unsignedinteger, "an unsigned int")
+    dtype = _of_kind(dtype, "bits", lambda: np.dtype(np.uint64 if config.enable_x64 else np.uint32), np.unsignedinteger, "an unsigned int")
     return _bits(_one(key, "bits"), 8 * dtype.itemsize, _shape(shape))
 
 
@@ -442,14 +442,30 @@ def _clipped_int(v, dtype):
 
 @_sampler("p")
 def bernoulli(key, p=0.5, shape=None, mode: str = "low"):  # noqa: A002
-    """True with probability `p`."""
+    """True with probability `p`. With `mode` 'high' also probabilities below the rounding of their dtype are met.
+
+    Raises TypeError for probabilities that are not real, ValueError for another mode.
+
+    >>> bool(weft.random.bernoulli(weft.random.key(0), 1.0, mode="high"))
+    True
+    """
+    if mode not in ("low", "high"):
+        raise ValueError(f"bernoulli: mode must be 'low' or 'high', got {mode!r}.")
     dtype = dtypes.to_inexact_dtype(dtypes.result_type(p))
     if not dtypes.issubdtype(dtype, np.floating):
         raise TypeError(f"bernoulli probability `p` must have a floating dtype, got {dtype.name}.")
     p = cast(concrete(p), dtype)
     shape = tuple(p.shape) if shape is None else _shape(shape)
-    u = _uniform(_one(key, "bernoulli"), shape, dtype, 0.0, 1.0)
-    return ew.lt(u, broadcast_to_shape(p, shape) if p.ndim else p)
+    p, raw = broadcast_to_shape(p, shape) if p.ndim else p, _one(key, "bernoulli")
+    if mode == "low":
+        return ew.lt(_uniform(raw, shape, dtype, 0.0, 1.0), p)
+    coarse, fine = _halves(_uniform(raw, (2, *shape), dtype, 0.0, 1.0))
+    return ew.lt(ew.mul(fine, dtypes.finfo(dtype).eps), ew.sub(p, coarse))
+
+
+def _halves(x) -> tuple:
+    """The two parts of an array along its first dim."""
+    return tuple(layout.reshape(slicing.slice_in_dim(x, i, i + 1, 1, 0), typeof(x).shape[1:]) for i in (0, 1))
 
 
 @_sampler()
@@ -469,12 +485,55 @@ def exponential(key, shape=(), dtype=None):  # noqa: A002
 
 @_sampler()
 def gumbel(key, shape=(), dtype=None, mode: str | None = None):  # noqa: A002
-    """Samples of the Gumbel distribution."""
-    dtype = _float(dtype, "gumbel")
-    if mode not in (None, "low"):
-        raise NotImplementedError(f"random.gumbel: mode={mode!r} is not supported yet; use 'low'.")
-    u = _uniform(_one(key, "gumbel"), _shape(shape), dtype, dtypes.finfo(dtype).tiny, 1.0)
-    return ew.neg(ew.log(ew.neg(ew.log(u))))
+    """Samples of the Gumbel distribution.
+
+    `mode` says how small the probabilities are that large samples still meet: 'low' those of one random number of the dtype, 'high' of
+    two, 'highest' for float32 of 64 bits (for other dtypes it is 'high'). The setting `high_dynamic_range_gumbel` makes 'high' the default.
+    Raises TypeError for a dtype that is not floating, ValueError for another mode.
+
+    >>> weft.random.gumbel(weft.random.key(0), (2,), mode="highest").shape
+    (2,)
+    """
+    dtype, raw, shape = _float(dtype, "gumbel"), _one(key, "gumbel"), _shape(shape)
+    mode = ("high" if config.high_dynamic_range_gumbel else "low") if mode is None else mode
+    if mode not in ("low", "high", "highest"):
+        raise ValueError(f"gumbel: mode must be 'low', 'high' or 'highest', got {mode!r}.")
+    if mode == "low":
+        return ew.neg(ew.log(ew.neg(ew.log(_uniform(raw, shape, dtype, dtypes.finfo(dtype).tiny, 1.0)))))
+    if mode == "highest" and dtype == np.float32:
+        return _gumbel_of_words(*_halves(_bits(raw, 32, (2, *shape))))
+    info = dtypes.finfo(dtype)
+    coarse, fine = _halves(_uniform(raw, (2, *shape), dtype, 0.0, 1.0))
+    finer = ew.add(ew.add(coarse, ew.mul(fine, info.eps)), info.tiny)
+    return _gumbel_of_survival(ew.select_n(ew.ge(coarse, np.asarray(0.5, dtype)[()]), finer, coarse))
+
+
+def _gumbel_of_survival(u):
+    """The sample that is exceeded with probability `u`, which need not be near 1."""
+    return ew.neg(ew.log(ew.neg(ew.log1p(ew.neg(u)))))
+
+
+def _gumbel_of_words(high, low):
+    """Samples from fractions of 64 bits: below a half they are the probability that the sample is exceeded, above it their complement is
+    the probability that it is not."""
+    small = ew.lt(high, np.uint32(1 << 31))
+    carry = ew.convert_element_type(ew.eq(low, np.uint32(0)), _U32)
+    high = ew.select_n(small, ew.add(ew.bitwise_not(high), carry), high)
+    low = ew.select_n(small, ew.neg(low), low)
+    u = _float_of_words(high, low)
+    return ew.select_n(small, ew.neg(ew.log(ew.neg(ew.log(u)))), _gumbel_of_survival(u))
+
+
+def _float_of_words(high, low):
+    """A fraction of two words, below 1, as float32, rounded down; 2**-65 where it is 0."""
+    empty = ew.eq(high, np.uint32(0))
+    zeros = ew.clz(high)
+    shifted = ew.bitwise_or(ew.shift_left(high, zeros), ew.shift_right_logical(low, ew.sub(np.uint32(32), zeros)))
+    shifted = ew.select_n(empty, shifted, ew.shift_left(low, ew.clz(low)))
+    zeros = ew.select_n(empty, zeros, ew.add(np.uint32(32), ew.clz(low)))
+    exponent = ew.shift_left(ew.sub(np.uint32(126), zeros), np.uint32(23))
+    mantissa = ew.bitwise_and(ew.shift_right_logical(shifted, np.uint32(8)), np.uint32((1 << 23) - 1))
+    return ew.bitcast_convert_type(ew.bitwise_or(exponent, mantissa), np.dtype(np.float32))
 
 
 @_sampler()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from weft.util import dtypes
 
 @_sampler("logits")
 def categorical(key, logits, axis: int = -1, shape=None, replace: bool = True, mode: str | None = None):  # noqa: A002
-    """Samples of categorical distributions with unnormalised log-probabilities `logits` along `axis`."""
+    """Samples of categorical distributions with unnormalised log-probabilities `logits` along `axis`; `mode` is that of `gumbel`."""
     logits = concrete(logits)
     logits = cast(logits, dtypes.to_inexact_dtype(logits.dtype))
     axis = canonical_axis(axis, logits.ndim, "categorical")
@@ -67,7 +68,16 @@ def _shuffle(raw, x, axis: int):
 
 
 def choice(key, a, shape=(), replace: bool = True, p=None, axis: int = 0, mode: str | None = None):  # noqa: A002
-    """Elements (or slices along `axis`) of `a`, or numbers below the integer `a`, drawn with probabilities `p`."""
+    """Elements (or slices along `axis`) of `a`, or numbers below the integer `a`, drawn with probabilities `p`.
+
+    `mode` is that of `gumbel`, which draws without replacement by probabilities. Raises TypeError for a `shape` that is not a sequence,
+    ValueError for more draws than elements without replacement, or probabilities of another number.
+
+    >>> weft.random.choice(weft.random.key(0), 5, (2,)).shape
+    (2,)
+    """
+    if not isinstance(shape, Sequence):
+        raise TypeError(f"choice: shape must be a sequence of sizes, got {shape!r}. Say ({shape!r},) for one dim.")
     raw, shape = _one(key, "choice"), _shape(shape)
     whole = isinstance(a, (int, np.integer)) or (np.ndim(a) == 0 and not isinstance(a, Tracer))
     arr = None if whole else concrete(wnp.asarray(a))
@@ -97,7 +107,7 @@ def choice(key, a, shape=(), replace: bool = True, p=None, axis: int = 0, mode: 
             draw = wnp.multiply(cumulative[-1], wnp.subtract(1, uniform(raw, shape, p.dtype)))
             positions = wnp.searchsorted(cumulative, draw)
         else:
-            noisy = ew.add(gumbel(raw, (n,), p.dtype), ew.log(p))
+            noisy = ew.add(gumbel(raw, (n,), p.dtype, mode), ew.log(p))
             positions = wnp.reshape(sorting.top_k(noisy, draws)[1], shape)
     if whole:
         return cast(positions, dtypes.default_int_dtype())

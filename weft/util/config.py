@@ -343,7 +343,7 @@ legacy_prng_key = _define("legacy_prng_key", "allow", "Allow, warn about, or rai
                           choices=("allow", "warn", "error"), **_traced)
 threefry_partitionable = _define("threefry_partitionable", True, "Index random bits by their global position.", True, **_traced)
 _define("random_seed_offset", 0, "Added to the seeds of keys.", **_traced)
-_define("high_dynamic_range_gumbel", False, "Accepted without effect: gumbel has one way of drawing.", **_traced)
+_define("high_dynamic_range_gumbel", False, "Draw Gumbel samples in the mode 'high' where no mode is given.", **_traced)
 softmax_custom_jvp = _define("softmax_custom_jvp", True, "Accepted without effect: the derivative is stable.", True, **_traced)
 allow_f16_reductions = _define("allow_f16_reductions", True, "Accepted without effect: sums of 16 bits add in float32.", True, **_traced)
 _define("jax_api", None, "The JAX version, as '0.10', whose meaning a name has where versions differ; by default the older one.",
