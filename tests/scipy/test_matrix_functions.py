@@ -43,6 +43,18 @@ def test_polar(a, side, method):
         np.testing.assert_allclose(found, expected, **CLOSE)
 
 
+@pytest.mark.parametrize("n", [2, 5, 20])
+def test_real_eigenvalues_stay_on_their_side_of_a_branch_cut(n):
+    rng = np.random.default_rng(n)
+    a = rng.normal(size=(n, n)).astype(np.float32)
+    a = a @ np.diag(np.arange(-n, 0) + 0.5).astype(np.float32) @ np.linalg.inv(a)          # all eigenvalues are negative
+    for f, expected in ((np.sqrt, lambda x: x ** 0.5), (np.log, np.log)):
+        found = linalg.funm(a, getattr(weft.numpy, f.__name__))
+        want = scipy.linalg.funm(a.astype(np.float64), lambda x: expected(x + 0j))
+        np.testing.assert_allclose(found, want, rtol=5e-2, atol=5e-2)
+    np.testing.assert_allclose(linalg.sqrtm(a).imag, scipy.linalg.sqrtm(a.astype(np.float64)).imag, rtol=5e-2, atol=5e-2)
+
+
 @pytest.mark.parametrize("mode, a, c", [
     ("right", A[:, :3], A), ("left", A[:, :3], B), ("left", A[:3], B), ("right", A[:, :2], A[0]), ("left", A[:, :2], A[0, :2])])
 def test_qr_multiply(mode, a, c):

@@ -53,6 +53,42 @@ def test_triangular_and_cholesky():
     np.testing.assert_allclose(linalg.solve(S, V, assume_a="pos"), np.linalg.solve(S, V), **CLOSE)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64])
+@pytest.mark.parametrize("lower", [False, True])
+def test_cholesky_reads_one_triangle(lower, dtype):
+    h = S.astype(dtype) if dtype == np.float32 else (S + 0.1j * (A - A.T)).astype(dtype)
+    half = (np.tril if lower else np.triu)(h) + 7 * (np.triu(A, 1) if lower else np.tril(A, -1))
+    np.testing.assert_allclose(linalg.cholesky(half, lower), scipy.linalg.cholesky(h, lower), **CLOSE)
+    np.testing.assert_allclose(linalg.solve(half, V, lower, assume_a="pos"), scipy.linalg.solve(h, V), rtol=2e-3, atol=1e-3)
+    found = weft.grad(lambda x: wnp.abs(linalg.cholesky(x, lower)).sum())(h)
+    whole = weft.grad(lambda x: wnp.abs(wnp.linalg.cholesky(x, upper=not lower)).sum())(h)
+    np.testing.assert_allclose((found + np.conj(found.T)) / 2, whole, **CLOSE)
+
+
+@pytest.mark.parametrize("shape, b_shape", [((3, 4, 4), (3, 4)), ((2, 3, 4, 4), (2, 3, 4)), ((3, 3, 4, 4), (1, 3, 4)), ((4, 4, 4), (4, 4))])
+def test_one_vector_for_each_matrix_is_deprecated(shape, b_shape):
+    rng = np.random.default_rng(3)
+    a, b = rng.normal(size=shape).astype(np.float32), rng.normal(size=b_shape).astype(np.float32)
+    a = a @ a.swapaxes(-1, -2) + 4 * np.eye(4, dtype=np.float32)
+    want = np.linalg.solve(a, b[..., None])[..., 0]
+    for solve in (lambda: linalg.cho_solve(linalg.cho_factor(a), b), lambda: linalg.lu_solve(linalg.lu_factor(a), b),
+                  lambda: linalg.solve(a, b, assume_a="pos")):
+        with pytest.warns(FutureWarning, match="one vector for each matrix"):
+            np.testing.assert_allclose(solve(), want, **CLOSE)
+    with pytest.warns(FutureWarning, match="solve_triangular"):
+        found = linalg.solve_triangular(a, b)
+    np.testing.assert_allclose(found, np.linalg.solve(np.triu(a), b[..., None])[..., 0], **CLOSE)
+
+
+@pytest.mark.parametrize("shape, b_shape", [((4, 4), (3,)), ((3, 4, 4), (3, 2)), ((4, 4), (2, 4)), ((2, 3, 4, 4), (3, 4)), ((3, 5), (3,))])
+def test_right_sides_of_other_sizes_are_refused(shape, b_shape):
+    a, b = np.ones(shape, np.float32), np.ones(b_shape, np.float32)
+    for solve in (lambda: linalg.cho_solve((a, True), b), lambda: linalg.lu_solve((a, np.zeros(shape[:-1], np.int32)), b),
+                  lambda: linalg.solve_triangular(a, b)):
+        with pytest.raises(ValueError, match=r"equal in number|square"):
+            solve()
+
+
 def test_lu():
     for a in (A, A[:, :3], A[:2]):
         p, lo, up = linalg.lu(a)

@@ -41,7 +41,7 @@ from weft.scipy.structured import (
     pascal,
     toeplitz,
 )
-from weft.util.source import guard_all
+from weft.util.source import guard_all, warn_user
 
 __all__ = [
     "block_diag", "cho_factor", "cho_solve", "cholesky", "circulant", "companion", "convolution_matrix", "det", "dft", "eigh",
@@ -66,8 +66,12 @@ def inv(a, overwrite_a: bool = False, check_finite: bool = True):
 
 
 def cholesky(a, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True):
-    """The upper (or `lower`) triangular factor of a positive definite matrix."""
-    return linalg.cholesky(a, upper=not lower)
+    """The upper (or `lower`) triangular factor of a positive definite matrix, of which only that triangle is read.
+
+    >>> weft.scipy.linalg.cholesky(np.array([[4.0, 2.0], [99.0, 5.0]])).tolist()
+    [[2.0, 1.0], [0.0, 2.0]]
+    """
+    return linalg.cholesky(a, upper=not lower, symmetrize_input=False)
 
 
 def cho_factor(a, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple:
@@ -75,16 +79,33 @@ def cho_factor(a, lower: bool = False, overwrite_a: bool = False, check_finite: 
     return cholesky(a, lower), lower
 
 
+def _system(api: str, a: Any, b: Any) -> tuple:
+    """Square matrices `a` and right sides `b` as columns, with the same leading dims, and whether `b` held vectors.
+
+    It does with one dim, and (deprecated) with one dim fewer than `a` and its last size.
+    """
+    a, b = _pair(a, b)
+    if a.ndim < 2 or b.ndim < 1 or a.shape[-1] != a.shape[-2]:
+        raise ValueError(f"{api}: expected square matrices and at least one right side, got shapes {tuple(a.shape)} and {tuple(b.shape)}.")
+    n = a.shape[-1]
+    vectors = b.ndim == 1 or (b.ndim == a.ndim - 1 and b.shape[-1] == n)
+    if vectors and b.ndim > 1:
+        warn_user(f"{api}: b of shape {tuple(b.shape)} is taken as one vector for each matrix of a, of shape {tuple(a.shape)}. This is "
+                  "deprecated: say b[..., None], and take [..., 0] of the result.", FutureWarning)
+    b = b[..., None] if vectors else b
+    if b.shape[-2] != n:
+        raise ValueError(f"{api}: the matrices have {n} rows and b has {b.shape[-2]}: shapes {tuple(a.shape)} and {tuple(b.shape)}. They "
+                         "must be equal in number.")
+    lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    return *[broadcast_to_shape(x, (*lead, *x.shape[-2:])) for x in (a, b)], vectors
+
+
 def solve_triangular(a, b, trans: int | str = 0, lower: bool = False, unit_diagonal: bool = False, overwrite_b: bool = False,
                      debug: Any = None, check_finite: bool = True):
     """The x with `a @ x == b` for triangular `a`; `trans` 1 or 'T' solves with its transpose, 2 or 'C' with its adjoint."""
-    a, b = _pair(a, b)
     if trans not in (0, "N", 1, "T", 2, "C"):
         raise ValueError(f"solve_triangular: trans must be 0, 1 or 2 (or 'N', 'T', 'C'), got {trans!r}.")
-    vector = b.ndim == 1
-    b = b[:, None] if vector else b
-    lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    a, b = [broadcast_to_shape(x, (*lead, *x.shape[-2:])) for x in (a, b)]
+    a, b, vector = _system("solve_triangular", a, b)
     x = la.triangular_solve(a, b, left_side=True, lower=lower, transpose_a=trans not in (0, "N"), conjugate_a=trans in (2, "C"),
                             unit_diagonal=unit_diagonal)
     return x[..., 0] if vector else x
@@ -93,11 +114,10 @@ def solve_triangular(a, b, trans: int | str = 0, lower: bool = False, unit_diago
 def cho_solve(c_and_lower: tuple, b, overwrite_b: bool = False, check_finite: bool = True):
     """The x with `a @ x == b`, from the Cholesky factor of `a`."""
     c, lower = c_and_lower
-    c, b = _pair(c, b)
-    if b.ndim == 1:
-        return cho_solve((c, lower), b[:, None])[..., 0]
+    c, b, vector = _system("cho_solve", c, b)
     first = solve_triangular(c, b, trans=0 if lower else 2, lower=lower)
-    return solve_triangular(c, first, trans=2 if lower else 0, lower=lower)
+    x = solve_triangular(c, first, trans=2 if lower else 0, lower=lower)
+    return x[..., 0] if vector else x
 
 
 def solve(a, b, lower: bool = False, overwrite_a: bool = False, overwrite_b: bool = False, debug: bool = False,
@@ -124,19 +144,17 @@ def lu_solve(lu_and_piv: tuple, b, trans: int = 0, overwrite_b: bool = False, ch
                          f"{np.ndim(pivots)} and {np.ndim(b)}.")
     if trans not in (0, 1, 2):
         raise ValueError(f"lu_solve: trans must be 0, 1 or 2, got {trans!r}.")
-    packed, b = _pair(packed, b)
-    if b.ndim == 1:
-        return lu_solve((packed, pivots), b[:, None], trans)[..., 0]
+    packed, b, vector = _system("lu_solve", packed, b)
     order = la.lu_pivots_to_permutation(pivots, packed.shape[-1])
-    lead = broadcast_shapes(packed.shape[:-2], b.shape[:-2])
-    b = broadcast_to_shape(b, (*lead, *b.shape[-2:]))
-    order = broadcast_to_shape(order, (*lead, order.shape[-1]))
+    order = broadcast_to_shape(order, (*packed.shape[:-2], order.shape[-1]))
     rows = lambda x, order: choosing.take_along_axis(x, order[..., None], -2, mode="clip")
     if trans == 0:
-        return solve_triangular(packed, solve_triangular(packed, rows(b, order), lower=True, unit_diagonal=True))
-    x = solve_triangular(packed, solve_triangular(packed, b, trans), trans, lower=True, unit_diagonal=True)
-    from weft.numpy.sorting import argsort
-    return rows(x, argsort(order))
+        x = solve_triangular(packed, solve_triangular(packed, rows(b, order), lower=True, unit_diagonal=True))
+    else:
+        from weft.numpy.sorting import argsort
+        x = solve_triangular(packed, solve_triangular(packed, b, trans), trans, lower=True, unit_diagonal=True)
+        x = rows(x, argsort(order))
+    return x[..., 0] if vector else x
 
 
 def lu(a, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple:

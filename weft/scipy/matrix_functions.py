@@ -104,6 +104,14 @@ def rsf2csf(T, Z, check_finite: bool = True) -> tuple:  # noqa: N803
     return _each(_rotated, t, z)
 
 
+def _triangular(a: Any) -> tuple:
+    """The complex Schur form of a matrix. That of a real one comes from the real form, so that its real eigenvalues have no imaginary part:
+    rounding would put them on either side of a function's branch cut."""
+    if dtypes.issubdtype(a.dtype, np.complexfloating):
+        return tuple(matrix_forms.schur(a))
+    return _rotated(*(_complex(x) for x in matrix_forms.schur(a)))
+
+
 def _rotated(t: Any, z: Any) -> tuple:
     n, eps, at = t.shape[-1], np.finfo(t.dtype).eps, np.arange(t.shape[-1])
 
@@ -272,7 +280,7 @@ def sqrtm(A, blocksize: int = 1):  # noqa: N803
 
 
 def _sqrtm(a: Any) -> Any:
-    t, z = matrix_forms.schur(_complex(a))
+    t, z = _triangular(a)
     roots = uf.sqrt(choosing.diagonal(t))
     sums = roots[:, None] + roots[None, :]
 
@@ -297,7 +305,7 @@ def funm(A, func: Callable, disp: bool = True):  # noqa: N803
     a = _square("funm", "A", A)
     if a.ndim != 2:
         raise ValueError(f"funm: expected square array_like input, got shape {tuple(a.shape)}.")
-    t, z = matrix_forms.schur(_complex(a))
+    t, z = _triangular(a)
     values = choosing.diagonal(t)
     gaps = values[:, None] - values[None, :]
 
