@@ -69,11 +69,49 @@ def test_known_values(impl):
 every = pytest.mark.parametrize("impl", [*KNOWN, *BLOCKS])
 
 
-@every
+@pytest.mark.parametrize("impl", BLOCKS)
 def test_a_mapped_function_gives_what_it_gives_for_each_key(impl):
     keys = random.split(random.key(3, impl=impl), 4)
     draw = lambda k: random.normal(random.split(k)[0], (5,))
     np.testing.assert_array_equal(weft.vmap(draw)(keys), np.stack([draw(k) for k in keys]))
+
+
+@both
+@pytest.mark.parametrize("wrapped", [lambda f: f, weft.jit], ids=["eager", "jit"])
+def test_a_batch_of_keys_draws_from_its_first(impl, wrapped):
+    keys = random.split(random.key(3, impl=impl), (2, 3))
+    draws = (lambda k, n: random.bits(k, (*n, 4), "uint8"), lambda k, n: random.uniform(k, n), lambda k, n: random.normal(k, (*n, 2)))
+    for draw in draws:
+        np.testing.assert_array_equal(wrapped(weft.vmap(lambda k, d=draw: d(k, ())))(keys[0]), draw(keys[0, 0], (3,)))
+        np.testing.assert_array_equal(wrapped(weft.vmap(weft.vmap(lambda k, d=draw: d(k, ()))))(keys), draw(keys[0, 0], (2, 3)))
+    data = random.key_data(keys[0])
+    np.testing.assert_array_equal(weft.vmap(lambda k: random.bits(random.wrap_key_data(k, impl=impl)))(data), random.bits(keys[0, 0], (3,)))
+
+
+def test_new_keys_of_a_batch():
+    keys = random.split(random.key(3, impl="unsafe_rbg"), 3)
+    found = weft.vmap(lambda k: random.split(k, 2))(keys)
+    np.testing.assert_array_equal(random.key_data(found), random.key_data(random.split(keys[0], (3, 2))))
+    keys = random.split(random.key(3, impl="rbg"), 3)                   # whose new keys do not come from bits
+    for fun in (random.split, lambda k: random.fold_in(k, 5)):
+        each = [random.key_data(fun(k)) for k in keys]
+        np.testing.assert_array_equal(random.key_data(weft.vmap(fun)(keys)), np.stack(each))
+
+
+@both
+def test_samples_by_rejection_come_from_their_own_keys(impl):
+    """As in a loop over the keys, and with the values that JAX 0.10.2 gives for `split(key(73), 3)`."""
+    keys = random.split(random.key(73, impl=impl), 3)
+    found = weft.vmap(lambda k: random.gamma(k, 2.0))(keys)
+    np.testing.assert_array_equal(found, lax.map(lambda k: random.gamma(k, 2.0), keys) if impl == "rbg" else found)
+    known = {"rbg": [0.1702, 2.2622, 3.5231], "unsafe_rbg": [0.3283, 0.9028, 2.5242]}[impl]
+    np.testing.assert_allclose(random.gamma(random.key(73, impl=impl), wnp.array([0.5, 2.0, 3.0])), known, atol=1e-4)
+    assert impl in random.key_impl_names and len(random.key_impl_names) == 6
+
+
+@every
+def test_keys_go_through_loops(impl):
+    keys = random.split(random.key(3, impl=impl), 4)
     folded = lax.fori_loop(0, 3, lambda i, k: random.fold_in(k, i), keys[0])
     assert folded.dtype.name == keys.dtype.name
 
@@ -108,6 +146,15 @@ def test_the_default_generator_is_a_setting():
         random.bits(raw)
     with pytest.raises(TypeError, match=r"key data of rbg must be uint32\[\.\.\., 4\]"):
         random.wrap_key_data(wnp.zeros((2, 2), "uint32"), impl="rbg")
+
+
+@pytest.mark.parametrize("algorithm", [1, 2])
+def test_a_batch_of_states_draws_from_its_first(algorithm):
+    states = random.bits(random.key(0), (3, 4))
+    after, bits = weft.vmap(lambda s: lax.rng_bit_generator(s, (5,), algorithm=algorithm))(states)
+    first, want = lax.rng_bit_generator(states[0], (3, 5), algorithm=algorithm)
+    np.testing.assert_array_equal(bits, want)
+    np.testing.assert_array_equal(after, np.stack([first, *states[1:]]))
 
 
 STATE = np.array([1, 2, 0xFFFFFFFE, 0xFFFFFFFF], np.uint32)

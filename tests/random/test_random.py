@@ -275,3 +275,23 @@ def test_large_arrays_count_their_elements_in_two_words(monkeypatch):
     low, high = (np.asarray(w).astype(np.uint64) for w in bit_generator._times(words, factor))
     np.testing.assert_array_equal(low | high << np.uint64(32), numbers * np.uint64(factor))
     assert weft.eval_shape(lambda: random.normal(random.key(0), (10**12,))).shape == (10**12,)
+
+
+@pytest.mark.parametrize("draw", [
+    lambda k, a, s: random.rayleigh(k, a, s), lambda k, a, s: random.pareto(k, a, s), lambda k, a, s: random.lognormal(k, a, s),
+    lambda k, a, s: random.triangular(k, 0.0, a / 2, a, s), lambda k, a, s: random.wald(k, a, s), lambda k, a, s: random.t(k, a, s),
+    lambda k, a, s: random.randint(k, s or (), 0, (5 * a).astype(int)),
+    lambda k, a, s: random.multivariate_normal(k, wnp.zeros((*a.shape, 3)), wnp.eye(3), s)])
+def test_the_shape_of_samples_has_room_for_the_parameters(draw):
+    key, a = random.key(0), wnp.array([1.0, 3.0])
+    assert draw(key, a, (4, 2)).shape[:2] == (4, 2)
+    for shape in ((), (3,), (2, 1)):
+        with pytest.raises(ValueError, match=r"shape|broadcast"):
+            draw(key, a, shape)
+
+
+def test_samples_for_each_pair_of_parameters():
+    found = random.double_sided_maxwell(random.key(0), wnp.zeros((2, 1)), wnp.ones(3), (4,))
+    assert found.shape == (4, 2, 3) and random.t(random.key(0), wnp.ones(3)).shape == (3,)
+    with pytest.raises(ValueError, match="covariances of shape"):
+        random.multivariate_normal(random.key(0), wnp.zeros(2), wnp.eye(3))

@@ -43,7 +43,8 @@ __getattr__, __dir__ = attach(__name__, {
         bitcast_convert_type bitcast_convert_type_p complex complex_p conj conj_p convert_element_type convert_element_type_p imag
         imag_p real real_p
     """,
-    "weft.ops.bit_generator": "RandomAlgorithm rng_bit_generator",
+    "weft.lax.bit_generator": "rng_bit_generator",
+    "weft.ops.bit_generator": "RandomAlgorithm",
     "weft.ops.collective_rules": """
         all_gather_invariant_p all_gather_p all_to_all_p axis_index_p pbroadcast_p pmax_p pmin_p ppermute_p psum_p pvary_p
     """,

@@ -10,6 +10,7 @@ from weft.control.while_loop import while_loop, while_p
 from weft.lax import linalg
 from weft.lax.absent import dce_sink, precv, psend, rng_uniform
 from weft.lax.applying import scatter_apply
+from weft.lax.bit_generator import rng_bit_generator
 from weft.lax.composed import (
     approx_max_k, approx_min_k, associative_scan, broadcast_like, broadcast_shapes, broadcast_to_rank, clamp, composite, cummax, cummin,
     dtype, empty, index_take, optimization_barrier, platform_dependent, shape_as_value, sort_key_val, stack, stage, stop_gradient, tile,
@@ -28,7 +29,7 @@ from weft.ops.arithmetic import (
     abs, abs_p, add, add_p, div, div_p, integer_pow, integer_pow_p, max, max_p, min, min_p, mul, mul_p, neg, neg_p, reciprocal, rem, rem_p,
     sign, sign_p, square, square_p, stop_gradient_p, sub, sub_p,
 )
-from weft.ops.bit_generator import RandomAlgorithm, rng_bit_generator
+from weft.ops.bit_generator import RandomAlgorithm
 from weft.ops.bitwise import (
     and_p, bitwise_and, bitwise_not, bitwise_or, bitwise_xor, clz, clz_p, mulhi, not_p, or_p, population_count, population_count_p,
     shift_left, shift_left_p, shift_right_arithmetic, shift_right_arithmetic_p, shift_right_logical, shift_right_logical_p, xor_p,

@@ -31,15 +31,7 @@ class RandomAlgorithm(enum.IntEnum):
 
 
 def rng_bit_generator(key, shape, dtype=np.uint32, algorithm=RandomAlgorithm.RNG_DEFAULT, *, out_sharding=None):
-    """The next state and random bits of `shape` and an unsigned dtype from a state `key`, uint32[4] or uint64[2].
-
-    The bits lie as `out_sharding` says, a NamedSharding or a PartitionSpec over the mesh of the context.
-    Raises TypeError for another state or dtype, ValueError for an unknown algorithm.
-
-    >>> state, bits = weft.lax.rng_bit_generator(wnp.zeros(4, wnp.uint32), (2,))
-    >>> state, hex(bits[0])
-    (Array([0, 0, 1, 0], dtype=uint32), '0x6627e8d5')
-    """
+    """What `weft.lax.rng_bit_generator` gives where nothing is mapped."""
     aval, dtype, algorithm = typeof(key), dtypes.check_dtype(dtype, "rng_bit_generator"), RandomAlgorithm(algorithm)
     if (aval.dtype, aval.shape) not in ((_U32, (4,)), (_U64, (2,))):
         raise TypeError(f"rng_bit_generator: key must be uint32[4] or uint64[2], got {aval.str_short()}.")

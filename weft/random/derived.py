@@ -23,8 +23,7 @@ def maxwell(key, shape=(), dtype=None):  # noqa: A002
 def rayleigh(key, scale, shape=None, dtype=None):  # noqa: A002
     """Samples of the Rayleigh distribution."""
     dtype = draws._float(dtype, "rayleigh")
-    scale = cast(concrete(scale), dtype)
-    shape = tuple(scale.shape) if shape is None else draws._shape(shape)
+    shape, (scale,) = draws._parameters(dtype, shape, scale)
     u = draws.uniform(key, shape, dtype)
     return wnp.multiply(wnp.sqrt(wnp.multiply(wnp.log(u), -2)), scale)
 
@@ -33,8 +32,7 @@ def rayleigh(key, scale, shape=None, dtype=None):  # noqa: A002
 def pareto(key, b, shape=None, dtype=None):  # noqa: A002
     """Samples of the Pareto distribution."""
     dtype = draws._float(dtype, "pareto")
-    b = cast(concrete(b), dtype)
-    shape = tuple(b.shape) if shape is None else draws._shape(shape)
+    shape, (b,) = draws._parameters(dtype, shape, b)
     return wnp.exp(wnp.divide(draws.exponential(key, shape, dtype), b))
 
 
@@ -55,7 +53,11 @@ def multivariate_normal(key, mean, cov, shape=None, dtype=None, method: str = "c
     given = dtypes.result_type(mean, cov)
     given = given if dtypes.issubdtype(given, np.floating) else dtypes.default_float_dtype()
     mean, cov = cast(mean, given), cast(cov, given)
-    shape = broadcast_shapes(mean.shape[:-1], cov.shape[:-2]) if shape is None else draws._shape(shape)
+    n, both = mean.shape[-1], broadcast_shapes(mean.shape[:-1], cov.shape[:-2])
+    shape = both if shape is None else draws._shape(shape)
+    if cov.shape[-2:] != (n, n) or broadcast_shapes(shape, both) != shape:
+        raise ValueError(f"multivariate_normal: means of {n} numbers need covariances of shape ({n}, {n}), and both the shape of the "
+                         f"samples; got shapes {tuple(mean.shape)} and {tuple(cov.shape)} for samples of shape {tuple(shape)}.")
     x = draws.normal(key, (*shape, mean.shape[-1]), draws._float(given if dtype is None else dtype, "multivariate_normal"))
     return wnp.add(mean, wnp.einsum("...ij,...j->...i", _root_of(cov, method), x))
 
@@ -78,16 +80,15 @@ def _root_of(cov, method: str):
 def lognormal(key, sigma=1.0, shape=None, dtype=None):
     """Exponentials of normal samples of deviation `sigma`."""
     dtype = draws._float(dtype, "lognormal")
-    sigma = cast(concrete(sigma), dtype)
-    shape = tuple(sigma.shape) if shape is None else draws._shape(shape)
+    shape, (sigma,) = draws._parameters(dtype, shape, sigma)
     return wnp.exp(wnp.multiply(draws.normal(key, shape, dtype), sigma))
 
 
 def double_sided_maxwell(key, loc, scale, shape=(), dtype=None):
-    """Samples of the Maxwell distribution with random sign, scaled and shifted."""
+    """Samples of the Maxwell distribution with random sign, scaled and shifted: `shape` of them for each pair of `loc` and `scale`."""
     dtype = draws._float(dtype, "double_sided_maxwell")
     loc, scale = cast(concrete(loc), dtype), cast(concrete(scale), dtype)
-    shape = broadcast_shapes(draws._shape(shape), loc.shape, scale.shape)
+    shape = (*draws._shape(shape), *broadcast_shapes(loc.shape, scale.shape))
     first, second = draws._split_one(draws._one(key, "double_sided_maxwell"), 2)
     signed = wnp.multiply(draws.rademacher(second, shape, dtype), maxwell(first, shape, dtype))
     return wnp.add(wnp.multiply(signed, scale), loc)
@@ -97,8 +98,7 @@ def double_sided_maxwell(key, loc, scale, shape=(), dtype=None):
 def triangular(key, left, mode, right, shape=None, dtype=None):
     """Samples of the triangular distribution between `left` and `right` with its peak at `mode`."""
     dtype = draws._float(dtype, "triangular")
-    left, mode, right = [cast(concrete(v), dtype) for v in (left, mode, right)]
-    shape = broadcast_shapes(left.shape, mode.shape, right.shape) if shape is None else draws._shape(shape)
+    shape, (left, mode, right) = draws._parameters(dtype, shape, left, mode, right)
     width, rise, fall = wnp.subtract(right, left), wnp.subtract(mode, left), wnp.subtract(right, mode)
     u = draws.uniform(key, shape, dtype)
     low = wnp.add(left, wnp.sqrt(wnp.multiply(wnp.multiply(u, width), rise)))
@@ -110,8 +110,7 @@ def triangular(key, left, mode, right, shape=None, dtype=None):
 def wald(key, mean, shape=None, dtype=None):
     """Samples of the Wald (inverse Gaussian) distribution with scale 1."""
     dtype = draws._float(dtype, "wald")
-    mean = cast(concrete(mean), dtype)
-    shape = tuple(mean.shape) if shape is None else draws._shape(shape)
+    shape, (mean,) = draws._parameters(dtype, shape, mean)
     first, second = draws._split_one(draws._one(key, "wald"), 2)
     y = wnp.square(draws.normal(first, shape, dtype))
     z = draws.uniform(second, shape, dtype)

@@ -16,14 +16,14 @@ from weft.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, check_arraylike, concrete
 from weft.ops import elementwise as ew, keys as keys_op, layout, slicing
 from weft.ops.placement import takes_out_sharding
-from weft.random.generators import Implementation, implementation, implementation_of, implementations
+from weft.random.generators import Implementation, drawing_from_each, implementation, implementation_of, names
 from weft.util import dtypes
 from weft.util.config import config
 from weft.util.source import warn_user
 
 _U32 = np.dtype(np.uint32)
 
-key_impl_names = tuple(implementations)
+key_impl_names = names
 
 
 def _one_program(*arrays: str) -> Callable[[Callable], Callable]:
@@ -148,6 +148,13 @@ def _raw(keys, api: str) -> tuple[Any, Implementation]:
     return keys, used
 
 
+def _apart(keys):
+    """The same keys, of which each draws by itself where a function is mapped over them."""
+    raw, used = _raw(keys, "clone")
+    alone = drawing_from_each(used)
+    return keys if alone is used else keys_op.random_wrap(raw, alone.generator)
+
+
 def _one(key, api: str):
     """A single key: typed, or where nothing is traced the raw data of the default generator."""
     typed = hasattr(key, "dtype") and _is_typed(key)
@@ -179,6 +186,13 @@ def _shape(shape) -> tuple[int, ...]:
         raise TypeError(f"random: Shapes must be 1D sequences of concrete values of integer type, got {shape}. Give the sizes as static "
                         "arguments of jit.")
     return tuple(operator.index(n) for n in shape)
+
+
+def _parameters(dtype, shape, *values):
+    """Parameters cast to `dtype` and repeated to the shape of the samples."""
+    values = [cast(concrete(wnp.asarray(v)), dtype) for v in values]
+    shape = broadcast_shapes(*(v.shape for v in values)) if shape is None else _shape(shape)
+    return shape, [broadcast_to_shape(v, shape) for v in values]
 
 
 @_one_program()
@@ -369,7 +383,9 @@ def randint(key, shape, minval, maxval, dtype=None):  # noqa: A002
     check_arraylike("randint", minval, maxval)
     low, high = [cast(concrete(_clipped_int(v, dtype)), _drawn_as(dtype)) for v in (minval, maxval)]
     shape = _shape(shape)
-    shape = broadcast_shapes(shape, low.shape, high.shape) if low.ndim or high.ndim else shape
+    if (low.ndim or high.ndim) and broadcast_shapes(shape, low.shape, high.shape) != shape:
+        raise ValueError(f"randint: bounds of shapes {tuple(low.shape)} and {tuple(high.shape)} do not broadcast to the shape {shape} of "
+                         "the samples.")
     return _integers(key, low, high, _above(maxval, int(np.iinfo(dtype).max)), shape, dtype)
 
 

@@ -3,8 +3,8 @@
 In:   raw key data, uint32[*key_shape], and shapes.
 Out:  unsigned integers, or raw key data.
 Laws: the bits of an element depend on the key and the element's global position alone, so every sharding gives the same
-      (but for threefry without `threefry_partitionable`, whose order of bits communicates). Bits equal JAX's for single keys;
-      a function mapped over keys gives what it gives for each.
+      (but for threefry without `threefry_partitionable`, whose order of bits communicates). Bits equal JAX's. A function
+      mapped over keys gives what it gives for each, but for `rbg` and `unsafe_rbg`: a batch of these draws from its first key.
 Next: `draws` has the public functions and makes samples of bits.
 """
 
@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from weft.lax.bit_generator import philox_bits
 from weft.ops import elementwise as ew, keys, layout, rng, slicing
-from weft.ops.bit_generator import join_words, philox_bits, positions, words_of
+from weft.ops.bit_generator import join_words, philox_bits as one_philox_bits, positions, words_of
 from weft.ops.counter_halves import threefry_sequence
 from weft.util import dtypes
 from weft.util.config import config
@@ -114,27 +115,28 @@ def _cut(raw) -> list:
     return [slicing.slice_in_dim(raw, i, i + 2, axis=0) for i in (0, 2)]
 
 
-RBG = Implementation(
-    keys.Generator("rbg", "rbg", (4,)), _twice,
-    split=lambda raw, shape: slicing.concatenate([_threefry_split(half, shape) for half in _cut(raw)], len(shape)),
-    fold_in=lambda raw, data: slicing.concatenate([_threefry_fold_in(half, data) for half in _cut(raw)], 0),
-    bits=philox_bits)
+def _rbg(bits: Callable, serial: int = 0) -> Implementation:
+    return Implementation(
+        keys.Generator("rbg", "rbg", (4,), serial), _twice,
+        split=lambda raw, shape: slicing.concatenate([_threefry_split(half, shape) for half in _cut(raw)], len(shape)),
+        fold_in=lambda raw, data: slicing.concatenate([_threefry_fold_in(half, data) for half in _cut(raw)], 0),
+        bits=bits)
 
 
-def _every_tenth_row(raw, n: int):
-    """Of ten rows of four words for each new key the first, whose bits are far apart."""
-    return slicing.slice(philox_bits(raw, 32, (10 * n, 4)), (0, 0), (10 * n, 4), (10, 1))
+def _unsafe_rbg(bits: Callable, serial: int = 0) -> Implementation:
+    def split(raw, shape):
+        """Of ten rows of four words for each new key the first, whose bits are far apart."""
+        rows = 10 * math.prod(shape)
+        return layout.reshape(slicing.slice(bits(raw, 32, (rows, 4)), (0, 0), (rows, 4), (10, 1)), (*shape, 4))
+
+    def fold_in(raw, data):
+        seed = _twice(_joined([np.uint32(0), data]))
+        return ew.bitwise_xor(raw, layout.reshape(slicing.slice_in_dim(bits(seed, 32, (10, 4)), 9, 10, axis=0), (4,)))
+
+    return Implementation(keys.Generator("unsafe_rbg", "urbg", (4,), serial), _twice, split, fold_in, bits)
 
 
-def _philox_fold_in(raw, data):
-    seed = _twice(_joined([np.uint32(0), data]))
-    return ew.bitwise_xor(raw, layout.reshape(slicing.slice_in_dim(philox_bits(seed, 32, (10, 4)), 9, 10, axis=0), (4,)))
-
-
-UNSAFE_RBG = Implementation(
-    keys.Generator("unsafe_rbg", "urbg", (4,)), _twice,
-    split=lambda raw, shape: layout.reshape(_every_tenth_row(raw, math.prod(shape)), (*shape, 4)),
-    fold_in=_philox_fold_in, bits=philox_bits)
+RBG, UNSAFE_RBG = _rbg(philox_bits), _unsafe_rbg(philox_bits)
 
 # ---- block functions on counters of their own
 
@@ -176,6 +178,16 @@ THREEFRY4 = _of_blocks("threefry4x32", "fry4", rng.threefry4x32, (4, 4), lambda 
 #: by name; those of libraries by their generator
 implementations: dict[Any, Implementation] = {
     i.generator.name: i for i in (THREEFRY, RBG, UNSAFE_RBG, PHILOX2, PHILOX4, THREEFRY4)}
+names = tuple(implementations)
+
+#: those whose batches draw from their first key, with what draws from each: known by their generators alone
+_of_each = {"rbg": _rbg(one_philox_bits, -1), "unsafe_rbg": _unsafe_rbg(one_philox_bits, -2)}
+implementations.update({i.generator: i for i in _of_each.values()})
+
+
+def drawing_from_each(used: Implementation) -> Implementation:
+    """The generator of the same bits that, mapped over keys, gives what it gives for each."""
+    return _of_each.get(used.generator.name, used) if not used.generator.serial else used
 
 
 def implementation(spec=None) -> Implementation:
@@ -185,12 +197,12 @@ def implementation(spec=None) -> Implementation:
     if type(spec) is keys.Generator:
         return implementations[spec if spec.serial else spec.name]
     name = getattr(spec, "name", spec)
-    names = ", ".join(map(str, implementations))
+    known = ", ".join(names)
     if not isinstance(name, str):
-        raise TypeError(f"random: unrecognized type {type(spec)} for a PRNG; give the name of a generator ({names}) or the dtype of keys.")
+        raise TypeError(f"random: unrecognized type {type(spec)} for a PRNG; give the name of a generator ({known}) or the dtype of keys.")
     if name in implementations:
         return implementations[name]
-    raise ValueError(f"random: unrecognized PRNG implementation {name!r}; there are {names}.")
+    raise ValueError(f"random: unrecognized PRNG implementation {name!r}; there are {known}.")
 
 
 def implementation_of(impl, dtype) -> Implementation:

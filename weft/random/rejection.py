@@ -23,18 +23,24 @@ from weft.core.trace import typeof
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, concrete
 from weft.ops import elementwise as ew, layout, reduce
 from weft.ops.placement import takes_out_sharding
-from weft.random.draws import _float, _normal, _of_kind, _one, _shape, _split_one, _uniform, clone, exponential, rademacher, split
+from weft.random.draws import (
+    _apart,
+    _float,
+    _normal,
+    _of_kind,
+    _one,
+    _parameters,
+    _shape,
+    _split_one,
+    _uniform,
+    clone,
+    exponential,
+    rademacher,
+    split,
+)
 from weft.util import dtypes
 
 _F32 = np.dtype(np.float32)
-
-
-def _parameters(dtype, shape, *values):
-    """Parameters cast to `dtype` and repeated to the shape of the samples."""
-    values = [cast(concrete(wnp.asarray(v)), dtype) for v in values]
-    shape = broadcast_shapes(*(v.shape for v in values)) if shape is None else _shape(shape)
-    broadcast_shapes(shape, *(v.shape for v in values))
-    return shape, [broadcast_to_shape(v, shape) for v in values]
 
 
 def _beside(raw, *values):
@@ -91,7 +97,7 @@ def _gamma_one(key, a, log_space: bool):
 def _gammas(raw, a, log_space: bool):
     """One sample for each element of `a`, each from its own key."""
     flat = layout.reshape(*_beside(raw, a), (a.size,))
-    return layout.reshape(vmap(lambda k, x: _gamma_one(k, x, log_space))(split(raw, a.size), flat), a.shape)
+    return layout.reshape(vmap(lambda k, x: _gamma_one(k, x, log_space))(_apart(split(raw, a.size)), flat), a.shape)
 
 
 @custom_jvp
@@ -185,8 +191,8 @@ def f(key, dfnum, dfden, shape=None, dtype=None):
 
 
 @takes_out_sharding
-def t(key, df, shape=(), dtype=None):
-    """Samples of Student's t distribution with `df` degrees of freedom."""
+def t(key, df, shape=None, dtype=None):
+    """Samples of Student's t distribution with `df` degrees of freedom, of their shape by default."""
     dtype = _float(dtype, "t")
     shape, (df,) = _parameters(dtype, shape, df)
     first, second = _split_one(_one(key, "t"), 2)

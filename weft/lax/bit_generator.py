@@ -1,0 +1,67 @@
+"""Random bits under `vmap`: a whole batch of states draws from its first one, as JAX's generator of bits does.
+
+In:   states, uint32[4] or uint64[2].
+Out:  bits, and the next states.
+Laws: the bits of a batch are those of one draw from its first state, with the mapped dim in front; of the states the first moves on.
+Next: `ops.bit_generator` makes the bits of one state.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from weft.control.custom_batching import custom_vmap
+from weft.ops import bit_generator as one, slicing
+from weft.ops.bit_generator import RandomAlgorithm
+
+
+def rng_bit_generator(key, shape, dtype=np.uint32, algorithm=RandomAlgorithm.RNG_DEFAULT, *, out_sharding=None):
+    """The next state and random bits of `shape` and an unsigned dtype from a state `key`, uint32[4] or uint64[2].
+
+    The bits lie as `out_sharding` says, a NamedSharding or a PartitionSpec over the mesh of the context. Under `vmap` over states the
+    first one draws the bits of all; the others do not change.
+    Raises TypeError for another state or dtype, ValueError for an unknown algorithm.
+
+    >>> state, bits = weft.lax.rng_bit_generator(wnp.zeros(4, wnp.uint32), (2,))
+    >>> state, hex(bits[0])
+    (Array([0, 0, 1, 0], dtype=uint32), '0x6627e8d5')
+    """
+    if out_sharding is not None:
+        return one.rng_bit_generator(key, shape, dtype, algorithm, out_sharding=out_sharding)
+    return _state_and_bits(tuple(shape), dtype, algorithm)(key)
+
+
+@functools.lru_cache(256)
+def _state_and_bits(shape: tuple[int, ...], dtype, algorithm) -> custom_vmap:
+    def rng_bit_generator(key):
+        return one.rng_bit_generator(key, shape, dtype, algorithm)
+
+    draw = custom_vmap(rng_bit_generator)
+
+    @draw.def_vmap
+    def of_first(size, _, keys):
+        state, bits = _state_and_bits((size, *shape), dtype, algorithm)(keys[0])
+        return (slicing.dynamic_update_index_in_dim(keys, state, 0, 0), bits), (True, True)
+
+    return draw
+
+
+def philox_bits(raw, width: int, shape: tuple[int, ...]):
+    """Bits of `width` by philox from four words; from the first of a mapped batch of them."""
+    return _bits(width, tuple(shape))(raw)
+
+
+@functools.lru_cache(256)
+def _bits(width: int, shape: tuple[int, ...]) -> custom_vmap:
+    def philox(raw):
+        return one.philox_bits(raw, width, shape)
+
+    draw = custom_vmap(philox)
+
+    @draw.def_vmap
+    def of_first(size, _, raws):
+        return _bits(width, (size, *shape))(raws[0]), True
+
+    return draw
