@@ -430,6 +430,42 @@ def test_build_tree_from_nested_iterables():
         T.build_tree(treedef, [1, [[2], None]])
 
 
+def test_one_level_of_each_container():
+    Pair = namedtuple("Pair", "x y")
+    assert T.flatten_one_level(Pair(1, (2,))) == ([1, (2,)], Pair)
+    assert T.flatten_one_level(OrderedDict(b=1, a=2)) == ([1, 2], ("b", "a"))
+    assert T.flatten_one_level(defaultdict(int, a=2)) == ([2], (int, ("a",)))
+    assert T.flatten_one_level((1, [2])) == ((1, [2]), None) and T.flatten_one_level([1]) == ([1], None)
+
+
+class Cached:
+    """A node that holds the leaves of a tree and its structure."""
+
+    def __init__(self, tree):
+        self.leaves, self.structure = T.tree_flatten(tree)
+
+    def __eq__(self, other):
+        return (self.leaves, self.structure) == (other.leaves, other.structure)
+
+
+T.register_pytree_node(Cached, lambda c: (c.leaves, c.structure), lambda structure, leaves: Cached(T.tree_unflatten(structure, leaves)))
+
+
+@pytest.mark.parametrize("outer, tree, transposed", [
+    (Cached({"a": 0, "b": 0}), Cached({"a": [1, 2], "b": [3, 4]}), [Cached({"a": 1, "b": 3}), Cached({"a": 2, "b": 4})]),
+    ((0, Cached((0,))), ([1, 2], Cached(([3, 4],))), [(1, Cached((3,))), (2, Cached((4,)))]),
+])
+def test_transpose_of_nodes_that_take_their_children_apart(outer, tree, transposed):
+    assert T.tree_transpose(T.tree_structure(outer), T.tree_structure([0, 0]), tree) == transposed
+
+
+@pytest.mark.parametrize("tree", [
+    Cached({"a": [1, 2], "b": 3}), {"a": [1, 2], "b": [3, 4]}, (Cached([1, 2]), Cached([3, 4])), Cached([1, 2, 3, 4, 5])])
+def test_what_does_not_transpose(tree):
+    with pytest.raises(TypeError, match="Mismatch"):
+        T.tree_transpose(T.tree_structure(Cached({"a": 0, "b": 0})), T.tree_structure([0, 0]), tree)
+
+
 def test_one_level():
     assert T.flatten_one_level({"b": 1, "a": (2,)}) == (((2,), 1), ("a", "b"))
     assert T.flatten_one_level(None) == ((), None)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from weft.util.trees.code import are_plain_names, compile_constructor
 from weft.util.trees.keypath import DictKey, FlattenedIndexKey, GetAttrKey, KeyEntry, KeyPath, SequenceKey, keystr
-from weft.util.trees.treedef import IsLeaf, NodeType, PyTreeDef, flatten, flatten_with_path, node_type, register
+from weft.util.trees.treedef import IsLeaf, NodeType, PyTreeDef, flatten, flatten_with_path, is_standard, node_type, register
 
 __all__ = [
     "DictKey", "FlattenedIndexKey", "GetAttrKey", "KeyEntry", "KeyPath", "Partial", "PyTreeDef", "SequenceKey",
@@ -225,6 +225,9 @@ def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
 def tree_transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, pytree_to_transpose: Any) -> Any:
     """Turn an outer tree of inner trees into an inner tree of outer trees.
 
+    Nodes of registered types may take their children apart further, if their leaves are as many: so caches do that hold the leaves of
+    a tree and its structure.
+
     >>> tree_transpose(tree_structure([0, 0]), tree_structure((0, 0, 0)), [(1, 2, 3), (4, 5, 6)])
     ([1, 4], [2, 5], [3, 6])
     """
@@ -235,11 +238,22 @@ def tree_transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, py
     if inner_size == 0 or outer_size == 0:
         raise ValueError("tree_transpose: outer and inner structures need at least one leaf each")
     expected = outer_treedef.compose(inner_treedef)
-    if treedef != expected:
+    if treedef != expected and not (treedef.num_leaves == expected.num_leaves and _fits(treedef, expected)):
         raise TypeError("tree_transpose: Mismatch: the tree is not an outer tree of inner trees as given.\n"
                         f"    tree      {treedef}\n    expected  {expected}")
     rows = [leaves[i : i + inner_size] for i in range(0, len(leaves), inner_size)]
     return inner_treedef.unflatten([outer_treedef.unflatten(column) for column in zip(*rows, strict=True)])
+
+
+def _fits(treedef: PyTreeDef, expected: PyTreeDef) -> bool:
+    """Whether structures are equal but for what is below nodes of registered types."""
+    found, wanted = treedef.node_data(), expected.node_data()
+    if found is None or wanted is None or found[0] is not wanted[0]:
+        return found is wanted
+    if not is_standard(found[0]):
+        return treedef.num_leaves == expected.num_leaves
+    parts, others = treedef.children(), expected.children()
+    return found == wanted and len(parts) == len(others) and all(map(_fits, parts, others))
 
 
 # ---- prefixes
@@ -498,11 +512,13 @@ def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Hashable]:
     >>> flatten_one_level([1, 2])
     ([1, 2], None)
     """
-    node = _root_node(tree)
-    if type(tree) is list:
+    kind, node = type(tree), _root_node(tree)
+    if kind is list:
         return list(tree), None
     children, aux = node.checked(tree)
-    return children, aux
+    if kind in (tuple, dict) or not is_standard(kind):
+        return children, aux
+    return (list(children), kind) if node.is_sequence else (list(children) if children else children, aux)
 
 
 def flatten_one_level_with_keys(tree: Any) -> tuple[Iterable[tuple[KeyEntry, Any]], Hashable]:

@@ -731,3 +731,10 @@ register(
         lambda aux, n: _dict_keys(aux[1], n),
     )
 )
+
+_STANDARD = frozenset(_registered)
+
+
+def is_standard(type_: type) -> bool:
+    """Whether a type is a node without anyone's registration: Python's containers, namedtuples among them."""
+    return type_ in _STANDARD or (type_ not in _registered and node_type(type_) is not None)
