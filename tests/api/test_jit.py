@@ -403,6 +403,14 @@ def test_methods_and_partials():
     assert float(weft.jit(partial(lambda a, b: a - b, 5.0))(2.0)) == 3.0
 
 
+@pytest.mark.parametrize("transform", [weft.jit, weft.vmap, weft.make_jaxpr, lambda f: weft.jit(weft.grad(f))])
+def test_tracers_do_not_pickle(transform):
+    with pytest.raises(weft.errors.ConcretizationTypeError, match="by pickling"):
+        transform(pickle.dumps)(np.ones(2, np.float32))
+    with pytest.raises(weft.errors.ConcretizationTypeError, match=r"The tolist\(\) method was called on traced array"):
+        transform(lambda x: x.tolist())(np.ones(2, np.float32))
+
+
 def test_arrays_pickle():
     x = weft.jit(lambda x: x + 1)(wnp.arange(3.0))
     again = pickle.loads(pickle.dumps(x))

@@ -156,14 +156,17 @@ class Tracer:
         return int(_need_value(self, errors.TracerIntegerConversionError, "as a Python integer index or size"))
 
     def item(self, *args):
-        return np.asarray(_need_value(self, errors.ConcretizationTypeError, "by the item() method")).item(*args)
+        return np.asarray(_value_for(self, "item")).item(*args)
 
     def tolist(self):
-        return np.asarray(_need_value(self, errors.ConcretizationTypeError, "by the tolist() method")).tolist()
+        return np.asarray(_value_for(self, "tolist")).tolist()
 
     def tobytes(self, order: str = "C"):
-        head = "The tobytes() method was called on traced array with shape {}"
-        return np.asarray(_need_value(self, errors.ConcretizationTypeError, "by the tobytes() method", head)).tobytes(order)
+        return np.asarray(_value_for(self, "tobytes")).tobytes(order)
+
+    def __reduce_ex__(self, protocol):
+        value = _need_value(self, errors.ConcretizationTypeError, "by pickling, or another function that takes objects apart")
+        return value.__reduce_ex__(protocol)
 
     def __array__(self, *args, **kwargs):
         value = _need_value(self, errors.TracerArrayConversionError, "as a NumPy array (numpy.asarray or a numpy function)")
@@ -213,6 +216,12 @@ def _need_value(tracer: Tracer, error: type, use: str, head: str = "", remedy: s
     raise error(f"{(head or _HEADS[error]).format(tracer.aval.str_short())}: {tracer.describe()} was used {use}, but {tracer.why_no_value}."
                 f"{here}{made}\n"
                 f"  {remedy or _REMEDIES[error]}")
+
+
+def _value_for(tracer: Tracer, method: str):
+    """The value that a method of arrays gives to Python."""
+    return _need_value(tracer, errors.ConcretizationTypeError, f"by the {method}() method",
+                       f"The {method}() method was called on traced array with shape {{}}")
 
 
 class _State(threading.local):
