@@ -309,3 +309,31 @@ def test_64_bit_values_of_numpy_are_taken_as_those_of_arrays(name, wide):
 @pytest.mark.parametrize("decimals", [40, 400])
 def test_more_decimals_than_a_dtype_has(decimals):
     np.testing.assert_array_equal(wnp.round(np.array([0, 1.5, -2.25], np.float32), decimals), [0, 1.5, -2.25])
+
+
+def test_spacing_of_every_half():
+    x = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(wnp.spacing(x), np.spacing(x))
+
+
+@pytest.mark.parametrize("path", [[(0, 1, 2)], [(0, 2), (0, 1)], [(0, 1, 2, 3)], [(1, 2, 3), (0, 1)], True, False, "greedy"], ids=str)
+def test_paths_of_einsum(path):
+    operands = [np.arange(2 * n, dtype=np.float32).reshape(2, n) - 2 for n in (3, 4, 5, 2)]
+    steps = path if isinstance(path, list) else [(0, 1, 2)]
+    used = operands if max(map(max, steps)) == 3 else operands[:3]
+    for result in ("jkl", "i", "lij"):
+        subscripts = ",".join(["ij", "ik", "il", "im"][:len(used)]) + "->" + result
+        np.testing.assert_allclose(wnp.einsum(subscripts, *used, optimize=path), np.einsum(subscripts, *used), rtol=1e-5)
+
+
+@pytest.mark.parametrize("call, says", [
+    (lambda x: wnp.interp(1j * x, x, x), "complex-valued"), (lambda x: wnp.interp(x, 1j * x, x), "complex-valued"),
+    (lambda x: wnp.interp(x, x, x, period=x[:1]), r"period must be a scalar, got shape \(1,\)"),
+    (lambda x: wnp.interp(x, x, x, period=np.array(0.0)), "non-zero"), (lambda x: wnp.interp(x, x, x, period=1j), "complex-valued"),
+    (lambda x: wnp.corrcoef(x, dtype=int), "^corrcoef: dtype must be"), (lambda x: wnp.cov(x, dtype=int), "^cov: dtype must be")])
+def test_arguments_without_a_meaning(call, says):
+    x = np.arange(3, dtype=np.float32)
+    for f in (call, weft.jit(call)) if "non-zero" not in says else (call,):
+        with pytest.raises(ValueError, match=says):
+            f(x)

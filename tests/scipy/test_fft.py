@@ -5,6 +5,7 @@ import pytest
 import scipy.fft
 
 import weft
+import weft.numpy as wnp
 from weft.scipy import fft
 
 X = np.random.default_rng(0).normal(size=(5, 6)).astype(np.float32)
@@ -36,3 +37,9 @@ def test_misuse_and_slopes():
         np.testing.assert_allclose(fft.idct(X), scipy.fft.idct(X), atol=2e-5)
     slope = weft.grad(lambda x: (fft.dct(x, norm="ortho") ** 2).sum())(X)     # orthogonal: the norm is kept
     np.testing.assert_allclose(slope, 2 * X, atol=1e-5)
+
+
+@pytest.mark.parametrize("transform", [fft.dctn, fft.idctn, wnp.fft.fftn, wnp.fft.ifftn, wnp.fft.rfftn])
+def test_more_lengths_than_dims(transform):
+    with pytest.raises(ValueError, match="at most a length for each of the 2 dims.*got 3 lengths"):
+        transform(np.ones((2, 3), np.float32), s=(2, 3, 4))

@@ -6,7 +6,9 @@ import math
 
 import numpy as np
 
+from weft.core.trace import Tracer
 from weft.numpy import choosing, creation, manipulation as mp, promote, ufuncs as uf
+from weft.numpy.kinds import check_real
 from weft.numpy.products import arrays_of
 from weft.numpy.promote import array_of, broadcast_to_shape, canonical_axis, cast, check_arraylike, concrete, promote_dtypes_inexact, value
 from weft.ops import elementwise as ew, layout
@@ -164,13 +166,18 @@ def interp(x, xp, fp, left=None, right=None, period=None):
     """Piecewise linear interpolation of the points (xp, fp) at `x`; beyond them `left` and `right` (numbers, or 'extrapolate' to go on
     along the outer segment), or periodic."""
     from weft.numpy.sorting import argsort, searchsorted
+    check_real("interp", value(x), value(xp))
     fp = concrete(promote_dtypes_inexact(value(fp))[0])      # it may be complex
     x, xp = [cast(v, dtypes.to_real_dtype(dtypes.result_type(v, fp))) for v in
              [concrete(v) for v in promote_dtypes_inexact(value(x), value(xp))]]
     if xp.ndim != 1 or fp.ndim != 1 or xp.shape != fp.shape:
         raise ValueError("interp: xp and fp must be one-dimensional arrays of equal size")
     if period is not None:
-        if isinstance(period, (int, float)) and period == 0:
+        period = array_of("interp", period)
+        check_real("interp", period)
+        if period.ndim:
+            raise ValueError(f"interp: period must be a scalar, got shape {period.shape}.")
+        if not isinstance(period, Tracer) and not period:
             raise ValueError("interp: period must be a non-zero value")
         period = uf.abs(period)
         x, xp = uf.remainder(x, period), uf.remainder(xp, period)

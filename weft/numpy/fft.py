@@ -43,6 +43,8 @@ def _scale(norm: str | None, size: int, inverse: bool) -> float:
 
 def _transform(api: str, kind: FftType, a, s, axes, norm):
     a = array_of(api, a)
+    if s is not None and len(s) > a.ndim:
+        raise ValueError(f"{api}: s has at most a length for each of the {a.ndim} dims, got {len(s)} lengths.")
     if axes is None:
         axes = range(a.ndim) if s is None else range(a.ndim - len(s), a.ndim)
     axes = [operator.index(d) for d in axes]

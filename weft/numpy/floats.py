@@ -53,11 +53,11 @@ def frexp(x, /):
 
 
 def spacing(x, /):
-    """The distance to the next number away from zero, with the sign of x."""
+    """The distance to the next number away from zero, with the sign of x; in float16, as NumPy has it, to the next larger number."""
     x = inexact("spacing", x)
     check_real("spacing", x)
     x = cast(concrete(x), dtype_of(x))
-    toward = select(sign_bit(x), cast(-math.inf, x.dtype), math.inf)
+    toward = cast(math.inf, x.dtype) if x.dtype == np.float16 else select(sign_bit(x), cast(-math.inf, x.dtype), math.inf)
     gap = ew.sub(ew.nextafter(x, toward), x)
     return select(ew.is_finite(x), gap, math.nan)
 

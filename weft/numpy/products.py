@@ -240,9 +240,15 @@ def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None, 
     for step in steps:
         chosen = [work[i] for i in step]
         work = [w for i, w in enumerate(work) if i not in step]
-        keep = set(output).union(*(set(t) for t, _ in work)) if work else set(output)
-        work.append(_pairwise(chosen, keep, output if not work else None, precision, dtype, preferred_element_type,
-                              dot_general if _dot_general is None else _dot_general))
+        while chosen:                                    # a given path may name more than two: these are contracted from the left
+            pair, chosen = chosen[:2], chosen[2:]
+            others = [t for t, _ in chosen + work]
+            made = _pairwise(pair, set(output).union(*others), None if others else output, precision, dtype, preferred_element_type,
+                             dot_general if _dot_general is None else _dot_general)
+            if not chosen:
+                work.append(made)
+                break
+            chosen.insert(0, made)
     term, result = work[0]
     if term != output:
         result = layout.transpose(result, tuple(term.index(c) for c in output))

@@ -219,14 +219,18 @@ def cov(m, y=None, rowvar: bool = True, bias: bool = False, ddof: int | None = N
 
     It is computed and given in `dtype`, floating or complex; by default in that of the variables.
     """
+    return _covariance("cov", m, y, rowvar, bias, ddof, fweights, aweights, dtype)
+
+
+def _covariance(api: str, m, y, rowvar: bool, bias: bool, ddof: int | None, fweights, aweights, dtype):
     from weft.numpy.products import dot
-    m, y = [v if v is None else array_of("cov", v) for v in (m, y)]
+    m, y = [v if v is None else array_of(api, v) for v in (m, y)]
     if any(v is not None and v.ndim > 2 for v in (m, y)):
-        raise ValueError("cov: variables and their observations have at most 2 dims.")
+        raise ValueError(f"{api}: variables and their observations have at most 2 dims.")
     rows = lambda v: v.T if not rowvar and v.ndim == 2 else mp.atleast_2d(v)
-    want = None if dtype is None else dtypes.check_dtype(dtype, "cov")
+    want = None if dtype is None else dtypes.check_dtype(dtype, api)
     if want is not None and not dtypes.issubdtype(want, np.inexact):
-        raise ValueError(f"cov: dtype must be floating or complex, got {want.name}.")
+        raise ValueError(f"{api}: dtype must be floating or complex, got {want.name}.")
     x = rows(m)
     x = cast(x, dtypes.to_inexact_dtype(x.dtype) if want is None else want)
     if y is not None:
@@ -238,22 +242,22 @@ def cov(m, y=None, rowvar: bool = True, bias: bool = False, ddof: int | None = N
     w = None
     for given in (fweights, aweights):
         if given is not None:
-            given = array_of("cov", given)
+            given = array_of(api, given)
             if given.ndim != 1 or given.shape[0] != x.shape[1]:
-                raise ValueError(f"cov: weights must be a vector of {x.shape[1]} values, got shape {tuple(given.shape)}.")
+                raise ValueError(f"{api}: weights must be a vector of {x.shape[1]} values, got shape {tuple(given.shape)}.")
             w = given if w is None else uf.multiply(w, given)
     w = cast(w, dtypes.to_real_dtype(x.dtype))
     mean, total = rd.average(x, 1, weights=cast(w, x.dtype), returned=True)
     total = total[0]
     norm = uf.subtract(total, ddof) if aweights is None else \
-        uf.subtract(total, uf.divide(uf.multiply(ddof, rd.sum(uf.multiply(w, array_of("cov", aweights)))), total))
+        uf.subtract(total, uf.divide(uf.multiply(ddof, rd.sum(uf.multiply(w, array_of(api, aweights)))), total))
     centered = uf.subtract(x, mean[:, None])
     return mp.squeeze(uf.divide(dot(uf.multiply(centered, w), uf.conjugate(centered.T)), norm))
 
 
 def corrcoef(x, y=None, rowvar: bool = True, dtype=None):
     """The matrix of correlation coefficients, in `dtype` if given."""
-    c = cov(x, y, rowvar, dtype=dtype)
+    c = _covariance("corrcoef", x, y, rowvar, False, None, None, None, dtype)
     if c.ndim == 0:
         return uf.divide(c, c)
     d = uf.sqrt(uf.real(choosing.diag(c)))

@@ -84,6 +84,8 @@ def idctn(x: Any, type: int = 2, s: Sequence[int] | None = None, axes: Sequence[
 
 def _several(name: str, transform: Any, x: Any, type: int, s: Sequence[int] | None, axes: Sequence[int] | None, norm: str | None) -> Any:
     x = array_of(name, x)
+    if s is not None and len(s) > x.ndim:
+        raise ValueError(f"{name}: s has at most a length for each of the {x.ndim} dims of x, got {len(s)} lengths.")
     if axes is None:
         axes = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
     lengths = [None] * len(axes) if s is None else list(s)
