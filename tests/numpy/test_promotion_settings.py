@@ -7,6 +7,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft.test_util import check_grads
+from weft.util.config import enable_x64
 
 X, ROW, HALF = np.ones((3, 4), np.float32), np.ones(4, np.float32), np.ones((3, 4), np.float16)
 
@@ -83,3 +84,15 @@ def test_stored_values_have_the_dtype_of_the_array():
     with pytest.raises(weft.numpy.TypePromotionError, match="strict"):
         wnp.zeros(3, int).at[0].set(np.int16(1))
     assert wnp.zeros(3, np.int16).at[0].set(1).dtype == np.int16 and wnp.zeros(3).at[:1].add(1).dtype == np.float32
+
+
+@pytest.mark.parametrize("f, wanted", [
+    (lambda a, b: a + 1, [1, 2, 3]), (lambda a, b: 1 - a, [1, 0, -1]), (lambda a, b: b * 2.5, [2.5, 2.5]), (lambda a, b: b + 1, [2, 2]),
+    (lambda a, b: a**2, [0, 1, 4]), (lambda a, b: a > 1, [False, False, True]), (lambda a, b: wnp.maximum(a, 1), [1, 1, 2]),
+    (lambda a, b: wnp.where(a > 1, a, 0), [0, 0, 2]), (lambda a, b: weft.grad(lambda x: (x * 2).sum())(b), [2, 2])])
+@pytest.mark.parametrize("jit", [False, True])
+def test_arrays_of_64_bits_meet_numbers_where_there_are_no_such_types(f, wanted, jit):
+    with enable_x64(True):
+        a, b = wnp.arange(3), wnp.ones(2)
+    assert (a.dtype, b.dtype) == (np.int64, np.float64)
+    assert (weft.jit(f) if jit else f)(a, b).tolist() == wanted

@@ -203,15 +203,16 @@ adopted = _Adopting()
 
 
 def _ready_pair(x, y):
-    """Operands that need no conversion but that of a Python number, or None: the path that most calls take."""
+    """Operands that need no conversion but that of a Python number, or None: the path that most calls take, and no operands of a
+    64-bit type while there is none, which were made while there was."""
     a = x.aval if hasattr(type(x), "aval") else None        # other objects may hand on the attributes of an array that they hold
     b = y.aval if hasattr(type(y), "aval") else None
     if a is not None:
         if a is b:
             return x, y
-        if b is None and type(y) in adopted[a.dtype]:
+        if b is None and type(y) in adopted[a.dtype] and (a.dtype.itemsize < 8 or config.enable_x64):
             return x, (_PYTHON_TYPES[a.dtype.kind](y) if a.weak_type else _number_of(a.dtype, y))
-    elif b is not None and type(x) in adopted[b.dtype]:
+    elif b is not None and type(x) in adopted[b.dtype] and (b.dtype.itemsize < 8 or config.enable_x64):
         return (_PYTHON_TYPES[b.dtype.kind](x) if b.weak_type else _number_of(b.dtype, x)), y
     return None
 
