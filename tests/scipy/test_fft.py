@@ -41,5 +41,5 @@ def test_misuse_and_slopes():
 
 @pytest.mark.parametrize("transform", [fft.dctn, fft.idctn, wnp.fft.fftn, wnp.fft.ifftn, wnp.fft.rfftn])
 def test_more_lengths_than_dims(transform):
-    with pytest.raises(ValueError, match="at most a length for each of the 2 dims.*got 3 lengths"):
+    with pytest.raises(ValueError, match=r"at most a length for each of the 2 dims.*got 3 lengths"):
         transform(np.ones((2, 3), np.float32), s=(2, 3, 4))
