@@ -163,7 +163,8 @@ def test_types_tell_what_varies(mesh, mode):
 def test_programs_print_their_casts_and_axes(mesh):
     text = str(weft.make_jaxpr(weft.shard_map(lambda x, w: lax.psum(x * w, "i"), mesh=mesh, in_specs=(P("i"), P()), out_specs=P()))(
         X, X[:2]))
-    for line in ("f:f32[2]{V:i} = pvary[axes=('i',)] e", "g:f32[2]{V:i} = mul d f", "h:f32[2] = psum_invariant[axes=('i',)] g"):
+    for line in ("f:f32[2]{V:i} = pvary[axes=('i',)] e", "g:f32[2]{V:i} = mul d f", "h:f32[2] = psum_invariant[axes=('i',)] g",
+                 f"mesh={mesh}\n"):
         assert line in text
 
 

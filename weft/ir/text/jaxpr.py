@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.ir.mesh import Mesh
 from weft.ir.text.layout import Break, Nest, Note, group, join, render
 from weft.ir.text.shown import Line, held, lines_of, shown_value
 
@@ -228,6 +229,8 @@ def _value_text(value: Any) -> str:
         return value if plain else repr(value)
     if isinstance(value, enum.Enum):
         return f"{type(value).__name__}.{value.name}"
+    if isinstance(value, Mesh):
+        return str(value)
     if callable(value) and hasattr(value, "__name__"):
         return f"<{value.__name__}>"
     return repr(value)

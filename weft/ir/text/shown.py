@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from weft.ir.mesh import Mesh
 from weft.ir.registry import find
 from weft.ir.shardings import NamedSharding
 
@@ -88,6 +89,8 @@ def _repr(value: Any) -> str:
         return f"frozenset({{{', '.join(sorted(map(_repr, value)))}}})"
     if isinstance(value, np.generic):
         return repr(value.item())
+    if isinstance(value, Mesh):
+        return str(value)
     if isinstance(value, enum.IntEnum):
         return str(int(value))
     if isinstance(value, enum.Enum):
