@@ -657,3 +657,35 @@ def test_python_values_whose_specs_are_none_are_static():
     assert weft.shard_map(lambda x: thing is x or 1 / 0, mesh=mesh, in_specs=(None,), out_specs=P())(thing)
     with pytest.raises(ValueError, match="too long for its rank"):
         weft.shard_map(lambda *_: None, mesh=mesh, in_specs=(None, P(None, "i")), out_specs=None)(thing, wnp.arange(4))
+
+
+# ---- axes of one device
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_types_of_blocks_leave_out_axes_of_one_device_where_asked(mode, kind):
+    mesh = make_mesh((4, 1), ("i", "j"), devices=weft.devices()[:4], axis_types=(kind, kind))
+    seen = []
+
+    def f(x):
+        seen.append([set(v.mat.varying) for v in (
+            x, lax.psum(x, "i"), lax.psum(x, ("i", "j")), x + lax.axis_index("j"), lax.pcast(wnp.ones(2), ("i", "j"), to="varying"))])
+        return lax.psum(x * lax.axis_size("j") + lax.axis_index("j"), "i")
+
+    x = np.arange(16, dtype=np.float32).reshape(8, 2)
+    mapped = lambda: mode(weft.shard_map(f, mesh=mesh, in_specs=P("i", "j"), out_specs=P()))(x)
+    with pytest.raises(ValueError, match="require replication"):
+        mapped()
+    with weft.remove_size_one_mesh_axis_from_type(True):
+        np.testing.assert_array_equal(mapped(), x.reshape(4, 2, 2).sum(0))
+        g = weft.grad(lambda x: (weft.shard_map(f, mesh=mesh, in_specs=P("i", "j"), out_specs=P("j"))(x) ** 2).sum())(x)
+        np.testing.assert_array_equal(g, np.tile(2 * x.reshape(4, 2, 2).sum(0), (4, 1)))
+    assert seen[0] == [{"i", "j"}, {"j"}, set(), {"i", "j"}, {"i", "j"}] and all(s == [{"i"}, set(), set(), {"i"}, {"i"}] for s in seen[1:])
+
+
+def test_casts_over_axes_of_one_device_are_nothing_where_asked():
+    with weft.set_mesh(make_mesh((1,), ("i",), devices=weft.devices()[:1], axis_types=(AxisType.Explicit,))):
+        with pytest.raises(NameError):
+            lax.pcast(X, "i", to="varying")
+        with weft.remove_size_one_mesh_axis_from_type(True):
+            for to in ("varying", "reduced", "unreduced"):
+                np.testing.assert_array_equal(lax.pcast(X, "i", to=to), X)

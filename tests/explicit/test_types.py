@@ -95,6 +95,27 @@ def test_explicit_axes_divide_the_dims_of_types():
     assert ShapedArray((5, 2), np.int32, sharding=NamedSharding(MIXED.abstract_mesh, P(None, "b"))).str_short() == "int32[5,2]"
 
 
+@pytest.mark.parametrize(("given", "kept"), [
+    (P("a", "b"), P("a")), (P(("a", "b")), P("a")), (P("b"), P()), (P(None, ("b", "a")), P(None, "a")),
+    (P("a", unreduced={"b"}), P("a")), (P("a", reduced={"b"}), P("a")), (P(unreduced={"a", "b"}), P(unreduced={"a"}))])
+def test_types_leave_out_axes_of_one_device_where_asked(given, kept):
+    mesh = weft.make_mesh((2, 1), ("a", "b"), axis_types=(EXPLICIT, EXPLICIT), devices=weft.devices()[:2])
+    sharding = NamedSharding(mesh, given)
+    aval = ShapedArray((8, 2), np.float32, sharding=sharding)
+    assert aval.sharding.spec == given
+    with Override(remove_size_one_mesh_axis_from_type=True):
+        assert ShapedArray((8, 2), np.float32, sharding=sharding).sharding.spec == kept
+        if given.is_partial:
+            return
+        x = weft.device_put(np.ones((8, 2), np.float32), sharding)
+        seen = []
+        y = weft.jit(lambda x: (seen.append(weft.typeof(x)), lax.with_sharding_constraint(x * 2, sharding))[1])(x)
+        assert seen[0].sharding.spec == kept == y.sharding.spec and x.sharding.spec == given
+        if given.partitions[0]:
+            spread = weft.vmap(lambda r: r * 2, spmd_axis_name=given.partitions[0])(x)
+            assert weft.typeof(spread).sharding.spec.partitions[0] == kept.partitions[0] if kept.partitions else True
+
+
 def test_types_of_programs_may_say_a_memory_space():
     Space = weft.sharding.MemorySpace
     aval = ShapedArray((8,), np.float32)

@@ -31,6 +31,7 @@ from weft.control.body import stage_body, with_axes
 from weft.control.ref import Ref, any_refs, check_aliases, check_returned, is_ref
 from weft.control.shard_map import block_aval, manual_scope, mesh_inside, shard_map_p
 from weft.core.trace import Tracer, typeof
+from weft.ir.explicit import told_axes
 from weft.ir.mesh import AbstractMesh, AxisType, Mesh, current_mesh
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
@@ -260,7 +261,7 @@ def _bind(f: Callable, flat: list, in_tree: Any, specs: list, specs_of_results: 
     with manual_scope(params), mesh_inside(mesh, params["manual_axes"]):
         body = stage_body(f, in_tree, [block_aval(typeof(x), s, params) for x, s in zip(flat, specs)], name, "shard_map")
         out_specs = specs_of_results(body.jaxpr.outvars, body.out_tree)
-        jaxpr = with_axes(body.jaxpr, [frozenset(s.axes) for s in out_specs]) if check else body.jaxpr
+        jaxpr = with_axes(body.jaxpr, [told_axes(s.axes, mesh) for s in out_specs]) if check else body.jaxpr
     in_specs = (*[PartitionSpec()] * len(body.consts), *specs)
     outs = shard_map_p.bind(*body.consts, *flat, jaxpr=jaxpr, in_specs=in_specs, out_specs=tuple(out_specs), **params)
     return outs, body.out_tree

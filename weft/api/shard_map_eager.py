@@ -15,13 +15,13 @@ import numpy as np
 
 from weft.api.execute import relayout, to_array
 from weft.backends.array_spec import ArraySpec
-from weft.control.shard_map import block_aval, mesh_inside, whole_aval, whole_sharding
+from weft.control.shard_map import block_aval, manual_scope, mesh_inside, whole_aval, whole_sharding
 from weft.core.annotations import annotated_types, check_same_axes
 from weft.core.extension import expansion
 from weft.core.interpret import evaluate
 from weft.core.primitive import BatchAxis
 from weft.core.sharded_types import sharded_types
-from weft.core.trace import Trace, Tracer, _state, current_trace, derived_trace, eval_trace, extend_axis_env, set_trace, typeof
+from weft.core.trace import Trace, Tracer, _state, current_trace, derived_trace, eval_trace, set_trace, typeof
 from weft.ir.mesh import Mesh
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
@@ -180,7 +180,7 @@ def run_eagerly(f: Callable, flat: Sequence, in_tree: Any, specs: Sequence[Parti
         guard[0] += 1
         try:
             args = [ManualTracer(trace, block_aval(x.aval, s, params), v) for x, s, v in zip(arrays, specs, stacked)]
-            with set_trace(trace), extend_axis_env(axes, tracked), mesh_inside(mesh, params["manual_axes"]):
+            with set_trace(trace), manual_scope(params), mesh_inside(mesh, params["manual_axes"]):
                 outs, out_tree = tree.tree_flatten(f(*tree.tree_unflatten(in_tree, args)))
                 out_specs = specs_of_results(outs, out_tree)
             found[:] = [out_tree, out_specs, [typeof(o) for o in outs]]

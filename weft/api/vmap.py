@@ -14,6 +14,7 @@ from weft.api.mapped import mapped_dims, mapped_size, result_dims, result_shape
 from weft.control.ref import Ref, TransformedRef, any_refs, check_aliases, check_returned, is_ref
 from weft.core.primitive import BatchAxis
 from weft.core.trace import typeof
+from weft.ir.explicit import told_axes
 from weft.ir.mesh import current_mesh
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import spec_of_dims
@@ -89,7 +90,8 @@ def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):
 def _axis(name: str, flat, dims, size: int, axis_name, spread: tuple) -> BatchAxis:
     """The mapped axis; ShardingTypeError if arguments and `spmd_axis_name` split it differently."""
     splits = _splits(name, flat, dims)
-    if spread and splits and set(spread) != set(splits):
+    mesh = next((typeof(x).explicit.mesh for x in flat if splits and typeof(x).explicit is not None), None)
+    if spread and splits and told_axes(spread, mesh) != set(splits):
         raise ShardingTypeError(f"vmap({name}): Only one of spmd_axis_name or arrays sharded on the mapped dim says what splits it: "
                                 f"spmd_axis_name={spread}, and arrays are split by {splits} there.")
     for x, d in zip(flat, dims):

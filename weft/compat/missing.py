@@ -61,7 +61,7 @@ _MISSING: dict[str, dict[str, str]] = {
     "each process writes a profile of its own": {"jax.profiler": "register_subprocess"},
     "a setting of JAX that weft does not have: what it chooses is always so, or never": {
         "jax": """
-            array_garbage_collection_guard jax2tf_associative_scan_reductions remove_size_one_mesh_axis_from_type thread_guard
+            array_garbage_collection_guard jax2tf_associative_scan_reductions thread_guard
         """,
     },
     "a function is traced again for other types, settings and meshes; pass what else it depends on as a static argument": {

@@ -26,7 +26,7 @@ from weft.core.interpret import evaluate, run_reference
 from weft.core.primitive import BatchAxis, Primitive, unsupported
 from weft.core.stage import stage
 from weft.core.trace import Zero, extend_axis_env, is_undef, typeof
-from weft.ir.explicit import type_sharding
+from weft.ir.explicit import told_axes, type_sharding
 from weft.ir.jaxpr import Eqn, Jaxpr
 from weft.ir.mesh import AbstractMesh, AxisType, Mesh, use_mesh
 from weft.ir.rewrite import dce as dce_jaxpr, inline_calls, is_transparent, used_vars
@@ -50,7 +50,8 @@ shard_map_p = Primitive("shard_map", "region", multiple_results=True, per_device
 def manual_scope(params: dict) -> AbstractContextManager:
     """The context in which the program of one device is traced or transformed: its manual axes have names."""
     mesh, manual = params["mesh"], params["manual_axes"]
-    return extend_axis_env([(name, size) for name, size in mesh.shape_tuple if name in manual], params["check_vma"])
+    return extend_axis_env([(name, size) for name, size in mesh.shape_tuple if name in manual],
+                           told_axes(manual, mesh) if params["check_vma"] else frozenset())
 
 
 @functools.lru_cache(maxsize=256)

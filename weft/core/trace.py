@@ -370,11 +370,11 @@ class with_source:
 
 
 @contextmanager
-def extend_axis_env(axes: Sequence[tuple[Any, int]], tracked: bool | None = None):
-    """Bring named axes into scope: those of vmap (`tracked` is None), or the manual axes of a shard_map, and then whether
-    types say which values vary over them."""
+def extend_axis_env(axes: Sequence[tuple[Any, int]], tracked: frozenset | None = None):
+    """Bring named axes into scope: those of vmap (`tracked` is None), or the manual axes of a shard_map, and then those of them over which
+    types say what varies."""
     saved = _state.axis_env
-    _state.axis_env = saved + tuple([(name, size, tracked) for name, size in axes])
+    _state.axis_env = saved + tuple([(name, size, None if tracked is None else name in tracked) for name, size in axes])
     try:
         yield
     finally:

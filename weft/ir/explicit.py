@@ -12,7 +12,7 @@ is a `Conflict`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +22,7 @@ from weft.ir.factors import FactorRule, axes_of_factors, dims_of_factors
 from weft.ir.mesh import AbstractMesh, AxisType, Mesh
 from weft.ir.shardings import NamedSharding, Sharding
 from weft.ir.specs import DimSpec, PartitionSpec, Spec, entry_axes, spec_of_dims
+from weft.util.config import config
 from weft.util.errors import ShardingError
 from weft.util.record import field, record
 
@@ -29,25 +30,34 @@ from weft.util.record import field, record
 _CONTRACTIONS = frozenset({"contract", "conv"})
 
 
-@lru_cache(maxsize=4096)
 def type_sharding(sharding: Sharding, ndim: int) -> NamedSharding | None:
-    """What the type of a value of rank `ndim` placed as `sharding` says: its explicit axes, or None if its mesh has none.
+    """What the type of a value of rank `ndim` placed as `sharding` says: its explicit axes, or those of more than one device, as the
+    setting says; None if its mesh has none.
 
     >>> mesh = AbstractMesh((2, 2), ('x', 'y'), (AxisType.Explicit, AxisType.Auto))
     >>> type_sharding(NamedSharding(mesh, spec_of_dims((('x',), ('y',)))), 2).spec
     P('x', None)
     """
-    if not isinstance(sharding, NamedSharding):
+    return _type_sharding(sharding, ndim, config.remove_size_one_mesh_axis_from_type)
+
+
+@lru_cache(maxsize=4096)
+def _type_sharding(sharding: Sharding, ndim: int, without_ones: bool) -> NamedSharding | None:
+    if not isinstance(sharding, NamedSharding) or not sharding.mesh.explicit_axes:
         return None
     mesh = sharding.mesh.abstract_mesh
-    explicit = mesh.explicit_axes
-    if not explicit:
-        return None
-    dims = tuple(tuple(a for a in axes if a in explicit) for axes in sharding.spec_dims(ndim))
-    spec = spec_of_dims(dims)
+    named = frozenset(a for a in mesh.explicit_axes if mesh.shape[a] > 1 or not without_ones)
+    spec = spec_of_dims(tuple(tuple(a for a in axes if a in named) for axes in sharding.spec_dims(ndim)))
     if sharding.spec.is_partial:
-        spec = _with_terms(spec, sharding.spec, frozenset(explicit))
+        spec = _with_terms(spec, sharding.spec, named)
     return NamedSharding(mesh, spec)
+
+
+def told_axes(axes: Iterable[Any], mesh: Any) -> frozenset:
+    """Those of `axes` that types tell: all, or those of more than one device, as the setting says."""
+    if not config.remove_size_one_mesh_axis_from_type:
+        return frozenset(axes)
+    return frozenset(a for a in axes if mesh.shape.get(a) != 1)
 
 
 def _with_terms(spec: PartitionSpec, said: PartitionSpec, explicit: frozenset) -> PartitionSpec:

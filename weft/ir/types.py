@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.ir.explicit import told_axes, type_sharding
 from weft.ir.mesh import AbstractMesh, AxisType, Mesh, get_abstract_mesh
 from weft.ir.shardings import MemorySpace, NamedSharding
 from weft.ir.specs import PartitionSpec, spec_of_dims
@@ -78,24 +79,17 @@ def _whole(mesh: AbstractMesh, ndim: int) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(*[None] * ndim))
 
 
-@lru_cache(maxsize=4096)
 def _typed_sharding(sharding: Any, shape: tuple) -> NamedSharding | None:
-    """What a type of that shape says of a sharding: its explicit axes, over a mesh without devices; None if there are none.
-    ShardingError if they do not divide the shape."""
-    if not isinstance(sharding, NamedSharding):
-        return None
-    mesh = sharding.mesh.abstract_mesh
-    explicit = mesh.explicit_axes
-    if not explicit:
-        return None
-    spec = sharding.spec
-    if any(a not in explicit for a in spec.axes):
-        kept = [tuple(a for a in axes if a in explicit) or None for axes in spec.dims(len(shape))]
-        spec = spec.update(partitions=kept)
-    found = sharding if spec is sharding.spec and mesh is sharding.mesh and sharding.memory_kind is None else NamedSharding(mesh, spec)
-    if spec.axes and all(isinstance(n, int) for n in shape):
-        found.check_shape(shape)
+    """What a type of that shape says of a sharding, None if that is nothing. ShardingError if its axes do not divide the shape."""
+    found = type_sharding(sharding, len(shape))
+    if found is not None and found.spec.axes and all(isinstance(n, int) for n in shape):
+        _check_splits(found, shape)
     return found
+
+
+@lru_cache(maxsize=4096)
+def _check_splits(sharding: NamedSharding, shape: tuple) -> None:
+    sharding.check_shape(shape)
 
 
 class ShapedArray:
@@ -275,7 +269,8 @@ class ShapedArray:
         if self.explicit is not None and inside.explicit_axes and self.explicit.mesh.shape_tuple == inside.shape_tuple:
             sharding = NamedSharding(inside, spec_of_dims(tuple(
                 tuple(a for a in axes if a in inside.explicit_axes) for axes in self.explicit.spec_dims(self.ndim))))
-        return self.update(shape=shape, sharding=sharding, vma=self.vma | frozenset(spec.axes) if check_vma else self.vma)
+        vma = self.vma | told_axes(spec.axes, mesh) if check_vma else self.vma
+        return self.update(shape=shape, sharding=sharding, vma=vma)
 
     def unshard(self, mesh: Mesh, check_vma: bool, spec: PartitionSpec) -> "ShapedArray":
         """The type of a value whose blocks are such values."""

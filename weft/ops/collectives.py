@@ -17,6 +17,8 @@ import numpy as np
 
 from weft.core.annotations import cast
 from weft.core.trace import Tracer, axis_env_size, lenient, tracked_axes, typeof
+from weft.ir.explicit import told_axes
+from weft.ir.mesh import current_mesh
 from weft.ops import collective_rules as rules
 from weft.ops.collective_groups import Groups, bind_over, checked_groups, is_uneven, sum_in_uneven
 from weft.ops.comparison import eq, select
@@ -319,9 +321,19 @@ def pvary(x: Any, axis_name: AxisName) -> Any:
     return _varying(x, axis_name, "pvary")
 
 
+def _told(axis_name: AxisName) -> AxisName:
+    """Those of the axes that types tell."""
+    mesh = current_mesh()
+    if mesh is None:
+        return axis_name
+    axes = axis_name if isinstance(axis_name, (tuple, list)) else (axis_name,)
+    told = told_axes(axes, mesh)
+    return tuple(a for a in axes if a in told)
+
+
 def _varying(x: Any, axis_name: AxisName, api: str) -> Any:
     """`x` as varying over those of the axes that types track; all must be in scope."""
-    axes = axes_of(axis_name)
+    axes = axes_of(_told(axis_name))
     rules.axes_size(axes)
     axes = tuple(a for a in axes if a in tracked_axes())
 
@@ -354,7 +366,7 @@ def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
     _check_to("pcast", to, ("varying", "reduced", "unreduced"))
     if isinstance(axis_name, (set, frozenset)):
         raise TypeError(f"pcast: axis_name must be a tuple or a str, got the set {axis_name!r}.")
-    axes = axes_of(axis_name)
+    axes = axes_of(_told(axis_name))
     rules.axes_size(axes)
 
     def one(leaf):

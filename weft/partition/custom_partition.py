@@ -52,7 +52,7 @@ def compute(outer: Partitioner, eqn: Eqn) -> list[Value]:
                          [("blocks", structure), ("whole", rule.out_tree)], eqn)
         return leaves
 
-    with derived_trace(eval_trace), extend_axis_env(mesh.shape_tuple, tracked=False):
+    with derived_trace(eval_trace), extend_axis_env(mesh.shape_tuple, frozenset()):
         body = stage(flat, avals, rule.name)
     body = renamed(body, mesh, fine)
     return _run(outer, eqn, rule, body, blocks, [Placement(s) for s in outs])

@@ -58,4 +58,4 @@ def _axes_of(eqn: Eqn):
     if not eqn.primitive.attrs.get("per_device"):
         return nullcontext()
     manual = eqn.params["manual_axes"]
-    return extend_axis_env([(name, size) for name, size in eqn.params["mesh"].shape_tuple if name in manual], tracked=False)
+    return extend_axis_env([(name, size) for name, size in eqn.params["mesh"].shape_tuple if name in manual], frozenset())

@@ -357,7 +357,7 @@ no_tracing = _define("no_tracing", False, "Raise where a function would be trace
 no_execution = _define("no_execution", False, "Raise where a program would run.", True)
 _define("use_shardy_partitioner", True, "Accepted; there is one partitioner.")
 remove_size_one_mesh_axis_from_type = _define(
-    "remove_size_one_mesh_axis_from_type", False, "Accepted without effect: types name every axis.", True, **_traced)
+    "remove_size_one_mesh_axis_from_type", False, "Whether types leave out mesh axes of one device.", True, **_traced)
 auto_pcast = _define(
     "auto_pcast", True, "Whether operands of one operation that vary over different manual axes are cast.", True, **_traced)
 _define("use_direct_linearize", True, "Accepted; there is one linearization.")
