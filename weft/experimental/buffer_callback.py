@@ -8,14 +8,16 @@ See `weft.pure_callback` for functions that return their results.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 import weft
 from weft.api.callbacks import io_callback
+from weft.core.trace import typeof
 from weft.util import tree
+from weft.util.errors import DeviceRuntimeError
 
 
 class ExecutionStage(enum.IntEnum):
@@ -33,8 +35,9 @@ class ExecutionContext:
 
     @property
     def stream(self) -> int:
-        """The stream of a GPU. NotImplementedError: a CPU has none."""
-        raise NotImplementedError("ExecutionContext.stream: buffers are on the CPU, which has no streams.")
+        """The stream of a GPU. JaxRuntimeError: a CPU has none."""
+        raise DeviceRuntimeError("UNIMPLEMENTED: ExecutionContext.stream: XLA FFI GPU context is not available: buffers are on the CPU, "
+                                 "which has no streams. Work on their memory by np.asarray(buffer); the program waits for the callback.")
 
 
 class Buffer:
@@ -52,7 +55,6 @@ class Buffer:
     shape = property(lambda self: self._values.shape, doc="Sizes of dims.")
     dtype = property(lambda self: self._values.dtype, doc="Element type.")
     ndim = property(lambda self: self._values.ndim, doc="Number of dims.")
-    __array_interface__ = property(lambda self: self._values.__array_interface__)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self._values, dtype, copy=copy)
@@ -70,7 +72,8 @@ def buffer_callback(callback: Callable[..., None], result_shape_dtypes: object, 
     """A function of arrays that calls `callback(context, out, *args)`, which writes to the buffers in `out`, a tree like
     `result_shape_dtypes`.
 
-    With `input_output_aliases` a result begins as a copy of an argument. See `weft.pure_callback` for `vmap_method` and for errors.
+    `input_output_aliases` maps the number of an argument to that of a result of its type: both are one buffer, which begins as a copy of
+    the argument. ValueError for numbers that there are not, and for other types. See `weft.pure_callback` for `vmap_method` and for errors.
 
     >>> from weft.experimental.buffer_callback import buffer_callback
     >>> def double(context, out, x): np.asarray(out)[...] = 2 * np.asarray(x)
@@ -83,9 +86,11 @@ def buffer_callback(callback: Callable[..., None], result_shape_dtypes: object, 
         flat, structure = tree.tree_flatten((args, kwargs))
         batch = np.shape(flat[0])[:np.ndim(flat[0]) - ranks[0]] if vmap_method in ("expand_dims", "broadcast_all") and flat else ()
         outs = [np.zeros((*batch, *each.shape), each.dtype) for each in tree.tree_leaves(result_shape_dtypes)]
+        flat = list(map(np.asarray, flat))
         for given, made in aliases.items():
             outs[made][...] = flat[given]
-        given_args, given_kwargs = tree.tree_unflatten(structure, [Buffer(np.asarray(x), False) for x in flat])
+            flat[given] = outs[made]
+        given_args, given_kwargs = tree.tree_unflatten(structure, [Buffer(x, False) for x in flat])
         out_structure = tree.tree_structure(result_shape_dtypes)
         callback(ExecutionContext(), tree.tree_unflatten(out_structure, [Buffer(out, True) for out in outs]), *given_args, **given_kwargs)
         return tree.tree_unflatten(out_structure, outs)
@@ -93,9 +98,26 @@ def buffer_callback(callback: Callable[..., None], result_shape_dtypes: object, 
     ranks: list[int] = []
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        ranks[:] = [np.ndim(x) for x in tree.tree_leaves((args, kwargs))]
+        leaves = tree.tree_leaves((args, kwargs))
+        _check_aliases(aliases, leaves, tree.tree_leaves(result_shape_dtypes))
+        ranks[:] = [np.ndim(x) for x in leaves]
         if has_side_effect:
             return io_callback(run, result_shape_dtypes, *args, **kwargs)
         return weft.pure_callback(run, result_shape_dtypes, *args, vmap_method=vmap_method, **kwargs)
 
     return call
+
+
+def _check_aliases(aliases: dict[int, int], args: Sequence, results: Sequence) -> None:
+    """ValueError unless each argument is to share the memory of a result of its type."""
+    for given, made in aliases.items():
+        for what, number, values in (("input", given, args), ("output", made, results)):
+            if not 0 <= number < len(values):
+                raise ValueError(f"buffer_callback: input_output_aliases contains the mapping '{given}:{made}' with {what} index {number} "
+                                 f"outside the range [0, {len(values)}). Arguments and results are numbered from 0, in the order of their "
+                                 "leaves.")
+        aval, result = typeof(args[given]), results[made]
+        if (aval.shape, aval.dtype) != (tuple(result.shape), result.dtype):
+            raise ValueError(f"buffer_callback: input_output_aliases contains the mapping '{given}:{made}' referring to an input of type "
+                             f"{aval.str_short()} and an output of type {np.dtype(result.dtype).name}{list(result.shape)}. A buffer has "
+                             "one type: cast or reshape the argument first.")
