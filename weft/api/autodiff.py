@@ -83,9 +83,11 @@ def _check_inputs(fun, args, nums, api, holomorphic, allow_int) -> None:
                 raise TypeError(f"{api}: argument {name()} is a reference of type {leaf.type}; its gradient must be accumulated into a "
                                 "ref. Use weft.vjp and its with_refs. (References in other arguments than argnums go along.)")
             try:
-                typeof(leaf)
+                is_number = not dtypes.is_strings(typeof(leaf).dtype)
             except TypeError:
-                raise TypeError(f"{api}: argument {name()}: {leaf!r} of type {type(leaf)} is not a valid JAX type.") from None
+                is_number = False
+            if not is_number:
+                raise TypeError(f"{api}: Argument {name()}: {leaf!r} of type {type(leaf)} is not a valid JAX type.")
             _check_input(leaf, api, name, holomorphic, allow_int)
 
 

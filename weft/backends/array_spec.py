@@ -66,6 +66,8 @@ class ArraySpec:
         self.order = order
         self.has_terms = bool(sharding.unreduced)
         self.backend = None if is_abstract(sharding) else getattr(sharding.device_assignment[0], "client", None)
+        if dtypes.is_strings(aval.dtype) and self.backend is not None:
+            self.backend = self.backend.of_strings()
         if sharding.unreduced or order is not None:
             return _specs.setdefault(key, self._in_memory_of(_stored(self)))
         self.stored = self

@@ -298,6 +298,11 @@ class Backend:
         """The global value."""
         raise NotImplementedError(f"{type(self).__name__}.get")
 
+    def of_strings(self) -> "Backend":
+        """What holds arrays of strings on these devices; TypeError where nothing does."""
+        raise TypeError(f"String arrays can only be on CPU devices, not on those of {self}. Put them there: "
+                        "device_put(x, weft.devices('cpu')[0]).")
+
     def allocate(self, spec: ArraySpec) -> Buffer:
         """A buffer whose values are not set."""
         return self.put(np.empty(spec.global_shape, spec.storage_dtype), spec, copy=False)

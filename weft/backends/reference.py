@@ -25,6 +25,10 @@ class ReferenceBackend(Backend):
     """Virtual devices, each with a memory of its own, that compute with NumPy."""
     platform = "reference"
 
+    def of_strings(self) -> Backend:
+        from weft.backends.strings import held_on_host
+        return held_on_host(self)
+
     def put(self, value: np.ndarray, spec: ArraySpec, copy: bool = True) -> Shards:
         blocks = to_blocks(value, spec)
         return {at: np.array(blocks[at]) for at in np.ndindex(*spec.splits)}

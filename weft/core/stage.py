@@ -56,6 +56,13 @@ class StageTracer(Tracer):
         return f"a traced value of type {self.aval.str_short()}"
 
 
+def _check_numbers(aval: ShapedArray) -> None:
+    """TypeError for the type of an array of strings."""
+    if dtypes.is_strings(aval.dtype):
+        raise TypeError(f"Argument of type {aval.str_short()} is not a valid JAX type. Programs compute with numbers; arrays of strings "
+                        "are held and moved, and device_get reads them.")
+
+
 def is_staged(trace: Trace | None) -> bool:
     """Whether a program is being recorded by `trace`, or by one that it began within."""
     while trace is not None and not isinstance(trace, StageTrace):
@@ -119,6 +126,7 @@ class StageTrace(Trace):
         if convert is not None:
             return self.atom(convert())
         aval = typeof(x)
+        _check_numbers(aval)
         if isinstance(x, Typed):
             return Literal(x.plain, aval)
         if isinstance(x, np.generic) and x.dtype == aval.dtype:
@@ -153,6 +161,7 @@ class StageTrace(Trace):
         return var
 
     def new_arg(self, aval: ShapedArray) -> StageTracer:
+        _check_numbers(aval)
         return StageTracer(self, aval, Var(aval), None)
 
     def to_jaxpr(self, in_tracers: Sequence[StageTracer], outs: Sequence) -> Jaxpr:

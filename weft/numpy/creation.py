@@ -33,7 +33,7 @@ from weft.util.source import warn_user
 
 
 def _dtype(dtype, api: str):
-    return dtypes.check_dtype(dtype, api) if dtype is not None else None
+    return dtype if dtype is None or dtypes.is_strings(dtype) else dtypes.check_dtype(dtype, api)
 
 
 def _shape(shape) -> tuple[int, ...]:
@@ -124,9 +124,13 @@ def _convert(x, dtype, copy: bool) -> Any:
     if isinstance(x, (np.ndarray, np.generic)):
         check_unmasked(x)
         want = dtypes.canonicalize_dtype(x.dtype) if dtype is None else dtype
+        if dtypes.is_strings(want) is not dtypes.is_strings(x.dtype):
+            raise TypeError(f"array: Cannot make an array with dtype {want} from an object with dtype {x.dtype}.")
         if not dtypes.is_extended(want) and x.dtype.kind in "OSUMm":
             raise TypeError(f"array: NumPy values of dtype {x.dtype} are not arrays of numbers.")
         return from_numpy(np.asarray(x, dtype=want), ShapedArray(x.shape, want), copy=copy)
+    if dtypes.is_strings(dtype):
+        raise TypeError(f"array: Cannot make an array with dtype {dtype} from an object of type {type(x)}; give a NumPy array of strings.")
     if type(x) in promote.PYTHON_SCALARS:
         if dtype is None:
             return to_array(x)
@@ -219,6 +223,8 @@ def copy(a, order: str | None = None):
 
 
 def _copied(a):
+    if dtypes.is_strings(typeof(a).dtype):
+        return from_numpy(a._numpy(), a.aval, a.sharding, a.committed)
     if not dtypes.is_extended(typeof(a).dtype):
         return ew.copy(a)
     from weft.ops.keys import random_unwrap, random_wrap

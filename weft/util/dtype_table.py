@@ -170,6 +170,11 @@ class KeyDType(ExtendedDType):
         return KeyDType, (self.impl,)
 
 
+def is_strings(dtype: Any) -> bool:
+    """Whether a dtype is NumPy's of strings that vary in length, `numpy.dtypes.StringDType`."""
+    return getattr(dtype, "kind", None) == "T"
+
+
 def is_extended(dtype: Any) -> bool:
     """Return whether a dtype is one that NumPy does not know."""
     return isinstance(dtype, ExtendedDType)
@@ -235,8 +240,8 @@ def canonicalize_dtype(dtype: DTypeLike, allow_extended_dtype: bool = True) -> D
 
 
 def check_held(dtype: DType, api: str = "") -> None:
-    """Raise TypeError for a dtype that arrays do not hold: object, strings, dates, structures, long doubles."""
-    if not isinstance(dtype, ExtendedDType) and kinds[dtype] is None and dtype != float0:
+    """Raise TypeError for a dtype that arrays do not hold: object, strings of one width, dates, structures, long doubles."""
+    if not isinstance(dtype, ExtendedDType) and kinds[dtype] is None and dtype != float0 and not is_strings(dtype):
         raise TypeError(f"{api + ': ' if api else ''}dtype {dtype} is not one that arrays hold: they hold booleans and numbers")
 
 
@@ -245,6 +250,9 @@ def check_dtype(dtype: DTypeLike, api: str = "") -> DType:
     wanted = as_dtype(dtype)
     if isinstance(wanted, ExtendedDType) or wanted == float0:
         return wanted
+    if is_strings(wanted):
+        raise TypeError(f"{api + ': ' if api else ''}dtype {wanted} is that of arrays of strings, which array, asarray and device_put "
+                        "make of NumPy arrays alone")
     check_held(wanted.newbyteorder("="), api)
     prefix = f"{api}: " if api else ""
     result = canonicalize_dtype(wanted)

@@ -31,6 +31,7 @@ from weft.util.dtype_table import (
     extended,
     float0,
     is_extended,
+    is_strings,
     is_weak,
     itemsize_bits,
     kind_of,
@@ -46,7 +47,7 @@ __all__ = [
     "DType", "DTypeLike", "ExtendedDType", "KeyDType", "TypePromotionError", "as_dtype",
     "bool_dtype", "canonicalize_dtype", "check_dtype", "check_held", "complex_dtypes",
     "default_float_dtype", "default_int_dtype", "default_uint_dtype", "dtype_of", "extended", "finfo", "float0",
-    "iinfo", "is_extended", "is_weak", "isdtype", "issubdtype", "itemsize_bits",
+    "iinfo", "is_extended", "is_strings", "is_weak", "isdtype", "issubdtype", "itemsize_bits",
     "join_dtypes", "prng_key", "promote_types", "python_scalar_dtypes", "result_type", "scalar_type_of",
     "scalar_types", "short_name", "to_complex_dtype", "to_inexact_dtype", "to_real_dtype",
 ]  # fmt: skip

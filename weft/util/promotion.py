@@ -87,7 +87,7 @@ def _join(nodes: Iterable[Node], strict: bool, x64: bool) -> Node:
         if error.args[0] == table.float0:
             raise TypeError("float0s do not support any operations by design: they are the derivatives with respect to integers, zeros "
                             "without a meaning.") from None
-        raise ValueError(f"dtype {error.args[0]} takes no part in promotion") from None
+        raise ValueError(f"{error.args[0]} is not a valid dtype of numbers, and takes no part in promotion") from None
     for node in shared:
         if upper[node] == shared:
             return node

@@ -49,6 +49,10 @@ class CpuBackend(Backend):
     is_one_memory = True
 
     # ---- memory
+    def of_strings(self) -> Backend:
+        from weft.backends.strings import held_on_host
+        return held_on_host(self)
+
     def allocate(self, spec: ArraySpec) -> Buffer:
         return Buffer(spec.storage_bytes)
 
