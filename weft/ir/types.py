@@ -14,7 +14,7 @@ from weft.ir.shardings import MemorySpace, NamedSharding
 from weft.ir.specs import PartitionSpec, spec_of_dims
 from weft.ir.symbolic import Dim
 from weft.util import dtypes
-from weft.util.config import api_version
+from weft.util.config import api_version, config
 from weft.util.errors import OutOfMemoryError
 from weft.util.record import record, replace
 
@@ -79,17 +79,14 @@ def _whole(mesh: AbstractMesh, ndim: int) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(*[None] * ndim))
 
 
-def _typed_sharding(sharding: Any, shape: tuple) -> NamedSharding | None:
-    """What a type of that shape says of a sharding, None if that is nothing. ShardingError if its axes do not divide the shape."""
+@lru_cache(maxsize=4096)
+def _typed_sharding(sharding: Any, shape: tuple, without_ones: bool) -> NamedSharding | None:
+    """What a type of that shape says of a sharding, None if that is nothing; `without_ones` is the setting that `type_sharding` reads.
+    ShardingError if its axes do not divide the shape."""
     found = type_sharding(sharding, len(shape))
     if found is not None and found.spec.axes and all(isinstance(n, int) for n in shape):
-        _check_splits(found, shape)
+        found.check_shape(shape)
     return found
-
-
-@lru_cache(maxsize=4096)
-def _check_splits(sharding: NamedSharding, shape: tuple) -> None:
-    sharding.check_shape(shape)
 
 
 class ShapedArray:
@@ -131,7 +128,7 @@ class ShapedArray:
             vma = frozenset(vma)
             vma_unreduced, vma_reduced = vma & vma_unreduced, vma & vma_reduced - vma_unreduced
         if sharding is not None and not kept_sharding:
-            sharding = _typed_sharding(sharding, tuple(shape))
+            sharding = _typed_sharding(sharding, tuple(shape), config.remove_size_one_mesh_axis_from_type)
         key = (shape, dtype, weak_type, sharding, vma, vma_unreduced, vma_reduced, memory_space)
         try:
             return _interned[key]
