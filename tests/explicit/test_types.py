@@ -114,6 +114,8 @@ def test_types_leave_out_axes_of_one_device_where_asked(given, kept):
         if given.partitions[0]:
             spread = weft.vmap(lambda r: r * 2, spmd_axis_name=given.partitions[0])(x)
             assert weft.typeof(spread).sharding.spec.partitions[0] == kept.partitions[0] if kept.partitions else True
+    made = weft.device_put(np.ones((8, 2), np.float32), sharding)
+    assert weft.typeof(made).sharding.spec == weft.typeof(made * 2).sharding.spec == given
 
 
 def test_types_of_programs_may_say_a_memory_space():

@@ -22,6 +22,7 @@ from weft.ir.shardings import Sharding
 from weft.ir.specs import UnreducedKind
 from weft.ir.types import ShapedArray
 from weft.util import dtypes
+from weft.util.config import config
 
 _specs: dict[tuple, ArraySpec] = {}
 _MAX_NDIM = 32          # NumPy holds 64, and every dim of an array is two of its memory: the shard, and the place in it
@@ -49,6 +50,8 @@ class ArraySpec:
 
     def __new__(cls, aval: ShapedArray, sharding: Sharding, committed: bool, order: tuple[int, ...] | None = None):
         key = (aval, sharding, committed) if order is None else (aval, sharding, committed, order)
+        if config.remove_size_one_mesh_axis_from_type:           # then types say less of a sharding
+            key += (None,)
         found = _specs.get(key)
         if found is not None:
             return found
