@@ -661,6 +661,17 @@ def test_where_a_new_array_lies():
     same(shard.data, np.arange(3, dtype=np.int32))
 
 
+def test_shards_are_placed_as_their_array(mesh):
+    for x, committed, kind in ((wnp.arange(4), False, "device"), (weft.device_put(wnp.arange(4), weft.devices()[1]), True, "device"),
+                               (weft.device_put(wnp.arange(4), NamedSharding(mesh, P())), True, "device"),
+                               (weft.device_put(wnp.arange(4), NamedSharding(mesh, P(), memory_kind="pinned_host")), True, "pinned_host")):
+        assert x.committed is committed
+        for shard in x.addressable_shards:
+            assert shard.data.committed is committed
+            assert shard.data.sharding == SingleDeviceSharding(shard.device, memory_kind=kind)
+    assert (wnp.arange(4).addressable_data(0) + weft.device_put(wnp.ones(4), weft.devices()[1])).devices() == {weft.devices()[1]}
+
+
 def test_shards_of_a_split_array(split, mesh):
     a, value = split
     assert a.devices() == set(weft.devices()) and a.device == a.sharding and not a.is_fully_replicated and a.committed

@@ -444,7 +444,7 @@ def is_supported_dtype(dtype: Any) -> bool:
 
 class Shard:
     """What one device holds of an array: `data`, the local array on `device`, is block `index` of the global one; of equal blocks,
-    `replica_id` numbers the copies. `data` is None where another process drives the device.
+    `replica_id` numbers the copies. `data` is committed if the array is, and None where another process drives the device.
 
     >>> shard = wnp.arange(3).addressable_shards[0]
     >>> shard.device.id, shard.index, shard.replica_id, shard.data
@@ -465,7 +465,7 @@ class Shard:
             return
         if spec.held is not None:
             position = tuple([mine.index(p) for mine, p in zip(spec.held, position)])
-        local = ArraySpec(aval, SingleDeviceSharding(device), True, spec.order)
+        local = ArraySpec(aval, SingleDeviceSharding(device, memory_kind=array.sharding.memory_kind), spec.committed, spec.order)
         position += (0,) * (len(spec.splits) - len(position))
         self.data = Array(local, spec.backend.shard(array._live(), spec.stored, position, local.stored))
 
