@@ -364,3 +364,13 @@ def test_an_axis_that_splits_twice_is_named():
     rows = weft.sharding.NamedSharding(weft.make_mesh((2,), ("x",), devices=weft.devices()[:2]), weft.P("x"))
     with pytest.raises(ValueError, match="spmd_axis_name"):
         weft.vmap(lambda x: weft.lax.with_sharding_constraint(x, rows), spmd_axis_name="x")(wnp.ones((4, 16)))
+
+
+@pytest.mark.parametrize("run", [weft.jit, lambda f: f], ids=["jit", "eager"])
+def test_constraints_without_axes_cannot_spread_a_mapped_dim(run):
+    places = (weft.sharding.SingleDeviceSharding(weft.devices()[0]), weft.sharding.PositionalSharding(weft.devices()[:2]).replicate())
+    for place in places:
+        f = lambda x, place=place: weft.lax.with_sharding_constraint(x, place)
+        with pytest.raises(ValueError, match=f"{type(place).__name__}, which names no mesh axes"):
+            run(weft.vmap(f, spmd_axis_name="x"))(wnp.ones((4, 16)))
+        assert run(weft.vmap(f))(wnp.ones((4, 16))).shape == (4, 16)

@@ -88,7 +88,11 @@ def _check_not_manual(aval: ShapedArray, sharding: Any) -> None:
 @sharding_constraint_p.def_batch
 def _constraint_batch(axis, args, dims, *, sharding):
     wider = sharding.with_free_dim(dims[0])
-    if axis.spread and isinstance(wider, NamedSharding):
+    if axis.spread:
+        if not isinstance(wider, NamedSharding):
+            raise ShardingError(f"vmap: spmd_axis_name={axis.spread} is to split the mapped dim, and the constraint inside is a "
+                                f"{type(sharding).__name__}, which names no mesh axes.\n  Constrain to NamedSharding(mesh, spec), or to a "
+                                "PartitionSpec inside the mesh context manager.")
         twice = [a for a in axis.spread if a in sharding.spec.axes]
         if twice:
             raise ShardingError(f"vmap: spmd_axis_name={axis.spread} splits the mapped dim, and the constraint {sharding.spec} inside "
