@@ -158,12 +158,12 @@ class Ref(_Writable):
 
     def _read(self) -> Any:
         cell = self._cell()
-        return cell._value if type(cell) is Ref else cell.value
+        return cell._value if isinstance(cell, Ref) else cell.value
 
     def _write(self, value: Any) -> None:
         """Replace the whole value by one of its type."""
         cell = self._cell()
-        if type(cell) is Ref:
+        if isinstance(cell, Ref):
             owner = cell.made_under
         else:
             owner = _state.trace
@@ -173,7 +173,7 @@ class Ref(_Writable):
             value = value.primal
         if isinstance(value, Tracer) and not owner.within(value._trace):
             raise ValueError(_why_not_writable(value, self))
-        if type(cell) is Ref:
+        if isinstance(cell, Ref):
             cell._value = value
         else:
             cell.value, cell.written = value, True
