@@ -138,6 +138,25 @@ def test_a_policy_reaches_into_loops_of_rules(policy, expected):
     np.testing.assert_allclose(weft.grad(lambda x: weft.checkpoint(run, policy=policy)(x, x).sum())(X), np.cos(X), rtol=1e-6)
 
 
+def test_a_policy_reaches_into_branches_of_rules_within_branches():
+    def both(x):                                     # the other branch hands its operands on
+        return lax.cond(True, lambda xs: (wnp.sin(xs[0]), wnp.cos(xs[1])), lambda xs: xs, (x, x))
+
+    sine = weft.custom_jvp(wnp.sin)
+
+    @sine.defjvp
+    def sine_jvp(primals, tangents):
+        y, c = both(*primals)
+        return y, c * tangents[0]
+
+    for name, left in (("cos", 0), ("sin", 1)):
+        f = weft.checkpoint(lambda x: lax.cond(True, sine, lambda x: x, x), policy=lambda p, *_, name=name, **__: p.name == name)
+        value, derivative = weft.linearize(f, 4.0)
+        program = weft.make_jaxpr(derivative)(1.0)
+        assert count(program, "cos") == left and count(program, "sin") == 0
+        assert np.isclose(value, np.sin(4.0)) and np.isclose(derivative(1.0), np.cos(4.0))
+
+
 def test_names_cost_no_kernel_and_keep_their_transforms():
     named, plain = (lambda x: checkpoint_name(wnp.sin(x), "s") * 2), (lambda x: wnp.sin(x) * 2)
     text = lambda f: weft.jit(f).lower(X).compile().as_text().splitlines()[1:]

@@ -6,7 +6,9 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft.extend import core
 from weft.extend.core.primitives import cos_p, scan_p, sin_p
+from weft.interpreters import ad
 
 X = np.linspace(0.0, 1.0, 3).astype(np.float32)
 
@@ -47,3 +49,37 @@ def test_what_was_put_back_is_as_before(calls):
     assert lax.sin(X).tolist() == [0.0, 0.0, 0.0]
     sin_p.def_impl(own)
     assert np.allclose(lax.sin(X), np.sin(X)) and len(calls) == 1
+
+
+@pytest.fixture
+def counted():
+    """An operation with an implementation and no lowering, and the calls of it."""
+    seen: list = []
+    twice_p = core.Primitive("twice")
+    twice_p.def_impl(lambda x: seen.append(1) or x * 2)
+    twice_p.def_abstract_eval(lambda x: x)
+    ad.primitive_jvps[twice_p] = lambda primals, tangents: (twice_p.bind(*primals), tangents[0] * twice_p.bind(*primals))
+    return twice_p.bind, seen
+
+
+def test_checkpointed_operations_without_a_lowering_are_computed_one_by_one(counted):
+    twice, seen = counted
+    inner = weft.checkpoint(twice)
+    f = weft.checkpoint(lambda x: twice(inner(x)))
+    assert f(3.0) == 12.0 and len(seen) == 2
+    seen.clear()
+    _, pullback = weft.vjp(f, 3.0)
+    assert len(seen) == 2
+    seen.clear()
+    pullback(1.0)
+    assert len(seen) == 3                    # two for the outer function again, one for the inner
+    with pytest.raises(NotImplementedError, match="MLIR translation rule"):
+        weft.jit(f)(3.0)
+
+
+def test_checkpointed_operations_ask_a_replaced_implementation(calls):
+    f = weft.checkpoint(lambda x: lax.sin(lax.sin(x)))
+    _, derivative = weft.linearize(f, np.float32(0.5))
+    calls.clear()
+    assert np.isclose(derivative(1.0), np.cos(np.sin(0.5)) * np.cos(0.5))
+    assert len(calls) == 1

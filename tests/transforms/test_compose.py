@@ -374,3 +374,22 @@ def test_constraints_without_axes_cannot_spread_a_mapped_dim(run):
         with pytest.raises(ValueError, match=f"{type(place).__name__}, which names no mesh axes"):
             run(weft.vmap(f, spmd_axis_name="x"))(wnp.ones((4, 16)))
         assert run(weft.vmap(f))(wnp.ones((4, 16))).shape == (4, 16)
+
+
+# ---- values that are differentiated, outside of operations
+
+@pytest.mark.parametrize("lose", [lambda x: np.exp(x).sum(), lambda x: np.asarray(x)[0], lambda x: float(x[0]),
+                                  lambda x: complex(x[0]).real, lambda x: x.tolist()[0], lambda x: np.array([x[0], 1.0])[0]],
+                         ids=["ufunc", "asarray", "float", "complex", "tolist", "array"])
+@pytest.mark.parametrize("derive", [lambda f, x: weft.grad(f)(x), lambda f, x: weft.jvp(f, (x,), (x,)), lambda f, x: weft.linearize(f, x),
+                                    lambda f, x: weft.jacfwd(weft.grad(f))(x)], ids=["grad", "jvp", "linearize", "second"])
+def test_a_derivative_is_not_lost_without_a_word(lose, derive):
+    f = lambda x: lose(x) * x.sum()
+    with pytest.raises(TypeError, match="its derivative would be lost"):
+        derive(f, np.float32([1.0, 2.0]))
+
+
+def test_decisions_and_integers_of_differentiated_values():
+    f = lambda x: x * int(x) if x > 1 else x
+    assert weft.grad(f)(2.5) == 2.0 and weft.grad(f)(0.5) == 1.0
+    assert np.allclose(weft.grad(lambda x: x[wnp.nonzero(x)[0]].sum())(np.float32([0.0, 2.0])), [0.0, 1.0])

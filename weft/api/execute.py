@@ -20,9 +20,21 @@ from weft.backends.array_spec import ArraySpec, on_backend
 from weft.backends.formats import Layout, order_of
 from weft.control.call import jit_p
 from weft.control.custom_partition import without_partitions
+from weft.core.interpret import evaluate, implemented_apart
 from weft.core.primitive import Unsupported
 from weft.core.stage import stage
-from weft.core.trace import Tracer, _state, conversion, derived_trace, escaped_tracer, eval_trace, set_evaluator, set_trace, typeof
+from weft.core.trace import (
+    Tracer,
+    _state,
+    conversion,
+    derived_trace,
+    escaped_tracer,
+    eval_trace,
+    implementations,
+    set_evaluator,
+    set_trace,
+    typeof,
+)
 from weft.ir.explicit import on_devices, says_all
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.mesh import Mesh, device_mesh, unplaced
@@ -37,7 +49,7 @@ from weft.runtime import transfers
 from weft.runtime.array import Array, default_sharding, from_numpy, replicated_over
 from weft.runtime.executable import Executable
 from weft.runtime.placement import as_blocks, fits, of_blocks, relaid
-from weft.transforms.expand import expand
+from weft.transforms.expand import expand, has_extensions
 from weft.transforms.orders import constrained_orders, natural_orders, on_transposed
 from weft.transforms.physical import has_keys
 from weft.util.config import config
@@ -483,6 +495,8 @@ def evaluate_op(primitive, args, params):
 
 def compiled_op(primitive, args, params):
     """Compute one primitive on concrete values by the program of it."""
+    if primitive.attrs.get("call_like") and (implementations or has_extensions(params["jaxpr"])) and implemented_apart(params["jaxpr"]):
+        return evaluate(params["jaxpr"], *args)
     arrays = [to_array(x) for x in args]
     if primitive is jit_p:
         jaxpr, name = params["jaxpr"], params["name"]

@@ -338,7 +338,8 @@ def define_partial_eval(primitive: Primitive, split: Callable, sees_policy: bool
 
 
 def _saved_inside(eqn: Eqn, saveable: Callable[[Eqn], bool]) -> list[Var]:
-    """The results of an operation on programs which equations inside give whose results may be saved."""
+    """The results of an operation on programs which equations inside give whose results may be saved; a branch may hand on an operand
+    instead."""
     programs = [inline_calls(jaxpr, is_transparent) for jaxpr in eqn.params.get("branches") or [eqn.params["jaxpr"]]]
     saved: set[Var] = set()
     for inner in [inner for jaxpr in programs for inner in jaxpr.eqns]:
@@ -347,8 +348,10 @@ def _saved_inside(eqn: Eqn, saveable: Callable[[Eqn], bool]) -> list[Var]:
             saved.update(inner.outvars)
         elif rule is not None:
             saved.update(rule(inner, saveable))
+    given = saved.union(*[(*jaxpr.invars, *jaxpr.constvars) for jaxpr in programs])
+    is_saved = lambda a: type(a) is Var and a in saved
     return [v for v, *made in zip(eqn.outvars, *[jaxpr.outvars for jaxpr in programs])
-            if all(type(a) is Var and a in saved for a in made)]
+            if any(map(is_saved, made)) and all(type(a) is Literal or a in given for a in made)]
 
 
 # --- arguments -------------------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.trace import _state, typeof, with_source
-from weft.ir.jaxpr import Eqn, Jaxpr, Literal
+from weft.core.trace import _state, implementations, typeof, with_source
+from weft.ir.jaxpr import Eqn, Jaxpr, Literal, subjaxprs
 from weft.ir.registry import registry
 from weft.util.config import enable_x64
 
@@ -49,6 +49,13 @@ def evaluate_by(bind: Callable[[Eqn, list], Sequence], jaxpr: Jaxpr, args: Seque
             outs = bind(eqn, [read(a) for a in eqn.invars])
         env.update(zip(eqn.outvars, outs))
     return [read(a) for a in jaxpr.outvars]
+
+
+def implemented_apart(jaxpr: Jaxpr) -> bool:
+    """Whether an operation of `jaxpr` is computed by a function of its own, which no compiled program calls."""
+    return any(e.primitive in implementations or (e.primitive.kind == "extension" and e.primitive.has("impl")
+                                                  and not e.primitive.has("expand"))
+               or any(implemented_apart(inner) for _, inner in subjaxprs(e.params)) for e in jaxpr.eqns)
 
 
 def _literal(atom: Literal):

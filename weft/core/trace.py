@@ -127,6 +127,7 @@ class Tracer:
         return f"{type(self).__name__}<{self.aval.str_short()}>"
 
     why_no_value = "it has no value while the program is being traced"
+    carries_derivative = False       # whether a plain number or NumPy array of it would lose its derivative, without a word
 
     def concrete(self):
         """The value, when the trace knows it, else None."""
@@ -137,11 +138,11 @@ class Tracer:
 
     def __bool__(self):
         check_number(self.aval, "bool")
-        return bool(_need_value(self, errors.TracerBoolConversionError, "as a boolean (if, while, and, or, not)"))
+        return bool(_need_value(self, errors.TracerBoolConversionError, "as a boolean (if, while, and, or, not)", loses_derivative=False))
 
     def __int__(self):
         check_number(self.aval, "int")
-        return int(_need_value(self, errors.ConcretizationTypeError, "with int(...)", remedy=_CAST.format("int")))
+        return int(_need_value(self, errors.ConcretizationTypeError, "with int(...)", "", _CAST.format("int"), False))
 
     def __float__(self):
         check_number(self.aval, "float")
@@ -153,10 +154,10 @@ class Tracer:
 
     def __index__(self):
         check_number(self.aval, "index")
-        return int(_need_value(self, errors.TracerIntegerConversionError, "as a Python integer index or size"))
+        return int(_need_value(self, errors.TracerIntegerConversionError, "as a Python integer index or size", loses_derivative=False))
 
     def item(self, *args):
-        return np.asarray(_value_for(self, "item")).item(*args)
+        return np.asarray(_value_for(self, "item", loses_derivative=False)).item(*args)
 
     def tolist(self):
         return np.asarray(_value_for(self, "tolist")).tolist()
@@ -205,9 +206,9 @@ _HEADS = {
 }
 
 
-def _need_value(tracer: Tracer, error: type, use: str, head: str = "", remedy: str = ""):
+def _need_value(tracer: Tracer, error: type, use: str, head: str = "", remedy: str = "", loses_derivative: bool = True):
     value = tracer.concrete()
-    if value is not None:
+    if value is not None and not (loses_derivative and tracer.carries_derivative):
         return value
     origin = getattr(tracer, "source", None)
     made = f"\n  The value was made at {origin}" if origin is not None else ""
@@ -218,10 +219,10 @@ def _need_value(tracer: Tracer, error: type, use: str, head: str = "", remedy: s
                 f"  {remedy or _REMEDIES[error]}")
 
 
-def _value_for(tracer: Tracer, method: str):
+def _value_for(tracer: Tracer, method: str, loses_derivative: bool = True):
     """The value that a method of arrays gives to Python."""
     return _need_value(tracer, errors.ConcretizationTypeError, f"by the {method}() method",
-                       f"The {method}() method was called on traced array with shape {{}}")
+                       f"The {method}() method was called on traced array with shape {{}}", loses_derivative=loses_derivative)
 
 
 class _State(threading.local):
@@ -246,7 +247,7 @@ eval_trace = EvalTrace()
 _state = _State()
 
 
-_implementations: dict[Any, Callable] = {}      # of the primitives whose implementation a program has replaced
+implementations: dict[Any, Callable] = {}      # of the primitives whose implementation a program has replaced
 
 
 def set_evaluator(fn: Callable) -> None:
@@ -271,21 +272,21 @@ class _Computed:
 
 def implementation(primitive: Any) -> Callable:
     """What computes a primitive on concrete values, as a function of the values and parameters."""
-    return _implementations.get(primitive) or _Computed(primitive)
+    return implementations.get(primitive) or _Computed(primitive)
 
 
 def implement(primitive: Any, impl: Callable) -> None:
     """Have `impl(*values, **params)` compute a primitive on concrete values. Operations pay for it only while some are replaced."""
     global _evaluator
     if type(impl) is _Computed and impl.primitive is primitive:
-        _implementations.pop(primitive, None)
+        implementations.pop(primitive, None)
     else:
-        _implementations[primitive] = impl
+        implementations[primitive] = impl
 
     def by_implementation(primitive, args, params):
-        impl = _implementations.get(primitive)
+        impl = implementations.get(primitive)
         return _computed(primitive, args, params) if impl is None else impl(*args, **params)
-    _evaluator = by_implementation if _implementations else _computed
+    _evaluator = by_implementation if implementations else _computed
 
 
 def current_trace() -> Trace:

@@ -47,7 +47,7 @@ def host_value(x, api: str, remedy: str = "") -> np.ndarray:
     if isinstance(x, Tracer) and x.concrete() is None:
         raise ConcretizationTypeError(describe(api, f"the shape of the result depends on values, but got {x.describe()}.", (),
                                                user_frame(), "Shapes must be known while tracing.", remedy))
-    return np.asarray(x)
+    return np.asarray(x.concrete() if isinstance(x, Tracer) else x)
 
 
 def nonzero(a, *, size: int | None = None, fill_value=None) -> tuple:

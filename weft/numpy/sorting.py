@@ -222,7 +222,7 @@ def _in_bounds(positions, n: int, mode: str, api: str, where: str):
         raise ConcretizationTypeError(describe(
             api, f"mode='raise' looks at the values of positions, but got {positions.describe()}.", (), user_frame(),
             "They have none while a program is traced.", "Use mode='clip' or mode='wrap' inside of jit."))
-    host = np.asarray(positions)
+    host = np.asarray(positions.concrete() if isinstance(positions, Tracer) else positions)
     if np.any((host < 0) | (host >= n)):
         raise ValueError(f"invalid entry in {where} of {api}: positions must lie in [0, {n}).")
     return positions

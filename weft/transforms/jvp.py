@@ -27,6 +27,9 @@ class JVPTracer(Tracer):
         self.primal = primal
         self.tangent = tangent
 
+    carries_derivative = True
+    why_no_value = "its derivative would be lost: it is being differentiated"
+
     def concrete(self):
         if isinstance(self.primal, Tracer):
             return self.primal.concrete()
