@@ -83,7 +83,7 @@ def _check_inputs(fun, args, nums, api, holomorphic, allow_int) -> None:
                 raise TypeError(f"{api}: argument {name()} is a reference of type {leaf.type}; its gradient must be accumulated into a "
                                 "ref. Use weft.vjp and its with_refs. (References in other arguments than argnums go along.)")
             try:
-                is_number = not dtypes.is_strings(typeof(leaf).dtype)
+                is_number = typeof(leaf).is_high or not dtypes.is_strings(typeof(leaf).dtype)
             except TypeError:
                 is_number = False
             if not is_number:
