@@ -46,6 +46,18 @@ def test_modules_of_sparse_arrays_have_their_names(jax, place):
     assert getattr(importlib.import_module(f"jax.experimental.sparse.{module}"), name).__name__ == name
 
 
+def test_the_namespace_of_arrays(jax):
+    import jax.numpy as jnp
+
+    assert jnp.ones(2).__array_namespace__() is jnp and jnp.ones(2).__array_namespace__(api_version="2024.12") is jnp
+    assert jnp.__array_api_version__ == "2024.12"
+    assert jnp.__array_namespace_info__().default_dtypes()["indexing"] == "int32"
+    with pytest.raises(ValueError, match="2024.12"):
+        jnp.ones(2).__array_namespace__(api_version="1999.01")
+    with pytest.raises(AttributeError):
+        jnp.__array_of_nothing__
+
+
 def test_version(jax):
     assert jax.__version__ == JAX_VERSION
     assert jax.__version_info__ == tuple(int(part) for part in JAX_VERSION.split("."))

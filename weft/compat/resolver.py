@@ -105,7 +105,7 @@ class JaxModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name == "__all__":
             return self._offered()
-        if name.startswith("__"):
+        if name.startswith("__") and not name.startswith("__array_"):  # those of the array API are looked up as others are
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self)
         value = _look_up(self.__name__, name)
         if value is _MISSING:

@@ -7,6 +7,7 @@ Most methods are such functions, named in tables here; they are made, and their 
 from __future__ import annotations
 
 import builtins
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from weft.core.trace import Tracer
 from weft.numpy import eager
 from weft.numpy.promote import is_arraylike
 from weft.runtime.array import Array
+from weft.util import events
 
 #: the namespace of the public functions, set by `attach`
 wnp: Any = None
@@ -81,6 +83,13 @@ def _view(self, dtype=None, type=None):
 def _compress(self, condition, axis: int | None = None, *, out=None, size: int | None = None, fill_value=0):
     """See `weft.numpy.compress`."""
     return wnp.compress(condition, self, axis, size=size, fill_value=fill_value)
+
+
+def _array_namespace(self, /, *, api_version: str | None = None):
+    """The namespace of the Python array API: `weft.numpy`, or `jax.numpy` where that means weft. ValueError for another version."""
+    if api_version not in (None, wnp.__array_api_version__):
+        raise ValueError(f"__array_namespace__: the version of the array API is {wnp.__array_api_version__!r}, got {api_version!r}.")
+    return importlib.import_module("jax.numpy") if events.above else wnp
 
 
 def _round(self, ndigits: int | None = None):
@@ -224,4 +233,4 @@ def _attach_to(cls: type) -> None:
     cls.compress, cls.byteswap, cls.__contains__ = _compress, _byteswap, _contains
     cls.reshape, cls.transpose, cls.view, cls.astype, cls.to_device = _reshape, _transpose, _view, _astype, _to_device
     cls._impl = property(lambda self: self.dtype.impl, doc="The generator of keys, under the name that libraries read it by.")
-    cls.__array_namespace__ = lambda self, /, *, api_version=None: wnp
+    cls.__array_namespace__ = _array_namespace
