@@ -52,7 +52,7 @@ def test_the_namespace_of_arrays(jax):
     assert jnp.ones(2).__array_namespace__() is jnp and jnp.ones(2).__array_namespace__(api_version="2024.12") is jnp
     assert jnp.__array_api_version__ == "2024.12"
     assert jnp.__array_namespace_info__().default_dtypes()["indexing"] == "int32"
-    with pytest.raises(ValueError, match="2024.12"):
+    with pytest.raises(ValueError, match=r"2024\.12"):
         jnp.ones(2).__array_namespace__(api_version="1999.01")
     with pytest.raises(AttributeError):
         jnp.__array_of_nothing__

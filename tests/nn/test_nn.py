@@ -321,3 +321,7 @@ def test_the_lower_bound_of_what_softmax_subtracts_changes_nothing(f, initial):
 def test_a_traced_number_of_classes_is_named():
     with pytest.raises(weft.errors.ConcretizationTypeError, match="one_hot: the shape of the result depends on the argument `num_classes`"):
         weft.jit(nn.one_hot)(np.arange(3), 5)
+
+
+def test_leaky_relu_of_integers_by_an_integer_slope_is_an_integer():
+    assert nn.leaky_relu(wnp.arange(-2, 2), 3).dtype == np.int32 and nn.leaky_relu(wnp.arange(-2, 2)).dtype == np.float32

@@ -519,3 +519,31 @@ def test_roots_with_leading_zeros_kept(coefficients, jit):
     want = np.roots(coefficients)
     assert got.shape == (len(coefficients) - 1,) and np.isnan(got[len(want):].real).all() and np.isnan(got[len(want):].imag).all()
     np.testing.assert_allclose(np.sort(got[:len(want)]), np.sort(want.astype(complex)), atol=1e-5)
+
+
+@pytest.mark.parametrize("arguments", [(0, 5, 0.5), (1.5, 5, 1.2), (5, 0, -0.7), (0.5, 3), (2.7,), (3, 3, 0.5)])
+def test_integer_ranges_of_floats_step_as_numpy_does(arguments):
+    compare(wnp.arange(*arguments, dtype="int32"), np.arange(*arguments, dtype="int32"))
+
+
+@pytest.mark.parametrize("values", [[1, 2.5], [[1, 2], [3, 4.5]], [True, 1], [1, 2j], [[True], [False]], [], [[], []], [(1, 2), [3, 4]]])
+def test_nested_lists_of_numbers(values):
+    want = np.asarray(values)
+    narrow = {"i": np.int32, "f": np.float32, "c": np.complex64, "b": np.bool_}[want.dtype.kind]
+    compare(wnp.array(values), want.astype(narrow))
+
+
+@pytest.mark.parametrize("values", [[1, [2]], [[1, 2], [3]], [1, None], ["a"], [1, "a"], [[1], 2.0]])
+def test_lists_that_are_no_arrays(values):
+    with pytest.raises((TypeError, ValueError), match="array"):
+        wnp.array(values)
+
+
+def test_logarithms_of_numbers_have_a_type_of_their_own():
+    half = wnp.ones(2, "bfloat16")
+    assert (wnp.log2(8.0) * half).dtype == (wnp.log10(8) * half).dtype == np.float32 and (wnp.log(8.0) * half).dtype == half.dtype
+
+
+def test_differences_between_ends_keep_their_dtype():
+    got = wnp.ediff1d(wnp.array([1, 4, 2]), to_end=0.5, to_begin=wnp.array([7.9, 2]))
+    assert got.tolist() == [7, 2, 3, -2, 0] and got.dtype == np.int32

@@ -104,7 +104,7 @@ def log_sigmoid(x: Any) -> Any:
 
 def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Any:
     """`x` where it is not negative, `negative_slope * x` elsewhere."""
-    x = _loose(x)
+    x = wnp.asarray(x)
     return wnp.where(x >= 0, x, negative_slope * x)
 
 

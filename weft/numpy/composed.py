@@ -110,10 +110,10 @@ def diff(a, n: int = 1, axis: int = -1, prepend=None, append=None):
 
 
 def ediff1d(ary, to_end=None, to_begin=None):
-    """Differences of neighbours of the flattened array."""
+    """Differences of neighbours of the flattened array, between `to_begin` and `to_end`, which are cast to its dtype."""
     out = diff(mp.ravel(ary))
-    parts = [mp.ravel(concrete(x)) for x in (to_begin,) if x is not None] + [out]
-    parts += [mp.ravel(concrete(x)) for x in (to_end,) if x is not None]
+    begin, end = ([] if x is None else [mp.ravel(cast(concrete(x), out.dtype))] for x in (to_begin, to_end))
+    parts = [*begin, out, *end]
     return mp.concatenate(parts) if len(parts) > 1 else out
 
 

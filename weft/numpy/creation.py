@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import operator
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ from weft.ops.layout import broadcast_in_dim, broadcasted_iota, reshape
 from weft.ops.placement import with_out_sharding
 from weft.runtime.array import Array, from_numpy
 from weft.runtime.transfers import NO_TRANSFER, Passing
-from weft.util import dtypes, tree
+from weft.util import dtypes
 from weft.util.errors import ConcretizationTypeError, ShapeError, TracerError
 from weft.util.events import numpy_name
 from weft.util.source import warn_user
@@ -34,6 +35,10 @@ from weft.util.source import warn_user
 
 def _dtype(dtype, api: str):
     return dtype if dtype is None or dtypes.is_strings(dtype) else dtypes.check_dtype(dtype, api)
+
+
+#: types whose values alone say what dtype an array of them has
+_PLAIN = frozenset(promote.PYTHON_SCALARS)
 
 
 def _shape(shape) -> tuple[int, ...]:
@@ -138,6 +143,9 @@ def _convert(x, dtype, copy: bool) -> Any:
     if isinstance(x, range):
         x = list(x)
     leaves = _elements(x)
+    sorts = dict(zip(map(type, leaves), leaves))                  # an example of each type
+    if sorts and sorts.keys() <= _PLAIN:
+        return _from_numbers(x, leaves, dtype if dtype is not None else dtypes.result_type(*sorts.values()))
     if any(v is None for v in leaves):
         raise ValueError("array: None is not a valid value. It has no dtype; did you mean nan, or an empty array, zeros(0)?")
     if any(isinstance(v, (Tracer, Array)) or (type(v) not in promote.PYTHON_SCALARS and conversion(v) is not None) for v in leaves):
@@ -151,7 +159,11 @@ def _convert(x, dtype, copy: bool) -> Any:
     for leaf in leaves:
         if isinstance(leaf, str) or not (isinstance(leaf, promote.PYTHON_SCALARS) or hasattr(leaf, "dtype") or hasattr(leaf, "__array__")):
             raise TypeError(f"array: value {leaf!r} of type {type(leaf)} is not a valid element of an array.")
-    want = dtype if dtype is not None else dtypes.result_type(*leaves)
+    return _from_numbers(x, leaves, dtype if dtype is not None else dtypes.result_type(*leaves))
+
+
+def _from_numbers(x, leaves: list, want) -> Array:
+    """Nested lists of numbers, which are `leaves`, as an array of a dtype."""
     try:
         nested = np.array(x, dtype=object if dtypes.is_extended(want) else None)
         if want.kind in "iu" and nested.dtype.kind == "f" and all(isinstance(v, (int, np.integer)) for v in leaves):     # a mix of 64 bits
@@ -171,7 +183,13 @@ def _convert(x, dtype, copy: bool) -> Any:
 
 def _elements(x) -> list:
     """What nested lists hold, None included."""
-    return tree.tree_leaves(x, is_leaf=lambda v: not isinstance(v, (list, tuple)))
+    level = [x]
+    while nested := {sort for sort in set(map(type, level)) if issubclass(sort, (list, tuple))}:
+        if nested == set(map(type, level)):
+            level = list(itertools.chain.from_iterable(level))
+        else:
+            level = [v for each in level for v in (each if isinstance(each, (list, tuple)) else (each,))]
+    return level
 
 
 def _is_buffer(x) -> bool:
@@ -400,6 +418,8 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
     else:
         n = max(0, math.ceil((hi - lo) / by)) if not all(isinstance(v, (int, np.integer)) for v in (lo, hi, by)) else \
             len(range(int(lo), int(hi), int(by)))
+        if np.dtype(want).kind in "iu" and any(isinstance(v, (float, np.floating)) for v in (lo, by)):
+            lo, by = int(lo), int(lo + by) - int(lo)              # as in NumPy, the first two values are rounded and make the step
     target = device if out_sharding is None else out_sharding
     if current_trace() is eval_trace and n <= 1 << 16:
         base = np.arange(n, dtype=np.float64 if np.dtype(want).kind == "f" or want.kind == "V" else np.int64) * by + lo

@@ -155,7 +155,9 @@ def _or_if_complex(op: Callable, on_complex: Callable) -> Callable:
 
 
 def _log_to(base: int) -> Callable:
-    scaled = lambda x: ew.div(ew.log(x), math.log(base))
+    def scaled(x):
+        """The type is its own, also of a Python number: log2(2.0) beside bfloat16 gives float32."""
+        return promotion.cast(ew.div(ew.log(x), math.log(base)), dtype_of(x))
 
     def on_complex(x):
         return ew.complex(scaled(ew.abs(x)), ew.div(ew.atan2(ew.imag(x), ew.real(x)), math.log(base)))
