@@ -133,3 +133,14 @@ def test_pinv_of_many_rows_needs_no_square_of_them():
     for a, e in ((tall, 0), (tall.T, 1)):
         slope = weft.grad(lambda x, e=e: wnp.sum(wnp.take(wnp.linalg.pinv(x), 0, e)))(a)      # noqa: B023
         np.testing.assert_allclose(slope.sum(), -1.0, atol=1e-3)
+
+
+@pytest.mark.parametrize("pow_", [weft.lax.pow, wnp.power])
+def test_second_derivatives_of_powers(pow_):
+    """Where the exponent is 0, the mixed ones are 1 / x; x^0 is constant at 0, too."""
+    for x, y in ((4.0, 0.0), (0.5, 0.0), (2.0, 3.0)):
+        (xx, xy), (yx, yy) = weft.hessian(pow_, (0, 1))(x, y)
+        mixed = x ** (y - 1) * (1 + y * np.log(x))
+        np.testing.assert_allclose([xx, xy, yx, yy], [y * (y - 1) * x ** (y - 2), mixed, mixed, x ** y * np.log(x) ** 2], rtol=1e-5)
+    assert weft.grad(pow_)(0.0, 0.0) == 0 and weft.grad(pow_)(np.inf, 0.0) == 0 and weft.grad(pow_)(0.0, 1.0) == 1
+    assert weft.grad(weft.grad(pow_))(0.0, 0) == 0 and weft.grad(weft.grad(pow_))(0.0, 2) == 2

@@ -217,3 +217,10 @@ def test_einsum_sums_in_the_common_dtype():
     np.testing.assert_array_equal(weft.numpy.einsum("ij,i->i", ones, np.array([1, 2], np.int32)), [300, 600])
     (eqn,) = weft.make_jaxpr(lambda x, y: weft.numpy.einsum("ij,ik->jk", x, y))(ones, np.ones((2, 3), np.float32)).eqns
     assert eqn.primitive is dot_general_p
+
+
+def test_options_of_dot_have_names():
+    x = np.ones(3, np.float32)
+    with pytest.raises(TypeError, match="2 positional arguments"):
+        weft.lax.dot(x, x, Precision.DEFAULT)
+    assert weft.lax.dot(x, x, precision=Precision.HIGHEST) == 3

@@ -218,6 +218,30 @@ def test_gradients_of_a_wider_result_have_the_operands_types(dtype):
         np.testing.assert_array_equal(np.asarray(got), np.asarray(want).astype(dtype))
 
 
+def test_gradients_of_a_wider_result_need_no_promotion():
+    x, w = np.ones((1, 3, 8), ml_dtypes.bfloat16), np.ones((2, 3, 3), ml_dtypes.bfloat16)
+    with weft.numpy_dtype_promotion("strict"):
+        f = lambda x, w: weft.lax.conv_general_dilated(x, w, (1,), "VALID", preferred_element_type=np.float32).sum()
+        dx, dw = weft.grad(f, (0, 1))(x, w)
+    assert dx.dtype == dw.dtype == ml_dtypes.bfloat16
+    np.testing.assert_array_equal(np.asarray(dw, np.float32), 6)
+
+
+@pytest.mark.parametrize("groups", [{}, {"feature_group_count": 2}, {"batch_group_count": 2}], ids=str)
+@pytest.mark.parametrize("spatial", [(), (5,)])
+def test_of_booleans(spatial, groups):
+    """Whether any product is true; also without spatial dims, and of one feature a group."""
+    rng = np.random.default_rng(0)
+    parts = groups.get("batch_group_count", 1), groups.get("feature_group_count", 1)
+    x = rng.random((2 * parts[0], parts[1] * 2, *spatial)) < 0.4
+    for features in (1, 3):
+        w = rng.random((features * parts[0] * parts[1], 2, *[2] * len(spatial))) < 0.4
+        f = lambda x, w: weft.lax.conv_general_dilated(x, w, (1,) * len(spatial), "VALID", **groups)
+        found = weft.jit(f)(x, w)
+        assert found.dtype == bool
+        np.testing.assert_array_equal(found, np.asarray(f(x.astype(np.float32), w.astype(np.float32))) > 0)
+
+
 def test_padding_by_name():
     x, w = rng.standard_normal((1, 1, 6)), rng.standard_normal((1, 1, 4))
     for stride in (1, 2, 3):

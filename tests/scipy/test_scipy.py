@@ -37,9 +37,28 @@ def test_special(name, args):
 
 
 def test_derivatives_at_the_edges():
-    assert weft.grad(lambda x: special.xlogy(x, 2.0))(0.0) == 0.0
     assert np.isfinite(weft.grad(lambda x: special.log_ndtr(x))(-30.0))
     assert float(weft.grad(lambda x: special.logsumexp(wnp.stack([x, x])))(0.0)) == 1.0
+
+
+@pytest.mark.parametrize("f, log, zero", [(special.xlogy, np.log, 0.0), (special.xlog1py, np.log1p, -1.0)])
+def test_slopes_of_products_with_a_logarithm_at_zero(f, log, zero):
+    """Those of the limit, though the product is 0 for every y."""
+    y = np.array([3.0, 0.5, 20.0], np.float32)
+    by_x, by_y = weft.vmap(weft.grad(f, (0, 1)), (None, 0))(0.0, y)
+    np.testing.assert_allclose(by_x, log(y), rtol=1e-6)
+    np.testing.assert_array_equal(by_y, 0)
+    (xx, xy), (yx, yy) = weft.vmap(weft.hessian(f, (0, 1)), (None, 0))(0.0, y)
+    np.testing.assert_array_equal([xx, yy], 0)
+    np.testing.assert_allclose([xy, yx], [1 / (y - zero)] * 2, rtol=1e-6)
+    assert f(0.0, zero) == 0 and weft.grad(f)(0.0, zero) == -np.inf and weft.grad(f, 1)(0.0, zero) == 0
+    assert np.isnan(f(0.0, np.nan)) and np.isnan(weft.grad(f)(0.0, np.nan))
+
+
+def test_the_sign_of_the_gamma_function_where_it_has_none():
+    x = np.array([-3.0, -2.5, -2.0, -1.5, -1.0, -0.5, -0.0, 0.0, 1.0, np.nan, np.inf, -np.inf, -1e10], np.float32)
+    x = np.concatenate([x, np.nextafter(x, np.float32(np.inf))[:6], np.nextafter(x, np.float32(-np.inf))[:6]])
+    np.testing.assert_array_equal(special.gammasgn(x), scipy.special.gammasgn(x))
 
 
 def test_triangular_and_cholesky():

@@ -191,3 +191,12 @@ def test_counts_need_no_promotion():
         value = stats.multinomial.logpmf(x, 3, p)
     assert value.dtype == np.float32
     np.testing.assert_allclose(value, np.log(3 * 0.2 * 0.25), rtol=1e-5)
+
+
+@pytest.mark.parametrize("values", [
+    [np.nan, 1, 1], [np.nan, np.nan, 1], [np.nan, 1, 2], [1, np.nan, np.nan, 1], [np.nan], [2, np.nan, np.nan]])
+def test_nan_is_a_value_that_may_be_the_commonest(values):
+    values = np.array(values, np.float32)
+    found, want = weft.scipy.stats.mode(values), scipy.stats.mode(values)
+    np.testing.assert_array_equal([found.mode, found.count], [want.mode, want.count])
+    np.testing.assert_array_equal(weft.scipy.stats.mode(values[None].repeat(2, 0), axis=1).mode, [want.mode] * 2)

@@ -231,7 +231,7 @@ def _common(lhs, rhs) -> Any:
 
 
 def dot(
-    lhs, rhs, *args, dimension_numbers: DotDimensionNumbers | None = None, precision: PrecisionLike = None,
+    lhs, rhs, *, dimension_numbers: DotDimensionNumbers | None = None, precision: PrecisionLike = None,
     preferred_element_type: Any = None, out_sharding: Any = None,
 ):
     """The product of vectors, matrices, or one of each: the last dim of `lhs` is contracted with the first of `rhs`.
@@ -239,9 +239,6 @@ def dot(
     >>> float(dot(np.array([1.0, 2.0]), np.array([3.0, 4.0])))
     11.0
     """
-    if args:  # precision and preferred_element_type used to be positional
-        precision = args[0]
-        preferred_element_type = args[1] if len(args) > 1 else preferred_element_type
     if dimension_numbers is None:
         left, right = typeof(lhs), typeof(rhs)
         if not (1 <= left.ndim <= 2 and 1 <= right.ndim <= 2):

@@ -27,7 +27,7 @@ from weft.ops.layout import broadcast_in_dim, copy, reshape, transpose
 from weft.ops.reduce import reduce_sum
 from weft.ops.rules import inverse
 from weft.ops.slicing import concatenate, pad, slice as slice_op
-from weft.util import dtypes
+from weft.util.promotion import common_dtype
 from weft.util.record import record
 
 #: output features per group up to which a grouped convolution is a sum of products
@@ -156,9 +156,14 @@ class Conv(NamedTuple):
 
 def expand_conv(lhs, rhs, **params):
     """The convolution written with pad, windows and dot_general (or, feature by feature, with products and a sum)."""
-    common = dtypes.promote_types(typeof(lhs).dtype, typeof(rhs).dtype)
+    common = common_dtype(typeof(lhs).dtype, typeof(rhs).dtype)
     p = Conv(**params)
-    p = p._replace(preferred_element_type=p.preferred_element_type or typeof(lhs).dtype)
+    out = np.dtype(p.preferred_element_type or typeof(lhs).dtype)
+    if common == np.bool_:                                # whether any product is true: as counts, which are added
+        counts = np.dtype(np.float32)
+        found = expand_conv(*[convert_element_type(x, counts) for x in (lhs, rhs)], **dict(params, preferred_element_type=counts))
+        return convert_element_type(found, out)
+    p = p._replace(preferred_element_type=out)
     image, kernel = convert_element_type(lhs, common), convert_element_type(rhs, common)
     spread = any(d > 1 for d in p.lhs_dilation)
     if _is_thin(image, kernel, p, spread):

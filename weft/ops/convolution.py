@@ -26,6 +26,7 @@ from weft.ops.layout import reshape, rev, transpose
 from weft.ops.placement import OUT_SHARDING, with_out_sharding
 from weft.ops.rules import inverse, multilinear
 from weft.util import dtypes
+from weft.util.promotion import common_dtype
 
 conv_general_dilated_p = Primitive("conv_general_dilated", "conv", out_sharding=OUT_SHARDING)
 
@@ -273,7 +274,7 @@ def _check(lhs, rhs, p: Conv) -> None:
 def _conv_reference(lhs, rhs, **params):
     p = Conv(**params)
     numbers, out_dtype = p.dimension_numbers, p.preferred_element_type or lhs.dtype
-    common = np.dtype(dtypes.promote_types(dtypes.promote_types(lhs.dtype, rhs.dtype), out_dtype))
+    common = np.dtype(common_dtype(common_dtype(lhs.dtype, rhs.dtype), out_dtype))
     accumulate = np.dtype(np.float32) if is_narrow(common) else common
     out_shape = _out_shape(lhs.shape, rhs.shape, p)
     batch, features, *sizes = _pick(out_shape, numbers.out_spec)
@@ -332,7 +333,7 @@ def _conv_transpose(ct, lhs, rhs, **params):
 
 def _mixed_conv(x, y, dtype, p: Conv):
     """A convolution of operands whose dtypes may differ, with a result of `dtype`."""
-    common = dtypes.promote_types(typeof(x).dtype, typeof(y).dtype)
+    common = common_dtype(typeof(x).dtype, typeof(y).dtype)
     out = _bind(*[v if typeof(v).dtype == common else convert_element_type(v, common) for v in (x, y)], p)
     return out if common == dtype else convert_element_type(out, dtype)
 

@@ -10,6 +10,7 @@ from weft.core.trace import typeof
 from weft.ir.types import ShapedArray
 from weft.ops import families
 from weft.ops.arithmetic import mul, sub
+from weft.ops.bitwise import bitwise_and
 from weft.ops.casting import convert_element_type
 from weft.ops.comparison import eq, select
 from weft.ops.families import INEXACT, INTEGER, dtype_in, function
@@ -25,10 +26,10 @@ def _pow_type(x, y):
 
 
 def _pow_jvp_base(t, out, x, y):
-    # y x^(y-1), which is 0 where y is, whatever x
-    lower = select(eq(y, 0), 1, sub(y, 1))
+    # y x^(y-1); where both are 0 the power is constant in x
+    base = select(bitwise_and(eq(x, 0), eq(y, 0)), 1, x)
     factor = convert_element_type(y, typeof(x).dtype)
-    return mul(t, mul(factor, pow(x, lower)))
+    return mul(t, mul(factor, pow(base, sub(y, 1))))
 
 
 def _pow_jvp_exponent(t, out, x, y):

@@ -99,11 +99,13 @@ i1 = _unary("i1", _i1, "The modified Bessel function of order 1.")
 
 
 def _gammasgn(x):
-    odd = ew.ne(ew.rem(ew.floor(x), 2), 0)
-    return select(ew.bitwise_and(ew.lt(x, 0), odd), -1.0, ew.add(ew.mul(x, 0), 1))
+    below, odd = ew.lt(x, 0), ew.ne(ew.rem(ew.floor(x), 2), 0)
+    down = ew.bitwise_or(ew.bitwise_and(below, odd), ew.eq(ew.div(1, x), -math.inf))
+    pole = ew.bitwise_or(ew.bitwise_and(below, ew.eq(ew.floor(x), x)), ew.ne(x, x))
+    return select(pole, math.nan, select(down, -1.0, ew.add(ew.mul(select(ew.lt(ew.abs(x), math.inf), x, 0), 0), 1)))
 
 
-gammasgn = _unary("gammasgn", _gammasgn, "The sign of the gamma function.")
+gammasgn = _unary("gammasgn", _gammasgn, "The sign of the gamma function: that of the limit at 0, NaN at the poles below.")
 
 
 def _gamma(x):
@@ -293,15 +295,22 @@ def multigammaln(a, d):
     return total
 
 
-def _xlogy(x, y):
-    zero = ew.bitwise_and(ew.eq(x, 0), ew.eq(y, y))
-    return select(zero, 0, ew.mul(x, ew.log(select(zero, 1, y))))
+def _times(log: Callable, shift: int):
+    """x log(y + shift), 0 where x is, whose derivatives are those of the limit of x towards 0."""
+    @custom_jvp
+    def product(x, y):
+        zero = ew.bitwise_and(ew.eq(x, 0), ew.eq(y, y))
+        return select(zero, 0, ew.mul(x, log(select(zero, 1, y))))
+
+    def by_y(t, out, x, y):
+        inner = ew.add(y, shift) if shift else y
+        return ew.mul(t, ew.div(x, select(ew.bitwise_and(ew.eq(x, 0), ew.eq(inner, 0)), 1, inner)))
+
+    product.defjvps(lambda t, out, x, y: ew.mul(t, log(y)), by_y)
+    return product
 
 
-def _xlog1py(x, y):
-    zero = ew.bitwise_and(ew.eq(x, 0), ew.eq(y, y))
-    return select(zero, 0, ew.mul(x, ew.log1p(select(zero, 0, y))))
-
+_xlogy, _xlog1py = _times(_late("log"), 0), _times(_late("log1p"), 1)
 
 xlogy = _binary("xlogy", _xlogy, "x log(y), 0 where x is.")
 xlog1py = _binary("xlog1py", _xlog1py, "x log(1 + y), 0 where x is.")

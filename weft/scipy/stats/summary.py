@@ -21,7 +21,7 @@ class ModeResult(NamedTuple):
 
 
 def mode(a, axis: int | None = 0, nan_policy: str = "propagate", keepdims: bool = False) -> ModeResult:
-    """The commonest value along `axis`, the smallest of equally common ones, and its count."""
+    """The commonest value along `axis`, the smallest of equally common ones, and its count. NaN is a value, larger than all others."""
     if nan_policy != "propagate":
         raise NotImplementedError(f"mode: nan_policy={nan_policy!r} is not supported; use 'propagate'.")
     x = wnp.asarray(a)
@@ -33,7 +33,11 @@ def mode(a, axis: int | None = 0, nan_policy: str = "propagate", keepdims: bool 
         nothing = dtypes.canonicalize_dtype(np.result_type(x.dtype, np.float32))
         return ModeResult(wnp.full(shape, np.nan, nothing), wnp.zeros(shape, nothing))
     x = wnp.sort(wnp.moveaxis(x, axis, -1), -1)
-    counts = wnp.sum(x[..., :, None] == x[..., None, :], -1)
+    equal = x[..., :, None] == x[..., None, :]
+    if dtypes.issubdtype(x.dtype, np.inexact):
+        nan = wnp.isnan(x)
+        equal = equal | (nan[..., :, None] & nan[..., None, :])
+    counts = wnp.sum(equal, -1)
     at = wnp.argmax(counts, -1)[..., None]
     out = [wnp.squeeze(wnp.take_along_axis(v, at, -1), -1) for v in (x, counts)]
     if keepdims:
