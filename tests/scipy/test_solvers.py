@@ -140,3 +140,12 @@ def test_solutions_are_as_weakly_typed_as_the_right_side(solver):
     assert solver(lambda x: 2 * x, 1.0)[0].weak_type
     assert not solver(lambda x: 2 * x, np.float32(1))[0].weak_type
     assert not solver(lambda x: 2 * x, wnp.ones(2))[0].weak_type
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4, 1e8])
+def test_the_unit_of_a_function_does_not_matter(scale):
+    """The inverse Hessian of a steep one would be lost beside a unit matrix."""
+    f = lambda x: scale * wnp.sum(wnp.array([1.0, 2.0, 0.5]) * (x - wnp.array([0.0, 1.0, -1.0])) ** 2)
+    found = minimize(f, wnp.ones(3), method="BFGS", options={"gtol": 1e-4 * scale})
+    assert bool(found.success) and int(found.nit) < 20
+    np.testing.assert_allclose(found.x, [0.0, 1.0, -1.0], atol=2e-4)

@@ -186,19 +186,22 @@ def _bfgs(both: Callable, x0, *, maxiter=None, norm=math.inf, gtol: float = 1e-5
     one = wnp.eye(size, dtype=x0.dtype)
 
     def direction(state):
-        return -wnp.dot(state.memory, state.grad)
+        return -wnp.dot(state.memory[0], state.grad)
 
-    def remember(inverse, step, change):
-        curvature = wnp.dot(step, change)
+    def remember(memory, step, change):
+        """The first matrix is scaled by the curvature of the first step (6.20): units of the function differ by many digits."""
+        inverse, is_first = memory
+        curvature, length = wnp.dot(step, change), wnp.dot(change, change)
         ok = curvature != 0
+        inverse = inverse * wnp.where(is_first & (curvature > 0), curvature / wnp.where(length == 0, 1, length), 1)
         rho = wnp.where(ok, 1 / wnp.where(ok, curvature, 1), 0)
         turn = one - rho * wnp.outer(step, change)
         new = wnp.matmul(wnp.matmul(turn, inverse), turn.T) + rho * wnp.outer(step, step)
-        return wnp.where(ok & wnp.all(wnp.isfinite(new)), new, inverse)
+        return wnp.where(ok & wnp.all(wnp.isfinite(new)), new, inverse), is_first & ~ok
 
-    state = _search(both, x0, direction=direction, remember=remember, memory=one, gtol=gtol, norm=norm,
+    state = _search(both, x0, direction=direction, remember=remember, memory=(one, wnp.array(True)), gtol=gtol, norm=norm,
                     maxiter=200 * size if maxiter is None else maxiter, line_search_maxiter=line_search_maxiter)
-    return _results(state, state.memory)
+    return _results(state, state.memory[0])
 
 
 def _lbfgs(both: Callable, x0, *, maxiter=None, norm=math.inf, maxcor: int = 10, ftol: float = 2.220446049250313e-09, gtol: float = 1e-5,
