@@ -45,6 +45,15 @@ kept = weft.jit(lambda key: (random.normal(key), key))
 passed = weft.jit(lambda key: key)
 XS = np.arange(3, dtype=np.float32)
 
+library_p = weft.extend.core.Primitive("keep")
+library_p.def_abstract_eval(lambda k: k)
+library_p.def_impl(lambda k: k)
+
+
+def noisy(x, key):
+    return wnp.sin(x * random.normal(key))
+
+
 WRONG = {
     "eager": two, "jit": weft.jit(two), "two programs": twice(draw), "nested": weft.jit(lambda k: draw(k) + draw(k)),
     "split": twice(random.split), "drawn, then split": lambda k: (draw(k), random.split(k)),
@@ -68,6 +77,15 @@ WRONG = {
     "fori_loop": lambda k: lax.fori_loop(0, 3, lambda i, x: x + random.normal(k), 0.0),
     "cond, then again": weft.jit(lambda k: lax.cond(True, random.normal, lambda k: 0.0, k) + random.normal(k)),
     "gradient": lambda k: weft.grad(lambda x: x * random.normal(k) * random.normal(k))(1.0),
+    "condition and body": lambda k: lax.while_loop(
+        lambda c: c[0] < random.uniform(c[1]), lambda c: (c[0] + 1, random.split(c[1])[0]), (0.0, k)),
+    "condition, given on": lambda k: lax.while_loop(lambda c: c[0] < random.uniform(c[1]), lambda c: (c[0] + 1, c[1]), (0.0, k)),
+    "condition, then again": weft.jit(lambda k: (lax.while_loop(
+        lambda c: c[0] < random.uniform(c[1]), lambda c: (c[0] + 1, random.fold_in(c[1], 1)), (0.0, k)), random.normal(k))),
+    "recomputed": lambda k: weft.grad(weft.checkpoint(lambda x: x * random.normal(k) + wnp.sin(x) * random.normal(k)))(1.0),
+    "recomputed, then again": lambda k: (weft.grad(weft.checkpoint(noisy))(1.0, k), random.normal(k)),
+    "operation of a library": weft.jit(lambda k: (random.normal(k), library_p.bind(k))),
+    "result of a library": weft.jit(lambda k: random.normal(library_p.bind(k))),
 }
 RIGHT = {
     "split": weft.jit(halves), "split eagerly": halves, "fold_in": lambda k: [random.normal(random.fold_in(k, i)) for i in range(3)],
@@ -89,6 +107,13 @@ RIGHT = {
     "poisson": lambda k: random.poisson(k, 3.0),
     "ball": lambda k: random.ball(k, 3),
     "truncated": lambda k: random.truncated_normal(k, 0.0, 1.0),
+    "recomputed": lambda k: weft.grad(weft.checkpoint(noisy))(1.0, k),
+    "recomputed in a program": weft.jit(lambda k: weft.value_and_grad(weft.checkpoint(noisy))(1.0, k)),
+    "recomputed in a loop": lambda k: weft.grad(
+        lambda x: lax.scan(lambda c, k: (weft.checkpoint(noisy)(c, k), None), x, random.split(k, 3))[0])(1.0),
+    "condition with a key of its own": lambda k: lax.while_loop(
+        lambda c: c[0] < random.uniform(c[1]), lambda c: (c[0] + 1, random.fold_in(c[2], 0), random.fold_in(c[2], 1)),
+        (0.0, random.fold_in(k, 7), k)),
     "dropout": lambda k: random.bernoulli(k, 0.5, (3,)), "orthogonal": lambda k: random.orthogonal(k, 3),
 }  # fmt: skip
 
@@ -132,7 +157,9 @@ def test_signatures_of_functions():
     keys = random.split(key, 2)
     for fun, given, entries in [
             (random.bits, (key,), [Sink(0)]), (random.split, (key,), [Sink(0), Source(0)]), (lambda: random.key(1), (), [Source(0)]),
-            (lambda k: k[None], (key,), [Forward(0, 0)]), (lambda x, k: (x, k), (1.0, key), [Forward(1, 1)]), (random.key_data, (key,), []),
+            (lambda k: k[None], (key,), [Forward(0, 0)]),
+            (lambda ks, i: lax.dynamic_slice(ks, (i,), (2,)), (keys, 0), [Forward(0, 0)]),
+            (lambda ks, i: lax.dynamic_slice(ks, (i,), (1,)), (keys, 0), [Source(0)]), (lambda x, k: (x, k), (1.0, key), [Forward(1, 1)]), (random.key_data, (key,), []),
             (lambda ks: random.normal(ks[1]), (keys,), [Sink(0, np.array([False, True]))]), (consume, (key,), [Sink(0), Forward(0, 0)])]:
         assert function_type_signature(fun, *given) == KeyReuseSignature(*entries), fun
 
@@ -166,7 +193,8 @@ def test_signatures_of_functions():
 @pytest.mark.parametrize("fun, words", [
     (two, "In jit, argument 0 is already consumed"), (twice(random.bits), "In random_bits, argument 0 is already consumed"),
     (WRONG["scan, carried"], "scan body function leads to key reuse"), (WRONG["while"], "while_loop body function leads to key reuse"),
-    (lambda k: lax.while_loop(lambda i: random.uniform(k) < i, lambda i: i + 1, 0.0), "while_loop cond function leads to key reuse")])
+    (lambda k: lax.while_loop(lambda i: random.uniform(k) < i, lambda i: i + 1, 0.0), "while_loop cond function leads to key reuse"),
+    (WRONG["condition, given on"], "while_loop cond function leads to key reuse")])
 def test_what_a_check_says(fun, words):
     with pytest.raises(KeyReuseError, match=words):
         check_key_reuse(fun, random.key(0))

@@ -4,7 +4,8 @@ In:   a program in which `random_unwrap` says of each key whether it is used up 
 Out:  which keys of its arguments a program uses up, and which of them, used or not, are among its results; a `KeyReuseError`.
 How:  every key has a number, and an array of keys an array of them. Operations that move keys move their numbers.
 Laws: only typed keys have numbers. What a loop uses up must be new in every step. Eager operations on arrays of keys, other than
-      indexing and functions that are compiled as a whole, give keys of new numbers.
+      indexing and functions that are compiled as a whole, give keys of new numbers. An operation of a library uses up its keys, and
+      what it gives counts as used.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.core.extension import ExtensionPrimitive
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft.runtime.array import Array
 from weft.util import dtypes
@@ -137,9 +139,14 @@ class _Reader:
         inner = [j for _, j in subjaxprs(eqn.params)]
         if inner and (any(n is not None for n in ins) or any(is_key(v.aval) for v in eqn.outvars)):
             self.follow_programs(eqn, ins, inner)
+        unknown = isinstance(eqn.primitive, ExtensionPrimitive) and not inner
+        for i, numbers in enumerate(ins):
+            if unknown and numbers is not None:
+                _use(numbers, self.used, eqn.source, "random", _consumed(eqn, i))
         for v in eqn.outvars:
             if is_key(v.aval) and v not in self.numbers:
-                self.numbers[v] = _moved(eqn, ins, v.aval.shape)
+                self.numbers[v] = _new(v.aval.shape) if unknown else _moved(eqn, ins, v.aval.shape)
+                self.used.update(self.numbers[v].ravel().tolist() if unknown else ())
                 if eqn.primitive.name in ("slice", "concatenate"):
                     self.pass_on(eqn, ins, self.numbers[v])
 
@@ -159,6 +166,8 @@ class _Reader:
     def follow_programs(self, eqn: Eqn, ins: list, inner: list[Jaxpr]) -> None:
         """Use up what the programs of an operation use up, at most one of which runs if they are branches."""
         together: dict[int, np.ndarray] = {}
+        if "body_jaxpr" in eqn.params:
+            _check_condition(eqn)
         for jaxpr in inner:
             given, steady = _operands(eqn, jaxpr, len(ins))
             signature = signature_of(jaxpr)
@@ -172,7 +181,7 @@ class _Reader:
                         eqn.primitive.name, f"{_loop(eqn, jaxpr)} leads to key reuse: every step uses the same random key.", (), eqn.source,
                         _RULE, "Split the key into one for each step, or fold_in the step."))
                 numbers = ins[i][mask] if mask.shape == ins[i].shape else ins[i]
-                if "branches" in eqn.params:
+                if "branches" in eqn.params or jaxpr is eqn.params.get("cond_jaxpr"):
                     together[i] = np.union1d(together.get(i, numbers), numbers)
                 else:
                     _use(numbers, self.used, eqn.source, "random", _consumed(eqn, i))
@@ -196,6 +205,22 @@ class _Reader:
                 numbers = np.array([next(_count) if n is None else n for n in known], np.int64).reshape(v.aval.shape)
                 self.used.update(int(n) for n, (_, used) in zip(numbers.ravel(), held) if used)
                 self.numbers[v] = numbers
+
+
+def _check_condition(eqn: Eqn) -> None:
+    """KeyReuseError if the condition of a loop uses a key of the carry that the body uses too, or gives to the next step."""
+    params = eqn.params
+    first, second = params["cond_nconsts"], params["body_nconsts"]
+    cond, body = signature_of(params["cond_jaxpr"]), signature_of(params["body_jaxpr"])
+    for carried, (mask, again) in enumerate(zip(cond.uses[first:], body.uses[second:])):
+        if mask is None or not mask.any():
+            continue
+        kept = any(source is not None and source[0] == second + carried and mask.flat[source[1]]
+                   for held in body.results if held is not None for source, _ in held)
+        if kept or (again is not None and (mask & again).any()):
+            raise KeyReuseError(describe(
+                eqn.primitive.name, f"{_loop(eqn, params['cond_jaxpr'])} leads to key reuse: it uses a random key that the body uses, or gives "
+                                    "to the next step.", (), eqn.source, _RULE, "Carry a key of its own for the condition, new in every step."))
 
 
 def _consumed(eqn: Eqn, i: int) -> str:
@@ -235,4 +260,6 @@ def _moved(eqn: Eqn, ins: list, shape: tuple[int, ...]) -> np.ndarray:
                 return found.astype(np.int64)
         except Exception:        # an operation on numbers alone; its keys count as new
             pass
+    if eqn.primitive.name == "dynamic_slice" and ins[0] is not None and ins[0].shape == shape:
+        return ins[0]            # all of it, wherever it is said to begin
     return _new(shape)

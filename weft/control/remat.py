@@ -15,10 +15,11 @@ from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive
 from weft.core.trace import Zero, is_undef
 from weft.ir.jaxpr import Eqn, Jaxpr
-from weft.ir.rewrite import dce, inline_calls, is_transparent
+from weft.ir.rewrite import dce, inline_calls, is_transparent, map_jaxprs
 from weft.ops.placement import optimization_barrier
 from weft.transforms.linearize import Partial, partial_eval_jaxpr
 from weft.transforms.transpose import transpose_with_refs
+from weft.util.config import config
 
 #: params: jaxpr, prevent_cse, policy (None, or a predicate on (primitive, *avals, **params)), name
 remat_p = Primitive("checkpoint", "region", multiple_results=True, call_like=True, only_derivatives=("policy",))
@@ -38,7 +39,20 @@ def _split(jaxpr: Jaxpr, unknown: Sequence[bool], params: dict) -> Partial:
     partial = partial_eval_jaxpr(program, unknown, saveable=saveable_by(policy))
     partial.known = dce(partial.known)         # a rule gives way to its function where no residual is read
     partial.unknown = dce(partial.unknown)     # what an operation computes again is what is not saved
+    if config.debug_key_reuse:
+        partial.unknown = _reading_keys(partial.unknown)
     return partial
+
+
+def _reading_keys(jaxpr: Jaxpr) -> Jaxpr:
+    """The program as one that only reads the keys from which it draws: those were used up when it ran for the first time."""
+    eqns = []
+    for eqn in jaxpr.eqns:
+        params = map_jaxprs(eqn.params, _reading_keys)
+        if params.get("uses"):
+            params = {name: value for name, value in params.items() if name != "uses"}
+        eqns.append(eqn if params is eqn.params else eqn.replace(params=params))
+    return jaxpr.replace(eqns=eqns) if any(a is not b for a, b in zip(eqns, jaxpr.eqns)) else jaxpr
 
 
 def _seen_through(eqn: Eqn) -> bool:
