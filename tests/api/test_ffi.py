@@ -145,7 +145,9 @@ def test_misuse():
     one = weft.ShapeDtypeStruct((), "float32")
     name = registered(lambda call: None)
     with pytest.raises(ValueError, match=r"no function is registered as 'tests\.none'"):
-        ffi.ffi_call("tests.none", one)
+        ffi.ffi_call("tests.none", one)(1.0)
+    with pytest.raises(ValueError, match=r"no function is registered as 'tests\.none'"):
+        weft.make_jaxpr(lambda x: ffi.ffi_call("tests.none", one)(x))(1.0)
     with pytest.raises(ValueError, match="is registered already"):
         ffi.register_ffi_target(name, ffi.pycapsule(HANDLER(lambda frame: None)))
     with pytest.raises(TypeError, match="fn is a capsule"):
@@ -158,3 +160,20 @@ def test_misuse():
         ffi.ffi_call(name, one, input_layouts=[(1, 0)])
     with pytest.raises((TypeError, RuntimeError), match="attribute 'x' is a number"):
         np.asarray(ffi.ffi_call(name, one)(x=object()))
+
+
+@pytest.mark.parametrize("types, position", [
+    (None, 0), ((weft.ShapeDtypeStruct((), "float32"), ()), 1), (3.0, 0), ([weft.ShapeDtypeStruct((), "float32"), None], 1)])
+def test_results_are_types(types, position):
+    with pytest.raises(ValueError, match=f"result_shape_dtypes must have a shape and a dtype; at position {position}"):
+        ffi.ffi_call("tests.none", types)
+
+
+@pytest.mark.parametrize("has_side_effect", [False, True])
+@pytest.mark.parametrize("derive", [
+    lambda f: weft.jvp(f, (0.5,), (0.5,)), lambda f: weft.grad(f)(0.5), lambda f: weft.jit(weft.jacfwd(f))(0.5)],
+    ids=["jvp", "grad", "jit"])
+def test_calls_have_no_derivative(derive, has_side_effect):
+    call = ffi.ffi_call("tests.none", weft.ShapeDtypeStruct((), "float32"), has_side_effect=has_side_effect)
+    with pytest.raises(ValueError, match=r"the call to `tests\.none` cannot be differentiated"):
+        derive(lambda x: call(x, scale={"by": 2}))

@@ -398,3 +398,10 @@ def test_where_jax_means_weft_what_failed_is_logged_under_its_name(caplog, monke
     with pytest.raises(Exception, match="no"):
         weft.jit(lambda x: weft.pure_callback(fail, weft.ShapeDtypeStruct((), "float32"), x))(1.0).block_until_ready()
     assert [r.getMessage() for r in caplog.records if r.name == "jax._src.callback"] == ["jax.pure_callback failed"]
+
+
+@pytest.mark.parametrize("call, kind", [(weft.pure_callback, "Pure"), (weft.experimental.io_callback, "IO")])
+def test_callbacks_have_no_adjoint(call, kind):
+    f = lambda x: call(lambda x: x, weft.ShapeDtypeStruct((), np.float32), x)
+    with pytest.raises(ValueError, match=f"{kind} callbacks do not support transpose"):
+        weft.linear_transpose(f, 1.0)(1.0)

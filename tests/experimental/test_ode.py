@@ -78,6 +78,26 @@ def test_bounds_of_steps():
     assert blown.shape == (2,)
 
 
+@pytest.mark.parametrize("y0", [[np.float32(1.0), np.float32(0.0)], {"a": np.float32(1.0), "b": [np.zeros((1,), np.float32)]}])
+def test_slopes_of_numbers_may_be_one_array(y0):
+    """In the order of y's leaves, also through gradients."""
+    ts = np.linspace(0.0, 1.0, 5).astype(np.float32)
+
+    def pendulum(y, t, rate):
+        a, b = (wnp.ravel(leaf)[0] for leaf in weft.tree.leaves(y))
+        return wnp.array([b * rate, -a * rate])
+
+    def last(y0, rate):
+        return sum(wnp.sum(leaf[-1]) for leaf in weft.tree.leaves(odeint(pendulum, y0, ts, rate)))
+
+    first, second = weft.tree.leaves(odeint(pendulum, y0, ts, 2.0))
+    np.testing.assert_allclose(np.ravel(first), np.cos(2 * ts), atol=1e-4)
+    np.testing.assert_allclose(np.ravel(second), -np.sin(2 * ts), atol=1e-4)
+    by_start, by_rate = weft.grad(last, (0, 1))(y0, 2.0)
+    np.testing.assert_allclose(by_rate, -np.sin(2.0) - np.cos(2.0), atol=1e-3)
+    np.testing.assert_allclose(weft.tree.leaves(by_start)[0], np.cos(2.0) - np.sin(2.0), atol=1e-3)
+
+
 def test_what_cannot_be_solved_is_refused():
     with pytest.raises(ValueError, match="t must be a vector"):
         odeint(lambda y, t: y, 1.0, 2.0)

@@ -166,3 +166,8 @@ def test_a_neutral_initial_value_of_another_dtype():
     """Pooling layers of libraries start a maximum of integers at minus infinity."""
     got = lax.reduce_window(np.arange(6), -np.inf, lax.max, (2,), (2,), "VALID")
     assert got.tolist() == [1, 3, 5] and got.dtype == np.int32
+
+
+def test_the_initial_value_of_windows_is_a_scalar():
+    with pytest.raises(TypeError, match=r"init_value must be one scalar for each of 1 operands, got shapes \[\(1,\)\]"):
+        lax.reduce_window(np.ones((4, 5), np.int32), np.ones((1,), np.int32), lax.max, (2, 2))

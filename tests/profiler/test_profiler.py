@@ -185,8 +185,13 @@ def test_one_trace_at_a_time(tmp_path):
     assert len(glob.glob(f"{tmp_path}/plugins/profile/*/perfetto_trace.json.gz")) == 1
 
 
+def test_no_server_is_active():
+    with pytest.raises(ValueError, match="no active profiler server"):
+        weft.profiler.stop_server()
+
+
 @pytest.mark.parametrize("call", [
-    lambda: weft.profiler.start_server(9999), weft.profiler.stop_server,
+    lambda: weft.profiler.start_server(9999),
     lambda: weft.profiler.start_trace("x", create_perfetto_link=True),
 ])
 def test_what_is_not_there_says_so(call):

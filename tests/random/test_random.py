@@ -295,3 +295,29 @@ def test_samples_for_each_pair_of_parameters():
     assert found.shape == (4, 2, 3) and random.t(random.key(0), wnp.ones(3)).shape == (3,)
     with pytest.raises(ValueError, match="covariances of shape"):
         random.multivariate_normal(random.key(0), wnp.zeros(2), wnp.eye(3))
+
+
+@pytest.mark.parametrize("name, args", [
+    ("maxwell", ()), ("rayleigh", (1.0,)), ("pareto", (1.0,)), ("weibull_min", (1.0, 2.0)), ("lognormal", ()), ("orthogonal", (2,)),
+    ("triangular", (0.0, 0.5, 1.0)), ("multivariate_normal", (np.zeros(2), np.eye(2))), ("chisquare", (2.0,)), ("dirichlet", (np.ones(2),)),
+    ("categorical", (np.zeros(2),)), ("rademacher", ()), ("gumbel", ())])
+def test_errors_name_the_function_that_was_called(name, args):
+    with pytest.raises(ValueError, match=f"{name} accepts a single key, but was given a key array of shape \\(2,\\)"):
+        getattr(random, name)(random.split(random.key(0)), *args)
+
+
+@pytest.mark.parametrize("name", ["key", "PRNGKey"])
+def test_seeds_are_single_numbers(name):
+    for seed in (np.arange(4), random.key(0)):
+        with pytest.raises(TypeError, match=f"{name} accepts a scalar seed"):
+            getattr(random, name)(wnp.asarray(seed) if isinstance(seed, np.ndarray) else seed)
+
+
+@pytest.mark.parametrize("f", [
+    lambda k: k + 1, lambda k: 2.0 * k, lambda k: k == 1, lambda k: wnp.maximum(k, 1), lambda k: wnp.where(True, k, 1), lambda k: k + k,
+    lambda k: k < k, lambda k: -k, wnp.sum, wnp.sin])
+def test_keys_are_not_numbers(f):
+    with pytest.raises(TypeError):
+        f(random.key(0))
+    with pytest.raises(TypeError):
+        weft.jit(f)(random.key(0))

@@ -13,6 +13,7 @@ Laws: the solver works on one real vector; complex numbers count as pairs. A tim
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -128,14 +129,18 @@ class _Layout:
         return tree_unflatten(self.structure, leaves)
 
     def slopes(self, out: Any) -> Any:
-        """What the user's function returned, as a vector: the tree of y, or one with the same elements in this order."""
+        """What the user's function returned, as a vector: the tree of y, or one with the same elements in this order, as an array of the
+        slopes of a list of numbers."""
         leaves = [wnp.asarray(leaf) for leaf in tree_leaves(out)]
         if [leaf.shape for leaf in leaves] != self.shapes:
-            if len(self.shapes) != 1 or sum(leaf.size for leaf in leaves) != math.prod(self.shapes[0]):
+            sizes = [math.prod(shape) for shape in self.shapes]
+            if sum(leaf.size for leaf in leaves) != sum(sizes):
                 raise TypeError(
                     f"odeint: func must return slopes of the shapes of y, {self.shapes}; it returned {[leaf.shape for leaf in leaves]}"
                 )
-            leaves = [wnp.concatenate([wnp.ravel(leaf) for leaf in leaves]).reshape(self.shapes[0])]
+            whole = wnp.concatenate([wnp.ravel(leaf) for leaf in leaves])
+            ends = list(itertools.accumulate(sizes))
+            leaves = [whole[end - size:end].reshape(shape) for end, size, shape in zip(ends, sizes, self.shapes)]
         for leaf, pair in zip(leaves, self.complex, strict=True):
             if not pair and wnp.issubdtype(leaf.dtype, wnp.complexfloating):
                 raise TypeError(f"odeint: func returned {leaf.dtype} for a y of real dtype; make y0 complex")

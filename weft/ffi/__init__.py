@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from weft.api.callbacks import io_callback, pure_callback
+from weft.control.custom_rules import custom_jvp
 from weft.core.trace import typeof
 from weft.ffi.frames import DTYPES, invoke
 from weft.ir.mesh import get_abstract_mesh
@@ -90,15 +91,17 @@ def ffi_call(target_name: str, result_shape_dtypes: Any, *, has_side_effect: boo
     `result_shape_dtypes` is a tree of types (`ShapeDtypeStruct`), and the result a tree of arrays like it. Attributes are numbers, strings,
     arrays of numbers, and dicts of these; Python's integers and floats are 64 bits wide. `vmap_method` is that of `pure_callback`. A result
     that aliases an operand begins as a copy of it. An error that the function reports becomes JaxRuntimeError.
-    Raises ValueError for an unknown name (when it runs, where the mesh of the context is meant for devices of another platform: such
-    programs are lowered here, and run there), NotImplementedError for layouts that are not row-major and for other conventions.
+    Raises ValueError for results that are not types, for derivatives, and for an unknown name (when it runs, where the mesh of the
+    context is meant for devices of another platform: such programs are lowered here, and run there), NotImplementedError for layouts
+    that are not row-major and for other conventions.
     """
-    device = get_abstract_mesh().abstract_device
-    if device is None or device.platform == "cpu":
-        _registered(target_name)
+    promised, structure = tree.tree_flatten(result_shape_dtypes, lambda x: x is None or x == ())
+    for i, x in enumerate(promised):
+        if not (hasattr(x, "shape") and hasattr(x, "dtype")):
+            raise ValueError(f"ffi_call: All elements of result_shape_dtypes must have a shape and a dtype; at position {i} is {x!r}. Use "
+                             "ShapeDtypeStruct.")
     if custom_call_api_version != 4 or legacy_backend_config is not None:
         raise NotImplementedError(f"ffi_call: custom_call_api_version={custom_call_api_version}; functions have the typed convention (4).")
-    promised, structure = tree.tree_flatten(result_shape_dtypes)
     for which, layouts in (("input", input_layouts), ("output", output_layouts)):
         for i, layout in enumerate(layouts or ()):
             order = None if layout is None else tuple(getattr(layout, "major_to_minor", layout))
@@ -124,9 +127,22 @@ def ffi_call(target_name: str, result_shape_dtypes: Any, *, has_side_effect: boo
             return tree.tree_unflatten(structure, outs)
 
         run.target = target_name  # type: ignore[attr-defined]  # what texts of programs call it
-        if has_side_effect:
-            return io_callback(run, result_shape_dtypes, *args)
-        return pure_callback(run, result_shape_dtypes, *args, vmap_method=vmap_method)
+
+        @custom_jvp
+        def called(*operands: Any) -> Any:
+            device = get_abstract_mesh().abstract_device
+            if device is None or device.platform == "cpu":
+                _registered(target_name)
+            if has_side_effect:
+                return io_callback(run, result_shape_dtypes, *operands)
+            return pure_callback(run, result_shape_dtypes, *operands, vmap_method=vmap_method)
+
+        @called.defjvp
+        def _(*_: Any) -> Any:
+            raise ValueError(f"ffi_call: the call to `{target_name}` cannot be differentiated: nothing is known of the function. Put a "
+                             "custom_jvp or a custom_vjp around it.")
+
+        return called(*args)
 
     call.__name__ = f"ffi_call_{target_name}"
     return call

@@ -165,6 +165,9 @@ def reduce_window(operand: Any, init_value: Any, computation: Callable, window_d
     flat, structure = tree.tree_flatten(operand)
     inits = tree.tree_leaves(init_value)
     flat = [_array(x) for x in flat]
+    if any(np.ndim(i) for i in inits) or len(inits) != len(flat):
+        raise TypeError(f"reduce_window: init_value must be one scalar for each of {len(flat)} operands, got shapes "
+                        f"{[tuple(np.shape(i)) for i in inits]}.")
     of_scalars = _of_scalars(computation, structure, "reduce_window")
     name = monoid(lambda x, y: of_scalars([x], [y]), flat[0].dtype) if len(flat) == 1 else None
     if name is not None and typeof(inits[0]).dtype != flat[0].dtype and _is_neutral(name, inits[0], typeof(inits[0]).dtype):

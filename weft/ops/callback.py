@@ -175,8 +175,12 @@ def _callback_primitive(name: str, effect: str | None = None) -> Primitive:
     def batch(axis, args, dims, **params):
         return map_calls(primitive, axis, args, dims, params)
 
-    primitive.define(factors=unsupported("operands are read where they lie and put together on the host"), lower=HostSpec(),
-                     transpose=unsupported("IO callbacks do not support transpose: what Python does with a value has no adjoint"))
+    @primitive.def_transpose
+    def transpose(*_, **__):
+        kind = "IO" if effect else "Pure"
+        raise ValueError(f"{primitive.name}: {kind} callbacks do not support transpose: what Python does with a value has no adjoint.")
+
+    primitive.define(factors=unsupported("operands are read where they lie and put together on the host"), lower=HostSpec())
     if effect is not None:
         primitive.ref_effects = lambda params: frozenset({f"ordered {effect}" if params["ordered"] else effect})
     return primitive

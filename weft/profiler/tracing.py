@@ -168,5 +168,5 @@ def start_server(port: int, requires_backend: bool = True) -> NoReturn:
 
 
 def stop_server() -> NoReturn:
-    """Not supported; see `start_server`."""
-    raise NotImplementedError("profiler.stop_server is not supported: no server can have been started.")
+    """Raises ValueError: no server is active, for none can be started; see `start_server`."""
+    raise ValueError("profiler.stop_server: there is no active profiler server. Traces are stopped by stop_trace.")

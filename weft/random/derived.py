@@ -15,7 +15,7 @@ from weft.util import dtypes
 @draws._sampler()
 def maxwell(key, shape=(), dtype=None):  # noqa: A002
     """Samples of the Maxwell distribution."""
-    x = draws.normal(key, (*draws._shape(shape), 3), draws._float(dtype, "maxwell"))
+    x = draws.normal(draws._one(key, "maxwell"), (*draws._shape(shape), 3), draws._float(dtype, "maxwell"))
     return wnp.sqrt(wnp.sum(wnp.square(x), -1))
 
 
@@ -24,7 +24,7 @@ def rayleigh(key, scale, shape=None, dtype=None):  # noqa: A002
     """Samples of the Rayleigh distribution."""
     dtype = draws._float(dtype, "rayleigh")
     shape, (scale,) = draws._parameters(dtype, shape, scale)
-    u = draws.uniform(key, shape, dtype)
+    u = draws.uniform(draws._one(key, "rayleigh"), shape, dtype)
     return wnp.multiply(wnp.sqrt(wnp.multiply(wnp.log(u), -2)), scale)
 
 
@@ -33,13 +33,13 @@ def pareto(key, b, shape=None, dtype=None):  # noqa: A002
     """Samples of the Pareto distribution."""
     dtype = draws._float(dtype, "pareto")
     shape, (b,) = draws._parameters(dtype, shape, b)
-    return wnp.exp(wnp.divide(draws.exponential(key, shape, dtype), b))
+    return wnp.exp(wnp.divide(draws.exponential(draws._one(key, "pareto"), shape, dtype), b))
 
 
 def weibull_min(key, scale, concentration, shape=(), dtype=None):  # noqa: A002
     """Samples of the Weibull distribution."""
     dtype = draws._float(dtype, "weibull_min")
-    u = draws.uniform(key, draws._shape(shape), dtype)
+    u = draws.uniform(draws._one(key, "weibull_min"), draws._shape(shape), dtype)
     return wnp.multiply(wnp.power(wnp.negative(wnp.log1p(wnp.negative(u))), wnp.divide(1.0, concentration)), scale)
 
 
@@ -58,7 +58,8 @@ def multivariate_normal(key, mean, cov, shape=None, dtype=None, method: str = "c
     if cov.shape[-2:] != (n, n) or broadcast_shapes(shape, both) != shape:
         raise ValueError(f"multivariate_normal: means of {n} numbers need covariances of shape ({n}, {n}), and both the shape of the "
                          f"samples; got shapes {tuple(mean.shape)} and {tuple(cov.shape)} for samples of shape {tuple(shape)}.")
-    x = draws.normal(key, (*shape, mean.shape[-1]), draws._float(given if dtype is None else dtype, "multivariate_normal"))
+    raw, drawn = draws._one(key, "multivariate_normal"), draws._float(given if dtype is None else dtype, "multivariate_normal")
+    x = draws.normal(raw, (*shape, n), drawn)
     return wnp.add(mean, wnp.einsum("...ij,...j->...i", _root_of(cov, method), x))
 
 
@@ -81,7 +82,7 @@ def lognormal(key, sigma=1.0, shape=None, dtype=None):
     """Exponentials of normal samples of deviation `sigma`."""
     dtype = draws._float(dtype, "lognormal")
     shape, (sigma,) = draws._parameters(dtype, shape, sigma)
-    return wnp.exp(wnp.multiply(draws.normal(key, shape, dtype), sigma))
+    return wnp.exp(wnp.multiply(draws.normal(draws._one(key, "lognormal"), shape, dtype), sigma))
 
 
 def double_sided_maxwell(key, loc, scale, shape=(), dtype=None):
@@ -100,7 +101,7 @@ def triangular(key, left, mode, right, shape=None, dtype=None):
     dtype = draws._float(dtype, "triangular")
     shape, (left, mode, right) = draws._parameters(dtype, shape, left, mode, right)
     width, rise, fall = wnp.subtract(right, left), wnp.subtract(mode, left), wnp.subtract(right, mode)
-    u = draws.uniform(key, shape, dtype)
+    u = draws.uniform(draws._one(key, "triangular"), shape, dtype)
     low = wnp.add(left, wnp.sqrt(wnp.multiply(wnp.multiply(u, width), rise)))
     high = wnp.subtract(right, wnp.sqrt(wnp.multiply(wnp.multiply(wnp.subtract(1, u), width), fall)))
     return wnp.where(wnp.less(u, wnp.divide(rise, width)), low, high)
@@ -126,7 +127,7 @@ def orthogonal(key, n: int, shape=(), dtype=None, m: int | None = None):
     from weft.ops import linalg
     dtype = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "orthogonal")
     n, m = operator.index(n), operator.index(n) if m is None else operator.index(m)
-    z = draws.normal(key, (*draws._shape(shape), max(n, m), min(n, m)), dtype)
+    z = draws.normal(draws._one(key, "orthogonal"), (*draws._shape(shape), max(n, m), min(n, m)), dtype)
     q, r = linalg.qr(z, full_matrices=False)
     d = wnp.diagonal(r, 0, -2, -1)
     q = wnp.multiply(q, wnp.expand_dims(wnp.divide(d, cast(wnp.abs(d), dtype)), -2))

@@ -38,7 +38,7 @@ def _sampler(*arrays: str) -> Callable[[Callable], Callable]:
 
 # ---- keys
 
-def _seed(seed):
+def _seed(seed, api: str):
     """The two words of a seed: high, low."""
     if config.random_seed_offset:
         seed = seed + config.random_seed_offset
@@ -51,10 +51,10 @@ def _seed(seed):
         return wnp.asarray(np.array([high, low], np.uint32))
     seed = concrete(seed)
     if not dtypes.issubdtype(seed.dtype, np.integer):
-        scalar = "PRNGKey accepts a scalar seed, not a key: " if dtypes.is_extended(seed.dtype) else ""
+        scalar = f"{api} accepts a scalar seed, not a key: " if dtypes.is_extended(seed.dtype) else ""
         raise TypeError(f"{scalar}PRNG key seed must be an integer; got {seed!r}")
     if seed.ndim:
-        raise TypeError(f"PRNGKey accepts a scalar seed, but was given an array of shape {tuple(seed.shape)} != (). Use weft.vmap for "
+        raise TypeError(f"{api} accepts a scalar seed, but was given an array of shape {tuple(seed.shape)} != (). Use weft.vmap for "
                         "batching.")
     low = ew.convert_element_type(seed, _U32)
     if seed.dtype.itemsize == 8:
@@ -73,7 +73,7 @@ def PRNGKey(seed, *, impl=None):
     Array([ 0, 42], dtype=uint32)
     """
     used = implementation(impl)
-    raw = used.seed(_seed(seed))
+    raw = used.seed(_seed(seed, "PRNGKey"))
     return keys_op.random_wrap(raw, used.generator) if config.enable_custom_prng else raw
 
 
@@ -87,7 +87,7 @@ def key(seed, *, impl=None, dtype=None):
     ('key<fry>', 'key<rbg>')
     """
     used = implementation_of(impl, dtype)
-    return keys_op.random_wrap(used.seed(_seed(seed)), used.generator)
+    return keys_op.random_wrap(used.seed(_seed(seed, "key")), used.generator)
 
 
 def wrap_key_data(key_bits_array, *, impl=None, dtype=None):
@@ -488,7 +488,7 @@ def _halves(x) -> tuple:
 def rademacher(key, shape=(), dtype=None):  # noqa: A002
     """-1 or 1 with equal probability."""
     dtype = dtypes.default_int_dtype() if dtype is None else dtypes.check_dtype(dtype, "rademacher")
-    sign = bernoulli(key, 0.5, _shape(shape))
+    sign = bernoulli(_one(key, "rademacher"), 0.5, _shape(shape))
     return ew.convert_element_type(ew.sub(ew.mul(ew.convert_element_type(sign, np.dtype(np.int32)), 2), 1), dtype)
 
 

@@ -20,7 +20,7 @@ from weft.util import dtypes
 @_sampler("logits")
 def categorical(key, logits, axis: int = -1, shape=None, replace: bool = True, mode: str | None = None):  # noqa: A002
     """Samples of categorical distributions with unnormalised log-probabilities `logits` along `axis`; `mode` is that of `gumbel`."""
-    logits = concrete(logits)
+    key, logits = _one(key, "categorical"), concrete(logits)
     logits = cast(logits, dtypes.to_inexact_dtype(logits.dtype))
     axis = canonical_axis(axis, logits.ndim, "categorical")
     batch = tuple(n for d, n in enumerate(logits.shape) if d != axis)

@@ -168,7 +168,7 @@ def dirichlet(key, alpha, shape=None, dtype=None):
     if alpha.ndim < 1:
         raise ValueError("dirichlet: alpha must have at least one dim, that of the parameters, got a scalar.")
     shape = tuple(alpha.shape[:-1]) if shape is None else _shape(shape)
-    x = loggamma(key, alpha, (*shape, alpha.shape[-1]), dtype)
+    x = loggamma(_one(key, "dirichlet"), alpha, (*shape, alpha.shape[-1]), dtype)
     x = wnp.exp(wnp.subtract(x, wnp.max(x, -1, keepdims=True)))
     return wnp.divide(x, wnp.sum(x, -1, keepdims=True))
 
@@ -178,7 +178,7 @@ def chisquare(key, df, shape=None, dtype=None):
     """Samples of the chi-square distribution with `df` degrees of freedom."""
     dtype = _float(dtype, "chisquare")
     shape, (df,) = _parameters(dtype, shape, df)
-    return ew.mul(ew.exp(loggamma(key, ew.mul(df, 0.5), shape, dtype)), 2)
+    return ew.mul(ew.exp(loggamma(_one(key, "chisquare"), ew.mul(df, 0.5), shape, dtype)), 2)
 
 
 @takes_out_sharding

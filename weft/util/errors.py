@@ -38,6 +38,10 @@ class TypePromotionError(ValueError):
     """Dtypes without a common dtype under implicit promotion."""
 
 
+class KeyPromotionError(TypePromotionError, TypeError):
+    """A random key where numbers are promoted together, which a key is not."""
+
+
 class TracerError(TypeError):
     """A traced value used where only a concrete one will do."""
 

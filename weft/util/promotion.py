@@ -16,7 +16,7 @@ import numpy as np
 
 from weft.util import dtype_table as table
 from weft.util.config import config
-from weft.util.errors import TypePromotionError
+from weft.util.errors import KeyPromotionError, TypePromotionError
 from weft.util.source import is_own_arithmetic
 
 # A node is a dtype, or a Python type for the weak ones. An edge leads to what a node may become.
@@ -144,7 +144,7 @@ def _promoted_pair(a: table.DTypeLike, b: table.DTypeLike, mode: str) -> table.D
     if any(isinstance(node, table.ExtendedDType) for node in nodes):
         if nodes[0] == nodes[1]:
             return nodes[0]
-        raise TypePromotionError(f"{nodes[0]} and {nodes[1]} are not promoted together: a key is not a number")
+        raise KeyPromotionError(f"{nodes[0]} and {nodes[1]} are not promoted together: a key is not a number")
     result = _join(nodes, mode == "strict", x64)
     result = table.python_scalar_dtypes[result] if isinstance(result, type) else result
     try:
@@ -231,7 +231,7 @@ def _join_pairs(pairs: tuple[tuple[table.DType, bool], ...], x64: bool, strict: 
     if not weak and all(dtype == dtypes[0] for dtype in dtypes):
         return dtypes[0], False
     if any(isinstance(dtype, table.ExtendedDType) for dtype in dtypes):
-        raise TypePromotionError(f"{' and '.join(map(str, dtypes))} are not promoted together: a key is not a number")
+        raise KeyPromotionError(f"{' and '.join(map(str, dtypes))} are not promoted together: a key is not a number")
     kinds = {table.kind_of(dtype) for dtype in dtypes}
     if weak and len(kinds) == 1 and not (strict and len(pairs) > 1):
         node = _WIDEST[kinds.pop()]  # weak numbers among themselves take the widest dtype of their kind
