@@ -159,7 +159,8 @@ def test_signatures_of_functions():
             (random.bits, (key,), [Sink(0)]), (random.split, (key,), [Sink(0), Source(0)]), (lambda: random.key(1), (), [Source(0)]),
             (lambda k: k[None], (key,), [Forward(0, 0)]),
             (lambda ks, i: lax.dynamic_slice(ks, (i,), (2,)), (keys, 0), [Forward(0, 0)]),
-            (lambda ks, i: lax.dynamic_slice(ks, (i,), (1,)), (keys, 0), [Source(0)]), (lambda x, k: (x, k), (1.0, key), [Forward(1, 1)]), (random.key_data, (key,), []),
+            (lambda ks, i: lax.dynamic_slice(ks, (i,), (1,)), (keys, 0), [Source(0)]),
+            (lambda x, k: (x, k), (1.0, key), [Forward(1, 1)]), (random.key_data, (key,), []),
             (lambda ks: random.normal(ks[1]), (keys,), [Sink(0, np.array([False, True]))]), (consume, (key,), [Sink(0), Forward(0, 0)])]:
         assert function_type_signature(fun, *given) == KeyReuseSignature(*entries), fun
 

@@ -218,9 +218,9 @@ def _check_condition(eqn: Eqn) -> None:
         kept = any(source is not None and source[0] == second + carried and mask.flat[source[1]]
                    for held in body.results if held is not None for source, _ in held)
         if kept or (again is not None and (mask & again).any()):
-            raise KeyReuseError(describe(
-                eqn.primitive.name, f"{_loop(eqn, params['cond_jaxpr'])} leads to key reuse: it uses a random key that the body uses, or gives "
-                                    "to the next step.", (), eqn.source, _RULE, "Carry a key of its own for the condition, new in every step."))
+            fact = f"{_loop(eqn, params['cond_jaxpr'])} leads to key reuse: it uses a random key that the body uses too, or gives on."
+            raise KeyReuseError(describe(eqn.primitive.name, fact, (), eqn.source, _RULE,
+                                         "Carry a key of its own for the condition, new in every step."))
 
 
 def _consumed(eqn: Eqn, i: int) -> str:
