@@ -123,6 +123,26 @@ def test_types_without_a_sharding_are_whole_on_the_mesh_of_the_context():
         assert weft.typeof(alone).sharding.mesh.empty and not weft.typeof(wnp.ones(4)).sharding.mesh.empty
 
 
+@pytest.mark.parametrize("kinds", [(AxisType.Explicit,) * 2, (AxisType.Auto, AxisType.Explicit), (AxisType.Auto,) * 2], ids=str)
+def test_types_of_new_values_in_programs_name_the_mesh_of_the_context(kinds):
+    mesh = weft.make_mesh((2, 2), ("x", "y"), kinds, devices=weft.devices()[:4])
+    seen = []
+
+    def see(x):
+        seen.append(weft.typeof(x).sharding)
+        return x
+    with weft.set_mesh(mesh):
+        weft.jit(lambda: see(wnp.ones(4)) + see(wnp.arange(4) * 2.0))()
+        weft.jit(lambda x: weft.grad(lambda x: see(x * 2))(x))(1.0)
+        weft.jit(weft.vmap(lambda x: see(wnp.sin(x))))(np.ones(2, np.float32))
+        weft.make_jaxpr(lambda x: weft.lax.scan(lambda c, e: (see(c) + e, e), 0.0, x))(np.ones(3, np.float32))
+    assert len(seen) >= 5 and all(s.mesh is mesh.abstract_mesh and not s.spec.axes for s in seen)
+    manual = []
+    weft.jit(weft.shard_map(lambda x: manual.append(weft.typeof(x).sharding.mesh) or x, mesh=mesh, in_specs=P("x"), out_specs=P("x")))(
+        np.ones(4, np.float32))
+    assert manual[0].manual_axes == ("x", "y")
+
+
 def test_in_shardings_place_arguments_that_nobody_placed():
     mesh = mesh_of(2)
     with weft.set_mesh(mesh):

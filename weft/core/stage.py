@@ -18,6 +18,7 @@ from weft.core.primitive import Primitive
 from weft.core.scalars import Typed
 from weft.core.sharded_types import sharded_types
 from weft.core.trace import Trace, Tracer, _state, check_leaks, conversion, escaped_tracer, set_trace, tracer_out_of_place, typeof
+from weft.ir import mesh
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.ir.registry import registry
 from weft.ir.types import ShapedArray
@@ -175,6 +176,17 @@ class StageTrace(Trace):
         out_atoms = [self.atom(x) for x in outs]
         self.finished = True
         return Jaxpr(self.constvars, self.consts, [t.variable for t in in_tracers], out_atoms, self.eqns, name=self.name)
+
+
+def _in_program() -> bool:
+    """Whether the current trace records a program, or stands on one that does."""
+    trace: Any = _state.trace
+    while trace is not None and not isinstance(trace, StageTrace):
+        trace = trace.parent
+    return trace is not None
+
+
+mesh.in_program = _in_program
 
 
 def stage(fun: Callable, in_avals: Sequence[ShapedArray], name: str = "") -> Jaxpr:

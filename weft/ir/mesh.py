@@ -267,6 +267,8 @@ class AbstractDevice:
     platform: str
 
 
+#: whether a program is being traced; `core` sets it
+in_program: Callable[[], bool] = lambda: False
 #: describes the devices of programs that name none; `backends` sets it
 home_device: Callable[[], AbstractDevice | None] = lambda: None
 

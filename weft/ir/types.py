@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.ir import mesh as mesh_module
 from weft.ir.explicit import told_axes, type_sharding
 from weft.ir.mesh import AbstractMesh, AxisType, Mesh, get_abstract_mesh
 from weft.ir.shardings import MemorySpace, NamedSharding
@@ -160,8 +161,8 @@ class ShapedArray:
 
     @property
     def sharding(self) -> NamedSharding:
-        """How the dims are split over the explicit axes of a mesh. Where there are none it is whole on the mesh of the context if that
-        leaves axes to the compiler, else on a mesh without axes.
+        """How the dims are split over the explicit axes of a mesh. Where nothing is said it is whole on the mesh of the context, for a
+        value of a program or if that leaves axes to the compiler, else on a mesh without axes.
 
         >>> ShapedArray((2,), np.dtype("float32")).sharding.mesh.empty
         True
@@ -169,7 +170,7 @@ class ShapedArray:
         if self.explicit is not None:
             return self.explicit
         mesh = get_abstract_mesh()
-        return _whole(mesh if mesh.auto_axes else AbstractMesh((), ()), self.ndim)
+        return _whole(mesh if mesh.auto_axes or mesh_module.in_program() else AbstractMesh((), ()), self.ndim)
 
     def __setattr__(self, name, value):
         raise AttributeError("ShapedArray is immutable; use .update(...)")
