@@ -51,6 +51,7 @@ class Case:
 #: parameters of elementwise operations that have some
 PARAMS = {
     "bitcast_convert_type": {"new_dtype": np.dtype(np.uint32)}, "integer_pow": {"y": 3}, "name": {"name": "x"},
+    "xla_metadata_value": {"xla_metadata_kvs": (("key", "v"),)},
     "layout_constraint": {"order": (1, 0)},
     "convert_element_type": {"new_dtype": np.dtype(np.int32), "weak_type": False, "sharding": None}, "exp2": {},
     "reduce_precision": {"exponent_bits": 5, "mantissa_bits": 10},

@@ -16,6 +16,7 @@ from weft import ops
 from weft.api.checkpointing import checkpoint_name
 from weft.custom_derivatives import linear_call
 from weft.experimental.layout import Layout, with_layout_constraint
+from weft.experimental.xla_metadata import set_xla_metadata, xla_metadata_call
 from weft.ops import collective_rules, functions
 from weft.sharding import NamedSharding, PartitionSpec as P, PositionalSharding
 
@@ -304,6 +305,44 @@ def identities(x, y):
         x[:0],
         lax.add_any(x, y) if hasattr(lax, "add_any") else weft.grad(lambda v: (v * v).sum())(x),
     )
+
+
+@xla_metadata_call(inlineable="false", level=2)
+def called(x):
+    return wnp.sin(x) * 2
+
+
+@program(X, U, np.array([0, 2], np.int32))
+def attributes(x, u, i):
+    def body(carry, row):
+        return set_xla_metadata(carry + row, part="sum"), set_xla_metadata(called(row), part="call")
+
+    with set_xla_metadata(key="a \"quoted\" value", number=3, ratio=0.5, flag=True):
+        total, rows = lax.scan(body, wnp.zeros(4), x)
+        chosen = lax.cond(total.sum() > 0, lambda r: r.T, lambda r: -r.T, rows)
+        grown = lax.while_loop(lambda v: v.sum() < 100, lambda v: v * 2 + 1, u)
+        with set_xla_metadata(key=None, number=4):
+            others = (
+                wnp.argmax(x, 1), wnp.sort(u), wnp.cumsum(x, 0), x[i], x.at[i].add(1.0), lax.erf_inv(u / 4), x > 0, wnp.pad(x, 1),
+                lax.conv(x[None, None], wnp.ones((2, 1, 3, 3)), (1, 1), "SAME"), rows @ x.T, wnp.where(x > 0, x, 1), lax.rev(x, (0,)),
+                lax.reduce_precision(x, 5, 10), wnp.max(x, 0), lax.reduce_window(x, 0.0, lax.add, (2, 2), (1, 1), "VALID"),
+                lax.complex(u, u), lax.optimization_barrier((x, u)), lax.dynamic_slice(x, (i[0], 0), (1, 2)), wnp.concatenate([x, x]),
+                lax.iota("int32", 3), wnp.fft.fft(u))  # fmt: skip
+    return chosen, grown, *others
+
+
+@program(U)
+def attributes_of_calls_of_libraries(u):
+    with set_xla_metadata(key="v"):
+        return weft.scipy.linalg.cholesky(u @ u.T + wnp.eye(3)), weft.scipy.linalg.solve_triangular(u[:, :3] + wnp.eye(3), u)
+
+
+@program(f32(8, 4), specs=(P("a"),))
+def attributes_on_devices(x):
+    with set_xla_metadata(key="v"):
+        inner = weft.shard_map(lambda v: set_xla_metadata(called(lax.psum(v, "a")), part="shard"), mesh=mesh(), in_specs=P("a"),
+                               out_specs=P(), check_vma=False)(x)  # fmt: skip
+        return inner, lax.with_sharding_constraint(x @ x.T, NamedSharding(mesh(), P("a")))
 
 
 @program(U, tolerance=2e-5)

@@ -18,7 +18,7 @@ from weft.control.hitypes import flatten
 from weft.control.ref import Ref, is_ref
 from weft.core.trace import Tracer
 from weft.ir.jaxpr import Jaxpr, Var
-from weft.ir.rewrite import without_high
+from weft.ir.rewrite import dce, without_high
 from weft.ir.types import ShapedArray
 from weft.runtime.array import Array, placement_of_new
 from weft.transforms.expand import expand
@@ -114,7 +114,8 @@ class Traced:
         return tree.tree_unflatten(program.out_tree, structs)
 
     def _kept(self, jaxpr: Jaxpr) -> tuple[Jaxpr, list[bool]]:
-        """`jaxpr` without the arguments that nothing reads, and which were kept; all of them with `keep_unused`."""
+        """`jaxpr` without what nothing reads, and which arguments were kept; all of them with `keep_unused`."""
+        jaxpr = dce(jaxpr)
         read = {a for eqn in jaxpr.eqns for a in eqn.invars if isinstance(a, Var)} | set(jaxpr.outvars)
         kept = [self._jitted.keep_unused or v in read for v in jaxpr.invars]
         return jaxpr.replace(invars=[v for v, keep in zip(jaxpr.invars, kept) if keep]), kept

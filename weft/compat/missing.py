@@ -11,7 +11,6 @@ _PRIMITIVE = "there is no such primitive: programs hold the operations that it i
 _HELPER = "a helper of JAX's own code that its module happens to show; no page describes it"
 _TPU = "it drives parts of a TPU's core; kernels are compiled for CPUs"
 _XLA = "it hooks into XLA's or MLIR's own objects, and programs are compiled by weft; `lower().as_text()` gives StableHLO and HLO as text"
-_NOTES = "it carries notes to passes of XLA, and there are none"
 
 #: reason -> module -> names, or "*" for all that are missing
 _MISSING: dict[str, dict[str, str]] = {
@@ -23,6 +22,7 @@ _MISSING: dict[str, dict[str, str]] = {
         "jax.experimental.jet": "*", "jax.experimental.multihost_utils": "*", "jax.experimental.ode": "*", "jax.experimental.rnn": "*",
         "jax.experimental.mesh_utils": "*", "jax.experimental.fused": "*", "jax.example_libraries.optimizers": "*",
         "jax.example_libraries.stax": "*", "jax.experimental.roofline.roofline": "*", "jax.experimental.roofline.rooflines": "*",
+        "jax.experimental.scheduling_groups": "*",
     },
     _TPU: {
         "jax.experimental.pallas.tpu": "*", "jax.experimental.pallas": "Indirect core_map kernel semaphore",
@@ -53,7 +53,7 @@ _MISSING: dict[str, dict[str, str]] = {
     "functions of other languages are called as Python functions or by their address; there are no headers and types of XLA's interface": {
         "jax.ffi": "include_dir register_ffi_target_as_batch_partitionable register_ffi_type register_ffi_type_id",
     },
-    _NOTES: {"jax.experimental.xla_metadata": "*", "jax.experimental.scheduling_groups": "*", "jax.experimental.control_deps": "*"},
+    "it carries notes to passes of XLA, and there are none": {"jax.experimental.control_deps": "*"},
     "arrays move between processes by `device_put` to a mesh of all of them": {"jax.experimental.transfer": "*"},
     "profiles are written as traces of Perfetto, not as XLA's protocol buffers": {
         "jax.profiler": "ProfileData ProfileEvent ProfileOptions ProfilePlane", "jax.experimental.profiler": "*",

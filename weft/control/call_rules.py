@@ -104,8 +104,10 @@ def fill_call_rules(primitive: Primitive, to: Primitive, plain: Primitive,
         def bind_known(program, operands):
             if not program.eqns and not program.constvars:       # nothing but forwarding
                 return evaluate(program, *operands)
-            if shardings is None:          # the other parameters describe the whole program, not a part of it: a plain call
+            if ruled:                      # the other parameters describe the whole program, not a part of it: a plain call
                 return plain.bind(*operands, **plain_params(program, params.get("name", "")))
+            if shardings is None:
+                return bind_call(primitive, program, operands, params)
             known_out = [s for s, u in zip(params["out_shardings"], partial.out_unknown) if not u]
             known_out += [None] * (len(program.outvars) - len(known_out))
             known_in = [s for s, u in zip(shardings, unknown) if not u]
@@ -153,11 +155,15 @@ def fill_call_rules(primitive: Primitive, to: Primitive, plain: Primitive,
     @to.def_dce
     def dce(eqn, used):
         """The equation with unused results and the operands that only they needed dropped."""
-        inner = dce_jaxpr(eqn.params["jaxpr"], used)
-        needed = used_vars(inner)
-        keep = [v in needed for v in inner.invars]
-        inner = inner.replace(invars=_pick(inner.invars, keep))
-        return _call_eqn(eqn, inner, _pick(eqn.invars, keep), _pick(eqn.outvars, used))
+        jaxpr = eqn.params["jaxpr"]
+        inner, keep = jaxpr.memo(("called", *used), lambda: _without_unused(jaxpr, used))
+        if inner is jaxpr:
+            return eqn
+        made = _call_eqn(eqn, inner, _pick(eqn.invars, keep), _pick(eqn.outvars, used))
+        if "in_shardings" in made.params:
+            made.params.update(in_shardings=tuple(_pick(eqn.params["in_shardings"], keep)),
+                               out_shardings=tuple(_pick(eqn.params["out_shardings"], used)))
+        return made
 
     to.define(type=call_type, reference=call_reference,
               factors=unsupported("calls are inlined before partitioning"),
@@ -168,6 +174,14 @@ def fill_call_rules(primitive: Primitive, to: Primitive, plain: Primitive,
         return bind_call(primitive, guarded(params["jaxpr"]), [on, *operands], {**params, **counts})
 
     to.rules["guard"] = guard
+
+
+def _without_unused(jaxpr: Jaxpr, used: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
+    """The program without results that are not used and inputs that nothing reads then, and which inputs stay."""
+    inner = dce_jaxpr(jaxpr, used)
+    needed = used_vars(inner)
+    keep = [v in needed for v in inner.invars]
+    return inner if all(keep) else inner.replace(invars=_pick(inner.invars, keep)), keep
 
 
 def keep_whole(eqn: Eqn, used: Sequence[bool]) -> Eqn:

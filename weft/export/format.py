@@ -46,7 +46,8 @@ class _Writer(pickle.Pickler):
         if isinstance(obj, Jaxpr):
             return _jaxpr, (obj.constvars, [np.asarray(c) for c in obj.consts], obj.invars, obj.outvars, obj.eqns, obj.effects, obj.name)
         if isinstance(obj, Eqn):
-            return _eqn, (obj.primitive, obj.invars, obj.outvars, obj.params, obj.effects, *([obj.source] if self.lines else []))
+            line = obj.source if self.lines or (obj.source is not None and obj.source.metadata) else None
+            return _eqn, (obj.primitive, obj.invars, obj.outvars, obj.params, obj.effects, *([line] if line is not None else []))
         if isinstance(obj, Var):
             return _var, (obj.aval,), None
         if isinstance(obj, Literal):

@@ -116,10 +116,11 @@ class _Fused(Lowering):
         else:
             region = b.region([env[v].type for v in leaves], fill)
             last = next(eqn for eqn in reversed(eqns) if roots[-1] in eqn.outvars)
-            outer, self.place = self.place, self.place_of(last)
+            outer = self.place, self.metadata
+            self.place, self.metadata = self.place_of(last), last.source.metadata if last.source is not None else ()
             made = b.emit("fusion", [env[v] for v in leaves], [x.type for x in region.results], [region], kind=kind,
                           label=last.primitive.name.replace("-", "_"))
-            self.place = outer
+            self.place, self.metadata = outer
             env.update(zip(roots, made))
         self.in_kernel = False
 

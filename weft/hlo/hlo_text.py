@@ -18,7 +18,7 @@ import numpy as np
 
 from weft.hlo.layouts import tiles_text, usable
 from weft.hlo.lowering import Lowering, symbol
-from weft.hlo.ops import Block, Function, Op, Value, array_type, dtype_kind, is_uniform
+from weft.hlo.ops import Block, Function, Op, Value, array_type, dtype_kind, is_uniform, metadata_texts
 from weft.hlo.rules import arrays, elementwise, products, reductions, regions  # noqa: F401  (fill the table of rules)
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.mesh import Mesh
@@ -225,28 +225,29 @@ class _Computation:
         self.members: dict[Value, tuple[str, int]] = {}
         self.lines: dict[str, str] = {}
         self.place: tuple[Any, str] | None = None
+        self.given = ""         # the user's attributes of the operation that is written
 
     def line(self, name: str, type_: str, what: str) -> str:
-        """Add `name = type what` with its place; gives the name."""
-        metadata = ""
+        """Add `name = type what` with its attributes and its place; gives the name."""
+        metadata = self.given
         if self.place is not None:
             source, label = self.place
             where = f" source_file={json.dumps(source.file)} source_line={source.line}" if source is not None else ""
-            metadata = f", metadata={{op_name={json.dumps(label)}{where}}}"
+            metadata += f", metadata={{op_name={json.dumps(label)}{where}}}"
         self.lines[name] = f"{name} = {type_} {what}{metadata}"
         return name
 
     def ref(self, x: Value) -> str:
         """The name of a value; constants and members of tuples are written when they are first asked for."""
         if x not in self.names:
-            place, self.place = self.place, None
+            outer, self.place, self.given = (self.place, self.given), None, ""
             if x in self.members:
                 whole, i = self.members[x]
                 what = f"get-tuple-element({whole}), index={i}"
                 self.names[x] = self.line(self.module.free("get-tuple-element"), hlo_type(x.type), what)
             else:
                 self.constant(x)
-            self.place = place
+            self.place, self.given = outer
         return self.names[x]
 
     def refs(self, values: Iterable[Value]) -> str:
@@ -279,6 +280,8 @@ class _Computation:
             self.module.constants[op.results[0]] = op
             return
         self.place = op.place if self.module.places else None
+        given = ",".join([f"{key}={json.dumps(text)}" for key, text in metadata_texts(op).items()])
+        self.given = f", frontend_attributes={{{given}}}" if given else ""
         rewrite = _REWRITTEN.get(op.name)
         other = rewrite and rewrite(self, op)
         if other is None:
@@ -290,7 +293,7 @@ class _Computation:
                 else:
                     self.plain(inner)
             self.names |= zip(op.results, [self.ref(x) for x in other.results])
-        self.place = None
+        self.place, self.given = None, ""
 
     def plain(self, op: Op) -> None:
         """The line of an operation that HLO has, and those of its results."""

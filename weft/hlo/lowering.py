@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 
 from weft.core.stage import stage
+from weft.core.trace import with_source
 from weft.hlo.layouts import constrained
 from weft.hlo.ops import Block, Context, Function, Value, array_type
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal
 from weft.ir.rewrite import dce
 from weft.ir.types import ShapedArray
 from weft.ops.families import ExpandSpec
-from weft.util.source import joined
+from weft.util.source import Metadata, joined, with_metadata
 
 Rule = Callable[..., Any]
 
@@ -57,6 +58,7 @@ class Lowering(Context):
         super().__init__(chlo)
         self.path = f"jit({name})/"             # what names of places begin with
         self.functions: dict[str, Function] = {}
+        self.around: Metadata = ()              # attributes of the calls around that are written in place
         self.channels = 0
         self.mesh: Any = None                   # knows the sizes of its axes as `shape_tuple`
         self._named: dict[Any, str] = {}
@@ -66,7 +68,9 @@ class Lowering(Context):
         """`jaxpr` as a function of the module."""
         made = Function(self._free(name), Block(self, [array_type(a.shape, a.dtype) for a in jaxpr.in_avals]), public)
         self.functions[made.name] = made
+        outer, self.metadata, self.around = (self.metadata, self.around), (), ()         # of the call
         made.body.results = self.inline(made.body, jaxpr, made.body.args)
+        self.metadata, self.around = outer
         return made
 
     def _free(self, name: str) -> str:
@@ -92,7 +96,9 @@ class Lowering(Context):
             made = Function(self._free(name), Block(self, [x.type for x in args]))
             self._named[key] = made.name
             self.functions[made.name] = made
+            outer, self.metadata, self.around = (self.metadata, self.around), (), ()
             made.body.results = list(fill(made.body, *made.body.args))
+            self.metadata, self.around = outer
         return self._called(b, self._named[key], args)
 
     def _called(self, b: Block, name: str, args: Sequence[Value]) -> list[Value]:
@@ -116,12 +122,14 @@ class Lowering(Context):
 
     def write(self, b: Block, eqn: Eqn, env: dict) -> None:
         """The operations of an equation, whose results `env` holds then."""
-        place, path = self.place, self.path
+        place, path, metadata = self.place, self.path, self.metadata
         self.place = self.place_of(eqn)
+        if eqn.source is not None:
+            self.metadata = with_metadata(self.around, eqn.source.metadata)
         self.path = f"{self.place[1]}/"
         made = self.equation(b, eqn, [self.read(b, a, env) for a in eqn.invars])
         env.update((v, constrained(b, x, v.aval.explicit)) for v, x in zip(eqn.outvars, made))
-        self.place, self.path = place, path
+        self.place, self.path, self.metadata = place, path, metadata
 
     def place_of(self, eqn: Eqn) -> tuple[Any, str]:
         """The user's line, and the names around the operation joined by slashes."""
@@ -139,8 +147,11 @@ class Lowering(Context):
         return [made] if isinstance(made, Value) else list(made)
 
     def inline_function(self, b: Block, fn: Callable[..., Sequence], args: Sequence[Value]) -> list[Value]:
-        """The operations that `fn` binds on values of the types of `args`."""
-        return self.inline(b, dce(stage(fn, [x.type for x in args])), args)
+        """The operations that `fn` binds on values of the types of `args`, for the equation that is written."""
+        source = self.place[0] if self.place is not None else None
+        with with_source(source and source.unnamed()):
+            program = dce(stage(fn, [x.type for x in args]))
+        return self.inline(b, program, args)
 
 
 def _composite(b: Block, eqn: Eqn, *args: Value) -> list[Value]:

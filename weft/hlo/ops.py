@@ -17,6 +17,7 @@ import numpy as np
 from weft.ir.types import ShapedArray
 from weft.util import dtypes
 from weft.util.record import field, record
+from weft.util.source import Metadata, with_metadata
 
 _BOOL = np.dtype(np.bool_)
 
@@ -40,13 +41,15 @@ class Value:
 
 @record(eq=False)
 class Op:
-    """`results = name[attrs] operands {regions}`; `place` is where it comes from in the program: (source line, name of the primitive)."""
+    """`results = name[attrs] operands {regions}`; `place` is where it comes from in the program: (source line, name of the primitive), and
+    `metadata` the attributes that the user gave it."""
     name: str
     operands: tuple[Value, ...]
     results: tuple[Value, ...]
     attrs: dict[str, Any]
     regions: tuple[Block, ...]
     place: tuple[Any, str] | None
+    metadata: Metadata = ()
 
 
 @record(eq=False, frozen=False)
@@ -60,10 +63,12 @@ class Function:
 
 
 class Context:
-    """What the blocks of a module share: where in the program the current operation comes from, and which operations are spelled out."""
+    """What the blocks of a module share: where in the program the current operation comes from, its attributes, and which operations are
+    spelled out."""
 
     def __init__(self, chlo: Container[str] | None = None):
         self.place: tuple[Any, str] | None = None
+        self.metadata: Metadata = ()
         self._chlo = chlo                       # which functions of CHLO are operations; None: all
         self.meshes: dict[str, str] = {}        # the names of meshes in the module, by their texts
         self.sizes: list[int] = []              # their numbers of devices
@@ -88,17 +93,28 @@ class Block:
              **attrs: Any) -> list[Value]:
         """Append an operation; gives its results."""
         results = tuple([Value(t) for t in types])
-        self.ops.append(Op(name, tuple(operands), results, attrs, tuple(regions), self.context.place))
+        metadata = self.context.metadata if name != "constant" else ()
+        self.ops.append(Op(name, tuple(operands), results, attrs, tuple(regions), self.context.place, metadata))
         return list(results)
+
+    def tag(self, x: Value, metadata: Metadata) -> None:
+        """Give more attributes to the operation of this block that makes `x`, if there is one."""
+        for i, op in reversed(list(enumerate(self.ops))):
+            if x in op.results:
+                self.ops[i] = Op(op.name, op.operands, op.results, op.attrs, op.regions, op.place, with_metadata(op.metadata, metadata))
+                return
 
     def op(self, name: str, *operands: Value, type: ShapedArray | None = None, **attrs: Any) -> Value:
         """An operation of one result, which has the type of the first operand unless `type` is given."""
         return self.emit(name, operands, [operands[0].type if type is None else type], **attrs)[0]
 
     def region(self, types: Sequence[ShapedArray], fill: Callable[..., Sequence[Value] | Value]) -> Block:
-        """A region whose arguments have `types`; `fill(block, *args)` writes it and gives its results."""
+        """A region whose arguments have `types`; `fill(block, *args)` writes it and gives its results. What the user said of the operation
+        itself is not said of those in it."""
         block = Block(self.context, types)
+        outer, self.context.metadata = self.context.metadata, ()
         given = fill(block, *block.args)
+        self.context.metadata = outer
         block.results = [given] if isinstance(given, Value) else list(given)
         return block
 
@@ -165,6 +181,11 @@ class Block:
         kept = tuple(n for d, n in enumerate(xs[0].shape) if d not in axes)
         return self.emit("reduce", (*xs, *inits), [array_type(kept, x.dtype) for x in xs],
                          [self.region((*types, *types), fill)], dims=tuple(axes))
+
+
+def metadata_texts(op: Op) -> dict[str, str]:
+    """The attributes that the user gave an operation, by their keys, as texts."""
+    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in op.metadata}
 
 
 def dtype_kind(dtype: Any) -> str:

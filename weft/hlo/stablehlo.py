@@ -10,14 +10,15 @@ Laws: a donated argument names the result that takes its memory (`tf.aliasing_ou
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from weft.hlo.layouts import attribute, axes_text, usable
 from weft.hlo.lowering import Lowering, symbol
-from weft.hlo.ops import Block, Function, Op, Value, dtype_kind, is_uniform
+from weft.hlo.ops import Block, Function, Op, Value, dtype_kind, is_uniform, metadata_texts
 from weft.hlo.rules import arrays, elementwise, products, reductions, regions  # noqa: F401  (fill the table of rules)
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ShapedArray
@@ -129,6 +130,10 @@ def _quoted(text: str) -> str:
     return '"' + "".join(c if c.isprintable() and c not in '"\\' else "".join(f"\\{byte:02X}" for byte in c.encode()) for c in text) + '"'
 
 
+def _attributes(attrs: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f"{k} = {v}" for k, v in attrs.items()) + "}"
+
+
 def _flag(value: Any) -> str:
     return "true" if value else "false"
 
@@ -176,7 +181,7 @@ class _Printer:
 
     def function(self, f: Function) -> list[str]:
         """A function of the module."""
-        show = lambda attrs: " {" + ", ".join(f"{k} = {v}" for k, v in attrs.items()) + "}" if attrs else ""
+        show = lambda attrs: f" {_attributes(attrs)}" if attrs else ""
         padded = lambda attrs, values: [*attrs, *[{}] * (len(values) - len(attrs))]
         params = [f"{self.argument(x)}: {tensor_type(x.type)}{show(a)}" for x, a in zip(f.body.args, padded(f.arg_attrs, f.body.args))]
         results = [tensor_type(x.type) + show(a) for x, a in zip(f.body.results, padded(f.result_attrs, f.body.results))]
@@ -232,10 +237,9 @@ class _Printer:
             return form(self, op)
         name = op.name if "." in op.name else f"stablehlo.{op.name}"
         if op.name.startswith("chlo."):
-            return f"{name} {self.refs(op.operands)} : {self.types(op.operands)} -> {self.types(op.results)}"
+            return f"{name} {self.refs(op.operands)}{self.typed(op, op.operands)} -> {self.types(op.results)}"
         same = {v.type for v in (*op.operands, *op.results)}
-        shown = self.types(op.results) if len(same) == 1 else self.signature(op)
-        return f"{name} {self.refs(op.operands)} : {shown}"
+        return f"{name} {self.refs(op.operands)}{self.typed(op, op.results if len(same) == 1 else None)}"
 
     def refs(self, values: Iterable[Value]) -> str:
         return ", ".join(self.names[v] for v in values)
@@ -247,6 +251,17 @@ class _Printer:
         """`(types) -> type`, or `-> (types)` of several results."""
         results = self.types(op.results)
         return f"({self.types(op.operands)}) -> {results if len(op.results) == 1 else f'({results})'}"
+
+    def given(self, op: Op) -> dict[str, str]:
+        """The attributes that the user gave an operation."""
+        shown = {key if re.fullmatch(r"[A-Za-z_][\w$.]*", key, re.ASCII) else _quoted(key): _quoted(text)
+                 for key, text in metadata_texts(op).items()}
+        return {"mhlo.frontend_attributes": _attributes(shown)} if shown else {}
+
+    def typed(self, op: Op, values: Iterable[Value] | None = None) -> str:
+        """What ends an operation: the user's attributes, and the types of `values` or its signature."""
+        given = f" {_attributes(self.given(op))}" if op.metadata else ""
+        return f"{given} : {self.signature(op) if values is None else self.types(values)}"
 
     def region(self, block: Block, end: str = "stablehlo.return") -> list[str]:
         """The lines inside a region. Names that it makes are free again after it."""
@@ -274,8 +289,8 @@ class _Printer:
     def generic(self, op: Op, **attrs: str) -> str:
         """The form that every operation has; an attribute without a value is a flag."""
         shown = ", ".join(f"{k} = {v}" if v else k for k, v in sorted(attrs.items()))
-        return (f'"stablehlo.{op.name}"({self.refs(op.operands)}){f" <{{{shown}}}>" if shown else ""}{self.bodies(op)} : '
-                f"{self.signature(op)}")
+        return (f'"stablehlo.{op.name}"({self.refs(op.operands)}){f" <{{{shown}}}>" if shown else ""}{self.bodies(op)}'
+                f"{self.typed(op)}")
 
 
 Form = Callable[[_Printer, Op], str]
@@ -293,67 +308,67 @@ def _constant(p: _Printer, op: Op) -> str:
 
 @_form("compare")
 def _compare(p: _Printer, op: Op) -> str:
-    return f"stablehlo.compare {op.attrs['direction']}, {p.refs(op.operands)}, {op.attrs['kind']} : {p.signature(op)}"
+    return f"stablehlo.compare {op.attrs['direction']}, {p.refs(op.operands)}, {op.attrs['kind']}{p.typed(op)}"
 
 
 @_form("select")
 def _select(p: _Printer, op: Op) -> str:
-    return f"stablehlo.select {p.refs(op.operands)} : {p.types(op.operands[:2])}"
+    return f"stablehlo.select {p.refs(op.operands)}{p.typed(op, op.operands[:2])}"
 
 
 @_form("complex")
 def _complex(p: _Printer, op: Op) -> str:
-    return f"stablehlo.complex {p.refs(op.operands)} : {p.types(op.results)}"
+    return f"stablehlo.complex {p.refs(op.operands)}{p.typed(op, op.results)}"
 
 
 @_form("reduce_precision")
 def _reduce_precision(p: _Printer, op: Op) -> str:
-    return (f"stablehlo.reduce_precision {p.refs(op.operands)}, format = e{op.attrs['exponent_bits']}m{op.attrs['mantissa_bits']} : "
-            f"{p.types(op.results)}")
+    return (f"stablehlo.reduce_precision {p.refs(op.operands)}, format = e{op.attrs['exponent_bits']}m{op.attrs['mantissa_bits']}"
+            f"{p.typed(op, op.results)}")
 
 
 @_form("iota")
 def _iota(p: _Printer, op: Op) -> str:
-    return f"stablehlo.iota dim = {op.attrs['dim']} : {p.types(op.results)}"
+    return f"stablehlo.iota dim = {op.attrs['dim']}{p.typed(op, op.results)}"
 
 
 @_form("partition_id")
 def _partition_id(p: _Printer, op: Op) -> str:
-    return f"stablehlo.partition_id : {p.types(op.results)}"
+    return f"stablehlo.partition_id{p.typed(op, op.results)}"
 
 
 @_form("broadcast_in_dim", "transpose", "reverse")
 def _of_dims(p: _Printer, op: Op) -> str:
-    types = p.types(op.results) if op.name == "reverse" else p.signature(op)
-    return f"stablehlo.{op.name} {p.refs(op.operands)}, dims = {_list(op.attrs['dims'])} : {types}"
+    types = p.typed(op, op.results if op.name == "reverse" else None)
+    return f"stablehlo.{op.name} {p.refs(op.operands)}, dims = {_list(op.attrs['dims'])}{types}"
 
 
 @_form("concatenate")
 def _concatenate(p: _Printer, op: Op) -> str:
-    return f"stablehlo.concatenate {p.refs(op.operands)}, dim = {op.attrs['dim']} : {p.signature(op)}"
+    return f"stablehlo.concatenate {p.refs(op.operands)}, dim = {op.attrs['dim']}{p.typed(op)}"
 
 
 @_form("slice")
 def _slice(p: _Printer, op: Op) -> str:
     a = op.attrs
     dims = [f"{lo}:{hi}" + (f":{step}" if step != 1 else "") for lo, hi, step in zip(a["starts"], a["limits"], a["strides"])]
-    return f"stablehlo.slice {p.refs(op.operands)} {_list(dims)} : {p.signature(op)}"
+    return f"stablehlo.slice {p.refs(op.operands)} {_list(dims)}{p.typed(op)}"
 
 
 @_form("pad")
 def _pad(p: _Printer, op: Op) -> str:
     dims = ", ".join(f"{k} = {_list(op.attrs[k])}" for k in ("low", "high", "interior"))
-    return f"stablehlo.pad {p.refs(op.operands)}, {dims} : {p.signature(op)}"
+    return f"stablehlo.pad {p.refs(op.operands)}, {dims}{p.typed(op)}"
 
 
 @_form("dynamic_slice")
 def _dynamic_slice(p: _Printer, op: Op) -> str:
-    return f"stablehlo.dynamic_slice {p.refs(op.operands)}, sizes = {_list(op.attrs['sizes'])} : {p.signature(op)}"
+    return f"stablehlo.dynamic_slice {p.refs(op.operands)}, sizes = {_list(op.attrs['sizes'])}{p.typed(op)}"
 
 
 @_form("dynamic_update_slice")
 def _dynamic_update_slice(p: _Printer, op: Op) -> str:
-    return f"stablehlo.dynamic_update_slice {p.refs(op.operands)} : {p.signature(op)}"
+    return f"stablehlo.dynamic_update_slice {p.refs(op.operands)}{p.typed(op)}"
 
 
 def _numbers_text(kind: str, names: Sequence[str], op: Op) -> str:
@@ -382,7 +397,7 @@ def _scatter(p: _Printer, op: Op) -> str:
 def _reduce(p: _Printer, op: Op) -> str:
     n, (body,) = len(op.results), op.regions
     pairs = ", ".join(f"({p.names[x]} init: {p.names[i]})" for x, i in zip(op.operands[:n], op.operands[n:]))
-    dims = f"across dimensions = {_list(op.attrs['dims'])} : {p.signature(op)}"
+    dims = f"across dimensions = {_list(op.attrs['dims'])}{p.typed(op)}"
     (first, *rest) = body.ops
     if n == 1 and not rest and first.operands == tuple(body.args) and tuple(body.results) == first.results and first.name != "compare":
         return f"stablehlo.reduce{pairs} applies stablehlo.{first.name} {dims}"
@@ -420,18 +435,20 @@ def _while(p: _Printer, op: Op) -> str:
     pairs = ", ".join(f"{name} = {p.names[x]}" for name, x in zip(names, op.operands))
     cond, body = map(p.region, op.regions)
     p.args = before
-    types = f" : {p.types(op.operands)}" if op.operands else ""
-    return "\n".join([f"stablehlo.while({pairs}){types}", f"{p.indent}cond {{", *cond, f"{p.indent}}} do {{", *body, f"{p.indent}}}"])
+    head = f"stablehlo.while({pairs})" + (f" : {p.types(op.operands)}" if op.operands else "")
+    head += f" attributes {_attributes(p.given(op))}" if op.metadata else ""
+    return "\n".join([head, f"{p.indent}cond {{", *cond, f"{p.indent}}} do {{", *body, f"{p.indent}}}"])
 
 
 @_form("func.call")
 def _call(p: _Printer, op: Op) -> str:
-    return f"func.call @{op.attrs['callee']}({p.refs(op.operands)}) : {p.signature(op)}"
+    return f"func.call @{op.attrs['callee']}({p.refs(op.operands)}){p.typed(op)}"
 
 
 @_form("optimization_barrier")
 def _barrier(p: _Printer, op: Op) -> str:
-    return f"stablehlo.optimization_barrier {p.refs(op.operands)} : {p.types(op.operands)}"
+    given = f" {_attributes(p.given(op))}" if op.metadata else ""
+    return f"stablehlo.optimization_barrier{given} {p.refs(op.operands)} : {p.types(op.operands)}"
 
 
 @_form("dot_general")
@@ -440,7 +457,7 @@ def _dot_general(p: _Printer, op: Op) -> str:
     pair = lambda dims: f"{_list(dims[0])} x {_list(dims[1])}"
     batching = f"batching_dims = {pair(a['batching'])}, " if a["batching"][0] else ""
     return (f"stablehlo.dot_general {p.refs(op.operands)}, {batching}contracting_dims = {pair(a['contracting'])}, "
-            f"precision = {_list(a['precision'])} : {p.signature(op)}")
+            f"precision = {_list(a['precision'])}{p.typed(op)}")
 
 
 @_form("convolution")
@@ -453,20 +470,20 @@ def _convolution(p: _Printer, op: Op) -> str:
     lhs, rhs, out = a["numbers"]
     window = (f"stride = {_list(a['strides'])}, pad = {_list(_list(x) for x in a['padding'])}, lhs_dilate = {_list(a['lhs_dilation'])}, "
               f"rhs_dilate = {_list(a['rhs_dilation'])}, reverse = {_list(['false'] * len(a['strides']))}")
-    precision = _list(f"#stablehlo<precision {x}>" for x in a["precision"])
+    shown = {k: f"{a[k]} : i64" for k in ("batch_group_count", "feature_group_count")}
+    shown["precision_config"] = _list(f"#stablehlo<precision {x}>" for x in a["precision"])
     return (f"stablehlo.convolution({p.refs(op.operands)}) dim_numbers = {spec(lhs, 'bf')}x{spec(rhs, 'oi')}->{spec(out, 'bf')}, "
-            f"window = {{{window}}} {{batch_group_count = {a['batch_group_count']} : i64, "
-            f"feature_group_count = {a['feature_group_count']} : i64, precision_config = {precision}}} : {p.signature(op)}")
+            f"window = {{{window}}} {_attributes(shown | p.given(op))} : {p.signature(op)}")
 
 
 @_form("fft")
 def _fft(p: _Printer, op: Op) -> str:
-    return f"stablehlo.fft {p.refs(op.operands)}, type = {op.attrs['kind']}, length = {_list(op.attrs['lengths'])} : {p.signature(op)}"
+    return f"stablehlo.fft {p.refs(op.operands)}, type = {op.attrs['kind']}, length = {_list(op.attrs['lengths'])}{p.typed(op)}"
 
 
 @_form("cholesky")
 def _cholesky(p: _Printer, op: Op) -> str:
-    return f"stablehlo.cholesky {p.refs(op.operands)}, lower = {_flag(op.attrs['lower'])} : {p.types(op.results)}"
+    return f"stablehlo.cholesky {p.refs(op.operands)}, lower = {_flag(op.attrs['lower'])}{p.typed(op, op.results)}"
 
 
 @_form("triangular_solve")
@@ -487,7 +504,8 @@ def _custom_call(p: _Printer, op: Op) -> str:
         shown["backend_config"] = _quoted(json.dumps(a["backend_config"]))
     if "sharding" in a:
         shown["mhlo.sharding"] = _quoted(a["sharding"])
-    extra = " {" + ", ".join(f"{k} = {v}" for k, v in shown.items()) + "}" if shown else ""
+    shown |= p.given(op)
+    extra = f" {_attributes(shown)}" if shown else ""
     return f"stablehlo.custom_call @{a['target']}({p.refs(op.operands)}){extra} : {p.signature(op)}"
 
 
@@ -496,7 +514,7 @@ def _custom_call(p: _Printer, op: Op) -> str:
 
 @_form("sdy.sharding_constraint")
 def _constraint(p: _Printer, op: Op) -> str:
-    return f"sdy.sharding_constraint {p.refs(op.operands)} {op.attrs['sharding']} : {p.types(op.results)}"
+    return f"sdy.sharding_constraint {p.refs(op.operands)} {op.attrs['sharding']}{p.typed(op, op.results)}"
 
 
 @_form("sdy.manual_computation")
@@ -507,7 +525,7 @@ def _manual(p: _Printer, op: Op) -> str:
     p.args = before
     return "\n".join([f"sdy.manual_computation({p.refs(op.operands)}) in_shardings={_list(op.attrs['in_shardings'])} "
                       f"out_shardings={_list(op.attrs['out_shardings'])} manual_axes={axes_text(op.attrs['axes'])} ({given}) {{",
-                      *lines, f"{p.indent}}} : {p.signature(op)}"])
+                      *lines, f"{p.indent}}}{p.typed(op)}"])
 
 
 @_form("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute", "collective_broadcast")

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Union
 
 from weft.ir.types import ShapedArray
+from weft.util.config import Override, config
+from weft.util.source import Metadata
 
 
 class Var:
@@ -76,8 +78,8 @@ class Eqn:
 
     @property
     def ctx(self) -> "EqnContext":
-        """What else held where the equation was traced; nothing here, for all of it is in the parameters."""
-        return EQN_CONTEXT
+        """What else held where the equation was traced: its attributes, for all other things are in the parameters."""
+        return EqnContext(self.source.metadata) if self.source is not None and self.source.metadata else EQN_CONTEXT
 
     def __repr__(self) -> str:
         from weft.ir.text.jaxpr import eqn_text
@@ -85,12 +87,24 @@ class Eqn:
 
 
 class EqnContext:
-    """The settings under which an equation is bound again: those in force."""
-    __slots__ = ()
-    manager = property(lambda self: nullcontext())
+    """The settings under which an equation is bound again: those in force, and its attributes."""
+    __slots__ = ("_metadata",)
+
+    def __init__(self, metadata: Metadata = ()):
+        self._metadata = metadata
+
+    @property
+    def xla_metadata(self) -> dict[str, Any] | None:
+        """The attributes that `set_xla_metadata` gave the equation, or None."""
+        return dict(self._metadata) or None
+
+    @property
+    def manager(self) -> AbstractContextManager:
+        """A block in which operations get the same attributes."""
+        return Override(xla_metadata=self._metadata) if self._metadata != config.xla_metadata else nullcontext()
 
     def __repr__(self) -> str:
-        return "EqnContext()"
+        return f"EqnContext(xla_metadata={self.xla_metadata})" if self._metadata else "EqnContext()"
 
 
 EQN_CONTEXT = EqnContext()

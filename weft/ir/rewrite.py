@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from weft.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
+from weft.util.source import with_metadata
 
 
 def used_vars(jaxpr: Jaxpr) -> set[Var]:
@@ -112,18 +113,21 @@ def inline_calls(jaxpr: Jaxpr, should_inline: Callable[[Eqn], bool] = is_call) -
             consts.append(value)
         return found
 
-    def walk(program: Jaxpr, env: dict[Var, Atom], call: Eqn | None, scope: str = "") -> None:
+    def walk(program: Jaxpr, env: dict[Var, Atom], call: Eqn | None, scope: str = "", metadata: tuple = ()) -> None:
         for eqn in program.eqns:
             ins = [a if type(a) is Literal else env.get(a, a) for a in eqn.invars]
-            if scope and eqn.source is not None:
-                eqn = eqn.replace(source=eqn.source.within(scope))
+            if (scope or metadata) and eqn.source is not None:
+                eqn = eqn.replace(source=eqn.source.within(scope, metadata))
             if should_inline(eqn):
                 callee = eqn.params["jaxpr"]
                 inner: dict[Var, Atom] = dict(zip(callee.invars, ins))
                 for var, value in zip(callee.constvars, callee.consts):
                     inner[var] = const(var, value)
                 outer = eqn if call is None or eqn.source is not None else call
-                walk(callee, inner, outer, outer.source.scope if outer.source is not None else "")
+                own = eqn.params.get("xla_metadata", ())
+                if own and outer.source is not None:
+                    outer = outer.replace(source=outer.source.tagged(own))
+                walk(callee, inner, outer, outer.source.scope if outer.source is not None else "", with_metadata(metadata, own))
                 for var, atom in zip(eqn.outvars, callee.outvars):
                     env[var] = atom if type(atom) is Literal else inner.get(atom, atom)
             elif call is None:

@@ -491,6 +491,17 @@ def name(x, name: str):
     return name_p.bind(x, name=name)
 
 
+#: params: xla_metadata_kvs. The value, whose operation has these attributes; its derivative goes without.
+xla_metadata_value_p = elementwise("xla_metadata_value", ANY, lambda x, xla_metadata_kvs: x, jvp=[lambda t, out, x, xla_metadata_kvs: t],
+                                   transpose=[lambda ct, x, xla_metadata_kvs: ct], emit=lambda b, x, xla_metadata_kvs: x,
+                                   linear_ins=(0,), widen=False, computes="copy", tags=True)
+
+
+def xla_metadata_value(x, xla_metadata_kvs: tuple):
+    """`x`, whose operation has attributes: pairs of key and value, sorted."""
+    return xla_metadata_value_p.bind(x, xla_metadata_kvs=xla_metadata_kvs)
+
+
 def full(shape: Sequence[int], fill_value, dtype=None, *, sharding=None):
     """An array of `shape` in which every element is the scalar `fill_value`, laid out as `sharding`.
 

@@ -44,11 +44,13 @@ def _expanded(jaxpr: Jaxpr) -> Jaxpr:
             names[var] = Var(var.aval)
             constvars.append(names[var])
             consts.append(value)
+        metadata = eqn.source.metadata if eqn.source is not None else ()
         for inner in program.eqns:
+            source = inner.source and inner.source.within("", metadata)
             outs = [type(v)(v.aval) for v in inner.outvars]
             operands = [a if type(a) is Literal else names[a] for a in inner.invars]
             names.update(zip(inner.outvars, outs))
-            eqns.append(inner.replace(invars=operands, outvars=outs, source=inner.source or eqn.source))
+            eqns.append(inner.replace(invars=operands, outvars=outs, source=source or eqn.source))
         env.update(zip(eqn.outvars, [a if type(a) is Literal else names[a] for a in program.outvars]))
     return Jaxpr(constvars, consts, jaxpr.invars, [read(a) for a in jaxpr.outvars], eqns, name=jaxpr.name)
 

@@ -353,6 +353,8 @@ _define("explicit_x64_dtypes", "warn", "What to do where a 64-bit dtype is asked
 
 # how programs run
 _define("disable_jit", False, "Run jitted functions op by op.", **_traced)
+_define("xla_metadata", (), "Attributes of the operations that are traced, as pairs of key and value; `set_xla_metadata` sets them.",
+        kind=tuple, **_traced)
 no_tracing = _define("no_tracing", False, "Raise where a function would be traced to be compiled.", True)
 no_execution = _define("no_execution", False, "Raise where a program would run.", True)
 _define("use_shardy_partitioner", True, "Accepted; there is one partitioner.")

@@ -106,6 +106,21 @@ class transformed_scope:
         scope.name = self._outer
 
 
+#: attributes of an operation, sorted by their keys
+Metadata = tuple[tuple[str, Any], ...]
+
+
+def with_metadata(outer: Metadata, inner: Metadata) -> Metadata:
+    """Attributes within attributes: an inner value counts, and None removes an outer one.
+
+    >>> with_metadata((("a", 1), ("c", 2)), (("b", "x"), ("c", None)))
+    (('a', 1), ('b', 'x'))
+    """
+    if not inner or not outer:
+        return inner or outer
+    return tuple(sorted([(k, v) for k, v in {**dict(outer), **dict(inner)}.items() if v is not None]))
+
+
 class _Place:
     """A place known by name and number alone, in the form of a code object."""
 
@@ -126,16 +141,26 @@ class SourceLine:
     Holds the code object and an instruction offset; file, line and text are found when asked for.
     """
 
-    __slots__ = ("_code", "_lasti", "scope")
+    __slots__ = ("_code", "_lasti", "metadata", "scope")
 
-    def __init__(self, code: CodeType | _Place, lasti: int, scope: str = "") -> None:
+    def __init__(self, code: CodeType | _Place, lasti: int, scope: str = "", metadata: Metadata = ()) -> None:
         self._code = code
         self._lasti = lasti
         self.scope = scope                      # the names that `named_scope` gave it, joined by slashes
+        self.metadata = metadata                # the attributes that `set_xla_metadata` gave it
 
-    def within(self, scope: str) -> SourceLine:
-        """The same place under one more outer name."""
-        return SourceLine(self._code, self._lasti, joined(scope, self.scope) if self.scope else scope)
+    def within(self, scope: str, metadata: Metadata = ()) -> SourceLine:
+        """The same place under one more outer name, and with attributes of what is around it."""
+        names = scope if not self.scope else joined(scope, self.scope) if scope else self.scope
+        return SourceLine(self._code, self._lasti, names, with_metadata(metadata, self.metadata))
+
+    def tagged(self, metadata: Metadata) -> SourceLine:
+        """The same place with more attributes."""
+        return SourceLine(self._code, self._lasti, self.scope, with_metadata(self.metadata, metadata))
+
+    def unnamed(self) -> SourceLine:
+        """The same place and attributes, without names around it."""
+        return SourceLine(self._code, self._lasti, "", self.metadata)
 
     def transposed(self) -> SourceLine:
         """The same place for operations of the transpose of a derivative, by the names around it.
@@ -148,7 +173,7 @@ class SourceLine:
         if at is None:          # in a program that is called, whose names are its own
             return self
         names[at] = f"transpose({names[at]})"
-        return SourceLine(self._code, self._lasti, "/".join(names))
+        return SourceLine(self._code, self._lasti, "/".join(names), self.metadata)
 
     @property
     def name_stack(self) -> str:
@@ -156,13 +181,13 @@ class SourceLine:
         return self.scope
 
     @staticmethod
-    def at(file: str, line: int, function: str = "<module>", scope: str = "") -> SourceLine:
+    def at(file: str, line: int, function: str = "<module>", scope: str = "", metadata: Metadata = ()) -> SourceLine:
         """Return the record of a place that is not on the stack.
 
         >>> str(SourceLine.at('/src/train.py', 41, 'attend'))
         'train.py:41 in attend'
         """
-        return SourceLine(_Place(file, line, function), 0, scope)
+        return SourceLine(_Place(file, line, function), 0, scope, metadata)
 
     @property
     def file(self) -> str:
@@ -204,13 +229,13 @@ class SourceLine:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SourceLine):
             return NotImplemented
-        return (self.file, self.line, self.function) == (other.file, other.line, other.function)
+        return (self.file, self.line, self.function, self.metadata) == (other.file, other.line, other.function, other.metadata)
 
     def __hash__(self) -> int:
         return hash((self.file, self.line, self.function))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SourceLine.at, (self.file, self.line, self.function, self.scope)
+        return SourceLine.at, (self.file, self.line, self.function, self.scope, *([self.metadata] if self.metadata else ()))
 
 
 def user_frame() -> SourceLine | None:
@@ -224,7 +249,7 @@ def user_frame() -> SourceLine | None:
     while frame is not None:
         code = frame.f_code
         if code.co_filename not in hidden and not _internal[code.co_filename]:
-            return SourceLine(code, frame.f_lasti, scope.name)
+            return SourceLine(code, frame.f_lasti, scope.name, config.xla_metadata)
         frame = frame.f_back
     return None
 

@@ -461,6 +461,18 @@ _BY_MOVE = {"permute": lambda walk, eqn: walk.undone(eqn) or _transpose(walk, eq
 _BY_KIND = {"reduce": _sum_of_sums, "contract": _dot}
 
 
+def _tag(walk: _Algebra, eqn: Eqn) -> Atom:
+    """The operand itself, whose operation takes the attributes."""
+    x = eqn.invars[0]
+    maker = walk.maker.get(x) if type(x) is not Literal else None
+    source = None if maker is None else maker.source or eqn.source
+    if maker is not None and source is not None:
+        made = maker.replace(source=source.tagged(eqn.params["xla_metadata_kvs"]))
+        walk.eqns[walk.eqns.index(maker)] = made
+        walk.maker.update(dict.fromkeys(made.outvars, made))
+    return x
+
+
 @functools.cache
 def _rule(primitive: Primitive) -> Callable[[_Algebra, Eqn], Atom | Eqn | None] | None:
     """What is done with equations of a primitive: it follows from its kind, and from the facts stated with it."""
@@ -471,4 +483,6 @@ def _rule(primitive: Primitive) -> Callable[[_Algebra, Eqn], Atom | Eqn | None] 
         return _involution
     if "same_as" in facts:
         return _other
+    if facts.get("tags"):
+        return _tag
     return _BY_OPERATION.get(facts.get("computes")) or _BY_MOVE.get(facts.get("moves")) or _BY_KIND.get(primitive.kind)

@@ -70,6 +70,12 @@ def _same(b: Block, eqn: Eqn, x: Value) -> Value:
     return x
 
 
+@rule("xla_metadata_value")
+def _tagged(b: Block, eqn: Eqn, x: Value) -> Value:
+    b.tag(x, eqn.params["xla_metadata_kvs"])
+    return x
+
+
 @rule("layout_constraint")
 def _layout_constraint(b: Block, eqn: Eqn, x: Value) -> Value:
     return b.op("custom_call", x, target="LayoutConstraint", backend_config={}, has_side_effect=False)

@@ -15,6 +15,7 @@ from weft.hlo.rules.arrays import dynamic_slice
 from weft.ir.collective_spec import collective_axes, spec_of
 from weft.ir.jaxpr import Eqn
 from weft.ir.types import ShapedArray
+from weft.util.source import with_metadata
 
 # --- calls and control flow -------------------------------------------------------------------------------------------
 
@@ -27,6 +28,20 @@ def _call(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     p = eqn.params
     args = [constrained(b, x, s) for x, s in zip(args, p["in_shardings"])]
     return [constrained(b, y, s) for y, s in zip(b.context.call(b, p["jaxpr"], p["name"], args), p["out_shardings"])]
+
+
+@rule("xla_metadata_call")
+def _metadata_call(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    """A function whose call has the attributes; in the program of one device its operations have them."""
+    context, p = b.context, eqn.params
+    if context.mesh is None:
+        context.metadata = with_metadata(context.metadata, p["xla_metadata"])
+        return context.call(b, p["jaxpr"], eqn.primitive.name, args)
+    outer = context.around
+    context.around = with_metadata(context.metadata, p["xla_metadata"])
+    made = context.inline(b, p["jaxpr"], args)
+    context.around = outer
+    return made
 
 
 @rule("cond")

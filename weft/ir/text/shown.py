@@ -229,6 +229,7 @@ _FORMS: dict[str, Callable[[Any, Params], Params]] = {
     "shard_map": _shard_map,
     "sharding_constraint": _sharding_constraint,
     "svd": _with(algorithm=None, subset_by_index=None),
+    "xla_metadata_call": lambda eqn, p: {**dict(p["xla_metadata"]), "jaxpr": p["jaxpr"]},
 }
 
 

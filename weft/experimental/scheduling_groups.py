@@ -1,0 +1,31 @@
+"""Functions whose calls carry the name of a group, which compilers of other devices schedule together.
+
+In:   functions, and names of groups.
+Out:  functions whose calls, in the texts of programs, have the name as an attribute.
+Law:  kernels are fused and ordered by what they read and write alone; see `weft.experimental.xla_metadata`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.experimental.xla_metadata import xla_metadata_call, xla_metadata_call_p
+
+__all__ = ["scheduling_group", "xla_metadata_call", "xla_metadata_call_p"]
+
+
+def scheduling_group(name: str) -> Callable[[Callable], Callable]:
+    """Decorator: calls of a function have the attribute `scheduling_group`, and so have its operations once it is inlined.
+
+    >>> from weft.experimental.scheduling_groups import scheduling_group
+    >>> @scheduling_group(name="layer:0")
+    ... def f(x): return wnp.sin(x) * 2
+    >>> print(weft.make_jaxpr(f)(1.0))
+    { lambda ; a:f32[]. let
+        b:f32[] = xla_metadata_call[
+          jaxpr={ lambda ; c:f32[]. let d:f32[] = sin c; e:f32[] = mul d 2.0:f32[] in (e,) }
+          scheduling_group=layer:0
+        ] a
+      in (b,) }
+    """
+    return xla_metadata_call(scheduling_group=name)

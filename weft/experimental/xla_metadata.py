@@ -1,0 +1,147 @@
+"""Attributes of operations: notes of the user's that stand in the texts of lowered and compiled programs.
+
+In:   attributes by their keys, and a block, values, or a function.
+Out:  operations that carry them: `mhlo.frontend_attributes = {key = "value"}` in StableHLO, `frontend_attributes={key="value"}` in HLO.
+Laws: results are the same with and without them, and so are kernels. A cached trace is one for the attributes that it was made under.
+      Equations keep those of a block with their source lines (`util.source`), and transformations pass them on with these.
+See `weft.experimental.scheduling_groups` for functions whose calls carry them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import weft.numpy as wnp
+from weft.control.body import adapted, runs_in_python, stage_body
+from weft.control.call import jit_p
+from weft.control.call_rules import make_call_rules
+from weft.control.hitypes import flatten
+from weft.control.ref import threaded, threads_refs
+from weft.core.primitive import Primitive
+from weft.core.trace import Tracer, _state, typeof, with_source
+from weft.ops.layout import xla_metadata_value
+from weft.util import tree
+from weft.util.config import Override, config
+from weft.util.source import Metadata, api_boundary, with_metadata, wraps
+
+#: params: jaxpr, xla_metadata (pairs of key and value)
+xla_metadata_call_p = Primitive("xla_metadata_call", "region", multiple_results=True, call_like=True)
+make_call_rules(xla_metadata_call_p, jit_p)
+
+#: methods of a compiled function that trace it
+_TRACING = ("trace", "lower", "eval_shape")
+
+
+def _pairs(api: str, given: dict[str, Any], removable: bool = False) -> Metadata:
+    """Attributes as pairs sorted by their keys. TypeError for a value that is no text, number or bool, or None where that removes one."""
+    for key, value in given.items():
+        if not isinstance(value, (str, bool, int, float)) and not (removable and value is None):
+            raise TypeError(f"{api}: metadata values must be strings, bools, ints or floats{', or None to remove a key' * removable}; got "
+                            f"{value!r} of type {type(value).__name__} for {key!r}. Pass str(value) for its text.")
+    return tuple(sorted(given.items()))
+
+
+class _Block:
+    """Context, and decorator of functions: operations that are traced inside have attributes."""
+    __slots__ = ("_entered", "_pairs")
+
+    def __init__(self, pairs: Metadata):
+        self._pairs = pairs
+        self._entered: list[Any] = []
+
+    @contextmanager
+    def _block(self) -> Iterator[None]:
+        line = _state.source            # of an equation whose rule is traced
+        with Override(xla_metadata=with_metadata(config.xla_metadata, self._pairs)), with_source(line and line.tagged(self._pairs)):
+            yield
+
+    def __enter__(self) -> None:
+        block = self._block()
+        block.__enter__()
+        self._entered.append(block)
+
+    def __exit__(self, *error: Any) -> None:
+        self._entered.pop().__exit__(*error)
+
+    def __call__(self, fun: Callable) -> Callable:
+        def inside(method: Callable) -> Callable:
+            @functools.wraps(method)
+            def call(*args: Any, **kwargs: Any) -> Any:
+                with self._block():
+                    return method(*args, **kwargs)
+            return call
+
+        made = wraps(fun)(inside(fun))
+        for name in _TRACING:
+            if hasattr(fun, name):
+                setattr(made, name, inside(getattr(fun, name)))
+        return made
+
+
+def set_xla_metadata(x: Any = None, **kwargs: Any) -> Any:
+    """Give operations attributes: strings, bools, ints and floats by their keys, of which None removes one that is set around.
+
+    `with set_xla_metadata(key="value"): ...` is for all operations that are traced in the block, in functions that are called there, too;
+    `@set_xla_metadata(key="value")` for those of a function. `set_xla_metadata(x, key="value")` is the tree of values `x`, whose
+    operations have them; arguments of a program have none. Texts of programs show them; results do not depend on them.
+    Raises TypeError for other values.
+
+    >>> from weft.experimental.xla_metadata import set_xla_metadata
+    >>> def f(x):
+    ...     with set_xla_metadata(layer=3): y = wnp.sin(x)
+    ...     return set_xla_metadata(y * 2, kind="double")
+    >>> text = weft.jit(f).lower(1.0).as_text()
+    >>> 'stablehlo.sine %arg0 {mhlo.frontend_attributes = {layer = "3"}}' in text, 'frontend_attributes = {kind = "double"}' in text
+    (True, True)
+    """
+    pairs = _pairs("set_xla_metadata", kwargs, removable=x is None)
+    if x is None:
+        return _Block(pairs)
+    return tree.tree_map(lambda leaf: xla_metadata_value(leaf, pairs) if isinstance(leaf, Tracer) and pairs else wnp.asarray(leaf), x)
+
+
+def _with_keywords(fun: Callable, args: tuple, kwargs: dict) -> Any:
+    return fun(*args, **kwargs)
+
+
+def xla_metadata_call(f: Callable | None = None, /, **meta: Any) -> Callable:
+    """`f` as one operation: a call, which has the attributes; once it is inlined, so do the operations of `f`. Decorates functions, too.
+
+    Derivatives of `f` are such calls as well, and equal programs are one function of the texts. Raises TypeError for attributes that are
+    no strings, bools, ints or floats.
+
+    >>> from weft.experimental.xla_metadata import xla_metadata_call
+    >>> @xla_metadata_call(inlineable="false")
+    ... def f(x): return x * 2
+    >>> 'call @xla_metadata_call(%arg0) {mhlo.frontend_attributes = {inlineable = "false"}}' in weft.jit(f).lower(1.0).as_text()
+    True
+    """
+    pairs = _pairs("xla_metadata_call", meta)
+    if f is None:
+        return lambda fun: _called(fun, pairs)
+    return _called(f, pairs)
+
+
+def _called(fun: Callable, pairs: Metadata) -> Callable:
+    if not callable(fun):
+        raise TypeError(f"xla_metadata_call: expected a callable, got {fun!r}.")
+
+    def with_refs(_: Callable, first: Any, args: tuple, kwargs: dict) -> Any:
+        return threaded(first, "xla_metadata_call", (args, kwargs), [functools.partial(_with_keywords, fun)],
+                        lambda funs, values, given: _called(lambda values, given: funs[0].call(values, given), pairs)(values, given))
+
+    @threads_refs(with_refs)
+    def bind(args: tuple, kwargs: dict) -> Any:
+        leaves, in_tree = flatten((args, kwargs), "xla_metadata_call")
+        name = xla_metadata_call_p.name
+        body = stage_body(adapted(fun, _with_keywords), in_tree, [typeof(x) for x in leaves], name, name)
+        return tree.tree_unflatten(body.out_tree, xla_metadata_call_p.bind(*body.consts, *leaves, jaxpr=body.jaxpr, xla_metadata=pairs))
+
+    @wraps(fun)
+    @api_boundary
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return fun(*args, **kwargs) if runs_in_python() else bind(args, kwargs)
+    return called
