@@ -50,7 +50,7 @@ _NAMES_OF = {
     "weft.util.config": """
         config disable_jit enable_x64 enable_checks enable_custom_prng default_device default_matmul_precision
         default_prng_impl numpy_dtype_promotion numpy_rank_promotion debug_nans debug_infs debug_key_reuse
-        checking_leaks check_tracer_leaks log_compiles explain_cache_misses legacy_prng_key threefry_partitionable
+        checking_leaks check_tracer_leaks make_user_context log_compiles explain_cache_misses legacy_prng_key threefry_partitionable
         softmax_custom_jvp allow_f16_reductions no_tracing no_execution remove_size_one_mesh_axis_from_type
         transfer_guard transfer_guard_device_to_device transfer_guard_device_to_host transfer_guard_host_to_device
     """,

@@ -40,7 +40,7 @@ from weft.tools.info import print_environment_info
 from weft.util.config import (
     allow_f16_reductions, check_tracer_leaks, checking_leaks, config, debug_infs, debug_key_reuse, debug_nans, default_device,
     default_matmul_precision, default_prng_impl, disable_jit, enable_checks, enable_custom_prng, enable_x64, explain_cache_misses,
-    legacy_prng_key, log_compiles, no_execution, no_tracing, numpy_dtype_promotion, numpy_rank_promotion,
+    legacy_prng_key, log_compiles, make_user_context, no_execution, no_tracing, numpy_dtype_promotion, numpy_rank_promotion,
     remove_size_one_mesh_axis_from_type, softmax_custom_jvp, threefry_partitionable, transfer_guard, transfer_guard_device_to_device,
     transfer_guard_device_to_host, transfer_guard_host_to_device,
 )
@@ -60,9 +60,9 @@ __all__ = [
     "free_ref", "freeze", "fwd_and_bwd", "grad", "hessian", "host_count", "host_id", "host_ids", "image", "interpreters", "jacfwd",
     "jacobian", "jacrev", "jit", "jvp", "lax", "legacy_prng_key", "linear_transpose", "linearize", "live_arrays", "local_device_count",
     "local_devices", "log_compiles", "make_array_from_callback", "make_array_from_process_local_data",
-    "make_array_from_single_device_arrays", "make_jaxpr", "make_mesh", "monitoring", "named_call", "named_scope", "new_ref", "nn",
-    "no_execution", "no_tracing", "numpy", "numpy_dtype_promotion", "numpy_rank_promotion", "ops", "pmap", "print_environment_info",
-    "process_count", "process_index", "process_indices", "profiler", "pure_callback", "random", "ref", "remat",
+    "make_array_from_single_device_arrays", "make_jaxpr", "make_mesh", "make_user_context", "monitoring", "named_call", "named_scope",
+    "new_ref", "nn", "no_execution", "no_tracing", "numpy", "numpy_dtype_promotion", "numpy_rank_promotion", "ops", "pmap",
+    "print_environment_info", "process_count", "process_index", "process_indices", "profiler", "pure_callback", "random", "ref", "remat",
     "remove_size_one_mesh_axis_from_type", "reshard", "scipy", "segment_ops", "set_mesh", "shard_map", "sharding", "smap",
     "softmax_custom_jvp", "stages", "test_util", "threefry_partitionable", "tools", "transfer_guard", "transfer_guard_device_to_device",
     "transfer_guard_device_to_host", "transfer_guard_host_to_device", "tree", "tree_util", "typeof", "typing", "value_and_grad", "vjp",

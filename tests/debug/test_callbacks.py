@@ -405,3 +405,10 @@ def test_callbacks_have_no_adjoint(call, kind):
     f = lambda x: call(lambda x: x, weft.ShapeDtypeStruct((), np.float32), x)
     with pytest.raises(ValueError, match=f"{kind} callbacks do not support transpose"):
         weft.linear_transpose(f, 1.0)(1.0)
+
+
+def test_options_are_words_of_the_format_in_the_second_call(capsys):
+    weft.debug.print(ordered=True)("{} {ordered}", 1, ordered=2)
+    assert lines(capsys) == ["1 2"]
+    with pytest.raises(ValueError, match=r"\['partitioned'\]"):
+        weft.debug.print(ordered=True)("{}", 1, partitioned=True)

@@ -193,3 +193,18 @@ def test_a_type_is_registered_once(named):
 def test_unregistered_type_is_no_array():
     with pytest.raises(TypeError):
         weft.vmap(lambda x: x.data, axis_size=3)(Named(("row", "col"), X))
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, weft.jit, lambda f: lambda x: weft.vmap(f)(x[None])[0]], ids=["eager", "jit", "vmap"])
+def test_whole_values_are_put_together_of_computed_parts(named, wrap):
+    def raised(cont, size, elt, spec):               # per example before cont, on all examples after it
+        doubled = cont(size, elt.data * wnp.arange(4.0), spec.place) * 2
+        return Named([spec.name, *elt.names], doubled - doubled.mean())
+    batching.unregister_vmappable(Named)
+    batching.register_vmappable(Named, Along, int, named_element, raised, None)
+
+    def f(x):
+        return weft.vmap(lambda e: Named(e.names, e.data + 1), in_axes=Along("row"), out_axes=Along("row"), axis_size=3)(
+            Named(("row", "col"), x)).data
+    want = 2 * (X + 1) * np.arange(4)
+    np.testing.assert_allclose(wrap(f)(wnp.asarray(X)), want - want.mean(), rtol=1e-5)

@@ -47,3 +47,25 @@ def test_python_scalars_stay_python_scalars_under_jvp():
 def test_tangents_of_integers_under_jit():
     out, tangent = weft.jvp(weft.jit(lambda n: n + 1), (2,), (np.zeros((), weft.float0),))
     assert int(out) == 3 and tangent.dtype == weft.float0
+
+
+def test_docstrings_say_what_was_done_to_a_function():
+    def area(r):
+        """Of a circle."""
+        return r * r
+
+    def bare(r):
+        return r
+    for transform, begin in ((weft.vmap, "Vectorized version of area"), (weft.grad, "Gradient of area"), (weft.jacfwd, "Jacobian of area"),
+                             (weft.value_and_grad, "Value and gradient of area"), (weft.jacrev, "Jacobian of area")):
+        first, _, middle, _, original = transform(area).__doc__.split("\n")
+        assert first.startswith(begin) and middle == "Original documentation:" and original == "Of a circle."
+        assert transform(bare).__doc__ is None and transform(area).__name__ == "area"
+    assert weft.jit(area).__doc__ == "Of a circle."
+
+
+def test_asarray_gives_arrays_of_differentiated_numbers():
+    for make in (wnp.asarray, wnp.array):
+        out, tangent = weft.jvp(make, (1.0,), (2.0,))
+        assert isinstance(out, weft.Array) and isinstance(tangent, weft.Array) and out.weak_type and (out, tangent) == (1.0, 2.0)
+        assert isinstance(weft.grad(make)(1.0), weft.Array)

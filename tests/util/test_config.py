@@ -321,3 +321,41 @@ def test_a_wrong_number_of_devices(monkeypatch, text):
     monkeypatch.setenv("XLA_FLAGS", f"--xla_force_host_platform_device_count={text}")
     with pytest.raises(ValueError, match=r"XLA_FLAGS=.*between 1 and 512"):
         C.num_virtual_devices()
+
+
+def test_settings_of_a_program_are_read_while_it_is_traced():
+    import weft
+    context = weft.make_user_context()
+    seen = []
+
+    @weft.jit
+    def f(x):
+        seen.append(context.value)
+        return x if context.value is None else x * context.value
+
+    assert f(2.0) == 2.0 and f(2.0) == 2.0
+    for value in (3.0, 4.0, 3.0):
+        with context(value):
+            assert f(2.0) == 2 * value and context.value == value and in_thread(lambda: context.value) is None
+    assert seen == [None, 3.0, 4.0] and context.value is None
+    before = context.get_global()
+    context.set_global(5.0)
+    try:
+        assert f(2.0) == 10.0 and context.get_global() == in_thread(lambda: context.value) == 5.0
+        with context(None):
+            assert f(2.0) == 2.0 and context.get_global() == 5.0
+    finally:
+        context.set_global(before)
+    other = weft.make_user_context("a")
+    with other("b"), context((1, "a")):
+        assert other.value == "b" and context.value == (1, "a")
+    for bad in ([1], ([1],)):
+        with pytest.raises(TypeError):
+            context(bad)
+
+
+def test_a_context_tells_what_other_threads_see():
+    with C.numpy_rank_promotion("raise"):
+        assert C.numpy_rank_promotion.get_global() == "allow" and C.numpy_rank_promotion.value == "raise"
+    C.numpy_rank_promotion.set_global("warn")
+    assert C.numpy_rank_promotion.get_global() == config.numpy_rank_promotion == "warn"

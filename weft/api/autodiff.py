@@ -306,7 +306,7 @@ def value_and_grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: boo
     >>> float(value), float(slope)
     (9.0, 6.0)
     """
-    @wraps(fun)
+    @wraps(fun, "Value and gradient of {} with respect to the arguments that `argnums` names; it takes the same arguments.")
     @functools.partial(api_boundary, name="grad")
     def value_and_grad_f(*args, **kwargs):
         return _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, args, kwargs)
@@ -360,7 +360,7 @@ def grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False,
     >>> float(weft.grad(wnp.tanh)(0.0))
     1.0
     """
-    @wraps(fun)
+    @wraps(fun, "Gradient of {} with respect to the arguments that `argnums` names; it takes the same arguments.")
     @functools.partial(api_boundary, name="grad")
     def grad_f(*args, **kwargs):
         value, grads = _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, args, kwargs)
@@ -495,7 +495,7 @@ def jacfwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
     >>> weft.jacfwd(lambda x: x ** 2)(wnp.arange(3.)).shape
     (3, 3)
     """
-    @wraps(fun)
+    @wraps(fun, "Jacobian of {} with respect to the arguments that `argnums` names; it takes the same arguments.")
     @api_boundary
     def jacobian(*args, **kwargs):
         nums = _argnums(argnums, len(args), "jacfwd")
@@ -523,7 +523,7 @@ def jacrev(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
     >>> weft.jacrev(lambda x: x.sum())(wnp.arange(3.)).tolist()
     [1.0, 1.0, 1.0]
     """
-    @wraps(fun)
+    @wraps(fun, "Jacobian of {} with respect to the arguments that `argnums` names; it takes the same arguments.")
     @api_boundary
     def jacobian(*args, **kwargs):
         nums = _argnums(argnums, len(args), "jacrev")

@@ -50,7 +50,7 @@ def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = No
 
     spread = () if spmd_axis_name is None else spmd_axis_name if isinstance(spmd_axis_name, tuple) else (spmd_axis_name,)
 
-    @wraps(fun)
+    @wraps(fun, "Vectorized version of {}: what `in_axes` names has one more dim in the arguments, and so have the results.")
     @functools.partial(api_boundary, name="vmap")
     def mapped(*args, **kwargs):
         return _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs)
@@ -119,22 +119,21 @@ def _call_with_types(flat_fun: FlatFunction, in_axes, out_axes, axis_name, axis_
     size = mapped_size(where, flat_fun, array_dims, size)
     axis = _axis(name, flat, array_dims, size, axis_name, spread)
     with transformed_scope("vmap"):
-        outs, out_dims, split = batch_elements(flat_fun, axis, size if axis_size is None else axis_size, flat, dims)
+        outs, out_dims, trace = batch_elements(flat_fun, axis, size if axis_size is None else axis_size, flat, dims)
     for out in outs:
         if not is_vmappable(out):
             _check_type(out, name)
     wanted = result_dims(out_axes, flat_fun, len(outs), where)
     _check_unmapped(flat_fun, outs, out_dims, wanted, name, axis_name)
 
-    def place(part, spec):
-        value, dim = split(part)
+    def place(value, dim, spec):
         _check_type(value, name)
         if spec is None and dim is not None:
             raise ValueError(f"vmap({name}): a part of a result depends on the mapped axis, and from_elt of its type gave cont None for "
                              "the axis. Only what does not depend on the mapped axis can be unmapped.")
         return _place(value, dim, spec, axis, name)
 
-    return flat_fun.unflatten([whole(o, size if axis_size is None else axis_size, want, place) if is_vmappable(o) else
+    return flat_fun.unflatten([whole(o, size if axis_size is None else axis_size, want, place, trace) if is_vmappable(o) else
                                _place(o, d, want, axis, name) for o, d, want in zip(outs, out_dims, wanted)])
 
 

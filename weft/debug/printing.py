@@ -45,8 +45,11 @@ def print(fmt: str | None = None, *args: Any, ordered: bool = False, partitioned
     """
     if fmt is None:
         _check_two_calls("debug_print", args, kwargs)
-        return functools.partial(print, ordered=ordered, partitioned=partitioned, skip_format_check=skip_format_check,
-                                 _use_logging=_use_logging)
+        return lambda fmt, /, *args, **kwargs: _print(fmt, args, kwargs, ordered, partitioned, skip_format_check, _use_logging)
+    return _print(fmt, args, kwargs, ordered, partitioned, skip_format_check, _use_logging)
+
+
+def _print(fmt: str, args: tuple, kwargs: dict, ordered: bool, partitioned: bool, skip_format_check: bool, use_logging: bool) -> None:
     if not isinstance(fmt, str):
         raise TypeError(f"debug.print: the format must be a string, got {fmt!r} of type {type(fmt)}. To print one value write "
                         "debug.print('{}', x).")
@@ -54,9 +57,8 @@ def print(fmt: str | None = None, *args: Any, ordered: bool = False, partitioned
         check_format(fmt, args, kwargs)
     leaves, in_tree = tree.tree_flatten((args, kwargs))
     leaves = [x[...] if is_ref(x) else x for x in leaves]
-    function = Printer(fmt, leaves, in_tree, _use_logging)
+    function = Printer(fmt, leaves, in_tree, use_logging)
     bind_observer(debug_print_p, function, leaves, ordered, partitioned, fmt=fmt)
-    return None
 
 
 log = functools.partial(print, _use_logging=True)

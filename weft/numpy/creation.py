@@ -121,7 +121,7 @@ def _convert(x, dtype, copy: bool) -> Any:
     if isinstance(x, Tracer):
         if dtype is not None and (dtype != x.dtype or x.weak_type):
             return promote.cast(x, dtype)
-        return _copied(x) if copy else x
+        return _copied(x) if copy or type(x.concrete()) in promote.PYTHON_SCALARS else x
     if type(x) is Array:
         if dtype is not None and (dtype != x.dtype or x.weak_type):
             return promote.cast(x, dtype)

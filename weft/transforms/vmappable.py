@@ -5,7 +5,8 @@ In:   a registered type, with the type of what stands for it in `in_axes` and `o
       value inside `x`, and `index()` is the number of the example; `from_elt(cont, axis_size, elt, spec)` gives the whole again,
       where `cont(axis_size, part, spec)` does so for a part.
 Out:  `batch_elements`, which runs a flat function on values per example, and `whole`, which puts a result together.
-Law:  both functions run outside of the mapped function: an operation that they call works on all examples at once.
+Law:  an operation that `to_elt` calls works on all examples at once, and so does one of `from_elt` on what `cont` gave; on the parts of
+      the value per example, `from_elt` works per example, as the mapped function does.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from weft.core.primitive import BatchAxis
-from weft.core.trace import current_trace, run_pairs, typeof
+from weft.core.trace import current_trace, run_pairs, set_trace, typeof
 from weft.ops.layout import iota
 from weft.transforms.batch import BatchTrace, BatchTracer
 
@@ -57,8 +58,8 @@ def length_of_axis(axis_size: Any) -> Any:
     return axis_size if counter is None else typeof(counter(axis_size)).shape[0]
 
 
-def batch_elements(fun: Callable, axis: BatchAxis, axis_size: Any, args: Sequence, dims: Sequence) -> tuple[list, list, Callable]:
-    """Results of flat `fun` on the elements of `args`, the dims they are mapped over, and a function that splits a value of this trace.
+def batch_elements(fun: Callable, axis: BatchAxis, axis_size: Any, args: Sequence, dims: Sequence) -> tuple[list, list, BatchTrace]:
+    """Results of flat `fun` on the elements of `args`, the dims they are mapped over, and the trace that they belong to.
 
     A result of a registered type is still an element; `whole` makes it one value.
     """
@@ -88,11 +89,16 @@ def batch_elements(fun: Callable, axis: BatchAxis, axis_size: Any, args: Sequenc
 
     elements = [element(x, d) for x, d in zip(args, dims)]
     outs, out_dims = run_pairs(trace, fun, elements, [None] * len(elements), [(axis.name, axis.size)] if axis.name is not None else [])
-    return outs, out_dims, trace.split
+    return outs, out_dims, trace
 
 
-def whole(out: Any, axis_size: Any, spec: Any, place: Callable) -> Any:
-    """A result of a registered type from its element; `place(part, spec)` does so for an array per example."""
+def whole(out: Any, axis_size: Any, spec: Any, place: Callable, trace: BatchTrace) -> Any:
+    """A result of a registered type from its element, a value of `trace`; `place(value, dim, spec)` does so for an array per example."""
     def cont(size: Any, part: Any, inner: Any) -> Any:
-        return registered[type(part)].from_elt(cont, size, part, inner) if type(part) in registered else place(part, inner)
+        if type(part) in registered:
+            with set_trace(trace):
+                return registered[type(part)].from_elt(cont, size, part, inner)
+        assert trace.parent is not None
+        with set_trace(trace.parent):
+            return place(*trace.split(part), inner)
     return cont(axis_size, out, spec)

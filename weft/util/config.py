@@ -11,10 +11,11 @@ attribute of the thread's own namespace, so that Python's own attribute lookup f
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from weft.util.record import record
@@ -57,6 +58,8 @@ class Setting:
                 raise TypeError(f"config.{self.name} takes a value of type {self.kind.__name__}, got {value!r}")
             return self.kind(value)
         if self.kind is object or isinstance(value, self.kind):
+            if self.kind is Hashable:        # a tuple may hold what is not
+                hash(value)
             return value
         raise TypeError(f"config.{self.name} takes a value of type {self.kind.__name__}, got {value!r}")
 
@@ -303,8 +306,40 @@ class Context:
         """The setting's value in this thread."""
         return config.read(self.__name__)
 
+    def get_global(self) -> Any:
+        """The value in threads that do not override it."""
+        return getattr(Config, self.__name__)
+
+    def set_global(self, value: Any) -> None:
+        """Change the setting for all threads, as `config.update` does."""
+        for name in self._names:
+            config.update(name, value)
+
     def __repr__(self) -> str:
         return f"<context manager {self.__name__}>"
+
+
+def make_user_context(default_value: Any = None) -> Context:
+    """A setting of the program's own, that functions which are traced may read: for another value they are traced again.
+
+    Make it once, where the module is imported: what was traced before is traced again. TypeError for values that cannot be hashed.
+
+    >>> gain = weft.make_user_context(1.0)
+    >>> f = weft.jit(lambda x: gain.value * x)
+    >>> with gain(3.0):
+    ...     float(f(2.0))
+    6.0
+    >>> float(f(2.0))
+    2.0
+    """
+    hash(default_value)
+    with _lock:
+        name = f"user_context_{next(_user_contexts)}"
+        config.define(name, default_value, kind=Hashable, in_trace_key=True)
+    return Context(name, doc="A setting of the program's own, made by `make_user_context`.")
+
+
+_user_contexts = itertools.count()
 
 
 def _define(name: str, default: Any, doc: str, block: Any = _UNSET, **facts: Any) -> Context:

@@ -57,15 +57,26 @@ def named(fun: Callable, name: str, doc: str) -> Callable:
     return fun
 
 
-def wraps(fun: Callable) -> Callable:
+def wraps(fun: Callable, says: str = "") -> Callable:
     """Decorator: a function that stands for `fun`, with its name, docstring and attributes. `fun` may be an object that can be called:
-    its fields are attributes then, even where one is called as an attribute of functions.
+    its fields are attributes then, even where one is called as an attribute of functions. `says`, with the name in the place of `{}`,
+    goes before the docstring, where there is one.
 
     >>> wraps(len)(lambda x: 0).__name__
     'len'
+    >>> wraps(len, "Half of {}.")(lambda x: 0).__doc__
+    'Half of len.\\n\\nOriginal documentation:\\n\\nReturn the number of items in a container.'
     """
     kinds = {"__module__": str, "__name__": str, "__qualname__": str, "__doc__": str, "__annotations__": dict}
-    return functools.wraps(fun, [name for name, kind in kinds.items() if isinstance(getattr(fun, name, None), kind)])
+    decorate = functools.wraps(fun, [name for name, kind in kinds.items() if isinstance(getattr(fun, name, None), kind)])
+    if not says or not isinstance(doc := getattr(fun, "__doc__", None), str):
+        return decorate
+
+    def documented(wrapper: Callable) -> Callable:
+        wrapper = decorate(wrapper)
+        wrapper.__doc__ = f"{says.replace('{}', str(function_name(fun)))}\n\nOriginal documentation:\n\n{doc}"
+        return wrapper
+    return documented
 
 
 class _Scope(threading.local):
