@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.trace import _state, implementations, typeof, with_source
+from weft.core.scalars import exact
+from weft.core.trace import _state, implementations, with_source
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, subjaxprs
-from weft.ir.registry import registry
-from weft.util.config import enable_x64
 
 
 def evaluate(jaxpr: Jaxpr, *args) -> list:
@@ -59,15 +58,8 @@ def implemented_apart(jaxpr: Jaxpr) -> bool:
 
 
 def _literal(atom: Literal):
-    """The literal as a value of exactly its type: Python scalars stay weak, others become NumPy scalars of their dtype, and what would
-    have another dtype with or without 64-bit types than where the program was traced is an array."""
-    dtype = atom.aval.dtype
-    plain = atom.aval.weak_type or type(atom.val) is bool
-    value = atom.val if plain else np.asarray(atom.val, dtype)[()]
-    if dtype.itemsize >= 4 and typeof(value).dtype != dtype:
-        with enable_x64(True):
-            return registry["convert_element_type"].bind(np.asarray(value)[()], new_dtype=dtype, weak_type=plain, sharding=None)
-    return value
+    """The literal as a value of exactly its type: Python scalars stay weak, others become NumPy scalars of their dtype."""
+    return exact(atom.val, atom.aval.dtype, atom.aval.weak_type or type(atom.val) is bool)
 
 
 def run_reference(jaxpr: Jaxpr, *args) -> list[np.ndarray]:

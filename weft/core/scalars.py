@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from weft.core.trace import typeof
+from weft.ir.registry import registry
 from weft.ir.types import ShapedArray
+from weft.util.config import enable_x64
 
 
 class Typed:
@@ -56,3 +58,16 @@ def typed(x: Any) -> Any:
     """
     make = _TYPED.get(type(x))
     return x if make is None else make(x)
+
+
+def exact(value: Any, dtype: np.dtype, weak_type: bool = False) -> Any:
+    """A number as a value of exactly `dtype`: a scalar, or an array where `enable_x64` is not what it was when the dtype was chosen.
+
+    >>> exact(2, np.dtype("float64")), exact(2, np.dtype("float32"))
+    (Array(2., dtype=float64), np.float32(2.0))
+    """
+    scalar = value if weak_type else np.asarray(value, dtype)[()]
+    if dtype.itemsize < 4 or typeof(scalar).dtype == dtype:
+        return scalar
+    with enable_x64(True):
+        return registry["convert_element_type"].bind(np.asarray(scalar)[()], new_dtype=dtype, weak_type=weak_type, sharding=None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from weft.core.scalars import exact
 from weft.core.trace import UndefPrimal, Zero, typeof
 from weft.ir.types import ShapedArray
 from weft.ops import families
@@ -98,7 +99,7 @@ def _select_jvp(primals, tangents):
 def _select_transpose(ct, which, *cases):
     if type(ct) is Zero:
         return [None, *(Zero(c.aval) if type(c) is UndefPrimal else None for c in cases)]
-    zero = np.zeros((), typeof(ct).dtype)[()]
+    zero = exact(0, typeof(ct).dtype)
     cts = []
     for i, case in enumerate(cases):
         if type(case) is not UndefPrimal:

@@ -23,6 +23,7 @@ import numpy as np
 
 from weft.core.annotations import cast
 from weft.core.primitive import Primitive, registry
+from weft.core.scalars import exact
 from weft.core.trace import UndefPrimal, Zero, typeof
 from weft.ir.factors import FactorRule, RuleBuilder, elementwise_rule
 from weft.ir.registry import Function, functions
@@ -216,7 +217,7 @@ def zeros(aval: ShapedArray) -> Any:
     """Zeros of type `aval`."""
     if aval.dtype == dtypes.float0:
         return np.zeros(aval.shape, dtypes.float0)
-    blank = laid_out_as(full(aval.shape, 0, aval.dtype), aval)
+    blank = laid_out_as(broadcast(exact(0, aval.dtype), aval.shape), aval)
     return cast(blank, aval.vma) if aval.vma else blank
 
 
