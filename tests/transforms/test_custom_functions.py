@@ -593,3 +593,17 @@ def test_derivatives_through_a_block_with_wide_types(kind):
         assert derive(5.0).dtype == np.float32 and np.allclose(derive(5.0), value, atol=1e-6)
     with weft.enable_x64():
         assert weft.grad(weft.grad(g))(5.0).dtype == np.float64
+
+
+def test_rules_of_operations_keep_wide_types_outside_of_the_block():
+    def g(x):
+        with weft.enable_x64():
+            y = wnp.array(x, wnp.float64) * wnp.arange(1.0, 4.0)
+            y = wnp.where(y > 3, y ** 2.5, wnp.pad(wnp.cumsum(y[:2]), (1, 0)))
+            return (y.reshape(3, 1) / 3.0).sum() + wnp.max(y) * 0.1
+
+    numeric = (np.float64(g(2.0 + 1e-6)) - np.float64(g(2.0 - 1e-6))) / 2e-6
+    assert g(2.0).dtype == np.float64 and weft.grad(g)(2.0).dtype == np.float32
+    assert np.isclose(weft.grad(g)(2.0), numeric, rtol=1e-5)
+    second = weft.grad(weft.grad(g))(2.0)
+    assert np.isclose(second, (weft.grad(g)(2.01) - weft.grad(g)(1.99)) / 0.02, rtol=1e-3)

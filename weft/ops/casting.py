@@ -11,6 +11,7 @@ import builtins
 import numpy as np
 
 from weft.core.primitive import registry
+from weft.core.scalars import exact
 from weft.core.trace import Zero, typeof
 from weft.ir.types import ShapedArray
 from weft.ops import families
@@ -251,7 +252,7 @@ def _neg(x):
 
 
 def _zero_like(x):
-    return np.zeros((), typeof(x).dtype)[()]
+    return exact(0, typeof(x).dtype)
 
 
 real_p = elementwise("real", COMPLEX, np.real, result=_real_of, jvp="linear", linear_ins=(0,),

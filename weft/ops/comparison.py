@@ -90,7 +90,7 @@ def _select_jvp(primals, tangents):
     out = select_n_p.bind(which, *cases)
     if all(type(t) is Zero for t in tangents[1:]):
         return out, zero_tangent(out)
-    zero = np.zeros((), typeof(out).dtype)[()]
+    zero = exact(0, typeof(out).dtype)
     ts = [zero if type(t) is Zero else t for t in tangents[1:]]
     return out, families.broadcast_like(select_n_p.bind(which, *ts), out)
 

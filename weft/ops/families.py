@@ -319,7 +319,7 @@ def _adopt(x: Any, aval: ShapedArray, target: ShapedArray) -> Any:
         return x         # would lose information, which the type rule reports; or has the dtype already
     if type(x) in _PYTHON_NUMBERS:
         weak = _PYTHON_NUMBERS[rank](x) if target.weak_type else x
-        return weak if target.weak_type and typeof(weak).dtype == target.dtype else np.asarray(x, target.dtype)[()]
+        return weak if target.weak_type and typeof(weak).dtype == target.dtype else exact(x, target.dtype)
     return registry["convert_element_type"].bind(x, new_dtype=target.dtype, weak_type=target.weak_type, sharding=None)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft.core.primitive import Primitive, registry, unsupported
+from weft.core.scalars import exact
 from weft.core.trace import typeof
 from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
@@ -101,7 +102,7 @@ def _shift(x, by: int, axis: int, fill):
     """`x` moved `by` places up along `axis`, with `fill` coming in."""
     aval = typeof(x)
     config = tuple((by, -by, 0) if d == axis else (0, 0, 0) for d in range(aval.ndim))
-    return registry["pad"].bind(x, np.asarray(fill, aval.dtype)[()], padding_config=config)
+    return registry["pad"].bind(x, exact(fill, aval.dtype), padding_config=config)
 
 
 def _reduce_min_max(fn, neutral):

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft.core.primitive import Primitive
+from weft.core.scalars import exact
 from weft.core.trace import is_undef, typeof
 from weft.ir.factors import RuleBuilder
 from weft.ops.elementwise import add, convert_element_type, lt, select_n, sub
@@ -216,7 +217,7 @@ def _ints(values) -> tuple[int, ...]:
 def _scalar_like(value, aval):
     """A rank-0 `value` in the dtype of `aval`; arrays and tracers must have it already."""
     if isinstance(value, (bool, int, float, complex)):
-        return np.asarray(value, aval.dtype)[()]
+        return exact(value, aval.dtype)
     found = typeof(value)
     return convert_element_type(value, aval.dtype) if found.weak_type and found.dtype != aval.dtype else value
 
@@ -347,7 +348,7 @@ def _slice_lower(b, index, x, *, in_avals, out_avals, start_indices, limit_indic
 
 
 def _zero(x):
-    return np.zeros((), typeof(x).dtype)[()]
+    return exact(0, typeof(x).dtype)
 
 
 # --- pad
