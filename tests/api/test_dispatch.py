@@ -284,7 +284,7 @@ def test_what_refers_to_a_dying_array():
     np.testing.assert_array_equal(view, X + 1)
     np.testing.assert_array_equal(shard, X + 1)
     fresh = f(x)
-    assert not hasattr(fresh, "_value") and not hasattr(fresh, "_parts") and weakref.getweakrefcount(fresh) == 0
+    assert not hasattr(fresh, "_view") and not hasattr(fresh, "_parts") and weakref.getweakrefcount(fresh) == 0
 
 
 def test_an_array_of_a_subclass_dies_as_well():

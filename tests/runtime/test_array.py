@@ -661,6 +661,16 @@ def test_where_a_new_array_lies():
     same(shard.data, np.arange(3, dtype=np.int32))
 
 
+def test_the_value_is_known_by_a_second_name(split):
+    a, value = split
+    np.testing.assert_array_equal(a._value, value)
+    assert type(a._value) is np.ndarray and not a._value.flags.writeable and type(wnp.float32(2)._value) is np.ndarray
+    a = a + 1
+    a.delete()
+    with pytest.raises(RuntimeError, match="deleted"):
+        a._value
+
+
 def test_shards_are_placed_as_their_array(mesh):
     for x, committed, kind in ((wnp.arange(4), False, "device"), (weft.device_put(wnp.arange(4), weft.devices()[1]), True, "device"),
                                (weft.device_put(wnp.arange(4), NamedSharding(mesh, P())), True, "device"),

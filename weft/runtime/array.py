@@ -80,12 +80,12 @@ class Array(metaclass=ArrayMeta):
     >>> y.delete(); y.is_deleted()
     True
     """
-    __slots__ = ("_spec", "_buffer", "_value", "_parts", "__weakref__")
+    __slots__ = ("_spec", "_buffer", "_view", "_parts", "__weakref__")
     __array_priority__ = 100
 
     _spec: ArraySpec
     _buffer: Any                # None when it was given up
-    _value: np.ndarray          # the NumPy view, once someone asked for it
+    _view: np.ndarray           # the NumPy view, once someone asked for it
     _parts: list["Shard"]       # the shards, likewise
 
     def __init__(self, spec: ArraySpec, buffer: Any):
@@ -167,7 +167,7 @@ class Array(metaclass=ArrayMeta):
 
     def _forget(self) -> None:
         """Drop the views of the memory that are kept for the next who asks."""
-        for name in ("_value", "_parts"):
+        for name in ("_view", "_parts"):
             if hasattr(self, name):
                 delattr(self, name)
 
@@ -219,7 +219,7 @@ class Array(metaclass=ArrayMeta):
         is elsewhere."""
         if self._buffer is not None:
             try:
-                return self._value
+                return self._view
             except AttributeError:
                 pass
         buffer, spec = self._live(), self._spec
@@ -232,20 +232,25 @@ class Array(metaclass=ArrayMeta):
         value = untransposed(value if is_view else spec.backend.get(buffer, spec.stored), spec.order)
         value.flags.writeable = False
         if is_view:
-            self._value = value
+            self._view = value
         return value
+
+    @property
+    def _value(self) -> np.ndarray:
+        """The global value in NumPy, by the name under which libraries know it."""
+        return self._numpy()
 
     def __array__(self, dtype=None, copy=None):
         if dtype is None and copy is None and self._buffer is not None:
             try:
-                return self._value
+                return self._view
             except AttributeError:
                 pass
         if dtypes.is_extended(self.dtype):
             raise TypeError(f"numpy.asarray: random keys of type {self.aval.str_short()} have no NumPy value; "
                             "use weft.random.key_data.")
         value = self._numpy()
-        if copy is False and (not hasattr(self, "_value") or (dtype is not None and np.dtype(dtype) != value.dtype)):
+        if copy is False and (not hasattr(self, "_view") or (dtype is not None and np.dtype(dtype) != value.dtype)):
             raise ValueError(f"numpy.asarray: {self.aval.str_short()} laid out as {self.sharding} has no NumPy view"
                              f"{'' if dtype is None else f' as {np.dtype(dtype).name}'}; allow a copy (copy=None).")
         if dtype is not None and np.dtype(dtype) != value.dtype:
@@ -270,7 +275,7 @@ class Array(metaclass=ArrayMeta):
         if dtypes.is_extended(self.dtype) or self.dtype.kind == "V" or self.dtype.char not in np.typecodes["All"]:
             raise BufferError(f"Buffers of type {self.aval.str_short()} are not supported by the Python buffer protocol.")
         value = self._numpy()
-        if not hasattr(self, "_value"):
+        if not hasattr(self, "_view"):
             raise BufferError(f"memoryview: {self.aval.str_short()} laid out as {self.sharding} is not in one memory. Copy it with "
                               "numpy.asarray.")
         return memoryview(value)

@@ -223,7 +223,7 @@ def open_queue(array_type: type) -> None:
 def _places(cls: type, array_type: Any) -> Places | None:
     """What native code must know, seen in live objects."""
     array = array_type(object(), buffer.Buffer(4))
-    array._value, array._parts = object(), []
+    array._view, array._parts = object(), []
     jitted: Any = cls.__new__(cls)
     Dispatching.__init__(jitted, print)
     return dispatch.find_places(array, array._buffer, jitted)

@@ -109,7 +109,7 @@ def find_places(array: Any, buffer: Any, jitted: Any) -> Places | None:
     """The places in the classes of three sample objects (with slots `_spec _buffer _value _parts`, `ptr _owner`, `_cell _slow`);
     None where one is not as expected."""
     slots = {
-        "SPEC": (array, "_spec"), "BUFFER": (array, "_buffer"), "VALUE": (array, "_value"), "PARTS": (array, "_parts"),
+        "SPEC": (array, "_spec"), "BUFFER": (array, "_buffer"), "VALUE": (array, "_view"), "PARTS": (array, "_parts"),
         "PTR": (buffer, "ptr"), "OWNER": (buffer, "_owner"), "CELL": (jitted, "_cell"), "SLOW": (jitted, "_slow"),
     }
     found = {"TUPLE": tuple.__basicsize__, "LIST": _LIST_ITEMS, "WEAK": type(array).__weakrefoffset__, "FUTEX": pool.futex()}
