@@ -6,7 +6,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft.distributed import planned_devices
-from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
+from weft.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 RANKS = 1024
 
@@ -51,3 +51,46 @@ def test_nothing_runs_on_planned_devices():
         compiled(weft.device_put(np.ones(4, np.float32), NamedSharding(mesh, P("x"))))
     with pytest.raises(ValueError, match="processes must be at least 1"):
         planned_devices(0)
+
+
+# ---- meshes without devices
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_programs_are_lowered_and_compiled_over_meshes_without_devices(kind):
+    mesh = AbstractMesh((64, 8), ("data", "model"), (kind, kind))
+    x = like(mesh, (512, 64), "data", "model")
+    lowered = weft.jit(lambda x: wnp.tanh(x).sum(0)).lower(x)
+    assert "mhlo.num_partitions = 512" in lowered.as_text() and lowered.in_avals[0][0].shape == (512, 64)
+    compiled = lowered.compile()
+    assert "all-reduce" in compiled.as_text() and compiled.cost_analysis()["flops"] > 0
+    assert compiled.output_shardings.spec == P("model") and compiled.output_shardings.mesh.abstract_mesh is mesh
+    assert compiled.memory_analysis().argument_size_in_bytes == 8 * 8 * 4
+    with pytest.raises(RuntimeError, match="can be compiled and explained, not run"):
+        compiled(np.ones((512, 64), np.float32))
+
+
+@pytest.mark.parametrize("program", [
+    lambda rows: weft.jit(lambda x: x * 2, in_shardings=rows), lambda rows: weft.jit(lambda x: x * 2, out_shardings=rows),
+    lambda rows: weft.jit(lambda x: weft.lax.with_sharding_constraint(x * 2, rows)),
+    lambda rows: weft.jit(weft.shard_map(lambda x: x * 2, mesh=rows.mesh, in_specs=P("x"), out_specs=P("x")))])
+def test_what_says_a_layout_may_be_over_a_mesh_without_devices(program):
+    rows = NamedSharding(AbstractMesh((4,), ("x",)), P("x"))
+    compiled = program(rows).lower(weft.ShapeDtypeStruct((8, 2), np.float32, sharding=rows)).compile()
+    assert compiled.output_shardings.spec == P("x") and len(compiled.output_shardings.device_set) == 4
+
+
+def test_meshes_without_devices_take_those_of_the_other_arguments_or_the_context():
+    rows = NamedSharding(AbstractMesh((2,), ("x",)), P("x"))
+    struct = weft.ShapeDtypeStruct((8, 2), np.float32, sharding=rows)
+    here = weft.make_mesh((2,), ("x",), devices=weft.devices()[2:4])
+    x = weft.device_put(np.ones((8, 2), np.float32), NamedSharding(here, P("x")))
+    f = weft.jit(lambda x, y: x + y)
+    assert f.lower(struct, x).compile()(x, x).devices() == set(here.flat_devices)
+    with weft.set_mesh(here):
+        assert f.lower(struct, struct).compile()(x, x).tolist() == (2 * x).tolist()
+    other = weft.ShapeDtypeStruct((8, 2), np.float32, sharding=NamedSharding(AbstractMesh((2,), ("y",)), P("y")))
+    assert "mhlo.num_partitions = 2" in f.lower(struct, other).as_text()
+    wider = weft.ShapeDtypeStruct((8, 2), np.float32, sharding=NamedSharding(AbstractMesh((4,), ("x",)), P("x")))
+    for args in ((struct, wider), (wider, x)):
+        with pytest.raises(ValueError, match="must be on the same devices"):
+            f.lower(*args)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -17,8 +18,12 @@ from weft.control.custom_partition import without_partitions
 from weft.control.hitypes import flatten
 from weft.control.ref import Ref, is_ref
 from weft.core.trace import Tracer
+from weft.ir.explicit import on_devices
 from weft.ir.jaxpr import Jaxpr, Var
+from weft.ir.mesh import Mesh, current_mesh
+from weft.ir.program_mesh import is_abstract
 from weft.ir.rewrite import dce, without_high
+from weft.ir.shardings import Sharding
 from weft.ir.types import ShapedArray
 from weft.runtime.array import Array, placement_of_new
 from weft.transforms.expand import expand
@@ -36,14 +41,43 @@ class ArgInfo:
     dtype = property(lambda self: self.aval.dtype)
 
 
-def _spec(x, aval) -> ArraySpec:
-    """The spec of the argument `x` (an array, a number or a ShapeDtypeStruct)."""
+def _given_sharding(x) -> Sharding | None:
+    """Where the argument `x` (an array, a number, a type or a ShapeDtypeStruct) is said to lie."""
+    if type(x) is Array:
+        return x.sharding if x.committed else None
+    return x.explicit if isinstance(x, ShapedArray) else getattr(x, "sharding", None)
+
+
+def _spec(x, aval, devices: tuple) -> ArraySpec:
+    """The spec of the argument `x`; a sharding over a mesh without devices is one over these."""
     if type(x) is Array:
         return x._spec
-    sharding = x.explicit if isinstance(x, ShapedArray) else getattr(x, "sharding", None)
+    sharding = _given_sharding(x)
     if sharding is None:
         return ArraySpec(aval, *placement_of_new())
+    sharding = on_devices(sharding, devices) if is_abstract(sharding) else sharding
     return ArraySpec(aval, sharding, True, order_of(getattr(x, "layout", None), aval.ndim, "lower"))
+
+
+def _devices_of(shardings: Sequence[Sharding | None]) -> tuple:
+    """The devices of a program, where some of its arguments are over meshes without devices: those of the others, of the mesh of the
+    context, or devices that are not there, for which it can be compiled."""
+    said = [s for s in shardings if s is not None]
+    abstract = next((s for s in said if is_abstract(s)), None)
+    if abstract is None:
+        return ()
+    context = current_mesh()
+    if isinstance(context, Mesh) and context.abstract_mesh is abstract.mesh:
+        return context.flat_devices
+    found = next((s for s in said if not is_abstract(s)), None)
+    return _planned(abstract.mesh.size) if found is None else found.device_assignment
+
+
+@functools.lru_cache(maxsize=64)
+def _planned(count: int) -> tuple:
+    from weft.backends.planned import planned_devices  # all of the compiler
+
+    return tuple(planned_devices(1, count))
 
 
 class Traced:
@@ -121,7 +155,8 @@ class Traced:
         return jaxpr.replace(invars=[v for v, keep in zip(jaxpr.invars, kept) if keep]), kept
 
     def lower(self, *, lowering_platforms=None, **_options) -> "Lowered":
-        """The program with the layouts of its arguments, ready to be compiled."""
+        """The program with the layouts of its arguments, ready to be compiled. If all of these are over meshes without devices, it can be
+        compiled and looked at, but not run."""
         return Lowered(self)
 
 
@@ -139,7 +174,8 @@ class Lowered:
         self._traced = traced
         program = traced._program
         self._jaxpr = expand(program.jaxpr)
-        specs = [_spec(x, aval) for x, aval in zip(traced._leaves, program.in_avals)]
+        devices = _devices_of([*map(_given_sharding, traced._leaves), *program.in_shardings])
+        specs = [_spec(x, aval, devices) for x, aval in zip(traced._leaves, program.in_avals)]
         orders = [s.order for s in specs]
         if program.in_layouts or program.out_layouts:
             given = [x.committed if type(x) is Array else getattr(x, "layout", None) is not None for x in traced._leaves]
@@ -148,7 +184,8 @@ class Lowered:
             orders = [s.order if layout is None else argument_order(f"jit({program.name})", label, s, layout, is_given)
                       for s, layout, label, is_given in asked] or orders
         self.in_specs = [s if given is None and order == s.order else
-                         ArraySpec(s.aval, s.sharding, s.committed, order) if given is None else ArraySpec(aval, given, True, order)
+                         ArraySpec(s.aval, s.sharding, s.committed, order) if given is None else
+                         ArraySpec(aval, on_devices(given, devices) if is_abstract(given) else given, True, order)
                          for s, aval, given, order in zip(specs, program.in_avals, program.in_shardings, orders)]
 
     in_tree = property(lambda self: self._traced.in_tree)
