@@ -123,3 +123,10 @@ def test_other_errors():
         stage(lambda x: [r.reduce_sum(x, (0,))], [ShapedArray((2,), np.bool_)])
     with pytest.raises(TypeError, match="index_dtype must be an integer"):
         stage(lambda x: [r.argmax(x, 0, np.float32)], [ShapedArray((2,), np.float32)])
+
+
+@pytest.mark.parametrize("make", [
+    lambda x: weft.lax.iota("float32", 5).sum() * x, lambda x: weft.lax.broadcasted_iota("int32", (3, 4), 1).sum(0) + x,
+    lambda x: weft.lax.rev(weft.lax.iota("float32", 5), (0,)).sum() * x, lambda x: weft.lax.iota("float32", 6).reshape(2, 3).sum(1) * x])
+def test_sums_of_what_has_no_operand(make):
+    np.testing.assert_array_equal(weft.jit(make)(2.0), make(2.0))

@@ -64,11 +64,11 @@ def _summed_dot(sum_: Eqn, makers: dict[Var, Eqn], uses: dict[Var, int]) -> list
 
 def _before(eqn: Eqn, axes: tuple[int, ...]) -> tuple[int, ...] | None:
     """Which dims of its operand become the dims `axes` of a reshape, a transpose or a squeeze; None where no dims do."""
-    x, out = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
     if moves(eqn) == "permute":
         return tuple([eqn.params["permutation"][a] for a in axes])
     if moves(eqn) != "reshape":
         return None
+    x, out = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
     places = {(math.prod(x[:d]), n): d for d, n in enumerate(x) if n > 1}
     found = [places.get((math.prod(out[:a]), out[a])) for a in axes]
     return None if None in found else tuple(found)
