@@ -343,3 +343,29 @@ def test_errors_say_what_and_where(name):
     with pytest.raises(kind) as caught:
         call()
     assert not [w for w in words if w not in str(caught.value)], str(caught.value)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_slices_that_are_stacked_again_are_not_copied(reverse):
+    """They are not among what the loop stacks; values and gradients are those of the operand."""
+    def body(c, xs):
+        a, b = xs
+        return c + b, (a, 2 * b, c, {"again": b})
+
+    def run(a, b):
+        return weft.lax.scan(body, 0.0, (a, b), reverse=reverse)
+
+    a, b = np.arange(3, dtype=np.float32), np.arange(3, 6, dtype=np.float32)
+    (eqn,) = [e for e in weft.make_jaxpr(run)(a, b).eqns if e.primitive.name == "scan"]
+    assert len(eqn.outvars) == 3 and len(eqn.params["jaxpr"].outvars) == 3
+    for found in (run(a, b), weft.jit(run)(a, b)):
+        total, (first, doubled, carried, again) = found
+        np.testing.assert_array_equal(first, a)
+        np.testing.assert_array_equal(again["again"], b)
+        np.testing.assert_array_equal(doubled, 2 * b)
+        np.testing.assert_array_equal(carried, np.cumsum(b[::-1])[::-1] - b if reverse else np.cumsum(b) - b)
+        assert total == 12
+    grads = weft.grad(lambda a, b: sum(wnp.sum(x ** 2) for x in weft.tree.leaves(run(a, b)[1][::3])), (0, 1))(a, b)
+    np.testing.assert_array_equal(grads, [2 * a, 2 * b])
+    mapped = weft.vmap(lambda a: run(a, b)[1][0])(np.stack([a, 2 * a]))
+    np.testing.assert_array_equal(mapped, [a, 2 * a])

@@ -437,10 +437,15 @@ def bind_scan(api: str, f: Callable, init: Any, xs_flat: Sequence, xs_tree: Any,
         init_flat = promoted
     body = bodies.keep_axes(body, carry_avals) if carry_tree == init_tree else body
     bodies.check_carry(api, f, init_tree, carry_avals, carry_tree, body.out_avals[:carry_tree.num_leaves])
-    outs = scan_p.bind(*body.consts, *init_flat, *xs_flat, jaxpr=body.jaxpr, length=length, reverse=reverse,
-                       num_consts=len(body.consts), num_carry=nk, linear=(False,) * len(body.jaxpr.invars), unroll=unroll)
-    carried = bodies.untouched(body.jaxpr, len(body.consts), init_flat, outs[:nk])
-    return tree.tree_unflatten(init_tree, carried), tree.tree_unflatten(ys_tree, outs[nk:])
+    first = len(body.consts) + nk
+    slices_of = {v: x for v, x in zip(body.jaxpr.invars[first:], xs_flat) if isinstance(x, Tracer)}
+    ys = [None if type(v) is Literal else slices_of.get(v) for v in body.jaxpr.outvars[nk:]]        # what is stacked as it was sliced
+    stacked = [v for v, x in zip(body.jaxpr.outvars[nk:], ys) if x is None]
+    jaxpr = body.jaxpr if len(stacked) == len(ys) else body.jaxpr.replace(outvars=[*body.jaxpr.outvars[:nk], *stacked])
+    outs = scan_p.bind(*body.consts, *init_flat, *xs_flat, jaxpr=jaxpr, length=length, reverse=reverse,
+                       num_consts=len(body.consts), num_carry=nk, linear=(False,) * len(jaxpr.invars), unroll=unroll)
+    carried, rest = bodies.untouched(jaxpr, len(body.consts), init_flat, outs[:nk]), iter(outs[nk:])
+    return tree.tree_unflatten(init_tree, carried), tree.tree_unflatten(ys_tree, [next(rest) if x is None else x for x in ys])
 
 
 def _check_whole(api: str, xs_flat: Sequence, xs_tree: Any) -> None:
