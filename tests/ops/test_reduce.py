@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import weft
 from tests.harness.laws import Case, assert_close, check_all, run
 from weft import lax as r
 from weft.core.stage import stage
