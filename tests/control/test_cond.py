@@ -1,5 +1,7 @@
 """`cond` and `switch`: one branch runs; every transformation maps all of them."""
 
+import gc
+
 import numpy as np
 import pytest
 
@@ -206,3 +208,23 @@ def test_errors_say_what_and_where(name):
     with pytest.raises(kind) as caught:
         call()
     assert not [w for w in words if w not in str(caught.value)], str(caught.value)
+
+
+@pytest.mark.parametrize("program", [
+    lambda data: lax.cond(True, weft.jit(lambda: data[0]), lambda: data[1]), lambda data: lax.cond(True, lambda: data[0], lambda: data[1]),
+    lambda data: lax.while_loop(lambda c: c < 3, weft.jit(lambda c: c + data[0]), 0.0),
+    lambda data: lax.scan(weft.jit(lambda c, x: (c + data[0], None)), 0.0, None, length=2)[0]])
+def test_no_program_keeps_arrays_that_functions_closed_over(program):
+    def once():
+        data = weft.device_put(np.ones(1024, np.float32))
+        run = weft.jit(lambda: program(data))
+        run().block_until_ready()
+        run.clear_cache()
+
+    once()
+    gc.collect()
+    before = len(weft.live_arrays())
+    for _ in range(3):
+        once()
+        gc.collect()
+    assert len(weft.live_arrays()) <= before

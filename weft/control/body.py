@@ -26,7 +26,7 @@ from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive
 from weft.core.stage import StageTrace, UsesRefs, stage
 from weft.core.trace import EvalTrace, Tracer, axis_env, current_trace, lenient, set_trace, typeof
-from weft.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var
+from weft.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.mesh import current_mesh
 from weft.ir.rewrite import atom_key, inline_calls, is_transparent
 from weft.ir.types import ShapedArray
@@ -258,13 +258,22 @@ def _first(structure: _Structure) -> Jaxpr:
     return structure.jaxpr
 
 
+def _holds_arrays(jaxpr: Jaxpr) -> bool:
+    """Whether the program, or one in it, has constants."""
+    return jaxpr.memo("holds arrays", lambda: bool(jaxpr.consts) or any(
+        _holds_arrays(inner) for eqn in jaxpr.eqns for _, inner in subjaxprs(eqn.params)))
+
+
 def shared(jaxpr: Jaxpr) -> Jaxpr:
     """`jaxpr`, or an equal program that was made before: what is known of that one (executables too) need not be made again.
 
-    Programs are equal if their equations, types and source lines are; those with parameters that have no hash are not shared.
+    Programs are equal if their equations, types and source lines are; those with parameters that have no hash are not shared, nor those
+    that hold arrays, which would stay in memory.
     """
-    numbers: dict[Var, int] = {v: i for i, v in enumerate((*jaxpr.constvars, *jaxpr.invars))}
-    key: list = [jaxpr.name, len(jaxpr.constvars), *(v.aval for v in numbers), *map(id, jaxpr.consts)]
+    if _holds_arrays(jaxpr):
+        return jaxpr
+    numbers: dict[Var, int] = {v: i for i, v in enumerate(jaxpr.invars)}
+    key: list = [jaxpr.name, *(v.aval for v in numbers)]
     name = lambda a: atom_key(a) if type(a) is Literal else numbers[a]
     for eqn in jaxpr.eqns:
         key += [eqn.primitive, tuple(eqn.params.items()), *map(name, eqn.invars), eqn.source]
