@@ -141,6 +141,12 @@ def test_functions_of_other_platforms_are_lowered_by_name():
             np.asarray(f(wnp.ones(3)))
 
 
+def test_no_results():
+    given = []
+    call = ffi.ffi_call(registered(lambda call: given.append(len(call["args"]))), (), has_side_effect=True)
+    assert weft.jit(lambda x: call(x))(1.0) == () and given == [1]
+
+
 def test_misuse():
     one = weft.ShapeDtypeStruct((), "float32")
     name = registered(lambda call: None)

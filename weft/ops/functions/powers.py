@@ -26,8 +26,8 @@ def _pow_type(x, y):
 
 
 def _pow_jvp_base(t, out, x, y):
-    # y x^(y-1); where both are 0 the power is constant in x
-    base = select(bitwise_and(eq(x, 0), eq(y, 0)), 1, x)
+    # y x^(y-1); where both are 0 the power is 1 for every x
+    base = select(bitwise_and(eq(x, 0), eq(y, 0)), out, x)
     factor = convert_element_type(y, typeof(x).dtype)
     return mul(t, mul(factor, pow(base, sub(y, 1))))
 
