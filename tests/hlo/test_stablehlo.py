@@ -166,7 +166,7 @@ def test_places_in_the_program():
     lowered = weft.jit(lambda x: wnp.sin(x)).lower(np.float32(1))
     assert " loc(" not in lowered.as_text()
     text = lowered.as_text(debug_info=True)
-    (file,) = re.findall(r'^(#loc\d+) = loc\("[^"]*test_stablehlo\.py":\d+:0\)$', text, re.MULTILINE)
+    (file,) = re.findall(r'^(#loc\d+) = loc\("[^"]*test_stablehlo\.py":\d+:\d+\)$', text, re.MULTILINE)
     (place,) = re.findall(rf'^(#loc\d+) = loc\("jit\(<lambda>\)/sin"\({file}\)\)$', text, re.MULTILINE)
     assert f"%0 = stablehlo.sine %arg0 : tensor<f32> loc({place})" in text
 

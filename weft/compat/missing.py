@@ -22,7 +22,7 @@ _MISSING: dict[str, dict[str, str]] = {
         "jax.experimental.jet": "*", "jax.experimental.multihost_utils": "*", "jax.experimental.ode": "*", "jax.experimental.rnn": "*",
         "jax.experimental.mesh_utils": "*", "jax.experimental.fused": "*", "jax.example_libraries.optimizers": "*",
         "jax.example_libraries.stax": "*", "jax.experimental.roofline.roofline": "*", "jax.experimental.roofline.rooflines": "*",
-        "jax.experimental.scheduling_groups": "*",
+        "jax.experimental.scheduling_groups": "*", "jax.experimental.source_mapper.mlir": "*",
     },
     _TPU: {
         "jax.experimental.pallas.tpu": "*", "jax.experimental.pallas": "Indirect core_map kernel semaphore",
@@ -46,9 +46,7 @@ _MISSING: dict[str, dict[str, str]] = {
     _XLA: {
         "jax.extend.backend": "ifrt_proxy", "jax.extend.lowering": "*", "jax.extend.mlir": "*", "jax.extend.pallas": "*",
         "jax.extend.sharding": "*", "jax.extend.xla": "*", "jax.experimental.pallas": "lower_as_mlir pallas_export_experimental",
-        "jax.experimental.source_mapper": "*", "jax.experimental.source_mapper.common": "*", "jax.experimental.source_mapper.hlo": "*",
-        "jax.experimental.source_mapper.generate_map": "*", "jax.experimental.source_mapper.jaxpr": "*",
-        "jax.experimental.source_mapper.mlir": "*", "jax.ffi": "build_ffi_lowering_function ffi_lowering",
+        "jax.ffi": "build_ffi_lowering_function ffi_lowering",
     },
     "functions of other languages are called as Python functions or by their address; there are no headers and types of XLA's interface": {
         "jax.ffi": "include_dir register_ffi_target_as_batch_partitionable register_ffi_type register_ffi_type_id",
@@ -57,6 +55,9 @@ _MISSING: dict[str, dict[str, str]] = {
     "arrays move between processes by `device_put` to a mesh of all of them": {"jax.experimental.transfer": "*"},
     "profiles are written as traces of Perfetto, not as XLA's protocol buffers": {
         "jax.profiler": "ProfileData ProfileEvent ProfileOptions ProfilePlane", "jax.experimental.profiler": "*",
+    },
+    "programs are compiled in this process; options of the compiler are `generate_sourcemaps(..., xla_compiler_flags=...)`": {
+        "jax.experimental.source_mapper": "compile_with_env", "jax.experimental.source_mapper.common": "*",
     },
     "each process writes a profile of its own": {"jax.profiler": "register_subprocess"},
     "a setting of JAX that weft does not have: what it chooses is always so, or never": {

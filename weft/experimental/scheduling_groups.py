@@ -20,12 +20,7 @@ def scheduling_group(name: str) -> Callable[[Callable], Callable]:
     >>> from weft.experimental.scheduling_groups import scheduling_group
     >>> @scheduling_group(name="layer:0")
     ... def f(x): return wnp.sin(x) * 2
-    >>> print(weft.make_jaxpr(f)(1.0))
-    { lambda ; a:f32[]. let
-        b:f32[] = xla_metadata_call[
-          jaxpr={ lambda ; c:f32[]. let d:f32[] = sin c; e:f32[] = mul d 2.0:f32[] in (e,) }
-          scheduling_group=layer:0
-        ] a
-      in (b,) }
+    >>> 'call @xla_metadata_call(%arg0) {mhlo.frontend_attributes = {scheduling_group = "layer:0"}}' in weft.jit(f).lower(1.0).as_text()
+    True
     """
     return xla_metadata_call(scheduling_group=name)

@@ -156,7 +156,7 @@ class _Places:
         if op.place is None:
             return " loc(unknown)"
         source, label = op.place
-        file = self.name(f"{_quoted(source.file)}:{source.line}:0") if source is not None else self.name("unknown")
+        file = self.name(f"{_quoted(source.file)}:{source.line}:{source.column}") if source is not None else self.name("unknown")
         return f" loc({self.name(f'{_quoted(label)}({file})')})"
 
     @property

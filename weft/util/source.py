@@ -215,6 +215,13 @@ class SourceLine:
         return result
 
     @property
+    def column(self) -> int:
+        """Column in that line where the expression begins, from 0; 0 where it is not known."""
+        positions = getattr(self._code, "co_positions", tuple)()
+        found = next(itertools.islice(positions, self._lasti // 2, None), None)
+        return found[2] or 0 if found is not None else 0
+
+    @property
     def function(self) -> str:
         """Name of the function, or `<module>`."""
         return self._code.co_name

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from weft.ir.mesh import Mesh
-from weft.ir.text.layout import Break, Nest, Note, group, join, render
+from weft.ir.text.layout import Break, Mark, Nest, Note, group, join, render
 from weft.ir.text.shown import Line, held, lines_of, shown_value
 
 _KEYWORDS = frozenset({"let", "in", "lambda"})
@@ -36,6 +36,12 @@ def jaxpr_text(jaxpr) -> str:
 def shown_text(jaxpr, *, source_info: bool = False, print_shapes: bool = True, print_effects: bool = False, width: int = 80) -> str:
     """The program as JAX writes it."""
     return render(_Shown(source_info, print_shapes, print_effects).whole(jaxpr), width)
+
+
+def placed_text(jaxpr, width: int = 80) -> tuple[str, list[tuple[int, int, Any]]]:
+    """The same, and where its equations begin: line and column from 0, and the user's line, or None."""
+    marks: list[tuple[int, int, Any]] = []
+    return render(_Shown().whole(jaxpr), width, marks), marks
 
 
 def eqn_text(eqn) -> str:
@@ -100,7 +106,8 @@ class _Exact:
         inside = join(Break(), [self.pair(key, value) for key, value in line.params])
         params = group(Nest(["[", Break(""), inside]), Break(""), "]") if inside else ""
         note = Note(f"{line.source.file}:{line.source.line} ({line.source.function})") if self.source and line.source else ""
-        return [outs, " = " if line.outvars else "", line.name, params, " ", _spaced([self.atom(a) for a in line.invars]), note]
+        result = [outs, " = "] if line.outvars else outs
+        return [Mark(line.source), result, line.name, params, " ", _spaced([self.atom(a) for a in line.invars]), note]
 
     def pair(self, key: str, value: Any) -> Any:
         return [key + "=", self.value(value)]

@@ -31,6 +31,11 @@ class Note(NamedTuple):
     text: str
 
 
+class Mark(NamedTuple):
+    """A place in the text that belongs to `thing`."""
+    thing: Any
+
+
 def group(*inside: Any) -> Group:
     return Group(inside, _width(inside))
 
@@ -50,13 +55,13 @@ def _width(doc: Any) -> int:
         return len(doc.flat)
     if isinstance(doc, Group):
         return doc.width
-    if isinstance(doc, Note):
+    if isinstance(doc, (Note, Mark)):
         return 0
     return sum(map(_width, doc))
 
 
-def render(doc: Any, width: int = 80) -> str:
-    """The document as text.
+def render(doc: Any, width: int = 80, marks: list[tuple[int, int, Any]] | None = None) -> str:
+    """The document as text. Lines and columns of its marks, from 0, are added to `marks` with what belongs there.
 
     >>> print(render(group("[", Nest([Break(""), join(Break(), ["one", "two"])]), Break(""), "]"), 8))
     [
@@ -66,7 +71,7 @@ def render(doc: Any, width: int = 80) -> str:
     """
     out: list[str] = []
     notes: list[str] = []
-    column = 0
+    line = column = 0
     rest: list[tuple[int, bool, Any]] = [(0, False, doc)]
     while rest:
         indent, flat, doc = rest.pop()
@@ -80,9 +85,12 @@ def render(doc: Any, width: int = 80) -> str:
             else:
                 out += [*notes, "\n" + " " * indent]
                 notes.clear()
-                column = indent
+                line, column = line + 1, indent
         elif isinstance(doc, Note):
             notes.append(("; " if notes else "  # ") + doc.text)
+        elif isinstance(doc, Mark):
+            if marks is not None:
+                marks.append((line, column, doc.thing))
         elif isinstance(doc, Nest):
             rest.append((indent + 2, flat, doc.inside))
         elif isinstance(doc, Group):

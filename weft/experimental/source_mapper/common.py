@@ -1,0 +1,65 @@
+"""Passes: stages of compilation whose texts have source maps, and the list of them.
+
+In:   two functions: one that takes a function and its arguments to a stage, and one that writes the text of the stage and its map.
+Out:  the passes, by their names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.experimental.source_mapper.source_maps import SourceMap
+from weft.util.record import record
+from weft.util.source import guard_all
+
+
+@record
+class SourceMapDump:
+    """A source map and the text that it is of, with the name of the pass that wrote it."""
+    source_map: SourceMap
+    generated_code: str
+    pass_name: str
+
+
+@record
+class Pass:
+    """A stage of compilation: `compile_fn(work_dir, f, f_args, f_kwargs, **options)` gives what `generate_dump(made, **options)` writes as
+    a `SourceMapDump`. Both take the options of all passes."""
+    name: str
+    compile_fn: Callable[..., Any]
+    generate_dump: Callable[..., SourceMapDump]
+
+
+_passes: dict[str, Pass] = {}
+
+
+def register_pass(pass_: Pass) -> None:
+    """Add a pass to those that `all_passes` lists. ValueError if there is one of its name."""
+    if pass_.name in _passes:
+        raise ValueError(f"register_pass: Pass {pass_.name} already registered; give it another name.")
+    _passes[pass_.name] = pass_
+
+
+def all_passes() -> Sequence[Pass]:
+    """All passes, in the order of compilation, then those that were registered.
+
+    >>> from weft.experimental import source_mapper
+    >>> [p.name for p in source_mapper.all_passes()][:4]
+    ['jaxpr', 'hlo:stable-hlo', 'hlo:original', 'hlo:optimized']
+    """
+    return list(_passes.values())
+
+
+def filter_passes(regex: str) -> Sequence[Pass]:
+    """The passes whose names begin with what a regular expression matches.
+
+    >>> from weft.experimental import source_mapper
+    >>> [p.name for p in source_mapper.filter_passes("hlo:o")]
+    ['hlo:original', 'hlo:optimized']
+    """
+    return [p for name, p in _passes.items() if re.match(regex, name)]
+
+
+guard_all(globals())

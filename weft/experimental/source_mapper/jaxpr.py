@@ -1,0 +1,43 @@
+"""The jaxpr of a function, with a source map: equations and the expressions that they come from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import weft
+from weft.experimental.source_mapper.common import Pass, SourceMapDump, register_pass
+from weft.experimental.source_mapper.source_maps import map_of
+from weft.ir.text.jaxpr import placed_text
+from weft.util.source import guard_all
+
+
+def canonicalize_filename(file_name: str) -> str:
+    """The name of a file as source maps have it: with `/` between its parts.
+
+    >>> canonicalize_filename("/src/train.py")
+    '/src/train.py'
+    """
+    return file_name.replace(os.sep, "/")
+
+
+def compile_jaxpr(work_dir: str, f: Callable, f_args: tuple, f_kwargs: dict, **_: Any) -> Any:
+    """The jaxpr of `f`."""
+    return f.trace(*f_args, **f_kwargs).jaxpr if hasattr(f, "trace") else weft.make_jaxpr(f)(*f_args, **f_kwargs)
+
+
+def make_jaxpr_dump(jaxpr: Any, **_: Any) -> SourceMapDump:
+    """The text of a jaxpr and its source map.
+
+    >>> make_jaxpr_dump(weft.make_jaxpr(lambda x: x + 1)(1.0)).pass_name
+    'jaxpr'
+    """
+    text, marks = placed_text(jaxpr)
+    places = [(line, column, canonicalize_filename(source.file), source.line - 1, source.column)
+              for line, column, source in marks if source is not None]
+    return SourceMapDump(map_of(text.count("\n") + 1, places), text, "jaxpr")
+
+
+register_pass(Pass("jaxpr", compile_jaxpr, make_jaxpr_dump))
+guard_all(globals())

@@ -1,0 +1,62 @@
+"""Source maps of modules of MLIR, by the places that their operations name (`loc(...)`)."""
+
+from __future__ import annotations
+
+import re
+
+from weft.experimental.source_mapper.jaxpr import canonicalize_filename
+from weft.experimental.source_mapper.source_maps import SourceMap, map_of
+from weft.util.source import guard_all
+
+#: `#loc3 = loc(...)`
+_DEFINITION = re.compile(r"^(#loc\d*) = loc\((.*)\)$")
+#: an operation that ends with its place
+_USE = re.compile(r"^(\s*)\S.* loc\((.*)\)$")
+#: parts of a place in the order in which they are written: a file with line and column, or the name of another place
+_PART = re.compile(r'("(?:[^"\\]|\\.)*"):(\d+):(\d+)|(#loc\d*)')
+
+
+def create_mlir_sourcemap(mlir_dump: str) -> SourceMap:
+    """The source map of a module: each operation that has a place in a file comes from there, through names and calls around it.
+
+    >>> create_mlir_sourcemap('a.b loc(#loc1)\\n#loc = loc("f.py":3:4)\\n#loc1 = loc("name"(#loc))').positions()
+    [(0, 0, 'f.py', 2, 4)]
+    """
+    lines = mlir_dump.split("\n")
+    known = {found[1]: found[2] for found in map(_DEFINITION.match, lines) if found is not None}
+    places = []
+    for number, line in enumerate(lines):
+        found = _USE.match(line) if not _DEFINITION.match(line) else None
+        place = _resolved(found[2], known) if found is not None else None
+        if found is not None and place is not None:
+            places.append((number, len(found[1]), *place))
+    return map_of(len(lines), places)
+
+
+def _resolved(place: str, known: dict[str, str]) -> tuple[str, int, int] | None:
+    """The first file that a place names, with its line and column from 0 (columns of files count from 0 already)."""
+    seen: set[str] = set()
+    while True:
+        part = _PART.search(place)
+        if part is None:
+            return None
+        file, line, column, other = part.groups()
+        if other is None:
+            return canonicalize_filename(_unquoted(file[1:-1])), max(int(line) - 1, 0), int(column)
+        if other in seen or other not in known:
+            return None
+        seen.add(other)
+        place = known[other]
+
+
+def _unquoted(text: str) -> str:
+    r"""A text of MLIR, where bytes may be written as two digits.
+
+    >>> _unquoted(r'a \22b\22 \C3\A9 \\')
+    'a "b" é \\'
+    """
+    byte = lambda found: bytes.fromhex(found[1].decode()) if len(found[1]) == 2 else found[1]
+    return re.sub(rb"\\([0-9A-Fa-f]{2}|.)", byte, text.encode()).decode()
+
+
+guard_all(globals())
