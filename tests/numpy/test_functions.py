@@ -427,17 +427,24 @@ def test_digitize_of_what_lies_on_the_edges_of_rising_and_falling_bins(dtype, co
             np.testing.assert_array_equal(got, np.digitize(x, bins, right))
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (1,), (5,), (3, 4), (70,), (2, 3, 4), (400, 257)])
+@pytest.mark.parametrize("shape", [(0,), (1,), (5,), (3, 4), (70,), (2, 3, 4), (400, 257)])
 @pytest.mark.parametrize("size", [0, 1, 3, 200, 70_000])
 @pytest.mark.parametrize("fill", [None, -5, 7])
 def test_positions_of_a_given_number(shape, size, fill):
     x = np.random.default_rng(1).random(shape) > 0.5
     found = weft.jit(lambda x: wnp.nonzero(x, size=size, fill_value=fill))(x)
-    for got, where in zip(found, np.nonzero(np.atleast_1d(x))):
+    for got, where in zip(found, np.nonzero(x)):
         want = np.full(size, 0 if fill is None else fill, np.int32)
         want[:len(where)] = where[:size]
         np.testing.assert_array_equal(got, want)
         assert got.dtype == np.int32
+
+
+def test_an_array_of_no_dims_has_no_positions():
+    for call in (lambda x: wnp.nonzero(x), lambda x: x.nonzero(), lambda x: wnp.where(x), lambda x: wnp.nonzero(x, size=2)):
+        with pytest.raises(ValueError, match="no dims has no positions"):
+            call(wnp.array(3))
+    assert wnp.flatnonzero(3).tolist() == [0] and wnp.argwhere(3).shape == (1, 0) and wnp.argwhere(0).shape == (0, 0)
 
 
 @pytest.mark.parametrize("full_like", [wnp.full_like, weft.lax.full_like])

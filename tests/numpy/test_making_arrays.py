@@ -79,3 +79,82 @@ def test_choices_and_their_numbers_broadcast_together():
     np.testing.assert_array_equal(weft.jit(lambda a: wnp.choose(a, stacked, mode="clip"))(a[:2]), np.choose(a[:2], stacked))
     with pytest.raises(ValueError, match="invalid entry in `a` of choose"):
         wnp.choose(a + 1, choices)
+
+
+@pytest.mark.parametrize("values, dtype, error", [
+    (np.nan, "int32", ValueError), ([np.nan, 1.0], "int8", ValueError),
+    (np.inf, "int32", OverflowError), ([-np.inf], "uint8", OverflowError),
+    (1e10, "int32", OverflowError), ([1e10], "int32", OverflowError), (-2.7, "uint8", OverflowError), (300.0, "uint8", OverflowError),
+    (1 + 2j, "float32", TypeError), ([1j, 2], "int32", TypeError)], ids=str)
+def test_python_numbers_that_a_dtype_does_not_hold(values, dtype, error):
+    with pytest.raises(error, match=r"^array: "):
+        wnp.array(values, dtype=dtype)
+
+
+def test_python_numbers_are_truncated_as_python_truncates():
+    assert wnp.array(2.7, "uint8") == 2 and wnp.array([-0.9, 255.9], "uint8").tolist() == [0, 255]
+    assert wnp.array([1 + 0j], bool).tolist() == [True] and wnp.array(np.array([300.0]), "int32").tolist() == [300]
+
+
+F = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+@pytest.mark.parametrize("call, error, says", [
+    (lambda: wnp.arange(3, dtype=bool), TypeError, "bool"), (lambda: wnp.arange(True), TypeError, "bool"),
+    (lambda: wnp.arange(None), TypeError, "give at least"), (lambda: wnp.arange(np.array([3])), ValueError, "must be scalars"),
+    (lambda: wnp.meshgrid(F), ValueError, "vectors"), (lambda: wnp.meshgrid(1, 2), ValueError, "vectors"),
+    (lambda: wnp.take(F, np.array([0.0])), ValueError, "integer type"), (lambda: wnp.choose(np.array([0.5]), [F]), ValueError, "integers"),
+    (lambda: wnp.choose(0, []), ValueError, "at least one"), (lambda: wnp.insert(F, 1.5, 0), ValueError, "integers, booleans"),
+    (lambda: wnp.insert(F, 9, 0, axis=1), IndexError, "within dim 1 of size 3"), (lambda: wnp.delete(F, 1.0), ValueError, "integers"),
+    (lambda: wnp.resize(F, -1), ValueError, "non-negative"), (lambda: wnp.resize(F, (2, -1)), ValueError, "non-negative"),
+    (lambda: wnp.split(F, 0), ValueError, "larger than 0"), (lambda: wnp.array_split(F, -1), ValueError, "larger than 0"),
+    (lambda: wnp.split(F, 1.5), TypeError, "are integers"), (lambda: wnp.split(F, [0.5]), TypeError, "are integers"),
+    (lambda: wnp.pad(F, 1.5), TypeError, "pad_width must hold integers"), (lambda: wnp.pad(F, True), TypeError, "must hold integers"),
+    (lambda: wnp.bincount(np.ones((2, 2), int)), ValueError, "1-dimensional"), (lambda: wnp.bincount(3), ValueError, "1-dimensional"),
+    (lambda: wnp.sort(F, kind="foo"), TypeError, "`kind` 'foo'"), (lambda: wnp.argsort(F, order="x"), TypeError, "names fields"),
+    (lambda: wnp.partition(F, 5), ValueError, "kth=5"), (lambda: wnp.argpartition(F, -4), ValueError, "kth=-4"),
+    (lambda: wnp.isin(F, [1, 2]), TypeError, "list"), (lambda: wnp.tensordot(F, F, axes=[0]), TypeError, "a pair"),
+    (lambda: wnp.tensordot(F, F, axes=1.5), TypeError, "a pair"), (lambda: wnp.tensordot(F, F, axes=([0], 0)), TypeError, "alike"),
+    (lambda: wnp.tensordot(F, F, axes=("bad", "axes")), TypeError, "alike")])
+def test_arguments_that_are_refused(call, error, says):
+    with pytest.raises(error, match=says):
+        call()
+
+
+def test_arguments_in_other_forms():
+    assert wnp.zeros(True).shape == (1,) and wnp.delete(F, []).tolist() == F.ravel().tolist()
+    for sections in (2.0, np.int8(2), np.array(2), wnp.array(2)):
+        assert [p.shape for p in wnp.split(F, sections)] == [(1, 3)] * 2
+    assert [p.shape for p in wnp.split(F, (1, np.int8(2)), axis=1)] == [(2, 1)] * 3
+    assert wnp.sort(F, kind="stable").tolist() == F.tolist() and wnp.partition(F, (0, -1)).tolist() == F.tolist()
+    assert [p.shape for p in weft.jvp(lambda n: wnp.split(wnp.zeros((4, 2)), n), (2.0,), (1.0,))[0]] == [(2, 2)] * 2
+    for sections in (lambda n: n, lambda n: [1, n]):
+        with pytest.raises(weft.errors.ConcretizationTypeError):
+            weft.jit(lambda n: wnp.split(wnp.zeros((4, 2)), sections(n)))(2.0)      # noqa: B023
+
+
+@pytest.mark.parametrize("other", [[1], (1,), {1}, {}], ids=str)
+@pytest.mark.parametrize("make", [wnp.array, lambda x: x])
+def test_comparisons_with_containers_have_no_answer(make, other):
+    def compare(x):
+        for call in (lambda: x == other, lambda: x != other, lambda: other == x, lambda: x < other):
+            with pytest.raises(TypeError, match=r"not supported|unsupported"):
+                call()
+        return x
+    compare(wnp.array([1])) if make is wnp.array else weft.jit(compare)(wnp.array([1]))
+
+
+def test_comparisons_with_other_objects():
+    x = wnp.array([1])
+    for other in (None, "a", b"a", object(), frozenset(), range(3), ...):
+        assert (x == other) is False and (x != other) is True
+
+
+def test_lists_are_stored_as_arrays():
+    x = wnp.zeros((2, 3))
+    for values in ([1, 2, 3], (1, 2, 3), [wnp.array(1), 2, 3.0]):
+        assert x.at[0].set(values)[0].tolist() == x.at[0].add(values)[0].tolist() == (-x.at[0].subtract(values))[0].tolist() == [1, 2, 3]
+        assert weft.jit(lambda x, values=values: x.at[0].set(values))(x)[0].tolist() == [1, 2, 3]
+    assert (x + 1).at[0].multiply([1, 2, 3])[0].tolist() == (x + 1).at[0].max([1, 2, 3])[0].tolist() == [1, 2, 3]
+    with pytest.raises(ValueError, match="None is not a valid value"):
+        x.at[0].set([None])

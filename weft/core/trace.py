@@ -157,7 +157,7 @@ class Tracer:
         return int(_need_value(self, errors.TracerIntegerConversionError, "as a Python integer index or size", loses_derivative=False))
 
     def item(self, *args):
-        return np.asarray(_value_for(self, "item", loses_derivative=False)).item(*args)
+        return np.asarray(_need_value(self, errors.ConcretizationTypeError, "by the item() method", loses_derivative=False)).item(*args)
 
     def tolist(self):
         return np.asarray(_value_for(self, "tolist")).tolist()

@@ -10,7 +10,7 @@ from weft.core.trace import Tracer
 from weft.numpy import indexing, promote, reductions, ufuncs
 from weft.numpy.creation import asarray, zeros
 from weft.numpy.kinds import is_complex
-from weft.numpy.manipulation import atleast_nd, broadcast_to, concatenate, moveaxis, ravel, reshape
+from weft.numpy.manipulation import atleast_nd, broadcast_to, concatenate, moveaxis, ravel
 from weft.ops import elementwise as ew, layout, sorting
 from weft.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather
 from weft.util import dtypes
@@ -51,10 +51,11 @@ def host_value(x, api: str, remedy: str = "") -> np.ndarray:
 
 
 def nonzero(a, *, size: int | None = None, fill_value=None) -> tuple:
-    """Positions of nonzero elements, one array per dim. Inside `jit`, give a static `size`; missing ones are `fill_value` (0)."""
+    """Positions of nonzero elements, one array per dim. Inside `jit`, give a static `size`; missing ones are `fill_value` (0).
+    ValueError for an array without dims."""
     a = asarray(a)
     if a.ndim == 0:
-        a = reshape(a, (1,))
+        raise ValueError("nonzero: an array of no dims has no positions (0d). Use atleast_1d(x) first, or x != 0.")
     if size is None:
         host = host_value(a, "nonzero", "Give size=..., a static bound on the number of results.")
         return tuple(asarray(p.astype(dtypes.default_int_dtype())) for p in np.nonzero(host))
@@ -126,6 +127,8 @@ def take(a, indices, axis: int | None = None, out=None, mode: str | None = None,
     """Elements (or slices along `axis`) at `indices`. Positions out of bounds give NaN (mode 'fill', the default), or are
     clipped ('clip') or wrapped ('wrap')."""
     (a, axis), positions = promote.along("take", a, axis), promote.array_of("take", indices)
+    if not dtypes.issubdtype(positions.dtype, np.integer) and positions.dtype != np.bool_:
+        raise ValueError(f"take: indices must have an integer type, got {positions.dtype.name}.")
     if mode == "wrap":
         positions, mode = ufuncs.remainder(positions, a.shape[axis]), GatherScatterMode.UNCHECKED
     if mode == "clip":        # as NumPy: negative positions are clipped, not counted from the end
@@ -255,6 +258,10 @@ def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = F
     if isinstance(obj, Tracer) and dtypes.issubdtype(obj.dtype, np.integer) and (obj.ndim == 0 or assume_unique_indices):
         return _without(a, ravel(obj), axis)
     places = obj if isinstance(obj, slice) else np.asarray(obj)
+    if not isinstance(places, slice) and places.dtype.kind not in "iub":
+        if places.size:
+            raise ValueError(f"delete: `obj` must hold integers, booleans or a slice, got {obj!r:.80}.")
+        places = places.astype(int)
     try:
         keep = np.delete(np.arange(a.shape[axis]), places)
     except IndexError as error:
@@ -270,10 +277,12 @@ def insert(arr, obj, values, axis: int | None = None):
         return _with_block(a, obj, values, axis)
     positions = np.atleast_1d(np.arange(n)[obj] if isinstance(obj, slice) else np.asarray(obj))
     if positions.size and positions.dtype.kind not in "iub":
-        raise TypeError(f"insert: `obj` must be integers, booleans or a slice, got {obj!r:.80}.")
+        raise ValueError(f"insert: `obj` must be integers, booleans or a slice, got {obj!r:.80}.")
     if positions.dtype == bool and np.ndim(obj):
         positions = np.flatnonzero(positions)
-    positions = np.where(positions < 0, positions + n, positions)
+    positions = np.where(positions < 0, positions + n, positions).astype(int)
+    if positions.size and not 0 <= positions.min() <= positions.max() <= n:
+        raise IndexError(f"insert: `obj` must hold positions within dim {axis} of size {n}, got {obj!r:.80}.")
     values = promote.cast(asarray(values), a.dtype)
     if values.ndim and np.ndim(obj) == 0 and not isinstance(obj, slice):
         values = moveaxis(atleast_nd(values, a.ndim), 0, axis)

@@ -45,7 +45,7 @@ def _shape(shape) -> tuple[int, ...]:
     if isinstance(shape, (int, np.integer)) or (hasattr(shape, "ndim") and not shape.ndim):
         shape = (shape,)
     try:
-        dims = tuple([operator.index(d) if not isinstance(d, int) else d for d in shape])
+        dims = tuple([d if type(d) is int else int(d) if isinstance(d, (bool, np.bool_)) else operator.index(d) for d in shape])
     except TracerError:
         raise
     except TypeError:
@@ -139,7 +139,7 @@ def _convert(x, dtype, copy: bool) -> Any:
     if type(x) in promote.PYTHON_SCALARS:
         if dtype is None:
             return to_array(x)
-        return from_numpy(_checked_scalar(x, dtype), ShapedArray((), dtype))
+        return from_numpy(_checked_cast(np.asarray(x), dtype), ShapedArray((), dtype))
     if isinstance(x, range):
         x = list(x)
     leaves = _elements(x)
@@ -173,12 +173,7 @@ def _from_numbers(x, leaves: list, want) -> Array:
     beyond = nested.dtype.kind == "O" and all(isinstance(v, (*promote.PYTHON_SCALARS, np.number)) for v in nested.flat)     # 64 bits
     if nested.dtype.kind in "OSUMm" and not beyond:
         raise TypeError(f"array: values of dtype {nested.dtype} are not numbers.")
-    if want.kind in "iu" and (beyond or nested.dtype.kind in "iu"):
-        info = np.iinfo(want)
-        if nested.size and (nested.min() < info.min or nested.max() > info.max):
-            raise OverflowError(f"array: Python integers from {nested.min()} to {nested.max()} do not fit in {want.name}. "
-                                "Give a wider dtype (64-bit types need weft.config.update('enable_x64', True)).")
-    return from_numpy(nested.astype(want), ShapedArray(nested.shape, want), copy=False)
+    return from_numpy(_checked_cast(nested, want), ShapedArray(nested.shape, want), copy=False)
 
 
 def _elements(x) -> list:
@@ -203,12 +198,21 @@ def _is_buffer(x) -> bool:
     return True
 
 
-def _checked_scalar(x, dtype) -> np.ndarray:
-    if isinstance(x, int) and not isinstance(x, bool) and np.dtype(dtype).kind in "iu":
-        info = np.iinfo(dtype)
-        if not info.min <= x <= info.max:
-            raise OverflowError(f"array: Python integer {x} is out of bounds (too large to convert) for {np.dtype(dtype).name}.")
-    return np.asarray(x).astype(dtype)
+def _checked_cast(values: np.ndarray, dtype) -> np.ndarray:
+    """The values of Python numbers in `dtype`; an error where it does not hold them."""
+    kind, given = dtype.kind, values.dtype.kind
+    if given == "c" and kind in "iuf":
+        raise TypeError(f"array: complex numbers do not become {dtype.name}. Take their real parts first.")
+    if kind in "iu" and given in "iufO" and values.size:
+        info, low, high = np.iinfo(dtype), values.min(), values.max()
+        if low != low:
+            raise ValueError(f"array: cannot convert float NaN to integer: dtype {dtype.name} was asked for.")
+        if low <= info.min - 1 or high >= info.max + 1:
+            what = "cannot convert float infinity to integer" if np.isinf(float(low)) or np.isinf(float(high)) else \
+                "Python int too large to convert"
+            raise OverflowError(f"array: {what}: values from {low} to {high} do not fit in {dtype.name}. Give a wider dtype (64-bit types "
+                                "need weft.config.update('enable_x64', True)).")
+    return values.astype(dtype)
 
 
 def _from_nested(x, dtype):
@@ -387,7 +391,7 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
     """Evenly spaced values from `start` (or 0) to `stop`, which is left out: a vector.
 
     The dtype is the common one of the arguments unless given. The length depends on values, so they must be known while tracing.
-    Raises TypeError for arguments with dims, ZeroDivisionError for a step of zero, and TracerIntegerConversionError for tracers.
+    Raises ValueError for arguments with dims, ZeroDivisionError for a step of zero, and ConcretizationTypeError for tracers.
 
     >>> wnp.arange(2, 8, 3)
     Array([2, 5], dtype=int32)
@@ -400,11 +404,15 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
                 f"It arose in the weft.numpy.arange argument '{name}'. Pass it as a static argument (static_argnums), or make an arange "
                 "of the greatest length and mask it.")
         if x is not None and np.ndim(x if hasattr(x, "ndim") else np.asarray(x)):
-            raise TypeError(f"arange takes scalars, got {x!r}.")
+            raise (TypeError if isinstance(x, (list, tuple)) else ValueError)(f"arange: arguments must be scalars, got `{name}` {x!r}.")
         if isinstance(x, complex) or np.iscomplexobj(x):
             raise ValueError(f"arange: `{name}` is complex ({x!r}), and complex numbers have no order. "
                              "Give real numbers, and dtype=complex for a complex result.")
+    if not parts:
+        raise TypeError("arange: give at least `stop`, a number; got None.")
     want = dtypes.check_dtype(dtype, "arange") if dtype is not None else dtypes.result_type(*parts)
+    if want == np.bool_:
+        raise TypeError("arange: values of dtype bool are not evenly spaced. Give numbers, and cast what comes out.")
     host = [np.asarray(x)[()] if not isinstance(x, (int, float)) else x for x in parts]
     if stop is None:
         lo, hi, by = 0, host[0], 1
@@ -553,10 +561,11 @@ def meshgrid(*xi, copy: bool = True, sparse: bool = False, indexing: str = "xy")
     args = [promote.concrete(promote.value(x)) for x in xi]
     if indexing == "xy" and len(args) >= 2:
         args[0], args[1] = args[1], args[0]
-    full_shape = tuple(math.prod(promote.shape_of(x)) for x in args)
+    if any(x.ndim != 1 for x in args):
+        raise ValueError(f"meshgrid: coordinates are vectors (1D), got shapes {[promote.shape_of(x) for x in xi]}.")
+    full_shape = tuple(x.shape[0] for x in args)
     out = []
     for d, x in enumerate(args):
-        x = reshape(x, (full_shape[d],))
         shape = tuple(n if i == d or not sparse else 1 for i, n in enumerate(full_shape))
         out.append(broadcast_in_dim(x, shape, (d,)))
     if indexing == "xy" and len(out) >= 2:

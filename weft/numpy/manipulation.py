@@ -322,26 +322,42 @@ def split(ary, indices_or_sections, axis: int = 0) -> list:
     """`ary` cut along `axis` into equal sections, or at the given indices."""
     a = promote.array_of("split", ary)
     axis = promote.canonical_axis(axis, a.ndim, "split")
-    if isinstance(indices_or_sections, (int, np.integer)) and a.shape[axis] % int(indices_or_sections):
+    sections = _cuts("split", indices_or_sections)
+    if isinstance(sections, int) and a.shape[axis] % sections:
         raise ValueError(f"array split does not result in an equal division: dim {axis} of size {a.shape[axis]} in "
-                         f"{indices_or_sections} sections.")
-    return array_split(a, indices_or_sections, axis)
+                         f"{sections} sections.")
+    return array_split(a, sections, axis)
 
 
 def array_split(ary, indices_or_sections, axis: int = 0) -> list:
     """Like `split`; sections may differ by one in size."""
     a = promote.array_of("array_split", ary)
     axis = promote.canonical_axis(axis, a.ndim, "array_split")
-    n = a.shape[axis]
-    if isinstance(indices_or_sections, (int, np.integer)):
-        k = int(indices_or_sections)
+    n, k = a.shape[axis], _cuts("array_split", indices_or_sections)
+    if isinstance(k, int):
         sizes = [n // k + (i < n % k) for i in range(k)]
         bounds = [0, *np.cumsum(sizes).tolist()]
     else:
-        indices = np.asarray(promote.value(indices_or_sections))
-        cuts = [builtins.min(builtins.max(int(i) + n if int(i) < 0 else int(i), 0), n) for i in indices]
-        bounds = [0, *cuts, n]
+        bounds = [0, *[builtins.min(builtins.max(i + n if i < 0 else i, 0), n) for i in k], n]
     return [slicing.slice_in_dim(a, lo, builtins.max(lo, hi), axis=axis) for lo, hi in itertools.pairwise(bounds)]
+
+
+def _cuts(api: str, indices_or_sections) -> int | list[int]:
+    """How many sections, or the indices at which to cut."""
+    given = promote.value(indices_or_sections)
+    if isinstance(given, (list, tuple)) or np.ndim(given):
+        return [_whole(api, promote.value(i)) for i in given]
+    k = _whole(api, given)
+    if k <= 0:
+        raise ValueError(f"{api}: the number of sections must be larger than 0, got {k}.")
+    return k
+
+
+def _whole(api: str, number) -> int:
+    whole = int(number)
+    if whole != number:
+        raise TypeError(f"{api}: sections and indices are integers, got {number!r}.")
+    return whole
 
 
 def vsplit(ary, indices_or_sections) -> list:

@@ -32,6 +32,19 @@ def _operator(name: str) -> Callable:
     return method
 
 
+def _equality(name: str) -> Callable:
+    """A comparison that the containers of Python do not take part in: identity would be no answer."""
+    compare = _operator(name)
+
+    def method(self, other):
+        if isinstance(other, (list, tuple, set, dict)):
+            sign = "==" if name == "equal" else "!="
+            raise TypeError(f"unsupported operand type(s) for {sign}: {type(self).__name__!r} and {type(other).__name__!r}. "
+                            "Convert one: weft.numpy.asarray(values), or x.tolist().")
+        return compare(self, other)
+    return method
+
+
 def _reflected(name: str) -> Callable:
     """A binary operator of which the array is the second operand."""
     fun = getattr(wnp, name)
@@ -220,7 +233,7 @@ def _attach_to(cls: type) -> None:
         lazy(f"__{name}__", _operator, fun)
         lazy(f"__r{name}__", _reflected, fun)
     for name, fun in COMPARISONS.items():
-        lazy(f"__{name}__", _operator, fun)
+        lazy(f"__{name}__", _equality if name in ("eq", "ne") else _operator, fun)
     for name, fun in UNARY.items():
         lazy(f"__{name}__", _of_self, fun)
     for name in METHODS:

@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.numpy import indexing
 from weft.numpy.manipulation import broadcast_to, concatenate, flip
-from weft.numpy.promote import array_of, canonical_axis, cast, concrete
+from weft.numpy.promote import array_of, canonical_axis, cast, concrete, value
 from weft.ops import elementwise as ew, slicing
 from weft.util import dtypes
 
@@ -152,7 +152,10 @@ def _pad_widths(pad_width, ndim: int) -> list[tuple[int, int]]:
         for d, w in pad_width.items():
             full[canonical_axis(d, ndim, "pad")] = (w, w) if isinstance(w, int) else tuple(w)
         return full
-    widths = np.broadcast_to(np.asarray(pad_width), (ndim, 2))
+    given = np.asarray(value(pad_width))
+    if given.dtype.kind not in "iu" and given.size:
+        raise TypeError(f"pad: pad_width must hold integers, got {given.dtype.name}.")
+    widths = np.broadcast_to(given, (ndim, 2))
     if widths.size and widths.min() < 0:
         raise ValueError("index can't contain negative values: pad widths must not be negative.")
     return [(int(b), int(c)) for b, c in widths]

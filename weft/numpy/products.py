@@ -146,7 +146,11 @@ def tensordot(a, b, axes=2, *, precision=None, preferred_element_type=None):
             raise TypeError(f"Number of tensordot axes (axes {k}) exceeds input ranks ({a.ndim} and {b.ndim})")
         contract = (tuple(range(a.ndim - k, a.ndim)), tuple(range(k)))
     else:
+        if not isinstance(axes, (list, tuple, np.ndarray)) or len(axes) != 2:
+            raise TypeError(f"tensordot: axes must be an int, a pair of ints, or a pair of sequences of ints, got {axes!r}.")
         first, second = axes
+        if any(isinstance(d, str) for d in (first, second)) or np.ndim(first) != np.ndim(second):
+            raise TypeError(f"tensordot: axes of both arrays must be ints or sequences of ints alike, got {first!r} and {second!r}.")
         first = (first,) if isinstance(first, (int, np.integer)) else tuple(first)
         second = (second,) if isinstance(second, (int, np.integer)) else tuple(second)
         if len(first) != len(second):

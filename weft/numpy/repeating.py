@@ -65,6 +65,8 @@ def resize(a, new_shape):
     """`a` repeated or cut to fill `new_shape`."""
     flat = ravel(a)
     shape = (new_shape,) if isinstance(new_shape, int) else tuple(new_shape)
+    if any(n < 0 for n in shape):
+        raise ValueError(f"resize: all elements of new_shape must be non-negative, got {shape}.")
     size = math.prod(shape)
     if not flat.size:
         return zeros(shape, flat.dtype)

@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.core.trace import Tracer
 from weft.numpy import choosing, creation, manipulation as mp, reductions as rd, ufuncs as uf
-from weft.numpy.promote import along, array_of, canonical_axis, cast, concrete, promote_dtypes, value
+from weft.numpy.promote import along, array_of, as_axes, canonical_axis, cast, check_arraylike, concrete, promote_dtypes, value
 from weft.ops import elementwise as ew, layout, sorting
 from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
@@ -19,6 +19,7 @@ from weft.util.source import user_frame
 
 def sort(a, axis: int | None = -1, *, kind=None, order=None, stable: bool = True, descending: bool = False):
     """Elements in ascending (or descending) order along `axis`; NaN last."""
+    _check_kind("sort", kind, order)
     a, axis = along("sort", a, axis)
     out = sorting.sort(a, dimension=axis, is_stable=stable)
     return layout.rev(out, (axis,)) if descending else out
@@ -26,6 +27,7 @@ def sort(a, axis: int | None = -1, *, kind=None, order=None, stable: bool = True
 
 def argsort(a, axis: int | None = -1, *, kind=None, order=None, stable: bool = True, descending: bool = False, dtype=None):
     """Positions that sort `a` along `axis`, of `dtype` (the default integer unless given)."""
+    _check_kind("argsort", kind, order)
     a, axis = along("argsort", a, axis)
     dtype = dtypes.default_int_dtype() if dtype is None else dtypes.check_dtype(dtype, "argsort")
     positions = layout.broadcasted_iota(dtype, tuple(a.shape), axis)
@@ -34,6 +36,14 @@ def argsort(a, axis: int | None = -1, *, kind=None, order=None, stable: bool = T
         out = sorting.sort(flipped, dimension=axis, is_stable=True, num_keys=1)[1]
         return layout.rev(out, (axis,))
     return sorting.sort([a, positions], dimension=axis, is_stable=stable, num_keys=1)[1]
+
+
+def _check_kind(api: str, kind, order) -> None:
+    """TypeError for what NumPy does not know as a kind of sort, and for fields to sort by, which arrays do not have."""
+    if kind not in (None, "quicksort", "mergesort", "heapsort", "stable"):
+        raise TypeError(f"{api}: `kind` {kind!r} is not supported. All kinds sort alike; stable=False lets equal elements change places.")
+    if order is not None:
+        raise TypeError(f"{api}: `order` names fields, which arrays do not have; got {order!r}.")
 
 
 def lexsort(keys, axis: int = -1):
@@ -46,13 +56,23 @@ def lexsort(keys, axis: int = -1):
     return sorting.sort([*reversed(keys), positions], dimension=axis, is_stable=True, num_keys=len(keys))[-1]
 
 
+def _check_kth(api: str, kth, n: int) -> None:
+    for k in as_axes(kth, api):
+        if not -n <= k < n:
+            raise ValueError(f"{api}: kth={k} is out of bounds for a dim of size {n}.")
+
+
 def partition(a, kth: int, axis: int = -1):
-    """Elements arranged so that the `kth` is in its sorted place (here: sorted)."""
+    """Elements arranged so that the `kth` is in its sorted place (here: sorted). ValueError for a `kth` out of bounds."""
+    a, axis = along("partition", a, axis)
+    _check_kth("partition", kth, a.shape[axis])
     return sort(a, axis)
 
 
 def argpartition(a, kth: int, axis: int = -1):
-    """Positions arranged so that the `kth` is in its sorted place (here: sorted), as int32."""
+    """Positions arranged so that the `kth` is in its sorted place (here: sorted), as int32. ValueError for a `kth` out of bounds."""
+    a, axis = along("argpartition", a, axis)
+    _check_kth("argpartition", kth, a.shape[axis])
     return cast(argsort(a, axis), np.int32)
 
 
@@ -110,7 +130,7 @@ def digitize(x, bins, right: bool = False, *, method=None):
 def argwhere(a, *, size: int | None = None, fill_value=None):
     """Positions of nonzero elements as rows."""
     a = creation.asarray(a)
-    result = choosing.nonzero(a, size=size, fill_value=fill_value)
+    result = choosing.nonzero(mp.atleast_1d(a), size=size, fill_value=fill_value)
     return mp.stack(result, 1) if a.ndim else mp.reshape(result[0][:0], (result[0].shape[0], 0))
 
 
@@ -136,13 +156,19 @@ def choose(a, choices, out=None, mode: str = "raise"):
     Array([[0., 0.],
            [1., 1.]], dtype=float32)
     """
-    a, *choices = mp.broadcast_arrays(array_of("choose", a), *choices)
+    a = array_of("choose", a)
+    if not dtypes.issubdtype(a.dtype, np.integer):
+        raise ValueError(f"choose: `a` must hold integers, got {a.dtype.name}.")
+    a, *choices = mp.broadcast_arrays(a, *choices)
+    if not choices:
+        raise ValueError("choose: `choices` must hold at least one array.")
     a = _in_bounds(a, len(choices), mode, "choose", "`a`")
     return choosing.take_along_axis(mp.stack(choices, 0), mp.expand_dims(a, 0), 0)[0]
 
 
 def isin(element, test_elements, assume_unique: bool = False, invert: bool = False, *, method: str = "auto"):
     """Where elements are among `test_elements`."""
+    check_arraylike("isin", element, test_elements)
     a, b = [concrete(x) for x in promote_dtypes(value(element), value(test_elements))]
     b = mp.ravel(b)
     wide = uf.equal(mp.expand_dims(a, -1), b)
@@ -154,6 +180,8 @@ def isin(element, test_elements, assume_unique: bool = False, invert: bool = Fal
 def bincount(x, weights=None, minlength: int = 0, *, length: int | None = None):
     """How often each non-negative integer occurs (or the sum of its weights). Inside `jit`, give a static `length`."""
     x = array_of("bincount", x)
+    if x.ndim != 1:
+        raise ValueError(f"bincount: x must be a vector (1-dimensional), got shape {tuple(x.shape)}.")
     if x.dtype == np.bool_:
         x = cast(x, np.dtype(np.int32))
     if not dtypes.issubdtype(x.dtype, np.integer):

@@ -62,6 +62,7 @@ class _At:
         return with_out_sharding(out_sharding, "at[...].get", read, self.array)
 
     def _updated(self, values, scatter, indices_are_sorted, unique_indices, mode, out_sharding, wrap_negative_indices):
+        values = _listed(values)
         _check_storable(self.array, values)
         index = self._index(wrap_negative_indices)
         write = lambda: setitem(self.array, index, values, scatter, indices_are_sorted, unique_indices, mode)
@@ -79,7 +80,7 @@ class _At:
 
     def subtract(self, values, **kwargs):
         """`x` with `values` subtracted at the index."""
-        values = value(values)
+        values = value(_listed(values))
         return self.add(ew.neg(cast(concrete(values), dtypes.result_type(self.array, values))), **kwargs)
 
     sub = subtract
@@ -199,6 +200,14 @@ def _write_windows(x, index, values, scatter, mode):
     if inside is True or (mode is not None and ix.GatherScatterMode.from_any(mode) is ix.GatherScatterMode.CLIP):
         return out
     return x if inside is False else ew.select_n(broadcast_to_shape(inside(), tuple(x.shape)), x, out)
+
+
+def _listed(values):
+    """Lists of values as arrays."""
+    if not isinstance(values, (list, tuple)):
+        return values
+    from weft.numpy.creation import asarray
+    return asarray(values)
 
 
 def _check_storable(x, values) -> None:

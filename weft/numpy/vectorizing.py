@@ -48,7 +48,7 @@ def vectorize(pyfunc: Callable, *, excluded=frozenset(), signature: str | None =
         from weft.api.vmap import vmap
         none = {i for i, x in enumerate(args) if x is None and i not in excluded}
         if none and core_in and any(core_in[i] for i in none if i < len(core_in)):
-            raise ValueError(f"{name}: Cannot pass None at locations {none}: it has no core dims.")
+            raise ValueError(f"{name}: Cannot pass None at locations {none} with signature={signature!r}: it has no core dims.")
         fixed = {i: x for i, x in enumerate(args) if i in excluded or i in none}
         mapped = [asarray(x) for i, x in enumerate(args) if i not in fixed]
         cores = [()] * len(mapped) if core_in is None else [c for i, c in enumerate(core_in) if i not in none]
