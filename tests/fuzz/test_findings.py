@@ -43,7 +43,7 @@ DATA = np.arange(6, dtype=np.float32)
     (lambda: lax.convert_element_type(DATA, KEY.dtype), TypeError, "random keys and numbers do not become each other"),
     (lambda: weft.tree.transpose(weft.tree.structure([0]), (0,), [1]), TypeError, r"argument `inner_treedef` takes PyTreeDef"),
     (lambda: weft.tree_util.treedef_tuple({"w": 1}), TypeError, "`treedefs`"),
-    (lambda: wnp.insert(DATA, DATA * 1j, 0), TypeError, "`obj` must be integers"),
+    (lambda: wnp.insert(DATA, DATA * 1j, 0), ValueError, "`obj` must be integers"),
     (lambda: lax.linalg.symmetric_product(DATA, DATA), ValueError, "c_matrix is square"),
     (lambda: lax.linalg.eigh(np.float32(1)), ValueError, "matrices in the last two dims"),
     (lambda: lax.linalg.svd(DATA), ValueError, "matrices in the last two dims"),

@@ -118,3 +118,15 @@ def test_dims_may_change_their_order():
     want = np.broadcast_to(x.T[:, None], (3, 4, 2))
     np.testing.assert_array_equal(l.broadcast_in_dim(x, (3, 4, 2), (2, 0)), want)
     np.testing.assert_array_equal(weft.grad(lambda x: (l.broadcast_in_dim(x, (3, 4, 2), (2, 0)) * want).sum())(x), 4 * x)
+
+
+@pytest.mark.parametrize("fill, dtype, weak", [
+    (1, None, True), (1.5, None, True), (True, None, False), (np.float32(1), None, False), (1, np.int32, False), (1, np.float16, False),
+    (weft.numpy.asarray(1.0), None, True), (weft.numpy.asarray(1.0), np.float32, False)], ids=str)
+@pytest.mark.parametrize("jit", [False, True])
+def test_filled_arrays_are_weakly_typed_by_what_fills_them(fill, dtype, weak, jit):
+    make = lambda: l.full((2,), fill, dtype)
+    x = weft.jit(make)() if jit else make()
+    assert (x.weak_type, x.dtype) == (weak, np.dtype(dtype) if dtype is not None else weft.numpy.asarray(fill).dtype)
+    like = lambda x: l.full_like(x, 3)
+    assert (weft.jit(like) if jit else like)(x).weak_type is weak and not l.full_like(x, 3, np.float32).weak_type

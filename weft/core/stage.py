@@ -59,7 +59,7 @@ class StageTracer(Tracer):
 
 def _check_numbers(aval: ShapedArray) -> None:
     """TypeError for the type of an array of strings."""
-    if dtypes.is_strings(aval.dtype):
+    if type(aval) is ShapedArray and dtypes.is_strings(aval.dtype):
         raise TypeError(f"Argument of type {aval.str_short()} is not a valid JAX type. Programs compute with numbers; arrays of strings "
                         "are held and moved, and device_get reads them.")
 

@@ -503,7 +503,8 @@ def xla_metadata_value(x, xla_metadata_kvs: tuple):
 
 
 def full(shape: Sequence[int], fill_value, dtype=None, *, sharding=None):
-    """An array of `shape` in which every element is the scalar `fill_value`, laid out as `sharding`.
+    """An array of `shape` in which every element is the scalar `fill_value`, laid out as `sharding`. Without a `dtype` it is weakly typed
+    if `fill_value` is.
 
     >>> np.asarray(full((2,), 7)).tolist()
     [7, 7]
@@ -511,24 +512,26 @@ def full(shape: Sequence[int], fill_value, dtype=None, *, sharding=None):
     aval = typeof(fill_value)
     if aval.ndim:
         raise shape_error("full", "fill_value must be a scalar.", [("fill_value", aval.str_short())])
+    weak = aval.weak_type and dtype is None
     dtype = aval.dtype if dtype is None else dtypes.canonicalize_dtype(dtype)
     if dtypes.is_extended(dtype):                    # keys: each word of theirs
         words = full((*shape, *dtype.impl.key_shape), fill_value, np.uint32, sharding=sharding)
         return registry["random_wrap"].bind(words, impl=dtype.impl)
-    weak = aval.weak_type and dtype == aval.dtype
     value = registry["convert_element_type"].bind(fill_value, new_dtype=dtype, weak_type=weak, sharding=None) \
-        if hasattr(type(fill_value), "aval") else np.asarray(fill_value, dtype)[()]
+        if weak or hasattr(type(fill_value), "aval") else np.asarray(fill_value, dtype)[()]
     sizes = tuple([n if type(n) is int else as_size(n) for n in shape])
     return with_out_sharding(sharding, "full", lambda: broadcast_in_dim_p.bind(value, shape=sizes, broadcast_dimensions=()))
 
 
 def full_like(x, fill_value, dtype=None, shape: Sequence[int] | None = None, *, sharding=None):
-    """As `full`, with the shape, dtype and sharding of `x` where none are given; it varies over the axes of `x`. Of another shape it is
-    where `x` is if that is not split."""
+    """As `full`, with the shape, dtype, weak type and sharding of `x` where none are given; it varies over the axes of `x`. Of another
+    shape it is where `x` is if that is not split."""
     aval = typeof(x)
     if shape is None and sharding is None:
         sharding = aval.explicit
     out = full(aval.shape if shape is None else shape, fill_value, aval.dtype if dtype is None else dtype, sharding=sharding)
+    if dtype is None and aval.weak_type:
+        out = registry["convert_element_type"].bind(out, new_dtype=aval.dtype, weak_type=True, sharding=None)
     if sharding is None and getattr(x, "committed", False) and (shape is None or x.sharding.is_fully_replicated):
         return registry["sharding_constraint"].bind(out, sharding=x.sharding)      # where `x` is
     return cast(out, aval.vma) if aval.vma else out
