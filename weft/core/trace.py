@@ -219,10 +219,10 @@ def _need_value(tracer: Tracer, error: type, use: str, head: str = "", remedy: s
                 f"  {remedy or _REMEDIES[error]}")
 
 
-def _value_for(tracer: Tracer, method: str, loses_derivative: bool = True):
+def _value_for(tracer: Tracer, method: str):
     """The value that a method of arrays gives to Python."""
     return _need_value(tracer, errors.ConcretizationTypeError, f"by the {method}() method",
-                       f"The {method}() method was called on traced array with shape {{}}", loses_derivative=loses_derivative)
+                       f"The {method}() method was called on traced array with shape {{}}")
 
 
 class _State(threading.local):
