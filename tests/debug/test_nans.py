@@ -124,3 +124,15 @@ def test_a_sharded_program_says_so_and_a_literal_too():
             weft.jit(mapped)(np.float32([1, 0]))
         with pytest.raises(FloatingPointError, match="de-optimized function did not compute it, as it is a literal"):
             weft.jit(lambda x: (np.nan, x + 2))(1.0)
+
+
+def test_what_was_bad_before_is_said_to_be():
+    bad, double = wnp.array([np.nan, 1.0]), weft.jit(lambda x: x * 3.0)
+    with weft.debug_nans(True):
+        with pytest.raises(FloatingPointError, match=r"operand 0 .* has nan, and was given to jit"):
+            double(bad)
+        with pytest.raises(FloatingPointError, match=r"operand 1 .* has nan, and was given to jit"):
+            weft.jit(lambda x: wnp.cos(x) * bad)(1.0)
+        with pytest.raises(FloatingPointError, match=r"encountered in log\n(.*\n)*.*operand 0") as found:
+            weft.jit(lambda x: wnp.log(x - 3.0))(1.0)
+        assert "was given" not in str(found.value)

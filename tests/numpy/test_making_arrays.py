@@ -158,3 +158,27 @@ def test_lists_are_stored_as_arrays():
     assert (x + 1).at[0].multiply([1, 2, 3])[0].tolist() == (x + 1).at[0].max([1, 2, 3])[0].tolist() == [1, 2, 3]
     with pytest.raises(ValueError, match="None is not a valid value"):
         x.at[0].set([None])
+
+
+@pytest.mark.parametrize("use", [lambda x, w: x @ w, lambda x, w: x + wnp.sum(w), lambda x, w: x + wnp.asarray(w),
+                                 lambda x, w: x + wnp.array(w), lambda x, w: wnp.dot(w, x),
+                                 lambda x, w: x + wnp.where(x > 0, wnp.cumsum(w, 0), 0)])
+@pytest.mark.parametrize("wrap", [lambda f: f, weft.grad, weft.vmap, weft.checkpoint], ids=["plain", "grad", "vmap", "checkpoint"])
+def test_a_numpy_array_is_one_constant_of_a_program(use, wrap):
+    w = np.arange(9, dtype=np.float32).reshape(3, 3)
+    ones, once = wnp.ones((2, 3, 3)) if wrap is weft.vmap else wnp.ones((3, 3)), (lambda x: use(x, w).sum())
+    f = lambda x: (use(use(x, w), w) + use(x, w)).sum()
+    program = weft.make_jaxpr(wrap(f))(ones)
+    assert len(program.consts) <= len(weft.make_jaxpr(wrap(once))(ones).consts)
+
+
+def test_a_numpy_array_that_changes_while_a_program_is_traced_is_several():
+    def f(x):
+        w, total = np.zeros((2, 2), np.float32), x
+        for i in range(3):
+            w[:] = i
+            total = total + wnp.sum(w) + wnp.asarray(w)
+        w[0, 0] = np.nan
+        return total + wnp.asarray(w) + wnp.asarray(w)
+    got = np.asarray(weft.jit(f)(wnp.zeros((2, 2))))
+    assert np.isnan(got[0, 0]) and got[1, 1] == (1 + 2) * 5 + 4

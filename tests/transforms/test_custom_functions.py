@@ -607,3 +607,9 @@ def test_rules_of_operations_keep_wide_types_outside_of_the_block():
     assert np.isclose(weft.grad(g)(2.0), numeric, rtol=1e-5)
     second = weft.grad(weft.grad(g))(2.0)
     assert np.isclose(second, (weft.grad(g)(2.01) - weft.grad(g)(1.99)) / 0.02, rtol=1e-3)
+
+
+def test_texts_of_programs_with_rules_are_the_same_in_each_trace():
+    f = sequential_vmap(lambda x: x + 1.0)
+    once, again = str(weft.make_jaxpr(weft.vmap(f))(X)), str(weft.make_jaxpr(lambda xs: lax.map(f, xs))(X))
+    assert once == again and "custom_vmap_call" in once and " at 0x" not in once

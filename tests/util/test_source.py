@@ -264,3 +264,26 @@ def test_every_way_of_filtering_shows_the_users_frames(mode):
     if mode == "remove_frames":
         assert is_whole([f.f_code.co_name for f, _ in traceback.walk_tb(error.__cause__.__traceback__)])
     assert any("For simplicity" in note for note in getattr(error, "__notes__", ())) == (mode == "quiet_remove_frames")
+
+
+@pytest.mark.parametrize("kind", ["jvp", "vjp"])
+@pytest.mark.parametrize("mode", ["tracebackhide", "remove_frames", "quiet_remove_frames"])
+def test_custom_derivatives_show_the_users_frames(kind, mode):
+    def fail(x):
+        raise AssertionError("here")
+
+    if kind == "jvp":
+        f = weft.custom_jvp(lambda x: fail(x))
+        f.defjvp(lambda primals, tangents: fail(primals))
+    else:
+        f = weft.custom_vjp(lambda x: fail(x))
+        f.defvjp(lambda x: fail(x), lambda res, ct: fail(ct))
+    for call in (lambda: f(1.0), lambda: weft.grad(f)(1.0)):
+        with Override(traceback="", traceback_filtering=mode), pytest.raises(AssertionError, match="here") as caught:
+            call()
+        error = caught.value
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        shown = [g.f_code.co_name for g in frames if not (mode == "tracebackhide" and "__tracebackhide__" in g.f_locals)]
+        assert shown[-2:] == ["<lambda>", "fail"] and "__call__" not in shown
+        assert (type(error.__cause__).__name__ == "UnfilteredStackTrace") == (mode == "remove_frames")
+        assert any("For simplicity" in note for note in getattr(error, "__notes__", ())) == (mode == "quiet_remove_frames")

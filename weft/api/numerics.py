@@ -68,13 +68,20 @@ class FiniteCheck:
                                               "program rounds where the reference does not."))
         eqn, ins, outs = found
         kind = next(k for k in map(self.bad, outs) if k)
-        rows = [(f"operand {i}", a.aval.str_short(), f"has {k}" if (k := self.bad(x)) else _range(x))
+        rows = [(f"operand {i}", a.aval.str_short(), f"has {k}{_origin(a, program, name)}" if (k := self.bad(x)) else _range(x))
                 for i, (a, x) in enumerate(zip(eqn.invars, ins))]
         alone = len(program.eqns) == 1 and eqn.primitive.name == name      # an operation called by itself
         raise FloatingPointError(describe(
             "", f"Invalid value ({kind}) encountered in sharded computation, in {eqn.primitive.name}" if sharded else
             f"invalid value ({kind}) encountered in {eqn.primitive.name}", rows, line if alone else eqn.source,
             "" if alone else f"It was found in result {result} of {name}."))
+
+
+def _origin(atom: Any, program: Jaxpr, name: str) -> str:
+    """Where a bad operand is from, if no operation of the program made it: an argument, or an array that is closed over."""
+    if type(atom) is Literal:
+        return ", as the program says"
+    return f", and was given to {name}" if atom in program.invars or atom in program.constvars else ""
 
 
 def _range(x: np.ndarray) -> str:

@@ -44,7 +44,7 @@ from weft.transforms.jvp import JVPTrace, instantiate
 from weft.util import dtypes, tree
 from weft.util.errors import UnexpectedTracerError
 from weft.util.record import record
-from weft.util.source import function_name
+from weft.util.source import api_boundary, function_name
 
 
 class Subfunction:
@@ -218,6 +218,7 @@ class custom_jvp(_CustomFunction):
             return out, total
         self.jvp = jvp
 
+    @functools.partial(api_boundary, name="custom_jvp")
     def __call__(self, *args, **kwargs):
         name = function_name(self.fun)
         if self.jvp is None:
@@ -390,6 +391,7 @@ class custom_vjp(_CustomFunction):
         self.fwd, self.bwd = fwd, bwd
         self.symbolic_zeros, self.optimize_remat = symbolic_zeros, optimize_remat
 
+    @functools.partial(api_boundary, name="custom_vjp")
     def __call__(self, *args, **kwargs):
         name = function_name(self.fun)
         if self.fwd is None or self.bwd is None:

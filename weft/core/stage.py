@@ -64,16 +64,25 @@ def _check_numbers(aval: ShapedArray) -> None:
                         "are held and moved, and device_get reads them.")
 
 
-def is_staged(trace: Trace | None) -> bool:
-    """Whether a program is being recorded by `trace`, or by one that it began within."""
+def staging(trace: Trace | None) -> StageTrace | None:
+    """What records a program: `trace`, or the nearest one that it began within, if there is one."""
     while trace is not None and not isinstance(trace, StageTrace):
         trace = trace.parent
-    return trace is not None
+    return trace
+
+
+def is_staged(trace: Trace | None) -> bool:
+    """Whether a program is being recorded by `trace`, or by one that it began within."""
+    return staging(trace) is not None
+
+
+def _same_bytes(x: np.ndarray, y: np.ndarray) -> bool:
+    return np.array_equal(*[np.ascontiguousarray(v).reshape(-1).view(np.uint8) for v in (x, y)])
 
 
 class StageTrace(Trace):
     """Records bound primitives as equations. Equations with no outputs in use are kept; `ir.rewrite.dce` drops them."""
-    __slots__ = ("eqns", "constvars", "consts", "_const_ids", "_casts", "name", "refs", "bound")
+    __slots__ = ("eqns", "constvars", "consts", "_const_ids", "_casts", "_arrays", "name", "refs", "bound")
 
     def __init__(self, parent: Trace, name: str = ""):
         super().__init__(parent)
@@ -82,6 +91,7 @@ class StageTrace(Trace):
         self.consts: list = []
         self._const_ids: dict[int, Var] = {}
         self._casts: dict[tuple, Var] = {}
+        self._arrays: dict[int, tuple] = {}
         self.name = name
         self.refs: dict[int, Any] = {}       # the values of references from outside (`control.ref`), by their identity
         self.bound: dict[int, Any] = {}      # those of them that are threaded through this program
@@ -160,6 +170,13 @@ class StageTrace(Trace):
             self.constvars.append(var)
             self.consts.append(x)
         return var
+
+    def array_of(self, x: np.ndarray, convert: Callable) -> Any:
+        """The array that `convert` makes of `x`: one constant of the program for all uses between which `x` keeps its values."""
+        found = self._arrays.get(id(x))
+        if found is None or typeof(x) != found[1].aval or not _same_bytes(np.asarray(found[1]), np.asarray(x, found[1].dtype)):
+            found = self._arrays[id(x)] = (x, convert(x))
+        return found[1]
 
     def new_arg(self, aval: ShapedArray) -> StageTracer:
         _check_numbers(aval)

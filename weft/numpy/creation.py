@@ -15,6 +15,7 @@ from weft.api.execute import to_array
 from weft.api.layouts import as_sharding
 from weft.backends.formats import Format
 from weft.core.annotations import cast as vary
+from weft.core.stage import is_staged
 from weft.core.trace import Tracer, check_unmasked, conversion, current_trace, eval_trace, typeof
 from weft.ir.program_mesh import is_abstract
 from weft.ir.shardings import Sharding
@@ -133,6 +134,8 @@ def _convert(x, dtype, copy: bool) -> Any:
             raise TypeError(f"array: Cannot make an array with dtype {want} from an object with dtype {x.dtype}.")
         if not dtypes.is_extended(want) and x.dtype.kind in "OSUMm":
             raise TypeError(f"array: NumPy values of dtype {x.dtype} are not arrays of numbers.")
+        if want == dtypes.canonicalize_dtype(x.dtype) and is_staged(current_trace()):
+            return promote.concrete(x)           # one constant, however often it is asked for
         return from_numpy(np.asarray(x, dtype=want), ShapedArray(x.shape, want), copy=copy)
     if dtypes.is_strings(dtype):
         raise TypeError(f"array: Cannot make an array with dtype {dtype} from an object of type {type(x)}; give a NumPy array of strings.")

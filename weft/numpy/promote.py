@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from weft.api.execute import to_array
-from weft.core.trace import Tracer, conversion, typeof
+from weft.core.stage import staging
+from weft.core.trace import Tracer, _state, conversion, typeof
 from weft.ops.elementwise import convert_element_type
 from weft.ops.layout import broadcast_in_dim_p, reshape
 from weft.runtime.array import Array
@@ -255,7 +256,10 @@ def is_inexact(x) -> bool:
 
 def concrete(x):
     """`x` as an Array or tracer: numbers and NumPy values become Arrays."""
-    return x if isinstance(x, Tracer) else to_array(x)
+    if isinstance(x, Tracer):
+        return x
+    program = staging(_state.trace) if type(x) is np.ndarray and x.size else None
+    return to_array(x) if program is None else program.array_of(x, to_array)
 
 
 def array_of(api: str, x):

@@ -11,6 +11,7 @@ What weft computes by other operations than JAX stays as it is.
 from __future__ import annotations
 
 import enum
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -73,6 +74,9 @@ def held(line: Line) -> list:
     return found
 
 
+_ADDRESS = re.compile(" at 0x[0-9a-f]+")         # equal programs have equal texts
+
+
 def shown_value(value: Any) -> str:
     """A parameter as text."""
     return value if isinstance(value, str) else _repr(value)
@@ -95,7 +99,7 @@ def _repr(value: Any) -> str:
         return str(int(value))
     if isinstance(value, enum.Enum):
         return f"{type(value).__name__}.{value.name}"
-    return repr(value)
+    return _ADDRESS.sub("", repr(value))
 
 
 # --- parameters -------------------------------------------------------------------------------------------------------
