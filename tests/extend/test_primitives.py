@@ -330,6 +330,10 @@ def test_subclasses():
     assert isinstance(p, Primitive) and isinstance(lax.sin_p, Primitive) and not isinstance(lax.sin_p, Shouting)
 
 
+def test_primitives_say_whether_they_call_a_function():
+    assert not any(p.call_primitive or p.map_primitive for p in (lax.add_p, lax.exp_p, Primitive("of a library")))
+
+
 def test_call_primitives_hold_their_function():
     p = CallPrimitive("kept")
     f = lambda x: p.bind(wrap_init(lambda y: [wnp.sin(y) * x]), x)[0]

@@ -44,8 +44,6 @@ class ExtensionPrimitive(Primitive):
     kind = "extension"                       # these are slots of the base class; subclasses of libraries may set some
     multiple_results = False
     ref_effects = None
-    call_primitive = False
-    map_primitive = False
 
     def __init__(self, name: str):
         self.name = name

@@ -103,6 +103,8 @@ def _definer(slot: str) -> Callable:
 class Primitive:
     """An operation. `bind` applies it under the current trace."""
     __slots__ = ("name", "kind", "multiple_results", "rules", "attrs", "ref_effects", "_family", "__weakref__")
+    #: what libraries ask of a primitive before they bind it: whether its first argument is a function
+    call_primitive = map_primitive = False
 
     def __init__(self, name: str, kind: str, multiple_results: bool = False, register: bool = True,
                  family: tuple | None = None, **attrs):
