@@ -227,6 +227,20 @@ def test_device_put_into_a_memory():
         weft.device_put(x, MemorySpace.Any)
 
 
+def test_device_put_over_a_mesh_without_devices():
+    abstract = weft.sharding.AbstractMesh((4,), ("along",))
+    rows, devices = NamedSharding(abstract, P("along")), weft.devices()[2:6]
+    x = weft.device_put(np.arange(8.0), NamedSharding(Mesh(np.array(devices), ("b",)), P()))
+    y = weft.device_put(x, rows)                       # on the devices of the array
+    assert y.sharding == NamedSharding(Mesh(np.array(devices), ("along",)), P("along")) and y.tolist() == x.tolist()
+    with weft.set_mesh(Mesh(np.array(devices[::-1]), ("along",))):
+        assert weft.device_put(np.arange(8.0), rows).addressable_shards[0].device == devices[-1]
+    for value in (np.arange(8.0), 1.0, weft.numpy.arange(8), weft.device_put(np.arange(8.0), devices[0])):
+        with pytest.raises(ValueError, match=r"has no devices, and the value, of type .* lies on"):
+            weft.device_put(value, rows)
+    assert weft.jit(lambda x: weft.device_put(x, rows))(x).sharding.is_equivalent_to(y.sharding, 1)
+
+
 def test_device_put_along_devices():
     devices = weft.devices()[2:5]
     shards = weft.device_put_sharded([{"x": np.full(2, i)} for i in range(3)], devices)

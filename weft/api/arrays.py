@@ -26,9 +26,9 @@ from weft.core.extension import ExtensionPrimitive
 from weft.core.interpret import evaluate
 from weft.core.stage import StageTrace, hoist_tracers, stage
 from weft.core.trace import Trace, Tracer, Zero, current_trace, eval_trace, extend_axis_env, hi_types, set_trace, typeof
-from weft.ir.explicit import type_sharding
+from weft.ir.explicit import on_devices, type_sharding
 from weft.ir.jaxpr import Jaxpr, OpenJaxpr
-from weft.ir.mesh import Mesh, unplaced
+from weft.ir.mesh import Mesh, concrete_mesh, unplaced
 from weft.ir.program_mesh import is_abstract
 from weft.ir.shardings import MemorySpace, NamedSharding, Sharding
 from weft.ir.specs import PartitionSpec
@@ -134,6 +134,8 @@ def _put(x, target, whole, i: int):
             return layout_constraint(_put(x, sharding, whole, i), given.layout.major_to_minor)
     else:                                    # an array keeps its order; of unreduced ones there is one
         order = x._spec.order if type(x) is Array and sharding is not None and not sharding.unreduced else None
+    if sharding is not None and is_abstract(sharding) and not isinstance(x, Tracer) and current_trace() is eval_trace:
+        sharding = _where_it_lies(x, sharding)
     if isinstance(x, Tracer) or (sharding is not None and is_abstract(sharding)):
         source = _elsewhere(x, sharding)
         if source is not None:
@@ -157,6 +159,18 @@ def _put(x, target, whole, i: int):
     if transfers.guarded():
         transfers.between_devices([array._spec], [ArraySpec(array.aval, sharding, True)])
     return relayout(array, sharding, order=order)
+
+
+def _where_it_lies(x: Any, sharding: NamedSharding) -> NamedSharding:
+    """A sharding over a mesh without devices, on those of an array or of the mesh last made with its explicit axes; ValueError if there are
+    none, or another number."""
+    made = concrete_mesh(sharding.mesh)
+    devices = x.sharding.device_assignment if type(x) is Array else ()
+    devices = made.flat_devices if made is not None and len(devices) != sharding.mesh.size else devices
+    if len(devices) != sharding.mesh.size:
+        raise ValueError(f"device_put: {sharding!r} has no devices, and the value, of type {typeof(x).str_short()}, lies on "
+                         f"{len(devices) or 'none'}.\n  Give a Mesh of devices, or enter one with these axes (weft.set_mesh).")
+    return on_devices(sharding, devices)
 
 
 def _elsewhere(x: Any, sharding: Sharding | None) -> Sharding | None:
