@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 import weft
 import weft.numpy as wnp
 from weft.control.ref_index import ds
+from weft.util.config import Override
 
 PROFILE = settings(max_examples=120, derandomize=True, deadline=None, database=None)
 
@@ -346,3 +347,9 @@ def test_runs_beside_other_indices():
         x[0, ds(i, 4)]
     with pytest.raises(IndexError):
         x[0, 0, 0, ds(i, 1)]
+
+
+def test_python_numbers_are_stored_where_promotion_is_strict():
+    with Override(numpy_dtype_promotion="strict"):
+        assert wnp.zeros(2, bool).at[0].set(True).tolist() == [True, False]
+        assert wnp.zeros(2, "int32").at[0].set(True).tolist() == [1, 0] and wnp.zeros(2, "bfloat16").at[1].add(2).tolist() == [0, 2]

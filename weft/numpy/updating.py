@@ -19,6 +19,7 @@ from weft.ops.layout import broadcast_in_dim, reshape, rev
 from weft.ops.placement import with_out_sharding
 from weft.ops.slicing import dynamic_update_slice_p
 from weft.util import dtypes
+from weft.util.promotion import common_dtype
 from weft.util.source import is_own_arithmetic, warn_user
 
 
@@ -215,9 +216,10 @@ def _check_storable(x, values) -> None:
     have, given = typeof(x).dtype, getattr(values, "dtype", None)
     if have == given or type(values) in adopted[have] or is_own_arithmetic():
         return
-    wide = dtypes.result_type(x, value(values))
-    if wide != have:
-        given = typeof(value(values)).dtype
+    stored = typeof(value(values))
+    given = stored.dtype
+    weak = {"i": int, "u": int, "f": float, "c": complex}.get(given.kind, bool) if stored.weak_type else None
+    if common_dtype(have, given if weak is None else weak) != have:
         warn_user(f"x.at[...]: scatter inputs have incompatible types: {given.name} values are stored in an array of {have.name}, which "
                   "may change them and will be an error. Convert them with astype first.", FutureWarning)
 
