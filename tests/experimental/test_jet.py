@@ -103,3 +103,9 @@ def test_trees_and_what_does_not_move():
 def test_errors(call, says):
     with pytest.raises(ValueError, match=says):
         call()
+
+
+@pytest.mark.parametrize("lose", [np.exp, float, np.asarray], ids=["ufunc", "float", "asarray"])
+def test_derivatives_are_not_lost_without_a_word(lose):
+    with pytest.raises(TypeError, match="its derivatives would be lost"):
+        jet(lambda x: lose(x) * x, (1.0,), ((1.0, 0.0),))

@@ -65,6 +65,9 @@ class JetTracer(Tracer):
         self.primal = primal
         self.terms = terms
 
+    carries_derivative = True
+    why_no_value = "its derivatives would be lost"
+
     def concrete(self):
         return self.primal.concrete() if isinstance(self.primal, Tracer) else self.primal
 
