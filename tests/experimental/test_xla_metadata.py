@@ -3,6 +3,7 @@
 import functools
 import json
 import re
+import threading
 
 import numpy as np
 import pytest
@@ -73,6 +74,27 @@ def test_a_block_ends_with_an_error_and_is_entered_again():
     with block, set_xla_metadata(other=1), block:
         assert tagged(lowered(wnp.sin, 1.0), "sine") == ['key = "v", other = "1"']
     assert weft.config.xla_metadata == () and tagged(lowered(wnp.sin, 1.0), "sine") == [""]
+
+
+def test_threads_may_share_a_block():
+    block, inside, found = set_xla_metadata(key="v"), threading.Barrier(2), {}
+
+    def run(name, first):
+        with set_xla_metadata(thread=name):
+            with block:
+                inside.wait(60)
+                if first:
+                    inside.wait(60)
+            found[name] = weft.config.xla_metadata
+            if not first:
+                inside.wait(60)
+
+    threads = [threading.Thread(target=run, args=given) for given in (("a", True), ("b", False))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(120)
+    assert found == {"a": (("thread", "a"),), "b": (("thread", "b"),)} and weft.config.xla_metadata == ()
 
 
 @pytest.mark.parametrize("compiled", [False, True])

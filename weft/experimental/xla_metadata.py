@@ -10,6 +10,7 @@ See `weft.experimental.scheduling_groups` for functions whose calls carry them.
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -50,7 +51,7 @@ class _Block:
 
     def __init__(self, pairs: Metadata):
         self._pairs = pairs
-        self._entered: list[Any] = []
+        self._entered: dict[int, list[Any]] = {}        # by thread
 
     @contextmanager
     def _block(self) -> Iterator[None]:
@@ -61,10 +62,10 @@ class _Block:
     def __enter__(self) -> None:
         block = self._block()
         block.__enter__()
-        self._entered.append(block)
+        self._entered.setdefault(threading.get_ident(), []).append(block)
 
     def __exit__(self, *error: Any) -> None:
-        self._entered.pop().__exit__(*error)
+        self._entered[threading.get_ident()].pop().__exit__(*error)
 
     def __call__(self, fun: Callable) -> Callable:
         def inside(method: Callable) -> Callable:
