@@ -321,3 +321,18 @@ def test_keys_are_not_numbers(f):
         f(random.key(0))
     with pytest.raises(TypeError):
         weft.jit(f)(random.key(0))
+
+
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
+@pytest.mark.parametrize("around", [
+    weft.jit, weft.checkpoint, lambda f: weft.grad(weft.checkpoint(f)), lambda f: lambda w: lax.cond(w > 0, weft.jit(f), lambda w: w, w),
+    lambda f: lambda w: lax.scan(lambda c, _: (c + weft.jit(f)(w), None), 0.0, None, length=2)[0]],
+    ids=["jit", "checkpoint", "grad", "cond", "scan"])
+def test_programs_in_programs_close_over_keys(around, impl):
+    key, keys = random.key(0, impl=impl), random.split(random.key(1, impl=impl), 3)
+
+    def f(w):
+        return w * w * (random.uniform(key) + weft.vmap(random.uniform)(keys).sum() + random.key_data(keys).ravel()[0])
+
+    np.testing.assert_allclose(weft.jit(around(f))(2.0), around(f)(2.0), rtol=1e-6)
+    np.testing.assert_allclose(weft.jit(lambda w: around(f)(w) + 1.0)(2.0), around(f)(2.0) + 1.0, rtol=1e-6)

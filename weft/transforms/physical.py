@@ -11,7 +11,7 @@ import math
 from weft.core.interpret import evaluate_by
 from weft.core.primitive import BatchAxis
 from weft.core.stage import stage
-from weft.core.trace import typeof
+from weft.core.trace import eval_trace, set_trace, typeof
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.registry import registry
 from weft.ir.rewrite import map_jaxprs
@@ -45,7 +45,8 @@ def physicalize(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _physicalize(jaxpr: Jaxpr) -> Jaxpr:
-    rows = [registry["random_unwrap"].bind(c) if is_key(v.aval) else c for v, c in zip(jaxpr.constvars, jaxpr.consts)]
+    with set_trace(eval_trace):          # also where a program that calls this one is being made
+        rows = [registry["random_unwrap"].bind(c) if is_key(v.aval) else c for v, c in zip(jaxpr.constvars, jaxpr.consts)]
     run = lambda *args: evaluate_by(_run_eqn, jaxpr.replace(consts=rows), args)
     return stage(run, [physical_aval(a) for a in jaxpr.in_avals], jaxpr.name)
 
