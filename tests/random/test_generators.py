@@ -109,6 +109,20 @@ def test_samples_by_rejection_come_from_their_own_keys(impl):
     assert impl in random.key_impl_names and len(random.key_impl_names) == 6
 
 
+@both
+def test_loops_that_end_for_each_key_by_itself_draw_by_each(impl):
+    """The first key stays when its loop is done: drawn from it, the others' numbers would never change."""
+    keys = random.split(random.key(5, impl=impl), 16)
+
+    def until(k):
+        return lax.while_loop(lambda s: s[1] < 0.8, lambda s: (random.split(s[0])[0], random.uniform(s[0])), (k, 0.0))[1]
+
+    for found in (weft.vmap(until)(keys), weft.jit(weft.vmap(until))(keys), weft.vmap(weft.vmap(until))(keys.reshape(4, 4)).ravel()):
+        np.testing.assert_array_equal(found, np.stack([until(k) for k in keys]))
+    samples = weft.vmap(lambda k: random.binomial(k, 1000.0, 0.4, (3,)))(keys)
+    assert bool((wnp.abs(samples - 400) < 100).all()) and bool((weft.vmap(lambda k: random.poisson(k, 50.0))(keys) < 200).all())
+
+
 @every
 def test_keys_go_through_loops(impl):
     keys = random.split(random.key(3, impl=impl), 4)

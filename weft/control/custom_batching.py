@@ -47,6 +47,7 @@ class custom_vmap:
         functools.update_wrapper(self, fun)
         self.fun = fun
         self.vmap_rule: Callable | None = None
+        self.draws_together = False            # for keys whose batches draw from their first: not in a loop that ends for each by itself
 
     def __get__(self, instance, owner=None):
         return self if instance is None else functools.partial(self, instance)
@@ -104,6 +105,7 @@ class custom_vmap:
             return outs, list(batched)
 
         rule.__name__ = function_name(self.vmap_rule)
+        rule.draws_together = self.draws_together  # type: ignore[attr-defined]
         outs = _dispatch(_state.trace, flat_fun, rule, flat, name)
         return tree.tree_unflatten(out_tree[0], outs)
 

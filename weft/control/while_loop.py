@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from weft.control import body as bodies
+from weft.control.call import jit_p
+from weft.control.call_rules import plain_params
 from weft.control.diverging import check_no_collective
 from weft.control.guarded import guarded
 from weft.control.hitypes import flatten
@@ -25,7 +27,7 @@ from weft.core.primitive import Primitive, unsupported
 from weft.core.stage import UsesRefs, stage
 from weft.core.trace import Zero, _state, typeof
 from weft.ir.jaxpr import Eqn, Jaxpr, Var
-from weft.ir.rewrite import dce as dce_jaxpr, used_vars
+from weft.ir.rewrite import dce as dce_jaxpr, map_jaxprs, used_vars
 from weft.ops.families import LoopSpec
 from weft.transforms.batch import add_batch_dim, batch_flat, batch_jaxpr, move_dim
 from weft.transforms.jvp import instantiate, jvp_jaxpr
@@ -148,11 +150,29 @@ def _batch_programs(axis, cond: Jaxpr, body: Jaxpr, batched: tuple, n_cond: int,
         carry_b = wider
     if not flag_b:
         return _params(flag, step, n_cond, n_body), carry_b
+    apart = drawing_apart(cond), drawing_apart(body)
+    if apart[0] is not cond or apart[1] is not body:
+        return _batch_programs(axis, *apart, batched, n_cond, n_body)
     if cond.effects - {"debug"}:         # a print may be repeated, and is: for the whole batch, at both places where flags are asked
         return None, carry_b
     if body.effects:
         step, _ = batch_jaxpr(guarded(body), axis, (True, *body_b, *carry_b), carry_b)
     return _params(*_masked(flag, step, n_cond, n_body, carry_b), n_cond, n_cond + n_body), carry_b
+
+
+def drawing_apart(jaxpr: Jaxpr) -> Jaxpr:
+    """The program without the rules by which a batch of keys draws from its first: one that is done would keep its key, and the others
+    would draw the same numbers in every step."""
+    def make():
+        eqns = []
+        for eqn in jaxpr.eqns:
+            params = map_jaxprs(eqn.params, drawing_apart)
+            if getattr(params.get("rule"), "draws_together", False):
+                eqns.append(Eqn(jit_p, eqn.invars, eqn.outvars, plain_params(params["jaxpr"], params["name"]), eqn.source))
+            else:
+                eqns.append(eqn if params is eqn.params else eqn.replace(params=params))
+        return jaxpr.replace(eqns=eqns) if any(a is not b for a, b in zip(eqns, jaxpr.eqns)) else jaxpr
+    return jaxpr.memo("drawing apart", make)
 
 
 def _flagged(cond: Jaxpr, body: Jaxpr, n_cond: int, n_body: int) -> dict:

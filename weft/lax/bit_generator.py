@@ -2,7 +2,8 @@
 
 In:   states, uint32[4] or uint64[2].
 Out:  bits, and the next states.
-Laws: the bits of a batch are those of one draw from its first state, with the mapped dim in front; of the states the first moves on.
+Laws: the bits of a batch are those of one draw from its first state, with the mapped dim in front; of the states the first moves on. In a
+      loop whose steps differ in number every state draws by itself.
 Next: `ops.bit_generator` makes the bits of one state.
 """
 
@@ -39,6 +40,7 @@ def _state_and_bits(shape: tuple[int, ...], dtype, algorithm) -> custom_vmap:
         return one.rng_bit_generator(key, shape, dtype, algorithm)
 
     draw = custom_vmap(rng_bit_generator)
+    draw.draws_together = True
 
     @draw.def_vmap
     def of_first(size, _, keys):
@@ -59,6 +61,7 @@ def _bits(width: int, shape: tuple[int, ...]) -> custom_vmap:
         return one.philox_bits(raw, width, shape)
 
     draw = custom_vmap(philox)
+    draw.draws_together = True
 
     @draw.def_vmap
     def of_first(size, _, raws):

@@ -4,7 +4,8 @@ In:   raw key data, uint32[*key_shape], and shapes.
 Out:  unsigned integers, or raw key data.
 Laws: the bits of an element depend on the key and the element's global position alone, so every sharding gives the same
       (but for threefry without `threefry_partitionable`, whose order of bits communicates). Bits equal JAX's. A function
-      mapped over keys gives what it gives for each, but for `rbg` and `unsafe_rbg`: a batch of these draws from its first key.
+      mapped over keys gives what it gives for each, but for `rbg` and `unsafe_rbg`: a batch of these draws from its first key
+      (not in a loop whose steps differ in number, which might not end).
 Next: `draws` has the public functions and makes samples of bits.
 """
 
