@@ -34,14 +34,15 @@ def _operator(name: str) -> Callable:
 
 def _equality(name: str) -> Callable:
     """A comparison that the containers of Python do not take part in: identity would be no answer."""
-    compare = _operator(name)
+    fun, sign = getattr(wnp, name), "==" if name == "equal" else "!="
 
     def method(self, other):
+        if type(other) in _KNOWN or is_arraylike(other):
+            return fun(self, other)
         if isinstance(other, (list, tuple, set, dict)):
-            sign = "==" if name == "equal" else "!="
             raise TypeError(f"unsupported operand type(s) for {sign}: {type(self).__name__!r} and {type(other).__name__!r}. "
                             "Convert one: weft.numpy.asarray(values), or x.tolist().")
-        return compare(self, other)
+        return NotImplemented
     return method
 
 
