@@ -46,7 +46,7 @@ def _shape(shape) -> tuple[int, ...]:
     if isinstance(shape, (int, np.integer)) or (hasattr(shape, "ndim") and not shape.ndim):
         shape = (shape,)
     try:
-        dims = tuple([d if type(d) is int else int(d) if isinstance(d, (bool, np.bool_)) else operator.index(d) for d in shape])
+        dims = tuple([int(d) if isinstance(d, (bool, np.bool_)) else d if isinstance(d, int) else operator.index(d) for d in shape])
     except TracerError:
         raise
     except TypeError:
@@ -453,9 +453,10 @@ def _between(start, stop, num: int, div: int):
     dtype, shape = typeof(start).dtype, typeof(start).shape
     real = np.dtype(dtypes.to_real_dtype(dtype))
     as_number = lambda x: np.asarray(x, real)[()]
-    most = as_number(float(dtypes.finfo(real).max) / (2 * div))
+    small = float(dtypes.finfo(real).eps) / 8                     # times any i that the dtype holds exactly, below 1
+    most = as_number(float(dtypes.finfo(real).max) * small)
     large = ew.bitwise_or(ew.gt(ew.abs(start), most), ew.gt(ew.abs(stop), most))
-    scale = ew.select_n(large, full(shape, 1, real), full(shape, 2.0 ** -(div.bit_length() + 1), real))
+    scale = ew.select_n(large, full(shape, 1, real), full(shape, small, real))
     scale = promote.cast(scale, dtype)
     rows = lambda v: broadcast_in_dim(v, (num, *shape), tuple(range(1, len(shape) + 1)))
     scale, lo, hi = rows(scale), rows(ew.mul(start, scale)), rows(ew.mul(stop, scale))
