@@ -495,8 +495,10 @@ def evaluate_op(primitive, args, params):
 
 def compiled_op(primitive, args, params):
     """Compute one primitive on concrete values by the program of it."""
-    if primitive.attrs.get("call_like") and (implementations or has_extensions(params["jaxpr"])) and implemented_apart(params["jaxpr"]):
-        return evaluate(params["jaxpr"], *args)
+    if primitive.attrs.get("call_like"):
+        inner = params["jaxpr"]              # what jit calls is compiled, but for operations that cannot be
+        if (has_extensions(inner) or (implementations and primitive is not jit_p)) and implemented_apart(inner):
+            return evaluate(inner, *args)
     arrays = [to_array(x) for x in args]
     if primitive is jit_p:
         jaxpr, name = params["jaxpr"], params["name"]
