@@ -196,7 +196,7 @@ def _dense(ct, shape):
 
 def test_own_slice_typed_as_one_value_has_the_gathered_blocks_as_cotangent():
     aval = ShapedArray((6,), np.dtype(np.float32))
-    with extend_axis_env(MESH, tracked=True):
+    with extend_axis_env(MESH, tracked=frozenset("abc")):
         jaxpr = stage(
             lambda ct: rules.own_slice_p.rule("transpose")(ct, UndefPrimal(aval), axis_name=("b",), axis_size=3, dim=0),
             [ShapedArray((2,), np.dtype(np.float32), vma=frozenset("b"))],
@@ -241,7 +241,7 @@ def test_ppermute_of_bools_whose_moves_depend_on_other_axes():
 
 
 def test_pcast_types_as_varying():
-    with extend_axis_env(MESH, tracked=True):
+    with extend_axis_env(MESH, tracked=frozenset("abc")):
         (out,) = stage(lambda x: [c.pcast(x, "a", to="varying")], [ShapedArray((2,), np.dtype(np.float32))]).out_avals
         assert out.vma == {"a"}
         for to in ("reduced", "unreduced"):
