@@ -59,6 +59,34 @@ def test_old_programs_set_what_no_longer_matters():
     config.parse_flags_with_absl()
 
 
+def _with_arguments(code, *arguments):
+    pytest.importorskip("absl")
+    code = f"from weft.util.config import config\n{code}"
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(("arguments", "settings"), [
+    ([], (False, None, 0)),
+    (["--jax_enable_x64", "--other=1", "--jax_default_matmul_precision=float32", "--jax_debug_nans=false"], (True, "float32", 0)),
+    (["--jax_enable_x64=true", "--nojax_enable_x64", "--", "--jax_default_matmul_precision=float32"], (False, None, 0)),
+])
+def test_settings_from_the_command_line(arguments, settings):
+    run = _with_arguments("config.parse_flags_with_absl(); from absl import flags; flags.FLAGS.jax_enable_x64\n"
+                          "print((config.enable_x64, config.default_matmul_precision, int(config.debug_nans)))", *arguments)
+    assert run.returncode == 0 and eval(run.stdout) == settings, run.stderr
+
+
+def test_settings_of_a_program_that_absl_runs():
+    run = _with_arguments("from absl import app; config.config_with_absl(); app.run(lambda argv: print(config.enable_x64, argv[1:]))",
+                          "--jax_enable_x64=1", "file")
+    assert run.stdout.strip() == "True ['file']", run.stderr
+
+
+def test_settings_that_the_command_line_misspells():
+    run = _with_arguments("config.parse_flags_with_absl()", "--jax_enable_x64=perhaps")
+    assert run.returncode and "jax_enable_x64" in run.stderr and "perhaps" in run.stderr
+
+
 def test_unknown_flags():
     for call in (
         lambda: config.update("jax_log_compile", True),

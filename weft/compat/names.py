@@ -92,9 +92,6 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "enable_x64": "weft.util.config:enable_x64",
         "disable_x64": "weft.compat.older:disable_x64",
     },
-    "jax.experimental.array_serialization.serialization": {
-        "GlobalAsyncCheckpointManagerBase": "weft.experimental.array_serialization.serialization:GlobalAsyncCheckpointManagerBase",
-    },
     "jax.experimental.compilation_cache.compilation_cache": {
         "reset_cache": "weft.compat.older:reset_cache",
         "set_cache_dir": "weft.compat.older:set_cache_dir",

@@ -187,9 +187,17 @@ class Config(threading.local):
         return self.enable_x64
 
     def parse_flags_with_absl(self) -> None:
-        """Accepted for old programs; there are no command-line flags."""
+        """Take settings from the command line, as `--jax_enable_x64=true`; absl's flags count as parsed then.
 
-    config_with_absl = parse_flags_with_absl
+        Raises absl's error for a value that a setting does not take, ImportError where there are such flags and no absl.
+        """
+        from weft.util import command_line
+        command_line.parse(self, known_settings())
+
+    def config_with_absl(self) -> None:
+        """Make a flag of each setting for a program that is run by `absl.app.run`, which parses them."""
+        from weft.util import command_line
+        command_line.follow(self, known_settings())
 
 
 def known_settings() -> tuple[Setting, ...]:

@@ -1,0 +1,70 @@
+"""Settings as flags of absl, by which programs for JAX take them from the command line: `--jax_enable_x64=true`.
+
+In:   the settings, and absl, which the program itself uses.
+Out:  a flag for each setting, `jax_` before its name; settings that follow from those that were given.
+Laws: a flag that some other module has defined already is left alone. absl is imported here alone.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Any
+
+
+def _absl() -> ModuleType:
+    try:
+        from absl import flags
+    except ImportError as error:
+        raise ImportError("config: settings as flags need absl, which is not installed: pip install absl-py.") from error
+    return flags
+
+
+_made: dict[str, Any] = {}                    # settings by the names of their flags
+
+
+def define(config: Any, settings: Iterable[Any]) -> None:
+    """A flag for each setting."""
+    flags = _absl()
+    for setting in settings:
+        name = f"jax_{setting.name}"
+        if name in flags.FLAGS:
+            continue
+        default = getattr(config, setting.name)
+        if setting.kind is bool and not setting.optional:
+            flags.DEFINE_bool(name, default, setting.doc)
+        else:                                              # the setting itself reads the text, and refuses what is none
+            flags.DEFINE_string(name, None if default is None else str(default), setting.doc)
+        _made[name] = setting
+
+
+def take(config: Any) -> None:
+    """Change the settings whose flags were given."""
+    flags = _absl()
+    for flag, setting in _made.items():
+        value = flags.FLAGS[flag].value
+        if flags.FLAGS[flag].present:
+            config.update(setting.name, setting.parse(value) if isinstance(value, str) else value)
+
+
+def parse(config: Any, settings: Iterable[Any]) -> None:
+    """Read the flags of settings from the command line and count absl's flags as parsed; the program may parse its own later."""
+    given = sys.argv[1:]
+    given = given[:given.index("--")] if "--" in given else given
+    ours = [argument for argument in given if argument.startswith("-") and argument.lstrip("-").startswith(("jax_", "nojax_"))]
+    if not ours and importlib.util.find_spec("absl") is None:
+        return                                             # nobody reads flags
+    define(config, settings)
+    _absl().FLAGS([sys.argv[0] if sys.argv else "", *ours], known_only=True)
+    take(config)
+
+
+def follow(config: Any, settings: Iterable[Any]) -> None:
+    """Take the settings from the command line when the program's `absl.app.run` has parsed it."""
+    if importlib.util.find_spec("absl") is None:
+        return
+    define(config, settings)
+    from absl import app
+    app.call_after_init(lambda: take(config))
