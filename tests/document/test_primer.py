@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.compat import install_as_jax
+from weft.compat import install_as_jax, uninstall
 
 DOCUMENT = Path(__file__).parents[2].parent / "shared" / "seeds" / "003_0ad3666ca458c5c3.txt"
 LINES = DOCUMENT.read_text().splitlines() if DOCUMENT.exists() else []
@@ -38,8 +38,11 @@ def run(code: str, **names) -> tuple[dict, str]:
     from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
     scope = {"jax": jax, "jnp": jnp, "np": np, "partial": partial, "Mesh": Mesh, "NamedSharding": NamedSharding, "P": P, **names}
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        exec(compile(code, "<snippet>", "exec"), scope)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(compile(code, "<snippet>", "exec"), scope)
+    finally:
+        uninstall()
     return scope, printed.getvalue()
 
 

@@ -13,7 +13,7 @@ from weft.control import ref_index
 from weft.core.trace import Tracer, typeof
 from weft.numpy import indexing
 from weft.numpy.indexing import Plan, getitem, lift_scalar_bools, make_plan, result_shape, stack_positions
-from weft.numpy.promote import adopted, broadcast_shapes, broadcast_to_shape, cast, concrete, value
+from weft.numpy.promote import PYTHON_SCALARS, adopted, broadcast_shapes, broadcast_to_shape, cast, concrete, value
 from weft.ops import elementwise as ew, indexing as ix
 from weft.ops.layout import broadcast_in_dim, reshape, rev
 from weft.ops.placement import with_out_sharding
@@ -216,10 +216,9 @@ def _check_storable(x, values) -> None:
     have, given = typeof(x).dtype, getattr(values, "dtype", None)
     if have == given or type(values) in adopted[have] or is_own_arithmetic():
         return
-    stored = typeof(value(values))
-    given = stored.dtype
-    weak = {"i": int, "u": int, "f": float, "c": complex}.get(given.kind, bool) if stored.weak_type else None
-    if common_dtype(have, given if weak is None else weak) != have:
+    given = typeof(value(values)).dtype
+    wide = common_dtype(have, type(values)) if type(values) in PYTHON_SCALARS else dtypes.result_type(x, value(values))
+    if wide != have:
         warn_user(f"x.at[...]: scatter inputs have incompatible types: {given.name} values are stored in an array of {have.name}, which "
                   "may change them and will be an error. Convert them with astype first.", FutureWarning)
 
