@@ -23,6 +23,12 @@ pytestmark = pytest.mark.skipif(not LINES, reason="the document is not beside th
 MESH = {"devices": np.array(weft.devices()[:8])}
 
 
+@pytest.fixture(autouse=True)
+def _nothing_left_behind():
+    yield
+    uninstall()
+
+
 def snippet(first: str, depths: str, occurrence: int = 0) -> str:
     """The code whose first line starts with `first`, with a depth of indentation per line."""
     starts = [i for i, line in enumerate(LINES) if line.startswith(first)]
@@ -38,11 +44,8 @@ def run(code: str, **names) -> tuple[dict, str]:
     from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
     scope = {"jax": jax, "jnp": jnp, "np": np, "partial": partial, "Mesh": Mesh, "NamedSharding": NamedSharding, "P": P, **names}
-    try:
-        with contextlib.redirect_stdout(io.StringIO()) as printed:
-            exec(compile(code, "<snippet>", "exec"), scope)
-    finally:
-        uninstall()
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(code, "<snippet>", "exec"), scope)
     return scope, printed.getvalue()
 
 
