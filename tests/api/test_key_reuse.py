@@ -55,6 +55,7 @@ def noisy(x, key):
 
 
 WRONG = {
+    "a copy": weft.jit(lambda k: random.normal(wnp.array(k, copy=True)) + random.normal(k)),
     "eager": two, "jit": weft.jit(two), "two programs": twice(draw), "nested": weft.jit(lambda k: draw(k) + draw(k)),
     "split": twice(random.split), "drawn, then split": lambda k: (draw(k), random.split(k)),
     "parent of a split": weft.jit(lambda k: (random.normal(random.split(k)[0]), random.normal(k))),
