@@ -242,7 +242,9 @@ def _as_given(made, key):
 
 def clone(key):  # noqa: A002
     """The same key; where `debug_key_reuse` tracks keys, one that may be used again."""
-    return wnp.copy(key) if config.debug_key_reuse and _is_typed(key) else key
+    if not config.debug_key_reuse or not _is_typed(key):
+        return key
+    return keys_op.random_wrap(ew.copy(keys_op.random_unwrap(key)), typeof(key).dtype.impl)
 
 
 # ---- bits
