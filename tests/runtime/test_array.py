@@ -483,6 +483,19 @@ def test_numpy_functions_accept_arrays():
     assert np.concatenate([wnp.arange(2), np.arange(2)]).tolist() == [0, 1, 0, 1]
 
 
+def test_torch_and_weft_share_memory():
+    torch = pytest.importorskip("torch")
+    x = wnp.arange(12.0).reshape(3, 4)
+    theirs = torch.from_dlpack(x)
+    assert theirs.data_ptr() == x.unsafe_buffer_pointer() and theirs.tolist() == x.tolist()
+    for dtype in (torch.float32, torch.bfloat16, torch.int8, torch.bool):
+        y = torch.ones((2, 3), dtype=dtype)
+        ours = wnp.from_dlpack(y)
+        assert ours.unsafe_buffer_pointer() == y.data_ptr() and ours.tolist() == y.tolist() and str(ours.dtype) in str(y.dtype)
+        assert torch.from_dlpack(ours).dtype == dtype
+    assert wnp.from_dlpack(torch.arange(6).reshape(2, 3).T).shape == (3, 2)       # of another order
+
+
 def test_dlpack_shares_memory():
     x = wnp.arange(1024.0)
     assert x.__dlpack_device__() == (1, 0)

@@ -265,7 +265,8 @@ class Array(metaclass=ArrayMeta):
         value = self._numpy()
         versioned = (max_version or (0, 0))[0] >= 1  # older consumers do not know read-only memory
         value = value if versioned else value.copy()
-        return value.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+        from weft.runtime import dlpack  # a first result does without
+        return dlpack.capsule_of(value, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __buffer__(self, flags: int) -> memoryview:
         """The value as a read-only memoryview, from Python 3.12 on; BufferError for dtypes that Python does not know, a writable
