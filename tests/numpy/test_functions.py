@@ -554,3 +554,25 @@ def test_logarithms_of_numbers_have_a_type_of_their_own():
 def test_differences_between_ends_keep_their_dtype():
     got = wnp.ediff1d(wnp.array([1, 4, 2]), to_end=0.5, to_begin=wnp.array([7.9, 2]))
     assert got.tolist() == [7, 2, 3, -2, 0] and got.dtype == np.int32
+
+
+@pytest.mark.parametrize("arguments", [(5, None, 2), (-4, None, -1), (5.0, None, 2), (3.5e9, None, 2.0**50), (1, 5, 3)])
+def test_ranges_that_end_by_their_first_argument(arguments):
+    start, stop, step = arguments
+    compare(wnp.arange(start, stop, step), np.arange(0 if stop is None else start, start if stop is None else stop, step),
+            exact_dtype=False)
+
+
+@pytest.mark.parametrize("name", ["arcsin", "arccos", "arctan", "arcsinh", "arccosh", "arctanh"])
+@pytest.mark.parametrize("jit", [False, True])
+def test_inverse_functions_at_complex_infinities(name, jit):
+    """Annex G of the C standard, which NumPy follows, signs of zeros included."""
+    parts = [np.inf, -np.inf, np.nan, 0.0, -0.0, 3.0, -3.0]
+    z = np.array([complex(a, b) for a in parts for b in parts if np.isinf(a) or np.isinf(b)], np.complex64)
+    f = getattr(wnp, name)
+    with np.errstate(invalid="ignore"):
+        got, want = np.asarray(weft.jit(f)(z) if jit else f(z)), getattr(np, name)(z)
+    for mine, theirs in ((got.real, want.real), (got.imag, want.imag)):
+        settled = ~(np.isnan(z.real) | np.isnan(z.imag))                          # where a part is NaN signs are anyone's
+        np.testing.assert_allclose(np.abs(mine), np.abs(theirs), rtol=1e-6)
+        np.testing.assert_array_equal(np.signbit(mine[settled]), np.signbit(theirs[settled]))

@@ -419,10 +419,8 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
     if want == np.bool_:
         raise TypeError("arange: values of dtype bool are not evenly spaced. Give numbers, and cast what comes out.")
     host = [np.asarray(x)[()] if not isinstance(x, (int, float)) else x for x in parts]
-    if stop is None:
-        lo, hi, by = 0, host[0], 1
-    else:
-        lo, hi, by = host[0], host[1], host[2] if step is not None else 1
+    by = host[-1] if step is not None else 1
+    lo, hi = (0, host[0]) if stop is None else (host[0], host[1])
     if by == 0:
         raise ZeroStepError(f"arange: `step` must not be zero, got {parts[-1]!r}.")
     if any(isinstance(v, Dim) for v in (lo, hi, by)):

@@ -15,6 +15,7 @@ import numpy as np
 from weft.core.trace import typeof
 from weft.ops import elementwise as ew
 from weft.ops.comparison import select
+from weft.ops.layout import full_like
 
 
 def exp2(x):
@@ -34,16 +35,39 @@ def _roots(x):
     return ew.real(below), ew.imag(below), ew.real(above), ew.imag(above)
 
 
+def _signed(size, like):
+    """`size`, with the sign of `like`."""
+    return select(_sign_bit(like), ew.neg(size), size)
+
+
+def _unless_infinite(x, re, im, re_at_infinity, im_at_infinity):
+    """The parts re and im; the others where a part of x is infinite."""
+    infinite = ew.bitwise_or(ew.eq(ew.abs(ew.real(x)), math.inf), ew.eq(ew.abs(ew.imag(x)), math.inf))
+    return ew.complex(select(infinite, re_at_infinity, re), select(infinite, im_at_infinity, im))
+
+
+def _direction(x):
+    """The parts of x with infinite ones as 1 and finite ones as 0, the imaginary one without its sign; NaN stays."""
+    unit = lambda part: select(ew.eq(ew.abs(part), math.inf), full_like(part, 1), ew.mul(0, part))
+    return _signed(ew.abs(unit(ew.real(x))), ew.real(x)), ew.abs(unit(ew.imag(x)))
+
+
 def asin(x):
     """The inverse sine."""
     a, b, c, d = _roots(x)
-    return ew.complex(ew.atan2(ew.real(x), ew.sub(ew.mul(a, c), ew.mul(b, d))), ew.asinh(ew.sub(ew.mul(a, d), ew.mul(b, c))))
+    along, across = _direction(x)
+    return _unless_infinite(
+        x, ew.atan2(ew.real(x), ew.sub(ew.mul(a, c), ew.mul(b, d))), ew.asinh(ew.sub(ew.mul(a, d), ew.mul(b, c))),
+        ew.atan2(along, across), _signed(full_like(along, math.inf), ew.imag(x)))
 
 
 def acos(x):
     """The inverse cosine."""
     a, b, c, d = _roots(x)
-    return ew.complex(ew.mul(2, ew.atan2(a, c)), ew.asinh(ew.sub(ew.mul(c, b), ew.mul(d, a))))
+    along, across = _direction(x)
+    return _unless_infinite(
+        x, ew.mul(2, ew.atan2(a, c)), ew.asinh(ew.sub(ew.mul(c, b), ew.mul(d, a))),
+        ew.atan2(across, along), ew.neg(_signed(full_like(along, math.inf), ew.imag(x))))
 
 
 def acosh(x):
@@ -51,7 +75,9 @@ def acosh(x):
     re, im = ew.real(x), ew.imag(x)
     below, above = (ew.sqrt(ew.complex(ew.add(re, shift), im)) for shift in (-1, 1))
     a, b, c, d = ew.real(below), ew.imag(below), ew.real(above), ew.imag(above)
-    return ew.complex(ew.asinh(ew.add(ew.mul(a, c), ew.mul(b, d))), ew.mul(2, ew.atan2(b, c)))
+    along, across = _direction(x)
+    return _unless_infinite(x, ew.asinh(ew.add(ew.mul(a, c), ew.mul(b, d))), ew.mul(2, ew.atan2(b, c)),
+                            full_like(along, math.inf), _signed(ew.atan2(across, along), im))
 
 
 def atanh(x):
@@ -61,7 +87,9 @@ def atanh(x):
     rest = ew.sub(1, far)
     size = ew.log1p(ew.div(ew.mul(4, far), ew.add(ew.square(rest), ew.square(im))))
     angle = ew.atan2(ew.mul(2, im), ew.sub(ew.mul(rest, ew.add(1, far)), ew.square(im)))
-    return ew.complex(ew.mul(0.25, select(_sign_bit(re), ew.neg(size), size)), ew.mul(0.5, angle))
+    quarter_turn = select(ew.ne(im, im), im, full_like(im, math.pi / 2))
+    return _unless_infinite(x, ew.mul(0.25, _signed(size, re)), ew.mul(0.5, angle), _signed(full_like(re, 0), re),
+                            _signed(quarter_turn, im))
 
 
 def _rotated(op: Callable) -> Callable:
