@@ -260,7 +260,7 @@ def _html_cell(box: Box, use_color: bool) -> str:
     return f'<td style="{style}">{html.escape(box.text)}</td>'
 
 
-def _notebook_display() -> Callable[[str], None] | None:
+def _notebook_display() -> Callable[[str], object] | None:
     """What shows HTML here, or None outside a notebook. IPython in a terminal counts as a terminal."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None and hasattr(ipython, "get_ipython") else None
