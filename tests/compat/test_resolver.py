@@ -46,6 +46,15 @@ def test_modules_of_sparse_arrays_have_their_names(jax, place):
     assert getattr(importlib.import_module(f"jax.experimental.sparse.{module}"), name).__name__ == name
 
 
+def test_modules_that_the_list_of_names_leaves_out(jax):
+    pytest.importorskip("tensorstore")
+    from jax.experimental.array_serialization import serialization
+    from jax.experimental.array_serialization.serialization import GlobalAsyncCheckpointManager, get_tensorstore_spec
+
+    assert serialization.GlobalAsyncCheckpointManager is GlobalAsyncCheckpointManager
+    assert get_tensorstore_spec("/x")["kvstore"] == {"driver": "file", "path": "/x"}
+
+
 def test_the_namespace_of_arrays(jax):
     import jax.numpy as jnp
 

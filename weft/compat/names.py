@@ -92,6 +92,11 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "enable_x64": "weft.util.config:enable_x64",
         "disable_x64": "weft.compat.older:disable_x64",
     },
+    "jax.experimental.array_serialization.serialization": {
+        name: f"weft.experimental.array_serialization.serialization:{name}" for name in (
+            "AsyncManager", "GlobalAsyncCheckpointManager", "GlobalAsyncCheckpointManagerBase", "async_deserialize", "async_serialize",
+            "get_tensorstore_spec", "is_remote_storage", "run_deserialization", "run_serialization")
+    },
     "jax.experimental.compilation_cache.compilation_cache": {
         "reset_cache": "weft.compat.older:reset_cache",
         "set_cache_dir": "weft.compat.older:set_cache_dir",
