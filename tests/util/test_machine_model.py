@@ -65,6 +65,7 @@ OTHER_NUMBERS: dict[str, set[str]] = {
     "processes/state.py": {"_UNSEEN_S"},                                     # of deadlines
     "processes/transport.py": {"DONE", "FAILED"},                            # answers to native code
     "processes/wire.py": {"MOST"},                                           # of a message
+    "runtime/dlpack.py": {"_CODES", "_TENSOR", "_TYPE", "_UNSIGNED"},         # of dlpack.h
 }
 ROOMS = ("backends", "codegen", "compiler", "partition", "processes", "runtime")
 
