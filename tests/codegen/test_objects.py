@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import os
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
@@ -98,6 +101,26 @@ def test_what_is_to_be_written_is_there_for_readers_at_once_and_on_disk_soon(tmp
     cache.write(name, b"newer")
     cache.flush()
     assert cache.read(name) == b"newer"
+
+
+def test_other_threads_may_add_while_some_is_written(monkeypatch):
+    """A garbage collection, which any allocation may start, lets other threads run in the middle of a loop over a dict."""
+    adds = threading.Thread(target=lambda: [cache.later(cache.key("added", str(i)), lambda: None) for i in range(300)])
+    pause = lambda *_: time.sleep(1e-5)
+    thresholds = gc.get_threshold()
+    monkeypatch.setattr(cache, "_PAUSE_S", 60)
+    gc.callbacks.append(pause)
+    gc.set_threshold(1)
+    try:
+        adds.start()
+        while adds.is_alive():
+            cache.flush()
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(pause)
+        adds.join()
+    cache.flush()
+    assert not cache._waiting
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")

@@ -275,8 +275,11 @@ def _write_soon() -> None:
 def flush() -> None:
     """Write what waits to be written."""
     with _writing:
-        while waiting := list(_waiting.items()):    # a copy: other threads add to it
-            place, make = waiting[-1]               # programs before the objects that they read
+        while True:
+            with _lock:                             # other threads add to it
+                if not _waiting:
+                    return
+                place, make = next(reversed(_waiting.items()))      # programs before the objects that they read
             try:
                 data = make()
                 if data is not None:
