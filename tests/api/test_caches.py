@@ -207,6 +207,36 @@ def test_threads_may_run_what_another_clears():
     assert not wrong
 
 
+def test_caches_are_cleared_while_other_threads_make_functions():
+    over, wrong = threading.Event(), []
+
+    def work():
+        made = []
+        while not over.is_set():
+            made = [*made[-50:], weft.jit(lambda x: x)]
+
+    def clear():
+        try:
+            for _ in range(50):
+                jit_module._forget()
+        except RuntimeError as error:
+            wrong.append(error)
+        over.set()
+
+    kept = [weft.jit(lambda x: x) for _ in range(3000)]
+    threads = [threading.Thread(target=f) for f in (work, work, clear)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert kept and not wrong
+
+
 MANY = """
     import os, weft, weft.numpy as wnp, numpy as np
     def mappings(): return len(open("/proc/self/maps").readlines())

@@ -201,7 +201,7 @@ class _Known:
         self.statics: Statics | None = None
         self.refs: list = []             # references to mutable arrays that the function closes over
         self.threaded: dict = {}         # the function with its references threaded through, by which they are
-        _all_known.add(self)
+        _all_known.add(weakref.ref(self, _all_known.discard))
 
     def clear(self) -> None:
         """Forget all of it."""
@@ -210,7 +210,7 @@ class _Known:
         self.refs.clear()
         self.threaded.clear()
         forget_entries(*self.entries)
-        for quick in self.of_leaves.values():
+        for quick in list(self.of_leaves.values()):         # a copy: other threads add to it
             forget_entries(quick._head, quick._entries)
         self.of_leaves.clear()
         self.last = self.expected = None
@@ -223,7 +223,8 @@ class _Known:
         return quick
 
 
-_all_known: weakref.WeakSet[_Known] = weakref.WeakSet()
+#: a set that is copied at once: other threads may add to it, which the iterator of a WeakSet does not allow
+_all_known: set[weakref.ref[_Known]] = set()
 #: function, by its identity -> a reference to it, and what is kept for it by jit and its kin
 _of_functions: dict[int, tuple[weakref.ref, dict]] = {}
 _MOST_FUNCTIONS = 4096      # what is kept for a function may refer to it, and then nothing else lets it go
@@ -254,8 +255,9 @@ def parameters_key(*parameters: Any) -> tuple:
 
 @clearing
 def _forget() -> None:
-    for known in list(_all_known):
-        known.clear()
+    for known in [ref() for ref in list(_all_known)]:
+        if known is not None:
+            known.clear()
 
 
 class JitFunction(Dispatching):

@@ -180,7 +180,7 @@ def _held_here(by_process: tuple[tuple[int, Numbers], ...], process: int, splits
 def follow_processes() -> None:
     """Find again which process holds what, after devices have changed hands."""
     held_by_process.cache_clear()
-    for spec in _specs.values():
+    for spec in list(_specs.values()):            # a copy: other threads add to it
         if spec.by_process is not None:
             spec.by_process = held_by_process(spec.stored.sharding, spec.stored.aval.ndim)
 

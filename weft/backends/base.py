@@ -414,7 +414,7 @@ def keep_devices_of(left: Sequence[int], mine: int, first_numbers: Sequence[int]
 
 def have_devices() -> bool:
     """Whether a backend has made its devices, which stay the same from then on."""
-    return any(backend._devices for backend in _made.values())
+    return any(backend._devices for backend in list(_made.values()))
 
 
 def names() -> list[str]:

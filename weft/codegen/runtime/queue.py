@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import collections
+import contextlib
 import copy
 import ctypes
 import os
@@ -36,7 +37,7 @@ class Failure:
         """Raise it; what is no `Exception`, as an interrupt, once."""
         error = self.error
         self.forget_frames()
-        if self in _unseen:
+        with contextlib.suppress(ValueError):          # it was seen, or another thread raises it too
             _unseen.remove(self)
         try:
             raise error
@@ -63,15 +64,16 @@ def _copy(error: BaseException) -> BaseException:
     return made
 
 
-def failure_of(raise_error: Callable[[], None]) -> Failure:
+def failure_of(raise_error: Callable[[], NoReturn]) -> Failure:
     """Why a program failed, of which `raise_error` raises it."""
     if symbols.runner[1]:
         return Failure(RuntimeError("The program that computes this array was stopped by a repeated interrupt. Call it again."))
     try:
         raise_error()
     except BaseException as error:
-        _unseen.append(Failure(error))
-    return _unseen[-1]
+        failure = Failure(error)
+    _unseen.append(failure)
+    return failure
 
 
 #: why programs have no results that were still queued when the process ended, or was forked
@@ -114,7 +116,7 @@ class Queue:
         while type(held) is self.pending:
             self._wait_for(_I64.from_address(id(held) + 40).value)
         why = ctypes.cast(_I64.from_address(id(held) + 40).value, ctypes.py_object).value if type(held) is self.failed else None
-        for failure in _unseen:
+        for failure in list(_unseen):          # a copy: the thread of the queue adds to it
             if failure is not why:             # this thread may have run what failed
                 failure.forget_frames()
         if why is STOPPED and self._ends.value and threading.current_thread() is not threading.main_thread():
@@ -138,8 +140,8 @@ class Queue:
 
     def raise_unseen(self) -> None:
         """Raise what a program failed with whose results nobody asked for, as there may be none."""
-        if _unseen:
-            _unseen[0].throw()
+        for failure in list(_unseen):
+            failure.throw()
 
     def _wait_for(self, number: int) -> None:
         """Wait until the program of that number was run. Who is interrupted a second time, while the same one runs, stops it."""
