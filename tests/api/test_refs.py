@@ -408,6 +408,27 @@ def test_backward_rules_write_to_references(make, inner, outer, compiled):
         assert np.isclose(ref[...], times * total, rtol=1e-5)
 
 
+def _written(*refs):
+    """A function whose backward rule writes the cotangent, times 1, 2, ..., to references in this order."""
+    f = weft.custom_vjp(lambda x: x * 2)
+
+    def bwd(_, ct):
+        for factor, ref in enumerate(refs, 1):
+            ref[...] = factor * ct
+        return (2 * ct,)
+    f.defvjp(lambda x: (x * 2, None), bwd)
+    return f
+
+
+@BOTH
+@pytest.mark.parametrize("first", [True, False])
+def test_branches_write_to_the_same_references_in_other_orders(wrap, first):
+    a, b = (weft.new_ref(np.float32(0)) for _ in "ab")
+    one, other = _written(a, b), _written(b, a)
+    assert wrap(weft.grad(lambda x: lax.cond(x > 0, one, other, x)))(np.float32(3 if first else -3)) == 2
+    assert [float(a[...]), float(b[...])] == ([1, 2] if first else [2, 1])
+
+
 @BOTH
 def test_a_part_of_a_reference_is_not_mapped(wrap):
     def f():

@@ -195,15 +195,7 @@ class StageTrace(Trace):
         return Jaxpr(self.constvars, self.consts, [t.variable for t in in_tracers], out_atoms, self.eqns, name=self.name)
 
 
-def _in_program() -> bool:
-    """Whether the current trace records a program, or stands on one that does."""
-    trace: Any = _state.trace
-    while trace is not None and not isinstance(trace, StageTrace):
-        trace = trace.parent
-    return trace is not None
-
-
-mesh.in_program = _in_program
+mesh.in_program = lambda: is_staged(_state.trace)
 
 
 def stage(fun: Callable, in_avals: Sequence[ShapedArray], name: str = "") -> Jaxpr:
