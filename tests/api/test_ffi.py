@@ -168,6 +168,12 @@ def test_misuse():
         np.asarray(ffi.ffi_call(name, one)(x=object()))
 
 
+def test_arrays_say_the_types_of_results():
+    name = registered(lambda frame: np.copyto(frame["rets"][0], 3))
+    assert ffi.ffi_call(name, [wnp.zeros(2)])()[0].tolist() == [3, 3]
+    assert ffi.ffi_call(name, np.zeros(2, np.float32))().tolist() == [3, 3]
+
+
 @pytest.mark.parametrize("types, position", [
     (None, 0), ((weft.ShapeDtypeStruct((), "float32"), ()), 1), (3.0, 0), ([weft.ShapeDtypeStruct((), "float32"), None], 1)])
 def test_results_are_types(types, position):

@@ -76,6 +76,15 @@ def test_a_shard_is_a_block_and_is_written_once(tmp_path, split):
     np.testing.assert_array_equal(tensorstore.open(get_tensorstore_spec(tmp_path / "d")).result().read().result(), x)
 
 
+@pytest.mark.parametrize("shape", [(), (0, 3)])
+def test_arrays_without_dims_or_elements(tmp_path, shape):
+    x = wnp.full(shape, 2.5)
+    spec = get_tensorstore_spec(tmp_path / "x")
+    run_serialization([x], [spec])
+    (back,) = run_deserialization([x.sharding], [spec])
+    assert back.shape == shape and back.tolist() == x.tolist()
+
+
 def test_other_shapes_and_dtypes(tmp_path, split):
     x = wnp.arange(6.0).reshape(2, 3)
     spec = get_tensorstore_spec(tmp_path / "x")

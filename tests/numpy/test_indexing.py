@@ -251,6 +251,14 @@ def test_positions_found_by_comparison(dtype, axis):
                                                                      np.arange(1, at.size + 1).reshape(at.shape)).sum())(x))
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("mode", [None, "one_hot", "clip"])
+@pytest.mark.parametrize("wraps", [None, False])
+def test_dims_longer_than_the_dtype_of_positions_counts(dtype, mode, wraps):
+    x, at = wnp.arange(300), np.array([1, 100], dtype)
+    assert wnp.take_along_axis(x, at, 0, mode=mode, wrap_negative_indices=wraps).tolist() == at.tolist()
+
+
 def test_comparison_is_exact_beside_infinities():
     found = wnp.take_along_axis(np.array([1, np.inf, np.nan, 4], np.float32), np.array([0, 3, -1, 1]), 0, mode="one_hot")
     assert found.tolist() == [1, 4, 4, np.inf]

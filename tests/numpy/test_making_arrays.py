@@ -115,7 +115,9 @@ F = np.arange(6, dtype=np.float32).reshape(2, 3)
     (lambda: wnp.partition(F, 5), ValueError, "kth=5"), (lambda: wnp.argpartition(F, -4), ValueError, "kth=-4"),
     (lambda: wnp.isin(F, [1, 2]), TypeError, "list"), (lambda: wnp.tensordot(F, F, axes=[0]), TypeError, "a pair"),
     (lambda: wnp.tensordot(F, F, axes=1.5), TypeError, "a pair"), (lambda: wnp.tensordot(F, F, axes=([0], 0)), TypeError, "alike"),
-    (lambda: wnp.tensordot(F, F, axes=("bad", "axes")), TypeError, "alike")])
+    (lambda: wnp.tensordot(F, F, axes=("bad", "axes")), TypeError, "alike"),
+    (lambda: wnp.tensordot(F, F, axes=([2], [0])), ValueError, "axis 2 is out of bounds"),
+    (lambda: wnp.tensordot(F, 2.0, axes=(0, 0)), ValueError, "out of bounds")])
 def test_arguments_that_are_refused(call, error, says):
     with pytest.raises(error, match=says):
         call()

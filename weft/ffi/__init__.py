@@ -95,7 +95,8 @@ def ffi_call(target_name: str, result_shape_dtypes: Any, *, has_side_effect: boo
     context is meant for devices of another platform: such programs are lowered here, and run there), NotImplementedError for layouts
     that are not row-major and for other conventions.
     """
-    promised, structure = tree.tree_flatten(result_shape_dtypes, lambda x: x is None or (x == () and x is not result_shape_dtypes))
+    nothing = lambda x: x is None or (type(x) is tuple and not x and x is not result_shape_dtypes)
+    promised, structure = tree.tree_flatten(result_shape_dtypes, nothing)
     for i, x in enumerate(promised):
         if not (hasattr(x, "shape") and hasattr(x, "dtype")):
             raise ValueError(f"ffi_call: All elements of result_shape_dtypes must have a shape and a dtype; at position {i} is {x!r}. Use "

@@ -175,9 +175,9 @@ def take_along_axis(arr, indices, axis: int | None = -1, mode=None, fill_value=N
     compared, mode = mode == "one_hot", None if mode == "one_hot" else mode
     if wrap_negative_indices is None:
         wrap_negative_indices = GatherScatterMode.from_any(mode) is not GatherScatterMode.PROMISE_IN_BOUNDS
+    if a.shape[axis] > dtypes.iinfo(positions.dtype).max:          # the size itself must be a position
+        positions = promote.cast(positions, dtypes.default_int_dtype())
     if wrap_negative_indices and dtypes.issubdtype(positions.dtype, np.signedinteger):
-        if a.shape[axis] > dtypes.iinfo(positions.dtype).max:      # the size itself must be a position
-            positions = promote.cast(positions, dtypes.default_int_dtype())
         positions = where(positions < 0, positions + a.shape[axis], positions)
     if compared:
         return _found_by_comparison(a, positions, axis)

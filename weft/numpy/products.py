@@ -155,7 +155,7 @@ def tensordot(a, b, axes=2, *, precision=None, preferred_element_type=None):
         second = (second,) if isinstance(second, (int, np.integer)) else tuple(second)
         if len(first) != len(second):
             raise TypeError(f"tensordot requires axes lists to have equal length, got {axes}.")
-        contract = (tuple(int(d) % a.ndim for d in first), tuple(int(d) % b.ndim for d in second))
+        contract = tuple([tuple([promote.canonical_axis(d, x.ndim, "tensordot") for d in dims]) for x, dims in ((a, first), (b, second))])
     for i, j in zip(*contract):
         if a.shape[i] != b.shape[j]:
             raise _mismatch("tensordot", a, b, i, j)

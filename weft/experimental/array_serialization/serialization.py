@@ -177,7 +177,8 @@ async def async_deserialize(in_type: Any, tensorstore_spec: Any, global_shape: S
             if byte_limiter is not None:
                 await byte_limiter.give(size)
         found = found if dtype is None else found.astype(dtype)
-        return np.pad(found, [(0, last - first - n) for (first, last), n in zip(spans, found.shape)])
+        missing = [(0, last - first - n) for (first, last), n in zip(spans, found.shape)]
+        return np.pad(found, missing) if missing else found               # which takes no array without dims
 
     for index in sharding.addressable_devices_indices_map(shape).values():
         if str(index) not in kept:
