@@ -235,6 +235,44 @@ class Probe:
 T.register_pytree_node(Probe, Probe.take, lambda aux, children: Probe(children[0], aux))
 
 
+def often(f, *arguments):
+    """What a call gives after the structure of its trees has code of its own."""
+    for _ in range(60):
+        f(*arguments)
+    return f(*arguments)
+
+
+WIDE = [(tree, [tree] * 9) for tree, _, leaves in TREES if leaves]
+
+
+@pytest.mark.parametrize("tree, wide", WIDE, ids=[repr(tree) for tree, _ in WIDE])
+def test_trees_that_are_mapped_often_are_mapped_the_same(tree, wide):
+    pairs, treedef = T.tree_flatten_with_path(wide)
+    assert often(T.tree_map, lambda x: x, wide) == wide
+    assert often(T.tree_map, lambda x, y: (x, y), wide, wide) == treedef.unflatten([(leaf, leaf) for _, leaf in pairs])
+    assert often(T.tree_flatten_with_path, wide) == (pairs, treedef)
+    assert [T.tree_map(lambda x: x, [other] * 9) for other, _, _ in TREES] == [[other] * 9 for other, _, _ in TREES]
+    assert T.tree_map(lambda x: [x], [*wide, 1]) == [*treedef.unflatten([[leaf] for _, leaf in pairs]), [1]]
+
+
+@pytest.mark.parametrize("first, then", [(1, True), (True, 1), (0.0, -0.0), ((1,), (True,)), (1, 2)])
+def test_trees_keep_their_own_static_data(first, then):
+    """Equal data that are not the same: the structures are equal, and what is rebuilt has what was given."""
+    for make in (lambda data: [Pair(1, 2, data)] * 9, lambda data: [Layer(1, 2, data)] * 9):
+        often(T.tree_map, lambda x: x, make(first))
+        [rebuilt, *_] = T.tree_map(lambda x: x, make(then))
+        assert repr(vars(rebuilt)) == repr(vars(make(then)[0]))
+    often(T.tree_map, lambda x: x, [{first: 1}] * 9)
+    assert repr(T.tree_map(lambda x: x, [{then: 1}] * 9)) == repr([{then: 1}] * 9)
+
+
+def test_leaves_that_became_trees_are_taken_apart():
+    often(T.tree_map, lambda x: x, {"a": list(range(9))})
+    assert T.tree_map(lambda x: -x, {"a": [*range(8), {"b": 8}]}) == {"a": [*range(0, -8, -1), {"b": -8}]}
+    assert T.tree_map(lambda x: -x, {"a": [*range(8), None]}) == {"a": [*range(0, -8, -1), None]}
+    assert T.tree_flatten_with_path({"a": [*range(8), (8,)]})[0][-1] == ((T.DictKey("a"), T.SequenceKey(8), T.SequenceKey(0)), 8)
+
+
 def test_the_users_functions_run_once_for_each_tree():
     treedef = T.tree_structure([Probe(1), Probe(2)])
     for _ in range(20):

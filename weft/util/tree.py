@@ -15,7 +15,9 @@ from typing import Any, TypeVar
 
 from weft.util.trees.code import are_plain_names, compile_constructor
 from weft.util.trees.keypath import DictKey, FlattenedIndexKey, GetAttrKey, KeyEntry, KeyPath, SequenceKey, keystr
-from weft.util.trees.treedef import IsLeaf, NodeType, PyTreeDef, flatten, flatten_with_path, is_standard, node_type, register
+from weft.util.trees.treedef import (
+    IsLeaf, NodeType, PyTreeDef, flatten, flatten_again, flatten_with_path, is_standard, node_type, register, remember,
+)  # fmt: skip
 
 __all__ = [
     "DictKey", "FlattenedIndexKey", "GetAttrKey", "KeyEntry", "KeyPath", "Partial", "PyTreeDef", "SequenceKey",
@@ -103,11 +105,15 @@ def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | Non
     >>> tree_map(lambda x, y: (x, y), {'a': 1, 'b': 2}, {'a': 10, 'b': (20, 30)})
     {'a': (1, 10), 'b': (2, (20, 30))}
     """
-    leaves, treedef = flatten(tree, is_leaf)
+    leaves, treedef = flatten_again(tree) if is_leaf is None else flatten(tree, is_leaf)
     if not rest:
-        return treedef.unflatten([*map(f, leaves)])
-    columns = _columns("tree_map", tree, treedef, rest, is_leaf)
-    return treedef.unflatten([*map(f, leaves, *columns)])      # columns are as long as leaves
+        mapped = treedef.unflatten([*map(f, leaves)])
+    else:
+        columns = _columns("tree_map", tree, treedef, rest, is_leaf)
+        mapped = treedef.unflatten([*map(f, leaves, *columns)])      # columns are as long as leaves
+    if is_leaf is None:
+        remember(tree, treedef)
+    return mapped
 
 
 def tree_map_with_path(

@@ -94,9 +94,10 @@ def _is_plain(spec: Any) -> bool:
     return aux is None or (kind is dict and all(type(key) is str for key in aux))
 
 
-def compile_matcher(spec: Any, node_types: Mapping[type, Any]) -> Callable[[Any], list[Any] | None] | None:
+def compile_matcher(spec: Any, node_types: Mapping[type, Any], identical: bool = False) -> Callable[[Any], list[Any] | None] | None:
     """Return a function of a tree that gives what is at the leaves of one structure, or None for trees of other structures; None if
-    the structure nests too deep.
+    the structure nests too deep. With `identical`, static data that are no strings have to be the same objects, not only equal ones:
+    1 and True are equal, and a tree that is rebuilt needs its own. Structures with dicts of other keys than strings have none then.
 
     For `{'w': (*, None)}` it is the function
 
@@ -113,6 +114,10 @@ def compile_matcher(spec: Any, node_types: Mapping[type, Any]) -> Callable[[Any]
     names, numbers = _Names(), itertools.count(1)
     lines: list[str] = []
     leaves: list[str] = []
+
+    def differs(x: str, value: Any) -> str:
+        name = names.add("a", value)
+        return f"{x} is not {name}" + ("" if identical and type(value) is not str else f" and not {x} == {name}")
 
     def visit(spec: Any, x: str) -> None:
         if spec is None:
@@ -133,22 +138,27 @@ def compile_matcher(spec: Any, node_types: Mapping[type, Any]) -> Callable[[Any]
         elif node.fields is not None:
             data, static = node.fields
             lines.append(f"{same_type}: return None")
-            lines.extend([f"if ({x}_a := {x}.{name}) is not {value} and not {x}_a == {value}: return None"
-                          for name, value in zip(static, [names.add("a", v) for v in aux])])
+            lines.extend([f"{x}_a = {x}.{name}\n  if {differs(f'{x}_a', value)}: return None" for name, value in zip(static, aux)])
             lines.extend([f"{part} = {x}.{name}" for part, name in zip(parts, data)])
         else:
-            value = names.add("a", aux)
             lines.extend([f"{same_type}: return None", f"{x}_c, {x}_a = {names.add('flatten', node.flatten)}({x})",
-                          f"if {x}_a is not {value} and not {x}_a == {value}: return None", f"[{', '.join(parts)}] = {x}_c"])
+                          f"if {differs(f'{x}_a', aux)}: return None", f"[{', '.join(parts)}] = {x}_c"])
         for part, child in zip(parts, children):
             visit(child, part)
 
+    if identical and not _has_string_keys(spec):
+        return None
     try:
         visit(spec, "x0")
         body = "\n  ".join(["pass", *lines])
         return _compiled(f"def match(x0):\n try:\n  {body}\n except Exception: return None\n return [{', '.join(leaves)}]", "match", names)
     except (SyntaxError, MemoryError, RecursionError):
         return None
+
+
+def _has_string_keys(spec: Any) -> bool:
+    """Whether the keys of all dicts are strings."""
+    return spec is None or ((spec[0] is not dict or _is_plain(spec)) and all(map(_has_string_keys, spec[2])))
 
 
 def compile_constructor(kind: type, data: Sequence[str], static: Sequence[str]) -> Callable[[Sequence[Any], Sequence[Any]], Any]:

@@ -253,6 +253,10 @@ def flatten_with_path(
     tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
 ) -> tuple[list[tuple[tuple[KeyEntry, ...], Any]], PyTreeDef]:
     """Like `flatten`, with the key path of each leaf."""
+    if is_leaf is None and (code := _last_codes.get(type(tree))) is not None and (paths := code.paths()) is not None:
+        leaves, treedef = flatten_again(tree)
+        if treedef is code.treedef:
+            return [*zip(paths, leaves)], treedef
     pairs: list[tuple[tuple[KeyEntry, ...], Any]] = []
     types = _node_types
 
@@ -273,8 +277,10 @@ def flatten_with_path(
                 specs.append(visit(x, (*path, key)))
         return node.type, aux, tuple(specs)
 
-    spec = visit(tree, ())
-    return pairs, PyTreeDef(spec, len(pairs))
+    treedef = PyTreeDef(visit(tree, ()), len(pairs))
+    if is_leaf is None and treedef.spec is not None and _code_of(treedef) is not None:
+        remember(tree, treedef)
+    return pairs, treedef
 
 
 def _build(spec: Spec, leaves: Iterator[Any]) -> Any:
@@ -540,25 +546,78 @@ _uses_of: dict[int, int] = {}          # hash of a structure -> how often its co
 @clearing
 def _forget() -> None:
     _codes.clear()
+    _last_codes.clear()
     _uses_of.clear()
 
 
 class _Code:
     """The functions written for one structure, each when it is first called."""
-    __slots__ = ("build", "match", "spec")
+    __slots__ = ("_paths", "build", "match", "match_identical", "treedef")
 
-    def __init__(self, spec: Spec) -> None:
-        self.spec = spec
+    def __init__(self, treedef: PyTreeDef) -> None:
+        self.treedef = treedef
         self.build: Callable[[Sequence[Any], Spec], Any] = self._first_build
         self.match: Callable[[Any], list[Any] | None] = self._first_match
+        self.match_identical: Callable[[Any], list[Any] | None] = self._first_match_identical
+        self._paths: tuple[list[tuple[KeyEntry, ...]] | None] | None = None
 
     def _first_build(self, leaves: Sequence[Any], spec: Spec) -> Any:
-        self.build = compile_builder(self.spec, _node_types) or (lambda leaves, spec: _build(spec, iter(leaves)))
+        self.build = compile_builder(self.treedef.spec, _node_types) or (lambda leaves, spec: _build(spec, iter(leaves)))
         return self.build(leaves, spec)
 
     def _first_match(self, tree: Any) -> list[Any] | None:
-        self.match = compile_matcher(self.spec, _node_types) or (lambda tree: None)
+        self.match = compile_matcher(self.treedef.spec, _node_types) or (lambda tree: None)
         return self.match(tree)
+
+    def _first_match_identical(self, tree: Any) -> list[Any] | None:
+        self.match_identical = compile_matcher(self.treedef.spec, _node_types, identical=True) or (lambda tree: None)
+        return self.match_identical(tree)
+
+    def paths(self) -> list[tuple[KeyEntry, ...]] | None:
+        """The key path of each leaf; None where functions of the user's give the keys, which may look at the values."""
+        if self._paths is None:
+            self._paths = (_paths(self.treedef.spec, ()),)
+        return self._paths[0]
+
+
+def _paths(spec: Spec, path: tuple[KeyEntry, ...]) -> list[tuple[KeyEntry, ...]] | None:
+    if spec is None:
+        return [path]
+    type_, aux, children = spec
+    node, found = _node_types[type_], []
+    if node.flatten_with_keys is not None:
+        return None
+    keys = _index_keys(len(children)) if node.keys is None else node.keys(aux, len(children))
+    for key, child in zip(keys, children, strict=True):
+        below = _paths(child, (*path, key))
+        if below is None:
+            return None
+        found.extend(below)
+    return found
+
+
+_last_codes: dict[type, _Code] = {}          # type of a tree -> the code of the structure that was last taken apart and put together again
+
+
+def flatten_again(tree: Any) -> tuple[list[Any], PyTreeDef]:
+    """What `flatten` gives, quicker for a tree of the structure that the last one of its type had, if `remember` was told of it."""
+    code = _last_codes.get(type(tree))
+    if code is not None:
+        leaves = code.match_identical(tree)
+        if leaves is not None:
+            for type_ in {*map(type, leaves)}:
+                if _node_types[type_] is not None:           # a leaf there was a tree here
+                    break
+            else:
+                return leaves, code.treedef
+        _last_codes.pop(type(tree), None)
+    return flatten(tree)
+
+
+def remember(tree: Any, treedef: PyTreeDef) -> None:
+    """Keep the structure of a tree for `flatten_again`, if it has code of its own and is not small, where that is no quicker."""
+    if treedef._code is not None and treedef.num_leaves > 8:
+        _last_codes[type(tree)] = treedef._code
 
 
 def _code_of(treedef: PyTreeDef) -> _Code | None:
@@ -578,7 +637,7 @@ def _code_of(treedef: PyTreeDef) -> _Code | None:
             if len(_uses_of) > 8 * _MOST_KEPT:
                 _uses_of.clear()
             return None
-        found = _Code(spec)
+        found = _Code(treedef)
         if number is not None:
             if len(_codes) >= _MOST_KEPT:
                 _codes.clear()
