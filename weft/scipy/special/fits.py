@@ -1,47 +1,61 @@
-"""Chebyshev series for functions of one variable, fitted on the host to values of SciPy.
+"""Chebyshev series for functions of one variable, fitted to values of SciPy.
 
-In:   a function of a float64 NumPy array, smooth on an interval.
+In:   a name, and a function of a float64 NumPy array, smooth on an interval.
 Out:  a function of an array or a tracer. For float32 its series is cut where the terms fall below float32's rounding.
-Laws: the terms are computed once per process and are constants of the programs that use them. `pieces` chooses between
-      intervals; each is evaluated at arguments that are clipped to it, so that no lane is ever infinite or NaN in vain.
+Laws: the terms are in `series.txt`, which `python -m weft.tools.series` writes, so that a first call needs no SciPy; a series that is not
+      there is fitted when it is needed. `pieces` chooses between intervals; each is evaluated at arguments that are clipped to it, so
+      that no lane is ever infinite or NaN in vain.
 Source: C. W. Clenshaw, "A note on the summation of Chebyshev series", Mathematics of Computation 9 (1955).
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
 from weft import numpy as wnp
 
+STORED = Path(__file__).with_name("series.txt")
 _POINTS = 96        # of the fit: no function here needs more
+
+#: all series that were made, by name and interval
+known: dict[str, Chebyshev] = {}
+
+
+@functools.cache
+def _stored() -> dict[str, list[float]]:
+    """Terms by name: a line has a name without spaces, a colon and numbers."""
+    lines = [line.partition(": ") for line in STORED.read_text().splitlines()]
+    return {name: [float(term) for term in terms.split()] for name, _, terms in lines}
 
 
 class Chebyshev:
     """A function of float64 NumPy arrays as its Chebyshev series between `low` and `high`."""
 
-    def __init__(self, fun: Callable, low: float, high: float):
-        self.fun, self.low, self.high = fun, low, high
-        self._terms: np.ndarray | None = None
+    def __init__(self, name: str, fun: Callable, low: float, high: float):
+        self.name, self.fun, self.low, self.high = f"{name}[{low:.6g},{high:.6g}]", fun, low, high
+        known[self.name] = self
 
-    def terms(self, dtype: np.dtype) -> list[float]:
-        """The coefficients that `dtype` can distinguish from zero."""
-        if self._terms is None:
-            nodes = np.cos(np.pi * (np.arange(_POINTS) + 0.5) / _POINTS)
-            values = self.fun((nodes + 1) * ((self.high - self.low) / 2) + self.low)
-            turns = np.outer(np.arange(_POINTS), 2 * np.arange(_POINTS) + 1) % (4 * _POINTS)       # large angles would round
-            terms = np.cos(turns * (np.pi / (2 * _POINTS))) @ values * (2 / _POINTS)
-            terms[0] /= 2
-            self._terms = terms
-        sizes = np.abs(self._terms)
-        least = max(float(np.finfo(dtype).eps) / 8 * sizes.max(), 2 * sizes[-16:].max())    # the last ones are rounding alone
-        large = np.flatnonzero(sizes > least)
-        return self._terms[:large[-1] + 1].tolist()
+    def fit(self) -> list[float]:
+        """The coefficients that float64 can distinguish from zero, from values of the function."""
+        nodes = np.cos(np.pi * (np.arange(_POINTS) + 0.5) / _POINTS)
+        values = self.fun((nodes + 1) * ((self.high - self.low) / 2) + self.low)
+        turns = np.outer(np.arange(_POINTS), 2 * np.arange(_POINTS) + 1) % (4 * _POINTS)       # large angles would round
+        terms = np.cos(turns * (np.pi / (2 * _POINTS))) @ values * (2 / _POINTS)
+        terms[0] /= 2
+        return _cut(terms, np.float64, 2 * np.abs(terms[-16:]).max())              # the last ones are rounding alone
+
+    @functools.cached_property
+    def terms(self) -> list[float]:
+        """The coefficients in float64."""
+        return _stored().get(self.name) or self.fit()
 
     def __call__(self, x):
-        terms = self.terms(x.dtype)
+        terms = _cut(self.terms, x.dtype)
         t = (x - self.low) * (2 / (self.high - self.low)) - 1
         after, last = wnp.zeros_like(t), wnp.zeros_like(t)
         for c in terms[:0:-1]:
@@ -49,9 +63,16 @@ class Chebyshev:
         return t * after - last + terms[0]
 
 
-def pieces(fun: Callable, *breaks: float) -> Callable:
+def _cut(terms, dtype: np.dtype, least: float = 0.0) -> list[float]:
+    """Without the last terms, which are smaller than `least` or what `dtype` can tell from zero."""
+    sizes = np.abs(terms)
+    large = np.flatnonzero(sizes > max(float(np.finfo(dtype).eps) / 8 * sizes.max(), least))
+    return list(map(float, terms[:large[-1] + 1]))
+
+
+def pieces(name: str, fun: Callable, *breaks: float) -> Callable:
     """`fun` by a series from each of the `breaks` to the next; arguments outside are clipped."""
-    parts = [Chebyshev(fun, low, high) for low, high in itertools.pairwise(breaks)]
+    parts = [Chebyshev(name, fun, low, high) for low, high in itertools.pairwise(breaks)]
 
     def evaluate(x):
         out = parts[0](wnp.clip(x, parts[0].low, parts[0].high))

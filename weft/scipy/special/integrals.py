@@ -62,9 +62,9 @@ def _dawsn_rest(u):
     return np.where(x > 6, far, (2 * x * _reference("dawsn")(x) - 1) / u)
 
 
-_DAWSN_NEAR = Chebyshev(lambda s: _reference("dawsn")(np.sqrt(s)) / np.sqrt(s), 0.0, 1.0)
-_DAWSN = pieces(_reference("dawsn"), 1.0, 2.5, 5.0)
-_DAWSN_FAR = pieces(_dawsn_rest, 0.0, 0.04, 0.25)
+_DAWSN_NEAR = Chebyshev("dawsn_near", lambda s: _reference("dawsn")(np.sqrt(s)) / np.sqrt(s), 0.0, 1.0)
+_DAWSN = pieces("dawsn", _reference("dawsn"), 1.0, 2.5, 5.0)
+_DAWSN_FAR = pieces("dawsn_far", _dawsn_rest, 0.0, 0.04, 0.25)
 
 
 def _dawsn_parts(x):
@@ -93,8 +93,8 @@ def _erfcx_rest(u):
     return below / (x + below) / u
 
 
-_ERFCX = pieces(_reference("erfcx"), 0.75, 2.0, 5.0)
-_ERFCX_FAR = pieces(_erfcx_rest, 0.0, 0.04, 0.25)
+_ERFCX = pieces("erfcx", _reference("erfcx"), 0.75, 2.0, 5.0)
+_ERFCX_FAR = pieces("erfcx_far", _erfcx_rest, 0.0, 0.04, 0.25)
 
 
 def _erfcx_parts(x):
@@ -131,7 +131,7 @@ dawsn = _unary("dawsn", _dawsn, "Dawson's integral exp(-x^2) times the integral 
 
 # ---- exponential integrals
 
-_E1_NEAR = Chebyshev(lambda x: sum((-x)**(k - 1) / (k * math.factorial(k)) for k in range(1, 22)), 0.0, 1.0)
+_E1_NEAR = Chebyshev("e1_near", lambda x: sum((-x)**(k - 1) / (k * math.factorial(k)) for k in range(1, 22)), 0.0, 1.0)
 
 
 def _e1_scaled(t):
@@ -141,7 +141,7 @@ def _e1_scaled(t):
     return np.where(x > 50, asymptotic(x, lambda x, k: -k / x, 30), near * np.exp(near) * _reference("exp1")(near))
 
 
-_E1_FAR = pieces(_e1_scaled, 0.0, 0.1, 0.25, 0.5, 1.0)
+_E1_FAR = pieces("e1_far", _e1_scaled, 0.0, 0.1, 0.25, 0.5, 1.0)
 
 
 def _e1(x):
@@ -184,8 +184,8 @@ def _ei_scaled(t):
     return np.where(x > 50, asymptotic(x, lambda x, k: k / x, 40), near * np.exp(-near) * _reference("expi")(near))
 
 
-_EI_NEAR = pieces(_ei_slope, 0.0, 3.0, 6.0)
-_EI_FAR = pieces(_ei_scaled, 0.0, 0.0125, 0.025, 0.05, 0.1, 1 / 6)
+_EI_NEAR = pieces("ei_near", _ei_slope, 0.0, 3.0, 6.0)
+_EI_FAR = pieces("ei_far", _ei_scaled, 0.0, 0.0125, 0.025, 0.05, 0.1, 1 / 6)
 
 
 @custom_jvp
@@ -267,10 +267,10 @@ def _trig_auxiliary(u):
     return np.where(x > 40, asymptotic(x.astype(complex), lambda x, k: -k / (1j * x), 38) / (1j * x), exact)
 
 
-_SI_NEAR = Chebyshev(lambda s: _reference("sici")(np.sqrt(s))[0] / np.sqrt(s), 0.0, 16.0)
-_CIN_NEAR = Chebyshev(lambda s: _cin(np.sqrt(s)) / s, 0.0, 16.0)
-_TRIG_F = pieces(lambda u: -_trig_auxiliary(u).imag / np.sqrt(u), 0.0, 1 / 144, 1 / 50, 1 / 16)
-_TRIG_G = pieces(lambda u: _trig_auxiliary(u).real / u, 0.0, 1 / 144, 1 / 50, 1 / 16)
+_SI_NEAR = Chebyshev("si_near", lambda s: _reference("sici")(np.sqrt(s))[0] / np.sqrt(s), 0.0, 16.0)
+_CIN_NEAR = Chebyshev("cin_near", lambda s: _cin(np.sqrt(s)) / s, 0.0, 16.0)
+_TRIG_F = pieces("trig_f", lambda u: -_trig_auxiliary(u).imag / np.sqrt(u), 0.0, 1 / 144, 1 / 50, 1 / 16)
+_TRIG_G = pieces("trig_g", lambda u: _trig_auxiliary(u).real / u, 0.0, 1 / 144, 1 / 50, 1 / 16)
 
 
 def _cin(x):
@@ -346,10 +346,10 @@ def _fresnel_g(u):
     return np.where(x > 6, far, _fresnel_auxiliary(u).real * math.pi**2 * x**3)
 
 
-_FRESNEL_S = Chebyshev(lambda s: _by_power(s, 0, 3), 0.0, 1.6**4)
-_FRESNEL_C = Chebyshev(lambda s: _by_power(s, 1, 1), 0.0, 1.6**4)
-_FRESNEL_F = pieces(lambda u: _fresnel_auxiliary(u).imag * math.pi / np.sqrt(u), 0.0, 0.04, 0.15, 1 / 2.56)
-_FRESNEL_G = pieces(_fresnel_g, 0.0, 0.04, 0.15, 1 / 2.56)
+_FRESNEL_S = Chebyshev("fresnel_s", lambda s: _by_power(s, 0, 3), 0.0, 1.6**4)
+_FRESNEL_C = Chebyshev("fresnel_c", lambda s: _by_power(s, 1, 1), 0.0, 1.6**4)
+_FRESNEL_F = pieces("fresnel_f", lambda u: _fresnel_auxiliary(u).imag * math.pi / np.sqrt(u), 0.0, 0.04, 0.15, 1 / 2.56)
+_FRESNEL_G = pieces("fresnel_g", _fresnel_g, 0.0, 0.04, 0.15, 1 / 2.56)
 
 
 def _half_turns(x):
@@ -405,7 +405,7 @@ def _spence_slope(t):
     return np.where(np.abs(t) < 0.05, near, _reference("spence")(1 + t) / np.where(t == 0, 1, t))
 
 
-_SPENCE = Chebyshev(_spence_slope, -0.5, 0.5)
+_SPENCE = Chebyshev("spence", _spence_slope, -0.5, 0.5)
 
 
 @custom_jvp

@@ -28,7 +28,7 @@ def _gap(t):
     return np.where(x > 60, second / first, 4 * near * (bell * squares).sum(0) / bell.sum(0))
 
 
-_GAP = pieces(_gap, 0.0, 0.125, 0.5)
+_GAP = pieces("vonmises_gap", _gap, 0.0, 0.125, 0.5)
 
 
 def _less_than_one(kappa):

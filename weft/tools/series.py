@@ -1,0 +1,24 @@
+"""The Chebyshev series of special functions: `python -m weft.tools.series` fits them to values of SciPy and writes their terms.
+
+In:   the series that the modules of `weft.scipy` make.
+Out:  `weft/scipy/special/series.txt`, a line for each. tests/scipy/test_series.py shows when it must be written again.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from weft.scipy.special import fits
+
+MODULES = "weft.scipy.special.integrals", "weft.scipy.stats.vonmises"       # that have series
+
+
+def main() -> None:
+    """Write the terms of all series."""
+    for module in MODULES:
+        importlib.import_module(module)
+    fits.STORED.write_text("".join([f"{name}: {' '.join(map(repr, series.fit()))}\n" for name, series in sorted(fits.known.items())]))
+
+
+if __name__ == "__main__":
+    main()
