@@ -16,8 +16,17 @@ from typing import Any, TypeVar
 from weft.util.trees.code import are_plain_names, compile_constructor
 from weft.util.trees.keypath import DictKey, FlattenedIndexKey, GetAttrKey, KeyEntry, KeyPath, SequenceKey, keystr
 from weft.util.trees.treedef import (
-    IsLeaf, NodeType, PyTreeDef, flatten, flatten_again, flatten_with_path, is_standard, node_type, register, remember,
-)  # fmt: skip
+    IsLeaf,
+    NodeType,
+    PyTreeDef,
+    flatten,
+    flatten_again,
+    flatten_with_path,
+    is_standard,
+    node_type,
+    register,
+    remember,
+)
 
 __all__ = [
     "DictKey", "FlattenedIndexKey", "GetAttrKey", "KeyEntry", "KeyPath", "Partial", "PyTreeDef", "SequenceKey",
