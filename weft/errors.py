@@ -5,10 +5,10 @@ from weft.util.lazy import attach
 __getattr__, __dir__ = attach(__name__, {
     "builtins": "JAXIndexError=IndexError JAXTypeError=TypeError",
     "weft.util.errors": """
-        CallbackError CheckpointError CommError CompileError ConcretizationTypeError DeviceRuntimeError InconclusiveDimensionOperation
-        JaxRuntimeError=DeviceRuntimeError JaxprTypeError=ProgramTypeError KeyReuseError MissingMeshError MissingRuleError
-        NonConcreteBooleanIndexError OutOfMemoryError ProcessFailureError ProgramTypeError ShapeError ShardingAssertionError ShardingError
-        ShardingTypeError TracerArrayConversionError TracerBoolConversionError TracerError TracerIntegerConversionError TypePromotionError
-        UnboundAxisError UnexpectedTracerError UnknownBackendError
+        CallbackError CheckpointError CommError CompileError ConcretizationTypeError CustomVJPException DeviceRuntimeError
+        InconclusiveDimensionOperation JaxRuntimeError=DeviceRuntimeError JaxprTypeError=ProgramTypeError KeyReuseError MissingMeshError
+        MissingRuleError NonConcreteBooleanIndexError OutOfMemoryError ProcessFailureError ProgramTypeError ShapeError
+        ShardingAssertionError ShardingError ShardingTypeError TracerArrayConversionError TracerBoolConversionError TracerError
+        TracerIntegerConversionError TypePromotionError UnboundAxisError UnexpectedTracerError UnknownBackendError
     """,
 })

@@ -4,15 +4,15 @@
 
 from builtins import IndexError as JAXIndexError, TypeError as JAXTypeError
 from weft.util.errors import (
-    CallbackError, CheckpointError, CommError, CompileError, ConcretizationTypeError, DeviceRuntimeError, InconclusiveDimensionOperation,
-    DeviceRuntimeError as JaxRuntimeError, ProgramTypeError as JaxprTypeError, KeyReuseError, MissingMeshError, MissingRuleError,
-    NonConcreteBooleanIndexError, OutOfMemoryError, ProcessFailureError, ProgramTypeError, ShapeError, ShardingAssertionError,
-    ShardingError, ShardingTypeError, TracerArrayConversionError, TracerBoolConversionError, TracerError, TracerIntegerConversionError,
-    TypePromotionError, UnboundAxisError, UnexpectedTracerError, UnknownBackendError,
+    CallbackError, CheckpointError, CommError, CompileError, ConcretizationTypeError, CustomVJPException, DeviceRuntimeError,
+    InconclusiveDimensionOperation, DeviceRuntimeError as JaxRuntimeError, ProgramTypeError as JaxprTypeError, KeyReuseError,
+    MissingMeshError, MissingRuleError, NonConcreteBooleanIndexError, OutOfMemoryError, ProcessFailureError, ProgramTypeError, ShapeError,
+    ShardingAssertionError, ShardingError, ShardingTypeError, TracerArrayConversionError, TracerBoolConversionError, TracerError,
+    TracerIntegerConversionError, TypePromotionError, UnboundAxisError, UnexpectedTracerError, UnknownBackendError,
 )
 
 __all__ = [
-    "CallbackError", "CheckpointError", "CommError", "CompileError", "ConcretizationTypeError", "DeviceRuntimeError",
+    "CallbackError", "CheckpointError", "CommError", "CompileError", "ConcretizationTypeError", "CustomVJPException", "DeviceRuntimeError",
     "InconclusiveDimensionOperation", "JAXIndexError", "JAXTypeError", "JaxRuntimeError", "JaxprTypeError", "KeyReuseError",
     "MissingMeshError", "MissingRuleError", "NonConcreteBooleanIndexError", "OutOfMemoryError", "ProcessFailureError", "ProgramTypeError",
     "ShapeError", "ShardingAssertionError", "ShardingError", "ShardingTypeError", "TracerArrayConversionError",

@@ -62,8 +62,8 @@ def check_jvp(
     def check(eps: float) -> None:
         tangents = _exact(args, _random_like(args, seed=1), eps)
         value, tangent = f_jvp(args, tangents)
-        _compare(value, f(*args), atol, rtol, f"{err_msg} the primal output of jvp")
-        _compare(tangent, _difference(f, args, tangents, eps), atol, rtol, f"{err_msg} the tangent output of jvp")
+        _compare(value, f(*args), atol, rtol, f"check_grads: {err_msg} the primal output of jvp disagrees")
+        _compare(tangent, _difference(f, args, tangents, eps), atol, rtol, f"check_grads: {err_msg} the tangent output of jvp disagrees")
 
     _with_some_step(check, args, eps)
 
@@ -75,7 +75,7 @@ def check_vjp(
     """Check `f_vjp(*args)` against `f` and, by the adjoint identity, its central differences."""
     args = tuple(args)
     value, pull_back = f_vjp(*args)
-    _compare(value, f(*args), atol, rtol, f"{err_msg} the primal output of vjp")
+    _compare(value, f(*args), atol, rtol, f"check_grads: {err_msg} the primal output of vjp disagrees")
     cotangent = _random_like(value, seed=3)
     back = pull_back(cotangent)
     scale = 1 + np.sqrt(_inner(cotangent, cotangent))
@@ -83,7 +83,8 @@ def check_vjp(
     def check(eps: float) -> None:
         tangents = _exact(args, _random_like(args, seed=2), eps)
         forward, backward = _inner(cotangent, _difference(f, args, tangents, eps)), _inner(back, tangents)
-        _compare(np.asarray(backward / scale), np.asarray(forward / scale), atol, rtol, f"{err_msg} the adjoint of vjp", value)
+        _compare(np.asarray(backward / scale), np.asarray(forward / scale), atol, rtol,
+                 f"check_grads: {err_msg} the adjoint of vjp disagrees", value)
 
     _with_some_step(check, args, eps)
 
@@ -172,7 +173,7 @@ def _compare(actual: Any, expected: Any, atol: Tolerance, rtol: Tolerance, what:
             _widen(y),
             atol=_bound(atol, like),
             rtol=_bound(rtol, like),
-            err_msg=f"check_grads: {what.strip()} disagrees",
+            err_msg=what,
         )
 
 

@@ -179,3 +179,34 @@ def test_sizes_are_numbers_or_symbols(jax):
     symbol, = jax.export.symbolic_shape("n")
     assert jax.core.is_constant_dim(3) and not jax.core.is_constant_dim(symbol)
     assert jax.core.is_constant_shape((1, 2)) and not jax.core.is_constant_shape((1, symbol))
+
+
+def test_check_close_compares_trees_to_a_tolerance_by_dtype(jax):
+    check_close = importlib.import_module("jax._src.public_test_util").check_close
+    tree = {"a": wnp.ones(3), "b": np.arange(2)}
+    check_close(tree, {"a": np.full(3, 1.0005, np.float32), "b": np.arange(2)})
+    check_close(tree["a"], tree["a"] + 0.1, atol={"float32": 0.2, "float64": 1e-9})
+    for other in ({"a": np.full(3, 1.1), "b": np.arange(2)}, {"a": np.ones(3), "b": np.arange(2) + 1}, {"a": np.ones(1), "b": np.arange(2)},
+                  {"a": np.ones(3)}):
+        with pytest.raises(AssertionError):
+            check_close(tree, other)
+
+
+def test_dtypes_are_promoted_as_libraries_ask_for_it(jax):
+    x, y = importlib.import_module("jax._src.numpy.util").promote_dtypes_inexact(wnp.arange(3), np.float16(1))
+    assert x.dtype == y.dtype == np.float16
+    assert importlib.import_module("jax._src.dtypes").to_complex_dtype("float32") == np.complex64
+
+
+def test_the_derivative_by_what_a_custom_vjp_closes_over_has_an_error_of_its_own(jax):
+    error = importlib.import_module("jax._src.interpreters.ad").CustomVJPException
+
+    def scaled(c, x):
+        f = weft.custom_vjp(lambda x: c * x)
+        f.defvjp(lambda x: (c * x, None), lambda _, ct: (c * ct,))
+        return f(x)
+
+    for program in (weft.jit(scaled), lambda c, x: weft.lax.scan(lambda a, _: (scaled(c, a), None), x, None, 2)[0]):
+        with pytest.raises(error, match=r"differentiated by values that it closes over, of types ~?float32\[\]"):
+            weft.grad(program)(2.0, 3.0)
+    assert weft.grad(lambda x: scaled(2.0, x))(3.0) == 2

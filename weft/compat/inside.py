@@ -70,8 +70,10 @@ NAMES: dict[str, dict[str, str]] = {
         "finfo": "weft.util.dtypes:finfo",
         "iinfo": "weft.util.dtypes:iinfo",
         "supports_inf": f"{_OBJECTS}:supports_inf",
+        "to_complex_dtype": "weft.util.dtypes:to_complex_dtype",
     },
     "earray": {"EArray": ""},
+    "interpreters.ad": {"CustomVJPException": "weft.util.errors:CustomVJPException"},
     "literals": {
         "TypedComplex": "weft.core.scalars:TypedComplex",
         "TypedFloat": "weft.core.scalars:TypedFloat",
@@ -80,7 +82,9 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "lib.mlir.dialects.hlo": {name: f"weft.interpreters.stablehlo_ops:{name}" for name in stablehlo_ops.NAMES},
     "numpy.einsum": {"_einsum": f"{_OBJECTS}:einsum_by_path"},
+    "numpy.util": {"promote_dtypes_inexact": "weft.numpy.promote:promote_dtypes_inexact"},
     "pjit": {"jit_p": "weft.control.call:jit_p"},
+    "public_test_util": {"check_close": f"{_OBJECTS}:check_close"},
     "state.indexing": {"Slice": "weft.control.ref_index:Slice"},
     "state.types": {"AbstractRef": "weft.control.ref:AbstractRef"},
     "traceback_util": {

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from weft import distributed, processes, programs
+from weft import distributed, processes, programs, test_util, tree_util
 from weft.backends import base
 from weft.backends.base import Backend
 from weft.extend import backend
@@ -184,6 +184,26 @@ def einsum_by_path(operands: Sequence[Any], contractions: Iterable[tuple[Sequenc
         left.append(einsum(subscripts, *chosen, precision=precision, preferred_element_type=preferred_element_type,
                            _dot_general=_dot_general, **placed))
     return left[0]
+
+
+# ---- public_test_util
+
+
+def check_close(xs: Any, ys: Any, atol: test_util.Tolerance = None, rtol: test_util.Tolerance = None, err_msg: str = "") -> None:
+    """AssertionError unless two pytrees have one structure, leaves of equal shapes, and values that agree to a tolerance: a number, or one
+    per dtype; by default that of `check_grads`. Values of other than floating dtypes must be equal.
+
+    >>> check_close({"a": np.float32(1)}, {"a": np.float32(1.00001)})
+    """
+    leaves, structure = tree_util.tree_flatten(xs)
+    others, other_structure = tree_util.tree_flatten(ys)
+    assert structure == other_structure, f"check_close: {structure} is not {other_structure}. {err_msg}"
+    for x, y in zip(leaves, others):
+        assert np.shape(x) == np.shape(y), f"check_close: shape {np.shape(x)} is not {np.shape(y)}. {err_msg}"
+        if test_util._is_inexact(np.asarray(x)):
+            test_util._compare(x, y, atol, rtol, err_msg, like=[x, y])
+        else:
+            np.testing.assert_array_equal(np.asarray(x), np.asarray(y), err_msg=err_msg)
 
 
 # ---- util

@@ -42,7 +42,7 @@ from weft.ops.elementwise import add
 from weft.transforms.batch import BatchTrace, batch_flat, batch_jaxpr, to_dim
 from weft.transforms.jvp import JVPTrace, instantiate
 from weft.util import dtypes, tree
-from weft.util.errors import UnexpectedTracerError
+from weft.util.errors import CustomVJPException, UnexpectedTracerError, describe
 from weft.util.record import record
 from weft.util.source import api_boundary, function_name
 
@@ -563,6 +563,12 @@ custom_vjp_call_p.def_dce(keep_whole)
 
 @custom_vjp_call_p.def_jvp
 def _custom_vjp_jvp(primals, tangents, *, jaxpr, rules, num_consts, name):
+    closed_over = [typeof(x).str_short() for x, t in zip(primals[:num_consts], tangents) if type(t) is not Zero]
+    if closed_over:
+        raise CustomVJPException(describe(
+            "custom_vjp", f"{name} is differentiated by values that it closes over, of types {', '.join(closed_over)}.",
+            rule="Its rule gives the derivatives by its arguments alone.",
+            remedy="Make them arguments of the function, of fwd and of bwd (weft.closure_convert finds them), or use stop_gradient."))
     return _vjp_forward(rules, list(primals[num_consts:]), list(tangents[num_consts:]), name)
 
 

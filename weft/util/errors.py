@@ -73,6 +73,19 @@ class UnexpectedTracerError(TracerError):
     """
 
 
+class CustomVJPException(UnexpectedTracerError):
+    """A derivative with respect to a value that a `custom_vjp` function closes over: its rule knows the arguments alone.
+
+    >>> def scaled(c, x):
+    ...     f = weft.custom_vjp(lambda x: c * x)
+    ...     f.defvjp(lambda x: (c * x, None), lambda _, ct: (c * ct,))
+    ...     return f(x)
+    >>> try: weft.grad(weft.jit(scaled))(2.0, 3.0)
+    ... except weft.errors.CustomVJPException as error: print(type(error).__name__)
+    CustomVJPException
+    """
+
+
 class NonConcreteBooleanIndexError(TracerError, IndexError):
     """A traced boolean mask as an index: the shape of the result would depend on values."""
 
