@@ -96,3 +96,29 @@ def test_arrays_of_64_bits_meet_numbers_where_there_are_no_such_types(f, wanted,
         a, b = wnp.arange(3), wnp.ones(2)
     assert (a.dtype, b.dtype) == (np.int64, np.float64)
     assert (weft.jit(f) if jit else f)(a, b).tolist() == wanted
+
+
+WIDE = 2**40 + 1
+
+
+@pytest.mark.parametrize("f, wanted", [
+    (lambda x: x.at[0].set(7), [7, WIDE]), (lambda x: x.at[0].set(WIDE + 1), [WIDE + 1, WIDE]),
+    (lambda x: x.at[0].add(1), [WIDE + 1, WIDE]), (lambda x: x.at[0].subtract(1), [WIDE - 1, WIDE]),
+    (lambda x: x.at[wnp.array([0, 0])].multiply(2), [4 * WIDE, WIDE]), (lambda x: x.at[0].min(3), [3, WIDE]),
+    (lambda x: x.at[0].max(x[1]), [WIDE, WIDE]), (lambda x: x.at[:1].apply(lambda v: v + v), [2 * WIDE, WIDE]),
+    (wnp.zeros_like, [0, 0]), (lambda x: wnp.full_like(x, 3), [3, 3]), (lambda x: wnp.stack([x[0], x[1]]), [WIDE, WIDE]),
+    (lambda x: wnp.concatenate([x[:1], x[1:]]), [WIDE, WIDE]), (lambda x: wnp.where(x > 0, x, x), [WIDE, WIDE])])
+@pytest.mark.parametrize("dtype", ["int64", "float64"])
+@pytest.mark.parametrize("jit", [False, True])
+def test_arrays_of_64_bits_keep_them_among_their_equals_where_there_are_no_such_types(f, wanted, dtype, jit):
+    with enable_x64(True):
+        x = wnp.full(2, WIDE, dtype)
+    out = (weft.jit(f) if jit else f)(x)
+    assert out.dtype == dtype and np.asarray(out).tolist() == wanted
+
+
+def test_the_common_dtype_of_arrays_of_64_bits_where_there_are_no_such_types():
+    with enable_x64(True):
+        i, f = wnp.arange(2), wnp.ones(2)
+    assert wnp.result_type(i, i) == i.dtype == np.int64 and wnp.result_type(f) == np.float64
+    assert wnp.result_type(i, 1) == wnp.result_type(i.dtype) == np.int32

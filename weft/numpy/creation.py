@@ -303,7 +303,11 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
         return np.zeros(shape, dtype)
     weak = dtype is None and typeof(fill_value).weak_type
     dtype = typeof(fill_value).dtype if dtype is None else dtypes.check_dtype(dtype, "full")
-    target = device if out_sharding is None else out_sharding
+    return _filled(shape, fill_value, dtype, weak, device if out_sharding is None else out_sharding)
+
+
+def _filled(shape: tuple[int, ...], fill_value, dtype: np.dtype, weak: bool, target) -> Any:
+    """`full` of exactly this type, on a device or in a sharding."""
     if np.ndim(fill_value) == 0 and isinstance(fill_value, (*promote.PYTHON_SCALARS, np.generic)) and current_trace() is eval_trace \
             and math.prod(shape) <= 1 << 16 and not dtypes.is_extended(dtype):
         number = promote.cast(promote.value(fill_value), dtype) if type(fill_value) in promote.PYTHON_SCALARS else fill_value
@@ -353,7 +357,8 @@ def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_shardin
         device = held
     if shape is None and device is None and out_sharding is None:
         out_sharding = held if aval.explicit is not None and held is not None else aval.explicit
-    result = full(aval.shape if shape is None else shape, fill_value, want)
+    wanted = aval.shape if shape is None else _shape(shape)
+    result = full(wanted, fill_value, want) if dtypes.is_extended(want) else _filled(wanted, fill_value, want, False, None)
     if dtype is None and aval.weak_type:
         result = promote.cast(result, want, True)
     if aval.vma:

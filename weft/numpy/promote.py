@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from weft.api.execute import to_array
+from weft.core.scalars import exact
 from weft.core.stage import staging
 from weft.core.trace import Tracer, _state, conversion, typeof
-from weft.ops.elementwise import convert_element_type
+from weft.ops.casting import convert_element_type, in_dtype
 from weft.ops.layout import broadcast_in_dim_p, reshape
 from weft.runtime.array import Array
 from weft.util import dtypes
@@ -71,11 +72,14 @@ def _number_of(dtype, number):
 def cast(x, dtype, weak: bool = False) -> Any:
     """`x` with exactly `dtype` and weak flag; Python numbers become numbers of that type, which cost no operation."""
     if type(x) in PYTHON_SCALARS:
-        return _PYTHON_TYPES[dtype.kind](x) if weak else _number_of(dtype, x)
+        if weak:
+            return _PYTHON_TYPES[dtype.kind](x)
+        number = _number_of(dtype, x)
+        return number if dtype.itemsize < 8 or config.enable_x64 else exact(number, dtype)
     aval = typeof(x)
     if aval.dtype == dtype and aval.weak_type == weak:
         return x
-    return convert_element_type(x, dtype, weak_type=weak)
+    return convert_element_type(x, dtype, weak_type=True) if weak else in_dtype(x, dtype)
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft.control import ref_index
+from weft.core.scalars import exact
 from weft.core.trace import Tracer, typeof
 from weft.numpy import indexing
 from weft.numpy.indexing import Plan, getitem, lift_scalar_bools, make_plan, result_shape, stack_positions
@@ -82,7 +83,7 @@ class _At:
     def subtract(self, values, **kwargs):
         """`x` with `values` subtracted at the index."""
         values = value(_listed(values))
-        return self.add(ew.neg(cast(concrete(values), dtypes.result_type(self.array, values))), **kwargs)
+        return self.add(ew.neg(concrete(cast(values, _combined_in(self.array, values)))), **kwargs)
 
     sub = subtract
 
@@ -159,7 +160,7 @@ def _unwrapped(shape: tuple[int, ...], index) -> tuple:
 def setitem(x, index, values, scatter, indices_are_sorted=False, unique_indices=False, mode=None):
     """`x` with `values` scattered at `index` by the operation `scatter`."""
     if type(values) is int and not -1 << 31 <= values < 1 << 31:         # it may fit the dtype of `x` alone
-        values = np.asarray(values, typeof(x).dtype)
+        values = exact(values, typeof(x).dtype)
     if indexing.eager_update is not None and mode is None and not indices_are_sorted and not unique_indices:
         out = indexing.eager_update(x, index, values, scatter)
         if out is not None:
@@ -173,7 +174,7 @@ def scattered(x, index, values, scatter, indices_are_sorted=False, unique_indice
     dtype = typeof(x).dtype
     if type(values) is complex and not dtypes.issubdtype(dtype, np.complexfloating):
         values = concrete(values)
-    if scatter is not ix.scatter and (wide := dtypes.result_type(x, values)) != dtype:      # combined there, then stored
+    if scatter is not ix.scatter and (wide := _combined_in(x, values)) != dtype:      # combined there, then stored
         return cast(scattered(cast(x, wide), index, values, scatter, indices_are_sorted, unique_indices, mode), dtype)
     values = cast(values, dtype) if isinstance(x, Tracer) else concrete(cast(values, dtype))
     if ref_index.has_slices(index):
@@ -209,6 +210,12 @@ def _listed(values):
         return values
     from weft.numpy.creation import asarray
     return asarray(values)
+
+
+def _combined_in(x, values) -> np.dtype:
+    """The dtype in which the elements of `x` and `values` are combined: that of `x` if 64-bit types are off and it has more bits."""
+    wide, have = dtypes.result_type(x, values), typeof(x).dtype
+    return have if wide == dtypes.canonicalize_dtype(have) else wide
 
 
 def _check_storable(x, values) -> None:

@@ -155,7 +155,8 @@ def _promoted_pair(a: table.DTypeLike, b: table.DTypeLike, mode: str) -> table.D
 
 
 # What is asked again and again is remembered by what the arguments are: a Python number by its type, a dtype or an
-# array by its dtype, a weak array by ("weak", dtype).
+# array by its dtype, a weak array by ("weak", dtype), and an array of 64-bit numbers while those are off by ("held", dtype): among its
+# equals it keeps its dtype.
 _results: dict[tuple[bool, str], dict[tuple[Any, ...], tuple[table.DType, bool]]] = {}
 
 
@@ -168,13 +169,21 @@ class _Readers(dict):
         elif issubclass(type_, (np.dtype, table.ExtendedDType, type, str)) or type_ is type(None):
             reader = _itself
         else:
-            reader = _read_value
+            reader = _read_array if hasattr(type_, "aval") else _read_value
         self[type_] = reader
         return reader
 
 
 def _itself(x: Any) -> Any:
     return x
+
+
+def _read_array(x: Any) -> Any:
+    aval = x.aval
+    if aval.weak_type:
+        return "weak", aval.dtype
+    canonical = table.canonicalize_dtype(aval.dtype)
+    return canonical if canonical == aval.dtype else ("held", aval.dtype)
 
 
 def _read_value(x: Any) -> Any:
@@ -212,7 +221,7 @@ def _dtype_and_weak(part: Any) -> tuple[table.DType, bool]:
     if part is None:
         return table.canonicalize_dtype(np.float64), False
     if type(part) is tuple:
-        return table.canonicalize_dtype(part[1]), True
+        return (part[1], False) if part[0] == "held" else (table.canonicalize_dtype(part[1]), True)
     return table.canonicalize_dtype(part), table.is_weak_type(part)
 
 
