@@ -17,6 +17,7 @@ import weft
 import weft.numpy as wnp
 from weft import programs
 from weft.api import jit as jit_module
+from weft.runtime.array import Array
 from weft.sharding import NamedSharding, PartitionSpec as P
 
 
@@ -205,6 +206,11 @@ def test_threads_may_run_what_another_clears():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_an_array_that_is_being_made_is_not_alive():
+    unborn = Array.__new__(Array)                # what other threads see of one
+    assert all(x is not unborn for x in weft.live_arrays())
 
 
 def test_caches_are_cleared_while_other_threads_make_functions():

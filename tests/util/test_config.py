@@ -351,6 +351,17 @@ def test_a_wrong_number_of_devices(monkeypatch, text):
         C.num_virtual_devices()
 
 
+def test_a_setting_is_known_when_it_has_a_value(monkeypatch):
+    """Other threads may ask for all values, and for the key of traces, while one makes a setting."""
+    def read(setting):
+        assert setting.name not in C.config.values
+        assert in_thread(C.config._new_key)
+        return setting.default
+    monkeypatch.setattr(C, "_from_environment", read)
+    context = C.make_user_context(7)
+    assert C.config.values[context.__name__] == 7
+
+
 def test_settings_of_a_program_are_read_while_it_is_traced():
     import weft
     context = weft.make_user_context()

@@ -585,7 +585,10 @@ def clear_caches() -> None:
     gc.collect()                # programs and their parts refer to each other
     for pruned in (_specs, _interned):
         for key in list(pruned):
-            if sys.getrefcount(pruned[key]) == 2:       # by the table and by the call: nobody could distinguish another one from it
-                del pruned[key]
+            known = pruned.get(key)
+            if known is not None and sys.getrefcount(known) == 3:       # by the table, here, and by the call: nobody would miss it
+                pruned.pop(key, None)
+                if sys.getrefcount(known) > 2:                          # but another thread has just asked for it
+                    pruned.setdefault(key, known)
     gc.collect()                # also empties the interpreter's lists of free objects, which would hold its memory
 

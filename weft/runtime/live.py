@@ -21,7 +21,9 @@ def live_arrays(platform: str | None = None) -> list[Array]:
     True
     """
     wanted = None if platform is None else backends.get(platform)
-    return [x for x in gc.get_objects() if type(x) is Array and x._buffer is not None and wanted in (None, x._spec.backend)]
+    known = gc.get_referrers(Array)     # not all objects: a tuple that another thread is making must not be held by this one meanwhile
+    arrays = [x for x in known if type(x) is Array and getattr(x, "_buffer", None) is not None]       # one that is being made has none yet
+    return [x for x in arrays if wanted in (None, x._spec.backend)]
 
 
 def device_memory(platform: str | None = None) -> Iterator[tuple[Device, Array, int]]:

@@ -123,13 +123,13 @@ class Config(threading.local):
             kind = object if default is None else type(default)
         setting = Setting(name, default, kind, tuple(choices), optional or default is None, doc)
         with _lock:
-            _settings[name] = setting
-            if in_trace_key:
-                _trace_names.append(name)
             setattr(Config, name, _from_environment(setting))
             # Prefixed names are descriptors, not __getattr__: its mere presence would double the cost of every read.
             for prefix in _PREFIXES:
                 setattr(Config, prefix + name, _Alias(name))
+            _settings[name] = setting                # only now: other threads ask for the values of all names that they find here
+            if in_trace_key:
+                _trace_names.append(name)
             Config._version += 1
 
     def update(self, name: str, value: Any) -> None:
@@ -172,7 +172,7 @@ class Config(threading.local):
     @property
     def values(self) -> dict[str, Any]:
         """All settings and their values in this thread."""
-        return {name: getattr(self, name) for name in _settings}
+        return {name: getattr(self, name) for name in list(_settings)}
 
     def __setattr__(self, name: str, value: Any) -> None:
         self.update(name, value)
