@@ -115,3 +115,27 @@ def test_complex_numbers_are_ordered_by_real_parts_first():
         np.testing.assert_array_equal(running(z, 1, reverse=True), choose.accumulate(z[:, ::-1], 1)[:, ::-1])
     np.testing.assert_array_equal(lax.clamp(z[0, 1], z, z[1, 1]), np.minimum(np.maximum(z[0, 1], z), z[1, 1]))
     np.testing.assert_array_equal(weft.jit(lambda z: lax.reduce(z, -np.inf, lax.max, (1,)))(z), z.max(1))
+
+
+def test_what_a_sink_reads_is_computed():
+    def f(x):
+        lax.dce_sink({"unused": wnp.sin(x)}, prevent_mlir_dce=True)
+        return 2 * x
+
+    x = wnp.arange(3.0)
+    names = [eqn.primitive.name for eqn in weft.make_jaxpr(f)(x).eqns]
+    assert "sin" in names and "sine" in weft.jit(f).lower(x).as_text()
+    np.testing.assert_array_equal(weft.jit(f)(x), 2 * x)
+    np.testing.assert_array_equal(weft.vmap(f)(x), 2 * x)
+    np.testing.assert_array_equal(weft.grad(lambda x: f(x).sum())(x), [2, 2, 2])
+    assert lax.dce_sink(x) is None
+
+
+def test_a_sink_in_rules_of_derivatives():
+    @weft.custom_vjp
+    def f(x):
+        lax.dce_sink(x)
+        return 3 * x
+
+    f.defvjp(lambda x: (f(x), lax.dce_sink(x)), lambda _, ct: (lax.dce_sink(ct), (5 * ct,))[1])
+    assert weft.jit(weft.grad(f))(1.0) == 5

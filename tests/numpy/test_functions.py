@@ -576,3 +576,19 @@ def test_inverse_functions_at_complex_infinities(name, jit):
         settled = ~(np.isnan(z.real) | np.isnan(z.imag))                          # where a part is NaN signs are anyone's
         np.testing.assert_allclose(np.abs(mine), np.abs(theirs), rtol=1e-6)
         np.testing.assert_array_equal(np.signbit(mine[settled]), np.signbit(theirs[settled]))
+
+
+@pytest.mark.parametrize("f, weak", [
+    (lambda: wnp.equal(1, 1), True), (lambda: wnp.less(wnp.asarray(1.0), 2), True), (lambda: wnp.less(np.float32(1), 2), False),
+    (lambda: wnp.isnan(1.0), True), (lambda: wnp.isfinite(1.0), True), (lambda: wnp.logical_not(2), True),
+    (lambda: wnp.iscomplex(2j), True),
+    (lambda: weft.lax.lt(1, 2), True), (lambda: wnp.isinf(1.0), False), (lambda: wnp.isclose(1, 1), False), (lambda: wnp.all(1), False),
+    (lambda: wnp.isin(1, 1), False), (lambda: wnp.array_equal(1, 1), False), (lambda: wnp.sinc(0.5), True)])
+def test_comparisons_of_numbers_give_weak_bools(f, weak):
+    assert f().weak_type is weft.eval_shape(f).weak_type is weak
+
+
+def test_weak_bools_mean_what_bools_do():
+    yes = wnp.equal(1, 1)
+    assert (yes + yes).dtype == bool and (yes * np.int8(3)).dtype == np.int8 and wnp.where(yes, 1, 2) == 1
+    assert weft.lax.while_loop(lambda c: ~c, lambda c: wnp.equal(1, 1), False) and weft.lax.cond(yes, lambda: True, lambda: False)

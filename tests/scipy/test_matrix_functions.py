@@ -128,3 +128,16 @@ def test_sylvester(method):
 def test_what_does_not_fit(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_matrices_as_lists():
+    rows, right = [[4.0, 1.0], [1.0, 3.0]], [1.0, 2.0]
+    a, linalg = np.array(rows), weft.scipy.linalg
+    np.testing.assert_allclose(linalg.cholesky(rows), np.linalg.cholesky(a).T, rtol=1e-6)
+    np.testing.assert_allclose(linalg.cho_solve((linalg.cholesky(rows).tolist(), False), right), np.linalg.solve(a, right), rtol=1e-5)
+    np.testing.assert_allclose(linalg.solve_triangular(rows, right, lower=True), np.linalg.solve(np.tril(a), right), rtol=1e-6)
+    np.testing.assert_allclose(linalg.eigh(rows, eigvals_only=True), np.linalg.eigvalsh(a), rtol=1e-6)
+    np.testing.assert_allclose(linalg.svd(rows, compute_uv=False), np.linalg.svd(a)[1], rtol=1e-6)
+    assert np.allclose(linalg.lu(rows)[0] @ linalg.lu(rows)[1] @ linalg.lu(rows)[2], a) and linalg.qr(rows)[0].shape == (2, 2)
+    with pytest.raises(TypeError, match="list"):
+        linalg.det(rows)

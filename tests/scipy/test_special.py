@@ -184,3 +184,18 @@ def test_sharded_against_whole():
 def test_errors(call, error, says):
     with pytest.raises(error, match=says):
         call()
+
+
+@pytest.mark.parametrize("f, weak", [
+    (lambda: special.gamma(2.5), False), (lambda: special.beta(1, 2), False), (lambda: special.poch(1.5, 2), False),
+    (lambda: special.ndtr(0.5), False), (lambda: special.log_ndtr(0.5), False), (lambda: special.ndtri(0.5), False),
+    (lambda: special.gammasgn(1.5), False), (lambda: special.multigammaln(3, 2), False), (lambda: special.exp1(2), False),
+    (lambda: special.sici(1)[0], False), (lambda: special.fresnel(1)[1], False), (lambda: special.owens_t(1, 2), False),
+    (lambda: special.erf(0.5), True), (lambda: special.gammaln(2.5), True), (lambda: special.xlogy(1, 2), True)])
+def test_which_results_of_numbers_give_way(f, weak):
+    """As in JAX: functions that its code composes of arrays have results of float32, those of one operation do not insist."""
+    assert f().weak_type is weft.eval_shape(f).weak_type is weak
+
+
+def test_the_exponential_integral_of_lists():
+    np.testing.assert_allclose(special.expn([1, 2], [0.5, 0.7]), scipy.special.expn([1, 2], [0.5, 0.7]), rtol=1e-6)

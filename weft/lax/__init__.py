@@ -17,14 +17,14 @@ __getattr__, __dir__ = attach(__name__, {
     "weft.control.while_loop": "while_loop while_p",
     "weft.lax.composed": """
         approx_max_k approx_min_k associative_scan broadcast_like broadcast_shapes broadcast_to_rank
-        clamp composite cummax cummin dtype empty index_take
+        clamp composite cummax cummin dce_sink dtype empty index_take
         optimization_barrier platform_dependent shape_as_value sort_key_val stack stage stop_gradient tile unstack with_sharding_constraint
     """,
     "weft.lax.convolutions": """
         ConvGeneralDilatedDimensionNumbers conv_general_dilated_local conv_general_permutations conv_general_shape_tuple
         conv_shape_tuple conv_transpose_shape_tuple
     """,
-    "weft.lax.absent": "dce_sink precv psend rng_uniform",
+    "weft.lax.absent": "precv psend rng_uniform",
     "weft.lax.applying": "scatter_apply",
     "weft.lax.ragged": "RaggedDotDimensionNumbers ragged_dot ragged_dot_general",
     "weft.lax.scaled": "scaled_dot",

@@ -8,13 +8,13 @@ from weft.control.scan import scan, scan_p
 from weft.control.solves import custom_linear_solve, custom_root, linear_solve_p
 from weft.control.while_loop import while_loop, while_p
 from weft.lax import linalg
-from weft.lax.absent import dce_sink, precv, psend, rng_uniform
+from weft.lax.absent import precv, psend, rng_uniform
 from weft.lax.applying import scatter_apply
 from weft.lax.bit_generator import rng_bit_generator
 from weft.lax.composed import (
     approx_max_k, approx_min_k, associative_scan, broadcast_like, broadcast_shapes, broadcast_to_rank, clamp, composite, cummax, cummin,
-    dtype, empty, index_take, optimization_barrier, platform_dependent, shape_as_value, sort_key_val, stack, stage, stop_gradient, tile,
-    unstack, with_sharding_constraint,
+    dce_sink, dtype, empty, index_take, optimization_barrier, platform_dependent, shape_as_value, sort_key_val, stack, stage,
+    stop_gradient, tile, unstack, with_sharding_constraint,
 )
 from weft.lax.convolutions import (
     ConvGeneralDilatedDimensionNumbers, conv_general_dilated_local, conv_general_permutations, conv_general_shape_tuple, conv_shape_tuple,

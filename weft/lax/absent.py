@@ -11,7 +11,6 @@ from weft.util.source import named
 
 #: name -> why it is not there, and what to use
 NOT_BUILT: dict[str, str] = {
-    "dce_sink": "a program computes what its results and effects need. Return the value, or print it with debug.print.",
     "precv": "receiving apart from sending serves GPUs that communicate by NCCL. Use lax.ppermute, which does both.",
     "psend": "sending apart from receiving serves GPUs that communicate by NCCL. Use lax.ppermute, which does both.",
     "rng_uniform": "it draws from a state that is hidden, so that equal calls differ. Use random.uniform with a key.",
@@ -24,4 +23,4 @@ def _absent(name: str) -> Callable:
     return named(fun, name, f"Raises NotImplementedError: {NOT_BUILT[name]}")
 
 
-dce_sink, precv, psend, rng_uniform = map(_absent, NOT_BUILT)
+precv, psend, rng_uniform = map(_absent, NOT_BUILT)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.api.arrays import device_put
+from weft.api.callbacks import debug_callback
 from weft.api.execute import to_array
 from weft.api.layouts import flat_layouts, flat_shardings
 from weft.backends.formats import Layout, is_layout, order_of
@@ -70,6 +71,24 @@ def optimization_barrier(operand: Any) -> Any:
     """`operand`, a tree of arrays, hidden from simplification."""
     flat, structure = tree.tree_flatten(operand)
     return tree.tree_unflatten(structure, barrier(flat))
+
+
+def _drop(*_: Any) -> None:
+    """Read values and forget them."""
+
+
+def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
+    """Compute `val`, a tree of arrays, whether or not a result depends on it: programs read it at each run, and forget it.
+
+    It is an effect, as printing is, so that no pass removes what it reads; `prevent_mlir_dce` asks for no more.
+
+    >>> def f(x):
+    ...     weft.lax.dce_sink(wnp.sin(x))
+    ...     return x
+    >>> [eqn.primitive.name for eqn in weft.make_jaxpr(f)(1.0).eqns]
+    ['sin', 'debug_callback']
+    """
+    debug_callback(_drop, val)
 
 
 def broadcast_to_rank(x: Any, rank: int) -> Any:

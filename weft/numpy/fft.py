@@ -54,6 +54,8 @@ def _transform(api: str, kind: FftType, a, s, axes, norm):
     axes = [d % a.ndim for d in axes]
     if len(set(axes)) != len(axes):
         raise ValueError(f"{public_name(f'numpy.fft.{api}')} does not support repeated axes. Got axes {axes}.")
+    if not axes and a.ndim == 0 and kind in (FftType.FFT, FftType.IFFT):
+        return cast(a, dtypes.to_complex_dtype(dtypes.to_inexact_dtype(a.dtype)))
     if not axes:
         raise ValueError(f"{api} needs one or more axes.")
     if s is not None and len(s) != len(axes):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 
 import numpy as np
@@ -117,14 +118,19 @@ def _positions(rows) -> tuple:
     return tuple(creation.asarray(i.astype(dtypes.default_int_dtype())) for i in rows)
 
 
+def _known(*sizes) -> list:
+    """Sizes as ints, of arrays that are known while a program is traced too."""
+    return [None if n is None else operator.index(n) for n in sizes]
+
+
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple:
     """Positions of the lower triangle of an n by m matrix."""
-    return _positions(np.tril_indices(n, k, m))
+    return _positions(np.tril_indices(*_known(n, k, m)))
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple:
     """Positions of the upper triangle of an n by m matrix."""
-    return _positions(np.triu_indices(n, k, m))
+    return _positions(np.triu_indices(*_known(n, k, m)))
 
 
 def tril_indices_from(arr, k: int = 0) -> tuple:
@@ -146,7 +152,7 @@ def _triangle(name: str, arr, k: int) -> tuple:
 
 def diag_indices(n: int, ndim: int = 2) -> tuple:
     """Positions of the main diagonal."""
-    return (creation.arange(n),) * ndim
+    return (creation.arange(operator.index(n)),) * ndim
 
 
 def diag_indices_from(arr) -> tuple:

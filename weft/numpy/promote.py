@@ -240,6 +240,12 @@ def promote_to_inexact(api: str, x, y) -> Sequence:
     return broadcast(api, *promote_dtypes_inexact(value(x), value(y)))
 
 
+def kept(x):
+    """`x` as an array whose dtype does not give way to others, as that of a Python number does."""
+    x = concrete(x)
+    return in_dtype(x, x.dtype) if x.weak_type else x
+
+
 def all_inexact(api: str, *args) -> list:
     """Array-likes with a common floating or complex dtype, each of its own shape."""
     check_arraylike(api, *args)

@@ -143,7 +143,7 @@ def all(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa:
     Array([False,  True], dtype=bool)
     """
     check_no_out(out, "all")
-    a = truth(promote.array_of("all", a))
+    a = promote.kept(truth(promote.array_of("all", a)))
     axes = promote.canonical_axes(axis, a.ndim, "all")
     return _keep(rd.reduce_and(_masked("all", a, where, True), axes), a.shape, axes, keepdims)
 
@@ -157,7 +157,7 @@ def any(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa:
     Array([False,  True], dtype=bool)
     """
     check_no_out(out, "any")
-    a = truth(promote.array_of("any", a))
+    a = promote.kept(truth(promote.array_of("any", a)))
     axes = promote.canonical_axes(axis, a.ndim, "any")
     return _keep(rd.reduce_or(_masked("any", a, where, False), axes), a.shape, axes, keepdims)
 

@@ -321,7 +321,7 @@ def integer_pow(x, y: int):
     [1, 8, 27]
     """
     y = int(y)
-    return x if y == 1 else integer_pow_p.bind(x, y=y)
+    return x if y == 1 and hasattr(x, "aval") else integer_pow_p.bind(x, y=y)
 
 
 def reciprocal(x):

@@ -382,8 +382,7 @@ def elementwise_type(name: str, groups, result=None) -> Callable:
         same_dtypes(name, avals)
         shape = broadcast_shapes(name, avals)
         dtype = avals[0].dtype if result is None else result(avals[0].dtype, **params)
-        weak = all(a.weak_type for a in avals) and not dtype_in(dtype, BOOL)
-        return ShapedArray(shape, dtype, weak, None, joined_vma(avals))
+        return ShapedArray(shape, dtype, all(a.weak_type for a in avals), None, joined_vma(avals))
 
     clearing(of.cache_clear)
     return lambda *avals, **params: compute(avals, params) if params else of(*avals)

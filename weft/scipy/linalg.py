@@ -17,6 +17,7 @@ from weft.scipy.matrix_functions import (
     eigh_tridiagonal,
     funm,
     hessenberg,
+    listed,
     polar,
     qr_multiply,
     rsf2csf,
@@ -52,7 +53,7 @@ __all__ = [
 
 
 def _pair(a: Any, b: Any) -> list:
-    return [concrete(x) for x in promote_dtypes_inexact(value(a), value(b))]
+    return [concrete(x) for x in promote_dtypes_inexact(value(listed(a)), value(listed(b)))]
 
 
 def det(a, overwrite_a: bool = False, check_finite: bool = True):
@@ -71,7 +72,7 @@ def cholesky(a, lower: bool = False, overwrite_a: bool = False, check_finite: bo
     >>> weft.scipy.linalg.cholesky(np.array([[4.0, 2.0], [99.0, 5.0]])).tolist()
     [[2.0, 1.0], [0.0, 2.0]]
     """
-    return linalg.cholesky(a, upper=not lower, symmetrize_input=False)
+    return linalg.cholesky(listed(a), upper=not lower, symmetrize_input=False)
 
 
 def cho_factor(a, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple:
@@ -132,7 +133,7 @@ def solve(a, b, lower: bool = False, overwrite_a: bool = False, overwrite_b: boo
 
 def lu_factor(a, overwrite_a: bool = False, check_finite: bool = True) -> tuple:
     """L and U packed in one matrix, and the row exchanges, for `lu_solve`."""
-    packed, pivots, _ = la.lu(concrete(inexact("lu_factor", a)))
+    packed, pivots, _ = la.lu(concrete(inexact("lu_factor", listed(a))))
     return packed, pivots
 
 
@@ -159,7 +160,7 @@ def lu_solve(lu_and_piv: tuple, b, trans: int = 0, overwrite_b: bool = False, ch
 
 def lu(a, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple:
     """P, L and U with `P @ L @ U == a`; with `permute_l`, P @ L and U."""
-    a = concrete(inexact("lu", a))
+    a = concrete(inexact("lu", listed(a)))
     packed, _, order = la.lu(a)
     m, n = a.shape[-2:]
     k = min(m, n)
@@ -173,14 +174,14 @@ def qr(a, overwrite_a: bool = False, lwork: Any = None, mode: str = "full", pivo
     """Q and R; mode 'full', 'economic', or 'r' for R alone; with `pivoting` also the order of columns."""
     if mode not in ("full", "economic", "r"):
         raise ValueError(f"qr: mode must be 'full', 'economic' or 'r', got {mode!r}.")
-    out = la.qr(concrete(inexact("qr", a)), pivoting=pivoting, full_matrices=mode != "economic")
+    out = la.qr(concrete(inexact("qr", listed(a))), pivoting=pivoting, full_matrices=mode != "economic")
     return out[1:] if mode == "r" else out
 
 
 def svd(a, full_matrices: bool = True, compute_uv: bool = True, overwrite_a: bool = False, check_finite: bool = True,
         lapack_driver: str = "gesdd"):
     """U, singular values and Vh; the singular values alone unless `compute_uv`."""
-    out = linalg.svd(a, full_matrices, compute_uv)
+    out = linalg.svd(listed(a), full_matrices, compute_uv)
     return tuple(out) if compute_uv else out
 
 
@@ -189,7 +190,7 @@ def eigh(a, b: Any = None, lower: bool = True, eigvals_only: bool = False, overw
     """Eigenvalues and eigenvectors of a symmetric or Hermitian matrix."""
     if b is not None or eigvals is not None or type != 1:
         raise NotImplementedError("scipy.linalg.eigh: only the plain problem, with all eigenvalues, is there.")
-    values, vectors = linalg.eigh(a, UPLO="L" if lower else "U")
+    values, vectors = linalg.eigh(listed(a), UPLO="L" if lower else "U")
     return values if eigvals_only else (values, vectors)
 
 

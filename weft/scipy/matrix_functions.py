@@ -24,6 +24,11 @@ from weft.util.source import guard_all
 __all__ = ["eigh_tridiagonal", "funm", "hessenberg", "polar", "qr_multiply", "rsf2csf", "schur", "solve_sylvester", "sqrtm"]
 
 
+def listed(a: Any) -> Any:
+    """A matrix, or a list of its rows, as an array."""
+    return creation.asarray(a) if isinstance(a, (list, tuple)) else a
+
+
 def _square(name: str, argument: str, a: Any) -> Any:
     a = concrete(inexact(name, a))
     if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
@@ -97,7 +102,7 @@ def rsf2csf(T, Z, check_finite: bool = True) -> tuple:  # noqa: N803
     >>> bool(wnp.allclose(z @ t @ z.conj().T, a, atol=1e-4)), float(abs(wnp.tril(t, -1)).max())
     (True, 0.0)
     """
-    t, z = (_square("rsf2csf", name, x) for name, x in (("T", T), ("Z", Z)))
+    t, z = (_square("rsf2csf", name, listed(x)) for name, x in (("T", T), ("Z", Z)))
     if t.shape[-1] != z.shape[-1]:
         raise ValueError(f"rsf2csf: T and Z must have one size, got shapes {tuple(t.shape)} and {tuple(z.shape)}.")
     t, z = (_complex(x) for x in promote_dtypes_inexact(t, z))
@@ -157,7 +162,7 @@ def polar(a, side: str = "right", *, method: str = "qdwh", eps: float | None = N
     >>> bool(wnp.allclose(p, 2 * wnp.eye(2), atol=1e-5))
     True
     """
-    a = concrete(inexact("polar", a))
+    a = concrete(inexact("polar", listed(a)))
     if a.ndim < 2:
         raise ValueError(f"polar: The input `a` must be at least a 2-D array, got shape {tuple(a.shape)}.")
     if side not in ("right", "left"):
@@ -302,7 +307,7 @@ def funm(A, func: Callable, disp: bool = True):  # noqa: N803
     >>> weft.scipy.linalg.funm(np.array([[1.0, 1.0], [0.0, 2.0]]), wnp.square).real.round(3).tolist()
     [[1.0, 3.0], [0.0, 4.0]]
     """
-    a = _square("funm", "A", A)
+    a = _square("funm", "A", listed(A))
     if a.ndim != 2:
         raise ValueError(f"funm: expected square array_like input, got shape {tuple(a.shape)}.")
     t, z = _triangular(a)

@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.control.custom_rules import custom_jvp
 from weft.core.trace import typeof
-from weft.numpy.promote import all_inexact, broadcast, cast, inexact, promote_to_inexact
+from weft.numpy.promote import all_inexact, broadcast, cast, inexact, kept, promote_to_inexact
 from weft.numpy.reductions import logsumexp
 from weft.numpy.ufuncs import bessel_i0, subtract
 from weft.ops import elementwise as ew, functions
@@ -40,12 +40,13 @@ def _late(name: str) -> Callable:
     return lambda *xs: getattr(functions, name)(*xs)
 
 
-def _unary(name: str, op: Callable | str, text: str) -> Callable:
-    """A function of one array, made of others or stated in `ops.functions` under a name."""
+def _unary(name: str, op: Callable | str, text: str, weak: bool = True) -> Callable:
+    """A function of one array, made of others or stated in `ops.functions` under a name. Its result is that of a number (weakly typed)
+    for a number, unless it is a function of arrays alone."""
     apply = _late(op) if isinstance(op, str) else in_single(op)
 
     def fun(x):
-        return apply(inexact(name, x))
+        return apply(inexact(name, x) if weak else kept(inexact(name, x)))
     return named(fun, name, text)
 
 
@@ -60,11 +61,12 @@ _WRITTEN: dict[str, Callable[[Callable], Callable]] = {
 }
 
 
-def _binary(name: str, op: Callable | str, text: str, arguments: str = "x y") -> Callable:
+def _binary(name: str, op: Callable | str, text: str, arguments: str = "x y", weak: bool = True) -> Callable:
     apply = _late(op) if isinstance(op, str) else in_single(op)
 
     def both(x, y):
-        return apply(*promote_to_inexact(name, x, y))
+        x, y = promote_to_inexact(name, x, y)
+        return apply(x, y) if weak else apply(kept(x), kept(y))
     return named(_WRITTEN[arguments](both), name, text)
 
 
@@ -105,7 +107,7 @@ def _gammasgn(x):
     return select(pole, math.nan, select(down, -1.0, ew.add(ew.mul(select(ew.lt(ew.abs(x), math.inf), x, 0), 0), 1)))
 
 
-gammasgn = _unary("gammasgn", _gammasgn, "The sign of the gamma function: that of the limit at 0, NaN at the poles below.")
+gammasgn = _unary("gammasgn", _gammasgn, "The sign of the gamma function: that of the limit at 0, NaN at the poles below.", weak=False)
 
 
 def _gamma(x):
@@ -205,7 +207,7 @@ def _beta_slope(t, out, a, b):
 
 _beta.defjvps(_beta_slope, lambda t, out, a, b: _beta_slope(t, out, b, a))
 betaln = _binary("betaln", _betaln, "The logarithm of the beta function.", "a b")
-beta = _binary("beta", _beta, "The beta function.", "a b")
+beta = _binary("beta", _beta, "The beta function.", "a b", weak=False)
 
 
 @custom_jvp
@@ -236,7 +238,7 @@ def _poch(z, m):
 
 _poch.defjvps(lambda t, out, z, m: ew.mul(t, ew.mul(out, _digamma_rise(z, m))),
               lambda t, out, z, m: ew.mul(t, ew.mul(out, ew.digamma(ew.add(z, m)))))
-poch = _binary("poch", _poch, "The rising factorial gamma(z + m) / gamma(z), for positive z and z + m.", "z m")
+poch = _binary("poch", _poch, "The rising factorial gamma(z + m) / gamma(z), for positive z and z + m.", "z m", weak=False)
 
 
 def _box(log_of, base_of):
@@ -288,7 +290,7 @@ def multigammaln(a, d):
     """The logarithm of the multivariate gamma function of dimension `d`."""
     if not (isinstance(d, (int, float, np.number)) and 0 < d <= _MOST_DIMENSIONS and d == int(d)):
         raise ValueError(f"multigammaln: `d` must be a positive dimension of at most {_MOST_DIMENSIONS}, known while tracing, got {d!r}.")
-    a = inexact("multigammaln", a)
+    a = kept(inexact("multigammaln", a))
     total = ew.add(ew.mul(a, 0), 0.25 * d * (d - 1) * math.log(math.pi))
     for k in range(int(d)):
         total = ew.add(total, ew.lgamma(ew.sub(a, k / 2)))
@@ -351,9 +353,9 @@ def _ndtr(x):
     return select(ew.lt(ew.abs(z), math.sqrt(0.5)), near, select(ew.gt(z, 0), ew.sub(1, far), far))
 
 
-ndtr = _unary("ndtr", _ndtr, "The distribution function of the standard normal distribution.")
-_log_ndtr = _unary("log_ndtr", "log_ndtr", "")
-_ndtri = _unary("ndtri", "ndtri", "")
+ndtr = _unary("ndtr", _ndtr, "The distribution function of the standard normal distribution.", weak=False)
+_log_ndtr = _unary("log_ndtr", "log_ndtr", "", weak=False)
+_ndtri = _unary("ndtri", "ndtri", "", weak=False)
 
 
 def log_ndtr(x, series_order: int = 3):

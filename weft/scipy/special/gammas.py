@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 
 import numpy as np
 
 from weft import numpy as wnp
 from weft.api.jit import jit
 from weft.control.custom_rules import custom_jvp
-from weft.numpy.promote import concrete, inexact, promote_to_inexact
+from weft.numpy.promote import concrete, inexact, kept, promote_to_inexact
 from weft.ops import elementwise as ew
 from weft.scipy.special import basic
 from weft.scipy.special.basic import _stirling_rest, in_single
@@ -151,7 +152,7 @@ def loggamma(x):
     """
     x = concrete(inexact("loggamma", x))
     if dtypes.issubdtype(x.dtype, np.complexfloating):
-        return _loggamma_of_complex(x)
+        return _loggamma_of_complex(kept(x))
     return wnp.where(x < 0, math.nan, ew.lgamma(x))
 
 
@@ -161,7 +162,7 @@ def gamma(x):
     >>> gamma(wnp.array([4.0, 0.5])).round(4)
     Array([6.    , 1.7725], dtype=float32)
     """
-    x = concrete(inexact("gamma", x))
+    x = kept(inexact("gamma", x))
     return _gamma_of_complex(x) if dtypes.issubdtype(x.dtype, np.complexfloating) else basic.real_gamma(x)
 
 
@@ -215,6 +216,7 @@ def bernoulli(n: int):
     >>> bernoulli(4).round(4)
     Array([ 1.    , -0.5   ,  0.1667,  0.    , -0.0333], dtype=float32)
     """
+    n = operator.index(n)
     if n < 0:
         raise ValueError(f"bernoulli: n must not be negative, got {n}.")
     import scipy.special

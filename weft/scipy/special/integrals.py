@@ -18,7 +18,7 @@ import numpy as np
 from weft import lax, numpy as wnp
 from weft.api.jit import jit
 from weft.control.custom_rules import custom_jvp
-from weft.numpy.promote import concrete, inexact, promote_to_inexact
+from weft.numpy.promote import concrete, inexact, kept, promote_to_inexact
 from weft.scipy.special.basic import erfc, in_single, ndtr
 from weft.scipy.special.faddeeva import exp_of_square, wofz
 from weft.scipy.special.fits import Chebyshev, asymptotic, pieces
@@ -34,7 +34,7 @@ def _is_complex(x) -> bool:
 
 def real_argument(name: str, x):
     """`x` as floats; ValueError for complex numbers."""
-    x = concrete(inexact(name, x))
+    x = kept(inexact(name, x))
     if _is_complex(x):
         raise ValueError(f"{name} does not support complex-valued inputs.")
     return x
@@ -122,7 +122,7 @@ def erfcx(x):
     >>> round(float(erfcx(0.0)), 4)
     1.0
     """
-    x = concrete(inexact("erfcx", x))
+    x = kept(inexact("erfcx", x))
     return wofz(x * 1j) if _is_complex(x) else _erfcx(x)
 
 
@@ -251,7 +251,7 @@ def expn(n, x):
 
     NaN for negative `x` or another `n`. The derivative is by `x` alone.
     """
-    n, x = map(concrete, promote_to_inexact("expn", n, x))
+    n, x = map(concrete, promote_to_inexact("expn", wnp.asarray(n), wnp.asarray(x)))
     if _is_complex(x):
         raise ValueError("expn does not support complex-valued inputs.")
     return _expn_compiled(*wnp.broadcast_arrays(n, x))
@@ -320,7 +320,7 @@ def sici(x):
     >>> [float(part) for part in sici(np.inf)]
     [1.5707963705062866, 0.0]
     """
-    x = concrete(inexact("sici", x))
+    x = kept(inexact("sici", x))
     if _is_complex(x):
         raise ValueError("Argument `x` to sici must be real-valued.")
     return _sici(x)
@@ -479,7 +479,7 @@ def owens_t(h, a):
     >>> round(8 * float(owens_t(0.0, 1.0)), 5)
     1.0
     """
-    h, a = map(concrete, promote_to_inexact("owens_t", h, a))
+    h, a = map(kept, promote_to_inexact("owens_t", h, a))
     if _is_complex(h):
         raise ValueError("owens_t does not support complex-valued inputs.")
     return _owens_compiled(*wnp.broadcast_arrays(h, a))

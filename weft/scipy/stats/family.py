@@ -29,7 +29,7 @@ def public(family: str, name: str, parameters: str, fun: Callable) -> Callable:
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     pairs = [word.partition("=") for word in parameters.split()]
     signature = inspect.Signature([
-        inspect.Parameter(word, kind, default=float(default) if default else inspect.Parameter.empty) for word, _, default in pairs])
+        inspect.Parameter(word, kind, default=int(default) if default else inspect.Parameter.empty) for word, _, default in pairs])
 
     def call(*args, **kwargs):
         bound = signature.bind(*args, **kwargs)
