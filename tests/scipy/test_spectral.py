@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import scipy.signal
 
 import weft
-from weft.scipy import signal
+from weft.scipy import signal, spectral
 
 RNG = np.random.RandomState(0)
 X = RNG.randn(3, 100).astype(np.float32)
@@ -78,3 +81,14 @@ def test_derivatives_and_shards():
 def test_errors(call, says):
     with pytest.raises(ValueError, match=says):
         call()
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 64])
+@pytest.mark.parametrize("window", [*spectral._OF_NUMPY, ("kaiser", 4.0), "cosine", ("tukey", 0.25), 3.0])
+def test_windows_are_those_of_scipy(window, size):
+    np.testing.assert_allclose(spectral._named_window(window, size), scipy.signal.get_window(window, size), rtol=1e-15, atol=1e-16)
+
+
+def test_common_windows_do_without_scipy():
+    text = "import sys, numpy as np; from weft.scipy import signal; signal.stft(np.ones(300)); print('scipy.signal' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -1,6 +1,7 @@
 """Spectra of signals with SciPy's names: short-time Fourier transforms and averaged periodograms.
 
-In:   real or complex arrays, a dim of which is time. Windows are made by `scipy.signal.get_window` on the host.
+In:   real or complex arrays, a dim of which is time. Windows are made on the host, by NumPy, or by
+      `scipy.signal.get_window` where NumPy has none: importing that module takes longer than compiling a program.
 Out:  frequencies and times, NumPy arrays of floats that depend on shapes alone, as arrays; and spectra.
 Laws: a signal is cut into segments by one gather; `istft` adds them up again by one scatter.
 Source: P. Welch, "The use of fast Fourier transform for the estimation of power spectra", IEEE Transactions on Audio and
@@ -21,7 +22,21 @@ from weft.util.source import guard_all
 
 __all__ = ["csd", "istft", "stft", "welch"]
 
+#: windows that NumPy makes, by the names that SciPy gives them
+_OF_NUMPY = {
+    **dict.fromkeys(("boxcar", "box", "ones", "rect", "rectangular"), np.ones),
+    **dict.fromkeys(("hann", "han"), np.hanning), **dict.fromkeys(("hamming", "hamm", "ham"), np.hamming),
+    **dict.fromkeys(("blackman", "black", "blk"), np.blackman), **dict.fromkeys(("bartlett", "bart", "brt"), np.bartlett)}
 _BOUNDARIES = {"even": "reflect", "constant": "edge", "zeros": "constant"}
+
+
+def _named_window(window: Any, size: int) -> np.ndarray:
+    """A window of `size` numbers, one period of it: the next number would be the first again."""
+    make = _OF_NUMPY.get(window)
+    if make is not None and size > 1:
+        return make(size + 1)[:-1]
+    import scipy.signal
+    return scipy.signal.get_window(window, size)
 
 
 def _window(name: str, window: Any, nperseg: int | None, length: int) -> tuple[Any, int]:
@@ -29,8 +44,7 @@ def _window(name: str, window: Any, nperseg: int | None, length: int) -> tuple[A
     if isinstance(window, (str, tuple)):
         nperseg = 256 if nperseg is None else nperseg
         nperseg = min(nperseg, length)
-        import scipy.signal
-        return scipy.signal.get_window(window, nperseg), nperseg
+        return _named_window(window, nperseg), nperseg
     window = concrete(all_inexact(name, window)[0])
     if window.ndim != 1:
         raise ValueError(f"{name}: window must have one dim, got shape {tuple(window.shape)}.")
