@@ -37,4 +37,5 @@ def test_functions_are_listed_where_they_are_stated():
         stated = importlib.import_module(f"weft.ops.functions.{module}")
         own = [function.numpy for function in functions.every() if function.formula.__module__ == stated.__name__]
         assert hasattr(stated, name) or hasattr(stated, f"{name}_p") or any(name in names for names in own), name
+    assert all(name in functions.STATED_BY for function in functions.every() for name in function.numpy)
     assert target.current().level in ("avx512", "avx2", "neon", "generic")
