@@ -114,7 +114,7 @@ def _roots_of_unity(n: int, dtype: np.dtype) -> np.ndarray:
     return np.concatenate([re, im, -re, -im, im, -re, -im, re]).reshape(2, n)
 
 
-def _twiddles(n: int, dtype: np.dtype) -> np.ndarray:
+def twiddles(n: int, dtype: np.dtype) -> np.ndarray:
     """The roots of unity as complex numbers."""
     return np.ascontiguousarray(_roots_of_unity(n, dtype).T).view(np.result_type(dtype, np.complex64)).ravel()
 
@@ -139,11 +139,11 @@ def _parts(kind: str, n: int, dtype: np.dtype) -> tuple[np.ndarray, ...]:
     for r, m, _ in plan.passes:
         if r >= WRITTEN_OUT:
             half = np.arange(1, r // 2 + 1)
-            found.append(_twiddles(r, dtype)[-np.outer(half, half) % r])
+            found.append(twiddles(r, dtype)[-np.outer(half, half) % r])
         if m > 1:
-            found.append(_twiddles(r * m, dtype)[np.outer(np.arange(m), np.arange(1, r))])
+            found.append(twiddles(r * m, dtype)[np.outer(np.arange(m), np.arange(1, r))])
     if plan.halves:
-        found.append(_twiddles(n, dtype)[:plan.points // 2 + 1])
+        found.append(twiddles(n, dtype)[:plan.points // 2 + 1])
     return tuple([part.ravel().view(dtype) for part in found])
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from weft.ir import fft
 from weft.ir.jaxpr import Eqn
 from weft.util.machine_model import MODEL
+from weft.util.primes import prime_factors
 from weft.util.record import record
 
 
@@ -34,8 +35,7 @@ def steps_of(eqn: Eqn) -> list[Stage] | None:
     (operand,), (result,) = eqn.invars, eqn.outvars
     lead = math.prod(result.aval.shape[:result.aval.ndim - len(lengths)])
     complex_row = kind in ("FFT", "IFFT") and operand.aval.dtype.kind == "c" and len(lengths) == 1
-    if complex_row and 0 < lead <= min(MODEL.fft_few_rows, lengths[0] // MODEL.fft_few_rows_length) \
-            and (column := _columns(lengths[0])):
+    if complex_row and _are_few(lead, lengths[0]) and (column := _columns(lengths[0])):
         row, un = lengths[0] // column, "un" * (kind == "IFFT")
         first = f"{un}down" if row == column else "inverse" if un else "forward"
         return [Stage(first, column, lead, row, True, False), Stage(f"{un}cross", row, lead, column, False, True)]
@@ -51,6 +51,33 @@ def steps_of(eqn: Eqn) -> list[Stage] | None:
     if kind == "IRFFT":
         dims.reverse()
     return [Stage(*sizes, place == 0, kind != "IRFFT" or place == len(dims) - 1) for place, sizes in enumerate(dims)]
+
+
+def _are_few(rows: int, n: int) -> bool:
+    """Whether rows of n are so few that each is better processed as a matrix."""
+    return 0 < rows <= min(MODEL.fft_few_rows, n // MODEL.fft_few_rows_length)
+
+
+def native_length(rows: int, n: int) -> int | None:
+    """A length from n on of which complex rows have native steps and are transformed fast; None where there is none nearby.
+
+    >>> native_length(64, 2017), native_length(1, 2017), native_length(1, 10 ** 6)
+    (2025, 2048, None)
+    """
+    if _are_few(rows, n):
+        square = MODEL.fft_most_lanes**2
+        m = _smooth(-(-n // square)) * square
+        if _columns(m):
+            return m
+    m = _smooth(n)
+    return m if m <= min(MODEL.fft_longest, MODEL.fft_long * rows) else None
+
+
+def _smooth(n: int) -> int:
+    """The next number from n on that has no prime factor above 7."""
+    while prime_factors(n)[-1:] > [7]:
+        n += 1
+    return n
 
 
 @functools.cache
