@@ -16,7 +16,7 @@ from typing import Any
 from weft.ir.registry import Function, functions, registry
 from weft.util.lazy import loader
 
-#: name, or NumPy's name -> the module that states it, so that the others need not be loaded. Other names that are not listed are found, too.
+#: name, or NumPy's name -> the module that states it, so that the others need not be loaded. Other names are found, too.
 STATED_BY = {name: module for module, names in {
     "errors": "erf erfc erf_inv log_ndtr ndtri normal_hazard",
     "exponential": "exp exp2 expm1 sinh cosh tanh logistic",
