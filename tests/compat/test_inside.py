@@ -198,6 +198,16 @@ def test_dtypes_are_promoted_as_libraries_ask_for_it(jax):
     assert importlib.import_module("jax._src.dtypes").to_complex_dtype("float32") == np.complex64
 
 
+def test_threefry_on_the_words_of_keys_is_that_of_keys(jax):
+    threefry = importlib.import_module("jax._src.random.threefry2x32")
+    words, key = threefry.threefry_seed(np.int32(7)), weft.random.key(7)
+    np.testing.assert_array_equal(words, [0, 7])
+    np.testing.assert_array_equal(threefry.threefry_split(words, (2, 3)), weft.random.key_data(weft.random.split(key, (2, 3))))
+    np.testing.assert_array_equal(threefry.threefry_fold_in(words, 5), weft.random.key_data(weft.random.fold_in(key, 5)))
+    for width in (8, 16, 32):
+        np.testing.assert_array_equal(threefry.threefry_random_bits(words, width, (4,)), weft.random.bits(key, (4,), f"uint{width}"))
+
+
 def test_the_derivative_by_what_a_custom_vjp_closes_over_has_an_error_of_its_own(jax):
     error = importlib.import_module("jax._src.interpreters.ad").CustomVJPException
 
@@ -209,4 +219,6 @@ def test_the_derivative_by_what_a_custom_vjp_closes_over_has_an_error_of_its_own
     for program in (weft.jit(scaled), lambda c, x: weft.lax.scan(lambda a, _: (scaled(c, a), None), x, None, 2)[0]):
         with pytest.raises(error, match=r"differentiated by values that it closes over, of types ~?float32\[\]"):
             weft.grad(program)(2.0, 3.0)
+    with pytest.raises(error, match="closes over a value that is being differentiated"):
+        weft.grad(scaled)(2.0, 3.0)
     assert weft.grad(lambda x: scaled(2.0, x))(3.0) == 2

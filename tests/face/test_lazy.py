@@ -72,3 +72,9 @@ def test_dtype_knows_small_floats_by_name_in_a_fresh_process():
     import_path = weft.__path__[0].removesuffix("weft")
     program = "import weft.numpy as wnp, numpy as np; assert wnp.dtype is np.dtype; assert wnp.dtype('bfloat16') == wnp.bfloat16"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60, cwd=import_path)
+
+
+def test_arrays_have_their_methods_where_lax_alone_is_used():
+    import_path = weft.__path__[0].removesuffix("weft")
+    program = "import weft; assert weft.lax.cond(True, lambda x: x.astype(int), lambda x: x.sum().astype(int), 2.5) == 2"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, cwd=import_path)

@@ -85,6 +85,8 @@ NAMES: dict[str, dict[str, str]] = {
     "numpy.util": {"promote_dtypes_inexact": "weft.numpy.promote:promote_dtypes_inexact"},
     "pjit": {"jit_p": "weft.control.call:jit_p"},
     "public_test_util": {"check_close": f"{_OBJECTS}:check_close"},
+    "random.threefry2x32": {name: f"{_OBJECTS}:{name}" for name in (
+        "threefry_fold_in", "threefry_random_bits", "threefry_seed", "threefry_split")},
     "state.indexing": {"Slice": "weft.control.ref_index:Slice"},
     "state.types": {"AbstractRef": "weft.control.ref:AbstractRef"},
     "traceback_util": {

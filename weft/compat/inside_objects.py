@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from weft import distributed, processes, programs, test_util, tree_util
+from weft import distributed, processes, programs, random, test_util, tree_util
 from weft.backends import base
 from weft.backends.base import Backend
 from weft.extend import backend
@@ -204,6 +204,33 @@ def check_close(xs: Any, ys: Any, atol: test_util.Tolerance = None, rtol: test_u
             test_util._compare(x, y, atol, rtol, err_msg, like=[x, y])
         else:
             np.testing.assert_array_equal(np.asarray(x), np.asarray(y), err_msg=err_msg)
+
+
+# ---- random.threefry2x32: the generator on the words of keys, uint32[2]
+
+
+def _threefry_key(words: Any) -> Any:
+    return random.wrap_key_data(words, impl="threefry2x32")
+
+
+def threefry_seed(seed: Any) -> Any:
+    """The words of the key that a seed gives."""
+    return random.key_data(random.key(seed, impl="threefry2x32"))
+
+
+def threefry_split(key: Any, shape: tuple[int, ...]) -> Any:
+    """The words of new keys: uint32[*shape, 2]."""
+    return random.key_data(random.split(_threefry_key(key), shape))
+
+
+def threefry_fold_in(key: Any, data: Any) -> Any:
+    """The words of the key that a key and a number give."""
+    return random.key_data(random.fold_in(_threefry_key(key), data))
+
+
+def threefry_random_bits(key: Any, bit_width: int, shape: tuple[int, ...]) -> Any:
+    """Random unsigned integers of `bit_width` bits."""
+    return random.bits(_threefry_key(key), shape, f"uint{bit_width}")
 
 
 # ---- util

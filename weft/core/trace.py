@@ -105,6 +105,8 @@ class Tracer:
     _is_tracer = True
 
     aval: ShapedArray
+    #: the error of a value that is used where its transformation does not reach
+    out_of_place: type[errors.UnexpectedTracerError] = errors.UnexpectedTracerError
 
     def __init__(self, trace: Trace, aval: ShapedArray | None = None):
         self._trace = trace
@@ -455,7 +457,7 @@ def escaped_tracer(tracer: Tracer) -> errors.UnexpectedTracerError:
 def tracer_out_of_place(tracer: Tracer) -> errors.UnexpectedTracerError:
     line = user_frame()
     here = f"\n  at {line}" if line is not None else ""
-    return errors.UnexpectedTracerError(
+    return tracer.out_of_place(
         f"Encountered an unexpected tracer: {tracer.describe()} was used where the transformation that made it does not reach.{here}\n"
         "  This happens where a function with a derivative rule of its own (custom_vjp, custom_jvp), or its rule, closes over a value "
         "that is being differentiated or mapped. Pass the value as an argument.")

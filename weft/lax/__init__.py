@@ -7,6 +7,7 @@ in `weft.lax.composed`. Names are loaded on first use.
 14
 """
 
+import weft
 from weft.util.lazy import attach
 
 __getattr__, __dir__ = attach(__name__, {
@@ -94,3 +95,6 @@ __getattr__, __dir__ = attach(__name__, {
     "weft.ops.sorting": "sort sort_p top_k top_k_p",
     __name__: "linalg",
 }, others="weft.ops.functions", guards=True)
+
+# The hook of `weft.api`: functions that trace, as `cond` and `scan`, hand out arrays, which have the methods that `weft.numpy` gives them.
+weft.numpy  # noqa: B018  (loads it)

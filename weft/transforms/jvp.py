@@ -15,6 +15,7 @@ from weft.core.stage import StageTracer, stage
 from weft.core.trace import Trace, Tracer, Zero, current_trace, derived_trace, run_pairs, typeof
 from weft.ir.jaxpr import Jaxpr
 from weft.ops.families import zeros
+from weft.util.errors import CustomVJPException
 
 
 class JVPTracer(Tracer):
@@ -28,6 +29,7 @@ class JVPTracer(Tracer):
         self.tangent = tangent
 
     carries_derivative = True
+    out_of_place = CustomVJPException
     why_no_value = "its derivative would be lost: it is being differentiated"
 
     def concrete(self):

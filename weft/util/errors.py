@@ -74,7 +74,7 @@ class UnexpectedTracerError(TracerError):
 
 
 class CustomVJPException(UnexpectedTracerError):
-    """A derivative with respect to a value that a `custom_vjp` function closes over: its rule knows the arguments alone.
+    """A derivative with respect to a value that a function with a rule of its own closes over: the rule knows the arguments alone.
 
     >>> def scaled(c, x):
     ...     f = weft.custom_vjp(lambda x: c * x)
