@@ -130,7 +130,8 @@ class ShapedArray:
             vma_unreduced, vma_reduced = vma & vma_unreduced, vma & vma_reduced - vma_unreduced
         if sharding is not None and not kept_sharding:
             sharding = _typed_sharding(sharding, tuple(shape), config.remove_size_one_mesh_axis_from_type)
-        key = (shape, dtype, weak_type, sharding, vma, vma_unreduced, vma_reduced, memory_space)
+        entries = None if sharding is None else len(sharding.spec)     # equal specs may differ in trailing Nones: P('x') and P('x', None)
+        key = (shape, dtype, weak_type, sharding, vma, vma_unreduced, vma_reduced, memory_space, entries)
         try:
             return _interned[key]
         except (KeyError, TypeError):
@@ -139,7 +140,7 @@ class ShapedArray:
         if not dtypes.is_extended(dtype):
             dtype = np.dtype(dtype)
         dtypes.check_held(dtype)
-        key = (shape, dtype, bool(weak_type), sharding, frozenset(vma), vma_unreduced, vma_reduced, MemorySpace(memory_space))
+        key = (shape, dtype, bool(weak_type), sharding, frozenset(vma), vma_unreduced, vma_reduced, MemorySpace(memory_space), entries)
         found = _interned.get(key)
         if found is not None:
             return found
