@@ -67,6 +67,8 @@ def by_factors(eqn) -> list | None:
                 return None
             if dim:
                 axes[fs[0]] = dim
+    if eqn.primitive.attrs.get("split_alike"):
+        axes |= {f: axes[e] for dims in rule.ins for (e,), (f,) in zip(dims, rule.outs[0]) if e in axes}
     return [P(*[axes.get(fs[0]) if len(fs) == 1 else None for fs in factors]) for factors in rule.outs]
 
 

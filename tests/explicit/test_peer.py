@@ -26,12 +26,14 @@ rows @ v; x @ v; rows @ w; rows @ xp.eye(16); xp.outer(k, xp.ones(8)); xp.dot(x,
 xp.dot(x, w, out_sharding=P(None, None)); xp.matmul(rows, v, out_sharding=P('a')); xp.einsum('ij,kj->ik', x, x, out_sharding=P('a', None))
 xp.einsum('bqhd,bkhd->bhqk', heads, heads); lax.dot_general(heads, heads, (((3,), (3,)), ((0, 2), (0, 2))))
 x.T; xp.swapaxes(heads, 1, 2); x[:, None]; x.reshape(8, 1, 16); x.reshape(8, 4, 4); x.reshape(2, 4, 16); x.reshape(4, 2, 16)
-rows.reshape(128); rows.reshape(8, 4, 4); xp.reshape(x, (128,), out_sharding=P('a')); x[None].squeeze(0); x[::-1]; lax.rev(x, (1,))
+x.reshape(128)
+rows.reshape(128); rows.reshape(8, 4, 4); x.reshape(2, 4, 16).reshape(8, 16)
+xp.reshape(x, (128,), out_sharding=P('a')); x[None].squeeze(0); x[::-1]; lax.rev(x, (1,))
 rows[:, :3]; rows[:, 0]; lax.slice(x, (0, 0), (4, 16)); lax.dynamic_slice(x, (0, 0), (4, 16)); xp.split(x, 2); xp.split(rows, 2, 1)
 lax.dynamic_update_slice(x, lax.slice(x, (0, 0), (4, 16)), (0, 0))
 xp.concatenate([x, x]); xp.concatenate([rows, rows], 1); xp.stack([x, x]); xp.pad(x, ((0, 0), (2, 2))); xp.tile(rows, (1, 2))
 xp.repeat(rows, 2, axis=1); xp.broadcast_to(k, (4, 8)); xp.broadcast_to(k, (4, 8), out_sharding=P('b', 'a')); xp.tril(x)
-xp.cumsum(rows, 1); xp.sort(rows, 1); lax.top_k(rows, 3); xp.fft.fft(rows); rows[:, xp.array([0, 2])]
+xp.cumsum(rows, 1); xp.sort(rows, 1); lax.top_k(rows, 3); xp.fft.fft(rows); xp.fft.fft(x); xp.fft.fft2(x); rows[:, xp.array([0, 2])]
 x.at[xp.array([0, 2])].get(out_sharding=P(None, 'b')); xp.take_along_axis(rows, xp.zeros((8, 1), xp.int32), 1)
 lax.conv(image, xp.ones((2, 2, 3, 3)), (1, 1), 'SAME'); lax.reduce_window(rows, -xp.inf, lax.max, (1, 2), (1, 2), 'VALID')
 random.normal(random.key(0), (8, 16), out_sharding=P('a', 'b')); xp.arange(8, out_sharding=P('a')); xp.ones((8, 4), out_sharding=P('a'))

@@ -65,6 +65,26 @@ def test_types_print_as_the_documents_show():
         "{ lambda ; a:f32[8@a,16@b]. let\n    b:f32[8@a,16@b] = mul a 2.0:f32[]\n    c:f32[8@b,16] = reshard b\n  in (c,) }")
 
 
+@pytest.mark.parametrize("f, given, wanted", [
+    (lambda x: x.reshape(128), P("a", "b"), P(("a", "b"))), (lambda x: x.reshape(128), P("b", "a"), P(("b", "a"))),
+    (lambda x: x.reshape(128), P("a"), P("a")), (lambda x: x.reshape(2, 4, 16).reshape(8, 16), P("a", "b"), P("a", "b")),
+    (lambda x: x.sum(1), P("a", "b"), P("a")), (lambda x: wnp.fft.fft(x).real, P("a", "b"), P("a", "b")),
+    (lambda x: wnp.fft.ifft(x, axis=0).real, P("a", "b"), P("a", "b")), (lambda x: wnp.fft.fft2(x).imag, P("b", "a"), P("b", "a")),
+    (lambda x: wnp.fft.irfft(x + 0j), P("a", None), P("a", None))])
+@pytest.mark.parametrize("transform", [lambda f: f, weft.jit])
+def test_dims_that_move_data_keep_the_split_of_the_operand(f, given, wanted, transform):
+    """Merged dims and those that a transform mixes are split as the operand's, though other devices hold their parts."""
+    got = transform(f)(put(WHOLE, *given))
+    spec = weft.typeof(got).sharding.spec
+    assert spec == wanted and len(spec) == got.ndim and got.sharding.spec == wanted
+    np.testing.assert_allclose(got, f(wnp.asarray(WHOLE)), rtol=1e-4, atol=1e-3)
+    assert weft.eval_shape(f, put(WHOLE, *given)).sharding.spec == wanted
+    loss = lambda x: (f(x) ** 2).sum()
+    slope = weft.grad(loss)(put(WHOLE, *given))
+    assert weft.typeof(slope).sharding.spec == given
+    np.testing.assert_allclose(slope, weft.grad(loss)(wnp.asarray(WHOLE)), rtol=1e-3, atol=1e-2)
+
+
 def test_only_explicit_axes_are_in_types():
     assert short(put(WHOLE, "a", "b", mesh=MIXED)) == "float32[8@a,16]"
     assert weft.typeof(put(WHOLE, "a", mesh=weft.make_mesh((2,), ("a",)))).sharding.mesh.empty

@@ -52,7 +52,7 @@ def sharded_types(primitive: Primitive, in_avals: Sequence[ShapedArray], out_ava
     mesh = meshes[0]
     rule = primitive.rule("factors")(in_avals, out_avals, **params)
     specs = [((),) * a.ndim if a.explicit is None else a.explicit.spec_dims(a.ndim) for a in in_avals]
-    outs, conflict = result_dims(rule, primitive.kind, specs, mesh.shape)
+    outs, conflict = result_dims(rule, primitive.kind, specs, mesh.shape, primitive.attrs.get("split_alike", False))
     leaves = bool(_state.terms) and _state.terms <= summed_axes(rule, specs, mesh.shape)
     if conflict is None or leaves:
         found = [spec_of_dims(dims) for dims in outs]

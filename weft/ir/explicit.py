@@ -139,8 +139,8 @@ class Conflict:
 class _Inference:
     """The dims of results by one rule, and the first conflict met."""
 
-    def __init__(self, rule: FactorRule, kind: str, ins: Sequence[Spec], sizes: Mapping[Any, int]):
-        self.rule, self.kind, self.ins, self.sizes = rule, kind, ins, sizes
+    def __init__(self, rule: FactorRule, kind: str, ins: Sequence[Spec], sizes: Mapping[Any, int], alike: bool):
+        self.rule, self.kind, self.ins, self.sizes, self.split_alike = rule, kind, ins, sizes, alike
         self.in_results = {f for out in rule.outs for dim in out for f in dim}
         self.conflict: Conflict | None = None
         self.axes: dict[int, DimSpec] = {}          # factor -> axes
@@ -224,7 +224,7 @@ class _Inference:
             (g,) = outs[d]
             marks = {rule.special.get(f), rule.special.get(g)}
             own = not any(g in dim for factors in rule.ins for dim in factors)
-            if not own or not marks <= {"halo", "index"}:
+            if not own or not (marks <= {"halo", "index"} or self.split_alike):
                 continue
             parts = math.prod(self.sizes[a] for a in axes)
             if rule.sizes[g] % parts == 0:
@@ -238,6 +238,8 @@ class _Inference:
         found = []
         for factors in self.rule.outs:
             dims = dims_of_factors(factors, self.axes, self.rule, self.sizes)
+            if self.kind == "layout":
+                dims = tuple(self.merged(dim, axes) for dim, axes in zip(factors, dims))
             kept = {a for axes in dims for a in axes}
             lost = [(f, a) for dim in factors for f in dim for a in self.axes.get(f, ()) if a not in kept]
             if lost:
@@ -249,6 +251,14 @@ class _Inference:
                            "The parts of a split dim must stay together.", i, self.without(i, d))
             found.append(self.distinct(dims))
         return found
+
+    def merged(self, factors: Sequence[int], axes: DimSpec) -> DimSpec:
+        """The axes of a dim that several make, of which the first are split: all of theirs, though that moves data."""
+        each = [self.axes.get(f, ()) for f in factors]
+        all_axes = tuple(a for mine in each for a in mine)
+        leading = all(mine or not any(each[k:]) for k, mine in enumerate(each))
+        size, parts = math.prod(self.rule.sizes[f] for f in factors), math.prod(self.sizes[a] for a in all_axes)
+        return all_axes if leading and len(all_axes) > len(axes) and size % parts == 0 else axes
 
     def distinct(self, dims: Spec) -> Spec:
         seen: set = set()
@@ -264,12 +274,14 @@ class _Inference:
         return tuple(kept)
 
 
-def result_dims(rule: FactorRule, kind: str, ins: Sequence[Spec], sizes: Mapping[Any, int]) -> tuple[list[Spec], Conflict | None]:
-    """The layouts of an operation's results from those of its operands, and why they are not determined, if so.
+def result_dims(rule: FactorRule, kind: str, ins: Sequence[Spec], sizes: Mapping[Any, int], split_alike: bool = False
+                ) -> tuple[list[Spec], Conflict | None]:
+    """The layouts of an operation's results from those of its operands, and why they are not determined, if so; with `split_alike`, each
+    dim of a result that is the operation's own is split as that of the operand.
 
     With a conflict, the layouts are a proposal.
     """
-    inference = _Inference(rule, kind, ins, sizes)
+    inference = _Inference(rule, kind, ins, sizes, split_alike)
     inference.read()
     inference.agree()
     return inference.results(), inference.conflict

@@ -26,7 +26,7 @@ from weft.ops.rules import at_front, aval_of
 from weft.ops.slicing import pad
 from weft.util import dtypes, fft_engine
 
-fft_p = Primitive("fft", "library")
+fft_p = Primitive("fft", "library", split_alike=True)
 
 
 class FftType(enum.IntEnum):
