@@ -177,6 +177,10 @@ def test_saved_residuals_are_told(capsys):
     assert "output of cos" not in printed
     print_saved_residuals(f, X, X)
     assert "output of cos" in capsys.readouterr().out
+    print_saved_residuals(lambda a, b: wnp.tanh(b) * wnp.exp(b * a), X, X)
+    told = [line.split()[:4] for line in capsys.readouterr().out.splitlines()]
+    assert [words[1:3] for words in told] == [["from", "the"]] * 2 + [["output", "of"]] * 3
+    assert [words[3] for words in told] == ["argument", "argument", "tanh", "sub", "exp"]
 
 
 def test_pullbacks_cross_the_border_of_compiled_functions():

@@ -114,7 +114,8 @@ def checkpoint_name(x: Any, name: str) -> Any:
 
 
 def print_saved_residuals(fun: Callable, *args, **kwargs) -> None:
-    """Print what reverse mode of `fun` would keep between its passes: type, and the argument or the line it comes from."""
+    """Print what reverse mode of `fun` would keep between its passes: type, and the argument or the line it comes from; arguments in their
+    order, then results in the order of the program."""
     flat = FlatFunction(fun, args, kwargs)
 
     def forward(*xs):
@@ -123,7 +124,8 @@ def print_saved_residuals(fun: Callable, *args, **kwargs) -> None:
     jaxpr = inline_calls(stage(forward, [typeof(x) for x in flat.leaves], function_name(fun)))
     makers = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
     arguments = dict(zip(jaxpr.invars, flat.names()))
-    for atom in dict.fromkeys(jaxpr.outvars):
+    place = {atom: i for i, atom in enumerate([*arguments, *makers])}
+    for atom in sorted(dict.fromkeys(jaxpr.outvars), key=lambda atom: place.get(atom, 0)):
         made = makers.get(atom)
         if made is None:
             origin = f"from the argument {arguments.get(atom, 'or constant')}"

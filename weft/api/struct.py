@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from weft.api.layouts import as_sharding
 from weft.backends.formats import Format, Layout, order_of
 from weft.core.trace import typeof
@@ -40,7 +38,7 @@ class ShapeDtypeStruct:
         if dtype is None:
             raise ValueError("ShapeDtypeStruct: dtype must be specified.")
         self.shape = tuple(d if isinstance(d, Dim) else int(d) for d in shape)
-        self.dtype = dtype if dtypes.is_extended(dtype) else np.dtype(dtype)
+        self.dtype = dtypes.as_dtype(dtype)
         if isinstance(sharding, PartitionSpec) and len(sharding) > len(self.shape):
             raise ShardingError(f"ShapeDtypeStruct: Sharding {sharding} is only valid for values of rank at least {len(sharding)}, but was "
                                 f"applied to a value of rank {len(self.shape)}.")

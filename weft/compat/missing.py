@@ -39,9 +39,6 @@ _MISSING: dict[str, dict[str, str]] = {
             to_pallas_key
         """,
     },
-    "a kernel is a program like any other here: call `cost_analysis()` of what `jit` compiles, or a function of references under `jit`": {
-        "jax.experimental.pallas": "estimate_cost run_state",
-    },
     "it rewrites kernels for a TPU's compiler; operations around a kernel are fused by weft itself": {"jax.experimental.pallas.fuser": "*"},
     _XLA: {
         "jax.extend.backend": "ifrt_proxy", "jax.extend.lowering": "*", "jax.extend.mlir": "*", "jax.extend.pallas": "*",

@@ -16,7 +16,9 @@ import numpy as np
 import weft.numpy as wnp
 from weft.api.arrays import device_put
 from weft.api.callbacks import debug_callback
+from weft.api.refs import freeze, new_ref
 from weft.control.cond import cond
+from weft.control.hitypes import ValueRef
 from weft.control.loops import fori_loop
 from weft.control.ref import Ref, TransformedRef
 from weft.core.trace import Tracer, typeof
@@ -25,7 +27,7 @@ from weft.ir.types import ShapedArray
 from weft.ops.families import full
 from weft.util import dtypes, tree
 from weft.util.errors import describe
-from weft.util.source import api_boundary, user_frame
+from weft.util.source import api_boundary, user_frame, wraps
 
 
 class _Grids(threading.local):
@@ -164,6 +166,26 @@ def run_scoped(f: Callable[..., Any], *types: Any, collective_axes: Any = (), **
     made = [tree.tree_map(lambda t: new_memory(t, blank), t, is_leaf=_is_type) for t in types]
     named = {name: tree.tree_map(lambda t: new_memory(t, blank), t, is_leaf=_is_type) for name, t in kw_types.items()}
     return f(*made, **named)
+
+
+def run_state(f: Callable[[Any], None]) -> Callable[[Any], Any]:
+    """A function of a tree of arrays that calls `f` with references to their values, and returns what they hold at the end.
+
+    The arrays themselves never change. It runs anywhere, not in kernels alone, and is differentiated as what `f` computes.
+
+    >>> from weft.experimental import pallas as pl
+    >>> def add(refs):
+    ...     x, total = refs
+    ...     total[...] = total[...] + x[...]
+    >>> [v.tolist() for v in pl.run_state(add)((wnp.ones(2), wnp.arange(2.0)))]
+    [[1.0, 1.0], [1.0, 2.0]]
+    """
+    @api_boundary
+    def run(init_val: Any) -> Any:
+        refs = tree.tree_map(new_ref, init_val)
+        f(refs)
+        return tree.tree_map(freeze, refs, is_leaf=lambda x: isinstance(x, (Ref, ValueRef)))
+    return wraps(f)(run)
 
 
 def _is_type(x: Any) -> bool:
