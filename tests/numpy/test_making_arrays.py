@@ -99,6 +99,22 @@ def test_python_numbers_are_truncated_as_python_truncates():
 F = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
+@pytest.mark.parametrize("call, error", [
+    (lambda **out: wnp.compress(np.array([True]), F, **out), NotImplementedError),
+    (lambda **out: wnp.asarray(F).compress(np.array([True]), **out), NotImplementedError),
+    (lambda **out: wnp.choose(0, [F], **out), NotImplementedError), (lambda **out: wnp.take(F, 0, **out), NotImplementedError),
+    (lambda **out: wnp.trace(F, **out), NotImplementedError), (lambda **out: wnp.outer(F, F, **out), NotImplementedError),
+    (lambda **out: wnp.einsum("ij->i", F, **out), NotImplementedError), (lambda **out: wnp.stack([F], **out), NotImplementedError),
+    (lambda **out: wnp.round(F, **out), NotImplementedError), (lambda **out: wnp.median(F, **out), ValueError),
+    (lambda **out: wnp.quantile(F, 0.5, **out), ValueError), (lambda **out: wnp.percentile(F, 5, **out), ValueError),
+    (lambda **out: wnp.nanmedian(F, **out), ValueError), (lambda **out: wnp.nanquantile(F, 0.5, **out), ValueError),
+    (lambda **out: wnp.nanpercentile(F, 5, **out), ValueError)])
+def test_arrays_to_be_filled_are_refused(call, error):
+    call(out=None)
+    with pytest.raises(error, match="'out' argument"):
+        call(out=np.zeros(3, np.float32))
+
+
 @pytest.mark.parametrize("call, error, says", [
     (lambda: wnp.arange(3, dtype=bool), TypeError, "bool"), (lambda: wnp.arange(True), TypeError, "bool"),
     (lambda: wnp.arange(None), TypeError, "give at least"), (lambda: wnp.arange(np.array([3])), ValueError, "must be scalars"),

@@ -169,7 +169,7 @@ class Ref(_Writable):
             owner = _state.trace
             while type(owner) is not StageTrace:
                 owner = owner.parent
-        while self.no_grad and type(value).__name__ == "JVPTracer" and not owner.within(value._trace):
+        while self.no_grad and getattr(value, "carries_derivative", False) and not owner.within(value._trace):
             value = value.primal
         if isinstance(value, Tracer) and not owner.within(value._trace):
             raise ValueError(_why_not_writable(value, self))

@@ -66,10 +66,15 @@ class Lowering(Context):
 
     def function(self, jaxpr: Jaxpr, name: str, public: bool = False) -> Function:
         """`jaxpr` as a function of the module."""
-        made = Function(self._free(name), Block(self, [array_type(a.shape, a.dtype) for a in jaxpr.in_avals]), public)
+        types = [array_type(a.shape, a.dtype) for a in jaxpr.in_avals]
+        return self._written(name, types, lambda b, *args: self.inline(b, jaxpr, args), public)
+
+    def _written(self, name: str, types: Sequence[ShapedArray], fill: Callable[..., Sequence[Value]], public: bool = False) -> Function:
+        """A function of the module whose body `fill(block, *args)` writes; what the user said of the call is not said of it."""
+        made = Function(self._free(name), Block(self, types), public)
         self.functions[made.name] = made
-        outer, self.metadata, self.around = (self.metadata, self.around), (), ()         # of the call
-        made.body.results = self.inline(made.body, jaxpr, made.body.args)
+        outer, self.metadata, self.around = (self.metadata, self.around), (), ()
+        made.body.results = list(fill(made.body, *made.body.args))
         self.metadata, self.around = outer
         return made
 
@@ -93,12 +98,7 @@ class Lowering(Context):
         """What `fill(block, *args)` writes, as a function that is written once for each `key` and types of arguments."""
         key = (name, key, tuple([x.type for x in args]))
         if key not in self._named:
-            made = Function(self._free(name), Block(self, [x.type for x in args]))
-            self._named[key] = made.name
-            self.functions[made.name] = made
-            outer, self.metadata, self.around = (self.metadata, self.around), (), ()
-            made.body.results = list(fill(made.body, *made.body.args))
-            self.metadata, self.around = outer
+            self._named[key] = self._written(name, [x.type for x in args], fill).name
         return self._called(b, self._named[key], args)
 
     def _called(self, b: Block, name: str, args: Sequence[Value]) -> list[Value]:

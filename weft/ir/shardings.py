@@ -66,11 +66,6 @@ class Layout:
         """Grid position of the shard of each device, in device order."""
         return _positions(self.splits, self.shard_ids)
 
-    @property
-    def is_replicated(self) -> bool:
-        """Whether every device holds the whole value."""
-        return self.num_shards == 1
-
 
 @lru_cache(maxsize=4096)
 def _positions(splits: Shape, shard_ids: tuple[int, ...]) -> tuple[Shape, ...]:

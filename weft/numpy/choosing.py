@@ -9,13 +9,11 @@ import numpy as np
 from weft.core.trace import Tracer
 from weft.numpy import indexing, promote, reductions, ufuncs
 from weft.numpy.creation import asarray, zeros
-from weft.numpy.kinds import is_complex
+from weft.numpy.kinds import check_no_out, is_complex
 from weft.numpy.manipulation import atleast_nd, broadcast_to, concatenate, moveaxis, ravel
 from weft.ops import elementwise as ew, layout, sorting
 from weft.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather
 from weft.util import dtypes
-from weft.util.errors import ConcretizationTypeError, describe
-from weft.util.source import user_frame
 
 
 def where(condition, x=None, y=None, /, *, size: int | None = None, fill_value=None):
@@ -44,9 +42,7 @@ def where(condition, x=None, y=None, /, *, size: int | None = None, fill_value=N
 
 def host_value(x, api: str, remedy: str = "") -> np.ndarray:
     """The concrete value of `x`; functions whose result shape depends on values need it."""
-    if isinstance(x, Tracer) and x.concrete() is None:
-        raise ConcretizationTypeError(describe(api, f"the shape of the result depends on values, but got {x.describe()}.", (),
-                                               user_frame(), "Shapes must be known while tracing.", remedy))
+    promote.check_known(api, "values", x, remedy)
     return np.asarray(x.concrete() if isinstance(x, Tracer) else x)
 
 
@@ -126,6 +122,7 @@ def take(a, indices, axis: int | None = None, out=None, mode: str | None = None,
          indices_are_sorted: bool = False, fill_value=None):
     """Elements (or slices along `axis`) at `indices`. Positions out of bounds give NaN (mode 'fill', the default), or are
     clipped ('clip') or wrapped ('wrap')."""
+    check_no_out(out, "take")
     (a, axis), positions = promote.along("take", a, axis), promote.array_of("take", indices)
     if not dtypes.issubdtype(positions.dtype, np.integer) and positions.dtype != np.bool_:
         raise ValueError(f"take: indices must have an integer type, got {positions.dtype.name}.")
@@ -248,6 +245,7 @@ def trace(a, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype=None, out=No
     >>> wnp.trace(wnp.array([[1, 2], [3, 4]]))
     Array(5, dtype=int32)
     """
+    check_no_out(out, "trace")
     return reductions.sum(diagonal(a, offset, axis1, axis2), -1, dtype=dtype)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.core.trace import Tracer
 from weft.numpy import choosing, creation, manipulation as mp, promote, ufuncs as uf
-from weft.numpy.kinds import check_real
+from weft.numpy.kinds import check_no_out, check_real
 from weft.numpy.products import arrays_of
 from weft.numpy.promote import array_of, broadcast_to_shape, canonical_axis, cast, check_arraylike, concrete, promote_dtypes_inexact, value
 from weft.ops import elementwise as ew, layout
@@ -17,6 +17,7 @@ from weft.util import dtypes
 
 def round(a, decimals: int = 0, out=None):  # noqa: A001
     """Rounded to `decimals` places, halves to even."""
+    check_no_out(out, "round")
     x = array_of("round", a)
     if not dtypes.issubdtype(x.dtype, np.inexact):
         if decimals >= 0 or x.dtype == np.bool_:

@@ -265,9 +265,9 @@ def getitem(x, index, *, mode=None, fill_value=None, indices_are_sorted: bool = 
     x, dims = _read_static(x, plan)
     dynamic = {d: a for d, a in plan.arrays.items() if not isinstance(a, int)}
     if not dynamic:
-        return _arrange(x, plan, dims)
+        return _arrange(x, plan)
     if mode is None and all(not _shape(a) for a in dynamic.values()):
-        return _arrange(_read_points(x, dims, dynamic), plan, [d for d in dims if d not in dynamic])
+        return _arrange(_read_points(x, dims, dynamic), plan)
     return _read_gather(x, plan, dims, dynamic, mode, fill_value, indices_are_sorted, unique_indices)
 
 
@@ -295,7 +295,7 @@ def _read_static(x, plan: Plan):
     return x, dims
 
 
-def _arrange(x, plan: Plan, dims):
+def _arrange(x, plan: Plan):
     """Insert the new dims of size one (and the group of a purely static index, which has none)."""
     kinds = [o[0] for o in plan.out_dims if o[0] in ("new", "window", "range")]
     return expand_dims(x, [d for d, kind in enumerate(kinds) if kind == "new"]) if "new" in kinds else x

@@ -55,7 +55,7 @@ def sign_bit(x):
     return ew.lt(ew.bitcast_convert_type(x, signed), signed.type(0))
 
 
-def check_no_out(out, api: str) -> None:
-    """NotImplementedError for an array that is given to be filled."""
+def check_no_out(out, api: str, error: type[Exception] = NotImplementedError) -> None:
+    """An error for an array that is given to be filled."""
     if out is not None:
-        raise NotImplementedError(f"The 'out' argument to weft.numpy.{api} is not supported: arrays are immutable.")
+        raise error(f"The 'out' argument to weft.numpy.{api} is not supported: arrays are immutable.")

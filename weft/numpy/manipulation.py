@@ -13,6 +13,7 @@ from weft.core.trace import Tracer
 from weft.ir.symbolic import as_size
 from weft.numpy import indexing, promote, ufuncs as uf
 from weft.numpy.creation import arange, asarray
+from weft.numpy.kinds import check_no_out
 from weft.ops import layout, slicing
 from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
@@ -255,6 +256,7 @@ def stack(arrays, axis: int = 0, out=None, dtype=None):
     Array([[0., 1.],
            [0., 1.]], dtype=float32)
     """
+    check_no_out(out, "stack")
     parts = _arrays(arrays, "stack")
     shapes = {tuple(p.shape) for p in parts}
     if len(shapes) > 1:

@@ -96,7 +96,7 @@ def _view(self, dtype=None, type=None):
 
 def _compress(self, condition, axis: int | None = None, *, out=None, size: int | None = None, fill_value=0):
     """See `weft.numpy.compress`."""
-    return wnp.compress(condition, self, axis, size=size, fill_value=fill_value)
+    return wnp.compress(condition, self, axis, size=size, fill_value=fill_value, out=out)
 
 
 def _array_namespace(self, /, *, api_version: str | None = None):

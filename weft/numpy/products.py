@@ -7,6 +7,7 @@ import builtins
 import numpy as np
 
 from weft.numpy import promote, ufuncs as uf
+from weft.numpy.kinds import check_no_out
 from weft.ops import elementwise as ew, layout, slicing
 from weft.ops.contraction import dot_general
 from weft.ops.placement import takes_out_sharding
@@ -122,6 +123,7 @@ def inner(a, b, *, precision=None, preferred_element_type=None):
 
 def outer(a, b, out=None):
     """All products of two flattened arrays."""
+    check_no_out(out, "outer")
     a, b = arrays_of("outer", a, b)
     return uf.multiply(*[layout.expand_dims(layout.reshape(x, (x.size,)), (dim,)) for x, dim in ((a, 1), (b, 0))])
 
@@ -221,6 +223,7 @@ def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None, 
     >>> wnp.einsum('ij,kj->ik', wnp.ones((2, 3)), wnp.ones((4, 3))).shape
     (2, 4)
     """
+    check_no_out(out, "einsum")
     import opt_einsum
     if not isinstance(subscripts, str):
         subscripts, operands = _subscripts_from_lists(subscripts, operands)

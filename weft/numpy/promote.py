@@ -36,11 +36,11 @@ def check_arraylike(api: str, *args) -> None:
             raise TypeError(f"{api} requires ndarray or scalar arguments, got {type(x)} at position {i}.{hint}")
 
 
-def check_known(api: str, what: str, x) -> None:
-    """ConcretizationTypeError if `x` is traced: it is the argument `what`, on which the shape of the result depends."""
+def check_known(api: str, what: str, x, remedy: str = "Pass it as a static argument (static_argnums).") -> None:
+    """ConcretizationTypeError if `x` is traced: it is `what` the shape of the result depends on."""
     if isinstance(x, Tracer) and x.concrete() is None:
         raise ConcretizationTypeError(describe(api, f"the shape of the result depends on {what}, but got {x.describe()}.", (), user_frame(),
-                                               "Shapes must be known while tracing.", "Pass it as a static argument (static_argnums)."))
+                                               "Shapes must be known while tracing.", remedy))
 
 
 def value(x) -> Any:

@@ -18,7 +18,7 @@ from weft.util.events import numpy_name
 from weft.util.source import named
 
 
-def _keep(out, shape, axes, keepdims: bool):
+def _keep(out, axes, keepdims: bool):
     return expand_dims(out, axes) if keepdims and axes else out
 
 
@@ -83,7 +83,7 @@ def sum(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None
     axes = promote.canonical_axes(axis, a.ndim, "sum")
     x = _masked("sum", promote.cast(a, work), where, 0)
     reduce, add = (rd.reduce_or, ew.bitwise_or) if want == np.bool_ else (rd.reduce_sum, ew.add)
-    return _as(_initial(_keep(reduce(x, axes), a.shape, axes, keepdims), initial, add), want)
+    return _as(_initial(_keep(reduce(x, axes), axes, keepdims), initial, add), want)
 
 
 def prod(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None, promote_integers: bool = True):
@@ -101,7 +101,7 @@ def prod(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=Non
     axes = promote.canonical_axes(axis, a.ndim, "prod")
     x = _masked("prod", promote.cast(a, work), where, 1)
     reduce, mul = (rd.reduce_and, ew.bitwise_and) if want == np.bool_ else (rd.reduce_prod, ew.mul)
-    return _as(_initial(_keep(reduce(x, axes), a.shape, axes, keepdims), initial, mul), want)
+    return _as(_initial(_keep(reduce(x, axes), axes, keepdims), initial, mul), want)
 
 
 def _extremum(name: str, op, combine, lowest: bool):
@@ -119,7 +119,7 @@ def _extremum(name: str, op, combine, lowest: bool):
             reduced = (rd.reduce_or if lowest else rd.reduce_and)(x, axes)
         else:
             reduced = op(x, axes)
-        return _initial(_keep(reduced, a.shape, axes, keepdims), initial, combine)
+        return _initial(_keep(reduced, axes, keepdims), initial, combine)
     return named(fun, name,
                  f"""The {name}imum of elements over `axis`, one dim or several (all of them by default), of their dtype; NaN wins.
 
@@ -145,7 +145,7 @@ def all(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa:
     check_no_out(out, "all")
     a = promote.kept(truth(promote.array_of("all", a)))
     axes = promote.canonical_axes(axis, a.ndim, "all")
-    return _keep(rd.reduce_and(_masked("all", a, where, True), axes), a.shape, axes, keepdims)
+    return _keep(rd.reduce_and(_masked("all", a, where, True), axes), axes, keepdims)
 
 
 def any(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa: A001
@@ -159,7 +159,7 @@ def any(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa:
     check_no_out(out, "any")
     a = promote.kept(truth(promote.array_of("any", a)))
     axes = promote.canonical_axes(axis, a.ndim, "any")
-    return _keep(rd.reduce_or(_masked("any", a, where, False), axes), a.shape, axes, keepdims)
+    return _keep(rd.reduce_or(_masked("any", a, where, False), axes), axes, keepdims)
 
 
 def _count(a, axes, where, keepdims, dtype):
@@ -167,7 +167,7 @@ def _count(a, axes, where, keepdims, dtype):
     if where is None:
         return math.prod(a.shape[d] for d in axes)
     where = promote.broadcast_to_shape(promote.array_of("where", where), tuple(a.shape))
-    return _keep(rd.reduce_sum(promote.cast(where, dtype), axes), a.shape, axes, keepdims)
+    return _keep(rd.reduce_sum(promote.cast(where, dtype), axes), axes, keepdims)
 
 
 def mean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where=None):
@@ -493,5 +493,5 @@ def logsumexp(a, axis=None, b=None, keepdims: bool = False, return_sign: bool = 
     total = rd.reduce_sum(terms if b is None else ew.mul(terms, b), axes)
     sign = ew.sign(total) if return_sign else None
     total = ew.abs(total) if return_sign else total
-    result = _keep(ew.add(ew.log(total), promote.cast(top, total.dtype)), a.shape, axes, keepdims)
-    return (result, _keep(sign, a.shape, axes, keepdims)) if return_sign else result
+    result = _keep(ew.add(ew.log(total), promote.cast(top, total.dtype)), axes, keepdims)
+    return (result, _keep(sign, axes, keepdims)) if return_sign else result

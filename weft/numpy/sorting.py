@@ -9,6 +9,7 @@ import numpy as np
 
 from weft.core.trace import Tracer
 from weft.numpy import choosing, creation, manipulation as mp, reductions as rd, ufuncs as uf
+from weft.numpy.kinds import check_no_out
 from weft.numpy.promote import along, array_of, as_axes, canonical_axis, cast, check_arraylike, concrete, promote_dtypes, value
 from weft.ops import elementwise as ew, layout, sorting
 from weft.ops.placement import takes_out_sharding
@@ -141,6 +142,7 @@ def extract(condition, arr, *, size: int | None = None, fill_value=0):
 
 def compress(condition, a, axis: int | None = None, *, size: int | None = None, fill_value=0, out=None):
     """The slices of `a` along `axis` where `condition` holds."""
+    check_no_out(out, "compress")
     a, axis = along("compress", a, axis)
     positions = choosing.flatnonzero(condition, size=size, fill_value=a.shape[axis])
     if size is None and positions.size and int(positions[-1]) >= a.shape[axis]:
@@ -156,6 +158,7 @@ def choose(a, choices, out=None, mode: str = "raise"):
     Array([[0., 0.],
            [1., 1.]], dtype=float32)
     """
+    check_no_out(out, "choose")
     a = array_of("choose", a)
     if not dtypes.issubdtype(a.dtype, np.integer):
         raise ValueError(f"choose: `a` must hold integers, got {a.dtype.name}.")

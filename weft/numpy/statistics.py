@@ -8,6 +8,7 @@ import numpy as np
 
 from weft.numpy import choosing, creation, manipulation as mp, reductions as rd, ufuncs as uf
 from weft.numpy.creation import asarray
+from weft.numpy.kinds import check_no_out
 from weft.numpy.promote import array_of, canonical_axes, cast, check_arraylike, concrete, promote_dtypes_inexact, value
 from weft.numpy.sorting import argsort, searchsorted, sort
 from weft.ops.placement import takes_out_sharding
@@ -21,12 +22,14 @@ def quantile(a, q, axis=None, out=None, overwrite_input: bool = False, method: s
     Methods: linear, lower, higher, nearest, midpoint, inverted_cdf. The last takes `weights`, one per element or per element of `axis`.
     Raises ValueError for another method, NotImplementedError for weights with another one.
     """
+    check_no_out(out, "quantile", ValueError)
     return _quantile("quantile", a, q, axis, method, keepdims, False, weights)
 
 
 def nanquantile(a, q, axis=None, out=None, overwrite_input: bool = False, method: str = "linear", keepdims: bool = False, *,
                 weights=None):
     """`quantile` over `axis`, ignoring NaN."""
+    check_no_out(out, "nanquantile", ValueError)
     return _quantile("nanquantile", a, q, axis, method, keepdims, True, weights)
 
 
@@ -111,6 +114,7 @@ def _pick(ordered, position, last, lead):
 def percentile(a, q, axis=None, out=None, overwrite_input: bool = False, method: str = "linear", keepdims: bool = False, *,
                weights=None):
     """The percentiles `q` (0 to 100) of elements over `axis`."""
+    check_no_out(out, "percentile", ValueError)
     check_arraylike("percentile", a, q)
     return quantile(a, uf.divide(promote_dtypes_inexact(value(q))[0], 100), axis, method=method, keepdims=keepdims, weights=weights)
 
@@ -118,17 +122,20 @@ def percentile(a, q, axis=None, out=None, overwrite_input: bool = False, method:
 def nanpercentile(a, q, axis=None, out=None, overwrite_input: bool = False, method: str = "linear", keepdims: bool = False, *,
                   weights=None):
     """`percentile` over `axis`, ignoring NaN."""
+    check_no_out(out, "nanpercentile", ValueError)
     check_arraylike("nanpercentile", a, q)
     return nanquantile(a, uf.divide(promote_dtypes_inexact(value(q))[0], 100), axis, method=method, keepdims=keepdims, weights=weights)
 
 
 def median(a, axis=None, out=None, overwrite_input: bool = False, keepdims: bool = False):
     """The median of elements over `axis`."""
+    check_no_out(out, "median", ValueError)
     return quantile(a, 0.5, axis, keepdims=keepdims, method="midpoint")
 
 
 def nanmedian(a, axis=None, out=None, overwrite_input: bool = False, keepdims: bool = False):
     """`median` over `axis`, ignoring NaN."""
+    check_no_out(out, "nanmedian", ValueError)
     return nanquantile(a, 0.5, axis, keepdims=keepdims, method="midpoint")
 
 

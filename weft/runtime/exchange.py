@@ -171,7 +171,7 @@ def laid_out(array: Array, want: ArraySpec) -> Array:
     result = np.empty(want.storage_shape, want.storage_dtype) if rank in target else None
     if given is not None and result is not None:
         for here, there in transfers.get((rank, rank), ()):
-            result[_place(want, target[rank], there)] = given[_place(have, source[rank], here)]
+            result[_place(target[rank], there)] = given[_place(source[rank], here)]
     ranks = sorted({*source, *target})
     messages, arrivals = [], []
     for shift in range(1, len(ranks)):
@@ -182,7 +182,7 @@ def laid_out(array: Array, want: ArraySpec) -> Array:
         out, box = np.zeros(count, np.uint8), np.empty(count, np.uint8)
         mine = next((pair for pair in pairs if pair[0] == rank), None)
         if mine is not None and given is not None:
-            parts = [np.ascontiguousarray(given[_place(have, source[rank], here)]).reshape(-1) for here, _ in transfers[mine]]
+            parts = [np.ascontiguousarray(given[_place(source[rank], here)]).reshape(-1) for here, _ in transfers[mine]]
             packed = np.concatenate(parts).view(np.uint8)
             out[:packed.size] = packed
         messages.append((_plan("permute", count, pairs=tuple(pairs), what=what), out, box))
@@ -196,7 +196,7 @@ def laid_out(array: Array, want: ArraySpec) -> Array:
             found = box[at * have.storage_dtype.itemsize:(at + n) * have.storage_dtype.itemsize].view(have.storage_dtype).reshape(shape)
             at += n
             if result is not None:
-                result[_place(want, target[rank], there)] = found
+                result[_place(target[rank], there)] = found
     return Array(want, want.backend.allocate(want) if result is None else want.backend.put_blocks(result, want))
 
 
@@ -245,6 +245,6 @@ def _size(region: Region) -> int:
     return math.prod(stop - start for _, start, stop in region)
 
 
-def _place(spec: ArraySpec, numbers: Numbers, region: Region) -> tuple:
+def _place(numbers: Numbers, region: Region) -> tuple:
     """The place of a part in the grid of the blocks of this process."""
     return (*[mine.index(block) for mine, (block, _, _) in zip(numbers, region)], *[slice(start, stop) for _, start, stop in region])
