@@ -396,6 +396,8 @@ _define("explicit_x64_dtypes", "warn", "What to do where a 64-bit dtype is asked
 
 # how programs run
 _define("disable_jit", False, "Run jitted functions op by op.", **_traced)
+_define("disable_bwd_checks", False, "Take cotangents from rules of custom_vjp whose shapes are not those of the arguments.", **_traced)
+_define("export_calling_convention_version", 10, "The form of exported programs; weft.export refuses versions that it does not know.")
 _define("xla_metadata", (), "Attributes of the operations that are traced, as pairs of key and value; `set_xla_metadata` sets them.",
         kind=tuple, **_traced)
 no_tracing = _define("no_tracing", False, "Raise where a function would be traced to be compiled.", True)
@@ -412,7 +414,8 @@ _define("platform_name", "", "Accepted without effect: JAX ignores it too; see p
 _define("xla_backend", "", "Accepted without effect: JAX ignores it too; see platforms.")
 _define("cpu_enable_async_dispatch", True, "Let long programs run while their callers go on; see the page on asynchronous dispatch.")
 _define("async_dispatch_bytes", -1, "The estimated work, in bytes of memory traffic, from which programs do so; -1 for the machine's.")
-_define("cpu_collectives_implementation", "gloo", "Accepted without effect: there is one process.", optional=True)
+_define("cpu_collectives_implementation", "gloo", "Accepted without effect: processes exchange data by shared memory, MPI or TCP.",
+        optional=True)
 _define("disable_most_optimizations", False, "Accepted without effect: there is one level of optimization.", **_traced)
 _guard: dict[str, Any] = {"kind": str, "choices": ("allow", "log", "disallow", "log_explicit", "disallow_explicit")}
 transfer_guard_host_to_device = _define("transfer_guard_host_to_device", None, "The guard of values that become arrays.", **_guard)
@@ -450,7 +453,7 @@ explain_cache_misses = _define("explain_cache_misses", False, "Say why a functio
 _define("logging_level", "NOTSET", "The least level of weft's reports that are shown.", optional=True,
         choices=("NOTSET", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"))
 _define("debug_log_modules", "", "Loggers whose reports for debugging are shown, separated by commas.")
-_define("distributed_debug", False, "Accepted without effect: one process drives all devices.")
+_define("distributed_debug", False, "Accepted without effect: processes say what fails.")
 _define("traceback_filtering", "auto", "'off' shows weft's own frames in tracebacks.",
         choices=("off", "tracebackhide", "remove_frames", "quiet_remove_frames", "auto"))
 _define("traceback", "", "'full' shows weft's own frames in tracebacks.", choices=("", "full"))
@@ -476,7 +479,7 @@ _WITHOUT_EFFECT: dict[str, dict[str, Any]] = {
         "threefry_gpu_kernel_lowering": False, "use_magma": "auto", "use_emit_pipeline_primitive": False,
         "pallas_enable_debug_checks": False, "pallas_poison_buffers": False, "pallas_use_mosaic_gpu": True, "pallas_verbose_errors": False,
         "send_traceback_to_runtime": "off", "experimental_unsafe_xla_runtime_errors": False, "xla_profile_version": 0},
-    "one process drives all devices": {
+    "processes start and exchange data in ways of their own (weft.distributed)": {
         "check_proxy_envs": True, "cpu_get_global_topology_timeout_minutes": 5, "cpu_get_local_topology_timeout_minutes": 2,
         "cross_host_transfer_socket_address": "", "cross_host_transport_addresses": "", "cross_host_transfer_timeout_seconds": None,
         "cross_host_transfer_transfer_size": None, "enable_preemption_service": True, "enable_recoverability": False,
@@ -499,9 +502,9 @@ _WITHOUT_EFFECT: dict[str, dict[str, Any]] = {
         "data_dependent_tracing_fallback": False, "host_callback_inlining": False, "jit_pjit_api_merge": True, "remat_opt_barrier": True,
         "enable_memories": False, "parallel_functions_output_gda": False, "pmap_no_rank_reduction": True, "pmap_shmap_merge": False,
         "sharding_in_types": False, "spmd_mode": "allow_jit", "varying_axes_in_types": True, "check_vma": False,
-        "mutable_array_checks": True, "disable_bwd_checks": False, "disable_vmap_shmap_error": False},
+        "mutable_array_checks": True, "disable_vmap_shmap_error": False},
     "exports have one format, and TensorFlow is not a target": {
-        "export_calling_convention_version": 10, "export_ignore_forward_compatibility": False, "serialization_version": 0,
+        "export_ignore_forward_compatibility": False, "serialization_version": 0,
         "jax2tf_associative_scan_reductions": False, "jax2tf_default_native_serialization": True},
     "it belongs to an experimental interface that weft lacks; debug_nans and checkify check values": {
         "error_checking_behavior_divide": "ignore", "error_checking_behavior_nan": "ignore", "error_checking_behavior_oob": "ignore",
