@@ -110,6 +110,13 @@ def test_stop_gradient_takes_trees():
     assert out["a"].tolist() == [2.0, 3.0]
 
 
+def test_stop_gradient_leaves_keys_as_they_are():
+    key = weft.random.key(3)
+    f = lambda x, tree: (lax.stop_gradient(tree)["x"] * x, lax.stop_gradient(tree)["key"])
+    slope, same = weft.jit(weft.grad(f, has_aux=True))(3.0, {"x": 2.0, "key": key})
+    assert slope == 2 and weft.random.key_data(same).tolist() == weft.random.key_data(key).tolist()
+
+
 def test_errors():
     with pytest.raises(ValueError, match="equal sizes"):
         lax.associative_scan(lax.add, (np.zeros(3), np.zeros(4)))

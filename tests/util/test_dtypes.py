@@ -70,6 +70,19 @@ def test_promotion_without_64_bit_types(a):
         assert found == (D.canonicalize_dtype(dtype(expected)), expected in WEAK), (a, b)
 
 
+def test_what_is_compared_of_numbers_that_adapt_is_promoted_as_a_boolean():
+    def dtypes_of(t):
+        small = t < 1                     # its type is weak, as that of t is
+        found.append([D.result_type(small), D.result_type(small, t < 2), D.result_type(small, t), D.result_type(small, np.int8(1))])
+        assert D.result_type(small, small, return_weak_type_flag=True) == (np.bool_, False)
+        return small
+
+    found = []
+    weft.jit(dtypes_of)(0)
+    assert found == [[np.bool_, np.bool_, np.int32, np.int8]]
+    assert D.join_dtypes(((np.dtype(bool), True), (np.dtype(bool), True))) == (np.bool_, False)
+
+
 def test_promotion_is_associative():
     names = ["b1", "u1", "u4", "i1", "i4", "bf", "f2", "f4", "c8"]
     for a, b, c in itertools.product(map(dtype, names), repeat=3):

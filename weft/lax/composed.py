@@ -63,8 +63,13 @@ def associative_scan(fn: Callable, elems: Any, reverse: bool = False, axis: int 
 
 
 def stop_gradient(x: Any) -> Any:
-    """`x`, a tree of arrays, with derivatives of zero."""
-    return tree.tree_map(lambda leaf: leaf if type(leaf) in (bool, int, float, complex) else arithmetic.stop_gradient(leaf), x)
+    """`x`, a tree of arrays, with derivatives of zero. Random keys have none in any case."""
+    return tree.tree_map(_stopped, x)
+
+
+def _stopped(leaf: Any) -> Any:
+    unchanged = type(leaf) in (bool, int, float, complex) or isinstance(getattr(leaf, "dtype", None), dtypes.ExtendedDType)
+    return leaf if unchanged else arithmetic.stop_gradient(leaf)
 
 
 def optimization_barrier(operand: Any) -> Any:

@@ -236,6 +236,7 @@ _WIDEST = {"i": np.dtype("int64"), "u": np.dtype("uint64"), "f": np.dtype("float
 
 
 def _join_pairs(pairs: tuple[tuple[table.DType, bool], ...], x64: bool, strict: bool) -> tuple[table.DType, bool]:
+    pairs = tuple([(dtype, weak and dtype != table.bool_dtype) for dtype, weak in pairs])     # booleans are of one width: none is weak
     dtypes, weak = [dtype for dtype, _ in pairs], all(weak for _, weak in pairs)
     if not weak and all(dtype == dtypes[0] for dtype in dtypes):
         return dtypes[0], False
