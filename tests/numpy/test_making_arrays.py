@@ -116,6 +116,21 @@ def test_arrays_to_be_filled_are_refused(call, error):
 
 
 @pytest.mark.parametrize("call, error, says", [
+    (lambda: weft.grad(wnp.sin, reduce_axes=("i",)), NotImplementedError, r"lax.psum\(ct, \('i',\)\)"),
+    (lambda: weft.value_and_grad(wnp.sin, reduce_axes=("i",)), NotImplementedError, "reduce_axes"),
+    (lambda: weft.vjp(wnp.sin, 1.0, reduce_axes=("i",)), NotImplementedError, "reduce_axes"),
+    (lambda: weft.linear_transpose(wnp.negative, 1.0, reduce_axes=("i",)), NotImplementedError, "reduce_axes"),
+    (lambda: wnp.copy(F, order="F"), NotImplementedError, "row-major"), (lambda: wnp.isin(F, F, method="x"), ValueError, "'binary_search'"),
+    (lambda: wnp.searchsorted(F[0], 1, method="x"), ValueError, "'scan'"),
+    (lambda: wnp.digitize(F, F[0], method="x"), ValueError, "method='x'"),
+    (lambda: weft.lax.approx_min_k(np.arange(3, dtype=np.uint8), 1), ValueError, "floating"),
+    (lambda: weft.lax.approx_max_k(F, 1, recall_target=5.0), ValueError, "share")])
+def test_options_that_would_be_lost_are_refused(call, error, says):
+    with pytest.raises(error, match=says):
+        call()
+
+
+@pytest.mark.parametrize("call, error, says", [
     (lambda: wnp.arange(3, dtype=bool), TypeError, "bool"), (lambda: wnp.arange(True), TypeError, "bool"),
     (lambda: wnp.arange(None), TypeError, "give at least"), (lambda: wnp.arange(np.array([3])), ValueError, "must be scalars"),
     (lambda: wnp.meshgrid(F), ValueError, "vectors"), (lambda: wnp.meshgrid(1, 2), ValueError, "vectors"),

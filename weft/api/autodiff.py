@@ -103,7 +103,14 @@ def vjp(fun: Callable, *primals, has_aux: bool = False, reduce_axes=(), saveable
     >>> float(pull(2.0)[0])
     2.0
     """
+    _check_reduce_axes("vjp", reduce_axes)
     return _vjp(fun, primals, has_aux, "vjp", saveable_args)
+
+
+def _check_reduce_axes(api: str, axes) -> None:
+    """NotImplementedError for axes over which cotangents should be added up."""
+    if axes:
+        raise NotImplementedError(f"{api}: reduce_axes={axes!r} is not supported. Add the cotangents up with lax.psum(ct, {axes!r}).")
 
 
 def _vjp(fun, primals, has_aux, api, saveable_args: Any = True):
@@ -306,6 +313,8 @@ def value_and_grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: boo
     >>> float(value), float(slope)
     (9.0, 6.0)
     """
+    _check_reduce_axes("grad", reduce_axes)
+
     @wraps(fun, "Value and gradient of {} with respect to the arguments that `argnums` names; it takes the same arguments.")
     @functools.partial(api_boundary, name="grad")
     def value_and_grad_f(*args, **kwargs):
@@ -360,6 +369,8 @@ def grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False,
     >>> float(weft.grad(wnp.tanh)(0.0))
     1.0
     """
+    _check_reduce_axes("grad", reduce_axes)
+
     @wraps(fun, "Gradient of {} with respect to the arguments that `argnums` names; it takes the same arguments.")
     @functools.partial(api_boundary, name="grad")
     def grad_f(*args, **kwargs):
@@ -463,6 +474,7 @@ def linear_transpose(fun: Callable, *primals, reduce_axes=()) -> Callable:
     >>> float(weft.linear_transpose(lambda x: 3.0 * x, 1.0)(2.0)[0])
     6.0
     """
+    _check_reduce_axes("linear_transpose", reduce_axes)
     flat = FlatFunction(fun, primals, flatten=flatten_linear)
     avals = [aval_of(x) for x in flat.leaves]
     program, values = hoist_tracers(stage(flat, avals, function_name(fun)))

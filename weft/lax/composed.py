@@ -138,15 +138,25 @@ def tile(operand: Any, reps: Sequence[int]) -> Any:
     return layout.reshape(wide, [r * n for r, n in zip(reps, shape)])
 
 
+def _check_approximate(api: str, operand: Any, recall_target: float) -> None:
+    if not dtypes.issubdtype(typeof(operand).dtype, np.floating):
+        raise ValueError(f"{api}: the operand must be of a floating type, got {typeof(operand).str_short()}. See lax.top_k for integers.")
+    if not 0 < recall_target <= 1:
+        raise ValueError(f"{api}: recall_target must be a share, above 0 and at most 1, got {recall_target}.")
+
+
 def approx_max_k(operand: Any, k: int, reduction_dimension: int = -1, recall_target: float = 0.95,
                  reduction_input_size_override: int = -1, aggregate_to_topk: bool = True) -> list:
-    """The `k` largest values along a dim and their positions; here they are exact."""
+    """The `k` largest values along a dim and their positions; here they are exact. ValueError for other dtypes than floating ones, and
+    for a `recall_target` that is no share."""
+    _check_approximate("approx_max_k", operand, recall_target)
     return list(sorting.top_k(operand, k, axis=reduction_dimension))
 
 
 def approx_min_k(operand: Any, k: int, reduction_dimension: int = -1, recall_target: float = 0.95,
                  reduction_input_size_override: int = -1, aggregate_to_topk: bool = True) -> list:
-    """The `k` smallest values along a dim and their positions; here they are exact."""
+    """The `k` smallest values along a dim and their positions; here they are exact. Errors are those of `approx_max_k`."""
+    _check_approximate("approx_min_k", operand, recall_target)
     values, positions = sorting.top_k(arithmetic.neg(operand), k, axis=reduction_dimension)
     return [arithmetic.neg(values), positions]
 

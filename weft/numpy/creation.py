@@ -95,9 +95,13 @@ def array(object, dtype=None, copy: bool = True, order: str | None = "K", ndmin:
     return _made(object, dtype, copy, order, ndmin, device, out_sharding)
 
 
-def _made(object, dtype, copy: bool, order: str | None, ndmin: int, device, out_sharding):
+def _check_order(api: str, order: str | None) -> None:
     if order not in (None, "K", "C", "A"):
-        raise NotImplementedError(f"array: order={order!r}; arrays are row-major.")
+        raise NotImplementedError(f"{api}: order={order!r}; arrays are row-major.")
+
+
+def _made(object, dtype, copy: bool, order: str | None, ndmin: int, device, out_sharding):
+    _check_order("array", order)
     dtype = _dtype(dtype, "array")
     result = _convert(object, dtype, copy)
     if ndmin > result.ndim:
@@ -244,6 +248,7 @@ def asarray(a, dtype=None, order: str | None = None, *, copy: bool | None = None
 
 def copy(a, order: str | None = None):
     """A copy of `a`, laid out over devices as `a` is."""
+    _check_order("copy", order)
     return _copied(promote.array_of("copy", a))
 
 

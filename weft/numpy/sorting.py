@@ -77,12 +77,19 @@ def argpartition(a, kth: int, axis: int = -1):
     return cast(argsort(a, axis), np.int32)
 
 
+def _check_method(api: str, method, known: tuple) -> None:
+    """ValueError for an algorithm that there is not; all give the same."""
+    if method not in known:
+        raise ValueError(f"{api}: method={method!r} is not one of {', '.join(map(repr, known))}.")
+
+
 def searchsorted(a, v, side: str = "left", sorter=None, *, method: str = "scan"):
     """Where to insert `v` into sorted `a` to keep it sorted, by bisection.
 
     >>> wnp.searchsorted(wnp.arange(5.), wnp.array([0.5, 4.0]))
     Array([1, 4], dtype=int32)
     """
+    _check_method("searchsorted", method, ("scan", "scan_unrolled", "sort", "compare_all"))
     if side not in ("left", "right"):
         raise ValueError(f"{side!r} is an invalid value for keyword 'side'; expected one of ['left', 'right'].")
     a, v = [concrete(x) for x in promote_dtypes(value(a), value(v))]
@@ -118,6 +125,7 @@ def _not_after(x, v, side: str):
 
 def digitize(x, bins, right: bool = False, *, method=None):
     """The number of the bin of each element."""
+    _check_method("digitize", method, (None, "scan", "scan_unrolled", "sort", "compare_all"))
     bins = array_of("digitize", bins)
     if bins.ndim != 1:
         raise ValueError("digitize: bins must be a 1-dimensional array.")
@@ -171,6 +179,7 @@ def choose(a, choices, out=None, mode: str = "raise"):
 
 def isin(element, test_elements, assume_unique: bool = False, invert: bool = False, *, method: str = "auto"):
     """Where elements are among `test_elements`."""
+    _check_method("isin", method, ("auto", "compare_all", "binary_search", "sort"))
     check_arraylike("isin", element, test_elements)
     a, b = [concrete(x) for x in promote_dtypes(value(element), value(test_elements))]
     b = mp.ravel(b)
