@@ -139,3 +139,17 @@ def test_a_sink_in_rules_of_derivatives():
 
     f.defvjp(lambda x: (f(x), lax.dce_sink(x)), lambda _, ct: (lax.dce_sink(ct), (5 * ct,))[1])
     assert weft.jit(weft.grad(f))(1.0) == 5
+
+
+def test_python_integers_wrap_around_in_a_narrow_dtype():
+    assert lax.convert_element_type(2**32 + 5, np.int32) == 5 and lax.convert_element_type(-2**40 - 3, np.uint8) == 253
+    assert weft.jit(lambda: lax.convert_element_type(2**31, np.int32))() == -2**31 and lax.convert_element_type(2**33, np.float32) == 2.0**33
+    with pytest.raises(OverflowError):
+        lax.convert_element_type(2**70, np.int32)
+
+
+def test_filled_arrays_stay_on_the_device_of_their_model():
+    x, device = wnp.arange(3), weft.devices()[-1]
+    assert not lax.full_like(x, 1.5).committed
+    y = lax.full_like(weft.device_put(x, device), 1.5)
+    assert y.committed and y.devices() == {device} and y.dtype == np.int32

@@ -24,7 +24,6 @@ from weft.util import events, tree
 from weft.util.source import api_boundary
 
 _formatter = string.Formatter()
-_log = logging.getLogger("weft.debug")
 
 
 @api_boundary
@@ -80,7 +79,10 @@ class Printer(HostFunction):
         if position and not events.above:
             text = f"[{' '.join(f'{name}={i}' for name, i in position)}] {text}"
         if self.to_log:
-            _log.info(text)
+            # where `import jax` means weft, programs handle the records of the logger of that name, whatever its level
+            logger = logging.getLogger("jax._src.debugging" if events.above else "weft.debug")
+            if events.above or logger.isEnabledFor(logging.INFO):
+                logger.handle(logger.makeRecord(logger.name, logging.INFO, __file__, 0, text, (), None))
         else:
             builtins.print(text)
         return []

@@ -18,7 +18,7 @@ __getattr__, __dir__ = attach(__name__, {
     "weft.control.while_loop": "while_loop while_p",
     "weft.lax.composed": """
         approx_max_k approx_min_k associative_scan broadcast_like broadcast_shapes broadcast_to_rank
-        clamp composite cummax cummin dce_sink dtype empty index_take
+        clamp composite cummax cummin dce_sink dtype empty full_like index_take
         optimization_barrier platform_dependent shape_as_value sort_key_val stack stage stop_gradient tile unstack with_sharding_constraint
     """,
     "weft.lax.convolutions": """
@@ -75,7 +75,7 @@ __getattr__, __dir__ = attach(__name__, {
         scatter_max scatter_max_p scatter_min scatter_min_p scatter_mul scatter_mul_p scatter_p scatter_sub
     """,
     "weft.ops.layout": """
-        broadcast broadcast_in_dim broadcast_in_dim_p broadcasted_iota collapse copy_p expand_dims full full_like iota iota_p
+        broadcast broadcast_in_dim broadcast_in_dim_p broadcasted_iota collapse copy_p expand_dims full iota iota_p
         reshape reshape_p rev rev_p squeeze squeeze_p transpose transpose_p
     """,
     "weft.ops.placement": "optimization_barrier_p sharding_constraint sharding_constraint_p",

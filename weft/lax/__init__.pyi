@@ -13,7 +13,7 @@ from weft.lax.applying import scatter_apply
 from weft.lax.bit_generator import rng_bit_generator
 from weft.lax.composed import (
     approx_max_k, approx_min_k, associative_scan, broadcast_like, broadcast_shapes, broadcast_to_rank, clamp, composite, cummax, cummin,
-    dce_sink, dtype, empty, index_take, optimization_barrier, platform_dependent, shape_as_value, sort_key_val, stack, stage,
+    dce_sink, dtype, empty, full_like, index_take, optimization_barrier, platform_dependent, shape_as_value, sort_key_val, stack, stage,
     stop_gradient, tile, unstack, with_sharding_constraint,
 )
 from weft.lax.convolutions import (
@@ -68,8 +68,8 @@ from weft.ops.indexing import (
     scatter_max_p, scatter_min, scatter_min_p, scatter_mul, scatter_mul_p, scatter_p, scatter_sub,
 )
 from weft.ops.layout import (
-    broadcast, broadcast_in_dim, broadcast_in_dim_p, broadcasted_iota, collapse, copy_p, expand_dims, full, full_like, iota, iota_p,
-    reshape, reshape_p, rev, rev_p, squeeze, squeeze_p, transpose, transpose_p,
+    broadcast, broadcast_in_dim, broadcast_in_dim_p, broadcasted_iota, collapse, copy_p, expand_dims, full, iota, iota_p, reshape,
+    reshape_p, rev, rev_p, squeeze, squeeze_p, transpose, transpose_p,
 )
 from weft.ops.placement import optimization_barrier_p, sharding_constraint, sharding_constraint_p
 from weft.ops.precision import reduce_precision, reduce_precision_p

@@ -96,6 +96,19 @@ def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
     debug_callback(_drop, val)
 
 
+def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Sequence[int] | None = None, *, sharding: Any = None) -> Any:
+    """`fill_value` with the shape, dtype, weak type and placement of `x` where none are given; inside `shard_map` it varies over the axes
+    of `x`. Of another shape it is where `x` is if that is not split.
+
+    >>> full_like(np.zeros(2, np.int8), 3)
+    Array([3, 3], dtype=int8)
+    """
+    out = layout.full_like(x, fill_value, dtype, shape, sharding=sharding)
+    if sharding is None and type(out) is Array and getattr(x, "committed", False) and out.sharding == x.sharding:
+        return device_put(out, x.sharding)
+    return out
+
+
 def broadcast_to_rank(x: Any, rank: int) -> Any:
     """`x` with leading dims of size one up to `rank`."""
     missing = rank - typeof(x).ndim

@@ -105,7 +105,7 @@ def in_dtype(operand, dtype: np.dtype):
 def convert_element_type(operand, new_dtype, weak_type: bool = False, sharding=None):
     """`operand` with its elements converted to `new_dtype`, of the same shape.
 
-    Floats are truncated toward zero on the way to integers and clamped to their range. `weak_type` makes the dtype give way in
+    Floats are truncated toward zero on the way to integers and clamped to their range; integers wrap around. `weak_type` makes the dtype give way in
     promotion. Raises TypeError for what is not a dtype.
 
     >>> np.asarray(convert_element_type(np.array([-1.5, 300.0]), np.uint8)).tolist()
@@ -113,8 +113,11 @@ def convert_element_type(operand, new_dtype, weak_type: bool = False, sharding=N
     """
     aval = typeof(operand)
     target = aval.dtype if new_dtype is None else dtypes.canonicalize_dtype(new_dtype)
-    if type(operand) is int and not -2 ** 31 <= operand < 2 ** 31 and dtypes.issubdtype(target, np.inexact):
-        operand = float(operand)             # it may be beyond every integer dtype
+    if type(operand) is int and not -2 ** 31 <= operand < 2 ** 31:
+        if dtypes.issubdtype(target, np.inexact):
+            operand = float(operand)             # it may be beyond every integer dtype
+        elif dtypes.issubdtype(target, np.integer) and -2 ** 63 <= operand < 2 ** 64:         # wrapped around, as 64-bit arrays are
+            operand = np.uint64(operand % 2 ** 64).astype(target)
         aval = typeof(operand)
     same = aval.dtype == target and aval.weak_type == weak_type and sharding is None
     if same and type(operand) not in _PYTHON_NUMBERS:
