@@ -224,20 +224,69 @@ def test_a_mesh_with_manual_axes_is_not_set():
         assert current_mesh() is manual
 
 
-def test_devices_of_two_rows_of_chips_are_put_in_a_ring():
-    class Chip:
-        def __init__(self, id, coords, core=0):
-            self.id, self.coords, self.core_on_chip, self.process_index = id, coords, core, 0
-    ids = lambda grid: [[d.id for d in row] for row in np.atleast_2d(grid)]
-    long = [Chip(x + 4 * y, (x, y, 0)) for y in range(2) for x in range(4)]
-    assert ids(create_device_mesh((8,), long)) == [[0, 1, 2, 3, 7, 6, 5, 4]]
-    assert ids(create_device_mesh((1, 8), long[::-1])) == [[0, 1, 2, 3, 7, 6, 5, 4]]
-    assert ids(create_device_mesh((2, 4), long)) == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    square = [Chip(c + 2 * x + 4 * y, (x, y, 0), c) for y in range(2) for x in range(2) for c in range(2)]
-    assert ids(create_device_mesh((8,), square)) == [[0, 1, 2, 3, 6, 7, 4, 5]]          # the cores of a chip side by side
-    assert ids(create_device_mesh((6,), long[:3] + long[5:])) == [[0, 1, 2, 5, 6, 7]]   # no two full rows
-    cube = [Chip(i, (i % 2, i // 2 % 2, i // 4)) for i in range(8)]
-    assert ids(create_device_mesh((8,), cube)) == [list(range(8))]
+class Chip:
+    """A device at a place, of a chip with one core or two; its number counts along x, then y, then z."""
+    process_index, slice_index, platform = 0, 0, "tpu"
+
+    def __init__(self, number: int, coords: tuple, kind: str, core: int = 0):
+        self.id, self.coords, self.device_kind, self.core_on_chip = number, coords, kind, core
+
+
+def chips(x: int, y: int, z: int, kind: str, cores: int = 1) -> list[Chip]:
+    places = [(i, j, k, c) for k in range(z) for j in range(y) for i in range(x) for c in range(cores)]
+    return [Chip(n, place[:3], kind, place[3]) for n, place in enumerate(places)]
+
+
+def numbers(shape: tuple, devices: list, **options) -> list:
+    grid = create_device_mesh(shape, devices, **options)
+    assert grid.shape == shape
+    return np.vectorize(lambda d: d.id)(grid).tolist()
+
+
+def test_chips_of_a_plane_are_put_in_a_ring():
+    plane = chips(4, 2, 1, "TPU v5 lite")
+    assert numbers((8,), plane) == [0, 1, 2, 3, 7, 6, 5, 4] == numbers((8,), plane[::-1])
+    assert numbers((2, 4), plane) == [[0, 1, 2, 3], [7, 6, 5, 4]]
+    assert numbers((2, 2), chips(2, 2, 1, "TPU v6 lite")) == [[0, 1], [3, 2]]
+    assert numbers((8,), chips(2, 4, 1, "TPU v5 lite")) == [0, 2, 4, 6, 7, 5, 3, 1]
+    square = chips(4, 4, 1, "TPU v5 lite")
+    assert numbers((16,), square) == [0, 1, 2, 3, 7, 6, 5, 9, 10, 11, 15, 14, 13, 12, 8, 4]
+    assert numbers((4, 4), square) == np.arange(16).reshape(4, 4).tolist()
+    for x, y in ((4, 4), (6, 3), (8, 8), (2, 6)):
+        ring = create_device_mesh((x * y,), chips(x, y, 1, "TPU v5 lite"))
+        for a, b in zip(ring, np.roll(ring, 1)):
+            assert np.abs(np.subtract(a.coords, b.coords)).sum() == 1
+
+
+def test_trays_of_chips_with_two_cores_are_rings():
+    tray = [0, 1, 2, 3, 6, 7, 4, 5]
+    assert numbers((8,), chips(2, 2, 1, "TPU v3", 2)) == tray
+    assert numbers((2, 4), chips(2, 2, 1, "TPU v3", 2)) == [tray[:4], tray[4:]]
+    stacked = chips(2, 2, 4, "TPU7x", 2)
+    assert numbers((4, 8), stacked) == [[8 * k + n for n in tray] for k in range(4)]
+    listed = sorted(chips(4, 4, 1, "TPU v3", 2), key=lambda d: (d.coords[1] // 2, d.coords[0] // 2))         # tray by tray
+    assert numbers((4, 8), listed)[0] == [0, 1, 2, 3, 10, 11, 8, 9] and numbers((16, 2), listed)[0] == [0, 1]
+
+
+def test_axes_of_a_torus_make_the_dims_of_a_mesh():
+    cube = chips(4, 4, 4, "TPU v4")
+    by_number = np.arange(64).reshape(4, 4, 4).T                # by x, y, z
+    assert numbers((64,), cube) == by_number.reshape(-1).tolist()
+    assert numbers((16, 4), cube) == by_number.transpose(1, 2, 0).reshape(16, 4).tolist()       # the last dim chooses first
+    assert numbers((1, 4, 16), cube) == by_number.transpose(2, 0, 1).reshape(1, 4, 16).tolist()
+    long = np.arange(128).reshape(8, 4, 4).T
+    assert numbers((8, 16), chips(4, 4, 8, "TPU v4")) == long.transpose(2, 0, 1).reshape(8, 16).tolist()
+    with pytest.raises(NotImplementedError, match="allow_split_physical_axes"):
+        numbers((8, 8), cube)
+    halves = by_number.reshape(4, 2, 2, 4)                      # x and a half of y are in the last dim
+    assert numbers((8, 8), cube, allow_split_physical_axes=True) == np.moveaxis(halves, (1, 3), (0, 1)).reshape(8, 8).tolist()
+    assert sorted(np.ravel(numbers((2, 1, 32), cube, allow_split_physical_axes=True))) == list(range(64))
+
+
+def test_devices_that_fill_no_grid_keep_their_order():
+    plane = chips(4, 2, 1, "TPU v5 lite")
+    assert numbers((6,), plane[:3] + plane[5:]) == [0, 1, 2, 5, 6, 7]
+    assert numbers((2, 2), [plane[i] for i in (0, 1, 2, 7)]) == [[0, 1], [2, 7]]
 
 
 def test_equal_specs_are_one_object():

@@ -143,7 +143,8 @@ def test_a_sink_in_rules_of_derivatives():
 
 def test_python_integers_wrap_around_in_a_narrow_dtype():
     assert lax.convert_element_type(2**32 + 5, np.int32) == 5 and lax.convert_element_type(-2**40 - 3, np.uint8) == 253
-    assert weft.jit(lambda: lax.convert_element_type(2**31, np.int32))() == -2**31 and lax.convert_element_type(2**33, np.float32) == 2.0**33
+    assert weft.jit(lambda: lax.convert_element_type(2**31, np.int32))() == -2**31
+    assert lax.convert_element_type(2**33, np.float32) == 2.0**33
     with pytest.raises(OverflowError):
         lax.convert_element_type(2**70, np.int32)
 

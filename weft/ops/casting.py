@@ -105,8 +105,8 @@ def in_dtype(operand, dtype: np.dtype):
 def convert_element_type(operand, new_dtype, weak_type: bool = False, sharding=None):
     """`operand` with its elements converted to `new_dtype`, of the same shape.
 
-    Floats are truncated toward zero on the way to integers and clamped to their range; integers wrap around. `weak_type` makes the dtype give way in
-    promotion. Raises TypeError for what is not a dtype.
+    Floats are truncated toward zero on the way to integers and clamped to their range; integers wrap around. `weak_type` makes the
+    dtype give way in promotion. Raises TypeError for what is not a dtype.
 
     >>> np.asarray(convert_element_type(np.array([-1.5, 300.0]), np.uint8)).tolist()
     [0, 255]

@@ -10,6 +10,7 @@ import numpy as np
 
 from weft import processes
 from weft.ir.mesh import AxisType, Mesh
+from weft.runtime import torus
 from weft.runtime.device import Device, devices
 from weft.util.config import api_version
 from weft.util.errors import ShardingError
@@ -19,8 +20,9 @@ def create_device_mesh(mesh_shape: int | Sequence[int], devices: Sequence[Any] |
                        contiguous_submeshes: bool = False, allow_split_physical_axes: bool = False) -> np.ndarray:
     """An array of all devices (or of `devices`) of shape `mesh_shape`, neighbours near each other.
 
-    Virtual devices share one memory and are equally near, so their order is kept. Devices that have `coords`, and fill two rows of a
-    grid, are put in a ring along a dim that holds them all.
+    Virtual devices share one memory and are equally near, so their order is kept. Devices that have `coords`, and fill a grid, get places
+    by their links: whole axes of a torus, or factors of them with `allow_split_physical_axes`, make a dim of the mesh; the chips of a tray
+    or of a plane are put in a ring. NotImplementedError where whole axes do not make the mesh.
 
     >>> create_device_mesh((2, 1), all_devices()[:2]).shape
     (2, 1)
@@ -33,23 +35,8 @@ def create_device_mesh(mesh_shape: int | Sequence[int], devices: Sequence[Any] |
         raise ShardingError(
             f"create_device_mesh: Number of devices {len(chosen)} must equal the product of mesh_shape {shape}.\n"
             f"  The grid uses every device once. Give mesh sizes that multiply to {len(chosen)}, or pass devices=...")
-    return _grid(_ring(chosen) or chosen if len(chosen) in shape else chosen, shape)
-
-
-def _ring(chosen: Sequence[Any]) -> list[Any] | None:
-    """The devices along one row of chips and back along the other; None if their chips do not fill two rows of a grid."""
-    if not all(hasattr(d, "coords") for d in chosen):
-        return None
-    chips = np.array([d.coords for d in chosen])
-    sizes = np.ptp(chips, axis=0) + 1
-    wide = np.flatnonzero(sizes > 1)
-    if len(wide) != 2 or 2 not in sizes or len(chosen) % math.prod(sizes) or len(np.unique(chips, axis=0)) != math.prod(sizes):
-        return None
-    across = int(np.flatnonzero(sizes == 2)[-1])
-    along = int(wide.sum()) - across
-    row, place = (chips - chips.min(axis=0)).T[[across, along]]
-    keys = [(r, -p if r else p, getattr(d, "core_on_chip", 0), i) for i, (d, r, p) in enumerate(zip(chosen, row, place))]
-    return [chosen[key[-1]] for key in sorted(keys)]
+    found = torus.placed(chosen, shape, allow_split_physical_axes)
+    return _grid(chosen, shape) if found is None else found
 
 
 def create_hybrid_device_mesh(mesh_shape: Sequence[int], dcn_mesh_shape: Sequence[int], devices: Sequence[Any] | None = None, *,
@@ -73,7 +60,7 @@ def create_hybrid_device_mesh(mesh_shape: Sequence[int], dcn_mesh_shape: Sequenc
         raise ShardingError(f"create_hybrid_device_mesh: Number of slices {len(groups)} must equal the product of dcn_mesh_shape "
                             f"{tuple(dcn_mesh_shape)}.\n  Each granule, a process or a partition, has a place in the outer grid.")
     granules = [groups[key] for key in (sorted(groups) if should_sort_granules_by_key else groups)]
-    blocks = [create_device_mesh(mesh_shape, granule) for granule in granules]
+    blocks = [create_device_mesh(mesh_shape, granule, allow_split_physical_axes=allow_split_physical_axes) for granule in granules]
     nested = np.empty(tuple(dcn_mesh_shape), object)
     for where, block in zip(np.ndindex(nested.shape), blocks):
         nested[where] = block

@@ -1,0 +1,119 @@
+"""The places in a mesh of chips that are linked as a grid or a torus, by their coordinates.
+
+In:   devices with `coords` (and `core_on_chip`, where a chip has several) that fill a grid, and the shape of the mesh.
+Out:  the devices in an array of that shape, so that neighbours along its dims are linked.
+Laws: the last dims, along which most is sent, choose first. An axis of a torus closes, so that whole ones serve best; a plane of "lite"
+      chips does not, but a path through all its chips does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+_TRAY = 8     # the cores of the two by two chips of a tray
+
+
+def placed(chosen: Sequence[Any], shape: tuple[int, ...], split: bool) -> np.ndarray | None:
+    """The devices in an array of that shape, None if they have no coordinates or do not fill a grid.
+
+    NotImplementedError if dims of the mesh need parts of axes of the torus, and `split` does not allow that.
+    """
+    grid = _grid(chosen)
+    if grid is None:
+        return None
+    x, y, z, cores = grid.shape
+    lite = all("lite" in str(getattr(d, "device_kind", "")) for d in chosen)
+    if cores == 2 and (x, y) == (2, 2):
+        return np.stack([_ring(grid[:, :, k].swapaxes(0, 1)) for k in range(z)]).reshape(shape)
+    if cores == 2 and z == 1:                 # of which a mesh takes whole trays, in the order that is given, or that order
+        listed = _array(chosen)
+        if shape[-1] != _TRAY:
+            return listed.reshape(shape)
+        trays = [_grid(tray) for tray in listed.reshape(-1, _TRAY)]
+        rings = [tray.ravel() if tray is None else _ring(tray[:, :, 0].swapaxes(0, 1)) for tray in trays]
+        return np.stack(rings).reshape(shape)
+    if lite and cores == z == 1 and min(x, y) > 1 and x * y % 2 == 0 and (min(x, y) == 2 or len(chosen) in shape):
+        rows = grid[:, :, 0, 0].T
+        along = rows.shape[0] % 2 == 1 or (rows.shape[1] == 2 and rows.shape[0] > 2)          # two long rows, or an even number of them
+        return _ring(rows.T if along else rows).reshape(shape)
+    return _on_torus(grid[..., 0] if cores == 1 else grid, shape, split)
+
+
+def _array(devices: Sequence[Any]) -> np.ndarray:
+    flat = np.empty(len(devices), object)
+    flat[:] = devices
+    return flat
+
+
+def _grid(chosen: Sequence[Any]) -> np.ndarray | None:
+    """The devices by x, y, z and core; None if some place is empty."""
+    if not all(len(getattr(d, "coords", None) or ()) == 3 for d in chosen):
+        return None
+    places = np.array([(*d.coords, getattr(d, "core_on_chip", 0) or 0) for d in chosen])
+    places -= places.min(axis=0)
+    sizes = tuple((places.max(axis=0) + 1).tolist())
+    if math.prod(sizes) != len(chosen) or len(np.unique(places, axis=0)) != len(chosen):
+        return None
+    grid = np.empty(sizes, object)
+    for device, place in zip(chosen, places):
+        grid[tuple(place)] = device
+    return grid
+
+
+def _ring(rows: np.ndarray) -> np.ndarray:
+    """A closed path through an even number of rows: along the first, to and fro beside the first column, and back along that."""
+    turns = [row[1:] if k % 2 == 0 else row[:0:-1] for k, row in enumerate(rows)]
+    return np.concatenate([rows[0, :1], *turns, rows[:0:-1, 0]]).reshape(-1)
+
+
+def _on_torus(grid: np.ndarray, shape: tuple[int, ...], split: bool) -> np.ndarray:
+    """The grid with its axes, or factors of them, dealt out to the dims of the mesh."""
+    shares = np.ones((grid.ndim, len(shape)), int)          # the factor of axis i that is part of dim j
+    for j in reversed(range(len(shape))):
+        left = [n // math.prod(mine) for n, mine in zip(grid.shape, shares.tolist())]
+        found = _whole_axes(grid.shape, shares, shape[j]) if shape[j] > 1 or not split else None
+        if found is None and split:
+            found = _parts(grid.shape, left, shape[j])
+        if found is None:
+            raise NotImplementedError(
+                f"create_device_mesh: no whole axes of the torus {grid.shape} that are left make a dim of {shape[j]} of the mesh {shape}.\n"
+                "  An axis serves one dim. allow_split_physical_axes=True deals out factors of axes.")
+        shares[:, j] = found
+    factors = grid.reshape(shares.reshape(-1))
+    order = np.arange(shares.size).reshape(shares.shape).T.reshape(-1)
+    return factors.transpose(order).reshape(shape)
+
+
+def _whole_axes(sizes: Sequence[int], shares: np.ndarray, size: int) -> list[int] | None:
+    """As many whole axes as make a dim of that size, the first such; None if there are none."""
+    free = [i for i, n in enumerate(sizes) if (shares[i] == 1).all()]
+    for count in range(len(free), -1, -1):
+        for axes in itertools.combinations(free, count):
+            if math.prod(sizes[i] for i in axes) == size:
+                return [n if i in axes else 1 for i, n in enumerate(sizes)]
+    return None
+
+
+def _parts(sizes: Sequence[int], left: Sequence[int], size: int) -> list[int] | None:
+    """Factors of what is left of the axes that make a dim of that size: whole axes if possible, else of those that have been cut."""
+    best = min(_products(left, size), default=None, key=lambda parts: (
+        -sum(p == n for p, n in zip(parts, sizes) if n > 1), -sum(p > 1 and m < n for p, m, n in zip(parts, left, sizes)),
+        sum(p > 1 for p in parts)))
+    return None if best is None else list(best)
+
+
+def _products(left: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
+    """The ways to write a size as a product of divisors of each number."""
+    if not left:
+        if size == 1:
+            yield ()
+        return
+    for part in range(math.gcd(left[0], size), 0, -1):
+        if left[0] % part == 0 and size % part == 0:
+            for rest in _products(left[1:], size // part):
+                yield (part, *rest)
