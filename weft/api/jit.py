@@ -239,7 +239,7 @@ def of_function(fun: Callable, key: Any, make: Callable[[], Any]) -> Any:
             # the table is bound: at the interpreter's exit, the module's names are gone before the function is
             found = weakref.ref(fun, lambda _, functions=_of_functions: functions.pop(number, None)), {}
             while len(_of_functions) >= _MOST_FUNCTIONS:
-                _of_functions.pop(next(iter(_of_functions)), None)
+                _of_functions.pop(next(iter(list(_of_functions))), None)       # of a copy: other threads add to it
             _of_functions[number] = found
         known = found[1].get(key)
         return found[1].setdefault(key, make()) if known is None else known
