@@ -142,3 +142,23 @@ def test_a_rule_of_the_function_is_its_derivative(form):
     last = lambda x: lax.associative_scan(fn, x)[2]
     np.testing.assert_array_equal(weft.grad(last)(wnp.array([2.0, 3.0, 5.0])), [100.0, 100.0, 10.0])
     np.testing.assert_array_equal(weft.jit(weft.grad(last))(wnp.array([2.0, 3.0, 5.0])), [100.0, 100.0, 10.0])
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 9, 1000])
+def test_running_logarithms_of_sums_of_complex_numbers(size, reverse):
+    rng = np.random.RandomState(size)
+    z = (3 * rng.randn(size, 2) + 1j * rng.uniform(-6, 6, (size, 2))).astype(np.complex64)
+    f = lambda z: lax.cumlogsumexp(z, 0, reverse=reverse)
+    turned = (lambda a: a[::-1]) if reverse else (lambda a: a)
+    sums = turned(np.cumsum(turned(np.exp(z.astype(np.complex128))), axis=0))
+    for out in (f(z), weft.jit(f)(z), weft.vmap(lambda c: lax.cumlogsumexp(c, reverse=reverse), 1, 1)(z)):
+        assert out.dtype == np.complex64 and (np.abs(np.imag(out)) <= 3.1416).all()
+        np.testing.assert_allclose(np.exp(np.asarray(out, np.complex128)), sums, rtol=2e-3, atol=1e-3 * np.abs(sums).max())
+    _, tangent = weft.jvp(f, (z,), (np.ones_like(z),))
+    if size < 100:
+        np.testing.assert_allclose(tangent, np.ones_like(z), rtol=1e-3, atol=1e-3)       # it grows as all of its terms do
+        slope = weft.jacrev(f, holomorphic=True)(z[:, 0])
+        shares = np.exp(z[:, 0].astype(np.complex128)) / sums[:, :1]
+        wanted = np.triu(shares) if reverse else np.tril(shares)
+        np.testing.assert_allclose(slope, wanted, rtol=2e-2, atol=2e-3 * np.abs(wanted).max())

@@ -475,16 +475,8 @@ def _complex_arctan2(x, y):
 
 
 def _complex_logaddexp(x, y):
-    high = _extremum(ew.max, ew.gt)(x, y)
-    delta = select(ew.eq(x, y), 0, ew.sub(ew.sub(ew.add(x, y), high), high))
-    out = ew.add(high, ew.log1p(ew.exp(delta)))
-    return ew.complex(ew.real(out), _principal(ew.imag(out)))
-
-
-def _principal(phase):
-    """A phase in (-pi, pi]."""
-    turned = ew.sub(phase, ew.mul(ew.floor(ew.div(ew.add(phase, math.pi), 2 * math.pi)), 2 * math.pi))
-    return select(ew.bitwise_or(ew.gt(phase, math.pi), ew.le(phase, -math.pi)), turned, phase)
+    from weft.ops.complex_functions import logaddexp
+    return logaddexp(x, y)
 
 
 #: of complex numbers, what is native of real ones alone

@@ -23,6 +23,22 @@ def exp2(x):
     return ew.exp(ew.mul(x, math.log(2)))
 
 
+def logaddexp(x, y):
+    """log(exp(x) + exp(y)) with a phase in (-pi, pi], by the number with the larger real part."""
+    rx, ry = ew.real(x), ew.real(y)
+    first = select(ew.eq(rx, ry), ew.gt(ew.imag(x), ew.imag(y)), ew.gt(rx, ry))
+    high = select(first, x, y)
+    delta = select(ew.eq(x, y), 0, ew.sub(ew.sub(ew.add(x, y), high), high))
+    return principal(ew.add(high, ew.log1p(ew.exp(delta))))
+
+
+def principal(x):
+    """A logarithm with the same exponential whose phase is in (-pi, pi]."""
+    phase = ew.imag(x)
+    turned = ew.sub(phase, ew.mul(ew.floor(ew.div(ew.add(phase, math.pi), 2 * math.pi)), 2 * math.pi))
+    return ew.complex(ew.real(x), select(ew.bitwise_or(ew.gt(phase, math.pi), ew.le(phase, -math.pi)), turned, phase))
+
+
 def _sign_bit(x):
     signed = np.dtype(f"int{8 * typeof(x).dtype.itemsize}")
     return ew.lt(ew.bitcast_convert_type(x, signed), signed.type(0))

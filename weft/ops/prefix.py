@@ -225,24 +225,48 @@ def _factors(in_avals, out_avals, *, combine: Combination, axis: int, reverse: b
 # --- running log-sum-exp ----------------------------------------------------------------------------------------------
 
 
+def _logaddexp(x, y):
+    if not families.dtype_in(typeof(x).dtype, families.COMPLEX):
+        return functions.logaddexp(x, y)
+    from weft.ops.complex_functions import logaddexp
+    return logaddexp(x, y)
+
+
+def _logaddexp_reference(x: np.ndarray, axis: int) -> np.ndarray:
+    if not np.iscomplexobj(x):
+        return np.logaddexp.accumulate(x, axis=axis)
+    rows = np.moveaxis(x, axis, 0).copy()
+    for i in range(1, len(rows)):
+        high = np.maximum(rows[i - 1].real, rows[i].real)
+        rows[i] = high + np.log(np.exp(rows[i - 1] - high) + np.exp(rows[i] - high))
+    return np.moveaxis(rows, 0, axis)
+
+
 def _logsumexp_pair(earlier, later):
     (x, s), (y, t) = earlier, later
-    total = functions.logaddexp(x, y)
+    total = _logaddexp(x, y)
     empty = eq(total, -np.inf)
     share = lambda v: select(empty, 0, functions.exp(sub(v, select(empty, 0, total))))
     return total, add(mul(s, share(x)), mul(t, share(y)))
 
 
 def _prefixes_of_logaddexp(x, *, axis, reverse):
-    combine = combination(lambda earlier, later: [functions.logaddexp(earlier[0], later[0])], [typeof(x)])
-    return associative_scan(combine, [x], axis, reverse)[0]
+    pair = lambda earlier, later: [_logaddexp(earlier[0], later[0])]
+    combine = combination(pair, [typeof(x)])
+    if combine is not None:
+        return associative_scan(combine, [x], axis, reverse)[0]
+    turned = lambda x: layout.rev(x, (axis,)) if reverse else x
+    return turned(prefixes([turned(x)], pair, axis)[0])
 
 
-cumlogsumexp_p = cumulative("cumlogsumexp", families.FLOATING, lambda x, axis: np.logaddexp.accumulate(x, axis=axis),
+cumlogsumexp_p = cumulative("cumlogsumexp", families.INEXACT, _logaddexp_reference,
                             lower=ExpandSpec(_prefixes_of_logaddexp),
                             jvp=paired_jvp(_logsumexp_pair, lambda dtype: -np.inf))
 
 
 def cumlogsumexp(operand, axis: int = 0, reverse: bool = False):
-    """Running log(sum(exp)) along dim `axis`, from the end if `reverse`."""
+    """Running log(sum(exp)) along dim `axis`, from the end if `reverse`; of complex numbers with a phase in (-pi, pi]."""
+    if families.dtype_in(typeof(operand).dtype, families.COMPLEX):
+        from weft.ops.complex_functions import principal
+        operand = principal(operand)
     return running(cumlogsumexp_p, operand, axis, reverse)
