@@ -20,7 +20,7 @@ _MISSING: dict[str, dict[str, str]] = {
     },
     _HELPER: {
         "jax.experimental.jet": "*", "jax.experimental.multihost_utils": "*", "jax.experimental.ode": "*", "jax.experimental.rnn": "*",
-        "jax.experimental.mesh_utils": "*", "jax.experimental.fused": "*", "jax.example_libraries.optimizers": "*",
+        "jax.experimental.mesh_utils": "*", "jax.example_libraries.optimizers": "*",
         "jax.example_libraries.stax": "*", "jax.experimental.roofline.roofline": "*", "jax.experimental.roofline.rooflines": "*",
         "jax.experimental.scheduling_groups": "*", "jax.experimental.source_mapper.mlir": "*",
     },
@@ -47,6 +47,9 @@ _MISSING: dict[str, dict[str, str]] = {
     },
     "functions of other languages are called as Python functions or by their address; there are no headers and types of XLA's interface": {
         "jax.ffi": "include_dir register_ffi_target_as_batch_partitionable register_ffi_type register_ffi_type_id",
+    },
+    "it compiles a function of values in two memories to one kernel, which JAX does for GPUs alone; there is one memory here": {
+        "jax.experimental.fused": "*",
     },
     "it carries notes to passes of XLA, and there are none": {"jax.experimental.control_deps": "*"},
     "arrays move between processes by `device_put` to a mesh of all of them": {"jax.experimental.transfer": "*"},
