@@ -622,3 +622,29 @@ def test_type_rules_give_one_type_or_a_sequence_as_the_primitive_says(several):
     p.def_abstract_eval((lambda x: x) if several else (lambda x: [x]))
     with pytest.raises(ValueError, match=r"odd.abstract_eval\(\) method should return a tuple or a list"):
         weft.jit(lambda x: p.bind(x))(1.0)
+
+
+def test_a_derivative_rule_may_map_a_function_that_gives_a_symbolic_zero():
+    """Libraries batch a primitive by one that maps its rules: tangents that are symbolic zeros leave `vmap` as such, with its dim."""
+    both_p = Primitive("both_of_test")
+    both_p.multiple_results = True
+    seen = []
+
+    def impl(x, y):
+        return [x * 2.0, y * 3.0]
+
+    def jvp(primals, tangents):
+        one = lambda x, y, t: ([x * 2.0, y * 3.0], [t * 2.0, ad.Zero(weft.typeof(y))])
+        out, tangents_out = weft.vmap(one, in_axes=(0, 0, 0), out_axes=(0, 1 if primals[1].ndim > 1 else 0))(*primals, tangents[0])
+        seen.append(tangents_out[1])
+        return out, tangents_out
+
+    both_p.def_impl(impl)
+    both_p.def_abstract_eval(lambda x, y: [x, y])
+    ad.primitive_jvps[both_p] = jvp
+    x, y = wnp.ones((3,)), wnp.ones((3,))
+    out, tangents = weft.jvp(lambda x: both_p.bind(x, y), (x,), (x,))
+    assert [t.tolist() for t in tangents] == [[2.0] * 3, [0.0] * 3] and [o.tolist() for o in out] == [[2.0] * 3, [3.0] * 3]
+    assert type(seen[0]) is ad.Zero and seen[0].aval.shape == (3,)
+    placed = weft.vmap(lambda x: ad.Zero(weft.typeof(wnp.ones((4, 5)))), out_axes=1)(x)
+    assert type(placed) is ad.Zero and placed.aval.shape == (4, 3, 5)

@@ -13,11 +13,12 @@ from weft.api.jit import function_name
 from weft.api.mapped import mapped_dims, mapped_size, result_dims, result_shape
 from weft.control.ref import Ref, TransformedRef, any_refs, check_aliases, check_returned, is_ref
 from weft.core.primitive import BatchAxis
-from weft.core.trace import typeof
+from weft.core.trace import Zero, typeof
 from weft.ir.explicit import told_axes
 from weft.ir.mesh import current_mesh
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import spec_of_dims
+from weft.ir.types import ShapedArray
 from weft.ops.placement import reshard
 from weft.transforms.batch import batch_flat, to_dim
 from weft.transforms.vmappable import MappingSpec, batch_elements, is_spec, is_vmappable, length_of_axis, registered, whole
@@ -202,8 +203,9 @@ def _place(out, dim, want, axis: BatchAxis, name: str):
     if not -ndim <= want < ndim:
         raise ValueError(f"vmap({name}): out_axes={want} is out of range for a result of rank {ndim} with the mapped axis.")
     aval = typeof(out)
-    if aval.dtype == dtypes.float0:               # which NumPy alone has
-        return np.zeros(aval.shape if dim is not None else (*aval.shape[:want % ndim], axis.size, *aval.shape[want % ndim:]), aval.dtype)
+    if type(out) is Zero or aval.dtype == dtypes.float0:     # no value, or one that NumPy alone has
+        shape = aval.shape if dim is not None else (*aval.shape[:want % ndim], axis.size, *aval.shape[want % ndim:])
+        return Zero(ShapedArray(shape, aval.dtype)) if type(out) is Zero else np.zeros(shape, aval.dtype)
     if dim is not None and axis.splits and aval.explicit is not None:
         others = {a for d, axes in enumerate(aval.explicit.spec_dims(ndim)) if d != dim for a in axes} & set(axis.splits)
         if others:
