@@ -512,8 +512,8 @@ def _check_branches(api: str, functions, titles, bodies: Sequence[Body]) -> None
     first = bodies[-1] if api == "cond" else bodies[0]
     title = titles[-1] if api == "cond" else titles[0]
     for name, fun, body in zip(titles, functions, bodies):
-        check_same_tree(api, f"{title} and {name} ({function_name(fun)}) return different structures.", (title, first.out_tree),
-                        (name, body.out_tree), "All branches return results of one structure.")
+        fact = f"{api} branch outputs must have the same pytree structure; those of {title} and {name} ({function_name(fun)}) differ."
+        check_same_tree("", fact, (title, first.out_tree), (name, body.out_tree), "All branches return results of one structure.")
         rows, fix = [], ""
         for path, a, b in zip(leaf_names("result", first.out_tree), first.out_avals, body.out_avals):
             why = mismatch(a, b) or layout_mismatch(a, b)
