@@ -149,3 +149,10 @@ def test_the_unit_of_a_function_does_not_matter(scale):
     found = minimize(f, wnp.ones(3), method="BFGS", options={"gtol": 1e-4 * scale})
     assert bool(found.success) and int(found.nit) < 20
     np.testing.assert_allclose(found.x, [0.0, 1.0, -1.0], atol=2e-4)
+
+
+@pytest.mark.parametrize("x64, dtype", [(False, np.int32), (True, np.int64)])
+def test_counts_of_a_search_are_of_the_default_integers(x64, dtype):
+    with weft.enable_x64(x64):
+        found = minimize(lambda x: wnp.sum((x - 1) ** 2), wnp.zeros(2), method="BFGS")
+    assert {x.dtype for x in (found.status, found.nfev, found.njev, found.nit)} == {np.dtype(dtype)}

@@ -239,8 +239,9 @@ def _lbfgs(both: Callable, x0, *, maxiter=None, norm=math.inf, maxcor: int = 10,
 
 def _results(state: _State, inverse) -> OptimizeResults:
     converged = (state.status == 0) | (state.status == 4)
-    return OptimizeResults(state.x, converged, wnp.where(state.status == 4, 0, state.status), state.value, state.grad, inverse,
-                           state.evaluations, state.evaluations, state.iterations)
+    status, evaluations, iterations = [x.astype(int) for x in (wnp.where(state.status == 4, 0, state.status), state.evaluations,
+                                                               state.iterations)]
+    return OptimizeResults(state.x, converged, status, state.value, state.grad, inverse, evaluations, evaluations, iterations)
 
 
 #: SciPy's name in lower case -> the method and the options it takes
