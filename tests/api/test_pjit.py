@@ -167,6 +167,31 @@ def test_device_and_backend_that_cannot_be(mesh, x):
         jit(lambda x: x, backend="nope")
     with pytest.warns(DeprecationWarning), pytest.raises(ValueError, match="then in_shardings should not be specified"):
         jit(lambda x: x, device=weft.devices()[0], in_shardings=NamedSharding(mesh, P()))
+    with pytest.raises(ValueError, match="then out_shardings should not be specified"):
+        jit(lambda x: x, backend="cpu", out_shardings=NamedSharding(mesh, P()))
+
+
+def test_compiled_programs_take_the_shardings_they_were_compiled_for(mesh, x):
+    """Committed arrays that are laid out otherwise are refused; NumPy arrays and uncommitted ones are laid out."""
+    split, whole = NamedSharding(mesh, P("devices")), NamedSharding(mesh, P())
+    compiled = weft.jit(lambda x, y: x + y).lower(weft.device_put(x, split), weft.device_put(x, whole)).compile()
+    want = np.asarray(x) * 2
+    np.testing.assert_array_equal(compiled(weft.device_put(x, NamedSharding(mesh, P("devices"))), np.asarray(x)), want)
+    np.testing.assert_array_equal(compiled(wnp.asarray(np.asarray(x)), weft.device_put(x, NamedSharding(mesh, P(None)))), want)
+    with pytest.raises(ValueError, match=r"input shardings that disagree .*\n  argument y of type .*compiled for .*P\(\)"):
+        compiled(weft.device_put(x, split), weft.device_put(x, split))
+    alone = weft.jit(lambda x: x).lower(weft.ShapeDtypeStruct(x.shape, x.dtype)).compile()
+    np.testing.assert_array_equal(alone(np.asarray(x)), x)
+    with pytest.raises(ValueError, match="input shardings that disagree"):
+        alone(weft.device_put(x, split))
+
+
+def test_devices_of_a_compilation_are_those_of_the_arguments(mesh, x):
+    lowered = weft.jit(lambda x: x + 1).lower(weft.device_put(x, NamedSharding(mesh, P("devices"))))
+    devices = tuple(mesh.devices.flat)
+    np.testing.assert_array_equal(lowered.compile(device_assignment=devices)(x), np.asarray(x) + 1)
+    with pytest.raises(ValueError, match=r"device_assignment passed to compile must match .* got \[1\]"):
+        lowered.compile(device_assignment=devices[1:2])
 
 
 @pytest.mark.parametrize("call", [

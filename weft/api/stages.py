@@ -12,6 +12,7 @@ from weft.api.execute import const_arrays, executable_for, to_array
 from weft.api.layouts import argument_order, check_donated_layouts
 from weft.api.struct import ShapeDtypeStruct
 from weft.backends.array_spec import ArraySpec
+from weft.backends.base import Device
 from weft.backends.formats import Format, Layout, format_of, order_of
 from weft.backends.xla_flags import check_options
 from weft.control.custom_partition import without_partitions
@@ -218,9 +219,12 @@ class Lowered:
         placed = self.as_text(dialect, debug_info=True) if dialect == "hlo" else None
         return ProgramText(self.as_text(dialect), f"jit_{self._traced.fun_name}", placed)
 
-    def compile(self, compiler_options=None, *_args, **_kwargs) -> "Compiled":
-        """Compile for these layouts. `compiler_options` are XLA's; they are checked and have no effect."""
+    def compile(self, compiler_options=None, *, device_assignment: Sequence[Device] | None = None, **_kwargs) -> "Compiled":
+        """Compile for these layouts. `compiler_options` are XLA's; they are checked and have no effect. `device_assignment`, the devices in
+        order, has to be that of the shardings; ValueError if it is not."""
         check_options("compile", compiler_options)
+        if device_assignment is not None:
+            self._check_devices(tuple(device_assignment))
         program = self._traced._program
         consts = const_arrays(self._jaxpr)
         donated = [i for i, d in enumerate(program.donated) if d]
@@ -229,6 +233,12 @@ class Lowered:
                                     self._traced._jitted.backend, program.out_layouts)
         executable.out_tree = program.out_tree
         return Compiled(self, executable, consts)
+
+    def _check_devices(self, given: tuple[Device, ...]) -> None:
+        own = next((s.sharding.device_assignment for s in self.in_specs if s.committed), given)
+        if tuple(own) != given:
+            raise ValueError("device_assignment passed to compile must match that of the shardings of arguments: they are on "
+                             f"devices {[d.id for d in own]}, got {[d.id for d in given]}. Leave device_assignment out.")
 
     def cost_analysis(self) -> dict[str, float]:
         """Floating point operations, transcendental functions and bytes accessed of the global program, before fusion."""
@@ -337,8 +347,8 @@ class Compiled:
         return self._executable
 
     def __call__(self, *args, **kwargs):
-        """Run it; TypeError if the structure, a shape or a dtype differs from what it was compiled for, ValueError if the order in memory
-        of a committed array does."""
+        """Run it; TypeError if the structure, a shape or a dtype differs from what it was compiled for, ValueError if the sharding or the
+        order in memory of a committed array does."""
         refs = self._lowered._traced._refs
         return self._run(args, kwargs) if refs is None else self._run_with_refs(refs, args, kwargs)
 
@@ -372,8 +382,12 @@ class Compiled:
                             "are:\n" + "\n".join(
                 f"Argument '{name}' compiled with {spec} and called with {given}" for name, spec, given in wrong))
         specs = self._executable.in_specs[len(self._consts):]
-        if any(x._spec.order != spec.order and x.committed for x, spec in zip(arrays, specs)):
-            self._refuse_layouts(arrays, specs)
+        for x, spec in zip(arrays, specs):
+            if x._spec is not spec and x.committed:
+                if x._spec.order != spec.order:
+                    self._refuse_layouts(arrays, specs)
+                if x.sharding is not spec.sharding and not x.sharding.is_equivalent_to(spec.sharding, x.ndim):
+                    self._refuse_shardings(arrays, specs)
         return tree.tree_unflatten(self.out_tree, self._executable([*self._consts, *arrays]))
 
     def _refuse_layouts(self, arrays: Sequence[Array], specs: Sequence[ArraySpec]) -> None:
@@ -382,6 +396,14 @@ class Compiled:
                  f"{format_of(spec).layout.major_to_minor}" for name, x, spec in zip(names, arrays, specs) if x._spec.order != spec.order]
         raise ValueError("Computation was compiled for input layouts that disagree with the layouts of arguments passed to it.\n  "
                          + "\n  ".join(wrong) + "\n  Put the arrays as compiled.input_formats says, with weft.device_put(x, format).")
+
+    def _refuse_shardings(self, arrays: Sequence[Array], specs: Sequence[ArraySpec]) -> None:
+        names = self._lowered._traced._program.arg_names
+        wrong = [f"argument {name} of type {x.aval.str_short()}: laid out by {x.sharding}, compiled for {spec.sharding}"
+                 for name, x, spec in zip(names, arrays, specs) if x.committed and not x.sharding.is_equivalent_to(spec.sharding, x.ndim)]
+        raise ValueError("Computation was compiled for input shardings that disagree with the shardings of arguments passed to it.\n  "
+                         + "\n  ".join(wrong) + "\n  Put the arrays as compiled.input_shardings says, with weft.device_put(x, sharding), or "
+                         "call the jitted function, which compiles for other shardings.")
 
     call = __call__
 
