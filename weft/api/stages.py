@@ -402,8 +402,8 @@ class Compiled:
         wrong = [f"argument {name} of type {x.aval.str_short()}: laid out by {x.sharding}, compiled for {spec.sharding}"
                  for name, x, spec in zip(names, arrays, specs) if x.committed and not x.sharding.is_equivalent_to(spec.sharding, x.ndim)]
         raise ValueError("Computation was compiled for input shardings that disagree with the shardings of arguments passed to it.\n  "
-                         + "\n  ".join(wrong) + "\n  Put the arrays as compiled.input_shardings says, with weft.device_put(x, sharding), or "
-                         "call the jitted function, which compiles for other shardings.")
+                         + "\n  ".join(wrong) + "\n  Put the arrays as compiled.input_shardings says, with weft.device_put(x, sharding), "
+                         "or call the jitted function, which compiles for other shardings.")
 
     call = __call__
 
