@@ -59,6 +59,25 @@ PROGRAMS = {
         from jax.lax import with_sharding_constraint
         assert with_sharding_constraint is jax.experimental.pjit.with_sharding_constraint
     """,
+    "meshes of pjit": """
+        import jax, jax.numpy as jnp, numpy as np
+        from jax.experimental.pjit import pjit
+        from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+        devices = jax.devices()
+        few, all_ = Mesh(np.array(devices[:4]), ('x',)), Mesh(np.array(devices), ('x',))
+        x = jax.device_put(np.arange(8), NamedSharding(all_, P('x')))
+        with few:
+            assert pjit(lambda v: v + 1)(np.arange(8)).sharding.mesh == few
+            try:
+                pjit(lambda v: v + 1)(x)
+            except ValueError as error:
+                assert 'incompatible devices' in str(error)
+            else:
+                raise AssertionError
+        with jax.sharding.set_mesh(few):
+            assert pjit(lambda v: v + 1)(x).sharding == x.sharding
+            assert pjit(lambda v: v + 1)(np.arange(8)).devices() == {devices[0]}
+    """,
     "today's names": """
         import jax, jax.numpy as jnp
         from jax import P, NamedSharding, tree, random, nn, lax, make_mesh

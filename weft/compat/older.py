@@ -6,7 +6,7 @@ from typing import Any
 import weft
 from weft.api.jit import JitFunction
 from weft.api.layouts import replicated_where_none
-from weft.ir.mesh import Mesh, current_mesh, holding
+from weft.ir.mesh import Mesh, current_mesh, device_mesh, holding
 from weft.ir.symbolic import Dim
 
 UNSPECIFIED = object()
@@ -79,13 +79,14 @@ def pjit(
 
 
 class _OverMesh(JitFunction):
-    """A jitted function that runs on the devices of the mesh in context: `with mesh` holds its arguments and results as `set_mesh` does."""
+    """A jitted function that runs on the devices of the mesh of `with mesh`, which holds its arguments and results; the mesh of `set_mesh`,
+    which came later, holds neither."""
 
     def _execute(self, args: tuple, kwargs: dict[str, Any], statics: tuple, leaves: list, in_tree: Any) -> Any:
         mesh = current_mesh()
         if not isinstance(mesh, Mesh) or mesh.empty or mesh.manual_axes:
             return super()._execute(args, kwargs, statics, leaves, in_tree)
-        with holding(mesh):
+        with holding(mesh if device_mesh() is None else None):
             return super()._execute(args, kwargs, statics, leaves, in_tree)
 
     def _speed_up(self, *args: Any) -> None:
