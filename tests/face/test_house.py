@@ -117,7 +117,8 @@ def test_one_hook_loads_modules_above():
         package, *below = path.relative_to(HOUSE / "weft").with_suffix("").parts
         if package in floor_of:
             found += [(package, *below, name) for name in loaded_above(package, parsed(path), floor_of)]
-    assert found == [("api", "__init__", "numpy"), ("lax", "__init__", "numpy"), ("ops", "__init__", "segment_ops"), ("util", "dtypes", "numpy")]
+    assert found == [("api", "__init__", "numpy"), ("lax", "__init__", "numpy"),
+                     ("ops", "__init__", "segment_ops"), ("util", "dtypes", "numpy")]
 
 
 def circles(edges: dict[str, set[str]]) -> set[frozenset[str]]:
