@@ -242,11 +242,9 @@ def often(f, *arguments):
     return f(*arguments)
 
 
-WIDE = [(tree, [tree] * 9) for tree, _, leaves in TREES if leaves]
-
-
-@pytest.mark.parametrize("tree, wide", WIDE, ids=[repr(tree) for tree, _ in WIDE])
-def test_trees_that_are_mapped_often_are_mapped_the_same(tree, wide):
+@pytest.mark.parametrize("tree, text, leaves", TREES, ids=IDS)
+def test_trees_that_are_mapped_often_are_mapped_the_same(tree, text, leaves):
+    wide = [tree] * 9
     pairs, treedef = T.tree_flatten_with_path(wide)
     assert often(T.tree_map, lambda x: x, wide) == wide
     assert often(T.tree_map, lambda x, y: (x, y), wide, wide) == treedef.unflatten([(leaf, leaf) for _, leaf in pairs])
