@@ -167,8 +167,6 @@ def test_device_and_backend_that_cannot_be(mesh, x):
         jit(lambda x: x, backend="nope")
     with pytest.warns(DeprecationWarning), pytest.raises(ValueError, match="then in_shardings should not be specified"):
         jit(lambda x: x, device=weft.devices()[0], in_shardings=NamedSharding(mesh, P()))
-    with pytest.raises(ValueError, match="then out_shardings should not be specified"):
-        jit(lambda x: x, backend="cpu", out_shardings=NamedSharding(mesh, P()))
 
 
 def test_compiled_programs_take_the_shardings_they_were_compiled_for(mesh, x):

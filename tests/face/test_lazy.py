@@ -78,3 +78,10 @@ def test_arrays_have_their_methods_where_lax_alone_is_used():
     import_path = weft.__path__[0].removesuffix("weft")
     program = "import weft; assert weft.lax.cond(True, lambda x: x.astype(int), lambda x: x.sum().astype(int), 2.5) == 2"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60, cwd=import_path)
+
+
+def test_modules_of_numpy_import_each_other_without_all_functions():
+    program = "import sys, weft.numpy.manipulation; print([m for m in sys.modules if m.startswith('weft.ops.functions.')])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    loaded = done.stdout
+    assert "gammas" not in loaded and "incomplete" not in loaded, loaded + done.stderr

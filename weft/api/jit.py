@@ -707,20 +707,22 @@ def face(fun: Callable, arrays: Sequence[int | str] = (0,)) -> FaceFunction:
 
 
 def _check_device(device: Device | None, backend: str | None, in_shardings: Any, out_shardings: Any) -> None:
-    """Refuse the deprecated arguments `device` and `backend` along with what they contradict, and an unknown `backend`."""
+    """Refuse the deprecated argument `device` along with what it contradicts, and an unknown `backend`."""
     if backend is not None:
         backends.get(backend)
-    if device is not None:
-        warn_user("jit: the argument device is deprecated. Put the arguments where you want them with "
-                  "weft.device_put(x, device) instead.", DeprecationWarning)
-        if not isinstance(device, Device):
-            raise TypeError(f"jit: device must be a Device, got {device!r}. in_shardings and out_shardings take shardings.")
-        if backend is not None:
-            raise ValueError("jit: can't specify both a device and a backend for jit; the device tells the backend.")
+    if device is None:
+        return
+    warn_user("jit: the argument device is deprecated. Put the arguments where you want them with "
+              "weft.device_put(x, device) instead.", DeprecationWarning)
+    if not isinstance(device, Device):
+        raise TypeError(f"jit: device must be a Device, got {device!r}. in_shardings and out_shardings take shardings.")
+    if backend is not None:
+        raise ValueError("jit: can't specify both a device and a backend for jit; the device tells the backend.")
     for what, given in (("in_shardings", in_shardings), ("out_shardings", out_shardings)):
-        if given is not None and (device is not None or backend is not None):
-            raise ValueError(f"jit: if a device or a backend is specified on jit, then {what} should not be specified: shardings say the "
-                             "devices. Leave the device and the backend out.")
+        if given is not None:
+            raise ValueError(f"jit: if a device is specified on jit, then {what} should not be specified: shardings say the devices. "
+                             "Leave the device out.")
+
 
 
 def check_output(out, api: str, fun: Callable, structure, i: int) -> None:

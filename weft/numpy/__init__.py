@@ -5,7 +5,9 @@ Functions are loaded on first use, each from the module that `_NAMES_OF` gives; 
 the beginning.
 """
 
+import functools as _tools
 import importlib as _importlib
+import os as _os
 import sys as _sys
 
 import numpy as _np
@@ -135,6 +137,11 @@ _PUBLIC = {"dtype", *_LAZY_NAMES, *_SUBMODULES,
            *[name for name in globals() if name[0] != "_" and f"weft.numpy.{name}" not in _sys.modules]}
 
 
+@_tools.cache
+def _own_modules() -> frozenset[str]:
+    return frozenset([file.partition(".")[0] for file in _os.listdir(__path__[0])])
+
+
 def __getattr__(name: str):
     """Load a public function or submodule on first use."""
     if name in _LAZY_NAMES:
@@ -151,6 +158,8 @@ def __getattr__(name: str):
         value = _scalar[name]                # bfloat16, int4, ...: ml_dtypes is loaded when the first is asked for
     elif name == "__all__":
         value = sorted({*_PUBLIC, *[name for name in _dtypes.small_names if _dtypes.dtypes_by_name[name] is not None]})
+    elif name in _own_modules():             # `from weft.numpy import promote` asks here first: no function has that name
+        raise AttributeError(f"module {__name__!r} has not imported {name!r} yet")
     elif (function := _functions.named_by_numpy(name)) is not None:
         value = _eager.eager(getattr(_importlib.import_module("weft.numpy.ufuncs"), name), function.arity, name)
     else:

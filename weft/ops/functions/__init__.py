@@ -16,7 +16,7 @@ from typing import Any
 from weft.ir.registry import Function, functions, registry
 from weft.util.lazy import loader
 
-#: name, or NumPy's name -> the module that states it, so that the others need not be loaded. Other names are found, too.
+#: name, or NumPy's name -> the module that states it, so that the others need not be loaded. What is not listed is found, too.
 STATED_BY = {name: module for module, names in {
     "errors": "erf erfc erf_inv log_ndtr ndtri normal_hazard",
     "exponential": "exp exp2 expm1 sinh cosh tanh logistic",
@@ -66,8 +66,8 @@ def __getattr__(name: str) -> Any:
 
 
 def named_by_numpy(name: str) -> Function | None:
-    """The function that NumPy calls `name`, or None; NumPy's names have to be listed, since other modules are imported by way of this."""
-    if name not in STATED_BY:
+    """The function that NumPy calls `name`, or None."""
+    if name.startswith("_"):
         return None
     _load(name)
     return next((function for function in functions.values() if function is not None and name in function.numpy), None)
