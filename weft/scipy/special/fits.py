@@ -46,9 +46,10 @@ class Chebyshev:
         nodes = np.cos(np.pi * (np.arange(_POINTS) + 0.5) / _POINTS)
         values = self.fun((nodes + 1) * ((self.high - self.low) / 2) + self.low)
         turns = np.outer(np.arange(_POINTS), 2 * np.arange(_POINTS) + 1) % (4 * _POINTS)       # large angles would round
-        terms = np.cos(turns * (np.pi / (2 * _POINTS))) @ values * (2 / _POINTS)
+        wide = np.cos(turns * (np.arccos(np.longdouble(-1)) / (2 * _POINTS)))                  # where there is more than float64
+        terms = (wide * values).sum(1) * (2 / np.longdouble(_POINTS))
         terms[0] /= 2
-        return _cut(terms, np.float64, 2 * np.abs(terms[-16:]).max())              # the last ones are rounding alone
+        return _cut(terms.astype(np.float64), np.float64, 2 * float(np.abs(terms[-16:]).max()))              # the last ones are rounding alone
 
     @functools.cached_property
     def terms(self) -> list[float]:

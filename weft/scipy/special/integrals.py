@@ -19,7 +19,7 @@ from weft import lax, numpy as wnp
 from weft.api.jit import jit
 from weft.control.custom_rules import custom_jvp
 from weft.numpy.promote import concrete, inexact, kept, promote_to_inexact
-from weft.scipy.special.basic import erfc, in_single, ndtr
+from weft.scipy.special.basic import in_single, ndtr
 from weft.scipy.special.faddeeva import exp_of_square, wofz
 from weft.scipy.special.fits import Chebyshev, asymptotic, pieces
 from weft.util import dtypes
@@ -93,7 +93,7 @@ def _erfcx_rest(u):
     return below / (x + below) / u
 
 
-_ERFCX = pieces("erfcx", _reference("erfcx"), 0.75, 2.0, 5.0)
+_ERFCX = pieces("erfcx", _reference("erfcx"), 0.0, 0.75, 2.0, 5.0)
 _ERFCX_FAR = pieces("erfcx_far", _erfcx_rest, 0.0, 0.04, 0.25)
 
 
@@ -105,9 +105,7 @@ def _erfcx_parts(x):
 @custom_jvp
 def _erfcx_real(x):
     size = wnp.abs(x)
-    near = wnp.minimum(size, 0.75)
-    value = wnp.where(size < 0.75, exp_of_square(near) * erfc(near), _ERFCX(size))
-    value = wnp.where(size > 5, (1 - _erfcx_parts(size)) / size / math.sqrt(math.pi), value)
+    value = wnp.where(size > 5, (1 - _erfcx_parts(size)) / size / math.sqrt(math.pi), _ERFCX(size))
     return wnp.where(x < 0, 2 * exp_of_square(x) - value, value)
 
 
