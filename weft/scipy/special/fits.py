@@ -49,7 +49,7 @@ class Chebyshev:
         wide = np.cos(turns * (np.arccos(np.longdouble(-1)) / (2 * _POINTS)))                  # where there is more than float64
         terms = (wide * values).sum(1) * (2 / np.longdouble(_POINTS))
         terms[0] /= 2
-        return _cut(terms.astype(np.float64), np.float64, 2 * float(np.abs(terms[-16:]).max()))              # the last ones are rounding alone
+        return _cut(terms.astype(np.float64), np.float64, 2 * float(np.abs(terms[-16:]).max()))      # the last ones are rounding alone
 
     @functools.cached_property
     def terms(self) -> list[float]:
