@@ -219,7 +219,7 @@ def test_argsort_bincount_and_trim_zeros_take_more():
 
 @pytest.mark.parametrize("excluded, error, says", [
     ({1.5}, TypeError, "numbers of arguments or their names"), ([0, None], TypeError, "numbers of arguments"),
-    ({-1}, ValueError, r"excluded=\{-1\} contains negative numbers"), ({"x", -2}, ValueError, "negative")], ids=str)
+    ({-1}, ValueError, r"excluded=\{-1\} contains negative numbers"), (["x", -2], ValueError, "negative")], ids=str)
 def test_what_vectorize_cannot_exclude(excluded, error, says):
     with pytest.raises(error, match=says):
         wnp.vectorize(lambda x: x, excluded=excluded)
