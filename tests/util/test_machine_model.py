@@ -66,6 +66,7 @@ OTHER_NUMBERS: dict[str, set[str]] = {
     "processes/transport.py": {"DONE", "FAILED"},                            # answers to native code
     "processes/wire.py": {"MOST"},                                           # of a message
     "runtime/dlpack.py": {"_CODES", "_TENSOR", "_TYPE", "_UNSIGNED"},         # of dlpack.h
+    "runtime/torus.py": {"_TRAY"},                                            # how chips with coordinates are built
 }
 ROOMS = ("backends", "codegen", "compiler", "partition", "processes", "runtime")
 
