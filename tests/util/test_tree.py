@@ -812,3 +812,16 @@ def test_a_wrapped_partial_equals_what_it_wraps():
 def test_metadata_of_a_field_may_say_that_it_is_not_static():
     assert T.static(metadata={"static": False, "unit": "m"}).metadata == {"static": False, "unit": "m"}
     assert T.static(default=3, metadata={"unit": "m"}).metadata == {"static": True, "unit": "m"}
+
+
+def test_static_data_that_are_made_anew_are_looked_for_once():
+    """Where they were found to be equal and never the same, the user's functions run as often as for a tree that is taken apart once."""
+    make = lambda: [Probe(1, (len("ab"), "a")) for _ in range(9)]
+    for _ in range(2):
+        often(T.tree_map, lambda x: x, make())
+        T.tree_map(lambda x: x, make())
+    Probe.taken = 0
+    T.tree_flatten(make())
+    alone = Probe.taken
+    T.tree_map(lambda x: x, make())
+    assert Probe.taken == 2 * alone > 0

@@ -1,8 +1,7 @@
 """Fourier transforms of lengths with large prime factors, as convolutions with a chirp, whose transforms have native steps.
 
-In:   an `fft` equation along one dim.
-Out:  `convolution_of(eqn)`, a function that gives its results by transforms of a padded length; None where the equation has native steps
-      of its own, or where the padded ones have none.
+In:   an `fft` equation along one dim, of a length that has no native steps of its own.
+Out:  `convolution_of(eqn)`, a function that gives its results by transforms of a padded length; None where these have no native steps.
 Laws: j k = (j^2 + k^2 - (j - k)^2) / 2, so that the transform is a product with exp(-pi i k^2 / n), a convolution with its conjugate, and
       another product. Squares are reduced modulo 2 n as integers before they are angles. Of real values half the results, and of half
       spectra half the operands, need a shorter convolution.
@@ -33,9 +32,9 @@ def convolution_of(eqn: Eqn) -> Callable | None:
     """A function of the operand that gives the results."""
     kind, lengths = eqn.params["fft_type"], eqn.params["fft_lengths"]
     source, target = eqn.invars[0].aval, eqn.outvars[0].aval
-    n, last = lengths[0], source.ndim - 1
-    if len(lengths) > 1 or n <= 1 or passes.can_pass(n) or not target.size:
+    if not target.size:
         return None
+    (n,), last = lengths, source.ndim - 1
     is_real = source.dtype.kind == "f"
     rows, taken, given = math.prod(source.shape[:-1]), source.shape[-1], n // 2 + 1 if is_real else target.shape[-1]
     m = fft_plan.native_length(rows, taken + given - 1)

@@ -187,7 +187,7 @@ def _rebuilt(eqn: Eqn):
         return _split_reduction(eqn)
     if kind is LoweringKind.FFT and len(eqn.params["fft_lengths"]) == 1:
         from weft.ir.fft import can_pass
-        if not can_pass(eqn.params["fft_lengths"][0]):
+        if eqn.params["fft_lengths"][0] > 1 and not can_pass(eqn.params["fft_lengths"][0]):
             from weft.compiler.rewrite.chirp_transforms import convolution_of
             return convolution_of(eqn)
     if moves(eqn) == "concatenate" and len(eqn.invars) > MODEL.most_joined:

@@ -254,9 +254,9 @@ def flatten_with_path(
 ) -> tuple[list[tuple[tuple[KeyEntry, ...], Any]], PyTreeDef]:
     """Like `flatten`, with the key path of each leaf."""
     if is_leaf is None and (code := _last_codes.get(type(tree))) is not None and (paths := code.paths()) is not None:
-        leaves, treedef = flatten_again(tree)
-        if treedef is code.treedef:
-            return [*zip(paths, leaves)], treedef
+        leaves = code.leaves(tree)
+        if leaves is not None:
+            return [*zip(paths, leaves)], code.treedef
     pairs: list[tuple[tuple[KeyEntry, ...], Any]] = []
     types = _node_types
 
@@ -550,6 +550,10 @@ def _forget() -> None:
     _uses_of.clear()
 
 
+def _no_match(_tree: Any) -> None:
+    return None
+
+
 class _Code:
     """The functions written for one structure, each when it is first called."""
     __slots__ = ("_paths", "build", "match", "match_identical", "treedef")
@@ -557,21 +561,23 @@ class _Code:
     def __init__(self, treedef: PyTreeDef) -> None:
         self.treedef = treedef
         self.build: Callable[[Sequence[Any], Spec], Any] = self._first_build
-        self.match: Callable[[Any], list[Any] | None] = self._first_match
-        self.match_identical: Callable[[Any], list[Any] | None] = self._first_match_identical
+        self.match: Callable[[Any], list[Any] | None] = functools.partial(self._first_match, "match", False)
+        self.match_identical: Callable[[Any], list[Any] | None] = functools.partial(self._first_match, "match_identical", True)
         self._paths: tuple[list[tuple[KeyEntry, ...]] | None] | None = None
 
     def _first_build(self, leaves: Sequence[Any], spec: Spec) -> Any:
         self.build = compile_builder(self.treedef.spec, _node_types) or (lambda leaves, spec: _build(spec, iter(leaves)))
         return self.build(leaves, spec)
 
-    def _first_match(self, tree: Any) -> list[Any] | None:
-        self.match = compile_matcher(self.treedef.spec, _node_types) or (lambda tree: None)
-        return self.match(tree)
+    def _first_match(self, name: str, identical: bool, tree: Any) -> list[Any] | None:
+        found = compile_matcher(self.treedef.spec, _node_types, identical) or _no_match
+        setattr(self, name, found)
+        return found(tree)
 
-    def _first_match_identical(self, tree: Any) -> list[Any] | None:
-        self.match_identical = compile_matcher(self.treedef.spec, _node_types, identical=True) or (lambda tree: None)
-        return self.match_identical(tree)
+    def leaves(self, tree: Any) -> list[Any] | None:
+        """The leaves of a tree of this very structure; None for others, also where a leaf became a tree."""
+        leaves = self.match_identical(tree)
+        return None if leaves is None or any(map(_node_types.__getitem__, {*map(type, leaves)})) else leaves
 
     def paths(self) -> list[tuple[KeyEntry, ...]] | None:
         """The key path of each leaf; None where functions of the user's give the keys, which may look at the values."""
@@ -584,16 +590,12 @@ def _paths(spec: Spec, path: tuple[KeyEntry, ...]) -> list[tuple[KeyEntry, ...]]
     if spec is None:
         return [path]
     type_, aux, children = spec
-    node, found = _node_types[type_], []
+    node = _node_types[type_]
     if node.flatten_with_keys is not None:
         return None
     keys = _index_keys(len(children)) if node.keys is None else node.keys(aux, len(children))
-    for key, child in zip(keys, children, strict=True):
-        below = _paths(child, (*path, key))
-        if below is None:
-            return None
-        found.extend(below)
-    return found
+    below = [_paths(child, (*path, key)) for key, child in zip(keys, children, strict=True)]
+    return None if None in below else [path for paths in below if paths for path in paths]
 
 
 _last_codes: dict[type, _Code] = {}          # type of a tree -> the code of the structure that was last taken apart and put together again
@@ -602,16 +604,12 @@ _last_codes: dict[type, _Code] = {}          # type of a tree -> the code of the
 def flatten_again(tree: Any) -> tuple[list[Any], PyTreeDef]:
     """What `flatten` gives, quicker for a tree of the structure that the last one of its type had, if `remember` was told of it."""
     code = _last_codes.get(type(tree))
-    if code is not None:
-        leaves = code.match_identical(tree)
-        if leaves is not None:
-            for type_ in {*map(type, leaves)}:
-                if _node_types[type_] is not None:           # a leaf there was a tree here
-                    break
-            else:
-                return leaves, code.treedef
-        _last_codes.pop(type(tree), None)
-    return flatten(tree)
+    if code is not None and (leaves := code.leaves(tree)) is not None:
+        return leaves, code.treedef
+    leaves, treedef = flatten(tree)
+    if code is not None and treedef == code.treedef:    # static data are made anew for every tree: to look for the same ones is in vain
+        code.match_identical = _no_match
+    return leaves, treedef
 
 
 def remember(tree: Any, treedef: PyTreeDef) -> None:
