@@ -117,3 +117,17 @@ def test_a_child_finds_locks_free():
     over.set()
     thread.join()
     assert lock.acquire(timeout=5)
+
+
+def test_shared_work_raises_after_all_of_it_has_ended():
+    done = []
+
+    def work(k):
+        if k == 1:
+            raise KeyError(k)
+        time.sleep(0.02)
+        done.append(k)
+
+    with pytest.raises(KeyError):
+        threads.share_work(work, [(k,) for k in range(3)])
+    assert sorted(done) == [0, 2]

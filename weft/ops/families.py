@@ -68,8 +68,9 @@ class ContractSpec:
 @record
 class HostSpec:
     """Lowering of an op that runs its own reference on the host, or `into(*operands, *results, **params)` where it knows
-    how to write its results in place."""
+    how to write its results in place. The reference of one that is `elementwise` may run on parts of its operands at once."""
     into: Callable[..., None] | None = None
+    elementwise: bool = False
 
 
 @record

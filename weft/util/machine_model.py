@@ -174,6 +174,7 @@ class MachineModel:
     # ---- vector loops in the code generator
     masked_loop_cost: int = 40              # bodies of this cost have one masked loop instead of a loop and a masked remainder
     many_loads: int = 8                     # loads of one vector each that keep memory busy without unrolling
+    product_parts: int = 8                  # vectors of products: fewer factors in each, so that fewer become subnormal, which is slow
     scan_steps: int = 8                     # cost of a running combination across the lanes of a vector
     transpose_registers: int = 16           # registers that a transpose in registers may take
     transpose_block_bytes: int = 16         # shuffles within this many bytes are the cheapest
@@ -244,6 +245,7 @@ class MachineModel:
     lapack_tiny_trsm: int = 1 << 8          # elements of a problem of which one thread does a batch: some routines of OpenBLAS
     lapack_tiny_potrf: int = 1 << 7         # allocate under a lock, for which two threads would wait longer than the work takes
     lapack_tiny_getrf: int = 1 << 6
+    host_part: int = 1 << 10                # elements of a function of SciPy that are worth a thread
 
     # ---- thread pool
     pool_spin_hints: int = 3000             # hints to the processor for which a worker spins before it sleeps, some 50 µs,

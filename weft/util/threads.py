@@ -1,4 +1,4 @@
-"""The number of threads that a process may use, daemon threads that start without waiting, and locks that forked children find free.
+"""How many threads a process may use, daemon threads that start without waiting, shared work, and locks that forked children find free.
 
 A child has one thread. What another thread was in the midst of when it was made would never end there: so a fork waits for the locks that
 were made here, and for the modules that other threads import.
@@ -119,3 +119,26 @@ class DaemonThread:
         except BaseException:
             self.join()
             raise
+
+
+def share_work(work: Callable[..., object], parts: list[tuple]) -> None:
+    """Call `work(*part)` for all parts at once, each in a thread, the first in this one. Once all have ended, raises what one raised.
+
+    >>> found = [0, 0]
+    >>> share_work(found.__setitem__, [(0, 3), (1, 4)])
+    >>> found
+    [3, 4]
+    """
+    errors: list[BaseException] = []
+
+    def guarded(*part: Any) -> None:
+        try:
+            work(*part)
+        except BaseException as error:
+            errors.append(error)
+    threads = [DaemonThread(guarded, *part) for part in parts[1:]]
+    guarded(*parts[0])
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]

@@ -257,6 +257,8 @@ def plan_of(loop: loops.For, target: Target, buffers: dict, extent: int | None, 
     parts = 4 if facts.cost <= 16 or facts.calls else 2 if facts.cost <= 90 else 1
     if facts.loads >= MODEL.many_loads:
         parts = 1
+    elif parts == 4 and lanes < 16 and "mul" in facts.reductions.values():
+        parts = MODEL.product_parts
     if facts.types & loops.COMPLEX:
         parts = min(parts, 2)
     if extent is not None:

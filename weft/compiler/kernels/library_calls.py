@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from weft.ir.build import HALVES, Builder, type_name
 from weft.ir.jaxpr import Eqn, Literal
 from weft.ir.loops import Buf, Expr, Kernel, Prefetch, Store
 from weft.util.machine_model import MODEL
+from weft.util.threads import allowed_threads, share_work
 
 if TYPE_CHECKING:
     from weft.compiler.fusion.band_analysis import Bands
@@ -83,18 +85,32 @@ def host_function(eqn: Eqn) -> Callable:
 
         reference = reporting(eqn.primitive, eqn.source)
 
-    into = getattr(eqn.primitive.rules.get("lower"), "into", None)
+    lower = eqn.primitive.rules.get("lower")
+    into, in_parts = getattr(lower, "into", None), getattr(lower, "elementwise", False)
 
     def call(*views) -> None:
         if into is not None:
             into(*views, **params)
-            return
+        elif in_parts and views[-1].size >= MODEL.host_part:
+            share_work(compute, _parts(views, views[-1].size // MODEL.host_part))
+        else:
+            compute(*views)
+
+    def compute(*views) -> None:
         out = reference(*views[:count], **params)
         for view, value in zip(views[count:], out if multiple else (out,)):
             view[...] = value
 
     call.__name__ = eqn.primitive.name
     return call
+
+
+def _parts(views: tuple, most: int) -> list[tuple]:
+    """The elements of arrays of the last one's shape as parts, one for each thread, but no more than `most`; scalars belong to each."""
+    size, count = views[-1].size, min(allowed_threads(), most)
+    ends = [size * k // count for k in range(count + 1)]
+    flat = [view.reshape(-1) if view.ndim else view for view in views]
+    return [tuple([x[start:stop] if x.ndim else x for x in flat]) for start, stop in itertools.pairwise(ends)]
 
 
 class Contraction:

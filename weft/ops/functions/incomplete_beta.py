@@ -123,21 +123,21 @@ def _no_parameters(name: str) -> list:
 
 
 regularized_incomplete_beta_p = elementwise(
-    "regularized_incomplete_beta", FLOATING, of_scipy("betainc", wide=True), lower=HostSpec(), kind="library",
+    "regularized_incomplete_beta", FLOATING, of_scipy("betainc", wide=True), lower=HostSpec(elementwise=True), kind="library",
     jvp=[*_no_parameters("betainc"), lambda t, out, a, b, x: mul(t, beta_density(a, b, x))])
 betaincc_p = elementwise(
-    "betaincc", FLOATING, of_scipy("betaincc", wide=True), lower=HostSpec(), kind="library",
+    "betaincc", FLOATING, of_scipy("betaincc", wide=True), lower=HostSpec(elementwise=True), kind="library",
     jvp=[*_no_parameters("betaincc"), lambda t, out, a, b, x: neg(mul(t, beta_density(a, b, x)))])
 beta_density_p = elementwise(
-    "beta_density", FLOATING, _rounded(_density), lower=HostSpec(), kind="library", jvp=[
+    "beta_density", FLOATING, _rounded(_density), lower=HostSpec(elementwise=True), kind="library", jvp=[
         lambda t, out, a, b, x: mul(t, mul(out, add(log(x), sub(digamma(add(a, b)), digamma(a))))),
         lambda t, out, a, b, x: mul(t, mul(out, add(log1p(neg(x)), sub(digamma(add(a, b)), digamma(b))))),
         lambda t, out, a, b, x: mul(t, mul(out, sub(div(sub(a, 1), x), div(sub(b, 1), sub(1, x)))))])
 log_betainc_p = elementwise(
-    "log_betainc", FLOATING, _rounded(_log_betainc), lower=HostSpec(), kind="library",
+    "log_betainc", FLOATING, _rounded(_log_betainc), lower=HostSpec(elementwise=True), kind="library",
     jvp=[*_no_parameters("log_betainc"), lambda t, out, *args: mul(t, betainc_hazard(*args)), None])
 betainc_hazard_p = elementwise(
-    "betainc_hazard", FLOATING, _rounded(_betainc_hazard), lower=HostSpec(), kind="library",
+    "betainc_hazard", FLOATING, _rounded(_betainc_hazard), lower=HostSpec(elementwise=True), kind="library",
     jvp=[*_no_parameters("betainc_hazard"), lambda t, out, a, b, x, y: mul(
         t, mul(out, sub(sub(div(sub(a, 1), x), div(sub(b, 1), y)), out))), None])
 

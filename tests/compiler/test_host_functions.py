@@ -1,0 +1,63 @@
+"""Functions of SciPy inside programs: in parts, one for each thread, and as a whole where there are few elements."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.special
+
+import weft
+from weft import numpy as wnp
+from weft.compiler.kernels import library_calls
+from weft.scipy import special
+from weft.util.machine_model import MODEL
+
+RNG = np.random.default_rng(3)
+
+
+@pytest.fixture
+def parts(monkeypatch):
+    """The sizes of the parts of each call, among three threads."""
+    seen: list[list[int]] = []
+    share = library_calls.share_work
+
+    def record(work, given):
+        seen.append([views[-1].size for views in given])
+        share(work, given)
+
+    monkeypatch.setattr(library_calls, "allowed_threads", lambda: 3)
+    monkeypatch.setattr(library_calls, "share_work", record)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        (
+            (MODEL.host_part * 2, 5),
+            [
+                MODEL.host_part * 10 // 3,
+                MODEL.host_part * 20 // 3 - MODEL.host_part * 10 // 3,
+                MODEL.host_part * 10 - MODEL.host_part * 20 // 3,
+            ],
+        ),
+        ((MODEL.host_part * 2,), [MODEL.host_part] * 2),
+        ((MODEL.host_part,), [MODEL.host_part]),
+        ((7, 3), None),
+        ((0, 4), None),
+        ((), None),
+    ],
+)
+def test_elements_are_shared_by_threads(parts, shape, expected):
+    a, b, x = (RNG.uniform(0.1, 1, shape).astype("float32") for _ in range(3))
+    out = np.asarray(weft.jit(lambda *xs: special.betainc(*xs))(a, b, x))
+    np.testing.assert_allclose(out, scipy.special.betainc(*(v.astype("float64") for v in (a, b, x))), rtol=1e-6)
+    assert out.shape == shape
+    assert parts == ([] if expected is None else [expected])
+
+
+def test_operands_that_are_broadcast_or_turned(parts):
+    x = RNG.uniform(0.1, 0.9, (64, 80)).astype("float32")
+    out = np.asarray(weft.jit(lambda x: special.betainc(2.0, wnp.arange(1.0, 65.0), x.T))(x))
+    np.testing.assert_allclose(out, scipy.special.betainc(2.0, np.arange(1.0, 65.0), x.T), rtol=2e-6)
+    assert [sum(sizes) for sizes in parts] == [x.size]
