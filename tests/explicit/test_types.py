@@ -410,7 +410,9 @@ def test_the_current_mesh_serves_specs():
         assert get_abstract_mesh() is MESH.abstract_mesh
         assert short(reshard(WHOLE, P("a"))) == "float32[8@a,16]"
         assert short(weft.jit(lambda x: reshard(x, P("a", "b")))(WHOLE)) == "float32[8@a,16@b]"
-        assert [short(x) for x in reshard([WHOLE, WHOLE], [P("a"), None])] == ["float32[8@a,16]", "float32[8,16]"]
+        assert [short(x) for x in reshard([WHOLE, WHOLE], [P("a"), P()])] == ["float32[8@a,16]", "float32[8,16]"]
+        with pytest.raises(ValueError, match="non-None"):
+            reshard([WHOLE, WHOLE], [P("a"), None])
     finally:
         set_mesh(None)
     with use_mesh(AbstractMesh((2, 4), ("a", "b"), (EXPLICIT, EXPLICIT))):

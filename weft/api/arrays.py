@@ -137,6 +137,8 @@ def _put(x, target, whole, i: int):
     if sharding is not None and is_abstract(sharding) and not isinstance(x, Tracer) and current_trace() is eval_trace:
         sharding = _where_it_lies(x, sharding)
     if isinstance(x, Tracer) or (sharding is not None and is_abstract(sharding)):
+        if sharding is not None:
+            _check_fits(sharding, typeof(x).shape, whole, i)
         source = _elsewhere(x, sharding)
         if source is not None:
             return _moved_p.bind(x, sharding=sharding, source=source)
@@ -148,17 +150,22 @@ def _put(x, target, whole, i: int):
     if sharding is None or (staged and len(sharding.device_assignment) == 1 and not isinstance(x, Array)):
         return to_array(x)
     array = x if type(x) is np.ndarray and x.ndim else to_array(x)
-    try:
-        sharding.check_shape(array.shape)
-    except ShardingError:
-        path = tree.keystr(tree.tree_flatten_with_path(whole)[0][i][0])
-        sharding.check_shape(array.shape, f"the value{path and ' ' + path} given to device_put")
+    _check_fits(sharding, array.shape, whole, i)
     if type(array) is np.ndarray and not sharding.unreduced:
         return to_array(array, sharding, order)
     array = to_array(array)
     if transfers.guarded():
         transfers.between_devices([array._spec], [ArraySpec(array.aval, sharding, True)])
     return relayout(array, sharding, order=order)
+
+
+def _check_fits(sharding: Sharding, shape: tuple, whole: Any, i: int) -> None:
+    """ShardingError, which names leaf number `i` of the tree `whole`, if a value of that shape cannot be laid out so."""
+    try:
+        sharding.check_value(shape, "")
+    except ShardingError:
+        path = tree.keystr(tree.tree_flatten_with_path(whole)[0][i][0])
+        sharding.check_value(shape, f"the value{path and ' ' + path} given to device_put")
 
 
 def _where_it_lies(x: Any, sharding: NamedSharding) -> NamedSharding:

@@ -53,7 +53,7 @@ from weft.transforms.expand import expand, has_extensions
 from weft.transforms.orders import constrained_orders, natural_orders, on_transposed
 from weft.transforms.physical import has_keys
 from weft.util.config import config
-from weft.util.errors import ShardingError
+from weft.util.errors import MissingMeshError, ShardingError
 from weft.util.events import report
 from weft.util.machine_model import MODEL
 from weft.util.source import user_frame, warn_user
@@ -434,6 +434,10 @@ def _placed(x: Array, sharding: Sharding | None, layout, name: str, arg_names, i
             f"{name}: Sharding passed to jit does not match the sharding on the respective arg. argument {label} of type "
             f"{x.aval.str_short()} has the sharding {x.sharding}{devices[0]}, in_shardings says {sharding}{devices[1]}.\n"
             "  A committed argument is not moved silently. Use weft.device_put(x, sharding) first, or leave its in_sharding out.")
+    if is_abstract(sharding):
+        raise MissingMeshError(f"{name}: in_shardings lays argument {label} out over a mesh without devices, {sharding.mesh}, on which no "
+                               "program runs; a PartitionSpec requires a non-empty mesh of devices in context.\n"
+                               "  Make one current with weft.set_mesh(mesh), or lower the function only.")
     sharding.check_shape(x.shape, arg_names[i] if i < len(arg_names) else "an argument")
     if transfers.guarded():
         transfers.between_devices([x._spec], [ArraySpec(x.aval, sharding, True)])

@@ -37,9 +37,9 @@ def _layouts(given: Any, values: Any, what: str) -> list:
 def reshard(xs: Any, out_shardings: Any) -> Any:
     """The tree `xs` laid out as `out_shardings` says, which becomes the type of its arrays.
 
-    `out_shardings` is a PartitionSpec (over the mesh of the context or of the arrays' types), a NamedSharding, or a prefix tree of
-    them. ShardingError if a dim does not divide.
-    Shapes and dtypes stay. Raises TypeError for what is not a sharding.
+    `out_shardings` is a PartitionSpec (over the mesh of the context), a NamedSharding, or a prefix tree of them. ShardingError if a dim
+    does not divide, and for axes that are not explicit where `weft.config.jax_api` is "0.9" or newer.
+    Shapes and dtypes stay. Raises TypeError for what is not a sharding, ValueError for None and where there is no mesh.
 
     >>> mesh = weft.make_mesh((1,), ('x',), axis_types=(weft.sharding.AxisType.Explicit,))
     >>> weft.typeof(reshard(wnp.ones((4, 2)), weft.NamedSharding(mesh, weft.P('x'))))
@@ -47,15 +47,19 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
     """
     leaves, structure = tree.tree_flatten(xs)
     wanted = _layouts(out_shardings, xs, "reshard: out_shardings")
-    return tree.tree_unflatten(structure, [x if s is None else _resharded(x, named_sharding(s, "reshard", [x]))
-                                           for x, s in zip(leaves, wanted)])
+    if any(s is None for s in wanted):
+        raise ValueError(f"reshard: out_shardings must be non-None for every value, got {out_shardings!r:.80}.\n"
+                         "  Give P() for what is the same on all devices, or leave the value out.")
+    return tree.tree_unflatten(structure, [_resharded(x, named_sharding(s, "reshard")) for x, s in zip(leaves, wanted)])
 
 
 def _resharded(x: Any, sharding: NamedSharding) -> Any:
     """One array; values known now may come from other devices."""
     if isinstance(x, Tracer) or current_trace() is not eval_trace or isinstance(sharding.mesh, AbstractMesh):
         return reshard_one(x, sharding)
-    return device_put(x, sharding)
+    ndim = typeof(x).ndim
+    sharding.check_shape(typeof(x).shape, "the value given to reshard")
+    return device_put(x, NamedSharding(sharding.mesh, sharding.spec.update(sharding.spec.partitions[:ndim])))     # types name no memory
 
 
 def _mesh_of(values: Sequence, layouts: Any, what: str, kind: AxisType) -> Any:

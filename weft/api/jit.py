@@ -18,7 +18,7 @@ import numpy as np
 from weft import backends
 from weft.api.execute import arranged, on_mesh, prepare, run_ready, to_array, tracked
 from weft.api.flat import OfLeaves, argument_names, signature_of
-from weft.api.layouts import check_constrained, check_donated_layouts, flat_layouts, flat_shardings
+from weft.api.layouts import REPLICATED, check_constrained, check_donated_layouts, flat_layouts, flat_shardings
 from weft.api.struct import stands_for_ref
 from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Call, Device
@@ -32,7 +32,7 @@ from weft.core.stage import UsesRefs, hoist_tracers, stage
 from weft.core.trace import Tracer, _state, eval_trace, hi_types, lenient, typeof
 from weft.ir.explicit import type_sharding
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.mesh import current_mesh, device_mesh, unplaced
+from weft.ir.mesh import current_mesh, device_mesh, spec_mesh, unplaced
 from weft.ir.program_mesh import is_abstract
 from weft.ir.shardings import Sharding, SingleDeviceSharding
 from weft.ir.types import ShapedArray
@@ -281,6 +281,7 @@ class JitFunction(Dispatching):
 
     in_shardings = out_shardings = backend = None
     keep_unused = inline = is_threaded = _moves = False
+    _mesh_of = staticmethod(spec_mesh)           # what gives the mesh over which specs are read
 
     def _wrap(self, fun: Callable, known: _Known) -> None:
         Dispatching.__init__(self, type(self)._call, known.entries)         # not a bound method, which would keep this object alive
@@ -458,7 +459,7 @@ class JitFunction(Dispatching):
                 raise ValueError(f"jit({self.name}): the argument device of jit contradicts the mesh of the context, on which programs run."
                                  "\n  Call it outside of the context, or leave the device out.")
             arrays = [Array(ArraySpec(x.aval, x.sharding, False, x._spec.order), x._live()) for x in arrays]
-        key = (in_tree, statics, tuple([x._spec for x in arrays]), config.trace_key(), current_mesh(), device_mesh())
+        key = (in_tree, statics, tuple([x._spec for x in arrays]), config.trace_key(), current_mesh(), self._mesh_of(), device_mesh())
         call = self._calls.get(key)
         if call is None:
             traced = self._trace(args, kwargs, statics, arrays, in_tree)
@@ -524,6 +525,9 @@ class JitFunction(Dispatching):
     # ---- tracing
     def _flatten(self, args, kwargs):
         s = self.statics
+        if kwargs and self.in_shardings is not None and not self._moves and self.in_shardings is not REPLICATED:
+            raise ValueError(f"jit({self.name}): in_shardings cannot be given for keyword arguments; pass these positionally: "
+                             f"{sorted(kwargs)}.")
         if not s.static_argnums and not s.static_argnames:
             leaves, in_tree = flatten((args, kwargs), f"jit({self.name})")
             return (), leaves, in_tree
@@ -548,7 +552,7 @@ class JitFunction(Dispatching):
 
     def _trace(self, args, kwargs, statics, leaves, in_tree) -> TracedProgram:
         avals = tuple([self._typeof(x, i, in_tree) for i, x in enumerate(leaves)])
-        key = (in_tree, statics, avals, config.trace_key(), current_mesh(), _state.axis_env)
+        key = (in_tree, statics, avals, config.trace_key(), current_mesh(), _state.axis_env, self._mesh_of())
         found = self._programs.get(key)
         if found is not None:
             return found
@@ -561,7 +565,7 @@ class JitFunction(Dispatching):
             explain_miss(self, key)
         out_tree: list = []
         names = self._leaf_names(in_tree)
-        in_shardings = flat_shardings(self.in_shardings, in_tree, avals, f"jit({self.name}): in_shardings", names)
+        in_shardings = flat_shardings(self.in_shardings, in_tree, avals, f"jit({self.name}): in_shardings", names, mesh_of=self._mesh_of)
         avals = tuple([a if s is None else a.update(sharding=type_sharding(s, a.ndim)) for a, s in zip(avals, in_shardings)])
 
         def flat_fun(*xs):
@@ -588,7 +592,7 @@ class JitFunction(Dispatching):
         n_out = len(jaxpr.outvars)
         traced = TracedProgram(
             jaxpr, consts, in_tree, out_tree[0], in_shardings,
-            flat_shardings(self.out_shardings, out_tree[0], jaxpr.out_avals, f"jit({self.name}): out_shardings"),
+            flat_shardings(self.out_shardings, out_tree[0], jaxpr.out_avals, f"jit({self.name}): out_shardings", mesh_of=self._mesh_of),
             self._donated(args, kwargs, in_tree), names, self.name, avals,
             flat_layouts(self.in_shardings, in_tree, f"jit({self.name}): in_shardings", names),
             flat_layouts(self.out_shardings, out_tree[0], f"jit({self.name}): out_shardings"))
@@ -602,7 +606,8 @@ class JitFunction(Dispatching):
         """Results with the types that explicit `out_shardings` say."""
         if self.out_shardings is None:
             return outs
-        wanted = flat_shardings(self.out_shardings, structure, [typeof(x) for x in outs], f"jit({self.name}): out_shardings")
+        avals = [typeof(x) for x in outs]
+        wanted = flat_shardings(self.out_shardings, structure, avals, f"jit({self.name}): out_shardings", mesh_of=self._mesh_of)
         return [x if s is None or type_sharding(s, typeof(x).ndim) in (None, typeof(x).explicit) else reshard(x, s)
                 for x, s in zip(outs, wanted)]
 

@@ -6,12 +6,12 @@ Out:  one `Sharding` (or None) per flat value, and its layout in memory; errors 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Device
 from weft.backends.formats import Format, Layout, is_layout, order_of
-from weft.ir.mesh import Mesh, current_mesh
+from weft.ir.mesh import Mesh, current_mesh, spec_mesh
 from weft.ir.program_mesh import is_abstract
 from weft.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding
 from weft.ir.specs import PartitionSpec
@@ -48,10 +48,10 @@ def _is_sharding_leaf(x) -> bool:
 
 
 def flat_shardings(given, structure, avals: Sequence, what: str, arg_names: Sequence[str] | None = None,
-                   padded: Sequence[bool] = ()) -> tuple[Sharding | None, ...]:
+                   padded: Sequence[bool] = (), mesh_of: Callable = spec_mesh) -> tuple[Sharding | None, ...]:
     """One sharding (or None) per flat value from a prefix tree of shardings, specs or devices; checks that dims divide,
     but for values that are `padded` where they do not. `arg_names` names the values if they are arguments; else they are
-    results."""
+    results. Specs are over the mesh that `mesh_of` gives."""
     if given is None:
         return (None,) * structure.num_leaves
     result = []
@@ -59,11 +59,11 @@ def flat_shardings(given, structure, avals: Sequence, what: str, arg_names: Sequ
         if isinstance(s, Format):
             order_of(s.layout, aval.ndim, what)
             s = s.sharding
-        s = as_sharding(s, what)
+        s = as_sharding(s, what, mesh_of)
         if s is not None and padded and padded[i]:
-            s.splits(aval.shape)
+            s.check_compatible_aval(aval.shape)
         elif s is not None:
-            s.check_shape(aval.shape, _what_is_split(what, i, structure, arg_names))
+            s.check_value(aval.shape, _what_is_split(what, i, structure, arg_names))
         result.append(s)
     return tuple(result)
 
@@ -82,11 +82,9 @@ def _per_value(given, structure, what: str, arg_names: Sequence[str] | None) -> 
         return [given] * structure.num_leaves
     full = tree.tree_unflatten(structure, list(range(structure.num_leaves)))
     if arg_names is not None:
-        full, kwargs = full
+        full = full[0]
         if isinstance(given, list):
             given = tuple(given)
-        if kwargs:
-            raise ValueError(f"{what} cannot be given for keyword arguments; pass these positionally: {sorted(kwargs)}.")
     try:
         return tree.broadcast_prefix(given, full, is_leaf=_is_sharding_leaf)
     except ValueError as error:
@@ -136,8 +134,8 @@ def _what_is_split(what: str, i: int, structure, arg_names: Sequence[str] | None
     return f"the result{tree.keystr(path) and ' ' + tree.keystr(path)} of {function}"
 
 
-def as_sharding(s, what: str) -> Sharding | None:
-    """A sharding from a Sharding, a Device, or a PartitionSpec under the mesh of the context."""
+def as_sharding(s, what: str, mesh_of: Callable = spec_mesh) -> Sharding | None:
+    """A sharding from a Sharding, a Device, or a PartitionSpec over the mesh of the context, which `mesh_of` gives."""
     if s is None or isinstance(s, Sharding):
         mesh = current_mesh() if s is not None and is_abstract(s) else None
         return NamedSharding(mesh, s.spec, memory_kind=s.memory_kind) if isinstance(mesh, Mesh) and mesh.abstract_mesh == s.mesh else s
@@ -147,11 +145,11 @@ def as_sharding(s, what: str) -> Sharding | None:
     if isinstance(s, Device):
         return SingleDeviceSharding(s)
     if isinstance(s, PartitionSpec):
-        mesh = current_mesh()
+        mesh = mesh_of()
         if mesh is None:
+            entered = ", or use it inside `with mesh:`," if current_mesh() is None else ", which `with mesh:` does not,"
             raise MissingMeshError(f"{what} requires a non-empty mesh in context: a PartitionSpec needs a mesh: {s}. Please set a mesh via "
-                                   f"`jax.set_mesh` if a PartitionSpec is passed to {what}, or use it inside `with mesh:`, or pass "
-                                   "NamedSharding(mesh, spec).")
+                                   f"`jax.set_mesh` if a PartitionSpec is passed to {what}{entered} or pass NamedSharding(mesh, spec).")
         return NamedSharding(mesh, s)
     if is_layout(s) and what.startswith("jit("):
         raise ValueError(f"{what}: `jax.jit` does not accept device-local layouts directly, got {s}. Write Format(layout, sharding); "

@@ -16,6 +16,7 @@ from weft.ir.mesh import Mesh
 from weft.ir.specs import UNCONSTRAINED, PartitionSpec, UnreducedKind
 from weft.ir.types import ShapedArray
 from weft.util import tree
+from weft.util.config import api_version
 from weft.util.errors import ShardingError, describe
 from weft.util.record import record
 from weft.util.source import user_frame
@@ -124,7 +125,8 @@ def check_devices(site: Site, x: Any, label: str) -> None:
 
 
 def _check_rank(site: Site, aval: ShapedArray, spec: PartitionSpec, label: str, what: str) -> None:
-    named = len(spec) if what == "in_specs" else len(spec._key)       # of a result, entries at the end that split nothing do not matter
+    # entries at the end of a result's spec that split nothing did not matter before JAX 0.10
+    named = len(spec) if what == "in_specs" or api_version() >= (0, 10) else len(spec._key)
     if named > aval.ndim:
         remedy = f"Shorten the spec to length {aval.ndim}."
         if aval.ndim == 0:

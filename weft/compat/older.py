@@ -80,7 +80,9 @@ def pjit(
 
 class _OverMesh(JitFunction):
     """A jitted function that runs on the devices of the mesh of `with mesh`, which holds its arguments and results; the mesh of `set_mesh`,
-    which came later, holds neither."""
+    which came later, holds neither. Specs are over the mesh of either."""
+
+    _mesh_of = staticmethod(current_mesh)
 
     def _execute(self, args: tuple, kwargs: dict[str, Any], statics: tuple, leaves: list, in_tree: Any) -> Any:
         mesh = current_mesh()

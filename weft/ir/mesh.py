@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.util.config import config
+from weft.util.config import api_version, config
 from weft.util.errors import ShardingError
 from weft.util.record import record
 from weft.util.state import guard, new_epoch
@@ -226,13 +226,15 @@ class Mesh(_MeshBase):
     def __enter__(self) -> Mesh:
         if config.disallow_mesh_context_manager:
             raise RuntimeError("A mesh is entered as a context manager, but config.disallow_mesh_context_manager is set; use set_mesh.")
+        _state.chosen.append(_chosen())             # unlike `set_mesh`, this does not count as today's context,
         _state.stack.append(self)
-        _state.holders.append(device_mesh())        # unlike `set_mesh`, this places nothing
+        _state.holders.append(device_mesh())        # and places nothing
         guard[0] += 1
         return self
 
     def __exit__(self, *exc: Any) -> None:
         _state.stack.pop()
+        _state.chosen.pop()
         _state.holders.pop()
         guard[0] -= 1
 
@@ -353,6 +355,7 @@ class _Current(threading.local):
     def __init__(self) -> None:
         self.stack: list = []            # meshes entered by `with`, innermost last
         self.base: Mesh | None = None    # set for good by `set_mesh(mesh)` used as a statement
+        self.chosen: list = []           # for each of `stack`: the mesh that was set last, which `with mesh` does not do
         self.holders: list = []          # for each of `stack`, and inside `holding`: the mesh that holds what nobody placed, or None
 
 
@@ -366,6 +369,20 @@ def current_mesh() -> Mesh | None:
     True
     """
     return _state.stack[-1] if _state.stack else _state.base
+
+
+def _chosen() -> Mesh | None:
+    return _state.chosen[-1] if _state.chosen else _state.base
+
+
+def spec_mesh() -> Mesh | None:
+    """The mesh over which a spec alone is read: the current one, or None. As JAX has it from 0.10 on, which `jax_api` may ask for,
+    `with mesh:` gives specs no meaning; `set_mesh` does.
+
+    >>> spec_mesh() is None
+    True
+    """
+    return _chosen() if api_version() >= (0, 10) else current_mesh()
 
 
 def device_mesh() -> Mesh | None:
@@ -456,12 +473,14 @@ class set_mesh:
         _state.base = self.previous
         _state.holders.append(_holder(self.mesh, device_mesh()))
         _state.stack.append(self.mesh)
+        _state.chosen.append(self.mesh)
         guard[0] += 1
         new_epoch()
         return self.mesh
 
     def __exit__(self, *exc: Any) -> None:
         _state.stack.pop()
+        _state.chosen.pop()
         _state.holders.pop()
         guard[0] -= 1
 

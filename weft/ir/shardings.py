@@ -166,6 +166,14 @@ class Sharding:
         if bad:
             raise ShardingError(_divisibility_text(self, shape, splits, bad, what))
 
+    def check_value(self, shape: Sequence[int], what: str) -> None:
+        """`check_shape`, and that there is a dim for every entry of a spec, whatever it says."""
+        try:
+            self.check_compatible_aval(shape)
+        except ShardingError as error:
+            raise ShardingError(f"cannot split {what} of shape {list(shape)}: {error}") from None
+        self.check_shape(shape, what)
+
     def shard_shape(self, global_shape: Sequence[int]) -> Shape:
         """Shape of one shard of a value of shape `global_shape`."""
         shape = tuple(int(s) for s in global_shape)

@@ -14,6 +14,7 @@ from weft.api.layouts import flat_layouts, flat_shardings
 from weft.backends.formats import Layout, is_layout, order_of
 from weft.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft.ir.explicit import says_all, type_sharding
+from weft.ir.mesh import current_mesh, spec_mesh
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import UNCONSTRAINED, spec_of_dims
 from weft.ir.symbolic import Dim, as_size
@@ -22,7 +23,8 @@ from weft.ops.families import canonical_dims
 from weft.ops.placement import layout_constraint, optimization_barrier as barrier, sharding_constraint, takes_out_sharding
 from weft.runtime.array import Array
 from weft.util import dtypes, tree
-from weft.util.errors import ShapeError, ShardingAssertionError, ShardingTypeError, UnexpectedTracerError, describe
+from weft.util.config import api_version
+from weft.util.errors import ShapeError, ShardingAssertionError, ShardingError, ShardingTypeError, UnexpectedTracerError, describe
 from weft.util.source import named, user_frame
 
 
@@ -201,7 +203,8 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     if shardings is None and leaves:
         raise ValueError("One of with_sharding_constraint arguments got sharding None which is not allowed: give a sharding or a spec.")
     traced = [isinstance(leaf, Tracer) for leaf in leaves]
-    targets = flat_shardings(shardings, treedef, [typeof(leaf) for leaf in leaves], "with_sharding_constraint", padded=traced)
+    avals = [typeof(leaf) for leaf in leaves]
+    targets = flat_shardings(shardings, treedef, avals, "with_sharding_constraint", padded=traced, mesh_of=current_mesh)
     placed = [leaf if to is None else _constrained(leaf, to) for leaf, to in zip(leaves, targets)]
     if layouts := flat_layouts(shardings, treedef, "with_sharding_constraint"):
         placed = [_stored_as("with_sharding_constraint", y, layout) for y, layout in zip(placed, layouts)]
@@ -210,7 +213,14 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
 
 def _constrained(x: Any, sharding: Any) -> Any:
     """`x`, laid out over automatic axes as `sharding` says; its type must say the same of explicit ones."""
-    aval = typeof(x)
+    aval, context = typeof(x), spec_mesh()
+    asserts = context is not None and context.are_all_axes_explicit
+    if isinstance(sharding, NamedSharding) and not asserts and api_version() >= (0, 9):
+        explicit = [a for a in sharding.spec.axes if a in sharding.mesh.explicit_axes]
+        if explicit:
+            raise ShardingError(f"with_sharding_constraint: the constraint {sharding.spec} can only refer to Auto axes of the mesh, and "
+                                f"{explicit[0]!r} is Explicit in {sharding.mesh}.\n"
+                                "  Use weft.sharding.reshard to change how explicit axes split a value.")
     if aval.explicit is None:
         placed = sharding_constraint(x, sharding)
         alone = type(placed) is Array and not placed.committed and len(sharding.device_assignment) == 1

@@ -18,11 +18,12 @@ from weft.core.primitive import Primitive, unsupported
 from weft.core.trace import UndefPrimal, Zero, leaving_terms, lenient, typeof
 from weft.ir.explicit import dual, type_sharding
 from weft.ir.factors import RuleBuilder, elementwise_rule
-from weft.ir.mesh import current_mesh
+from weft.ir.mesh import AxisType, current_mesh, spec_mesh
 from weft.ir.registry import registry
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec, UnreducedKind
 from weft.ir.types import ShapedArray
+from weft.util.config import api_version
 from weft.util.errors import ShardingError, ShardingTypeError, describe
 from weft.util.source import user_frame
 
@@ -253,20 +254,27 @@ def laid_out_as(x, aval: ShapedArray, cotangent: bool = False):
     return x if wanted is None or typeof(x).explicit == wanted else reshard(x, wanted)
 
 
-def named_sharding(sharding: Any, what: str, values: Sequence = ()) -> NamedSharding:
-    """A NamedSharding, or a PartitionSpec over the mesh of the context or else of the types of `values`, as a NamedSharding."""
-    if isinstance(sharding, NamedSharding):
-        return sharding
-    if not isinstance(sharding, PartitionSpec):
+def named_sharding(sharding: Any, what: str) -> NamedSharding:
+    """A NamedSharding, or a PartitionSpec over the mesh of the context, as a NamedSharding.
+
+    ValueError if there is no mesh, or if it names manual axes; automatic ones are refused as well where JAX of the version that `jax_api`
+    sets makes meshes of explicit axes, and takes them here before.
+    """
+    if not isinstance(sharding, (NamedSharding, PartitionSpec)):
         raise TypeError(f"{what}: {sharding!r} is not a layout. Give a PartitionSpec or a NamedSharding.")
-    mesh = current_mesh()
-    if mesh is None:
-        types = [getattr(x, "aval", None) for x in values]
-        mesh = next((a.explicit.mesh for a in types if a is not None and a.explicit is not None), None)
-    if mesh is None:
+    mesh = sharding.mesh if isinstance(sharding, NamedSharding) else spec_mesh()
+    if mesh is None or mesh.empty:
         raise ValueError(f"{what}: {sharding!r} names axes of a mesh, and there is none.\n"
                          "  Make one current with weft.set_mesh(mesh), or give NamedSharding(mesh, spec).")
-    return NamedSharding(mesh, sharding)
+    named = sharding if isinstance(sharding, NamedSharding) else NamedSharding(mesh, sharding)
+    refused = {AxisType.Manual} if api_version() < (0, 9) else {AxisType.Manual, AxisType.Auto}
+    for axis, kind in zip(mesh.axis_names, mesh.axis_types):
+        if kind in refused and axis in named.spec.axes:
+            way = ("Over automatic axes, lax.with_sharding_constraint asks for a layout." if kind is AxisType.Auto else
+                   "Inside shard_map, a value is one device's block; collectives move it.")
+            raise ShardingError(f"{what}: the PartitionSpec {named.spec} cannot contain axis names that are of type Auto or Manual: {axis!r} "
+                                f"is of type {kind.name} in {mesh}.\n  Types tell of explicit axes alone. {way}")
+    return named
 
 
 def with_out_sharding(out_sharding: Any, what: str, compute: Callable, *values, contracts: bool = False) -> Any:
@@ -274,7 +282,7 @@ def with_out_sharding(out_sharding: Any, what: str, compute: Callable, *values, 
     over dims that are split by the unreduced axes of `out_sharding` are not added up; where it `contracts`, there must be one."""
     if out_sharding is None:
         return compute()
-    sharding = named_sharding(out_sharding, f"{what}: out_sharding", values)
+    sharding = named_sharding(out_sharding, f"{what}: out_sharding")
     terms = sharding.spec.unreduced
     if not terms:
         with lenient():
