@@ -272,8 +272,8 @@ def named_sharding(sharding: Any, what: str) -> NamedSharding:
         if kind in refused and axis in named.spec.axes:
             way = ("Over automatic axes, lax.with_sharding_constraint asks for a layout." if kind is AxisType.Auto else
                    "Inside shard_map, a value is one device's block; collectives move it.")
-            raise ShardingError(f"{what}: the PartitionSpec {named.spec} cannot contain axis names that are of type Auto or Manual: {axis!r} "
-                                f"is of type {kind.name} in {mesh}.\n  Types tell of explicit axes alone. {way}")
+            raise ShardingError(f"{what}: the PartitionSpec {named.spec} cannot contain axis names that are of type Auto or Manual: "
+                                f"{axis!r} is of type {kind.name} in {mesh}.\n  Types tell of explicit axes alone. {way}")
     return named
 
 
