@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import functools
+import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -145,6 +146,60 @@ def _bessel(x: np.ndarray, order: int) -> np.ndarray:
     return np.copysign(y, x) if order else y
 
 
+def _zeta_above_zero(s: np.ndarray, q: np.ndarray, less: np.ndarray | None = None) -> np.ndarray:
+    """zeta of s > 1 and q > 0: a sum of terms, from the least one on, an integral and corrections. `less` is s - 1."""
+    a, less = q + 24, s - 1 if less is None else less
+    bounded = np.minimum(s, 40 * a)
+    factor, total = bounded / a, np.full_like(a, 0.5)
+    for k, (p, r) in enumerate([(1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6), (-3617, 510), (43867, 798)], 1):
+        total = total + factor * (WIDE(p) / r) / math.factorial(2 * k)
+        factor = factor * (bounded + 2 * k - 1) * (bounded + 2 * k) / (a * a)
+    total = a**-s * total + a**-less / less
+    for k in range(23, -1, -1):
+        total = total + (q + k)**-s
+    return total
+
+
+def _zeta_parts(s: np.ndarray, q: np.ndarray) -> list[np.ndarray]:
+    """The terms above zero, and of whole s those below without their sign."""
+    inside = (q < 0) & (q > -INF) & (s > 1) & (np.floor(q) < q) & (np.floor(s) == s)
+    x = np.where(inside, q, WIDE(-0.5))
+    s, above = np.where(s > 1, s, 2), np.where(inside, x - np.floor(x), np.where((q > 0) & (q < INF), q, 1))
+    under = _zeta_above_zero(s, -np.floor(-x) - x) - _zeta_above_zero(s, 1 - x)
+    return [_zeta_above_zero(s, above), np.where(inside & (under > 0), under, 0)]
+
+
+def _zeta(s: np.ndarray, q: np.ndarray, odd: np.ndarray | None = None) -> np.ndarray:
+    above, under = _zeta_parts(s, q)
+    odd = s % 2 == 1 if odd is None else odd
+    overflow = np.where(q - np.floor(q) < 0.5, WIDE(INF), -WIDE(INF))
+    total = above + np.where(odd, -under, under)
+    total = np.where(odd & (above == INF) & (under == INF), overflow, total)
+    total = np.where((q < 0) & (np.floor(s) != s), WIDE(np.nan), np.where(q == INF, 0, total))
+    at_infinity = np.where(q > 1, 0, np.where(q == 1, 1, WIDE(INF)))
+    total = np.where(s == INF, at_infinity, np.where(np.isnan(q) | (q == -INF), WIDE(np.nan), total))
+    total = np.where((q <= 0) & (np.floor(q) == q) & (q > -INF), WIDE(INF), total)
+    total = np.where(np.isnan(q), WIDE(np.nan), total)
+    return np.where(s > 1, total, np.where(s == 1, WIDE(INF), WIDE(np.nan)))
+
+
+def _polygamma(m: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Where the factorial or zeta may be beyond long doubles, by ratios of terms and the logarithm of their product."""
+    at_center = (x < 0) & (m % 2 == 0) & (m > 0) & (x - np.floor(x) == 0.5)         # where terms of either sign cancel
+    x = np.where(at_center, 1 - x, x)
+    few, inside = m < 1000, (x > 0) & (x < INF) & (m > 0) & (m < INF)
+    gamma = _libm("tgammal")(np.where(m > 0, m, 1) + 1)
+    many, at = np.where(inside & ~few, m, 1000), np.where(inside, x, 1)
+    ratios = 1 + sum(np.exp(-(many + 1) * np.log1p(k / at)) for k in range(1, 24))
+    rest = np.exp(-(many + 1) * np.log1p(24 / at)) * ((at + 24) / many + 0.5)
+    log = np.where(many > 1e18, many * (np.log(many / at) - 1), _libm("lgammal")(many + 1) - (many + 1) * np.log(at))
+    factor = np.where((m > 0) & (m < INF), np.where(x == INF, 1, gamma), np.nan)
+    zeta = _zeta_above_zero(np.where(inside, m, 1) + 1, at, np.where(inside, m, 1))
+    zeta = np.where(inside, zeta, _zeta(np.where((m > 0) & (m < 1), 1.5, m + 1), x, m % 2 == 0))
+    size = np.where(inside & ~few, np.exp(log) * (ratios + rest), factor * zeta)
+    return np.where(m == 0, _digamma(x), np.where(m % 2 == 0, -size, size))
+
+
 def _terms_of_logaddexp(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Of the greater argument and what is added to it, which errs by what the difference of the arguments does."""
     gap = np.abs(x - y)
@@ -154,6 +209,7 @@ def _terms_of_logaddexp(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 #: exact values on wide arrays, where a function's reference in NumPy has no more digits than we
 EXACT: dict[str, Callable] = {
     "erf": _erf, "erfc": _erfc, "erf_inv": _erf_inv, "digamma": _digamma, "lgamma": _libm("lgammal"),
+    "zeta": _zeta, "polygamma": _polygamma,
     "log_ndtr": _log_ndtr, "normal_hazard": _normal_hazard, "ndtri": _ndtri,
     "bessel_i0e": lambda x: _bessel(x, 0), "bessel_i1e": lambda x: _bessel(x, 1),
     # NumPy's for float16 keeps the sign of equal zeros
@@ -162,7 +218,8 @@ EXACT: dict[str, Callable] = {
 }
 #: the size of the terms of sums whose zeros nobody resolves: an ulp is never less than that of it
 LEAST: dict[str, Callable] = {"digamma": lambda x: np.maximum(1, np.log(1 + np.abs(x))), "lgamma": np.ones_like,
-                              "logaddexp": _terms_of_logaddexp}
+                              "logaddexp": _terms_of_logaddexp, "zeta": lambda s, q: sum(_zeta_parts(s, q)),
+                              "polygamma": lambda m, x: np.where(m == 0, LEAST["digamma"](x), 0)}
 #: all that kernels compute, under their names in Loops, where float remainders are `rem`
 FUNCTIONS = {"rem" if function.name == "fmod" else function.name: function for function in functions.every() if not function.test}
 UNARY = {op: function for op, function in FUNCTIONS.items() if function.arity == 1}

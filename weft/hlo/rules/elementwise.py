@@ -144,14 +144,6 @@ def _logaddexp(b: Block, eqn: Eqn, x: Value, y: Value) -> Value:
     return b.op("select", b.compare("NE", gap, gap), top, b.op("add", top, rest), type=x.type)       # of equal infinities it is NaN
 
 
-@rule("zeta", "polygamma")
-def _of_chlo(b: Block, eqn: Eqn, *args: Value) -> Value | list[Value]:
-    name = f"chlo.{eqn.primitive.name}"
-    if b.context.has(name):
-        return b.op(name, *spread(b, args), type=result_types(eqn)[0])
-    return b.context.inline_function(b, lambda *xs: [eqn.primitive.rules["lower"].fn(*xs, **eqn.params)], args)
-
-
 # --- by scalar code
 
 

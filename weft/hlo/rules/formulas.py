@@ -27,6 +27,7 @@ NAMED = {
     "fmod": "remainder", "sinh": "chlo.sinh", "cosh": "chlo.cosh", "asin": "chlo.asin", "acos": "chlo.acos", "atan": "chlo.atan",
     "asinh": "chlo.asinh", "acosh": "chlo.acosh", "atanh": "chlo.atanh", "erf": "chlo.erf", "erfc": "chlo.erfc", "erf_inv": "chlo.erf_inv",
     "digamma": "chlo.digamma", "lgamma": "chlo.lgamma", "bessel_i1e": "chlo.bessel_i1e", "nextafter": "chlo.next_after",
+    "polygamma": "chlo.polygamma", "zeta": "chlo.zeta",
 }
 
 

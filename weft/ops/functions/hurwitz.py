@@ -1,6 +1,6 @@
-"""The Hurwitz zeta function and the derivatives of digamma, made of powers.
+"""The Hurwitz zeta function and the derivatives of digamma.
 
-In, out: floats of one dtype; those of 16 bits and fewer compute in float32.
+In, out: floats of one dtype. Results in float32 are sums of doubles whose terms are rounded as a float32 is; 16 bits and fewer take these.
 Source: Euler's and Maclaurin's formula for the sum of (q + k)^-s over k: terms one by one until q + k is large, an integral for the rest,
 and corrections by Bernoulli's numbers. Below zero, where s is whole, the terms of either sign are two more such sums.
 """
@@ -8,6 +8,7 @@ and corrections by Bernoulli's numbers. Below zero, where s is whole, the terms 
 from __future__ import annotations
 
 import math
+from math import inf, nan
 
 import numpy as np
 
@@ -15,70 +16,152 @@ from weft.core.trace import typeof
 from weft.ops.arithmetic import add, div, min, mul, neg, sub
 from weft.ops.bitwise import bitwise_and
 from weft.ops.casting import convert_element_type
-from weft.ops.comparison import eq, gt, le, lt, ne, select
-from weft.ops.families import FLOATING, ExpandSpec, elementwise, match, of_scipy
-from weft.ops.functions.exponential import exp
-from weft.ops.functions.gammas import digamma, lgamma
+from weft.ops.comparison import gt, select
+from weft.ops.families import FLOATING, function, of_scipy
 from weft.ops.functions.logarithmic import log
-from weft.ops.functions.powers import pow
-from weft.ops.functions.rounding import floor
+from weft.ops.functions.powers import pow, power_in_double
 
-_TERMS = 9                      # summed one by one
-_FACTORS = 20                   # of a factorial
-_LARGEST_RATIO = 40.0           # of s and q + _TERMS: beyond it, what follows these terms is nothing beside them
+#: how many terms are summed one by one, and how many corrections there are, by the bits of the result
+_TERMS, _CORRECTIONS = {32: 4, 64: 8}, {32: 5, 64: 10}
+_LARGEST_RATIO = 40.0           # of s and the first q + k that is not summed: beyond it, what follows is nothing beside the first terms
+_FACTORS = 20.0                 # of a factorial that doubles have exactly
+_STIRLING = 1e15                # orders from which on the logarithm of a factorial has but two terms
+_LEAST = 1e-280                 # orders below which zeta is its pole and its first term
 #: B(2j) / (2j)!: of the corrections, as many as a type can resolve
 _BERNOULLI = [b / math.factorial(2 * j) for j, b in enumerate(
     (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330), 1)]
-_CORRECTIONS = {"float32": 4, "float64": 10}
 
 
-def _made_of_powers(function):
-    """Lowering to other operations; sixteen bits are computed in float32."""
-    def compute(*xs):
-        dtype = typeof(xs[0]).dtype
-        if dtype.itemsize >= 4:
-            return function(*xs)
-        return convert_element_type(function(*(convert_element_type(x, np.dtype("f4")) for x in xs)), dtype)
-    return ExpandSpec(compute)
+# --- the formulas
 
 
-def _above_zero(s, q):
-    """zeta of s > 1 and q >= 0."""
-    corrections = _BERNOULLI[:_CORRECTIONS[typeof(q).dtype.name]]
-    total = pow(q, neg(s))
-    for k in range(1, _TERMS):
-        total = add(total, pow(add(q, float(k)), neg(s)))
-    a = add(q, float(_TERMS))
-    bounded, inverse = min(s, mul(a, _LARGEST_RATIO)), div(1.0, a)
-    factor = mul(bounded, inverse)
-    rest = mul(factor, corrections[0])
-    for j, c in enumerate(corrections[1:], 2):
-        factor = mul(factor, mul(mul(add(bounded, 2.0 * j - 3), inverse), mul(add(bounded, 2.0 * j - 2), inverse)))
-        rest = add(rest, mul(factor, c))
-    power = pow(a, sub(1.0, s))
-    return add(total, add(div(power, sub(s, 1.0)), mul(mul(power, inverse), add(rest, 0.5))))
+def _corrections(f, s, a, inverse):
+    """1/2 and the corrections, of the terms from a^-s on, in units of that one."""
+    first, *others = _BERNOULLI[:_CORRECTIONS[f.bits]]
+    limit = a * _LARGEST_RATIO
+    bounded = f.select(s > limit, limit, s)
+    factor = bounded * inverse
+    total = f.fma(factor, first, 0.5)
+    for j, c in enumerate(others, 2):
+        factor = factor * (((bounded + (2.0 * j - 3)) * inverse) * ((bounded + (2.0 * j - 2)) * inverse))
+        total = f.fma(factor, c, total)
+    return total
 
 
-def _zeta(s, q):
-    below, start = lt(q, 0.0), sub(q, floor(q))
-    value = _above_zero(s, select(below, start, q))
+def _sum(f, s, q):
+    """zeta of finite s > 1 and finite q > 0, in doubles."""
+    if not f.wide:
+        return _sum_of_singles(f, s, q)
+    total, a = f.pow(q, -s), q + float(_TERMS[64])
+    for k in range(1, _TERMS[64]):
+        total = total + f.pow(q + float(k), -s)
+    inverse, power = 1.0 / a, f.pow(a, 1.0 - s)
+    return total + (power / (s - 1.0) + power * inverse * _corrections(f, s, a, inverse))
+
+
+def _sum_of_singles(f, s, q):
+    g, order, start = f.in_double(), f.widen(s), f.widen(q)
+    a, far = q + float(_TERMS[32]), start + float(_TERMS[32])
+    total = power_in_double(f, far, -order) * (far / (order - 1.0) + f.widen(_corrections(f, s, a, 1.0 / a)))
+    for k in range(_TERMS[32] - 1, 0, -1):
+        total = total + power_in_double(f, start + float(k), -order)
+    return total + power_in_double(f, start, -order)
+
+
+def _rounded(f, x):
+    """A double as a value of `f`."""
+    return x if f.wide else f.narrow(x)
+
+
+def _zeta_above_zero(f, s, q):
+    return _rounded(f, _sum(f, s, q))
+
+
+def _is_whole(f, x):
+    return f.trunc(x).same(x)
+
+
+def _zeta_elsewhere(f, s, q):
+    return _zeta_of_any(f, s, q, _is_whole(f, s * 0.5))
+
+
+def _zeta_of_any(f, s, q, even):
+    """zeta where not both arguments are finite, s > 1 and q > 0. Where terms are negative, `even` tells whether s is even."""
+    start, whole = q - f.floor(q), _is_whole(f, s)
+    inside = (s > 1.0) & (s < inf) & (q < 0.0) & (start > 0.0) & whole
+    order = f.select(inside, s, 2.0)
+
+    def above_zero(x):
+        return f.cold(f.c(0.0), inside, _zeta_above_zero, order, f.select(inside, x, 1.0))
     # the terms below zero, that of -1 + start to that of q, are those of 1 - start to -q but for their sign; 1 - start is taken
     # from -q, since close below zero `start` is rounded
-    aside = select(below, sub(neg(floor(neg(q))), q), 1.0)
-    under = sub(_above_zero(s, aside), _above_zero(s, select(below, sub(1.0, q), 1.0)))
-    odd = ne(floor(mul(s, 0.5)), mul(s, 0.5))
-    value = select(below, add(value, select(odd, neg(under), under)), value)
-    value = select(le(q, 0.0), select(eq(start, 0.0), np.inf, select(eq(floor(s), s), value, np.nan)), value)
-    return select(lt(s, 1.0), np.nan, select(eq(s, 1.0), np.inf, value))
+    aside = -f.floor(-q) - q
+    above, below, rest = above_zero(start), above_zero(aside), above_zero(1.0 - q)
+    odd = above - below
+    odd = f.select(start.same(aside), 0.0, f.select(odd.is_nan(), f.copysign(inf, aside - start), odd)) + rest
+    y = f.select(even, above + (below - rest), odd)
+    y = f.select(inside, y, nan)
+    far = f.select(q > 1.0, 0.0, f.select(q.same(1.0), 1.0, f.select(q < 1.0, inf, f.c(nan))))        # of an infinite order
+    y = f.select(s.same(inf), far, f.select(q.same(inf), 0.0, y))
+    y = f.select((q <= 0.0) & start.same(0.0), inf, y)
+    return f.select(s > 1.0, y, f.select(s.same(1.0), inf, f.c(nan)))
+
+
+def _factorial(f, m):
+    """Of whole numbers up to 20, in doubles."""
+    return f.repeat(lambda n, product: (n < m, [product * n]), 1.0)[0]
+
+
+def _small_factorial(f, m):
+    """(where m is whole and from 1 to 20, its factorial there in doubles)"""
+    small = (m >= 1.0) & (m <= _FACTORS) & _is_whole(f, m)
+    return small, _factorial(f.in_double(), f.widen(f.select(small, m, 1.0)))
+
+
+def _of_any_order(f, m, x, inside):
+    """m! zeta(m + 1, x) of positive numbers, in doubles, and m! where x is one outside: x^-(m + 1) m!, which is finite wherever the
+    result is, times a sum of ratios."""
+    s, terms, inverse = m + 1.0, float(_TERMS[64]), 1.0 / x
+    a, unit = x + terms, f.select(m < 1.0, m, 1.0)           # a / m may be too large for doubles
+    rest = f.fma(unit, _corrections(f, s, a, 1.0 / a), a * (unit / m))
+
+    def step(k, total):
+        ratio = f.exp(-s * f.log1p(k * inverse))
+        more = k < terms
+        return more, [total + ratio * f.select(more, unit, rest)]
+    total = f.repeat(step, unit)[0]
+    many = m > _STIRLING
+    few = f.select(many, 1.0, m)
+    size = f.select(many, m * (f.log(m / x) - 1.0), f.lgamma(few + 1.0) - (few + 1.0) * f.log(x))
+    root = f.exp(0.5 * size)
+    return f.select(inside & (m < _LEAST), 1.0 / m + inverse, root * f.select(inside, total, unit) * root / unit)
+
+
+def _polygamma_elsewhere(f, m, x):
+    """Where the order is zero, large or not whole, or the argument not positive and finite."""
+    g, ordinary, even = f.in_double(), (m > 0.0) & (m < inf), _is_whole(f, m * 0.5) & (m > 1.0)
+    x = f.select(even & (x < 0.0) & (x - f.floor(x)).same(0.5), 1.0 - x, x)         # terms of either sign cancel
+    inside = ordinary & (x > 0.0) & (x < inf)
+    small, factorial = _small_factorial(f, m)
+    product = _of_any_order(g, f.widen(f.select(ordinary, m, 1.0)), f.widen(f.select(inside, x, 1.0)), inside)
+    product = g.select(small & ~inside, factorial, g.select(ordinary, product, nan))
+    product = _rounded(f, g.select(x.same(inf) & ordinary, 1.0, product))
+    order = f.select(ordinary & (m < 1.0), 1.5, m + 1.0)                            # not rounded to a whole number
+    size = f.select(inside, product, product * _zeta_of_any(f, order, f.select(inside, 0.0, x), ~even))
+    return f.select(m.same(0.0), f.digamma(x), f.select(even, -size, size))
+
+
+# --- the derivative by the order
 
 
 def _zeta_by_order(s, q):
-    """The derivative of zeta by s, for s > 1 and q > 0: that of each term of `_above_zero`."""
-    corrections = _BERNOULLI[:_CORRECTIONS[typeof(q).dtype.name]]
+    """The derivative of zeta by s, for s > 1 and q > 0: that of each term of `_sum`."""
+    bits = 8 * typeof(q).dtype.itemsize
+    terms, corrections = _TERMS[bits], _BERNOULLI[:_CORRECTIONS[bits]]
     total = mul(log(q), pow(q, neg(s)))
-    for k in range(1, _TERMS):
+    for k in range(1, terms):
         total = add(total, mul(log(add(q, float(k))), pow(add(q, float(k)), neg(s))))
-    a = add(q, float(_TERMS))
+    a = add(q, float(terms))
     bounded, inverse = min(s, mul(a, _LARGEST_RATIO)), div(1.0, a)
     factor, slope = mul(bounded, inverse), inverse
     rest, rest_slope = mul(factor, corrections[0]), mul(slope, corrections[0])
@@ -96,24 +179,13 @@ def _zeta_by_order(s, q):
 def _slope_by_order(t, out, s, q):
     """Below zero zeta is there for whole s alone: it has no slope."""
     ok = bitwise_and(gt(s, 1.0), gt(q, 0.0))
-    slope = _made_of_powers(_zeta_by_order).fn(select(ok, s, 2.0), select(ok, q, 1.0))
+    s, q = select(ok, s, 2.0), select(ok, q, 1.0)
+    dtype = typeof(q).dtype
+    if dtype.itemsize < 4:
+        slope = convert_element_type(_zeta_by_order(*[convert_element_type(x, np.dtype("f4")) for x in (s, q)]), dtype)
+    else:
+        slope = _zeta_by_order(s, q)
     return mul(t, select(ok, slope, np.nan))
-
-
-def _polygamma(m, x):
-    size = mul(_factorial(m), _zeta(add(m, 1.0), x))
-    odd = ne(floor(mul(m, 0.5)), mul(m, 0.5))
-    return select(eq(m, 0.0), digamma(x), select(odd, size, neg(size)))
-
-
-def _factorial(m):
-    """Exactly rounded where a product of whole numbers gives it."""
-    product = m
-    for k in range(1, _FACTORS):
-        left = sub(m, float(k))
-        product = mul(product, select(gt(left, 1.0), left, 1.0))
-    listed = bitwise_and(le(m, float(_FACTORS)), eq(floor(m), m))
-    return select(listed, product, exp(lgamma(add(m, 1.0))))
 
 
 # --- the operations
@@ -127,17 +199,19 @@ def _polygamma_reference(m, x):
     return np.where(order == 0, psi(wide), sign_ * gamma(order + 1) * zeta(order + 1, wide)).astype(x.dtype)
 
 
-polygamma_p = elementwise("polygamma", FLOATING, _polygamma_reference, lower=_made_of_powers(_polygamma),
-                          jvp=[None, lambda t, out, m, x: mul(t, polygamma(add(m, 1), x))])
-zeta_p = elementwise("zeta", FLOATING, lambda x, q: of_scipy("zeta", wide=True)(x, q), lower=_made_of_powers(_zeta),
-                     jvp=[_slope_by_order, lambda t, out, x, q: neg(mul(t, mul(x, zeta(add(x, 1), q))))])
-
-
-def polygamma(m, x):
+@function(FLOATING, _polygamma_reference, jvp=[None, lambda t, out, m, x: mul(t, polygamma(add(m, 1), x))], ulp=(1.5, 2000),
+          ranges=((0, 10), (0, 30), (0.5, 2)))
+def polygamma(f, m, x):
     """The derivative of order `m` of `digamma` at `x`; `m` is a whole number of the dtype of `x`."""
-    return polygamma_p.bind(*match(m, x))
+    small, factorial = _small_factorial(f, m)
+    plain = small & (x > 0.0) & (x < inf)
+    size = _rounded(f, factorial * _sum(f, m + 1.0, x))
+    return f.cold(f.select(_is_whole(f, m * 0.5), -size, size), ~plain, _polygamma_elsewhere, m, x)
 
 
-def zeta(x, q):
+@function(FLOATING, lambda x, q: of_scipy("zeta", wide=True)(x, q), ulp=(1.5, 20), ranges=((0, 10), (1, 60), (0.5, 2)), jvp=[
+    _slope_by_order, lambda t, out, x, q: neg(mul(t, mul(x, zeta(add(x, 1), q))))])
+def zeta(f, x, q):
     """The Hurwitz zeta function, the sum of 1 / (q + k)^x over k = 0, 1, ..."""
-    return zeta_p.bind(*match(x, q))
+    plain = (x > 1.0) & (x < inf) & (q > 0.0) & (q < inf)
+    return f.cold(_rounded(f, _sum(f, x, q)), ~plain, _zeta_elsewhere, x, q)

@@ -48,19 +48,33 @@ def pow(f, x, y):
     """
     if f.wide and not f.has_fma:
         return f.library("pow", x, y)      # whose products are not taken apart in halves
-    size, g = f.abs(x), f.in_double()
+    size = f.abs(x)
     k, m = f.split(size)
+    k = f.at(k, size, zero=-inf, infinite=inf)
     if f.wide:
-        result = _power_by_parts(f, f.at(k, size, zero=-inf, infinite=inf), m - 1.0, y)
-        return f.cold(result, (f.to_bits(x) < 0) | result.is_nan(), _power_with_care, result, x, y)
-    m1 = f.widen(m - 1.0)
-    s = m1 / (m1 + 2.0)
-    logarithm = g.fma(s, g.poly(s * s, "log2s"), f.widen(f.at(k, size, zero=-inf, infinite=inf)))
-    power = g.clamp(f.widen(y) * logarithm, -200.0, 200.0)
+        result = _power_by_parts(f, k, m - 1.0, y)
+    else:
+        power, fraction = _power_of_parts(f, f.widen(k), f.widen(m - 1.0), f.widen(y), 200.0)
+        result = f.scale(fraction, f.narrow(power))
+    return f.cold(result, (f.to_bits(x) < 0) | result.is_nan(), _power_with_care, result, x, y)
+
+
+def power_in_double(f, x, y):
+    """x^y of doubles, normal and positive, to the bits of an f32, whose exponents it may exceed."""
+    g = f.in_double()
+    k, m = g.split_normal(x)
+    power, fraction = _power_of_parts(f, k, m - 1.0, y, 1000.0)
+    return f.widen(fraction) * g.power_of_two(g.to_bits(power + g.magic) - g.magic_bits)
+
+
+def _power_of_parts(f, k, x, y, limit):
+    """2^(k y) (1 + x)^y of doubles, as the exponent of a power of two, up to a limit, and a factor in single precision."""
+    g = f.in_double()
+    s = x / (x + 2.0)
+    power = g.clamp(y * g.fma(s, g.poly(s * s, "log2s"), k), -limit, limit)
     whole = (power + g.magic) - g.magic
     r = f.narrow(power - whole)
-    result = f.scale(f.fma(r, f.poly(r, "exp2"), 1.0), f.narrow(whole))
-    return f.cold(result, (f.to_bits(x) < 0) | result.is_nan(), _power_with_care, result, x, y)
+    return whole, f.fma(r, f.poly(r, "exp2"), 1.0)
 
 
 def _power_by_parts(f, k, x, y):
