@@ -60,7 +60,7 @@ def _sum(f, s, q):
 
 
 def _sum_of_singles(f, s, q):
-    g, order, start = f.in_double(), f.widen(s), f.widen(q)
+    order, start = f.widen(s), f.widen(q)
     a, far = q + float(_TERMS[32]), start + float(_TERMS[32])
     total = power_in_double(f, far, -order) * (far / (order - 1.0) + f.widen(_corrections(f, s, a, 1.0 / a)))
     for k in range(_TERMS[32] - 1, 0, -1):
