@@ -189,7 +189,7 @@ def install(cls: type, array_type: type, wait: bool = True) -> bool:
         with pool.making:
             if cls not in _dispatchers:
                 places = _places(cls, array_type)
-                if not wait and places is not None and not are_at_hand([heap.PART, places.part()]):
+                if not wait and places is not None and not are_at_hand([*heap.PARTS, places.part()]):
                     return False
                 _dispatchers[cls] = _install(cls, places)
     return _dispatchers[cls] is not None
@@ -215,7 +215,7 @@ def open_queue(array_type: type) -> None:
     """Make the queue of programs, without waiting for code that has to be compiled."""
     with pool.making:
         places = _places(Dispatching, array_type) if queue.current() is None and pool.futex() else None
-        if places is not None and are_at_hand([heap.PART, places.part()]):
+        if places is not None and are_at_hand([*heap.PARTS, places.part()]):
             _code(places)
 
 

@@ -21,13 +21,12 @@ from weft.backends.base import Call, Loaded
 from weft.backends.cpu import buffer
 from weft.backends.cpu.buffer import Buffer, address
 from weft.codegen.program import native
-from weft.codegen.runtime import pool, queue as queues
+from weft.codegen.runtime import queue as queues
 from weft.codegen.toolchain import loader
 from weft.util.config import config
 from weft.util.machine_model import MODEL
 from weft.util.record import record
 from weft.util.state import guard
-from weft.util.threads import DaemonThread
 
 if TYPE_CHECKING:
     from weft.codegen.program.build_record import BuildRecord
@@ -168,23 +167,15 @@ _abandoned: list[tuple] = []
 
 
 def _first_queue(loaded: CpuLoaded, array_type: type) -> Queue | None:
-    """The queue of this process, from the second call on that takes long. It is made while the first one runs, if there is a CPU for it."""
+    """The queue of this process, from the second call on that takes long: the first has all CPUs for itself."""
     global _has_long_calls
     if loaded.is_queued and config.cpu_enable_async_dispatch:
         if _has_long_calls:
-            _open_queue(array_type)
-        elif pool.num_threads() > 1:
-            DaemonThread(_open_queue, array_type)
-            _has_long_calls = True
-            return None                                 # else whether the first call waits would be chance
+            from weft.backends.cpu import calls  # what a process with one long call does without
+
+            calls.open_queue(array_type)
         _has_long_calls = True
     return queues.current()
-
-
-def _open_queue(array_type: type) -> None:
-    from weft.backends.cpu import calls  # what a process with one long call does without
-
-    calls.open_queue(array_type)
 
 
 def _raise_error(native: NativeProgram, _: object) -> None:

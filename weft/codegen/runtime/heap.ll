@@ -3,7 +3,6 @@
 ;   ptr  weft_alloc(i64 nbytes)      64-byte aligned (2 MiB from 1 MiB on), not cleared; null when there is no memory
 ;   void weft_free(ptr)
 ;   ptr  weft_new_block(i64 nbytes)  the object in the header of a new block, which owns it; None when there is no memory
-;   void weft_heap_trim()            gives cached blocks back
 ;   void weft_block_dealloc(ptr)     destructor of the objects that stand in headers
 ;   void weft_failed_dealloc(ptr)    and of those of blocks of which nothing was computed
 ;
@@ -12,56 +11,26 @@
 ; block in use), the references of queued programs.
 ; Classes 1..64 are multiples of 64 bytes, 65..96 four to each octave up to 1 MiB, each with a list of free blocks;
 ; class 0 is mapped, 64 KiB for the header and then multiples of that (whole pages on every machine), cached in a table of 64.
-; No pass runs that would inline: what is short and hot is written out.
+; No pass runs that would inline: what is short and hot is written out. What is needed rarely is in `heap_memory.ll`, which is not
+; optimized: that takes LLVM a quarter of the time.
 
 %header = type { i64, ptr, i64, i64, i64, ptr, i64 }
 
-@weft_heap_live = global i64 0
-@weft_heap_peak = global i64 0
-@weft_heap_cached = global i64 0
-@weft_heap_limit = global i64 0                    ; bytes that may be cached
-@weft_heap_map_flags = global i32 34               ; MAP_PRIVATE | MAP_ANONYMOUS
+@weft_heap_live = external global i64
+@weft_heap_peak = external global i64
+@weft_heap_cached = external global i64
+@weft_heap_limit = external global i64             ; bytes that may be cached
+@weft_heap_free_lists = external global [97 x ptr]
 @weft_block_type = global ptr null                 ; the class of the objects in headers
 @weft_no_block = global ptr null                   ; None
-@free_lists = internal global [97 x ptr] zeroinitializer
-@table = internal global [64 x ptr] zeroinitializer ; mapped blocks that are free
-@hand = internal global i64 0                      ; next of the table to give way
 
-declare ptr @aligned_alloc(i64, i64)
+declare ptr @weft_heap_list_alloc(i64, i64, i64)
+declare ptr @weft_heap_map_alloc(i64)
+declare void @weft_heap_map_free(ptr, i64)
 declare void @free(ptr)
 declare void @Py_DecRef(ptr)
-declare ptr @mmap(ptr, i64, i32, i32, i32, i64)
-declare i32 @munmap(ptr, i64)
-declare i32 @madvise(ptr, i64, i32)
 declare i64 @llvm.ctlz.i64(i64, i1)
 declare i64 @llvm.umax.i64(i64, i64)
-
-define internal void @count(ptr %p, i64 %n) {
-  %np = getelementptr i8, ptr %p, i64 -32
-  store i64 %n, ptr %np
-  %l0 = load i64, ptr @weft_heap_live
-  %l1 = add i64 %l0, %n
-  store i64 %l1, ptr @weft_heap_live
-  %k0 = load i64, ptr @weft_heap_peak
-  %k1 = call i64 @llvm.umax.i64(i64 %l1, i64 %k0)
-  store i64 %k1, ptr @weft_heap_peak
-  ret void
-}
-
-define internal void @add_cached(i64 %n) {
-  %c0 = load i64, ptr @weft_heap_cached
-  %c1 = add i64 %c0, %n
-  store i64 %c1, ptr @weft_heap_cached
-  ret void
-}
-
-define internal i1 @may_cache(i64 %n) {
-  %c0 = load i64, ptr @weft_heap_cached
-  %c1 = add i64 %c0, %n
-  %limit = load i64, ptr @weft_heap_limit
-  %ok = icmp ule i64 %c1, %limit
-  ret i1 %ok
-}
 
 define ptr @weft_alloc(i64 %n) {
 entry:
@@ -71,7 +40,7 @@ more:
   %large = icmp uge i64 %n, 1048576
   br i1 %large, label %map, label %coarse
 map:
-  %m = call ptr @map_alloc(i64 %n)
+  %m = call ptr @weft_heap_map_alloc(i64 %n)
   ret ptr %m
 fine:
   %f0 = add i64 %n, 63
@@ -96,7 +65,7 @@ coarse:                                   ; four classes to an octave: keep the 
 find:
   %class = phi i64 [ %f2, %fine ], [ %c1, %coarse ]
   %size = phi i64 [ %fs, %fine ], [ %cs, %coarse ]
-  %list = getelementptr [97 x ptr], ptr @free_lists, i64 0, i64 %class
+  %list = getelementptr [97 x ptr], ptr @weft_heap_free_lists, i64 0, i64 %class
   %head = load ptr, ptr %list
   %some = icmp ne ptr %head, null
   br i1 %some, label %pop, label %make
@@ -121,158 +90,8 @@ higher:
 popped:
   ret ptr %head
 make:
-  %p = call ptr @list_alloc(i64 %class, i64 %size)
-  %ok = icmp ne ptr %p, null
-  br i1 %ok, label %new, label %fail
-new:
-  call void @count(ptr %p, i64 %n)
+  %p = call ptr @weft_heap_list_alloc(i64 %class, i64 %size, i64 %n)
   ret ptr %p
-fail:
-  ret ptr null
-}
-
-define internal ptr @list_alloc(i64 %class, i64 %size) noinline {
-entry:
-  %whole = add i64 %size, 64
-  br label %try
-try:
-  %again = phi i1 [ true, %entry ], [ false, %clear ]
-  %h = call ptr @aligned_alloc(i64 64, i64 %whole)
-  %ok = icmp ne ptr %h, null
-  br i1 %ok, label %found, label %none
-none:
-  br i1 %again, label %clear, label %fail
-clear:
-  call void @weft_heap_trim()
-  br label %try
-found:
-  %class_at = getelementptr %header, ptr %h, i32 0, i32 2
-  store i64 %class, ptr %class_at
-  %cp = getelementptr %header, ptr %h, i32 0, i32 3
-  store i64 %size, ptr %cp
-  %rp = getelementptr %header, ptr %h, i32 0, i32 6
-  store i64 0, ptr %rp
-  %p = getelementptr i8, ptr %h, i64 64
-  ret ptr %p
-fail:
-  ret ptr null
-}
-
-; The smallest cached mapping that is large enough, and not larger by more than a quarter; else a new one.
-define internal ptr @map_alloc(i64 %n) noinline {
-entry:
-  %quarter = lshr i64 %n, 2
-  %most = add i64 %n, %quarter
-  br label %scan
-scan:
-  %i = phi i64 [ 0, %entry ], [ %i1, %next ]
-  %best = phi i64 [ -1, %entry ], [ %best1, %next ]
-  %least = phi i64 [ -1, %entry ], [ %least1, %next ]
-  %left = icmp ult i64 %i, 64
-  br i1 %left, label %look, label %done
-look:
-  %s = getelementptr [64 x ptr], ptr @table, i64 0, i64 %i
-  %b = load ptr, ptr %s
-  %null = icmp eq ptr %b, null
-  br i1 %null, label %next, label %size
-size:
-  %bc = getelementptr i8, ptr %b, i64 -40
-  %cap = load i64, ptr %bc
-  %big = icmp uge i64 %cap, %n
-  %near = icmp ule i64 %cap, %most
-  %better = icmp ult i64 %cap, %least
-  %t0 = and i1 %big, %near
-  %t1 = and i1 %t0, %better
-  %b1 = select i1 %t1, i64 %i, i64 %best
-  %l1 = select i1 %t1, i64 %cap, i64 %least
-  br label %next
-next:
-  %best1 = phi i64 [ %best, %look ], [ %b1, %size ]
-  %least1 = phi i64 [ %least, %look ], [ %l1, %size ]
-  %i1 = add i64 %i, 1
-  br label %scan
-done:
-  %found = icmp ne i64 %best, -1
-  br i1 %found, label %take, label %fresh
-take:
-  %ts = getelementptr [64 x ptr], ptr @table, i64 0, i64 %best
-  %tb = load ptr, ptr %ts
-  store ptr null, ptr %ts
-  %minus = sub i64 0, %least
-  call void @add_cached(i64 %minus)
-  call void @count(ptr %tb, i64 %n)
-  ret ptr %tb
-fresh:
-  %p = call ptr @map(i64 %n)
-  %ok = icmp ne ptr %p, null
-  br i1 %ok, label %new, label %clear
-clear:
-  call void @weft_heap_trim()
-  %p2 = call ptr @map(i64 %n)
-  %ok2 = icmp ne ptr %p2, null
-  br i1 %ok2, label %new, label %fail
-new:
-  %r = phi ptr [ %p, %fresh ], [ %p2, %clear ]
-  call void @count(ptr %r, i64 %n)
-  ret ptr %r
-fail:
-  ret ptr null
-}
-
-; Map whole pages behind one page that holds the header, the data on a 2 MiB boundary; give back what lies around.
-define internal ptr @map(i64 %n) noinline {
-entry:
-  %huge = icmp ugt i64 %n, 4611686018427387904
-  br i1 %huge, label %fail, label %sized
-sized:
-  %n0 = add i64 %n, 65535
-  %cap = and i64 %n0, -65536
-  %length = add i64 %cap, 2162688          ; 2 MiB to align in, one page (up to 64 KiB) for the header
-  %flags = load i32, ptr @weft_heap_map_flags
-  %base = call ptr @mmap(ptr null, i64 %length, i32 3, i32 %flags, i32 -1, i64 0)
-  %bad = icmp eq ptr %base, inttoptr (i64 -1 to ptr)
-  br i1 %bad, label %fail, label %align
-align:
-  %b = ptrtoint ptr %base to i64
-  %d0 = add i64 %b, 2162687
-  %d = and i64 %d0, -2097152
-  %data = inttoptr i64 %d to ptr
-  %keep = sub i64 %d, 65536
-  %before = sub i64 %keep, %b
-  %end = add i64 %d, %cap
-  %all = add i64 %b, %length
-  %after = sub i64 %all, %end
-  %front = icmp ne i64 %before, 0
-  br i1 %front, label %cut, label %back
-cut:
-  %r0 = call i32 @munmap(ptr %base, i64 %before)
-  br label %back
-back:
-  %tail = icmp ne i64 %after, 0
-  br i1 %tail, label %cut2, label %advise
-cut2:
-  %endp = inttoptr i64 %end to ptr
-  %r1 = call i32 @munmap(ptr %endp, i64 %after)
-  br label %advise
-advise:                                   ; MADV_HUGEPAGE; a kernel without it only makes us slower
-  %r2 = call i32 @madvise(ptr %data, i64 %cap, i32 14)
-  %h = getelementptr i8, ptr %data, i64 -64
-  %class_at = getelementptr %header, ptr %h, i32 0, i32 2
-  store i64 0, ptr %class_at
-  %cp = getelementptr %header, ptr %h, i32 0, i32 3
-  store i64 %cap, ptr %cp
-  ret ptr %data
-fail:
-  ret ptr null
-}
-
-define internal void @unmap(ptr %p) noinline {
-  %cp = getelementptr i8, ptr %p, i64 -40
-  %cap = load i64, ptr %cp
-  %base = getelementptr i8, ptr %p, i64 -65536
-  %length = add i64 %cap, 65536
-  %r = call i32 @munmap(ptr %base, i64 %length)
-  ret void
 }
 
 define void @weft_free(ptr %p) {
@@ -297,7 +116,7 @@ listed:
   br i1 %room, label %push, label %drop
 push:
   store i64 %c1, ptr @weft_heap_cached
-  %list = getelementptr [97 x ptr], ptr @free_lists, i64 0, i64 %class
+  %list = getelementptr [97 x ptr], ptr @weft_heap_free_lists, i64 0, i64 %class
   %head = load ptr, ptr %list
   %xp = getelementptr %header, ptr %h, i32 0, i32 5
   store ptr %head, ptr %xp
@@ -307,7 +126,7 @@ drop:
   call void @free(ptr %h)
   ret void
 map:
-  call void @map_free(ptr %p, i64 %cap)
+  call void @weft_heap_map_free(ptr %p, i64 %cap)
   ret void
 }
 
@@ -345,102 +164,5 @@ define void @weft_failed_dealloc(ptr %object) {
   %block = getelementptr i8, ptr %object, i64 64
   call void @weft_free(ptr %block)
   call void @Py_DecRef(ptr %why)
-  ret void
-}
-
-; Cache a mapping; older ones give way while there is no room for it.
-define internal void @map_free(ptr %p, i64 %cap) noinline {
-entry:
-  %limit = load i64, ptr @weft_heap_limit
-  %never = icmp ugt i64 %cap, %limit
-  br i1 %never, label %drop, label %begin
-drop:
-  call void @unmap(ptr %p)
-  ret void
-begin:
-  br label %look
-look:                                     ; once round the table: use the first free slot when there is room
-  %k = phi i64 [ 0, %begin ], [ %k1, %next ]
-  %over = icmp uge i64 %k, 128
-  br i1 %over, label %drop, label %slot
-slot:
-  %i = load i64, ptr @hand
-  %s = getelementptr [64 x ptr], ptr @table, i64 0, i64 %i
-  %b = load ptr, ptr %s
-  %empty = icmp eq ptr %b, null
-  %room = call i1 @may_cache(i64 %cap)
-  %fits = and i1 %empty, %room
-  br i1 %fits, label %put, label %other
-put:
-  store ptr %p, ptr %s
-  call void @add_cached(i64 %cap)
-  ret void
-other:                                    ; a full first round means a full table
-  %full = icmp uge i64 %k, 64
-  %crowded = xor i1 %room, true
-  %must = or i1 %full, %crowded
-  %has = xor i1 %empty, true
-  %evict = and i1 %must, %has
-  br i1 %evict, label %out, label %next
-out:
-  %bc = getelementptr i8, ptr %b, i64 -40
-  %bcap = load i64, ptr %bc
-  %minus = sub i64 0, %bcap
-  store ptr null, ptr %s
-  call void @add_cached(i64 %minus)
-  call void @unmap(ptr %b)
-  %room2 = call i1 @may_cache(i64 %cap)
-  br i1 %room2, label %put, label %next
-next:
-  %h0 = add i64 %i, 1
-  %h1 = and i64 %h0, 63
-  store i64 %h1, ptr @hand
-  %k1 = add i64 %k, 1
-  br label %look
-}
-
-define void @weft_heap_trim() {
-entry:
-  br label %maps
-maps:
-  %i = phi i64 [ 0, %entry ], [ %i1, %next ]
-  %left = icmp ult i64 %i, 64
-  br i1 %left, label %slot, label %lists
-slot:
-  %s = getelementptr [64 x ptr], ptr @table, i64 0, i64 %i
-  %b = load ptr, ptr %s
-  %has = icmp ne ptr %b, null
-  br i1 %has, label %out, label %next
-out:
-  store ptr null, ptr %s
-  call void @unmap(ptr %b)
-  br label %next
-next:
-  %i1 = add i64 %i, 1
-  br label %maps
-lists:
-  %c = phi i64 [ 1, %maps ], [ %c1, %emptied ]
-  %more = icmp ult i64 %c, 97
-  br i1 %more, label %list, label %end
-list:
-  %l = getelementptr [97 x ptr], ptr @free_lists, i64 0, i64 %c
-  %head = load ptr, ptr %l
-  store ptr null, ptr %l
-  br label %walk
-walk:
-  %x = phi ptr [ %head, %list ], [ %xn, %one ]
-  %some = icmp ne ptr %x, null
-  br i1 %some, label %one, label %emptied
-one:
-  %xh = getelementptr i8, ptr %x, i64 -64
-  %xp = getelementptr %header, ptr %xh, i32 0, i32 5
-  %xn = load ptr, ptr %xp
-  call void @free(ptr %xh)
-  br label %walk
-emptied:
-  %c1 = add i64 %c, 1
-  br label %lists
-end:
-  store i64 0, ptr @weft_heap_cached
   ret void
 }

@@ -1,6 +1,6 @@
 """The heap of array buffers in native code, for compiled dispatch and for `backends.cpu.buffer`.
 
-In:   nothing; compiled from `heap.ll` on first use.
+In:   nothing; compiled from `heap.ll` and `heap_memory.ll` on first use.
 Out:  `block_types()`, the types of the objects that own blocks; `symbols()`: `weft_alloc(i64) -> ptr`, `weft_free(ptr)`,
       `weft_new_block(i64) -> object or None`, `weft_heap_trim()` and the i64 counters `weft_heap_live`, `weft_heap_peak`,
       `weft_heap_cached`, `weft_heap_limit`; `backends.cpu.buffer.use_native` takes them.
@@ -18,10 +18,12 @@ from typing import Any
 from weft.codegen.runtime import pool
 from weft.codegen.toolchain.native_library import LibraryModule, link, text_of
 
-_EXPORTS = ("weft_alloc", "weft_free", "weft_new_block", "weft_heap_trim", "weft_block_dealloc", "weft_failed_dealloc", "weft_block_type",
-            "weft_no_block", "weft_heap_live", "weft_heap_peak", "weft_heap_cached", "weft_heap_limit", "weft_heap_map_flags")
 _LIBC = ("aligned_alloc", "free", "mmap", "munmap", "madvise")
-PART = LibraryModule("heap", lambda: text_of("heap.ll"), _EXPORTS)
+_MEMORY = ("weft_heap_list_alloc", "weft_heap_map_alloc", "weft_heap_map_free", "weft_heap_trim", "weft_heap_live", "weft_heap_peak",
+           "weft_heap_cached", "weft_heap_limit", "weft_heap_map_flags", "weft_heap_free_lists")
+_BLOCKS = ("weft_alloc", "weft_free", "weft_new_block", "weft_block_dealloc", "weft_failed_dealloc", "weft_block_type", "weft_no_block")
+PARTS = (LibraryModule("heap memory", lambda: text_of("heap_memory.ll"), _MEMORY, quick=True),
+         LibraryModule("heap", lambda: text_of("heap.ll"), _BLOCKS))
 
 
 def symbols() -> dict[str, int]:
@@ -32,7 +34,7 @@ def symbols() -> dict[str, int]:
 
 @functools.cache
 def _made() -> dict[str, int]:
-    addresses = link([PART], {"Py_DecRef": ctypes.cast(ctypes.pythonapi.Py_DecRef, ctypes.c_void_p).value or 0}, _LIBC)
+    addresses = link(PARTS, {"Py_DecRef": ctypes.cast(ctypes.pythonapi.Py_DecRef, ctypes.c_void_p).value or 0}, _LIBC)
     if sys.platform == "darwin":
         ctypes.c_int32.from_address(addresses["weft_heap_map_flags"]).value = 0x1002
     _types.extend([_make_type(name, addresses[f"weft_{dealloc}_dealloc"]) for name, dealloc in (
