@@ -176,6 +176,8 @@ def test_systems_and_eigenvalues():
     x = np.diag(np.arange(1.0, 7.0, dtype=np.float32)) + dense((6, 6)) * 0.1
     m, b = sparse.CSR.fromdense(x), np.arange(6, dtype=np.float32)
     solve = lambda data, b: spsolve(data, m.indices, m.indptr, b)
+    with pytest.raises(ValueError, match="reorder=4 is not valid"):
+        spsolve(m.data, m.indices, m.indptr, b, reorder=4)
     check(weft.jit(solve)(m.data, b), np.linalg.solve(x, b))
     weft.test_util.check_grads(solve, (m.data, b), order=2, rtol=2e-2, atol=2e-2)
     check(weft.vmap(solve, (None, 0))(m.data, np.stack([b, 2 * b]))[1], np.linalg.solve(x, 2 * b))

@@ -154,3 +154,22 @@ def test_filled_arrays_stay_on_the_device_of_their_model():
     assert not lax.full_like(x, 1.5).committed
     y = lax.full_like(weft.device_put(x, device), 1.5)
     assert y.committed and y.devices() == {device} and y.dtype == np.int32
+
+
+def _peers_number_of_candidates() -> list:
+    """Sizes that JAX 0.10.2 gives: shape, k, recall_target, reduction_input_size_override, size of the result."""
+    return [((127,), 2, 0.5, -1, 127), ((1025,), 1, 0.5, 4100, 1024), ((2048,), 2, 0.5, -1, 1024), ((3000,), 2, 0.5, 12000, 2048),
+            ((4096,), 4, 0.95, -1, 1024), ((4096,), 4, 1.0, -1, 4096), ((10000,), 2, 0.5, -1, 2048), ((10000,), 2, 0.5, 40000, 1024),
+            ((100000,), 100, 0.95, -1, 4096), ((2, 200), 2, 0.5, -1, 200), ((2, 300), 2, 0.5, -1, 256), ((2, 1000), 2, 0.5, 4000, 128),
+            ((2, 4096), 4, 0.5, -1, 128), ((2, 5000), 2, 0.5, -1, 256)]
+
+
+@pytest.mark.parametrize("shape, k, recall_target, whole, size", _peers_number_of_candidates())
+def test_candidates_of_approximate_extremes(shape, k, recall_target, whole, size):
+    x = np.random.RandomState(0).permutation(int(np.prod(shape))).reshape(shape).astype(np.float32)
+    options = {"recall_target": recall_target, "reduction_input_size_override": whole, "aggregate_to_topk": False}
+    values, at = lax.approx_max_k(x, k, **options)
+    np.testing.assert_array_equal(values, -np.sort(-x, -1)[..., :size])
+    np.testing.assert_array_equal(np.take_along_axis(x, np.asarray(at), -1), values)
+    np.testing.assert_array_equal(lax.approx_min_k(x.T, k, 0, **options)[0], np.sort(x, -1)[..., :size].T)
+    assert lax.approx_max_k(x, k, recall_target=recall_target, reduction_input_size_override=whole)[0].shape == (*shape[:-1], k)

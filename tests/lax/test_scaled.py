@@ -72,6 +72,8 @@ def test_quantized_derivatives_and_exact_numbers():
     numbers = (((1,), (1,)), ((), ()))
     loss = lambda configs: lambda x, y: (nn.scaled_dot_general(x, y, numbers, configs=configs) * 0.5).sum()
     assert float(loss([config] * 3)(x, y)) == float(loss(None)(x, y))
+    with pytest.warns(DeprecationWarning, match="implementation is ignored"):
+        nn.scaled_dot_general(x, y, numbers, implementation="cudnn")
     for got, want in zip(weft.grad(loss([config] * 3), (0, 1))(x, y), weft.grad(loss(None), (0, 1))(x, y)):
         np.testing.assert_array_equal(got, want)
     four = nn.get_scaled_dot_general_config("nvfp4", wnp.array([1e-4]))                # too small: what is cut off has no slope

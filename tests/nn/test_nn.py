@@ -184,6 +184,16 @@ def test_one_hot(axis):
     assert nn.one_hot(labels, 3, dtype=np.int32).dtype == np.int32
 
 
+def test_one_hot_over_a_mapped_axis():
+    labels = np.array([[0, 3], [2, -1]])
+    one = lambda n: weft.vmap(lambda x: nn.one_hot(x, n, axis="i"), in_axes=None, axis_name="i", axis_size=3)(labels)
+    np.testing.assert_array_equal(one(3), nn.one_hot(labels, 3, axis=0))
+    with pytest.raises(ValueError, match="match the size of axis i, but 5 != 3"):
+        one(5)
+    with pytest.raises(NameError, match="i"):
+        nn.one_hot(labels, 3, axis="i")
+
+
 def attention(q, k, v, mask=None, bias=0.0):
     scores = np.einsum("btnh,bsnh->bnts", q, k) / np.sqrt(q.shape[-1]) + bias
     weights = special.softmax(np.where(True if mask is None else mask, scores, -1e30), -1)

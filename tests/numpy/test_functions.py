@@ -225,7 +225,7 @@ CALLS = {
     "trapezoid": lambda m: m.trapezoid(F, axis=0),
     "unwrap": lambda m: m.unwrap(F * 5),
     "sort": lambda m: m.sort(N, axis=1),
-    "argsort": lambda m: m.argsort(I, axis=1, kind="stable"),
+    "argsort": lambda m: m.argsort(I, axis=1, stable=True),
     "lexsort": lambda m: m.lexsort((np.arange(6), K)),
     "searchsorted": lambda m: m.searchsorted(SORTED, F, side="right"),
     "searchsorted ties": lambda m: m.searchsorted(np.sort(K), K),

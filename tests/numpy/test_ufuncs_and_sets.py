@@ -119,3 +119,14 @@ def test_ufuncs_of_given_functions_of_arrays():
     assert f.at(F, 1, 2, inplace=False)[1:] == (1, 2)
     with pytest.raises(ValueError, match="nargs"):
         wnp.ufunc(minus, 2, 1, nargs=3)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, weft.jit])
+def test_remainders_of_bools_are_those_of_integers_but_for_fmod_by_zero(wrap):
+    a, b = np.array([False, True, False, True]), np.array([False, False, True, True])
+    for name, want in (("fmod", [0, 1, 0, 0]), ("remainder", [0, 0, 0, 0]), ("mod", [0, 0, 0, 0])):
+        got = wrap(getattr(wnp, name))(a, b)
+        assert got.dtype == np.int32 and got.tolist() == want
+    assert wrap(wnp.fmod)(np.array([5, 5], np.int8), np.array([0, 3], np.int8)).tolist() == [0, 2]
+    with pytest.raises(TypeError, match="does not accept dtype bool"):
+        wrap(weft.lax.rem)(a, b)

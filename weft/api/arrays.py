@@ -55,7 +55,7 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     A `Format` says in which order dims are stored, too; otherwise arrays keep theirs.
     `device` may be a tree of devices, shardings, formats and memory spaces that is a prefix of `x`. The result shares memory
     with `x` where layouts allow, unless `may_alias` is False. With `donate` (a bool, or a tree of them that is a prefix of `x`), `x` must
-    not be used again. `src` is ignored: an array knows its devices.
+    not be used again. `src`, a prefix of `x` like `device`, says what an array knows: its devices.
     Raises ShardingError if a dim does not divide, ValueError for a tree of devices that does not match, for what is no placement, and for
     both `may_alias` and `donate`.
 
@@ -74,6 +74,11 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
             targets = tree.broadcast_prefix(device, x, is_leaf=_is_placement)
         except ValueError as error:
             raise ValueError(f"device_put device specification must be a tree prefix of the corresponding value; {error}") from None
+    if src is not None and not _is_placement(src):
+        try:
+            tree.broadcast_prefix(src, x, is_leaf=_is_placement)
+        except ValueError as error:
+            raise ValueError(f"device_put source specification must be a tree prefix of the corresponding value; {error}") from None
     if processes.current() is not None:
         _check_equal(flat, targets)
     with transfers.Passing(transfers.EXPLICIT), unplaced():

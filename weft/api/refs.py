@@ -7,7 +7,7 @@ from typing import Any
 from weft.api.execute import to_array
 from weft.control.hitypes import ValueRef, is_value, lowered
 from weft.control.ref import AbstractRef, Ref, free
-from weft.core.trace import Tracer, typeof as typeof_array
+from weft.core.trace import Tracer, current_trace, eval_trace, typeof as typeof_array
 from weft.ir.types import ShapedArray
 from weft.ops.elementwise import convert_element_type
 from weft.ops.families import zeros
@@ -18,15 +18,16 @@ KINDS = (None, "no_grad_no_remat")
 def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None, pin: bool = False) -> Ref | ValueRef:
     """A reference to a mutable array that holds `init_val` at first, of its shape and dtype; or to a value of a `HiType`, of its type.
 
-    With `kind="no_grad_no_remat"`, values that are being differentiated may be written; their derivatives are not. `memory_space` and
-    `pin` change nothing: there is one memory.
-    TypeError if `init_val` is not an array, ValueError if it is a reference.
+    With `kind="no_grad_no_remat"`, values that are being differentiated may be written; their derivatives are not. `memory_space` says
+    where a compiler may keep it, which changes nothing on CPUs, and `pin` is for other devices.
+    TypeError if `init_val` is not an array, ValueError if it is a reference, NotImplementedError for a memory space outside of programs.
 
     >>> ref = weft.new_ref(wnp.arange(3))
     >>> ref[1] += 5
     >>> ref[...].tolist(), ref.shape
     ([0, 6, 2], (3,))
     """
+    _check_memory_space("new_ref", memory_space)
     if kind not in KINDS:
         raise ValueError(f"new_ref: kind must be one of {KINDS}, got {kind!r}.")
     if isinstance(init_val, (Ref, ValueRef)):
@@ -40,15 +41,22 @@ def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None,
 
 def empty_ref(ty: Any, memory_space: Any = None) -> Ref | ValueRef:
     """A reference to a mutable array of the type `ty` (anything with a shape and a dtype), which holds zeros at first; or to a value of a
-    `HiType`, whose arrays hold zeros.
+    `HiType`, whose arrays hold zeros. `memory_space` is as for `new_ref`.
 
     >>> weft.empty_ref(weft.ShapeDtypeStruct((2,), 'int32'))
     Ref([0, 0], dtype=int32)
     """
+    _check_memory_space("empty_ref", memory_space)
     if getattr(ty, "is_high", False):
         return ValueRef(ty, list(map(empty_ref, ty.lo_ty())))
     value = zeros(ShapedArray(tuple(ty.shape), ty.dtype, sharding=getattr(ty, "sharding", None) if isinstance(ty, ShapedArray) else None))
     return Ref(value if isinstance(value, Tracer) else to_array(value))
+
+
+def _check_memory_space(api: str, memory_space: Any) -> None:
+    if memory_space is not None and current_trace() is eval_trace:
+        raise NotImplementedError(f"{api}: a reference with a memory space, {memory_space!r}, is for programs: it works inside of a jitted "
+                                  "function only. Leave memory_space out.")
 
 
 def freeze(ref: Ref | ValueRef) -> Any:

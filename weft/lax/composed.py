@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -153,26 +154,57 @@ def tile(operand: Any, reps: Sequence[int]) -> Any:
     return layout.reshape(wide, [r * n for r, n in zip(reps, shape)])
 
 
-def _check_approximate(api: str, operand: Any, recall_target: float) -> None:
+def _number_of_candidates(shape: Sequence[int], k: int, axis: int, recall_target: float, whole: int) -> int:
+    """How many values along dim `axis` hold the `k` largest ones with the probability `recall_target`, if each is the largest of a part of
+    the dim, and it is one of `whole` elements; a multiple of what a TPU's registers hold."""
+    n, unit = shape[axis], 1024 if len(shape) == 1 else 128
+    if n <= unit:
+        return n
+    if k == 1:
+        return unit
+    needed = max(unit, (1 - k) / math.log(recall_target)) if recall_target < 1 else math.inf
+    halvings = int(math.log2(whole / needed)) if needed < whole else 0
+    if not halvings:
+        return n
+    parts = -(-n // unit)
+    return min(n, math.ceil(parts / 2 ** min(halvings, (n // unit - 1).bit_length())) * unit)
+
+
+def _approximate(api: str, operand: Any, k: int, axis: int, recall_target: float, whole: int, aggregate: bool) -> list:
+    shape = typeof(operand).shape
     if not dtypes.issubdtype(typeof(operand).dtype, np.floating):
         raise ValueError(f"{api}: the operand must be of a floating type, got {typeof(operand).str_short()}. See lax.top_k for integers.")
     if not 0 < recall_target <= 1:
         raise ValueError(f"{api}: recall_target must be a share, above 0 and at most 1, got {recall_target}.")
+    (axis,) = canonical_dims(api, [axis], len(shape))
+    if 0 <= whole < shape[axis]:
+        raise ValueError(f"{api}: reduction_input_size_override={whole} is less than the size {shape[axis]} of dim {axis}, a part of the "
+                         "whole.")
+    if not aggregate and k <= shape[axis]:
+        k = _number_of_candidates(shape, k, axis, recall_target, shape[axis] if whole < 0 else whole)
+    return list(sorting.top_k(operand, k, axis=axis))
 
 
 def approx_max_k(operand: Any, k: int, reduction_dimension: int = -1, recall_target: float = 0.95,
                  reduction_input_size_override: int = -1, aggregate_to_topk: bool = True) -> list:
-    """The `k` largest values along a dim and their positions; here they are exact. ValueError for other dtypes than floating ones, and
-    for a `recall_target` that is no share."""
-    _check_approximate("approx_max_k", operand, recall_target)
-    return list(sorting.top_k(operand, k, axis=reduction_dimension))
+    """The `k` largest values along a dim and their positions; here they are exact.
+
+    Without `aggregate_to_topk` as many as a TPU finds candidates, the largest ones: the more, the greater `recall_target`. With
+    `reduction_input_size_override` the dim is one part of so many elements, of which these are candidates.
+    ValueError for other dtypes than floating ones, for a `recall_target` that is no share, and for less elements than the dim has.
+
+    >>> values, positions = weft.lax.approx_max_k(wnp.arange(4096.), 4, aggregate_to_topk=False)
+    >>> values.shape, values[:2].tolist()
+    ((1024,), [4095.0, 4094.0])
+    """
+    return _approximate("approx_max_k", operand, k, reduction_dimension, recall_target, reduction_input_size_override, aggregate_to_topk)
 
 
 def approx_min_k(operand: Any, k: int, reduction_dimension: int = -1, recall_target: float = 0.95,
                  reduction_input_size_override: int = -1, aggregate_to_topk: bool = True) -> list:
     """The `k` smallest values along a dim and their positions; here they are exact. Errors are those of `approx_max_k`."""
-    _check_approximate("approx_min_k", operand, recall_target)
-    values, positions = sorting.top_k(arithmetic.neg(operand), k, axis=reduction_dimension)
+    values, positions = _approximate("approx_min_k", arithmetic.neg(operand), k, reduction_dimension, recall_target,
+                                     reduction_input_size_override, aggregate_to_topk)
     return [arithmetic.neg(values), positions]
 
 

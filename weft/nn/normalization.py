@@ -13,6 +13,7 @@ import weft.numpy as wnp
 from weft.nn.activations import _float
 from weft.numpy.promote import canonical_axis, check_known
 from weft.ops.arithmetic import stop_gradient
+from weft.ops.collectives import AxisName, axis_index, axis_size
 from weft.util.errors import ShapeError
 from weft.util.source import warn_user
 
@@ -111,10 +112,11 @@ def standardize(x: Any, axis: Axis = -1, mean: Any = None, variance: Any = None,
     return (x - mean) / wnp.sqrt(variance + epsilon)
 
 
-def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> Any:
+def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int | AxisName = -1) -> Any:
     """Vectors of `num_classes` along a new dim `axis`: 1 at index `x`, 0 elsewhere, all 0 for an index out of range.
 
-    `x` holds integers; floats are deprecated.
+    `x` holds integers; floats are deprecated. With the name of a mapped axis as `axis`, each of its `num_classes` examples has the entry of
+    its own class. ValueError if the axis has another size.
 
     >>> one_hot(wnp.array([0, 2]), 3).tolist()
     [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
@@ -124,10 +126,16 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> A
     x = wnp.asarray(x)
     if wnp.issubdtype(x.dtype, wnp.inexact):
         warn_user(f"one_hot: its input should be integer-typed, got {x.dtype.name}.", DeprecationWarning)
+    dtype = wnp.result_type(float) if dtype is None else dtype
+    if not hasattr(axis, "__index__"):
+        size = axis_size(axis)
+        if size != num_classes:
+            raise ValueError(f"one_hot: Expected num_classes to match the size of axis {axis}, but {num_classes} != {size}.")
+        return (x == axis_index(axis).astype(x.dtype)).astype(dtype)
     axis = canonical_axis(axis, x.ndim + 1, "one_hot")
     shape = [1] * (x.ndim + 1)
     if num_classes < 0:
         raise ShapeError(f"one_hot: there cannot be {num_classes} classes.")
     shape[axis] = num_classes
     classes = wnp.arange(num_classes, dtype=x.dtype).reshape(shape)
-    return (wnp.expand_dims(x, axis) == classes).astype(wnp.result_type(float) if dtype is None else dtype)
+    return (wnp.expand_dims(x, axis) == classes).astype(dtype)

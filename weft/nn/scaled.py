@@ -17,6 +17,7 @@ from weft.lax.scaled import scaled_dot
 from weft.ops.contraction import DotDimensionNumbers, dot_general
 from weft.util.errors import ShapeError
 from weft.util.record import record
+from weft.util.source import warn_user
 
 
 @record
@@ -74,13 +75,16 @@ def scaled_dot_general(lhs: Any, rhs: Any, dimension_numbers: DotDimensionNumber
     """`lax.dot_general` of operands that are quantized in blocks along the contracted dims.
 
     `configs` has one configuration each for `lhs`, `rhs` and the gradients of the result (`get_scaled_dot_general_config`); without it
-    nothing is quantized. The contracted size must be a multiple of the block size. `implementation` has no effect.
+    nothing is quantized. The contracted size must be a multiple of the block size. `implementation` is deprecated: it
+    has no effect.
     Raises ShapeError for other sizes, ValueError unless there are three configurations.
 
     >>> config = weft.nn.get_scaled_dot_general_config("mxfp8")
     >>> weft.nn.scaled_dot_general(wnp.ones((2, 32)), wnp.ones((3, 32)), (((1,), (1,)), ((), ())), configs=[config] * 3)[0].tolist()
     [32.0, 32.0, 32.0]
     """
+    if implementation is not None:
+        warn_user("scaled_dot_general: the argument implementation is ignored: there is one. Leave it out.", DeprecationWarning)
     lhs, rhs = wnp.asarray(lhs), wnp.asarray(rhs)
     if configs is None:
         return dot_general(lhs, rhs, dimension_numbers, preferred_element_type=preferred_element_type)

@@ -121,8 +121,10 @@ def clip(arr=None, /, min=None, max=None, *, a=None, a_min=None, a_max=None):  #
 def take(a, indices, axis: int | None = None, out=None, mode: str | None = None, unique_indices: bool = False,
          indices_are_sorted: bool = False, fill_value=None):
     """Elements (or slices along `axis`) at `indices`. Positions out of bounds give NaN (mode 'fill', the default), or are
-    clipped ('clip') or wrapped ('wrap')."""
+    clipped ('clip') or wrapped ('wrap'). NotImplementedError for the mode 'raise': programs check no values."""
     check_no_out(out, "take")
+    if mode == "raise":
+        raise NotImplementedError("take: mode='raise' is not supported: programs check no values. Use 'fill', 'clip' or 'wrap'.")
     (a, axis), positions = promote.along("take", a, axis), promote.array_of("take", indices)
     if not dtypes.issubdtype(positions.dtype, np.integer) and positions.dtype != np.bool_:
         raise ValueError(f"take: indices must have an integer type, got {positions.dtype.name}.")
@@ -130,7 +132,7 @@ def take(a, indices, axis: int | None = None, out=None, mode: str | None = None,
         positions, mode = ufuncs.remainder(positions, a.shape[axis]), GatherScatterMode.UNCHECKED
     if mode == "clip":        # as NumPy: negative positions are clipped, not counted from the end
         positions = clip(positions, 0, builtins.max(a.shape[axis] - 1, 0))
-    mode = {"raise": "fill", None: "fill"}.get(mode, mode)
+    mode = "fill" if mode is None else mode
     if a.shape[axis] == 0 and positions.size:
         raise IndexError(f"take: a non-empty take needs elements, and dim {axis} of the array has none.")
     return indexing.getitem(a, (slice(None),) * axis + (positions,), mode=mode, fill_value=fill_value,

@@ -568,7 +568,10 @@ def triu(m, k: int = 0):
 
 
 def meshgrid(*xi, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list:
-    """Coordinate matrices from coordinate vectors."""
+    """Coordinate matrices from coordinate vectors. ValueError for another `indexing` than "xy" and "ij", and for `copy=False`: arrays are
+    no views."""
+    if not copy:
+        raise ValueError(f"meshgrid: only copy=True is supported, got {copy!r}: arrays are no views of others.")
     if indexing not in ("xy", "ij"):
         raise ValueError(f"meshgrid: indexing must be 'xy' or 'ij', got {indexing!r}.")
     promote.check_arraylike("meshgrid", *xi)

@@ -24,7 +24,7 @@ from weft.util.errors import ShapeError
 def reshape(a, shape, order: str = "C", *, copy: bool | None = None):
     """`a` with the same elements in row-major order (`order="F"`: column-major) and another shape; one dim may be -1.
 
-    Raises TypeError if the sizes differ, ShapeError for more than one -1, ValueError for another `order`.
+    Raises TypeError if the sizes differ, ShapeError for more than one -1, NotImplementedError for the order "A", ValueError for others.
 
     >>> wnp.reshape(wnp.arange(6), (2, -1))
     Array([[0, 1, 2],
@@ -35,7 +35,9 @@ def reshape(a, shape, order: str = "C", *, copy: bool | None = None):
     if order in ("F", "f"):
         back = layout.transpose(a, tuple(reversed(range(a.ndim))))
         return layout.transpose(layout.reshape(back, tuple(reversed(new))), tuple(reversed(range(len(new)))))
-    if order not in ("C", "A", "c"):
+    if order in ("A", "a"):
+        raise NotImplementedError("reshape: order='A' is not supported: how an array is stored is not its own. Use 'C' or 'F'.")
+    if order not in ("C", "c"):
         raise ValueError(f"reshape: unexpected order {order!r}; use 'C' or 'F'.")
     return layout.reshape(a, new) if new != tuple(a.shape) else a
 
@@ -62,12 +64,14 @@ def _infer(old: tuple[int, ...], shape) -> tuple[int, ...]:
 def ravel(a, order: str = "C"):
     """`a` as one dim, row-major or (`order="F"`) column-major.
 
-    Raises TypeError if `a` is not an array or number, ValueError for another `order`.
+    Raises TypeError if `a` is not an array or number, NotImplementedError for the orders "K" and "A", ValueError for others.
 
     >>> wnp.ravel(wnp.array([[1, 2], [3, 4]]), order="F")
     Array([1, 3, 2, 4], dtype=int32)
     """
     a = promote.array_of("ravel", a)
+    if order == "K":
+        raise NotImplementedError("ravel: order='K' is not supported: how an array is stored is not its own. Use 'C' or 'F'.")
     return reshape(a, (a.size,), order)
 
 

@@ -40,9 +40,10 @@ def argsort(a, axis: int | None = -1, *, kind=None, order=None, stable: bool = T
 
 
 def _check_kind(api: str, kind, order) -> None:
-    """TypeError for what NumPy does not know as a kind of sort, and for fields to sort by, which arrays do not have."""
-    if kind not in (None, "quicksort", "mergesort", "heapsort", "stable"):
-        raise TypeError(f"{api}: `kind` {kind!r} is not supported. All kinds sort alike; stable=False lets equal elements change places.")
+    """TypeError for kinds of sorts, of which there is one, and for fields to sort by, which arrays do not have."""
+    if kind is not None:
+        raise TypeError(f"{api}: the argument `kind` is not supported, got {kind!r}. Use stable=True or stable=False to say whether equal "
+                        "elements keep their places.")
     if order is not None:
         raise TypeError(f"{api}: `order` names fields, which arrays do not have; got {order!r}.")
 

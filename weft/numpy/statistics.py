@@ -20,17 +20,24 @@ def quantile(a, q, axis=None, out=None, overwrite_input: bool = False, method: s
     """The quantiles `q` (0 to 1) of elements over `axis`; NaN if one of them is.
 
     Methods: linear, lower, higher, nearest, midpoint, inverted_cdf. The last takes `weights`, one per element or per element of `axis`.
-    Raises ValueError for another method, NotImplementedError for weights with another one.
+    Raises ValueError for another method and for `out` and `overwrite_input`, NotImplementedError for weights with another one.
     """
-    check_no_out(out, "quantile", ValueError)
+    _check_not_written("quantile", out, overwrite_input)
     return _quantile("quantile", a, q, axis, method, keepdims, False, weights)
 
 
 def nanquantile(a, q, axis=None, out=None, overwrite_input: bool = False, method: str = "linear", keepdims: bool = False, *,
                 weights=None):
     """`quantile` over `axis`, ignoring NaN."""
-    check_no_out(out, "nanquantile", ValueError)
+    _check_not_written("nanquantile", out, overwrite_input)
     return _quantile("nanquantile", a, q, axis, method, keepdims, True, weights)
+
+
+def _check_not_written(api: str, out, overwrite_input: bool) -> None:
+    """ValueError for an array that is to be filled or overwritten."""
+    check_no_out(out, api, ValueError)
+    if overwrite_input:
+        raise ValueError(f"{api}: overwrite_input=True is not supported: arrays are immutable.")
 
 
 def _quantile(api: str, a, q, axis, method: str, keepdims: bool, ignore_nan: bool, weights):
@@ -114,7 +121,7 @@ def _pick(ordered, position, last, lead):
 def percentile(a, q, axis=None, out=None, overwrite_input: bool = False, method: str = "linear", keepdims: bool = False, *,
                weights=None):
     """The percentiles `q` (0 to 100) of elements over `axis`."""
-    check_no_out(out, "percentile", ValueError)
+    _check_not_written("percentile", out, overwrite_input)
     check_arraylike("percentile", a, q)
     return quantile(a, uf.divide(promote_dtypes_inexact(value(q))[0], 100), axis, method=method, keepdims=keepdims, weights=weights)
 
@@ -122,20 +129,20 @@ def percentile(a, q, axis=None, out=None, overwrite_input: bool = False, method:
 def nanpercentile(a, q, axis=None, out=None, overwrite_input: bool = False, method: str = "linear", keepdims: bool = False, *,
                   weights=None):
     """`percentile` over `axis`, ignoring NaN."""
-    check_no_out(out, "nanpercentile", ValueError)
+    _check_not_written("nanpercentile", out, overwrite_input)
     check_arraylike("nanpercentile", a, q)
     return nanquantile(a, uf.divide(promote_dtypes_inexact(value(q))[0], 100), axis, method=method, keepdims=keepdims, weights=weights)
 
 
 def median(a, axis=None, out=None, overwrite_input: bool = False, keepdims: bool = False):
     """The median of elements over `axis`."""
-    check_no_out(out, "median", ValueError)
+    _check_not_written("median", out, overwrite_input)
     return quantile(a, 0.5, axis, keepdims=keepdims, method="midpoint")
 
 
 def nanmedian(a, axis=None, out=None, overwrite_input: bool = False, keepdims: bool = False):
     """`median` over `axis`, ignoring NaN."""
-    check_no_out(out, "nanmedian", ValueError)
+    _check_not_written("nanmedian", out, overwrite_input)
     return nanquantile(a, 0.5, axis, keepdims=keepdims, method="midpoint")
 
 

@@ -346,6 +346,11 @@ def _rem(x, y):
     return ew.rem(x, y) if not is_int(x) else select(ew.eq(y, 0), 0, ew.rem(x, y))
 
 
+def _fmod(x, y):
+    """`_rem`; but of bools what is divided by zero is left as it is, as JAX has it."""
+    return ew.rem(*[promotion.cast(v, np.dtype(np.int32)) for v in (x, y)]) if is_bool(x) else _rem(x, y)
+
+
 def _mod(x, y):
     r = _rem(x, y)
     if is_unsigned(r):
@@ -356,7 +361,7 @@ def _mod(x, y):
 
 floor_divide = _binary_numeric("floor_divide", _floor_divide, "The largest integer not above x / y.")
 remainder = mod = _binary_numeric("remainder", _mod, "x - floor(x / y) * y: the remainder with the sign of y.")
-fmod = _binary_numeric("fmod", _rem, "The remainder with the sign of x.")
+fmod = _binary("fmod", _fmod, "The remainder with the sign of x, as int32 of bools.")
 
 
 def divmod(x, y, /):  # noqa: A001

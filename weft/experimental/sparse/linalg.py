@@ -21,7 +21,7 @@ def spsolve(data: Any, indices: Any, indptr: Any, b: Any, tol: float = 1e-6, reo
     """The solution x of A x = b for a square matrix A of compressed rows, by SciPy's sparse LU on the host.
 
     `tol` and `reorder` are what a GPU's library is told. Derivatives of `data` and `b` are those of
-    the exact solution. ValueError for arrays that do not fit.
+    the exact solution. ValueError for arrays that do not fit, and for another `reorder` than 0 to 3.
 
     >>> from weft.experimental.sparse.linalg import spsolve
     >>> spsolve(wnp.array([2., 4.]), wnp.array([0, 1]), wnp.array([0, 1, 2]), wnp.array([2., 2.])).tolist()
@@ -31,6 +31,8 @@ def spsolve(data: Any, indices: Any, indptr: Any, b: Any, tol: float = 1e-6, reo
     if data.ndim != 1 or indices.shape != data.shape or b.ndim != 1 or indptr.shape != (b.shape[0] + 1,):
         raise ValueError(f"spsolve: data {data.shape}, indices {indices.shape}, indptr {indptr.shape} and b {b.shape} do not make a system:"
                          " they are [nse], [nse], [n + 1] and [n].")
+    if reorder not in range(4):
+        raise ValueError(f"spsolve: reorder={reorder!r} is not valid; it is 0 (none), 1 (symrcm), 2 (symamd) or 3 (csrmetisnd).")
     dtype = wnp.result_type(data.dtype, b.dtype)
     data, b = data.astype(dtype), b.astype(dtype)
     rows = numbers(indptr, data.shape[0])

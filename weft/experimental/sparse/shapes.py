@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import weft.numpy as wnp
+from weft import lax
 from weft.experimental.sparse.bcoo import (
     BCOO,
     batch_to_sparse,
@@ -282,6 +283,7 @@ def bcoo_gather(operand: BCOO, start_indices: Any, dimension_numbers: Any, slice
     >>> sparse.bcoo_gather(sparse.eye(3), wnp.array([1]), dims, (1, 3)).todense().tolist()
     [0.0, 1.0, 0.0]
     """
+    lax.GatherScatterMode.from_any(mode)         # where a slice does not fit, it is moved until it does, as a dynamic slice is
     start_indices = wnp.asarray(start_indices)
     if start_indices.ndim != 1 or getattr(dimension_numbers, "operand_batching_dims", ()):
         raise NotImplementedError("bcoo_gather: a gather of more than one slice from a sparse array. Use update_layout and todense,"
