@@ -8,7 +8,7 @@ import weft.numpy as wnp
 from weft.api.jit import jit
 from weft.compat.older import pjit
 from weft.experimental.layout import Format, Layout
-from weft.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
+from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
 
 
 @pytest.fixture
@@ -182,6 +182,12 @@ def test_compiled_programs_take_the_shardings_they_were_compiled_for(mesh, x):
     np.testing.assert_array_equal(alone(np.asarray(x)), x)
     with pytest.raises(ValueError, match="input shardings that disagree"):
         alone(weft.device_put(x, split))
+    with weft.set_mesh(weft.make_mesh((8,), ("i",), axis_types=(AxisType.Explicit,))):
+        spread = weft.jit(lambda x: x * 2, in_shardings=P("i")).lower(np.arange(8)).compile()
+        assert spread(np.arange(8)).sharding.spec == P("i")
+    with pytest.warns(DeprecationWarning, match="device is deprecated"):
+        moved = weft.jit(lambda x: x + 1, device=weft.devices()[1])
+    assert moved.lower(weft.ShapeDtypeStruct(x.shape, x.dtype)).compile()(weft.device_put(x, split)).devices() == {weft.devices()[1]}
 
 
 def test_devices_of_a_compilation_are_those_of_the_arguments(mesh, x):

@@ -273,14 +273,14 @@ class JitFunction(Dispatching):
         known = of_function(fun, parameters_key(in_shardings, out_shardings, numbers, keep_unused, device, backend, inline), _Known)
         self._wrap(fun, known)
         self.statics = known.statics = known.statics or Statics(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
-        self._moves = device is not None           # arguments, wherever they are
+        self.moves = device is not None           # arguments, wherever they are
         if device is not None:
             in_shardings = out_shardings = SingleDeviceSharding(device)
         self.in_shardings, self.out_shardings = in_shardings, out_shardings
         self.keep_unused, self.inline, self.backend = keep_unused, inline, backend
 
     in_shardings = out_shardings = backend = None
-    keep_unused = inline = is_threaded = _moves = False
+    keep_unused = inline = is_threaded = moves = False
     _mesh_of = staticmethod(spec_mesh)           # what gives the mesh over which specs are read
 
     def _wrap(self, fun: Callable, known: _Known) -> None:
@@ -454,7 +454,7 @@ class JitFunction(Dispatching):
         else:
             with unplaced():             # `in_shardings` says where they go
                 given = arrays = [x if type(x) is Array else self._array(x, i, in_tree) for i, x in enumerate(leaves)]
-        if self._moves:
+        if self.moves:
             if device_mesh() is not None:
                 raise ValueError(f"jit({self.name}): the argument device of jit contradicts the mesh of the context, on which programs run."
                                  "\n  Call it outside of the context, or leave the device out.")
@@ -525,7 +525,7 @@ class JitFunction(Dispatching):
     # ---- tracing
     def _flatten(self, args, kwargs):
         s = self.statics
-        if kwargs and self.in_shardings is not None and not self._moves and self.in_shardings is not REPLICATED:
+        if kwargs and self.in_shardings is not None and not self.moves and self.in_shardings is not REPLICATED:
             raise ValueError(f"jit({self.name}): in_shardings cannot be given for keyword arguments; pass these positionally: "
                              f"{sorted(kwargs)}.")
         if not s.static_argnums and not s.static_argnames:

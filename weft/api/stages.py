@@ -382,11 +382,12 @@ class Compiled:
                             "are:\n" + "\n".join(
                 f"Argument '{name}' compiled with {spec} and called with {given}" for name, spec, given in wrong))
         specs = self._executable.in_specs[len(self._consts):]
-        for x, spec in zip(arrays, specs):
-            if x._spec is not spec and x.committed:
+        moves = self._lowered._traced._jitted.moves
+        for leaf, x, spec in zip(leaves, arrays, specs):
+            if leaf is x and x._spec is not spec and x.committed:
                 if x._spec.order != spec.order:
                     self._refuse_layouts(arrays, specs)
-                if x.sharding is not spec.sharding and not x.sharding.is_equivalent_to(spec.sharding, x.ndim):
+                if not (moves or x.sharding is spec.sharding or x.sharding.is_equivalent_to(spec.sharding, x.ndim)):
                     self._refuse_shardings(arrays, specs)
         return tree.tree_unflatten(self.out_tree, self._executable([*self._consts, *arrays]))
 
