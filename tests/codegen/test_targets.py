@@ -27,21 +27,21 @@ def level(request, monkeypatch):
 
 @pytest.mark.parametrize("type_", ["f32", "f64", "i8", "bool", "bf16", "f16", "u64", "c64"])
 def test_elementwise(level, type_):
-    for size in (1, 7, 70):
+    for size in (1, 7, 70, 290):
         kernel = elementwise("add", [type_, type_], type_, size)
         check(kernel, *arrays(kernel))
 
 
 @pytest.mark.parametrize("type_, how", [("f32", "add"), ("f64", "max"), ("i8", "add"), ("bool", "or"), ("c64", "add")])
 def test_prefixes(level, type_, how):
-    for size in (1, 5, 8, 9, 17, 70):
+    for size in (1, 5, 8, 9, 17, 70, 290):
         x = numbers(type_, size)
         check(running(type_, size, how), x, np.zeros_like(x), numbers(type_, 2))
 
 
 @pytest.mark.parametrize("type_", ["f32", "i8", "f64", "bool", "bf16"])
 def test_packing(level, type_):
-    for size in (1, 5, 8, 9, 17, 70):
+    for size in (1, 5, 8, 9, 17, 70, 290):
         kernel = packed(type_, size, size, "vector")
         check(kernel, *arrays(kernel))
 

@@ -15,18 +15,29 @@ from weft.util import dtypes
 _U8 = np.dtype(np.uint8)
 
 
-def _shifts(bitorder: str):
+def _weights(bitorder: str) -> tuple[int, ...]:
+    """What each of eight bits is worth."""
     if bitorder not in ("little", "big"):
         raise ValueError(f"'bitorder' must be either 'little' or 'big', got {bitorder!r}.")
-    return np.arange(8, dtype=np.uint8) if bitorder == "little" else np.arange(7, -1, -1, dtype=np.uint8)
+    return tuple(1 << k for k in range(8))[::1 if bitorder == "little" else -1]
 
 
-_combine_bits: Callable | None = None
-
-
-def _combined_bits(bits, shifts):
+def _joined_bits(bits, weights: tuple[int, ...]):
     """The bytes of eight bits each; eight loads of every eighth element fill whole registers, as a sum over a dim of eight would not."""
-    return functools.reduce(uf.bitwise_or, [uf.left_shift(bits[..., k], shifts[k]) for k in range(8)])
+    return functools.reduce(uf.bitwise_or, [choosing.where(bits[..., k], _U8.type(weight), _U8.type(0)) for k, weight in enumerate(weights)])
+
+
+def _split_bytes(bytes_, weights: tuple[int, ...]):
+    """The eight bits of each byte, by tests: there is no instruction that shifts bytes."""
+    return cast(uf.not_equal(uf.bitwise_and(bytes_[..., None], np.array(weights, _U8)), 0), _U8)
+
+
+@functools.cache
+def _compiled(fun: Callable) -> Callable:
+    """Of an array and constants; eager calls would compute each of its operations alone."""
+    from weft.api.jit import jit
+
+    return jit(fun, static_argnums=1)
 
 
 def packbits(a, axis: int | None = None, bitorder: str = "big"):
@@ -34,21 +45,15 @@ def packbits(a, axis: int | None = None, bitorder: str = "big"):
     a = array_of("packbits", a)
     if not (dtypes.issubdtype(a.dtype, np.integer) or a.dtype == np.bool_):
         raise TypeError("Expected an input array of integer or boolean data type")
-    shifts = _shifts(bitorder)
-    bits = cast(uf.not_equal(a, 0) if a.dtype != np.bool_ else a, _U8)
+    weights = _weights(bitorder)
+    bits = uf.not_equal(a, 0) if a.dtype != np.bool_ else a
     if axis is None:
         bits, axis = mp.ravel(bits), 0
     bits = mp.moveaxis(bits, axis, -1)
     rest = -bits.shape[-1] % 8
     if rest:
         bits = padding.pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, rest)])
-    bytes_ = mp.reshape(bits, (*bits.shape[:-1], bits.shape[-1] // 8, 8))
-    global _combine_bits
-    if _combine_bits is None:
-        from weft.api.jit import jit
-
-        _combine_bits = jit(_combined_bits)      # eager calls would compute each of its operations alone
-    packed = _combine_bits(bytes_, shifts)
+    packed = _compiled(_joined_bits)(mp.reshape(bits, (*bits.shape[:-1], bits.shape[-1] // 8, 8)), weights)
     return mp.moveaxis(packed, -1, axis)
 
 
@@ -57,12 +62,11 @@ def unpackbits(a, axis: int | None = None, count: int | None = None, bitorder: s
     a = array_of("unpackbits", a)
     if a.dtype != _U8:
         raise TypeError("Expected an input array of unsigned byte data type")
-    shifts = _shifts(bitorder)
+    weights = _weights(bitorder)
     if axis is None:
         a, axis = mp.ravel(a), 0
     a = mp.moveaxis(a, axis, -1)
-    bits = uf.bitwise_and(uf.right_shift(a[..., None], shifts), np.uint8(1))
-    bits = mp.reshape(bits, (*a.shape[:-1], a.shape[-1] * 8))
+    bits = mp.reshape(_compiled(_split_bytes)(a, weights), (*a.shape[:-1], a.shape[-1] * 8))
     if count is not None:
         have = bits.shape[-1]
         bits = bits[..., :count] if count <= have else padding.pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, count - have)])

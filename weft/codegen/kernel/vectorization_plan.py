@@ -242,7 +242,7 @@ def plan_of(loop: loops.For, target: Target, buffers: dict, extent: int | None, 
     if not facts.plain or extent == 1:
         return None
     lanes = target.lanes(max(facts.sizes, default=1))
-    if target.level != "avx512":
+    if target.vector_bytes <= 16:
         lanes = min(lanes, 8)
     # AVX2 masks loads and stores of 4 and 8 bytes only
     masked = target.has_masks or (target.level == "avx2" and all(loops.ITEMSIZE[type_] >= 4 for type_ in facts.memory))
@@ -252,6 +252,9 @@ def plan_of(loop: loops.For, target: Target, buffers: dict, extent: int | None, 
         else:
             while lanes > extent:
                 lanes //= 2
+    if not masked and extent is not None:
+        while lanes > 8 and extent % lanes and extent < MODEL.unmasked_vectors * lanes:
+            lanes //= 2
     if lanes < 2:
         return None
     parts = 4 if facts.cost <= 16 or facts.calls else 2 if facts.cost <= 90 else 1
@@ -263,6 +266,8 @@ def plan_of(loop: loops.For, target: Target, buffers: dict, extent: int | None, 
         parts = min(parts, 2)
     if extent is not None:
         parts = max(1, min(parts, -(-extent // lanes) if masked else extent // lanes))
+        while not masked and lanes > 8 and parts > 1 and extent % (lanes * parts) >= lanes:
+            parts -= 1
     if facts.transposed:
         parts = max(1, min(parts, MODEL.transpose_registers // facts.transposed))
     if not exact:
