@@ -24,7 +24,8 @@ def _weights(bitorder: str) -> tuple[int, ...]:
 
 def _joined_bits(bits, weights: tuple[int, ...]):
     """The bytes of eight bits each; eight loads of every eighth element fill whole registers, as a sum over a dim of eight would not."""
-    return functools.reduce(uf.bitwise_or, [choosing.where(bits[..., k], _U8.type(weight), _U8.type(0)) for k, weight in enumerate(weights)])
+    worth = [choosing.where(bits[..., k], _U8.type(weight), _U8.type(0)) for k, weight in enumerate(weights)]
+    return functools.reduce(uf.bitwise_or, worth)
 
 
 def _split_bytes(bytes_, weights: tuple[int, ...]):

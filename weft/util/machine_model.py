@@ -173,7 +173,7 @@ class MachineModel:
 
     # ---- vector loops in the code generator
     masked_loop_cost: int = 40              # bodies of this cost have one masked loop instead of a loop and a masked remainder
-    unmasked_vectors: int = 8               # whole registers of narrow elements that are worth a rest of single elements, where none is masked
+    unmasked_vectors: int = 8               # registers of narrow elements that are worth a rest of single elements, where none is masked
     many_loads: int = 8                     # loads of one vector each that keep memory busy without unrolling
     product_parts: int = 8                  # vectors of products: fewer factors in each, so that fewer become subnormal, which is slow
     scan_steps: int = 8                     # cost of a running combination across the lanes of a vector
