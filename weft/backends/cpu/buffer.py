@@ -13,6 +13,7 @@ code that compiled dispatch also calls. Blocks go back to the heap they came fro
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import mmap
 import os
@@ -332,7 +333,7 @@ class Buffer:
         dtype, shape = np.dtype(dtype), tuple(shape)
         nbytes = math.prod(shape) * dtype.itemsize
         self._check(offset, nbytes, "view")
-        memory: Any = (ctypes.c_char * nbytes).from_address(self.ptr + offset)
+        memory: Any = _bytes_type(nbytes).from_address(self.ptr + offset)
         memory.owner = self
         return np.ndarray(shape, dtype, memory)
 
@@ -342,6 +343,12 @@ class Buffer:
 
     def __repr__(self) -> str:
         return f"Buffer({self.nbytes} bytes at {self.ptr:#x})"
+
+
+@functools.lru_cache(maxsize=256)
+def _bytes_type(count: int) -> Any:
+    """The type of so many bytes, which would be garbage in a cycle as soon as the last view is gone."""
+    return ctypes.c_char * count
 
 
 def _no_memory(nbytes: int) -> None:
