@@ -46,7 +46,7 @@ def run(step: Fft, draft: bool, at_end: bool, x: np.ndarray, out: np.ndarray) ->
 
 
 @pytest.mark.parametrize("at_end", [False, True])
-@pytest.mark.parametrize("n", [2, 3, 7, 8, 15, 16, 17, 22, 33, 64, 143, 251, 509])
+@pytest.mark.parametrize("n", [2, 3, 7, 8, 15, 16, 17, 22, 33, 64, 143, 251, 509, 521, 1042])
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_beyond_the_ends_is_touched(kind, n, at_end):
     rng = np.random.default_rng(n)

@@ -1,7 +1,7 @@
 """Fourier transforms as passes of small ones: what the compiler plans and the code generator writes.
 
 In:   a kind (see `ir.program.Fft`), and a length.
-Out:  `Passes`: how many complex numbers are worked on, and the radix of each pass; `tables`: the factors that all passes need,
+Out:  `Passes`: how many complex numbers are worked on, and the radix of each pass; `tables`: all factors that a transform needs,
       one after the other, at `offsets`.
 Laws: every angle is reduced as an integer before it is one. A pass of radix r goes from m*s groups to r times as many
       (Stockham's order: Van Loan, Computational Frameworks for the FFT, 1.7): of p < m and q < s it takes elements
@@ -9,12 +9,18 @@ Laws: every angle is reduced as an integer before it is one. A pass of radix r g
       q + s*(r*p + k). n = r*m, then m of the next.
 How:  An even number of real values is half as many complex ones, and a step that takes the two apart. An odd number begins with
       a pass of real values, which leaves the first half of its frequencies; the others mirror them.
+      A length with a large prime factor is a convolution (L. Bluestein, "A linear filtering approach to the computation of discrete
+      Fourier transform", IEEE Transactions on Audio and Electroacoustics 18 (1970)): j k = (j^2 + k^2 - (j - k)^2) / 2, so that the
+      transform is a product with the chirp exp(-pi i k^2 / n), a convolution with its conjugate, and another product. Squares are
+      reduced modulo 2 n as integers before they are angles.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,14 +41,27 @@ CROSSED = ("cross", "uncross")
 PARTNERS = {"down": "cross", "undown": "uncross"}
 
 
+class Convolution(NamedTuple):
+    """A transform whose passes are those of a convolution: how many numbers it takes and gives, and the length of the passes."""
+    taken: int
+    length: int
+    given: int
+
+
 @record
 class Passes:
     """`points` numbers, complex but for the first pass if `real_first`; `halves` if they are the two halves of real values.
-    `passes` are (radix, m, s)."""
+    `passes` are (radix, m, s): those of the points, or of what these are convolved with."""
     points: int
     passes: tuple[tuple[int, int, int], ...]
     real_first: bool
     halves: bool
+    convolution: Convolution | None = None
+
+    @property
+    def length(self) -> int:
+        """How many complex numbers the passes work on."""
+        return self.convolution.length if self.convolution else self.points
 
 
 def can_pass(n: int) -> bool:
@@ -83,21 +102,54 @@ def _split(n: int, most: int) -> tuple[tuple[int, int], tuple[int, ...]]:
 
 
 @functools.cache
+def padded(n: int) -> tuple[int, ...]:
+    """The radices of a convolution of at least n numbers: one or two different ones, since each takes LLVM milliseconds.
+
+    >>> padded(1041), padded(2017)
+    ((5, 6, 6, 6), (5, 5, 9, 9))
+    """
+    found = []
+    for r, other in itertools.combinations((4, 5, 6, 7, 8, 9, 10), 2):
+        for count in range(round(math.log(n, other)) + 2):
+            rest = -(-n // other**count)
+            more = next(i for i in itertools.count() if r**i >= rest)
+            found.append((r,) * more + (other,) * count)
+    return min(found, key=lambda chosen: (math.prod(chosen) * len(chosen), sum(chosen)))
+
+
+def longest(n: int) -> int:
+    """How many numbers the passes of a transform of n work on at most."""
+    return n if n == 1 or can_pass(n) else math.prod(padded(2 * n - 1))
+
+
+@functools.cache
 def passes(kind: str, n: int) -> Passes:
     """The passes of a transform of this kind and length."""
     real = kind in ("half", "all", "real")
-    halves, real_first = real and n % 2 == 0, kind in ("half", "all") and n % 2 == 1
+    halves = real and n % 2 == 0
     points = n // 2 if halves else n
+    if points > 1 and not can_pass(points):
+        half = real and not halves
+        taken, given = n // 2 + 1 if half and kind == "real" else points, n // 2 + 1 if half and kind != "real" else points
+        chosen = padded(taken + given - 1)
+        m = math.prod(chosen)
+        return Passes(points, _placed(m, chosen), False, halves, Convolution(taken, m, given))
+    real_first = kind in ("half", "all") and not halves
     chosen = radices(points)
     if real_first:
         first = max(prime_factors(points))
         chosen = (first, *(radices(points // first) if points > first else ()))
-    found, m, s = [], points, 1
+    return Passes(points, _placed(points, chosen, real_first), real_first, halves)
+
+
+def _placed(n: int, chosen: tuple[int, ...], real_first: bool = False) -> tuple[tuple[int, int, int], ...]:
+    """The passes of chosen radices."""
+    found, m, s = [], n, 1
     for place, r in enumerate(chosen):
         m //= r
         found.append((r, m, s))
         s *= (r + 1) // 2 if real_first and place == 0 else r
-    return Passes(points, tuple(found), real_first, halves)
+    return tuple(found)
 
 
 def _roots_of_unity(n: int, dtype: np.dtype) -> np.ndarray:
@@ -142,15 +194,34 @@ def _parts(kind: str, n: int, dtype: np.dtype) -> tuple[np.ndarray, ...]:
             found.append(twiddles(r, dtype)[-np.outer(half, half) % r])
         if m > 1:
             found.append(twiddles(r * m, dtype)[np.outer(np.arange(m), np.arange(1, r))])
+    if plan.convolution:
+        complex_ = np.result_type(dtype, np.complex64)
+        found += [factors.astype(complex_) for factors in _chirp(plan.points, plan.convolution, kind == "real" and not plan.halves)]
     if plan.halves:
         found.append(twiddles(n, dtype)[:plan.points // 2 + 1])
     return tuple([part.ravel().view(dtype) for part in found])
 
 
+def _chirp(n: int, sizes: Convolution, mirrored: bool) -> list[np.ndarray]:
+    """What the numbers of a transform are multiplied by, the frequencies of a convolution, and its results. After each of the first two
+    products real and imaginary parts change places, which is i times the conjugate: a transform of conjugates is an inverse one. Numbers
+    are an eighth of what they are meanwhile, so that nothing overflows that is finite in the end. If the last ones are `mirrored`, each
+    number but the first stands for another, too."""
+    k = np.arange(max(sizes.taken, sizes.given), dtype=np.int64)
+    chirp = twiddles(2 * n, np.dtype(np.float64))[k * k % (2 * n)]
+    convolved = np.zeros(sizes.length, np.complex128)
+    convolved[:sizes.given] = chirp[:sizes.given].conj()
+    convolved[sizes.length - sizes.taken + 1:] = chirp[sizes.taken - 1:0:-1].conj()
+    before = 1j / 8 * chirp[:sizes.taken]
+    if mirrored:
+        before[1:] *= 2
+    return [before, 1j * np.fft.ifft(convolved).conj(), 8 * chirp[:sizes.given]]
+
+
 def tables(kind: str, n: int, inner: int, dtype: np.dtype) -> np.ndarray:
     """All factors of a transform: of each pass the cosines and sines of a radix that is a loop (j by k), then, if m > 1, the twiddle
-    factors of its results (p by k >= 1); and those that separate two halves. Where columns are crossed with rows, for each number of a row
-    the real parts of its twiddle factors, for all rows, and then the imaginary ones."""
+    factors of its results (p by k >= 1); those of a convolution; and those that separate two halves. Where columns are crossed with
+    rows, for each number of a row the real parts of its twiddle factors, for all rows, and then the imaginary ones."""
     parts = _parts(kind, n, dtype)
     if kind not in CROSSED:
         return np.concatenate([*parts, np.zeros(1, dtype)])
@@ -167,9 +238,10 @@ def tables(kind: str, n: int, inner: int, dtype: np.dtype) -> np.ndarray:
 
 
 def offsets(kind: str, n: int) -> list[int]:
-    """Where in `tables` the factors of each pass begin, and those of the halves or of crossed rows."""
+    """Where in `tables` the factors of each pass begin, the three of a convolution, and those of the halves or of crossed rows."""
     plan, at, found = passes(kind, n), 0, []
-    for r, m, _ in plan.passes:
+    sizes = [2 * (r // 2) ** 2 * (r >= WRITTEN_OUT) + (2 * m * (r - 1) if m > 1 else 0) for r, m, _ in plan.passes]
+    for size in (*sizes, *(2 * size for size in plan.convolution or ())):
         found.append(at)
-        at += 2 * (r // 2) ** 2 * (r >= WRITTEN_OUT) + (2 * m * (r - 1) if m > 1 else 0)
+        at += size
     return [*found, at]

@@ -11,7 +11,7 @@ How:  each lane of a vector holds a row, so passes have no shuffles and no remai
 
 from __future__ import annotations
 
-from weft.codegen.ir.gemm_types import machine, nbytes
+from weft.codegen.ir.gemm_types import llvm_type, machine, nbytes
 from weft.codegen.ir.ir_writer import FunctionWriter
 from weft.codegen.ir.writer import Declarations, module_of
 from weft.codegen.library import fft_load_store, fft_passes
@@ -95,11 +95,13 @@ class _Transform:
         self.taken = {"half": n, "all": n, "real": 2 * half}.get(kind, 2 * n)
         self.given = {"half": 2 * half, "real": n}.get(kind, 2 * n)
         self.scale = 1 / n if kind in ("inverse", "uncross", "real") else 1.0
-        self.swapped = int(kind in ("inverse", "uncross"))
         # real parts change places with imaginary ones on the way in and out: so a forward transform is an inverse one
-        self.before = {"real": ["join"] if plan.halves else ["extend"]}.get(kind, [])
-        self.after = (["part"] if plan.halves else ["gather"]) if kind in ("half", "all") else []
+        odd = ([], []) if plan.convolution else (["extend"], ["gather"])
+        self.before = {"real": ["join"] if plan.halves else odd[0]}.get(kind, [])
+        self.swapped = int(kind in ("inverse", "uncross") or (kind == "real" and not self.before))
+        self.after = (["part"] if plan.halves else odd[1]) if kind in ("half", "all") else []
         self.after += ["mirror"] * (kind == "all")
+        self.product = "product_real" if kind in ("half", "all") and not plan.halves else "product"
 
     def ends(self) -> list[str]:
         """What is called besides passes."""
@@ -107,7 +109,7 @@ class _Transform:
         if self.kind in fft.CROSSED:
             return ["columns", "transpose", "twist", "uncolumns"]
         moves = ["columns", "uncolumns"] if self.columns else {self._move(self.taken, lanes), self._move(self.given, lanes)}
-        return [*sorted(moves), *self.before, *self.after]
+        return [*sorted(moves), *self.before, *({"product", self.product} if self.plan.convolution else ()), *self.after]
 
     @staticmethod
     def _move(numbers: int, lanes: int) -> str:
@@ -123,7 +125,7 @@ class _Transform:
         take, give = self._callee("ptr", "weft_scratch_take", "i64"), self._callee("void", "weft_scratch_give", "ptr")
         source, out, tables = (f.word("%words", i, "ptr") for i in range(3))
         rows, inner, share, blocks, crossed = (f.word("%words", 3 + i) for i in range(5))
-        room = 2 * register * max(self.n + 1, lanes)
+        room = 2 * register * max(self.n + 1, self.plan.length, lanes)
         one = f.let(f"call ptr {take}(i64 {2 * room})")
         other = f.at(one, room)
         size = nbytes(self.type)
@@ -186,16 +188,31 @@ class _Transform:
 
     def _passes(self, here: str, there: str, tables: str) -> str:
         """Transform what is at `here`; returns where the result is."""
-        f, n, plan = self.f, self.n, self.plan
+        f, n, plan, lanes = self.f, self.n, self.plan, _lanes(self.type)
         *starts, halves = [f.at(tables, offset * nbytes(self.type)) for offset in fft.offsets(self.kind, n)]
         arguments = {"join": (plan.points, halves), "part": (plan.points, halves)}
+
+        def passes(here: str, there: str) -> tuple[str, str]:
+            for place, ((radix, m, s), factors) in enumerate(zip(plan.passes, starts)):
+                name = fft_passes.name(radix, self.type, plan.real_first and place == 0)
+                pass_ = self._callee("void", name, "ptr, ptr, i64, i64, i64, ptr")
+                f.do(f"call void {pass_}(ptr {here}, ptr {there}, i64 {radix}, i64 {m}, i64 {s}, ptr {factors})")
+                here, there = there, here
+            return here, there
         for end in self.before:
             self._call(end, here, *arguments.get(end, (n,)))
-        for place, ((radix, m, s), factors) in enumerate(zip(plan.passes, starts)):
-            name = fft_passes.name(radix, self.type, plan.real_first and place == 0)
-            pass_ = self._callee("void", name, "ptr, ptr, i64, i64, i64, ptr")
-            f.do(f"call void {pass_}(ptr {here}, ptr {there}, i64 {radix}, i64 {m}, i64 {s}, ptr {factors})")
-            here, there = there, here
+        if plan.convolution is None:
+            here, there = passes(here, there)
+        else:
+            taken, m, given = plan.convolution
+            before, between, after = starts[len(plan.passes):]
+            self._call(self.product, here, there, taken, before, 1, m)
+            here, there = passes(there, here)
+            self._call("product", here, here, m, between, 1, m)
+            here, there = passes(here, there)
+            self._call("product", here, here, given, after, 0, given)
+            if self.product == "product_real":            # the first frequency of real values is real
+                f.store(llvm_type(self.type), lanes, "zeroinitializer", f.at(here, machine().vector_bytes))
         for end in self.after:
             if end == "gather":
                 self._call(end, here, there, n, plan.passes[0][0])

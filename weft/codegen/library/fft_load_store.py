@@ -28,6 +28,8 @@ ARGUMENTS = {
     "gather": "ptr %from, ptr %to, i64 %n, i64 %r",
     "mirror": "ptr %at, i64 %n",
     "extend": "ptr %at, i64 %n",
+    "product": "ptr %from, ptr %to, i64 %n, ptr %factors, i64 %swap, i64 %length",
+    "product_real": "ptr %from, ptr %to, i64 %n, ptr %factors, i64 %swap, i64 %length",
 }
 
 
@@ -263,5 +265,24 @@ def _extend(v: Vectors) -> None:
     v.f.loop(1, v.f.add(v.f.div("%n", 2), 1), 1, one)
 
 
+def _product(v: Vectors, real: bool = False) -> None:
+    """The first n elements times factors, with real and imaginary parts exchanged if `swap` is 1, and zeros up to a length."""
+    f, zero = v.f, const(v.part, "0.0", v.lanes)
+    own, other = (f.let(f"xor i64 %swap, {part}") for part in (0, 1))
+
+    def put(j: str, re: str, im: str) -> None:
+        at = f.at("%to", f.mul(j, 2 * v.bytes))
+        v.store(re, at, own)
+        v.store(im, at, other)
+
+    def element(j: str) -> None:
+        x = (v.load("%from", j), None) if real else _get(v, "%from", j)
+        re, im = v.times(x, v.factor("%factors", f.mul(j, 2)), v.factor("%factors", f.add(f.mul(j, 2), 1)))
+        put(j, re, str(im))
+    f.loop(0, "%n", 1, element)
+    f.loop("%n", "%length", 1, lambda j: put(j, zero, zero))
+
+
 _WRITE = {"transpose": _transpose, "short": lambda v: _transpose(v, True), "columns": _columns, "uncolumns": _uncolumns, "twist": _twist,
-          "part": _part, "join": _join, "gather": _gather, "mirror": _mirror, "extend": _extend}
+          "part": _part, "join": _join, "gather": _gather, "mirror": _mirror, "extend": _extend,
+          "product": _product, "product_real": lambda v: _product(v, True)}

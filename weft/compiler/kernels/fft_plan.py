@@ -39,7 +39,7 @@ def steps_of(eqn: Eqn) -> list[Stage] | None:
         row, un = lengths[0] // column, "un" * (kind == "IFFT")
         first = f"{un}down" if row == column else "inverse" if un else "forward"
         return [Stage(first, column, lead, row, True, False), Stage(f"{un}cross", row, lead, column, False, True)]
-    if not all(n == 1 or (fft.can_pass(n) and n <= MODEL.fft_longest) for n in lengths) or lengths[-1] == 1:
+    if lengths[-1] == 1 or is_matrix_convolution(lead, *lengths) or any(fft.longest(n) > MODEL.fft_longest for n in lengths):
         return None
     shape = (operand if kind == "IRFFT" else result).aval.shape[-len(lengths):]
     last = {"FFT": "forward" if operand.aval.dtype.kind == "c" else "all", "IFFT": "inverse", "RFFT": "half", "IRFFT": "real"}[kind]
@@ -58,19 +58,20 @@ def _are_few(rows: int, n: int) -> bool:
     return 0 < rows <= min(MODEL.fft_few_rows, n // MODEL.fft_few_rows_length)
 
 
-def native_length(rows: int, n: int) -> int | None:
-    """A length from n on of which complex rows have native steps and are transformed fast; None where there is none nearby.
+def is_matrix_convolution(rows: int, n: int, *others: int) -> bool:
+    """Whether rows have a length without passes and are better convolved as matrices."""
+    return not others and n > 1 and not fft.can_pass(n) and _are_few(rows, n)
 
-    >>> native_length(64, 2017), native_length(1, 2017), native_length(1, 10 ** 6)
-    (2025, 2048, None)
+
+def matrix_length(n: int) -> int | None:
+    """A length from n on of which a few complex rows are transformed as matrices; None where there is none nearby.
+
+    >>> matrix_length(2017), matrix_length(10 ** 6)
+    (2048, None)
     """
-    if _are_few(rows, n):
-        square = MODEL.fft_most_lanes**2
-        m = _smooth(-(-n // square)) * square
-        if _columns(m):
-            return m
-    m = _smooth(n)
-    return m if m <= min(MODEL.fft_longest, MODEL.fft_long * rows) else None
+    square = MODEL.fft_most_lanes**2
+    m = _smooth(-(-n // square)) * square
+    return m if _columns(m) else None
 
 
 def _smooth(n: int) -> int:

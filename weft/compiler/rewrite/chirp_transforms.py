@@ -1,18 +1,13 @@
-"""Fourier transforms of lengths with large prime factors, as convolutions with a chirp, whose transforms have native steps.
+"""Fourier transforms of a few long rows of lengths with large prime factors, as convolutions whose transforms are of matrices.
 
-In:   an `fft` equation along one dim, of a length that has no native steps of its own.
-Out:  `convolution_of(eqn)`, a function that gives its results by transforms of a padded length; None where these have no native steps.
-Laws: j k = (j^2 + k^2 - (j - k)^2) / 2, so that the transform is a product with exp(-pi i k^2 / n), a convolution with its conjugate, and
-      another product. Squares are reduced modulo 2 n as integers before they are angles. Of real values half the results, and of half
-      spectra half the operands, need a shorter convolution.
-Source: L. Bluestein, "A linear filtering approach to the computation of discrete Fourier transform", IEEE Transactions on Audio and
-Electroacoustics 18 (1970).
+In:   an `fft` equation along one dim (see `fft_plan.is_matrix_convolution`).
+Out:  `convolution_of(eqn)`, a function that gives its results by transforms of a padded length; None where these are not of matrices.
+Laws: `ir.fft` says what is convolved. Of real values half the results, and of half spectra half the operands, need a shorter convolution.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -36,8 +31,8 @@ def convolution_of(eqn: Eqn) -> Callable | None:
         return None
     (n,), last = lengths, source.ndim - 1
     is_real = source.dtype.kind == "f"
-    rows, taken, given = math.prod(source.shape[:-1]), source.shape[-1], n // 2 + 1 if is_real else target.shape[-1]
-    m = fft_plan.native_length(rows, taken + given - 1)
+    taken, given = source.shape[-1], n // 2 + 1 if is_real else target.shape[-1]
+    m = fft_plan.matrix_length(taken + given - 1)
     if m is None:
         return None
     dtype = np.result_type(source.dtype, np.complex64)

@@ -186,8 +186,8 @@ def _rebuilt(eqn: Eqn):
     if kind is LoweringKind.REDUCE:
         return _split_reduction(eqn)
     if kind is LoweringKind.FFT and len(eqn.params["fft_lengths"]) == 1:
-        from weft.ir.fft import can_pass
-        if eqn.params["fft_lengths"][0] > 1 and not can_pass(eqn.params["fft_lengths"][0]):
+        from weft.compiler.kernels.fft_plan import is_matrix_convolution
+        if is_matrix_convolution(math.prod(eqn.invars[0].aval.shape[:-1]), *eqn.params["fft_lengths"]):
             from weft.compiler.rewrite.chirp_transforms import convolution_of
             return convolution_of(eqn)
     if moves(eqn) == "concatenate" and len(eqn.invars) > MODEL.most_joined:
