@@ -42,7 +42,7 @@ class ArgInfo:
     dtype = property(lambda self: self.aval.dtype)
 
 
-def _given_sharding(x) -> Sharding | None:
+def given_sharding(x) -> Sharding | None:
     """Where the argument `x` (an array, a number, a type or a ShapeDtypeStruct) is said to lie."""
     if type(x) is Array:
         return x.sharding if x.committed else None
@@ -53,7 +53,7 @@ def _spec(x, aval, devices: tuple) -> ArraySpec:
     """The spec of the argument `x`; a sharding over a mesh without devices is one over these."""
     if type(x) is Array:
         return x._spec
-    sharding = _given_sharding(x)
+    sharding = given_sharding(x)
     if sharding is None:
         return ArraySpec(aval, *placement_of_new())
     sharding = on_devices(sharding, devices) if is_abstract(sharding) else sharding
@@ -175,7 +175,7 @@ class Lowered:
         self._traced = traced
         program = traced._program
         self._jaxpr = expand(program.jaxpr)
-        devices = _devices_of([*map(_given_sharding, traced._leaves), *program.in_shardings])
+        devices = _devices_of([*map(given_sharding, traced._leaves), *program.in_shardings])
         specs = [_spec(x, aval, devices) for x, aval in zip(traced._leaves, program.in_avals)]
         orders = [s.order for s in specs]
         if program.in_layouts or program.out_layouts:

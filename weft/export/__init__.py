@@ -26,6 +26,7 @@ import numpy as np
 
 from weft.api.autodiff import vjp as vjp_of
 from weft.api.jit import JitFunction, jit
+from weft.api.stages import given_sharding
 from weft.api.struct import ShapeDtypeStruct
 from weft.control.call import jit_p
 from weft.control.call_rules import plain_params
@@ -159,7 +160,7 @@ def symbolic_args_specs(args: Any, shapes_specs: Any, constraints: Sequence[str]
     shapes_specs = tuple(shapes_specs) if isinstance(shapes_specs, list) and isinstance(args, tuple) else shapes_specs
     specs = tree.broadcast_prefix(shapes_specs, args, is_leaf=lambda x: x is None)
     avals = [x if hasattr(x, "shape") and hasattr(x, "dtype") else typeof(x) for x in leaves]
-    made = [ShapeDtypeStruct(symbolic_shape(spec, like=aval.shape, scope=scope), aval.dtype, sharding=_given_sharding(x))
+    made = [ShapeDtypeStruct(symbolic_shape(spec, like=aval.shape, scope=scope), aval.dtype, sharding=given_sharding(x))
             for spec, aval, x in zip(specs, avals, leaves)]
     return tree.tree_unflatten(structure, made)
 
@@ -353,11 +354,6 @@ def _kept_in(aval: ShapedArray, sharding: NamedSharding | None) -> ShapedArray:
     return aval if kind in (None, "device") else aval.update(memory_space=MemorySpace.Host)
 
 
-def _given_sharding(x: Any) -> Sharding | None:
-    """Where the user has put an argument, an array or its struct."""
-    return x.sharding if getattr(x, "committed", isinstance(x, ShapeDtypeStruct)) else None
-
-
 def _shape_text(aval: ShapedArray) -> str:
     """`(3, a + 1)`."""
     return f"({', '.join(map(str, aval.shape))}{',' if aval.ndim == 1 else ''})"
@@ -477,7 +473,7 @@ def _export(fun_jit: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
     program = _without_rules(_trace(flat, avals, name, decides))
     if given is None:
         asked, given_out = _asked_shardings(fun_jit, args, kwargs, len(leaves), len(program.outvars))
-        given_in = [s or _given_sharding(x) for s, x in zip(asked, leaves)]
+        given_in = [s or given_sharding(x) for s, x in zip(asked, leaves)]
         named = [s for s in (*given_in, *given_out, *constraint_shardings(program)) if s is not None and not is_abstract(s)]
         plain = lambda shardings, avals: [s and without_devices(s, a.ndim) for s, a in zip(shardings, avals)]
         given_out = [s or a.explicit for s, a in zip(given_out, program.out_avals)]

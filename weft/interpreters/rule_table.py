@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, MutableMapping
 from weft.core.primitive import Primitive
 from weft.ir.registry import registry
 
-#: the primitives of libraries that were given a rule
-_given: weakref.WeakSet[Primitive] = weakref.WeakSet()
+#: the primitives of libraries that were given a rule; copied at once, since other threads may add to it
+_given: set[weakref.ref[Primitive]] = set()
 
 
 class RuleTable(MutableMapping):
@@ -41,7 +41,7 @@ class RuleTable(MutableMapping):
         if made is not rule:
             made.given_rule = rule
         primitive.rules[self.slot] = made
-        _given.add(primitive)
+        _given.add(weakref.ref(primitive, _given.discard))
 
     def __delitem__(self, primitive: Primitive) -> None:
         if primitive not in self:
@@ -52,7 +52,8 @@ class RuleTable(MutableMapping):
         return isinstance(primitive, Primitive) and primitive.has(self.slot) and self.given(primitive.rules[self.slot])
 
     def __iter__(self) -> Iterator[Primitive]:
-        return iter([p for p in {**dict.fromkeys(registry.values()), **dict.fromkeys(_given)} if p in self])
+        known = [*list(registry.values()), *[ref() for ref in list(_given)]]
+        return iter([p for p in dict.fromkeys(known) if p in self])
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
