@@ -206,6 +206,10 @@ def test_a_64_bit_dtype_asked_for_by_name_is_cut_with_a_warning():
             assert D.check_dtype("float64") == np.float64
     with Override(explicit_x64_dtypes="error"), pytest.raises(ValueError, match="enable_x64"):
         D.check_dtype("int64")
+    with Override(explicit_x64_dtypes="allow"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert D.check_dtype("int64") == np.int64 and D.named_dtype(np.float64) == np.float64
+        assert D.check_dtype(float) == D.canonicalize_dtype(np.float64) == np.float32
     with pytest.raises(TypeError, match="asarray: dtype object is not one that arrays hold"):
         D.check_dtype(object, "asarray")
 

@@ -90,7 +90,7 @@ def mul(x, y, *, out_dtype=None):
     if out_dtype is not None:
         families.same_dtypes("mul", (typeof(x), typeof(y)))
         convert = registry["convert_element_type"].bind
-        want = dtypes.canonicalize_dtype(out_dtype)
+        want = dtypes.named_dtype(out_dtype)
         x, y = [v if typeof(v).dtype == want else convert(v, new_dtype=want, weak_type=False, sharding=None) for v in (x, y)]
     return mul_p.bind(x, y)
 

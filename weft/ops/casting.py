@@ -112,7 +112,7 @@ def convert_element_type(operand, new_dtype, weak_type: bool = False, sharding=N
     [0, 255]
     """
     aval = typeof(operand)
-    target = aval.dtype if new_dtype is None else dtypes.canonicalize_dtype(new_dtype)
+    target = aval.dtype if new_dtype is None else dtypes.named_dtype(new_dtype)
     if type(operand) is int and not -2 ** 31 <= operand < 2 ** 31:
         if dtypes.issubdtype(target, np.inexact):
             operand = float(operand)             # it may be beyond every integer dtype
@@ -156,7 +156,7 @@ def bitcast_convert_type(operand, new_dtype):
     >>> hex(bitcast_convert_type(np.float32(1.0), np.uint32))
     '0x3f800000'
     """
-    aval, target = typeof(operand), dtypes.canonicalize_dtype(new_dtype)
+    aval, target = typeof(operand), dtypes.named_dtype(new_dtype)
     if aval.dtype == target:
         return operand
     old, new = dtypes.itemsize_bits(aval.dtype), dtypes.itemsize_bits(target)
@@ -240,7 +240,7 @@ def _bits_together(x, aval, target):
 def _offsets(shape, wide: np.dtype, bits: int):
     """Positions of the parts of `bits` along the last dim."""
     part = registry["iota"].bind(dtype=wide, shape=shape, dimension=len(shape) - 1)
-    return registry["mul"].bind(part, np.array(bits, wide)[()])
+    return registry["mul"].bind(part, exact(bits, wide))
 
 
 # --- complex numbers --------------------------------------------------------------------------------------------------

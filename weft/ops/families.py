@@ -297,7 +297,9 @@ def _match_dtypes(args: tuple, avals: list[ShapedArray]) -> tuple:
     adapts = [a.weak_type and a.ndim == 0 for a in avals]
     fixed = [a for a, flexible in zip(avals, adapts) if not flexible]
     if any(a.dtype != fixed[0].dtype for a in fixed):
-        return args      # the type rule reports it
+        # NumPy's numbers of 64 bits count as ones of 32 where these are off, but not among arrays of 64 bits; else the type rule reports it
+        whole = tuple([exact(x, x.dtype) if isinstance(x, np.generic) and x.dtype != a.dtype else x for x, a in zip(args, avals)])
+        return match_dtypes(*whole) if any(x is not y for x, y in zip(args, whole)) else args
     if fixed:
         target = next((a for a in fixed if not a.weak_type), fixed[0])
     else:

@@ -17,6 +17,7 @@ import numpy as np
 
 from weft.core.annotations import cast
 from weft.core.primitive import Primitive, registry, unsupported
+from weft.core.scalars import exact
 from weft.core.trace import Zero, typeof
 from weft.ir.factors import FactorRule, RuleBuilder
 from weft.ir.symbolic import as_size
@@ -470,7 +471,7 @@ def iota(dtype, size: int):
 @takes_out_sharding
 def broadcasted_iota(dtype, shape: Sequence[int], dimension: int):
     """An array of `shape` whose elements are their own index along `dimension`."""
-    dtype = dtypes.canonicalize_dtype(dtype)
+    dtype = dtypes.named_dtype(dtype)
     return iota_p.bind(dtype=dtype, shape=tuple([n if type(n) is int else as_size(n) for n in shape]), dimension=int(dimension))
 
 
@@ -513,12 +514,12 @@ def full(shape: Sequence[int], fill_value, dtype=None, *, sharding=None):
     if aval.ndim:
         raise shape_error("full", "fill_value must be a scalar.", [("fill_value", aval.str_short())])
     weak = aval.weak_type and dtype is None
-    dtype = aval.dtype if dtype is None else dtypes.canonicalize_dtype(dtype)
+    dtype = aval.dtype if dtype is None else dtypes.named_dtype(dtype)
     if dtypes.is_extended(dtype):                    # keys: each word of theirs
         words = full((*shape, *dtype.impl.key_shape), fill_value, np.uint32, sharding=sharding)
         return registry["random_wrap"].bind(words, impl=dtype.impl)
     value = registry["convert_element_type"].bind(fill_value, new_dtype=dtype, weak_type=weak, sharding=None) \
-        if weak or hasattr(type(fill_value), "aval") else np.asarray(fill_value, dtype)[()]
+        if weak or hasattr(type(fill_value), "aval") else exact(fill_value, dtype)
     sizes = tuple([n if type(n) is int else as_size(n) for n in shape])
     return with_out_sharding(sharding, "full", lambda: broadcast_in_dim_p.bind(value, shape=sizes, broadcast_dimensions=()))
 

@@ -392,7 +392,8 @@ allow_f16_reductions = _define("allow_f16_reductions", True, "Accepted without e
 _define("jax_api", None, "The JAX version, as '0.10', whose meaning a name has where versions differ; by default the older one.",
         kind=str, **_traced)
 _define("array", True, "Accepted for old programs; there is one array type.")
-_define("explicit_x64_dtypes", "warn", "What to do where a 64-bit dtype is asked for and cut.", choices=("allow", "warn", "error"))
+_define("explicit_x64_dtypes", "warn", "Where a 64-bit dtype is asked for and enable_x64 is off: allow it, or cut it with a warning.",
+        choices=("allow", "warn", "error"), **_traced)
 
 # how programs run
 _define("disable_jit", False, "Run jitted functions op by op.", **_traced)

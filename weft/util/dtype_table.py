@@ -239,6 +239,21 @@ def canonicalize_dtype(dtype: DTypeLike, allow_extended_dtype: bool = True) -> D
     return result
 
 
+def named_dtype(dtype: DTypeLike) -> DType:
+    """The canonical dtype for one that a program names: not cut to 32 bits where `config.explicit_x64_dtypes` is "allow", unless it is
+    Python's float, int or complex.
+
+    >>> named_dtype(np.float64)
+    dtype('float32')
+    """
+    result = canonicalize_dtype(dtype)
+    if result is dtype or config.explicit_x64_dtypes != "allow":
+        return result
+    if dtype is None or is_weak_type(dtype) or isinstance(result, ExtendedDType):
+        return result
+    return as_dtype(dtype).newbyteorder("=")
+
+
 def check_held(dtype: DType, api: str = "") -> None:
     """Raise TypeError for a dtype that arrays do not hold: object, strings of one width, dates, structures, long doubles."""
     if not isinstance(dtype, ExtendedDType) and kinds[dtype] is None and dtype != float0 and not is_strings(dtype):
@@ -255,8 +270,8 @@ def check_dtype(dtype: DTypeLike, api: str = "") -> DType:
                         "make of NumPy arrays alone")
     check_held(wanted.newbyteorder("="), api)
     prefix = f"{api}: " if api else ""
-    result = canonicalize_dtype(wanted)
-    if result != wanted and not is_weak_type(dtype) and config.explicit_x64_dtypes != "allow":
+    result = canonicalize_dtype(wanted) if is_weak_type(dtype) else named_dtype(wanted)
+    if result != wanted and not is_weak_type(dtype):
         message = (
             f"{prefix}Explicitly requested dtype {wanted} is not available and {result} is used, because 64-bit types are off. "
             "Turn them on with weft.config.update('enable_x64', True) or WEFT_ENABLE_X64=1."

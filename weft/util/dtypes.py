@@ -36,6 +36,7 @@ from weft.util.dtype_table import (
     itemsize_bits,
     kind_of,
     kinds,
+    named_dtype,
     narrow_dtypes,
     prng_key,
     python_scalar_dtypes,
@@ -48,7 +49,7 @@ __all__ = [
     "bool_dtype", "canonicalize_dtype", "check_dtype", "check_held", "complex_dtypes",
     "default_float_dtype", "default_int_dtype", "default_uint_dtype", "dtype_of", "extended", "finfo", "float0",
     "iinfo", "is_extended", "is_strings", "is_weak", "isdtype", "issubdtype", "itemsize_bits",
-    "join_dtypes", "prng_key", "promote_types", "python_scalar_dtypes", "result_type", "scalar_type_of",
+    "join_dtypes", "named_dtype", "prng_key", "promote_types", "python_scalar_dtypes", "result_type", "scalar_type_of",
     "scalar_types", "short_name", "to_complex_dtype", "to_inexact_dtype", "to_real_dtype",
 ]  # fmt: skip
 
@@ -208,7 +209,7 @@ def to_inexact_dtype(dtype: DTypeLike) -> np.dtype:
     if issubdtype(dtype, np.inexact):
         return dtype
     wide = not is_extended(dtype) and dtype in narrow_dtypes
-    return canonicalize_dtype(np.float64 if wide else np.float32)
+    return named_dtype(np.float64 if wide else np.float32)
 
 
 def to_complex_dtype(dtype: DTypeLike) -> np.dtype:

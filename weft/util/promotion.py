@@ -156,7 +156,7 @@ def _promoted_pair(a: table.DTypeLike, b: table.DTypeLike, mode: str) -> table.D
 
 # What is asked again and again is remembered by what the arguments are: a Python number by its type, a dtype or an
 # array by its dtype, a weak array by ("weak", dtype), and an array of 64-bit numbers while those are off by ("held", dtype): among its
-# equals it keeps its dtype.
+# equals it keeps its dtype. Where 64-bit dtypes are allowed that are asked for, it is ("kept", dtype): it keeps that among all.
 _results: dict[tuple[bool, str], dict[tuple[Any, ...], tuple[table.DType, bool]]] = {}
 
 
@@ -183,7 +183,9 @@ def _read_array(x: Any) -> Any:
     if aval.weak_type:
         return "weak", aval.dtype
     canonical = table.canonicalize_dtype(aval.dtype)
-    return canonical if canonical == aval.dtype else ("held", aval.dtype)
+    if canonical == aval.dtype:
+        return canonical
+    return "kept" if config.explicit_x64_dtypes == "allow" else "held", aval.dtype
 
 
 def _read_value(x: Any) -> Any:
@@ -208,12 +210,13 @@ def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
         result = _results[mode][key]
     except KeyError:
         pairs = tuple([_dtype_and_weak(part) for part in key])
+        whole = any(type(part) is tuple and part[0] == "kept" for part in key)
         try:
-            result = _results.setdefault(mode, {})[key] = join_dtypes(pairs)
+            result = _results.setdefault(mode, {})[key] = _join_pairs(pairs, mode[0], mode[1] == "strict", whole)
         except TypePromotionError:
             if mode[1] != "strict" or not is_own_arithmetic():
                 raise
-            result = _join_pairs(pairs, mode[0], strict=False)
+            result = _join_pairs(pairs, mode[0], False, whole)
     return result if return_weak_type_flag else result[0]
 
 
@@ -221,21 +224,22 @@ def _dtype_and_weak(part: Any) -> tuple[table.DType, bool]:
     if part is None:
         return table.canonicalize_dtype(np.float64), False
     if type(part) is tuple:
-        return (part[1], False) if part[0] == "held" else (table.canonicalize_dtype(part[1]), True)
+        return (part[1], False) if part[0] != "weak" else (table.canonicalize_dtype(part[1]), True)
     return table.canonicalize_dtype(part), table.is_weak_type(part)
 
 
 def join_dtypes(pairs: tuple[tuple[table.DType, bool], ...]) -> tuple[table.DType, bool]:
     """Join (canonical dtype, weak) pairs into one; the heart of `result_type`."""
-    if not pairs:
-        raise ValueError("result_type needs at least one array, number or dtype")
     return _join_pairs(pairs, config.enable_x64, config.numpy_dtype_promotion == "strict")
 
 
 _WIDEST = {"i": np.dtype("int64"), "u": np.dtype("uint64"), "f": np.dtype("float64"), "c": np.dtype("complex128")}
 
 
-def _join_pairs(pairs: tuple[tuple[table.DType, bool], ...], x64: bool, strict: bool) -> tuple[table.DType, bool]:
+def _join_pairs(pairs: tuple[tuple[table.DType, bool], ...], x64: bool, strict: bool, whole: bool = False) -> tuple[table.DType, bool]:
+    """Join pairs; the dtype of arrays among them is not cut if it is to be `whole`."""
+    if not pairs:
+        raise ValueError("result_type needs at least one array, number or dtype")
     pairs = tuple([(dtype, weak and dtype != table.bool_dtype) for dtype, weak in pairs])     # booleans are of one width: none is weak
     dtypes, weak = [dtype for dtype, _ in pairs], all(weak for _, weak in pairs)
     if not weak and all(dtype == dtypes[0] for dtype in dtypes):
@@ -248,4 +252,6 @@ def _join_pairs(pairs: tuple[tuple[table.DType, bool], ...], x64: bool, strict: 
     else:
         node = _join([_node(dtype, is_weak_) for dtype, is_weak_ in pairs], strict, x64)
     weak = weak or isinstance(node, type)
+    if whole and not weak:
+        return node, False
     return table.canonicalize_dtype(table.python_scalar_dtypes[node] if isinstance(node, type) else node), weak
