@@ -33,6 +33,7 @@ rows[:, :3]; rows[:, 0]; lax.slice(x, (0, 0), (4, 16)); lax.dynamic_slice(x, (0,
 lax.dynamic_update_slice(x, lax.slice(x, (0, 0), (4, 16)), (0, 0))
 xp.concatenate([x, x]); xp.concatenate([rows, rows], 1); xp.stack([x, x]); xp.pad(x, ((0, 0), (2, 2))); xp.tile(rows, (1, 2))
 xp.repeat(rows, 2, axis=1); xp.broadcast_to(k, (4, 8)); xp.broadcast_to(k, (4, 8), out_sharding=P('b', 'a')); xp.tril(x)
+xp.diag(k); xp.diag(row, 4); xp.diag(k, -2); xp.diag(reshard(x, P(None, None)), 1)
 xp.cumsum(rows, 1); xp.sort(rows, 1); lax.top_k(rows, 3); xp.fft.fft(rows); xp.fft.fft(x); xp.fft.fft2(x); rows[:, xp.array([0, 2])]
 x.at[xp.array([0, 2])].get(out_sharding=P(None, 'b')); xp.take_along_axis(rows, xp.zeros((8, 1), xp.int32), 1)
 lax.conv(image, xp.ones((2, 2, 3, 3)), (1, 1), 'SAME'); lax.reduce_window(rows, -xp.inf, lax.max, (1, 2), (1, 2), 'VALID')
@@ -50,7 +51,8 @@ FAIL = """
 x + turned; rows + reshard(x, P(None, "a")); x @ w
 rows @ reshard(w, P(None, 'a')); x @ reshard(w, P('a')); xp.einsum('ij,kj->ik', x, x); columns.reshape(128); w.reshape(2, 8, 8)
 x[xp.array([0, 2])]; xp.take(x, xp.array([0, 2]), axis=0);
-xp.pad(x, ((0, 0), (2, 1))); xp.sort(x, 1); lax.top_k(x, 3); xp.diagonal(x); lax.with_sharding_constraint(x, P('b', 'a'))
+xp.pad(x, ((0, 0), (2, 1))); xp.sort(x, 1); lax.top_k(x, 3); xp.diagonal(x); xp.diag(row, 1)
+lax.with_sharding_constraint(x, P('b', 'a'))
 lax.scan(lambda c, r: (c + r, c * 2), xp.zeros(16), x); auto_axes(lambda p, q: p @ q)(x, w); xp.roll(x, 1, 0)
 lax.cond(True, lambda a: a, lambda a: reshard(a * 2, P(None, 'b')), x); lax.fori_loop(0, 3, lambda i, a: reshard(a, P(None, 'b')), x)
 """

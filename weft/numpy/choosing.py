@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import operator
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from weft.numpy import indexing, promote, reductions, ufuncs
 from weft.numpy.creation import asarray, zeros
 from weft.numpy.kinds import check_no_out, is_complex
 from weft.numpy.manipulation import atleast_nd, broadcast_to, concatenate, moveaxis, ravel
-from weft.ops import elementwise as ew, layout, sorting
+from weft.ops import elementwise as ew, layout, slicing, sorting
 from weft.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather
 from weft.util import dtypes
 
@@ -209,12 +210,19 @@ def put_along_axis(arr, indices, values, axis: int | None, inplace: bool = True,
 
 
 def diag(v, k: int = 0):
-    """The diagonal of a matrix, or the matrix with a given diagonal."""
+    """Diagonal `k` of a matrix, or the matrix with that diagonal, whose rows are split as `v` is. ValueError for another rank.
+
+    >>> wnp.diag(wnp.array([1, 2]), 1)
+    Array([[0, 1, 0],
+           [0, 0, 2],
+           [0, 0, 0]], dtype=int32)
+    """
     v = promote.array_of("diag", v)
     if v.ndim == 1:
-        n = v.shape[0] + builtins.abs(k)
-        i, j = np.arange(v.shape[0]) + builtins.max(-k, 0), np.arange(v.shape[0]) + builtins.max(k, 0)
-        return zeros((n, n), v.dtype).at[i, j].set(v)
+        n, k = v.shape[0] + builtins.abs(k), operator.index(k)
+        row, column = [layout.broadcasted_iota(np.dtype(np.int32), (n, n), d) for d in (0, 1)]
+        values = slicing.pad(v, zeros((), v.dtype), ((builtins.max(-k, 0), builtins.max(k, 0), 0),))
+        return where(ufuncs.equal(ufuncs.add(row, k), column), values[:, None], zeros((), v.dtype))
     if v.ndim == 2:
         return diagonal(v, k)
     raise ValueError("diag input must be 1d or 2d")
