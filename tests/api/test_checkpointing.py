@@ -1,13 +1,18 @@
 """Checkpoint policies: what is kept, what is computed again, in plain programs, calls and loops; and rules given by closures."""
 
+import functools
+import re
+
 import numpy as np
 import pytest
 
 import weft
 import weft.numpy as wnp
 from weft import custom_jvp, custom_vjp, lax
-from weft.api.checkpointing import checkpoint_name, print_saved_residuals
+from weft.api.checkpointing import Offloadable, Recompute, Saveable, checkpoint_name, print_saved_residuals
 from weft.ir.jaxpr import subjaxprs
+from weft.ops.layout import name_p
+from weft.util.config import Override
 
 policies = weft.checkpoint_policies
 X = np.linspace(0.1, 0.9, 4, dtype=np.float32)
@@ -175,6 +180,7 @@ def test_saved_residuals_are_told(capsys):
     assert "from the argument x" in printed
     assert "from the argument y" in printed
     assert "output of cos" not in printed
+    assert re.search(r"named 'z' from .*test_checkpointing.py:\d+:16 \(test_saved_residuals_are_told.<locals>.f\)$", printed, re.M)
     print_saved_residuals(f, X, X)
     assert "output of cos" in capsys.readouterr().out
     print_saved_residuals(lambda a, b: wnp.tanh(b) * wnp.exp(b * a), X, X)
@@ -255,3 +261,67 @@ def test_policies_inside_shard_map(saved, sines, cosines, check):
     slope = lambda f: weft.grad(lambda x: f(x).sum())
     assert np.allclose(slope(f)(x), slope(plain)(x), atol=1e-6)
     assert np.allclose(weft.jit(slope(slope(f)))(x), slope(slope(plain))(x), atol=1e-5)
+
+
+def _halves(x, w):
+    return wnp.sin(wnp.tanh(wnp.tanh(x @ w) @ w.T) @ w)
+
+
+@pytest.mark.parametrize("prevent_cse", [True, False])
+def test_what_is_computed_again_is_not_kept(prevent_cse):
+    f = weft.checkpoint(_halves, prevent_cse=prevent_cse)
+
+    def measured(f):
+        loss = lambda ws, x: (functools.reduce(f, ws, x) ** 2).sum()
+        compiled = weft.jit(weft.grad(loss)).lower([np.ones((16, 16), np.float32)] * 6, np.ones((512, 16), np.float32)).compile()
+        return compiled.memory_analysis().temp_size_in_bytes, compiled.as_text().count(" dot(")
+
+    (plain, products), (kept, again) = measured(_halves), measured(f)
+    assert again == products + 18 * prevent_cse                  # three products in each of six
+    assert kept < 0.5 * plain if prevent_cse else kept == plain   # which simplification takes from the forward pass where it may
+    w, x = np.full((16, 16), 0.1, np.float32), np.ones((8, 16), np.float32)
+    np.testing.assert_allclose(weft.grad(lambda x: f(x, w).sum())(x), weft.grad(lambda x: _halves(x, w).sum())(x), rtol=1e-6)
+
+
+def test_what_is_computed_again_has_its_own_name():
+    def f(x):
+        with weft.named_scope("net"):
+            return wnp.sin(wnp.cos(x))
+
+    text = weft.jit(weft.grad(lambda x: weft.checkpoint(f)(x) * 2)).lower(1.0).as_text("hlo", debug_info=True)
+    names = set(re.findall(r'op_name="([^"]*)"', text))
+    assert {name.rpartition("/")[2] for name in names if "rematted_computation/net" in name} == {"sin", "cos"}
+    assert not any("rematted_computation" in name for name in names if name.endswith(("/mul", "/neg")))
+
+
+def test_answers_of_policies():
+    chain = lambda x: wnp.sin(checkpoint_name(wnp.sin(checkpoint_name(wnp.sin(x), "a")), "b"))
+    kept = lambda policy: count(weft.make_jaxpr(weft.grad(weft.checkpoint(chain, policy=policy)))(1.0), "sin")
+    names = {"names_which_can_be_saved": ["a"], "names_which_can_be_offloaded": ["b"]}
+    both = policies.save_and_offload_only_these_names(**names, offload_src="device", offload_dst="pinned_host")
+    assert both(name_p, name="a") is Saveable and both(name_p, name="c") is Recompute
+    assert both(name_p, name="b") == Offloadable("device", "pinned_host")
+    assert kept(both) == kept(policies.save_only_these_names("a", "b")) == 3 and kept(lambda *_, **__: Recompute) == kept(None) == 5
+    assert kept(lambda *_, **__: np.bool_(True)) == kept(lambda *_, **__: Saveable) == 3
+    for answer in (None, 1, "yes"):
+        with pytest.raises(TypeError, match=f"should be a bool.*|a policy answered {answer!r}"):
+            kept(lambda *_, answer=answer, **__: answer)
+    with pytest.raises(ValueError, match=r"should be exclusive, and \['a'\]"):
+        policies.save_and_offload_only_these_names(names_which_can_be_saved=["a"], names_which_can_be_offloaded=["a"], offload_src="device",
+                                                   offload_dst="pinned_host")
+    with pytest.raises(ValueError, match="should be a boolean"):
+        kept(policies.save_from_both_policies(policies.dots_saveable, both))
+
+
+def test_residuals_are_logged(caplog):
+    f = lambda x, w: wnp.sin(checkpoint_name(wnp.sin(x), "a") @ w)
+    w = np.ones((3, 3), np.float32)
+    with Override(log_checkpoint_residuals=True):
+        weft.grad(lambda x: weft.checkpoint(f)(x, w).sum())(w)
+        weft.grad(lambda x: weft.checkpoint(f, policy=policies.save_only_these_names("a"))(x, w).sum())(w)
+    weft.grad(lambda x: weft.checkpoint(f)(x, w).sum())(w)
+    inputs = "remat-decorated function saving inputs with shapes:\n  float32[3,3]\n  float32[3,3]"
+    first, second = [record.getMessage() for record in caplog.records if record.name == "weft.checkpoint"]
+    assert first == inputs
+    assert re.fullmatch(
+        re.escape(inputs) + r"\nand saving these intermediates:\n  float32\[3,3\] from named 'a' from .*\.py:\d+:\d+ \(.*\)", second)

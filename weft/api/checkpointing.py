@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from weft.api.flat import FlatFunction
 from weft.api.jit import of_function
 from weft.control.hitypes import flatten
 from weft.control.ref import threaded, threads_refs
-from weft.control.remat import remat_p
+from weft.control.remat import Offloadable, Recompute, Saveable, origin, remat_p
 from weft.core.stage import hoist_tracers, stage
 from weft.core.trace import Tracer, _state, typeof
 from weft.ir.mesh import current_mesh
@@ -25,7 +27,7 @@ from weft.util import tree
 from weft.util.config import config
 from weft.util.source import api_boundary, function_name, wraps
 
-Policy = Callable[..., bool]
+Policy = Callable[..., Any]             # a bool, Saveable, Recompute or an Offloadable
 
 
 def checkpoint(fun: Callable | None = None, *, prevent_cse: bool = True, policy: Callable | None = None,
@@ -128,11 +130,10 @@ def print_saved_residuals(fun: Callable, *args, **kwargs) -> None:
     for atom in sorted(dict.fromkeys(jaxpr.outvars), key=lambda atom: place.get(atom, 0)):
         made = makers.get(atom)
         if made is None:
-            origin = f"from the argument {arguments.get(atom, 'or constant')}"
+            told = f"from the argument {arguments[atom]}" if atom in arguments else "from a constant"
         else:
-            what = f"named {made.params['name']!r}" if made.primitive is name_p else f"output of {made.primitive.name}"
-            origin = f"{what} from {made.source}"
-        print(atom.aval.str_short(True), origin)
+            told = origin(made)
+        print(atom.aval.str_short(True), told)
 
 
 def everything_saveable(*_, **__) -> bool:
@@ -186,19 +187,34 @@ def save_anything_except_these_names(*names: str) -> Policy:
 
 def save_and_offload_only_these_names(*, names_which_can_be_saved, names_which_can_be_offloaded, offload_src: str,
                                       offload_dst: str) -> Policy:
-    """Keep the values of these names. Devices of this machine have the host's memory, so what is offloaded stays where it is."""
-    return save_only_these_names(*names_which_can_be_saved, *names_which_can_be_offloaded)
+    """Keep the values of these names, those of the second kind in memory of the kind `offload_dst`. CPUs have one memory, in which what is
+    offloaded stays where it is. ValueError if a name is among both."""
+    saved, offloaded = frozenset(names_which_can_be_saved), frozenset(names_which_can_be_offloaded)
+    if saved & offloaded:
+        raise ValueError(f"save_and_offload_only_these_names: the names should be exclusive, and {sorted(saved & offloaded)} are both "
+                         "to be saved and to be offloaded.")
+
+    def policy(primitive, *_, **params) -> Any:
+        name = _names(primitive, params)
+        return Saveable if name in saved else Offloadable(offload_src, offload_dst) if name in offloaded else Recompute
+    return policy
 
 
 def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy:
-    """As `dots_with_no_batch_dims_saveable`: devices of this machine have the host's memory."""
-    return dots_with_no_batch_dims_saveable
+    """As `dots_with_no_batch_dims_saveable`, in memory of the kind `offload_dst`: see `save_and_offload_only_these_names`."""
+    def policy(primitive, *avals, **params) -> Any:
+        return Offloadable(offload_src, offload_dst) if dots_with_no_batch_dims_saveable(primitive, *avals, **params) else Recompute
+    return policy
 
 
 def save_from_both_policies(policy_1: Policy, policy_2: Policy) -> Policy:
-    """Keep what either policy keeps."""
+    """Keep what either policy keeps. Both must answer with bools: ValueError for other answers."""
     def policy(primitive, *avals, **params) -> bool:
-        return policy_1(primitive, *avals, **params) or policy_2(primitive, *avals, **params)
+        answers = [bool(a) if isinstance(a, np.bool_) else a for a in (one(primitive, *avals, **params) for one in (policy_1, policy_2))]
+        if not all(isinstance(a, bool) for a in answers):
+            raise ValueError(f"save_from_both_policies: The return value of the policies should be a boolean. Got: {answers[0]} and "
+                             f"{answers[1]}. Write a policy of your own.")
+        return any(answers)
     return policy
 
 

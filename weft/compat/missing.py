@@ -65,7 +65,6 @@ _MISSING: dict[str, dict[str, str]] = {
             array_garbage_collection_guard jax2tf_associative_scan_reductions thread_guard
         """,
     },
-    "policies of checkpoints are made by `checkpoint_policies`, and their answers are its own": {"jax.ad_checkpoint": "*"},
     "effects of printing are part of a program's order here; no object stands for them": {"jax.debug": "*"},
     "dtypes with a dtype of tangents of their own are not there; a `HiType` has such tangents": {
         "jax.experimental": "EArray primal_tangent_dtype",

@@ -56,6 +56,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "checkpoint_policies": "weft.api.checkpointing:checkpoint_policies",
         "checkpoint_name": "weft.api.checkpointing:checkpoint_name",
         "print_saved_residuals": "weft.api.checkpointing:print_saved_residuals",
+        **{name: f"weft.api.checkpointing:{name}" for name in ("Offloadable", "Recompute", "Saveable")},
     },
     "jax.core": {
         **{name: f"weft.extend.core:{name}" for name in """

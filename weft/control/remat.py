@@ -7,6 +7,9 @@ saved for the backward pass and the rest is computed again, after a barrier so t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
 
 from weft.control.call import jit_p
 from weft.control.call_rules import make_call_rules
@@ -14,22 +17,78 @@ from weft.control.ref import call_on_values
 from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive
 from weft.core.trace import Zero, is_undef
-from weft.ir.jaxpr import Eqn, Jaxpr
+from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.ir.rewrite import dce, inline_calls, is_transparent, map_jaxprs
-from weft.ops.placement import optimization_barrier
+from weft.ops.layout import name_p
+from weft.ops.placement import optimization_barrier, optimization_barrier_p
 from weft.transforms.linearize import Partial, partial_eval_jaxpr
 from weft.transforms.transpose import transpose_with_refs
 from weft.util.config import config
+from weft.util.events import report
+from weft.util.record import record
 
 #: params: jaxpr, prevent_cse, policy (None, or a predicate on (primitive, *avals, **params)), name
 remat_p = Primitive("checkpoint", "region", multiple_results=True, call_like=True, only_derivatives=("policy",))
+
+
+class _Answer:
+    """What a policy may answer in place of a bool."""
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+Saveable, Recompute = _Answer("Saveable"), _Answer("Recompute")
+
+
+@record
+class Offloadable:
+    """The answer of a policy that results are kept in memory of another kind until the backward pass.
+
+    >>> Offloadable("device", "pinned_host").dst
+    'pinned_host'
+    """
+    src: str
+    dst: str
+
+
+def is_saved(answer: Any) -> bool:
+    """Whether the answer of a policy lets results be kept; TypeError for what is none."""
+    if isinstance(answer, (bool, np.bool_)):
+        return bool(answer)
+    if answer is Saveable or answer is Recompute or isinstance(answer, Offloadable):
+        return answer is not Recompute
+    raise TypeError(f"checkpoint: a policy answered {answer!r:.80} of type {type(answer).__name__}. Value returned by a remat policy "
+                    "should be a bool, or Recompute, Saveable or Offloadable(...) of ad_checkpoint.")
 
 
 def saveable_by(policy: Callable | None) -> Callable:
     """The predicate on equations that a checkpoint policy means."""
     if policy is None:
         return lambda eqn: False
-    return lambda eqn: bool(policy(eqn.primitive, *[a.aval for a in eqn.invars], **eqn.params))
+    return lambda eqn: is_saved(policy(eqn.primitive, *[a.aval for a in eqn.invars], **eqn.params))
+
+
+def origin(eqn: Eqn) -> str:
+    """Where a residual comes from: its name or the operation that made it, and the place."""
+    what = f"named {eqn.params['name']!r}" if eqn.primitive is name_p else f"output of {eqn.primitive.name}"
+    return what if eqn.source is None else f"{what} from {eqn.source.place}"
+
+
+def _log_residuals(partial: Partial, n_results: int) -> None:
+    """Log what is kept between the passes: inputs by their types, and values with their origins."""
+    makers = {v: eqn for eqn in partial.known.eqns for v in eqn.outvars}
+    inputs = [partial.known.invars[i].aval for i in partial.forwarded if i is not None]
+    lines = ["saving inputs with shapes:", *[f"  {a.str_short()}" for a in inputs]] if inputs else []
+    computed = partial.known.outvars[n_results:]
+    if computed:
+        lines += [f"{'and ' * bool(inputs)}saving these intermediates:"]
+        lines += [f"  {v.aval.str_short()} from {origin(makers[v]) if v in makers else 'an input'}" for v in computed]
+    report("checkpoint", True, "%s", "remat-decorated function " + "\n".join(lines))
 
 
 def _split(jaxpr: Jaxpr, unknown: Sequence[bool], params: dict) -> Partial:
@@ -39,9 +98,25 @@ def _split(jaxpr: Jaxpr, unknown: Sequence[bool], params: dict) -> Partial:
     partial = partial_eval_jaxpr(program, unknown, saveable=saveable_by(policy))
     partial.known = dce(partial.known)         # a rule gives way to its function where no residual is read
     partial.unknown = dce(partial.unknown)     # what an operation computes again is what is not saved
+    if config.log_checkpoint_residuals:
+        _log_residuals(partial, sum(not u for u in partial.out_unknown))
     if config.debug_key_reuse:
         partial.unknown = _reading_keys(partial.unknown)
+    if params["prevent_cse"]:
+        partial.unknown = _behind_barrier(partial.unknown, len(partial.forwarded))
     return partial
+
+
+def _behind_barrier(jaxpr: Jaxpr, n_residuals: int) -> Jaxpr:
+    """The program with its residuals, which are its first inputs, behind a barrier if it computes anything of them alone: simplification
+    would take that from where it was computed first, and so keep it."""
+    residuals = jaxpr.invars[:n_residuals]
+    known = {*residuals, *jaxpr.constvars}
+    if not residuals or not any(eqn.invars and all(type(a) is Literal or a in known for a in eqn.invars) for eqn in jaxpr.eqns):
+        return jaxpr
+    given, source = [Var(v.aval) for v in residuals], jaxpr.eqns[0].source
+    barrier = Eqn(optimization_barrier_p, given, residuals, {}, None if source is None else source.unnamed())
+    return jaxpr.replace(invars=[*given, *jaxpr.invars[n_residuals:]], eqns=[barrier, *jaxpr.eqns])
 
 
 def _reading_keys(jaxpr: Jaxpr) -> Jaxpr:

@@ -169,7 +169,8 @@ def _recompute(known_eqns, unknown_eqns, unknown_outs, saveable, saved) -> tuple
             if v not in saved:
                 fresh[v] = w
             outvars.append(w)
-        copies.append(eqn.replace(invars=invars, outvars=outvars))
+        source = None if eqn.source is None else eqn.source.within("rematted_computation")
+        copies.append(eqn.replace(invars=invars, outvars=outvars, source=source))
     rename = lambda a: fresh.get(a, a) if type(a) is not Literal else a
     return copies + [e.replace(invars=[rename(a) for a in e.invars]) for e in unknown_eqns], [rename(a) for a in unknown_outs]
 

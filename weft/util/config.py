@@ -449,6 +449,7 @@ debug_key_reuse = _define("debug_key_reuse", False, "Raise where a random key is
 enable_checks = _define("enable_checks", False, "Accepted without effect: verify checks programs after every stage.", True)
 check_tracer_leaks = _define("check_tracer_leaks", False, "Raise when a transformation ends and one of its tracers lives on.", True)
 checking_leaks = check_tracer_leaks
+_define("log_checkpoint_residuals", False, "Log as warnings what functions under checkpoint keep for the backward pass.")
 log_compiles = _define("log_compiles", False, "Log as warnings what is traced, lowered and compiled, and how long it takes.", True)
 explain_cache_misses = _define("explain_cache_misses", False, "Say why a function is traced once more, or not found on disk.", True)
 _define("logging_level", "NOTSET", "The least level of weft's reports that are shown.", optional=True,
@@ -508,8 +509,7 @@ _WITHOUT_EFFECT: dict[str, dict[str, Any]] = {
         "export_ignore_forward_compatibility": False, "serialization_version": 0,
         "jax2tf_associative_scan_reductions": False, "jax2tf_default_native_serialization": True},
     "it belongs to an experimental interface that weft lacks; debug_nans and checkify check values": {
-        "error_checking_behavior_divide": "ignore", "error_checking_behavior_nan": "ignore", "error_checking_behavior_oob": "ignore",
-        "log_checkpoint_residuals": False},
+        "error_checking_behavior_divide": "ignore", "error_checking_behavior_nan": "ignore", "error_checking_behavior_oob": "ignore"},
 }  # fmt: skip
 for _reason, _options in _WITHOUT_EFFECT.items():
     for _name, _default in _options.items():

@@ -236,6 +236,11 @@ class SourceLine:
         """File name and line number, as in `train.py:41`."""
         return f"{os.path.basename(self.file)}:{self.line}"
 
+    @property
+    def place(self) -> str:
+        """File, line, column and function, as in `/src/train.py:41:4 (attend)`."""
+        return f"{self.file}:{self.line}:{self.column} ({getattr(self._code, 'co_qualname', self.function)})"
+
     def __str__(self) -> str:
         inside = "" if self.function == "<module>" else f" in {self.function}"
         text = self.text
