@@ -23,16 +23,17 @@ from weft.util.source import guard_all
 
 __all__ = ["wofz"]
 
-_TERMS = {8: 28, 16: 64}        # of Weideman's series, by the size of the complex type
-_LEVELS = {8: 9, 16: 20}        # of the fraction
+_TERMS = {8: 22, 16: 64}        # of Weideman's series, by the size of the complex type
+_LEVELS = {8: 6, 16: 20}        # of the fraction
 _FAR = {8: 5.5, 16: 7.5}        # |z| from where on it is as accurate
 
 
 def _split(x):
-    """`x` as two numbers of half as many digits."""
-    scale = float(2**np.ceil(np.finfo(x.dtype).nmant / 2) + 1)
-    big = x * scale
-    high = big - (big - x)
+    """`x` as two numbers of half as many digits: its first digits, and the others."""
+    bits = 8 * x.dtype.itemsize
+    mask = -1 << (np.finfo(x.dtype).nmant + 2) // 2
+    word = lax.bitcast_convert_type(x, np.dtype(f"i{bits // 8}"))
+    high = lax.bitcast_convert_type(word & mask, x.dtype)
     return high, x - high
 
 
@@ -44,13 +45,13 @@ def two_product(x, y):
 
 
 def exp_of_square(x, factor: float = 1.0):
-    """exp(factor x^2) for a factor that is a power of two or its negative, without the rounding of the square."""
-    limit = 40.0
+    """exp(factor x^2) for a factor that is a power of two from 1/2 on or its negative, without the rounding of the square."""
+    limit = 40.0                    # from where on it is nothing, or infinite
     safe = wnp.clip(x, -limit, limit)
-    square, rest = two_product(safe, safe)
+    square, (high, low) = safe * safe, _split(safe)
+    rest = (high * high - square) + low * (safe + high)
     value = wnp.exp(factor * square)
-    value = wnp.where(wnp.isinf(value), value, value + value * (factor * rest))
-    return wnp.where(wnp.abs(x) <= limit, value, wnp.exp(factor * x * x))
+    return wnp.where(wnp.isinf(value), value, value + value * (factor * rest))
 
 
 @functools.cache
@@ -65,31 +66,46 @@ def _weideman(count: int) -> tuple[float, np.ndarray]:
     return scale, np.flipud(terms[1:count + 1])
 
 
+def _near(x, y):
+    """Weideman's series at x + i y: a polynomial with real coefficients, of a complex ratio."""
+    scale, (*terms, last) = _weideman(_TERMS[2 * x.dtype.itemsize])
+    top = scale + y
+    inverse = 1 / (top * top + x * x)
+    down_x, down_y = top * inverse, x * inverse                 # 1 / (scale - i z)
+    # (scale + i z) / (scale - i z)
+    ratio_x, ratio_y = (scale**2 - (x * x + y * y)) * inverse, (2 * scale) * down_y
+    # divided by (t - ratio) (t - its conjugate), which is t^2 - twice t + size
+    twice, size = ratio_x + ratio_x, ratio_x * ratio_x + ratio_y * ratio_y
+    this, before = wnp.full_like(x, terms[0]), wnp.zeros_like(x)
+    for c in terms[1:]:
+        this, before = twice * this + (float(c) - size * before), this
+    total_x, total_y = ratio_x * this + (float(last) - size * before), ratio_y * this
+    found_x = 2 * (total_x * down_x - total_y * down_y) + 1 / math.sqrt(math.pi)
+    found_y = 2 * (total_x * down_y + total_y * down_x)
+    return found_x * down_x - found_y * down_y, found_x * down_y + found_y * down_x
+
+
+def _far(x, y, big):
+    """The continued fraction at x + i y, which is one quotient where the number is `big`."""
+    limit_x, limit_y = x, y
+    for k in range(_LEVELS[2 * x.dtype.itemsize], 0, -1):
+        ratio = wnp.where(big, 0, k / 2) / (limit_x * limit_x + limit_y * limit_y)
+        limit_x, limit_y = x - ratio * limit_x, y + ratio * limit_y
+    inverse = (1 / math.sqrt(math.pi)) / (limit_x * limit_x + limit_y * limit_y)
+    return limit_y * inverse, limit_x * inverse
+
+
 def _upper(x, y):
     """The function at x + i y for y >= 0, as its two parts."""
-    size = 2 * x.dtype.itemsize
-    far = x * x + y * y > _FAR[size]**2
-    z = wnp.where(far, 0, x) + 1j * wnp.where(far, 0, y)
-    scale, terms = _weideman(_TERMS[size])
-    down = scale - 1j * z
-    ratio = (scale + 1j * z) / down
-    total = wnp.full_like(ratio, terms[0])
-    for c in terms[1:]:
-        total = total * ratio + float(c)
-    near = 2 * total / (down * down) + (1 / math.sqrt(math.pi)) / down
-
-    limit = float(np.sqrt(np.finfo(x.dtype).max)) / 4
-    big = (wnp.maximum(wnp.abs(x), wnp.abs(y)) > limit) & far
-    shrink = 1 / wnp.where(big, wnp.maximum(wnp.abs(x), wnp.abs(y)), 1)
-    zx, zy = wnp.where(far, x * shrink, 8.0), wnp.where(far, y * shrink, 0.0)
-    z = zx + 1j * zy
-    below = z
-    for k in range(_LEVELS[size], 0, -1):
-        below = z - wnp.where(big, 0, k / 2) / below
-    found = (1j / math.sqrt(math.pi)) / below * shrink
-    out = wnp.where(far, found, near)
+    far = x * x + y * y > _FAR[2 * x.dtype.itemsize]**2
+    near_x, near_y = _near(wnp.where(far, 0, x), wnp.where(far, 0, y))
+    limit, most = float(np.sqrt(np.finfo(x.dtype).max)) / 4, wnp.maximum(wnp.abs(x), y)
+    big = far & (most > limit)
+    shrink = wnp.where(big, 1 / most, 1)
+    far_x, far_y = _far(wnp.where(far, x * shrink, 8), wnp.where(far, y * shrink, 0), big)
     # on the real axis the real part is known
-    return wnp.where(y == 0, exp_of_square(x, -1.0), wnp.real(out)), wnp.imag(out)
+    re = wnp.where(y == 0, exp_of_square(x, -1.0), wnp.where(far, far_x * shrink, near_x))
+    return re, wnp.where(far, far_y * shrink, near_y)
 
 
 @custom_jvp
