@@ -72,13 +72,14 @@ class Chebyshev:
 
 
 def _powers(terms: list[float]) -> list[float]:
-    """The coefficients of the same polynomial by powers of its variable."""
-    total = np.zeros(len(terms))
-    last, this = np.eye(1, len(terms))[0], np.eye(1, len(terms), 1)[0]          # two Chebyshev polynomials that follow each other
+    """The coefficients of the same polynomial by powers of its variable; as sums in more digits where there are any, so that what they
+    are rounded by is not in every value."""
+    total, exact = np.zeros(len(terms), np.longdouble), np.eye(2, len(terms), dtype=np.longdouble)
+    last, this = exact                                                          # two Chebyshev polynomials that follow each other
     for c in terms:
         total += c * last
         last, this = this, 2 * np.roll(this, 1) - last
-    return total.tolist()
+    return total.astype(float).tolist()
 
 
 def _cut(terms, dtype: np.dtype, least: float = 0.0) -> list[float]:

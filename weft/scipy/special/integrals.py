@@ -55,62 +55,93 @@ def _reference(name: str) -> Callable:
 
 # ---- Dawson's integral and the scaled complementary error function
 
+def _dawsn_share(s):
+    """D(x) / x and s = x^2 up to 50, on the host: exp(-s) times a series of positive terms, in more digits where there are any."""
+    s = np.asarray(s, np.longdouble)
+    term = total = np.exp(-s)
+    for k in range(1, 200):
+        term = term * s / k
+        total = total + term / (2 * k + 1)
+    return total
+
+
 def _dawsn_rest(u):
     """(2 x D(x) - 1) / u and u = 1 / x^2, on the host."""
-    x = 1 / np.sqrt(u)
-    far = asymptotic(x, lambda x, k: (2 * k + 1) / (2 * x * x), 34) / 2
-    return np.where(x > 6, far, (2 * x * _reference("dawsn")(x) - 1) / u)
+    s = 1 / np.asarray(u, np.longdouble)
+    far = asymptotic(s, lambda s, k: (2 * k + 1) / (2 * s), 48) / 2
+    return np.where(s > 50, far, (2 * s * _dawsn_share(np.minimum(s, 50)) - 1) / u)
 
 
-_DAWSN_NEAR = Chebyshev("dawsn_near", lambda s: _reference("dawsn")(np.sqrt(s)) / np.sqrt(s), 0.0, 1.0)
-_DAWSN = pieces("dawsn", _reference("dawsn"), 1.0, 2.5, 5.0)
-_DAWSN_FAR = pieces("dawsn_far", _dawsn_rest, 0.0, 0.04, 0.25)
-
-
-def _dawsn_parts(x):
-    size = wnp.abs(x)
-    u = wnp.where(size > 2, 1 / wnp.maximum(size, 2), 0.5)**2
-    return size, u * _DAWSN_FAR(u)
+_DAWSN_NEAR = Chebyshev("dawsn_near", lambda s: (1 + s / 2) * _dawsn_share(s), 0.0, 9.0)         # smaller where it is multiplied by less
+_DAWSN_FAR = Chebyshev("dawsn_far", lambda u: 1 + u * _dawsn_rest(u), 0.0, 1 / 9)
+_DAWSN_REST = pieces("dawsn_rest", _dawsn_rest, 0.0, 0.04, 0.25)
 
 
 @custom_jvp
 def _dawsn(x):
-    size, rest = _dawsn_parts(x)
-    near = x * _DAWSN_NEAR(wnp.minimum(size, 1)**2)
-    middle = wnp.copysign(_DAWSN(size), x)
-    return wnp.where(size < 1, near, wnp.where(size > 5, 0.5 * (1 + rest) / x, middle))
+    size = wnp.abs(x)
+    little, inverse = wnp.minimum(size, 3), 1 / wnp.maximum(size, 3)
+    square = little * little
+    near = x * _DAWSN_NEAR(square) / (1 + 0.5 * square)
+    return wnp.where(size < 3, near, wnp.copysign(0.5 * inverse, x) * _DAWSN_FAR(inverse * inverse))
 
 
-_dawsn.defjvps(lambda t, out, x: t * wnp.where(wnp.abs(x) > 2, -_dawsn_parts(x)[1], 1 - 2 * wnp.where(wnp.abs(x) > 2, 0, x) * out))
+def _dawsn_slope(t, out, x):
+    large = wnp.abs(x) > 2
+    u = (1 / wnp.where(large, x, 2))**2
+    return t * wnp.where(large, -u * _DAWSN_REST(u), 1 - 2 * wnp.where(large, 0, x) * out)
 
 
-def _erfcx_rest(u):
-    """(1 - sqrt(pi) x erfcx(x)) / u and u = 1 / x^2 for x from 2 on, on the host: by Laplace's continued fraction."""
-    x = 1 / np.sqrt(u)
+_dawsn.defjvps(_dawsn_slope)
+
+
+def _erfcx_below(x):
+    """1 / (sqrt(pi) erfcx(x)) - x for x from 2 on, on the host: by Laplace's continued fraction."""
     below = np.zeros_like(x)
     for k in range(200, 0, -1):
         below = (k / 2) / (x + below)
-    return below / (x + below) / u
+    return below
 
 
-_ERFCX = pieces("erfcx", _reference("erfcx"), 0.0, 0.75, 2.0, 5.0)
-_ERFCX_FAR = pieces("erfcx_far", _erfcx_rest, 0.0, 0.04, 0.25)
+def _erfcx_rest(u):
+    """(1 - sqrt(pi) x erfcx(x)) / u and u = 1 / x^2 for x from 2 on, on the host."""
+    x = 1 / np.sqrt(u)
+    return _erfcx_below(x) / (x + _erfcx_below(x)) / u
 
 
-def _erfcx_parts(x):
-    u = wnp.where(x > 2, 1 / wnp.maximum(x, 2), 0.5)**2
-    return u * _ERFCX_FAR(u)
+_ERFCX_ROOM, _ERFCX_SHIFT = 3.5, math.sqrt(math.pi) / 2
+
+
+def _erfcx_flat(w):
+    """(x + shift) erfcx(x) and w = room / (x + room), on the host, in more digits where there are any: flat where x is small."""
+    x = _ERFCX_ROOM / np.asarray(w, np.longdouble) - _ERFCX_ROOM
+    little, root = np.minimum(x, 2), np.sqrt(np.arccos(np.longdouble(-1)))
+    term, total = little, np.zeros_like(x)
+    for k in range(60):
+        total, term = total + term, term * little * little * 2 / (2 * k + 3)
+    near = np.exp(little * little) - total * 2 / root
+    return (x + _ERFCX_SHIFT) * np.where(x < 2, near, 1 / (x + _erfcx_below(np.maximum(x, 2))) / root)
+
+
+_ERFCX = Chebyshev("erfcx", _erfcx_flat, 0.0, 1.0)
+_ERFCX_REST = pieces("erfcx_rest", _erfcx_rest, 0.0, 0.04, 0.25)
 
 
 @custom_jvp
 def _erfcx_real(x):
     size = wnp.abs(x)
-    value = wnp.where(size > 5, (1 - _erfcx_parts(size)) / size / math.sqrt(math.pi), _ERFCX(size))
+    value = _ERFCX(_ERFCX_ROOM / (size + _ERFCX_ROOM)) / (size + _ERFCX_SHIFT)
     return wnp.where(x < 0, 2 * exp_of_square(x) - value, value)
 
 
-_erfcx_real.defjvps(lambda t, out, x: t * wnp.where(x > 2, -_erfcx_parts(x), math.sqrt(math.pi) * wnp.where(x > 2, 0, x) * out - 1)
-                    * (2 / math.sqrt(math.pi)))
+def _erfcx_slope(t, out, x):
+    large = x > 2
+    u = (1 / wnp.where(large, x, 2))**2
+    slope = wnp.where(large, -u * _ERFCX_REST(u), math.sqrt(math.pi) * wnp.where(large, 0, x) * out - 1)
+    return t * slope * (2 / math.sqrt(math.pi))
+
+
+_erfcx_real.defjvps(_erfcx_slope)
 _erfcx = jit(in_single(_erfcx_real))
 
 
