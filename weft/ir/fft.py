@@ -196,17 +196,19 @@ def _parts(kind: str, n: int, dtype: np.dtype) -> tuple[np.ndarray, ...]:
             found.append(twiddles(r * m, dtype)[np.outer(np.arange(m), np.arange(1, r))])
     if plan.convolution:
         complex_ = np.result_type(dtype, np.complex64)
-        found += [factors.astype(complex_) for factors in _chirp(plan.points, plan.convolution, kind == "real" and not plan.halves)]
+        found += [factors.astype(complex_) for factors in _chirp(plan, kind == "real" and not plan.halves)]
     if plan.halves:
         found.append(twiddles(n, dtype)[:plan.points // 2 + 1])
     return tuple([part.ravel().view(dtype) for part in found])
 
 
-def _chirp(n: int, sizes: Convolution, mirrored: bool) -> list[np.ndarray]:
+def _chirp(plan: Passes, mirrored: bool) -> list[np.ndarray]:
     """What the numbers of a transform are multiplied by, the frequencies of a convolution, and its results. After each of the first two
     products real and imaginary parts change places, which is i times the conjugate: a transform of conjugates is an inverse one. Numbers
     are an eighth of what they are meanwhile, so that nothing overflows that is finite in the end. If the last ones are `mirrored`, each
     number but the first stands for another, too."""
+    n, sizes = plan.points, plan.convolution
+    assert sizes is not None
     k = np.arange(max(sizes.taken, sizes.given), dtype=np.int64)
     chirp = twiddles(2 * n, np.dtype(np.float64))[k * k % (2 * n)]
     convolved = np.zeros(sizes.length, np.complex128)
@@ -215,7 +217,16 @@ def _chirp(n: int, sizes: Convolution, mirrored: bool) -> list[np.ndarray]:
     before = 1j / 8 * chirp[:sizes.taken]
     if mirrored:
         before[1:] *= 2
-    return [before, 1j * np.fft.ifft(convolved).conj(), 8 * chirp[:sizes.given]]
+    return [before, 1j / sizes.length * _transformed(convolved.conj(), plan.passes), 8 * chirp[:sizes.given]]
+
+
+def _transformed(x: np.ndarray, passes: tuple[tuple[int, int, int], ...]) -> np.ndarray:
+    """The transform of complex numbers, by passes: importing NumPy's would take longer."""
+    for r, m, s in passes:
+        roots, k = twiddles(r * m, np.dtype(np.float64)), np.arange(r)
+        x = np.einsum("kj,jpq->pkq", roots[m * np.outer(k, k) % (r * m)], x.reshape(r, m, s))
+        x = (x * roots[np.outer(np.arange(m), k)][:, :, None]).ravel()
+    return x
 
 
 def tables(kind: str, n: int, inner: int, dtype: np.dtype) -> np.ndarray:
