@@ -292,6 +292,7 @@ def test_what_is_computed_again_has_its_own_name():
     names = set(re.findall(r'op_name="([^"]*)"', text))
     assert {name.rpartition("/")[2] for name in names if "rematted_computation/net" in name} == {"sin", "cos"}
     assert not any("rematted_computation" in name for name in names if name.endswith(("/mul", "/neg")))
+    assert 'op_name="jit(f)/checkpoint/net/cos"' in weft.jit(weft.checkpoint(f)).lower(1.0).as_text("hlo", debug_info=True)
 
 
 def test_answers_of_policies():

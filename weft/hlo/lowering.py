@@ -135,7 +135,8 @@ class Lowering(Context):
         """The user's line, and the names around the operation joined by slashes."""
         scope = "" if eqn.source is None else eqn.source.scope
         if eqn.primitive.attrs.get("call_like") and "name" in eqn.params:
-            return eqn.source, self.path + joined(scope, f"jit({eqn.params['name']})")
+            in_place = eqn.primitive.attrs.get("only_derivatives")
+            return eqn.source, self.path + joined(scope, eqn.primitive.name if in_place else f"jit({eqn.params['name']})")
         return eqn.source, self.path + (f"{scope}/" if scope else "") + eqn.primitive.name
 
     def equation(self, b: Block, eqn: Eqn, args: Sequence[Value]) -> list[Value]:
