@@ -147,6 +147,10 @@ def test_choices_of_algorithms(a):
     for full in (True, False):
         u, s, vh = lax.linalg.svd(a[..., :3], algorithm=algorithms.QR, full_matrices=full)
         close(np.asarray(u)[..., :3] * np.asarray(s)[:, None] @ vh, a[..., :3])
+    for svd in (lax.linalg.svd, weft.numpy.linalg.svd):
+        np.testing.assert_allclose(svd(a, full_matrices=False, subset_by_index=(1, 3))[1], svd(a, compute_uv=False)[..., 1:3], rtol=1e-5)
+        with pytest.raises(ValueError, match="full_matrices and subset_by_index"):
+            svd(a, subset_by_index=(1, 3))
     u, s, vh = lax.linalg.svd(a, full_matrices=False, subset_by_index=(1, 3))
     assert (u.shape, s.shape, vh.shape) == ((2, 5, 2), (2, 2), (2, 2, 5))
     v, w = lax.linalg.eigh(a + adjoint(a), subset_by_index=(0, 2), implementation=lax.linalg.EighImplementation.QR)

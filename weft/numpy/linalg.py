@@ -94,13 +94,16 @@ def qr(a, mode: str = "reduced"):
 
 
 def svd(a, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False, subset_by_index=None):
-    """U, S, Vh with `(U * S) @ Vh == a` for the reduced form; only S unless `compute_uv`."""
+    """U, S, Vh with `(U * S) @ Vh == a` for the reduced form; only S unless `compute_uv`. `subset_by_index`, a pair, says which of them, in
+    descending order: those from the first number on, before the second one. ValueError along with `full_matrices`."""
     a = _matrix("svd", a)
-    if subset_by_index is not None:
-        raise NotImplementedError("linalg.svd: subset_by_index is not supported; slice the result instead.")
+    if subset_by_index is not None and full_matrices:
+        raise ValueError("linalg.svd: full_matrices and subset_by_index cannot both be set.")
+    if hermitian and subset_by_index is not None:
+        raise NotImplementedError("linalg.svd: subset_by_index of a hermitian matrix is not supported; slice the result instead.")
     if hermitian:
         return _hermitian_svd(a, compute_uv)
-    out = la.svd(a, full_matrices=full_matrices, compute_uv=compute_uv)
+    out = la.svd(a, full_matrices=full_matrices, compute_uv=compute_uv, subset_by_index=subset_by_index)
     return SVDResult(*out) if compute_uv else out
 
 
