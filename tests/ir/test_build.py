@@ -87,6 +87,18 @@ def test_guards():
     assert b.logical_and(None, b.icmp("lt", i, 3)) is b.icmp("lt", i, 3)
 
 
+def test_a_load_is_zero_where_its_guard_is_false():
+    b = Builder()
+    i, n = b.index("i", 9), b.load("n", 0, "i64")
+    low, high = b.op("le", n, i), b.op("lt", i, b.op("mul", n, n))
+    both = b.op("and", low, high)
+    x = b.load("x", i, "f32", both)
+    for cond in (low, high, both):
+        assert b.op("select", cond, x, 0.0) is x
+    for cond, other in ((both, 1.0), (both, -0.0), (b.op("lt", n, 3), 0.0)):
+        assert b.op("select", cond, x, other) is not x
+
+
 def test_halves_are_computed_in_f32_and_rounded_when_stored():
     b = Builder()
     x = b.load("x", b.index("i", 4), "bf16")

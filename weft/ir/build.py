@@ -547,9 +547,7 @@ def _is_zero(x: Const) -> bool:
 
 def _implies(guard: Expr | None, cond: Expr) -> bool:
     """Whether a guard is false wherever `cond` is."""
-    if isinstance(guard, Op) and guard.op == "and":
-        return any(_implies(x, cond) for x in guard.args)
-    return guard is cond
+    return guard is cond or (isinstance(guard, Op) and guard.op == "and" and any(_implies(x, cond) for x in guard.args))
 
 
 def _type_range(type: str) -> tuple[int, int]:
