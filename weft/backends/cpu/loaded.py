@@ -21,12 +21,13 @@ from weft.backends.base import Call, Loaded
 from weft.backends.cpu import buffer
 from weft.backends.cpu.buffer import Buffer, address
 from weft.codegen.program import native
-from weft.codegen.runtime import queue as queues
+from weft.codegen.runtime import pool, queue as queues
 from weft.codegen.toolchain import loader
 from weft.util.config import config
 from weft.util.machine_model import MODEL
 from weft.util.record import record
 from weft.util.state import guard
+from weft.util.threads import DaemonThread
 
 if TYPE_CHECKING:
     from weft.codegen.program.build_record import BuildRecord
@@ -93,7 +94,11 @@ class CpuLoaded(Loaded):
         arena = Buffer(self.temporary_bytes) if self.temporary_bytes else None
         slots = self.slots_type(*[b.ptr for b in buffers], *[b.ptr for b in outs], *[c.ptr for c in self.consts],
                                 arena.ptr if arena is not None else None)
-        if native.call(slots):
+        failed = native.call(slots)
+        for array_type in _first_long[:]:
+            _first_long.clear()
+            DaemonThread(_open_queue, array_type)
+        if failed:
             if self.plan.words:
                 _abandoned.append((buffers, outs, arena))       # others may still read or write there
             native.host.reraise()
@@ -162,20 +167,29 @@ class CpuLoaded(Loaded):
 
 
 _has_second_calls = _has_long_calls = False
+#: the type of arrays, while the first call that takes long runs
+_first_long: list[type] = []
 #: memory of programs whose exchanges failed
 _abandoned: list[tuple] = []
 
 
 def _first_queue(loaded: CpuLoaded, array_type: type) -> Queue | None:
-    """The queue of this process, from the second call on that takes long: the first has all CPUs for itself."""
+    """The queue of this process, from the second call on that takes long. The first has all CPUs for itself; what the queue needs is
+    compiled after it, if there is a CPU for that."""
     global _has_long_calls
     if loaded.is_queued and config.cpu_enable_async_dispatch:
-        if _has_long_calls:
-            from weft.backends.cpu import calls  # what a process with one long call does without
-
-            calls.open_queue(array_type)
+        if not _has_long_calls and pool.num_threads() > 1:
+            _first_long.append(array_type)
+        elif _has_long_calls:
+            _open_queue(array_type)
         _has_long_calls = True
     return queues.current()
+
+
+def _open_queue(array_type: type) -> None:
+    from weft.backends.cpu import calls  # what a first result does without
+
+    calls.open_queue(array_type)
 
 
 def _raise_error(native: NativeProgram, _: object) -> None:
