@@ -38,7 +38,7 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
     """The tree `xs` laid out as `out_shardings` says, which becomes the type of its arrays.
 
     `out_shardings` is a PartitionSpec (over the mesh of the context), a NamedSharding, or a prefix tree of them. ShardingError if a dim
-    does not divide, and for axes that are not explicit where `weft.config.jax_api` is "0.9" or newer.
+    does not divide, and for axes that are not explicit (see the page on explicit sharding).
     Shapes and dtypes stay. Raises TypeError for what is not a sharding, ValueError for None and where there is no mesh.
 
     >>> mesh = weft.make_mesh((1,), ('x',), axis_types=(weft.sharding.AxisType.Explicit,))

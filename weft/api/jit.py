@@ -527,7 +527,7 @@ class JitFunction(Dispatching):
         s = self.statics
         if kwargs and self.in_shardings is not None and not self.moves and self.in_shardings is not REPLICATED:
             raise ValueError(f"jit({self.name}): in_shardings cannot be given for keyword arguments; pass these positionally: "
-                             f"{sorted(kwargs)}.")
+                             f"{sorted(kwargs)}. pjit does not support kwargs when in_shardings is specified.")
         if not s.static_argnums and not s.static_argnames:
             leaves, in_tree = flatten((args, kwargs), f"jit({self.name})")
             return (), leaves, in_tree

@@ -371,6 +371,10 @@ def current_mesh() -> Mesh | None:
     return _state.stack[-1] if _state.stack else _state.base
 
 
+#: meshes for which no one said that their axes are automatic: JAX of today makes explicit ones then
+typed_by_default: set[Mesh] = set()
+
+
 def _chosen() -> Mesh | None:
     return _state.chosen[-1] if _state.chosen else _state.base
 

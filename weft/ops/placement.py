@@ -18,12 +18,11 @@ from weft.core.primitive import Primitive, unsupported
 from weft.core.trace import UndefPrimal, Zero, leaving_terms, lenient, typeof
 from weft.ir.explicit import dual, type_sharding
 from weft.ir.factors import RuleBuilder, elementwise_rule
-from weft.ir.mesh import AxisType, current_mesh, spec_mesh
+from weft.ir.mesh import AxisType, Mesh, current_mesh, spec_mesh, typed_by_default
 from weft.ir.registry import registry
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec, UnreducedKind
 from weft.ir.types import ShapedArray
-from weft.util.config import api_version
 from weft.util.errors import ShardingError, ShardingTypeError, describe
 from weft.util.source import user_frame
 
@@ -257,23 +256,29 @@ def laid_out_as(x, aval: ShapedArray, cotangent: bool = False):
 def named_sharding(sharding: Any, what: str) -> NamedSharding:
     """A NamedSharding, or a PartitionSpec over the mesh of the context, as a NamedSharding.
 
-    ValueError if there is no mesh, or if it names manual axes; automatic ones are refused as well where JAX of the version that `jax_api`
-    sets makes meshes of explicit axes, and takes them here before.
+    ValueError if there is no mesh, for axes that are not explicit, and for a kind of memory over a mesh without devices. Automatic axes are
+    taken where `make_mesh` has made them so because no one said what they are, which JAX of today makes explicit.
     """
     if not isinstance(sharding, (NamedSharding, PartitionSpec)):
         raise TypeError(f"{what}: {sharding!r} is not a layout. Give a PartitionSpec or a NamedSharding.")
     mesh = sharding.mesh if isinstance(sharding, NamedSharding) else spec_mesh()
     if mesh is None or mesh.empty:
-        raise ValueError(f"{what}: {sharding!r} names axes of a mesh, and there is none.\n"
-                         "  Make one current with weft.set_mesh(mesh), or give NamedSharding(mesh, spec).")
-    named = sharding if isinstance(sharding, NamedSharding) else NamedSharding(mesh, sharding)
-    refused = {AxisType.Manual} if api_version() < (0, 9) else {AxisType.Manual, AxisType.Auto}
+        raise ValueError(f"{what}: {sharding!r} names axes of a mesh, and there is none. Using PartitionSpec when you are not under a mesh "
+                         "context is not allowed.\n  Make one current with weft.set_mesh(mesh), or give NamedSharding(mesh, spec).")
+    if isinstance(sharding, NamedSharding) and sharding._memory_kind is not None and not isinstance(mesh, Mesh):
+        raise ShardingError(f"{what}: a sharding with a memory_kind is not allowed: {sharding!r}.\n"
+                            "  Types name no memory. Use device_put to move values to memory of another kind.")
+    named = NamedSharding(mesh, sharding.spec if isinstance(sharding, NamedSharding) else sharding)
+    context = spec_mesh()
+    made = context if context is not None and context.abstract_mesh is mesh else mesh          # it knows how it was made
+    refused = {AxisType.Manual} if made in typed_by_default else {AxisType.Manual, AxisType.Auto}
     for axis, kind in zip(mesh.axis_names, mesh.axis_types):
         if kind in refused and axis in named.spec.axes:
             way = ("Over automatic axes, lax.with_sharding_constraint asks for a layout." if kind is AxisType.Auto else
                    "Inside shard_map, a value is one device's block; collectives move it.")
-            raise ShardingError(f"{what}: the PartitionSpec {named.spec} cannot contain axis names that are of type Auto or Manual: "
-                                f"{axis!r} is of type {kind.name} in {mesh}.\n  Types tell of explicit axes alone. {way}")
+            raise ShardingError(f"{what}: PartitionSpec passed to {what.partition(':')[0]} cannot contain axis names that are of type Auto "
+                                f"or Manual, got {named.spec}: {axis!r} is of type {kind.name} in {mesh}.\n"
+                                f"  Types tell of explicit axes alone. {way}")
     return named
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft import processes
-from weft.ir.mesh import AxisType, Mesh
+from weft.ir.mesh import AxisType, Mesh, typed_by_default
 from weft.runtime import torus
 from weft.runtime.device import Device, devices
 from weft.util.config import api_version
@@ -107,4 +107,7 @@ def make_mesh(axis_shapes: Sequence[int], axis_names: Sequence[Any], axis_types:
             f"(WEFT_NUM_DEVICES={need}).")
     if axis_types is None and api_version() >= (0, 9):
         axis_types = (AxisType.Explicit,) * len(shape)
-    return Mesh(create_device_mesh(shape, chosen[:need]), axis_names, axis_types=axis_types)
+    mesh = Mesh(create_device_mesh(shape, chosen[:need]), axis_names, axis_types=axis_types)
+    if axis_types is None:
+        typed_by_default.add(mesh)
+    return mesh
