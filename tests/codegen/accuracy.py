@@ -187,6 +187,7 @@ def _polygamma(m: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Where the factorial or zeta may be beyond long doubles, by ratios of terms and the logarithm of their product."""
     at_center = (x < 0) & (m % 2 == 0) & (m > 0) & (x - np.floor(x) == 0.5)         # where terms of either sign cancel
     x = np.where(at_center, 1 - x, x)
+    order = np.where((m >= 0) & (np.floor(m) == m), m, np.nan)
     few, inside = m < 1000, (x > 0) & (x < INF) & (m > 0) & (m < INF)
     gamma = _libm("tgammal")(np.where(m > 0, m, 1) + 1)
     many, at = np.where(inside & ~few, m, 1000), np.where(inside, x, 1)
@@ -195,9 +196,9 @@ def _polygamma(m: np.ndarray, x: np.ndarray) -> np.ndarray:
     log = np.where(many > 1e18, many * (np.log(many / at) - 1), _libm("lgammal")(many + 1) - (many + 1) * np.log(at))
     factor = np.where((m > 0) & (m < INF), np.where(x == INF, 1, gamma), np.nan)
     zeta = _zeta_above_zero(np.where(inside, m, 1) + 1, at, np.where(inside, m, 1))
-    zeta = np.where(inside, zeta, _zeta(np.where((m > 0) & (m < 1), 1.5, m + 1), x, m % 2 == 0))
+    zeta = np.where(inside, zeta, _zeta(m + 1, x, m % 2 == 0))
     size = np.where(inside & ~few, np.exp(log) * (ratios + rest), factor * zeta)
-    return np.where(m == 0, _digamma(x), np.where(m % 2 == 0, -size, size))
+    return np.where(m == 0, _digamma(x), np.where(order % 2 == 0, -size, np.where(order % 2 == 1, size, np.nan)))
 
 
 def _terms_of_logaddexp(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -26,7 +26,6 @@ _TERMS, _CORRECTIONS = {32: 4, 64: 8}, {32: 5, 64: 10}
 _LARGEST_RATIO = 40.0           # of s and the first q + k that is not summed: beyond it, what follows is nothing beside the first terms
 _FACTORS = 20.0                 # of a factorial that doubles have exactly
 _STIRLING = 1e15                # orders from which on the logarithm of a factorial has but two terms
-_LEAST = 1e-280                 # orders below which zeta is its pole and its first term
 #: B(2j) / (2j)!: of the corrections, as many as a type can resolve
 _BERNOULLI = [b / math.factorial(2 * j) for j, b in enumerate(
     (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330), 1)]
@@ -118,36 +117,35 @@ def _small_factorial(f, m):
     return small, _factorial(f.in_double(), f.widen(f.select(small, m, 1.0)))
 
 
-def _of_any_order(f, m, x, inside):
+def _of_large_order(f, m, x, inside):
     """m! zeta(m + 1, x) of positive numbers, in doubles, and m! where x is one outside: x^-(m + 1) m!, which is finite wherever the
     result is, times a sum of ratios."""
     s, terms, inverse = m + 1.0, float(_TERMS[64]), 1.0 / x
-    a, unit = x + terms, f.select(m < 1.0, m, 1.0)           # a / m may be too large for doubles
-    rest = f.fma(unit, _corrections(f, s, a, 1.0 / a), a * (unit / m))
+    a = x + terms
+    rest = _corrections(f, s, a, 1.0 / a) + a / m
 
     def step(k, total):
         ratio = f.exp(-s * f.log1p(k * inverse))
         more = k < terms
-        return more, [total + ratio * f.select(more, unit, rest)]
-    total = f.repeat(step, unit)[0]
+        return more, [total + ratio * f.select(more, 1.0, rest)]
+    total = f.repeat(step, 1.0)[0]
     many = m > _STIRLING
     few = f.select(many, 1.0, m)
     size = f.select(many, m * (f.log(m / x) - 1.0), f.lgamma(few + 1.0) - (few + 1.0) * f.log(x))
     root = f.exp(0.5 * size)
-    return f.select(inside & (m < _LEAST), 1.0 / m + inverse, root * f.select(inside, total, unit) * root / unit)
+    return root * f.select(inside, total, 1.0) * root
 
 
 def _polygamma_elsewhere(f, m, x):
-    """Where the order is zero, large or not whole, or the argument not positive and finite."""
-    g, ordinary, even = f.in_double(), (m > 0.0) & (m < inf), _is_whole(f, m * 0.5) & (m > 1.0)
+    """Where the order is zero, large or none, or the argument not positive and finite."""
+    g, ordinary, even = f.in_double(), (m >= 1.0) & (m < inf) & _is_whole(f, m), _is_whole(f, m * 0.5)
     x = f.select(even & (x < 0.0) & (x - f.floor(x)).same(0.5), 1.0 - x, x)         # terms of either sign cancel
     inside = ordinary & (x > 0.0) & (x < inf)
     small, factorial = _small_factorial(f, m)
-    product = _of_any_order(g, f.widen(f.select(ordinary, m, 1.0)), f.widen(f.select(inside, x, 1.0)), inside)
+    product = _of_large_order(g, f.widen(f.select(ordinary, m, 1.0)), f.widen(f.select(inside, x, 1.0)), inside)
     product = g.select(small & ~inside, factorial, g.select(ordinary, product, nan))
     product = _rounded(f, g.select(x.same(inf) & ordinary, 1.0, product))
-    order = f.select(ordinary & (m < 1.0), 1.5, m + 1.0)                            # not rounded to a whole number
-    size = f.select(inside, product, product * _zeta_of_any(f, order, f.select(inside, 0.0, x), ~even))
+    size = f.select(inside, product, product * _zeta_of_any(f, m + 1.0, f.select(inside, 0.0, x), ~even))
     return f.select(m.same(0.0), f.digamma(x), f.select(even, -size, size))
 
 
@@ -195,14 +193,14 @@ def _polygamma_reference(m, x):
     from scipy.special import gamma, psi, zeta
     wide = np.asarray(x, np.float64)
     order = np.asarray(m, np.float64)
-    sign_ = np.where(order % 2 == 0, -1.0, 1.0)
+    sign_ = np.where(order % 2 == 0, -1.0, np.where(order % 2 == 1, 1.0, np.nan))
     return np.where(order == 0, psi(wide), sign_ * gamma(order + 1) * zeta(order + 1, wide)).astype(x.dtype)
 
 
 @function(FLOATING, _polygamma_reference, jvp=[None, lambda t, out, m, x: mul(t, polygamma(add(m, 1), x))], ulp=(1.5, 2000),
           ranges=((0, 10), (0, 30), (0.5, 2)))
 def polygamma(f, m, x):
-    """The derivative of order `m` of `digamma` at `x`; `m` is a whole number of the dtype of `x`."""
+    """The derivative of order `m` of `digamma` at `x`; `m` has the dtype of `x`. NaN for orders that are negative or not whole."""
     small, factorial = _small_factorial(f, m)
     plain = small & (x > 0.0) & (x < inf)
     size = _rounded(f, factorial * _sum(f, m + 1.0, x))
