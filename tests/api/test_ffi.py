@@ -25,7 +25,7 @@ def buffer(address: int) -> np.ndarray:
     size, extension, dtype, data, rank, dims = words(address, 6)
     assert (size, extension) == (48, 0)
     shape = words(dims, rank) if rank else []
-    kind = {4: np.int32, 11: np.float32}[dtype & 0xFFFFFFFF]
+    kind = {4: np.int32, 8: np.uint32, 11: np.float32}[dtype & 0xFFFFFFFF]
     count = int(np.prod(shape))
     return np.frombuffer((ctypes.c_char * (count * 4)).from_address(data), kind).reshape(shape)
 
@@ -92,6 +92,19 @@ def test_buffers_and_attributes_arrive():
     assert not registered.alive[-1][1]
     assert seen[0] == {"zeta": "text", "alpha": 1.5, "wide": 2, "flag": True, "many": [0, 1, 2], "sub": 1}
     assert list(seen[0]) == sorted(seen[0])
+
+
+def test_of_random_keys_the_data_arrives():
+    keys = weft.random.split(weft.random.key(0), 3)
+
+    def f(call):
+        call["rets"][0][...] = call["args"][0][::-1]
+        call["rets"][1][...] = call["args"][0].shape
+    call = ffi.ffi_call(registered(f), (weft.ShapeDtypeStruct((3,), keys.dtype), weft.ShapeDtypeStruct((2,), "int32")))
+    for run in (call, weft.jit(call)):
+        turned, shape = run(keys)
+        assert turned.dtype == keys.dtype and (turned == keys[::-1]).all() and shape.tolist() == [3, 2]
+    assert not registered.alive[-1][1]
 
 
 @pytest.mark.parametrize("method", ["sequential", "expand_dims", "broadcast_all"])

@@ -332,6 +332,9 @@ def test_objects_that_convert_themselves():
     scalar, row = _Converts(wnp.array(1)), _Converts(wnp.ones(3))
     assert wnp.isscalar(scalar) and wnp.size(scalar) == 1 and wnp.shape(row) == (3,) and wnp.result_type(row) == np.float32
     assert wnp.array([[scalar, 2], [3, scalar]]).tolist() == [[1, 2], [3, 1]] and wnp.array([row, row]).shape == (2, 3)
+    for mapped in (weft.vmap(lambda x: x)(row), weft.vmap(lambda x, y: x, (0, None))(row, scalar)):
+        assert isinstance(mapped, weft.Array) and mapped.tolist() == [1.0, 1.0, 1.0]
+    assert weft.vmap(lambda x: 2 * x, in_axes=1, out_axes=1)(_Converts(wnp.ones((2, 3)))).tolist() == [[2.0] * 3] * 2
 
 
 def test_masked_arrays_of_numpy():

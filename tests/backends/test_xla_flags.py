@@ -61,7 +61,7 @@ OPTIONS = [
 @pytest.mark.parametrize("options, match", OPTIONS)
 def test_options_that_the_compiler_of_jax_refuses(options, match):
     with pytest.raises(DeviceRuntimeError, match=match):
-        weft.jit(lambda x: x, compiler_options=options)
+        weft.jit(lambda x: x, compiler_options=options)(1.0)
     with pytest.raises(DeviceRuntimeError, match=match):
         weft.jit(lambda x: x).lower(1.0).compile(compiler_options=options)
 
@@ -74,6 +74,19 @@ def test_other_options():
     (text,) = named(lambda: weft.jit(lambda x: x + 1, compiler_options=options)(wnp.ones(3)))
     assert "xla_cpu_enable_fast_math, xla_backend_optimization_level," in text
     assert named(lambda: weft.jit(lambda x: x + 2, compiler_options=options)(wnp.ones(3))) == []
+
+
+def test_options_of_a_part_of_a_program():
+    part = weft.jit(lambda x: x * 2, compiler_options={"xla_cpu_enable_fast_math": True})
+    whole = {"jit": weft.jit(lambda x: part(x) + 1), "make_jaxpr": weft.make_jaxpr(part), "grad": weft.grad(part),
+             "scan": lambda x: weft.lax.scan(lambda c, _: (part(c), None), x, length=2)}
+    for name, call in whole.items():
+        with pytest.raises(ValueError, match="`compiler_options` can only be passed to the outermost jit") as raised:
+            call(1.0)
+        assert "xla_cpu_enable_fast_math" in str(raised.value), name
+    found = []
+    named(lambda: found.append(weft.vmap(part)(wnp.arange(3.0))))         # still a program of its own
+    assert found[0].tolist() == [0.0, 2.0, 4.0]
 
 
 @pytest.mark.parametrize("platforms", [None, "", "cpu", "cuda,cpu", "cpu,cuda", "reference,cpu"])

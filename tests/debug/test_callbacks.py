@@ -254,10 +254,23 @@ def test_a_pure_callback_is_dropped_when_unused_and_kept_when_used():
 
 def test_an_io_callback_is_kept_when_unused_and_called_per_example():
     seen = []
-    call = lambda x: io_callback(lambda v: (seen.append(float(v)), v)[1], weft.ShapeDtypeStruct((), np.float32), x, ordered=True)
+    call = lambda x: io_callback(lambda v: (seen.append(float(v)), v)[1], weft.ShapeDtypeStruct((), np.float32), x)
     weft.jit(lambda x: (call(x), x)[1])(1.0)
     assert seen == [1.0]
     assert weft.vmap(call)(THREE).tolist() == THREE.tolist() and seen == [1.0, *THREE.tolist()]
+
+
+def test_an_ordered_io_callback_is_not_mapped():
+    """Of two ordered calls in a batch it would be open whether all examples make the first before any makes the second."""
+    seen = []
+    note = lambda x: io_callback(lambda v: (seen.append(float(v)), v)[1], weft.ShapeDtypeStruct((), np.float32), x, ordered=True)
+    for mapped in (weft.vmap(note), weft.jit(weft.vmap(note)), weft.vmap(lambda x: lax.cond(x > 1, note, lambda x: x, x)),
+                   weft.vmap(lambda x: lax.while_loop(lambda y: y < 3, lambda y: note(y) + 1, x))):
+        with pytest.raises(ValueError, match="Cannot `vmap` an ordered callback"):
+            mapped(THREE)
+    assert seen == []
+    assert weft.vmap(lambda x: x + note(2.0))(THREE).tolist() == [2.0, 3.0, 4.0] and seen == [2.0]
+    assert lax.map(note, THREE).tolist() == THREE.tolist() and seen == [2.0, *THREE.tolist()]
 
 
 def test_results_in_trees():
@@ -281,6 +294,7 @@ def test_broken_promises(wrong, match, compiled):
     (lambda x: weft.vmap(lambda v: weft.pure_callback(np.sin, v, v))(x), NotImplementedError, "vmap_method"),
     (lambda x: weft.pure_callback(np.sin, x, x, vmap_method="parallel"), ValueError, "vmap_method"),
     (lambda x: weft.pure_callback(np.sin, 3, x), TypeError, "without shape and dtype"),
+    (lambda x: weft.pure_callback(np.sin, weft.random.key(0), x), TypeError, "random keys"),
     (lambda x: weft.pure_callback(3, x, x), TypeError, "callable"),
     (lambda x: weft.grad(lambda v: weft.pure_callback(np.sin, v, v).sum())(x), ValueError, "custom_jvp"),
     (lambda x: weft.grad(lambda v: io_callback(np.sin, v, v).sum())(x), ValueError, "custom_jvp"),

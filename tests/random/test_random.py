@@ -207,6 +207,23 @@ def test_keys_by_their_dtype():
 def test_keys_of_several_shapes_are_compared():
     one, many = random.key(1), random.split(random.key(0), 4).at[1:3].set(random.key(1))
     assert (one == many).tolist() == [False, True, True, False] and (many != one).tolist() == [True, False, False, True]
+    for by in (lambda f: f, weft.jit, lambda f: weft.vmap(f, (0, None))):
+        assert by(lax.eq)(many, one).tolist() == [False, True, True, False] and by(lax.ne)(many, one).tolist() == [True, False, False, True]
+    with pytest.raises(ValueError, match=r"eq: got operands of different shapes[\s\S]*key<fry>\[4\]"):
+        lax.eq(many, many[:2])
+
+
+def test_keys_do_not_become_numbers_once_they_were_printed():
+    keys = random.split(random.key(0), 3)
+    assert "overlaying" in repr(keys)                    # reads their data
+    for read in (np.asarray, lambda k: k.tolist(), lambda k: k.item(0), lambda k: k.tobytes(), lambda k: k.view(np.uint32), wnp.unique):
+        with pytest.raises(TypeError, match="key_data"):
+            read(keys)
+    for number in (bool, int, float, complex):
+        with pytest.raises(TypeError, match="random keys are not numbers"):
+            number(keys[0])
+        with pytest.raises(TypeError):
+            weft.jit(number)(keys[0])
 
 
 def test_raw_keys_are_refused_where_the_setting_says_so():
@@ -315,7 +332,10 @@ def test_seeds_are_single_numbers(name):
 
 @pytest.mark.parametrize("f", [
     lambda k: k + 1, lambda k: 2.0 * k, lambda k: k == 1, lambda k: wnp.maximum(k, 1), lambda k: wnp.where(True, k, 1), lambda k: k + k,
-    lambda k: k < k, lambda k: -k, wnp.sum, wnp.sin])
+    lambda k: k < k, lambda k: -k, wnp.sum, wnp.sin,
+    lambda k: lax.dot(k[None], k[None]), lambda k: k[None] @ k[None], lambda k: k[None].at[0].add(k), lambda k: k[None].at[0].max(k),
+    lambda k: lax.conv(k[None, None, None], k[None, None, None], (1,), "SAME"), lambda k: weft.ops.segment_sum(k[None], np.array([0]), 1),
+    lambda k: lax.eq(k, 3), wnp.any])
 def test_keys_are_not_numbers(f):
     with pytest.raises(TypeError):
         f(random.key(0))

@@ -104,8 +104,11 @@ def test_large_constants_are_warned_of():
         def add_large(x):
             return x + large
         weft.jit(add_large)(1.0)
-    with Override(captured_constants_warn_bytes=-1):
+    with Override(captured_constants_warn_bytes=4000), pytest.warns(UserWarning, match="closes over arrays of 4000 bytes"):
         weft.jit(lambda x: x + large)(1.0)
+    for silent in (4001, -1):
+        with Override(captured_constants_warn_bytes=silent):
+            weft.jit(lambda x: x + large)(1.0)
 
 
 def test_meshes_as_context_managers_can_be_refused():

@@ -111,6 +111,10 @@ def _promised(api: str, result_shape_dtypes: Any) -> tuple[Any, tuple[ShapedArra
             raise TypeError(describe(api, f"result_shape_dtypes has a leaf {x!r} without shape and dtype.", (), user_frame(),
                                      "What a callback returns is known to the program only by this promise.",
                                      "Use weft.ShapeDtypeStruct(shape, dtype)."))
+        if dtypes.is_extended(x.dtype):
+            raise TypeError(describe(api, f"result_shape_dtypes has a leaf of random keys, {x!r}.", (), user_frame(),
+                                     "Callbacks return arrays of numbers.",
+                                     "Promise the type of random.key_data(keys), and use random.wrap_key_data on the result."))
         if dtypes.canonicalize_dtype(x.dtype) != x.dtype:
             raise ValueError(describe(api, f"result_shape_dtypes cannot specify 64-bit types, such as {x.dtype}.", (), user_frame(),
                                       "64-bit types are switched off, so no result of a program has one.",
@@ -156,7 +160,8 @@ def io_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args: A
     """The results of the Python function `callback(*args, **kwargs)`, which may have effects: it is called exactly once.
 
     Unlike `pure_callback` the call stays when nobody uses its results, and calls keep the order of the program, `ordered`
-    or not. Under `vmap` it is called once per example.
+    or not. Under `vmap` it is called once per example; ordered calls of mapped values raise ValueError there, for the examples have no
+    order among each other.
     What `callback` raises, or a result of another shape or dtype, becomes a CallbackError.
 
     >>> from weft.experimental import io_callback

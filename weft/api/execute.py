@@ -273,7 +273,7 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings=(), donated=()
     aliasing = [] if check is not None else donated         # a check needs the arguments once more
     runs_on = assignment[0].client if backend is None else backends.get(backend)
     captured = sum(s.nbytes for s in specs[:n_consts])
-    if captured > config.captured_constants_warn_bytes >= 0:
+    if captured >= config.captured_constants_warn_bytes >= 0:
         warn_user(f"{name or jaxpr.name} closes over arrays of {captured} bytes in all, which live as long as it does. Pass them as "
                   "arguments, or raise config.captured_constants_warn_bytes (-1 for no limit).", UserWarning)
     if config.dump_ir_to:

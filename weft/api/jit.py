@@ -23,12 +23,12 @@ from weft.api.struct import stands_for_ref
 from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Call, Device
 from weft.backends.formats import Layout
-from weft.backends.xla_flags import check_options
+from weft.backends.xla_flags import check_are_options, check_options
 from weft.control.call import jit_p
 from weft.control.hitypes import flatten, is_mutable, on_copies, put_back, taken_apart
 from weft.control.ref import Threaded, any_refs, check_aliases, check_returned, is_ref, retried
 from weft.core.interpret import evaluate
-from weft.core.stage import UsesRefs, hoist_tracers, stage
+from weft.core.stage import UsesRefs, hoist_tracers, is_staged, stage
 from weft.core.trace import Tracer, _state, eval_trace, hi_types, lenient, typeof
 from weft.ir.explicit import type_sharding
 from weft.ir.jaxpr import Jaxpr
@@ -264,22 +264,24 @@ class JitFunction(Dispatching):
     """What `jit` returns. Calling it runs the compiled function; `trace`, `lower`, `eval_shape` stop at earlier stages."""
 
     def __init__(self, fun: Callable, *, in_shardings=None, out_shardings=None, static_argnums=None, static_argnames=None,
-                 donate_argnums=None, donate_argnames=None, keep_unused=False, device=None, backend=None, inline=False):
+                 donate_argnums=None, donate_argnames=None, keep_unused=False, device=None, backend=None, inline=False,
+                 compiler_options=None):
         _check_device(device, backend, in_shardings, out_shardings)
         for what, given in (("in_shardings", in_shardings), ("out_shardings", out_shardings)):
             if given is not None:
                 check_constrained(given, f"jit({function_name(fun)}): {what}")
         numbers = static_argnums, static_argnames, donate_argnums, donate_argnames
-        known = of_function(fun, parameters_key(in_shardings, out_shardings, numbers, keep_unused, device, backend, inline), _Known)
+        settings = in_shardings, out_shardings, numbers, keep_unused, device, backend, inline, compiler_options
+        known = of_function(fun, parameters_key(*settings), _Known)
         self._wrap(fun, known)
         self.statics = known.statics = known.statics or Statics(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
         self.moves = device is not None           # arguments, wherever they are
         if device is not None:
             in_shardings = out_shardings = SingleDeviceSharding(device)
         self.in_shardings, self.out_shardings = in_shardings, out_shardings
-        self.keep_unused, self.inline, self.backend = keep_unused, inline, backend
+        self.keep_unused, self.inline, self.backend, self.compiler_options = keep_unused, inline, backend, compiler_options
 
-    in_shardings = out_shardings = backend = None
+    in_shardings = out_shardings = backend = compiler_options = None
     keep_unused = inline = is_threaded = moves = False
     _mesh_of = staticmethod(spec_mesh)           # what gives the mesh over which specs are read
 
@@ -309,7 +311,8 @@ class JitFunction(Dispatching):
         s = self.statics
         return {"function_name": self.name, "fun": self.fun, "static_argnums": s.static_argnums, "static_argnames": s.static_argnames,
                 "donate_argnums": s.donate_argnums, "donate_argnames": s.donate_argnames, "in_shardings": self.in_shardings,
-                "out_shardings": self.out_shardings, "keep_unused": self.keep_unused, "inline": self.inline, "backend": self.backend}
+                "out_shardings": self.out_shardings, "keep_unused": self.keep_unused, "inline": self.inline, "backend": self.backend,
+                "compiler_options": self.compiler_options}
 
     def __setstate__(self, state: dict) -> None:
         settings = {k: v for k, v in state.items() if k not in ("function_name", "fun")}
@@ -343,6 +346,10 @@ class JitFunction(Dispatching):
         try:
             if _state.trace is eval_trace and not any(isinstance(x, Tracer) for x in leaves):
                 return self._execute(args, kwargs, statics, leaves, in_tree)
+            if self.compiler_options and is_staged(_state.trace):
+                raise ValueError(f"jit({self.name}): `compiler_options` can only be passed to the outermost jit, got "
+                                 f"{dict(self.compiler_options)} for a function that becomes a part of another program.\n"
+                                 "  Give them to the jit of that program.")
             traced = self._trace(args, kwargs, statics, leaves, in_tree)
         except UsesRefs as used:
             if self.is_threaded:
@@ -556,6 +563,7 @@ class JitFunction(Dispatching):
         found = self._programs.get(key)
         if found is not None:
             return found
+        check_options("jit", self.compiler_options)
         start = time.perf_counter()
         if config.no_tracing:
             raise RuntimeError(f"jit({self.name}) would be traced for new types or settings, but config.no_tracing is set.")
@@ -754,20 +762,21 @@ def jit(fun: Callable | None = None, /, *, in_shardings: Any = None, out_shardin
 
     Static arguments are compile-time constants (hashable; part of the cache key). Donated ones give their memory to the
     results and must not be used again. `in_shardings`/`out_shardings` are prefix trees of shardings; without them layouts
-    follow the data. `compiler_options` are XLA's; they are checked and have no effect.
-    Raises ValueError for static arguments that are not hashable, TypeError for results that are not arrays.
+    follow the data. `compiler_options` are XLA's; they are checked when the function is compiled, and have no effect.
+    Raises ValueError for static arguments that are not hashable, and for `compiler_options` of a function that becomes a part of another
+    program; TypeError for results that are not arrays.
 
     >>> @weft.jit
     ... def f(x): return x * 2 + 1
     >>> float(f(3.0))
     7.0
     """
-    check_options("jit", compiler_options)
+    check_are_options("jit", compiler_options)
     if abstracted_axes is not None:
         raise NotImplementedError("jit: abstracted_axes is not supported yet.")
     options = {"in_shardings": in_shardings, "out_shardings": out_shardings, "static_argnums": static_argnums,
                "static_argnames": static_argnames, "donate_argnums": donate_argnums, "donate_argnames": donate_argnames,
-               "keep_unused": keep_unused, "device": device, "backend": backend, "inline": inline}
+               "keep_unused": keep_unused, "device": device, "backend": backend, "inline": inline, "compiler_options": compiler_options}
     if fun is None:
         return lambda f: jit(f, **options)
     if not callable(fun):

@@ -13,7 +13,7 @@ from weft.api.jit import function_name
 from weft.api.mapped import mapped_dims, mapped_size, result_dims, result_shape
 from weft.control.ref import Ref, TransformedRef, any_refs, check_aliases, check_returned, is_ref
 from weft.core.primitive import BatchAxis
-from weft.core.trace import Zero, typeof
+from weft.core.trace import Zero, conversion, typeof
 from weft.ir.explicit import told_axes
 from weft.ir.mesh import current_mesh
 from weft.ir.shardings import NamedSharding
@@ -78,6 +78,7 @@ def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):
         return _call_with_types(flat_fun, in_axes, out_axes, axis_name, axis_size, spread)
     dims = mapped_dims(in_axes, args, kwargs, flat, where)
     size = mapped_size(where, flat_fun, dims, axis_size)
+    flat = [x if d is None else _converted(x) for x, d in zip(flat, dims)]
     axis = _axis(name, flat, dims, size, axis_name, spread)
     with transformed_scope("vmap"):
         outs, out_dims = batch_flat(flat_fun, axis, flat, dims)
@@ -86,6 +87,12 @@ def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):
     wanted = result_dims(out_axes, flat_fun, len(outs), where)
     _check_unmapped(flat_fun, outs, out_dims, wanted, name, axis_name)
     return flat_fun.unflatten([_place(o, d, want, axis, name) for o, d, want in zip(outs, out_dims, wanted)])
+
+
+def _converted(x):
+    """A mapped argument as an array, which an object that converts itself is not yet."""
+    make = None if hasattr(type(x), "aval") else conversion(x)
+    return x if make is None else make()
 
 
 def _axis(name: str, flat, dims, size: int, axis_name, spread: tuple) -> BatchAxis:

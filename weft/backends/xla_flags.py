@@ -59,12 +59,17 @@ def check_environment() -> None:
     _warn("XLA_FLAGS", [name for name in flags if name not in IMPLEMENTED])
 
 
+def check_are_options(api: str, options: Any) -> None:
+    """TypeError for `compiler_options` that are not a dict by names."""
+    if options is not None and (not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options)):
+        raise TypeError(f"{api}: compiler_options is a dict from names of options to values, got {options!r}.")
+
+
 def check_options(api: str, options: Mapping[str, Any] | None) -> None:
     """Check `compiler_options`: TypeError for what is not a dict by names, DeviceRuntimeError for a name or value that XLA would refuse."""
+    check_are_options(api, options)
     if options is None:
         return
-    if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
-        raise TypeError(f"{api}: compiler_options is a dict from names of options to values, got {options!r}.")
     for name, value in options.items():
         kind = _BUILD_OPTIONS.get(name) or known_flags().get(name)
         if kind is None:

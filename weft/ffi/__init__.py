@@ -22,7 +22,9 @@ from weft.control.custom_rules import custom_jvp
 from weft.core.trace import typeof
 from weft.ffi.frames import DTYPES, invoke
 from weft.ir.mesh import get_abstract_mesh
-from weft.util import tree
+from weft.ir.types import ShapedArray
+from weft.ops.keys import random_unwrap, random_wrap
+from weft.util import dtypes, tree
 from weft.util.source import guard_all
 
 __all__ = ["ffi_call", "pycapsule", "register_ffi_target"]
@@ -89,8 +91,9 @@ def ffi_call(target_name: str, result_shape_dtypes: Any, *, has_side_effect: boo
     """A function of arrays that calls the registered native function: `ffi_call(name, types)(*operands, **attributes)`.
 
     `result_shape_dtypes` is a tree of types (`ShapeDtypeStruct`), and the result a tree of arrays like it. Attributes are numbers, strings,
-    arrays of numbers, and dicts of these; Python's integers and floats are 64 bits wide. `vmap_method` is that of `pure_callback`. A result
-    that aliases an operand begins as a copy of it. An error that the function reports becomes JaxRuntimeError.
+    arrays of numbers, and dicts of these; Python's integers and floats are 64 bits wide. Of random keys the function reads and writes the
+    data, one more dim of uint32. `vmap_method` is that of `pure_callback`. A result that aliases an operand begins as a copy of it. An
+    error that the function reports becomes JaxRuntimeError.
     Raises ValueError for results that are not types, for derivatives, and for an unknown name (when it runs, where the mesh of the
     context is meant for devices of another platform: such programs are lowered here, and run there), NotImplementedError for layouts
     that are not row-major and for other conventions.
@@ -108,9 +111,13 @@ def ffi_call(target_name: str, result_shape_dtypes: Any, *, has_side_effect: boo
             order = None if layout is None else tuple(getattr(layout, "major_to_minor", layout))
             if order is not None and order != tuple(range(len(order))):
                 raise NotImplementedError(f"ffi_call: {which}_layouts[{i}] is {order}; arrays are row-major.")
+    impls = [x.dtype.impl if dtypes.is_extended(x.dtype) else None for x in promised]
+    promised = [x if impl is None else ShapedArray((*x.shape, *impl.key_shape), np.uint32) for x, impl in zip(promised, impls)]
+    types = tree.tree_unflatten(structure, promised)
     aliases = {out: given for given, out in (input_output_aliases or {}).items()}
 
     def call(*args: Any, **attributes: Any) -> Any:
+        args = tuple([random_unwrap(x) if dtypes.is_extended(typeof(x).dtype) else x for x in args])
         avals = [typeof(x) for x in args]
         for aval in (*avals, *promised):
             if np.dtype(aval.dtype).name not in DTYPES:
@@ -135,15 +142,19 @@ def ffi_call(target_name: str, result_shape_dtypes: Any, *, has_side_effect: boo
             if device is None or device.platform == "cpu":
                 _registered(target_name)
             if has_side_effect:
-                return io_callback(run, result_shape_dtypes, *operands)
-            return pure_callback(run, result_shape_dtypes, *operands, vmap_method=vmap_method)
+                return io_callback(run, types, *operands)
+            return pure_callback(run, types, *operands, vmap_method=vmap_method)
 
         @called.defjvp
         def _(*_: Any) -> Any:
             raise ValueError(f"ffi_call: the call to `{target_name}` cannot be differentiated: nothing is known of the function. Put a "
                              "custom_jvp or a custom_vjp around it.")
 
-        return called(*args)
+        outs = called(*args)
+        if not any(impls):
+            return outs
+        return tree.tree_unflatten(structure, [x if impl is None else random_wrap(x, impl)
+                                               for x, impl in zip(tree.tree_leaves(outs), impls)])
 
     call.__name__ = f"ffi_call_{target_name}"
     return call

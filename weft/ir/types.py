@@ -336,6 +336,8 @@ def check_number(aval: Any, use: str) -> None:
     if use == "index":
         if aval.shape or not np.issubdtype(aval.dtype, np.integer):
             raise TypeError(f"Only integer scalar arrays can be converted to a scalar index. Got {aval.str_short()}.")
+    elif dtypes.is_extended(aval.dtype):
+        raise TypeError(f"{use}: random keys are not numbers, got {aval.str_short()}. Their data is weft.random.key_data(keys).")
     elif use != "bool":
         if aval.shape:
             raise TypeError(f"Only scalar arrays can be converted to Python scalars; got {aval.str_short()}.")

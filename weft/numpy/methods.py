@@ -82,6 +82,9 @@ def _view(self, dtype=None, type=None):
     if dtype is None:
         return self
     target = dtypes.check_dtype(dtype, "view")
+    if target != self.dtype and (dtypes.is_extended(self.dtype) or dtypes.is_extended(target)):
+        raise TypeError(f"view: random keys and numbers are no views of each other, got {self.dtype.name} and {target.name}. Use "
+                        "random.key_data or random.wrap_key_data.")
     old, new = dtypes.itemsize_bits(self.dtype), dtypes.itemsize_bits(target)
     if old == new:
         return bitcast_convert_type(self, target)

@@ -12,7 +12,6 @@ from weft.numpy import promote as promotion
 from weft.numpy.kinds import check_no_out, check_real, dtype_of, is_bool, is_complex, is_int, is_unsigned, magnitude, sign_bit, truth
 from weft.ops import elementwise as ew, functions
 from weft.ops.comparison import select
-from weft.ops.reduce import reduce_and, reduce_or
 from weft.runtime.array import Array
 from weft.util import dtypes
 from weft.util.source import named
@@ -261,20 +260,8 @@ def _lexicographic(op: Callable) -> Callable:
     return compare
 
 
-def _by_row(op: Callable, join: Callable) -> Callable:
-    """Random keys are compared by their rows of raw data."""
-    def compare(x, y):
-        if not dtypes.is_extended(typeof(x).dtype):
-            return op(x, y)
-        from weft.ops.keys import random_unwrap
-        shape = promotion.broadcast_shapes(typeof(x).shape, typeof(y).shape)
-        rows = op(*[random_unwrap(promotion.broadcast_to_shape(k, shape)) for k in (x, y)])
-        return join(rows, (typeof(rows).ndim - 1,))
-    return compare
-
-
-equal = _binary("equal", _by_row(ew.eq, reduce_and), "x == y.")
-not_equal = _binary("not_equal", _by_row(ew.ne, reduce_or), "x != y.")
+equal = _binary("equal", ew.eq, "x == y.")
+not_equal = _binary("not_equal", ew.ne, "x != y.")
 less = _binary("less", _lexicographic(ew.lt), "x < y.")
 less_equal = _binary("less_equal", _lexicographic(ew.le), "x <= y.")
 greater = _binary("greater", _lexicographic(ew.gt), "x > y.")

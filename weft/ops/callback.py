@@ -252,6 +252,15 @@ _refuse_derivative(io_callback_p, "IO")
 _refuse_derivative(pure_callback_p, "Pure")
 
 
+@io_callback_p.def_batch
+def _batch_io(axis, args, dims, **params):
+    if params["ordered"] and not axis.of_mesh:
+        raise ValueError(describe("io_callback", "Cannot `vmap` an ordered callback whose operands are mapped.", (), user_frame(),
+                                  "The examples of a batch have no order among each other that all calls could keep.",
+                                  "Use ordered=False, which calls once per example, or lax.map instead of vmap."))
+    return map_calls(io_callback_p, axis, args, dims, params)
+
+
 @pure_callback_p.def_batch
 def _batch_pure(axis, args, dims, **params):
     method = params["vmap_method"]

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from weft.core.primitive import Primitive, registry
 from weft.core.scalars import exact
 from weft.core.trace import UndefPrimal, Zero, typeof
 from weft.ir.types import ShapedArray
 from weft.ops import families
 from weft.ops.families import ANY, ORDERED, binary, elementwise, match, match_dtypes, of_one_kind, unbroadcast, zero_tangent
+from weft.util import dtypes
 
 _BOOL = np.dtype(np.bool_)
 
@@ -30,15 +32,39 @@ ge_p = _comparison("ge", np.greater_equal)
 
 @of_one_kind
 def eq(x, y):
-    """Whether `x == y`, elementwise.
+    """Whether `x == y`, elementwise; of random keys, whether all of their data is equal.
 
     >>> np.asarray(eq(np.array([1, 2]), np.array([1, 3]))).tolist()
     [True, False]
     """
-    return eq_p.bind(*match(x, y))
+    x, y = match(x, y)
+    return _by_row(eq_p, "reduce_and", x, y) if _are_keys(x, y) else eq_p.bind(x, y)
 
 
-ne = binary(ne_p, "Whether `x != y`, elementwise.")
+@of_one_kind
+def ne(x, y):
+    """Whether `x != y`, elementwise; of random keys, whether some of their data differs.
+
+    >>> np.asarray(ne(np.array([1, 2]), np.array([1, 3]))).tolist()
+    [False, True]
+    """
+    x, y = match(x, y)
+    return _by_row(ne_p, "reduce_or", x, y) if _are_keys(x, y) else ne_p.bind(x, y)
+
+
+def _are_keys(x, y) -> bool:
+    dtype = typeof(x).dtype
+    return dtypes.is_extended(dtype) and typeof(y).dtype == dtype
+
+
+def _by_row(primitive: Primitive, join: str, x, y):
+    """Random keys compared by their rows of raw data."""
+    shape = families.broadcast_shapes(primitive.name, (typeof(x), typeof(y)))
+    keys = [k if typeof(k).shape else registry["broadcast_in_dim"].bind(k, shape=shape, broadcast_dimensions=()) for k in (x, y)]
+    rows = primitive.bind(*[registry["random_unwrap"].bind(k) for k in keys])
+    return registry[join].bind(rows, axes=tuple(range(len(shape), typeof(rows).ndim)))
+
+
 lt = binary(lt_p, "Whether `x < y`, elementwise.")
 le = binary(le_p, "Whether `x <= y`, elementwise.")
 gt = binary(gt_p, "Whether `x > y`, elementwise.")

@@ -18,7 +18,7 @@ from weft.core.trace import is_undef, typeof
 from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
 from weft.ops.elementwise import convert_element_type
-from weft.ops.families import ContractSpec, is_narrow, joined_vma, match_dtypes, operand_table, shape_error
+from weft.ops.families import ANY, ContractSpec, check_dtype, is_narrow, joined_vma, match_dtypes, operand_table, shape_error
 from weft.ops.layout import transpose
 from weft.ops.placement import OUT_SHARDING, with_out_sharding
 from weft.ops.rules import aval_of, bump, inverse, multilinear
@@ -297,6 +297,8 @@ def _dot_type(lhs, rhs, *, dimension_numbers, precision, preferred_element_type)
             "dot_general: requires arguments to have the same dtypes, got "
             f"{lhs.dtype.name}, {rhs.dtype.name}.\n  Cast one with .astype, or give preferred_element_type."
         )
+    for i, aval in enumerate((lhs, rhs)):
+        check_dtype("dot_general", aval, ANY, i)
     dtype = lhs.dtype if preferred_element_type is None else preferred_element_type
     shape = [lhs.shape[d] for d in lb]
     shape += [lhs.shape[d] for d in _free(lhs.ndim, lc, lb)]

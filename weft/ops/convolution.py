@@ -21,7 +21,7 @@ from weft.ir.types import ShapedArray
 from weft.ops.contraction import PrecisionLike, canonical_precision
 from weft.ops.conv_products import Conv, dilated, expand_conv
 from weft.ops.elementwise import convert_element_type
-from weft.ops.families import ExpandSpec, is_narrow, joined_vma, move_dim, shape_error
+from weft.ops.families import ANY, ExpandSpec, check_dtype, is_narrow, joined_vma, move_dim, shape_error
 from weft.ops.layout import reshape, rev, transpose
 from weft.ops.placement import OUT_SHARDING, with_out_sharding
 from weft.ops.rules import inverse, multilinear
@@ -223,6 +223,8 @@ def _pick(shape: Sequence[int], spec: Sequence[int]) -> list[int]:
 
 @conv_general_dilated_p.def_type
 def _conv_type(lhs, rhs, **params):
+    for i, aval in enumerate((lhs, rhs)):
+        check_dtype("conv_general_dilated", aval, ANY, i)
     p = Conv(**params)
     _check(lhs, rhs, p)
     preferred = p.preferred_element_type

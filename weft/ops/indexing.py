@@ -220,8 +220,10 @@ gather_p.define(localize=_localize_gather)
 # --- scatters
 
 
-def _scatter_type(name: str):
+def _scatter_type(name: str, computes: bool):
     def type_rule(operand, indices, updates, *, dimension_numbers, **_params):
+        if computes:
+            families.check_dtype(name, operand, families.ANY)
         windows.check_dims(name, operand, indices, GatherDimensionNumbers(*map(tuple, dimension_numbers)))
         numbers, sizes = _checked_window(name, dimension_numbers, operand, updates)
         windows.check_numbers(name, operand, indices, numbers, _read(operand, updates, numbers, sizes))
@@ -335,7 +337,7 @@ def _scatter_factors(combine, additive: bool):
 def _make_scatter(name: str, combine: str | None, ufunc) -> Primitive:
     p = Primitive(name, "scatter")
     p.define(
-        type=_scatter_type(name),
+        type=_scatter_type(name, ufunc is not None),
         reference=_scatter_reference(ufunc),
         batch=_scatter_batch(p),
         factors=_scatter_factors(combine, combine == "add"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.core.trace import typeof
-from weft.ops.families import FLOATING, elementwise
+from weft.ops.families import FLOATING, check_dtype, elementwise
 from weft.util import dtypes
 
 
@@ -72,12 +72,15 @@ reduce_precision_p = elementwise(
 def reduce_precision(operand, exponent_bits: int, mantissa_bits: int):
     """`operand` rounded to floats with so many bits of exponent and mantissa, in its own dtype.
 
+    TypeError for numbers that are not floating, ValueError for fewer than 1 bit of exponent or 0 of mantissa.
+
     >>> float(reduce_precision(np.float32(1.2345678), 5, 10))
     1.234375
     """
     if exponent_bits < 1 or mantissa_bits < 0:
         raise ValueError(f"reduce_precision: exponent_bits must be at least 1 and mantissa_bits at least 0, got {exponent_bits} and "
                          f"{mantissa_bits}.")
+    check_dtype("reduce_precision", typeof(operand), FLOATING)
     info = dtypes.finfo(typeof(operand).dtype)
     if exponent_bits >= int(info.nexp) and mantissa_bits >= int(info.nmant):
         return operand

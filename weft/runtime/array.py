@@ -231,9 +231,15 @@ class Array(metaclass=ArrayMeta):
         is_view = value is not None
         value = untransposed(value if is_view else spec.backend.get(buffer, spec.stored), spec.order)
         value.flags.writeable = False
-        if is_view:
+        if is_view and not dtypes.is_extended(self.dtype):      # `__array__` gives what is kept
             self._view = value
         return value
+
+    def _numbers(self, api: str) -> np.ndarray:
+        """The global value as `_numpy` gives it; TypeError for random keys."""
+        if dtypes.is_extended(self.dtype):
+            raise TypeError(f"{api}: random keys of type {self.aval.str_short()} have no NumPy value; use weft.random.key_data.")
+        return self._numpy()
 
     @property
     def _value(self) -> np.ndarray:
@@ -246,10 +252,7 @@ class Array(metaclass=ArrayMeta):
                 return self._view
             except AttributeError:
                 pass
-        if dtypes.is_extended(self.dtype):
-            raise TypeError(f"numpy.asarray: random keys of type {self.aval.str_short()} have no NumPy value; "
-                            "use weft.random.key_data.")
-        value = self._numpy()
+        value = self._numbers("numpy.asarray")
         if copy is False and (not hasattr(self, "_view") or (dtype is not None and np.dtype(dtype) != value.dtype)):
             raise ValueError(f"numpy.asarray: {self.aval.str_short()} laid out as {self.sharding} has no NumPy view"
                              f"{'' if dtype is None else f' as {np.dtype(dtype).name}'}; allow a copy (copy=None).")
@@ -286,14 +289,14 @@ class Array(metaclass=ArrayMeta):
 
     def item(self, *args):
         """The single element (or the one at the given position) as a Python scalar."""
-        return self._numpy().item(*args) if args or (found := self._number()) is None else found
+        return self._numbers("item").item(*args) if args or (found := self._number()) is None else found
 
     def tolist(self) -> list:
         """The value as nested Python lists."""
-        return self._numpy().tolist()
+        return self._numbers("tolist").tolist()
 
     def tobytes(self, order: str = "C") -> bytes:
-        return self._numpy().tobytes(order)
+        return self._numbers("tobytes").tobytes(order)
 
     def __bool__(self) -> bool:
         return bool(self._scalar("bool") if (found := self._number()) is None else found)
