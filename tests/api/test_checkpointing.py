@@ -326,3 +326,24 @@ def test_residuals_are_logged(caplog):
     assert first == inputs
     assert re.fullmatch(
         re.escape(inputs) + r"\nand saving these intermediates:\n  float32\[3,3\] from named 'a' from .*\.py:\d+:\d+ \(.*\)", second)
+
+
+def test_barriers_before_some_arguments():
+    f = lambda d, y: wnp.sin(wnp.sin(d["a"]) * wnp.sin(y))
+    d, y = {"a": np.float32(0.5)}, np.float32(0.25)
+
+    def held(prevent_cse, fun=f, args=(d, y), **options):
+        loss = weft.checkpoint(fun, prevent_cse=prevent_cse, **options)
+        line = next((line for line in weft.jit(weft.grad(loss)).lower(*args).as_text().splitlines() if "optimization_barrier" in line), "")
+        return line.count("tensor<f32>")
+
+    assert [held(flags) for flags in (True, False, (True, True), (True, False), ({"a": False}, True), (False, False))] == [2, 0, 2, 1, 1, 0]
+    assert held((True, False), lambda d, n, y: f(d, y) * n, (d, 3, y), static_argnums=1) == 1
+    with pytest.raises(ValueError, match="prefix of the tuple of arguments"):
+        held((True, False, True))
+    want = weft.grad(f)(d, y)
+    for flags in (True, (True, False)):
+        got = weft.grad(weft.checkpoint(f, prevent_cse=flags))(d, y)
+        np.testing.assert_allclose(got["a"], want["a"], rtol=1e-6)
+        second = weft.grad(weft.grad(lambda a, flags=flags: weft.checkpoint(f, prevent_cse=flags)({"a": a}, y)))(0.5)
+        np.testing.assert_allclose(second, weft.grad(weft.grad(lambda a: f({"a": a}, y)))(0.5), rtol=1e-5)

@@ -30,12 +30,14 @@ from weft.util.source import api_boundary, function_name, wraps
 Policy = Callable[..., Any]             # a bool, Saveable, Recompute or an Offloadable
 
 
-def checkpoint(fun: Callable | None = None, *, prevent_cse: bool = True, policy: Callable | None = None,
+def checkpoint(fun: Callable | None = None, *, prevent_cse: Any = True, policy: Callable | None = None,
                static_argnums: int | Sequence[int] = (), static_argnames: str | Sequence[str] = (), concrete: bool = False) -> Any:
     """`fun` whose intermediate values are not kept for reverse mode but computed again.
 
     `policy(primitive, *avals, **params) -> bool` names the equations whose results may be kept
     (`weft.checkpoint_policies` has the usual ones).
+    What is computed again is kept apart from what computed it first by a barrier, unless `prevent_cse` is false: a bool, or a tree of them
+    that is a prefix of the tuple of arguments, to hold back only what comes from some of these.
     Shapes, dtypes and errors are those of `fun`.
 
     >>> float(weft.grad(weft.checkpoint(lambda x: wnp.sin(wnp.sin(x))))(0.0))
@@ -73,12 +75,23 @@ def checkpoint(fun: Callable | None = None, *, prevent_cse: bool = True, policy:
         flat = FlatFunction(on_rest, args, {k: x for k, x in kwargs.items() if k not in fixed}, static_argnums,
                             flatten=lambda x: flatten(x, "checkpoint"))
         jaxpr, consts = _traced_once(flat, fun, fixed)
-        outs = remat_p.bind(*consts, *flat.leaves, jaxpr=jaxpr, prevent_cse=prevent_cse, policy=policy, name=function_name(fun))
+        barred = prevent_cse if isinstance(prevent_cse, bool) else (True,) * len(consts) + _of_leaves(prevent_cse, flat)
+        outs = remat_p.bind(*consts, *flat.leaves, jaxpr=jaxpr, prevent_cse=barred, policy=policy, name=function_name(fun))
         return flat.unflatten(outs)
     return checkpointed
 
 
 remat = checkpoint
+
+
+def _of_leaves(prevent_cse: Any, flat: FlatFunction) -> tuple[bool, ...]:
+    """One bool for each leaf of the arguments, from a prefix tree for those that are given by position."""
+    args, kwargs = tree.tree_unflatten(flat.in_tree, flat.leaves)
+    try:
+        given = tree.broadcast_prefix(prevent_cse, args)
+    except ValueError as error:
+        raise ValueError(f"checkpoint: prevent_cse must be a bool, or a tree that is a prefix of the tuple of arguments: {error}") from None
+    return (*map(bool, given), *(True for _ in tree.tree_leaves(kwargs)))
 
 
 def _traced_once(flat: FlatFunction, fun: Callable, fixed: dict) -> tuple:

@@ -80,6 +80,9 @@ def fill_call_rules(primitive: Primitive, to: Primitive, plain: Primitive,
         if ins is not None:
             ins = [*ins, *_pick(ins, nonzero)]
             outs = [*outs, *_pick(outs, out_nonzero)]
+        barred = params.get("prevent_cse")           # of a checkpoint, for each input
+        if isinstance(barred, tuple):
+            params["prevent_cse"] = (*barred, *_pick(barred, nonzero))
         results = bind_call(primitive, both, [*primals, *_pick(tangents, nonzero)], params, ins, outs)
         n = len(jaxpr.outvars)
         given = iter(results[n:])

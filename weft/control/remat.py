@@ -27,7 +27,7 @@ from weft.util.config import config
 from weft.util.events import report
 from weft.util.record import record
 
-#: params: jaxpr, prevent_cse, policy (None, or a predicate on (primitive, *avals, **params)), name
+#: params: jaxpr, prevent_cse (a bool, or one for each input), policy (None, or a predicate on (primitive, *avals, **params)), name
 remat_p = Primitive("checkpoint", "region", multiple_results=True, call_like=True, only_derivatives=("policy",))
 
 
@@ -102,21 +102,29 @@ def _split(jaxpr: Jaxpr, unknown: Sequence[bool], params: dict) -> Partial:
         _log_residuals(partial, sum(not u for u in partial.out_unknown))
     if config.debug_key_reuse:
         partial.unknown = _reading_keys(partial.unknown)
-    if params["prevent_cse"]:
-        partial.unknown = _behind_barrier(partial.unknown, len(partial.forwarded))
+    given = [flag for flag, u in zip(_each(params["prevent_cse"], len(unknown)), unknown) if not u]
+    partial.unknown = _behind_barrier(partial.unknown, [any(given) if i is None else given[i] for i in partial.forwarded])
     return partial
 
 
-def _behind_barrier(jaxpr: Jaxpr, n_residuals: int) -> Jaxpr:
-    """The program with its residuals, which are its first inputs, behind a barrier if it computes anything of them alone: simplification
-    would take that from where it was computed first, and so keep it."""
-    residuals = jaxpr.invars[:n_residuals]
-    known = {*residuals, *jaxpr.constvars}
-    if not residuals or not any(eqn.invars and all(type(a) is Literal or a in known for a in eqn.invars) for eqn in jaxpr.eqns):
+def _each(prevent_cse: bool | tuple[bool, ...], n: int) -> tuple[bool, ...]:
+    """Whether each of `n` inputs goes behind a barrier. Where there are others than those of the function, as in derivatives of higher
+    order, all do if one does."""
+    if isinstance(prevent_cse, tuple) and len(prevent_cse) == n:
+        return prevent_cse
+    return (any(prevent_cse) if isinstance(prevent_cse, tuple) else bool(prevent_cse),) * n
+
+
+def _behind_barrier(jaxpr: Jaxpr, which: Sequence[bool]) -> Jaxpr:
+    """The program with those of its residuals behind a barrier for which `which` holds, if it computes anything of residuals alone:
+    simplification would take that from where it was computed first, and so keep it. Residuals are the first inputs."""
+    residuals = jaxpr.invars[:len(which)]
+    known, held = {*residuals, *jaxpr.constvars}, [v for v, wanted in zip(residuals, which) if wanted]
+    if not held or not any(eqn.invars and all(type(a) is Literal or a in known for a in eqn.invars) for eqn in jaxpr.eqns):
         return jaxpr
-    given, source = [Var(v.aval) for v in residuals], jaxpr.eqns[0].source
-    barrier = Eqn(optimization_barrier_p, given, residuals, {}, None if source is None else source.unnamed())
-    return jaxpr.replace(invars=[*given, *jaxpr.invars[n_residuals:]], eqns=[barrier, *jaxpr.eqns])
+    given, source = {v: Var(v.aval) for v in held}, jaxpr.eqns[0].source
+    barrier = Eqn(optimization_barrier_p, given.values(), held, {}, None if source is None else source.unnamed())
+    return jaxpr.replace(invars=[given.get(v, v) for v in jaxpr.invars], eqns=[barrier, *jaxpr.eqns])
 
 
 def _reading_keys(jaxpr: Jaxpr) -> Jaxpr:
@@ -146,8 +154,10 @@ def _transpose(cts, *args, jaxpr, prevent_cse, **params):
     fixed = [x for x in args if not is_undef(x)]
     given = [ct for ct, nz in zip(cts, ct_nonzero) if nz]
     operands = [*fixed, *given]
-    if prevent_cse:
-        operands = optimization_barrier(operands)
+    which = [flag for flag, lin in zip(_each(prevent_cse, len(args)), linear) if not lin]
+    which += [any(which)] * len(given)
+    held = iter(optimization_barrier([x for x, wanted in zip(operands, which) if wanted]) if any(which) else ())
+    operands = [next(held) if wanted else x for x, wanted in zip(operands, which)]
     outs = iter(call_on_values(refs, lambda *xs: evaluate(backward, *xs), operands))
     flags = iter(nonzero)
     return [(next(outs) if next(flags) else None) if lin else None for lin in linear]
