@@ -145,6 +145,19 @@ def test_arguments_that_do_not_fit(args, text):
         exported.call(*args)
 
 
+@pytest.mark.parametrize(("dims", "shape", "text"), [
+    ("a + 2*b, a, a + b + c", (3, 2, 6), r"Input shapes do not match.*Division had remainder 1 when computing the value of 'b'.*"
+     r"args\[0\]\.shape = \(2\*b \+ a, a, c \+ b \+ a\).*'a' = 2 from specification 'a' for dimension args\[0\]\.shape\[1\] \(= 2\)"),
+    ("a + 2*b, a, a + b", (8, 2, 6), r"Found inconsistency between dimension size args\[0\]\.shape\[0\] \(= 8\) and the specification "
+     r"'2\*b \+ a' \(= 10\).*args\[0\]\.shape = \(2\*b \+ a, a, b \+ a\).*'a' = 2 .*'b' = 4 from specification 'b \+ a'"),
+    ("2*a + b, a, c*c", (7, 2, 36), r"^Cannot solve for values of dimension variables \{'c'\}.*args\[0\]\.shape = \(b \+ 2\*a, a, c\^2\)"),
+])
+def test_sizes_that_do_not_fit_are_told_with_those_that_were_found(dims, shape, text):
+    exported = export.export(weft.jit(lambda x: x.sum()))(struct(*symbolic_shape(dims)))
+    with pytest.raises(ValueError, match=text):
+        exported.call(np.ones(shape, np.float32))
+
+
 def test_functions_that_cannot_be_exported():
     (b,) = symbolic_shape("b")
     with pytest.raises(ValueError, match="must be the result of `jit`"):

@@ -40,7 +40,7 @@ from weft.ir.mesh import AbstractMesh, Mesh
 from weft.ir.program_mesh import constraint_shardings, is_abstract, moved, over_mesh, without_devices
 from weft.ir.rewrite import inline_calls, map_jaxprs
 from weft.ir.shardings import MemorySpace, NamedSharding, Sharding
-from weft.ir.symbolic import Dim, SizeTooSmall, SymbolicScope, evaluate, is_symbolic_dim, names_in, solve
+from weft.ir.symbolic import Dim, SizesDoNotFit, SymbolicScope, evaluate, is_symbolic_dim, names_in, solve
 from weft.ir.types import ShapedArray
 from weft.runtime.array import Array
 from weft.util import dtypes, tree
@@ -291,13 +291,13 @@ class Exported:
             return {}
         try:
             sizes = solve(asked)
-        except SizeTooSmall as error:
-            shapes = ", ".join(f"{path}.shape = {_shape_text(a)}" for path, a in zip(paths, self.in_avals))
-            raise ValueError("Input shapes do not match the polymorphic shapes specification. Expected value >= 1 for dimension variable "
-                             f"'{error.name}'. Using the following polymorphic shapes specifications: {shapes}. Obtained dimension "
-                             f"variables: {', '.join(error.found_by)}.") from None
         except ValueError as error:
-            raise ValueError(f"Input shapes do not match the polymorphic shapes specification. {error}") from None
+            specified = "Using the following polymorphic shapes specifications: " + \
+                ", ".join(f"{path}.shape = {_shape_text(a)}" for path, a in zip(paths, self.in_avals)) + "."
+            if not isinstance(error, SizesDoNotFit):
+                raise ValueError(f"{error} {specified}") from None
+            raise ValueError(f"Input shapes do not match the polymorphic shapes specification. {error.reason} {specified} Obtained "
+                             f"dimension variables: {', '.join(error.found_by) or 'none'}.") from None
         scope = next(n.scope for aval in self.in_avals for n in aval.shape if isinstance(n, Dim))
         broken = scope.admits({k: v for k, v in sizes.items() if not isinstance(v, Dim)})
         if broken is not None:

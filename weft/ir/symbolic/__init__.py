@@ -11,7 +11,7 @@ from weft.ir.symbolic.polynomials import (
 )
 from weft.ir.symbolic.sizes import (
     Dim as Dim,
-    SizeTooSmall as SizeTooSmall,
+    SizesDoNotFit as SizesDoNotFit,
     SymbolicScope as SymbolicScope,
     as_size as as_size,
     is_symbolic_dim as is_symbolic_dim,

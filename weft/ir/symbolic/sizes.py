@@ -385,19 +385,20 @@ def min_dim(a: Any, b: Any) -> Any:
 # ---- sizes from shapes
 
 
-class SizeTooSmall(ValueError):
-    """A size that shapes ask to be less than 1; `found_by` says which expression gave it and those before."""
+class SizesDoNotFit(ValueError):
+    """Given values that expressions do not have for any sizes: `reason` says which. `found_by` says which expression gave each size that is
+    known."""
 
-    def __init__(self, name: str, found_by: Sequence[str]):
-        self.name, self.found_by = name, tuple(found_by)
-        super().__init__(f"Expected value >= 1 for dimension variable '{name}'. Obtained dimension variables: {', '.join(found_by)}.")
+    def __init__(self, reason: str, found_by: Sequence[str]):
+        self.reason, self.found_by = reason, tuple(found_by)
+        super().__init__(f"{reason} Obtained dimension variables: {', '.join(found_by) or 'none'}.")
 
 
 def solve(unknown: Sequence[tuple[Polynomial, Any, str]]) -> dict[str, Any]:
     """The sizes for which expressions have given values: (expression, value, the dim it is the size of) of each.
 
-    Solves one expression after another for the one variable in it that is not known yet, if that occurs linearly. Raises ValueError where
-    no sizes fit, and where an expression cannot be solved.
+    Solves one expression after another for the one variable in it that is not known yet, if that occurs linearly. Raises SizesDoNotFit
+    where no sizes fit, and ValueError where an expression cannot be solved.
     """
     sizes: dict[str, Any] = {}
     left, found_by = list(unknown), []
@@ -405,7 +406,7 @@ def solve(unknown: Sequence[tuple[Polynomial, Any, str]]) -> dict[str, Any]:
         rest = [item for item in left if not _solved(item, sizes, found_by)]
         if len(rest) == len(left):
             p, _, what = rest[0]
-            raise ValueError(f"Cannot solve for values of dimension variables {variables(p) - set(sizes)!r}. We can only solve linear "
+            raise ValueError(f"Cannot solve for values of dimension variables {set(variables(p)) - set(sizes)!r}. We can only solve linear "
                              f"uni-variate constraints, and {text(p)} of {what} is none. Give an argument one of whose dims is that size "
                              "itself.")
         left = rest
@@ -425,19 +426,18 @@ def _solved(item: tuple[Polynomial, Any, str], sizes: dict[str, Any], found_by: 
             return False
         rest = value - evaluate(tuple((m, c) for m, c in p if m != ((name, 1),)), sizes)
         if rest % slope != 0:
-            raise ValueError(f"Division had remainder {rest % slope} when computing the value of '{name}': {text(p)} = {value} has no "
-                             f"solution in integers, for the size of {what}.")
+            raise SizesDoNotFit(f"Division had remainder {rest % slope} when computing the value of '{name}': {text(p)} = {value} has no "
+                                f"solution in integers, for the size of {what}.", found_by)
         found_by.append(f"'{name}' = {rest // slope} from specification '{text(p)}' for dimension {what} (= {value})")
         found = rest // slope
         if (found.scope.bounds(found.expression)[0] if isinstance(found, Dim) else found) < 1:       # for some of the sizes it depends on
-            raise SizeTooSmall(name, found_by)
+            raise SizesDoNotFit(f"Expected value >= 1 for dimension variable '{name}'.", found_by)
         sizes[name] = found
         return True
     found = evaluate(p, sizes)
     if found != value:
-        known = ", ".join(f"{k} = {v}" for k, v in sizes.items() if k in variables(p))
-        raise ValueError(f"Found inconsistency between dimension size {what} (= {value}) and the specification '{text(p)}' (= {found}), "
-                         f"where {known}.")
+        raise SizesDoNotFit(f"Found inconsistency between dimension size {what} (= {value}) and the specification '{text(p)}' (= {found}).",
+                            found_by)
     return True
 
 
