@@ -337,6 +337,38 @@ def test_objects_that_convert_themselves():
     assert weft.vmap(lambda x: 2 * x, in_axes=1, out_axes=1)(_Converts(wnp.ones((2, 3)))).tolist() == [[2.0] * 3] * 2
 
 
+@pytest.mark.parametrize("transform", [weft.grad, weft.value_and_grad, weft.vmap, weft.pmap, weft.jacfwd, weft.jacrev, weft.hessian,
+                                       weft.make_jaxpr, weft.jit], ids=lambda f: f.__name__)
+def test_what_is_no_function_is_refused_at_once(transform):
+    with pytest.raises(TypeError, match=f"{transform.__name__}: Expected a callable value, got 5"):
+        transform(5)
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: wnp.mean(x, axis=2), lambda x: wnp.argmax(x, -3), lambda x: wnp.split(x, 1, axis=2), lambda x: wnp.swapaxes(x, 0, 2),
+    lambda x: wnp.fft.fft(x, axis=2), lambda x: x.std(2), lambda x: lax.dynamic_index_in_dim(x, 0, 2)])
+def test_dims_that_there_are_not(call):
+    """As of NumPy, the error is both a ValueError and an IndexError."""
+    for kind in (ValueError, IndexError):
+        with pytest.raises(kind, match=r"axis -?\d is out of bounds|dim 2 is out of range"):
+            call(wnp.ones((2, 2)))
+
+
+def test_whole_numbers_are_asked_for():
+    for call in (lambda: wnp.round(wnp.ones(2), 1.5), lambda: wnp.ones(2).round(1.0), lambda: wnp.round(wnp.arange(2), 0.5),
+                 lambda: lax.integer_pow(wnp.ones(2), 1.5)):
+        with pytest.raises(TypeError, match="integer"):
+            call()
+    assert wnp.round(wnp.array([1.26]), np.int32(1)).tolist() == [np.float32(1.3)] == wnp.round(wnp.array([1.26]), wnp.array(1)).tolist()
+
+
+@pytest.mark.parametrize("call", [wnp.linalg.cholesky, wnp.linalg.svd, wnp.linalg.eigh, lambda x: wnp.linalg.solve(wnp.eye(2), x)])
+def test_what_is_no_matrix(call):
+    for kind in (ValueError, TypeError):
+        with pytest.raises(kind, match=r"takes (square )?matrices|rows must be equal"):
+            call(wnp.ones(3))
+
+
 def test_masked_arrays_of_numpy():
     masked = np.ma.array([1, 2, 3], mask=[True, False, True])
     for use in (wnp.asarray, wnp.sin, weft.jit(lambda x: x)):

@@ -38,5 +38,8 @@ def test_other_dtypes_derivatives_and_errors():
     np.testing.assert_array_equal(weft.vmap(lambda x: lax.reduce_precision(x, 5, 2))(VALUES[:3]), lax.reduce_precision(VALUES[:3], 5, 2))
     with pytest.raises(ValueError, match="at least 1"):
         lax.reduce_precision(1.0, 0, 3)
+    for widths in ((5.5, 2), (5, 2.0)):
+        with pytest.raises(TypeError, match="integer"):
+            lax.reduce_precision(1.0, *widths)
     with pytest.raises(TypeError, match="does not accept dtype int32"):
         lax.reduce_precision(np.arange(3), 5, 5)

@@ -39,7 +39,7 @@ from weft.runtime.array import Array
 from weft.runtime.device import Device
 from weft.util import dtypes, tree
 from weft.util.errors import ShardingError, UnexpectedTracerError, describe
-from weft.util.source import api_boundary, function_name, joined, scope, user_frame, wraps
+from weft.util.source import api_boundary, check_callable, function_name, joined, scope, user_frame, wraps
 from weft.util.state import clearers
 
 # ---- placement
@@ -425,6 +425,7 @@ def make_jaxpr(fun: Callable, static_argnums: int | Sequence[int] = (), axis_env
     """
     if abstracted_axes is not None:
         raise NotImplementedError("make_jaxpr: abstracted_axes is not supported yet.")
+    check_callable("make_jaxpr", fun)
 
     @wraps(fun)
     @api_boundary

@@ -31,7 +31,7 @@ from weft.transforms.transpose import backward_pass
 from weft.util import dtypes, tree
 from weft.util.errors import ShapeError
 from weft.util.record import record
-from weft.util.source import api_boundary, transformed_scope, wraps
+from weft.util.source import api_boundary, check_callable, transformed_scope, wraps
 
 
 def _argnums(argnums, n: int, api: str) -> tuple[int, ...]:
@@ -313,6 +313,7 @@ def value_and_grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: boo
     >>> float(value), float(slope)
     (9.0, 6.0)
     """
+    check_callable("value_and_grad", fun)
     _check_reduce_axes("grad", reduce_axes)
 
     @wraps(fun, "Value and gradient of {} with respect to the arguments that `argnums` names; it takes the same arguments.")
@@ -369,6 +370,7 @@ def grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False,
     >>> float(weft.grad(wnp.tanh)(0.0))
     1.0
     """
+    check_callable("grad", fun)
     _check_reduce_axes("grad", reduce_axes)
 
     @wraps(fun, "Gradient of {} with respect to the arguments that `argnums` names; it takes the same arguments.")
@@ -507,6 +509,8 @@ def jacfwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
     >>> weft.jacfwd(lambda x: x ** 2)(wnp.arange(3.)).shape
     (3, 3)
     """
+    check_callable("jacfwd", fun)
+
     @wraps(fun, "Jacobian of {} with respect to the arguments that `argnums` names; it takes the same arguments.")
     @api_boundary
     def jacobian(*args, **kwargs):
@@ -535,6 +539,8 @@ def jacrev(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
     >>> weft.jacrev(lambda x: x.sum())(wnp.arange(3.)).tolist()
     [1.0, 1.0, 1.0]
     """
+    check_callable("jacrev", fun)
+
     @wraps(fun, "Jacobian of {} with respect to the arguments that `argnums` names; it takes the same arguments.")
     @api_boundary
     def jacobian(*args, **kwargs):
@@ -574,6 +580,7 @@ def hessian(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fal
     >>> weft.hessian(lambda x: (x ** 3).sum())(wnp.ones(2)).shape
     (2, 2)
     """
+    check_callable("hessian", fun)
     return jacfwd(jacrev(fun, argnums, has_aux=has_aux, holomorphic=holomorphic), argnums, has_aux=has_aux,
                   holomorphic=holomorphic)
 

@@ -46,7 +46,7 @@ from weft.util.config import config
 from weft.util.dtypes import float0
 from weft.util.errors import ShardingTypeError
 from weft.util.events import report
-from weft.util.source import api_boundary, function_name, hide_caller, warn_user
+from weft.util.source import api_boundary, check_callable, function_name, hide_caller, warn_user
 from weft.util.state import Dispatching, clearing, forget_entries, new_entries
 
 
@@ -779,8 +779,7 @@ def jit(fun: Callable | None = None, /, *, in_shardings: Any = None, out_shardin
                "keep_unused": keep_unused, "device": device, "backend": backend, "inline": inline, "compiler_options": compiler_options}
     if fun is None:
         return lambda f: jit(f, **options)
-    if not callable(fun):
-        raise TypeError(f"jit: Expected a callable value, got {fun!r}.")
+    check_callable("jit", fun)
     if isinstance(fun, staticmethod):
         raise TypeError(f"jit: staticmethod arguments are not supported, got {fun}. Put @staticmethod before @jit.")
     if inspect.isgeneratorfunction(fun):

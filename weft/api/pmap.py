@@ -39,7 +39,7 @@ from weft.runtime.array import Array
 from weft.runtime.device import devices as all_devices, local_devices, process_indices
 from weft.util import tree
 from weft.util.dtypes import float0
-from weft.util.source import api_boundary, function_name
+from weft.util.source import api_boundary, check_callable, function_name
 
 #: the axis of the mesh where the user gives no name
 UNNAMED = "pmap_axis"
@@ -61,8 +61,7 @@ def pmap(fun: Callable, axis_name: Any = None, *, in_axes: Any = 0, out_axes: An
     >>> weft.pmap(lambda x: x / weft.lax.psum(x, 'i'), axis_name='i')(wnp.array([1., 3.])[:len(weft.devices())]).sum().item()
     1.0
     """
-    if not callable(fun):
-        raise TypeError(f"pmap: expected a function, got {fun!r}.")
+    check_callable("pmap", fun)
     if global_arg_shapes is not None:
         raise NotImplementedError("pmap: global_arg_shapes is not supported. Arguments are global arrays; their shapes are known.")
     if devices is not None and backend is not None:

@@ -24,7 +24,7 @@ from weft.transforms.batch import batch_flat, to_dim
 from weft.transforms.vmappable import MappingSpec, batch_elements, is_spec, is_vmappable, length_of_axis, registered, whole
 from weft.util import dtypes, tree
 from weft.util.errors import ShardingTypeError
-from weft.util.source import api_boundary, transformed_scope, wraps
+from weft.util.source import api_boundary, check_callable, transformed_scope, wraps
 
 
 def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None, axis_size: int | None = None,
@@ -50,6 +50,8 @@ def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = No
             raise TypeError(f"vmap {what} must be an int, None, or a (nested) container of them, got {axes!r}.")
 
     spread = () if spmd_axis_name is None else spmd_axis_name if isinstance(spmd_axis_name, tuple) else (spmd_axis_name,)
+
+    check_callable("vmap", fun)
 
     @wraps(fun, "Vectorized version of {}: what `in_axes` names has one more dim in the arguments, and so have the results.")
     @functools.partial(api_boundary, name="vmap")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 
 import numpy as np
 
@@ -16,8 +17,9 @@ from weft.util import dtypes
 
 
 def round(a, decimals: int = 0, out=None):  # noqa: A001
-    """Rounded to `decimals` places, halves to even."""
+    """Rounded to `decimals` places, halves to even. TypeError for a number of places that is no integer."""
     check_no_out(out, "round")
+    decimals = operator.index(decimals)
     x = array_of("round", a)
     if not dtypes.issubdtype(x.dtype, np.inexact):
         if decimals >= 0 or x.dtype == np.bool_:

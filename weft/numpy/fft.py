@@ -50,7 +50,7 @@ def _transform(api: str, kind: FftType, a, s, axes, norm):
     axes = [operator.index(d) for d in axes]
     for d in axes:
         if not -a.ndim <= d < a.ndim:
-            raise ValueError(f"{api}: axis {d} is out of bounds for array of dimension {a.ndim}")
+            raise np.exceptions.AxisError(f"{api}: axis {d} is out of bounds for array of dimension {a.ndim}")
     axes = [d % a.ndim for d in axes]
     if len(set(axes)) != len(axes):
         raise ValueError(f"{public_name(f'numpy.fft.{api}')} does not support repeated axes. Got axes {axes}.")

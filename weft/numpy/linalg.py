@@ -16,6 +16,7 @@ from weft.numpy.products import matmul, outer, tensordot, vecdot
 from weft.ops import linalg as la, matrix_forms
 from weft.ops.arithmetic import stop_gradient
 from weft.util import dtypes
+from weft.util.errors import ShapeError
 from weft.util.source import guard_all
 
 __all__ = [
@@ -59,7 +60,7 @@ class SlogdetResult(NamedTuple):
 def _matrix(api: str, a, square: bool = False):
     a = promote.concrete(promote.inexact(api, a))
     if a.ndim < 2 or (square and a.shape[-1] != a.shape[-2]):
-        raise ValueError(f"linalg.{api} takes {'square ' if square else ''}matrices: shape [..., {'n, n' if square else 'm, n'}], "
+        raise ShapeError(f"linalg.{api} takes {'square ' if square else ''}matrices: shape [..., {'n, n' if square else 'm, n'}], "
                          f"got {tuple(a.shape)}.")
     return a
 
@@ -243,7 +244,7 @@ def solve(a, b):
     a, b = [promote.concrete(x) for x in promote.promote_dtypes_inexact(promote.value(a), promote.value(b))]
     a = _matrix("solve", a, square=True)
     if not b.ndim or b.shape[-1 if b.ndim == 1 else -2] != a.shape[-1]:
-        raise ValueError(f"linalg.solve: a has shape {tuple(a.shape)}, b {tuple(b.shape)}; their rows must be equal in number.")
+        raise ShapeError(f"linalg.solve: a has shape {tuple(a.shape)}, b {tuple(b.shape)}; their rows must be equal in number.")
     vector = b.ndim == 1
     b = b[:, None] if vector else b
     lead = promote.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -312,7 +313,7 @@ def lstsq(a, b, rcond=None, *, numpy_resid: bool = False):
     """The x that minimizes |b - a @ x|, the squared residuals, the rank of `a` and its singular values."""
     a, b = [promote.concrete(x) for x in promote.promote_dtypes_inexact(promote.value(a), promote.value(b))]
     if a.ndim != 2 or b.ndim not in (1, 2) or a.shape[0] != b.shape[0]:
-        raise ValueError(f"linalg.lstsq takes a matrix, and a vector or matrix of as many rows, got {tuple(a.shape)}, {tuple(b.shape)}.")
+        raise ShapeError(f"linalg.lstsq takes a matrix, and a vector or matrix of as many rows, got {tuple(a.shape)}, {tuple(b.shape)}.")
     vector = b.ndim == 1
     b = b[:, None] if vector else b
     m, n = a.shape

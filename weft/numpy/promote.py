@@ -161,7 +161,7 @@ def canonical_axes(axis, ndim: int, api: str = "reduction") -> tuple[int, ...]:
     out = []
     for a in axes:
         if not -ndim <= a < ndim:
-            raise ValueError(f"{api}: axis {a} is out of bounds for array of dimension {ndim}")
+            raise np.exceptions.AxisError(f"{api}: axis {a} is out of bounds for array of dimension {ndim}")
         out.append(a % ndim)
     if len(set(out)) != len(out):
         raise ValueError(f"{api}: duplicate value in axis (a repeated axis): {axes}.")

@@ -6,6 +6,8 @@ Float laws: `max` and `min` propagate NaN; `sign` keeps the sign of zero.
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 
 from weft.core.primitive import registry
@@ -315,12 +317,12 @@ square = unary(square_p, "`x * x`, elementwise.")
 
 
 def integer_pow(x, y: int):
-    """`x` to the power of the Python int `y`, by repeated multiplication.
+    """`x` to the power of the Python int `y`, by repeated multiplication. TypeError for a power that is no integer.
 
     >>> np.asarray(integer_pow(np.array([1, 2, 3]), 3)).tolist()
     [1, 8, 27]
     """
-    y = int(y)
+    y = operator.index(y)
     return x if y == 1 and hasattr(x, "aval") else integer_pow_p.bind(x, y=y)
 
 

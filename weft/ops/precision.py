@@ -6,6 +6,8 @@ of the smaller format becomes zero. 16-bit and smaller floats compute in float32
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 
 from weft.core.trace import typeof
@@ -72,11 +74,13 @@ reduce_precision_p = elementwise(
 def reduce_precision(operand, exponent_bits: int, mantissa_bits: int):
     """`operand` rounded to floats with so many bits of exponent and mantissa, in its own dtype.
 
-    TypeError for numbers that are not floating, ValueError for fewer than 1 bit of exponent or 0 of mantissa.
+    TypeError for numbers that are not floating and for widths that are no integers; ValueError for fewer than 1 bit of exponent or 0 of
+    mantissa.
 
     >>> float(reduce_precision(np.float32(1.2345678), 5, 10))
     1.234375
     """
+    exponent_bits, mantissa_bits = operator.index(exponent_bits), operator.index(mantissa_bits)
     if exponent_bits < 1 or mantissa_bits < 0:
         raise ValueError(f"reduce_precision: exponent_bits must be at least 1 and mantissa_bits at least 0, got {exponent_bits} and "
                          f"{mantissa_bits}.")
@@ -84,4 +88,4 @@ def reduce_precision(operand, exponent_bits: int, mantissa_bits: int):
     info = dtypes.finfo(typeof(operand).dtype)
     if exponent_bits >= int(info.nexp) and mantissa_bits >= int(info.nmant):
         return operand
-    return reduce_precision_p.bind(operand, exponent_bits=int(exponent_bits), mantissa_bits=int(mantissa_bits))
+    return reduce_precision_p.bind(operand, exponent_bits=exponent_bits, mantissa_bits=mantissa_bits)

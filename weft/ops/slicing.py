@@ -204,9 +204,9 @@ def dynamic_update_index_in_dim(operand, update, index, axis: int, *, allow_nega
 
 
 def canonical_dim(dim: int, ndim: int, api: str) -> int:
-    """`dim` counted from the front; ValueError if there is no such dim."""
+    """`dim` counted from the front; AxisError, a ValueError and an IndexError, if there is no such dim."""
     if not -ndim <= dim < ndim:
-        raise ValueError(f"{api}: dim {dim} is out of range for an array with {ndim} dims.")
+        raise np.exceptions.AxisError(f"{api}: dim {dim} is out of range for an array with {ndim} dims.")
     return int(dim) % ndim
 
 

@@ -57,6 +57,12 @@ def named(fun: Callable, name: str, doc: str) -> Callable:
     return fun
 
 
+def check_callable(api: str, fun: Any) -> None:
+    """TypeError for a `fun` that cannot be called: the function `api` transforms functions."""
+    if not callable(fun):
+        raise TypeError(f"{api}: Expected a callable value, got {fun!r}.")
+
+
 def wraps(fun: Callable, says: str = "") -> Callable:
     """Decorator: a function that stands for `fun`, with its name, docstring and attributes. `fun` may be an object that can be called:
     its fields are attributes then, even where one is called as an attribute of functions. `says`, with the name in the place of `{}`,
