@@ -204,7 +204,7 @@ def test_without_jit_it_runs_at_once():
     (lambda: weft.pmap(lambda a: a, in_axes="a"), TypeError, "in_axes and out_axes must be an int"),
     (lambda: weft.pmap(lambda a: a, donate_argnums=0, static_broadcasted_argnums=0), ValueError, "both static and donated"),
     (lambda: weft.pmap(lambda a: a, static_broadcasted_argnums=2)(X), ValueError, "1 positional"),
-    (lambda: weft.pmap(3), TypeError, "expected a function"),
+    (lambda: weft.pmap(3), TypeError, "pmap: Expected a callable value"),
     (lambda: weft.pmap(lambda a: a, global_arg_shapes=((8,),)), NotImplementedError, "global_arg_shapes"),
     (lambda: weft.pmap(lambda a: a, devices=weft.devices(), backend="cpu"), ValueError, "not both"),
     (lambda: weft.pmap(lambda a: a, devices=[]), ValueError, "`devices` is empty"),
