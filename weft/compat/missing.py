@@ -54,7 +54,7 @@ _MISSING: dict[str, dict[str, str]] = {
     "it carries notes to passes of XLA, and there are none": {"jax.experimental.control_deps": "*"},
     "arrays move between processes by `device_put` to a mesh of all of them": {"jax.experimental.transfer": "*"},
     "profiles are written as traces of Perfetto, not as XLA's protocol buffers": {
-        "jax.profiler": "ProfileData ProfileEvent ProfileOptions ProfilePlane", "jax.experimental.profiler": "*",
+        "jax.profiler": "ProfileData ProfileEvent ProfilePlane", "jax.experimental.profiler": "*",
     },
     "programs are compiled in this process; options of the compiler are `generate_sourcemaps(..., xla_compiler_flags=...)`": {
         "jax.experimental.source_mapper": "compile_with_env", "jax.experimental.source_mapper.common": "*",
