@@ -343,7 +343,7 @@ def widened(fn: Callable) -> Callable:
             if narrow is None:
                 return fn(*xs, **params)
             out = fn(*[x.astype(np.float32) if is_narrow(x.dtype) else x for x in xs], **params)
-        return np.asarray(out).astype(narrow) if np.asarray(out).dtype == np.float32 else out
+            return np.asarray(out).astype(narrow) if np.asarray(out).dtype == np.float32 else out
     return call
 
 
