@@ -55,6 +55,13 @@ def test_recomputed_weights_move_instead_of_masks():
     assert sent(recomputed, [(128, 8), (128, 8), (8, 8)], [P(), P(None, ("b", "a")), P(None, "a")], GRID) == 32
 
 
+def test_what_is_computed_again_gathers_its_weights_again():
+    """A whole copy of split weights is not kept for it: that would take the memory that checkpoint spares. A gather sends 7 of 8 shards."""
+    shapes, specs = [(128, 8), (128, 8), (8, 8)], [P("x"), P("x"), P("x")]
+    once = sent(lambda x, y, w: [weft.grad(lambda w: ((wnp.maximum(x @ w, 0) - y) ** 2).mean())(w)], shapes, specs, LINE)
+    assert sent(recomputed, shapes, specs, LINE) == once + 8 * 8 * 4 * 7 // 8
+
+
 def test_results_like_arguments_stay_so():
     """New weights are laid out as the old ones are, so that the next step takes them as they are."""
     step = lambda w, x: [w - x.T @ (x @ w)]

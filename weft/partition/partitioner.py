@@ -290,13 +290,24 @@ class Partitioner:
 
     def hold(self, eqn: Eqn) -> list[Value]:
         """The operands after a barrier: each stays where it is, whatever splits the others, unless it says that they are alike; sums are
-        reduced first."""
+        reduced first. What an operand was moved to meanwhile is held too, if it takes no more memory: what is computed again from it is
+        then not moved again."""
         values = [self.read(a) for a in eqn.invars]
-        places = [self.target_placement(out) if eqn.params.get("alike") else v.placement if not v.placement.partial
-                  else self.whole_form(v, out) for v, out in zip(values, eqn.outvars)]
-        locals_ = [self.materialize(v, p, "operand", f"{eqn.primitive} takes {_operand(eqn, i)} as {p}")
-                   for i, (v, p) in enumerate(zip(values, places))]
-        return [Value(v.aval, p, out) for v, p, out in zip(values, places, eqn.primitive.bind(*locals_, **eqn.params))]
+        alike = eqn.params.get("alike")
+        places = [self.target_placement(out) if alike else v.placement if not v.placement.partial else self.whole_form(v, out)
+                  for v, out in zip(values, eqn.outvars)]
+        forms = [{p: self.materialize(v, p, "operand", f"{eqn.primitive} takes {_operand(eqn, i)} as {p}")}
+                 for i, (v, p) in enumerate(zip(values, places))]
+        for form, v, place in zip(forms, values, places):
+            most = self.local_bytes(v.aval, place)
+            form |= {p: x for p, x in v.forms.items() if not (alike or p.partial) and self.local_bytes(v.aval, p) <= most}
+        held = iter(eqn.primitive.bind(*[x for form in forms for x in form.values()], **eqn.params))
+        outs = []
+        for form, v in zip(forms, values):
+            (place, local), *others = zip(form, held)
+            outs.append(Value(v.aval, place, local))
+            outs[-1].forms |= dict(others)
+        return outs
 
     def whole_form(self, value: Value, var: Var) -> Placement:
         """A form of a sum over devices that is reduced already; else the target of `var`, or its own dims if that is cheaper."""
