@@ -5,9 +5,10 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from weft import lax
 from weft.compat.older import pjit
 from weft.lax import with_sharding_constraint
-from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P, auto_axes, reshard, use_mesh
+from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding, auto_axes, reshard, use_mesh
 from weft.util.config import Override
 
 AUTO, EXPLICIT = AxisType.Auto, AxisType.Explicit
@@ -172,3 +173,22 @@ def test_specs_of_results_of_shard_map_are_as_long_as_their_rank_today(today):
         weft.shard_map(lambda x: x, in_specs=P("x"), out_specs=P("x", None))(X)
     with Override(jax_api=None), weft.set_mesh(automatic):
         assert weft.shard_map(lambda x: x, in_specs=P("x"), out_specs=P("x", None))(X).sharding.spec == P("x")
+
+
+def test_the_sharding_of_a_value_without_explicit_axes_says_nothing():
+    """As libraries pass it on: `typeof(x).sharding`, which has a mesh without axes."""
+    none = weft.typeof(wnp.ones((2, 4))).sharding
+    key = weft.random.key(0)
+    for make in (lambda: weft.random.bernoulli(key, 0.5, (2, 4), out_sharding=none), lambda: wnp.zeros((2, 4), out_sharding=none),
+                 lambda: wnp.array(SQUARE[:2, :4], out_sharding=none), lambda: wnp.arange(8, out_sharding=none).reshape(2, 4),
+                 lambda: wnp.ones(8).reshape(2, 4, out_sharding=none), lambda: lax.full((2, 4), 1.0, sharding=none)):
+        for out in (make(), weft.jit(make)()):
+            assert out.shape == (2, 4) and len(out.devices()) == 1
+
+
+def test_full_is_placed_over_automatic_axes():
+    layout = NamedSharding(automatic, P("x"))
+    for make in (lambda: lax.full((8,), 1.0, sharding=layout), lambda: lax.full_like(X, 1, sharding=layout)):
+        assert make().sharding == layout and weft.jit(make)().sharding.is_equivalent_to(layout, 1)
+    alone = SingleDeviceSharding(weft.devices()[3])
+    assert lax.full((8,), 1.0, sharding=alone).sharding == alone

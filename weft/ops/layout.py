@@ -20,6 +20,8 @@ from weft.core.primitive import Primitive, registry, unsupported
 from weft.core.scalars import exact
 from weft.core.trace import Zero, typeof
 from weft.ir.factors import FactorRule, RuleBuilder
+from weft.ir.program_mesh import is_abstract
+from weft.ir.shardings import NamedSharding, Sharding
 from weft.ir.symbolic import as_size
 from weft.ir.types import ShapedArray
 from weft.ops import families
@@ -521,7 +523,11 @@ def full(shape: Sequence[int], fill_value, dtype=None, *, sharding=None):
     value = registry["convert_element_type"].bind(fill_value, new_dtype=dtype, weak_type=weak, sharding=None) \
         if weak or hasattr(type(fill_value), "aval") else exact(fill_value, dtype)
     sizes = tuple([n if type(n) is int else as_size(n) for n in shape])
-    return with_out_sharding(sharding, "full", lambda: broadcast_in_dim_p.bind(value, shape=sizes, broadcast_dimensions=()))
+    fill = lambda: broadcast_in_dim_p.bind(value, shape=sizes, broadcast_dimensions=())
+    if isinstance(sharding, Sharding) and not is_abstract(sharding) and not (
+            isinstance(sharding, NamedSharding) and sharding.mesh.explicit_axes):
+        return registry["sharding_constraint"].bind(fill(), sharding=sharding)     # a place, of which types do not tell
+    return with_out_sharding(sharding, "full", fill)
 
 
 def full_like(x, fill_value, dtype=None, shape: Sequence[int] | None = None, *, sharding=None):

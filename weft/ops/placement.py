@@ -262,6 +262,8 @@ def named_sharding(sharding: Any, what: str) -> NamedSharding:
     if not isinstance(sharding, (NamedSharding, PartitionSpec)):
         raise TypeError(f"{what}: {sharding!r} is not a layout. Give a PartitionSpec or a NamedSharding.")
     mesh = sharding.mesh if isinstance(sharding, NamedSharding) else spec_mesh()
+    if isinstance(sharding, NamedSharding) and mesh.empty:
+        return sharding                             # of a value where no axis is explicit
     if mesh is None or mesh.empty:
         raise ValueError(f"{what}: {sharding!r} names axes of a mesh, and there is none. Using PartitionSpec when you are not under a mesh "
                          "context is not allowed.\n  Make one current with weft.set_mesh(mesh), or give NamedSharding(mesh, spec).")
