@@ -211,11 +211,11 @@ def _code(places: Places | None) -> dict[str, int] | None:
     return places and dispatch.code(places, ctypes.addressof(guard))
 
 
-def open_queue(array_type: type) -> None:
-    """Make the queue of programs, without waiting for code that has to be compiled."""
+def open_queue(array_type: type, wait: bool) -> None:
+    """Make the queue of programs; code that has to be compiled is waited for, or compiled beside what goes on."""
     with pool.making:
         places = _places(Dispatching, array_type) if queue.current() is None and pool.futex() else None
-        if places is not None and are_at_hand([*heap.PARTS, places.part()]):
+        if places is not None and are_at_hand([*heap.PARTS, places.part()], wait):
             _code(places)
 
 

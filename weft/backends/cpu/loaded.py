@@ -97,7 +97,7 @@ class CpuLoaded(Loaded):
         failed = native.call(slots)
         for array_type in _first_long[:]:
             _first_long.clear()
-            DaemonThread(_open_queue, array_type)
+            DaemonThread(_open_queue, array_type, False)
         if failed:
             if self.plan.words:
                 _abandoned.append((buffers, outs, arena))       # others may still read or write there
@@ -175,21 +175,21 @@ _abandoned: list[tuple] = []
 
 def _first_queue(loaded: CpuLoaded, array_type: type) -> Queue | None:
     """The queue of this process, from the second call on that takes long. The first has all CPUs for itself; what the queue needs is
-    compiled after it, if there is a CPU for that."""
+    compiled after it, if there is a CPU for that, and the second call waits for it."""
     global _has_long_calls
     if loaded.is_queued and config.cpu_enable_async_dispatch:
         if not _has_long_calls and pool.num_threads() > 1:
             _first_long.append(array_type)
         elif _has_long_calls:
-            _open_queue(array_type)
+            _open_queue(array_type, True)
         _has_long_calls = True
     return queues.current()
 
 
-def _open_queue(array_type: type) -> None:
+def _open_queue(array_type: type, wait: bool) -> None:
     from weft.backends.cpu import calls  # what a first result does without
 
-    calls.open_queue(array_type)
+    calls.open_queue(array_type, wait)
 
 
 def _raise_error(native: NativeProgram, _: object) -> None:

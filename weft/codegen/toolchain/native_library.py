@@ -70,8 +70,8 @@ def request(part: LibraryModule) -> objects.CompileRequest:
     return objects.CompileRequest(_key(part), part.text, part.quick)
 
 
-def are_at_hand(parts: Sequence[LibraryModule]) -> bool:
-    """Whether `parts` are linked in no time; if not, a thread begins to compile them, which an ending process waits for.
+def are_at_hand(parts: Sequence[LibraryModule], wait: bool = False) -> bool:
+    """Whether `parts` are linked in no time; if not, a thread begins to compile them, for which an ending process waits, or this call.
 
     Where that thread failed, the answer is yes, and linking raises the error.
     """
@@ -82,6 +82,8 @@ def are_at_hand(parts: Sequence[LibraryModule]) -> bool:
             return True
         _apart[names] = threading.Thread(target=_compile_all, args=(missing,))
         _apart[names].start()
+    if wait:
+        _apart[names].join()
     return not _apart[names].is_alive()
 
 
