@@ -191,7 +191,7 @@ def approx_max_k(operand: Any, k: int, reduction_dimension: int = -1, recall_tar
 
     Without `aggregate_to_topk` as many as a TPU finds candidates, the largest ones: the more, the greater `recall_target`. With
     `reduction_input_size_override` the dim is one part of so many elements, of which these are candidates.
-    ValueError for other dtypes than floating ones, for a `recall_target` that is no share, and for less elements than the dim has.
+    ValueError for other dtypes than floating ones, for a `recall_target` that is no share, and for fewer elements than the dim has.
 
     >>> values, positions = weft.lax.approx_max_k(wnp.arange(4096.), 4, aggregate_to_topk=False)
     >>> values.shape, values[:2].tolist()
