@@ -10,14 +10,17 @@ from tests.codegen.harness import Fenced
 from weft.codegen.library import fft as native
 from weft.codegen.runtime import pool, routines
 from weft.codegen.toolchain.native_library import link
+from weft.compiler.kernels import fft_plan
 from weft.ir import fft
-from weft.ir.program import BufRef, Fft
+from weft.ir.program import BufRef, Fft, FftPart
+from weft.util.machine_model import MODEL
+from weft.util.primes import prime_factors
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pages are protected by Linux' mprotect")
 KINDS = {"forward": np.fft.fft, "inverse": np.fft.ifft, "half": np.fft.rfft, "all": np.fft.fft, "real": np.fft.irfft}
 
 
-def run(step: Fft, draft: bool, at_end: bool, x: np.ndarray, out: np.ndarray) -> np.ndarray:
+def run(step: Fft, draft: bool, at_end: bool, x: np.ndarray, out: np.ndarray, products: np.ndarray | None = None) -> np.ndarray:
     """All tasks of a step, the last one first, with scratch memory that is not finite before it is written."""
     taken: list[Fenced] = []
 
@@ -34,8 +37,9 @@ def run(step: Fft, draft: bool, at_end: bool, x: np.ndarray, out: np.ndarray) ->
     address = link(native.parts(name, draft), found)[name]
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
     factors = fft.tables(step.kind, step.n, step.inner, np.dtype(step.type.replace("f", "float")))
-    memory = [Fenced(array.nbytes, at_end) for array in (x, out, factors)]
-    for place, array in zip(memory, (x, out, factors)):
+    arrays = [x, out, factors, *([] if products is None else [products])]
+    memory = [Fenced(array.nbytes, at_end) for array in arrays]
+    for place, array in zip(memory, arrays):
         place.view(array.dtype)[:] = array.ravel()
     numbers = [*[place.ptr for place in memory], *native.words(step)]
     words = (ctypes.c_int64 * len(numbers))(*numbers)
@@ -86,6 +90,39 @@ def test_crossed_rows_touch_nothing_beyond_the_ends(kind, n, inner, at_end):
             assert native.symbol(down) == native.symbol(step)
             assert np.linalg.norm(found[0] - want) <= 4 * np.finfo(whole).eps * np.linalg.norm(want), (type_, rows)
             assert found[0].tobytes() == found[1].tobytes()
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+@pytest.mark.parametrize(("n", "taken", "given", "column", "row"), [
+    (521, 521, 521, 32, 48), (521, 521, 261, 32, 32), (521, 261, 521, 16, 64), (512, 512, 512, 32, 32), (530, 7, 530, 16, 48)])
+@pytest.mark.parametrize("inverse", [False, True])
+def test_convolutions_touch_nothing_beyond_the_ends(inverse, n, taken, given, column, row, at_end):
+    rng = np.random.default_rng(n)
+    for whole, part, type_ in ((np.complex64, np.float32, "f32"), (np.complex128, np.float64, "f64")):
+        for rows in (1, 3):
+            x = (rng.normal(size=(rows, taken)) + 1j * rng.normal(size=(rows, taken))).astype(whole)
+            want = (np.fft.ifft if inverse else np.fft.fft)(x.astype(np.complex128), n)[:, :given]
+            found = []
+            for draft in (False, True):
+                memory = {fft_plan.OPERAND: x}
+                for stage in fft_plan.convolution(n, rows, taken, given, column, row, inverse, np.dtype(part)):
+                    shape = want.shape if stage.out == fft_plan.RESULT else (rows, column * row)
+                    out = memory.get(stage.out, np.full(shape, np.nan, whole))
+                    step = Fft(stage.kind, type_, stage.n, rows, stage.inner, *[BufRef(0)] * 3, FftPart(*stage.part, BufRef(0)))
+                    memory[stage.out] = run(step, draft, at_end, memory[stage.source], out, stage.factors)
+                found.append(memory[fft_plan.RESULT])
+            assert np.linalg.norm(found[0] - want) <= 5 * np.finfo(part).eps * np.linalg.norm(want), (type_, rows)
+            assert found[0].tobytes() == found[1].tobytes()
+
+
+def test_sides_of_matrices_have_few_different_radices():
+    """All lengths that fill lanes and whose radices are written out: of one or two kinds, as the table has them."""
+    lengths = range(MODEL.fft_most_lanes, 1025, MODEL.fft_most_lanes)
+    few = [n for n in lengths if prime_factors(n)[-1] < fft.WRITTEN_OUT and len(set(fft.radices(n))) <= 2]
+    assert tuple(few) == fft_plan._SIDES
+    for n in (2 * 1009 - 1, 2 * 4099 - 1, 2 * 65537 - 1, MODEL.fft_matrix_to):
+        column, row = fft_plan.matrix(n)
+        assert n <= column * row <= 1.3 * n and len({*fft.radices(column), *fft.radices(row)}) <= 2
 
 
 @pytest.mark.parametrize("type_", [np.float32, np.float64])

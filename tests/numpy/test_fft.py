@@ -146,8 +146,9 @@ PRIMES = [(521, 125), (1042, 3), (1009, 1), (3 * 521, 20), (65537, 1)]
 
 @pytest.mark.parametrize("n, rows", PRIMES)
 def test_large_primes_are_convolutions(n, rows):
-    x = RNG.normal(size=(rows, n)).astype(np.float32)
-    z = (x + 1j * RNG.normal(size=(rows, n))).astype(np.complex64)
+    rng = np.random.default_rng(n)
+    x = rng.normal(size=(rows, n)).astype(np.float32)
+    z = (x + 1j * rng.normal(size=(rows, n))).astype(np.complex64)
     for name, given in (("fft", x), ("fft", z), ("ifft", z), ("rfft", x)):
         native, got, want = steps(getattr(wnp.fft, name), given), getattr(wnp.fft, name)(given), getattr(np.fft, name)(given)
         assert {type(step) for step in native} == {Fft} or (n, rows, name) == (65537, 1, "rfft"), [step.kind for step in native]
@@ -155,6 +156,26 @@ def test_large_primes_are_convolutions(n, rows):
         np.testing.assert_allclose(got, want, atol=4e-7 * np.abs(want).max())
     half = z[:, :n // 2 + 1]
     np.testing.assert_allclose(wnp.fft.irfft(half, n), np.fft.irfft(half, n), atol=4e-7 * np.abs(np.fft.irfft(half, n)).max())
+
+
+@pytest.mark.parametrize(("n", "rows"), [(1042, 15), (2003, 3), (4099, 15), (20011, 1)])
+def test_few_long_rows_of_large_primes_are_convolved_as_matrices(n, rows):
+    with weft.enable_x64():
+        for part in TYPES:
+            x = RNG.normal(size=(rows, n)).astype(part)
+            z = x + 1j * RNG.normal(size=x.shape).astype(part)
+            half = np.fft.rfft(x.astype(np.float64)).astype(z.dtype)
+            for name, a in (("fft", z), ("ifft", z), ("rfft", x), ("fft", x), ("irfft", half)):
+                options = {"n": n} if name == "irfft" else {}
+                transform = lambda a, name=name, options=options: getattr(wnp.fft, name)(a, **options)
+                assert [step.rows for step in steps(transform, a)] == [rows] * 4
+                got, want = np.asarray(weft.jit(transform)(a)), getattr(np.fft, name)(a, **options)
+                assert got.dtype == (part if name == "irfft" else z.dtype)
+                assert np.linalg.norm(got - want) <= 5 * np.finfo(part).eps * np.linalg.norm(want), (name, part)
+            whole = np.asarray(wnp.fft.fft(x))
+            assert (whole[:, 0].imag == 0).all() and (whole[:, 1:] == whole[:, :0:-1].conj()).all()
+            z[-1, 5] = np.nan
+            assert np.isfinite(np.asarray(wnp.fft.fft(z))[:-1]).all()
 
 
 @pytest.mark.parametrize("n", [521, 1042])

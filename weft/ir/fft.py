@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from weft.util.machine_model import MODEL
 from weft.util.primes import prime_factors
 from weft.util.record import record
 
@@ -196,32 +197,61 @@ def _parts(kind: str, n: int, dtype: np.dtype) -> tuple[np.ndarray, ...]:
             found.append(twiddles(r * m, dtype)[np.outer(np.arange(m), np.arange(1, r))])
     if plan.convolution:
         complex_ = np.result_type(dtype, np.complex64)
-        found += [factors.astype(complex_) for factors in _chirp(plan, kind == "real" and not plan.halves)]
+        factors = _chirp(plan.points, plan.convolution, plan.passes)
+        if kind == "real" and not plan.halves:
+            factors[0][1:] *= 2                           # each number but the first stands for another, too
+        found += [each.astype(complex_) for each in factors]
     if plan.halves:
         found.append(twiddles(n, dtype)[:plan.points // 2 + 1])
     return tuple([part.ravel().view(dtype) for part in found])
 
 
-def _chirp(plan: Passes, mirrored: bool) -> list[np.ndarray]:
+def _chirp(n: int, sizes: Convolution, passes: tuple[tuple[int, int, int], ...]) -> list[np.ndarray]:
     """What the numbers of a transform are multiplied by, the frequencies of a convolution, and its results. After each of the first two
     products real and imaginary parts change places, which is i times the conjugate: a transform of conjugates is an inverse one. Numbers
-    are an eighth of what they are meanwhile, so that nothing overflows that is finite in the end. If the last ones are `mirrored`, each
-    number but the first stands for another, too."""
-    n, sizes = plan.points, plan.convolution
-    assert sizes is not None
-    k = np.arange(max(sizes.taken, sizes.given), dtype=np.int64)
-    chirp = twiddles(2 * n, np.dtype(np.float64))[k * k % (2 * n)]
+    are an eighth of what they are meanwhile, so that nothing overflows that is finite in the end."""
+    chirp = _half_chirp(n)
+    if (rest := max(sizes.taken, sizes.given) - len(chirp)) > 0:                     # (n - k)^2 = n^2 + k^2 modulo 2 n
+        mirrored = chirp[(n - 1) // 2:(n - 1) // 2 - rest:-1]
+        chirp = np.concatenate([chirp, -mirrored if n % 2 else mirrored])
     convolved = np.zeros(sizes.length, np.complex128)
     convolved[:sizes.given] = chirp[:sizes.given].conj()
     convolved[sizes.length - sizes.taken + 1:] = chirp[sizes.taken - 1:0:-1].conj()
-    before = 1j / 8 * chirp[:sizes.taken]
-    if mirrored:
-        before[1:] *= 2
-    return [before, 1j / sizes.length * _transformed(convolved.conj(), plan.passes), 8 * chirp[:sizes.given]]
+    between = _transformed(np.conj(convolved, out=convolved), passes)
+    between *= 1j / sizes.length
+    return [1j / 8 * chirp[:sizes.taken], between, 8 * chirp[:sizes.given]]
+
+
+def _half_chirp(n: int) -> np.ndarray:
+    """exp(-pi i k^2 / n) for k up to n / 2: an angle is at most pi / 4 from the nearest quarter, as in `twiddle`."""
+    k = np.arange(n // 2 + 1, dtype=np.int64)
+    square = k * k % (2 * n)
+    quarter = (4 * square // n + 1) // 2
+    turned = np.exp((square - quarter * (n / 2)) * (-1j * np.pi / n))
+    return turned * np.array([1, -1j, -1, 1j])[quarter % 4]
+
+
+def products(n: int, sizes: Convolution, column: int, scale: float, dtype: np.dtype) -> list[np.ndarray]:
+    """The factors of a convolution whose numbers are a matrix with columns of a length (see `ir.program.FftPart`): of its operand, of
+    which the parts have changed places, of its frequencies, before they do, and of its results, times a scale."""
+    row = sizes.length // column
+    before, between, after = _chirp(n, sizes, _placed(sizes.length, radices(sizes.length)))
+    found = []
+    after *= scale
+    for factors, inner in ((np.conj(before, out=before), row), (between, column), (after, column)):
+        full, rest = divmod(len(factors), inner)
+        table = np.zeros((full + (rest > 0), 2, inner), dtype)
+        for part, values in enumerate((factors.real, factors.imag)):
+            table[:full, part] = values[:full * inner].reshape(full, inner)
+            table[full:, part, :rest] = values[full * inner:]
+        found.append(table.ravel())
+    return found
 
 
 def _transformed(x: np.ndarray, passes: tuple[tuple[int, int, int], ...]) -> np.ndarray:
-    """The transform of complex numbers, by passes: importing NumPy's would take longer."""
+    """The transform of complex numbers, by passes: of a few thousand, importing NumPy's would take longer."""
+    if x.size > MODEL.fft_by_numpy:
+        return np.fft.fft(x)
     for r, m, s in passes:
         roots, k = twiddles(r * m, np.dtype(np.float64)), np.arange(r)
         x = np.einsum("kj,jpq->pkq", roots[m * np.outer(k, k) % (r * m)], x.reshape(r, m, s))

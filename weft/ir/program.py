@@ -108,6 +108,21 @@ class Sort:
 
 
 @record
+class FftPart:
+    """What a step of a convolution does besides its transform: rows of the source have but `taken` numbers, and zeros follow; only the
+    first `given` numbers of a result are written. The first `times_source` elements that are transformed, or `times_out` of their
+    transforms, are multiplied by `factors`: of each element the real parts for all rows, or columns, then the imaginary ones. Real parts
+    change places with imaginary ones as the source is read, or the result written."""
+    taken: int
+    given: int
+    times_source: int
+    times_out: int
+    swaps_source: bool
+    swaps_out: bool
+    factors: BufRef
+
+
+@record
 class Fft:
     """Transform `rows` dense rows of `n` numbers whose parts have `type`, by `kind`:
 
@@ -121,7 +136,7 @@ class Fft:
     down, undown        forward and inverse by the function that crosses rows of the same n
 
     Elsewhere, where `inner` is not 1, a row is n times `inner` complex numbers, and each of these is transformed by itself; `out` may be
-    `source`. `tables` are those of `ir.fft`.
+    `source`. `tables` are those of `ir.fft`; `part` says what a step of a convolution does besides.
     """
     kind: Literal["forward", "inverse", "half", "all", "real", "cross", "uncross", "down", "undown"]
     type: str
@@ -131,6 +146,7 @@ class Fft:
     source: BufRef
     out: BufRef
     tables: BufRef
+    part: FftPart | None = None
 
 
 @record

@@ -1,7 +1,8 @@
 """Discrete Fourier transforms over the last dims: native steps where `compiler.kernels.fft_plan` is faster, else SciPy.
 
 Laws: `fft_lengths` are the sizes of the transformed dims on the side of time; the last dim of a real transform's frequencies
-has half of them and one. All four are linear; the complex ones equal their own transposes.
+has half of them and one. All four are linear; the complex ones equal their own transposes. `kept` is the compiler's own: of one dim whose
+numbers may be fewer than its length, zeros following, the first results.
 """
 
 from __future__ import annotations
@@ -63,9 +64,11 @@ def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
 
 
 @fft_p.def_type
-def _fft_type(aval: ShapedArray, *, fft_type, fft_lengths) -> ShapedArray:
+def _fft_type(aval: ShapedArray, *, fft_type, fft_lengths, kept=None) -> ShapedArray:
     takes = {FftType.RFFT: FLOATING, FftType.FFT: INEXACT}.get(fft_type, COMPLEX)
     families.check_dtype("fft", aval, takes)
+    if kept is not None:
+        return ShapedArray((*aval.shape[:-1], kept), aval.dtype, False, None, aval.vma)
     name = fft_type.name
     if dtype_in(aval.dtype, FLOATING) and aval.dtype.itemsize < 4:
         raise ValueError(f"fft: {name} input must be float32 or float64, got {aval.dtype.name}.")
@@ -87,11 +90,13 @@ def _fft_type(aval: ShapedArray, *, fft_type, fft_lengths) -> ShapedArray:
 
 
 @fft_p.def_reference
-def _fft_reference(x, **params):
+def _fft_reference(x, *, kept=None, **params):
+    if kept is not None:
+        x = np.concatenate([x, np.zeros((*x.shape[:-1], params["fft_lengths"][0] - x.shape[-1]), x.dtype)], -1)
     aval = _fft_type(ShapedArray(x.shape, x.dtype), **params)
     out = np.empty(aval.shape, aval.dtype)
     _fft_into(np.ascontiguousarray(x), out, **params)
-    return out
+    return out[..., :kept]
 
 
 def _fft_into(x, out, *, fft_type, fft_lengths) -> None:

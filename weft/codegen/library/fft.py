@@ -26,12 +26,21 @@ from weft.util.machine_model import MODEL
 def symbol(step: Fft) -> str:
     """The name of the function for a step."""
     kind = fft.PARTNERS.get(step.kind, step.kind)
-    return f"weft_fft_{kind}{'_columns' * (step.inner > 1)}_{step.type}_{step.n}"
+    whose = "_convolution" if step.part else "_columns" * (step.inner > 1)
+    return f"weft_fft_{kind}{whose}_{step.type}_{step.n}"
 
 
 def words(step: Fft) -> tuple[int, ...]:
     """What the function is given besides addresses."""
-    return step.rows, step.inner, _share(step), _blocks(step), int(step.kind in fft.CROSSED)
+    own = step.rows, step.inner, _share(step), _blocks(step), int(step.kind in fft.CROSSED)
+    part = step.part
+    if part is None:
+        return own
+    number, sides = 2 * nbytes(step.type), []
+    for count, times, swaps in ((part.taken, part.times_source, part.swaps_source), (part.given, part.times_out, part.swaps_out)):
+        full, rest = divmod(count, step.inner)
+        sides += [count * number, full, min(rest, 1), rest, int(swaps), times]
+    return *own, *sides
 
 
 def tasks(step: Fft) -> int:
@@ -65,8 +74,8 @@ def parts(name: str, draft: bool = False) -> list[LibraryModule]:
     >>> [part.name for part in parts("weft_fft_half_f32_1024")]
     ['fft_pass_8_f32', 'fft_transpose_f32', 'fft_part_f32', 'weft_fft_half_f32_1024']
     """
-    kind, *columns, type_, n = name.removeprefix("weft_fft_").split("_")
-    whole = _Transform(kind, bool(columns), type_, int(n))
+    kind, *whose, type_, n = name.removeprefix("weft_fft_").split("_")
+    whole = _Transform(kind, "".join(whose), type_, int(n))
     plan, found = whole.plan, []
     for place, (r, _, _) in enumerate(plan.passes):
         real = plan.real_first and place == 0
@@ -87,8 +96,8 @@ ROUTINES = Routines(parts)
 class _Transform:
     """The function of one transform: how rows of its length are passed to the shared functions."""
 
-    def __init__(self, kind: str, columns: bool, type_: str, n: int):
-        self.kind, self.columns, self.type, self.n = kind, columns, type_, n
+    def __init__(self, kind: str, whose: str, type_: str, n: int):
+        self.kind, self.whose, self.type, self.n = kind, whose, type_, n
         self.plan = plan = fft.passes(kind, n)
         half = n // 2 + 1
         #: numbers of a row before and after, in parts
@@ -108,7 +117,9 @@ class _Transform:
         lanes = _lanes(self.type)
         if self.kind in fft.CROSSED:
             return ["columns", "transpose", "twist", "uncolumns"]
-        moves = ["columns", "uncolumns"] if self.columns else {self._move(self.taken, lanes), self._move(self.given, lanes)}
+        if self.whose == "convolution":
+            return ["columns", "twist", "uncolumns"]
+        moves = ["columns", "uncolumns"] if self.whose else {self._move(self.taken, lanes), self._move(self.given, lanes)}
         return [*sorted(moves), *self.before, *({"product", self.product} if self.plan.convolution else ()), *self.after]
 
     @staticmethod
@@ -124,7 +135,9 @@ class _Transform:
         lanes, register = _lanes(self.type), machine().vector_bytes
         take, give = self._callee("ptr", "weft_scratch_take", "i64"), self._callee("void", "weft_scratch_give", "ptr")
         source, out, tables = (f.word("%words", i, "ptr") for i in range(3))
-        rows, inner, share, blocks, crossed = (f.word("%words", 3 + i) for i in range(5))
+        convolved = self.whose == "convolution"
+        products = f.word("%words", 3, "ptr") if convolved else ""
+        rows, inner, share, blocks, crossed, *sides = (f.word("%words", 3 + convolved + i) for i in range(5 + 12 * convolved))
         room = 2 * register * max(self.n + 1, self.plan.length, lanes)
         one = f.let(f"call ptr {take}(i64 {2 * room})")
         other = f.at(one, room)
@@ -166,7 +179,36 @@ class _Transform:
             factors = f.at(f.at(tables, fft.offsets(self.kind, self.n)[-1] * size), f.mul(column, size))
             self._call("twist", one, factors, inner, self.n)
 
-        body = column_block if self.columns else row_block
+        def convolved_block(block: str) -> None:
+            across = f.ceil_div(inner, lanes)
+            row, column = f.div(block, across), f.mul(f.rem(block, across), lanes)
+            pitch, count = f.mul(inner, 2 * size), f.min(f.sub(inner, column), lanes)
+            factors = f.at(products, f.mul(column, size))
+            ends = []
+            for base, (row_bytes, full, some, rest, swap, times) in ((source, sides[:6]), (out, sides[6:])):
+                at = f.at(base, f.add(f.mul(row, row_bytes), f.mul(column, 2 * size)))
+                last = f.min(f.sub(f.max(rest, column), column), lanes)     # columns that have one more number than the others
+                ends.append((at, f.at(at, f.mul(full, pitch)), last, full, some, swap, times))
+
+            def bring() -> None:
+                at, more, last, full, some, swap, times = ends[0]
+                there = f.at(one, f.mul(full, 2 * register))
+                self._call("columns", at, pitch, count, swap, one, full)
+                self._call("columns", more, pitch, last, swap, there, some)
+                zeros = f.sub(self.n, f.add(full, some))
+                self._call("columns", source, 0, 0, 0, f.at(there, f.mul(some, 2 * register)), zeros)
+                self._call("twist", one, factors, inner, times)
+            if self.kind in fft.CROSSED:
+                f.when(f.some(crossed), lambda: swapped_rows(row, column), bring)
+            else:
+                bring()
+            done = self._passes(one, other, tables)
+            at, more, last, full, some, swap, times = ends[1]
+            self._call("twist", done, factors, inner, times)
+            self._call("uncolumns", done, at, pitch, count, swap, full, "1.0")
+            self._call("uncolumns", f.at(done, f.mul(full, 2 * register)), more, pitch, last, swap, some, "1.0")
+
+        body = {"": row_block, "columns": column_block, "convolution": convolved_block}[self.whose]
         first = f.mul("%task", share)
         f.loop(first, f.min(f.add(first, share), blocks), 1, body)
         f.do(f"call void {give}(ptr {one})")

@@ -253,7 +253,8 @@ class EntryEmitter:
         from weft.codegen.library import fft
 
         function = self._external(self.library_symbol(step), "void NAME(ptr, i64, i64)")
-        self._context([*(self.address(ref) for ref in (step.source, step.out, step.tables)), *fft.words(step)])
+        refs = (step.source, step.out, step.tables, *([step.part.factors] if step.part else ()))
+        self._context([*map(self.address, refs), *fft.words(step)])
         self._run(function, fft.tasks(step))
 
     def library_call(self, step: P.LibraryCall) -> None:

@@ -7,26 +7,38 @@ Out:  `steps_of(eqn)`: native steps with their kind, sizes and addresses, or Non
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 
 import numpy as np
 
 from weft.ir import fft
 from weft.ir.jaxpr import Eqn
+from weft.util import dtypes
 from weft.util.machine_model import MODEL
-from weft.util.primes import prime_factors
 from weft.util.record import record
+
+#: where a step reads and writes, but for memory of its own, numbered from 2
+OPERAND, RESULT = 0, 1
+#: the lengths of a matrix' sides that have one or two different radices, none of them a loop: multiples of what fills all lanes
+_SIDES = (16, 32, 48, 64, 80, 96, 112, 128, 144, 256, 288, 320, 384, 448, 512, 576, 640, 784, 800, 864, 1024)
 
 
 @record
 class Stage:
-    """One native step: from the operand or from memory that it has, to that memory or to the result."""
+    """One native step: what it transforms, and the memory that it reads and writes; `part` of a convolution, with which factors."""
     kind: str
     n: int
     rows: int
     inner: int
-    reads_operand: bool
-    writes_result: bool
+    source: int
+    out: int
+    part: tuple | None = None
+    factors: np.ndarray | None = None
+
+    def nbytes(self, part: np.dtype) -> int:
+        """The size of memory of its own that it writes."""
+        return 2 * self.rows * self.n * self.inner * part.itemsize
 
 
 def steps_of(eqn: Eqn) -> list[Stage] | None:
@@ -38,7 +50,11 @@ def steps_of(eqn: Eqn) -> list[Stage] | None:
     if complex_row and _are_few(lead, lengths[0]) and (column := _columns(lengths[0])):
         row, un = lengths[0] // column, "un" * (kind == "IFFT")
         first = f"{un}down" if row == column else "inverse" if un else "forward"
-        return [Stage(first, column, lead, row, True, False), Stage(f"{un}cross", row, lead, column, False, True)]
+        return [Stage(first, column, lead, row, OPERAND, 2), Stage(f"{un}cross", row, lead, column, 2, RESULT)]
+    if complex_row and is_matrix_convolution(lead, *lengths):
+        taken, given = operand.aval.shape[-1], result.aval.shape[-1]
+        sides = matrix(taken + given - 1)
+        return sides and convolution(lengths[0], lead, taken, given, *sides, kind == "IFFT", dtypes.to_real_dtype(result.aval.dtype))
     if lengths[-1] == 1 or is_matrix_convolution(lead, *lengths) or any(fft.longest(n) > MODEL.fft_longest for n in lengths):
         return None
     shape = (operand if kind == "IRFFT" else result).aval.shape[-len(lengths):]
@@ -50,7 +66,22 @@ def steps_of(eqn: Eqn) -> list[Stage] | None:
         return None
     if kind == "IRFFT":
         dims.reverse()
-    return [Stage(*sizes, place == 0, kind != "IRFFT" or place == len(dims) - 1) for place, sizes in enumerate(dims)]
+    between = 2 if kind == "IRFFT" else RESULT
+    return [Stage(*sizes, between if place else OPERAND, between if place < len(dims) - 1 else RESULT) for place, sizes in enumerate(dims)]
+
+
+def convolution(n: int, rows: int, taken: int, given: int, column: int, row: int, inverse: bool, part: np.dtype) -> list[Stage]:
+    """The steps of a transform of a few rows as a convolution: columns and rows of a matrix, twice."""
+    whole = column * row
+    before, between, after = _products(n, fft.Convolution(taken, whole, given), column, 1 / n if inverse else 1.0, part)
+    down, cross = ("down" if row == column else "forward", column, rows, row), ("cross", row, rows, column)
+    return [Stage(*down, OPERAND, 2, (taken, whole, -(-taken // row), 0, not inverse, False), before),
+            Stage(*cross, 2, 3, (whole, whole, 0, row, False, True), between),
+            Stage(*down, 3, 3, (whole, whole, 0, 0, False, False), between),
+            Stage(*cross, 3, RESULT, (whole, given, 0, -(-given // column), False, inverse), after)]
+
+
+_products = functools.lru_cache(16)(fft.products)
 
 
 def _are_few(rows: int, n: int) -> bool:
@@ -63,22 +94,25 @@ def is_matrix_convolution(rows: int, n: int, *others: int) -> bool:
     return not others and n > 1 and not fft.can_pass(n) and _are_few(rows, n)
 
 
-def matrix_length(n: int) -> int | None:
-    """A length from n on of which a few complex rows are transformed as matrices; None where there is none nearby.
+@functools.cache
+def matrix(n: int) -> tuple[int, int] | None:
+    """The columns' and the rows' length of a matrix in which n numbers are convolved, None where there are too many: such that columns
+    and rows have one or two different radices, since each takes LLVM milliseconds.
 
-    >>> matrix_length(2017), matrix_length(10 ** 6)
-    (2048, None)
+    >>> matrix(2017), matrix(8197), matrix(10 ** 6)
+    ((32, 64), (96, 96), None)
     """
-    square = MODEL.fft_most_lanes**2
-    m = _smooth(-(-n // square)) * square
-    return m if _columns(m) else None
+    if n > MODEL.fft_matrix_to:
+        return None
+    found = []
+    for column, row in itertools.product(_SIDES, repeat=2):
+        passes, others = fft.radices(column), fft.radices(row)
+        if column * row >= n and len({*passes, *others}) <= 2:
+            # elements are loaded and stored twice beside the passes, which costs as much as three passes each
+            found.append((column * row * (len(passes) + len(others) + 6), abs(column - row), column, row))
+    return min(found)[2:]
 
 
-def _smooth(n: int) -> int:
-    """The next number from n on that has no prime factor above 7."""
-    while prime_factors(n)[-1:] > [7]:
-        n += 1
-    return n
 
 
 @functools.cache

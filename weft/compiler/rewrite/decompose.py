@@ -187,9 +187,11 @@ def _rebuilt(eqn: Eqn):
         return _split_reduction(eqn)
     if kind is LoweringKind.FFT and len(eqn.params["fft_lengths"]) == 1:
         from weft.compiler.kernels.fft_plan import is_matrix_convolution
-        if is_matrix_convolution(math.prod(eqn.invars[0].aval.shape[:-1]), *eqn.params["fft_lengths"]):
-            from weft.compiler.rewrite.chirp_transforms import convolution_of
-            return convolution_of(eqn)
+        source, (n,) = eqn.invars[0].aval, eqn.params["fft_lengths"]
+        is_real = "f" in (source.dtype.kind, eqn.outvars[0].aval.dtype.kind)
+        if is_real and is_matrix_convolution(math.prod(source.shape[:-1]), n):
+            from weft.compiler.rewrite.chirp_transforms import complex_transform
+            return complex_transform(eqn)
     if moves(eqn) == "concatenate" and len(eqn.invars) > MODEL.most_joined:
         return _joined_by_parts(eqn)
     return None

@@ -273,15 +273,20 @@ class Body(BufferAssignment):
         if stages is None:
             self._host(eqn)
             return
-        operand, aval = eqn.invars[0].aval, eqn.outvars[0].aval
+        aval = eqn.outvars[0].aval
         part = np.dtype(dtypes.to_real_dtype(aval.dtype))
-        source, target = self.ref(eqn.invars[0]), self.result(eqn.outvars[0])
-        between = target if stages[0].writes_result else self.plan.temp(operand)
+        places = {fft_plan.OPERAND: self.ref(eqn.invars[0]), fft_plan.RESULT: self.result(eqn.outvars[0])}
         for stage in stages:
-            reads, writes = source if stage.reads_operand else between, target if stage.writes_result else between
-            factors = self.plan.const(fft_plan.tables(stage, part), part)
-            sizes = stage.kind, type_name(part), stage.n, stage.rows, stage.inner
-            self.plan.step(lambda at, refs=(reads, writes, factors), sizes=sizes: P.Fft(*sizes, *map(at, refs)), [reads, factors], [writes])
+            if stage.out not in places:
+                places[stage.out] = Ref(self.plan.new(stage.nbytes(part)))
+            refs = [places[stage.source], places[stage.out], self.plan.const(fft_plan.tables(stage, part), part)]
+            if stage.factors is not None:
+                refs.append(self.plan.const(stage.factors, part))
+
+            def step(at, stage=stage, refs=tuple(refs)) -> P.Fft:
+                convolved = stage.part and P.FftPart(*stage.part, at(refs[3]))
+                return P.Fft(stage.kind, type_name(part), stage.n, stage.rows, stage.inner, *map(at, refs[:3]), convolved)
+            self.plan.step(step, [refs[0], *refs[2:]], [refs[1]])
 
     def _library(self, eqn: Eqn) -> None:
         """A routine on every matrix of a batch; it overwrites the first operand."""

@@ -64,7 +64,8 @@ def _steps(steps: Iterable[P.Step], name_of, pad: str) -> Iterator[str]:
                 yield f"{pad}sort {step.kind} {step.type} {step.rows}x{step.n}({operands}) -> {results}"
             case P.Fft():
                 inner = f" of {step.inner}" if step.inner > 1 else ""
-                yield f"{pad}fft {step.kind} {step.type} {step.rows}x{step.n}{inner}({_ref(step.source)}) -> {_ref(step.out)}"
+                part = f" {step.part.taken} to {step.part.given}" if step.part else ""
+                yield f"{pad}fft {step.kind} {step.type} {step.rows}x{step.n}{inner}{part}({_ref(step.source)}) -> {_ref(step.out)}"
             case P.LibraryCall():
                 arrays = ", ".join(f"{name}={dtype}[{size}] {_ref(ref)}" for name, ref, size, dtype in step.arrays)
                 yield f"{pad}library {step.count} of {step.routine}({', '.join(map(_argument, step.arguments))}): {arrays}"
