@@ -24,7 +24,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.util.machine_model import MODEL
 from weft.util.primes import prime_factors
 from weft.util.record import record
 
@@ -35,6 +34,8 @@ WRITTEN_OUT = 11
 #: the largest radix of that kind that takes what is left of an odd length, too: one pass instead of two
 _MOST_JOINED = 35
 _COMPOSITE = (10, 9, 8, 6, 4)
+#: factors that are transformed here; of more, NumPy's import takes less time than it saves
+_BY_NUMPY = 1 << 13
 
 #: kinds of which one long row is a matrix: they transform its rows after its columns have been
 CROSSED = ("cross", "uncross")
@@ -250,7 +251,7 @@ def products(n: int, sizes: Convolution, column: int, scale: float, dtype: np.dt
 
 def _transformed(x: np.ndarray, passes: tuple[tuple[int, int, int], ...]) -> np.ndarray:
     """The transform of complex numbers, by passes: of a few thousand, importing NumPy's would take longer."""
-    if x.size > MODEL.fft_by_numpy:
+    if x.size > _BY_NUMPY:
         return np.fft.fft(x)
     for r, m, s in passes:
         roots, k = twiddles(r * m, np.dtype(np.float64)), np.arange(r)

@@ -161,7 +161,6 @@ class MachineModel:
     fft_few_rows_length: int = 48           # and elements of a row for each of them
     fft_matrix_from: int = 1 << 8           # lengths of such rows, from
     fft_matrix_to: int = 1 << 18            # to
-    fft_by_numpy: int = 1 << 13             # numbers whose transform NumPy makes faster than a few lines, its import included
     fft_most_lanes: int = 16                # lanes that rows of such a matrix fill
 
     # ---- loops that become one kernel
