@@ -283,6 +283,30 @@ def test_what_is_computed_again_is_not_kept(prevent_cse):
     np.testing.assert_allclose(weft.grad(lambda x: f(x, w).sum())(x), weft.grad(lambda x: _halves(x, w).sum())(x), rtol=1e-6)
 
 
+def test_backward_passes_hold_an_equation_for_what_is_computed_again():
+    """Of each checkpoint one: its residuals first, none of the equations behind it; derivatives of higher order keep it."""
+    twice = lambda x, y: wnp.sin(wnp.sin(x)) * y
+    f = weft.checkpoint(twice, prevent_cse=(True, False))
+    found = lambda program: [eqn for eqn in program.eqns if eqn.primitive.name == "checkpoint"]
+    (again,) = found(weft.make_jaxpr(weft.grad(f, (0, 1)))(1.0, 2.0))
+    assert again.params["differentiated"] and again.params["prevent_cse"] == (True, False, False)
+    assert (count(again.params["jaxpr"], "sin"), count(again.params["jaxpr"], "cos")) == (2, 2)
+    assert count(again.params["jaxpr"], "optimization_barrier") == 0         # made where the equations take the place of the call
+    assert "differentiated=True" in str(weft.make_jaxpr(weft.grad(f))(1.0, 2.0))
+    (second,) = found(weft.make_jaxpr(weft.grad(weft.grad(f)))(1.0, 2.0))
+    assert second.params["differentiated"] and len(second.params["prevent_cse"]) == len(second.invars)
+    (mapped,) = found(weft.make_jaxpr(weft.vmap(weft.grad(f)))(X, X))
+    assert mapped.outvars[0].aval.shape == X.shape
+    (forward,) = found(weft.make_jaxpr(lambda x, y: weft.jvp(f, (x, y), (x, y))[1])(1.0, 2.0))
+    assert not forward.params["differentiated"] and forward.params["prevent_cse"] == (True, False, True, False)
+    steps = weft.make_jaxpr(weft.grad(lambda x: weft.lax.scan(lambda c, y: (f(c, y), None), x, X)[0]))(1.0)
+    inside = [found(eqn.params["jaxpr"]) for eqn in steps.eqns if eqn.primitive.name == "scan"]
+    assert [len(eqns) for eqns in inside] == [0, 1]
+    third = lambda f: weft.grad(weft.grad(weft.grad(f)))(0.5, 2.0)
+    np.testing.assert_allclose(third(f), third(twice), rtol=1e-5)
+    np.testing.assert_allclose(weft.jit(weft.vmap(weft.grad(weft.grad(f))))(X, X), weft.vmap(weft.grad(weft.grad(twice)))(X, X), rtol=1e-5)
+
+
 def test_what_is_computed_again_has_its_own_name():
     def f(x):
         with weft.named_scope("net"):

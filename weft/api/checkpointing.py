@@ -76,7 +76,8 @@ def checkpoint(fun: Callable | None = None, *, prevent_cse: Any = True, policy: 
                             flatten=lambda x: flatten(x, "checkpoint"))
         jaxpr, consts = _traced_once(flat, fun, fixed)
         barred = prevent_cse if isinstance(prevent_cse, bool) else (True,) * len(consts) + _of_leaves(prevent_cse, flat)
-        outs = remat_p.bind(*consts, *flat.leaves, jaxpr=jaxpr, prevent_cse=barred, policy=policy, name=function_name(fun))
+        outs = remat_p.bind(*consts, *flat.leaves, jaxpr=jaxpr, prevent_cse=barred, policy=policy, name=function_name(fun),
+                            differentiated=False)
         return flat.unflatten(outs)
     return checkpointed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from weft.control.guarded import guarded
 from weft.control.ref import call_on_values
@@ -58,15 +59,18 @@ def split_call(jaxpr: Jaxpr, unknown: Sequence[bool], params: dict) -> Partial:
     return partial_eval_jaxpr(jaxpr, unknown)
 
 
-def make_call_rules(primitive: Primitive, plain: Primitive, split: Callable[[Jaxpr, Sequence[bool], dict], Partial] = split_call) -> None:
+def make_call_rules(primitive: Primitive, plain: Primitive, split: Callable[[Jaxpr, Sequence[bool], dict], Partial] = split_call,
+                    rest: Callable[[Partial, Sequence[bool], dict], dict] | None = None) -> None:
     """Give an operation that merely calls `params['jaxpr']` its rules. `split` says how partial evaluation divides the program;
-    `plain`, the operation of plain calls, computes the part that is known."""
+    `plain`, the operation of plain calls, computes the part that is known. The rest is a plain call, too, or one of `primitive` with the
+    parameters that `rest` gives."""
     primitive.ref_effects = plain.ref_effects
-    fill_call_rules(primitive, primitive, plain, split)
+    fill_call_rules(primitive, primitive, plain, split, rest)
 
 
 def fill_call_rules(primitive: Primitive, to: Primitive, plain: Primitive,
-                    split: Callable[[Jaxpr, Sequence[bool], dict], Partial] = split_call) -> None:
+                    split: Callable[[Jaxpr, Sequence[bool], dict], Partial] = split_call,
+                    rest: Callable[[Partial, Sequence[bool], dict], dict] | None = None) -> None:
     """Fill the slots of `to` with the rules of `primitive`. A derivative rule that it has is one of the whole program: parts of that, and
     its transpose, become plain calls."""
     ruled = bool(primitive.attrs.get("only_derivatives"))
@@ -117,6 +121,8 @@ def fill_call_rules(primitive: Primitive, to: Primitive, plain: Primitive,
             return bind_call(primitive, program, operands, params, known_in, known_out)
 
         def bind_unknown(program, operands):
+            if rest is not None and not all(unknown):
+                return StageTrace.process(trace, primitive, operands, call_params(program, rest(partial, unknown, params)))
             if ruled and not all(unknown):
                 return StageTrace.process(trace, plain, operands, plain_params(program, params.get("name", "")))
             return StageTrace.process(trace, primitive, operands, call_params(program, params))
@@ -138,7 +144,12 @@ def fill_call_rules(primitive: Primitive, to: Primitive, plain: Primitive,
         if known_outs or computed or partial.known.effects:
             known = called(eqn, plain, partial.known, known_ins, [*known_outs, *computed])
         if unknown_outs or partial.unknown.effects:
-            unknown = called(eqn, plain, partial.unknown, [*residuals, *_pick(eqn.invars, mask)], unknown_outs)
+            operands = [*residuals, *_pick(eqn.invars, mask)]
+            if rest is not None and not all(mask):
+                again = eqn.replace(params=rest(partial, mask, eqn.params))
+                unknown = _call_eqn(again, partial.unknown, operands, unknown_outs)
+            else:
+                unknown = called(eqn, plain, partial.unknown, operands, unknown_outs)
         return known, unknown, unknown_outs
 
     to.rules["partial_eval_eqn"] = partial_eval_eqn
@@ -163,6 +174,8 @@ def fill_call_rules(primitive: Primitive, to: Primitive, plain: Primitive,
         if inner is jaxpr:
             return eqn
         made = _call_eqn(eqn, inner, _pick(eqn.invars, keep), _pick(eqn.outvars, used))
+        if isinstance(barred := eqn.params.get("prevent_cse"), tuple):
+            made.params["prevent_cse"] = tuple(_pick(barred, keep))
         if "in_shardings" in made.params:
             made.params.update(in_shardings=tuple(_pick(eqn.params["in_shardings"], keep)),
                                out_shardings=tuple(_pick(eqn.params["out_shardings"], used)))
@@ -173,7 +186,9 @@ def fill_call_rules(primitive: Primitive, to: Primitive, plain: Primitive,
               lower=unsupported("calls are inlined before fusion"))
 
     def guard(on, operands, params):
-        counts = {"num_consts": params["num_consts"] + 1} if "num_consts" in params else {}
+        counts: dict[str, Any] = {"num_consts": params["num_consts"] + 1} if "num_consts" in params else {}
+        if isinstance(barred := params.get("prevent_cse"), tuple):
+            counts["prevent_cse"] = (False, *barred)
         return bind_call(primitive, guarded(params["jaxpr"]), [on, *operands], {**params, **counts})
 
     to.rules["guard"] = guard

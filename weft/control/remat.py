@@ -14,20 +14,20 @@ import numpy as np
 from weft.control.call import jit_p
 from weft.control.call_rules import make_call_rules
 from weft.control.ref import call_on_values
-from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive
 from weft.core.trace import Zero, is_undef
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.ir.rewrite import dce, inline_calls, is_transparent, map_jaxprs
 from weft.ops.layout import name_p
-from weft.ops.placement import optimization_barrier, optimization_barrier_p
+from weft.ops.placement import optimization_barrier_p
 from weft.transforms.linearize import Partial, partial_eval_jaxpr
 from weft.transforms.transpose import transpose_with_refs
 from weft.util.config import config
 from weft.util.events import report
 from weft.util.record import record
 
-#: params: jaxpr, prevent_cse (a bool, or one for each input), policy (None, or a predicate on (primitive, *avals, **params)), name
+#: params: jaxpr, prevent_cse (a bool, or one for each input), policy (None, or a predicate on (primitive, *avals, **params)), name,
+#: differentiated (whether it is what a derivative computes again)
 remat_p = Primitive("checkpoint", "region", multiple_results=True, call_like=True, only_derivatives=("policy",))
 
 
@@ -102,9 +102,14 @@ def _split(jaxpr: Jaxpr, unknown: Sequence[bool], params: dict) -> Partial:
         _log_residuals(partial, sum(not u for u in partial.out_unknown))
     if config.debug_key_reuse:
         partial.unknown = _reading_keys(partial.unknown)
-    given = [flag for flag, u in zip(_each(params["prevent_cse"], len(unknown)), unknown) if not u]
-    partial.unknown = _behind_barrier(partial.unknown, [any(given) if i is None else given[i] for i in partial.forwarded])
     return partial
+
+
+def _rest(partial: Partial, unknown: Sequence[bool], params: dict) -> dict:
+    """The parameters of the unknown part: of its inputs, those that are known go behind a barrier."""
+    given = [flag for flag, u in zip(_each(params["prevent_cse"], len(unknown)), unknown) if not u]
+    held = [any(given) if i is None else given[i] for i in partial.forwarded]
+    return {**params, "prevent_cse": (*held, *[False] * sum(unknown)), "differentiated": True}
 
 
 def _each(prevent_cse: bool | tuple[bool, ...], n: int) -> tuple[bool, ...]:
@@ -115,11 +120,14 @@ def _each(prevent_cse: bool | tuple[bool, ...], n: int) -> tuple[bool, ...]:
     return (any(prevent_cse) if isinstance(prevent_cse, tuple) else bool(prevent_cse),) * n
 
 
-def _behind_barrier(jaxpr: Jaxpr, which: Sequence[bool]) -> Jaxpr:
-    """The program with those of its residuals behind a barrier for which `which` holds, if it computes anything of residuals alone:
-    simplification would take that from where it was computed first, and so keep it. Residuals are the first inputs."""
-    residuals = jaxpr.invars[:len(which)]
-    known, held = {*residuals, *jaxpr.constvars}, [v for v, wanted in zip(residuals, which) if wanted]
+def _in_place(eqn: Eqn) -> Jaxpr:
+    """What stands for a call: of one that is computed again, with the inputs that are to be behind a barrier there, if it computes anything
+    of these alone: simplification would take that from where it was computed first, and so keep it."""
+    jaxpr = eqn.params["jaxpr"]
+    if not eqn.params["differentiated"]:
+        return jaxpr
+    held = [v for v, wanted in zip(jaxpr.invars, _each(eqn.params["prevent_cse"], len(jaxpr.invars))) if wanted]
+    known = {*held, *jaxpr.constvars}
     if not held or not any(eqn.invars and all(type(a) is Literal or a in known for a in eqn.invars) for eqn in jaxpr.eqns):
         return jaxpr
     given, source = {v: Var(v.aval) for v in held}, jaxpr.eqns[0].source
@@ -143,7 +151,8 @@ def _seen_through(eqn: Eqn) -> bool:
     return is_transparent(eqn) or eqn.primitive is remat_p
 
 
-make_call_rules(remat_p, jit_p, _split)
+make_call_rules(remat_p, jit_p, _split, _rest)
+remat_p.rules["in_place"] = _in_place
 
 
 @remat_p.def_transpose
@@ -151,13 +160,9 @@ def _transpose(cts, *args, jaxpr, prevent_cse, **params):
     linear = tuple(map(is_undef, args))
     ct_nonzero = tuple(type(ct) is not Zero for ct in cts)
     backward, nonzero, refs = transpose_with_refs(jaxpr, linear, ct_nonzero)
-    fixed = [x for x in args if not is_undef(x)]
     given = [ct for ct, nz in zip(cts, ct_nonzero) if nz]
-    operands = [*fixed, *given]
-    which = [flag for flag, lin in zip(_each(prevent_cse, len(args)), linear) if not lin]
-    which += [any(which)] * len(given)
-    held = iter(optimization_barrier([x for x, wanted in zip(operands, which) if wanted]) if any(which) else ())
-    operands = [next(held) if wanted else x for x, wanted in zip(operands, which)]
-    outs = iter(call_on_values(refs, lambda *xs: evaluate(backward, *xs), operands))
+    held = [flag for flag, lin in zip(_each(prevent_cse, len(args)), linear) if not lin]
+    params.update(jaxpr=backward, prevent_cse=(*held, *[False] * len(given)), differentiated=True)
+    outs = iter(call_on_values(refs, lambda *xs: remat_p.bind(*xs, **params), [*(x for x in args if not is_undef(x)), *given]))
     flags = iter(nonzero)
     return [(next(outs) if next(flags) else None) if lin else None for lin in linear]

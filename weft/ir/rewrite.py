@@ -83,6 +83,12 @@ def is_call(eqn: Eqn) -> bool:
     return eqn.primitive.attrs.get("call_like", False) and isinstance(eqn.params.get("jaxpr"), Jaxpr)
 
 
+def in_place(eqn: Eqn) -> Jaxpr:
+    """The program whose equations take the place of a call."""
+    rule = eqn.primitive.rules.get("in_place")
+    return eqn.params["jaxpr"] if rule is None else rule(eqn)
+
+
 def is_transparent(eqn: Eqn) -> bool:
     """Whether derivatives, too, see nothing but the program that is called."""
     return is_call(eqn) and not eqn.primitive.attrs.get("only_derivatives")
@@ -119,7 +125,7 @@ def inline_calls(jaxpr: Jaxpr, should_inline: Callable[[Eqn], bool] = is_call) -
             if (scope or metadata) and eqn.source is not None:
                 eqn = eqn.replace(source=eqn.source.within(scope, metadata))
             if should_inline(eqn):
-                callee = eqn.params["jaxpr"]
+                callee = in_place(eqn)
                 inner: dict[Var, Atom] = dict(zip(callee.invars, ins))
                 for var, value in zip(callee.constvars, callee.consts):
                     inner[var] = const(var, value)

@@ -14,6 +14,7 @@ from weft.hlo.ops import Block, Value, array_type
 from weft.hlo.rules.arrays import dynamic_slice
 from weft.ir.collective_spec import collective_axes, spec_of
 from weft.ir.jaxpr import Eqn
+from weft.ir.rewrite import in_place
 from weft.ir.types import ShapedArray
 from weft.util.source import with_metadata
 
@@ -24,7 +25,7 @@ from weft.util.source import with_metadata
 def _call(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     """A function where users wrote one; what only says how to differentiate is written in place."""
     if eqn.primitive.attrs.get("only_derivatives") or b.context.mesh is not None:
-        return b.context.inline(b, eqn.params["jaxpr"], args)
+        return b.context.inline(b, in_place(eqn), args)
     p = eqn.params
     args = [constrained(b, x, s) for x, s in zip(args, p["in_shardings"])]
     return [constrained(b, y, s) for y, s in zip(b.context.call(b, p["jaxpr"], p["name"], args), p["out_shardings"])]

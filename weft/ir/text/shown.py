@@ -160,7 +160,9 @@ def _name(fun: Any) -> str:
 
 
 def _checkpoint(eqn, p: Params) -> Params:
-    return {"differentiated": False, "jaxpr": p["jaxpr"], "policy": p["policy"], "prevent_cse": p["prevent_cse"]}
+    barred = p["prevent_cse"]
+    apart = any(barred) if p["differentiated"] and isinstance(barred, tuple) else barred
+    return {"differentiated": p["differentiated"], "jaxpr": p["jaxpr"], "policy": p["policy"], "prevent_cse": apart}
 
 
 def _scatter(eqn, p: Params) -> Params:
