@@ -10,8 +10,8 @@ from weft.control.ref import call_on_values
 from weft.core.interpret import evaluate, run_reference
 from weft.core.primitive import Primitive, unsupported
 from weft.core.stage import StageTrace
-from weft.core.trace import Zero, is_undef
-from weft.ir.jaxpr import DropVar, Eqn, Jaxpr, Var
+from weft.core.trace import EvalTrace, Zero, is_undef
+from weft.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
 from weft.ir.rewrite import dce as dce_jaxpr, used_vars
 from weft.transforms.batch import batch_jaxpr, to_dim
 from weft.transforms.jvp import jvp_jaxpr
@@ -109,7 +109,8 @@ def fill_call_rules(primitive: Primitive, to: Primitive, plain: Primitive,
         shardings = params.get("in_shardings")
 
         def bind_known(program, operands):
-            if not program.eqns and not program.constvars:       # nothing but forwarding
+            nothing = not program.eqns and not program.constvars       # but forwarding
+            if nothing or (rest is not None and type(trace.parent) is not EvalTrace):
                 return evaluate(program, *operands)
             if ruled:                      # the other parameters describe the whole program, not a part of it: a plain call
                 return plain.bind(*operands, **plain_params(program, params.get("name", "")))
@@ -143,6 +144,8 @@ def fill_call_rules(primitive: Primitive, to: Primitive, plain: Primitive,
         called = _plain_eqn if ruled and not all(mask) else lambda eqn, _, *parts: _call_eqn(eqn, *parts)
         if known_outs or computed or partial.known.effects:
             known = called(eqn, plain, partial.known, known_ins, [*known_outs, *computed])
+            if rest is not None:
+                known = _written_out(known)
         if unknown_outs or partial.unknown.effects:
             operands = [*residuals, *_pick(eqn.invars, mask)]
             if rest is not None and not all(mask):
@@ -205,6 +208,25 @@ def _without_unused(jaxpr: Jaxpr, used: Sequence[bool]) -> tuple[Jaxpr, list[boo
 def keep_whole(eqn: Eqn, used: Sequence[bool]) -> Eqn:
     """The `dce` rule of operations whose other rules need all operands and results."""
     return eqn.replace(outvars=[v if u or type(v) is DropVar else DropVar(v.aval) for v, u in zip(eqn.outvars, used)])
+
+
+def _written_out(call: Eqn) -> list[Eqn]:
+    """The equations of a called program in the place of its call where each result is that of one of them, elsewhere the call."""
+    program = call.params["jaxpr"]
+    made = {v for eqn in program.eqns for v in eqn.outvars}
+    names: dict[Var, Atom] = dict(zip(program.invars, call.invars))
+    for atom, var in zip(program.outvars, call.outvars):
+        if type(var) is not DropVar:
+            if type(atom) is Literal or atom not in made or atom in names or program.constvars:
+                return [call]
+            names[atom] = var
+    eqns = []
+    for eqn in program.eqns:
+        names.update((v, DropVar(v.aval) if type(v) is DropVar else Var(v.aval)) for v in eqn.outvars if v not in names)
+        source = call.source if eqn.source is None else eqn.source.within(call.source.scope) if call.source is not None else eqn.source
+        invars = [a if type(a) is Literal else names[a] for a in eqn.invars]
+        eqns.append(eqn.replace(invars=invars, outvars=[names[v] for v in eqn.outvars], source=source))
+    return eqns
 
 
 def _plain_eqn(eqn: Eqn, plain: Primitive, jaxpr: Jaxpr, invars, outvars) -> Eqn:
