@@ -34,6 +34,7 @@ SQUARES = (rng.uniform(0.1, 0.5, (4, 4, 4)) + 3 * np.eye(4)).astype(np.float32)
 SQUARES = (SQUARES + SQUARES.swapaxes(1, 2)) / 2
 ROWS = indexing.GatherDimensionNumbers((1,), (0,), (0,))
 ROWS_OF = indexing.ScatterDimensionNumbers((1,), (0,), (0,))
+PLACES = np.array([0, 1, 1, 3], np.int32), np.array([1, 1, 3, 4], np.int32), np.arange(4, dtype=np.int32)
 PICKS = np.array([[3], [0], [3], [1]], np.int32)
 
 
@@ -119,6 +120,8 @@ CASES = [
     *map(scatter, ("scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max")),
     Case("dot_general", bind("dot_general", dimension_numbers=(((2,), (1,)), ((0,), (0,))), precision=None,
                              preferred_element_type=None), (CUBE, SQUARES)),
+    Case("ragged_dot", lambda x, y: registry["ragged_dot"].bind(x, y, *PLACES, contracted=False, precision=None,
+                                                                preferred_element_type=None), (X, CUBE)),
     Case("conv_general_dilated", lambda x, k: conv_general_dilated(x, k, (1,), "SAME"), (CUBE, rng.uniform(size=(4, 8, 3)).astype("f"))),
     Case("sort", lambda x: sorting.sort(x, 1), (X,)),
     Case("top_k", lambda x: sorting.top_k(x, 4), (X,)),

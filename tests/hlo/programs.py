@@ -506,6 +506,8 @@ def products(x, y, i, b):
         lax.dot_general(b, b, (((1,), (1,)), ((), ()))),
         lax.dot_general(x, y, (((2,), (1,)), ((0,), (0,))), precision="highest"),
         lax.dot(x[0].astype(wnp.bfloat16), y[0].astype(wnp.bfloat16), preferred_element_type=np.float32),
+        lax.ragged_dot(x[0], y, wnp.array([1, 2])),
+        lax.ragged_dot_general(x[0], x[1], wnp.array([0, 2]), lax.RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), (0,), ())),
     )
 
 

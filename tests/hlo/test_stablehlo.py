@@ -24,6 +24,7 @@ NEVER_SEEN = {
     "terms": "exists only between the program and its memory, after the text is written",
     "pcast": "changes a type, inside of shard_map",
     "pallas_call": "a call of its loops, tested with weft.experimental.pallas",
+    "grouped_dot": "made by the compiler out of ragged_dot, for texts of compiled programs",
     "sorted_rows": "made by the compiler out of sorts, for texts of compiled programs",
     "row_order": "made by the compiler out of sorts, for texts of compiled programs",
     "leading": "made by the compiler out of top_k, for texts of compiled programs",

@@ -197,7 +197,7 @@ def without_checks(jaxpr: Jaxpr, effects: frozenset = frozenset(["check", "debug
 _NO_NANS = frozenset("""
     max min clamp neg abs sign conj real imag complex copy stop_gradient name nextafter is_finite reduce_max reduce_min cummax cummin
 """.split())
-_KINDS_WITH_NANS = frozenset(["elementwise", "reduce", "contract", "conv", "scan", "library"])
+_KINDS_WITH_NANS = frozenset(["elementwise", "reduce", "contract", "conv", "ragged", "scan", "library"])
 _MOVES = frozenset(["select", "cast", "bitcast", "copy"])
 
 

@@ -20,7 +20,7 @@ from weft.ir.types import ShapedArray
 from weft.util.errors import ShardingTypeError, describe
 from weft.util.source import user_frame
 
-_CONTRACTIONS = frozenset({"contract", "conv"})
+_CONTRACTIONS = frozenset({"contract", "conv", "ragged"})
 #: what elementwise operations compute that is done to each term, rounding included
 _TERM_BY_TERM = frozenset({"copy", "cast"})
 _ADD_UP = "Add the terms up first with weft.sharding.reshard(x, P(...)), whose spec has no unreduced axes."

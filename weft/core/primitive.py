@@ -24,7 +24,7 @@ Some ops have more, `OPTIONAL_SLOTS`:
   collective  the `ir.collective_spec.CollectiveSpec` of a collective; `several` is how it works over several axes at once
 
 A slot may hold `unsupported("why")`, which raises MissingRuleError when asked for. `kind` is what passes dispatch on:
-elementwise layout slice index reduce contract conv sort scan scatter random collective region library constraint callback custom
+elementwise layout slice index reduce contract conv ragged sort scan scatter random collective region library constraint callback custom
 (a function that partitions itself); terms (of a sum, which devices hold); exchange (a collective between processes); and extension for
 those that libraries define (`core.extension`), which programs that are compiled hold no more.
 

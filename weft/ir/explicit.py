@@ -27,7 +27,7 @@ from weft.util.errors import ShardingError
 from weft.util.record import field, record
 
 #: kinds whose sums over a dim that several operands split can have more than one layout
-_CONTRACTIONS = frozenset({"contract", "conv"})
+_CONTRACTIONS = frozenset({"contract", "conv", "ragged"})
 
 
 def type_sharding(sharding: Sharding, ndim: int) -> NamedSharding | None:

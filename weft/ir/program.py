@@ -58,6 +58,11 @@ class Gemm:
 
     With an `epilogue`, C is not written (`c` is None). That kernel is run on every tile of finished sums, while they are hot.
     Its buffers are the sums (of `acc_type`), a `PLACE` of six i64, and `epilogue_args`.
+
+    With `groups`, there is one such product for each index of those dims, (extent, a_stride, b_stride, c_stride), and it has some of the
+    rows ("m") or of what is summed ("k"), as `grouped` says: `first` and `count` (i32) have for each product, in the order of the dims,
+    from which index on and how many. The last dim goes through the groups of rows, which follow one another; rows of none are filled
+    with zeros. Then rows of C are dense, and there is no batch, outer k, band or epilogue.
     """
     m: int
     n: int
@@ -78,6 +83,10 @@ class Gemm:
     band: tuple[int, int] | None = None
     epilogue: Kernel | None = None
     epilogue_args: tuple[BufRef, ...] = ()
+    grouped: Literal["", "m", "k"] = ""
+    groups: tuple[tuple[int, int, int, int], ...] = ()
+    first: BufRef | None = None
+    count: BufRef | None = None
 
 
 #: what the i64 words of an epilogue's place mean; `pitch` is the number of elements between rows of sums

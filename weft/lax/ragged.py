@@ -6,20 +6,23 @@ Out:  a product as `dot_general`'s, in which each group has its own matrix, or i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from weft.api.execute import to_array
-from weft.core.trace import Tracer
-from weft.ops.bitwise import bitwise_and
-from weft.ops.comparison import ge, lt, select
-from weft.ops.contraction import DotDimensionNumbers, PrecisionLike, dot_general
+from weft.core.trace import Tracer, typeof
+from weft.ir.shardings import NamedSharding
+from weft.ir.specs import PartitionSpec
+from weft.ops.contraction import DotDimensionNumbers, PrecisionLike, algorithm_of, canonical_precision, dot_general
 from weft.ops.elementwise import convert_element_type, sub
-from weft.ops.layout import broadcast_in_dim, broadcasted_iota, full, transpose
-from weft.ops.placement import with_out_sharding
-from weft.ops.reduce import cumsum
+from weft.ops.layout import broadcast_in_dim, broadcasted_iota, reshape, transpose
+from weft.ops.placement import reshard, with_out_sharding
+from weft.ops.ragged import masked, ragged_dot as ragged_dot_of_batches
+from weft.ops.reduce import cumsum, reduce_sum
+from weft.util import dtypes
 from weft.util.errors import ShapeError, describe
 from weft.util.source import guard_all
 
@@ -67,24 +70,74 @@ def ragged_dot_general(lhs, rhs, group_sizes, ragged_dot_dimension_numbers: Ragg
         plain = lambda: ragged_dot_general(lhs, rhs, group_sizes, ragged_dot_dimension_numbers, precision, preferred_element_type)
         return with_out_sharding(out_sharding, "ragged_dot_general", plain, lhs, rhs)
     dot_numbers, ragged_dims, group_dims = ragged_dot_dimension_numbers
-    (lhs_contracted, rhs_contracted), (lhs_batch, rhs_batch) = dot_numbers = _integers(dot_numbers)
+    (_, rhs_contracted), (lhs_batch, rhs_batch) = dot_numbers = _integers(dot_numbers)
     ragged, group = _checked(lhs, rhs, group_sizes, dot_numbers, tuple(ragged_dims), tuple(group_dims))
     if ragged in lhs_batch:
         return dot_general(lhs, rhs, dot_numbers, precision, preferred_element_type)
-    last = group_sizes.shape[-1]
-    wide = (*lhs.shape, last)
-    before = _before(lhs, ragged, lhs_contracted, lhs_batch) if group_sizes.ndim > 1 else ()
-    sizes = broadcast_in_dim(convert_element_type(group_sizes, np.int32), wide, (*before, lhs.ndim))
-    ends = cumsum(sizes, lhs.ndim)
-    places = broadcasted_iota(np.int32, wide, ragged)
-    inside = bitwise_and(ge(places, sub(ends, sizes)), lt(places, ends))
-    parted = select(inside, broadcast_in_dim(lhs, wide, tuple(range(lhs.ndim))), full(wide, 0, lhs.dtype))
-    if group is not None:
-        numbers = (((*lhs_contracted, lhs.ndim), (*rhs_contracted, group)), (lhs_batch, rhs_batch))
-        return dot_general(parted, rhs, numbers, precision, preferred_element_type)
-    out = dot_general(parted, rhs, dot_numbers, precision, preferred_element_type)
-    at = lhs.ndim - len(lhs_contracted)                          # batch dims, then the free ones, of which the groups are the last
+    compute = _product(lhs, rhs, group is None, precision, preferred_element_type)
+    columns = [d for d in range(rhs.ndim) if d not in (*rhs_contracted, *rhs_batch, group)]
+    if group is None:
+        return _by_sums(lhs, rhs, group_sizes, compute, ragged, dot_numbers, columns)
+    return _by_rows(lhs, rhs, group_sizes, compute, ragged, group, dot_numbers, columns)
+
+
+def _product(lhs, rhs, contracted: bool, precision: PrecisionLike, preferred: Any) -> Callable:
+    """What computes the product of operands in the form of `ops.ragged`."""
+    if algorithm_of(precision) is None and lhs.dtype == rhs.dtype:
+        given = canonical_precision(precision), None if preferred is None else dtypes.named_dtype(preferred)
+        return lambda *operands: ragged_dot_of_batches(*operands, contracted, *given)
+    return lambda *operands: masked(*operands, contracted, lambda x, y, numbers: dot_general(x, y, numbers, precision, preferred))
+
+
+def _by_rows(lhs, rhs, group_sizes, compute: Callable, ragged: int, group: int, numbers: Any, columns: list[int]):
+    """Free dims of `lhs` besides the ragged one are batch dims with the same matrices."""
+    (lhs_contracted, rhs_contracted), (lhs_batch, rhs_batch) = numbers
+    free = [d for d in range(lhs.ndim) if d not in (*lhs_contracted, *lhs_batch, ragged)]
+    batch = (*lhs_batch, *free)
+    left = _merged(lhs, batch, (ragged,), lhs_contracted)
+    right = _merged(rhs, (*rhs_batch, group), rhs_contracted, columns)
+    if free:
+        kept = (*range(len(lhs_batch)), *range(len(batch), len(batch) + 3))
+        right = broadcast_in_dim(right, (*left.shape[:len(batch)], *right.shape[-3:]), kept)
+    out = compute(left, right, *_places(group_sizes, left, batch, _before(lhs, ragged, lhs_contracted, lhs_batch)))
+    out = reshape(out, (*out.shape[:-1], *[rhs.shape[d] for d in columns]))
+    have = [*batch, ragged]
+    return transpose(out, (*[have.index(d) for d in (*lhs_batch, *sorted([*free, ragged]))], *range(len(have), out.ndim)))
+
+
+def _by_sums(lhs, rhs, group_sizes, compute: Callable, ragged: int, numbers: Any, columns: list[int]):
+    """Contracted dims besides the ragged one are batch dims, whose products are added."""
+    (lhs_contracted, rhs_contracted), (lhs_batch, rhs_batch) = numbers
+    free = [d for d in range(lhs.ndim) if d not in (*lhs_contracted, *lhs_batch)]
+    pairs = [(i, j) for i, j in zip(lhs_contracted, rhs_contracted) if i != ragged]
+    batch = (*lhs_batch, *[i for i, _ in pairs])
+    left = _merged(lhs, batch, (ragged,), free)
+    right = _merged(rhs, (*rhs_batch, *[j for _, j in pairs]), (rhs_contracted[lhs_contracted.index(ragged)],), columns)
+    out = compute(left, right, *_places(group_sizes, left, batch, _before(lhs, ragged, lhs_contracted, lhs_batch)))
+    if pairs:
+        out = reduce_sum(out, tuple(range(len(lhs_batch), len(batch))))
+    out = reshape(out, (*out.shape[:-2], *[lhs.shape[d] for d in free], *[rhs.shape[d] for d in columns]))
+    at = len(lhs_batch)
     return transpose(out, (at, *[d for d in range(out.ndim) if d != at]))
+
+
+def _merged(x, batch: Sequence[int], *roles: Sequence[int]):
+    """`x` with its batch dims first, and then the dims of each role as one."""
+    turned = transpose(x, (*batch, *[d for dims in roles for d in dims]))
+    return reshape(turned, (*turned.shape[:len(batch)], *[math.prod(x.shape[d] for d in dims) for dims in roles]))
+
+
+def _places(group_sizes, left, batch: Sequence[int], before: Sequence[int]) -> tuple:
+    """Where the groups of each batch element start and end, and the numbers of its rows; sizes may have dims for those `before`."""
+    at = [batch.index(d) for d in before] if group_sizes.ndim > 1 else []
+    order = sorted(range(len(at)), key=lambda i: at[i])
+    sizes = transpose(convert_element_type(group_sizes, np.int32), (*order, len(at)))
+    split = typeof(sizes).explicit
+    if split is not None:                               # where a group starts depends on all before it
+        sizes = reshard(sizes, NamedSharding(split.mesh, PartitionSpec()))
+    spread = lambda x: broadcast_in_dim(x, (*left.shape[:len(batch)], sizes.shape[-1]), (*sorted(at), len(batch)))
+    ends = cumsum(sizes, len(at))
+    return spread(sub(ends, sizes)), spread(ends), broadcasted_iota(np.int32, left.shape[:-1], len(batch))
 
 
 def _integers(numbers: DotDimensionNumbers) -> Any:

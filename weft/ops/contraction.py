@@ -134,7 +134,7 @@ _NAMES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float6
 PrecisionLike = None | str | Precision | DotAlgorithm | DotAlgorithmPreset | tuple
 
 
-def _algorithm(precision: PrecisionLike) -> DotAlgorithm | DotAlgorithmPreset | None:
+def algorithm_of(precision: PrecisionLike) -> DotAlgorithm | DotAlgorithmPreset | None:
     """The algorithm that `precision` is, or names."""
     if isinstance(precision, str):
         return DotAlgorithmPreset.__members__.get(precision)
@@ -207,7 +207,7 @@ def dot_general(
     if out_sharding is not None:
         plain = lambda: dot_general(lhs, rhs, dimension_numbers, precision, preferred_element_type)
         return with_out_sharding(out_sharding, "dot_general", plain, lhs, rhs, contracts=True)
-    algorithm = _algorithm(precision)
+    algorithm = algorithm_of(precision)
     if algorithm is not None and algorithm is not DotAlgorithmPreset.DEFAULT:
         return _by_algorithm(lhs, rhs, dimension_numbers, algorithm, preferred_element_type)
     precision = precision if algorithm is None else None

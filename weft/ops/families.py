@@ -66,6 +66,11 @@ class ContractSpec:
 
 
 @record
+class GroupedSpec:
+    """Lowering of a matmul for each group of rows, or of summed products (see `ops.ragged`)."""
+
+
+@record
 class HostSpec:
     """Lowering of an op that runs its own reference on the host, or `into(*operands, *results, **params)` where it knows
     how to write its results in place. The reference of one that is `elementwise` may run on parts of its operands at once."""

@@ -61,7 +61,7 @@ def tolerates_padding(eqn: Eqn, rule: FactorRule, f: int) -> bool:
 
 def neutral_element(eqn: Eqn, dtype: Any) -> Any:
     """The neutral element of the reduction that `eqn` does, for `dtype`; None if it is not known."""
-    if eqn.primitive.kind in ("contract", "conv"):
+    if eqn.primitive.kind in ("contract", "conv", "ragged"):
         return 0
     spec = eqn.primitive.rules.get("lower")
     if not isinstance(spec, ReduceSpec) or spec.combine.startswith("arg"):

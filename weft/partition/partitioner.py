@@ -442,7 +442,7 @@ class Partitioner:
         """Time of the local computation, in bytes sent that take as long."""
         placed = [*zip(eqn.invars, strategy.ins), *zip(eqn.outvars, strategy.outs)]
         cost = sum([self.local_bytes(a.aval, p) for a, p in placed]) / self.cost.local_bytes_per_byte
-        if rule is not None and eqn.primitive.kind in ("contract", "conv", "library"):
+        if rule is not None and eqn.primitive.kind in ("contract", "conv", "ragged", "library"):
             followers = {f for _, *rest in rule.groups for f in rest}          # which run along with factors that count already
             work = math.prod(n for f, n in enumerate(rule.sizes) if f not in followers)
             splits = math.prod(self.sizes[a] for f, mine in strategy.axes.items() if f not in followers for a in mine)

@@ -190,6 +190,7 @@ class MachineModel:
     gemm_shared_bytes: int = 9 << 20        # of B that are packed for all tasks at a time: 16 panels of 2048 steps, and what follows each
     gemm_private_bytes: int = 400 << 10     # of B that a task packs for itself; twice that where strips of A are packed too
     gemm_sums_bytes: int = 512 << 10        # of unfinished sums that stay in the second-level cache too
+    gemm_group_rows: int = 24               # a group of rows is planned for as many at least
     gemm_skinny_rows: int = 128             # up to here a large B is read once, as a stream
     gemm_along_rows: tuple[int, int] = (16, 64)  # B is read along its rows up to here, if it would be packed otherwise, or is in no cache
     gemm_along_bytes: int = 4 << 20         # of A, which each task packs whole and reads once for a stretch of B

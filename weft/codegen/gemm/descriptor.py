@@ -78,7 +78,8 @@ class Word:
     SUMS_STRIDE = 57  # bytes between its rows of sums
     BAND_FROM = 58  # of column n rows m are read where n + this <= m + BAND_ZERO <= n + the next
     BAND_TO = 59
-    LISTS = 60
+    ANY_ROWS = 60  # rows are those of a group, and M is set at run time
+    LISTS = 61
 
 
 #: index of the pointers that the caller stores: A, B, C, the epilogue's function (null when there is none)

@@ -30,10 +30,10 @@ def all_features(recipe: Recipe) -> frozenset[str]:
 def features(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
     """Return the names of those functions that the matmul described by `words` needs.
 
-    Row tiles are multiples of the most rows, so the remainder follows from M.
+    Row tiles are multiples of the most rows, so the remainder follows from M, where that is known.
     """
     most, rows = _ROW_COUNTS[-1], words[Word.M]
-    found = [f"dots_{r}" for r in _ROW_COUNTS if (rows >= most if r == most else rows % most & r)]
+    found = [f"dots_{r}" for r in _ROW_COUNTS if words[Word.ANY_ROWS] or (rows >= most if r == most else rows % most & r)]
     return frozenset([*found, "epilogue" if words[Word.EPILOGUE_ARGS] else "finish"])
 
 

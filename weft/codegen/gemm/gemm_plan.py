@@ -62,7 +62,7 @@ def _suits_quads(p: Problem, recipe: Recipe) -> bool:
     """True when a vector has room for all columns and more: its few sums would wait for each other, and each beat for elements of A."""
     kind = recipe.acc == "f32" and recipe.unpacked_b_ok and assembly.has_avx512(recipe.machine)
     few, many = 4 * p.n <= 3 * recipe.lanes, min(p.m, p.k) >= MODEL.gemm_quads[0] and p.m * p.k * p.batches >= MODEL.gemm_quads[1]
-    return kind and few and many and p.k % 4 == 0 and not p.cols and p.segments == 1 and _a_direct(p, recipe, 1)
+    return kind and few and many and p.grouped != "k" and p.k % 4 == 0 and not p.cols and p.segments == 1 and _a_direct(p, recipe, 1)
 
 
 def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
@@ -92,7 +92,7 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
         split = replace(split, tile_panels=min(split.tile_panels, chunk))
     strip_rows = _strip_rows(work, split) if split.mode == PRIVATE else split.tile_rows
     in_c = simple and (p.m == 1 if along else split.mode == PRIVATE and blocks > 1)
-    back = parts == 1 and not along and _reaches_back(p.m, split.tile_rows, strip_rows, recipe.rows)
+    back = parts == 1 and not along and p.grouped != "m" and _reaches_back(p.m, split.tile_rows, strip_rows, recipe.rows)
     sums_rows = (recipe.rows if back else 0) if in_c else 0 if simple and blocks == 1 else split.tile_rows
     sums_stride = recipe.panel_row_bytes
     if along:
@@ -169,7 +169,7 @@ def _parts(p: Problem, recipe: Recipe, blocks: int) -> int:
     themselves, and as many rows as there are. A power of two of them is shared evenly.
     """
     results = max(p.m // (2 * recipe.rows), 1) * _ceil(p.n, recipe.panel_cols) * p.batches
-    if not results:
+    if not results or p.grouped:
         return 1
     wanted = MODEL.gemm_parts // results
     if p.a[1] != recipe.in_bytes:
@@ -186,8 +186,13 @@ def _reaches_back(m: int, tile_rows: int, strip_rows: int, most: int) -> bool:
 
 def _a_direct(p: Problem, recipe: Recipe, block: int) -> bool:
     """True when rows of A may be read in place: same bits, and dense, and each block of them in one segment."""
-    dense = p.a[1] == recipe.in_bytes and not p.rows and p.k % recipe.k_per_step == 0
+    dense = p.a[1] == recipe.in_bytes and not p.rows and _whole_steps(p, recipe)
     return dense and recipe.unpacked_ok and (p.segments == 1 or _ceil(p.k, recipe.k_per_step) % block == 0)
+
+
+def _whole_steps(p: Problem, recipe: Recipe) -> bool:
+    """True when no step reads beyond what is summed."""
+    return p.k % recipe.k_per_step == 0 and (p.grouped != "k" or recipe.k_per_step == 1)
 
 
 def _a_collides(p: Problem, recipe: Recipe, block: int) -> bool:
@@ -217,7 +222,7 @@ def _a_in_runs(p: Problem, recipe: Recipe) -> bool:
     if not assembly.finds_runs(recipe) or p.k < MODEL.gemm_run:
         return False
     uneven, apart = bool(p.rows) or p.segments > 1, math.gcd(p.a[1], 1 << 16)
-    if p.a[1] == recipe.in_bytes and p.k % recipe.k_per_step == 0:
+    if p.a[1] == recipe.in_bytes and _whole_steps(p, recipe):
         return uneven and p.k * recipe.in_bytes >= min(p.a[0] // 2, MODEL.gemm_long_run_bytes)
     if recipe.joined:
         return False
@@ -241,7 +246,7 @@ def _is_along(p: Problem, recipe: Recipe) -> bool:
     few = p.m == 1 or (p.m <= MODEL.gemm_along_rows[1] and near and large and p.n >= 2 * recipe.panel_cols)
     dense = p.b[1] == recipe.in_bytes and p.segments == 1 and not p.cols and p.k % recipe.k_per_step == 0
     whole = recipe.machine.masks or p.n % recipe.along_cols == 0
-    return few and dense and whole and not recipe.is_complex and not recipe.quads
+    return few and dense and whole and not p.grouped and not recipe.is_complex and not recipe.quads
 
 
 def _b_direct_ok(p: Problem, recipe: Recipe) -> bool:
@@ -434,6 +439,7 @@ def _words(p: Problem, chosen: dict[int, int]) -> tuple[int, ...]:
     words[Word.COL_RUN] = max(p.n // math.prod(e for e, _ in p.cols), 1)
     words[Word.SWAPPED], words[Word.B_SHARE], words[Word.BATCH] = int(p.swapped), p.b_share, p.batches
     low, high = p.band or (-BAND_ZERO, BAND_ZERO)
+    words[Word.ANY_ROWS] = int(p.grouped == "m")
     words[Word.BAND_FROM], words[Word.BAND_TO] = BAND_ZERO - high, BAND_ZERO - low
     named = p.epilogue_streams
     words[Word.EPILOGUE_STREAMS] = sum([(named[i % len(named)] + 1) << 8 * i for i in range(STREAMS if named else 0)])

@@ -39,6 +39,7 @@ class Problem:
     epilogue_args: int | None = None  # None: C is written
     epilogue_streams: tuple[int, ...] = ()  # places of those that are laid out like C
     swapped: bool = False  # A and B have changed places
+    grouped: str = ""  # rows ("m") or k are those of a group, at run time: `m` is about how many there are, `k` the most
 
     @property
     def segments(self) -> int:
@@ -63,13 +64,15 @@ class Problem:
 
 def problem_of(step: Gemm, recipe: Recipe) -> Problem:
     """Return the step with strides in bytes and trivial dims dropped."""
-    i, o = recipe.in_bytes, recipe.out_bytes
-    return Problem(step.m, step.n, step.k, (step.a_strides[0] * i, step.a_strides[1] * i), (step.b_strides[0] * i, step.b_strides[1] * i),
+    i, o, m = recipe.in_bytes, recipe.out_bytes, step.m
+    if step.grouped == "m":
+        m = min(m, max(-(-m // step.groups[-1][0]), MODEL.gemm_group_rows))
+    return Problem(m, step.n, step.k, (step.a_strides[0] * i, step.a_strides[1] * i), (step.b_strides[0] * i, step.b_strides[1] * i),
                    (step.c_strides[0] * o, step.c_strides[1] * o), tuple((e, a * i, b * i, c * o) for e, a, b, c in step.batch if e != 1),
                    tuple((e, a * i, b * i) for e, a, b in step.outer_k if e != 1), tuple((e, a * i) for e, a in step.a_rows if e != 1),
                    tuple((e, b * i) for e, b in step.b_cols if e != 1), step.band,
                    None if step.epilogue is None else len(step.epilogue_args),
-                   _streams(step, o))
+                   _streams(step, o), grouped=step.grouped)
 
 
 def _streams(step: Gemm, out_bytes: int) -> tuple[int, ...]:
@@ -137,8 +140,11 @@ def _merge(dims: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
 def orient(p: Problem, recipe: Recipe) -> Problem:
     """Exchange the roles of A and B where C = (B' A')' suits the kernels better: they store rows of C.
 
-    An epilogue needs rows of C in the original order; but a single row may be made of dot products, which give a stretch of it.
+    Groups are of rows, or of what is summed. An epilogue needs rows of C in the original order; but a single row may be made of dot
+    products, which give a stretch of it.
     """
+    if p.grouped:
+        return p
     if p.epilogue_args is not None:
         exchanged = p.exchanged()
         return exchanged if p.m == 1 and p.b[0] == recipe.in_bytes and is_dot(exchanged, recipe) else p

@@ -28,11 +28,11 @@ def all_features(recipe: Recipe) -> frozenset[str]:
 def features(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
     """Return the names of the functions and branches that the matmul described by `words` needs.
 
-    Tiles have a multiple of `recipe.rows` rows but for the last, so all kernels but the full ones follow from M.
+    Tiles have a multiple of `recipe.rows` rows but for the last, so all kernels but the full ones follow from M, where that is known.
     """
     width, rest = words[Word.N] * recipe.parts, 0 if words[Word.BACK] else words[Word.M] % recipe.rows
     over = width % recipe.panel_lanes
-    rows = [r for r in row_counts(recipe) if (words[Word.M] >= r if r == recipe.rows else rest & r)]
+    rows = [r for r in row_counts(recipe) if words[Word.ANY_ROWS] or (words[Word.M] >= r if r == recipe.rows else rest & r)]
     used = [(recipe.vectors, False)] if width >= recipe.panel_lanes else []
     used += [(0 if over <= recipe.half_lanes else -(-over // recipe.lanes), True)] if over else []
     along, in_runs = words[Word.B_MODE] == ALONG, words[Word.A_DIRECT] == IN_RUNS

@@ -238,7 +238,15 @@ class EntryEmitter:
         _, words = gemm.describe(step)
         rest = words[len(gemm.POINTERS):len(words) - len(step.epilogue_args)]
         self._context([*pointers, *rest, *(self.address(ref) for ref in step.epilogue_args)])
-        self._line(f"call void {function}(ptr %ctx)")
+        if not step.groups:
+            self._line(f"call void {function}(ptr %ctx)")
+            return
+        from weft.codegen.gemm import grouped_gemm
+
+        name = f"weft_groups_{len(self.function.helpers)}"
+        self._external("llvm.memset.p0.i64", "void NAME(ptr, i8, i64, i1)")
+        self.function.helpers.append(grouped_gemm.calls(step, words, name, function))
+        self._line(f"call void @{name}(ptr %ctx, ptr {self.address(step.first)}, ptr {self.address(step.count)})")
 
     def sort(self, step: P.Sort) -> None:
         """Sort rows, one a task (see `codegen.library.sort`)."""

@@ -119,7 +119,8 @@ class FusionGraph:
             if kind is LoweringKind.SCATTER:
                 eqn = self._with_known_updates(eqn)
             for place, atom in enumerate(eqn.invars):
-                strided = kind is LoweringKind.CONTRACT or (kind is LoweringKind.SCATTER and place == 2)
+                strided = kind is LoweringKind.CONTRACT or (kind is LoweringKind.SCATTER and place == 2) \
+                    or (kind is LoweringKind.GROUPED and place < 2)
                 depth = max(depth, (self._demand_strided(atom) if strided else self.demand(atom)) + 1)
             for var in eqn.outvars:
                 self.depth[var] = depth

@@ -12,6 +12,7 @@ from weft.compiler.lowering.let_placement import Emitter
 from weft.ir.build import HALVES, Builder, type_name
 from weft.ir.jaxpr import Eqn, Literal
 from weft.ir.loops import Buf, Expr, Kernel, Prefetch, Store
+from weft.ir.program import BufRef, Gemm
 from weft.util.machine_model import MODEL
 from weft.util.threads import allowed_threads, share_work
 
@@ -170,6 +171,23 @@ class Contraction:
         self.c_strides = self.c_strides[::-1]
         self.batch = tuple((e, b, a, c) for e, a, b, c in self.batch)
         self.outer_k = tuple((e, b, a) for e, a, b in self.outer_k)
+
+
+def grouped(eqn: Eqn, a_strides: tuple[int, ...], b_strides: tuple[int, ...]) -> Gemm:
+    """A grouped_dot as a step whose buffers are still to be named."""
+    lhs, rhs, first, _ = (a.aval for a in eqn.invars)
+    out, here = eqn.outvars[0].aval, BufRef(0)
+    in_type, out_type = type_name(lhs.dtype), type_name(out.dtype)
+    types = in_type, accumulator(in_type, out_type), out_type
+    c_strides, at = row_major(out.shape), lhs.ndim - 2
+    batch = [*zip(lhs.shape[:at], a_strides, b_strides, c_strides)]
+    groups, n = first.shape[-1], rhs.shape[-1]
+    if eqn.params["contracted"]:
+        m, k, kind, a, by_group = lhs.shape[-1], lhs.shape[-2], "k", a_strides[:-3:-1], (groups, 0, 0, c_strides[at])
+    else:
+        m, k, kind, a, by_group = lhs.shape[-2], lhs.shape[-1], "m", a_strides[at:], (groups, 0, b_strides[at], 0)
+    return Gemm(m, n, k, here, here, here, a, b_strides[-2:], c_strides[-2:], *types, grouped=kind, groups=(*batch, by_group), first=here,
+                count=here)
 
 
 def _even_run(entries: list[tuple]) -> tuple[list[tuple], list[tuple]]:

@@ -379,6 +379,16 @@ class Body(BufferAssignment):
         step = lambda epilogue, args, operands: gemm(*operands, None, library_calls.sum_type(acc), epilogue, args)
         self._allow_in_place(self.plan.launch(kernel, reads, writes, [a, b], step), in_place, reads, writes, [a, b])
 
+    def _grouped(self, eqn: Eqn) -> None:
+        """A matmul for each group."""
+        from weft.compiler.kernels import library_calls
+        (a, a_strides), (b, b_strides) = self.operand(eqn.invars[0]), self.operand(eqn.invars[1])
+        first, count = self.ref(eqn.invars[2]), self.ref(eqn.invars[3])
+        c = self.result(eqn.outvars[0])
+        self.plan.gemms += 1
+        made = library_calls.grouped(eqn, a_strides, b_strides)
+        self.plan.step(lambda at: replace(made, a=at(a), b=at(b), c=at(c), first=at(first), count=at(count)), [a, b, first, count], [c])
+
     _LOWER = {LoweringKind.SCAN: _scan, LoweringKind.HOST: _host, LoweringKind.SORT: _sort, LoweringKind.FFT: _fft,
               LoweringKind.LIBRARY: _library, LoweringKind.SCATTER: _scatter, LoweringKind.UPDATE: _update,
-              LoweringKind.CONTRACT: _contract}
+              LoweringKind.CONTRACT: _contract, LoweringKind.GROUPED: _grouped}

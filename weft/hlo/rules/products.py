@@ -16,6 +16,7 @@ from weft.ops.comparison import eq, select
 from weft.ops.families import move_dim
 from weft.ops.fft import FftType
 from weft.ops.layout import broadcast_in_dim, broadcasted_iota
+from weft.ops.ragged import grouped_in_full
 from weft.ops.reduce import reduce_sum
 
 
@@ -43,6 +44,11 @@ def _dot_general(b: Block, eqn: Eqn, x: Value, y: Value) -> Value:
     shape = out.shape if order is None else [out.shape[order.index(d)] for d in range(out.ndim)]
     made = _product(b, eqn, "dot_general", shape, x, y, contracting=contracting, batching=batching)
     return made if order is None else b.transpose(made, order)
+
+
+@rule("grouped_dot")
+def _grouped_dot(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    return b.context.inline_function(b, lambda *xs: [grouped_in_full(*xs, **eqn.params)], args)
 
 
 @rule("conv_general_dilated")

@@ -99,12 +99,15 @@ def _gemm(step: P.Gemm, name_of) -> str:
     outer = "".join(f" outer {extent}" for extent, *_ in step.outer_k)
     runs = "".join(f" {name} of {extent}" for name, dims in (("rows", step.a_rows), ("cols", step.b_cols)) for extent, _ in dims)
     band = f" band {step.band[0]}..{step.band[1]}" if step.band else ""
+    groups = ""
+    if step.first is not None and step.count is not None:
+        groups = f" {step.grouped} of {'x'.join([str(e) for e, *_ in step.groups])} by {_ref(step.first)}, {_ref(step.count)}"
     types = step.in_type if step.in_type == step.out_type else f"{step.in_type}->{step.out_type}"
     if step.epilogue is None:
         result = f"{_ref(step.c)} = {_ref(step.a)} * {_ref(step.b)}"
     else:
         result = f"{_ref(step.a)} * {_ref(step.b)} to {name_of(step.epilogue)}({', '.join(map(_ref, step.epilogue_args))})"
-    return f"gemm {types} {sizes}{batch}{outer}{runs}{band}: {result}"
+    return f"gemm {types} {sizes}{batch}{outer}{runs}{band}{groups}: {result}"
 
 
 def _argument(argument) -> str:
