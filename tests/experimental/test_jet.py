@@ -37,6 +37,7 @@ BINARY = {
     "mul": (lax.mul, -1, 1), "div": (lax.div, 0.5, 2), "pow": (lax.pow, 0.5, 2), "atan2": (lax.atan2, 0.5, 2), "max": (lax.max, -1, 1),
     "rem": (lax.rem, 0.5, 2), "dot": (lambda x, y: x @ y.T, -1, 1), "where": (lambda x, y: wnp.where(x > y, x * y, y), -1, 1),
     "complex": (lambda x, y: wnp.abs(wnp.exp(lax.complex(x, y))), -1, 1), "update": (lambda x, y: x.at[0].set(y[1] * y[0]), -1, 1),
+    "ragged": (lambda x, y: lax.ragged_dot(x, wnp.stack([y.T, 2 * y.T]), wnp.array([1, x.shape[0] - 1])), -1, 1),
     "conv": (lambda x, y: wnp.convolve(x[0], y[1]), -1, 1), "add": (lambda x, y: x.at[wnp.array([0, 0])].add(y), -1, 1),
 }
 

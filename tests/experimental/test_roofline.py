@@ -20,6 +20,7 @@ from weft.experimental.roofline import (
 )
 from weft.extend.core import Primitive
 from weft.ops.conv_products import out_size, products_along
+from weft.ops.ragged import ragged_dot
 from weft.sharding import PartitionSpec as P
 
 F4 = 4
@@ -79,6 +80,13 @@ def test_products_count_fused_too():
                                                ({"pin_lhs_in_vmem": True, "pin_rhs_in_vmem": True}, 0)])
 def test_pinned_operands_have_no_traffic(options, elements):
     assert cost(lambda x, w: x @ w, struct(3, 8), struct(8, 5), **options).hbm_bytes == F4 * elements
+
+
+def test_each_row_meets_one_matrix_of_a_group():
+    ints = lambda n: struct(n, dtype=np.int32)
+    f = lambda x, w, *places: ragged_dot(x, w, *places, False)
+    found = cost(f, struct(3, 8), struct(2, 8, 5), ints(2), ints(2), ints(3))
+    assert (found.flops, found.hbm_bytes) == (2 * 24 * 5, F4 * (24 + 80 + 7 + 15))
 
 
 def test_convolutions_leave_padding_out():

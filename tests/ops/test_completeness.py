@@ -20,6 +20,7 @@ from weft.ops.families import (
     ContractSpec,
     ExpandSpec,
     FftSpec,
+    GroupedSpec,
     HostSpec,
     LoopSpec,
     ReduceSpec,
@@ -33,10 +34,10 @@ for package in (weft.ops, weft.ops.functions, weft.control):
     for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)
 
-KINDS = {"elementwise", "layout", "slice", "index", "reduce", "contract", "conv", "sort", "scan", "scatter", "random",
+KINDS = {"elementwise", "layout", "slice", "index", "reduce", "contract", "conv", "ragged", "sort", "scan", "scatter", "random",
          "collective", "region", "library", "constraint", "callback", "barrier", "custom", "terms"}
 PULL_STYLE = {"elementwise", "layout", "slice", "random"}
-SPECS = (BranchSpec, LoopSpec, ContractSpec, ExpandSpec, FftSpec, HostSpec, ReduceSpec, ScanSpec, ScatterSpec, SortSpec)
+SPECS = (BranchSpec, LoopSpec, ContractSpec, ExpandSpec, FftSpec, GroupedSpec, HostSpec, ReduceSpec, ScanSpec, ScatterSpec, SortSpec)
 PRIMITIVES = sorted(registry.values(), key=lambda p: p.name)
 
 

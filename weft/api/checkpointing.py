@@ -162,11 +162,13 @@ def nothing_saveable(*_, **__) -> bool:
 
 def dots_saveable(primitive, *_, **__) -> bool:
     """Keep the results of contractions and convolutions, which cost most to compute again."""
-    return primitive.kind in ("contract", "conv")
+    return primitive.kind in ("contract", "ragged", "conv")
 
 
-def dots_with_no_batch_dims_saveable(primitive, *_, **params) -> bool:
+def dots_with_no_batch_dims_saveable(primitive, *avals, **params) -> bool:
     """Keep the results of contractions without batch dims: those with weights, but not those among activations."""
+    if primitive.kind == "ragged":
+        return avals[0].ndim == 2
     if primitive.kind != "contract":
         return False
     _, (lhs_batch, rhs_batch) = params["dimension_numbers"]

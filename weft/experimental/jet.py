@@ -153,7 +153,7 @@ def _given(tangent: Any) -> Any:
 # ---- rules: (primitive, primals, series, params) -> the value and its derivatives; None where the rule does not apply
 
 #: operations with a transpose that are linear in each moving operand, but not in all together
-_PRODUCTS = ("mul", "dot_general", "conv_general_dilated", "ragged_dot_general")
+_PRODUCTS = ("mul", "dot_general", "conv_general_dilated", "ragged_dot")
 _NOT_LINEAR = {*_PRODUCTS, "div", "scatter-mul", "triangular_solve", "tridiagonal_solve"}
 
 

@@ -111,6 +111,13 @@ def _contract(ctx: RooflineRuleContext, lhs: RooflineShape, rhs: RooflineShape, 
     return RooflineResult(flops=flops, unfused_flops=flops, hbm_bytes=nbytes, unfused_hbm_bytes=nbytes)
 
 
+def _ragged(ctx: RooflineRuleContext, lhs: RooflineShape, rhs: RooflineShape, *places: RooflineShape, **params: Any) -> RooflineResult:
+    """Each row meets the matrix of one group, or the columns of one row."""
+    out = RooflineShape.from_aval(ctx.avals_out[0])
+    flops, nbytes = 2 * lhs.size * rhs.shape[-1], sum(x.bytes for x in (lhs, rhs, *places, out))
+    return RooflineResult(flops=flops, unfused_flops=flops, hbm_bytes=nbytes, unfused_hbm_bytes=nbytes)
+
+
 def _conv(ctx: RooflineRuleContext, lhs: RooflineShape, rhs: RooflineShape, *, dimension_numbers: Any, window_strides: Sequence[int],
           padding: Sequence[tuple[int, int]], lhs_dilation: Sequence[int], rhs_dilation: Sequence[int], **params: Any) -> RooflineResult:
     """A multiplication and an addition for each product that is not with padding."""
@@ -240,8 +247,8 @@ def _ppermute(ctx: RooflineRuleContext, *shapes: RooflineShape, perm: Sequence[t
 
 #: kind -> rule; of kinds that are not here nothing is known
 _KINDS: dict[str, Rule] = {
-    "elementwise": _elementwise, "reduce": _reduce, "scan": _scan, "contract": _contract, "conv": _conv, "index": _index,
-    "scatter": _scatter, "callback": _callback,
+    "elementwise": _elementwise, "reduce": _reduce, "scan": _scan, "contract": _contract, "ragged": _ragged, "conv": _conv,
+    "index": _index, "scatter": _scatter, "callback": _callback,
     **dict.fromkeys(("layout", "slice", "random", "constraint", "barrier", "ref"), _nothing),
 }
 #: operation -> rule, where the kind says too little
