@@ -202,3 +202,11 @@ def test_moves_of_mapped_and_integer_values():
     assert g.tolist() == [0, 2, 4, 6] and g.devices() == x.devices()
     y, g = weft.value_and_grad(lambda x: weft.device_put({"a": x.sum(), "n": 3}, weft.devices()[1])["a"])(x)
     assert (y.devices(), g.devices()) == ({weft.devices()[1]}, x.devices()) and g.tolist() == [1] * 4
+
+
+@pytest.mark.parametrize("derive", [weft.linearize, weft.vjp])
+def test_weak_traced_tangents_are_taken_as_they_are(derive):
+    _, linear = derive(wnp.sin, 4.0)
+    program = weft.make_jaxpr(linear)(1.0)
+    assert [eqn.primitive.name for eqn in program.eqns] == ["mul"]
+    np.testing.assert_allclose(weft.jit(linear)(1.0), np.cos(4.0), rtol=1e-6)

@@ -17,7 +17,7 @@ from weft.control.hitypes import flatten_linear, of_tangents
 from weft.control.ref import Ref, any_refs, check_aliases, check_returned, is_ref, names_of
 from weft.core.interpret import evaluate
 from weft.core.stage import hoist_tracers, stage
-from weft.core.trace import UndefPrimal, Zero, _state, eval_trace, typeof
+from weft.core.trace import Tracer, UndefPrimal, Zero, _state, eval_trace, typeof
 from weft.ir.types import ShapedArray
 from weft.ops.casting import in_dtype
 from weft.ops.elementwise import convert_element_type
@@ -290,7 +290,7 @@ def _same_kind(got, want) -> bool:
 def _as_cotangent(ct, aval):
     want = aval.to_tangent_aval()
     got = typeof(ct)
-    if got.dtype != want.dtype or got.weak_type:
+    if got.dtype != want.dtype or (got.weak_type and not isinstance(ct, Tracer)):      # what is traced has the right dtype, strong or weak
         return in_dtype(ct, want.dtype)
     return ct
 
