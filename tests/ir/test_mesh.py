@@ -23,6 +23,7 @@ from weft.ir.shardings import NamedSharding, PositionalSharding, SingleDeviceSha
 from weft.ir.specs import P, PartitionSpec
 from weft.runtime.device import devices
 from weft.runtime.topology import create_device_mesh, create_hybrid_device_mesh, make_mesh
+from weft.util.config import Override
 from weft.util.errors import ShardingError
 
 
@@ -307,6 +308,20 @@ def test_memory_kinds_over_meshes_without_devices(mesh):
     assert pickle.loads(pickle.dumps(host)) == host
     with pytest.raises(ValueError, match="invalid memory kind 'disk'"):
         NamedSharding(abstract, P(), memory_kind="disk")
+
+
+def test_entering_a_mesh_is_deprecated_from_today_on(mesh):
+    for version in (None, "0.4.30", "0.10.0"):
+        with Override(jax_api=version), mesh:
+            assert current_mesh() is mesh
+    with Override(jax_api="0.10.1"):
+        with pytest.warns(DeprecationWarning, match=r"`with mesh:` is deprecated") as warned, mesh:
+            assert current_mesh() is mesh
+        with pytest.warns(DeprecationWarning, match=r"set_mesh"):
+            assert mesh(current_mesh)() is mesh
+        with set_mesh(mesh):
+            assert current_mesh() is mesh
+    assert [one.filename for one in warned] == [__file__]
 
 
 @pytest.mark.parametrize("shape", [((4,), 4), (2.0, 4), ("2", "4")])

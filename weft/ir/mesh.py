@@ -21,6 +21,7 @@ import numpy as np
 from weft.util.config import api_version, config
 from weft.util.errors import ShardingError
 from weft.util.record import record
+from weft.util.source import warn_user
 from weft.util.state import guard, new_epoch
 from weft.util.threads import held_over_forks
 
@@ -128,6 +129,7 @@ _latest: dict[tuple, Mesh] = {}          # the mesh that was last asked for, by 
 class Mesh(_MeshBase):
     """A grid of devices with named axes. Usable as a context manager, or as the decorator of a function: then it is the current mesh.
 
+    DeprecationWarning there if `config.jax_api` is "0.10.1" or newer; `set_mesh` takes its place.
     `devices` is an array with one dim per axis name. Raises ShardingError for another number of names, or a device that occurs twice.
 
     >>> from weft.runtime.device import devices
@@ -226,6 +228,8 @@ class Mesh(_MeshBase):
     def __enter__(self) -> Mesh:
         if config.disallow_mesh_context_manager:
             raise RuntimeError("A mesh is entered as a context manager, but config.disallow_mesh_context_manager is set; use set_mesh.")
+        if api_version() >= (0, 10, 1):
+            warn_user("`with mesh:` is deprecated. Write `with weft.set_mesh(mesh):` instead.", DeprecationWarning)
         _state.chosen.append(_chosen())             # unlike `set_mesh`, this does not count as today's context,
         _state.stack.append(self)
         _state.holders.append(device_mesh())        # and places nothing
