@@ -148,6 +148,26 @@ def test_excluded_files_leave_no_frames(jax, tmp_path, monkeypatch):
     assert "library_of_tests.py" in files()
 
 
+def test_disagreements_of_trees_become_errors_with_the_name_of_the_prefix(jax):
+    tree_util = importlib.import_module("jax._src.tree_util")
+    first, second = tree_util.prefix_errors({"a": [1.0], "b": (1, 2)}, {"a": 1.0, "b": (1,)})
+    assert type(first("in_axes")) is ValueError and "in_axes['a']" in str(first("in_axes"))
+    assert "args['b']" in str(second("args")) and "tuple of length 2" in str(second("args"))
+    assert tree_util.prefix_errors(0, [1, 2]) == []
+    (named,) = tree_util.prefix_errors([(1,)], [(1, 2)], lambda x: False)
+    assert "x[0]" in str(named("x"))
+    assert tree_util.prefix_errors([(1,)], [(1, 2)], lambda x: type(x) is tuple) == []
+
+
+def test_the_cause_of_a_shortened_error_has_its_class(jax, monkeypatch):
+    monkeypatch.setattr(type(config), "traceback", "")
+    traceback_util = importlib.import_module("jax._src.traceback_util")
+    monkeypatch.setattr(type(config), "traceback_filtering", "remove_frames")
+    with pytest.raises((TypeError, ValueError)) as caught:
+        weft.jit(lambda x: wnp.reshape(x, (3,)))(wnp.ones(4))
+    assert isinstance(caught.value.__cause__, traceback_util.UnfilteredStackTrace)
+
+
 def test_monitoring_tells_each_kind_of_listener_and_follows_compilations():
     seen = []
     add = lambda *values, **facts: seen.append((values, facts))

@@ -92,10 +92,15 @@ NAMES: dict[str, dict[str, str]] = {
     "traceback_util": {
         "_exclude_paths": f"{_OBJECTS}:excluded_paths",
         "api_boundary": f"{_OBJECTS}:api_boundary",
+        "UnfilteredStackTrace": "weft.util.source:UnfilteredStackTrace",
         "include_frame": f"{_OBJECTS}:include_frame",
         "register_exclusion": f"{_OBJECTS}:register_exclusion",
     },
-    "tree_util": {"BuiltInKeyEntry": f"{_OBJECTS}:BuiltInKeyEntry", "_registry": f"{_OBJECTS}:pytree_registry"},
+    "tree_util": {
+        "BuiltInKeyEntry": f"{_OBJECTS}:BuiltInKeyEntry",
+        "_registry": f"{_OBJECTS}:pytree_registry",
+        "prefix_errors": f"{_OBJECTS}:prefix_errors",
+    },
     "util": {
         "safe_map": f"{_OBJECTS}:safe_map",
         "safe_zip": f"{_OBJECTS}:safe_zip",

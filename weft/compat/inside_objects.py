@@ -19,8 +19,9 @@ from weft.numpy.products import einsum
 from weft.runtime import device
 from weft.util import source
 from weft.util.dtypes import DTypeLike, finfo
+from weft.util.tree import disagreements, keystr
 from weft.util.trees import treedef
-from weft.util.trees.keypath import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
+from weft.util.trees.keypath import DictKey, FlattenedIndexKey, GetAttrKey, KeyPath, SequenceKey
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -152,6 +153,14 @@ pytree_registry = _Registry()
 
 #: what the path to a leaf of built-in containers is made of
 BuiltInKeyEntry = SequenceKey | DictKey | GetAttrKey | FlattenedIndexKey
+
+
+def prefix_errors(prefix_tree: Any, full_tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Callable[[str], ValueError]]:
+    """For each place where a tree is no prefix of another, what makes the error from the name of the prefix."""
+    def error_of(path: KeyPath, have: str, other: str) -> Callable[[str], ValueError]:
+        return lambda name: ValueError(f"pytree structure error at {name}{keystr(path)}: the prefix has {have}, the full tree {other}")
+
+    return [error_of(*place) for place in disagreements(prefix_tree, full_tree, is_leaf)]
 
 
 # ---- literals, dtypes, xla_bridge

@@ -317,31 +317,37 @@ def prefix_errors(
         args     tuple of length 3
     """
     width = max(len(prefix_name), len(full_name))
+    return "\n".join([f"  at {prefix_name}{keystr(path)}:\n    {prefix_name:{width}}  {left}\n    {full_name:{width}}  {right}"
+                      for path, left, right in disagreements(prefix_tree, full_tree, is_leaf)])
 
-    def report(path: KeyPath, left: str, right: str) -> str:
-        return f"  at {prefix_name}{keystr(path)}:\n    {prefix_name:{width}}  {left}\n    {full_name:{width}}  {right}"
 
-    def visit(path: KeyPath, prefix: Any, full: Any) -> Iterable[str]:
+def disagreements(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None) -> list[tuple[KeyPath, str, str]]:
+    """Where `prefix_tree` is no prefix of `full_tree`: the key path of each place, and what each tree has there, in words.
+
+    >>> disagreements({'w': (1, 2)}, {'w': (1, 2, 3)})
+    [((DictKey(key='w'),), 'tuple of length 2', 'tuple of length 3')]
+    """
+    def visit(path: KeyPath, prefix: Any, full: Any) -> Iterable[tuple[KeyPath, str, str]]:
         if (is_leaf is not None and is_leaf(prefix)) or (node := node_type(type(prefix))) is None:
             return
         if type(prefix) is not type(full):
-            yield report(path, _kind(prefix), f"{_kind(full)} (different types)")
+            yield path, _kind(prefix), f"{_kind(full)} (different types)"
             return
         keys, children, aux = node.children_with_keys(prefix)
         _, full_children, full_aux = node.children_with_keys(full)
         name = type(prefix).__name__
         if type(prefix) is dict and aux != full_aux:
             here, there = _key_list(aux, full_aux), _key_list(full_aux, aux)
-            yield report(path, f"dict with keys {here}", f"dict with keys {there}")
+            yield path, f"dict with keys {here}", f"dict with keys {there}"
         elif len(children) != len(full_children):
-            yield report(path, f"{name} of length {len(children)}", f"{name} of length {len(full_children)}")
+            yield path, f"{name} of length {len(children)}", f"{name} of length {len(full_children)}"
         elif aux != full_aux:
-            yield report(path, f"{name} with static data {aux!r}", f"{name} with static data {full_aux!r}")
+            yield path, f"{name} with static data {aux!r}", f"{name} with static data {full_aux!r}"
         else:
             for key, x, y in zip(keys, children, full_children, strict=True):
                 yield from visit((*path, key), x, y)
 
-    return "\n".join(visit((), prefix_tree, full_tree))
+    return list(visit((), prefix_tree, full_tree))
 
 
 def _kind(value: Any) -> str:
