@@ -11,7 +11,7 @@ from weft.core.stage import stage
 from weft.core.trace import typeof
 from weft.ops import slicing
 from weft.ops.slicing import concatenate_p, dynamic_slice_p, dynamic_update_slice_p, pad_p, slice_p
-from weft.util.config import enable_x64
+from weft.util.config import Override, enable_x64
 from weft.util.errors import ShapeError
 
 rng = np.random.default_rng(0)
@@ -185,3 +185,15 @@ def test_negative_starts_that_do_not_count_from_the_end():
     assert float(slicing.dynamic_index_in_dim(x, -1, keepdims=False, allow_negative_indices=False)) == 0
     with pytest.raises(ValueError, match="one for each of 1 dims"):
         slicing.dynamic_slice(x, (0,), (2,), allow_negative_indices=[True, False])
+
+
+def test_a_known_start_beside_a_mapped_one_of_another_dtype():
+    x, starts = np.arange(12.0).reshape(3, 4), np.array([0, 2])
+    with enable_x64(True), Override(numpy_dtype_promotion="strict"):
+        part = weft.vmap(lambda i: weft.lax.dynamic_slice(x, (i, 1), (1, 2)))(starts)
+        put = weft.vmap(lambda i: weft.lax.dynamic_update_slice(x, np.full((1, 1), -1.0), (i, 3)))(starts)
+    assert part.tolist() == [[[1.0, 2.0]], [[9.0, 10.0]]]
+    for found, i in zip(put, starts):
+        want = x.copy()
+        want[i, 3] = -1
+        assert found.tolist() == want.tolist()

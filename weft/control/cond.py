@@ -82,12 +82,9 @@ def _type(index, *avals, branches):
 
 
 def _common_type(avals) -> ShapedArray:
-    """The type of a result from its types in all branches: weak, and with a sharding, only where all branches agree."""
-    first = avals[0]
-    if any(a.weak_type != first.weak_type for a in avals):
-        first = first.strip_weak_type()
+    """The type of a result from its types in all branches: that of the first, with a sharding only where all branches agree."""
     said = {a.explicit for a in avals} - {None}
-    return first.update(sharding=said.pop() if len(said) == 1 else None)
+    return avals[0].update(sharding=said.pop() if len(said) == 1 else None)
 
 
 cond_p.rules["in_avals"] = lambda params: (None, *params["branches"][0].in_avals)

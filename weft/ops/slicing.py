@@ -27,6 +27,7 @@ from weft.ops.reduce import reduce_sum
 from weft.ops.rules import at_front, aval_of, insert, jointly_linear, shaped_like
 from weft.util import dtypes
 from weft.util.errors import ShapeError, describe
+from weft.util.promotion import common_dtype
 from weft.util.source import user_frame
 
 _span = builtins.slice  # this module's `slice` is the op
@@ -52,7 +53,7 @@ def slice(operand, start_indices: Sequence[int], limit_indices: Sequence[int], s
     if steps is not None and all(s == 1 for s in steps):
         steps = None
     shape = typeof(operand).shape
-    if steps is None and limit == shape and not any(start):
+    if steps is None and limit == shape and not any(start) and hasattr(type(operand), "aval"):
         return operand
     return slice_p.bind(operand, start_indices=start, limit_indices=limit, strides=steps)
 
@@ -99,7 +100,7 @@ def pad(operand, padding_value, padding_config: Sequence[tuple[int, int, int]]):
         raise shape_error("pad", "interior padding in padding_config must be nonnegative.", table)
     if any(lo + hi + n + max(n - 1, 0) * inner < 0 for n, (lo, hi, inner) in zip(aval.shape, config)):
         raise shape_error("pad", "Dimension size after padding is not at least 0: padding_config cuts off more than there is.", table)
-    if len(config) == aval.ndim and not any(map(any, config)):
+    if not any(map(any, config)) and hasattr(type(operand), "aval"):
         return operand
     return pad_p.bind(operand, _scalar_like(padding_value, aval), padding_config=config)
 
@@ -113,7 +114,7 @@ def concatenate(operands: Sequence, dimension: int):
     operands = tuple(operands)
     if not operands:
         raise ValueError("concatenate: needs at least one operand. To make an empty array, use full with a zero shape.")
-    if len(operands) == 1:
+    if len(operands) == 1 and hasattr(type(operands[0]), "aval"):
         return operands[0]
     return concatenate_p.bind(*operands, dimension=canonical_dim(dimension, typeof(operands[0]).ndim, "concatenate"))
 
@@ -596,7 +597,7 @@ def _dynamic_slice_batch(axis, args, dims, *, slice_sizes):
 
 def _stacked_starts(starts, dims, size: int):
     """Start indices, some of them one per example, as one array of indices [size, len(starts)]."""
-    dtype = functools.reduce(dtypes.promote_types, [typeof(s).dtype for s in starts])
+    dtype = functools.reduce(common_dtype, [typeof(s).dtype for s in starts])
     columns = [reshape(at_front(convert_element_type(s, dtype), d, size), (size, 1)) for s, d in zip(starts, dims)]
     return concatenate(columns, 1)
 
