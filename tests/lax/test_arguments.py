@@ -6,6 +6,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft.util.config import Override, enable_x64
 from weft.util.errors import ShapeError
 
 X = np.arange(6, dtype=np.float32).reshape(1, 2, 3)
@@ -47,6 +48,53 @@ def test_formulas_meet_numbers_of_several_kinds():
 def test_refusals_name_the_argument(call, kind, message):
     with pytest.raises(kind, match=message):
         call()
+
+
+WIDE = {
+    "argmax": lambda: lax.argmax(X, 0, np.int64),
+    "argmin": lambda: lax.argmin(X, 0, np.int64),
+    "bitcast_convert_type": lambda: lax.bitcast_convert_type(X[..., :2], np.float64),
+    "broadcasted_iota": lambda: lax.broadcasted_iota("int64", (2, 3), 1),
+    "conv_general_dilated": lambda: lax.conv(X[None], X[None], (1, 1), "VALID", preferred_element_type=np.float64),
+    "convert_element_type": lambda: lax.convert_element_type(X, np.complex128),
+    "dot_general": lambda: lax.dot(X[0, 0], X[0, 0], preferred_element_type=np.float64),
+    "full": lambda: lax.full_like(X, 1, np.float64),
+    "mul": lambda: lax.mul(X, X, out_dtype=np.float64),
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_wide_dtypes_that_are_cut_are_told(name):
+    with pytest.warns(UserWarning, match=f"^{name}: Explicitly requested dtype .* is not available and") as warned:
+        out = WIDE[name]()
+    assert [one.filename for one in warned] == [__file__] and out.dtype.name in ("int32", "float32", "complex64")
+    with Override(explicit_x64_dtypes="error"), pytest.raises(ValueError, match="Explicitly requested dtype"):
+        WIDE[name]()
+    with enable_x64(True):
+        assert WIDE[name]().dtype.name in ("int64", "float64", "complex128")
+
+
+def test_pythons_types_are_cut_without_a_word():
+    assert lax.full((2,), 1, float).dtype == lax.convert_element_type(X, float).dtype == np.float32
+    assert lax.iota(int, 3).dtype == np.int32 and lax.convert_element_type(X, complex).dtype == np.complex64
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: lax.convert_element_type(x, np.float32),
+    lambda x: lax.bitcast_convert_type(x, np.float32),
+    lambda x: lax.pad(x, 0.0, [(0, 0, 0)]),
+    lambda x: lax.slice(x, (0,), (3,)),
+    lambda x: lax.concatenate([x], 0),
+    lambda x: lax.reduce_precision(x, 8, 23),
+    lambda x: lax.split(x, (3,))[0],
+    lambda x: lax.broadcast_to_rank(x, 1),
+])
+def test_what_changes_nothing_makes_arrays_of_numpys(call):
+    given = np.array([1.5, -2.0, 3.25])
+    out = call(given)
+    assert isinstance(out, weft.Array) and out.dtype == np.float32 and out.tolist() == given.tolist()
+    again = wnp.asarray(given)
+    assert call(again) is again
 
 
 def test_sizes_that_are_traced_keep_their_own_error():

@@ -117,7 +117,7 @@ def broadcast_to_rank(x: Any, rank: int) -> Any:
     missing = rank - typeof(x).ndim
     if missing < 0:
         raise ValueError(f"broadcast_to_rank: an array of rank {typeof(x).ndim} does not fit in rank {rank}.")
-    return layout.expand_dims(x, tuple(range(missing))) if missing else x
+    return layout.expand_dims(x, tuple(range(missing)))
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:

@@ -92,7 +92,7 @@ def mul(x, y, *, out_dtype=None):
     if out_dtype is not None:
         families.same_dtypes("mul", (typeof(x), typeof(y)))
         convert = registry["convert_element_type"].bind
-        want = dtypes.named_dtype(out_dtype)
+        want = dtypes.check_dtype(out_dtype, "mul")
         x, y = [v if typeof(v).dtype == want else convert(v, new_dtype=want, weak_type=False, sharding=None) for v in (x, y)]
     return mul_p.bind(x, y)
 

@@ -6,8 +6,6 @@ complex to real keeps the real part.
 
 from __future__ import annotations
 
-import builtins
-
 import numpy as np
 
 from weft.core.primitive import registry
@@ -17,8 +15,6 @@ from weft.ir.types import ShapedArray
 from weft.ops import families
 from weft.ops.families import ANY, COMPLEX, FLOATING, dtype_in, elementwise, match, shape_error, unary
 from weft.util import dtypes
-
-_PYTHON_NUMBERS = (bool, int, float, builtins.complex)
 
 # --- convert_element_type ---------------------------------------------------------------------------------------------
 
@@ -112,15 +108,14 @@ def convert_element_type(operand, new_dtype, weak_type: bool = False, sharding=N
     [0, 255]
     """
     aval = typeof(operand)
-    target = aval.dtype if new_dtype is None else dtypes.named_dtype(new_dtype)
+    target = aval.dtype if new_dtype is None else dtypes.check_dtype(new_dtype, "convert_element_type")
     if type(operand) is int and not -2 ** 31 <= operand < 2 ** 31:
         if dtypes.issubdtype(target, np.inexact):
             operand = float(operand)             # it may be beyond every integer dtype
         elif dtypes.issubdtype(target, np.integer) and -2 ** 63 <= operand < 2 ** 64:         # wrapped around, as 64-bit arrays are
             operand = np.uint64(operand % 2 ** 64).astype(target)
         aval = typeof(operand)
-    same = aval.dtype == target and aval.weak_type == weak_type and sharding is None
-    if same and type(operand) not in _PYTHON_NUMBERS:
+    if aval.dtype == target and aval.weak_type == weak_type and sharding is None and hasattr(type(operand), "aval"):
         return operand
     if aval.dtype != target and (dtypes.is_extended(aval.dtype) or dtypes.is_extended(target)):
         raise TypeError(f"convert_element_type: random keys and numbers do not become each other, got {aval.str_short()} and "
@@ -156,9 +151,9 @@ def bitcast_convert_type(operand, new_dtype):
     >>> hex(bitcast_convert_type(np.float32(1.0), np.uint32))
     '0x3f800000'
     """
-    aval, target = typeof(operand), dtypes.named_dtype(new_dtype)
+    aval, target = typeof(operand), dtypes.check_dtype(new_dtype, "bitcast_convert_type")
     if aval.dtype == target:
-        return operand
+        return convert_element_type(operand, target)
     old, new = dtypes.itemsize_bits(aval.dtype), dtypes.itemsize_bits(target)
     if aval.dtype.kind == "c":
         return _complex_apart(operand, aval, target)

@@ -148,7 +148,7 @@ def _by_algorithm(lhs, rhs, numbers: DotDimensionNumbers, algorithm: DotAlgorith
         total = dtypes.check_dtype(algorithm.accumulation_type, "DotAlgorithm")
     else:
         types, total = [algorithm.supported_lhs_types, algorithm.supported_rhs_types], algorithm.accumulation_type
-    want = dtypes.result_type(lhs, rhs) if preferred is None else dtypes.named_dtype(preferred)
+    want = dtypes.result_type(lhs, rhs) if preferred is None else dtypes.check_dtype(preferred, "dot_general")
     for name, x, allowed in zip(("lhs", "rhs"), (lhs, rhs), types):
         if allowed and allowed[0].itemsize == 1 and typeof(x).dtype not in allowed:
             raise ValueError(f"The dot algorithm {algorithm!r} takes {name} in {' or '.join(t.name for t in allowed)}, "
@@ -215,7 +215,7 @@ def dot_general(
     (lc, rc), (lb, rb) = dimension_numbers
     left, right = typeof(lhs).ndim, typeof(rhs).ndim
     numbers = ((_dims(lc, left), _dims(rc, right)), (_dims(lb, left), _dims(rb, right)))
-    preferred = _common(lhs, rhs) if preferred_element_type is None else dtypes.named_dtype(preferred_element_type)
+    preferred = _common(lhs, rhs) if preferred_element_type is None else dtypes.check_dtype(preferred_element_type, "dot_general")
     return dot_general_p.bind(
         lhs, rhs, dimension_numbers=numbers, precision=canonical_precision(precision), preferred_element_type=preferred
     )

@@ -131,7 +131,7 @@ def conv_general_dilated(
     elif not all(np.ndim(pair) == 1 and len(pair) == 2 for pair in padding):
         raise ValueError(f"conv_general_dilated: the padding argument must be 'SAME', 'SAME_LOWER', 'VALID' or a pair of numbers for each "
                          f"spatial dim, got {padding!r}.")
-    preferred = None if preferred_element_type is None else dtypes.named_dtype(preferred_element_type)
+    preferred = None if preferred_element_type is None else dtypes.check_dtype(preferred_element_type, "conv_general_dilated")
     return _bind(lhs, rhs, Conv(
         numbers, strides, tuple((int(lo), int(hi)) for lo, hi in padding), lhs_dilation, rhs_dilation, int(feature_group_count),
         int(batch_group_count), canonical_precision(precision), preferred))

@@ -152,7 +152,7 @@ def lu_pivots_to_permutation(pivots, *, permutation_size):
 def _exchanged(pivots, size: int):
     """The numbers below `size` after exchanges; `pivots` count from 1. They travel as floats, which hold them exactly."""
     lead, k = typeof(pivots).shape[:-1], typeof(pivots).shape[-1]
-    numbers = broadcasted_iota(np.float64, (*lead, 1, size), len(lead) + 1)
+    numbers = broadcasted_iota(dtypes.canonicalize_dtype(np.float64), (*lead, 1, size), len(lead) + 1)
     moved = _call("laswp", [numbers, pivots], (1, "y0", size, 1, k, "x1", 1), [])[0]
     return convert_element_type(reshape(moved, (*lead, size)), np.int32)
 

@@ -473,7 +473,7 @@ def iota(dtype, size: int):
 @takes_out_sharding
 def broadcasted_iota(dtype, shape: Sequence[int], dimension: int):
     """An array of `shape` whose elements are their own index along `dimension`."""
-    dtype = dtypes.named_dtype(dtype)
+    dtype = dtypes.check_dtype(dtype, "broadcasted_iota")
     return iota_p.bind(dtype=dtype, shape=tuple([n if type(n) is int else as_size(n) for n in shape]), dimension=int(dimension))
 
 
@@ -516,7 +516,7 @@ def full(shape: Sequence[int], fill_value, dtype=None, *, sharding=None):
     if aval.ndim:
         raise shape_error("full", "fill_value must be a scalar.", [("fill_value", aval.str_short())])
     weak = aval.weak_type and dtype is None
-    dtype = aval.dtype if dtype is None else dtypes.named_dtype(dtype)
+    dtype = aval.dtype if dtype is None else dtypes.check_dtype(dtype, "full")
     if dtypes.is_extended(dtype):                    # keys: each word of theirs
         words = full((*shape, *dtype.impl.key_shape), fill_value, np.uint32, sharding=sharding)
         return registry["random_wrap"].bind(words, impl=dtype.impl)

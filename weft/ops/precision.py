@@ -86,6 +86,6 @@ def reduce_precision(operand, exponent_bits: int, mantissa_bits: int):
                          f"{mantissa_bits}.")
     check_dtype("reduce_precision", typeof(operand), FLOATING)
     info = dtypes.finfo(typeof(operand).dtype)
-    if exponent_bits >= int(info.nexp) and mantissa_bits >= int(info.nmant):
+    if exponent_bits >= int(info.nexp) and mantissa_bits >= int(info.nmant) and hasattr(type(operand), "aval"):
         return operand
     return reduce_precision_p.bind(operand, exponent_bits=exponent_bits, mantissa_bits=mantissa_bits)

@@ -236,7 +236,7 @@ def _arg_reduce(p: Primitive, operand, axis: int, index_dtype):
     if isinstance(axis, (int, np.integer)) and not 0 <= axis < ndim:
         raise ValueError(f"Invalid axis {axis} for operand of {p.name}, which has {ndim} dims.")
     axes = families.canonical_dims(p.name, (axis,), ndim)
-    return p.bind(operand, axes=axes, index_dtype=dtypes.named_dtype(index_dtype))
+    return p.bind(operand, axes=axes, index_dtype=dtypes.check_dtype(index_dtype, p.name))
 
 
 # --- running reductions -----------------------------------------------------------------------------------------------

@@ -262,6 +262,8 @@ def check_held(dtype: DType, api: str = "") -> None:
 
 def check_dtype(dtype: DTypeLike, api: str = "") -> DType:
     """Return the canonical dtype for one a user named; warn if it is cut, raise if arrays cannot hold it."""
+    if isinstance(dtype, np.dtype) and kinds[dtype] is not None and canonicalize_dtype(dtype) is dtype:
+        return dtype
     wanted = as_dtype(dtype)
     if isinstance(wanted, ExtendedDType) or wanted == float0:
         return wanted
