@@ -324,6 +324,14 @@ def test_entering_a_mesh_is_deprecated_from_today_on(mesh):
     assert [one.filename for one in warned] == [__file__]
 
 
+@pytest.mark.parametrize("settings", [{"jax_api": "0.10.2"}, {"disallow_mesh_context_manager": True}])
+def test_shard_map_enters_its_mesh_without_a_word(mesh, settings):
+    with Override(**settings):
+        f = weft.shard_map(lambda x: x * 2, mesh=mesh, in_specs=P("a"), out_specs=P("a"))
+        for g in (f, weft.jit(f), weft.grad(lambda x: f(x).sum()), weft.vmap(f)):
+            assert float(np.sum(g(np.ones((4, 8), np.float32)))) == 64
+
+
 @pytest.mark.parametrize("shape", [((4,), 4), (2.0, 4), ("2", "4")])
 def test_sizes_of_device_grids_are_ints(shape):
     with pytest.raises(ValueError, match="should be a sequence of ints"):

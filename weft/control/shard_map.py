@@ -28,7 +28,7 @@ from weft.core.stage import stage
 from weft.core.trace import Zero, extend_axis_env, is_undef, typeof
 from weft.ir.explicit import told_axes, type_sharding
 from weft.ir.jaxpr import Eqn, Jaxpr
-from weft.ir.mesh import AbstractMesh, AxisType, Mesh, use_mesh
+from weft.ir.mesh import AbstractMesh, AxisType, Mesh, entered, use_mesh
 from weft.ir.rewrite import dce as dce_jaxpr, inline_calls, is_transparent, used_vars
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec, spec_of_dims
@@ -58,7 +58,7 @@ def manual_scope(params: dict) -> AbstractContextManager:
 def mesh_inside(mesh: Mesh | AbstractMesh, manual: tuple) -> AbstractContextManager:
     """A context of the mesh that a program of one device sees: the axes that it deals with are manual."""
     inside = mesh.update(axis_types=tuple(AxisType.Manual if n in manual else t for n, t in zip(mesh.axis_names, mesh.axis_types)))
-    return inside if isinstance(inside, Mesh) else use_mesh(inside)
+    return entered(inside) if isinstance(inside, Mesh) else use_mesh(inside)
 
 
 # --- types ------------------------------------------------------------------------------------------------------------

@@ -230,17 +230,10 @@ class Mesh(_MeshBase):
             raise RuntimeError("A mesh is entered as a context manager, but config.disallow_mesh_context_manager is set; use set_mesh.")
         if api_version() >= (0, 10, 1):
             warn_user("`with mesh:` is deprecated. Write `with weft.set_mesh(mesh):` instead.", DeprecationWarning)
-        _state.chosen.append(_chosen())             # unlike `set_mesh`, this does not count as today's context,
-        _state.stack.append(self)
-        _state.holders.append(device_mesh())        # and places nothing
-        guard[0] += 1
-        return self
+        return entered(self).__enter__()
 
     def __exit__(self, *exc: Any) -> None:
-        _state.stack.pop()
-        _state.chosen.pop()
-        _state.holders.pop()
-        guard[0] -= 1
+        _leave()
 
     def __call__(self, fun: Callable) -> Callable:
         @functools.wraps(fun)
@@ -450,6 +443,32 @@ def get_abstract_mesh() -> AbstractMesh:
     return AbstractMesh((), ()) if mesh is None else mesh.abstract_mesh
 
 
+class entered:
+    """A block with `mesh` as the current mesh, as `with mesh:` makes one: unlike `set_mesh`, it does not count as today's context and
+    places nothing."""
+    __slots__ = ("mesh",)
+
+    def __init__(self, mesh: Mesh):
+        self.mesh = mesh
+
+    def __enter__(self) -> Mesh:
+        _state.chosen.append(_chosen())
+        _state.stack.append(self.mesh)
+        _state.holders.append(device_mesh())
+        guard[0] += 1
+        return self.mesh
+
+    def __exit__(self, *exc: Any) -> None:
+        _leave()
+
+
+def _leave() -> None:
+    _state.stack.pop()
+    _state.chosen.pop()
+    _state.holders.pop()
+    guard[0] -= 1
+
+
 class set_mesh:
     """Make `mesh` the current mesh: for good when called as a statement, for a block when used with `with`.
 
@@ -487,10 +506,7 @@ class set_mesh:
         return self.mesh
 
     def __exit__(self, *exc: Any) -> None:
-        _state.stack.pop()
-        _state.chosen.pop()
-        _state.holders.pop()
-        guard[0] -= 1
+        _leave()
 
 
 class use_mesh(set_mesh):
