@@ -186,6 +186,15 @@ class Copy:
 
 
 @record
+class Join:
+    """Put parts side by side: each is (address, bytes of a row, where its rows begin in those of the result, `pitch` bytes apart)."""
+    out: BufRef
+    rows: int
+    pitch: int
+    parts: tuple[tuple[BufRef, int, int], ...]
+
+
+@record
 class HostCall:
     """Call `fn(*input_views, *output_views)` in Python with NumPy views of the buffers, holding the GIL; an exception
     stops the program and surfaces in the caller. Each operand is (ref, shape, numpy dtype name), dense row-major."""
@@ -240,7 +249,7 @@ class Wait:
     request: BufRef
 
 
-Step = Union[Launch, Gemm, Sort, Fft, LibraryCall, Copy, HostCall, Loop, WhileLoop, Branch, Start, Wait]
+Step = Union[Launch, Gemm, Sort, Fft, LibraryCall, Copy, Join, HostCall, Loop, WhileLoop, Branch, Start, Wait]
 
 #: where the words of a program that exchanges begin: the addresses of the functions that start exchanges and wait for them
 START_WORD, WAIT_WORD, FIRST_WORD = 0, 1, 2

@@ -71,6 +71,11 @@ class GroupedSpec:
 
 
 @record
+class JoinSpec:
+    """Lowering of a concatenation along params['dimension'] by copies, of operands that are in memory."""
+
+
+@record
 class HostSpec:
     """Lowering of an op that runs its own reference on the host, or `into(*operands, *results, **params)` where it knows
     how to write its results in place. The reference of one that is `elementwise` may run on parts of its operands at once."""

@@ -62,6 +62,11 @@ class MachineModel:
     most_concatenated: int = 20             # most cost of a part of a concatenated row that is computed where it is read
     longest_chain: int = 48                 # equations inlined into one another
     most_joined: int = 128                  # operands that one kernel concatenates
+    join_from_bytes: int = 1 << 16          # results from which many operands are copied instead,
+    interleaved: int = 4                    # and more than these, whose elements alternate,
+    join_block_bytes: int = 8 << 10         # in blocks that stay in the first-level cache,
+    join_block_rows: int = 16               # of so many rows at least,
+    join_unrolled: int = 4                  # which an iteration moves so many of
     most_roots: int = 12                    # results of one kernel
     once_per_row_columns: int = 16          # columns from which what is computed once a row costs little
 

@@ -174,6 +174,8 @@ class EntryEmitter:
             return 64 * step.rows * step.n * step.inner
         if isinstance(step, P.LibraryCall):
             return step.count * FACTORIZATION * round(max(size for _, _, size, _ in step.arrays) ** 1.5) // MODEL.flops_per_byte
+        if isinstance(step, P.Join):
+            return step.rows * step.pitch
         return step.nbytes if isinstance(step, P.Copy) else 0
 
     def _reach(self, ref: P.BufRef) -> int:
@@ -311,6 +313,16 @@ class EntryEmitter:
         self._context([target, source, step.nbytes, MODEL.copy_chunk_bytes])
         tasks = -(-step.nbytes // MODEL.copy_chunk_bytes)
         self._line(f"call void {run}(ptr @weft_copy, ptr %ctx, i64 {tasks})")
+
+    def join(self, step: P.Join) -> None:
+        """Copy the rows of many arrays, a share of them a task (see `codegen.library.join`)."""
+        from weft.codegen.library import join
+
+        name = f"weft_join_{len(self.function.helpers)}"
+        self._external("llvm.memcpy.p0.p0.i64", "void NAME(ptr, ptr, i64, i1)")
+        self.function.helpers.append(join.task(step, name, self._table(join.numbers(step))))
+        self._pointers([step.out, *[ref for ref, *_ in step.parts]])
+        self._run(f"@{name}", join.tasks(step))
 
     def host_call(self, step: P.HostCall) -> None:
         """Call Python. What it raises on its own account it keeps; what interrupts it is kept as a signal's is."""
@@ -484,7 +496,7 @@ def _divide(steps: Sequence[P.Step]) -> list[tuple[int, list[P.Step]]]:
 
 
 _EMIT = {P.Launch: EntryEmitter.launch, P.Gemm: EntryEmitter.gemm, P.Sort: EntryEmitter.sort, P.Fft: EntryEmitter.fft,
-         P.LibraryCall: EntryEmitter.library_call, P.Copy: EntryEmitter.copy, P.HostCall: EntryEmitter.host_call,
+         P.LibraryCall: EntryEmitter.library_call, P.Copy: EntryEmitter.copy, P.Join: EntryEmitter.join, P.HostCall: EntryEmitter.host_call,
          P.Loop: EntryEmitter.loop, P.WhileLoop: EntryEmitter.while_loop, P.Branch: EntryEmitter.branch, P.Start: EntryEmitter.start,
          P.Wait: EntryEmitter.wait}
 

@@ -26,6 +26,7 @@ class LoweringKind(enum.Enum):
     UPDATE = "update"
     CONTRACT = "contract"
     GROUPED = "grouped"
+    JOIN = "join"
     SORT = "sort"
     LIBRARY = "library"
     FFT = "fft"
@@ -39,7 +40,8 @@ class LoweringKind(enum.Enum):
 _BY_SPEC = {families.ReduceSpec: LoweringKind.REDUCE, families.ScanSpec: LoweringKind.SCAN, families.ScatterSpec: LoweringKind.SCATTER,
             families.ContractSpec: LoweringKind.CONTRACT, families.HostSpec: LoweringKind.HOST, families.SortSpec: LoweringKind.SORT,
             families.LibrarySpec: LoweringKind.LIBRARY, families.FftSpec: LoweringKind.FFT, families.ExpandSpec: LoweringKind.EXPAND,
-            families.ExchangeSpec: LoweringKind.EXCHANGE, families.GroupedSpec: LoweringKind.GROUPED}
+            families.ExchangeSpec: LoweringKind.EXCHANGE, families.GroupedSpec: LoweringKind.GROUPED,
+            families.JoinSpec: LoweringKind.JOIN}
 _IN_KERNELS = frozenset({LoweringKind.PULL, LoweringKind.REDUCE, LoweringKind.SCAN, LoweringKind.SCATTER, LoweringKind.UPDATE,
                          LoweringKind.CONTRACT, LoweringKind.GROUPED, LoweringKind.SORT})
 _kinds: dict[Primitive, tuple[LoweringKind, bool]] = {}        # and whether a kernel of ours does it

@@ -21,7 +21,7 @@ from weft.ir.build import HALVES, type_name
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft.ir.rewrite import cse, dce, inline_calls, map_jaxprs, substitute, use_counts
 from weft.ops import complex_functions
-from weft.ops.families import ContractSpec
+from weft.ops.families import ContractSpec, JoinSpec
 from weft.util.machine_model import MODEL
 from weft.util.promotion import common_dtype
 
@@ -64,6 +64,13 @@ def _transposed_dot_type(*avals, permutation, **params):
 @transposed_dot_p.def_reference
 def _transposed_dot_reference(*args, permutation, **params):
     return np.transpose(registry["dot_general"].rule("reference")(*args, **params), permutation)
+
+
+#: A concatenation that copies its operands, made here only.
+joined_p = Primitive("concatenate", "library", register=False)
+joined_p.rules["lower"] = JoinSpec()
+for _slot in ("type", "reference"):
+    joined_p.rules[_slot] = registry["concatenate"].rules[_slot]
 
 
 def _fold_reshapes(jaxpr: Jaxpr) -> Jaxpr:
@@ -192,9 +199,33 @@ def _rebuilt(eqn: Eqn):
         if is_real and is_matrix_convolution(math.prod(source.shape[:-1]), n):
             from weft.compiler.rewrite.chirp_transforms import complex_transform
             return complex_transform(eqn)
-    if moves(eqn) == "concatenate" and len(eqn.invars) > MODEL.most_joined:
-        return _joined_by_parts(eqn)
+    if moves(eqn) == "concatenate":
+        return _rebuilt_join(eqn)
     return None
+
+
+def _rebuilt_join(eqn: Eqn):
+    """Many operands are copied: a kernel would choose among them for every element."""
+    dim, out, count = eqn.params["dimension"], eqn.outvars[0].aval, len(eqn.invars)
+    lengths = [n for a in eqn.invars if (n := a.aval.shape[dim])]
+    if out.nbytes >= MODEL.join_from_bytes:
+        shortest = min(lengths) * math.prod(out.shape[dim + 1:]) * out.dtype.itemsize
+        narrow = len({*lengths}) == 1 and shortest <= MODEL.cache_line and shortest & (shortest - 1) == 0
+        if (shortest >= MODEL.cache_line and count > MODEL.split_places + 1) or (narrow and count > MODEL.interleaved):
+            quick = count <= MODEL.unrolled_elements or count >= MODEL.tile_least_side         # to transpose
+            return _stacked(dim) if shortest == out.dtype.itemsize and quick else lambda *xs: [joined_p.bind(*xs, dimension=dim)]
+    return _joined_by_parts(eqn) if count > MODEL.most_joined else None
+
+
+def _stacked(dim: int):
+    """Elements that alternate in the result: all of each operand, transposed."""
+    def stacked(*xs):
+        shape = typeof(xs[0]).shape
+        flat = [registry["reshape"].bind(x, new_sizes=(1, math.prod(shape))) for x in xs]
+        turned = registry["transpose"].bind(joined_p.bind(*flat, dimension=0), permutation=(1, 0))
+        return [registry["reshape"].bind(turned, new_sizes=(*shape[:dim], len(xs), *shape[dim + 1:]))]
+
+    return stacked
 
 
 def _joined_by_parts(eqn: Eqn):

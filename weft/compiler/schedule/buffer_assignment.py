@@ -6,6 +6,7 @@ Out:  `BufferAssignment`: the address of each value, and memory for each result 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from weft.compiler.fusion.classify import LoweringKind, loop_of, lowering_kind, row_major
@@ -14,6 +15,18 @@ from weft.compiler.fusion.groups import Group
 from weft.compiler.schedule.arena import Ref
 from weft.compiler.schedule.liveness import ProgramBuilder
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
+
+
+def joined_rows(eqn: Eqn) -> tuple[int, int, list[tuple[Atom, int, int]]]:
+    """What a concatenation by copies copies: the number of rows, the bytes of one, and of each operand the bytes of a row and where in
+    the result's row they are."""
+    dim, out = eqn.params["dimension"], eqn.outvars[0].aval
+    after, at, parts = math.prod(out.shape[dim + 1:]) * out.dtype.itemsize, 0, []
+    for atom in eqn.invars:
+        width = atom.aval.shape[dim] * after
+        parts.append((atom, width, at))
+        at += width
+    return math.prod(out.shape[:dim]), at, [part for part in parts if part[1]]
 
 
 class BufferAssignment:
@@ -76,6 +89,10 @@ class BufferAssignment:
                 continue
             if lowering_kind(item) in (LoweringKind.SCATTER, LoweringKind.UPDATE, LoweringKind.LIBRARY):
                 self._propagate_target(i, item.invars[0], item.outvars[0])
+            elif lowering_kind(item) is LoweringKind.JOIN:
+                rows, _, parts = joined_rows(item)
+                for atom, _, at in parts if rows == 1 else ():
+                    self._propagate_target(i, atom, item.outvars[0], at)
             elif (loop := loop_of(item)) is not None:
                 from weft.compiler.schedule.loop_carries import stacked_carries  # what programs without loops do without
                 stacked = stacked_carries(item, self.targets)
@@ -84,7 +101,8 @@ class BufferAssignment:
                     if n not in stacked:
                         self._propagate_target(i, atom, var)
 
-    def _propagate_target(self, position: int, atom: Atom, var: Var) -> None:
+    def _propagate_target(self, position: int, atom: Atom, var: Var, at: int | None = None) -> None:
+        """Have an operand made in the memory of the result: all of it, or the part that begins `at` a byte."""
         item = self.items[position]
         if type(atom) is Literal:
             return
@@ -92,10 +110,10 @@ class BufferAssignment:
         if not self._reads_once(item.invars, base):
             return
         if base not in self.env and base not in self.targets and self.last_read[base] == position \
-                and base.aval.nbytes == atom.aval.nbytes == var.aval.nbytes:
+                and base.aval.nbytes == atom.aval.nbytes and (at is not None or atom.aval.nbytes == var.aval.nbytes):
             if var not in self.targets:
                 self.targets[var] = self.plan.temp(var.aval)
-            self.targets[base] = self.targets[var]
+            self.targets[base] = self.targets[var].moved(at or 0)
 
     def ref(self, atom: Atom) -> Ref:
         """Where a value is, dense."""

@@ -76,7 +76,7 @@ def _launches(step: object) -> Iterator[P.Launch]:
         yield from _launches(part)
 
 
-_STEPS = frozenset({P.Launch, P.Gemm, P.Sort, P.Fft, P.LibraryCall, P.Copy, P.HostCall, P.Loop, P.WhileLoop, P.Branch, P.Start,
+_STEPS = frozenset({P.Launch, P.Gemm, P.Sort, P.Fft, P.LibraryCall, P.Copy, P.Join, P.HostCall, P.Loop, P.WhileLoop, P.Branch, P.Start,
                     P.Wait})
 
 

@@ -19,7 +19,7 @@ from weft.compiler.lowering.lower import Lowering
 from weft.compiler.rewrite.decompose import expand
 from weft.compiler.schedule.arena import Buffer, Ref, place
 from weft.compiler.schedule.buffer_aliasing import donate, share_dead
-from weft.compiler.schedule.buffer_assignment import BufferAssignment
+from weft.compiler.schedule.buffer_assignment import BufferAssignment, joined_rows
 from weft.compiler.schedule.liveness import PendingStep, ProgramBuilder, finalized
 from weft.ir import program as P
 from weft.ir.build import type_name
@@ -229,6 +229,16 @@ class Body(BufferAssignment):
         else:
             self._LOWER[kind](self, eqn)
 
+    def _join(self, eqn: Eqn) -> None:
+        """Copies of the operands that were not made where they belong."""
+        target = self.result(eqn.outvars[0])
+        rows, pitch, parts = joined_rows(eqn)
+        found = [(self.ref(a), width, at) for a, width, at in parts]
+        left = [(ref, width, at) for ref, width, at in found if ref.final() != target.moved(at).final()]
+        if left:
+            self.plan.step(lambda at: P.Join(at(target), rows, pitch, tuple([(at(ref), *rest) for ref, *rest in left])),
+                           [ref for ref, *_ in left], [target])
+
     def _scan(self, eqn: Eqn) -> None:
         """Prefix combinations: long ones segment by segment."""
         from weft.compiler.kernels.prefix_scan import prefix_scan_of
@@ -391,4 +401,4 @@ class Body(BufferAssignment):
 
     _LOWER = {LoweringKind.SCAN: _scan, LoweringKind.HOST: _host, LoweringKind.SORT: _sort, LoweringKind.FFT: _fft,
               LoweringKind.LIBRARY: _library, LoweringKind.SCATTER: _scatter, LoweringKind.UPDATE: _update,
-              LoweringKind.CONTRACT: _contract, LoweringKind.GROUPED: _grouped}
+              LoweringKind.CONTRACT: _contract, LoweringKind.GROUPED: _grouped, LoweringKind.JOIN: _join}

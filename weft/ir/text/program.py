@@ -71,6 +71,9 @@ def _steps(steps: Iterable[P.Step], name_of, pad: str) -> Iterator[str]:
                 yield f"{pad}library {step.count} of {step.routine}({', '.join(map(_argument, step.arguments))}): {arrays}"
             case P.Copy():
                 yield f"{pad}copy {step.nbytes} B: {_ref(step.dst)} = {_ref(step.src)}"
+            case P.Join():
+                parts = ", ".join(f"{width} B {_ref(ref)} at {at}" for ref, width, at in step.parts)
+                yield f"{pad}join {step.rows} rows of {step.pitch} B: {_ref(step.out)} = {parts}"
             case P.HostCall():
                 operands = ", ".join(f"{dtype}{list(shape)} {_ref(ref)}" for ref, shape, dtype in step.ins)
                 results = ", ".join(f"{dtype}{list(shape)} {_ref(ref)}" for ref, shape, dtype in step.outs)
