@@ -122,3 +122,29 @@ def test_the_common_dtype_of_arrays_of_64_bits_where_there_are_no_such_types():
         i, f = wnp.arange(2), wnp.ones(2)
     assert wnp.result_type(i, i) == i.dtype == np.int64 and wnp.result_type(f) == np.float64
     assert wnp.result_type(i, 1) == wnp.result_type(i.dtype) == np.int32
+
+
+WEAK = wnp.where(np.ones(3, bool), 1.0, 2.0)
+
+
+@pytest.mark.parametrize("product", [
+    wnp.dot, wnp.vdot, wnp.inner, wnp.vecdot, wnp.matmul, lambda a, b: wnp.tensordot(a, b, 1), lambda a, b: wnp.einsum("i,i->", a, b),
+    lambda a, b: wnp.einsum("i,i,i->", a, b, a),
+])
+def test_products_are_weakly_typed_if_all_factors_are(product):
+    for f in (product, weft.jit(product)):
+        weak, mixed = f(WEAK, WEAK), f(WEAK, np.ones(3, np.float32))
+        assert weak.weak_type and not mixed.weak_type and float(weak) == float(mixed) == 3
+        assert (weak * wnp.ones((), "bfloat16")).dtype == "bfloat16" and f(WEAK, wnp.ones(3, "bfloat16")).dtype == "bfloat16"
+    assert not wnp.dot(WEAK, WEAK, preferred_element_type=np.float32).weak_type
+    assert not wnp.einsum("i,i->", WEAK, WEAK, preferred_element_type=np.float32).weak_type
+
+
+@pytest.mark.parametrize("update", [
+    lambda x: x.at[0].set(3.0), lambda x: x.at[0].set(np.float32(3)), lambda x: x.at[0].add(2), lambda x: x.at[:1].multiply(3.0),
+    lambda x: x.at[np.array([0])].max(3), lambda x: x.at[0].apply(lambda v: v + 2), lambda x: x.at[0].divide(1 / 3),
+])
+def test_updates_keep_weak_types(update):
+    for f in (update, weft.jit(update)):
+        out, strong = f(WEAK), f(wnp.ones(3))
+        assert out.weak_type and not strong.weak_type and out.tolist() == strong.tolist() == [3, 1, 1]

@@ -24,17 +24,20 @@ def arrays_of(api: str, *args):
 
 
 def _factors_of(api: str, a, b, preferred=None) -> tuple:
-    """The arguments of `api` as arrays, and the dtype of the product. Arrays keep their dtypes, which a contraction takes as they are."""
+    """The arguments of `api` as arrays, and the dtype of the product. Arrays keep their dtypes, which a contraction takes as they are.
+    Both are weakly typed if the product is."""
     promote.check_arraylike(api, a, b)
     a, b = promote.value(a), promote.value(b)
     dtype, weak = dtypes.result_type(a, b, return_weak_type_flag=True)
+    weak = weak and preferred is None
     a, b = [promote.concrete(x if hasattr(x, "dtype") and not getattr(x, "weak_type", False) else promote.cast(x, dtype, weak))
             for x in (a, b)]
     return a, b, dtype if preferred is None else np.dtype(preferred)
 
 
 def _contract(a, b, contract, batch, dtype, precision=None):
-    return dot_general(a, b, (contract, batch), precision, dtype)
+    out = dot_general(a, b, (contract, batch), precision, dtype)
+    return promote.cast(out, dtype, True) if a.weak_type and b.weak_type else out
 
 
 def _mismatch(api: str, a, b, i: int, j: int):
@@ -259,7 +262,9 @@ def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None, 
     term, result = work[0]
     if term != output:
         result = layout.transpose(result, tuple(term.index(c) for c in output))
-    return result if preferred_element_type is None else promote.cast(result, np.dtype(preferred_element_type))
+    if preferred_element_type is not None:
+        return promote.cast(result, np.dtype(preferred_element_type))
+    return promote.cast(result, result.dtype, True) if all(x.weak_type for x in arrays) else result
 
 
 def _subscripts_from_lists(first, rest):

@@ -158,7 +158,12 @@ def _unwrapped(shape: tuple[int, ...], index) -> tuple:
 
 
 def setitem(x, index, values, scatter, indices_are_sorted=False, unique_indices=False, mode=None):
-    """`x` with `values` scattered at `index` by the operation `scatter`."""
+    """`x` with `values` scattered at `index` by the operation `scatter`: of the type of `x`, weak if that is."""
+    out = _set(x, index, values, scatter, indices_are_sorted, unique_indices, mode)
+    return cast(out, out.dtype, True) if getattr(x, "weak_type", False) else out
+
+
+def _set(x, index, values, scatter, indices_are_sorted, unique_indices, mode):
     if type(values) is int and not -1 << 31 <= values < 1 << 31:         # it may fit the dtype of `x` alone
         values = exact(values, typeof(x).dtype)
     if indexing.eager_update is not None and mode is None and not indices_are_sorted and not unique_indices:
