@@ -15,6 +15,7 @@ Some ops have more, `OPTIONAL_SLOTS`:
 
   partial_eval, partial_eval_eqn, partial_eval_saveable, saved_inside, dce, guard, in_avals   transformations of ops that hold jaxprs
               (`control`)
+  in_place    fn(eqn) -> the program whose equations take the place of a call, where that is not the one it holds
   links       fn(eqn) -> groups of values inside and outside that are one value or of one layout, each with its number of
               leading loop dims: of ops that hold jaxprs
   localize    fn(params, in_avals, out_avals) -> params for operands and results of local shapes, where params carry sizes
@@ -55,8 +56,8 @@ from weft.util.errors import MissingRuleError
 from weft.util.record import record
 
 SLOTS = ("type", "reference", "jvp", "transpose", "batch", "factors", "lower")
-OPTIONAL_SLOTS = ("partial_eval", "partial_eval_eqn", "partial_eval_saveable", "saved_inside", "dce", "guard", "in_avals", "links",
-                  "localize", "split", "collective", "several", "lockstep")
+OPTIONAL_SLOTS = ("partial_eval", "partial_eval_eqn", "partial_eval_saveable", "saved_inside", "dce", "guard", "in_avals", "in_place",
+                  "links", "localize", "split", "collective", "several", "lockstep")
 
 
 @record

@@ -195,6 +195,20 @@ class Join:
 
 
 @record
+class Pad:
+    """Copy runs of `run` bytes into `rows` rows of `row` bytes, from byte `lead` on, and fill the rest with zeros. Rows are counted over
+    `dims`, innermost first, (extent, first, count, stride): those whose index is below first or from first + count on have no run; from
+    one run to the next are as many bytes of the source."""
+    dst: BufRef
+    src: BufRef
+    row: int
+    lead: int
+    run: int
+    rows: int
+    dims: tuple[tuple[int, int, int, int], ...]
+
+
+@record
 class HostCall:
     """Call `fn(*input_views, *output_views)` in Python with NumPy views of the buffers, holding the GIL; an exception
     stops the program and surfaces in the caller. Each operand is (ref, shape, numpy dtype name), dense row-major."""
@@ -249,7 +263,7 @@ class Wait:
     request: BufRef
 
 
-Step = Union[Launch, Gemm, Sort, Fft, LibraryCall, Copy, Join, HostCall, Loop, WhileLoop, Branch, Start, Wait]
+Step = Union[Launch, Gemm, Sort, Fft, LibraryCall, Copy, Join, Pad, HostCall, Loop, WhileLoop, Branch, Start, Wait]
 
 #: where the words of a program that exchanges begin: the addresses of the functions that start exchanges and wait for them
 START_WORD, WAIT_WORD, FIRST_WORD = 0, 1, 2

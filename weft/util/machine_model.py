@@ -247,6 +247,9 @@ class MachineModel:
     copy_task_bytes: int = 1 << 18          # that a task copies
     copy_parallel_bytes: int = 1 << 20      # a copy of this size is divided among the threads,
     copy_chunk_bytes: int = 1 << 18         # into parts of this size
+    pad_bytes: int = 1 << 15                # the results of a padding that is copied in runs, at least
+    pad_run_bytes: int = 1 << 8             # and the runs
+    pad_task_bytes: int = 1 << 17           # that a task writes
     lapack_most_tasks: int = 64             # of a batch
     lapack_threaded: int = 1 << 17          # elements from which a single problem may use the library's own threads
     lapack_tiny_trsm: int = 1 << 8          # elements of a problem of which one thread does a batch: some routines of OpenBLAS

@@ -176,6 +176,8 @@ class EntryEmitter:
             return step.count * FACTORIZATION * round(max(size for _, _, size, _ in step.arrays) ** 1.5) // MODEL.flops_per_byte
         if isinstance(step, P.Join):
             return step.rows * step.pitch
+        if isinstance(step, P.Pad):
+            return step.rows * step.row
         return step.nbytes if isinstance(step, P.Copy) else 0
 
     def _reach(self, ref: P.BufRef) -> int:
@@ -323,6 +325,16 @@ class EntryEmitter:
         self.function.helpers.append(join.task(step, name, self._table(join.numbers(step))))
         self._pointers([step.out, *[ref for ref, *_ in step.parts]])
         self._run(f"@{name}", join.tasks(step))
+
+    def pad(self, step: P.Pad) -> None:
+        """Copy runs between zeros, some rows a task."""
+        self._external("llvm.memcpy.p0.p0.i64", "void NAME(ptr, ptr, i64, i1)")
+        self._external("llvm.memset.p0.i64", "void NAME(ptr, i8, i64, i1)")
+        self.function.declared["weft_pad"] = ""
+        share = max(1, MODEL.pad_task_bytes // step.row)
+        sizes = step.row, step.lead, step.run, step.rows, share, len(step.dims)
+        self._context([self.address(step.dst), self.address(step.src), *sizes, *(word for dim in step.dims for word in dim)])
+        self._run("@weft_pad", -(-step.rows // share))
 
     def host_call(self, step: P.HostCall) -> None:
         """Call Python. What it raises on its own account it keeps; what interrupts it is kept as a signal's is."""
@@ -496,7 +508,8 @@ def _divide(steps: Sequence[P.Step]) -> list[tuple[int, list[P.Step]]]:
 
 
 _EMIT = {P.Launch: EntryEmitter.launch, P.Gemm: EntryEmitter.gemm, P.Sort: EntryEmitter.sort, P.Fft: EntryEmitter.fft,
-         P.LibraryCall: EntryEmitter.library_call, P.Copy: EntryEmitter.copy, P.Join: EntryEmitter.join, P.HostCall: EntryEmitter.host_call,
+         P.LibraryCall: EntryEmitter.library_call, P.Copy: EntryEmitter.copy, P.Join: EntryEmitter.join, P.Pad: EntryEmitter.pad,
+         P.HostCall: EntryEmitter.host_call,
          P.Loop: EntryEmitter.loop, P.WhileLoop: EntryEmitter.while_loop, P.Branch: EntryEmitter.branch, P.Start: EntryEmitter.start,
          P.Wait: EntryEmitter.wait}
 
@@ -510,5 +523,5 @@ _PYTHON_CALL = {"PyObject_CallFunction": "ptr NAME(ptr, ptr, ...)", "PyLong_AsLo
 
 
 #: functions that serve steps -> the files of `codegen.runtime` that define them
-_HELPERS = {"weft_copy": "parallel_copy.ll", "weft_check_signals": "check_signals.ll", "weft_call_host": "call_host.ll",
+_HELPERS = {"weft_copy": "parallel_copy.ll", "weft_pad": "padded_copy.ll", "weft_check_signals": "check_signals.ll", "weft_call_host": "call_host.ll",
             "weft_fill": "fill_context.ll", "weft_library_enter": "library_threads.ll"}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.compiler.fusion.classify import LoweringKind, computes, lowering_kind
+from weft.compiler.fusion.classify import LoweringKind, computes, lowering_kind, moves
 from weft.compiler.fusion.groups import Group
 from weft.compiler.loops.loop_nest import BuiltKernel, build
 from weft.compiler.lowering.lower import Lowering
@@ -57,7 +57,7 @@ class Scheduled:
     @property
     def kernel_count(self) -> int:
         """How many kernels there are, sorts and Fourier transforms among them."""
-        return sum([isinstance(s, P.Launch | P.Sort | P.Fft) for s in walk(self.program.steps)])
+        return sum([isinstance(s, P.Launch | P.Sort | P.Fft | P.Pad) for s in walk(self.program.steps)])
 
     @property
     def has_loops(self) -> bool:
@@ -171,10 +171,30 @@ class Body(BufferAssignment):
         if group.dot is not None:
             self._contract(group.dot, group)
             return
+        if self._pad(group):
+            return
         kernel, ins, in_place = self._kernel(self.graph.signature(group), lambda: self._lowered(group))
         reads = [self.ref(v) for v in ins]
         writes = [self.result(v) for v in group.roots]
         self._allow_in_place(self.plan.launch(kernel, reads, writes), in_place, reads, writes)
+
+    def _pad(self, group: Group) -> bool:
+        """Zeros around what is in memory, as a copy; whether the group is that and no more."""
+        eqn = self.graph.producer.get(group.roots[0])
+        if eqn is None or moves(eqn) != "pad" or len(group.roots) > 1:
+            return False
+        from weft.compiler.kernels import padded_copy
+        base, _ = self.graph.resolve(eqn.invars[0])
+        consts = dict(zip(self.jaxpr.constvars, self.jaxpr.consts))
+        if base not in self.env or not padded_copy.is_zero(eqn.invars[1], self.graph.producer, consts):
+            return False
+        source, strides = self.operand(eqn.invars[0])
+        sizes = padded_copy.rows_of(eqn, strides)
+        if sizes is None:
+            return False
+        target = self.result(eqn.outvars[0])
+        self.plan.step(lambda at: P.Pad(at(target), at(source), **sizes), [source], [target])
+        return True
 
     def _lowered(self, group: Group) -> BuiltKernel:
         return build(Lowering(self.graph, group).run(), self._name(group))

@@ -74,6 +74,9 @@ def _steps(steps: Iterable[P.Step], name_of, pad: str) -> Iterator[str]:
             case P.Join():
                 parts = ", ".join(f"{width} B {_ref(ref)} at {at}" for ref, width, at in step.parts)
                 yield f"{pad}join {step.rows} rows of {step.pitch} B: {_ref(step.out)} = {parts}"
+            case P.Pad():
+                over = "".join([f", {count} of {extent} from {first}" for extent, first, count, _ in reversed(step.dims)])
+                yield f"{pad}pad {step.run} of {step.row} B from {step.lead}{over}: {_ref(step.dst)} = {_ref(step.src)}"
             case P.HostCall():
                 operands = ", ".join(f"{dtype}{list(shape)} {_ref(ref)}" for ref, shape, dtype in step.ins)
                 results = ", ".join(f"{dtype}{list(shape)} {_ref(ref)}" for ref, shape, dtype in step.outs)
