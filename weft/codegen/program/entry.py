@@ -509,9 +509,8 @@ def _divide(steps: Sequence[P.Step]) -> list[tuple[int, list[P.Step]]]:
 
 _EMIT = {P.Launch: EntryEmitter.launch, P.Gemm: EntryEmitter.gemm, P.Sort: EntryEmitter.sort, P.Fft: EntryEmitter.fft,
          P.LibraryCall: EntryEmitter.library_call, P.Copy: EntryEmitter.copy, P.Join: EntryEmitter.join, P.Pad: EntryEmitter.pad,
-         P.HostCall: EntryEmitter.host_call,
-         P.Loop: EntryEmitter.loop, P.WhileLoop: EntryEmitter.while_loop, P.Branch: EntryEmitter.branch, P.Start: EntryEmitter.start,
-         P.Wait: EntryEmitter.wait}
+         P.HostCall: EntryEmitter.host_call, P.Loop: EntryEmitter.loop, P.WhileLoop: EntryEmitter.while_loop,
+         P.Branch: EntryEmitter.branch, P.Start: EntryEmitter.start, P.Wait: EntryEmitter.wait}
 
 
 #: what the check for signals needs of Python; the last is memory for what a handler raised: type, value, traceback
@@ -523,5 +522,5 @@ _PYTHON_CALL = {"PyObject_CallFunction": "ptr NAME(ptr, ptr, ...)", "PyLong_AsLo
 
 
 #: functions that serve steps -> the files of `codegen.runtime` that define them
-_HELPERS = {"weft_copy": "parallel_copy.ll", "weft_pad": "padded_copy.ll", "weft_check_signals": "check_signals.ll", "weft_call_host": "call_host.ll",
-            "weft_fill": "fill_context.ll", "weft_library_enter": "library_threads.ll"}
+_HELPERS = {"weft_copy": "parallel_copy.ll", "weft_pad": "padded_copy.ll", "weft_check_signals": "check_signals.ll",
+            "weft_call_host": "call_host.ll", "weft_fill": "fill_context.ll", "weft_library_enter": "library_threads.ll"}

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from weft.compiler.fusion.classify import computes
 from weft.ir.jaxpr import Atom, Eqn, Literal, Var
 from weft.util.machine_model import MODEL
 
@@ -18,7 +19,7 @@ from weft.util.machine_model import MODEL
 def is_zero(atom: Atom, producer: Mapping[Var, Eqn], consts: Mapping[Var, object]) -> bool:
     """Whether a scalar is known to be positive zero, also after it was converted."""
     if type(atom) is not Literal and (eqn := producer.get(atom)) is not None:
-        return eqn.primitive.name == "convert_element_type" and is_zero(eqn.invars[0], producer, consts)
+        return computes(eqn) == "cast" and is_zero(eqn.invars[0], producer, consts)
     value = atom.val if type(atom) is Literal else consts.get(atom)
     return value is not None and not np.asarray(value).tobytes().strip(b"\0")
 

@@ -6,6 +6,7 @@ and sums; a reduction to few elements is split in two, so that its first part ca
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -66,11 +67,12 @@ def _transposed_dot_reference(*args, permutation, **params):
     return np.transpose(registry["dot_general"].rule("reference")(*args, **params), permutation)
 
 
-#: A concatenation that copies its operands, made here only.
-joined_p = Primitive("concatenate", "library", register=False)
-joined_p.rules["lower"] = JoinSpec()
-for _slot in ("type", "reference"):
-    joined_p.rules[_slot] = registry["concatenate"].rules[_slot]
+@functools.cache
+def _join() -> Primitive:
+    """A concatenation that copies its operands, made here only."""
+    found = Primitive("concatenate", "library", register=False)
+    found.rules.update({slot: registry["concatenate"].rules[slot] for slot in ("type", "reference")}, lower=JoinSpec())
+    return found
 
 
 def _fold_reshapes(jaxpr: Jaxpr) -> Jaxpr:
@@ -213,7 +215,7 @@ def _rebuilt_join(eqn: Eqn):
         narrow = len({*lengths}) == 1 and shortest <= MODEL.cache_line and shortest & (shortest - 1) == 0
         if (shortest >= MODEL.cache_line and count > MODEL.split_places + 1) or (narrow and count > MODEL.interleaved):
             quick = count <= MODEL.unrolled_elements or count >= MODEL.tile_least_side         # to transpose
-            return _stacked(dim) if shortest == out.dtype.itemsize and quick else lambda *xs: [joined_p.bind(*xs, dimension=dim)]
+            return _stacked(dim) if shortest == out.dtype.itemsize and quick else lambda *xs: [_join().bind(*xs, dimension=dim)]
     return _joined_by_parts(eqn) if count > MODEL.most_joined else None
 
 
@@ -222,7 +224,7 @@ def _stacked(dim: int):
     def stacked(*xs):
         shape = typeof(xs[0]).shape
         flat = [registry["reshape"].bind(x, new_sizes=(1, math.prod(shape))) for x in xs]
-        turned = registry["transpose"].bind(joined_p.bind(*flat, dimension=0), permutation=(1, 0))
+        turned = registry["transpose"].bind(_join().bind(*flat, dimension=0), permutation=(1, 0))
         return [registry["reshape"].bind(turned, new_sizes=(*shape[:dim], len(xs), *shape[dim + 1:]))]
 
     return stacked
