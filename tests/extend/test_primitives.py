@@ -558,6 +558,7 @@ def test_calls_that_programs_do_not_show_are_operations_too():
 
     for p in (primitives.call_p, primitives.closed_call_p):
         assert isinstance(p, CallPrimitive) and weft.jit(lambda x, p=p: p.bind(wrap_init(lambda x: [x + 1]), x)[0])(1.0) == 2.0
+        assert weft.grad(lambda x, p=p: p.bind(x, subfuns=(wrap_init(lambda x: [x * 3]),))[0])(1.0) == 3.0
 
 
 def test_a_trace_takes_values_as_they_are():

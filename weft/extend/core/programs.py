@@ -57,7 +57,8 @@ class Primitive(extension.ExtensionPrimitive, metaclass=_Stands):
 
 
 class CallPrimitive(_Primitive):
-    """An operation that calls a function: `bind(fun, *args, **params)`, where `fun` is a `WrappedFun` of flat values.
+    """An operation that calls a function: `bind(fun, *args, **params)`, where `fun` is a `WrappedFun` of flat values. It may also be given
+    as `bind(*args, subfuns=(fun,), **params)`.
 
     Transformations go into the function; it is inlined where it is compiled. The equation holds its program as `jaxpr`.
 
@@ -72,10 +73,10 @@ class CallPrimitive(_Primitive):
         super().__init__(name, "region", multiple_results=True, register=False, call_like=True)
         make_call_rules(self, jit_p)
 
-    def bind(self, *args: Any, **params: Any) -> list:
+    def bind(self, *args: Any, subfuns: Sequence[Any] = (), **params: Any) -> list:
         if "jaxpr" in params:                # bound again
             return super().bind(*args, **params)
-        fun, *values = args
+        fun, *values = (*subfuns, *args)
         jaxpr, consts = hoist_tracers(stage(fun.call_wrapped, [typeof(x) for x in values], self.name))
         return super().bind(*consts, *values, jaxpr=jaxpr, **{"name": self.name, **params})
 
