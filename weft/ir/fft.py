@@ -197,65 +197,79 @@ def _parts(kind: str, n: int, dtype: np.dtype) -> tuple[np.ndarray, ...]:
         if m > 1:
             found.append(twiddles(r * m, dtype)[np.outer(np.arange(m), np.arange(1, r))])
     if plan.convolution:
-        complex_ = np.result_type(dtype, np.complex64)
-        factors = _chirp(plan.points, plan.convolution, plan.passes)
-        if kind == "real" and not plan.halves:
-            factors[0][1:] *= 2                           # each number but the first stands for another, too
-        found += [each.astype(complex_) for each in factors]
+        found += _factors(plan.points, plan.convolution, kind == "real" and not plan.halves, dtype)
     if plan.halves:
         found.append(twiddles(n, dtype)[:plan.points // 2 + 1])
     return tuple([part.ravel().view(dtype) for part in found])
 
 
-def _chirp(n: int, sizes: Convolution, passes: tuple[tuple[int, int, int], ...]) -> list[np.ndarray]:
+def _factors(n: int, sizes: Convolution, mirrored: bool, dtype: np.dtype) -> list[np.ndarray]:
     """What the numbers of a transform are multiplied by, the frequencies of a convolution, and its results. After each of the first two
     products real and imaginary parts change places, which is i times the conjugate: a transform of conjugates is an inverse one. Numbers
-    are an eighth of what they are meanwhile, so that nothing overflows that is finite in the end."""
-    chirp = _half_chirp(n)
-    if (rest := max(sizes.taken, sizes.given) - len(chirp)) > 0:                     # (n - k)^2 = n^2 + k^2 modulo 2 n
-        mirrored = chirp[(n - 1) // 2:(n - 1) // 2 - rest:-1]
-        chirp = np.concatenate([chirp, -mirrored if n % 2 else mirrored])
-    convolved = np.zeros(sizes.length, np.complex128)
-    convolved[:sizes.given] = chirp[:sizes.given].conj()
-    convolved[sizes.length - sizes.taken + 1:] = chirp[sizes.taken - 1:0:-1].conj()
-    between = _transformed(np.conj(convolved, out=convolved), passes)
-    between *= 1j / sizes.length
-    return [1j / 8 * chirp[:sizes.taken], between, 8 * chirp[:sizes.given]]
+    are an eighth of what they are meanwhile, so that nothing overflows that is finite in the end. If they are `mirrored`, each but the
+    first stands for another, too."""
+    chirp, complex_ = _chirp(n, max(sizes.taken, sizes.given)), np.result_type(dtype, np.complex64)
+    before, (re, im) = 1j / 8 * chirp[:sizes.taken], _frequencies(chirp, sizes, dtype)
+    if mirrored:
+        before[1:] *= 2
+    return [before.astype(complex_), re + np.array(1j, complex_) * im, (8 * chirp[:sizes.given]).astype(complex_)]
 
 
-def _half_chirp(n: int) -> np.ndarray:
-    """exp(-pi i k^2 / n) for k up to n / 2: an angle is at most pi / 4 from the nearest quarter, as in `twiddle`."""
+def _chirp(n: int, count: int) -> np.ndarray:
+    """exp(-pi i k^2 / n) for `count` k, at most n: an angle is at most pi / 4 from the nearest quarter, as in `twiddle`."""
     k = np.arange(n // 2 + 1, dtype=np.int64)
-    square = k * k % (2 * n)
+    square = np.multiply(k, k, out=k)
+    square %= 2 * n
     quarter = (4 * square // n + 1) // 2
-    turned = np.exp((square - quarter * (n / 2)) * (-1j * np.pi / n))
-    return turned * np.array([1, -1j, -1, 1j])[quarter % 4]
+    half = np.exp((square - quarter * (n / 2)) * (-1j * np.pi / n))
+    half *= np.array([1, -1j, -1, 1j])[quarter % 4]
+    if (rest := count - len(half)) <= 0:
+        return half[:count]
+    mirrored = half[(n - 1) // 2:(n - 1) // 2 - rest:-1]                             # (n - k)^2 = n^2 + k^2 modulo 2 n
+    return np.concatenate([half, -mirrored if n % 2 else mirrored])
+
+
+def _frequencies(chirp: np.ndarray, sizes: Convolution, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """What the transform of products with the chirp is multiplied by: i times that of the chirp, over its length, real and imaginary
+    parts. What is the same from the front and from the back has such a transform, and the parts of that are real ones'."""
+    m, taken, given = sizes.length, sizes.taken, sizes.given
+    if taken == given and m > _BY_NUMPY:
+        x, found = np.zeros(m), np.empty((2, m), dtype)
+        for part, whole in zip((-chirp.imag, chirp.real), found):
+            x[:given], x[m - taken + 1:] = part, part[taken - 1:0:-1]
+            np.divide(np.fft.rfft(x).real, m, out=whole[:m // 2 + 1], casting="unsafe")
+            whole[m // 2 + 1:] = whole[m - m // 2 - 1:0:-1]
+        return found[0], found[1]
+    x = np.zeros(m, np.complex128)
+    x[:given], x[m - taken + 1:] = chirp[:given], chirp[taken - 1:0:-1]
+    x = _transformed(x)
+    return (x.imag / -m).astype(dtype), (x.real / m).astype(dtype)
 
 
 def products(n: int, sizes: Convolution, column: int, scale: float, dtype: np.dtype) -> list[np.ndarray]:
     """The factors of a convolution whose numbers are a matrix with columns of a length (see `ir.program.FftPart`): of its operand, of
     which the parts have changed places, of its frequencies, before they do, and of its results, times a scale."""
-    row = sizes.length // column
-    before, between, after = _chirp(n, sizes, _placed(sizes.length, radices(sizes.length)))
+    row, chirp = sizes.length // column, _chirp(n, max(sizes.taken, sizes.given))
+    before, after = chirp[:sizes.taken], chirp[:sizes.given]
     found = []
-    after *= scale
-    for factors, inner in ((np.conj(before, out=before), row), (between, column), (after, column)):
-        full, rest = divmod(len(factors), inner)
+    for parts, inner, factor in (((before.imag, before.real), row, -1 / 8), (_frequencies(chirp, sizes, dtype), column, 1),
+                                 ((after.real, after.imag), column, 8 * scale)):
+        full, rest = divmod(len(parts[0]), inner)
         table = np.zeros((full + (rest > 0), 2, inner), dtype)
-        for part, values in enumerate((factors.real, factors.imag)):
-            table[:full, part] = values[:full * inner].reshape(full, inner)
-            table[full:, part, :rest] = values[full * inner:]
+        for part, values in enumerate(parts):
+            np.multiply(values[:full * inner].reshape(full, inner), factor, out=table[:full, part], casting="unsafe")
+            table[full:, part, :rest] = values[full * inner:] * factor
         found.append(table.ravel())
     return found
 
 
-def _transformed(x: np.ndarray, passes: tuple[tuple[int, int, int], ...]) -> np.ndarray:
-    """The transform of complex numbers, by passes: of a few thousand, importing NumPy's would take longer."""
+def _transformed(x: np.ndarray) -> np.ndarray:
+    """The transform of complex numbers: of a few thousand by passes, since importing NumPy's would take longer."""
     if x.size > _BY_NUMPY:
         return np.fft.fft(x)
-    for r, m, s in passes:
+    for r, m, _ in _placed(x.size, radices(x.size)):
         roots, k = twiddles(r * m, np.dtype(np.float64)), np.arange(r)
-        x = np.einsum("kj,jpq->pkq", roots[m * np.outer(k, k) % (r * m)], x.reshape(r, m, s))
+        x = np.einsum("kj,jpq->pkq", roots[m * np.outer(k, k) % (r * m)], x.reshape(r, m, -1))
         x = (x * roots[np.outer(np.arange(m), k)][:, :, None]).ravel()
     return x
 

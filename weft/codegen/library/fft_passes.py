@@ -31,13 +31,14 @@ def name(radix: int, type_: str, real: bool) -> str:
     >>> name(8, "f32", False), name(13, "f32", False).startswith("fft_pass_sums_by_")
     ('fft_pass_8_f32', True)
     """
-    what = radix if radix < WRITTEN_OUT else f"sums_by_{_block(radix)}"
+    what = radix if radix < WRITTEN_OUT else f"sums_by_{_block(radix, real)}"
     return f"fft_pass_{what}_{type_}" + "_real" * real
 
 
-def _block(radix: int) -> int:
-    """How many frequencies are summed at a time: few passes over the pairs, and few sums that are made twice."""
-    half, most = radix // 2, 5 if machine().registers >= 32 else 2
+def _block(radix: int, real: bool) -> int:
+    """How many frequencies are summed at a time, of complex numbers in twice as many registers: few passes over the pairs, and few sums
+    that are made twice."""
+    half, most = radix // 2, 5 if real or machine().registers >= 32 else 2
     return min(range(2, min(half, most) + 1), key=lambda size: (-(-half // size) * (size + 1), -size))
 
 
@@ -271,7 +272,7 @@ def _sums(v: Vectors, place: _Places, radix: int) -> None:
     that have the same block."""
     f, real = v.f, place.real
     parts, zero = 1 if real else 2, const(v.part, "0.0", v.lanes)
-    block = _block(radix)
+    block = _block(radix, real)
     half = f.div("%radix", 2)
     pairs = f.slot(f"[{2 * parts * (MOST_PRIME // 2)} x {v.vector}]")
     first = place.read("0")
