@@ -9,6 +9,7 @@ import pytest
 
 from weft.codegen.gemm import assembled, assembly, gemm, gemm_tile
 from weft.codegen.ir.gemm_types import Machine, Recipe
+from weft.codegen.ir.writer import Declarations
 from weft.codegen.toolchain import target
 from weft.util.record import replace
 
@@ -138,3 +139,13 @@ def test_ends_of_panels(types, avx512, monkeypatch):
         for kind, panel in zip(kinds, made):
             call(kind["end_panel"], panel.ctypes.data, steps)
         np.testing.assert_array_equal(*made, err_msg=f"{steps} steps")
+
+
+@pytest.mark.parametrize("types", ["f32 f32 f32", "f64 f64 f64", "i16 i32 i32"])
+def test_panels_of_few_columns_are_cleared_where_kernels_have_no_masks(types):
+    """What lies there is multiplied, and subnormal numbers would take a hundred times as long."""
+    plain = Machine(vector_bytes=32, registers=16, masks=False, bf16_dot=False, f16=True, i16_dot=True, i8_dot=False)
+    text = lambda machine: gemm_tile._pack_panel(Recipe(*types.split(), machine), Declarations(), {})
+    clears = [text.count("store <32 x i8> zeroinitializer") for text in (text(plain), text(replace(plain, masks=True)))]
+    recipe = Recipe(*types.split(), plain)
+    assert clears == [recipe.panel_row_bytes // 32 * recipe.is_float, 0]

@@ -156,6 +156,20 @@ def _pack_panel(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) -
     cols = f.min(f.sub(f.d(Word.N), col), recipe.panel_cols)
     ns, ks = f.d(Word.B_NS), f.d(Word.B_KS)
 
+    def clear() -> None:
+        """Have zeros where no column is, which kernels multiply, too: what was there before may be subnormal, and take a hundred times as
+        long."""
+        width = recipe.machine.vector_bytes
+
+        def row(i: str) -> None:
+            for v in range(recipe.panel_row_bytes // width):
+                f.store("i8", width, "zeroinitializer", f.at("%dst", f.add(f.mul(i, recipe.panel_row_bytes), v * width)))
+
+        f.loop(0, f.mul(f.sub("%last", "%first"), recipe.beats), 1, row)
+
+    if recipe.is_float and not recipe.machine.masks:
+        f.when(f.less(cols, recipe.panel_cols), clear)
+
     def columns(done_cols: str, col_offset: str, count_cols: str) -> None:
         place = f.at("%dst", f.mul(done_cols, recipe.parts * recipe.acc_bytes))
         src = f.at("%base", col_offset)
