@@ -16,7 +16,7 @@ import statistics
 import sys
 import tempfile
 
-from run import Process, peer_python
+from run import Process, peer_python, restrict_to_avx2
 
 SIZES = (512, 1024, 2048, 4096)
 
@@ -31,8 +31,7 @@ def main() -> None:
     parser.add_argument("--peer", default=os.environ.get("WEFT_PEER_PYTHON"), help="a Python that has jax")
     args = parser.parse_args()
     if args.avx2:
-        flags = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_max_isa=AVX2"
-        os.environ.update(WEFT_CPU_FEATURES="avx2", XLA_FLAGS=flags, ONEDNN_MAX_CPU_ISA="AVX2")
+        restrict_to_avx2()
     if args.cpu_time:
         os.environ.update(BENCH_CPU_TIME="1", WEFT_NUM_THREADS="1")
     with tempfile.TemporaryDirectory() as cache:

@@ -1,14 +1,14 @@
 """Time weft and JAX (from PyPI, in a virtual environment of its own) side by side in one run.
 
     python benchmarks/run.py [--quick] [--only TEXT ...] [--group GROUP ...] [--list] [--write] [--rounds N] [--cpu-time]
-                             [--peer PYTHON]
+                             [--avx2] [--peer PYTHON]
 
 Each case runs in one process per engine (calls that take microseconds share a process). Both processes are alive at the same
 time and run alternately, A B A B; a third one measures the machine's limits in the same rounds. A ratio below 1 means that weft
 is faster. weft starts with an empty disk cache; first calls and whole processes are timed again with the filled cache. `--write`
 puts the rows into benchmarks/results.json and regenerates benchmarks/RESULTS.md. `--cpu-time` is for a machine that others use: repeated
 calls run on one CPU and are timed by processor time, which has nothing of the time that others take, but counts the threads that wait in
-a loop.
+a loop. `--avx2` restricts both engines to AVX2 and FMA.
 """
 
 from __future__ import annotations
@@ -34,6 +34,14 @@ import report
 HERE = Path(__file__).resolve().parent
 PATIENCE_S = 120  # timeout of one request
 END_S = 10  # timeout of a worker's exit
+ONLY_AVX2 = {
+    "weft": {"WEFT_CPU_FEATURES": "avx2"},
+    "limits": {"WEFT_CPU_FEATURES": "avx2"},
+    # YNNPACK, which multiplies matrices for JAX, takes what instructions it finds; without it JAX's own kernels do
+    "peer": {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_max_isa=AVX2 --xla_cpu_experimental_ynn_fusion_type=",
+             "ONEDNN_MAX_CPU_ISA": "AVX2"},
+}
+_restrictions: dict[str, dict[str, str]] = {}
 
 
 def peer_python(given: str | None) -> str:
@@ -49,6 +57,16 @@ def peer_python(given: str | None) -> str:
     return str(python)
 
 
+def restrict_to_avx2() -> None:
+    """No instructions beyond AVX2 and FMA in the processes that are started from now on."""
+    _restrictions.update(ONLY_AVX2)
+
+
+def environment(engine: str) -> dict[str, str]:
+    """The variables of an engine's processes."""
+    return {**os.environ, **_restrictions.get(engine, {})}
+
+
 class Failed(Exception):
     """A case raised or timed out on one engine."""
 
@@ -57,7 +75,7 @@ class Process:
     """A worker process of one engine; requests and answers are lines of JSON."""
 
     def __init__(self, python: str, engine: str, devices: int = 1, cache: str | None = None, x64: bool = False) -> None:
-        env = dict(os.environ, PYTHONPATH=str(HERE.parent), JAX_ENABLE_X64=str(int(x64)))
+        env = dict(environment(engine), PYTHONPATH=str(HERE.parent), JAX_ENABLE_X64=str(int(x64)))
         env.pop("PYTHONDONTWRITEBYTECODE", None)
         if cache:
             env["WEFT_CACHE_DIR"] = cache
@@ -217,7 +235,7 @@ class Race:
         return self._compare(times) | {"cached_ratio": min(times["cached"]) / min(times["peer"])}
 
     def _script(self, engine: str, case: dict, cache: str) -> float:
-        env = dict(os.environ, PYTHONPATH=str(HERE.parent), WEFT_CACHE_DIR=cache, WEFT_NUM_DEVICES=str(case["devices"]),
+        env = dict(environment(engine), PYTHONPATH=str(HERE.parent), WEFT_CACHE_DIR=cache, WEFT_NUM_DEVICES=str(case["devices"]),
                    XLA_FLAGS=f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={case['devices']}")
         env.pop("PYTHONDONTWRITEBYTECODE", None)
         text = "import weft.compat\nweft.compat.install_as_jax()\n" * (engine == "weft") + case["script"]
@@ -253,7 +271,10 @@ def main() -> None:
     parser.add_argument("--peer", default=os.environ.get("WEFT_PEER_PYTHON"), help="a Python that has jax")
     parser.add_argument("--rounds", type=int, default=5, help="rounds per case and engine")
     parser.add_argument("--cpu-time", action="store_true", help="repeated calls on one CPU, by processor time")
+    parser.add_argument("--avx2", action="store_true", help="no instructions beyond AVX2 and FMA, on both sides")
     args = parser.parse_args()
+    if args.avx2:
+        restrict_to_avx2()
     if args.cpu_time:
         os.environ.update(BENCH_CPU_TIME="1", WEFT_NUM_THREADS="1")
     race = Race({"weft": sys.executable, "peer": peer_python(args.peer)}, args.rounds, args.quick)
