@@ -43,6 +43,14 @@ def test_runs_are_copied(shape, widths, dtype):
     np.testing.assert_array_equal(weft.jit(pad)(x), want)
 
 
+@pytest.mark.parametrize(("shape", "widths"), [
+    ((0, 30000), ((1, 0), (1, 1))), ((0, 30000), ((2, 1), (1, 1))), ((3, 0, 20000), ((0, 1), (0, 1), (2, 0))),
+    ((30000, 0), ((1, 1), (0, 1))), ((0, 8, 4000), ((1, 0), (0, 0), (0, 0)))])
+def test_nothing_is_copied_of_what_is_empty(shape, widths):
+    np.testing.assert_array_equal(weft.jit(lambda x: lax.pad(x, np.float32(0), [(*w, 0) for w in widths]))(np.zeros(shape, np.float32)),
+                                  np.pad(np.zeros(shape, np.float32), widths))
+
+
 def test_rows_of_views_are_read_where_they_are():
     x = RNG.normal(size=(64, 3, 500)).astype(np.float32)
     pad = lambda x: wnp.pad(x[:, 1], ((2, 2), (0, 12)))

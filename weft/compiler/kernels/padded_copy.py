@@ -27,7 +27,7 @@ def is_zero(atom: Atom, producer: Mapping[Var, Eqn], consts: Mapping[Var, object
 def rows_of(eqn: Eqn, strides: Sequence[int]) -> dict | None:
     """The sizes of a padding with zeros that has large enough runs, in bytes; strides count elements."""
     operand, aval, config = eqn.invars[0].aval, eqn.outvars[0].aval, eqn.params["padding_config"]
-    if aval.nbytes < MODEL.pad_bytes or any(lo < 0 or hi < 0 or interior for lo, hi, interior in config):
+    if not operand.size or aval.nbytes < MODEL.pad_bytes or any(lo < 0 or hi < 0 or interior for lo, hi, interior in config):
         return None
     row = run = size = aval.dtype.itemsize
     lead, dims = 0, []
