@@ -61,8 +61,9 @@ def _bessel(z, v: int, n_iter: int):
     start = wnp.full_like(z, 1 / large)
     nothing = wnp.zeros_like(z)
     even = n_iter % 2 == 0
-    first = (start, nothing, 2 * start if even else nothing, [start if i == n_iter else nothing for i in range(v + 1)])
-    _, _, total, kept = lax.scan(down, first, wnp.arange(n_iter, 0, -1, dtype=z.dtype))[0]
+    orders = wnp.arange(n_iter, 0, -1, dtype=z.dtype)
+    *above, _ = lax.scan(down, (start, nothing, 2 * start if even else nothing, []), orders[:-v - 1])[0]
+    _, _, total, kept = lax.scan(down, (*above, [nothing] * (v + 1)), orders[-v - 1:])[0]
     return wnp.stack([wnp.where(zero, 1 if i == 0 else 0, row / total) for i, row in enumerate(kept)])
 
 
