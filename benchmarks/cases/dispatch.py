@@ -134,5 +134,8 @@ eager("x + x on 8", lambda x: x + x, quick=True, devices=8)
 eager("x.sum() on 8", lambda x: x.sum(), devices=8)
 eager("x.at[3].set on 8", lambda x: x.at[3].set(1.0), devices=8)
 
+program("call with an array of NumPy", "dispatch", lambda x: x + 1, np.arange(64, dtype=np.float32), shared=True, quick=True)
+program("call with a float64 array of NumPy", "dispatch", lambda x: x + 1, np.arange(4096.0), shared=True)
+program("call with a batch of NumPy, 256 KiB", "dispatch", lambda x: x + 1, np.ones((64, 1024), np.float32), shared=True)
 program("jitted value_and_grad, small", "dispatch", jax.value_and_grad(lambda w, x: jnp.tanh(x @ w).sum()), normal(16, 16), normal(4, 16),
         shared=True)

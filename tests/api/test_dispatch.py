@@ -233,6 +233,96 @@ def test_numbers_among_arrays_and_by_name():
         assert bool(flag) == (n > 0)
 
 
+NUMPY = {
+    "float32": np.arange(12, dtype=np.float32).reshape(3, 4), "float64": np.linspace(-3, 3, 21).reshape(3, 7) * 1e30,
+    "int64": np.arange(-9, 9) * (1 << 29), "no dims": np.array(2.5), "one": np.ones((1, 1, 1), np.int8), "bool": np.eye(3, dtype=bool),
+    "bfloat16": np.arange(5).astype(weft.numpy.bfloat16), "complex": np.arange(5) * np.complex64(1j),
+    "complex128": np.arange(5) * 2j, "uint64": np.arange(19, dtype=np.uint64) << np.uint64(30), "half": np.ones(9, np.float16),
+    "large": np.arange(1 << 16, dtype=np.float32), "a number": np.float32(1.5), "a wide number": np.float64(1e300),
+    "a wide int": np.int64(1 << 40), "a byte": np.uint8(200), "a truth": np.bool_(True), "a half": np.float16(-0.5)}
+
+
+@pytest.mark.parametrize("kind", NUMPY)
+def test_arrays_and_numbers_of_numpy(kind):
+    x, one = NUMPY[kind], wnp.asarray(X)
+    f = taught(lambda x, t: (x * 2 if x.dtype != bool else ~x, t[1] + 1), x, (x, one))
+    with weft.disable_jit(), np.errstate(over="ignore"):
+        want = wnp.asarray(x) * 2 if x.dtype != bool else ~wnp.asarray(x)
+    out, other = f(x, (x, one))
+    assert out.dtype == want.dtype and out.weak_type == want.weak_type
+    np.testing.assert_array_equal(out, want)
+    np.testing.assert_array_equal(other, X + 1)
+
+
+@pytest.mark.parametrize("other", [
+    lambda x: x.T, lambda x: np.asfortranarray(x), lambda x: np.repeat(x, 2, 0)[::2], lambda x: x.astype(np.float64), lambda x: x[None],
+    lambda x: x[:3], lambda x: x.astype(">f4"), lambda x: x.astype(np.int32), lambda x: np.ma.array(x, mask=False).data,
+    lambda x: np.frombuffer(b"\0" + x.tobytes(), np.uint8)[1:].view(np.float32).reshape(x.shape), lambda x: x.view(np.recarray)])
+def test_other_arrays_of_numpy_are_left_to_python_or_match(other):
+    x = np.arange(16, dtype=np.float32).reshape(4, 4)
+    f = weft.jit(lambda x: x + 1)
+    for _ in range(4):
+        f(x)
+    np.testing.assert_array_equal(f(other(x)), other(x) + 1)
+    np.testing.assert_array_equal(f(x), x + 1)
+
+
+def test_arrays_of_numpy_are_copied():
+    x = np.arange(6, dtype=np.float32)
+    f = taught(lambda x: (x, x[::2] + 0), x)
+    kept, _ = f(x)
+    x[:] = -1
+    np.testing.assert_array_equal(kept, np.arange(6))
+    n = 700
+    a, scale = wnp.ones((n, n)), np.ones(n, np.float32)
+    def long(a, scale):
+        for _ in range(20):
+            a = a @ a / n
+        return a * scale
+    g = weft.jit(long)
+    results = []
+    for k in range(6):                          # queued ones, too
+        scale[:] = k
+        results.append(g(a, scale))
+    scale[:] = -1
+    for k, result in enumerate(results):
+        np.testing.assert_allclose(result, np.full((n, n), k), rtol=1e-5)
+
+
+def test_donated_arrays_of_numpy_stay_as_they_are():
+    x = np.arange(6, dtype=np.float32)
+    f = weft.jit(lambda x, t: (x + 1, t * 2), donate_argnums=(0, 1))
+    for _ in range(4):
+        y, _ = f(x, 1.5)
+        np.testing.assert_array_equal(y, np.arange(6) + 1)
+        np.testing.assert_array_equal(x, np.arange(6))
+
+
+def test_a_guard_of_transfers_sees_arrays_of_numpy():
+    x = np.arange(6, dtype=np.float32)
+    f = taught(lambda x: x + 1, x)
+    f._slow = type(f)(lambda x: x)._slow
+    with weft.transfer_guard("disallow"), pytest.raises(RuntimeError, match="Disallowed host-to-device transfer"):
+        f(x)
+    np.testing.assert_array_equal(f(x), X + 1)
+
+
+def test_calls_with_arrays_of_numpy_leave_nothing_behind():
+    x, number = np.arange(1000.0), np.float32(3)
+    f = taught(lambda x, t, n: (x + n, t), x, (x,), number)
+    static = weft.jit(lambda x, n: x + n, static_argnums=1)
+    for n in (1, 2):
+        static(x, n)
+    f(x, (x,), number)
+    gc.collect()
+    before = buffer.allocated_bytes(), sys.getrefcount(x), sys.getrefcount(number)
+    for _ in range(20_000):
+        f(x, (x,), number)
+        static(x, 2)
+    gc.collect()
+    assert (buffer.allocated_bytes(), sys.getrefcount(x), sys.getrefcount(number)) == before
+
+
 def test_a_hundred_thousand_calls_leave_nothing_behind():
     x = wnp.asarray(X) + 0
     key = "a key of its own"

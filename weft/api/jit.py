@@ -130,7 +130,8 @@ class _Static:
                              f"{type(self.value)}: {type(error).__name__}: {error}") from error
 
 
-_NATIVE = frozenset({Array, float, int, bool})      # leaves that native dispatch knows
+_USUAL = frozenset({Array, float, int, bool, np.ndarray, np.float32, np.float64, np.int32, np.int64, np.uint32, np.bool_})
+_NATIVE = _USUAL | {np.float16, np.int8, np.int16, np.uint8, np.uint16, np.uint64}      # leaves that native dispatch knows
 
 
 class TracedProgram:
@@ -711,7 +712,7 @@ class FaceFunction(JitFunction):
         return self._execute(args, kwargs, statics, leaves, in_tree)
 
 
-_EAGER = _NATIVE | {complex, np.ndarray, np.float32, np.float64, np.int32, np.int64, np.uint32, np.bool_}
+_EAGER = _USUAL | {complex}
 
 
 def face(fun: Callable, arrays: Sequence[int | str] = (0,)) -> FaceFunction:

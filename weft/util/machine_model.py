@@ -281,6 +281,7 @@ class MachineModel:
     task_loop_iterations: int = 8           # of a loop that carries nothing: from so many on they run in parallel
     task_loop_bytes: int = 1 << 26          # of memory of its own that such an iteration may need
     signal_check_bytes: int = 1 << 28       # of memory traffic after which signals are checked
+    numpy_argument_bytes: int = 1 << 19     # of an array of NumPy that is copied by one thread, as a part of the call
     queue_from_bytes: int = 1 << 26         # of memory traffic of a program that is worth being queued, so that its caller goes on
     queue_bytes: int = 1 << 29              # of results of queued programs that are not done: one more has to wait
     while_loop_trips: int = 64              # assumed of a loop when the work of a program is estimated

@@ -1,7 +1,7 @@
 """Calls of compiled functions without Python: cache entries that native code matches.
 
 In:   a call that took the Python path and could have done without it: builtin containers only, every leaf an array that already
-      is laid out as the program wants it or a Python number, static arguments that are the very same objects.
+      is laid out as the program wants it, a number, or an array of NumPy that is copied, static arguments that are the very same objects.
 Out:  an entry in the list of the function (`util.state.Dispatching`), which native code walks at each call.
 """
 
@@ -22,16 +22,21 @@ from weft.codegen.runtime import dispatch, heap, pool, queue
 from weft.codegen.toolchain.native_library import are_at_hand
 from weft.util import tree
 from weft.util.config import config
+from weft.util.machine_model import MODEL
 from weft.util.state import Dispatching, guard
 
 if TYPE_CHECKING:
     from weft.backends.base import Call
     from weft.codegen.runtime.dispatch import Dispatcher, Places
 
-_ARRAY, _TUPLE, _LIST, _DICT, _NONE, _F32, _F64, _I32, _I64, _SAME, _BOOL = range(11)
+_ARRAY, _TUPLE, _LIST, _DICT, _NONE, _F32, _F64, _I32, _I64, _SAME, _BOOL, _NUMPY, _NUMPY_NUMBER = range(13)
 #: a Python number of this type, wanted as this dtype, is written by native code
 _NUMBERS = {(float, np.dtype("float32")): _F32, (float, np.dtype("float64")): _F64, (int, np.dtype("int32")): _I32,
             (int, np.dtype("int64")): _I64, (bool, np.dtype("bool")): _BOOL}
+#: what native code does with values of NumPy: those of 64 bits are cut where such dtypes are off
+_CONVERSIONS = {(np.dtype(wide), np.dtype(narrow)): how for wide, narrow, how in (
+    ("float64", "float32", 1), ("complex128", "complex64", 1), ("int64", "int32", 2), ("uint64", "uint32", 2))}
+_PLAIN = 0x101          # flags of an array of NumPy: row-major without gaps, and aligned
 _MOST_ENTRIES = 256
 
 
@@ -76,18 +81,39 @@ class _Words:
         elif x is None:
             self.words.append(_NONE)
         else:
-            self.words.append(_ARRAY if specs is None else self._leaf(x, specs[len(self.leaves)]))
+            self.words += [_ARRAY] if specs is None else self._leaf(x, specs[len(self.leaves)])
             self.leaves.append(x)
 
-    def _leaf(self, x, spec: ArraySpec) -> int:
+    def _leaf(self, x, spec: ArraySpec) -> list[int]:
         if type(x) is self.array_type:
             if x._spec is spec:
-                return _ARRAY
+                return [_ARRAY]
             raise _Unmatchable
+        if type(x) is np.ndarray or isinstance(x, np.generic):
+            return self._of_numpy(x, spec)
         code = _NUMBERS.get((type(x), spec.aval.dtype))
         if code is None or spec.aval.ndim:
             raise _Unmatchable
-        return code
+        return [code]
+
+    def _of_numpy(self, x: np.ndarray | np.generic, spec: ArraySpec) -> list[int]:
+        """The words of an array or a number of NumPy whose fields are where native code reads them."""
+        dtype, aval, at = x.dtype, spec.aval, id(x)
+        how = 0 if dtype == aval.dtype else _CONVERSIONS.get((dtype, aval.dtype))
+        is_plain = spec.is_row_major and spec.stored is spec and (spec.storage_dtype, spec.storage_bytes) == (aval.dtype, aval.nbytes)
+        if how is None or not is_plain or not 0 < aval.nbytes <= MODEL.numpy_argument_bytes:
+            raise _Unmatchable
+        if isinstance(x, np.generic):
+            if dtype.itemsize > 8 or type(x).__basicsize__ != 24 or ctypes.string_at(at + 16, dtype.itemsize) != x.tobytes():
+                raise _Unmatchable
+            return [_NUMPY_NUMBER, id(type(x)), how]
+        word = lambda offset: ctypes.c_int64.from_address(at + offset).value
+        rank, flags = [ctypes.c_int32.from_address(at + offset).value for offset in (24, 64)]
+        if (word(16), rank, word(56), flags & _PLAIN) != (x.ctypes.data, x.ndim, id(dtype), _PLAIN) \
+                or [ctypes.c_int64.from_address(word(32) + 8 * d).value for d in range(rank)] != list(x.shape):
+            raise _Unmatchable
+        self.objects.append(dtype)
+        return [_NUMPY, id(np.ndarray), id(dtype), aval.nbytes, how, rank, *x.shape]
 
     def same(self, x) -> None:
         """Append a static argument: exactly this object."""
@@ -159,6 +185,8 @@ def add_entry(jitted: Dispatching, loaded: Any, call: Call) -> None:
         return
     if len(ins.leaves) != len(specs) or len(outs.leaves) != len(executable.out_specs):
         return                                        # a registered node hides leaves
+    if any(type(ins.leaves[d - len(executable.const_inputs)]) is not call.array_type for d in executable.donated):
+        return                                        # what has no memory of its own gives none up
     names = tuple(map(sys.intern, kwargs))
     key = (len(args), names, tuple(ins.words), tuple(id(s) for s in specs), guard[1])
     with pool.making:

@@ -8,7 +8,8 @@
 ;
 ; A tree is a program of i64 words: 0 array | 1 n tuple | 2 n list | 3 n model keys... dict, the model a dict with the same keys
 ; if it is of a result | 4 None | 5 float as f32 | 6 float as f64 | 7 int as i32 | 8 int as i64 | 9 object: exactly this one (static
-; arguments) | 10 bool. The items of a container follow its words.
+; arguments) | 10 bool | 11 array of NumPy: class, dtype, bytes as copied, conversion (0 none, 1 f64 to f32, 2 i64 to i32), rank, shape |
+; 12 number of NumPy: class, conversion. The items of a container follow its words.
 ; Keyword arguments follow the positional ones in the order of their names; word 19 says where each stands in the call.
 %entry = type { ptr,       ;  0 next
                 i64,       ;  1 positional arguments
@@ -32,8 +33,8 @@
                 i64, ptr,  ; 22 number and leaves of donated arrays
                 i64 }      ; 24 bytes of the results that need memory
 ; where a walk over a tree stands: word of the program, leaf; specs, addresses, owners, arrays, room for numbers of the leaves; nonzero:
-; some leaves are not computed yet
-%cursor = type { ptr, i64, ptr, ptr, ptr, ptr, ptr, i64 }
+; some leaves are not computed yet; leaves that are arrays of NumPy, each with its words, and how many
+%cursor = type { ptr, i64, ptr, ptr, ptr, ptr, ptr, i64, ptr, i64 }
 
 @ARRAY_T = external global i8
 @BUFFER_T = external global i8
@@ -69,6 +70,7 @@ declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 declare ptr @weft_alloc(i64)
 declare void @weft_free(ptr)
+declare ptr @memcpy(ptr, ptr, i64)
 
 define internal void @count_refs(ptr %owners, i64 %n, i1 %up) {
 entry:
@@ -493,6 +495,119 @@ no:
   ret i1 0
 }
 
+; copies of arrays of NumPy, each counted once: blocks that the call owns. How many were made: fewer if memory ran out
+define internal i64 @copy_numpy(ptr %listed, i64 %n, ptr %slots, ptr %owners) noinline {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i1, %next ]
+  %more = icmp ult i64 %i, %n
+  br i1 %more, label %one, label %out
+one:
+  %i_twice = mul i64 %i, 2
+  %leaf_at = getelementptr i64, ptr %listed, i64 %i_twice
+  %leaf = load i64, ptr %leaf_at
+  %words_at = getelementptr i64, ptr %leaf_at, i64 1
+  %words = load ptr, ptr %words_at
+  %bytes_at = getelementptr i64, ptr %words, i64 2
+  %bytes = load i64, ptr %bytes_at
+  %how_at = getelementptr i64, ptr %words, i64 3
+  %how = load i64, ptr %how_at
+  %slot = getelementptr ptr, ptr %slots, i64 %leaf
+  %data = load ptr, ptr %slot
+  %block = call ptr @weft_alloc(i64 %bytes)
+  %no_block = icmp eq ptr %block, null
+  br i1 %no_block, label %out, label %made
+made:
+  %object = getelementptr i8, ptr %block, i64 -64
+  store i64 1, ptr %object
+  %object_type = getelementptr i8, ptr %block, i64 -56
+  store ptr @BLOCK_T, ptr %object_type
+  store ptr %block, ptr %slot
+  %owner_at = getelementptr ptr, ptr %owners, i64 %leaf
+  store ptr %object, ptr %owner_at
+  %count = lshr i64 %bytes, 2
+  %whole = and i64 %count, -8
+  switch i64 %how, label %same [ i64 1, label %floats  i64 2, label %ints ]
+same:
+  %same_copied = call ptr @memcpy(ptr %block, ptr %data, i64 %bytes)
+  br label %next
+floats:
+  %f = phi i64 [ 0, %made ], [ %f8, %floats_8 ]
+  %f_more = icmp ult i64 %f, %whole
+  br i1 %f_more, label %floats_8, label %float_rest
+floats_8:
+  %f_from = getelementptr double, ptr %data, i64 %f
+  %f_wide = load <8 x double>, ptr %f_from, align 8
+  %f_narrow = fptrunc <8 x double> %f_wide to <8 x float>
+  %f_to = getelementptr float, ptr %block, i64 %f
+  store <8 x float> %f_narrow, ptr %f_to, align 4
+  %f8 = add i64 %f, 8
+  br label %floats
+float_rest:
+  %fr = phi i64 [ %f, %floats ], [ %fr1, %float_1 ]
+  %fr_more = icmp ult i64 %fr, %count
+  br i1 %fr_more, label %float_1, label %next
+float_1:
+  %fr_from = getelementptr double, ptr %data, i64 %fr
+  %fr_wide = load double, ptr %fr_from
+  %fr_narrow = fptrunc double %fr_wide to float
+  %fr_to = getelementptr float, ptr %block, i64 %fr
+  store float %fr_narrow, ptr %fr_to
+  %fr1 = add i64 %fr, 1
+  br label %float_rest
+ints:
+  %n8 = phi i64 [ 0, %made ], [ %n8_next, %ints_8 ]
+  %n_more = icmp ult i64 %n8, %whole
+  br i1 %n_more, label %ints_8, label %int_rest
+ints_8:
+  %n_from = getelementptr i64, ptr %data, i64 %n8
+  %n_wide = load <8 x i64>, ptr %n_from, align 8
+  %n_narrow = trunc <8 x i64> %n_wide to <8 x i32>
+  %n_to = getelementptr i32, ptr %block, i64 %n8
+  store <8 x i32> %n_narrow, ptr %n_to, align 4
+  %n8_next = add i64 %n8, 8
+  br label %ints
+int_rest:
+  %nr = phi i64 [ %n8, %ints ], [ %nr1, %int_1 ]
+  %nr_more = icmp ult i64 %nr, %count
+  br i1 %nr_more, label %int_1, label %next
+int_1:
+  %nr_from = getelementptr i64, ptr %data, i64 %nr
+  %nr_wide = load i64, ptr %nr_from
+  %nr_narrow = trunc i64 %nr_wide to i32
+  %nr_to = getelementptr i32, ptr %block, i64 %nr
+  store i32 %nr_narrow, ptr %nr_to
+  %nr1 = add i64 %nr, 1
+  br label %int_rest
+next:
+  %i1 = add i64 %i, 1
+  br label %loop
+out:
+  ret i64 %i
+}
+
+; the copies of arrays of NumPy that a call made: who queued it holds them still
+define internal void @drop_copies(ptr %listed, i64 %n, ptr %owners) noinline {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i1, %one ]
+  %more = icmp ult i64 %i, %n
+  br i1 %more, label %one, label %out
+one:
+  %i_twice = mul i64 %i, 2
+  %leaf_at = getelementptr i64, ptr %listed, i64 %i_twice
+  %leaf = load i64, ptr %leaf_at
+  %owner_at = getelementptr ptr, ptr %owners, i64 %leaf
+  %owner = load ptr, ptr %owner_at
+  call void @Py_DecRef(ptr %owner)
+  %i1 = add i64 %i, 1
+  br label %loop
+out:
+  ret void
+}
+
 ; match the arguments and run; `%e` itself if they do not match
 define internal ptr @try(ptr %e, ptr %args, i64 %nargs, ptr %self) noinline {
 entry:
@@ -513,6 +628,8 @@ entry:
   %owners = alloca ptr, i64 %some
   %arrays = alloca ptr, i64 %some
   %numbers = alloca i64, i64 %some
+  %listed_words = mul i64 %some, 2
+  %listed = alloca i64, i64 %listed_words
   %outs_1 = add i64 %outs, 1
   %out_owners = alloca ptr, i64 %outs_1
   %c = alloca %cursor
@@ -536,6 +653,10 @@ entry:
   store ptr %numbers, ptr %c6
   %c7 = getelementptr %cursor, ptr %c, i32 0, i32 7
   store i64 0, ptr %c7
+  %c8 = getelementptr %cursor, ptr %c, i32 0, i32 8
+  store ptr %listed, ptr %c8
+  %c9 = getelementptr %cursor, ptr %c, i32 0, i32 9
+  store i64 0, ptr %c9
   %positional = call i1 @match(ptr %args, i64 %nargs, ptr %c)
   br i1 %positional, label %keywords, label %miss
 keywords:
@@ -559,6 +680,14 @@ next:
   %i1 = add i64 %i, 1
   br label %loop
 matched:
+  %of_numpy = load i64, ptr %c9
+  %all_ours = icmp eq i64 %of_numpy, 0
+  br i1 %all_ours, label %ready, label %copy
+copy:
+  %copied = call i64 @copy_numpy(ptr %listed, i64 %of_numpy, ptr %first, ptr %owners)
+  %enough = icmp eq i64 %copied, %of_numpy
+  br i1 %enough, label %ready, label %drop
+ready:
   %pending = load i64, ptr %c7
   %kind_at = getelementptr %entry, ptr %e, i32 0, i32 16
   %kind = load i64, ptr %kind_at
@@ -590,16 +719,24 @@ when:                                            ; what a program of the queue c
   %impossible = and i1 %must, %must_not
   br i1 %impossible, label %shared, label %memory
 memory:
-  %to_queue = phi i1 [ 0, %matched ], [ %wanted, %when ]
+  %to_queue = phi i1 [ 0, %ready ], [ %wanted, %when ]
   %own = call i32 @exclusive(ptr %e, ptr %owners, i1 %to_queue)
   switch i32 %own, label %start [ i32 0, label %shared  i32 2, label %behind ]
 behind:                                          ; queued programs still read what this one would write
   br i1 %to_queue, label %start, label %shared
 shared:
-  ret ptr %self
+  br i1 %all_ours, label %out, label %drop
 start:
   %value = call ptr @run(ptr %e, ptr %slots, ptr %owners, ptr %arrays, ptr %out_owners, ptr %self, i1 %to_queue, ptr %numbers)
-  ret ptr %value
+  br i1 %all_ours, label %out, label %drop
+drop:
+  %to_drop = phi i64 [ %copied, %copy ], [ %of_numpy, %shared ], [ %of_numpy, %start ]
+  %kept = phi ptr [ %self, %copy ], [ %self, %shared ], [ %value, %start ]
+  call void @drop_copies(ptr %listed, i64 %to_drop, ptr %owners)
+  br label %out
+out:
+  %answer = phi ptr [ %self, %shared ], [ %value, %start ], [ %kept, %drop ]
+  ret ptr %answer
 miss:
   ret ptr %e
 }

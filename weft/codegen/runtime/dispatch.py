@@ -22,7 +22,7 @@ _PYTHON = ("PyObject_Vectorcall", "PyObject_CallNoArgs", "PyType_GenericAlloc", 
            "PyEval_SaveThread", "PyEval_RestoreThread", "PyFloat_AsDouble", "PyLong_AsLongLong", "PyErr_Occurred", "PyErr_Clear",
            "PyBool_Type", "PyFloat_Type", "PyLong_Type", "_Py_TrueStruct", "PyDict_Type", "PyList_Type", "PyTuple_Type", "_Py_NoneStruct",
            "PyGILState_Ensure", "PyGILState_Release", "Py_AddPendingCall", "PyObject_CallFunctionObjArgs", "PyErr_CheckSignals")
-_LIBC = ("syscall", "pthread_self", "pthread_create", "pthread_detach", "pthread_sigmask", "sigfillset", "malloc", "free")
+_LIBC = ("syscall", "pthread_self", "pthread_create", "pthread_detach", "pthread_sigmask", "sigfillset", "malloc", "free", "memcpy")
 _EXPORTS = ("weft_call", "weft_array_dealloc", "weft_queue_post", "weft_queue_room", "weft_queue_wait", "weft_queue_reap",
             "weft_queue_is_mine", "weft_queue_forked", "weft_queue_posted", "weft_queue_done", "weft_queue_effects", "weft_queue_limit",
             "weft_queue_ends")

@@ -102,8 +102,9 @@ found:
   %leaf_ptr = phi ptr [ %memory, %block ], [ %address, %foreign ]
   br label %collect
 collect:
-  %ptr = phi ptr [ %leaf_ptr, %found ], [ %room, %number_found ]
-  %kept = phi ptr [ %own, %found ], [ %x, %number_found ]
+  %p_leaf = phi ptr [ %p1, %found ], [ %p_number, %number_found ], [ %p_numpy, %numpy_found ]
+  %ptr = phi ptr [ %leaf_ptr, %found ], [ %room, %number_found ], [ %data, %numpy_found ]
+  %kept = phi ptr [ %own, %found ], [ %x, %number_found ], [ %x, %numpy_found ]
   %ptr_at = getelementptr ptr, ptr %ptrs, i64 %k
   store ptr %ptr, ptr %ptr_at
   %own_slot = getelementptr ptr, ptr %owners, i64 %k
@@ -114,12 +115,13 @@ collect:
   br label %next
 next:
   %k_next = phi i64 [ %k1, %collect ], [ %k, %same ], [ %k, %none ], [ %k_inner, %inner ]
-  %p_next = phi ptr [ %p1, %collect ], [ %p2, %same ], [ %p1, %none ], [ %p_inner, %inner ]
+  %p_next = phi ptr [ %p_leaf, %collect ], [ %p2, %same ], [ %p1, %none ], [ %p_inner, %inner ]
   %i_next = add i64 %i, 1
   br label %loop
 other:
   switch i64 %op, label %no [ i64 1, label %tuple  i64 2, label %list  i64 3, label %dict  i64 4, label %none
-    i64 5, label %float  i64 6, label %float  i64 7, label %int  i64 8, label %int  i64 9, label %same  i64 10, label %bool ]
+    i64 5, label %float  i64 6, label %float  i64 7, label %int  i64 8, label %int  i64 9, label %same  i64 10, label %bool
+    i64 11, label %numpy  i64 12, label %numpy_number ]
 none:
   %is_none = icmp eq ptr %x, @_Py_NoneStruct
   br i1 %is_none, label %next, label %no
@@ -169,11 +171,87 @@ int_range:
   %in_range = or i1 %fits, %wide
   br i1 %in_range, label %number_found, label %no
 number_found:
-  %word = phi i64 [ %truth_byte, %bool_value ], [ %float_word, %float_value ], [ %long, %int_range ]
+  %p_number = phi ptr [ %p1, %bool_value ], [ %p1, %float_value ], [ %p1, %int_range ], [ %p3, %numpy_value ]
+  %word = phi i64 [ %truth_byte, %bool_value ], [ %float_word, %float_value ], [ %long, %int_range ], [ %numpy_word, %numpy_value ]
   %numbers_at = getelementptr %cursor, ptr %c, i32 0, i32 6
   %numbers = load ptr, ptr %numbers_at
   %room = getelementptr i64, ptr %numbers, i64 %k
   store i64 %word, ptr %room
+  br label %collect
+numpy_number:                                     ; its value follows the header of the object
+  %wanted_class = load ptr, ptr %p1
+  %p3 = getelementptr i64, ptr %p, i64 3
+  %is_class = icmp eq ptr %type, %wanted_class
+  br i1 %is_class, label %numpy_value, label %no
+numpy_value:
+  %number_how_at = getelementptr i64, ptr %p1, i64 1
+  %number_how = load i64, ptr %number_how_at
+  %value_at = getelementptr i8, ptr %x, i64 16
+  %as_it_is = load i64, ptr %value_at
+  %as_double = load double, ptr %value_at
+  %as_single = fptrunc double %as_double to float
+  %as_single_bits = bitcast float %as_single to i32
+  %as_single_word = zext i32 %as_single_bits to i64
+  %to_single = icmp eq i64 %number_how, 1
+  %numpy_word = select i1 %to_single, i64 %as_single_word, i64 %as_it_is
+  br label %number_found
+numpy:                                            ; of its fields: data at 16, rank 24, shape 32, dtype 56, flags 64
+  %array_class = load ptr, ptr %p1
+  %is_numpy = icmp eq ptr %type, %array_class
+  br i1 %is_numpy, label %numpy_type, label %no
+numpy_type:
+  %dtype_at = getelementptr i8, ptr %x, i64 56
+  %dtype = load ptr, ptr %dtype_at
+  %wanted_dtype_at = getelementptr i64, ptr %p1, i64 1
+  %wanted_dtype = load ptr, ptr %wanted_dtype_at
+  %same_dtype = icmp eq ptr %dtype, %wanted_dtype
+  %rank_at = getelementptr i8, ptr %x, i64 24
+  %rank_32 = load i32, ptr %rank_at
+  %rank = sext i32 %rank_32 to i64
+  %wanted_rank_at = getelementptr i64, ptr %p1, i64 4
+  %wanted_rank = load i64, ptr %wanted_rank_at
+  %same_rank = icmp eq i64 %rank, %wanted_rank
+  %flags_at = getelementptr i8, ptr %x, i64 64
+  %flags = load i32, ptr %flags_at
+  %in_order = and i32 %flags, 257                 ; row-major without gaps, and aligned
+  %is_plain = icmp eq i32 %in_order, 257
+  %numpy_1 = and i1 %same_dtype, %same_rank
+  %numpy_2 = and i1 %numpy_1, %is_plain
+  br i1 %numpy_2, label %numpy_dims, label %no
+numpy_dims:
+  %shape_at = getelementptr i8, ptr %x, i64 32
+  %shape = load ptr, ptr %shape_at
+  %wanted_shape = getelementptr i64, ptr %p1, i64 5
+  br label %numpy_dim
+numpy_dim:
+  %d = phi i64 [ 0, %numpy_dims ], [ %d1, %numpy_dim_next ]
+  %d_more = icmp ult i64 %d, %rank
+  br i1 %d_more, label %numpy_dim_one, label %numpy_found
+numpy_dim_one:
+  %extent_at = getelementptr i64, ptr %shape, i64 %d
+  %extent = load i64, ptr %extent_at
+  %wanted_extent_at = getelementptr i64, ptr %wanted_shape, i64 %d
+  %wanted_extent = load i64, ptr %wanted_extent_at
+  %same_extent = icmp eq i64 %extent, %wanted_extent
+  br i1 %same_extent, label %numpy_dim_next, label %no
+numpy_dim_next:
+  %d1 = add i64 %d, 1
+  br label %numpy_dim
+numpy_found:                                      ; what is here may change later: it is copied once all arguments match
+  %data_at = getelementptr i8, ptr %x, i64 16
+  %data = load ptr, ptr %data_at
+  %p_numpy = getelementptr i64, ptr %wanted_shape, i64 %rank
+  %listed_at = getelementptr %cursor, ptr %c, i32 0, i32 8
+  %listed = load ptr, ptr %listed_at
+  %count_at = getelementptr %cursor, ptr %c, i32 0, i32 9
+  %count = load i64, ptr %count_at
+  %count_twice = mul i64 %count, 2
+  %listed_leaf = getelementptr i64, ptr %listed, i64 %count_twice
+  store i64 %k, ptr %listed_leaf
+  %listed_words = getelementptr i64, ptr %listed_leaf, i64 1
+  store ptr %p1, ptr %listed_words
+  %count1 = add i64 %count, 1
+  store i64 %count1, ptr %count_at
   br label %collect
 tuple:
   %is_tuple = icmp eq ptr %type, @PyTuple_Type
