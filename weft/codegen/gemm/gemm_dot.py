@@ -75,7 +75,9 @@ def _dots(recipe: Recipe, decls: Declarations, rows: int) -> str:
     lanes, acc = recipe.lanes, llvm_type(recipe.acc)
     vector = f"<{lanes} x {acc}>"
     wide = lanes * recipe.k_per_step
-    chains = 2 if rows > 2 else 4  # independent sums per row, enough to hide the latency of an addition
+    # independent sums per row, enough to hide the latency of an addition, in half of the registers
+    chains = max(1, min(2 if rows > 2 else 4, recipe.machine.registers // 2 // rows))
+    at_once = max(chains, MODEL.cache_line // (wide * recipe.in_bytes))
 
     def load(base: str, at: str, mask: str | None) -> str:
         value = f.load(llvm_type(recipe.in_type), wide, f.at(base, f.mul(at, recipe.in_bytes)), mask)
@@ -88,7 +90,7 @@ def _dots(recipe: Recipe, decls: Declarations, rows: int) -> str:
 
     def fetch(row: str, at: str) -> None:
         """Prefetch the same part of the next rows: rows are too short for the hardware to detect each in time."""
-        for line in range(0, wide * recipe.in_bytes, 64):
+        for line in range(0, wide * recipe.in_bytes, MODEL.cache_line):
             there = f.at(row, f.add(f.add(f.mul(at, recipe.in_bytes), line), distance))
             f.prefetch(there)
 
@@ -96,14 +98,14 @@ def _dots(recipe: Recipe, decls: Declarations, rows: int) -> str:
         def body(k: str, *sums: str) -> list[str]:
             out = list(sums)
             for c in range(count):
-                at = f.add(k, c * wide)
+                at, chain = f.add(k, c * wide), c % chains
                 mask = f.first_lanes(f.min(f.sub("%k", at), wide), wide) if masked else None
                 y = load("%b", at, mask)
                 if recipe.flips:
-                    out[c - chains] = multiply_add(f, recipe, sign_bits(lanes), y, out[c - chains], lanes)
+                    out[chain - chains] = multiply_add(f, recipe, sign_bits(lanes), y, out[chain - chains], lanes)
                 for r in range(rows):
-                    i = r * chains + c
-                    if rows == _ROW_COUNTS[-1] and not masked:
+                    i = r * chains + chain
+                    if rows == _ROW_COUNTS[-1] and not masked and c * wide * recipe.in_bytes % MODEL.cache_line == 0:
                         fetch(row_of[r], at)
                     x = flip(f, recipe, load(row_of[r], at, mask), lanes)
                     out[i] = multiply_add(f, recipe, x, y, out[i], lanes)
@@ -113,8 +115,8 @@ def _dots(recipe: Recipe, decls: Declarations, rows: int) -> str:
 
     # (the last chains are those of what flipped signs add to each row)
     zero = [(vector, "zeroinitializer")] * ((rows + recipe.flips) * chains)
-    whole = f.mul(f.div("%k", chains * wide), chains * wide)
-    sums = f.loop(0, whole, chains * wide, stretch(chains, False), zero)
+    whole = f.mul(f.div("%k", at_once * wide), at_once * wide)
+    sums = f.loop(0, whole, at_once * wide, stretch(at_once, False), zero)
     sums = f.loop(whole, "%k", wide, stretch(1, True), [(vector, s) for s in sums])
     plus = "fadd" if recipe.is_float else "add"
     totals = []

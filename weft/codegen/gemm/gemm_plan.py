@@ -208,8 +208,13 @@ def _a_collides(p: Problem, recipe: Recipe, block: int) -> bool:
 
 def _held(cache_bytes: int, stride: int, run_bytes: int) -> int:
     """Return how many runs of bytes that begin `stride` bytes apart a cache holds: those the size of a way apart are in the same set."""
-    apart = math.gcd(stride, cache_bytes // MODEL.cache_ways) if stride else 0
+    apart = math.gcd(stride, _way(cache_bytes)) if stride else 0
     return cache_bytes // max(apart, run_bytes, MODEL.cache_line)
+
+
+def _way(cache_bytes: int) -> int:
+    """Return the distance of places that share a set of a cache, some of which have half as many ways more."""
+    return 1 << (cache_bytes // MODEL.cache_ways).bit_length() - 1
 
 
 def _a_in_runs(p: Problem, recipe: Recipe) -> bool:
@@ -281,10 +286,11 @@ def _b_direct_pays(p: Problem, recipe: Recipe) -> bool:
 
 
 def _b_near(p: Problem, recipe: Recipe) -> bool:
-    """True when rows of a panel of B that is read in place stay in the first-level cache, or in the second for few rows of A."""
+    """True when rows of a panel of B that is read in place stay in the first-level cache, or in the second for few rows of A; but not
+    if all have the same set in the first: there they drive out each other while one row of A is multiplied."""
     steps = min(_block_steps(p, recipe), p.k * p.segments)
     held = [_held(cache, p.b[0], recipe.panel_row_bytes) for cache in (MODEL.l1_bytes, MODEL.l2_bytes)]
-    return steps <= held[p.m <= MODEL.gemm_near_rows]
+    return steps <= held[p.m <= MODEL.gemm_near_rows and p.b[0] % _way(MODEL.l1_bytes) != 0]
 
 
 @record
