@@ -136,8 +136,17 @@ def test_general_eigenvalues(a):
     close(np.linalg.norm(right, axis=1), 1)
     values = lambda x: lax.linalg.eig(x, compute_left_eigenvectors=False, enable_eigvec_derivs=True)
     step = np.float32(1e-2) * a[::-1]
-    for t, above, below in zip(weft.jvp(values, (a,), (step,))[1], values(a + 0.1 * step), values(a - 0.1 * step)):
-        np.testing.assert_allclose(t, (np.asarray(above) - np.asarray(below)) / 0.2, atol=2e-3)
+    (w, right), tangents = weft.jvp(values, (a,), (step,))
+
+    def near(a):
+        """The values and vectors of `a` in the order and of the signs of those around which it lies: LAPACK's may be others."""
+        found, vectors = map(np.asarray, values(a))
+        order = np.abs(found[:, None, :] - np.asarray(w)[:, :, None]).argmin(-1)
+        vectors = np.take_along_axis(vectors, order[:, None, :], -1)
+        return np.take_along_axis(found, order, -1), vectors * np.sign((np.conj(right) * vectors).sum(1, keepdims=True).real)
+
+    for t, above, below in zip(tangents, near(a + 0.1 * step), near(a - 0.1 * step)):
+        np.testing.assert_allclose(t, (above - below) / 0.2, atol=2e-3)
     with pytest.raises(NotImplementedError, match="enable_eigvec_derivs"):
         weft.jvp(lax.linalg.eig, (a,), (a,))
 

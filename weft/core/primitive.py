@@ -36,6 +36,7 @@ Within a kind they ask for facts of the operation, given to the constructor and 
   is_involution  elementwise: applied twice it gives its operand
   same_as        elementwise: fn(**params) -> the name and the parameters of a simpler operation that does the same, or None
   cost           elementwise: of one element, in simple vector instructions, where it is more than one
+  compiled       library: fn(eqn) -> a function that gives its results in compiled programs, or None where that is the library's
   on_complex     elementwise: the function of `ops.complex_functions` that composes it for complex numbers from other operations
   moves          layout, slice: "permute", "reshape" (the order of elements stays), "repeat", "pad", "concatenate", "iota"
   overwrites     index: the result is the first operand, but for a window

@@ -536,7 +536,7 @@ def _elementwise_rules(p: Primitive, to: Primitive, dtypes, reference, jvp, tran
     to.def_reference(widened(reference) if widen else reference)
     to.def_batch(batch_elementwise(p))
     to.def_factors(_elementwise_factors(linear_ins, additive))
-    to.def_lower(lower or _pull(emit or p.name))
+    to.def_lower(lower or pull(emit or p.name))
     to.def_jvp(zero_jvp(p) if jvp == "zero" else _linear_jvp(p) if jvp == "linear" else _jvp_rule(p, jvp))
     to.rules["transpose"] = unsupported(_NOT_LINEAR) if transpose is None else _transpose_rule(transpose)
 
@@ -548,7 +548,7 @@ def _elementwise_factors(linear_ins, additive) -> Callable:
     return factors
 
 
-def _pull(emit: str | Callable) -> Callable:
+def pull(emit: str | Callable) -> Callable:
     """Pull-style lowering of an elementwise op: the scalar code on the operands' elements at the same position."""
     def lower(b, index, *inputs, in_avals, out_avals, **params):
         xs = [x(index if a.ndim else ()) for x, a in zip(inputs, in_avals)]

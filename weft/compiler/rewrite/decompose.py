@@ -185,6 +185,8 @@ def _rebuilt(eqn: Eqn):
     if of_complex and eqn.invars[0].aval.dtype.kind == "c":
         compose = getattr(complex_functions, of_complex)
         return lambda x: [compose(x)]
+    if (compiled := eqn.primitive.attrs.get("compiled")) is not None:
+        return compiled(eqn)
     kind = lowering_kind(eqn)
     if kind is LoweringKind.EXPAND:
         fn, params = eqn.primitive.rules["lower"].fn, eqn.params

@@ -171,7 +171,7 @@ class Tensors(Formulas):
 
     def library(self, name: str, *args: V) -> V:
         """What is a function of the C library elsewhere."""
-        return gammas._lgamma(self, *args) if name == "lgamma" else getattr(self, name)(*args)
+        return gammas.lgamma_in_double(self, *args) if name == "lgamma" else getattr(self, name)(*args)
 
     def repeat(self, step: Callable[..., tuple[V, list[V]]], *start: V | float) -> list[V]:
         """What `step(n, *values)`, which gives (more, values), makes of values, n = 1, 2, ..., in each element until it needs no more."""

@@ -84,14 +84,14 @@ def lgamma(f, x):
     b = f.piecewise(f.select(large, f.fma(1.0 / x, 8.5, 12.0), x * 4.0), "lgamma")
     high, low = log_by_parts(f, x)
     y = 4.0 * (f.exact_fma(a, high, f.select(large, x * -0.25, 0.0)) + f.fma(b, 0.25, a * low))
-    return f.cold(f.at(y, x, zero=inf, infinite=inf), x < 0.0, _lgamma_in_double, x)
+    return f.cold(f.at(y, x, zero=inf, infinite=inf), x < 0.0, _lgamma_of_doubles, x)
 
 
-def _lgamma_in_double(f, x):
-    return f.narrow(_lgamma(f.in_double(), f.widen(x)))
+def _lgamma_of_doubles(f, x):
+    return f.narrow(lgamma_in_double(f.in_double(), f.widen(x)))
 
 
-def _lgamma(f, x):
+def lgamma_in_double(f, x):
     """lgamma with an absolute error of some 1e-15, in doubles: relative precision of an f32 even beside the zeros 1 and 2."""
     low = x < 0.5
     z = f.select(low, 1.0 - x, x)
