@@ -120,7 +120,7 @@ def test_sides_of_matrices_have_few_different_radices():
     lengths = range(MODEL.fft_most_lanes, 1025, MODEL.fft_most_lanes)
     few = [n for n in lengths if prime_factors(n)[-1] < fft.WRITTEN_OUT and len(set(fft.radices(n))) <= 2]
     assert tuple(few) == fft_plan._SIDES
-    for n in (2 * 1009 - 1, 2 * 4099 - 1, 2 * 65537 - 1, MODEL.fft_matrix_to):
+    for n in (2 * 1009 - 1, 2 * 4099 - 1, 2 * 65537 - 1, MODEL.fft_convolved_to):
         column, row = fft_plan.matrix(n)
         assert n <= column * row <= 1.3 * n and len({*fft.radices(column), *fft.radices(row)}) <= 2
 
@@ -131,6 +131,16 @@ def test_factors_are_as_exact_as_their_type(type_):
         re, im = fft._roots_of_unity(n, np.dtype(type_)).astype(np.longdouble)
         angle = 2 * np.longdouble("3.14159265358979323846264338327950288") * np.arange(n) / n
         assert max(np.abs(re - np.cos(angle)).max(), np.abs(im + np.sin(angle)).max()) < 0.8 * np.finfo(type_).eps, n
+
+
+@pytest.mark.parametrize(("n", "inner"), [(64, 64), (1000, 1000), (1024, 1024), (48, 97), (2048, 512)])
+def test_factors_of_crossed_rows_are_as_exact(n, inner):
+    for type_ in (np.float32, np.float64):
+        found = fft.tables("cross", n, inner, np.dtype(type_))[-2 * n * inner - 1:-1].reshape(n, 2, inner)
+        number, k = np.ix_(np.arange(n), np.arange(inner))
+        angle = number * k % (n * inner) * (2 * np.longdouble("3.14159265358979323846264338327950288") / (n * inner))
+        assert np.abs(found[:, 0] - np.cos(angle)).max() < 0.8 * np.finfo(type_).eps
+        assert np.abs(found[:, 1] + np.sin(angle)).max() < 0.8 * np.finfo(type_).eps
 
 
 def test_what_transforms_share_is_linked_once(monkeypatch):

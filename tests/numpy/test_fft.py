@@ -90,6 +90,15 @@ def test_long_rows_are_matrices(n):
     assert [step.kind for step in steps(wnp.fft.fft, z[:, :250])] == ["forward"]
 
 
+@pytest.mark.parametrize("n", [10**6, 1 << 20])
+def test_rows_of_a_million_are_matrices(n):
+    z = (RNG.normal(size=n) + 1j * RNG.normal(size=n)).astype(np.complex64)
+    for transform, exact in ((wnp.fft.fft, np.fft.fft), (wnp.fft.ifft, np.fft.ifft)):
+        assert len(steps(transform, z)) == 2
+        got, want = np.asarray(weft.jit(transform)(z)), exact(z.astype(np.complex128))
+        assert np.linalg.norm(got - want) <= 4 * np.finfo(np.float32).eps * np.linalg.norm(want)
+
+
 @pytest.mark.parametrize("rows", range(1, 36))
 def test_numbers_of_rows(rows):
     x = RNG.normal(size=(rows, 24)).astype(np.float32)

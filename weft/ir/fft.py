@@ -281,16 +281,34 @@ def tables(kind: str, n: int, inner: int, dtype: np.dtype) -> np.ndarray:
     parts = _parts(kind, n, dtype)
     if kind not in CROSSED:
         return np.concatenate([*parts, np.zeros(1, dtype)])
-    size, roots = offsets(kind, n)[-1], _roots_of_unity(n * inner, dtype)
+    size = offsets(kind, n)[-1]
     count = size + 2 * n * inner + 1
     memory = np.empty(count + 64 // dtype.itemsize, dtype)
     found = memory[-memory.ctypes.data % 64 // dtype.itemsize:][:count]    # aligned as a program's constants are: not copied
     found[:size], found[-1] = np.concatenate([*parts, found[:0]]), 0
     crossed = found[size:-1].reshape(n, 2, inner)
+    if dtype.itemsize < 8:
+        _fill_by_products(crossed)
+        return found
+    roots = _roots_of_unity(n * inner, dtype)
     crossed[0] = roots[:, :1]
     for number in range(1, n):                              # every `number`th root of unity
         crossed[number] = roots[:, :number * inner:number]
     return found
+
+
+def _fill_by_products(crossed: np.ndarray) -> None:
+    """The factors of crossed rows as products of two each, in doubles: such a block is in the caches, and the roots far apart are not."""
+    n, _, inner = crossed.shape
+    step = math.isqrt(n)
+
+    def factors(numbers: np.ndarray) -> np.ndarray:
+        angle = numbers[:, None] * np.arange(inner) * (-2 * np.pi / (n * inner))
+        return np.cos(angle) + 1j * np.sin(angle)
+    few = factors(np.arange(step))
+    for first, row in zip(range(0, n, step), factors(np.arange(0, n, step))):
+        block = few[:n - first] * row
+        crossed[first:first + step, 0], crossed[first:first + step, 1] = block.real, block.imag
 
 
 def offsets(kind: str, n: int) -> list[int]:

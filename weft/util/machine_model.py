@@ -165,7 +165,8 @@ class MachineModel:
     fft_few_rows: int = 15                  # rows of which each is computed as a matrix,
     fft_few_rows_length: int = 48           # and elements of a row for each of them
     fft_matrix_from: int = 1 << 8           # lengths of such rows, from
-    fft_matrix_to: int = 1 << 18            # to
+    fft_matrix_to: int = 1 << 22            # to,
+    fft_convolved_to: int = 1 << 18         # and those in which others are convolved
     fft_most_lanes: int = 16                # lanes that rows of such a matrix fill
 
     # ---- loops that become one kernel

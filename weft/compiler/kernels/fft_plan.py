@@ -102,7 +102,7 @@ def matrix(n: int) -> tuple[int, int] | None:
     >>> matrix(2017), matrix(8197), matrix(10 ** 6)
     ((32, 64), (96, 96), None)
     """
-    if n > MODEL.fft_matrix_to:
+    if n > MODEL.fft_convolved_to:
         return None
     found = []
     for column, row in itertools.product(_SIDES, repeat=2):
