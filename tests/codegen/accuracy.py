@@ -222,7 +222,8 @@ LEAST: dict[str, Callable] = {"digamma": lambda x: np.maximum(1, np.log(1 + np.a
                               "logaddexp": _terms_of_logaddexp, "zeta": lambda s, q: sum(_zeta_parts(s, q)),
                               "polygamma": lambda m, x: np.where(m == 0, LEAST["digamma"](x), 0)}
 #: all that kernels compute, under their names in Loops, where float remainders are `rem`
-FUNCTIONS = {"rem" if function.name == "fmod" else function.name: function for function in functions.every() if not function.test and function.arity < 3}
+FUNCTIONS = {"rem" if function.name == "fmod" else function.name: function for function in functions.every()
+             if not function.test and function.arity < 3}
 UNARY = {op: function for op, function in FUNCTIONS.items() if function.arity == 1}
 BINARY = {op: function for op, function in FUNCTIONS.items() if function.arity == 2}
 #: where libraries go wrong: zeros, infinities, the least and the greatest floats, and small whole numbers

@@ -86,10 +86,11 @@ def _dots(recipe: Recipe, decls: Declarations, rows: int) -> str:
         return f.convert(value, recipe.in_type, recipe.acc, lanes)
 
     row_of = ["%a", *(f.at("%a", f.mul("%as", r)) for r in range(1, rows))]
-    distance = f.mul("%as", rows)
+    visit = f.mul("%as", rows)
+    distance = f.mul(visit, f.ceil_div(MODEL.gemm_ahead, visit))
 
     def fetch(row: str, at: str) -> None:
-        """Prefetch the same part of the next rows: rows are too short for the hardware to detect each in time."""
+        """Prefetch the same part of later rows: rows are too short for the hardware to detect each in time."""
         for line in range(0, wide * recipe.in_bytes, MODEL.cache_line):
             there = f.at(row, f.add(f.add(f.mul(at, recipe.in_bytes), line), distance))
             f.prefetch(there)

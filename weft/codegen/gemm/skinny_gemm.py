@@ -24,8 +24,9 @@ def along(recipe: Recipe, decls: Declarations, name: str) -> str:
     arguments = "ptr noalias %a, i64 %as, i64 %rows, ptr noalias %b, i64 %bs, i64 %steps, i64 %cols, ptr noalias %sums, i64 %ss"
     f = FunctionWriter(f"void @{name}({arguments})", decls, recipe.machine, "noinline nounwind")
     lanes, per, vectors, wide = recipe.lanes, recipe.k_per_step, recipe.along_vectors, recipe.along_cols
-    acc, size = llvm_type(recipe.acc), recipe.acc_bytes
-    whole, distance = f.mul(f.div("%cols", wide), wide), f.mul("%bs", MODEL.gemm_along_streams)
+    acc, size, per_line = llvm_type(recipe.acc), recipe.acc_bytes, max(MODEL.cache_line // (wide * recipe.in_bytes), 1)
+    whole, visit = f.mul(f.div("%cols", wide), wide), f.mul("%bs", MODEL.gemm_along_streams)
+    distance = f.mul(visit, f.ceil_div(MODEL.gemm_ahead, visit))
 
     def load_step(rows: list[str], offset: str, inside: Callable[[int, int], str | None]) -> list[str]:
         """The vectors of one step, of which each row of B has a part."""
@@ -44,7 +45,7 @@ def along(recipe: Recipe, decls: Declarations, name: str) -> str:
             rows = [f.at("%b", f.mul(f.add(f.mul(step, per), i), "%bs")) for i in range(count * per)]
             a = f.at("%a", f.mul(step, recipe.step_bytes))
 
-            def stretch(j: str, left: str | None = None) -> None:
+            def stretch(j: str, left: str | None = None, fetches: bool = True) -> None:
                 offset, at = f.mul(j, recipe.in_bytes), f.mul(j, size)
 
                 def inside(v: int, width: int) -> str | None:
@@ -52,9 +53,9 @@ def along(recipe: Recipe, decls: Declarations, name: str) -> str:
                         return None
                     return f.first_lanes(f.pick(f.less(v * width, left), f.sub(left, v * width), 0), width)
 
-                if count > 1 and left is None:  # parts of rows are short: the hardware would find each stream anew
+                if count > 1 and left is None and fetches:  # parts of rows are short: the hardware would find each stream anew
                     for row in rows:
-                        for line in range(0, wide * recipe.in_bytes, 64):
+                        for line in range(0, wide * recipe.in_bytes, MODEL.cache_line):
                             f.prefetch(f.at(f.at(row, f.add(offset, distance)), line))
                 of_b = [load_step(rows[s * per:(s + 1) * per], offset, inside) for s in range(count)]
                 masks = [inside(v, lanes) for v in range(vectors)]
@@ -76,7 +77,14 @@ def along(recipe: Recipe, decls: Declarations, name: str) -> str:
                 sums = f.at("%sums", at)
                 row("0", a, sums) if name == "along_row" else f.loop(0, "%rows", 1, row, [("ptr", a), ("ptr", sums)])
 
-            f.loop(0, whole, wide, stretch)
+            def line_of_stretches(j: str) -> None:
+                for i in range(per_line):
+                    stretch(f.add(j, i * wide), fetches=i == 0)
+
+            lines = f.mul(f.div("%cols", wide * per_line), wide * per_line) if per_line > 1 else whole
+            f.loop(0, lines, wide * per_line, line_of_stretches)
+            if per_line > 1:
+                f.loop(lines, whole, wide, stretch)
             if recipe.machine.masks:  # without them the planner leaves no odd columns
                 left = f.sub("%cols", whole)
                 f.when(f.less(0, left), lambda: stretch(whole, left))

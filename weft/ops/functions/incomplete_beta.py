@@ -2,7 +2,8 @@
 
 In, out: floats of one dtype; computed in doubles.
 How:  In compiled programs, results that are narrower than doubles come from the continued fraction of `near_betainc`, for parameters
-      within `_MODERATE`: it converges in some tens of steps on the side of the mean where x is. Else SciPy's functions; where they underflow, the logarithm comes from a series: the regularized function is x^a y^b / (a B(a, b)) times
+      within `_MODERATE`: it converges in some tens of steps on the side of the mean where x is. All others are SciPy's functions; where
+      they underflow, the logarithm comes from a series: the regularized function is x^a y^b / (a B(a, b)) times
       1 + x (a+b)/(a+1) + x^2 (a+b)(a+b+1) / ((a+1)(a+2)) + ..., whose terms are positive and there fall fast. Functions of both x and
       y = 1 - x take each as precisely as the caller knows it, and differentiate by x alone, of which y is the rest.
 Source: DLMF 8.17.8 and 8.17.22; Steed's recurrence of a fraction by its differences.
