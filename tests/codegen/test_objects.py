@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import gc
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -88,6 +90,16 @@ def test_the_fingerprint_follows_the_sources_and_is_kept(monkeypatch, tmp_path):
     assert with_nested != first
     nested.write_text("4")
     assert fingerprint() not in (with_nested, first)
+
+
+def test_the_fingerprint_covers_what_the_code_generator_is_made_of():
+    """Routines are found by name: what decides their text is in the fingerprint. (That of a kernel is its own key; formulas of `ops`
+    above the functions become kernels.)"""
+    package = Path(cache.__file__).parents[1]
+    imported = {node.module for path in (package / "codegen").rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("weft.")}
+    rooms = {name.removeprefix("weft.") for name in imported}
+    assert not {name for name in rooms if not name.replace(".", "/").startswith(cache._GENERATOR)}
 
 
 def test_what_is_to_be_written_is_there_for_readers_at_once_and_on_disk_soon(tmp_path):

@@ -70,7 +70,6 @@ def test_lengths(n):
                 got = np.asarray(weft.jit(transform)(a))
                 assert got.dtype == (part if name == "irfft" else np.result_type(part, np.complex64))
                 bound = 2.5 if part is np.float32 else 4                 # double precision meets the errors of the reference
-                bound *= 1.4 if n == 509 else 1                          # sums of 254 products
                 assert np.linalg.norm(got - want) <= bound * np.finfo(part).eps * np.linalg.norm(want), (name, part, rows)
 
 

@@ -133,8 +133,8 @@ def _contents(room: str) -> str:
     return digest.hexdigest()
 
 
-#: the sources that decide what becomes of a kernel, the machine model and the formulas of functions among them
-_GENERATOR = ("codegen", "util", "ops/functions")
+#: the sources that decide what becomes of a kernel or a routine, the machine model, plans of transforms and formulas among them
+_GENERATOR = ("codegen", "util", "ir", "ops/functions")
 
 
 def key(*parts: str | bytes) -> str:

@@ -125,7 +125,7 @@ def _columns(n: int) -> int:
     if not MODEL.fft_matrix_from <= n <= MODEL.fft_matrix_to:
         return 0
     lanes = MODEL.fft_most_lanes
-    found = [m for m in range(lanes, n // lanes + 1, lanes) if n % m == 0 and fft.can_pass(m) and fft.can_pass(n // m)]
+    found = [m for m in range(lanes, n // lanes + 1, lanes) if n % m == 0 and fft.can_pass(m) and fft.can_pass(n // m, fft.MOST_PRIME)]
     return min(found, key=lambda m: abs(math.log(m * m / n)), default=0)
 
 
