@@ -1,11 +1,11 @@
 """Square float32 matmuls of weft and JAX as fractions of the multiply-add rate that is measured between them.
 
-    python benchmarks/fma_rate.py [--sizes N ...] [--rounds N] [--seconds S] [--avx2] [--cpu-time] [--peer PYTHON]
+    python benchmarks/fma_rate.py [--sizes N ...] [--rounds N] [--seconds S] [--avx2 | --avx512] [--cpu-time] [--peer PYTHON]
 
 Both engines and the loop of multiply-adds on registers (`limits.py`, all cores) take turns in processes of their own. The best
 time of each counts, since other programs on the machine only ever add to it; what they add is told by the medians, which are
-compared with each other alone. `--avx2` restricts both engines to AVX2 and FMA, the peer's libraries too. `--cpu-time` takes the
-processor time of one thread on one CPU.
+compared with each other alone. `--avx2` restricts both engines to AVX2 and FMA, the peer's libraries too, `--avx512` to AVX-512 without
+its newer instructions. `--cpu-time` takes the processor time of one thread on one CPU.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import statistics
 import sys
 import tempfile
 
-from run import Process, peer_python, restrict_to_avx2
+from run import Process, add_restrictions, peer_python, restrict
 
 SIZES = (512, 1024, 2048, 4096)
 
@@ -26,12 +26,11 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="of those that the suite has: 32 to 4096")
     parser.add_argument("--rounds", type=int, default=10, help="turns of each")
     parser.add_argument("--seconds", type=float, default=0.3, help="of a turn, or one call")
-    parser.add_argument("--avx2", action="store_true", help="no instructions beyond AVX2 and FMA, on both sides")
+    add_restrictions(parser)
     parser.add_argument("--cpu-time", action="store_true", help="one thread, by processor time")
     parser.add_argument("--peer", default=os.environ.get("WEFT_PEER_PYTHON"), help="a Python that has jax")
     args = parser.parse_args()
-    if args.avx2:
-        restrict_to_avx2()
+    restrict(args.restriction)
     if args.cpu_time:
         os.environ.update(BENCH_CPU_TIME="1", WEFT_NUM_THREADS="1")
     with tempfile.TemporaryDirectory() as cache:

@@ -1,14 +1,15 @@
 """Time weft and JAX (from PyPI, in a virtual environment of its own) side by side in one run.
 
     python benchmarks/run.py [--quick] [--only TEXT ...] [--group GROUP ...] [--list] [--write] [--rounds N] [--cpu-time]
-                             [--avx2] [--peer PYTHON]
+                             [--avx2 | --avx512] [--peer PYTHON]
 
 Each case runs in one process per engine (calls that take microseconds share a process). Both processes are alive at the same
 time and run alternately, A B A B; a third one measures the machine's limits in the same rounds. A ratio below 1 means that weft
 is faster. weft starts with an empty disk cache; first calls and whole processes are timed again with the filled cache. `--write`
 puts the rows into benchmarks/results.json and regenerates benchmarks/RESULTS.md. `--cpu-time` is for a machine that others use: repeated
 calls run on one CPU and are timed by processor time, which has nothing of the time that others take, but counts the threads that wait in
-a loop. `--avx2` restricts both engines to AVX2 and FMA.
+a loop. `--avx2` restricts both engines to AVX2 and FMA,
+`--avx512` to AVX-512 without its newer instructions.
 """
 
 from __future__ import annotations
@@ -34,12 +35,14 @@ import report
 HERE = Path(__file__).resolve().parent
 PATIENCE_S = 120  # timeout of one request
 END_S = 10  # timeout of a worker's exit
-ONLY_AVX2 = {
-    "weft": {"WEFT_CPU_FEATURES": "avx2"},
-    "limits": {"WEFT_CPU_FEATURES": "avx2"},
-    # YNNPACK, which multiplies matrices for JAX, takes what instructions it finds; without it JAX's own kernels do
-    "peer": {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_max_isa=AVX2 --xla_cpu_experimental_ynn_fusion_type=",
-             "ONEDNN_MAX_CPU_ISA": "AVX2"},
+_FLAGS = os.environ.get("XLA_FLAGS", "")
+#: the variables that keep processes from newer instructions. YNNPACK, which multiplies matrices for JAX, takes what it finds: with AVX2
+#: JAX's own kernels do that. With AVX-512 it stays, since float32 needs nothing newer; products of narrower types cannot be compared there.
+RESTRICTIONS = {
+    "avx2": {"weft": {"WEFT_CPU_FEATURES": "avx2"}, "limits": {"WEFT_CPU_FEATURES": "avx2"}, "peer": {
+        "XLA_FLAGS": f"{_FLAGS} --xla_cpu_max_isa=AVX2 --xla_cpu_experimental_ynn_fusion_type=", "ONEDNN_MAX_CPU_ISA": "AVX2"}},
+    "avx512": {"weft": {"WEFT_CPU_FEATURES": "avx512-plain"}, "limits": {"WEFT_CPU_FEATURES": "avx512-plain"}, "peer": {
+        "XLA_FLAGS": f"{_FLAGS} --xla_cpu_max_isa=AVX512", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}},
 }
 _restrictions: dict[str, dict[str, str]] = {}
 
@@ -57,9 +60,16 @@ def peer_python(given: str | None) -> str:
     return str(python)
 
 
-def restrict_to_avx2() -> None:
-    """No instructions beyond AVX2 and FMA in the processes that are started from now on."""
-    _restrictions.update(ONLY_AVX2)
+def add_restrictions(parser: argparse.ArgumentParser) -> None:
+    """Options that restrict both engines."""
+    for level, text in (("avx2", "beyond AVX2 and FMA"), ("avx512", "newer than plain AVX-512")):
+        parser.add_argument(f"--{level}", dest="restriction", action="store_const", const=level,
+                            help=f"no instructions {text}, on both sides")
+
+
+def restrict(level: str | None) -> None:
+    """No newer instructions in the processes that are started from now on."""
+    _restrictions.update(RESTRICTIONS[level] if level else {})
 
 
 def environment(engine: str) -> dict[str, str]:
@@ -271,10 +281,9 @@ def main() -> None:
     parser.add_argument("--peer", default=os.environ.get("WEFT_PEER_PYTHON"), help="a Python that has jax")
     parser.add_argument("--rounds", type=int, default=5, help="rounds per case and engine")
     parser.add_argument("--cpu-time", action="store_true", help="repeated calls on one CPU, by processor time")
-    parser.add_argument("--avx2", action="store_true", help="no instructions beyond AVX2 and FMA, on both sides")
+    add_restrictions(parser)
     args = parser.parse_args()
-    if args.avx2:
-        restrict_to_avx2()
+    restrict(args.restriction)
     if args.cpu_time:
         os.environ.update(BENCH_CPU_TIME="1", WEFT_NUM_THREADS="1")
     race = Race({"weft": sys.executable, "peer": peer_python(args.peer)}, args.rounds, args.quick)
