@@ -592,3 +592,15 @@ def test_weak_bools_mean_what_bools_do():
     yes = wnp.equal(1, 1)
     assert (yes + yes).dtype == bool and (yes * np.int8(3)).dtype == np.int8 and wnp.where(yes, 1, 2) == 1
     assert weft.lax.while_loop(lambda c: ~c, lambda c: wnp.equal(1, 1), False) and weft.lax.cond(yes, lambda: True, lambda: False)
+
+
+@pytest.mark.parametrize("dtype", [wnp.bfloat16, np.float16, wnp.float8_e4m3fn])
+@pytest.mark.parametrize("name", [
+    "exp", "exp2", "expm1", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "arctan", "arcsinh", "deg2rad", "rad2deg", "cbrt", "fabs",
+    "sinc", "i0", "nan_to_num"])
+def test_functions_of_narrow_floats(name, dtype):
+    x = wnp.linspace(-1, 1, 9).astype(dtype) if name != "sqrt" else wnp.linspace(0, 1, 9).astype(dtype)
+    got, want = getattr(wnp, name)(x), getattr(wnp, name)(x.astype(np.float32))
+    assert got.dtype == dtype
+    eps = float(wnp.finfo(dtype).eps)
+    np.testing.assert_allclose(np.asarray(got, np.float32), want, rtol=4 * eps, atol=4 * eps)

@@ -61,6 +61,11 @@ def shape_of(x) -> tuple[int, ...]:
 _PYTHON_TYPES = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
 
 
+def _python_type(dtype: np.dtype) -> type:
+    """The type of Python's numbers of the kind of a dtype, also where NumPy does not know that kind: of bfloat16, float8 and int4."""
+    return _PYTHON_TYPES.get(dtype.kind) or (float if dtypes.issubdtype(dtype, np.floating) else int)
+
+
 def _number_of(dtype, number):
     """A Python number in `dtype`; an integer beyond it wraps around, as it does where it is an argument of a program."""
     try:
@@ -73,7 +78,7 @@ def cast(x, dtype, weak: bool = False) -> Any:
     """`x` with exactly `dtype` and weak flag; Python numbers become numbers of that type, which cost no operation."""
     if type(x) in PYTHON_SCALARS:
         if weak:
-            return _PYTHON_TYPES[dtype.kind](x)
+            return _python_type(dtype)(x)
         number = _number_of(dtype, x)
         return number if dtype.itemsize < 8 or config.enable_x64 else exact(number, dtype)
     aval = typeof(x)
@@ -216,9 +221,9 @@ def _ready_pair(x, y):
         if a is b:
             return x, y
         if b is None and type(y) in adopted[a.dtype] and (a.dtype.itemsize < 8 or config.enable_x64):
-            return x, (_PYTHON_TYPES[a.dtype.kind](y) if a.weak_type else _number_of(a.dtype, y))
+            return x, (_python_type(a.dtype)(y) if a.weak_type else _number_of(a.dtype, y))
     elif b is not None and type(x) in adopted[b.dtype] and (b.dtype.itemsize < 8 or config.enable_x64):
-        return (_PYTHON_TYPES[b.dtype.kind](x) if b.weak_type else _number_of(b.dtype, x)), y
+        return (_python_type(b.dtype)(x) if b.weak_type else _number_of(b.dtype, x)), y
     return None
 
 
