@@ -379,7 +379,10 @@ def hsplit(ary, indices_or_sections) -> list:
 
 def dsplit(ary, indices_or_sections) -> list:
     """`split` along dim 2."""
-    return split(ary, indices_or_sections, 2)
+    a = promote.array_of("dsplit", ary)
+    if a.ndim < 3:
+        raise ValueError(f"dsplit: `ary` must have at least 3 dims, got shape {tuple(a.shape)}.")
+    return split(a, indices_or_sections, 2)
 
 
 # ---- flipping, rolling

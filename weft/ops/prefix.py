@@ -104,7 +104,12 @@ def prefixes(xs: list, combine: Callable, axis: int) -> list:
     n = typeof(xs[0]).shape[axis]
     if n < 2:
         return xs
-    pairs = combine(_every(xs, 0, n - 1, 2, axis), _every(xs, 1, n, 2, axis))
+    firsts = _every(xs, 0, n - 1, 2, axis)
+    pairs = combine(firsts, _every(xs, 1, n, 2, axis))
+    for given, made in zip(firsts, pairs):
+        if typeof(given).shape != typeof(made).shape:
+            raise ValueError(f"associative_scan: `fn` must return what has the shape of its arguments: it made {typeof(made).str_short()} "
+                             f"of two {typeof(given).str_short()}.")
     odd = prefixes(pairs, combine, axis)
     first = _every(xs, 0, 1, 1, axis)
     if n == 2:

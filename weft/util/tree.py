@@ -225,6 +225,8 @@ def treedef_is_leaf(treedef: PyTreeDef) -> bool:
     >>> treedef_is_leaf(tree_structure(1)), treedef_is_leaf(tree_structure([1]))
     (True, False)
     """
+    if not isinstance(treedef, PyTreeDef):
+        raise TypeError(f"treedef_is_leaf: `treedef` must be a PyTreeDef, got {type(treedef).__name__}.")
     return treedef.num_nodes == 1
 
 
