@@ -89,6 +89,12 @@ def test_long_rows_are_matrices(n):
     assert [step.kind for step in steps(wnp.fft.fft, z[:, :250])] == ["forward"]
 
 
+def test_many_rows_too_long_to_be_convolved_have_passes():
+    z = (RNG.normal(size=(40, 8785)) + 0j).astype(np.complex64)              # 35 * 251
+    assert [step.kind for step in steps(wnp.fft.fft, z)] == ["forward"]
+    np.testing.assert_allclose(weft.jit(wnp.fft.fft)(z), np.fft.fft(z), atol=3e-5 * 8785**0.5)
+
+
 @pytest.mark.parametrize("n", [10**6, 1 << 20])
 def test_rows_of_a_million_are_matrices(n):
     z = (RNG.normal(size=n) + 1j * RNG.normal(size=n)).astype(np.complex64)

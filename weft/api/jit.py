@@ -130,6 +130,7 @@ class _Static:
                              f"{type(self.value)}: {type(error).__name__}: {error}") from error
 
 
+#: leaves of calls of compiled functions and of functions on arrays alike
 _USUAL = frozenset({Array, float, int, bool, np.ndarray, np.float32, np.float64, np.int32, np.int64, np.uint32, np.bool_})
 _NATIVE = _USUAL | {np.float16, np.int8, np.int16, np.uint8, np.uint16, np.uint64}      # leaves that native dispatch knows
 

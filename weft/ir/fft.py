@@ -27,9 +27,9 @@ import numpy as np
 from weft.util.primes import prime_factors
 from weft.util.record import record
 
-#: the largest prime factor that a pass takes, whose work is that of a matrix, where rows cross columns; and where else a convolution
-#: would be faster
-MOST_PRIME, MOST_DIRECT = 509, 199
+#: the largest prime factor that a pass takes, whose work is that of a matrix; the largest for which it is faster than a convolution; and
+#: the longest rows that are convolved: longer ones have passes
+MOST_PRIME, MOST_DIRECT, MOST_CONVOLVED = 509, 199, 1 << 13
 #: radices that are written out; those from here on are loops over a table
 WRITTEN_OUT = 11
 #: the largest radix of that kind that takes what is left of an odd length, too: one pass instead of two
@@ -67,12 +67,14 @@ class Passes:
         return self.convolution.length if self.convolution else self.points
 
 
-def can_pass(n: int, most: int = MOST_DIRECT) -> bool:
-    """Whether a length has passes.
+def can_pass(n: int, most: int | None = None) -> bool:
+    """Whether a length has passes: its prime factors are at most `most`, by default where they are better than a convolution.
 
     >>> can_pass(1), can_pass(2 * 199), can_pass(211)
     (False, True, False)
     """
+    if most is None:
+        most = MOST_DIRECT if n <= MOST_CONVOLVED else MOST_PRIME
     return n > 1 and prime_factors(n)[-1] <= most
 
 
@@ -131,7 +133,7 @@ def passes(kind: str, n: int) -> Passes:
     real = kind in ("half", "all", "real")
     halves = real and n % 2 == 0
     points = n // 2 if halves else n
-    if points > 1 and not can_pass(points, MOST_PRIME if PARTNERS.get(kind, kind) in CROSSED else MOST_DIRECT):
+    if points > 1 and not can_pass(points, MOST_PRIME if PARTNERS.get(kind, kind) in CROSSED else None):
         half = real and not halves
         taken, given = n // 2 + 1 if half and kind == "real" else points, n // 2 + 1 if half and kind != "real" else points
         chosen = padded(taken + given - 1)

@@ -224,7 +224,7 @@ class MachineModel:
     gemm_pack_prefetch_rows: int = 16       # rows between those that are packed and those that are prefetched
     gemm_vector_sums: int = 64              # sums of a column that are finished together
     gemm_along_streams: int = 8             # rows of B that are read along side by side: the hardware follows that many streams
-    gemm_ahead: int = 16 << 10             # bytes, at least, between what products of few rows read and what they prefetch
+    gemm_ahead: int = 16 << 10              # bytes, at least, between what products of few rows read and what they prefetch
     gemm_bf16_dots: bool = True             # the instruction for pairs of bfloat16 multiplies more elements per cycle than float32's
     gemm_line_beats: int = 4                # beats in which the full kernel fetches one cache line ahead
 

@@ -91,7 +91,7 @@ def _are_few(rows: int, n: int) -> bool:
 
 def is_matrix_convolution(rows: int, n: int, *others: int) -> bool:
     """Whether rows have a length without passes and are better convolved as matrices."""
-    return not others and n > 1 and not fft.can_pass(n) and _are_few(rows, n)
+    return not others and n > 1 and not fft.can_pass(n, fft.MOST_DIRECT) and _are_few(rows, n)
 
 
 @functools.cache
