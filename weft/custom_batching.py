@@ -2,4 +2,4 @@
 
 from weft.util.lazy import attach
 
-__getattr__, __dir__ = attach(__name__, {"weft.control.custom_batching": "custom_vmap sequential_vmap"})
+__getattr__, __dir__ = attach(__name__, {"weft.control.custom_batching": "custom_vmap sequential_vmap"}, guards=True)

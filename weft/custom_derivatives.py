@@ -8,4 +8,4 @@ __getattr__, __dir__ = attach(__name__, {
     "weft.control.custom_rules": "custom_jvp custom_jvp_call_p custom_vjp custom_vjp_call_p remat_opt_p",
     "weft.control.custom_values": "CustomVJPPrimal SymbolicZero custom_vjp_primal_tree_values zero_from_primal",
     "weft.control.linear_call": "linear_call",
-})
+}, guards=True)

@@ -6,4 +6,4 @@ __getattr__, __dir__ = attach(__name__, {
     "ml_dtypes": "bfloat16",
     "weft.util.dtypes": "canonicalize_dtype extended finfo float0 iinfo issubdtype itemsize_bits prng_key result_type scalar_type_of",
     "weft.util.errors": "TypePromotionError",
-})
+}, guards=True)

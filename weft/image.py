@@ -122,6 +122,8 @@ def _cubic_over_edges(size: int, out: int) -> np.ndarray:
 
 
 def _method(method: str | ResizeMethod) -> ResizeMethod:
+    if not isinstance(method, (str, ResizeMethod)):
+        raise TypeError(f"image: `method` must be a ResizeMethod or its name, got {method!r:.60}.")
     return ResizeMethod.from_string(method) if isinstance(method, str) else method
 
 

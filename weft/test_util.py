@@ -11,6 +11,7 @@ import numpy as np
 
 import weft
 from weft.tree_util import tree_leaves, tree_map
+from weft.util.source import guard_all
 
 # Tolerance and step of the difference quotient by the coarsest floating dtype among the values.
 _TOLERANCE = {"float16": 5e-2, "bfloat16": 1e-1, "float32": 2e-3, "float64": 1e-5}
@@ -37,6 +38,8 @@ def check_grads(
     unknown = set(modes) - {"fwd", "rev"}
     if unknown:
         raise ValueError(f"check_grads: modes are 'fwd' and 'rev', got {sorted(unknown)}")
+    if not isinstance(order, (int, np.integer)) or order < 0:
+        raise ValueError(f"check_grads: `order` must be an integer of at least 0, got {order!r:.60}.")
     args = tuple(args)
     if order == 0:
         return
@@ -183,7 +186,9 @@ def _bound(tolerance: Tolerance, like: Any) -> float:
         given = {np.dtype(dtype).name: bound for dtype, bound in (tolerance or {}).items()}
         names = {np.asarray(x).dtype.name for x in tree_leaves(like)} & given.keys()
         return max([given[name] for name in names], default=_TOLERANCE[_coarsest(like)])
-    return tolerance
+    if np.ndim(tolerance) or not isinstance(tolerance, (int, float, np.number, np.ndarray, weft.Array)):
+        raise TypeError(f"`atol` and `rtol` must be numbers, or map dtypes to numbers, got {tolerance!r:.60}.")
+    return float(tolerance)
 
 
 def _is_inexact(x: np.ndarray) -> bool:
@@ -200,3 +205,6 @@ def _coarsest(tree: Any) -> str:
     found = {np.dtype(weft.dtypes.canonicalize_dtype(np.asarray(x).dtype)).name for x in tree_leaves(tree) if _is_inexact(np.asarray(x))}
     found |= {real_of[name] for name in found & real_of.keys()}
     return next((name for name in ("bfloat16", "float16", "float32", "float64") if name in found), "float32")
+
+
+guard_all(globals())

@@ -35,10 +35,17 @@ ALLOWED = (TypeError, ValueError, IndexError, OverflowError, NotImplementedError
 UNFORESEEN = (KeyError, AttributeError, IndexError, AssertionError, NameError, ArithmeticError, RecursionError, StopIteration, BufferError)
 
 MODULES = """weft weft.numpy weft.numpy.linalg weft.numpy.fft weft.lax weft.lax.linalg weft.random weft.nn weft.nn.initializers
-    weft.scipy.special weft.scipy.linalg weft.scipy.signal weft.scipy.stats weft.scipy.stats.norm weft.scipy.stats.beta
-    weft.scipy.stats.gamma weft.scipy.cluster.vq weft.scipy.ndimage weft.scipy.interpolate
-    weft.scipy.fft weft.scipy.integrate weft.scipy.optimize
-    weft.tree weft.tree_util weft.sharding weft.image weft.dtypes weft.ops weft.flatten_util weft.segment_ops weft.dlpack""".split()
+    weft.scipy.special weft.scipy.linalg weft.scipy.signal weft.scipy.cluster.vq weft.scipy.ndimage weft.scipy.interpolate
+    weft.scipy.fft weft.scipy.integrate weft.scipy.optimize weft.scipy.sparse.linalg weft.scipy.stats weft.scipy.stats.bernoulli
+    weft.scipy.stats.beta weft.scipy.stats.betabinom weft.scipy.stats.binom weft.scipy.stats.cauchy weft.scipy.stats.chi2
+    weft.scipy.stats.dirichlet weft.scipy.stats.expon weft.scipy.stats.gamma weft.scipy.stats.gennorm weft.scipy.stats.geom
+    weft.scipy.stats.gumbel_l weft.scipy.stats.gumbel_r weft.scipy.stats.laplace weft.scipy.stats.logistic weft.scipy.stats.multinomial
+    weft.scipy.stats.multivariate_normal weft.scipy.stats.nbinom weft.scipy.stats.norm weft.scipy.stats.pareto weft.scipy.stats.poisson
+    weft.scipy.stats.t weft.scipy.stats.truncnorm weft.scipy.stats.uniform weft.scipy.stats.vonmises weft.scipy.stats.wrapcauchy
+    weft.tree weft.tree_util weft.sharding weft.image weft.dtypes weft.ops weft.flatten_util weft.segment_ops weft.dlpack
+    weft.custom_batching weft.custom_derivatives weft.ref weft.test_util weft.experimental.checkify weft.experimental.jet
+    weft.experimental.layout weft.experimental.mesh_utils weft.experimental.ode weft.experimental.rnn weft.experimental.shard_alike
+    weft.experimental.sparse weft.experimental.sparse.linalg""".split()
 
 #: what writes files, waits for others, changes settings or registers types, and what only makes objects for type annotations
 LEFT_OUT = re.compile(r"save|load|tofile|fromfile|fromregex|register|print|breakpoint|distributed|update|initialize|shutdown|start_|stop_|"
@@ -81,7 +88,8 @@ def functions() -> list[tuple[str, Callable, list[inspect.Parameter]]]:
             if name[0] == "_" or LEFT_OUT.search(name) or isinstance(fun, type) or not callable(fun):
                 continue
             where = str(getattr(fun, "__module__", ""))
-            if not where.startswith("weft") or (where != module_name and not hasattr(module, "__all__") and "attach" not in vars(module)):
+            listed = hasattr(module, "__all__") or "attach" in vars(module)
+            if not where.startswith("weft") or not (listed or f"{where}.".startswith(f"{module_name}.")):
                 continue            # of another package, or only imported here
             try:
                 parameters = list(inspect.signature(fun).parameters.values())

@@ -5,11 +5,15 @@ import pytest
 
 import weft
 import weft.scipy.cluster.vq
+import weft.scipy.integrate
 import weft.scipy.linalg
 import weft.scipy.signal
 import weft.scipy.special
 import weft.scipy.stats
+import weft.test_util
 from weft import lax, nn, numpy as wnp
+from weft.experimental import jet, mesh_utils, rnn, sparse
+from weft.experimental.layout import with_layout_constraint
 from weft.sharding import P, auto_axes, explicit_axes
 
 KEY = weft.random.key(0)
@@ -23,6 +27,54 @@ DATA = np.arange(6, dtype=np.float32)
     (lambda: wnp.delete(DATA, 9), IndexError, "`obj` must hold positions along dim 0 of size 6, got 9"),
     (lambda: lax.stack([]), ValueError, "`operands`"),
     (lambda: wnp.dsplit(DATA, 2), ValueError, "`ary` must have at least 3 dims"),
+    (lambda: wnp.vsplit(np.float32(1), 2), ValueError, "vsplit: `ary` must have at least 1 dim"),
+    (lambda: wnp.hsplit(np.float32(1), 2), ValueError, "hsplit: `ary` must have at least 1 dim"),
+    (lambda: wnp.flipud(2), ValueError, "flipud: `m` must have at least 1 dim"),
+    (lambda: wnp.fliplr(DATA), ValueError, "fliplr: `m` must have at least 2 dims"),
+    (lambda: wnp.matvec(np.eye(2), 1.0), ValueError, "matvec: `x2` must have at least 1 dim"),
+    (lambda: wnp.vecmat(1.0, np.eye(2)), ValueError, "vecmat: `x1` must have at least 1 dim"),
+    (lambda: wnp.sort_complex(1.0), ValueError, "sort_complex: `a` must have at least 1 dim"),
+    (lambda: wnp.permute_dims(2.5, (0,)), ValueError, "permute_dims: axis 0 is out of bounds"),
+    (lambda: wnp.unique(True, axis=(0, 1)), TypeError, "unique"),
+    (lambda: wnp.arange(None, 0), TypeError, "`start` must be a number"),
+    (lambda: wnp.apply_over_axes(lambda x, axis: x.sum(), np.eye(3), 1), ValueError, "apply_over_axes: `func` must keep the dims"),
+    (lambda: wnp.einsum_path(iter([1])), TypeError, "`subscripts` must be a string"),
+    (lambda: wnp.einsum(DATA, 3), TypeError, "`subscripts` of an operand"),
+    (lambda: wnp.einsum("i,i,i", DATA, DATA, DATA, optimize="bogus"), ValueError, "`optimize` must name a strategy"),
+    (lambda: wnp.einsum_path("i,i,i", DATA, DATA, DATA, optimize=np.float32), TypeError, "`optimize` must be a bool"),
+    (lambda: wnp.zeros(3, "ij,jk->ik"), TypeError, "must be a dtype"),
+    (lambda: wnp.zeros(3, "f4,,"), TypeError, "must be a dtype"),
+    (lambda: nn.initializers.he_uniform()(KEY, DATA.reshape(2, 3)), TypeError, "in a shape"),
+    (lambda: weft.jacfwd(lambda x: x, argnums=())(1.0), ValueError, r"jacfwd: the arguments that argnums=\(\) names hold no arrays"),
+    (lambda: weft.jacrev(lambda x: "text")(1.0), TypeError, "jacrev: Value 'text'"),
+    (lambda: weft.grad(lambda x: x, argnums=None)(1.0), TypeError, "argnums must be an integer or several"),
+    (lambda: weft.remat(lambda x: x, static_argnums=(1, 2))(1.0, 2), ValueError, r"static_argnums=\(1, 2\) names an argument"),
+    (lambda: lax.conv_shape_tuple((), (), (), ()), ValueError, "before the spatial dims"),
+    (lambda: lax.linalg.triangular_solve(DATA, DATA), ValueError, "triangular_solve: `a` must hold square matrices"),
+    (lambda: lax.dynamic_index_in_dim(np.eye(2), np.float32), TypeError, "dynamic_index_in_dim"),
+    (lambda: lax.padtype_to_pads((1,), (1,), (1,), wnp.sin), TypeError, "argument `padding` takes"),
+    (lambda: weft.image.resize(DATA, (3,), 2), TypeError, "`method` must be a ResizeMethod"),
+    (lambda: weft.scipy.special.bernoulli(1 << 31), ValueError, "less than 2\\^31"),
+    (lambda: weft.scipy.integrate.trapezoid(33, axis=""), TypeError, "trapezoid"),
+    (lambda: weft.scipy.stats.dirichlet.pdf(1j, 2), ValueError, "alpha must have rank 1"),
+    (lambda: weft.scipy.stats.multinomial.pmf(0.0, 5, 0.5), ValueError, "`x` and `p` must hold the outcomes"),
+    (lambda: weft.allow_f16_reductions(DATA), ValueError, "config.allow_f16_reductions is true or false"),
+    (lambda: weft.ref.get(DATA), TypeError, "get: `ref` must be a reference"),
+    (lambda: weft.ref.set(DATA, 0, 1), TypeError, "set: `ref` must be a reference"),
+    (lambda: weft.ref.swap({}, 0, 1), TypeError, "swap: `ref` must be a reference"),
+    (lambda: weft.empty_ref(10), TypeError, "empty_ref: `ty` must have a shape"),
+    (lambda: weft.test_util.check_grads(wnp.sin, (1.0,), -1), ValueError, "`order` must be an integer"),
+    (lambda: weft.test_util.check_grads(wnp.sin, (1.0,), 1, atol=DATA), TypeError, "`atol` and `rtol` must be numbers"),
+    (lambda: jet.fact(range(3)), TypeError, "fact: `n` must be an integer"),
+    (lambda: rnn.get_num_params_in_lstm(DATA, 4, 2, False), TypeError, "`input_size` of an LSTM"),
+    (lambda: with_layout_constraint(DATA, DATA), TypeError, "`layouts` must be of type Layout"),
+    (lambda: mesh_utils.create_hybrid_device_mesh((1,), (1,), "ab"), TypeError, "`devices` must be a sequence of devices"),
+    (lambda: sparse.bcoo_todense(DATA), TypeError, "argument `mat` takes BCOO"),
+    (lambda: sparse.bcoo_rev(sparse.eye(2), (2,)), ValueError, "bcoo_rev: axis 2 is out of bounds"),
+    (lambda: sparse.bcoo_squeeze(sparse.eye(2), dimensions=(2,)), ValueError, "bcoo_squeeze: axis 2 is out of bounds"),
+    (lambda: sparse.bcsr_concatenate([1], dimension=0), TypeError, "`operands` must be BCSR arrays"),
+    (lambda: sparse.coo_matvec(DATA, DATA), ValueError, "`mat` must be a matrix"),
+    (lambda: sparse.grad(wnp.sin, argnums="x")(1.0), TypeError, "argnums must be an integer or several"),
     (lambda: weft.tree_util.treedef_is_leaf(wnp.sin), TypeError, "`treedef` must be a PyTreeDef"),
     (lambda: lax.associative_scan(lambda a, b: (a + b).sum(), np.ones((4, 3), np.float32)), ValueError, "`fn` must return"),
     (lambda: weft.ops.segment_max(DATA, 2, 3, bucket_size=2), ValueError, "segment_ids needs a dim"),

@@ -34,8 +34,14 @@ from weft.util.record import record
 from weft.util.source import api_boundary, check_callable, transformed_scope, wraps
 
 
-def _argnums(argnums, n: int, api: str) -> tuple[int, ...]:
-    nums = (argnums,) if isinstance(argnums, (int, np.integer)) else tuple(argnums)
+def checked_argnums(argnums, n: int, api: str) -> tuple[int, ...]:
+    """`argnums` as positions among `n` arguments, from 0."""
+    try:
+        nums = (argnums,) if isinstance(argnums, (int, np.integer)) else tuple(argnums)
+    except TypeError:
+        nums = (None,)
+    if not all(isinstance(k, (int, np.integer)) for k in nums):
+        raise TypeError(f"{api}: argnums must be an integer or several, got {argnums!r:.60}.")
     for k in nums:
         if not -n <= k < n:
             needed = max(i + 1 if i >= 0 else -i for i in nums)
@@ -324,7 +330,7 @@ def value_and_grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: boo
 
 
 def _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, args, kwargs):
-    nums = _argnums(argnums, len(args), "grad")
+    nums = checked_argnums(argnums, len(args), "grad")
     chosen = [args[k] for k in nums]
     _check_inputs(fun, args, nums, "grad", holomorphic, allow_int)
     result = _vjp(_with_args(fun, args, kwargs, nums), chosen, has_aux, "grad")
@@ -512,13 +518,16 @@ def jacfwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
     check_callable("jacfwd", fun)
 
     @wraps(fun, "Jacobian of {} with respect to the arguments that `argnums` names; it takes the same arguments.")
-    @api_boundary
+    @functools.partial(api_boundary, name="jacfwd")
     def jacobian(*args, **kwargs):
-        nums = _argnums(argnums, len(args), "jacfwd")
+        nums = checked_argnums(argnums, len(args), "jacfwd")
         chosen = tuple(args[k] for k in nums)
         _check_inputs(fun, args, nums, "jacfwd", holomorphic, False)
         partial = _with_args(fun, args, kwargs, nums)
         flat, in_tree = tree.tree_flatten(chosen)
+        if not flat:
+            raise ValueError(f"jacfwd: the arguments that argnums={argnums} names hold no arrays, and a Jacobian has a column for each "
+                             "element.")
 
         def push(basis):
             return jvp(partial, chosen, tree.tree_unflatten(in_tree, basis), has_aux=has_aux)
@@ -542,9 +551,9 @@ def jacrev(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
     check_callable("jacrev", fun)
 
     @wraps(fun, "Jacobian of {} with respect to the arguments that `argnums` names; it takes the same arguments.")
-    @api_boundary
+    @functools.partial(api_boundary, name="jacrev")
     def jacobian(*args, **kwargs):
-        nums = _argnums(argnums, len(args), "jacrev")
+        nums = checked_argnums(argnums, len(args), "jacrev")
         chosen = tuple(args[k] for k in nums)
         _check_inputs(fun, args, nums, "jacrev", holomorphic, allow_int)
         result = _vjp(_with_args(fun, args, kwargs, nums), chosen, has_aux, "jacrev")
@@ -633,7 +642,7 @@ def fwd_and_bwd(fun: Callable, argnums: int | Sequence[int], has_aux: bool = Fal
     [0.0, 2.0]
     """
     def fwd(*args, **kwargs):
-        nums = _argnums(argnums, len(args), "fwd_and_bwd")
+        nums = checked_argnums(argnums, len(args), "fwd_and_bwd")
         return _vjp(_with_args(fun, args, kwargs, nums), [args[k] for k in nums], has_aux, "fwd_and_bwd")
 
     def bwd(residuals, ct):

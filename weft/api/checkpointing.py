@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.flat import FlatFunction
+from weft.api.flat import FlatFunction, check_static_argnums
 from weft.api.jit import of_function
 from weft.control.hitypes import flatten
 from weft.control.ref import threaded, threads_refs
@@ -58,6 +58,7 @@ def checkpoint(fun: Callable | None = None, *, prevent_cse: Any = True, policy: 
 
     def with_refs(_, first, args, kwargs):
         static = (static_argnums,) if isinstance(static_argnums, int) else static_argnums
+        check_static_argnums(static, len(args))
         fixed = {k % len(args): args[k % len(args)] for k in static}
         given = [x for i, x in enumerate(args) if i not in fixed]
 

@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from weft.core.trace import typeof
 from weft.ir.types import ShapedArray
 from weft.util import dtypes, tree
 from weft.util.state import Dispatching, guard
+
+
+def check_static_argnums(static: Iterable[int], n_args: int) -> None:
+    """ValueError unless a call with `n_args` positional arguments has those at `static`."""
+    if not all(-n_args <= k < n_args for k in static):
+        raise ValueError(f"static_argnums={tuple(static)} names an argument that a call with {n_args} positional arguments lacks.")
 
 
 class FlatFunction:
@@ -31,6 +37,7 @@ class FlatFunction:
     def __init__(self, fun: Callable, args: Sequence, kwargs: dict | None = None, static: int | Sequence[int] = (),
                  is_leaf: Callable | None = None, flatten: Callable | None = None):
         static = (static,) if isinstance(static, int) else static
+        check_static_argnums(static, len(args))
         self.fun = fun
         self._flatten = flatten or functools.partial(tree.tree_flatten, is_leaf=is_leaf)
         self._n_args = len(args)

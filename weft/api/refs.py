@@ -6,7 +6,7 @@ from typing import Any
 
 from weft.api.execute import to_array
 from weft.control.hitypes import ValueRef, is_value, lowered
-from weft.control.ref import AbstractRef, Ref, free
+from weft.control.ref import AbstractRef, Ref, TransformedRef, free
 from weft.core.trace import Tracer, current_trace, eval_trace, typeof as typeof_array
 from weft.ir.types import ShapedArray
 from weft.ops.elementwise import convert_element_type
@@ -49,6 +49,8 @@ def empty_ref(ty: Any, memory_space: Any = None) -> Ref | ValueRef:
     _check_memory_space("empty_ref", memory_space)
     if getattr(ty, "is_high", False):
         return ValueRef(ty, list(map(empty_ref, ty.lo_ty())))
+    if not hasattr(ty, "shape") or not hasattr(ty, "dtype"):
+        raise TypeError(f"empty_ref: `ty` must have a shape and a dtype, got {ty!r:.60}. Use weft.ShapeDtypeStruct(shape, dtype).")
     value = zeros(ShapedArray(tuple(ty.shape), ty.dtype, sharding=getattr(ty, "sharding", None) if isinstance(ty, ShapedArray) else None))
     return Ref(value if isinstance(value, Tracer) else to_array(value))
 
@@ -82,7 +84,7 @@ def get(ref: Ref, idx: Any = ...) -> Any:
     >>> weft.ref.get(weft.new_ref(wnp.arange(3)), 1).item()
     1
     """
-    return ref[idx]
+    return _checked(ref, "get", (Ref, TransformedRef, ValueRef))[idx]
 
 
 def set(ref: Ref, idx: Any, value: Any) -> None:
@@ -93,7 +95,7 @@ def set(ref: Ref, idx: Any, value: Any) -> None:
     >>> ref[...].tolist()
     [0, 7, 7]
     """
-    ref.set(value, idx=idx)
+    _checked(ref, "set", (Ref, TransformedRef)).set(value, idx=idx)
 
 
 def swap(ref: Ref, idx: Any, value: Any) -> Any:
@@ -102,7 +104,7 @@ def swap(ref: Ref, idx: Any, value: Any) -> Any:
     >>> weft.ref.swap(weft.new_ref(wnp.arange(3)), 2, 9).item()
     2
     """
-    return ref.swap(value, idx=idx)
+    return _checked(ref, "swap", (Ref, TransformedRef)).swap(value, idx=idx)
 
 
 def addupdate(ref: Ref, idx: Any, x: Any) -> None:
@@ -113,7 +115,7 @@ def addupdate(ref: Ref, idx: Any, x: Any) -> None:
     >>> ref[...].tolist()
     [0.0, 6.0]
     """
-    ref.addupdate(x, idx=idx)
+    _checked(ref, "addupdate", (Ref, TransformedRef)).addupdate(x, idx=idx)
 
 
 def typeof(x: Any) -> ShapedArray | AbstractRef:
@@ -127,7 +129,7 @@ def typeof(x: Any) -> ShapedArray | AbstractRef:
     return x.type if isinstance(x, (Ref, ValueRef)) else typeof_array(x)
 
 
-def _checked(ref: Any, api: str) -> Ref:
-    if not isinstance(ref, Ref):
-        raise TypeError(f"{api}: expected a reference to a mutable array, got {type(ref)}. Make one with weft.new_ref.")
+def _checked(ref: Any, api: str, kinds: type | tuple[type, ...] = Ref) -> Any:
+    if not isinstance(ref, kinds):
+        raise TypeError(f"{api}: `ref` must be a reference to a mutable array, got {type(ref)}. Make one with weft.new_ref.")
     return ref

@@ -31,7 +31,7 @@ from weft.ops import elementwise as ew, functions
 from weft.ops.families import zeros
 from weft.transforms.jvp import instantiate
 from weft.util import dtypes, tree
-from weft.util.source import api_boundary
+from weft.util.source import api_boundary, guard_all
 
 __all__ = ["fact", "jet", "zero_series"]
 
@@ -52,7 +52,9 @@ def fact(n: int) -> int:
     >>> fact(4)
     24
     """
-    return math.prod(range(1, n + 1))
+    if not isinstance(n, (int, np.integer)) or n < 0:
+        raise TypeError(f"fact: `n` must be an integer of at least 0, got {n!r:.60}.")
+    return math.factorial(n)
 
 
 class JetTracer(Tracer):
@@ -336,3 +338,6 @@ def jet(fun: Callable, primals: Sequence, series: Sequence) -> tuple[Any, Any]:
     values = [value for value, _ in pairs]
     terms = [[zeros(typeof(value)) if t is None else t for t in terms] for value, terms in pairs]
     return tree.tree_unflatten(structure, values), tree.tree_unflatten(structure, terms)
+
+
+guard_all(globals())

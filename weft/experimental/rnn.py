@@ -11,12 +11,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 import weft.numpy as wnp
 from weft import lax, nn, random
+from weft.util.source import guard_all
 
 
 def _layers(input_size: int, hidden_size: int, num_layers: int, bidirectional: bool) -> list[int]:
-    """The size of the input of each layer and direction."""
+    """The size of the input of each layer and direction; TypeError for sizes that are no integers."""
+    for name, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
+        if not isinstance(size, (int, np.integer)) or size < 0:
+            raise TypeError(f"`{name}` of an LSTM must be an integer of at least 0, got {size!r:.60}.")
+    if not isinstance(bidirectional, (bool, np.bool_, int)):
+        raise TypeError(f"`bidirectional` of an LSTM must be True or False, got {bidirectional!r:.60}.")
     directions = 2 if bidirectional else 1
     return [input_size if layer == 0 else directions * hidden_size for layer in range(num_layers) for _ in range(directions)]
 
@@ -109,10 +117,12 @@ def lstm_ref(x: Any, h_0: Any, c_0: Any, W_ih: dict[int, Any], W_hh: dict[int, A
              seq_lengths: Any, input_size: int, hidden_size: int, num_layers: int, dropout: float, bidirectional: bool,
              precision: Any = None) -> tuple[Any, Any, Any]:
     """Like `lstm`, with weights as `unpack_lstm_weights` gives them."""
-    if dropout:
+    if not isinstance(dropout, (int, float, np.number)) or dropout:
         raise NotImplementedError(f"lstm: dropout={dropout} between layers. Use dropout=0, and drop outputs between single layers.")
+    numbers = range(len(_layers(input_size, hidden_size, num_layers, bidirectional)))
     directions = 2 if bidirectional else 1
-    states = (num_layers * directions, x.shape[0], hidden_size)
+    x, h_0, c_0 = map(wnp.asarray, (x, h_0, c_0))
+    states = (len(numbers), *x.shape[:1], hidden_size)
     if x.ndim != 3 or x.shape[2] != input_size or h_0.shape != states or c_0.shape != states:
         raise ValueError(f"lstm: x of shape {x.shape}, h_0 {h_0.shape} and c_0 {c_0.shape} do not fit input_size={input_size} and states"
                          f" of shape {states}.")
@@ -142,3 +152,6 @@ def lstm_ref(x: Any, h_0: Any, c_0: Any, W_ih: dict[int, Any], W_hh: dict[int, A
             c_n.append(c)
         x = wnp.concatenate(outs, axis=-1)
     return wnp.swapaxes(x, 0, 1), wnp.stack(h_n), wnp.stack(c_n)
+
+
+guard_all(globals())

@@ -276,6 +276,8 @@ def _stored_as(name: str, x: Any, layout: Any) -> Any:
     """`x`, stored as `layout` says where it is a result of the program."""
     if layout is Layout.AUTO:
         raise ValueError(f"{name}: AUTO leaves a layout open, and a constraint says one: layouts must be of type `Layout`.")
+    if not isinstance(layout, Layout | None):
+        raise TypeError(f"{name}: `layouts` must be of type Layout, got {layout!r:.60}.")
     return x if layout is None else layout_constraint(x, layout.major_to_minor)
 
 

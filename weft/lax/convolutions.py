@@ -119,6 +119,9 @@ def conv_transpose_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int
 
 def _result_shape(name: str, lhs_shape, rhs_shape, strides, padding, dimension_numbers, lhs_dilation, batch_groups: int = 1):
     numbers = conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers)
+    if len(lhs_shape) < 2:
+        raise shape_error(name, "lhs and rhs need a batch or output features, and input features, before the spatial dims.",
+                          [("lhs_shape", tuple(lhs_shape)), ("rhs_shape", tuple(rhs_shape))])
     image, window = [lhs_shape[d] for d in numbers.lhs_spec[2:]], [rhs_shape[d] for d in numbers.rhs_spec[2:]]
     if isinstance(padding, str):
         padding = padtype_to_pads([dilated(n, d) for n, d in zip(image, lhs_dilation)], window, strides, padding)

@@ -12,6 +12,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft import random
+from weft.ir.symbolic.sizes import as_size
 from weft.numpy.promote import canonical_axes
 from weft.ops.placement import takes_out_sharding
 from weft.util.source import api_boundary, guard_all, named
@@ -89,8 +90,8 @@ def variance_scaling(
     @api_boundary
     @takes_out_sharding
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
-        dtype = _float_dtype(dtype)
-        fan_in, fan_out = _fans(tuple(shape), in_axis, out_axis, batch_axis)
+        dtype, shape = _float_dtype(dtype), tuple(map(as_size, shape))
+        fan_in, fan_out = _fans(shape, in_axis, out_axis, batch_axis)
         n = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2, "fan_geo_avg": math.sqrt(fan_in * fan_out)}[mode]
         is_complex = wnp.issubdtype(dtype, wnp.complexfloating)
         variance = wnp.array(scale / max(1, n), wnp.finfo(dtype).dtype)
@@ -142,9 +143,9 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
     @api_boundary
     @takes_out_sharding
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
-        dtype = _float_dtype(dtype)
+        dtype, shape = _float_dtype(dtype), tuple(map(as_size, shape))
         if len(shape) < 2:
-            raise ValueError(f"initializers.orthogonal: shape {tuple(shape)} is not a matrix; it needs at least two dims.")
+            raise ValueError(f"initializers.orthogonal: shape {shape} is not a matrix; it needs at least two dims.")
         rows = shape[column_axis]
         rest = list(shape)
         del rest[column_axis]
@@ -163,9 +164,9 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
     @api_boundary
     @takes_out_sharding
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
-        dtype = _float_dtype(dtype)
+        dtype, shape = _float_dtype(dtype), tuple(map(as_size, shape))
         if len(shape) not in (3, 4, 5) or shape[-1] < shape[-2]:
-            raise ValueError(f"initializers.delta_orthogonal: shape {tuple(shape)} is not a kernel [spatial..., in, out] with 1 to 3 "
+            raise ValueError(f"initializers.delta_orthogonal: shape {shape} is not a kernel [spatial..., in, out] with 1 to 3 "
                              "spatial dims and out >= in.")
         matrix = orthogonal(scale, column_axis, dtype)(key, shape[-2:])
         center = tuple((k - 1) // 2 if k % 2 else slice((k - 1) // 2, k // 2 + 1) for k in shape[:-2])
@@ -180,7 +181,7 @@ def _fans(shape: tuple[int, ...], in_axis: Any, out_axis: Any, batch_axis: Any) 
         raise ValueError(f"initializers.variance_scaling: shape {shape} has no fan in and fan out; it needs at least two dims, or in_axis "
                          "and out_axis that it has.")
     ins, outs, batches = (_size(shape, axis) for axis in (in_axis, out_axis, batch_axis))
-    window = math.prod(shape) / (ins * outs * batches)
+    window = math.prod(shape) / max(1, ins * outs * batches)
     return int(ins * window), int(outs * window)
 
 

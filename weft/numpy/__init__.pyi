@@ -3,6 +3,7 @@
 # fmt: off
 
 from typing import Any
+from weft.dtypes import canonicalize_dtype, itemsize_bits, scalar_type_of
 from weft.errors import TypePromotionError
 from weft.numpy import fft, linalg
 from weft.numpy.bits import apply_over_axes, packbits, piecewise, sort_complex, unpackbits, unwrap
@@ -70,8 +71,8 @@ from weft.numpy.ufuncs import (
     reciprocal, remainder, right_shift, rint, sign, signbit, sin, sinc, sinh, sqrt, square, subtract, tan, tanh, true_divide, trunc,
 )
 from weft.runtime.array import Array as ndarray
-from weft.util.dtype_table import canonicalize_dtype, extended, itemsize_bits, prng_key
-from weft.util.dtypes import finfo, float0, iinfo, isdtype, issubdtype, scalar_type_of
+from weft.util.dtype_table import extended, prng_key
+from weft.util.dtypes import finfo, float0, iinfo, isdtype, issubdtype
 from weft.util.promotion import promote_types, result_type
 
 ComplexWarning: Any

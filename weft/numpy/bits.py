@@ -153,15 +153,14 @@ def apply_over_axes(func: Callable, a, axes):
     a = creation.asarray(a)
     for axis in axes if isinstance(axes, (tuple, list)) else (axes,):
         b = array_of("apply_over_axes: the result of `func`", func(a, axis))
-        b = b if b.ndim == a.ndim else mp.expand_dims(b, axis)
-        if b.ndim != a.ndim:
-            raise ValueError("function is not returning an array of the correct shape")
-        a = b
+        if b.ndim not in (a.ndim, a.ndim - 1):
+            raise ValueError(f"apply_over_axes: `func` must keep the dims of its array, or leave one out, got {b.ndim} of {a.ndim}.")
+        a = b if b.ndim == a.ndim else mp.expand_dims(b, axis)
     return a
 
 
 def sort_complex(a):
     """Sorted along the last dim as complex numbers."""
     from weft.numpy.sorting import sort
-    out = sort(a, -1)
+    out = sort(array_of("sort_complex", a, "a", 1), -1)
     return cast(out, dtypes.to_complex_dtype(out.dtype))

@@ -210,12 +210,11 @@ def trapezoid(y, x=None, dx: float = 1.0, axis: int = -1):
     """The integral of samples `y` by the trapezoidal rule."""
     from weft.numpy.reductions import sum as total
     if x is None:
-        (y,) = promote_dtypes_inexact(value(y))
+        y = concrete(promote_dtypes_inexact(value(y))[0])
         steps = concrete(cast(value(dx), y.dtype))
     else:
         y, steps = [concrete(v) for v in promote_dtypes_inexact(value(y), value(x))]
-    y = concrete(y)
-    y = mp.moveaxis(cast(y, y.dtype), axis, -1)
+    y = mp.moveaxis(cast(y, y.dtype), canonical_axis(axis, y.ndim, "trapezoid"), -1)
     if x is None:                                 # several steps: one for each dim before `axis`, or for each place along it
         steps = steps if steps.ndim == 0 else mp.moveaxis(mp.expand_dims(steps, tuple(range(y.ndim - steps.ndim))), axis, -1)
     else:

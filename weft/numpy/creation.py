@@ -429,8 +429,8 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
         if isinstance(x, complex) or np.iscomplexobj(x):
             raise ValueError(f"arange: `{name}` is complex ({x!r}), and complex numbers have no order. "
                              "Give real numbers, and dtype=complex for a complex result.")
-    if not parts:
-        raise TypeError("arange: give at least `stop`, a number; got None.")
+    if start is None:
+        raise TypeError(f"arange: {'give at least `stop`, a number; got None' if not parts else '`start` must be a number, got None'}.")
     want = dtypes.check_dtype(dtype, "arange") if dtype is not None else dtypes.result_type(*parts)
     if want == np.bool_:
         raise TypeError("arange: values of dtype bool are not evenly spaced. Give numbers, and cast what comes out.")

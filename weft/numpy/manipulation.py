@@ -83,14 +83,20 @@ def transpose(a, axes: Sequence[int] | None = None):
     >>> wnp.transpose(wnp.zeros((2, 3, 4)), (1, 0, 2)).shape
     (3, 2, 4)
     """
-    a = promote.array_of("transpose", a)
-    order = tuple(reversed(range(a.ndim))) if axes is None else tuple(promote.canonical_axis(d, a.ndim, "transpose") for d in axes)
+    return _permuted("transpose", a, axes)
+
+
+def permute_dims(a, /, axes: Sequence[int]):
+    """`transpose` with the dims given."""
+    return _permuted("permute_dims", a, axes)
+
+
+def _permuted(api: str, a, axes: Sequence[int] | None):
+    a = promote.array_of(api, a)
+    order = tuple(reversed(range(a.ndim))) if axes is None else tuple(promote.canonical_axis(d, a.ndim, api) for d in axes)
     if sorted(order) != list(range(a.ndim)):
-        raise ShapeError(f"transpose: axes must be a permutation of {tuple(range(a.ndim))}, got {tuple(axes)}.")
+        raise ShapeError(f"{api}: axes must be a permutation of {tuple(range(a.ndim))}, got {tuple(axes)}.")
     return layout.transpose(a, order) if order != tuple(range(a.ndim)) else a
-
-
-permute_dims = transpose
 
 
 def matrix_transpose(x, /):
@@ -368,21 +374,18 @@ def _whole(api: str, number) -> int:
 
 def vsplit(ary, indices_or_sections) -> list:
     """`split` along dim 0."""
-    return split(ary, indices_or_sections, 0)
+    return split(promote.array_of("vsplit", ary, "ary", 1), indices_or_sections, 0)
 
 
 def hsplit(ary, indices_or_sections) -> list:
     """`split` along dim 1 (dim 0 of 1-d arrays)."""
-    a = promote.array_of("hsplit", ary)
+    a = promote.array_of("hsplit", ary, "ary", 1)
     return split(a, indices_or_sections, 1 if a.ndim > 1 else 0)
 
 
 def dsplit(ary, indices_or_sections) -> list:
     """`split` along dim 2."""
-    a = promote.array_of("dsplit", ary)
-    if a.ndim < 3:
-        raise ValueError(f"dsplit: `ary` must have at least 3 dims, got shape {tuple(a.shape)}.")
-    return split(a, indices_or_sections, 2)
+    return split(promote.array_of("dsplit", ary, "ary", 3), indices_or_sections, 2)
 
 
 # ---- flipping, rolling
@@ -394,12 +397,12 @@ def flip(m, axis=None):
 
 def flipud(m):
     """Reversed along dim 0."""
-    return flip(m, 0)
+    return flip(promote.array_of("flipud", m, "m", 1), 0)
 
 
 def fliplr(m):
     """Reversed along dim 1."""
-    return flip(m, 1)
+    return flip(promote.array_of("fliplr", m, "m", 2), 1)
 
 
 def rot90(m, k: int = 1, axes: tuple[int, int] = (0, 1)):

@@ -185,13 +185,14 @@ def matvec(x1, x2, /):
     """Matrix times vector, broadcast over leading dims."""
     from weft.numpy import manipulation as mp
 
-    return mp.squeeze(matmul(x1, mp.expand_dims(x2, -1)), -1)
+    return mp.squeeze(matmul(x1, mp.expand_dims(promote.array_of("matvec", x2, "x2", 1), -1)), -1)
 
 
 def vecmat(x1, x2, /):
     """Conjugated vector times matrix, broadcast over leading dims."""
     from weft.numpy import manipulation as mp
 
+    x1, x2 = promote.array_of("vecmat", x1, "x1", 1), promote.array_of("vecmat", x2, "x2", 2)
     return mp.squeeze(matmul(mp.expand_dims(uf.conjugate(x1), -2), x2), -2)
 
 
@@ -243,8 +244,8 @@ def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None, 
     _check_sizes(terms, arrays)
     work = list(zip(terms, arrays))
     if len(work) > 2:
-        how = "optimal" if optimize is True else "auto" if optimize in ("auto", False) else optimize
-        steps, _ = opt_einsum.contract_path(f"{inputs}->{output}", *[tuple(x.shape) for x in arrays], shapes=True, optimize=how)
+        how = "optimal" if optimize is True else optimize or "auto"
+        steps = _contraction_path(f"{inputs}->{output}", arrays, how)[0]
     else:
         steps = [tuple(range(len(work)))]
     for step in steps:
@@ -271,6 +272,12 @@ def _subscripts_from_lists(first, rest):
     """The interleaved form einsum(op, [0, 1], op, [1, 2], [0, 2])."""
     args = [first, *rest]
     pairs = [(args[i], args[i + 1]) for i in range(0, len(args) - 1, 2)]
+    if not pairs:
+        raise TypeError(f"`subscripts` must be a string, or an operand and the list of its indices follow each other, got "
+                        f"{type(first).__name__} alone.")
+    for term in [term for _, term in pairs] + args[2 * len(pairs):]:
+        if not isinstance(term, (list, tuple)) or not all(d is Ellipsis or isinstance(d, (int, np.integer)) for d in term):
+            raise TypeError(f"`subscripts` of an operand must be a list of integers and Ellipsis, got {term!r:.60}.")
     dims = {d for _, term in pairs for d in term if d is not Ellipsis}
     names = {d: chr(ord("a") + n) for n, d in enumerate(sorted(dims))}         # the implicit result has its dims in this order
 
@@ -280,6 +287,23 @@ def _subscripts_from_lists(first, rest):
     if len(args) % 2:
         text += "->" + letters(args[-1])
     return text, tuple(op for op, _ in pairs)
+
+
+def _contraction_path(subscripts: str, operands, optimize):
+    """What opt_einsum says for operands of these shapes."""
+    import opt_einsum
+    if not (isinstance(optimize, (bool, str)) or optimize is None or isinstance(optimize, opt_einsum.paths.PathOptimizer)
+            or (isinstance(optimize, (list, tuple)) and all(isinstance(step, (list, tuple)) for step in optimize))
+            or (callable(optimize) and not isinstance(optimize, type))):
+        raise TypeError(f"`optimize` must be a bool, the name of a strategy of opt_einsum, one of its optimizers, or a list of the "
+                        f"operands of each step, got {optimize!r:.60}.")
+    try:
+        return opt_einsum.contract_path(subscripts, *[tuple(np.shape(x)) for x in operands], shapes=True, optimize=optimize)
+    except KeyError as error:
+        if not isinstance(optimize, str) or optimize not in str(error):
+            raise
+        raise ValueError(f"`optimize` must name a strategy of opt_einsum ('auto', 'optimal', 'greedy', 'dp', ...), got "
+                         f"{optimize!r}.") from None
 
 
 def _check_sizes(terms, arrays) -> None:
@@ -352,7 +376,6 @@ def _sum_out(term: str, x, cs, dtype):
 
 def einsum_path(subscripts, /, *operands, optimize="greedy"):
     """The order in which `einsum` contracts its operands."""
-    import opt_einsum
     if not isinstance(subscripts, str):
         subscripts, operands = _subscripts_from_lists(subscripts, operands)
-    return opt_einsum.contract_path(subscripts, *[tuple(np.shape(x)) for x in operands], shapes=True, optimize=optimize)
+    return _contraction_path(subscripts, operands, optimize)

@@ -17,7 +17,7 @@ from weft.ops.layout import broadcast_in_dim_p, reshape
 from weft.runtime.array import Array
 from weft.util import dtypes
 from weft.util.config import config
-from weft.util.errors import ConcretizationTypeError, ShapeError, describe
+from weft.util.errors import ConcretizationTypeError, ShapeError, TracerIntegerConversionError, describe
 from weft.util.source import is_own_arithmetic, user_frame, warn_user
 
 PYTHON_SCALARS = (bool, int, float, complex)
@@ -150,6 +150,8 @@ def as_axes(axis, api: str) -> tuple[int, ...]:
     """The argument `axis`, an int or several (a tuple, list, range or array), as ints."""
     try:
         return (operator.index(axis),)
+    except TracerIntegerConversionError:
+        raise
     except TypeError:
         pass
     try:
@@ -175,7 +177,12 @@ def canonical_axes(axis, ndim: int, api: str = "reduction") -> tuple[int, ...]:
 
 def canonical_axis(axis, ndim: int, api: str = "array") -> int:
     """The index `axis` as a non-negative dim."""
-    return canonical_axes(operator.index(axis), ndim, api)[0]
+    try:
+        return canonical_axes(operator.index(axis), ndim, api)[0]
+    except TracerIntegerConversionError:
+        raise
+    except TypeError:
+        raise TypeError(f"{api}: axis must be an integer, got {axis!r:.60}.") from None
 
 
 def along(api: str, a, axis: int | None) -> tuple[Any, int]:
@@ -277,9 +284,11 @@ def concrete(x):
     return to_array(x) if program is None else program.array_of(x, to_array)
 
 
-def array_of(api: str, x):
-    """The array-like `x` as an Array or tracer."""
-    if hasattr(type(x), "aval"):
-        return x
-    check_arraylike(api, x)
-    return concrete(value(x))
+def array_of(api: str, x, parameter: str = "", dims: int = 0):
+    """The array-like `x` as an Array or tracer; ValueError if the argument `parameter` has fewer than `dims` dims."""
+    if not hasattr(type(x), "aval"):
+        check_arraylike(api, x)
+        x = concrete(value(x))
+    if len(x.shape) < dims:
+        raise ValueError(f"{api}: `{parameter}` must have at least {dims} dim{'s' * (dims > 1)}, got shape {tuple(x.shape)}.")
+    return x

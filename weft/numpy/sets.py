@@ -13,7 +13,7 @@ import numpy as np
 from weft.numpy import choosing, creation, manipulation as mp, reductions as rd, ufuncs as uf
 from weft.numpy.choosing import host_value
 from weft.numpy.creation import asarray
-from weft.numpy.promote import cast, promote_dtypes
+from weft.numpy.promote import canonical_axis, cast, promote_dtypes
 from weft.numpy.sorting import argsort, isin, lexsort, searchsorted
 from weft.util import dtypes
 
@@ -49,6 +49,7 @@ def unique(ar, return_index: bool = False, return_inverse: bool = False, return_
     (Array([1, 3], dtype=int32), Array([1, 2], dtype=int32))
     """
     ar = asarray(ar)
+    axis = None if axis is None else canonical_axis(axis, ar.ndim, "unique")
     if size is None and axis is not None and equal_nan and dtypes.issubdtype(ar.dtype, np.inexact):
         # NumPy's rows with NaN are never equal
         size = int(host_value(unique(ar, axis=axis, return_counts=True, size=ar.shape[axis], fill_value=0)[1], "unique").astype(bool).sum())

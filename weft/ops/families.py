@@ -177,7 +177,7 @@ def check_dtype(name: str, aval: ShapedArray, groups: tuple[Group, ...], positio
         return
     if aval.dtype == dtypes.float0:
         raise TypeError(f"{name}: float0s do not support any operations by design: they are the derivatives with respect to integers, "
-                        "zeros without a meaning.")
+                        f"zeros without a meaning, got {aval.str_short()}.")
     where = "" if position is None else f" at position {position}"
     raise TypeError(describe(name, f"does not accept dtype {aval.dtype.name}{where}.", [("operand", aval.str_short())],
                              user_frame(), f"Accepted are dtypes of kind {', '.join(groups)}.",

@@ -114,6 +114,9 @@ def triangular_solve(
     op transposes and conjugates as `transpose_a` and `conjugate_a` say. Only the triangle that `lower` names is read.
     """
     conjugate_a = bool(conjugate_a) and is_complex(a)
+    if typeof(a).ndim < 2 or not typeof(b).ndim:
+        raise shape_error("triangular_solve", "`a` must hold square matrices, and `b` matrices or vectors.",
+                          [("a", typeof(a).str_short()), ("b", typeof(b).str_short())])
     vector = typeof(b).ndim == typeof(a).ndim - 1
     if vector:
         shape = typeof(b).shape

@@ -321,7 +321,7 @@ def takes_out_sharding(fun: Callable | None = None, *, contracts: bool = False, 
     def placed(*args, out_sharding: Any = None, **kwargs) -> Any:
         if out_sharding is None:
             return fun(*args, **kwargs)
-        if not sums and getattr(out_sharding, "spec", out_sharding).unreduced:
+        if not sums and getattr(getattr(out_sharding, "spec", out_sharding), "unreduced", None):
             raise NotImplementedError(f"{fun.__name__}: the result cannot be laid out as {out_sharding}: only sums can be unreduced.\n"
                                       "  Leave the unreduced axes out of out_sharding.")
         return with_out_sharding(out_sharding, fun.__name__, lambda: fun(*args, **kwargs),

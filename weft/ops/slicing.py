@@ -238,7 +238,7 @@ def _start_scalars(indices, shape, api: str, wraps: bool | Sequence[bool]) -> li
             f"{api}: needs one start index per dim.\n"
             f"    operand has {len(shape)} dims, start_indices has length {len(indices)}"
         )
-    found = sorted({i.dtype.name for i in indices if hasattr(i, "dtype")})
+    found = sorted({i.dtype.name for i in indices if hasattr(i, "dtype") and not isinstance(i, type)})
     if len(found) > 1:
         raise TypeError(f"index arguments to {api} must be integers of the same type, got {', '.join(found)}.")
     wraps = [wraps] * len(shape) if isinstance(wraps, bool) else list(wraps)

@@ -52,6 +52,8 @@ def create_hybrid_device_mesh(mesh_shape: Sequence[int], dcn_mesh_shape: Sequenc
     >>> create_hybrid_device_mesh((2, 1), (1, 1), all_devices()[:2]).shape
     (2, 1)
     """
+    if not isinstance(process_is_granule, (bool, np.bool_)):
+        raise TypeError(f"create_hybrid_device_mesh: `process_is_granule` must be True or False, got {process_is_granule!r:.60}.")
     chosen = all_devices() if devices is None else list(devices)
     groups: dict[int, list] = {}
     for d in chosen:
@@ -68,7 +70,9 @@ def create_hybrid_device_mesh(mesh_shape: Sequence[int], dcn_mesh_shape: Sequenc
 
 
 def _granule(device: Any, process_is_granule: bool) -> int:
-    """The number of the granule of a device."""
+    """The number of the granule of a device; TypeError if it is none."""
+    if not hasattr(device, "process_index"):
+        raise TypeError(f"create_hybrid_device_mesh: `devices` must be a sequence of devices, got the entry {device!r:.60}.")
     if process_is_granule:
         return device.process_index
     if (part := getattr(device, "slice_index", None)) is not None:

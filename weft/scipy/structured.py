@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from weft.numpy import choosing, creation, manipulation as mp, ufuncs as uf
 from weft.numpy.promote import array_of, broadcast_shapes, broadcast_to_shape, concrete, inexact
 from weft.util import dtypes
+from weft.util.errors import OutOfMemoryError
 from weft.util.source import guard_all
 
 __all__ = [
@@ -40,7 +42,16 @@ def _stacked(*vectors: Any) -> list:
     return [broadcast_to_shape(v, (*lead, v.shape[-1])) for v in vectors]
 
 
+def _empty(rows: int, columns: int, dtype: Any = np.float64) -> np.ndarray:
+    """A matrix to be filled: made before its elements, so that one beyond memory is an error at once."""
+    try:
+        return np.empty((rows, columns), dtype)
+    except ValueError:
+        raise OutOfMemoryError(f"a matrix of shape ({rows}, {columns}) has more bytes than memory has addresses") from None
+
+
 def _places(rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
+    _empty(max(rows, 0), max(columns, 0))
     return np.arange(rows)[:, None], np.arange(columns)[None, :]
 
 
@@ -182,15 +193,17 @@ def _real(matrix: np.ndarray) -> Any:
     return creation.asarray(matrix, dtypes.canonicalize_dtype(np.float64))
 
 
-def _rounded(numbers: Any) -> np.ndarray:
-    """Integers of any size as floats, the largest as infinities."""
-    def one(k: int) -> float:
-        try:
-            return float(k)
-        except OverflowError:
-            return math.copysign(math.inf, k)
-
-    return np.array([[one(k) for k in row] for row in numbers], np.float64)
+def _rounded(n: int, element: Callable[[int, int], int]) -> np.ndarray:
+    """The n × n matrix of the integers `element(i, j)` of any size, as floats, the largest as infinities."""
+    out = _empty(n, n)
+    for i in range(n):
+        for j in range(n):
+            k = element(i, j)
+            try:
+                out[i, j] = k
+            except OverflowError:
+                out[i, j] = math.copysign(math.inf, k)
+    return out
 
 
 def hilbert(n: int):
@@ -215,12 +228,12 @@ def invhilbert(n: int):
         size = (i + j + 1) * math.comb(n + i, n - j - 1) * math.comb(n + j, n - i - 1) * math.comb(i + j, i) ** 2
         return -size if (i + j) % 2 else size
 
-    return _real(_rounded([[element(i, j) for j in range(n)] for i in range(n)]).reshape(n, n))
+    return _real(_rounded(n, element))
 
 
 def _binomials(n: int) -> np.ndarray:
     """The lower triangle of binomial coefficients i over j."""
-    return _rounded([[math.comb(i, j) for j in range(n)] for i in range(n)]).reshape(n, n)
+    return _rounded(n, math.comb)
 
 
 def _pascal_kind(name: str, kind: str | None) -> str:
@@ -237,7 +250,7 @@ def pascal(n: int, kind: str | None = None):
     """
     n, kind = max(operator.index(n), 0), _pascal_kind("pascal", kind)
     if kind == "symmetric":
-        return _real(_rounded([[math.comb(i + j, i) for j in range(n)] for i in range(n)]).reshape(n, n))
+        return _real(_rounded(n, lambda i, j: math.comb(i + j, i)))
     return _real(_binomials(n) if kind == "lower" else _binomials(n).T)
 
 
@@ -264,9 +277,12 @@ def hadamard(n: int, dtype: Any = int):
     n = operator.index(n)
     if n < 1 or n & (n - 1):
         raise ValueError(f"hadamard: n must be a positive power of 2; got {n}.")
-    matrix = np.ones((1, 1), np.int8)
-    while len(matrix) < n:
-        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    matrix = _empty(n, n, np.int8)
+    matrix[:1, :1], size = 1, 1
+    while size < n:
+        block = matrix[:size, :size]
+        matrix[:size, size:2 * size], matrix[size:2 * size, :size], matrix[size:2 * size, size:2 * size] = block, block, -block
+        size *= 2
     return creation.asarray(matrix, dtypes.canonicalize_dtype(dtype))
 
 

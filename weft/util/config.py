@@ -44,7 +44,7 @@ class Setting:
         if self.kind is bool:
             if isinstance(value, str):
                 return self.parse(value)
-            if value in (0, 1):
+            if getattr(value, "ndim", 0) == 0 and value in (0, 1):
                 return bool(value)
             raise ValueError(f"config.{self.name} is true or false, got {value!r}")
         if self.choices:
@@ -61,7 +61,7 @@ class Setting:
             if self.kind is Hashable:        # a tuple may hold what is not
                 hash(value)
             return value
-        raise TypeError(f"config.{self.name} takes a value of type {self.kind.__name__}, got {value!r}")
+        raise TypeError(f"config.{self.name} takes a value of type {self.kind.__name__}, got {value!r:.80} of {type(value)}")
 
     def parse(self, text: str) -> Any:
         """Return the value that an environment variable's text stands for."""

@@ -194,8 +194,8 @@ def as_dtype(dtype: DTypeLike, what: str = "`dtype`") -> DType:
     if isinstance(dtype, (np.dtype, ExtendedDType)):
         return dtype
     if isinstance(dtype, str):
-        found = dtypes_by_name[dtype]
-        return np.dtype(dtype) if found is None else found
+        if (found := dtypes_by_name[dtype]) is not None:
+            return found
     if type(dtype) is type and dtype in python_scalar_dtypes:
         return python_scalar_dtypes[dtype]
     if dtype is None:
@@ -205,7 +205,7 @@ def as_dtype(dtype: DTypeLike, what: str = "`dtype`") -> DType:
         return inner
     try:
         return np.dtype(dtype)
-    except TypeError as error:
+    except (TypeError, ValueError, SyntaxError) as error:       # NumPy reads strings as Python does
         raise TypeError(f"{what} must be a dtype or what NumPy takes for one, got {dtype!r:.80}: {error}") from error
 
 

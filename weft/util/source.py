@@ -529,7 +529,7 @@ def _is_inside(error: Exception) -> bool | None:
 
 
 #: methods by which Python asks an array for what it is not
-_PROTOCOLS = {f"__{name}__" for name in ("bool", "index", "int", "float", "complex", "hash", "iter", "len", "contains")}
+_PROTOCOLS = {f"__{name}__" for name in ("bool", "index", "int", "float", "complex", "hash", "iter", "len", "contains", "getattr")}
 #: what weft calls
 _LIBRARIES = re.compile(r"[/\\](numpy|scipy|ml_dtypes|opt_einsum|python3\.\d+)[/\\](?!site-packages)")
 

@@ -79,3 +79,6 @@ from weft.experimental.sparse.util import (
     SparseEfficiencyError as SparseEfficiencyError,
     SparseEfficiencyWarning as SparseEfficiencyWarning,
 )
+from weft.util.source import guard_all as _guard_all
+
+_guard_all(globals(), [name for name in globals() if name[0] != "_"])

@@ -10,8 +10,11 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 import weft
 import weft.numpy as wnp
+from weft.api.autodiff import checked_argnums
 from weft.experimental.sparse.base import is_sparse
 from weft.experimental.sparse.bcoo import BCOO
 from weft.util import tree
@@ -20,10 +23,12 @@ from weft.util import tree
 def _derivative(transform: Callable, name: str, doc: str) -> Callable:
     """A transformation of functions of arrays for functions with sparse arguments: derivatives are those of the data."""
     def derived(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, **kwargs: Any) -> Callable:
-        numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+        if not isinstance(has_aux, (int, np.bool_)):
+            raise TypeError(f"{name}: `has_aux` must be True or False, got {has_aux!r:.60}.")
 
         @functools.wraps(fun)
         def run(*args: Any, **others: Any) -> Any:
+            numbers = checked_argnums(argnums, len(args), name)
             leaves, treedef = tree.tree_flatten([args[i] for i in numbers], is_leaf=is_sparse)
             data = [leaf.data if is_sparse(leaf) else leaf for leaf in leaves]
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import weft.numpy as wnp
+from weft.ops.families import canonical_dims
 from weft.util.tree import register_pytree_node
 
 #: `sparsify`, which the module `transform` puts here
@@ -156,7 +157,7 @@ def _operand(value: Any) -> Any:
 
 def axes_of(ndim: int, axes: Sequence[int] | None) -> tuple[int, ...]:
     """A permutation, reversed where none is given."""
-    return tuple(range(ndim))[::-1] if axes is None else tuple(axis % ndim for axis in axes)
+    return tuple(range(ndim))[::-1] if axes is None else canonical_dims("transpose", axes, ndim)
 
 
 def dims_of(data: Any, indices: Any) -> tuple[int | None, int | None]:

@@ -151,6 +151,8 @@ def bcsr_extract(indices: Any, indptr: Any, mat: Any) -> Any:
     [2.0, 3.0]
     """
     indices, indptr, mat = map(wnp.asarray, (indices, indptr, mat))
+    if not indices.ndim or not indptr.ndim:
+        raise ValueError("bcsr_extract: `indices` and `indptr` must have at least 1 dim, got a scalar.")
     rows = over_batches(lambda each: numbers(each, indices.shape[-1]), indptr.ndim - 1)(indptr).astype(indices.dtype)
     return coordinates.bcoo_extract_data(wnp.stack(wnp.broadcast_arrays(rows, indices), axis=-1), mat)
 
@@ -170,6 +172,8 @@ def bcsr_sum_duplicates(mat: BCSR, nse: int | None = None) -> BCSR:
 
 def bcsr_concatenate(operands: Sequence[BCSR], *, dimension: int) -> BCSR:
     """Arrays joined along a dim: see `bcoo_concatenate`."""
+    if not all(isinstance(each, BCSR) for each in operands):
+        raise TypeError(f"bcsr_concatenate: `operands` must be BCSR arrays, got {operands!r:.60}.")
     return BCSR.from_bcoo(shapes.bcoo_concatenate([each.to_bcoo() for each in operands], dimension=dimension))
 
 

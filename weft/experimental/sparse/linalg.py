@@ -15,6 +15,7 @@ import weft
 import weft.numpy as wnp
 from weft import lax
 from weft.experimental.sparse.bcsr import numbers
+from weft.util.source import guard_all
 
 
 def spsolve(data: Any, indices: Any, indptr: Any, b: Any, tol: float = 1e-6, reorder: int = 1) -> Any:
@@ -142,3 +143,6 @@ def _basis(X: Any, blocks: list) -> Any:
         u = wnp.astype(wnp.where(norms > 0.5, u / wnp.where(norms > 0.5, norms, 1), 0.0), X.dtype)
         basis = wnp.concatenate([basis, u], axis=1)
     return basis
+
+
+guard_all(globals())

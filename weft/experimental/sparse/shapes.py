@@ -28,6 +28,7 @@ from weft.experimental.sparse.bcoo import (
     shapes_of,
     whole_batches,
 )
+from weft.ops.families import canonical_dims
 
 
 def bcoo_transpose(mat: BCOO, *, permutation: Sequence[int]) -> BCOO:
@@ -158,7 +159,7 @@ def bcoo_squeeze(arr: BCOO, *, dimensions: Sequence[int]) -> BCOO:
     >>> sparse.bcoo_squeeze(sparse.eye(1, 3), dimensions=(0,)).shape
     (3,)
     """
-    drop = {d % arr.ndim for d in dimensions}
+    drop = set(canonical_dims("bcoo_squeeze", dimensions, arr.ndim))
     if bad := [d for d in drop if arr.shape[d] != 1]:
         raise ValueError(f"bcoo_squeeze: dim {bad[0]} of shape {arr.shape} has size {arr.shape[bad[0]]}, not 1.")
     b, end = arr.n_batch, arr.n_batch + arr.n_sparse
@@ -302,7 +303,7 @@ def bcoo_rev(operand: BCOO, dimensions: Sequence[int]) -> BCOO:
     >>> sparse.bcoo_rev(sparse.eye(2), (0,)).todense().tolist()
     [[0.0, 1.0], [1.0, 0.0]]
     """
-    dims = {d % operand.ndim for d in dimensions}
+    dims = set(canonical_dims("bcoo_rev", dimensions, operand.ndim))
     b, end = operand.n_batch, operand.n_batch + operand.n_sparse
     data = wnp.flip(operand.data, tuple(d if d < b else d - end + b + 1 for d in dims if not b <= d < end))
     indices = wnp.flip(operand.indices, tuple(d for d in dims if d < b))
@@ -322,7 +323,7 @@ def bcoo_reduce_sum(mat: BCOO, *, axes: Sequence[int]) -> BCOO:
     >>> sparse.bcoo_reduce_sum(sparse.eye(3), axes=(0,)).todense().tolist()
     [1.0, 1.0, 1.0]
     """
-    drop = sorted({operator.index(axis) % mat.ndim for axis in axes})
+    drop = sorted(set(canonical_dims("bcoo_reduce_sum", axes, mat.ndim)))
     b, end = mat.n_batch, mat.n_batch + mat.n_sparse
     data, indices = whole_batches(mat) if any(d < b for d in drop) else (mat.data, mat.indices)
     data = data.sum(tuple(d - end + b + 1 for d in drop if d >= end)) if any(d >= end for d in drop) else data
@@ -365,7 +366,7 @@ def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
     if not operands or not all(isinstance(each, BCOO) for each in operands):
         raise ValueError("bcoo_concatenate: needs BCOO arrays, at least one.")
     first = operands[0]
-    dimension = operator.index(dimension) % first.ndim
+    (dimension,) = canonical_dims("bcoo_concatenate", (dimension,), first.ndim)
     for each in operands[1:]:
         if (each.n_batch, each.n_sparse, each.n_dense) != (first.n_batch, first.n_sparse, first.n_dense):
             raise ValueError(f"bcoo_concatenate: the kinds of dims differ: n_batch={first.n_batch}, n_dense={first.n_dense} and"

@@ -365,7 +365,7 @@ def as_size(n: Any) -> Any:
     except TracerIntegerConversionError:
         raise
     except TypeError:
-        raise TypeError(f"Shapes must be 1D sequences of concrete values of integer type, got the size {n!r}.") from None
+        raise TypeError(f"Shapes must be 1D sequences of concrete values of integer type, got the size {n!r} in a shape.") from None
 
 
 def max_dim(a: Any, b: Any) -> Any:

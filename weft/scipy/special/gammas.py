@@ -217,8 +217,8 @@ def bernoulli(n: int):
     Array([ 1.    , -0.5   ,  0.1667,  0.    , -0.0333], dtype=float32)
     """
     n = operator.index(n)
-    if n < 0:
-        raise ValueError(f"bernoulli: n must not be negative, got {n}.")
+    if not 0 <= n < 1 << 31:
+        raise ValueError(f"bernoulli: n must not be negative, and less than 2^31, got {n}.")
     import scipy.special
     return wnp.asarray(scipy.special.bernoulli(max(n, 2))[:n + 1], dtypes.canonicalize_dtype(np.float64))
 

@@ -6,17 +6,8 @@ import math
 
 from weft import numpy as wnp
 from weft.control.custom_rules import custom_jvp
-from weft.scipy.stats.family import continuous, log_of_part
+from weft.scipy.stats.family import continuous, log1p_square, log_of_part
 from weft.util.source import guard_all
-
-
-def log1p_square(z, scale):
-    """log(1 + (z / scale)^2), also where the square is infinite."""
-    size = wnp.abs(z)
-    large = size > scale
-    far, near = wnp.where(large, size, 1), wnp.where(large, 0, z)
-    return wnp.where(large, 2 * (wnp.log(far) - wnp.log(scale)) + wnp.log1p(wnp.square(scale / wnp.where(large, size, scale))),
-                     wnp.log1p(wnp.square(near / scale)))
 
 
 def _shares(z):

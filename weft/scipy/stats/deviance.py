@@ -1,7 +1,7 @@
 """Logarithms of densities as sums of terms of one sign, where the plain formulas are differences of large logarithms.
 
 In:  arrays of one floating dtype; counts are real numbers here.
-Out: `log_poisson`, `log_binomial`, `log_beta_binomial`, with slopes that are as accurate; `beta_binomial`.
+Out: `log_poisson`, `log_gamma_density`, `log_binomial`, `log_beta_binomial`, with slopes that are as accurate; `beta_binomial`.
 How: `deviance`, x log(x / m) - (x - m), is zero at m = x and as small as the square of the distance near it. What gamma functions add is
      `_width`, half a logarithm and a remainder of Stirling's series.
 Source: C. Loader, "Fast and accurate computation of binomial probabilities" (2000).
@@ -10,6 +10,7 @@ Source: C. Loader, "Fast and accurate computation of binomial probabilities" (20
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from weft import numpy as wnp
 from weft.control.custom_rules import custom_jvp
@@ -216,3 +217,19 @@ def count_slope(k, m, a, b):
 log_beta_binomial.defjvps(
     lambda t, out, k, m, a, b: t * count_slope(k, m, a, b), lambda t, out, k, m, a, b: t * count_slope(m, k, b, a),
     lambda t, out, k, m, a, b: t * beta_binomial_slope(k, m, a, b), lambda t, out, k, m, a, b: t * beta_binomial_slope(m, k, b, a))
+
+
+def log_gamma_density(unit: int) -> Callable:
+    """log(m^(a - 1) exp(-m) / gamma(a)) of m = z / `unit`, which may be too small for a float."""
+    @custom_jvp
+    def fun(z, a):
+        few, m = a < 1, z / unit
+        many, order = wnp.where(few, 0, a - 1), wnp.where(few, a, 1)
+        some = wnp.where(few & (z > 0), z, 1)
+        near = log_quotient(order, some) + math.log(unit) + order * (wnp.log(some) - math.log(unit)) - m - ew.lgamma(order + 1)
+        far = log_poisson_by_ratio(many, m, log_quotient(z, unit * wnp.where(many > 0, many, 1)))
+        value = wnp.where(few, wnp.where(z > 0, near, math.inf), far)
+        return wnp.where(a > 0, value, math.nan)
+    fun.defjvps(lambda t, out, z, a: t * (wnp.where(a == 1, 0, (a - 1) / z) - 1 / unit),
+                lambda t, out, z, a: t * (log_less_digamma(z, a) - math.log(unit)))
+    return fun

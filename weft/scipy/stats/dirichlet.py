@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from weft import numpy as wnp
-from weft.numpy.promote import all_inexact
+from weft.numpy.promote import all_inexact, concrete
 from weft.scipy.special import gammaln, xlogy
 from weft.util.source import guard_all
 
 
 def logpdf(x, alpha):
     """The logarithm of the density at `x`, whose first dim holds the parts; the last part may be left out."""
-    x, alpha = all_inexact("dirichlet.logpdf", x, alpha)
-    if alpha.ndim != 1 or x.shape[0] not in (alpha.shape[0], alpha.shape[0] - 1):
+    x, alpha = map(concrete, all_inexact("dirichlet.logpdf", x, alpha))
+    if alpha.ndim != 1 or not x.ndim or x.shape[0] not in (alpha.shape[0], alpha.shape[0] - 1):
         raise ValueError(f"dirichlet.logpdf: alpha must have rank 1 and x as many parts, or one less; got shapes {x.shape} and "
                          f"{alpha.shape}.")
     if x.shape[0] != alpha.shape[0]:

@@ -133,3 +133,11 @@ def whole(k):
     """Whether counts are whole numbers of at least 0."""
     return (k >= 0) & (wnp.floor(k) == k)
 
+
+def log1p_square(z, scale):
+    """log(1 + (z / scale)^2), also where the square is infinite."""
+    size = wnp.abs(z)
+    large = size > scale
+    far, near = wnp.where(large, size, 1), wnp.where(large, 0, z)
+    return wnp.where(large, 2 * (wnp.log(far) - wnp.log(scale)) + wnp.log1p(wnp.square(scale / wnp.where(large, size, scale))),
+                     wnp.log1p(wnp.square(near / scale)))

@@ -12,33 +12,33 @@ _HIGH = 30.0
 
 
 @custom_jvp
-def log_density(z):
+def _log_density(z):
     """-z - exp(-z), of which the slope is accurate near 0."""
     return -z - wnp.exp(-z)
 
 
-log_density.defjvps(lambda t, out, z: t * wnp.expm1(-z))
+_log_density.defjvps(lambda t, out, z: t * wnp.expm1(-z))
 
 
 @custom_jvp
 def _density(z):
-    return wnp.exp(log_density(z))
+    return wnp.exp(_log_density(z))
 
 
 _density.defjvps(lambda t, out, z: t * wnp.where(out == 0, 0, out * wnp.expm1(-z)))
 
 
-def distribution(z):
+def _distribution(z):
     """exp(-exp(-z))."""
     return wnp.exp(-wnp.exp(wnp.minimum(-z, _HIGH)))
 
 
-def survival(z):
+def _survival(z):
     """1 - exp(-exp(-z))."""
     return one_less_exp(wnp.exp(wnp.minimum(-z, _HIGH)))
 
 
-def log_survival(z):
+def _log_survival(z):
     """log(1 - exp(-exp(-z))): for positive z it is -z and a correction, which fades."""
     y, right, far = wnp.exp(wnp.minimum(-z, _HIGH)), z > 0, z > 45
     small = wnp.where(right & ~far, y, 1)
@@ -47,8 +47,8 @@ def log_survival(z):
 
 
 logpdf, pdf, cdf, logcdf, sf, logsf, ppf = continuous(
-    "gumbel_r", "logpdf pdf cdf logcdf sf logsf ppf", quantile="p", logpdf=log_density, pdf=_density,
-    cdf=distribution, logcdf=lambda z: -wnp.exp(-z), sf=survival, logsf=log_survival,
+    "gumbel_r", "logpdf pdf cdf logcdf sf logsf ppf", quantile="p", logpdf=_log_density, pdf=_density,
+    cdf=_distribution, logcdf=lambda z: -wnp.exp(-z), sf=_survival, logsf=_log_survival,
     ppf=lambda q: -wnp.log(-wnp.log(q)))
 
 

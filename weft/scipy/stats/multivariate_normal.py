@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from weft import numpy as wnp
-from weft.numpy.promote import all_inexact
+from weft.numpy.promote import all_inexact, concrete
 from weft.scipy import linalg
 from weft.util.source import guard_all
 
@@ -14,7 +14,7 @@ def logpdf(x, mean, cov, allow_singular: bool | None = None):
     """The logarithm of the density at the vectors in the last dim of `x`."""
     if allow_singular is not None:
         raise NotImplementedError("multivariate_normal.logpdf: allow_singular is not supported; the covariance must be regular.")
-    x, mean, cov = all_inexact("multivariate_normal.logpdf", x, mean, cov)
+    x, mean, cov = map(concrete, all_inexact("multivariate_normal.logpdf", x, mean, cov))
     if not mean.shape:
         return -0.5 * wnp.square(x - mean) / cov - 0.5 * (math.log(2 * math.pi) + wnp.log(cov))
     n = mean.shape[-1]

@@ -8,7 +8,7 @@ import numpy as np
 
 from weft import numpy as wnp
 from weft.lax import cummax, cummin
-from weft.numpy.promote import canonical_axis, inexact
+from weft.numpy.promote import canonical_axis, concrete, inexact
 from weft.util import dtypes
 from weft.util.source import guard_all
 
@@ -72,7 +72,7 @@ def rankdata(a, method: str = "average", *, axis: int | None = None, nan_policy:
 
 def sem(a, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagate", *, keepdims: bool = False):
     """The standard error of the mean along `axis`."""
-    x = inexact("sem", a)
+    x = concrete(inexact("sem", a))
     if nan_policy == "omit":
         there = wnp.sum(~wnp.isnan(x), axis, keepdims=keepdims)
         return wnp.nanstd(x, axis, ddof=ddof, keepdims=keepdims) / wnp.sqrt(there.astype(x.dtype))

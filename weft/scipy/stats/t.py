@@ -7,9 +7,8 @@ import math
 from weft import numpy as wnp
 from weft.control.custom_rules import custom_jvp
 from weft.ops import elementwise as ew
-from weft.scipy.stats.cauchy import log1p_square
 from weft.scipy.stats.deviance import deviance
-from weft.scipy.stats.family import continuous
+from weft.scipy.stats.family import continuous, log1p_square
 from weft.util.source import guard_all
 
 #: of the odd powers of 1 / h in log(gamma(h + 1/2) / gamma(h)) - log(h) / 2
