@@ -222,7 +222,8 @@ def call_of(seed: int) -> Call:
 # ---- outcomes
 
 def fault_of(call: Call) -> str | None:
-    """Make the call; what is wrong with how it ended, if anything is."""
+    """Make the call; what is wrong with how it ended, if anything is. A function among the arguments, as a type of NumPy's, may ask a
+    traced value for its numbers, of which the error says all that is known."""
     try:
         call()
     except MemoryError as error:
@@ -231,7 +232,8 @@ def fault_of(call: Call) -> str | None:
         cause = error.__cause__
         if _is_unforeseen(cause) and "argument `" not in str(error):
             return f"{type(cause).__name__} from inside: {_short(str(cause))}  at {_place(cause)}"
-        if not _is_ours(error) and not names_an_argument(str(error), call):
+        asked = isinstance(error, weft.errors.TracerArrayConversionError) and any(map(callable, call.arguments.values()))
+        if not asked and not _is_ours(error) and not names_an_argument(str(error), call):
             return f"{type(error).__name__} names no argument: {_short(str(error))}"
     except Exception as error:
         return None if _is_ours(error) else f"{type(error).__name__}: {_short(str(error))}"

@@ -83,7 +83,7 @@ def shard_map(f: Callable | None = None, mesh: Mesh | AbstractMesh | None = None
     check = check_vma if check_vma is not None else check_rep if check_rep is not None else True
     if isinstance(in_specs, list):
         in_specs = tuple(in_specs)
-    options = (mesh, in_specs, out_specs, frozenset(axis_names), frozenset(auto), bool(check))
+    options = (mesh, in_specs, out_specs, _axis_set("axis_names", axis_names), _axis_set("auto", auto), bool(check))
 
     @wraps(f)
     @api_boundary
@@ -280,6 +280,13 @@ def _positional(f: Callable, args: tuple, kwargs: dict, name: str) -> tuple:
         raise TypeError(f"shard_map({name}): keyword-only arguments {sorted(bound.kwargs)} have no place in in_specs. "
                         "Pass them by position, or bind them with functools.partial.")
     return bound.args
+
+
+def _axis_set(parameter: str, names: Collection) -> frozenset:
+    try:
+        return frozenset(names)
+    except TypeError:
+        raise TypeError(f"shard_map: `{parameter}` must be a set of names of mesh axes, got {names!r:.60}.") from None
 
 
 def _manual(mesh: Mesh, axis_names: frozenset, auto: frozenset, name: str) -> frozenset:

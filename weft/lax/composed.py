@@ -432,6 +432,10 @@ def composite(decomposition: Callable, name: str, version: int = 0) -> Callable:
     1.5
     """
     from weft.api.jit import jit
+    if not callable(decomposition):
+        raise TypeError(f"composite: `decomposition` must be a function, got {decomposition!r:.60}.")
+    if not isinstance(name, str) or not isinstance(version, (int, np.integer)):
+        raise TypeError(f"composite: `name` must be a string and `version` an integer, got {name!r:.60} and {version!r:.60}.")
 
     def call(*args: Any, **attributes: Any) -> Any:
         for key, value in attributes.items():

@@ -500,6 +500,7 @@ def tensorsolve(a, b, axes=None):
     """The x with `tensordot(a, x, x.ndim) == b`."""
     a, b = promote.array_of("tensorsolve", a), promote.array_of("tensorsolve", b)
     if axes is not None:
+        axes = [promote.canonical_axis(axis, a.ndim, "tensorsolve") for axis in axes]
         a = mp.moveaxis(a, axes, range(a.ndim - len(axes), a.ndim))
     shape = tuple(a.shape[b.ndim:])
     if math.prod(shape) != b.size:

@@ -191,7 +191,7 @@ def histogram(a, bins=10, range=None, weights=None, density: bool | None = None)
 def histogramdd(sample, bins=10, range=None, weights=None, density: bool | None = None):  # noqa: A002
     """Counts of points (rows) per cell of a grid, and the edges of its bins along each dim."""
     sample = asarray(sample) if not isinstance(sample, (list, tuple)) else mp.stack([asarray(s) for s in sample], -1)
-    if sample.ndim != 2:
+    if sample.ndim != 2 or not sample.shape[1]:
         raise ValueError(f"histogramdd takes points as rows of a matrix, got shape {tuple(sample.shape)}.")
     sample = cast(sample, dtypes.to_inexact_dtype(sample.dtype))
     points, dims = sample.shape
@@ -208,6 +208,8 @@ def histogramdd(sample, bins=10, range=None, weights=None, density: bool | None 
         outside = uf.logical_or(outside, k < 0)
     shape = tuple(e.shape[0] - 1 for e in edges)
     w = creation.ones((points,), dtypes.default_int_dtype()) if weights is None else asarray(weights)
+    if w.dtype == dtypes.float0:
+        raise TypeError("histogramdd: `weights` must be numbers, got float0.")
     index = tuple(choosing.where(outside, n, k) for n, k in zip(shape, numbers))
     counts = creation.zeros(shape, w.dtype).at[index].add(w, mode="drop")
     if density:
