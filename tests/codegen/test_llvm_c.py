@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from tests.harness.processes import run_python
 from weft.codegen.toolchain import llvm_c, target
 from weft.util import threads
 
@@ -92,3 +93,32 @@ def test_llvm_is_loaded_early_only_where_nothing_was_compiled_before(tmp_path):
     run = lambda more="": subprocess.run([sys.executable, "-c", script + more], env=env, capture_output=True, text=True, check=True).stdout
     assert run("; import weft; float(weft.numpy.ones(3).sum())") == "1\n"
     assert run() == "0\n"
+
+
+def test_the_end_waits_for_modules_in_work():
+    """LLVM's static data go with the process; a thread that had LLVM work with them ended it by SIGABRT, one time of ten."""
+    done = run_python(
+        "-c",
+        "import threading, time\n"
+        "from weft.codegen.toolchain import llvm_c\n"
+        "def slow(*_):\n"
+        "    time.sleep(0.2)\n"
+        "    print('made', flush=True)\n"
+        "    return b''\n"
+        "llvm_c._translated = slow\n"
+        "def forever():\n"
+        "    while True: llvm_c.emit('', None)\n"
+        "threading.Thread(target=forever, daemon=True).start()\n"
+        "while not llvm_c._inside: time.sleep(0.001)\n"
+        "print('leaving', flush=True)\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "leaving\nmade\n", "")
+
+
+def test_programs_compile_at_exit():
+    done = run_python(
+        "-c",
+        "import atexit\n"
+        "atexit.register(lambda: print(float(weft.jit(lambda x: (x @ x).sum())(wnp.ones((8, 8))))))\n"        # runs last
+        "import weft, weft.numpy as wnp\n"
+        "weft.jit(lambda x: wnp.sort(x) + 1)(wnp.ones(4))\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "512.0\n", "")

@@ -64,11 +64,7 @@ class Draft:
             from weft.codegen.program.program import improve
 
             program = self._program()
-            _free.clear()
-            try:
-                made = improve(program, _over.is_set)
-            finally:
-                _free.set()
+            made = improve(program, _over.is_set)
             for tell in self.then if made is not None else ():
                 tell(made)
         self.then.clear()                           # native entries keep the draft, but nobody needs what these hold
@@ -107,18 +103,16 @@ def _work() -> None:
 
 @atexit.register
 def _stop() -> None:
-    """The process ends, and LLVM with it. It does not wait for what comes before LLVM, which may take seconds."""
+    """The process ends: it waits for the module that LLVM has in work, at most (`llvm_c`), and not for what comes before LLVM."""
     _over.set()
-    _free.wait()
 
 
 def _begin() -> None:
     """No thread optimizes, nor in a forked child: what was to be optimized stays there as it is."""
-    global _lock, _over, _idle, _free
+    global _lock, _over, _idle
     _lock = threading.RLock()       # a finalizer or the handler of a signal may run programs while this thread has it
-    _over, _idle, _free = threading.Event(), threading.Event(), threading.Event()       # the last: no thread is in LLVM
+    _over, _idle = threading.Event(), threading.Event()
     _idle.set()
-    _free.set()
     _waiting.clear()
 
 

@@ -4,16 +4,20 @@ In:   the text of a module and a `Machine`; every module gets its own context.
 Out:  `emit`: an object or assembly; `host`: LLVM's name of this CPU and its features.
 Laws: the Python package itself is not imported, which would take five times as long as loading the library.
       Nothing here holds the GIL while LLVM works. A machine is used by one thread at a time.
+      The end of the interpreter waits for the modules in work, and daemon threads begin no more: LLVM's static data go with the process,
+      and code that reads them then ends it by SIGABRT.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import importlib.util
 import os
 import sys
 import threading
+import time
 
 from weft.util.threads import held_over_forks
 
@@ -49,6 +53,9 @@ _LONG = {"ParseAssembly", "TargetMachineEmitToMemory"}
 
 _lock = held_over_forks(threading.Lock())
 _loaded: list[ctypes.CDLL] = []  # the library, once it is loaded
+_inside: set[int] = set()        # the threads that have LLVM work for them
+_ends = False                    # whether the interpreter does
+os.register_at_fork(after_in_child=_inside.clear)
 
 
 @functools.cache
@@ -151,8 +158,32 @@ class Machine:
         library().DisposeTargetMachine(self.pointer)
 
 
+@atexit.register
+def _finish() -> None:
+    global _ends
+    _ends = True
+    while _inside:
+        time.sleep(0.001)
+
+
+def ends() -> bool:
+    """Whether the interpreter ends, and the main thread alone may still compile."""
+    return _ends
+
+
 def emit(ir: str, machine: Machine, assembly: bool = False) -> bytes:
-    """The object of a textual module, or its assembly text."""
+    """The object of a textual module, or its assembly text. SystemExit in a daemon thread while the interpreter ends."""
+    me = threading.get_ident()
+    _inside.add(me)                     # before the question: `_finish` sets the one, and then reads the other
+    try:
+        if _ends and threading.current_thread() is not threading.main_thread():
+            raise SystemExit
+        return _translated(ir, machine, assembly)
+    finally:
+        _inside.discard(me)
+
+
+def _translated(ir: str, machine: Machine, assembly: bool) -> bytes:
     llvm, error = library(), _Words()
     context = llvm.ContextCreate()
     try:

@@ -177,7 +177,7 @@ def emit_objects(modules: Sequence[tuple[Callable[[], str], bool]], target: Targ
     with _lock:
         try:
             longest = _next_text(modules, unwritten, written, made) if llvm_c.is_loaded() else None
-            for i in range(1, min(threads, len(modules))):
+            for i in range(1, 1 if llvm_c.ends() else min(threads, len(modules))):
                 others.append(DaemonThread(_load_and, work, i))
             work(0, longest)
             if meanwhile is not None:
