@@ -263,6 +263,7 @@ def names_an_argument(message: str, call: Call) -> bool:
     if re.search(r"\b(missing \d|takes \d|takes from|unexpected keyword|multiple values)", message):
         return True                 # Python's own words on the number of arguments
     names = [call.name.rpartition(".")[2], getattr(call.fun, "__name__", ""), *inspect.signature(call.fun).parameters]
+    names += re.findall(r"See `(\w+)`", call.fun.__doc__ or "")         # of which it is another name
     if call.then and "initializers" in call.name:
         names += ["key", "shape", "dtype"]          # the arguments of its result
     if any(name and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", message) for name in names):
@@ -276,8 +277,9 @@ def _texts(x: Any) -> Iterator[str]:
     yield f"{type(x).__name__}' object"
     if hasattr(x, "shape") and hasattr(x, "dtype") and not isinstance(x, type):
         yield str(tuple(x.shape))
-        yield getattr(x.dtype, "name", str(x.dtype)) + str(list(x.shape)).replace(" ", "")
-        yield str(x.dtype)
+        name = "float0" if x.dtype == weft.float0 else getattr(x.dtype, "name", str(x.dtype))
+        yield name + str(list(x.shape)).replace(" ", "")
+        yield name if name == "float0" else str(x.dtype)
     if isinstance(x, (list, tuple)):
         for part in x:
             yield from _texts(part)

@@ -559,6 +559,8 @@ def jacrev(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
         result = _vjp(_with_args(fun, args, kwargs, nums), chosen, has_aux, "jacrev")
         value, pullback = result[0], result[1]
         flat_out, out_tree = tree.tree_flatten(value)
+        if not flat_out:
+            raise ValueError("jacrev: the result of `fun` holds no arrays, and a Jacobian has a row for each element.")
         for y in flat_out:
             _check_real_output(typeof(y).dtype, holomorphic)
         rows = vmap(lambda basis: pullback(tree.tree_unflatten(out_tree, basis)))(_basis(flat_out))

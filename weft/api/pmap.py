@@ -68,6 +68,8 @@ def pmap(fun: Callable, axis_name: Any = None, *, in_axes: Any = 0, out_axes: An
         raise ValueError("pmap: give devices or backend, not both.")
     if devices is not None and not len(devices):
         raise ValueError("pmap: `devices` is empty. Give at least one device, or None for all.")
+    if devices is not None and not all(hasattr(d, "is_addressable") for d in devices):
+        raise TypeError(f"pmap: `devices` must be a sequence of devices, got {devices!r:.60}.")
     return PmapFunction(fun, axis_name, in_axes, out_axes, _numbers(static_broadcasted_argnums), devices, backend, axis_size,
                         _numbers(donate_argnums))
 

@@ -49,7 +49,7 @@ def empty_ref(ty: Any, memory_space: Any = None) -> Ref | ValueRef:
     _check_memory_space("empty_ref", memory_space)
     if getattr(ty, "is_high", False):
         return ValueRef(ty, list(map(empty_ref, ty.lo_ty())))
-    if not hasattr(ty, "shape") or not hasattr(ty, "dtype"):
+    if isinstance(ty, type) or not hasattr(ty, "shape") or not hasattr(ty, "dtype"):
         raise TypeError(f"empty_ref: `ty` must have a shape and a dtype, got {ty!r:.60}. Use weft.ShapeDtypeStruct(shape, dtype).")
     value = zeros(ShapedArray(tuple(ty.shape), ty.dtype, sharding=getattr(ty, "sharding", None) if isinstance(ty, ShapedArray) else None))
     return Ref(value if isinstance(value, Tracer) else to_array(value))

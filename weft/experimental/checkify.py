@@ -212,6 +212,7 @@ def checkify(f: Callable[..., Out], errors: frozenset[ErrorCategory] = user_chec
             raise TypeError(f"checkify: errors is a set of error categories such as checkify.user_checks, got {category!r} in it.")
 
     @functools.wraps(f)
+    @functools.partial(api_boundary, name="checkify")
     def checked(*args: Any, **kwargs: Any) -> tuple[Error, Out]:
         structure: list = []
         leaves, in_tree = tree.tree_flatten((args, kwargs))

@@ -46,14 +46,18 @@ class _ZeroSeries:
 zero_series = _ZeroSeries()
 
 
+#: no series is longer, and larger factorials take seconds
+_MOST_TERMS = 100_000
+
+
 def fact(n: int) -> int:
     """n!, by which the derivatives of a curve are divided in its Taylor series.
 
     >>> fact(4)
     24
     """
-    if not isinstance(n, (int, np.integer)) or n < 0:
-        raise TypeError(f"fact: `n` must be an integer of at least 0, got {n!r:.60}.")
+    if not isinstance(n, (int, np.integer)) or not 0 <= n <= _MOST_TERMS:
+        raise TypeError(f"fact: `n` must be an integer from 0 to {_MOST_TERMS}, got {n!r:.60}.")
     return math.factorial(n)
 
 

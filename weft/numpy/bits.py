@@ -155,7 +155,7 @@ def apply_over_axes(func: Callable, a, axes):
         b = array_of("apply_over_axes: the result of `func`", func(a, axis))
         if b.ndim not in (a.ndim, a.ndim - 1):
             raise ValueError(f"apply_over_axes: `func` must keep the dims of its array, or leave one out, got {b.ndim} of {a.ndim}.")
-        a = b if b.ndim == a.ndim else mp.expand_dims(b, axis)
+        a = b if b.ndim == a.ndim else mp.expand_dims(b, canonical_axis(axis, a.ndim, "apply_over_axes"))
     return a
 
 

@@ -176,7 +176,7 @@ def _from_numbers(x, leaves: list, want) -> Array:
         if want.kind in "iu" and nested.dtype.kind == "f" and all(isinstance(v, (int, np.integer)) for v in leaves):     # a mix of 64 bits
             nested = np.array(x, dtype=object)
     except ValueError as error:
-        raise ValueError(f"array: the nested lists do not form an array: {error}") from None
+        raise ValueError(f"array: the nested lists do not form an array, got {x!r:.60}: {error}") from None
     beyond = nested.dtype.kind == "O" and all(isinstance(v, (*promote.PYTHON_SCALARS, np.number)) for v in nested.flat)     # 64 bits
     if nested.dtype.kind in "OSUMm" and not beyond:
         raise TypeError(f"array: values of dtype {nested.dtype} are not numbers.")

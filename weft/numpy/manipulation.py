@@ -17,7 +17,7 @@ from weft.numpy.kinds import check_no_out
 from weft.ops import layout, slicing
 from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
-from weft.util.errors import ShapeError
+from weft.util.errors import OutOfMemoryError, ShapeError
 
 
 @takes_out_sharding
@@ -347,7 +347,10 @@ def array_split(ary, indices_or_sections, axis: int = 0) -> list:
     axis = promote.canonical_axis(axis, a.ndim, "array_split")
     n, k = a.shape[axis], _cuts("array_split", indices_or_sections)
     if isinstance(k, int):
-        sizes = [n // k + (i < n % k) for i in range(k)]
+        if k > np.iinfo(np.intp).max // 8:
+            raise OutOfMemoryError(f"array_split: {k} arrays need more bytes than memory has addresses")
+        sizes = np.full(k, n // k)
+        sizes[:n % k] += 1
         bounds = [0, *np.cumsum(sizes).tolist()]
     else:
         bounds = [0, *[builtins.min(builtins.max(i + n if i < 0 else i, 0), n) for i in k], n]

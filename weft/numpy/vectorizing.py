@@ -37,6 +37,8 @@ def parse_signature(signature: str) -> tuple[list[tuple[str, ...]], list[tuple[s
 def vectorize(pyfunc: Callable, *, excluded=frozenset(), signature: str | None = None) -> Callable:
     """`pyfunc` mapped over the broadcast leading dims of its arguments; `signature` names their core dims."""
     excluded = _checked_excluded(excluded)
+    if not callable(pyfunc):
+        raise TypeError(f"vectorize: `pyfunc` must be a function, got {pyfunc!r:.60}.")
     if signature is not None and not isinstance(signature, str):
         raise TypeError(f"vectorize: `signature` must be a string such as '(n),(n)->()', got {signature!r}.")
     core_in, core_out = parse_signature(signature) if signature else (None, None)

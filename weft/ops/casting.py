@@ -154,6 +154,9 @@ def bitcast_convert_type(operand, new_dtype):
     aval, target = typeof(operand), dtypes.check_dtype(new_dtype, "bitcast_convert_type")
     if aval.dtype == target:
         return convert_element_type(operand, target)
+    for name, dtype in (("operand", aval.dtype), ("new_dtype", target)):
+        if dtype == dtypes.float0 or dtypes.is_extended(dtype):
+            raise TypeError(f"bitcast_convert_type: `{name}` must be of numbers, got {dtype if dtypes.is_extended(dtype) else 'float0'}.")
     old, new = dtypes.itemsize_bits(aval.dtype), dtypes.itemsize_bits(target)
     if aval.dtype.kind == "c":
         return _complex_apart(operand, aval, target)

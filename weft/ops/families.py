@@ -286,7 +286,7 @@ def match(*args: Any) -> tuple:
     shape = avals[0].shape
     if [a for a in avals if a.shape != shape and len(a.shape) == len(shape)]:
         sizes = [set(dims) - {1} or {1} for dims in zip(*[a.shape for a in avals if a.shape])]
-        if all(len(size) == 1 for size in sizes):       # else the type rule reports it
+        if all(len(size) == 1 for size in sizes) and len({len(a.shape) for a in avals if a.shape}) == 1:    # else the type rule reports it
             shape = tuple([n for size in sizes for n in size])
             return match_dtypes(*[_stretch(x, a.shape, shape) for x, a in zip(args, avals)])
     return _match_dtypes(args, avals)

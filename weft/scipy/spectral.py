@@ -32,6 +32,8 @@ _BOUNDARIES = {"even": "reflect", "constant": "edge", "zeros": "constant"}
 
 def _named_window(window: Any, size: int) -> np.ndarray:
     """A window of `size` numbers, one period of it: the next number would be the first again."""
+    if isinstance(window, (tuple, list)) and not window:
+        raise ValueError("`window` must be a name, a name and its parameters, or numbers, got nothing.")
     make = _OF_NUMPY.get(window)
     if make is not None and size > 1:
         return make(size + 1)[:-1]
