@@ -260,7 +260,7 @@ def _place(error: BaseException) -> str:
 
 def names_an_argument(message: str, call: Call) -> bool:
     """Whether a message names the function, a parameter, or says what was given for one."""
-    if re.search(r"\b(missing \d|takes \d|takes from|unexpected keyword|multiple values)", message):
+    if re.search(r"\b(missing \d|takes (at most )?\d|takes from|unexpected keyword|multiple values)", message):
         return True                 # Python's own words on the number of arguments
     names = [call.name.rpartition(".")[2], getattr(call.fun, "__name__", ""), *inspect.signature(call.fun).parameters]
     names += re.findall(r"See `(\w+)`", call.fun.__doc__ or "")         # of which it is another name

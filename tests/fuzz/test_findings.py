@@ -85,8 +85,12 @@ DATA = np.arange(6, dtype=np.float32)
     (lambda: sparse.bcoo_todense(DATA), TypeError, "argument `mat` takes BCOO"),
     (lambda: sparse.bcoo_rev(sparse.eye(2), (2,)), ValueError, "bcoo_rev: axis 2 is out of bounds"),
     (lambda: sparse.bcoo_squeeze(sparse.eye(2), dimensions=(2,)), ValueError, "bcoo_squeeze: axis 2 is out of bounds"),
+    (lambda: sparse.bcoo_broadcast_in_dim(sparse.eye(2), shape=(3,), broadcast_dimensions=(2, 3)), ValueError, "do not place an array"),
+    (lambda: weft.new_ref(1.0, kind=DATA), ValueError, "new_ref: kind must be one of"),
+    (lambda: wnp.where(b"bytes"), TypeError, "where"),
+    (lambda: weft.make_jaxpr(lambda x: "text")(1.0), TypeError, "make_jaxpr: Value 'text'"),
     (lambda: sparse.bcsr_concatenate([1], dimension=0), TypeError, "`operands` must be BCSR arrays"),
-    (lambda: sparse.coo_matvec(DATA, DATA), ValueError, "`mat` must be a matrix"),
+    (lambda: sparse.coo_matvec(DATA, DATA), ValueError, "`mat` must be a sparse matrix"),
     (lambda: sparse.grad(wnp.sin, argnums="x")(1.0), TypeError, "argnums must be an integer or several"),
     (lambda: weft.tree_util.treedef_is_leaf(wnp.sin), TypeError, "`treedef` must be a PyTreeDef"),
     (lambda: lax.associative_scan(lambda a, b: (a + b).sum(), np.ones((4, 3), np.float32)), ValueError, "`fn` must return"),
@@ -166,3 +170,16 @@ def test_the_device_of_jit_is_a_device():
     sharding = weft.sharding.NamedSharding(weft.make_mesh((2,), ("a",)), P("a"))
     with pytest.warns(DeprecationWarning), pytest.raises(TypeError, match="device must be a Device"):
         weft.jit(lambda x: x, device=sharding)
+
+
+@pytest.mark.parametrize("decimals", [-5, -10, -20, -400, -10**18])
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "float16", "float32"])
+def test_rounding_to_more_than_the_largest_number(dtype, decimals):
+    x = np.array([0, 1, 7, 60, 100]).astype(dtype)
+    assert (np.asarray(wnp.round(x, decimals)) == 0).all()
+
+
+def test_hadamard_and_the_like_of_sizes_beyond_memory():
+    for make in ("hadamard", "pascal", "invpascal", "invhilbert", "hilbert", "dft", "helmert"):
+        with pytest.raises(MemoryError, match=make):
+            getattr(weft.scipy.linalg, make)(1 << 40)

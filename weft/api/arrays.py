@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import sys
 from collections.abc import Callable, Sequence
@@ -428,7 +429,7 @@ def make_jaxpr(fun: Callable, static_argnums: int | Sequence[int] = (), axis_env
     check_callable("make_jaxpr", fun)
 
     @wraps(fun)
-    @api_boundary
+    @functools.partial(api_boundary, name="make_jaxpr")
     def jaxpr_maker(*args, **kwargs):
         flat = FlatFunction(fun, args, kwargs, static_argnums, flatten=lambda x: flatten(x, "make_jaxpr"))
         with extend_axis_env(list(axis_env or ())):

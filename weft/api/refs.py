@@ -28,7 +28,7 @@ def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None,
     ([0, 6, 2], (3,))
     """
     _check_memory_space("new_ref", memory_space)
-    if kind not in KINDS:
+    if not isinstance(kind, str | None) or kind not in KINDS:
         raise ValueError(f"new_ref: kind must be one of {KINDS}, got {kind!r}.")
     if isinstance(init_val, (Ref, ValueRef)):
         raise ValueError(f"new_ref: references to references are not possible, got {init_val.type}. Read it first: ref[...].")

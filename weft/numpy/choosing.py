@@ -29,6 +29,7 @@ def where(condition, x=None, y=None, /, *, size: int | None = None, fill_value=N
     (Array([1, 3], dtype=int32),)
     """
     if x is None and y is None:
+        promote.check_arraylike("where", condition)
         return nonzero(condition, size=size, fill_value=fill_value)
     if x is None or y is None:
         raise ValueError("where: either both or neither of x and y should be given.")

@@ -24,6 +24,8 @@ def round(a, decimals: int = 0, out=None):  # noqa: A001
     if not dtypes.issubdtype(x.dtype, np.inexact):
         if decimals >= 0 or x.dtype == np.bool_:
             return x
+        if -decimals > math.log10(np.iinfo(x.dtype).max):
+            return creation.zeros_like(x)
         step = x.dtype.type(10 ** -decimals)
         low = uf.multiply(uf.floor_divide(x, step), step)
         twice = uf.multiply(uf.subtract(x, low), 2)
@@ -36,6 +38,8 @@ def round(a, decimals: int = 0, out=None):  # noqa: A001
         return ew.round(x, ew.RoundingMethod.TO_NEAREST_EVEN)
     if decimals > math.log10(float(dtypes.finfo(x.dtype).max)):           # finer than the dtype is, but of the least numbers
         return x
+    if -decimals > math.log10(float(dtypes.finfo(x.dtype).max)):
+        return uf.multiply(x, 0)
     scale = 10.0 ** decimals
     return ew.div(ew.round(ew.mul(x, scale), ew.RoundingMethod.TO_NEAREST_EVEN), scale)
 

@@ -62,7 +62,7 @@ def bcoo_broadcast_in_dim(mat: BCOO, *, shape: Sequence[int], broadcast_dimensio
     [[0.0, 2.0], [0.0, 2.0]]
     """
     shape, dims = tuple(shape), tuple(broadcast_dimensions)
-    placed = len(dims) == mat.ndim and list(dims) == sorted(set(dims))
+    placed = len(dims) == mat.ndim and list(dims) == sorted(set(dims).intersection(range(len(shape))))
     if not placed or any(size not in (1, shape[d]) for size, d in zip(mat.shape, dims)):
         raise ValueError(f"bcoo_broadcast_in_dim: dims {dims} do not place an array of shape {mat.shape} in {shape}.")
     b, end = mat.n_batch, mat.n_batch + mat.n_sparse

@@ -234,7 +234,10 @@ def sparsify(f: Callable, use_tracer: bool = False) -> Callable:
             for i, value in zip(traced, values):
                 whole[i] = value
             args, kwargs = tree.tree_unflatten(treedef, whole)
-            return f(*args, **kwargs)
+            result = f(*args, **kwargs)
+            if wrong := [x for x in tree.tree_leaves(result, is_leaf=is_sparse) if isinstance(x, (str, bytes))]:
+                raise TypeError(f"sparsify: the result of `f` must hold arrays and numbers, got {wrong[0]!r:.60}.")
+            return result
 
         found, structure = run(flat, [_runnable(leaves[i]) for i in traced])
         return tree.tree_unflatten(structure, found)
