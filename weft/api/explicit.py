@@ -144,7 +144,7 @@ def auto_axes(f: Callable | None = None, /, *, axes: Any = None, out_sharding: A
     call = _UnderMesh(f, AxisType.Auto, axes, enter, leave)
 
     @functools.wraps(f)
-    @api_boundary
+    @functools.partial(api_boundary, name="auto_axes")
     def automatic(*args, out_sharding: Any = None, out_shardings: Any = None, **kwargs):
         layouts = _given(out_sharding, out_shardings, default)
         if layouts is None:
@@ -185,7 +185,7 @@ def explicit_axes(f: Callable | None = None, /, *, axes: Any = None, in_sharding
     call = _UnderMesh(f, AxisType.Explicit, axes, enter, lambda out, mesh, layouts: tree.tree_map(lambda x: _cast(x, mesh), out))
 
     @functools.wraps(f)
-    @api_boundary
+    @functools.partial(api_boundary, name="explicit_axes")
     def explicit(*args, in_sharding: Any = None, in_shardings: Any = None, **kwargs):
         layouts = _given(in_sharding, in_shardings, default)
         if layouts is None:

@@ -64,8 +64,8 @@ class Statics:
 
     def _resolve(self, nums, names, what: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
         nums_given, names_given = nums is not None, names is not None
-        nums = (nums,) if isinstance(nums, int) else tuple(nums or ())
-        names = (names,) if isinstance(names, str) else tuple(names or ())
+        nums = (nums,) if isinstance(nums, int) else tuple(nums) if nums_given else ()
+        names = (names,) if isinstance(names, str) else tuple(names) if names_given else ()
         for n in nums:
             if not isinstance(n, int):
                 raise TypeError(f"jit: {what}_argnums must be integers, got {n!r}.")

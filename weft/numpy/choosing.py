@@ -287,6 +287,8 @@ def insert(arr, obj, values, axis: int | None = None):
     positions = np.atleast_1d(np.arange(n)[obj] if isinstance(obj, slice) else np.asarray(obj))
     if positions.size and positions.dtype.kind not in "iub":
         raise ValueError(f"insert: `obj` must be integers, booleans or a slice, got {obj!r:.80}.")
+    if positions.ndim > 1:
+        raise ValueError(f"insert: `obj` must have one dim or none, got shape {positions.shape}.")
     if positions.dtype == bool and np.ndim(obj):
         positions = np.flatnonzero(positions)
     positions = np.where(positions < 0, positions + n, positions).astype(int)

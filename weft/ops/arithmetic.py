@@ -93,6 +93,8 @@ def mul(x, y, *, out_dtype=None):
         families.same_dtypes("mul", (typeof(x), typeof(y)))
         convert = registry["convert_element_type"].bind
         want = dtypes.check_dtype(out_dtype, "mul")
+        if dtypes.is_extended(want):
+            raise TypeError(f"mul: `out_dtype` must be a dtype of numbers, got {want}.")
         x, y = [v if typeof(v).dtype == want else convert(v, new_dtype=want, weak_type=False, sharding=None) for v in (x, y)]
     return mul_p.bind(x, y)
 

@@ -226,6 +226,8 @@ def sparsify(f: Callable, use_tracer: bool = False) -> Callable:
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         leaves, treedef = tree.tree_flatten((args, kwargs), is_leaf=is_sparse)
+        if wrong := [leaf for leaf in leaves if isinstance(leaf, weft.ShapeDtypeStruct)]:
+            raise TypeError(f"sparsify: the arguments of `f` must be arrays and numbers, got {wrong[0]!r:.60}.")
         traced = [i for i, leaf in enumerate(leaves)
                   if is_sparse(leaf) or hasattr(leaf, "dtype") or isinstance(leaf, (int, float, complex))]
 
