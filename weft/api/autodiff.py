@@ -38,10 +38,10 @@ def checked_argnums(argnums, n: int, api: str) -> tuple[int, ...]:
     """`argnums` as positions among `n` arguments, from 0."""
     try:
         nums = (argnums,) if isinstance(argnums, (int, np.integer)) else tuple(argnums)
+        if not all(isinstance(k, (int, np.integer)) for k in nums):
+            raise TypeError
     except TypeError:
-        nums = (None,)
-    if not all(isinstance(k, (int, np.integer)) for k in nums):
-        raise TypeError(f"{api}: argnums must be an integer or several, got {argnums!r:.60}.")
+        raise TypeError(f"{api}: argnums must be an integer or several, got {argnums!r:.60}.") from None
     for k in nums:
         if not -n <= k < n:
             needed = max(i + 1 if i >= 0 else -i for i in nums)

@@ -275,11 +275,17 @@ def _subscripts_from_lists(first, rest):
     if not pairs:
         raise TypeError(f"`subscripts` must be a string, or an operand and the list of its indices follow each other, got "
                         f"{type(first).__name__} alone.")
-    for term in [term for _, term in pairs] + args[2 * len(pairs):]:
-        if not isinstance(term, (list, tuple)) or not all(d is Ellipsis or isinstance(d, (int, np.integer)) for d in term):
-            raise TypeError(f"`subscripts` of an operand must be a list of integers and Ellipsis, got {term!r:.60}.")
-    dims = {d for _, term in pairs for d in term if d is not Ellipsis}
-    names = {d: chr(ord("a") + n) for n, d in enumerate(sorted(dims))}         # the implicit result has its dims in this order
+    *terms, result = [*[term for _, term in pairs], args[-1] if len(args) % 2 else ()]
+    try:
+        if not all(isinstance(term, (list, tuple)) for term in (*terms, result)):
+            raise TypeError
+        dims = sorted({d for term in terms for d in term if d is not Ellipsis})
+    except TypeError:
+        raise TypeError(f"`subscripts` of operands must be lists of indices that have an order, as integers, and Ellipsis, got "
+                        f"{terms!r:.80}.") from None
+    if unknown := [d for d in result if d is not Ellipsis and d not in dims]:
+        raise ValueError(f"`subscripts` of the result name {unknown[0]!r}, which no operand has.")
+    names = {d: chr(ord("a") + n) for n, d in enumerate(dims)}         # the implicit result has its dims in this order
 
     def letters(dims):
         return "".join("..." if d is Ellipsis else names[d] for d in dims)

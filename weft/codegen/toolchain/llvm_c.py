@@ -55,7 +55,8 @@ _lock = held_over_forks(threading.Lock())
 _loaded: list[ctypes.CDLL] = []  # the library, once it is loaded
 _inside: set[int] = set()        # the threads that have LLVM work for them
 _ends = False                    # whether the interpreter does
-os.register_at_fork(after_in_child=_inside.clear)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_inside.clear)
 
 
 @functools.cache

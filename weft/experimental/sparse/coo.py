@@ -133,7 +133,7 @@ def coo_todense(mat: COO) -> Any:
 def product(name: str, mat: Any, other: Any, dims: int, transpose: bool) -> Any:
     other = wnp.asarray(other)
     turned = mat.T if transpose else mat
-    if not isinstance(turned, JAXSparse) or turned.ndim != 2:
+    if not isinstance(turned, Matrix):
         raise ValueError(f"{name}: `mat` must be a sparse matrix, got {turned!r:.60}.")
     if other.ndim != dims or other.shape[0] != turned.shape[1]:
         raise ValueError(f"{name}: a matrix of shape {turned.shape} and an array of shape {other.shape} have no product.")
