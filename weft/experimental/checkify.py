@@ -44,7 +44,7 @@ from weft.core.trace import Tracer, typeof
 from weft.ops.comparison import select_n
 from weft.ops.keys import random_unwrap
 from weft.util import dtypes, tree
-from weft.util.source import api_boundary, function_name, guard_all, user_frame
+from weft.util.source import api_boundary, function_name, user_frame
 
 __all__ = [
     "Error", "ErrorCategory", "JaxRuntimeError", "all_checks", "automatic_checks", "check", "check_error", "checkify", "debug_check",
@@ -235,6 +235,3 @@ def checkify(f: Callable[..., Out], errors: frozenset[ErrorCategory] = user_chec
         return Error(state[0], state[1:], sites.sites, sites.slots), tree.tree_unflatten(structure[0], outs)
 
     return checked
-
-
-guard_all(globals())
