@@ -13,6 +13,7 @@ from weft.ops.elementwise import convert_element_type
 from weft.ops.families import zeros
 
 KINDS = (None, "no_grad_no_remat")
+_WRITABLE = (Ref, TransformedRef)
 
 
 def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None, pin: bool = False) -> Ref | ValueRef:
@@ -84,7 +85,7 @@ def get(ref: Ref, idx: Any = ...) -> Any:
     >>> weft.ref.get(weft.new_ref(wnp.arange(3)), 1).item()
     1
     """
-    return _checked(ref, "get", (Ref, TransformedRef, ValueRef))[idx]
+    return _checked(ref, "get", (*_WRITABLE, ValueRef))[idx]
 
 
 def set(ref: Ref, idx: Any, value: Any) -> None:
@@ -95,7 +96,7 @@ def set(ref: Ref, idx: Any, value: Any) -> None:
     >>> ref[...].tolist()
     [0, 7, 7]
     """
-    _checked(ref, "set", (Ref, TransformedRef)).set(value, idx=idx)
+    _checked(ref, "set", _WRITABLE).set(value, idx=idx)
 
 
 def swap(ref: Ref, idx: Any, value: Any) -> Any:
@@ -104,7 +105,7 @@ def swap(ref: Ref, idx: Any, value: Any) -> Any:
     >>> weft.ref.swap(weft.new_ref(wnp.arange(3)), 2, 9).item()
     2
     """
-    return _checked(ref, "swap", (Ref, TransformedRef)).swap(value, idx=idx)
+    return _checked(ref, "swap", _WRITABLE).swap(value, idx=idx)
 
 
 def addupdate(ref: Ref, idx: Any, x: Any) -> None:
@@ -115,7 +116,7 @@ def addupdate(ref: Ref, idx: Any, x: Any) -> None:
     >>> ref[...].tolist()
     [0.0, 6.0]
     """
-    _checked(ref, "addupdate", (Ref, TransformedRef)).addupdate(x, idx=idx)
+    _checked(ref, "addupdate", _WRITABLE).addupdate(x, idx=idx)
 
 
 def typeof(x: Any) -> ShapedArray | AbstractRef:
