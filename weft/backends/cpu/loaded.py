@@ -94,7 +94,7 @@ class CpuLoaded(Loaded):
         arena = Buffer(self.temporary_bytes) if self.temporary_bytes else None
         slots = self.slots_type(*[b.ptr for b in buffers], *[b.ptr for b in outs], *[c.ptr for c in self.consts],
                                 arena.ptr if arena is not None else None)
-        failed = native.call(slots)
+        failed = (native.call if self.is_long or self.plan.work > MODEL.long_call_bytes else native.short_call)(slots)
         for array_type in _first_long[:]:
             _first_long.clear()
             DaemonThread(_open_queue, array_type, False)

@@ -83,16 +83,20 @@ def _dtype(name: str) -> np.dtype:
 
 
 _ENTRY_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
+_SHORT_ENTRY_TYPE = ctypes.PYFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 
 
 class NativeProgram:
-    """A program in memory. `entry` is the address of `i32 entry(ptr slots)`: 0, or nonzero when a host call raised."""
-    __slots__ = ("entry", "call", "host", "keepalive", "kernel_count", "from_disk", "takes_long", "work", "is_draft", "draft", "_made")
+    """A program in memory. `entry` is the address of `i32 entry(ptr slots)`: 0, or nonzero when a host call raised. `short_call` is
+    `call` with the GIL held. A thread that asks for the GIL has Python give it up after 5 ms in which nobody else did: who gives it up
+    in every call, and has it back before another thread wakes up, keeps it for good."""
+    __slots__ = ("entry", "call", "short_call", "host", "keepalive", "kernel_count", "from_disk", "takes_long", "work", "is_draft",
+                 "draft", "_made")
 
     def __init__(self, entry: int, host: HostCalls, keepalive: object, kernel_count: int, from_disk: int,
                  made: Callable[[], BuildRecord], calls_library: bool = False):
         self.entry = entry
-        self.call = _ENTRY_TYPE(entry)
+        self.call, self.short_call = _ENTRY_TYPE(entry), _SHORT_ENTRY_TYPE(entry)
         self.host = host
         self.keepalive = keepalive
         self.kernel_count = kernel_count         # distinct kernels
