@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pages are prote
 KINDS = {"forward": np.fft.fft, "inverse": np.fft.ifft, "half": np.fft.rfft, "all": np.fft.fft, "real": np.fft.irfft}
 
 
-def run(step: Fft, draft: bool, at_end: bool, x: np.ndarray, out: np.ndarray, products: np.ndarray | None = None) -> np.ndarray:
+def run(step: Fft, draft: bool, at_end: bool, x: np.ndarray, out: np.ndarray, products: fft.Factors | None = None) -> np.ndarray:
     """All tasks of a step, the last one first, with scratch memory that is not finite before it is written."""
     taken: list[Fenced] = []
 
@@ -37,7 +37,7 @@ def run(step: Fft, draft: bool, at_end: bool, x: np.ndarray, out: np.ndarray, pr
     address = link(native.parts(name, draft), found)[name]
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
     factors = fft.tables(step.kind, step.n, step.inner, np.dtype(step.type.replace("f", "float")))
-    arrays = [x, out, factors, *([] if products is None else [products])]
+    arrays = [x, out, factors.ready(), *([] if products is None else [products.ready()])]
     memory = [Fenced(array.nbytes, at_end) for array in arrays]
     for place, array in zip(memory, arrays):
         place.view(array.dtype)[:] = array.ravel()
@@ -136,7 +136,7 @@ def test_factors_are_as_exact_as_their_type(type_):
 @pytest.mark.parametrize(("n", "inner"), [(64, 64), (1000, 1000), (1024, 1024), (48, 97), (2048, 512)])
 def test_factors_of_crossed_rows_are_as_exact(n, inner):
     for type_ in (np.float32, np.float64):
-        found = fft.tables("cross", n, inner, np.dtype(type_))[-2 * n * inner - 1:-1].reshape(n, 2, inner)
+        found = fft.tables("cross", n, inner, np.dtype(type_)).ready()[-2 * n * inner - 1:-1].reshape(n, 2, inner)
         number, k = np.ix_(np.arange(n), np.arange(inner))
         angle = number * k % (n * inner) * (2 * np.longdouble("3.14159265358979323846264338327950288") / (n * inner))
         assert np.abs(found[:, 0] - np.cos(angle)).max() < 0.8 * np.finfo(type_).eps
@@ -155,5 +155,5 @@ def test_what_transforms_share_is_linked_once(monkeypatch):
     short, long = "weft_fft_forward_f32_64", "weft_fft_forward_f32_512"
     addresses = {native.ROUTINES.ensure(name, draft=draft)
                  for name, draft in [(short, True), (long, True), (short, False), (long, False)] * 2}
-    shared = ["fft_pass_8_f32", "fft_transpose_f32"]
+    shared = ["fft_transpose_f32", "fft_pass_8_f32"]
     assert linked == [[*(f"{name} draft" for name in shared), short], [long], [*shared, short], [long]] and len(addresses) == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import time
 import pytest
 
 from weft.util import threads
-from weft.util.threads import DaemonThread
+from weft.util.threads import Background, DaemonThread
 
 SCRIPT = """
 import os, signal, time
@@ -117,6 +118,7 @@ def test_a_child_finds_locks_free():
     over.set()
     thread.join()
     assert lock.acquire(timeout=5)
+    lock.release()                                      # for which other forks would wait
 
 
 def test_shared_work_raises_after_all_of_it_has_ended():
@@ -131,3 +133,56 @@ def test_shared_work_raises_after_all_of_it_has_ended():
     with pytest.raises(KeyError):
         threads.share_work(work, [(k,) for k in range(3)])
     assert sorted(done) == [0, 2]
+
+
+def test_work_in_the_background_is_done_once_where_nothing_fails():
+    done = []
+    works = [Background(functools.partial(done.append, k)) for k in range(3)]
+    for work in [*works, *works]:
+        work.finish()
+    assert sorted(done) == [0, 1, 2]
+
+
+def test_work_in_the_background_that_fails_is_tried_again_where_it_is_wanted():
+    tried = []
+
+    def work():
+        tried.append(threading.current_thread())
+        if len(tried) < 3:
+            raise KeyError(len(tried))
+
+    begun = Background(work)
+    with pytest.raises(KeyError, match="2"):
+        begun.finish()
+    begun.finish()
+    begun.finish()
+    assert len(tried) == 3 and tried[1:] == [threading.main_thread()] * 2
+
+
+def test_one_thread_does_its_work_when_it_is_wanted(monkeypatch):
+    monkeypatch.setenv("WEFT_NUM_THREADS", "1")
+    done = []
+    work = Background(lambda: done.append(threading.current_thread()))
+    assert not done
+    work.finish()
+    assert done == [threading.main_thread()]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_child_does_what_a_thread_of_its_parent_had_begun():
+    go, done = threading.Event(), []
+
+    def work():
+        if not done and threading.current_thread() is not threading.main_thread():
+            go.wait()
+        done.append(1)
+
+    begun = Background(work)
+
+    def in_child():
+        begun.finish()
+        return done == [1]
+    assert child(in_child)
+    go.set()
+    begun.finish()
+    assert done == [1]

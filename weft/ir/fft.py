@@ -20,12 +20,14 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from weft.util.primes import prime_factors
 from weft.util.record import record
+from weft.util.threads import Background
 
 #: the largest prime factor that a pass takes, whose work is that of a matrix; the largest for which it is faster than a convolution; and
 #: the longest rows that are convolved: longer ones have passes
@@ -37,11 +39,27 @@ _MOST_JOINED = 35
 _COMPOSITE = (10, 9, 8, 6, 4)
 #: factors that are transformed here; of more, NumPy's import takes less time than it saves
 _BY_NUMPY = 1 << 13
+#: numbers that are computed together: what is between them stays in memory that the process has
+_BLOCK = 1 << 11
+#: factors that are worth a thread that computes them, and the alignment of memory that programs take as it is, in bytes
+_WORTH_A_THREAD, _ALIGNMENT = 1 << 17, 64
 
 #: kinds of which one long row is a matrix: they transform its rows after its columns have been
 CROSSED = ("cross", "uncross")
 #: kinds that transform columns, and the one of which the function does so, too
 PARTNERS = {"down": "cross", "undown": "uncross"}
+
+
+class Factors(NamedTuple):
+    """Numbers that a transform needs: `array`, once what makes it, if anything does, has finished."""
+    array: np.ndarray
+    made_by: Background | None
+
+    def ready(self) -> np.ndarray:
+        """The numbers, after waiting for them."""
+        if self.made_by is not None:
+            self.made_by.finish()
+        return self.array
 
 
 class Convolution(NamedTuple):
@@ -211,25 +229,30 @@ def _factors(n: int, sizes: Convolution, mirrored: bool, dtype: np.dtype) -> lis
     products real and imaginary parts change places, which is i times the conjugate: a transform of conjugates is an inverse one. Numbers
     are an eighth of what they are meanwhile, so that nothing overflows that is finite in the end. If they are `mirrored`, each but the
     first stands for another, too."""
-    chirp, complex_ = _chirp(n, max(sizes.taken, sizes.given)), np.result_type(dtype, np.complex64)
-    before, (re, im) = 1j / 8 * chirp[:sizes.taken], _frequencies(chirp, sizes, dtype)
+    re, im = chirp = _chirp(n, max(sizes.taken, sizes.given))
+    before = np.stack([im, re], 1)[:sizes.taken] * [-1 / 8, 1 / 8]
     if mirrored:
         before[1:] *= 2
-    return [before.astype(complex_), re + np.array(1j, complex_) * im, (8 * chirp[:sizes.given]).astype(complex_)]
+    parts = before, np.stack(_frequencies(chirp, sizes, dtype), 1), 8 * np.stack([re, im], 1)[:sizes.given]
+    return [part.astype(dtype).view(np.result_type(dtype, np.complex64)) for part in parts]
 
 
 def _chirp(n: int, count: int) -> np.ndarray:
-    """exp(-pi i k^2 / n) for `count` k, at most n: an angle is at most pi / 4 from the nearest quarter, as in `twiddle`."""
-    k = np.arange(n // 2 + 1, dtype=np.int64)
-    square = np.multiply(k, k, out=k)
-    square %= 2 * n
-    quarter = (4 * square // n + 1) // 2
-    half = np.exp((square - quarter * (n / 2)) * (-1j * np.pi / n))
-    half *= np.array([1, -1j, -1, 1j])[quarter % 4]
-    if (rest := count - len(half)) <= 0:
-        return half[:count]
-    mirrored = half[(n - 1) // 2:(n - 1) // 2 - rest:-1]                             # (n - k)^2 = n^2 + k^2 modulo 2 n
-    return np.concatenate([half, -mirrored if n % 2 else mirrored])
+    """exp(-pi i k^2 / n) for `count` k, at most n, real parts and imaginary ones: an angle is at most pi / 4 from the nearest quarter, as
+    in `twiddle`."""
+    found, half = np.empty((2, count)), min(count, n // 2 + 1)
+    for first in range(0, half, _BLOCK):
+        k = np.arange(first, min(first + _BLOCK, half), dtype=np.int64)
+        square = k * k % (2 * n)
+        quarter = (4 * square // n + 1) // 2
+        angle = (square - quarter * (n / 2)) * (np.pi / n)
+        cos, sin, odd = np.cos(angle), np.sin(angle), quarter % 2 > 0
+        re, im = found[:, first:first + len(k)]
+        np.multiply(np.where(odd, sin, cos), np.array([1, -1, -1, 1])[quarter % 4], out=re)
+        np.multiply(np.where(odd, cos, sin), np.array([-1, -1, 1, 1])[quarter % 4], out=im)
+    if (rest := count - half) > 0:                              # (n - k)^2 = n^2 + k^2 modulo 2 n
+        np.multiply(found[:, (n - 1) // 2:(n - 1) // 2 - rest:-1], -1 if n % 2 else 1, out=found[:, half:])
+    return found
 
 
 def _frequencies(chirp: np.ndarray, sizes: Convolution, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
@@ -238,32 +261,49 @@ def _frequencies(chirp: np.ndarray, sizes: Convolution, dtype: np.dtype) -> tupl
     m, taken, given = sizes.length, sizes.taken, sizes.given
     if taken == given and m > _BY_NUMPY:
         x, found = np.zeros(m), np.empty((2, m), dtype)
-        for part, whole in zip((-chirp.imag, chirp.real), found):
+        for part, whole in zip((-chirp[1], chirp[0]), found):
             x[:given], x[m - taken + 1:] = part, part[taken - 1:0:-1]
             np.divide(np.fft.rfft(x).real, m, out=whole[:m // 2 + 1], casting="unsafe")
             whole[m // 2 + 1:] = whole[m - m // 2 - 1:0:-1]
         return found[0], found[1]
     x = np.zeros(m, np.complex128)
-    x[:given], x[m - taken + 1:] = chirp[:given], chirp[taken - 1:0:-1]
+    for part, values in zip((x.real, x.imag), chirp):
+        part[:given], part[m - taken + 1:] = values[:given], values[taken - 1:0:-1]
     x = _transformed(x)
     return (x.imag / -m).astype(dtype), (x.real / m).astype(dtype)
 
 
-def products(n: int, sizes: Convolution, column: int, scale: float, dtype: np.dtype) -> list[np.ndarray]:
+def products(n: int, sizes: Convolution, column: int, scale: float, dtype: np.dtype) -> list[Factors]:
     """The factors of a convolution whose numbers are a matrix with columns of a length (see `ir.program.FftPart`): of its operand, of
     which the parts have changed places, of its frequencies, before they do, and of its results, times a scale."""
-    row, chirp = sizes.length // column, _chirp(n, max(sizes.taken, sizes.given))
-    before, after = chirp[:sizes.taken], chirp[:sizes.given]
-    found = []
-    for parts, inner, factor in (((before.imag, before.real), row, -1 / 8), (_frequencies(chirp, sizes, dtype), column, 1),
-                                 ((after.real, after.imag), column, 8 * scale)):
-        full, rest = divmod(len(parts[0]), inner)
-        table = np.zeros((full + (rest > 0), 2, inner), dtype)
-        for part, values in enumerate(parts):
-            np.multiply(values[:full * inner].reshape(full, inner), factor, out=table[:full, part], casting="unsafe")
-            table[full:, part, :rest] = values[full * inner:] * factor
-        found.append(table.ravel())
-    return found
+    counts = [(sizes.taken, sizes.length // column), (sizes.length, column), (sizes.given, column)]
+    tables = [_aligned(-(-count // inner) * inner * 2, dtype).reshape(-1, 2, inner) for count, inner in counts]
+
+    def fill() -> None:
+        re, im = chirp = _chirp(n, max(sizes.taken, sizes.given))
+        values = ((im, re), -1 / 8), (_frequencies(chirp, sizes, dtype), 1), ((re, im), 8 * scale)
+        for (parts, factor), table, (count, inner) in zip(values, tables, counts):
+            full, rest = divmod(count, inner)
+            for part, numbers in enumerate(parts):
+                np.multiply(numbers[:full * inner].reshape(full, inner), factor, out=table[:full, part], casting="unsafe")
+                table[full:, part, :rest] = numbers[full * inner:count] * factor
+                table[full:, part, rest:] = 0
+    made_by = _begun(fill, sum([table.size for table in tables]))
+    return [Factors(table.ravel(), made_by) for table in tables]
+
+
+def _aligned(count: int, dtype: np.dtype) -> np.ndarray:
+    """Memory that a program takes as a constant without copying it."""
+    memory = np.empty(count + _ALIGNMENT // dtype.itemsize, dtype)
+    return memory[-memory.ctypes.data % _ALIGNMENT // dtype.itemsize:][:count]
+
+
+def _begun(fill: Callable[[], object], count: int) -> Background | None:
+    """What makes so many factors; few are made at once."""
+    if count >= _WORTH_A_THREAD:
+        return Background(fill)
+    fill()
+    return None
 
 
 def _transformed(x: np.ndarray) -> np.ndarray:
@@ -277,27 +317,30 @@ def _transformed(x: np.ndarray) -> np.ndarray:
     return x
 
 
-def tables(kind: str, n: int, inner: int, dtype: np.dtype) -> np.ndarray:
+def tables(kind: str, n: int, inner: int, dtype: np.dtype) -> Factors:
     """All factors of a transform: of each pass the cosines and sines of a radix that is a loop (j by k), then, if m > 1, the twiddle
     factors of its results (p by k >= 1); those of a convolution; and those that separate two halves. Where columns are crossed with
     rows, for each number of a row the real parts of its twiddle factors, for all rows, and then the imaginary ones."""
-    parts = _parts(kind, n, dtype)
-    if kind not in CROSSED:
-        return np.concatenate([*parts, np.zeros(1, dtype)])
-    size = offsets(kind, n)[-1]
-    count = size + 2 * n * inner + 1
-    memory = np.empty(count + 64 // dtype.itemsize, dtype)
-    found = memory[-memory.ctypes.data % 64 // dtype.itemsize:][:count]    # aligned as a program's constants are: not copied
-    found[:size], found[-1] = np.concatenate([*parts, found[:0]]), 0
-    crossed = found[size:-1].reshape(n, 2, inner)
-    if dtype.itemsize < 8:
+    plan, crossed = passes(kind, n), 2 * n * inner * (kind in CROSSED)
+    size = offsets(kind, n)[-1] + plan.halves * 2 * (plan.points // 2 + 1)
+    found = _aligned(size + crossed + 1, dtype)
+
+    def fill() -> None:
+        found[:size], found[-1] = np.concatenate([*_parts(kind, n, dtype), found[:0]]), 0
+        if crossed:
+            _fill_crossed(found[size:-1].reshape(n, 2, inner))
+    return Factors(found, _begun(fill, found.size))
+
+
+def _fill_crossed(crossed: np.ndarray) -> None:
+    n, _, inner = crossed.shape
+    if crossed.itemsize < 8:
         _fill_by_products(crossed)
-        return found
-    roots = _roots_of_unity(n * inner, dtype)
+        return
+    roots = _roots_of_unity(n * inner, crossed.dtype)
     crossed[0] = roots[:, :1]
     for number in range(1, n):                              # every `number`th root of unity
         crossed[number] = roots[:, :number * inner:number]
-    return found
 
 
 def _fill_by_products(crossed: np.ndarray) -> None:

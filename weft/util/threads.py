@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _imp
 import _thread
+import contextlib
 import importlib
 import os
 import sys
@@ -119,6 +120,39 @@ class DaemonThread:
         except BaseException:
             self.join()
             raise
+
+
+class Background:
+    """Work that may be done twice, begun in a thread of its own. `finish` waits for it, and does it where no thread has: where there is to
+    be one only, in a child process, and after an error, which it raises.
+
+    >>> found = {}
+    >>> work = Background(lambda: found.update(x=1))
+    >>> work.finish()
+    >>> found
+    {'x': 1}
+    """
+    __slots__ = ("_over", "_work")
+
+    def __init__(self, work: Callable[[], object]):
+        self._work: Callable[[], object] | None = work
+        self._over = DaemonThread(self._begin) if allowed_threads() > 1 else None
+
+    def _begin(self) -> None:
+        with contextlib.suppress(BaseException):
+            self._do()
+
+    def _do(self) -> None:
+        work = self._work
+        if work is not None:
+            work()
+            self._work = None
+
+    def finish(self) -> None:
+        """Return when it is done."""
+        if self._over is not None:
+            self._over.join()
+        self._do()
 
 
 def share_work(work: Callable[..., object], parts: list[tuple]) -> None:

@@ -61,6 +61,8 @@ def compile_local(program: LocalProgram, stages: CpuStages, stage: Stage) -> Cpu
         from weft.codegen.runtime import heap
 
         use_native(heap.symbols())    # whose blocks are freed without running Python, where an interrupt could be lost
+    for maker in scheduled.const_makers:
+        maker.finish()
     sizes = [tuple(x.spec.storage_bytes for x in some) for some in (program.ins, program.outs)]
     return CpuLoaded(native, Plan(scheduled.consts, scheduled.aliases, scheduled.program.arena_bytes, scheduled.kernel_count, *sizes,
                                   native.work, scheduled.words, scheduled.words_at))

@@ -69,22 +69,23 @@ def is_worth_optimizing(step: Fft) -> bool:
 
 
 def parts(name: str, draft: bool = False) -> list[LibraryModule]:
-    """The modules of a transform: all but the last are shared with other lengths. Those of a draft are not optimized.
+    """The modules of a transform: all but the last are shared with other lengths. Those of a draft are not optimized, and what is not a
+    pass is one module: one more takes LLVM longer than what other lengths save.
 
     >>> [part.name for part in parts("weft_fft_half_f32_1024")]
-    ['fft_pass_8_f32', 'fft_transpose_f32', 'fft_part_f32', 'weft_fft_half_f32_1024']
+    ['fft_part_f32', 'fft_transpose_f32', 'fft_pass_8_f32', 'weft_fft_half_f32_1024']
     """
     kind, *whose, type_, n = name.removeprefix("weft_fft_").split("_")
     whole = _Transform(kind, "".join(whose), type_, int(n))
-    plan, found = whole.plan, []
+    plan, ends, passes = whole.plan, list(dict.fromkeys(whole.ends())), {}
     for place, (r, _, _) in enumerate(plan.passes):
         real = plan.real_first and place == 0
-        write = lambda decls, r=r, real=real: fft_passes.function(r, type_, real, decls)
-        found.append((fft_passes.name(r, type_, real), write))
-    for end in whole.ends():
-        write = lambda decls, end=end: fft_load_store.function(end, type_, decls, draft)
-        found.append((fft_load_store.symbol(end, type_), write))
-    serving = [LibraryModule(part, lambda write=write: module_of(write), (part,)) for part, write in dict(found).items()]
+        passes[fft_passes.name(r, type_, real)] = lambda decls, r=r, real=real: fft_passes.function(r, type_, real, decls)
+    serving = [LibraryModule(part, lambda write=write: module_of(write), (part,)) for part, write in passes.items()]
+    for some in [ends] if draft else [[end] for end in ends]:
+        symbols = [fft_load_store.symbol(end, type_) for end in some]
+        write = lambda decls, some=some: [fft_load_store.function(end, type_, decls, draft) for end in some]
+        serving.insert(0, LibraryModule(" ".join(symbols), lambda write=write: module_of(write), symbols))
     if draft:
         serving = [part.as_draft() for part in serving]
     return [*serving, LibraryModule(name, lambda: module_of(lambda decls: whole.function(name, decls)), (name,), quick=True)]

@@ -34,7 +34,7 @@ class Stage:
     source: int
     out: int
     part: tuple | None = None
-    factors: np.ndarray | None = None
+    factors: fft.Factors | None = None
 
     def nbytes(self, part: np.dtype) -> int:
         """The size of memory of its own that it writes."""
@@ -129,7 +129,7 @@ def _columns(n: int) -> int:
     return min(found, key=lambda m: abs(math.log(m * m / n)), default=0)
 
 
-def tables(stage: Stage, part: np.dtype) -> np.ndarray:
+def tables(stage: Stage, part: np.dtype) -> fft.Factors:
     """The factors of a step; equal ones are one constant of a program."""
     return _tables(stage.kind, stage.n, stage.inner if stage.kind in fft.CROSSED else 1, part)
 

@@ -15,6 +15,7 @@ from weft.ir import program as P
 from weft.ir.jaxpr import Var
 from weft.ir.loops import Kernel
 from weft.util.record import record, replace
+from weft.util.threads import Background
 
 
 @record(frozen=False, eq=False)
@@ -42,6 +43,7 @@ class ProgramBuilder:
         self.region: Region | None = None
         self.buffers: list[Buffer] = []
         self.consts: list[np.ndarray] = []
+        self.const_makers: list[Background] = []             # what has to finish before constants are used
         self.const_refs: dict[object, Ref] = {}
         self.steps: list[PendingStep] = []
         self.loops = 0

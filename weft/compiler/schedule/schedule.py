@@ -29,6 +29,7 @@ from weft.util import dtypes
 from weft.util.machine_model import MODEL
 from weft.util.record import record, replace
 from weft.util.state import clearing
+from weft.util.threads import Background
 
 if TYPE_CHECKING:
     from weft.compiler.kernels import library_calls
@@ -40,7 +41,8 @@ clearing(_lowered.clear)
 
 @record(frozen=False)
 class Scheduled:
-    """A program ready for code generation. `aliases`: output number -> donated input number whose memory it takes."""
+    """A program ready for code generation. `aliases`: output number -> donated input number whose memory it takes. `consts` are what
+    they should be when the `const_makers` have finished."""
     program: P.Program
     consts: list[np.ndarray]
     gemm_count: int
@@ -48,6 +50,7 @@ class Scheduled:
     peak_bytes: int
     words: tuple = ()                   # what depends on the process that runs the program: constant number `words_at` is filled with it
     words_at: int = -1
+    const_makers: Sequence[Background] = ()
 
     @property
     def kernels(self) -> list[Kernel]:
@@ -111,7 +114,7 @@ def schedule(jaxpr: Jaxpr, donated: Sequence[int] = ()) -> Scheduled:
     steps = finalized(plan.steps, address)
     program = P.Program(slots, steps, arena, jaxpr.name or "program")
     peak = arena + sum(b.nbytes for b in buffers if b.kind != "temp") - sum(ins[i].nbytes for i in aliases.values())
-    made = Scheduled(program, plan.consts, plan.gemms, aliases, peak)
+    made = Scheduled(program, plan.consts, plan.gemms, aliases, peak, const_makers=plan.const_makers)
     return made if plan.words_at is None else replace(made, words=tuple(plan.words), words_at=plan.words_at.buffer.number)
 
 
@@ -309,9 +312,11 @@ class Body(BufferAssignment):
         for stage in stages:
             if stage.out not in places:
                 places[stage.out] = Ref(self.plan.new(stage.nbytes(part)))
-            refs = [places[stage.source], places[stage.out], self.plan.const(fft_plan.tables(stage, part), part)]
-            if stage.factors is not None:
-                refs.append(self.plan.const(stage.factors, part))
+            refs = [places[stage.source], places[stage.out]]
+            for factors in (fft_plan.tables(stage, part), *([stage.factors] if stage.factors else ())):
+                refs.append(self.plan.const(factors.array, part))
+                if factors.made_by is not None:
+                    self.plan.const_makers.append(factors.made_by)
 
             def step(at, stage=stage, refs=tuple(refs)) -> P.Fft:
                 convolved = stage.part and P.FftPart(*stage.part, at(refs[3]))
