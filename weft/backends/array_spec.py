@@ -57,9 +57,11 @@ class ArraySpec:
             return found
         if order == tuple(range(aval.ndim)):
             return _specs.setdefault(key, ArraySpec(aval, sharding, committed))
-        typed = aval.update(sharding=type_sharding(sharding, aval.ndim))
-        if typed is not aval:                    # an explicit sharding is part of the type
-            return _specs.setdefault(key, ArraySpec(typed, sharding, committed, order))
+        explicit = type_sharding(sharding, aval.ndim)
+        if explicit is not None or aval.explicit is not None:
+            typed = aval.update(sharding=explicit)
+            if typed is not aval:                # an explicit sharding is part of the type
+                return _specs.setdefault(key, ArraySpec(typed, sharding, committed, order))
         if aval.ndim > _MAX_NDIM:
             raise NotImplementedError(f"arrays have at most {_MAX_NDIM} dims, got {aval.ndim}: {aval.str_short()}")
         self = object.__new__(cls)
@@ -95,6 +97,18 @@ class ArraySpec:
         self.read_scalar = None if shape or self.backend is None or self.held is not None else self.backend.scalar_reader(dtype)
         return _specs.setdefault(key, self)
 
+    def on_device(self, device: Any) -> ArraySpec:
+        """The same array, which is on one device, on another one of the backend."""
+        sharding = self.sharding.on_devices([device])
+        key = (self.aval, sharding, self.committed)
+        if self.order is not None or config.remove_size_one_mesh_axis_from_type or key in _specs:
+            return ArraySpec(*key, self.order)
+        made = object.__new__(ArraySpec)
+        for name in _COPIED:
+            setattr(made, name, getattr(self, name))
+        made.sharding, made.stored = sharding, made
+        return _specs.setdefault(key, made)
+
     @property
     def row_major(self) -> ArraySpec:
         """The array of the same memory that is row-major: the transposed one, where this has an order."""
@@ -121,6 +135,9 @@ class ArraySpec:
     def __repr__(self) -> str:
         order = "" if self.order is None else f", order={self.order}"
         return f"ArraySpec({self.aval.str_short()}, {self.sharding}, committed={self.committed}{order})"
+
+
+_COPIED = tuple([name for name in ArraySpec.__slots__ if name != "__weakref__"])
 
 
 def stored_aval(aval: ShapedArray, sharding: Any) -> ShapedArray:

@@ -20,7 +20,7 @@ import numpy as np
 
 from weft.ir.factors import FactorRule, axes_of_factors, dims_of_factors
 from weft.ir.mesh import AbstractMesh, AxisType, Mesh
-from weft.ir.shardings import NamedSharding, Sharding
+from weft.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding
 from weft.ir.specs import DimSpec, PartitionSpec, Spec, entry_axes, spec_of_dims
 from weft.util.config import config
 from weft.util.errors import ShardingError
@@ -38,6 +38,8 @@ def type_sharding(sharding: Sharding, ndim: int) -> NamedSharding | None:
     >>> type_sharding(NamedSharding(mesh, spec_of_dims((('x',), ('y',)))), 2).spec
     P('x', None)
     """
+    if type(sharding) is SingleDeviceSharding:
+        return None
     return _type_sharding(sharding, ndim, config.remove_size_one_mesh_axis_from_type)
 
 

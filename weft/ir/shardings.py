@@ -529,6 +529,9 @@ class SingleDeviceSharding(Sharding):
         """The sharding of such values with their dims in another order: the same."""
         return self
 
+    def splits(self, shape: int | Sequence[int]) -> Shape:
+        return (1,) * (shape if isinstance(shape, int) else len(shape))
+
     def _grid(self, ndim: int) -> tuple[Shape, tuple[int, ...]]:
         return (1,) * ndim, (0,)
 

@@ -461,7 +461,7 @@ class Shard:
     """
     __slots__ = ("device", "index", "replica_id", "data")
 
-    def __init__(self, device, replica_id: int, array: Array, aval: ShapedArray, position: tuple[int, ...]):
+    def __init__(self, device, replica_id: int, array: Array, local: ArraySpec | None, position: tuple[int, ...]):
         spec = array._spec
         self.device = device
         terms = int(spec.has_terms)
@@ -470,11 +470,10 @@ class Shard:
         self.replica_id = replica_id
         #: the local array, on its device; it shares memory with the global one where the backend can do so
         self.data: Array | None = None
-        if not device.is_addressable:
+        if local is None:
             return
         if spec.held is not None:
             position = tuple([mine.index(p) for mine, p in zip(spec.held, position)])
-        local = ArraySpec(aval, SingleDeviceSharding(device, memory_kind=array.sharding.memory_kind), spec.committed, spec.order)
         position += (0,) * (len(spec.splits) - len(position))
         self.data = Array(local, spec.backend.shard(array._live(), spec.stored, position, local.stored))
 
@@ -491,11 +490,17 @@ def shards(array: Array) -> list[Shard]:
     local = spec.local_shape[terms:ndim + terms]
     aval = spec.aval.update(shape=local if spec.order is None else tuple([local[d] for d in inverse(spec.order)]), sharding=None)
     seen: dict[tuple, int] = {}
-    found = []
+    found, on_one = [], None
     for device, position in zip(sharding.device_assignment, positions):
         replica = seen.get(position, 0)
         seen[position] = replica + 1
-        found.append(Shard(device, replica, array, aval, position))
+        here = None
+        if device.is_addressable:
+            if on_one is None:
+                here = on_one = ArraySpec(aval, SingleDeviceSharding(device, memory_kind=sharding.memory_kind), spec.committed, spec.order)
+            else:
+                here = on_one.on_device(device)
+        found.append(Shard(device, replica, array, here, position))
     return found
 
 

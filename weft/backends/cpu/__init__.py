@@ -79,7 +79,9 @@ class CpuBackend(Backend):
         return buffer.view(spec.storage_dtype, spec.storage_shape)
 
     def shard(self, buffer: Buffer, spec: ArraySpec, position: tuple[int, ...], local: ArraySpec) -> Buffer:
-        number = int(np.ravel_multi_index(position, spec.storage_shape[:len(position)])) if position else 0
+        number = 0
+        for place, count in zip(position, spec.storage_shape):
+            number = number * count + place
         return buffer.slice(number * local.nbytes, local.nbytes)
 
     def same_memory(self, have: ArraySpec, want: ArraySpec) -> bool:
