@@ -170,6 +170,21 @@ def test_none_is_a_node_unless_is_leaf_says_otherwise():
     assert T.tree_map(lambda x, y: (x, y), [1, None], [2, 3], is_leaf=lambda x: x is None) == [(1, 2), (None, 3)]
 
 
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 300])
+@pytest.mark.parametrize("make", [list, tuple, lambda xs: dict(zip(map(str, range(300)), xs)),
+                                  namedtuple("Wide", [f"f{i}" for i in range(300)])])
+@pytest.mark.parametrize("other", [None, (1, {"a": 2}), "leaf"])
+def test_wide_nodes_are_flattened_as_narrow_ones(make, other, count):
+    """Where all children are leaves they are not looked at one by one."""
+    if hasattr(make, "_fields"):
+        count, make = 300, make._make
+    for at in (None, 0, count - 1):
+        value = make([other if i == at else i for i in range(count)])
+        leaves, treedef = T.tree_flatten(value)
+        assert (leaves, treedef) == T.tree_flatten(value, is_leaf=lambda x: False)
+        assert treedef.num_leaves == len(leaves) and T.tree_unflatten(treedef, leaves) == value
+
+
 def test_is_leaf_stops_at_nodes():
     tree = [1, (2, 3), {"a": (4,)}]
     assert T.tree_leaves(tree, is_leaf=lambda x: isinstance(x, tuple)) == [1, (2, 3), (4,)]

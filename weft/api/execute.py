@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -46,7 +47,7 @@ from weft.ir.types import ShapedArray
 from weft.ops.layout import reshape, transpose
 from weft.ops.placement import reshard
 from weft.runtime import transfers
-from weft.runtime.array import Array, default_sharding, from_numpy, replicated_over
+from weft.runtime.array import Array, default_sharding, from_numpy, replicated_over, spec_of
 from weft.runtime.executable import Executable
 from weft.runtime.placement import as_blocks, fits, of_blocks, relaid
 from weft.transforms.expand import expand, has_extensions
@@ -242,7 +243,7 @@ def arranged(executable: Executable, args: Sequence[Array]) -> Sequence[Array]:
         transfers.between_devices(have, specs)
         here = executable.out_specs[:1] * len(specs)     # where it runs; the memory of other devices may be read in place
         transfers.between_devices([h for h, s in zip(have, specs) if s is h], here)
-    if all(fits(x._spec, s) for x, s in zip(args, specs)):
+    if all(map(operator.is_, map(spec_of, args), specs)):
         return args
     return [x if fits(x._spec, s) else relayout(x, s.sharding, order=s.order) for x, s in zip(args, specs)]
 

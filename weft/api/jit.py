@@ -29,7 +29,7 @@ from weft.control.hitypes import flatten, is_mutable, on_copies, put_back, taken
 from weft.control.ref import Threaded, any_refs, check_aliases, check_returned, is_ref, retried
 from weft.core.interpret import evaluate
 from weft.core.stage import UsesRefs, hoist_tracers, is_staged, stage
-from weft.core.trace import Tracer, _state, eval_trace, hi_types, lenient, typeof
+from weft.core.trace import Tracer, _state, any_tracers, eval_trace, hi_types, lenient, typeof
 from weft.ir.explicit import type_sharding
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.mesh import current_mesh, device_mesh, spec_mesh, unplaced
@@ -38,7 +38,7 @@ from weft.ir.shardings import Sharding, SingleDeviceSharding
 from weft.ir.types import ShapedArray
 from weft.ops.placement import layout_constraint, reshard, sharding_constraint
 from weft.runtime import transfers
-from weft.runtime.array import Array
+from weft.runtime.array import Array, spec_of
 from weft.runtime.executable import Executable
 from weft.transforms.physical import has_keys
 from weft.util import tree
@@ -132,6 +132,7 @@ class _Static:
 
 #: leaves of calls of compiled functions and of functions on arrays alike
 _USUAL = frozenset({Array, float, int, bool, np.ndarray, np.float32, np.float64, np.int32, np.int64, np.uint32, np.bool_})
+_ARRAYS = frozenset({Array})
 _NATIVE = _USUAL | {np.float16, np.int8, np.int16, np.uint8, np.uint16, np.uint64}      # leaves that native dispatch knows
 
 
@@ -346,7 +347,7 @@ class JitFunction(Dispatching):
         if self._known.refs or any_refs(leaves):
             return self._with_refs([], args, kwargs, statics, leaves, in_tree)
         try:
-            if _state.trace is eval_trace and not any(isinstance(x, Tracer) for x in leaves):
+            if _state.trace is eval_trace and not any_tracers(leaves):
                 return self._execute(args, kwargs, statics, leaves, in_tree)
             if self.compiler_options and is_staged(_state.trace):
                 raise ValueError(f"jit({self.name}): `compiler_options` can only be passed to the outermost jit, got "
@@ -389,7 +390,7 @@ class JitFunction(Dispatching):
         names = self._leaf_names(in_tree)
         passed = [(x, names[i]) for i, x in enumerate(leaves) if is_ref(x)]
         check_aliases(self.fun, "jit", [r for r, _ in passed], [name for _, name in passed])
-        if _state.trace is not eval_trace or any(isinstance(x, Tracer) for x in leaves):
+        if _state.trace is not eval_trace or any_tracers(leaves):
             if used is not None and used.out_tree is not None:       # it was traced once
                 outs = evaluate(used.program, *[r[...] for r in refs], *leaves)
                 for r, value in zip(refs, outs[len(outs) - len(refs):]):
@@ -458,7 +459,9 @@ class JitFunction(Dispatching):
             if outs is not None:
                 return tree.tree_unflatten(quick.out_tree, outs)
         if self.in_shardings is None:
-            given = [x if type(x) is Array else self._array(x, i, in_tree) for i, x in enumerate(leaves)]
+            given = leaves
+            if not _ARRAYS.issuperset(map(type, leaves)):
+                given = [x if type(x) is Array else self._array(x, i, in_tree) for i, x in enumerate(leaves)]
             arrays = on_mesh(given)
         else:
             with unplaced():             # `in_shardings` says where they go
@@ -468,7 +471,7 @@ class JitFunction(Dispatching):
                 raise ValueError(f"jit({self.name}): the argument device of jit contradicts the mesh of the context, on which programs run."
                                  "\n  Call it outside of the context, or leave the device out.")
             arrays = [Array(ArraySpec(x.aval, x.sharding, False, x._spec.order), x._live()) for x in arrays]
-        key = (in_tree, statics, tuple([x._spec for x in arrays]), config.trace_key(), current_mesh(), self._mesh_of(), device_mesh())
+        key = (in_tree, statics, tuple(map(spec_of, arrays)), config.trace_key(), current_mesh(), self._mesh_of(), device_mesh())
         call = self._calls.get(key)
         if call is None:
             traced = self._trace(args, kwargs, statics, arrays, in_tree)
@@ -495,7 +498,7 @@ class JitFunction(Dispatching):
             return                                       # settings that must see every call
         if device_mesh() is not None and not any(type(x) is Array and x.committed for x in leaves):
             return                                       # other threads may have set another mesh, or none
-        if not placed and traced.fast_path_attempts and not any(type(x) not in _NATIVE for x in leaves):
+        if not placed and traced.fast_path_attempts and _NATIVE.issuperset(map(type, leaves)):
             function, given = self, self.statics
             call = Call(executable, Array, args, kwargs, given.static_argnums, given.static_argnames, traced.out_tree, is_first)
             if traced.by_leaves:

@@ -82,6 +82,7 @@ class Loaded:
     kernel_count = 0                            # kernels that a call runs
     temporary_bytes = 0                         # memory that a call needs besides arguments and results
     constant_bytes = 0
+    buffer_type: type | None = None             # of what arrays hold that is a buffer as it is, and need not be adopted
     aliases: Mapping[int, int] = {}             # result number -> number of the argument whose memory it takes
 
     def start(self, held: list[Any], array_type: type, check: Callable | None = None) -> list[Any] | None:

@@ -14,7 +14,7 @@ import functools
 import gc
 import inspect
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -96,6 +96,11 @@ class EvalTrace(Trace):
             if isinstance(x, Tracer):
                 raise escaped_tracer(x) if x._trace.finished else tracer_out_of_place(x)
         return _evaluator(primitive, args, params)
+
+
+def any_tracers(leaves: Iterable[Any]) -> bool:
+    """Whether a tracer is among flat values, which are mostly of the same few types."""
+    return any(issubclass(cls, Tracer) for cls in {*map(type, leaves)})
 
 
 class Tracer:

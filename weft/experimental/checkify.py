@@ -40,7 +40,7 @@ from weft.control.checks import (
     Slot,
 )
 from weft.core.stage import hoist_tracers, stage
-from weft.core.trace import Tracer, typeof
+from weft.core.trace import Tracer, any_tracers, typeof
 from weft.ops.comparison import select_n
 from weft.ops.keys import random_unwrap
 from weft.util import dtypes, tree
@@ -181,7 +181,7 @@ def check_error(error: Error) -> None:
     if not isinstance(error, Error):
         raise TypeError(f"check_error takes an Error as argument, got type {type(error)} instead.")
     leaves = [error._code, *error._values]
-    if not any(isinstance(x, Tracer) for x in leaves):
+    if not any_tracers(leaves):
         exception = error.get_exception()
         if exception is not None:
             raised = JaxRuntimeError(str(exception))

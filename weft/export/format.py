@@ -17,7 +17,7 @@ import numpy as np
 
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.runtime.array import Array
-from weft.util.trees import treedef
+from weft.util.trees import plain, treedef
 from weft.util.trees.treedef import PyTreeDef
 
 MAGIC = b"weft-exported\x00"
@@ -146,7 +146,7 @@ def register(nodetype: type, name: str, serialize_aux: Callable[[Any], bytes] | 
     """Let trees with nodes of a type be written, under a name."""
     if nodetype in _names:
         raise ValueError(f"Duplicate serialization registration for type `{nodetype}`; it is registered as {_names[nodetype]!r}.")
-    if name in _nodes or name in treedef.BUILTIN:
+    if name in _nodes or name in plain.BUILTIN:
         raise ValueError(f"Duplicate serialization registration for name `{name}`, which stands for {_nodes.get(name, (name,))[0]}.")
     _names[nodetype], _nodes[name] = name, (nodetype, deserialize_aux)
     if serialize_aux is not None:
@@ -161,10 +161,10 @@ def tree_to_plain(structure: PyTreeDef) -> Any:
                              "export.register_pytree_node_serialization, or register_namedtuple_serialization for a namedtuple.")
         return [_names[kind], _to_aux[kind](aux) if kind in _to_aux else None, parts]
 
-    return treedef.to_plain(structure, registered)
+    return plain.to_plain(structure.spec, registered)
 
 
-def tree_from_plain(plain: Any) -> PyTreeDef:
+def tree_from_plain(written: Any) -> PyTreeDef:
     """The structure that `tree_to_plain` wrote."""
     def registered(name: Any, aux: Any, children: tuple) -> tuple:
         if name not in _nodes:
@@ -174,4 +174,4 @@ def tree_from_plain(plain: Any) -> PyTreeDef:
             return kind, from_aux(aux), children
         return kind, treedef.flatten(kind(*range(len(children))))[1].spec[1], children
 
-    return treedef.from_plain(plain, registered)
+    return PyTreeDef.from_spec(plain.from_plain(written, registered))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import warnings
 from typing import Any
 
@@ -449,6 +450,10 @@ def is_supported_dtype(dtype: Any) -> bool:
     except (BufferError, TypeError):
         return False
     return True
+
+
+#: the spec of an array
+spec_of = operator.attrgetter("_spec")
 
 
 class Shard:

@@ -6,19 +6,23 @@ Out:  arrays. This file brings arguments into the expected layout and wraps resu
 
 from __future__ import annotations
 
+import operator
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Loaded
-from weft.runtime.array import Array
+from weft.runtime.array import Array, spec_of
 from weft.runtime.placement import fits, relaid
 from weft.util import events
 from weft.util.config import config
 from weft.util.errors import DeviceRuntimeError
 from weft.util.source import user_frame
+
+_buffer_of = operator.attrgetter("_buffer")
 
 
 class Executable:
@@ -98,17 +102,24 @@ class Executable:
         for i in self.loaded.aliases.values():
             args[i]._forget()
         start = time.perf_counter_ns() if events.listeners else 0
-        placed = [x if fits(x._spec, spec) else relaid(x, spec) for x, spec in zip(args, self.in_specs)]
+        placed = args
+        if not all(map(operator.is_, map(spec_of, args), self.in_specs)):
+            placed = [x if fits(x._spec, spec) else relaid(x, spec) for x, spec in zip(args, self.in_specs)]
+        held = [*map(_buffer_of, placed)]
+        kinds = {*map(type, held)}
+        if NoneType in kinds:
+            held = [x._held() for x in placed]           # one is deleted: the error
         check = None if self.check is None else self._check_of_call(self.check)
-        outs = None if start else self.loaded.start([x._held() for x in placed], Array, check)
+        outs = None if start else self.loaded.start(held, Array, check)
         if outs is None:
-            buffers = [x._live() for x in placed]
+            if kinds != {self.loaded.buffer_type}:
+                held = [x._live() for x in placed]
             try:
-                outs = self.loaded.run(buffers)
+                outs = self.loaded.run(held)
                 if start:
                     events.emit("run", self.name, start, time.perf_counter_ns(), kernels=self.kernel_count)
                 if check is not None:
-                    check(buffers, outs)
+                    check(held, outs)
             except BaseException:
                 self._delete_donated(args)               # their memory may hold half of a result
                 raise

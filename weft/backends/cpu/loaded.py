@@ -55,6 +55,7 @@ class Plan:
 
 class CpuLoaded(Loaded):
     """A program of one native call."""
+    buffer_type = Buffer
 
     def __init__(self, native: NativeProgram, plan: Plan):
         self.native, self.plan = native, plan

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from weft.core.trace import Tracer, typeof
+from weft.core.trace import any_tracers, typeof
 from weft.ir.mesh import Mesh
 from weft.runtime.device import Device
 from weft.util import tree
@@ -45,7 +45,7 @@ class _Colocated:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves = tree.tree_leaves((args, kwargs))
-        if any(isinstance(x, Tracer) for x in leaves):
+        if any_tracers(leaves):
             raise NotImplementedError(f"colocated_python: {self.__name__} is called on traced values. It runs in Python, outside of "
                                       "compiled programs: call it on arrays, or use pure_callback inside a program.")
         if self._in_specs is not None:

@@ -136,11 +136,21 @@ def sorted_keys(keys: Iterable[Any], owner: str = "dict") -> list[Any]:
 # cost a third more. Statements of the form `list.append(x)`, and items of a plain dict, are what the interpreter specializes.
 
 
+_WIDE = 16          # children of a node for which their types are looked at first
+
+
+def _are_leaves(children: Iterable[Any]) -> bool:
+    return not any(_node_types[cls] is not None for cls in {*map(type, children)})
+
+
 def _sequence_flattener(kind: type) -> Flattener:
     rules = _flatteners
 
     def flatten(value: Sequence[Any], leaves: list[Any]) -> Spec:
         specs: list[Spec] = []
+        if len(value) > _WIDE and _are_leaves(value):
+            leaves += value
+            return kind, None, (None,) * len(value)
         for x in value:
             try:
                 rule = rules[type(x)]
@@ -160,7 +170,11 @@ def _flatten_dict(value: dict[Any, Any], leaves: list[Any]) -> Spec:
     rules, specs = _flatteners, []
     given = tuple(value)
     keys, items = _key_orders.get(given) or _key_order(given)
-    for x in items(value):
+    values = items(value)
+    if len(given) > _WIDE and _are_leaves(values):
+        leaves += values
+        return dict, keys, (None,) * len(given)
+    for x in values:
         try:
             rule = rules[type(x)]
         except KeyError:
@@ -484,9 +498,9 @@ class PyTreeDef:
     def serialize_using_proto(self) -> bytes:
         """The structure as bytes, from which `deserialize_using_proto` makes it again; ValueError if it has nodes of other types than
         lists, tuples, dicts of string keys and None."""
-        import json  # what most programs do without
+        from weft.util.trees import plain  # what most programs do without
 
-        return json.dumps(to_plain(self, _not_builtin)).encode()
+        return plain.to_bytes(self.spec)
 
     @staticmethod
     def deserialize_using_proto(registry: Any, data: bytes) -> "PyTreeDef":
@@ -496,43 +510,9 @@ class PyTreeDef:
         >>> PyTreeDef.deserialize_using_proto(None, written)
         PyTreeDef((*, *))
         """
-        import json
+        from weft.util.trees import plain
 
-        return from_plain(json.loads(data), _not_builtin)
-
-
-#: name -> the type of nodes of which only the keys of dicts are to be written beside the children
-BUILTIN = {"tuple": tuple, "list": list, "dict": dict, "None": type(None)}
-
-
-def to_plain(structure: PyTreeDef, other: Callable[[Any, Any, list], Any]) -> Any:
-    """A structure as nested lists of names; `other(kind, aux, parts)` gives that of a node of a type that is not built in."""
-    names = {kind: name for name, kind in BUILTIN.items()}
-
-    def visit(spec: Any) -> Any:
-        if spec is None:
-            return None
-        kind, aux, children = spec
-        parts = [visit(child) for child in children]
-        return [names[kind], list(aux) if kind is dict else None, parts] if kind in names else other(kind, aux, parts)
-    return visit(structure.spec)
-
-
-def from_plain(plain: Any, other: Callable[[Any, Any, tuple], Any]) -> PyTreeDef:
-    """The structure that `to_plain` wrote; `other(name, aux, children)` gives the spec of a node of a type that is not built in."""
-    def visit(node: Any) -> Any:
-        if node is None:
-            return None
-        name, aux, parts = node
-        children = tuple(visit(part) for part in parts)
-        kind = BUILTIN.get(name)
-        return other(name, aux, children) if kind is None else (kind, tuple(aux) if kind is dict else None, children)
-    return PyTreeDef.from_spec(visit(plain))
-
-
-def _not_builtin(kind: Any, _aux: Any, _children: Any) -> Any:
-    raise ValueError(f"PyTreeDef: nodes of type {kind} cannot be written as bytes, only lists, tuples, dicts and None. weft.export writes "
-                     "types that are registered with it.")
+        return PyTreeDef.from_spec(plain.from_bytes(data))
 
 
 _USES_BEFORE_CODE = 16
