@@ -14,6 +14,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import random
+from weft.backends import array_spec
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
 
 
@@ -693,6 +694,23 @@ def test_shards_are_placed_as_their_array(mesh):
             assert shard.data.committed is committed
             assert shard.data.sharding == SingleDeviceSharding(shard.device, memory_kind=kind)
     assert (wnp.arange(4).addressable_data(0) + weft.device_put(wnp.ones(4), weft.devices()[1])).devices() == {weft.devices()[1]}
+
+
+@pytest.mark.parametrize("make", [
+    lambda: wnp.arange(8 * 31, dtype=wnp.float32).reshape(8, 31), lambda: wnp.ones((8, 31), wnp.bfloat16),
+    lambda: random.split(random.key(0), (8, 31))])
+@pytest.mark.parametrize("kind", ["device", "pinned_host"])
+def test_the_data_of_a_shard_has_the_type_and_place_of_an_array_put_there(make, kind, mesh, monkeypatch):
+    value = make()
+    for shard in weft.device_put(value, NamedSharding(mesh, P("x"), memory_kind=kind)).addressable_shards:
+        put = weft.device_put(value[shard.index], SingleDeviceSharding(shard.device, memory_kind=kind))
+        assert shard.data._spec is put._spec
+        made = shard.data._spec
+        monkeypatch.delitem(array_spec._specs, (made.aval, made.sharding, True))
+        fresh = array_spec.ArraySpec(made.aval, made.sharding, True)
+        fields = [name for name in array_spec.ArraySpec.__slots__ if name not in ("__weakref__", "stored")]
+        assert fresh is not made and [getattr(made, name) for name in fields] == [getattr(fresh, name) for name in fields]
+        assert made.stored is made and fresh.stored is fresh
 
 
 def test_shards_of_a_split_array(split, mesh):
