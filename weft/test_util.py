@@ -40,6 +40,11 @@ def check_grads(
         raise ValueError(f"check_grads: modes are 'fwd' and 'rev', got {sorted(unknown)}")
     if not isinstance(order, (int, np.integer)) or order < 0:
         raise ValueError(f"check_grads: `order` must be an integer of at least 0, got {order!r:.60}.")
+    if eps is not None and not (isinstance(eps, (int, float, np.integer, np.floating)) and eps > 0):
+        raise ValueError(f"check_grads: `eps` must be a positive number, got {eps!r:.60}.")
+    for name, bound in (("atol", atol), ("rtol", rtol)):
+        if isinstance(bound, (int, float)) and bound < 0:
+            raise ValueError(f"check_grads: `{name}` must not be negative, got {bound!r}.")
     args = tuple(args)
     if order == 0:
         return

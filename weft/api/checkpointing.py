@@ -50,6 +50,8 @@ def checkpoint(fun: Callable | None = None, *, prevent_cse: Any = True, policy: 
         raise NotImplementedError("checkpoint: concrete=True was removed; use static_argnums.")
 
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    if wrong := [name for name in names if not isinstance(name, str)]:
+        raise TypeError(f"checkpoint: static_argnames must be strings, got {wrong[0]!r:.60}.")
 
     @wraps(fun)
     @api_boundary

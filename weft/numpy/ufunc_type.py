@@ -52,6 +52,9 @@ class ufunc(FaceFunction):
                  at: Callable | None = None, reduceat: Callable | None = None) -> None:
         if not callable(func):
             raise TypeError(f"ufunc: func must be a function, got {func!r}.")
+        for parameter, count in (("nin", nin), ("nout", nout)):
+            if not isinstance(count, (int, np.integer)) or count < 0:
+                raise TypeError(f"ufunc: `{parameter}` must be an integer of at least 0, got {count!r:.60}.")
         if nargs not in (None, nin):
             raise ValueError(f"ufunc: nargs is the number of arguments, {nin}; got {nargs}.")
         given = {"reduce": reduce, "accumulate": accumulate, "at": at, "reduceat": reduceat}

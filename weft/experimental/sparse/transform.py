@@ -237,7 +237,7 @@ def sparsify(f: Callable, use_tracer: bool = False) -> Callable:
                 whole[i] = value
             args, kwargs = tree.tree_unflatten(treedef, whole)
             result = f(*args, **kwargs)
-            if wrong := [x for x in tree.tree_leaves(result, is_leaf=is_sparse) if isinstance(x, (str, bytes))]:
+            if wrong := [x for x in tree.tree_leaves(result, is_leaf=is_sparse) if isinstance(x, (str, bytes)) or callable(x)]:
                 raise TypeError(f"sparsify: the result of `f` must hold arrays and numbers, got {wrong[0]!r:.60}.")
             return result
 
