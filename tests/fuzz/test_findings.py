@@ -78,7 +78,7 @@ DATA = np.arange(6, dtype=np.float32)
     (lambda: weft.empty_ref(np.float32), TypeError, "empty_ref: `ty` must have a shape"),
     (lambda: weft.empty_ref(10), TypeError, "empty_ref: `ty` must have a shape"),
     (lambda: weft.test_util.check_grads(wnp.sin, (1.0,), -1), ValueError, "`order` must be an integer"),
-    (lambda: nn.initializers.constant(2)(KEY, (1,) * 33), NotImplementedError, "at most 32 dims, got a shape of 33"),
+    (lambda: nn.initializers.constant(2)(KEY, (1,) * 33), NotImplementedError, "at most 32 dims, got 33 in the shape"),
     (lambda: sparse.sparsify(lambda x: wnp.sin)(DATA), TypeError, "the result of `f` must hold arrays and numbers"),
     (lambda: wnp.frompyfunc(abs, "x", 1), TypeError, "`nin` must be an integer of at least 0, got 'x'"),
     (lambda: wnp.frompyfunc(abs, 1, -1), TypeError, "`nout` must be an integer of at least 0, got -1"),

@@ -63,7 +63,7 @@ class ArraySpec:
             if typed is not aval:                # an explicit sharding is part of the type
                 return _specs.setdefault(key, ArraySpec(typed, sharding, committed, order))
         if aval.ndim > _MAX_NDIM:
-            raise NotImplementedError(f"arrays have at most {_MAX_NDIM} dims, got a shape of {aval.ndim}: {aval.str_short()}")
+            raise NotImplementedError(f"arrays have at most {_MAX_NDIM} dims, got {aval.ndim} in the shape of {aval.str_short()}")
         self = object.__new__(cls)
         self.aval = aval
         self.sharding = sharding
