@@ -40,11 +40,6 @@ def check_grads(
         raise ValueError(f"check_grads: modes are 'fwd' and 'rev', got {sorted(unknown)}")
     if not isinstance(order, (int, np.integer)) or order < 0:
         raise ValueError(f"check_grads: `order` must be an integer of at least 0, got {order!r:.60}.")
-    if eps is not None and not (isinstance(eps, (int, float, np.integer, np.floating)) and eps > 0):
-        raise ValueError(f"check_grads: `eps` must be a positive number, got {eps!r:.60}.")
-    for name, bound in (("atol", atol), ("rtol", rtol)):
-        if isinstance(bound, (int, float)) and bound < 0:
-            raise ValueError(f"check_grads: `{name}` must not be negative, got {bound!r}.")
     args = tuple(args)
     if order == 0:
         return
@@ -99,6 +94,8 @@ def check_vjp(
 
 def _with_some_step(check: Callable[[float], None], args: tuple[Any, ...], eps: float | None) -> None:
     """`check(eps)`, which must succeed; without `eps` with one of the steps of the dtype. Raises what the shortest one gave."""
+    if eps is not None and not (isinstance(eps, (int, float, np.integer, np.floating)) and eps > 0):
+        raise ValueError(f"`eps` must be a positive number, got {eps!r:.60}.")
     steps = [_STEP[_coarsest(args)] * factor for factor in _LONGER] if eps is None else [eps]
     try:
         return check(steps[0])
@@ -193,6 +190,8 @@ def _bound(tolerance: Tolerance, like: Any) -> float:
         return max([given[name] for name in names], default=_TOLERANCE[_coarsest(like)])
     if np.ndim(tolerance) or not isinstance(tolerance, (int, float, np.number, np.ndarray, weft.Array)):
         raise TypeError(f"`atol` and `rtol` must be numbers, or map dtypes to numbers, got {tolerance!r:.60}.")
+    if tolerance < 0:
+        raise ValueError(f"`atol` and `rtol` must not be negative, got {tolerance!r:.60}.")
     return float(tolerance)
 
 

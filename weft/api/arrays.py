@@ -26,7 +26,7 @@ from weft.control.ref import Threaded, any_refs, is_ref, retried
 from weft.core.extension import ExtensionPrimitive
 from weft.core.interpret import evaluate
 from weft.core.stage import StageTrace, hoist_tracers, stage
-from weft.core.trace import Trace, Tracer, Zero, current_trace, eval_trace, extend_axis_env, hi_types, set_trace, typeof
+from weft.core.trace import Trace, Tracer, Zero, any_tracers, current_trace, eval_trace, extend_axis_env, hi_types, set_trace, typeof
 from weft.ir.explicit import on_devices, type_sharding
 from weft.ir.jaxpr import Jaxpr, OpenJaxpr
 from weft.ir.mesh import Mesh, concrete_mesh, unplaced
@@ -523,7 +523,7 @@ class _KnownTrace(Trace):
     __slots__ = ()
 
     def serving(self, args):
-        return self.parent if any(isinstance(x, Tracer) for x in args) else eval_trace
+        return self.parent if any_tracers(args) else eval_trace
 
     def process(self, primitive, args, params):
         trace = self.serving(args)

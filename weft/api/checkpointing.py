@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.flat import FlatFunction, check_static_argnums
+from weft.api.flat import FlatFunction, check_static_argnums, checked_argnames
 from weft.api.jit import of_function
 from weft.control.hitypes import flatten
 from weft.control.ref import threaded, threads_refs
@@ -49,9 +49,7 @@ def checkpoint(fun: Callable | None = None, *, prevent_cse: Any = True, policy: 
     if concrete:
         raise NotImplementedError("checkpoint: concrete=True was removed; use static_argnums.")
 
-    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    if wrong := [name for name in names if not isinstance(name, str)]:
-        raise TypeError(f"checkpoint: static_argnames must be strings, got {wrong[0]!r:.60}.")
+    names = checked_argnames(static_argnames, "checkpoint", "static_argnames")
 
     @wraps(fun)
     @api_boundary

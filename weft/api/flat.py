@@ -24,6 +24,14 @@ def check_static_argnums(static: Iterable[int], n_args: int) -> None:
         raise ValueError(f"static_argnums={tuple(static)} names an argument that a call with {n_args} positional arguments lacks.")
 
 
+def checked_argnames(given: str | Iterable[str], api: str, parameter: str) -> tuple[str, ...]:
+    """One name or several as a tuple; TypeError for what is no name."""
+    names = (given,) if isinstance(given, str) else tuple(given)
+    if wrong := [name for name in names if not isinstance(name, str)]:
+        raise TypeError(f"{api}: {parameter} must be strings, got {wrong[0]!r:.60}.")
+    return names
+
+
 class FlatFunction:
     """`fun` on the `leaves` of its arguments; positional arguments at `static` stay as they are. `is_leaf` says what else is a leaf, of
     arguments and of results; or `flatten` takes their trees apart.

@@ -17,7 +17,7 @@ import numpy as np
 
 from weft import backends
 from weft.api.execute import arranged, on_mesh, prepare, run_ready, to_array, tracked
-from weft.api.flat import OfLeaves, argument_names, signature_of
+from weft.api.flat import OfLeaves, argument_names, checked_argnames, signature_of
 from weft.api.layouts import REPLICATED, check_constrained, check_donated_layouts, flat_layouts, flat_shardings
 from weft.api.struct import stands_for_ref
 from weft.backends.array_spec import ArraySpec
@@ -65,13 +65,10 @@ class Statics:
     def _resolve(self, nums, names, what: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
         nums_given, names_given = nums is not None, names is not None
         nums = (nums,) if isinstance(nums, int) else tuple(nums) if nums_given else ()
-        names = (names,) if isinstance(names, str) else tuple(names) if names_given else ()
+        names = checked_argnames(names, "jit", f"{what}_argnames") if names_given else ()
         for n in nums:
             if not isinstance(n, int):
                 raise TypeError(f"jit: {what}_argnums must be integers, got {n!r}.")
-        for n in names:
-            if not isinstance(n, str):
-                raise TypeError(f"jit: {what}_argnames must be strings, got {n!r}.")
         if self.signature is None:
             if names and not nums_given:
                 raise ValueError(f"jit: Getting the signature of function {self.name} failed. Pass {what}_argnums instead of "
@@ -596,7 +593,7 @@ class JitFunction(Dispatching):
             except UsesRefs as used:
                 used.out_tree = out_tree[0] if out_tree else None
                 raise
-        cacheable = not any(isinstance(c, Tracer) for c in jaxpr.consts)
+        cacheable = not any_tracers(jaxpr.consts)
         if config.debug_key_reuse and has_keys(jaxpr):
             from weft.api.key_reuse import signature_of
 

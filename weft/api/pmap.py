@@ -28,7 +28,7 @@ from weft.api.shard_map import shard_map
 from weft.api.struct import ShapeDtypeStruct
 from weft.api.vmap import vmap
 from weft.backends.array_spec import ArraySpec
-from weft.core.trace import Tracer, typeof
+from weft.core.trace import any_tracers, typeof
 from weft.ir.mesh import Mesh
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
@@ -133,7 +133,7 @@ class PmapFunction:
     def _over_processes(self, args: tuple, kwargs: dict) -> Any:
         """Call where the devices of all processes take part, each with the slices that are given there."""
         flat, dims = self._flat(args, kwargs)
-        if any(isinstance(x, Tracer) for x in flat.leaves):
+        if any_tracers(flat.leaves):
             raise NotImplementedError(f"{self.name}: a call while another function is traced, in a program of several processes.\n"
                                       "  Call it outside, or use shard_map.")
         static = {i % len(args) for i in self.static}

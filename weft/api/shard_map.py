@@ -30,7 +30,7 @@ from weft.api.shard_map_specs import (
 from weft.control.body import stage_body, with_axes
 from weft.control.ref import Ref, any_refs, check_aliases, check_returned, is_ref
 from weft.control.shard_map import block_aval, manual_scope, mesh_inside, shard_map_p
-from weft.core.trace import Tracer, typeof
+from weft.core.trace import Tracer, any_tracers, typeof
 from weft.ir.explicit import told_axes
 from weft.ir.mesh import AbstractMesh, AxisType, Mesh, current_mesh
 from weft.ir.shardings import NamedSharding
@@ -329,7 +329,7 @@ def _mesh_of(mesh: Any, args: tuple, name: str) -> Any:
         others.insert(0, context)
     if others:
         raise wrong_shape(others[0])
-    if any(isinstance(x, Tracer) for x in tree.tree_leaves(args)):
+    if any_tracers(tree.tree_leaves(args)):
         return mesh
     raise ValueError(f"shard_map({name}): {mesh} has no devices. Please pass `jax.Array`s with a `NamedSharding` as input to `shard_map` "
                      "when passing `AbstractMesh` to the mesh argument, or enter a mesh with these axes (`with mesh:`).")

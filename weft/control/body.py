@@ -25,7 +25,7 @@ from weft.core.annotations import cast
 from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive
 from weft.core.stage import StageTrace, UsesRefs, stage
-from weft.core.trace import EvalTrace, Tracer, axis_env, current_trace, lenient, set_trace, typeof
+from weft.core.trace import EvalTrace, Tracer, any_tracers, axis_env, current_trace, lenient, set_trace, typeof
 from weft.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.mesh import current_mesh
 from weft.ir.rewrite import atom_key, inline_calls, is_transparent
@@ -128,7 +128,7 @@ def stage_body(fun: Callable, in_tree: Any, avals: Sequence[ShapedArray], name: 
             raise
     consts = list(jaxpr.consts)
     made = Body(shared(without_consts(jaxpr)), consts, out_tree[0])
-    if not any(isinstance(c, Tracer) for c in consts):
+    if not any_tracers(consts):
         known[key] = (captured, made)
     return made
 

@@ -31,7 +31,7 @@ from weft.core.annotations import cast
 from weft.core.interpret import evaluate, evaluate_by
 from weft.core.primitive import Primitive, unsupported
 from weft.core.stage import stage
-from weft.core.trace import Tracer, Zero, _state, eval_trace, tracked_axes, typeof
+from weft.core.trace import Zero, _state, any_tracers, eval_trace, tracked_axes, typeof
 from weft.ir.jaxpr import Eqn, Jaxpr, subjaxprs
 from weft.ir.rewrite import map_jaxprs
 from weft.ir.specs import PartitionSpec
@@ -116,7 +116,7 @@ class _Check(Primitive):
     __slots__ = ()
 
     def bind(self, *args: Any, **params: Any) -> Any:
-        if _state.trace is eval_trace and not any(isinstance(x, Tracer) for x in args):
+        if _state.trace is eval_trace and not any_tracers(args):
             return _run(*args, **params)
         return super().bind(*args, **params)
 

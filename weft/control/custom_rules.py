@@ -36,7 +36,7 @@ from weft.core.interpret import evaluate
 from weft.core.primitive import BatchAxis, Primitive, unsupported
 from weft.core.scalars import typed
 from weft.core.stage import UsesRefs, hoist_together, hoist_tracers, stage
-from weft.core.trace import EvalTrace, Tracer, Zero, _state, is_undef, set_trace, typeof
+from weft.core.trace import EvalTrace, Zero, _state, any_tracers, is_undef, set_trace, typeof
 from weft.ops.casting import in_dtype
 from weft.ops.elementwise import add
 from weft.transforms.batch import BatchTrace, batch_flat, batch_jaxpr, to_dim
@@ -400,7 +400,7 @@ class custom_vjp(_CustomFunction):
         if type(_state.trace) is EvalTrace:
             return call_with_refs(self.fun, "custom_vjp", args)
         split = Split(args, self.nondiff_argnums, self.symbolic_zeros)
-        if any(isinstance(x, Tracer) for x in tree.tree_leaves(split.nondiff)):
+        if any_tracers(tree.tree_leaves(split.nondiff)):
             raise UnexpectedTracerError(f"custom_vjp: an argument of {name} in nondiff_argnums holds a traced value: {split.nondiff}. Take "
                                         "it out of nondiff_argnums, and return None as its cotangent.")
         if split.refs:

@@ -17,7 +17,18 @@ from weft.core.annotations import annotated_types, check_same_axes
 from weft.core.primitive import Primitive
 from weft.core.scalars import Typed
 from weft.core.sharded_types import sharded_types
-from weft.core.trace import Trace, Tracer, _state, check_leaks, conversion, escaped_tracer, set_trace, tracer_out_of_place, typeof
+from weft.core.trace import (
+    Trace,
+    Tracer,
+    _state,
+    any_tracers,
+    check_leaks,
+    conversion,
+    escaped_tracer,
+    set_trace,
+    tracer_out_of_place,
+    typeof,
+)
 from weft.ir import mesh
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.ir.registry import registry
@@ -225,7 +236,7 @@ def stage(fun: Callable, in_avals: Sequence[ShapedArray], name: str = "") -> Jax
 
 def hoist_tracers(jaxpr: Jaxpr) -> tuple[Jaxpr, list]:
     """`jaxpr` with those constants that are tracers of enclosing transformations turned into leading inputs, and their values."""
-    if not any(isinstance(c, Tracer) for c in jaxpr.consts):
+    if not any_tracers(jaxpr.consts):
         return jaxpr, []
     pairs = list(zip(jaxpr.constvars, jaxpr.consts))
     outer = [(v, c) for v, c in pairs if isinstance(c, Tracer)]

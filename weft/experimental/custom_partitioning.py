@@ -20,7 +20,7 @@ from weft.control.custom_partition import (
     parsed,
 )
 from weft.core.stage import stage
-from weft.core.trace import Tracer, current_trace, eval_trace, typeof
+from weft.core.trace import any_tracers, current_trace, eval_trace, typeof
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.mesh import current_mesh, get_abstract_mesh
 from weft.util import tree
@@ -138,7 +138,7 @@ class custom_partitioning:
             args = _positional(self.fun, args, kwargs)
         static = {i % len(args): args[i] for i in self.static_argnums}
         given = [x for i, x in enumerate(args) if i not in static]
-        if current_trace() is eval_trace and not any(isinstance(x, Tracer) for x in tree.tree_leaves(given)):
+        if current_trace() is eval_trace and not any_tracers(tree.tree_leaves(given)):
             return self.fun(*args)
         mesh = current_mesh()
         if mesh is not None and not mesh.empty and mesh.are_all_axes_manual:           # inside shard_map: nothing is left to split
@@ -153,7 +153,7 @@ class custom_partitioning:
             return outs
 
         jaxpr = stage(run, [typeof(x) for x in flat], name)
-        if any(isinstance(c, Tracer) for c in jaxpr.consts):
+        if any_tracers(jaxpr.consts):
             raise UnexpectedTracerError(describe("custom_partitioning", f"{name} closes over a traced value.", (), user_frame(),
                                                  "The program of one device is made of the arguments alone: pass it as one."))
         partition = lambda *rest: self.partition(*static.values(), *rest)       # type: ignore[misc]

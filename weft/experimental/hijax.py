@@ -41,7 +41,7 @@ from weft.control.ref import AbstractRef, TransformedRef, is_ref
 from weft.core.interpret import evaluate
 from weft.core.primitive import BatchAxis, Primitive
 from weft.core.stage import StageTrace, hoist_tracers, stage
-from weft.core.trace import EvalTrace, Trace, Tracer, UndefPrimal, Zero, _state, hi_types, is_undef, set_trace, typeof
+from weft.core.trace import EvalTrace, Trace, UndefPrimal, Zero, _state, any_tracers, hi_types, is_undef, set_trace, typeof
 from weft.ir.types import ShapedArray
 from weft.ops.elementwise import add_any, convert_element_type
 from weft.ops.reduce import reduce_sum
@@ -340,7 +340,7 @@ def _split(trace: JVPTrace | BatchTrace, x: Any) -> tuple:
     if type(x) not in hi_types:
         return trace.split(x)
     aval, arrays = typeof(x), arrays_of(x)
-    if not any(isinstance(a, Tracer) for a in arrays):
+    if not any_tracers(arrays):
         return trace.split(x)
     firsts, seconds = zip(*map(trace.split, arrays))
     if all(type(t) is Zero or t is None for t in seconds):

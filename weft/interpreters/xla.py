@@ -15,7 +15,7 @@ from weft.api.execute import compiled_op, to_array
 from weft.backends.base import Backend as Backend
 from weft.core import trace
 from weft.core.primitive import Primitive
-from weft.core.trace import Tracer, typeof
+from weft.core.trace import Tracer, any_tracers, typeof
 from weft.ir.types import ShapedArray
 from weft.numpy.promote import PYTHON_SCALARS
 from weft.runtime.array import Array
@@ -72,6 +72,6 @@ def apply_primitive(prim: Primitive, *args: Any, **params: Any) -> Any:
     >>> apply_primitive(lax.sin_p, 0.0, accuracy=None)
     Array(0., dtype=float32, weak_type=True)
     """
-    if any(isinstance(x, Tracer) for x in args):
+    if any_tracers(args):
         return prim.bind(*args, **params)
     return compiled_op(prim, args, params)

@@ -12,7 +12,7 @@ import numpy as np
 from weft import numpy as wnp
 from weft.api.jit import face
 from weft.control.body import call_operation
-from weft.core.trace import Tracer, current_trace, eval_trace, typeof
+from weft.core.trace import any_tracers, current_trace, eval_trace, typeof
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, check_arraylike, concrete
 from weft.ops import elementwise as ew, keys as keys_op, layout, slicing
 from weft.ops.placement import takes_out_sharding
@@ -182,7 +182,7 @@ def _check_raw_allowed(api: str) -> None:
 def _shape(shape) -> tuple[int, ...]:
     if isinstance(shape, (int, np.integer)):
         return (int(shape),)
-    if any(isinstance(n, Tracer) for n in shape):
+    if any_tracers(shape):
         raise TypeError(f"random: Shapes must be 1D sequences of concrete values of integer type, got {shape}. Give the sizes as static "
                         "arguments of jit.")
     return tuple(operator.index(n) for n in shape)

@@ -495,16 +495,14 @@ def shards(array: Array) -> list[Shard]:
     local = spec.local_shape[terms:ndim + terms]
     aval = spec.aval.update(shape=local if spec.order is None else tuple([local[d] for d in inverse(spec.order)]), sharding=None)
     seen: dict[tuple, int] = {}
-    found, on_one = [], None
+    found, local_spec = [], None
     for device, position in zip(sharding.device_assignment, positions):
         replica = seen.get(position, 0)
         seen[position] = replica + 1
         here = None
         if device.is_addressable:
-            if on_one is None:
-                here = on_one = ArraySpec(aval, SingleDeviceSharding(device, memory_kind=sharding.memory_kind), spec.committed, spec.order)
-            else:
-                here = on_one.on_device(device)
+            here = local_spec = local_spec.on_device(device) if local_spec else ArraySpec(
+                aval, SingleDeviceSharding(device, memory_kind=sharding.memory_kind), spec.committed, spec.order)
         found.append(Shard(device, replica, array, here, position))
     return found
 

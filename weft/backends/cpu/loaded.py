@@ -73,6 +73,7 @@ class CpuLoaded(Loaded):
         traffic = sum(plan.argument_bytes) + sum(plan.result_bytes) + plan.arena_bytes
         # worth letting other Python threads run; while a host call runs they may, and arguments must be held
         self.is_long = traffic > MODEL.long_call_bytes or native.takes_long or bool(plan.words)
+        self.holds_gil = not self.is_long and plan.work <= MODEL.long_call_bytes
         self.slots_type = ctypes.c_void_p * (len(plan.argument_bytes) + len(plan.result_bytes) + len(self.consts) + 1)
         self.followers: list[Callable[[int], None]] = []    # called with the address of the code that takes over
         if native.draft is not None:
@@ -95,7 +96,7 @@ class CpuLoaded(Loaded):
         arena = Buffer(self.temporary_bytes) if self.temporary_bytes else None
         slots = self.slots_type(*[b.ptr for b in buffers], *[b.ptr for b in outs], *[c.ptr for c in self.consts],
                                 arena.ptr if arena is not None else None)
-        failed = (native.call if self.is_long or self.plan.work > MODEL.long_call_bytes else native.short_call)(slots)
+        failed = native.short_call(slots) if self.holds_gil else native.call(slots)
         for array_type in _first_long[:]:
             _first_long.clear()
             DaemonThread(_open_queue, array_type, False)
