@@ -91,8 +91,10 @@ def _fold_reshapes(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _fold_transposes(jaxpr: Jaxpr) -> Jaxpr:
-    """A transpose that is all that reads a matmul's result becomes the order in which the matmul writes, unless elements would be
-    apart that way."""
+    """Fold a transpose into the matmul whose result it alone reads, unless the matmul would then write elements one by one.
+
+    The matmul may have absorbed a transpose already (a convolution's, for instance): the permutations compose.
+    """
     uses = use_counts(jaxpr)
     dots: dict[Var, int] = {}
     eqns: list[Eqn | None] = []
@@ -102,7 +104,8 @@ def _fold_transposes(jaxpr: Jaxpr) -> Jaxpr:
         elif eqn.primitive.kind == "layout" and moves(eqn) == "permute" and type(eqn.invars[0]) is not Literal and eqn.invars[0] in dots:
             at = dots[eqn.invars[0]]
             dot = eqns[at]
-            params = {**dot.params, "permutation": tuple(eqn.params["permutation"])}
+            inner = dot.params.get("permutation", range(dot.outvars[0].aval.ndim))
+            params = {**dot.params, "permutation": tuple(inner[d] for d in eqn.params["permutation"])}
             made = Eqn(transposed_dot_p, dot.invars, eqn.outvars, params, dot.source)
             if _is_contiguous(made):
                 eqns[at], eqn = None, made
