@@ -108,3 +108,15 @@ def test_more_threads_change_nothing():
         found = subprocess.run([sys.executable, "-c", text], check=True, stdout=subprocess.PIPE,
                                env=os.environ | {"WEFT_NUM_THREADS": threads}).stdout
         assert found == want
+
+
+@pytest.mark.parametrize("shape", [(5, 2000), (3, 2835), (10, 33, 33), (7, 5)])
+@pytest.mark.parametrize("part", [slice(1, None), slice(None, -1), slice(2, -1)])
+def test_scan_reads_padded_gradients(shape, part):
+    """A padding is a step that writes a buffer: a loop that reads it does not own that buffer."""
+    x = RNG.normal(size=shape).astype(np.float32)
+    ema = lambda x: lax.scan(lambda c, v: (c * 0.5 + v,) * 2, wnp.zeros(shape[1:]), x)[1]
+    gradient = weft.grad(lambda x: (ema(x)[part] * x[part]).sum())
+    with weft.disable_jit():
+        want = gradient(wnp.asarray(x))
+    np.testing.assert_allclose(weft.jit(gradient)(x), want, rtol=1e-4, atol=1e-4)

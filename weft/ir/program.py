@@ -10,8 +10,8 @@ Laws: steps run in order; a step's parallelism is its own; nothing returns to Py
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal, Union
+from collections.abc import Callable, Iterator
+from typing import Literal, Union, get_args
 
 from weft.ir.loops import Kernel
 from weft.util.record import record
@@ -264,6 +264,25 @@ class Wait:
 
 
 Step = Union[Launch, Gemm, Sort, Fft, LibraryCall, Copy, Join, Pad, HostCall, Loop, WhileLoop, Branch, Start, Wait]
+
+_HOLDERS = frozenset({*get_args(Step), FftPart})
+
+
+def refs_of(part: object) -> Iterator[BufRef]:
+    """Yield every address in a step, or in a tuple of steps, those in bodies of loops and branches included.
+
+    >>> [ref.slot for ref in refs_of(Loop("i", 2, (Copy(BufRef(1), BufRef(0), 8),)))]
+    [1, 0]
+    """
+    if type(part) is BufRef:
+        yield part
+    elif type(part) is tuple:
+        for item in part:
+            yield from refs_of(item)
+    elif type(part) in _HOLDERS:
+        for name in type(part).__slots__:
+            yield from refs_of(getattr(part, name))
+
 
 #: where the words of a program that exchanges begin: the addresses of the functions that start exchanges and wait for them
 START_WORD, WAIT_WORD, FIRST_WORD = 0, 1, 2

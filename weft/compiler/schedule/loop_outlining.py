@@ -24,7 +24,7 @@ from weft.util.record import field, record, replace
 def with_loop_kernels(scheduled: Scheduled) -> Scheduled:
     """The program with its small loops as kernels."""
     program = scheduled.program
-    uses = Counter(ref.slot for step in program.steps for ref in _refs(step))
+    uses = Counter(ref.slot for step in program.steps for ref in P.refs_of(step))
     return replace(scheduled, program=replace(program, steps=_rewritten(program, uses, program.steps)))
 
 
@@ -45,7 +45,7 @@ def _rewritten(program: P.Program, uses: Counter, steps: Sequence[P.Step]) -> tu
 
 def _whole(program: P.Program, uses: Counter, loop: P.Loop | P.WhileLoop) -> P.Step:
     """The loop as a kernel, written twice: at first to learn which buffers can be registers."""
-    mine = Counter(ref.slot for ref in _refs(loop))
+    mine = Counter(ref.slot for ref in P.refs_of(loop))
     private = {slot for slot, count in mine.items() if program.slots[slot].kind == "temp" and uses[slot] == count}
     if isinstance(loop, P.WhileLoop):
         private.discard(loop.cond.slot)
@@ -55,18 +55,6 @@ def _whole(program: P.Program, uses: Counter, loop: P.Loop | P.WhileLoop) -> P.S
     return _Writer(private, types, draft.registers()).written(loop)
 
 
-def _refs(step: object) -> Iterator[P.BufRef]:
-    """All addresses of a step, those of its bodies included."""
-    if type(step) is P.BufRef:
-        yield step
-    elif type(step) is tuple:
-        for part in step:
-            yield from _refs(part)
-    elif type(step) in _STEPS:
-        for name in type(step).__slots__:
-            yield from _refs(getattr(step, name))
-
-
 def _launches(step: object) -> Iterator[P.Launch]:
     """The kernels that a loop runs."""
     if isinstance(step, P.Launch):
@@ -74,10 +62,6 @@ def _launches(step: object) -> Iterator[P.Launch]:
     bodies = {P.Loop: ("body",), P.WhileLoop: ("cond_body", "body"), P.Branch: ("branches",)}
     for part in step if isinstance(step, tuple) else [getattr(step, name) for name in bodies.get(type(step), ())]:
         yield from _launches(part)
-
-
-_STEPS = frozenset({P.Launch, P.Gemm, P.Sort, P.Fft, P.LibraryCall, P.Copy, P.Join, P.HostCall, P.Loop, P.WhileLoop, P.Branch, P.Start,
-                    P.Wait})
 
 
 class _NotOutlined(Exception):
