@@ -214,3 +214,43 @@ def test_each_pass_knows_where_its_own_rows_end(rows, edge):
     x = RNG.integers(-3, 3, (rows, 257)).astype("f4")
     for native in (True, False):
         check(stage(window, [ShapedArray(x.shape, x.dtype)]), x, native=native)
+
+
+SHIFTED_SUMS = {
+    "logsumexp": lambda z, axis, where: weft.nn.logsumexp(z, axis, where=where),
+    "softmax": lambda z, axis, where: weft.nn.softmax(z, axis, where=where),
+    "log_softmax": lambda z, axis, where: weft.nn.log_softmax(z, axis, where=where),
+    "negative": lambda z, axis, where: (lambda m: wnp.exp(-z - m).sum(axis))(wnp.max(-z, axis, keepdims=True)),
+    "temperature": lambda z, axis, where: (lambda m: wnp.exp(z * 2 - m * 2).sum(axis))(wnp.max(z, axis, keepdims=True)),
+    "opposite sign": lambda z, axis, where: (lambda m: wnp.exp(z / 9 + m / 9).sum(axis))(wnp.max(z, axis, keepdims=True)),
+    "maximum of fewer": lambda z, axis, where: (lambda m: wnp.exp(z - m).sum(axis))(
+        wnp.max(wnp.where(z < 0, z, -wnp.inf), axis, keepdims=True)),
+    "floor": lambda z, axis, where: (lambda m: wnp.exp(z - m).sum(axis))(
+        wnp.maximum(wnp.max(z, axis, keepdims=True), -50)),
+}
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("scale", [1.0, 100.0, 300.0])
+@pytest.mark.parametrize("name", SHIFTED_SUMS)
+@pytest.mark.parametrize(("shape", "axis"), [((31, 35), 0), ((3, 31, 35), 1), ((2, 129, 5, 16), 1), ((64, 700), 0)])
+def test_online_sum_equals_two_passes(shape, axis, name, scale, masked):
+    """Sums of exp(x - max(x)) over outer dims, of values that spread too far for exp of their difference."""
+    rng = np.random.default_rng(1)
+    g, c = (scale * rng.normal(size=s).astype(np.float32) for s in (shape, shape[axis + 1:]))
+    where = rng.random(shape) < 0.5 if masked else None
+    function = SHIFTED_SUMS[name]
+    want = function(wnp.asarray(g - c), axis, where)
+    got = weft.jit(lambda g, c: function(g - c, axis, where))(g, c)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("ends", [[-np.inf], [np.inf], [np.nan], [-np.inf, np.inf]])
+def test_online_sum_of_infinities_equals_two_passes(ends):
+    rng = np.random.default_rng(2)
+    x = (100 * rng.normal(size=(40, 64))).astype(np.float32)
+    x[:, 7], x[:3, 9] = -np.inf, -np.inf
+    x[rng.integers(0, 40, 60), rng.integers(0, 64, 60)] = rng.choice(np.float32(ends), 60)
+    for name in ("logsumexp", "softmax", "log_softmax", "negative"):
+        want = SHIFTED_SUMS[name](wnp.asarray(x), 0, None)
+        np.testing.assert_allclose(weft.jit(lambda x, name=name: SHIFTED_SUMS[name](x + 0, 0, None))(x), want, rtol=1e-4, atol=1e-4)

@@ -4,8 +4,8 @@ In:   a `LoopNest` whose vector runs along a row dim while a dim outside of it i
 Out:  its loops: a task owns a strip of the vector dim and passes over the rows of that strip.
 Laws: accumulators of earlier passes are read in place. Data with several passes form a strip narrow enough to stay in the caches
       (`strip_width`); fusion checks that before it puts such passes into one kernel.
-      A sum of exp(x - h(m)) over rows whose maximum is m needs no pass of its own: it is accumulated along with m, block by
-      block, and rescaled when m grows (`OnlineSum`).
+      A sum of exp(x - shift) over rows needs no pass of its own if the shift is the maximum m of the same x, or a constant where m is
+      not finite: the sum is accumulated along with m, block by block, and rescaled when m grows (`OnlineSum`).
 """
 
 from __future__ import annotations
@@ -43,14 +43,24 @@ def outer_reduction_of(nest: LoopNest) -> OuterReduction | None:
 
 @record
 class OnlineSum:
-    """A sum of exp(x - shift) made along with the maximum `top`, of which `shift` is a function.
+    """A sum of exp(x - shift) accumulated along with the maximum `top` of x; `shift` is `top`, or a constant where that is not finite.
 
-    In the loop over rows `near` is the shift: the same, or zero where it is not finite, for a difference of infinities
-    would spoil what is yet to be scaled. `sum` is the reduction with `near`."""
+    The loop over rows subtracts `near`: the shift, or zero where it is not finite, since a difference of infinities would make the
+    unfinished sum NaN. `sum` is the reduction with `near`.
+    """
     top: Reduction
     sum: Reduction
     shift: Expr
     near: Expr
+
+
+def _follows_maximum(shift: Expr) -> bool:
+    """Whether a shift is the maximum itself, or is it where it is finite and a constant elsewhere."""
+    if type(shift) is not Op or shift.op != "select":
+        return type(shift) is Ref
+    condition, finite, otherwise = shift.args
+    return type(finite) is Ref and type(otherwise) is Const and type(condition) is Op and condition.op == "is_finite" \
+        and condition.args[0] is finite
 
 
 class OuterReduction:
@@ -82,11 +92,10 @@ class OuterReduction:
             if r.op != "add" or type(x) is not Op or x.op != "exp" or type(x.args[0]) is not Op or x.args[0].op != "sub":
                 continue
             of, shift = x.args[0].args
-            made_of = reachable([shift])
-            names = {y.name for y in made_of if type(y) is Ref}
+            names = {y.name for y in reachable([shift]) if type(y) is Ref}
             top = tops.get(next(iter(names), ""))
-            if top is None or len(names) > 1 or top.name in self.placed or any(type(y) not in (Op, Ref, Const) for y in made_of) \
-                    or any(type(y) is Ref for y in reachable([of])):
+            # the terms of an unfinished sum stay within [0, 1] only if x never exceeds the running maximum
+            if top is None or len(names) > 1 or top.name in self.placed or of is not top.value or not _follows_maximum(shift):
                 continue
             near = b.select(b.op("is_finite", shift), shift, b.const(0, shift.type))
             found.append(OnlineSum(top, replace(r, level=0, value=b.op("exp", b.op("sub", of, near))), shift, near))
@@ -189,7 +198,9 @@ class OuterReduction:
         b, j, own = self.b, self.b.index("j"), id(self.low.builder.ref(online_sum.top.name, online_sum.top.value.type))
         before, after = self._substitution(where), self._substitution(where)
         after.made[own] = b.op("max", before.made[own], top)
-        scale = b.op("exp", b.op("sub", before(online_sum.near), after(online_sum.near)))
+        difference = b.op("sub", before(online_sum.near), after(online_sum.near))
+        # positive only where one of the maxima is infinite, so that the sum is zero or becomes infinite: exp(difference) could overflow
+        scale = b.op("exp", b.op("min", difference, b.const(0, difference.type)))
         return b.op("mul", b.load(self.kept[online_sum.sum.name], j, online_sum.sum.value.type), scale)
 
     def _substitution(self, where: dict[int, Expr]) -> Substitution:
