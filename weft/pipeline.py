@@ -195,7 +195,7 @@ class _Timer:
         with paused:
             result = run(*args)
         self.stages.seconds[title] = time.perf_counter() - start
-        if config.verify and isinstance(result, Jaxpr):
+        if config.check and config.checks.types and isinstance(result, Jaxpr):
             from weft.ir import check
 
             check.check_jaxpr(result)
