@@ -9,7 +9,7 @@ How:  the arguments are copied, the program runs and its callbacks are recorded,
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,11 @@ from weft.util.errors import VerificationError, describe
 from weft.util.source import user_frame
 from weft.verification.evaluation import CallbackLog, Replay, UnverifiableError, op_by_op
 from weft.verification.tolerance import Mismatch, Tolerance, difference, precisions
+
+#: called with the error of every wrong call before it is raised
+listeners: list[Callable[[VerificationError], object]] = []
+#: the number of calls that this process compared
+calls_compared = [0]
 
 _RULE = "The compiled program is wrong: this is a fault of weft."
 _REMEDY = "`weft check SCRIPT` finds the pass at fault and writes a reproducer."
@@ -41,13 +46,19 @@ class CallVerifier:
         if not (with_stages or is_selected(number, self.checks.values)) or is_elsewhere(executable):
             return executable.run(args)
         call = RecordedCall(executable, args)
-        outs = call.run(args)
-        if with_stages:
-            from weft.verification.stages import check_stages
+        calls_compared[0] += 1
+        try:
+            outs = call.run(args)
+            if with_stages:
+                from weft.verification.stages import check_stages
 
-            check_stages(call)
-        else:
-            check_values(call)
+                check_stages(call)
+            else:
+                check_values(call)
+        except VerificationError as error:
+            for listen in listeners:
+                listen(error)
+            raise
         return outs
 
 
