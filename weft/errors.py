@@ -10,5 +10,6 @@ __getattr__, __dir__ = attach(__name__, {
         MissingRuleError NonConcreteBooleanIndexError OutOfMemoryError ProcessFailureError ProgramTypeError ShapeError
         ShardingAssertionError ShardingError ShardingTypeError TracerArrayConversionError TracerBoolConversionError TracerError
         TracerIntegerConversionError TypePromotionError UnboundAxisError UnexpectedTracerError UnknownBackendError
+        VerificationError
     """,
 })

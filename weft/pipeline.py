@@ -56,6 +56,7 @@ class Stages:
     """The program at every stage of one compilation; `partition` has the collectives, `lowered` the backend's own stages."""
     name: str
     traced: Jaxpr
+    physical: Jaxpr | None = None               # as traced, on the memory of arguments and results
     simplified: Jaxpr | None = None
     local: Jaxpr | None = None
     partition: PartitionResult | None = None
@@ -111,7 +112,7 @@ def lower(request: Request) -> tuple[Stages, LocalProgram]:
         outs = [s if s is not None or spec is None or not spec.unreduced else a.explicit
                 for s, spec, a in zip(wanted, public, jaxpr.out_avals)]
         program = timer("terms", on_memory, program, [s.stored.aval for s in in_specs], [s.sharding for s in in_specs], outs)
-    program = timer("physicalize", physicalize, program)
+    program = stages.physical = timer("physicalize", physicalize, program)
     program = stages.simplified = timer("simplify", simplify, program)
     if len(assignment) > 1 or has_shard_map(program):
         from weft.partition import partition
@@ -195,7 +196,7 @@ class _Timer:
         with paused:
             result = run(*args)
         self.stages.seconds[title] = time.perf_counter() - start
-        if config.verify and isinstance(result, Jaxpr):
+        if config.check and config.checks.types and isinstance(result, Jaxpr):
             from weft.ir import check
 
             check.check_jaxpr(result)

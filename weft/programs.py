@@ -174,7 +174,7 @@ def _report(made: Executable, start: float, seconds: dict[str, float]) -> None:
 
 def _key(request: _Request) -> str | None:
     """The name of the program on disk; None if it cannot have one, or if every stage is to be seen."""
-    if config.verify or config.dump or cache.directory() is None or (code := request[-1].cache_key()) is None:
+    if config.check or config.dump or cache.directory() is None or (code := request[-1].cache_key()) is None:
         return None
     try:
         body = _structure(request)

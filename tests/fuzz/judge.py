@@ -5,6 +5,7 @@ Out:  what was wrong, in a line, or None.
 Laws: exact results are equal, signs of zeros included; others differ by rounding, which is estimated: where they differ by more than
       200 units of the coarsest type in the program, it runs again with every argument and rounded value moved by one unit up or down,
       and may differ by 20 times what that changes. An error is a fault in each way that others do not refuse with it.
+How:  `weft.verification.tolerance` has the model of rounding, which the setting `check` uses too.
 Next: `campaign` calls `fault_of` in worker processes.
 """
 
@@ -24,8 +25,7 @@ from tests.fuzz import runner
 from tests.fuzz.programs import Program
 from weft.errors import ShardingTypeError
 from weft.util import cache
-
-EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2}
+from weft.verification.tolerance import EPSILON, UNITS, Precision, Tolerance, difference as tolerance_difference, epsilon_of, wide
 
 #: environments of other processes of this system
 OTHERS = {"one thread": {"WEFT_NUM_THREADS": "1"}, "plain code": {"WEFT_CPU_FEATURES": "generic"}}
@@ -65,7 +65,7 @@ def fault_of(program: Program, *, thorough: bool = False) -> str | None:
     for name in OTHERS:
         if chosen(0.2):
             ways[name] = lambda name=name: others(name).ask(task, "split")
-    wide = _Tolerance(program, task, want)
+    wide = tolerance_of(program, task, want)
     for name, run in ways.items():
         try:
             got = run()
@@ -101,17 +101,17 @@ def fault_beside(program: Program) -> str | None:
     except Exception as error:
         return f"the peer answers ({way}), here: {_said(error)}"
     peer = _like_ours(program, got, peer)
-    wrong = difference(got, peer, program.exact, _Tolerance(program, task, got))
+    wrong = difference(got, peer, program.exact, tolerance_of(program, task, got))
     if wrong and "xp.float16" in program.text:  # the peer's derivatives of hypot and others overflow halves: float32 has the range
         wider = others("the peer").ask(task._replace(text=task.text.replace("xp.float16", "xp.float32")), way)
         if not isinstance(wider, str) and [x.shape for x in wider] == [x.shape for x in got]:
-            peer = [np.where(~np.isfinite(_wide(y)) & np.isfinite(_wide(x)) & np.isfinite(_wide(w)), x, y).astype(y.dtype)
+            peer = [np.where(~np.isfinite(wide(y)) & np.isfinite(wide(x)) & np.isfinite(wide(w)), x, y).astype(y.dtype)
                     for x, y, w in zip(got, peer, wider)]
-            wrong = difference(got, peer, program.exact, _Tolerance(program, task, got))
+            wrong = difference(got, peer, program.exact, tolerance_of(program, task, got))
     if wrong and way == "split":  # the peer may disagree with itself: the whole is what both are held to
         peer = others("the peer").ask(task, "whole")
         if not isinstance(peer, str):
-            wrong = difference(got, _like_ours(program, got, peer), program.exact, _Tolerance(program, task, got))
+            wrong = difference(got, _like_ours(program, got, peer), program.exact, tolerance_of(program, task, got))
     return wrong and f"beside the peer, {way}: {wrong}"
 
 
@@ -120,10 +120,10 @@ def _like_ours(program: Program, got: list[np.ndarray], peer: list[np.ndarray]) 
     if [x.shape for x in got] != [x.shape for x in peer]:
         return peer
     if program.wild and "linalg.norm(" in program.text:  # the norm of one element is its absolute value there, also where squares overflow
-        peer = [np.where(np.isinf(_wide(x)) & (np.abs(_wide(y)) > 1e19), x, y).astype(y.dtype) for x, y in zip(got, peer)]
+        peer = [np.where(np.isinf(wide(x)) & (np.abs(wide(y)) > 1e19), x, y).astype(y.dtype) for x, y in zip(got, peer)]
     if not re.search(r"\.p?(min|max)\(", program.text):
         return peer
-    return [np.where(np.isnan(_wide(x)), x, y).astype(y.dtype) if x.dtype.kind not in "biu" and "int" not in x.dtype.name else y
+    return [np.where(np.isnan(wide(x)), x, y).astype(y.dtype) if x.dtype.kind not in "biu" and "int" not in x.dtype.name else y
             for x, y in zip(got, peer)]
 
 
@@ -156,73 +156,22 @@ def _from_disk(task: runner.Task) -> list[np.ndarray] | str:
 # ---- equality
 
 
-class _Tolerance:
-    """How far rounded results may be apart: `at(i)` for all of a result, `widened(i)` by element, after running with noise."""
-
-    def __init__(self, program: Program, task: runner.Task, want: list[np.ndarray]):
-        self.task, self.want = task, want
-        coarse = [
-            EPSILON[name] for name in EPSILON if re.search(rf"(?<!\w){name}", f"{program.text} {program.arguments}".replace("xp.", ""))
-        ]
-        self.epsilon = max([2.0**-23, *coarse])
-        self.moved: list[list[np.ndarray]] = []
-        #: what docs/accuracy.md leaves open: the sign of a zero that is an extremum, and halves that overflow only between kernels
-        self.either_zero = re.search(r"max|min|clip|relu", program.text) is not None
-        self.wild = program.wild
-        self.overflows = program.wild and re.search(r"(?<!b)float16", f"{program.text} {program.arguments}") is not None
-
-    def at(self, i: int) -> float:
-        finite = np.abs(_wide(self.want[i]))
-        return 200 * self.epsilon * max(1.0, float(np.max(finite, initial=0, where=np.isfinite(finite))))
-
-    def widened(self, i: int) -> tuple[np.ndarray, np.ndarray]:
-        """How far noise moves each element, and where it makes other infinities or NaN."""
-        if not self.moved:
-            self.moved = [runner.results(weft, self.task, noise=k, backend="reference") for k in range(4)]
-        want = _wide(self.want[i])
-        moved = [_wide(m[i]) for m in self.moved]
-        with np.errstate(all="ignore"):
-            spread = np.max([np.abs(m - want) for m in moved], axis=0, initial=0)
-        unsure = np.any([~_same_ends(m, want) for m in moved], axis=0) | (self.overflows & ~np.isfinite(want))
-        return np.where(np.isfinite(spread), spread, 0), unsure
+def tolerance_of(program: Program, task: runner.Task, want: list[np.ndarray]) -> Tolerance:
+    """Return how far rounded results of a program may be apart; noise moves its arguments and the values that it marks."""
+    text = f"{program.text} {program.arguments}".replace("xp.", "")
+    coarse = [epsilon for name, epsilon in EPSILON.items() if epsilon > 2.0**-23 and re.search(rf"(?<!\w){name}", text)]
+    # what docs/accuracy.md leaves open: the sign of a zero that is an extremum, and halves that overflow only between kernels
+    overflows = program.wild and re.search(r"(?<!b)float16", text) is not None
+    rounded = Precision(max([2.0**-23, *coarse]), 1, overflows)
+    precision = [rounded if epsilon_of(x.dtype) else Precision() for x in want]
+    return Tolerance(
+        want, precision, lambda k: runner.results(weft, task, noise=k, backend="reference"), least=1.0,
+        either_zero=re.search(r"max|min|clip|relu", program.text) is not None, wild=program.wild, coarse_units=UNITS)  # fmt: skip
 
 
-def _wide(x: np.ndarray) -> np.ndarray:
-    return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
-
-
-def _same_ends(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Where both are finite, both NaN, or the same infinity."""
-    with np.errstate(all="ignore"):
-        return (np.isfinite(x) & np.isfinite(y)) | (np.isnan(x) & np.isnan(y)) | (x == y)
-
-
-def difference(got: list[np.ndarray], want: list[np.ndarray], exact: tuple[bool, ...], tolerance: _Tolerance | None) -> str | None:
+def difference(got: list[np.ndarray], want: list[np.ndarray], exact: tuple[bool, ...], tolerance: Tolerance | None) -> str | None:
     """What is not equal, in a line, or None."""
     if [(x.shape, x.dtype.name) for x in got] != [(x.shape, x.dtype.name) for x in want]:
         return f"results are {[(x.dtype.name, x.shape) for x in got]}, not {[(x.dtype.name, x.shape) for x in want]}"
-    for i, (x, y) in enumerate(zip(got, want)):
-        precise = (i < len(exact) and exact[i]) or x.dtype.kind in "biu"
-        floats = x.dtype.kind not in "biu" and "int" not in x.dtype.name
-        if precise and floats:
-            a, b = _wide(x), _wide(y)
-            same_zeros = (np.signbit(a.real) == np.signbit(b.real)) | (tolerance is not None and tolerance.either_zero)
-            bad = ~((a == b) & same_zeros | np.isnan(a) & np.isnan(b))
-        elif not floats:
-            bad = x != y
-        else:
-            assert tolerance is not None
-            a, b = _wide(x), _wide(y)
-            with np.errstate(all="ignore"):
-                bad = ~(_same_ends(a, b) & ~(np.abs(a - b) > tolerance.at(i)))
-                if bad.any():
-                    spread, unsure = tolerance.widened(i)
-                    unsure |= tolerance.wild & ~np.isfinite(a) & ~np.isfinite(b)      # which of them, order and scaling of terms decide
-                    bad &= ~(unsure | (_same_ends(a, b) & ~(np.abs(a - b) > tolerance.at(i) + 20 * np.max(spread, initial=0))))
-        if bad.any():
-            at = tuple(int(k[0]) for k in np.nonzero(np.atleast_1d(bad)))
-            return (
-                f"result {i} ({x.dtype.name}{list(x.shape)}, {'exact' if precise else 'rounded'}) differs in {int(bad.sum())} elements, "
-                f"at {at}: {np.atleast_1d(x)[at]!r}, not {np.atleast_1d(y)[at]!r}"
-            )
-    return None
+    found = tolerance_difference(got, want, tolerance, exact)
+    return found and str(found)

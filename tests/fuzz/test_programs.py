@@ -58,7 +58,7 @@ def test_programs_are_of_all_kinds():
 
 def _said(got, want, exact):
     return judge.difference(
-        [np.asarray(got)], [np.asarray(want)], (exact,), judge._Tolerance(PLAIN, runner.task_of(PLAIN), [np.asarray(want)])
+        [np.asarray(got)], [np.asarray(want)], (exact,), judge.tolerance_of(PLAIN, runner.task_of(PLAIN), [np.asarray(want)])
     )
 
 
@@ -92,5 +92,5 @@ def test_noise_widens_what_may_differ():
     program = PLAIN._replace(text=text)
     task = runner.task_of(program)
     want = judge.runner.results(judge.weft, task)
-    assert judge.difference([want[0] + np.float32(0.125)], want, (False,), judge._Tolerance(program, task, want)) is None
-    assert judge.difference([want[0] + np.float32(9)], want, (False,), judge._Tolerance(program, task, want)) is not None
+    assert judge.difference([want[0] + np.float32(0.125)], want, (False,), judge.tolerance_of(program, task, want)) is None
+    assert judge.difference([want[0] + np.float32(9)], want, (False,), judge.tolerance_of(program, task, want)) is not None

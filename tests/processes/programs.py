@@ -80,7 +80,7 @@ def faults(some: list[programs.Program], splits: Any = SPLITS, timeout: float = 
                 if isinstance(have, str) or isinstance(want, str):
                     said = "" if isinstance(have, str) and isinstance(want, str) else f"{have!s:.300} instead of {want!s:.100}"
                 else:
-                    said = judge.difference(have, want, program.exact, judge._Tolerance(program, task, want))
+                    said = judge.difference(have, want, program.exact, judge.tolerance_of(program, task, want))
                 if said:
                     wrong.append(f"seed {program.seed} on {processes} x {devices}: {said}")
     return wrong

@@ -173,6 +173,47 @@ def test_environment_errors_name_the_variable(monkeypatch, variable, text):
         C._from_environment(C._settings[name])
 
 
+# ---- the setting `check`
+
+CHECK_TEXTS = [
+    ("", "", {}), (None, "", {}), ("types", "types", {"types": True}), (" Maps,memory ", "maps,memory", {"maps": True, "memory": True}),
+    ("values,stages", "stages,values", {"stages": True, "values": 1.0}), ("values:100%", "values", {"values": 1.0}),
+    ("values:12.5%,types", "types,values:12.5%", {"types": True, "values": 0.125}),
+]
+
+
+@pytest.mark.parametrize("value, text, fields", CHECK_TEXTS)
+def test_check_parses_a_list_of_names(value, text, fields):
+    config.update("check", value)
+    assert config.check == config.jax_check == text
+    assert config.checks == C.Checks(**fields) and config.checks is config.checks
+
+
+@pytest.mark.parametrize("bad", ["type", "values:0%", "values:101%", "values:10", "values:x%", "maps:3%", "all", 3, ["types"]])
+def test_check_refuses_other_values(bad):
+    with pytest.raises(ValueError, match=r"config.check is .*\n  It is a list, .*types, maps, memory, stages, values and values:N%"):
+        config.update("check", bad)
+
+
+def test_verify_is_the_check_of_types():
+    config.update("check", "values")
+    config.update("verify", True)
+    assert config.verify is True and config.check == "types,values" and config.values["verify"] is True
+    with C.Override(verify=False):
+        assert config.check == "values" and not config.verify
+    config.update("jax_verify", "off")
+    assert config.check == "values" and config.verify is config.jax_verify is False
+
+
+def test_check_and_verify_in_the_environment():
+    code = "from weft.util.config import config; print(config.check, config.verify)"
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("WEFT_", "JAX_"))}
+    for given, expected in [({"WEFT_VERIFY": "1"}, "types True"), ({"WEFT_CHECK": "values:5%", "WEFT_VERIFY": "yes"},
+                            "types,values:5% True"), ({"JAX_CHECK": "maps"}, "maps False"), ({}, " False")]:
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**env, **given}, check=True)
+        assert run.stdout == f"{expected}\n"
+
+
 # ---- overrides
 
 CONTEXTS = [

@@ -283,6 +283,10 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings=(), donated=()
            tuple([s.aval for s in specs[n_consts:]]), _Mapping([s.sharding if s.committed else None for s in specs[n_consts:]]))
     executable = _executable(program, specs, out_shardings, out_layouts, aliasing, name or jaxpr.name or "program", assignment, runs_on)
     executable.check, executable.donated = check, _usable(executable, donated)
+    if config.check and config.checks.of_results:
+        from weft.verification.values import CallVerifier  # programs without checks do without
+
+        executable.verifier = CallVerifier(config.checks)
     executable.const_inputs = [x if fits(x._spec, s) else relayout(x, s.sharding, order=s.order)
                                for x, s in zip(const_arrays(jaxpr), executable.in_specs)]
     executable.arg_names = (*["a closed-over array"] * n_consts, *(arg_names or [f"argument {i}" for i in range(len(specs) - n_consts)]))

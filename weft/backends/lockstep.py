@@ -20,6 +20,7 @@ import numpy as np
 
 from weft.backends.array_spec import to_blocks
 from weft.backends.base import BlockLayout
+from weft.core.interpret import reference_results
 from weft.core.trace import eval_trace, set_trace
 from weft.ir.collective_spec import carry_out, collective_axes
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal
@@ -114,11 +115,7 @@ class Lockstep:
             if primitive.attrs.get("call_like"):
                 return self.run(params["jaxpr"], ins)
             return primitive.rule("lockstep")(self, ins, **params)
-        rule = primitive.rule("reference")
-        with np.errstate(all="ignore"):
-            if primitive.multiple_results:
-                return self.each(lambda *xs: rule(*xs, **params), ins)
-            return self.each(lambda *xs: [rule(*xs, **params)], ins)
+        return self.each(lambda *xs: reference_results(eqn, xs), ins)
 
     # ---- between devices
     def _groups(self, axes: Sequence[Any]) -> list[list[int]]:

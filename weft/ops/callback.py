@@ -15,7 +15,9 @@ Parameters that only transformations set are absent until then: mapped=(), layou
 
 from __future__ import annotations
 
+import contextlib
 import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -85,11 +87,34 @@ def run_callback(callback: Any, operands: Sequence[np.ndarray], result_avals: Se
         position = [] if layout is None or not layout.apart else [
             (m.name, i) for i, m, mesh in zip(at, mapped, layout.of_mesh(mapped)) if mesh]
         position += [(name, int(i)) for name, i in zip(axes, mine)]
-        values = callback(tuple(position), *mine[len(axes):])
+        values = _through.call(callback, tuple(position), mine[len(axes):])
         for i, (result, value, aval) in enumerate(zip(results, values, result_avals, strict=True)):
             _check_promise(callback, i, value, aval)
             result[at] = value
     return results
+
+
+class _Through(threading.local):
+    """How this thread calls the functions of callbacks."""
+
+    def call(self, callback: Any, position: tuple, operands: Sequence) -> Sequence:
+        return callback(position, *operands)
+
+
+_through = _Through()
+
+
+@contextlib.contextmanager
+def called_through(call: Callable[[Any, tuple, Sequence], Sequence]) -> Iterator[None]:
+    """Have `call(callback, position, operands)` give the results of the callbacks that this thread runs in a block."""
+    outer = vars(_through).get("call")
+    vars(_through)["call"] = call
+    try:
+        yield
+    finally:
+        del vars(_through)["call"]
+        if outer is not None:
+            vars(_through)["call"] = outer
 
 
 def reporting(primitive: Primitive, source: Any) -> Callable:

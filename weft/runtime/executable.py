@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
+import numpy as np
+
 from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Loaded
 from weft.runtime.array import Array, spec_of
@@ -28,7 +30,7 @@ _buffer_of = operator.attrgetter("_buffer")
 class Executable:
     """A loaded program. Calling it takes and gives flat lists of arrays."""
     __slots__ = ("name", "in_specs", "out_specs", "donated", "loaded", "collective_count", "const_inputs", "arg_names", "out_tree", "check",
-                 "request", "_stages", "__weakref__")
+                 "verifier", "request", "_stages", "__weakref__")
 
     def __init__(self, name: str, loaded: Loaded, in_specs: Sequence[ArraySpec], out_specs: Sequence[ArraySpec], donated: Sequence[int],
                  collective_count: int, stages: Any):
@@ -40,6 +42,7 @@ class Executable:
         self.collective_count = collective_count
         self._stages = stages                           # or a function that computes them
         self.check: Callable | None = None              # called with (name, program, arguments, results, line of the call) when it has run
+        self.verifier: Callable | None = None           # runs and compares calls in its place (`verification.values`)
         self.const_inputs: list[Array] = []             # constants of the program that are passed as its first inputs
         self.arg_names: Sequence[str] = ()              # of all inputs, for reports
         self.out_tree: Any = None                       # the structure of the results, for reports
@@ -92,6 +95,15 @@ class Executable:
         return self
 
     def __call__(self, args: Sequence[Array]) -> list[Array]:
+        return self.run(args) if self.verifier is None else self.verifier(self, args)
+
+    def memory_of(self, arrays: Sequence[Array], specs: Sequence[ArraySpec]) -> list[np.ndarray]:
+        """Return the values that the program computes with, of arguments or results laid out as `specs`."""
+        placed = [x if fits(x._spec, spec) else relaid(x, spec) for x, spec in zip(arrays, specs)]
+        return [Array(spec.stored, x._live())._numpy() for x, spec in zip(placed, specs)]
+
+    def run(self, args: Sequence[Array], may_queue: bool = True) -> list[Array]:
+        """Run the program; with `may_queue` it may run after the call."""
         if config.no_execution:
             raise RuntimeError(f"{self.name} would run, but config.no_execution is set.")
         given = Counter(map(id, args[len(self.const_inputs):])) if self.donated else {}
@@ -110,7 +122,7 @@ class Executable:
         if NoneType in kinds:
             held = [x._held() for x in placed]           # one is deleted: the error
         check = None if self.check is None else self._check_of_call(self.check)
-        outs = None if start else self.loaded.start(held, Array, check)
+        outs = None if start or not may_queue else self.loaded.start(held, Array, check)
         if outs is None:
             if kinds != {self.loaded.buffer_type}:
                 held = [x._live() for x in placed]

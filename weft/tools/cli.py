@@ -1,9 +1,11 @@
-"""The command `weft`: run a program that imports jax on weft, explain what it communicates, install weft as jax, describe this machine.
+"""The command `weft`: run a program that imports jax on weft, explain what it communicates, check its compiled functions, install weft as
+jax, describe this machine.
 
     weft run [--devices N] SCRIPT [ARGUMENTS] [--devices N] [-- ARGUMENTS]
     weft run [--devices N] -m MODULE [ARGUMENTS]
     weft launch -n N [--devices-per-process N] [--min N] [--max N] [--restarts N] SCRIPT [ARGUMENTS] [-- ARGUMENTS]
     weft explain [--devices N] [--html FILE] SCRIPT [ARGUMENTS] [--html FILE] [-- ARGUMENTS]
+    weft check [--devices N] SCRIPT [ARGUMENTS] [-- ARGUMENTS]
     weft shim install [--version VERSION]
     weft shim uninstall
     weft info [--settings]
@@ -39,6 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from weft.tools.explain_command import explain_program
 
         return explain_program(options.program, options.arguments, options.html, as_module=options.as_module, devices=options.devices)
+    if options.command == "check":
+        from weft.tools.check import check_program
+
+        return check_program(options.program, options.arguments, as_module=options.as_module, devices=options.devices)
     if options.command == "shim":
         from weft.tools.shim import run
 
@@ -96,6 +102,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 _RUNNERS = {
     "run": "run a program that imports jax (or weft)",
     "explain": "run a program, then print what its compiled functions communicate",
+    "check": "run a program and compare its compiled functions with op-by-op execution",
 }
 _SHIM = (
     "Put distributions jax and jaxlib into the environment of this Python, whose modules are weft's: libraries that require jax can "

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+from weft.util.checks import Checks, canonical, parse_checks, with_types
 from weft.util.record import record
 from weft.util.state import guard, new_epoch
 from weft.util.threads import held_over_forks
@@ -36,9 +37,12 @@ class Setting:
     choices: tuple[Any, ...]
     optional: bool
     doc: str
+    convert: Callable[[Any], Any] | None = None
 
     def check(self, value: Any) -> Any:
         """Return the value in its proper type, or raise."""
+        if self.convert is not None:
+            return self.convert(value)
         if value is None and self.optional:
             return None
         if self.kind is bool:
@@ -65,6 +69,8 @@ class Setting:
 
     def parse(self, text: str) -> Any:
         """Return the value that an environment variable's text stands for."""
+        if self.convert is not None:
+            return self.convert(text)
         if self.kind is bool:
             word = text.strip().lower()
             if word in _TRUE or word in _FALSE:
@@ -87,6 +93,8 @@ class Setting:
 
 _settings: dict[str, Setting] = {}
 _trace_names: list[str] = []
+#: settings that cannot be changed any more
+settled: set[str] = set()
 _lock = held_over_forks(threading.RLock())
 _keys: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # equal trace keys are one object, compared by identity
 _UNSET = object()
@@ -114,16 +122,17 @@ class Config(threading.local):
 
     def define(
         self, name: str, default: Any, *, kind: type | None = None, choices: Sequence[Any] = (), optional: bool = False,
-        in_trace_key: bool = False, doc: str = "",
+        in_trace_key: bool = False, doc: str = "", convert: Callable[[Any], Any] | None = None,
     ) -> None:
         """Declare a setting; its first value is that of `WEFT_<NAME>`, else `JAX_<NAME>`, else the default."""
         if name in _settings:
             raise ValueError(f"config.{name} is already defined")
         if kind is None:
             kind = object if default is None else type(default)
-        setting = Setting(name, default, kind, tuple(choices), optional or default is None, doc)
+        setting = Setting(name, default, kind, tuple(choices), optional or default is None, doc, convert)
         with _lock:
-            setattr(Config, name, _from_environment(setting))
+            if not isinstance(getattr(Config, name, None), property):
+                setattr(Config, name, _from_environment(setting))
             # Prefixed names are descriptors, not __getattr__: its mere presence would double the cost of every read.
             for prefix in _PREFIXES:
                 setattr(Config, prefix + name, _Alias(name))
@@ -134,8 +143,7 @@ class Config(threading.local):
 
     def update(self, name: str, value: Any) -> None:
         """Change a setting for all threads; an override that is active in this thread stays in force until its block ends."""
-        setting = _settings[resolve(name)]
-        value = setting.check(value)
+        setting, value = _checked_value(name, value)
         if setting.name in settled and value != getattr(self, setting.name):
             raise RuntimeError(f"config.{setting.name}: the jax_{setting.name} config should be updated before backends are "
                                "initialized, which "
@@ -182,6 +190,16 @@ class Config(threading.local):
         return f"Config({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
 
     @property
+    def checks(self) -> Checks:
+        """The selected checks of compiled programs; test `config.check` first where speed matters."""
+        return parse_checks(self.check)
+
+    @property
+    def verify(self) -> bool:
+        """Whether `check` has types."""
+        return self.checks.types
+
+    @property
     def x64_enabled(self) -> bool:
         """Another name of `enable_x64`."""
         return self.enable_x64
@@ -198,6 +216,15 @@ class Config(threading.local):
         """Make a flag of each setting for a program that is run by `absl.app.run`, which parses them."""
         from weft.util import command_line
         command_line.follow(self, known_settings())
+
+
+def _checked_value(name: str, value: Any) -> tuple[Setting, Any]:
+    """Return the setting to change and its new value; `verify` changes `check`."""
+    setting = _settings[resolve(name)]
+    value = setting.check(value)
+    if setting.name == "verify":
+        return _settings["check"], with_types(config.check, value)
+    return setting, value
 
 
 def known_settings() -> tuple[Setting, ...]:
@@ -252,7 +279,8 @@ class Override:
     __slots__ = ("_saved", "_values")
 
     def __init__(self, **values: Any) -> None:
-        self._values = {name: _settings[resolve(name)].check(value) for name, value in values.items()}
+        checked = [_checked_value(name, value) for name, value in values.items()]
+        self._values = {setting.name: value for setting, value in checked}
         self._saved: list[dict[str, Any]] = []
 
     def __enter__(self) -> None:
@@ -462,7 +490,11 @@ _define("traceback", "", "'full' shows weft's own frames in tracebacks.", choice
 _define("tracer_error_num_traceback_frames", 5, "Accepted without effect: errors name one line.")
 _define("pprint_use_color", True, "Accepted without effect: texts have no colours.")
 _define("backend", "cpu", "What runs programs whose arguments are not placed: cpu, reference, or a registered backend.", **_traced)
-_define("verify", False, "Check the program after every stage of compilation.")
+_define("check", "", "The checks of compiled programs, separated by commas: types, maps, memory, stages, values or values:N%.",
+        convert=canonical, **_traced)
+_define("verify", False, "Check the types of a program after every stage of compilation; the same as types in check.")
+if _from_environment(_settings["verify"]):
+    config.update("verify", True)
 _define("dump", _xla_flag("xla_dump_to"), "The folder for numbered files of every stage of compilation.")
 _define("captured_constants_warn_bytes", 2_000_000_000, "The bytes of closed-over arrays of a program from which it warns; -1: never.")
 _define("disallow_mesh_context_manager", False, "Raise where a mesh is entered as a context manager; use set_mesh.")
@@ -529,10 +561,6 @@ def disable_jit(disable: bool = True) -> Override:
 # ---- virtual devices
 
 MAX_DEVICES = 512
-
-
-#: settings that cannot be changed any more
-settled: set[str] = set()
 
 
 def num_virtual_devices() -> int:

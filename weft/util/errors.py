@@ -126,6 +126,18 @@ class ProcessFailureError(DeviceRuntimeError):
         self.ranks = tuple(ranks)
 
 
+class VerificationError(DeviceRuntimeError):
+    """A compiled program that does not compute what its operations do: a fault of the compiler, found by the setting `check`.
+
+    `program` and `arguments` hold the program and the values it was called with; `result` and `index` locate the first wrong element.
+    """
+
+    def __init__(self, message: str = "", program: Any = None, arguments: Sequence[Any] = (), result: int = -1,
+                 index: tuple[int, ...] = (), stage: str = "") -> None:
+        super().__init__(message)
+        self.program, self.arguments, self.result, self.index, self.stage = program, tuple(arguments), result, index, stage
+
+
 class OutOfMemoryError(DeviceRuntimeError, MemoryError):
     """An array, or what a program needs besides its arrays, for which the machine has no memory."""
 

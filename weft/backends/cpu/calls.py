@@ -169,7 +169,9 @@ def _kind(loaded: Any) -> int:
 def add_entry(jitted: Dispatching, loaded: Any, call: Call) -> None:
     """Let later calls like this one go to native code, if they can."""
     executable, args, kwargs = call.executable, call.args, call.kwargs
-    if guard[0] or executable.check is not None or not install(type(jitted), call.array_type, wait=False):
+    if executable.check is not None or executable.verifier is not None:
+        return                                        # every call is to be checked
+    if guard[0] or not install(type(jitted), call.array_type, wait=False):
         return
     if loaded.native.draft is not None and not loaded.native.draft.was_called:
         return                                        # Python is to see its second call

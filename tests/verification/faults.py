@@ -1,0 +1,36 @@
+"""Faults planted in the compiler: each changes one part of it for a test."""
+
+from weft import pipeline
+from weft.backends.cpu import compile as cpu_compile
+from weft.codegen.program import program as native_program
+from weft.ir.registry import registry
+
+
+def swap(jaxpr, old, new):
+    """The program with one elementwise operation in the place of another."""
+    eqns = [e.replace(primitive=registry[new]) if e.primitive.name == old else e for e in jaxpr.eqns]
+    return jaxpr.replace(eqns=eqns)
+
+
+def in_simplify(monkeypatch, old="sin", new="cos"):
+    """The first simplification replaces an operation."""
+    inner = pipeline.simplify
+    monkeypatch.setattr(pipeline, "simplify", lambda jaxpr: swap(inner(jaxpr), old, new))
+
+
+def in_stack(monkeypatch, old="sin", new="cos"):
+    """The simplification of the stacked program replaces an operation."""
+    inner = cpu_compile.simplify
+    monkeypatch.setattr(cpu_compile, "simplify", lambda jaxpr: swap(inner(jaxpr), old, new))
+
+
+def in_lowering(monkeypatch, old="add", new="sub"):
+    """Kernels are made from Loops with another operation."""
+    inner = cpu_compile.schedule
+    monkeypatch.setattr(cpu_compile, "schedule", lambda jaxpr, donated: inner(swap(jaxpr, old, new), donated))
+
+
+def in_codegen(monkeypatch, old=" fadd ", new=" fsub "):
+    """The LLVM IR of kernels has another instruction."""
+    inner = native_program._batch_ir
+    monkeypatch.setattr(native_program, "_batch_ir", lambda batch: inner(batch).replace(old, new))

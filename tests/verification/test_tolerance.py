@@ -1,0 +1,94 @@
+"""The tolerance model: what counts as rounding and what as an error."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft.verification.tolerance import COARSE_UNITS, Precision, Tolerance, difference, epsilon_of, precisions
+
+F32 = Precision(2.0**-23)
+
+
+def precision_of(fun, *args):
+    return precisions(weft.make_jaxpr(fun)(*args))
+
+
+def test_precision_is_that_of_the_coarsest_dtype_on_the_way():
+    def fun(x, n):
+        return x.astype(wnp.bfloat16).astype(wnp.float32), x + 1, n * 2, wnp.argmax(x), wnp.sum(x.astype(wnp.float16))
+
+    found = precision_of(fun, wnp.ones(5), wnp.arange(3))
+    assert [p.epsilon for p in found] == [2.0**-7, 2.0**-23, 0.0, 2.0**-23, 2.0**-10]
+    assert [p.overflows for p in found] == [False, False, False, False, True]
+
+
+LENGTHS = [
+    (lambda x: x.sum(), 6 * 700), (lambda x: x.sum(0), 6), (lambda x: x @ x.T, 700), (lambda x: wnp.cumsum(x, 1), 700),
+    (lambda x: x * 2, 1), (lambda x: weft.lax.scan(lambda c, r: (c + r, None), x[0], x)[0], 6), (lambda x: weft.jit(wnp.sum)(x), 4200),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fun, length", LENGTHS)
+def test_precision_has_the_length_of_the_longest_reduction(fun, length):
+    (found,) = precision_of(fun, wnp.ones((6, 700)))
+    assert found.length >= length and found.length <= max(length, 1) * 10
+
+
+def test_long_reductions_may_differ_by_more():
+    want, got = np.float32([1e6]), np.float32([1e6 * (1 + 1e-3)])
+    assert difference([got], [want], Tolerance([want], [F32])) is not None
+    assert difference([got], [want], Tolerance([want], [Precision(2.0**-23, 10**8)])) is None
+
+
+def test_units_are_relative_to_the_result():
+    want, got = np.float32([1e-9, 2e-9]), np.float32([1e-9, 2.2e-9])
+    found = difference([got], [want], Tolerance([want], [F32]))
+    assert (found.result, found.index, found.got, found.want, found.count) == (0, (1,), got[1], want[1], 1)
+    assert difference([got], [want], Tolerance([want], [F32], least=1.0)) is None
+
+
+def test_noise_widens_what_may_differ():
+    want, got = np.float32([1.0, 0.0]), np.float32([1.0, 0.01])
+    runs = []
+
+    def repeat(k):
+        runs.append(k)
+        return [want + np.float32(0.002 * (-1) ** k)]
+
+    assert difference([got], [want], Tolerance([want], [F32], repeat)) is None and runs == [0, 1, 2, 3]
+    assert difference([got + 1], [want], Tolerance([want], [F32], repeat)) is not None
+    assert difference([want], [want], Tolerance([want], [F32], lambda k: pytest.fail("not needed"))) is None
+
+
+def test_nan_and_infinities_are_errors_unless_noise_makes_them():
+    want = np.float32([1.0, np.inf, np.nan])
+    for got in ([np.nan, np.inf, np.nan], [1.0, -np.inf, np.nan], [1.0, np.inf, 0.0]):
+        got = np.float32(got)
+        assert difference([got], [want], Tolerance([want], [F32])) is not None
+        assert difference([got], [want], Tolerance([want], [F32], lambda k, got=got: [got])) is None
+
+
+def test_integers_differ_only_where_noise_changes_them():
+    want, got = np.int32([3, 7]), np.int32([3, 8])
+    sometimes = lambda k: [np.int32([3, 9]) if k == 11 else want]
+    assert difference([got], [want], Tolerance([want], [F32], sometimes)) is None
+    assert difference([got], [want], Tolerance([want], [F32], lambda k: [np.int32([4, 7])])).index == (1,)
+    assert difference([got], [want], Tolerance([want], [Precision()], sometimes)).is_exact
+
+
+def test_exact_results_keep_their_bits():
+    want = np.float32([0.0, np.nan, 1.0])
+    close = np.float32([0.0, np.nan, np.nextafter(np.float32(1), np.float32(2))])
+    assert difference([close], [want], Tolerance([want], [F32]), [True]).index == (2,)
+    assert difference([-want], [want], None).index == (0,)
+    assert difference([want], [want], None) is None
+
+
+def test_coarse_dtypes_have_fewer_units():
+    want = np.array([1.0, 2.0], ml_dtypes.bfloat16)
+    rounded = Precision(epsilon_of(want.dtype))
+    assert rounded.epsilon == 2.0**-7 and COARSE_UNITS * rounded.epsilon < 0.2
+    assert difference([want + np.array(0.125, want.dtype)], [want], Tolerance([want], [rounded])) is None
+    assert difference([want + np.array(1, want.dtype)], [want], Tolerance([want], [rounded])) is not None

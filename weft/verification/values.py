@@ -1,0 +1,166 @@
+"""The checks `values` and `stages`: calls of compiled programs compared with op-by-op execution.
+
+In:   an executable and the arrays of a call.
+Out:  the results of the call; VerificationError where they are not those of the program's operations.
+How:  the arguments are copied, the program runs and its callbacks are recorded, and the traced program is evaluated equation by
+      equation on the copies. The tolerance is that of `tolerance`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.ir.jaxpr import Eqn, Jaxpr, Literal
+from weft.util.checks import Checks
+from weft.util.config import config
+from weft.util.errors import VerificationError, describe
+from weft.util.source import user_frame
+from weft.verification.evaluation import CallbackLog, Replay, UnverifiableError, op_by_op
+from weft.verification.tolerance import Mismatch, Tolerance, difference, precisions
+
+#: called with the error of every wrong call before it is raised
+listeners: list[Callable[[VerificationError], object]] = []
+#: the number of calls that this process compared
+calls_compared = [0]
+
+_RULE = "The compiled program is wrong: this is a fault of weft."
+_REMEDY = "`weft check SCRIPT` finds the pass at fault and writes a reproducer."
+
+
+class CallVerifier:
+    """Runs the calls of one executable and compares a share of them. The first call is always compared."""
+
+    def __init__(self, checks: Checks) -> None:
+        self.checks = checks
+        self.numbers = itertools.count()
+        self.settings = config.trace_key()
+
+    def __call__(self, executable: Any, args: Sequence[Any]) -> list[Any]:
+        """Return the results of the executable."""
+        number = next(self.numbers)
+        with_stages = self.checks.stages and number == 0
+        if not (with_stages or is_selected(number, self.checks.values)) or is_elsewhere(executable):
+            return executable.run(args)
+        call = RecordedCall(executable, args)
+        calls_compared[0] += 1
+        try:
+            outs = call.run(args)
+            if with_stages:
+                from weft.verification.stages import check_stages
+
+                check_stages(call)
+            else:
+                check_values(call)
+        except VerificationError as error:
+            for listen in listeners:
+                listen(error)
+            raise
+        return outs
+
+
+def is_selected(number: int, share: float) -> bool:
+    """Whether call `number` is one of those to compare.
+
+    >>> [n for n in range(30) if is_selected(n, 0.1)]
+    [0, 10, 20]
+    """
+    return share > 0 and (number == 0 or int(number * share + 1e-9) != int((number - 1) * share + 1e-9))
+
+
+def is_elsewhere(executable: Any) -> bool:
+    """Whether some of the values are on other processes, or NumPy runs the program itself."""
+    specs = (*executable.in_specs, *executable.out_specs)
+    return any(s.by_process is not None or (s.backend is not None and s.backend.platform == "reference") for s in specs)
+
+
+class RecordedCall:
+    """One call: copies of its arguments, its results as NumPy arrays, and the callbacks that it made."""
+
+    def __init__(self, executable: Any, args: Sequence[Any]) -> None:
+        self.executable, self.name, self.line = executable, executable.name, user_frame()
+        self.program: Jaxpr = executable.stages.physical
+        self.log = CallbackLog()
+        self.args = [np.array(x) for x in executable.memory_of(args, executable.in_specs)]
+        self.outs: list[np.ndarray] = []
+
+    def run(self, args: Sequence[Any]) -> list[Any]:
+        """Run the executable. VerificationError if it writes to an argument that is not donated."""
+        executable = self.executable
+        with self.log.recording():
+            outs = executable.run(args, may_queue=False)
+        self.outs = executable.memory_of(outs, executable.out_specs)
+        kept = [i for i in range(len(args)) if i not in executable.donated and i not in executable.aliases.values()]
+        now = executable.memory_of([args[i] for i in kept], [executable.in_specs[i] for i in kept])
+        for i, x in zip(kept, now):
+            if x.tobytes() != self.args[i].tobytes():
+                raise VerificationError(describe(
+                    self.name, f"the program wrote to its argument {executable.arg_names[i]}, which is not donated.", (), self.line,
+                    _RULE, _REMEDY), self.program, self.args)
+        return outs
+
+
+def check_values(call: RecordedCall) -> None:
+    """Compare the results of a call with op-by-op execution."""
+    try:
+        found, replay = compare(call.program, call.args, call.outs, call.log)
+    except UnverifiableError:
+        return
+    if found is not None:
+        raise mismatch_error(call, found, "op-by-op execution", replay)
+
+
+def compare(program: Jaxpr, args: Sequence[np.ndarray], outs: Sequence[np.ndarray], log: CallbackLog
+            ) -> tuple[Mismatch | None, Replay]:
+    """Compare results, and the operands of recorded callbacks, with op-by-op execution of `program`."""
+    replay = log.replay()
+    want = op_by_op(program, args, replay)
+    checked = [*want, *replay.seen]
+    precision = precisions(program)
+    if replay.seen:
+        every = precision[0] if precision else None
+        for one in precisions(_with_all_results(program)):
+            every = one if every is None else every.joined(one)
+        precision += [every] * len(replay.seen)
+
+    def again(k: int) -> list[np.ndarray]:
+        other = log.replay()
+        moved = op_by_op(program, args, other, k)
+        return [*moved, *(other.seen if len(other.seen) == len(replay.seen) else replay.seen)]
+
+    return difference([*outs, *replay.logged], checked, Tolerance(checked, precision, again)), replay
+
+
+def _with_all_results(program: Jaxpr) -> Jaxpr:
+    """Return the program with every value as a result."""
+    return program.replace(outvars=[*program.invars, *[v for eqn in program.eqns for v in eqn.outvars]])
+
+
+def producer_of(program: Jaxpr, result: int) -> Eqn | None:
+    """Return the equation that computes a result, or None for an input or a literal."""
+    atom = program.outvars[result] if result < len(program.outvars) else None
+    if atom is None or type(atom) is Literal:
+        return None
+    return next((eqn for eqn in program.eqns if any(v is atom for v in eqn.outvars)), None)
+
+
+def mismatch_rows(found: Mismatch, compiled: str, expected: str) -> list[tuple[str, ...]]:
+    """Return the facts of a mismatch as rows of a table."""
+    return [("first at", str(list(found.index))), (compiled, str(found.got)), (expected, str(found.want)),
+            ("tolerance", "exact" if found.is_exact else f"{found.allowed:.3g}"),
+            ("wrong", f"{found.count} of {found.size} elements")]
+
+
+def mismatch_error(call: RecordedCall, found: Mismatch, against: str, replay: Replay) -> VerificationError:
+    """Return the error of a call whose results differ."""
+    program = call.program
+    rows = mismatch_rows(found, "compiled", "op by op")
+    producer = producer_of(program, found.result)
+    if producer is not None:
+        rows.append(("computed by", f"{producer.primitive.name} at {producer.source or 'an unknown line'}"))
+    what = f"result {found.result}" if found.result < len(program.outvars) else "an operand of a callback"
+    text = describe(call.name, f"{what} ({found.kind}) differs from {against}.", rows, call.line, _RULE, _REMEDY)
+    return VerificationError(text, program, call.args, found.result, found.index)
