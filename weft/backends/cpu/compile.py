@@ -15,6 +15,7 @@ from weft.backends.cpu.buffer import use_native
 from weft.backends.cpu.loaded import CpuLoaded, Plan
 from weft.codegen.program.tiered_compilation import compile_draft
 from weft.compiler.rewrite.simplify import simplify
+from weft.compiler.schedule.memory_check import check_memory
 from weft.compiler.schedule.schedule import Scheduled, schedule
 from weft.ir.jaxpr import Jaxpr
 from weft.util.record import record
@@ -47,10 +48,11 @@ def lower(program: LocalProgram, stage: Stage) -> CpuStages:
 
 def _scheduled(program: Jaxpr, donated: tuple[int, ...]) -> Scheduled:
     scheduled = schedule(program, donated)
-    if not scheduled.has_loops:
-        return scheduled
-    from weft.compiler.schedule.loop_outlining import with_loop_kernels  # a millisecond that most programs need not spend
-    return with_loop_kernels(scheduled)
+    if scheduled.has_loops:
+        from weft.compiler.schedule.loop_outlining import with_loop_kernels  # a millisecond that most programs need not spend
+        scheduled = with_loop_kernels(scheduled)
+    check_memory(scheduled.program, scheduled.aliases)
+    return scheduled
 
 
 def compile_local(program: LocalProgram, stages: CpuStages, stage: Stage) -> CpuLoaded:
