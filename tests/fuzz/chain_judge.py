@@ -1,0 +1,278 @@
+"""Run a chain in several ways and compare the results.
+
+In:   a `Chain`.
+Out:  a `Verdict`: "ok", "fault", "explained" (a rounding effect that op-by-op execution has, too) or
+      "refused" (no backend takes the program), with a line of text.
+Laws: the compiled program is compared with op-by-op execution of the same jaxpr in NumPy, on the
+      reference backend. Where they differ by more than rounding, each op runs as a compiled program
+      of its own, and both errors are measured against float64.
+Next: `campaign` judges ranges of seeds in worker processes; `chain_shrink` minimizes a fault.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import sys
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+import weft
+from tests.fuzz import judge, runner
+from tests.fuzz.chains import BLOCK, Chain, numpy_dtype
+
+FROM_THREADS = 1 << 14  # elements from which a chain also runs with another number of threads
+EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+WIDER = {"float32": "float64", "float16": "float64", "bfloat16": "float64", "complex64": "complex128"}
+_RANDOM = r"api\.random\.\w+\(api\.random\.key\(\d+\), \([^()]*\), xp\.\w+\)|xp\.float32\(0\.7\)"
+_servers: dict[str, ChainServer] = {}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The result of judging a chain."""
+
+    kind: str
+    text: str = ""
+
+
+# ---- evaluation
+
+
+def widen(chain: Chain) -> Chain:
+    """Return the chain with its floats in float64; random numbers keep their dtype and bits."""
+
+    def change(match: re.Match) -> str:
+        return match[0] if "(" in match[0] else WIDER[match[0]]
+
+    pattern = re.compile(rf"{_RANDOM}|\b(?:{'|'.join(WIDER)})\b")
+    statements = tuple(replace(s, text=pattern.sub(change, s.text)) for s in chain.statements)
+    return replace(chain, statements=statements, x64=True)
+
+
+def evaluate(chain: Chain, way: str = "compiled", noise: int | None = None, repeat: int = 1) -> list:
+    """Return the results: "compiled", on the "reference" backend, "op by op" or in "float64"."""
+    arrays = chain.arrays()
+    if way == "float64":
+        chain = widen(chain)
+        arrays = [x.astype(numpy_dtype(WIDER.get(x.dtype.name, x.dtype.name))) for x in arrays]
+    weft.config.update("jax_enable_x64", chain.x64)
+    try:
+        main, near = _main(chain, way, noise)
+        for _ in range(repeat - 1):
+            weft.block_until_ready(main(*_place(chain, arrays, way, near)))
+        results = main(*_place(chain, arrays, way, near))
+        leaves = [np.asarray(x) for x in weft.tree.leaves(results)]
+        return [x for x in leaves if x.dtype != weft.float0]  # tangents of integers
+    finally:
+        weft.config.update("jax_enable_x64", False)
+
+
+def _main(chain: Chain, way: str, noise: int | None) -> tuple[Any, Any]:
+    near = runner.near_of(weft.numpy, noise)
+    scope = {"api": weft, "xp": weft.numpy, "lax": weft.lax, "nn": weft.nn, "near": near}
+    exec(chain.text, scope)
+    main: Any = scope["main"]
+    if way == "op by op":
+
+        def run_one_at_a_time(*arguments: Any) -> Any:
+            with weft.disable_jit():
+                return main(*arguments)
+
+        return run_one_at_a_time, near
+    if way == "compiled":
+        return weft.jit(main, donate_argnums=chain.donated), near
+    return weft.jit(main, backend="reference"), near
+
+
+def _place(chain: Chain, arrays: list[np.ndarray], way: str, near: Any) -> list:
+    """Return new arrays for one call, sharded where the compiled chain has a mesh."""
+    if way != "compiled" or not chain.mesh:
+        return [near(weft.numpy.asarray(x)) for x in arrays]
+    sharding = weft.sharding
+    devices = weft.devices()[: int(np.prod(chain.mesh))]
+    kinds = (sharding.AxisType.Auto,) * len(chain.mesh)
+    mesh = weft.make_mesh(chain.mesh, tuple("xyz"[: len(chain.mesh)]), axis_types=kinds, devices=devices)
+    place = lambda x, s: weft.device_put(x, sharding.NamedSharding(mesh, sharding.PartitionSpec(*s)))
+    return [place(x, s) for x, s in zip(arrays, chain.specs)]
+
+
+# ---- comparison
+
+
+class ChainTolerance:
+    """The differences that rounding explains, in the form that `judge.difference` takes."""
+
+    def __init__(self, chain: Chain, want: list[np.ndarray]):
+        self.chain, self.want = chain, want
+        text = f"{chain.text} {[a.dtype for a in chain.arguments]}".replace("xp.", "")
+        coarse = [e for name, e in EPSILON.items() if re.search(rf"(?<!\w){name}", text)]
+        narrow = "float32" in text or "complex64" in text or not chain.x64
+        self.epsilon = max([2.0**-23 if narrow else 2.0**-52, *coarse])
+        self.either_zero = re.search("max|min|clip|relu|sort|top_k|median|clamp", text) is not None
+        self.wild = any(a.values == "mask" for a in chain.arguments)
+        self.overflows = re.search(r"(?<!b)float16", text) is not None
+        self.moved: list[list[np.ndarray]] = []
+
+    def at(self, i: int) -> float:
+        finite = np.abs(judge._wide(self.want[i]))
+        largest = float(np.max(finite, initial=0, where=np.isfinite(finite)))
+        epsilon = max(self.epsilon, float(weft.numpy.finfo(self.want[i].dtype).eps))
+        return 16 * epsilon * max(0.05, largest)
+
+    def widened(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return how far noise moves each element, and where it makes other infinities or NaN."""
+        if not self.moved:
+            self.moved = [evaluate(self.chain, "reference", noise=k) for k in range(4)]
+        want = judge._wide(self.want[i])
+        moved = [judge._wide(m[i]) for m in self.moved]
+        with np.errstate(all="ignore"):
+            spread = np.max([np.abs(m - want) for m in moved], axis=0, initial=0)
+        unsure = np.any([~judge._same_ends(m, want) for m in moved], axis=0)
+        unsure |= self.overflows & ~np.isfinite(want)
+        return np.where(np.isfinite(spread), spread, 0), unsure
+
+
+def compare(chain: Chain, got: list, want: list, tolerance: ChainTolerance) -> str | None:
+    """Return what differs by more than rounding, or None."""
+    exact = (False,) * len(got)
+    if chain.transformation in ("none", "vmap", "scan"):
+        exact = tuple(v.exact for v in chain.results)
+    with np.errstate(all="ignore"):
+        return judge.difference(got, want, exact, tolerance)  # type: ignore[arg-type]
+
+
+def errors_of(got: list, truth: list) -> list[tuple[float, int]]:
+    """Return each result's largest error and its number of wrong infinities and NaN."""
+    errors = []
+    for x, y in zip(got, truth):
+        a, b = judge._wide(x), judge._wide(y)
+        with np.errstate(all="ignore"):
+            ends = ~judge._same_ends(a, b)
+            distance = np.where(np.isfinite(a) & np.isfinite(b), np.abs(a - b), 0)
+        errors.append((float(np.max(distance, initial=0)), int(ends.sum())))
+    return errors
+
+
+def _explain(chain: Chain, got: list, want: list, difference: str) -> Verdict:
+    """Decide a difference: the op-by-op result must have an error of the same size."""
+    try:
+        steps = evaluate(replace(chain, mesh=(), specs=()), "op by op")
+        truth = evaluate(chain, "float64")
+    except Exception as error:
+        return Verdict("fault", f"{difference}; op by op: {describe(error)}")
+    ours, apart, reference = (errors_of(x, truth) for x in (got, steps, want))
+    text = f"{difference}; errors {ours}, op by op {apart}, in NumPy {reference}"
+    for (error, ends), (error_apart, ends_apart), (error_numpy, _) in zip(ours, apart, reference):
+        if error > 4 * error_apart or ends > 2 * ends_apart:
+            return Verdict("fault", text)
+        if error_apart > 50 * error_numpy and error_numpy > 0:
+            return Verdict("fault", f"one op alone: {text}")
+    return Verdict("explained", text)
+
+
+def judge_chain(chain: Chain, thorough: bool = False) -> Verdict:
+    """Run a chain compiled, in NumPy and, where it is large, with other threads; compare them."""
+    try:
+        want = evaluate(chain, "reference")
+    except Exception as error:
+        try:
+            evaluate(chain)
+        except Exception as second:
+            if type(second) is type(error):
+                return Verdict("refused", describe(error))
+        return Verdict("fault", f"the reference backend: {describe(error)}")
+    threads = thorough or chain.largest >= FROM_THREADS or chain.seed % 40 == 0
+    try:
+        got = evaluate(chain, repeat=2 if threads else 1)
+    except Exception as error:
+        return Verdict("fault", describe(error))
+    tolerance = ChainTolerance(chain, want)
+    difference = compare(chain, got, want, tolerance)
+    if difference:
+        return _explain(chain, got, want, difference)
+    return _judge_threads(chain, got, want, tolerance) if threads else Verdict("ok")
+
+
+def _judge_threads(chain: Chain, got: list, want: list, tolerance: ChainTolerance) -> Verdict:
+    other = server("1").ask(chain)
+    if isinstance(other, str):
+        return Verdict("fault", f"one thread: {other}")
+    if chain.is_bitwise:
+        for i, (x, y) in enumerate(zip(got, other)):
+            if not np.array_equal(_bits(x), _bits(y)):
+                return Verdict("fault", f"one thread: result {i} has other bits")
+        return Verdict("ok")
+    difference = compare(chain, other, want, tolerance)
+    return _explain(chain, other, want, f"one thread: {difference}") if difference else Verdict("ok")
+
+
+def _bits(x: np.ndarray) -> np.ndarray:
+    """Return the bytes of the elements, of every NaN the same."""
+    if x.dtype.kind not in "biu":
+        x = np.where(np.isnan(judge._wide(x)), np.asarray(np.nan, x.dtype), x)
+    return np.ascontiguousarray(x).reshape(-1).view(np.uint8)
+
+
+def describe(error: Exception) -> str:
+    return re.sub(r"\s+", " ", f"{type(error).__name__}: {error}")[:300]
+
+
+# ---- a process with another number of threads
+
+
+class ChainServer(runner.Server):
+    """A process that evaluates chains with its own number of threads."""
+
+    def __init__(self, threads: str):
+        super().__init__({"WEFT_NUM_THREADS": threads})
+        self.command = [sys.executable, "-m", "tests.fuzz.chain_judge"]
+
+    def ask(self, chain: Chain) -> Any:  # type: ignore[override]
+        """Return the results of a chain, or the error as a string."""
+        return super().ask(chain, "compiled")  # type: ignore[arg-type]
+
+    def question(self, task: Any, way: str) -> Any:
+        return task
+
+
+def server(threads: str) -> ChainServer:
+    if threads not in _servers:
+        _servers[threads] = ChainServer(threads)
+    return _servers[threads]
+
+
+def close() -> None:
+    """End the processes."""
+    while _servers:
+        _servers.popitem()[1].close()
+
+
+def forget(seed: int) -> None:
+    """Drop compiled programs now and then; a worker runs hundreds."""
+    if seed % (BLOCK // 2) == 0:
+        weft.clear_caches()
+
+
+def _serve() -> None:
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    while True:
+        try:
+            chain = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        try:
+            answer: Any = evaluate(chain)
+        except Exception as error:
+            answer = describe(error)
+        forget(chain.seed)
+        pickle.dump(answer, answers)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    _serve()
