@@ -125,7 +125,7 @@ class ChainBody:
         return self.add(text, x.shape if shape is None else shape, dtype or x.dtype, exact, x)
 
     def pick(
-        self, test: Callable[[ChainValue], object], last_chance: float = 0.6
+        self, test: Callable[[ChainValue], object], last_chance: float = 0.75
     ) -> ChainValue | None:
         """Return a value that passes `test`, the newest one with a probability of `last_chance`."""
         matches = [x for x in self.values if test(x)]

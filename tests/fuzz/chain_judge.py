@@ -231,12 +231,12 @@ class ChainServer(runner.Server):
         super().__init__({"WEFT_NUM_THREADS": threads})
         self.command = [sys.executable, "-m", "tests.fuzz.chain_judge"]
 
-    def ask(self, chain: Chain) -> Any:  # type: ignore[override]
-        """Return the results of a chain, or the error as a string."""
-        return super().ask(chain, "compiled")  # type: ignore[arg-type]
+    def ask(self, chain: Chain, way: str = "compiled") -> Any:  # type: ignore[override]
+        """Return the results of a chain, its verdict with the way "judge", or the error's text."""
+        return super().ask(chain, way)  # type: ignore[arg-type]
 
     def question(self, task: Any, way: str) -> Any:
-        return task
+        return task, way
 
 
 def server(threads: str) -> ChainServer:
@@ -262,11 +262,11 @@ def _serve() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     while True:
         try:
-            chain = pickle.load(sys.stdin.buffer)
+            chain, way = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
         try:
-            answer: Any = evaluate(chain)
+            answer: Any = judge_chain(chain) if way == "judge" else evaluate(chain)
         except Exception as error:
             answer = describe(error)
         forget(chain.seed)
@@ -275,4 +275,6 @@ def _serve() -> None:
 
 
 if __name__ == "__main__":
-    _serve()
+    from tests.fuzz.chain_judge import _serve as serve  # so that verdicts pickle by this module's name
+
+    serve()

@@ -777,34 +777,39 @@ def center(b: ChainBody, x: ChainValue) -> ChainValue:
 # ---- contractions
 
 
-def scaled(x: ChainValue, text: str, terms: int) -> str:
-    """Return the text of a sum of products, divided by about the root of its length."""
-    if x.kind == "i":
-        return f"({text}).astype(xp.{x.dtype})"
-    return f"{text} * xp.asarray({1 / max(1, round(math.sqrt(terms)))!r}, {x.name}.dtype)"
+def weight(b: ChainBody, x: ChainValue, shape: Shape, terms: int) -> ChainValue:
+    """Return the second operand of a sum of `terms` products: mostly a new, scaled argument."""
+    if x.kind == "i" or b.r.random() < 0.25:
+        return b.partner(x, shape)
+    return b.argument(shape, x.dtype, scale=1 / math.sqrt(max(1, terms)))
+
+
+def product(x: ChainValue, text: str) -> str:
+    """Return the text of a sum of products in the operand's dtype."""
+    return f"({text}).astype(xp.{x.dtype})" if x.kind == "i" else text
 
 
 @op("contract", "ifc", least_rank=1)
 def matmul(b: ChainBody, x: ChainValue) -> ChainValue:
     k, m = x.shape[-1], b.r.choice((1, 3, 8, 17, 33))
     batch = x.shape[:-2] if b.r.random() < 0.4 else ()
-    w = b.partner(x, (*batch, k, m))
-    text = scaled(x, f"({x.name} @ {w.name})", k)
+    w = weight(b, x, (*batch, k, m), k)
+    text = product(x, f"{x.name} @ {w.name}")
     return b.add(text, (*x.shape[:-1], m), x.dtype, x.kind == "i", x, w)
 
 
 @op("contract", "ifc", least_rank=2)
 def matmul_left(b: ChainBody, x: ChainValue) -> ChainValue:
     k, m = x.shape[-2], b.r.choice((1, 3, 8, 17, 33))
-    w = b.partner(x, (m, k))
-    text = scaled(x, f"({w.name} @ {x.name})", k)
+    w = weight(b, x, (m, k), k)
+    text = product(x, f"{w.name} @ {x.name}")
     return b.add(text, (*x.shape[:-2], m, x.shape[-1]), x.dtype, x.kind == "i", x, w)
 
 
 @op("contract", "ifc", least_rank=2)
 def gram(b: ChainBody, x: ChainValue) -> ChainValue:
-    y = b.partner(x)
-    text = scaled(x, f"({x.name} @ xp.swapaxes({y.name}, -1, -2))", x.shape[-1])
+    y = weight(b, x, x.shape, x.shape[-1])
+    text = product(x, f"{x.name} @ xp.swapaxes({y.name}, -1, -2)")
     return b.add(text, (*x.shape[:-1], x.shape[-2]), x.dtype, x.kind == "i", x, y)
 
 
@@ -819,10 +824,9 @@ def einsum(b: ChainBody, x: ChainValue) -> ChainValue:
     second = b.r.sample([*shared, *own], len(shared) + len(own))
     rest = [c for c in [*letters, *own] if c not in summed]
     b.r.shuffle(rest)
-    y = b.partner(x, tuple(size[c] for c in second))
+    y = weight(b, x, tuple(size[c] for c in second), math.prod(size[c] for c in summed))
     names = f"{letters},{''.join(second)}->{''.join(rest)}"
-    text = f"xp.einsum({names!r}, {x.name}, {y.name})"
-    text = scaled(x, text, math.prod(size[c] for c in summed))
+    text = product(x, f"xp.einsum({names!r}, {x.name}, {y.name})")
     return b.add(text, [size[c] for c in rest], x.dtype, x.kind == "i", x, y)
 
 
@@ -832,9 +836,9 @@ def dot_general(b: ChainBody, x: ChainValue) -> ChainValue:
     batch, contracted = dims[: b.r.choice((0, 1))], dims[-1:]
     m = b.r.choice((1, 4, 9))
     kept = [x.shape[k] for k in (*batch, *contracted)]
-    y = b.partner(x, (*kept, m))
+    y = weight(b, x, (*kept, m), x.shape[contracted[0]])
     numbers = ((contracted, [len(batch)]), (batch, list(range(len(batch)))))
-    text = scaled(x, f"lax.dot_general({x.name}, {y.name}, {numbers})", x.shape[contracted[0]])
+    text = product(x, f"lax.dot_general({x.name}, {y.name}, {numbers})")
     free = [n for k, n in enumerate(x.shape) if k not in (*batch, *contracted)]
     shape = [*(x.shape[k] for k in batch), *free, m]
     return b.add(text, shape, x.dtype, x.kind == "i", x, y)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from tests.fuzz.chain_body import ChainBody, ChainValue, Shape, replace_dim
-from tests.fuzz.chain_ops import OPS, op, scaled
+from tests.fuzz.chain_ops import OPS, op, weight
 
 MOST_PRODUCTS = 1 << 23  # of a convolution, so that the reference backend takes milliseconds
 
@@ -57,14 +57,14 @@ def convolve(b: ChainBody, x: ChainValue) -> ChainValue | None:
     shape = tuple(results[c] for c in spec[2])
     if math.prod(shape) * terms > MOST_PRODUCTS or math.prod(shape) > b.limit:
         return None
-    w = b.partner(x, tuple(kernel[c] for c in spec[1]))
-    get = lambda name: tuple(windows[c][name] for c in spatial)
+    w = weight(b, x, tuple(kernel[c] for c in spec[1]), terms)
+    get = lambda name: tuple(windows[c][name] for c in spec[1] if c in spatial)
     padding = list(zip(get("low"), get("high")))
     text = (
         f"lax.conv_general_dilated({x.name}, {w.name}, {get('stride')}, {padding}, {get('spread')}, "
         f"{get('dilation')}, {spec}, feature_group_count={groups})"
     )
-    return b.add(scaled(x, text, terms), shape, x.dtype, False, x, w)
+    return b.add(text, shape, x.dtype, False, x, w)
 
 
 @op("conv", "f", least_rank=3)
@@ -78,12 +78,13 @@ def convolve_same(b: ChainBody, x: ChainValue) -> ChainValue | None:
     out = tuple({**dict(zip(layout, x.shape)), "C": features}[c] for c in layout)
     if math.prod(out) * channels * k ** len(spatial) > MOST_PRODUCTS:
         return None
-    w = b.partner(x, (*[k] * len(spatial), channels, features))
+    terms = channels * k ** len(spatial)
+    w = weight(b, x, (*[k] * len(spatial), channels, features), terms)
     text = (
         f"lax.conv_general_dilated({x.name}, {w.name}, {(1,) * len(spatial)}, 'SAME', "
         f"dimension_numbers={(layout, spatial + 'IO', layout)})"
     )
-    return b.add(scaled(x, text, channels * k ** len(spatial)), out, x.dtype, False, x, w)
+    return b.add(text, out, x.dtype, False, x, w)
 
 
 @op("conv", "f", least_rank=3)
@@ -94,12 +95,13 @@ def convolve_transposed(b: ChainBody, x: ChainValue) -> ChainValue | None:
     shape = (x.shape[0], *(n * stride for n in x.shape[1:-1]), features)
     if math.prod(shape) * channels * k ** len(spatial) > MOST_PRODUCTS:
         return None
-    w = b.partner(x, (*[k] * len(spatial), channels, features))
+    terms = channels * k ** len(spatial)
+    w = weight(b, x, (*[k] * len(spatial), channels, features), terms)
     numbers = (f"N{spatial}C", spatial + "IO", f"N{spatial}C")
     text = (
         f"lax.conv_transpose({x.name}, {w.name}, {strides}, 'SAME', dimension_numbers={numbers})"
     )
-    return b.add(scaled(x, text, channels), shape, x.dtype, False, x, w)
+    return b.add(text, shape, x.dtype, False, x, w)
 
 
 @op("conv", "f", least_rank=1)
@@ -109,9 +111,9 @@ def convolve_vectors(b: ChainBody, x: ChainValue) -> ChainValue | None:
     k, mode = b.r.choice((1, 3, 8)), b.one("full", "same", "valid")
     longest, shortest = max(x.size, k), min(x.size, k)
     n = {"full": x.size + k - 1, "same": longest, "valid": longest - shortest + 1}[mode]
-    w = b.partner(x, (k,))
+    w = weight(b, x, (k,), k)
     text = f"xp.convolve({x.name}, {w.name}, {mode!r})"
-    return b.add(scaled(x, text, k), (n,), x.dtype, False, x, w)
+    return b.add(text, (n,), x.dtype, False, x, w)
 
 
 # ---- pooling

@@ -52,6 +52,8 @@ BUCKETS = (
 TRANSFORMATIONS = ("none",) * 9 + ("vmap", "grad", "jvp", "scan", "remat") * 2 + ("grad of vmap",)
 DIFFERENTIATING = ("grad", "jvp", "remat", "grad of vmap")
 MESHES = ((8,), (4, 2), (2, 2, 2), (2,), (4,), (3,), (5,), (1, 4), (2, 3))
+#: families with kernels of their own, and those that change the order of dims after them
+FREQUENT = ("conv", "conv", "contract", "softmax", "norm", "loop", "pad", "transpose", "concatenate")
 #: families whose results have the same bits whatever the number of threads
 BITWISE = {
     "elementwise", "rounding", "binary", "compare", "select", "cast", "transpose", "reshape",
@@ -203,7 +205,7 @@ def draw_shape(r: random.Random, least: int, most: int) -> Shape:
     """Return a shape of rank 0 to 5 with `least` to `most` elements, if 30 tries find one."""
     shape: Shape = ()
     for _ in range(30):
-        rank = r.choice((0, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 5))
+        rank = r.choice((0, 1, 1, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 5))
         share = max(2.0, 3 * most ** (1 / max(rank, 1)))
         dims = [n for n in DIMS if n <= share]
         shape = tuple(r.choice(dims) for _ in range(rank))
@@ -226,6 +228,7 @@ def make(seed: int, without: Sequence[str] = (), small: bool = False) -> Chain:
     _draw_arguments(body, dtype, least, most)
     pool = [entry for entry in OPS.values() if entry.family not in without]
     families = sorted({entry.family for entry in pool})
+    families += [name for name in FREQUENT if name in families]
     length = r.choice((2, 3, 3, 4, 4, 5, 6, 7, 8))
     for _ in range(12 * length):
         if len(body.statements) == length:
