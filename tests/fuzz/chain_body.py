@@ -84,6 +84,7 @@ class ChainBody:
     limit: int
     differentiable: bool = False
     on_mesh: bool = False
+    last_chance: float = 0.6  # of an op to read the newest value: near 1 in chains, less in DAGs
     arguments: list[ChainArgument] = field(default_factory=list)
     statements: list[Statement] = field(default_factory=list)
     values: list[ChainValue] = field(default_factory=list)
@@ -125,13 +126,14 @@ class ChainBody:
         return self.add(text, x.shape if shape is None else shape, dtype or x.dtype, exact, x)
 
     def pick(
-        self, test: Callable[[ChainValue], object], last_chance: float = 0.75
+        self, test: Callable[[ChainValue], object], last_chance: float | None = None
     ) -> ChainValue | None:
         """Return a value that passes `test`, the newest one with a probability of `last_chance`."""
+        chance = self.last_chance if last_chance is None else last_chance
         matches = [x for x in self.values if test(x)]
         if not matches:
             return None
-        return matches[-1] if self.r.random() < last_chance else self.r.choice(matches)
+        return matches[-1] if self.r.random() < chance else self.r.choice(matches)
 
     def partner(self, x: ChainValue, shape: Shape | None = None) -> ChainValue:
         """Return another value of the same type as `x` (or of `shape`), a new argument if none."""

@@ -53,7 +53,10 @@ TRANSFORMATIONS = ("none",) * 9 + ("vmap", "grad", "jvp", "scan", "remat") * 2 +
 DIFFERENTIATING = ("grad", "jvp", "remat", "grad of vmap")
 MESHES = ((8,), (4, 2), (2, 2, 2), (2,), (4,), (3,), (5,), (1, 4), (2, 3))
 #: families with kernels of their own, and those that change the order of dims after them
-FREQUENT = ("conv", "conv", "contract", "softmax", "norm", "loop", "pad", "transpose", "concatenate")
+FREQUENT = ("conv",) * 4 + ("contract", "softmax", "norm", "loop", "pad", "transpose", "concatenate")
+#: families that write their results in an order of dims of their own, and those that change it
+KERNELS = {"conv", "contract", "softmax", "norm", "loop", "sort", "cumulative", "fft", "pool", "pad"}
+LAYOUTS = ("transpose", "transpose", "reshape", "concatenate", "stack")
 #: families whose results have the same bits whatever the number of threads
 BITWISE = {
     "elementwise", "rounding", "binary", "compare", "select", "cast", "transpose", "reshape",
@@ -225,16 +228,36 @@ def make(seed: int, without: Sequence[str] = (), small: bool = False) -> Chain:
         dtype = "float32"
     on_mesh = r.random() < 0.2
     body = ChainBody(r, max(64, 4 * most), kind in DIFFERENTIATING, on_mesh)
-    _draw_arguments(body, dtype, least, most)
+    body.last_chance = r.choice((0.95, 0.6))
     pool = [entry for entry in OPS.values() if entry.family not in without]
     families = sorted({entry.family for entry in pool})
     families += [name for name in FREQUENT if name in families]
+    if "conv" in families and dtype in FLOATS and r.random() < 0.12:
+        body.argument(_draw_image(r, most), dtype)
+        _draw_op(body, [e for e in pool if e.family == "conv"], ("conv",))
+    _draw_arguments(body, dtype, least, most)
     length = r.choice((2, 3, 3, 4, 4, 5, 6, 7, 8))
     for _ in range(12 * length):
         if len(body.statements) == length:
             break
-        _draw_op(body, pool, families)
+        newest = body.statements[-1] if body.statements else None
+        if newest and OPS[newest.op].family in KERNELS and r.random() < 0.4:
+            _draw_op(body, [e for e in pool if e.family in LAYOUTS], LAYOUTS, newest.result)
+        elif newest and r.random() < 0.3:
+            _draw_op(body, pool, families, newest.result)
+        else:
+            _draw_op(body, pool, families)
     return _finish(body, r, kind, seed, dtype)
+
+
+def _draw_image(r: random.Random, most: int) -> Shape:
+    """Return a shape with a batch dim, channels and one to three spatial dims."""
+    rank, side = r.choice((3, 4, 4, 4, 5)), r.choice((5, 8, 9, 14))
+    channels, batch = r.choice((1, 2, 3, 8, 16)), r.choice((1, 2, 3))
+    if batch * channels * side ** (rank - 2) > max(most, 1 << 10):
+        rank, side, batch = 4, 5, 1
+    spatial = [max(1, side + r.choice((0, 0, -1, 1))) for _ in range(rank - 2)]
+    return r.choice(((batch, channels, *spatial), (batch, *spatial, channels)))
 
 
 def _draw_arguments(body: ChainBody, dtype: str, least: int, most: int) -> None:
@@ -255,13 +278,18 @@ def _draw_arguments(body: ChainBody, dtype: str, least: int, most: int) -> None:
         body.argument(shape, dtype, values, scale)
 
 
-def _draw_op(body: ChainBody, pool: Sequence[ChainOp], families: Sequence[str]) -> None:
+def _draw_op(
+    body: ChainBody,
+    pool: Sequence[ChainOp],
+    families: Sequence[str],
+    x: ChainValue | None = None,
+) -> None:
     """Add an op: of a random family, or any op with the same probability."""
     r = body.r
     family = r.choice(families) if r.random() < 0.7 else None
-    entry = r.choice([e for e in pool if family in (None, e.family)])
+    entry = r.choice([e for e in pool if family is None or e.family == family])
     for _ in range(3):
-        if entry.apply(body) is not None:
+        if entry.apply(body, x) is not None:
             return
 
 
