@@ -95,7 +95,7 @@ class Chain:
     @property
     def is_bitwise(self) -> bool:
         """Return whether every number of threads must give the same bits."""
-        families = {OPS[name].family for name in self.ops}
+        families = {OPS[name].family if name in OPS else "" for name in self.ops}
         return families <= BITWISE and self.transformation in ("none", "vmap", "scan")
 
     @property
@@ -268,7 +268,7 @@ def _draw_arguments(body: ChainBody, dtype: str, least: int, most: int) -> None:
         if r.random() < 0.01 and shape:
             shape = (*shape[:-1], 0)
         first = first or shape
-        values, scale = "normal", r.choice((1.0, 1.0, 1.0, 1.0, 1e-3, 30.0, 1e4))
+        values, scale = "normal", r.choice((1.0, 1.0, 1.0, 1.0, 1e-3, 30.0, 300.0, 1e4))
         if dtype == "float16":
             scale = min(scale, 30.0)
         if r.random() < 0.2:
