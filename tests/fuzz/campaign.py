@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import collections
 import concurrent.futures
+import itertools
 import os
 import re
 import resource
@@ -56,7 +57,8 @@ def run(first: int, last: int, seconds: float = KINDS["calls"][0], what: str = "
     while first < last:
         seen, ended = first, None
         options = ["--what", what, *(["--without", without] if without else []), "--worker", f"{first}:{last}"]
-        worker = subprocess.Popen([sys.executable, "-m", "tests.fuzz.campaign", *options], cwd=ROOT, env={**os.environ, **_variables(what, first)},
+        worker = subprocess.Popen([sys.executable, "-m", "tests.fuzz.campaign", *options], cwd=ROOT,
+                                  env={**os.environ, **_variables(what, first)},
                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         for line in _lines(worker, seconds):
             word, _, rest = line.partition(" ")
@@ -217,7 +219,7 @@ def main() -> int:
     if options.seeds:
         first, last = map(int, options.seeds.split(":"))
         starts = [first, *range(first - first % chunk + chunk, last, chunk), last]
-        ranges = list(zip(starts, starts[1:]))
+        ranges = list(itertools.pairwise(starts))
     else:
         ranges = missing(recorded(path), options.calls, chunk)
     path.parent.mkdir(parents=True, exist_ok=True)

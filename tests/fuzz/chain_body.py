@@ -106,9 +106,7 @@ class ChainBody:
     ) -> ChainValue:
         """Add a statement and return its value; it is exact if its operands are, too."""
         exact = exact and all(x.exact for x in operands)
-        value = ChainValue(
-            f"v{len(self.statements)}", tuple(int(n) for n in shape), dtype, exact
-        )
+        value = ChainValue(f"v{len(self.statements)}", tuple(int(n) for n in shape), dtype, exact)
         reads = tuple(x.name for x in operands)
         self.statements.append(Statement(value, text, self.op, reads))
         self.values.append(value)

@@ -142,9 +142,7 @@ _add_templates(
     },
     masked=True,
 )
-_add_templates(
-    "elementwise", "f", False, {"exp_masked": "xp.exp(xp.minimum({0}, 0))"}, masked=True
-)
+_add_templates("elementwise", "f", False, {"exp_masked": "xp.exp(xp.minimum({0}, 0))"}, masked=True)
 _add_templates(
     "rounding",
     "f",
@@ -449,7 +447,8 @@ def pad_mode(b: ChainBody, x: ChainValue) -> ChainValue:
 def pad_interior(b: ChainBody, x: ChainValue) -> ChainValue | None:
     spec, shape = [], []
     for n in x.shape:
-        low, high, inner = b.r.choice((-1, 0, 0, 1, 2)), b.r.choice((-1, 0, 0, 1)), b.r.choice((0, 0, 1))
+        low, high = b.r.choice((-1, 0, 0, 1, 2)), b.r.choice((-1, 0, 0, 1))
+        inner = b.r.choice((0, 0, 1))
         spec.append((low, high, inner))
         shape.append(n + low + high + inner * max(n - 1, 0))
     if min(shape) < 1:
@@ -880,5 +879,3 @@ def diagonal(b: ChainBody, x: ChainValue) -> ChainValue:
 def times_iota(b: ChainBody, x: ChainValue) -> ChainValue:
     iota = f"lax.broadcasted_iota(xp.int32, {x.shape}, {b.axis(x)}) % 7"
     return b.like(f"{x.name} * ({iota}).astype({x.name}.dtype)", x, x.kind == "i")
-
-

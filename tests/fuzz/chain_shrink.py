@@ -61,7 +61,10 @@ def _simplify(chain: Chain) -> Iterator[Chain]:
     if chain.transformation != "none":
         yield replace(chain, transformation="none", axes=(), batch=1)
     for transformation in ("grad", "jvp"):
-        if chain.transformation in ("remat", "grad of vmap", "jvp") and transformation != chain.transformation:
+        if (
+            chain.transformation in ("remat", "grad of vmap", "jvp")
+            and transformation != chain.transformation
+        ):
             yield replace(chain, transformation=transformation, axes=(), batch=1)
     for s in chain.statements[:-1]:
         if chain.results != (s.result,):
@@ -145,7 +148,9 @@ def _redraw(chain: Chain) -> Iterator[Chain]:
                 break
         if x is None or (chain.axes and len(body.arguments) != len(chain.axes)):
             continue
-        axes = tuple(d if d is None else min(d, 1, len(a.shape)) for a, d in zip(body.arguments, chain.axes))
+        axes = tuple(
+            d if d is None else min(d, 1, len(a.shape)) for a, d in zip(body.arguments, chain.axes)
+        )
         yield Chain(
             tuple(body.arguments), tuple(body.statements), (x,), chain.transformation, chain.batch,
             axes, x64=chain.x64, seed=seed,
@@ -183,7 +188,5 @@ for x, y in zip(got, want):
 
 def script(chain: Chain, title: str) -> str:
     """Return the text of a script that runs the chain compiled and in NumPy."""
-    return SCRIPT.format(
-        title=title, text=chain.text, arguments=chain.arguments, transformation=chain.transformation,
-        batch=chain.batch, axes=chain.axes, seed=chain.seed, x64=chain.x64, donated=chain.donated,
-    )  # fmt: skip
+    parts = {**vars(chain), "title": title, "text": chain.text}
+    return SCRIPT.format(**parts)

@@ -25,16 +25,21 @@ def _layout(b: ChainBody, spatial: str, common: tuple[str, str, str]) -> tuple[s
         return f"N{spatial}C", f"{spatial}IO", f"N{spatial}C"
     if choice < 0.7:
         return common[0], common[1], f"N{spatial}C"
-    return tuple("".join(b.r.sample(word, len(word))) for word in common)  # type: ignore[return-value]
+    first, second, third = ("".join(b.r.sample(word, len(word))) for word in common)
+    return first, second, third
 
 
 def _window(b: ChainBody, n: int) -> dict[str, int]:
     """Draw the window of one spatial dim of n elements; `out` is the number of its results."""
     k = b.r.choice((1, 2, 3, 3, 4, 5))
-    stride, dilation, spread = b.r.choice((1, 1, 2, 3)), b.r.choice((1, 1, 2)), b.r.choice((1, 1, 1, 2))
+    stride, dilation = b.r.choice((1, 1, 2, 3)), b.r.choice((1, 1, 2))
+    spread = b.r.choice((1, 1, 1, 2))
     low, high = b.r.choice((0, 0, 1, 2, -1)), b.r.choice((0, 0, 1, 2))
     room = (n - 1) * spread + 1 + low + high - ((k - 1) * dilation + 1)
-    return dict(k=k, stride=stride, dilation=dilation, spread=spread, low=low, high=high, out=room // stride + 1)
+    return {
+        "k": k, "stride": stride, "dilation": dilation, "spread": spread, "low": low, "high": high,
+        "out": room // stride + 1,
+    }  # fmt: skip
 
 
 def _divisor(b: ChainBody, n: int) -> int:
@@ -61,8 +66,8 @@ def convolve(b: ChainBody, x: ChainValue) -> ChainValue | None:
     get = lambda name: tuple(windows[c][name] for c in spec[1] if c in spatial)
     padding = list(zip(get("low"), get("high")))
     text = (
-        f"lax.conv_general_dilated({x.name}, {w.name}, {get('stride')}, {padding}, {get('spread')}, "
-        f"{get('dilation')}, {spec}, feature_group_count={groups})"
+        f"lax.conv_general_dilated({x.name}, {w.name}, {get('stride')}, {padding}, "
+        f"{get('spread')}, {get('dilation')}, {spec}, feature_group_count={groups})"
     )
     return b.add(text, shape, x.dtype, False, x, w)
 
@@ -98,9 +103,7 @@ def convolve_transposed(b: ChainBody, x: ChainValue) -> ChainValue | None:
     terms = channels * k ** len(spatial)
     w = weight(b, x, (*[k] * len(spatial), channels, features), terms)
     numbers = (f"N{spatial}C", spatial + "IO", f"N{spatial}C")
-    text = (
-        f"lax.conv_transpose({x.name}, {w.name}, {strides}, 'SAME', dimension_numbers={numbers})"
-    )
+    text = f"lax.conv_transpose({x.name}, {w.name}, {strides}, 'SAME', dimension_numbers={numbers})"
     return b.add(text, shape, x.dtype, False, x, w)
 
 
@@ -136,7 +139,9 @@ def _pool(b: ChainBody, x: ChainValue, text: str, exact: bool) -> ChainValue | N
 def max_pool(b: ChainBody, x: ChainValue) -> ChainValue | None:
     name, value = b.r.choice((("max", "-xp.inf"), ("min", "xp.inf")))
     init = f"xp.asarray({value}, {x.name}.dtype)"
-    return _pool(b, x, "lax.reduce_window({0}, " + init + f", lax.{name}, {{1}}, {{2}}, {{3}})", True)
+    return _pool(
+        b, x, "lax.reduce_window({0}, " + init + f", lax.{name}, {{1}}, {{2}}, {{3}})", True
+    )
 
 
 @op("pool", "f", least_rank=1)

@@ -115,7 +115,9 @@ def test_ways_agree_on_a_chain(way, transformation):
     from tests.fuzz import chain_judge
 
     axes = (1,) if transformation in ("vmap", "scan") else ()
-    chain = _chain("xp.sin({0})", "xp.cumsum({0}, 1)", transformation=transformation, axes=axes, batch=3)
+    chain = _chain(
+        "xp.sin({0})", "xp.cumsum({0}, 1)", transformation=transformation, axes=axes, batch=3
+    )
     got, want = chain_judge.evaluate(chain, way), chain_judge.evaluate(chain, "reference")
     assert len(got) == len(want) > 0
     for x, y in zip(got, want):
@@ -143,7 +145,9 @@ def test_a_wrong_op_alone_is_a_fault(monkeypatch):
 
     def wrong(chain, way="compiled", **options):
         results = evaluate(chain, way, **options)
-        return [x * np.float32(1.001) for x in results] if way in ("compiled", "op by op") else results
+        return (
+            [x * np.float32(1.001) for x in results] if way in ("compiled", "op by op") else results
+        )
 
     monkeypatch.setattr(chain_judge, "evaluate", wrong)
     verdict = chain_judge.judge_chain(chain)
@@ -169,7 +173,9 @@ def test_shrinking_keeps_the_op_that_fails(monkeypatch):
     from tests.fuzz import chain_shrink
 
     chain = _chain("xp.sin({0})", "xp.sort({0}, 1)", "xp.cos({0})", "-{0}")
-    monkeypatch.setattr(chain_shrink, "_fails", lambda judge, c: any("sort" in s.text for s in c.statements))
+    monkeypatch.setattr(
+        chain_shrink, "_fails", lambda judge, c: any("sort" in s.text for s in c.statements)
+    )
     monkeypatch.setattr(chain_shrink, "_redraw", lambda chain: iter(()))
     small = chain_shrink.shrink(replace(chain, donated=(0,)))
     assert [s.text for s in small.statements] == ["xp.sort(a0, 1)"]
