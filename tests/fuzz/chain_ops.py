@@ -4,6 +4,7 @@ In:   a `ChainBody` and the value to apply an op to.
 Out:  `OPS`, name -> `ChainOp`; `ChainOp.apply` adds one statement or returns None where it does
       not fit.
 Laws: an op keeps values of about the size of its operand, so that chains of eight do not overflow.
+      The terms of a sum stand in `near`, so that noise covers the rounding of its partial sums.
 Next: `chain_windows` adds convolutions, pooling, loops, random numbers and linear algebra.
 """
 
@@ -425,7 +426,7 @@ def concatenate_with_own(b: ChainBody, x: ChainValue) -> ChainValue | None:
         return None
     d = b.axis(x)
     shape = replace_dim(x.shape, d, 2 * x.shape[d])
-    return b.like(f"xp.concatenate([-{x.name}, {x.name}], {d})", x, True, shape)
+    return b.like(f"xp.concatenate([-{x.name}, {x.name}], {d})", x, x.kind == "i", shape)
 
 
 @op("pad", least_rank=1, empty=True)
@@ -687,13 +688,13 @@ def _cumulative(name: str, template: str, kinds: str, exact: bool) -> None:
 
 
 for _row in (
-    ("cumsum", "xp.cumsum({0}, {d})", "ifc", False),
-    ("cumsum_reverse", "lax.cumsum({0}, {d}, reverse={reverse})", "if", False),
+    ("cumsum", "xp.cumsum(near({0}), {d})", "ifc", False),
+    ("cumsum_reverse", "lax.cumsum(near({0}), {d}, reverse={reverse})", "if", False),
     ("cumprod", "xp.cumprod(xp.tanh({0}), {d})", "f", False),
     ("cummax", "lax.cummax({0}, {d}, reverse={reverse})", "if", True),
     ("cummin", "lax.cummin({0}, {d}, reverse={reverse})", "if", True),
     ("cumlogsumexp", "lax.cumlogsumexp({0}, {d}, reverse={reverse})", "f", False),
-    ("associative_scan", "lax.associative_scan(xp.add, {0}, axis={d})", "if", False),
+    ("associative_scan", "lax.associative_scan(xp.add, near({0}), axis={d})", "if", False),
 ):
     _cumulative(*_row)
 
@@ -716,14 +717,14 @@ def _reduction(name: str, template: str, kinds: str, exact: bool, masked: bool, 
 
 
 for _row in (
-    ("sum", "xp.sum({0}, {d}, {keep})", "ifc", False, False, ""),
-    ("mean", "xp.mean({0}, {d}, {keep})", "fc", False, False, ""),
+    ("sum", "xp.sum(near({0}), {d}, {keep})", "ifc", False, False, ""),
+    ("mean", "xp.mean(near({0}), {d}, {keep})", "fc", False, False, ""),
     ("max", "xp.max({0}, {d}, {keep})", "if", True, True, ""),
     ("min", "xp.min({0}, {d}, {keep})", "if", True, False, ""),
     ("prod", "xp.prod(xp.tanh({0}), {d}, {keep})", "f", False, False, ""),
-    ("var", "xp.var({0}, {d}, {keep})", "f", False, False, ""),
-    ("std", "xp.std(1 + {0}, {d}, {keep}, ddof=0)", "f", False, False, ""),
-    ("norm", "xp.sqrt(1 + xp.sum(xp.square({0}), {d}, {keep}))", "f", False, False, ""),
+    ("var", "xp.var(near({0}), {d}, {keep})", "f", False, False, ""),
+    ("std", "xp.std(near(1 + {0}), {d}, {keep}, ddof=0)", "f", False, False, ""),
+    ("norm", "xp.sqrt(1 + xp.sum(near(xp.square({0})), {d}, {keep}))", "f", False, False, ""),
     ("logsumexp", "nn.logsumexp({0}, {d}, {keep})", "f", False, True, ""),
     ("any", "xp.any({0}, {d}, {keep})", "b", True, False, ""),
     ("all", "xp.all({0}, {d}, {keep})", "b", True, False, ""),

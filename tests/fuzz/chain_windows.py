@@ -203,7 +203,7 @@ def while_loop(b: ChainBody, x: ChainValue) -> ChainValue | None:
     return b.like(text, x, x.kind == "i")
 
 
-@op("loop", "fi", least_rank=1)
+@op("scan", "fi", least_rank=1)
 def scan(b: ChainBody, x: ChainValue) -> ChainValue:
     """Scan over the first dim: a moving average, or a running sum with other results."""
     t = f"xp.{x.dtype}"
@@ -216,7 +216,7 @@ def scan(b: ChainBody, x: ChainValue) -> ChainValue:
     return b.like(text, x, x.kind == "i")
 
 
-@op("loop", "f", least_rank=1)
+@op("scan", "f", least_rank=1)
 def scan_matmul(b: ChainBody, x: ChainValue) -> ChainValue | None:
     """Scan a linear recurrence over the first dim."""
     if x.rank < 2 or x.shape[-1] > 64:
