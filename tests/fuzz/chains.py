@@ -226,7 +226,7 @@ def make(seed: int, without: Sequence[str] = ()) -> Chain:
     least, most, _ = r.choices(BUCKETS, [b[2] + extra * (b[0] > 1 << 9) for b in BUCKETS])[0]
     if kind in DIFFERENTIATING and dtype not in FLOATS:
         dtype = "float32"
-    on_mesh = r.random() < 0.2
+    on_mesh = r.random() < 0.14
     body = ChainBody(r, max(64, 4 * most), kind in DIFFERENTIATING, on_mesh)
     body.last_chance = r.choice((0.95, 0.6))
     pool = [entry for entry in OPS.values() if entry.family not in without]
