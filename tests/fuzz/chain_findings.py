@@ -34,6 +34,9 @@ FINDINGS = {
         ],
         seed=992,
     ),
+    "log_softmax over an axis that is not the last": program(
+        [((48, 513), "float32", "normal", 1e4)], ["v0 = near(nn.log_softmax(a0, 0))"], seed=937711
+    ),
     "logsumexp over an axis that is not the last": program(
         [((8, 1, 35), "float32", "normal", 1.0), ((8, 31, 35), "float32", "normal", 1.0)],
         ["v0 = near((a0 - a1) * 300)", "v1 = near(nn.logsumexp(v0, 1))"],
@@ -45,6 +48,29 @@ FINDINGS = {
             "v1 = near(xp.square(v0[:-1] - a0[1:]))",
         ],
         transformation="grad",
+    ),
+    "gradient of a scan, its inputs in whole numbers": program(
+        [((59895, 3), "float32", "whole", 1.0)],
+        [
+            "v0 = near(lax.scan(lambda c, s: ((c * 0.5) + s, c + 2 * s), xp.zeros_like(a0[0]), "
+            "a0, reverse=True, unroll=2)[1])",
+            "v1 = near(xp.split(v0, [16132], 0)[1])",
+        ],
+        transformation="grad",
+        seed=100605,
+    ),
+    "two roundings of a bfloat16 product": program(
+        [((1, 17, 5), "bfloat16", "normal", 300.0)],
+        ["v0 = near(nn.softmax(a0 @ xp.swapaxes(a0, -1, -2) / 5, -1))"],
+    ),
+    "strided convolution in float16, transpose": program(
+        [((2, 3, 1), "float16", "normal", 1.0), ((2, 8, 1), "float16", "normal", 1.0)],
+        [
+            "v0 = near(lax.conv_general_dilated(a0, a1, (2,), [(1, 1)], (1,), (1,), "
+            "('WNC', 'WOI', 'WCN')))",
+            "v1 = near(xp.transpose(v0, (1, 0, 2)))",
+        ],
+        seed=66,
     ),
     "convolution, transpose, stack": program(
         [
