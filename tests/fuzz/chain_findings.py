@@ -59,6 +59,11 @@ FINDINGS = {
         transformation="grad",
         seed=100605,
     ),
+    "padding between the elements of a dim of size 1": program(
+        [((1, 4, 5), "float32", "normal", 1.0)],
+        ["v0 = lax.pad(a0, xp.float32(0), [(2, 0, 1), (1, 0, 0), (1, 1, 0)])"],
+        seed=24794,
+    ),
     "two roundings of a bfloat16 product": program(
         [((1, 17, 5), "bfloat16", "normal", 300.0)],
         ["v0 = near(nn.softmax(a0 @ xp.swapaxes(a0, -1, -2) / 5, -1))"],

@@ -25,9 +25,18 @@ import weft
 from tests.fuzz import judge, runner
 from tests.fuzz.chains import BLOCK, Chain, numpy_dtype
 from weft.codegen.program.program import compile_program
+from weft.verification.tolerance import (
+    COARSE_UNITS,
+    EPSILON,
+    Precision,
+    Tolerance,
+    epsilon_of,
+    same_ends,
+    wide,
+)
 
 FROM_THREADS = 1 << 14  # elements from which a chain also runs with another number of threads
-EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+MAY_CHANGE_ZEROS = "max|min|clip|relu|sort|top_k|median|clamp"
 WIDER = {
     "float32": "float64",
     "float16": "float64",
@@ -116,56 +125,51 @@ def _place(chain: Chain, arrays: list[np.ndarray], way: str, near: Any) -> list:
 # ---- comparison
 
 
-class ChainTolerance:
-    """The differences that rounding explains, in the form that `judge.difference` takes."""
+class ChainTolerance(Tolerance):
+    """The differences that rounding explains: few units of the coarsest dtype, or what noise does."""
 
     def __init__(self, chain: Chain, want: list[np.ndarray]):
-        self.chain, self.want = chain, want
         text = f"{chain.text} {[a.dtype for a in chain.arguments]}".replace("xp.", "")
-        coarse = [e for name, e in EPSILON.items() if re.search(rf"(?<!\w){name}", text)]
-        narrow = "float32" in text or "complex64" in text or not chain.x64
-        self.epsilon = max([2.0**-23 if narrow else 2.0**-52, *coarse])
-        self.either_zero = re.search("max|min|clip|relu|sort|top_k|median|clamp", text) is not None
-        self.wild = any(a.values == "mask" for a in chain.arguments)
-        self.overflows = re.search(r"(?<!b)float16", text) is not None
-        self.moved: list[list[np.ndarray]] = []
+        names = [name for name in ("float16", "bfloat16") if re.search(rf"(?<!\w){name}", text)]
+        if "float32" in text or "complex64" in text or not chain.x64:
+            names.append("float32")
+        epsilon = max([2.0**-52, *(EPSILON[name] for name in names)])
+        rounded = Precision(epsilon, 1, "float16" in names)
+        super().__init__(
+            want,
+            [rounded if epsilon_of(x.dtype) else Precision() for x in want],
+            lambda number: evaluate(chain, "reference", noise=number),
+            least=0.05 if chain.keeps_exactness else 0.5,
+            either_zero=re.search(MAY_CHANGE_ZEROS, text) is not None,
+            wild=any(a.values == "mask" for a in chain.arguments),
+        )
 
     def at(self, i: int) -> float:
-        finite = np.abs(judge._wide(self.want[i]))
+        """Return the distance allowed without noise."""
+        finite = np.abs(wide(self.want[i]))
         largest = float(np.max(finite, initial=0, where=np.isfinite(finite)))
-        epsilon = max(self.epsilon, float(weft.numpy.finfo(self.want[i].dtype).eps))
-        least = 0.05 if self.chain.transformation in ("none", "vmap", "scan") else 0.5
-        return 16 * epsilon * max(least, largest)
-
-    def widened(self, i: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return how far noise moves each element, and where it makes other infinities or NaN."""
-        if not self.moved:
-            self.moved = [evaluate(self.chain, "reference", noise=k) for k in range(4)]
-        want = judge._wide(self.want[i])
-        moved = [judge._wide(m[i]) for m in self.moved]
-        with np.errstate(all="ignore"):
-            spread = np.max([np.abs(m - want) for m in moved], axis=0, initial=0)
-        unsure = np.any([~judge._same_ends(m, want) for m in moved], axis=0)
-        unsure |= self.overflows & ~np.isfinite(want)
-        return np.where(np.isfinite(spread), spread, 0), unsure
+        epsilon = max(self.precision[i].epsilon, epsilon_of(self.want[i].dtype))
+        return COARSE_UNITS * epsilon * max(self.least, largest)
 
 
 def compare(chain: Chain, got: list, want: list, tolerance: ChainTolerance) -> str | None:
     """Return what differs by more than rounding, or None."""
-    exact = (False,) * len(got)
-    if chain.transformation in ("none", "vmap", "scan"):
-        exact = tuple(v.exact for v in chain.results)
+    values = chain.results if chain.keeps_exactness else ()
+    exact = [
+        epsilon_of(x.dtype) == 0 or (i < len(values) and values[i].exact)
+        for i, x in enumerate(want)
+    ]
     with np.errstate(all="ignore"):
-        return judge.difference(got, want, exact, tolerance)  # type: ignore[arg-type]
+        return judge.difference(got, want, tuple(exact), tolerance)
 
 
 def errors_of(got: list, truth: list) -> list[tuple[float, int]]:
     """Return each result's largest error and its number of wrong infinities and NaN."""
     errors = []
     for x, y in zip(got, truth):
-        a, b = judge._wide(x), judge._wide(y)
+        a, b = wide(x), wide(y)
         with np.errstate(all="ignore"):
-            ends = ~judge._same_ends(a, b)
+            ends = ~same_ends(a, b)
             distance = np.where(np.isfinite(a) & np.isfinite(b), np.abs(a - b), 0)
         errors.append((float(np.max(distance, initial=0)), int(ends.sum())))
     return errors
@@ -231,7 +235,7 @@ def _judge_threads(chain: Chain, got: list, want: list, tolerance: ChainToleranc
 def _bits(x: np.ndarray) -> np.ndarray:
     """Return the bytes of the elements, of every NaN the same."""
     if x.dtype.kind not in "biu":
-        x = np.where(np.isnan(judge._wide(x)), np.asarray(np.nan, x.dtype), x)
+        x = np.where(np.isnan(wide(x)), np.asarray(np.nan, x.dtype), x)
     return np.ascontiguousarray(x).reshape(-1).view(np.uint8)
 
 

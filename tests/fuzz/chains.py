@@ -96,7 +96,12 @@ class Chain:
     def is_bitwise(self) -> bool:
         """Return whether every number of threads must give the same bits."""
         families = {OPS[name].family if name in OPS else "" for name in self.ops}
-        return families <= BITWISE and self.transformation in ("none", "vmap", "scan")
+        return families <= BITWISE and self.keeps_exactness
+
+    @property
+    def keeps_exactness(self) -> bool:
+        """Return whether the results of `main` are as exact as those of the chain."""
+        return self.transformation in ("none", "vmap", "scan")
 
     @property
     def inner_text(self) -> str:
