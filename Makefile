@@ -18,6 +18,7 @@ help:
 	@echo "make dist   build wheel and sdist in dist/, install each in a fresh environment and run the demo there"
 	@echo "make fuzz   call every public function with arguments that do not fit, 2000 calls more (ARGS='--calls 20000');"
 	@echo "            ARGS='--what programs --calls 500': random programs on sharded arrays, each run in several ways"
+	@echo "            ARGS='--what chains --calls 5000': chains of ordinary ops, compiled and op by op; --what pairs: all pairs of families"
 	@echo "make ecosystem  run programs for flax, equinox and optax on weft and on JAX (WEFT_ENV=… JAX_ENV=…: environments with the libraries)"
 	@echo "make bench  compare with JAX, which gets an environment of its own (ARGS=--quick: under five minutes; ARGS='--only NAME')"
 

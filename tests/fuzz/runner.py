@@ -109,13 +109,17 @@ class Server:
             )
         assert self.process.stdin is not None and self.process.stdout is not None
         try:
-            pickle.dump((tuple(task), way), self.process.stdin)
+            pickle.dump(self.question(task, way), self.process.stdin)
             self.process.stdin.flush()
             return pickle.load(self.process.stdout)
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):
             code = self.process.wait()
             self.close()
             return f"died: exit {code}"
+
+    def question(self, task: Any, way: str) -> Any:
+        """Return the object to send to the process."""
+        return tuple(task), way
 
     def close(self) -> None:
         if self.process is not None:
