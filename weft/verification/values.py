@@ -27,8 +27,8 @@ listeners: list[Callable[[VerificationError], object]] = []
 #: the number of calls that this process compared
 calls_compared = [0]
 
-_RULE = "The compiled program is wrong: this is a fault of weft."
-_REMEDY = "`weft check SCRIPT` finds the pass at fault and writes a reproducer."
+RULE = "The compiled program is wrong: this is a fault of weft."
+REMEDY = "`weft check SCRIPT` finds the pass at fault and writes a reproducer."
 
 
 class CallVerifier:
@@ -43,22 +43,30 @@ class CallVerifier:
         """Return the results of the executable."""
         number = next(self.numbers)
         with_stages = self.checks.stages and number == 0
-        if not (with_stages or is_selected(number, self.checks.values)) or is_elsewhere(executable):
+        is_due = with_stages or self.checks.memory or is_selected(number, self.checks.values)
+        if not is_due or is_elsewhere(executable):
             return executable.run(args)
         call = RecordedCall(executable, args)
         calls_compared[0] += 1
         try:
-            outs = call.run(args)
-            if with_stages:
-                from weft.verification.stages import check_stages
-
-                check_stages(call)
-            else:
-                check_values(call)
+            outs = self._run(call, args, with_stages)
         except VerificationError as error:
             for listen in listeners:
                 listen(error)
             raise
+        return outs
+
+    def _run(self, call: RecordedCall, args: Sequence[Any], with_stages: bool) -> list[Any]:
+        """Run and check one call; steps run between guards before the program does, which might crash."""
+        if self.checks.memory or with_stages:
+            from weft.verification import stages  # the compiler
+        if self.checks.memory:
+            stages.check_memory(call)
+        outs = call.run(args)
+        if with_stages:
+            stages.check_stages(call)
+        elif self.checks.values:
+            check_values(call)
         return outs
 
 
@@ -99,7 +107,7 @@ class RecordedCall:
             if x.tobytes() != self.args[i].tobytes():
                 raise VerificationError(describe(
                     self.name, f"the program wrote to its argument {executable.arg_names[i]}, which is not donated.", (), self.line,
-                    _RULE, _REMEDY), self.program, self.args)
+                    RULE, REMEDY), self.program, self.args)
         return outs
 
 
@@ -162,5 +170,5 @@ def mismatch_error(call: RecordedCall, found: Mismatch, against: str, replay: Re
     if producer is not None:
         rows.append(("computed by", f"{producer.primitive.name} at {producer.source or 'an unknown line'}"))
     what = f"result {found.result}" if found.result < len(program.outvars) else "an operand of a callback"
-    text = describe(call.name, f"{what} ({found.kind}) differs from {against}.", rows, call.line, _RULE, _REMEDY)
+    text = describe(call.name, f"{what} ({found.kind}) differs from {against}.", rows, call.line, RULE, REMEDY)
     return VerificationError(text, program, call.args, found.result, found.index)
