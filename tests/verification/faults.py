@@ -38,23 +38,23 @@ def in_codegen(monkeypatch, old=" fadd ", new=" fsub "):
     monkeypatch.setattr(native_program, "_batch_ir", lambda batch: inner(batch).replace(old, new))
 
 
-def in_bounds(monkeypatch):
-    """Kernels store one element after the place where they should."""
+def in_bounds(monkeypatch, by=1):
+    """Kernels store their results `by` elements after the places where they should."""
     inner = cpu_compile.schedule
 
     def shifted(jaxpr, donated):
         made = inner(jaxpr, donated)
-        steps = tuple(replace(s, kernel=_shifted(s.kernel)) if isinstance(s, P.Launch) else s for s in made.program.steps)
+        steps = tuple(replace(s, kernel=_shifted(s.kernel, by)) if isinstance(s, P.Launch) else s for s in made.program.steps)
         made.program = replace(made.program, steps=steps)
         return made
 
     monkeypatch.setattr(cpu_compile, "schedule", shifted)
 
 
-def _shifted(kernel):
+def _shifted(kernel, by):
     def statement(stmt):
         if isinstance(stmt, L.Store):
-            return replace(stmt, index=L.Op("add", (stmt.index, L.Const(1, "i64")), "i64"))
+            return replace(stmt, index=L.Op("add", (stmt.index, L.Const(by, "i64")), "i64"))
         return replace(stmt, body=tuple(map(statement, stmt.body))) if isinstance(stmt, L.For) else stmt
 
     return replace(kernel, body=tuple(map(statement, kernel.body)))

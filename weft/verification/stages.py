@@ -69,8 +69,8 @@ def check_memory(call: RecordedCall) -> None:
     if problem is None:
         return
     step, where = problem
-    source = run.source_of(step)
-    text = describe(call.name, f"{describe_step(step)} wrote outside of its buffers: {where}.", _source_rows(source), call.line, RULE)
+    rows = _source_rows(run.source_of(step))
+    text = describe(call.name, f"{describe_step(step)} wrote outside of its buffers: {where}.", rows, call.line, RULE)
     raise VerificationError(text, call.program, call.args, stage=f"memory: {describe_step(step)}")
 
 

@@ -69,7 +69,7 @@ class StepMemory:
             for guard, side in ((whole[:GUARD], "before"), (whole[GUARD + nbytes :], "after")):
                 bad = np.flatnonzero(guard != PATTERN)
                 if bad.size:
-                    distance = GUARD - int(bad[-1]) if side == "before" else int(bad[0])
+                    distance = GUARD - int(bad[0]) if side == "before" else int(bad[0])
                     found = found or f"{bad.size} bytes {side} {name} of {nbytes} bytes, the first {distance} bytes from it"
                     guard[...] = PATTERN
         bad = np.flatnonzero((self.arena != PATTERN) & self.is_guard)

@@ -98,7 +98,7 @@ class RecordedCall:
     def run(self, args: Sequence[Any]) -> list[Any]:
         """Run the executable. VerificationError if it writes to an argument that is not donated."""
         executable = self.executable
-        with self.log.recording():
+        with self.log.replay().answering() if self.log.calls else self.log.recording():
             outs = executable.run(args, may_queue=False)
         self.outs = executable.memory_of(outs, executable.out_specs)
         kept = [i for i in range(len(args)) if i not in executable.donated and i not in executable.aliases.values()]
