@@ -8,6 +8,7 @@ How:  the arguments are copied, the program runs and its callbacks are recorded,
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,10 +18,10 @@ import numpy as np
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal
 from weft.util.checks import Checks
 from weft.util.config import config
-from weft.util.errors import VerificationError, describe
+from weft.util.errors import MissingRuleError, UnboundAxisError, VerificationError, describe
 from weft.util.source import user_frame
 from weft.verification.evaluation import CallbackLog, Replay, UnverifiableError, op_by_op
-from weft.verification.tolerance import Mismatch, Tolerance, difference, precisions
+from weft.verification.tolerance import Mismatch, Precision, Tolerance, difference, precisions
 
 #: called with the error of every wrong call before it is raised
 listeners: list[Callable[[VerificationError], object]] = []
@@ -94,6 +95,27 @@ class RecordedCall:
         self.log = CallbackLog()
         self.args = [np.array(x) for x in executable.memory_of(args, executable.in_specs)]
         self.outs: list[np.ndarray] = []
+        self.is_traced_runnable = True
+
+    def expected(self, replay: Replay, noise: int | None = None) -> list[np.ndarray]:
+        """Return the results of op-by-op execution. UnverifiableError if the program has operations without a reference.
+
+        The program of one device runs on all devices in step where NumPy cannot run the traced one.
+        """
+        stages = self.executable.stages
+        if self.is_traced_runnable:
+            try:
+                return op_by_op(self.program, self.args, replay, noise)
+            except (MissingRuleError, NotImplementedError, UnboundAxisError):
+                self.is_traced_runnable = False
+                replay.restart(self.log)
+        if stages.partition is None:
+            raise UnverifiableError("an operation has no reference")
+        local = stages.partition.jaxpr
+        try:
+            return op_by_op(local, self.args, replay, noise, lambda args: stages.run_local(local, args))
+        except (MissingRuleError, NotImplementedError) as error:
+            raise UnverifiableError(str(error)) from error
 
     def run(self, args: Sequence[Any]) -> list[Any]:
         """Run the executable. VerificationError if it writes to an argument that is not donated."""
@@ -114,32 +136,28 @@ class RecordedCall:
 def check_values(call: RecordedCall) -> None:
     """Compare the results of a call with op-by-op execution."""
     try:
-        found, replay = compare(call.program, call.args, call.outs, call.log)
+        found = compare(call)
     except UnverifiableError:
         return
     if found is not None:
-        raise mismatch_error(call, found, "op-by-op execution", replay)
+        raise mismatch_error(call, found)
 
 
-def compare(program: Jaxpr, args: Sequence[np.ndarray], outs: Sequence[np.ndarray], log: CallbackLog
-            ) -> tuple[Mismatch | None, Replay]:
-    """Compare results, and the operands of recorded callbacks, with op-by-op execution of `program`."""
-    replay = log.replay()
-    want = op_by_op(program, args, replay)
-    checked = [*want, *replay.seen]
-    precision = precisions(program)
+def compare(call: RecordedCall) -> Mismatch | None:
+    """Compare results, and the operands of recorded callbacks, with op-by-op execution."""
+    replay = call.log.replay()
+    checked = [*call.expected(replay), *replay.seen]
+    precision = precisions(call.program)
     if replay.seen:
-        every = precision[0] if precision else None
-        for one in precisions(_with_all_results(program)):
-            every = one if every is None else every.joined(one)
+        every = functools.reduce(Precision.joined, precisions(_with_all_results(call.program)), Precision())
         precision += [every] * len(replay.seen)
 
     def again(k: int) -> list[np.ndarray]:
-        other = log.replay()
-        moved = op_by_op(program, args, other, k)
+        other = call.log.replay()
+        moved = call.expected(other, k)
         return [*moved, *(other.seen if len(other.seen) == len(replay.seen) else replay.seen)]
 
-    return difference([*outs, *replay.logged], checked, Tolerance(checked, precision, again)), replay
+    return difference([*call.outs, *replay.logged], checked, Tolerance(checked, precision, again))
 
 
 def _with_all_results(program: Jaxpr) -> Jaxpr:
@@ -162,7 +180,7 @@ def mismatch_rows(found: Mismatch, compiled: str, expected: str) -> list[tuple[s
             ("wrong", f"{found.count} of {found.size} elements")]
 
 
-def mismatch_error(call: RecordedCall, found: Mismatch, against: str, replay: Replay) -> VerificationError:
+def mismatch_error(call: RecordedCall, found: Mismatch) -> VerificationError:
     """Return the error of a call whose results differ."""
     program = call.program
     rows = mismatch_rows(found, "compiled", "op by op")
@@ -170,5 +188,5 @@ def mismatch_error(call: RecordedCall, found: Mismatch, against: str, replay: Re
     if producer is not None:
         rows.append(("computed by", f"{producer.primitive.name} at {producer.source or 'an unknown line'}"))
     what = f"result {found.result}" if found.result < len(program.outvars) else "an operand of a callback"
-    text = describe(call.name, f"{what} ({found.kind}) differs from {against}.", rows, call.line, RULE, REMEDY)
+    text = describe(call.name, f"{what} ({found.kind}) differs from op-by-op execution.", rows, call.line, RULE, REMEDY)
     return VerificationError(text, program, call.args, found.result, found.index)
