@@ -24,10 +24,10 @@ from weft.ir.jaxpr import Eqn, Jaxpr, Var
 from weft.util.errors import MissingRuleError, VerificationError, describe
 from weft.util.record import replace
 from weft.verification.evaluation import Replay, UnverifiableError, op_by_op
+from weft.verification.recorded_call import REMEDY, RULE, RecordedCall, mismatch_rows, producer_of
 from weft.verification.step_evaluator import StepEvaluator
 from weft.verification.step_memory import StepMemory, bodies, describe_step
 from weft.verification.tolerance import Mismatch, Precision, Tolerance, difference, epsilon_of, precisions, wide
-from weft.verification.values import REMEDY, RULE, RecordedCall, mismatch_rows, producer_of
 
 #: iterations of a step's loops that the evaluator runs, at most; it takes about 10 us for each
 MOST_ITERATIONS = 200_000

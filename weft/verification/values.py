@@ -15,21 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.jaxpr import Eqn, Jaxpr, Literal
+from weft.ir.jaxpr import Jaxpr
 from weft.util.checks import Checks
 from weft.util.config import config
-from weft.util.errors import MissingRuleError, UnboundAxisError, VerificationError, describe
-from weft.util.source import user_frame
-from weft.verification.evaluation import CallbackLog, Replay, UnverifiableError, op_by_op
+from weft.util.errors import VerificationError, describe
+from weft.verification.evaluation import UnverifiableError
+from weft.verification.recorded_call import REMEDY, RULE, RecordedCall, mismatch_rows, producer_of
 from weft.verification.tolerance import Mismatch, Precision, Tolerance, difference, precisions
 
 #: called with the error of every wrong call before it is raised
 listeners: list[Callable[[VerificationError], object]] = []
 #: the number of calls that this process compared
 calls_compared = [0]
-
-RULE = "The compiled program is wrong: this is a fault of weft."
-REMEDY = "`weft check SCRIPT` finds the pass at fault and writes a reproducer."
 
 
 class CallVerifier:
@@ -86,53 +83,6 @@ def is_elsewhere(executable: Any) -> bool:
     return any(s.by_process is not None or (s.backend is not None and s.backend.platform == "reference") for s in specs)
 
 
-class RecordedCall:
-    """One call: copies of its arguments, its results as NumPy arrays, and the callbacks that it made."""
-
-    def __init__(self, executable: Any, args: Sequence[Any]) -> None:
-        self.executable, self.name, self.line = executable, executable.name, user_frame()
-        self.program: Jaxpr = executable.stages.physical
-        self.log = CallbackLog()
-        self.args = [np.array(x) for x in executable.memory_of(args, executable.in_specs)]
-        self.outs: list[np.ndarray] = []
-        self.is_traced_runnable = True
-
-    def expected(self, replay: Replay, noise: int | None = None) -> list[np.ndarray]:
-        """Return the results of op-by-op execution. UnverifiableError if the program has operations without a reference.
-
-        The program of one device runs on all devices in step where NumPy cannot run the traced one.
-        """
-        stages = self.executable.stages
-        if self.is_traced_runnable:
-            try:
-                return op_by_op(self.program, self.args, replay, noise)
-            except (MissingRuleError, NotImplementedError, UnboundAxisError):
-                self.is_traced_runnable = False
-                replay.restart(self.log)
-        if stages.partition is None:
-            raise UnverifiableError("an operation has no reference")
-        local = stages.partition.jaxpr
-        try:
-            return op_by_op(local, self.args, replay, noise, lambda args: stages.run_local(local, args))
-        except (MissingRuleError, NotImplementedError) as error:
-            raise UnverifiableError(str(error)) from error
-
-    def run(self, args: Sequence[Any]) -> list[Any]:
-        """Run the executable. VerificationError if it writes to an argument that is not donated."""
-        executable = self.executable
-        with self.log.replay().answering() if self.log.calls else self.log.recording():
-            outs = executable.run(args, may_queue=False)
-        self.outs = executable.memory_of(outs, executable.out_specs)
-        kept = [i for i in range(len(args)) if i not in executable.donated and i not in executable.aliases.values()]
-        now = executable.memory_of([args[i] for i in kept], [executable.in_specs[i] for i in kept])
-        for i, x in zip(kept, now):
-            if x.tobytes() != self.args[i].tobytes():
-                raise VerificationError(describe(
-                    self.name, f"the program wrote to its argument {executable.arg_names[i]}, which is not donated.", (), self.line,
-                    RULE, REMEDY), self.program, self.args)
-        return outs
-
-
 def check_values(call: RecordedCall) -> None:
     """Compare the results of a call with op-by-op execution."""
     try:
@@ -163,21 +113,6 @@ def compare(call: RecordedCall) -> Mismatch | None:
 def _with_all_results(program: Jaxpr) -> Jaxpr:
     """Return the program with every value as a result."""
     return program.replace(outvars=[*program.invars, *[v for eqn in program.eqns for v in eqn.outvars]])
-
-
-def producer_of(program: Jaxpr, result: int) -> Eqn | None:
-    """Return the equation that computes a result, or None for an input or a literal."""
-    atom = program.outvars[result] if result < len(program.outvars) else None
-    if atom is None or type(atom) is Literal:
-        return None
-    return next((eqn for eqn in program.eqns if any(v is atom for v in eqn.outvars)), None)
-
-
-def mismatch_rows(found: Mismatch, compiled: str, expected: str) -> list[tuple[str, ...]]:
-    """Return the facts of a mismatch as rows of a table."""
-    return [("first at", str(list(found.index))), (compiled, str(found.got)), (expected, str(found.want)),
-            ("tolerance", "exact" if found.is_exact else f"{found.allowed:.3g}"),
-            ("wrong", f"{found.count} of {found.size} elements")]
 
 
 def mismatch_error(call: RecordedCall, found: Mismatch) -> VerificationError:
