@@ -56,7 +56,7 @@ class RecordedCall:
         """Run the executable. VerificationError if it writes to an argument that is not donated."""
         executable = self.executable
         with self.log.replay().answering() if self.log.calls else self.log.recording():
-            outs = executable.run(args, may_queue=False)
+            outs = executable(args, is_verified=True, may_queue=False)
         self.outs = executable.memory_of(outs, executable.out_specs)
         kept = [i for i in range(len(args)) if i not in executable.donated and i not in executable.aliases.values()]
         now = executable.memory_of([args[i] for i in kept], [executable.in_specs[i] for i in kept])
