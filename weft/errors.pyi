@@ -8,7 +8,7 @@ from weft.util.errors import (
     InconclusiveDimensionOperation, DeviceRuntimeError as JaxRuntimeError, ProgramTypeError as JaxprTypeError, KeyReuseError,
     MissingMeshError, MissingRuleError, NonConcreteBooleanIndexError, OutOfMemoryError, ProcessFailureError, ProgramTypeError, ShapeError,
     ShardingAssertionError, ShardingError, ShardingTypeError, TracerArrayConversionError, TracerBoolConversionError, TracerError,
-    TracerIntegerConversionError, TypePromotionError, UnboundAxisError, UnexpectedTracerError, UnknownBackendError,
+    TracerIntegerConversionError, TypePromotionError, UnboundAxisError, UnexpectedTracerError, UnknownBackendError, VerificationError,
 )
 
 __all__ = [
@@ -17,5 +17,5 @@ __all__ = [
     "MissingMeshError", "MissingRuleError", "NonConcreteBooleanIndexError", "OutOfMemoryError", "ProcessFailureError", "ProgramTypeError",
     "ShapeError", "ShardingAssertionError", "ShardingError", "ShardingTypeError", "TracerArrayConversionError",
     "TracerBoolConversionError", "TracerError", "TracerIntegerConversionError", "TypePromotionError", "UnboundAxisError",
-    "UnexpectedTracerError", "UnknownBackendError",
+    "UnexpectedTracerError", "UnknownBackendError", "VerificationError",
 ]

@@ -13,7 +13,9 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from weft.backends.array_spec import ArraySpec, on_backend
+import numpy as np
+
+from weft.backends.array_spec import ArraySpec, from_blocks, on_backend, to_blocks
 from weft.backends.base import Backend, BlockLayout, LoadedElsewhere, LocalProgram, is_elsewhere
 from weft.compiler.rewrite.simplify import simplify
 from weft.ir.jaxpr import Jaxpr, Var
@@ -28,7 +30,7 @@ from weft.transforms.physical import physicalize
 from weft.util.collector import paused
 from weft.util.config import config
 from weft.util.events import report
-from weft.util.record import field, record
+from weft.util.record import field, record, replace
 
 if TYPE_CHECKING:
     from weft.partition.partition import PartitionResult
@@ -60,12 +62,31 @@ class Stages:
     simplified: Jaxpr | None = None
     local: Jaxpr | None = None
     partition: PartitionResult | None = None
+    program: LocalProgram | None = None
     lowered: Any = None
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def collectives(self) -> list:
         return list(self.partition.records) if self.partition is not None else []
+
+    def run_local(self, jaxpr: Jaxpr, args: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return the values that `jaxpr`, in the place of the program of one device, gives for values, on NumPy."""
+        from weft.backends.reference import run_on_devices  # what checks alone need
+
+        assert self.program is not None
+        return run_on_devices(replace(self.program, jaxpr=jaxpr), args)
+
+    def to_memory(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return the memory of arguments: the grids of their shards."""
+        assert self.program is not None
+        return [np.ascontiguousarray(to_blocks(x, block.spec.stored)) for x, block in zip(args, self.program.ins)]
+
+    def from_memory(self, memory: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return the values of results, of the grids of their shards."""
+        assert self.program is not None
+        specs = [block.spec.stored for block in self.program.outs]
+        return [from_blocks(x.reshape(s.storage_shape), s).reshape(s.global_shape) for x, s in zip(memory, specs)]
 
     @property
     def scheduled(self) -> Any:
@@ -148,6 +169,7 @@ def lower(request: Request) -> tuple[Stages, LocalProgram]:
     out_specs = [ArraySpec(a, on_backend(s, backend), committed) for a, s in zip(jaxpr.out_avals, shardings)]
     local = LocalProgram(request.name, program, mesh, tuple(map(BlockLayout, in_specs, dims[0])),
                          tuple(map(BlockLayout, out_specs, dims[1], blocks)), tuple(request.donated), owners)
+    stages.program = local
     stages.lowered = backend.lower(local, timer)
     return stages, local
 

@@ -7,6 +7,7 @@ import scipy.linalg
 from tests.harness.rule_checks import check_batch, check_factors, check_jvp, check_transpose, check_type, close
 from weft.core.trace import Zero, typeof
 from weft.ops import linalg
+from weft.ops.lapack import library_call_p
 from weft.util.config import enable_x64
 from weft.util.errors import ShapeError
 
@@ -259,3 +260,13 @@ def test_vectors_of_eig_have_derivatives(kind):
         close((v.conj() * t_v).sum(0).real, np.zeros(4), 1e-9)                       # lengths stay 1
         largest = np.abs(v).argmax(0)
         close(t_v[largest, range(4)].imag, np.zeros(4), 1e-9)                        # and the largest entries real
+
+
+def test_library_calls_take_operands_in_any_memory_order():
+    """The reference of a routine copies its operand in row-major order, also a transposed view."""
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(3, 4, 4)).astype(np.float32)
+    params = {"routine": "sgetrf", "arguments": (4, 4, "y0", 4, "y1", "y2"), "results": (((4,), "int32"), ((), "int32"))}
+    reference = library_call_p.rule("reference")
+    for got, want in zip(reference(a.transpose(0, 2, 1), **params), reference(a.transpose(0, 2, 1).copy(), **params)):
+        np.testing.assert_array_equal(got, want)

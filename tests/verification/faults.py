@@ -3,7 +3,9 @@
 from weft import pipeline
 from weft.backends.cpu import compile as cpu_compile
 from weft.codegen.program import program as native_program
+from weft.ir import loops as L, program as P
 from weft.ir.registry import registry
+from weft.util.record import replace
 
 
 def swap(jaxpr, old, new):
@@ -34,3 +36,25 @@ def in_codegen(monkeypatch, old=" fadd ", new=" fsub "):
     """The LLVM IR of kernels has another instruction."""
     inner = native_program._batch_ir
     monkeypatch.setattr(native_program, "_batch_ir", lambda batch: inner(batch).replace(old, new))
+
+
+def in_bounds(monkeypatch, by=1):
+    """Kernels store their results `by` elements after the places where they should."""
+    inner = cpu_compile.schedule
+
+    def shifted(jaxpr, donated):
+        made = inner(jaxpr, donated)
+        steps = tuple(replace(s, kernel=_shifted(s.kernel, by)) if isinstance(s, P.Launch) else s for s in made.program.steps)
+        made.program = replace(made.program, steps=steps)
+        return made
+
+    monkeypatch.setattr(cpu_compile, "schedule", shifted)
+
+
+def _shifted(kernel, by):
+    def statement(stmt):
+        if isinstance(stmt, L.Store):
+            return replace(stmt, index=L.Op("add", (stmt.index, L.Const(by, "i64")), "i64"))
+        return replace(stmt, body=tuple(map(statement, stmt.body))) if isinstance(stmt, L.For) else stmt
+
+    return replace(kernel, body=tuple(map(statement, kernel.body)))

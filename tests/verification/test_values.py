@@ -31,7 +31,7 @@ def compared(monkeypatch):
     """The calls that were compared."""
     found = []
     inner = values.compare
-    monkeypatch.setattr(values, "compare", lambda program, *rest: (found.append(program), inner(program, *rest))[1])
+    monkeypatch.setattr(values, "compare", lambda call: (found.append(call), inner(call))[1])
     return found
 
 

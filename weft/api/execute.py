@@ -283,7 +283,7 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings=(), donated=()
            tuple([s.aval for s in specs[n_consts:]]), _Mapping([s.sharding if s.committed else None for s in specs[n_consts:]]))
     executable = _executable(program, specs, out_shardings, out_layouts, aliasing, name or jaxpr.name or "program", assignment, runs_on)
     executable.check, executable.donated = check, _usable(executable, donated)
-    if config.check and config.checks.of_results:
+    if config.check and config.checks.of_calls:
         from weft.verification.values import CallVerifier  # programs without checks do without
 
         executable.verifier = CallVerifier(config.checks)

@@ -149,11 +149,11 @@ class Lockstep:
     # ---- callbacks
     def _callback(self, eqn: Eqn, ins: list[Values]) -> list[Values]:
         """The mesh axes over which operands vary are mapped axes of the callback, as they are when mesh axes are stacked."""
-        rule, layout = eqn.primitive.rule("reference"), eqn.params.get("layout")
+        layout = eqn.params.get("layout")
         if len(self) < len(self.places) or not self.axes:
             if layout is not None and self.axes:
                 raise NotImplementedError(f"reference: {eqn.primitive.name} looks at a whole value where only some devices take part.")
-            return self.each(lambda *xs: rule(*xs, **eqn.params), ins)
+            return self.each(lambda *xs: reference_results(eqn, xs), ins)
         grids = [np.array([id(v) for v in x]).reshape(self.shape) for x in ins]
         varies = [[bool((grid != grid.take([0], i)).any()) for i in range(len(self.shape))] for grid in grids]
         for i, name in enumerate(self.names):
@@ -164,7 +164,7 @@ class Lockstep:
         mapped = tuple(Mapped(self.shape[i], self.names[i], tuple(mine[i] for mine in varies)) for i in over)
         operands = [self._stacked(x, mine) for x, mine in zip(ins, varies)]
         params = {**eqn.params, "mapped": (*mapped, *eqn.params.get("mapped", ()))} if mapped else eqn.params
-        outs = [np.asarray(y) for y in rule(*operands, **params)]
+        outs = [np.asarray(y) for y in reference_results(eqn.replace(params=params), operands)]
         left = over if layout is None or layout.apart else [
             i for i, whole in zip(over, layout.of_mesh(params.get("mapped", ()))) if not whole]
         rows = [{at: y[at] for at in np.ndindex(*[self.shape[i] for i in left])} for y in outs]

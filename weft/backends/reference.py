@@ -12,6 +12,8 @@ Next: `lockstep` runs the programs; docs/adding-a-backend.md builds on this one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from weft.backends.array_spec import ArraySpec, from_blocks, to_blocks
@@ -57,3 +59,11 @@ class ReferenceProgram(Loaded):
         operands = [devices.spread(x, buffer) for x, buffer in zip(program.ins, buffers)]
         results = devices.run(program.jaxpr, operands)
         return [devices.collected(x, values) for x, values in zip(program.outs, results)]
+
+
+def run_on_devices(program: LocalProgram, args: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return the values that a local program gives for values, run on all devices in step."""
+    backend = ReferenceBackend()
+    specs = [[x.spec.stored for x in some] for some in (program.ins, program.outs)]
+    shards = ReferenceProgram(program).run([backend.put(x, spec) for x, spec in zip(args, specs[0])])
+    return [np.array(backend.get(x, spec)) for x, spec in zip(shards, specs[1])]

@@ -47,7 +47,7 @@ def _library_call_type(*avals, routine, arguments, results):
 @library_call_p.def_reference
 def _library_call_reference(*operands, routine, arguments, results):
     lead = operands[0].shape[:-2]
-    outs = [np.array(operands[0]), *(np.zeros((*lead, *core), dtype) for core, dtype in results)]
+    outs = [np.array(operands[0], order="C"), *(np.zeros((*lead, *core), dtype) for core, dtype in results)]
     for at in np.ndindex(lead):
         arrays = {f"x{i}": np.ascontiguousarray(x[at]) for i, x in enumerate(operands)}
         arrays |= {f"y{i}": np.array(y[at]) for i, y in enumerate(outs)}

@@ -94,16 +94,15 @@ class Executable:
         self.out_specs = tuple([spec.with_order(order) for spec, order in zip(self.out_specs, outs, strict=True)])
         return self
 
-    def __call__(self, args: Sequence[Array]) -> list[Array]:
-        return self.run(args) if self.verifier is None else self.verifier(self, args)
-
     def memory_of(self, arrays: Sequence[Array], specs: Sequence[ArraySpec]) -> list[np.ndarray]:
         """Return the values that the program computes with, of arguments or results laid out as `specs`."""
         placed = [x if fits(x._spec, spec) else relaid(x, spec) for x, spec in zip(arrays, specs)]
         return [Array(spec.stored, x._live())._numpy() for x, spec in zip(placed, specs)]
 
-    def run(self, args: Sequence[Array], may_queue: bool = True) -> list[Array]:
-        """Run the program; with `may_queue` it may run after the call."""
+    def __call__(self, args: Sequence[Array], is_verified: bool = False, may_queue: bool = True) -> list[Array]:
+        """Run the program. The verifier makes calls that are `is_verified`, of programs that run before it goes on."""
+        if self.verifier is not None and not is_verified:
+            return self.verifier(self, args)
         if config.no_execution:
             raise RuntimeError(f"{self.name} would run, but config.no_execution is set.")
         given = Counter(map(id, args[len(self.const_inputs):])) if self.donated else {}

@@ -31,7 +31,7 @@ def check_program(program: str, arguments: Sequence[str], *, as_module: bool = F
     from weft.verification import values
 
     reports: list[str] = []
-    if not config.checks.of_results:
+    if not config.checks.values:
         config.update("check", ",".join(filter(None, [config.check, "values"])))
     values.listeners.append(lambda error: reports.append(report_of(error, len(reports) + 1)))
     try:

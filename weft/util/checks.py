@@ -32,9 +32,9 @@ class Checks:
     values: float = 0.0
 
     @property
-    def of_results(self) -> bool:
-        """Whether a check compares the results of calls."""
-        return self.stages or self.values > 0
+    def of_calls(self) -> bool:
+        """Whether a check sees the calls of programs."""
+        return self.stages or self.memory or self.values > 0
 
     def __str__(self) -> str:
         names = [name for name in CHOICES if name != "values" and getattr(self, name)]

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from weft.compiler.rewrite.decompose import expand
 from weft.core.interpret import computed_by, rule_results, run_reference
 from weft.core.trace import eval_trace, set_trace
-from weft.ir.jaxpr import Eqn, Jaxpr
+from weft.ir.jaxpr import Eqn, Jaxpr, Var
 from weft.ops.callback import called_through
 from weft.verification.tolerance import epsilon_of
 
@@ -28,6 +29,8 @@ _EXACT = frozenset((
     "complex", "nextafter", "rem", "stop_gradient", "optimization_barrier", "reduce_max", "reduce_min", "cummax", "cummin",
     "bitcast_convert_type", "all_gather", "ppermute", "all_to_all", "pmax", "pmin",
 ))  # fmt: skip
+#: primitives whose results have no unique signs or order
+_NOT_UNIQUE = frozenset(("eigh", "eig", "svd", "schur", "hessenberg", "tridiagonal", "lu"))
 
 
 class UnverifiableError(Exception):
@@ -68,6 +71,23 @@ class Replay:
         self.seen: list[np.ndarray] = []
         self.logged: list[np.ndarray] = []
 
+    def restart(self, log: CallbackLog) -> None:
+        """Begin again with all calls."""
+        self.__init__(log.replay().calls)
+
+    @contextlib.contextmanager
+    def answering(self) -> Iterator[None]:
+        """Have native code that calls Python get the logged results, in the order of the calls."""
+
+        def answer(callback: Any, position: tuple, operands: Sequence) -> Sequence:
+            found = self._take(id(callback), operands)
+            if found is None:
+                raise UnverifiableError("a callback was not called with operands of these types")
+            return found[1]
+
+        with called_through(answer):
+            yield
+
     def results(self, eqn: Eqn, ins: Sequence) -> Sequence:
         """Return the results of the callback `eqn`."""
         is_pure = eqn.primitive.name == "pure_callback"
@@ -102,21 +122,29 @@ class Replay:
 
 
 def op_by_op(program: Jaxpr, args: Sequence[np.ndarray], replay: Replay | None = None, noise: int | None = None,
-             run: Callable[[], Sequence] | None = None) -> list[np.ndarray]:
-    """Return the results of `program`, or of `run()`, evaluated equation by equation."""
+             run: Callable[[Sequence[np.ndarray]], Sequence] | None = None) -> list[np.ndarray]:
+    """Return the results of `program`, or of `run(args)`, evaluated equation by equation."""
     rng = None if noise is None else np.random.default_rng(noise)
 
     def compute(eqn: Eqn, ins: Sequence) -> Sequence:
         if eqn.primitive.kind == "callback" and replay is not None:
             return replay.results(eqn, ins)
-        outs = rule_results(eqn, ins)
+        outs = _factors(eqn, ins) if eqn.primitive.name in _NOT_UNIQUE else rule_results(eqn, ins)
         return outs if rng is None or not rounds(eqn) else [moved(np.asarray(x), rng) for x in outs]
 
     if rng is not None:
         args = [moved(x, rng) for x in args]
     with computed_by(compute), set_trace(eval_trace), np.errstate(all="ignore"):
-        outs = run_reference(program, *args) if run is None else run()
+        outs = run_reference(program, *args) if run is None else run(args)
     return [np.asarray(x) for x in outs]
+
+
+def _factors(eqn: Eqn, ins: Sequence) -> Sequence:
+    """Return the factors of a matrix that are unique up to signs and order, by the routine that compiled programs call."""
+    ins_vars = [Var(v.aval) for v in eqn.invars]
+    alone = expand(Jaxpr((), (), ins_vars, eqn.outvars, (eqn.replace(invars=ins_vars),)))
+    with computed_by(rule_results):
+        return run_reference(alone, *ins)
 
 
 def rounds(eqn: Eqn) -> bool:

@@ -8,27 +8,25 @@ How:  the arguments are copied, the program runs and its callbacks are recorded,
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from weft.ir.jaxpr import Eqn, Jaxpr, Literal
+from weft.ir.jaxpr import Jaxpr
 from weft.util.checks import Checks
 from weft.util.config import config
 from weft.util.errors import VerificationError, describe
-from weft.util.source import user_frame
-from weft.verification.evaluation import CallbackLog, Replay, UnverifiableError, op_by_op
-from weft.verification.tolerance import Mismatch, Tolerance, difference, precisions
+from weft.verification.evaluation import UnverifiableError
+from weft.verification.recorded_call import REMEDY, RULE, RecordedCall, mismatch_rows, producer_of
+from weft.verification.tolerance import Mismatch, Precision, Tolerance, difference, precisions
 
 #: called with the error of every wrong call before it is raised
 listeners: list[Callable[[VerificationError], object]] = []
 #: the number of calls that this process compared
 calls_compared = [0]
-
-_RULE = "The compiled program is wrong: this is a fault of weft."
-_REMEDY = "`weft check SCRIPT` finds the pass at fault and writes a reproducer."
 
 
 class CallVerifier:
@@ -43,22 +41,30 @@ class CallVerifier:
         """Return the results of the executable."""
         number = next(self.numbers)
         with_stages = self.checks.stages and number == 0
-        if not (with_stages or is_selected(number, self.checks.values)) or is_elsewhere(executable):
-            return executable.run(args)
+        is_due = with_stages or self.checks.memory or is_selected(number, self.checks.values)
+        if not is_due or is_elsewhere(executable):
+            return executable(args, is_verified=True)
         call = RecordedCall(executable, args)
         calls_compared[0] += 1
         try:
-            outs = call.run(args)
-            if with_stages:
-                from weft.verification.stages import check_stages
-
-                check_stages(call)
-            else:
-                check_values(call)
+            outs = self._run(call, args, with_stages)
         except VerificationError as error:
             for listen in listeners:
                 listen(error)
             raise
+        return outs
+
+    def _run(self, call: RecordedCall, args: Sequence[Any], with_stages: bool) -> list[Any]:
+        """Run and check one call; steps run between guards before the program does, which might crash."""
+        if self.checks.memory or with_stages:
+            from weft.verification import stages  # the compiler
+        if self.checks.memory:
+            stages.check_memory(call)
+        outs = call.run(args)
+        if with_stages:
+            stages.check_stages(call)
+        elif self.checks.values:
+            check_values(call)
         return outs
 
 
@@ -77,61 +83,31 @@ def is_elsewhere(executable: Any) -> bool:
     return any(s.by_process is not None or (s.backend is not None and s.backend.platform == "reference") for s in specs)
 
 
-class RecordedCall:
-    """One call: copies of its arguments, its results as NumPy arrays, and the callbacks that it made."""
-
-    def __init__(self, executable: Any, args: Sequence[Any]) -> None:
-        self.executable, self.name, self.line = executable, executable.name, user_frame()
-        self.program: Jaxpr = executable.stages.physical
-        self.log = CallbackLog()
-        self.args = [np.array(x) for x in executable.memory_of(args, executable.in_specs)]
-        self.outs: list[np.ndarray] = []
-
-    def run(self, args: Sequence[Any]) -> list[Any]:
-        """Run the executable. VerificationError if it writes to an argument that is not donated."""
-        executable = self.executable
-        with self.log.recording():
-            outs = executable.run(args, may_queue=False)
-        self.outs = executable.memory_of(outs, executable.out_specs)
-        kept = [i for i in range(len(args)) if i not in executable.donated and i not in executable.aliases.values()]
-        now = executable.memory_of([args[i] for i in kept], [executable.in_specs[i] for i in kept])
-        for i, x in zip(kept, now):
-            if x.tobytes() != self.args[i].tobytes():
-                raise VerificationError(describe(
-                    self.name, f"the program wrote to its argument {executable.arg_names[i]}, which is not donated.", (), self.line,
-                    _RULE, _REMEDY), self.program, self.args)
-        return outs
-
-
 def check_values(call: RecordedCall) -> None:
     """Compare the results of a call with op-by-op execution."""
     try:
-        found, replay = compare(call.program, call.args, call.outs, call.log)
+        found = compare(call)
     except UnverifiableError:
         return
     if found is not None:
-        raise mismatch_error(call, found, "op-by-op execution", replay)
+        raise mismatch_error(call, found)
 
 
-def compare(program: Jaxpr, args: Sequence[np.ndarray], outs: Sequence[np.ndarray], log: CallbackLog
-            ) -> tuple[Mismatch | None, Replay]:
-    """Compare results, and the operands of recorded callbacks, with op-by-op execution of `program`."""
-    replay = log.replay()
-    want = op_by_op(program, args, replay)
-    checked = [*want, *replay.seen]
-    precision = precisions(program)
+def compare(call: RecordedCall) -> Mismatch | None:
+    """Compare results, and the operands of recorded callbacks, with op-by-op execution."""
+    replay = call.log.replay()
+    checked = [*call.expected(replay), *replay.seen]
+    precision = precisions(call.program)
     if replay.seen:
-        every = precision[0] if precision else None
-        for one in precisions(_with_all_results(program)):
-            every = one if every is None else every.joined(one)
+        every = functools.reduce(Precision.joined, precisions(_with_all_results(call.program)), Precision())
         precision += [every] * len(replay.seen)
 
     def again(k: int) -> list[np.ndarray]:
-        other = log.replay()
-        moved = op_by_op(program, args, other, k)
+        other = call.log.replay()
+        moved = call.expected(other, k)
         return [*moved, *(other.seen if len(other.seen) == len(replay.seen) else replay.seen)]
 
-    return difference([*outs, *replay.logged], checked, Tolerance(checked, precision, again)), replay
+    return difference([*call.outs, *replay.logged], checked, Tolerance(checked, precision, again))
 
 
 def _with_all_results(program: Jaxpr) -> Jaxpr:
@@ -139,22 +115,7 @@ def _with_all_results(program: Jaxpr) -> Jaxpr:
     return program.replace(outvars=[*program.invars, *[v for eqn in program.eqns for v in eqn.outvars]])
 
 
-def producer_of(program: Jaxpr, result: int) -> Eqn | None:
-    """Return the equation that computes a result, or None for an input or a literal."""
-    atom = program.outvars[result] if result < len(program.outvars) else None
-    if atom is None or type(atom) is Literal:
-        return None
-    return next((eqn for eqn in program.eqns if any(v is atom for v in eqn.outvars)), None)
-
-
-def mismatch_rows(found: Mismatch, compiled: str, expected: str) -> list[tuple[str, ...]]:
-    """Return the facts of a mismatch as rows of a table."""
-    return [("first at", str(list(found.index))), (compiled, str(found.got)), (expected, str(found.want)),
-            ("tolerance", "exact" if found.is_exact else f"{found.allowed:.3g}"),
-            ("wrong", f"{found.count} of {found.size} elements")]
-
-
-def mismatch_error(call: RecordedCall, found: Mismatch, against: str, replay: Replay) -> VerificationError:
+def mismatch_error(call: RecordedCall, found: Mismatch) -> VerificationError:
     """Return the error of a call whose results differ."""
     program = call.program
     rows = mismatch_rows(found, "compiled", "op by op")
@@ -162,5 +123,5 @@ def mismatch_error(call: RecordedCall, found: Mismatch, against: str, replay: Re
     if producer is not None:
         rows.append(("computed by", f"{producer.primitive.name} at {producer.source or 'an unknown line'}"))
     what = f"result {found.result}" if found.result < len(program.outvars) else "an operand of a callback"
-    text = describe(call.name, f"{what} ({found.kind}) differs from {against}.", rows, call.line, _RULE, _REMEDY)
+    text = describe(call.name, f"{what} ({found.kind}) differs from op-by-op execution.", rows, call.line, RULE, REMEDY)
     return VerificationError(text, program, call.args, found.result, found.index)

@@ -11,6 +11,7 @@ import bisect
 import heapq
 from collections.abc import Iterable
 
+from weft.util.config import config
 from weft.util.errors import OutOfMemoryError
 from weft.util.machine_model import MODEL
 from weft.util.record import field, record
@@ -73,6 +74,8 @@ def place(buffers: Iterable[Buffer]) -> int:
     """
     temps = [b for b in buffers if b.kind == "temp" and b.forward is None and b.last >= 0]
     temps.sort(key=lambda b: (b.first, -b.nbytes))
+    if config.check and config.checks.memory:
+        return _place_apart(temps)
     owners: dict[Buffer, int] = {}                  # buffer that owns memory -> the end of that
     expiring: list[tuple[int, int, Buffer]] = []      # (last, order, owner), a heap
     gaps = _Gaps()
@@ -93,6 +96,25 @@ def place(buffers: Iterable[Buffer]) -> int:
     if gaps.top >= 1 << 63:
         raise OutOfMemoryError(f"a program needs {gaps.top} bytes for values between its operations, more than memory has addresses")
     return gaps.top
+
+
+#: bytes before and after each buffer of a program whose memory is checked
+GUARD = 4096
+
+
+def _place_apart(temps: Iterable[Buffer]) -> int:
+    """Give each buffer memory of its own, with guards around it; the size of the arena. Only buffers in place share memory."""
+    top = GUARD
+    placed: set[Buffer] = set()
+    for buffer in temps:
+        previous = buffer.takes_over
+        if previous is not None and previous in placed:
+            buffer.offset = previous.offset
+        else:
+            buffer.offset = top
+            top += -(-buffer.nbytes // MODEL.buffer_alignment) * MODEL.buffer_alignment + GUARD
+        placed.add(buffer)
+    return top
 
 
 class _Gaps:
