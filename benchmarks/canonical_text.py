@@ -8,6 +8,7 @@ Laws: only names change. Equal texts stay equal, and a renaming of names gives t
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 
@@ -49,7 +50,7 @@ def canonical_text(text: str) -> str:
     text = SOURCE.sub(lambda m: m[1] or "", text)
     if "\ndefine " in f"\n{text}":
         starts = [0, *[m.start() for m in MODULE.finditer(text) if m.start()], len(text)]
-        pairs = zip(starts, starts[1:])
+        pairs = itertools.pairwise(starts)
         text = "".join([canonical_module(text[start:end]) for start, end in pairs])
     return text
 

@@ -14,6 +14,7 @@ not dumped, are compared by the bits of results. The exit status is 1 if a progr
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import gzip
 import json
@@ -156,7 +157,7 @@ class CorpusWorker:
         if not ready:
             self.process.kill()
         code = self.process.wait()
-        self.process = None
+        self._forget()
         record = {"functions": [], "results": f"died: exit {code}" if ready else "timed out"}
         write_record(self.folder, name, record)
 
@@ -169,6 +170,15 @@ class CorpusWorker:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
+            self._forget()
+
+    def _forget(self) -> None:
+        """Close the pipes of a process that has ended."""
+        assert self.process is not None and self.process.stdin and self.process.stdout
+        self.process.stdout.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self.process = None
 
 
 def write_record(folder: Path, name: str, record: dict[str, Any]) -> None:

@@ -226,9 +226,6 @@ def file_name(program: str) -> str:
     return hashlib.sha256(program.encode()).hexdigest()[:24]
 
 
-
-
-
 def main() -> None:
     if sys.argv[1] == "list":
         rows = [[p.name, p.group, p.devices] for p in programs()]
