@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: help setup demo test restricted check lint types imports docs dist mpi smoke bench clean ecosystem fuzz stubs
+.PHONY: help setup demo test restricted check lint types imports docs dist mpi smoke bench clean ecosystem fuzz stubs replay planted
 
 help:
 	@echo "make demo   train a digit classifier over eight devices"
@@ -19,6 +19,9 @@ help:
 	@echo "make fuzz   call every public function with arguments that do not fit, 2000 calls more (ARGS='--calls 20000');"
 	@echo "            ARGS='--what programs --calls 500': random programs on sharded arrays, each run in several ways"
 	@echo "            ARGS='--what chains --calls 5000': chains of ordinary ops, compiled and op by op; --what pairs: all pairs of families"
+	@echo "make replay compile 50 programs on HEAD~1 and HEAD and compare, if HEAD's message says \"no functional change\";"
+	@echo "            'benchmarks/replay.py OLD NEW' compares any two commits on the whole corpus"
+	@echo "make planted  plant 20 named faults in copies of the compiler and see which check catches each (ARGS='--mutants 100')"
 	@echo "make ecosystem  run programs for flax, equinox and optax on weft and on JAX (WEFT_ENV=… JAX_ENV=…: environments with the libraries)"
 	@echo "make bench  compare with JAX, which gets an environment of its own (ARGS=--quick: under five minutes; ARGS='--only NAME')"
 
@@ -61,7 +64,7 @@ $(VENV)/openmpi/.ready: pyproject.toml
 # the type checker and the site share the two cores
 check: lint imports
 	$(MAKE) --jobs 2 --output-sync=target types docs
-	$(MAKE) test restricted
+	$(MAKE) test restricted replay
 
 lint: $(READY)
 	$(BIN)/ruff check weft tests examples benchmarks docs
@@ -93,6 +96,12 @@ smoke: $(READY)
 
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz.campaign $(ARGS)
+
+replay: $(READY)
+	$(BIN)/python benchmarks/replay.py --if-claimed --programs 50
+
+planted: $(READY)
+	$(BIN)/python -m tests.planted $(ARGS)
 
 # programs for libraries, in environments that have them: make ecosystem WEFT_ENV=… JAX_ENV=…
 ecosystem:

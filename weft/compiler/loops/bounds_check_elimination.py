@@ -36,15 +36,16 @@ def stay_inside(nest: LoopNest, found: list[tuple[Load, Access]], where: dict[in
     """Whether these loads stay in their arrays while the vector loop goes from `start` to `stop`."""
     b, low, holds = nest.b, nest.low, None
     first, last = [Substitution(low.builder, b, nest.mapping({**where, id(nest.vector): at})) for at in (start, b.isub(stop, 1))]
-    reach: dict[tuple, tuple[int, int]] = {}
+    # Keys have no order: ids differ from run to run, and the order of terms is that of the code.
+    reach: dict[tuple, tuple[dict[int, int], int, int]] = {}
     for load, access in found:
         terms, const = access.form
-        key = (load.buf, *sorted(terms.items()))
-        low_end, high_end = reach.get(key, (const, const))
-        reach[key] = min(low_end, const), max(high_end, const)
-    for (buf, *terms), ends in reach.items():
+        key = (load.buf, frozenset(terms.items()))
+        first_terms, low_end, high_end = reach.get(key, (terms, const, const))
+        reach[key] = first_terms, min(low_end, const), max(high_end, const)
+    for (buf, _), (terms, *ends) in reach.items():
         size = nest.lengths[buf]
         for end in (first, last):
-            at = flat_index(b, [end(low.builder.base(key)) for key, _ in terms], [step for _, step in terms])
+            at = flat_index(b, [end(low.builder.base(key)) for key in terms], terms.values())
             holds = b.logical_and(holds, b.icmp("le", 0, b.iadd(at, ends[0])), b.icmp("lt", b.iadd(at, ends[1]), size))
     return holds

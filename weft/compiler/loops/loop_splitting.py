@@ -54,15 +54,16 @@ def splits_of(low: Lowered, loads: Iterable[Load], var: Expr, extent: int, least
     """Where to split the loop over `var`, if that pays: from `least` bytes of results on."""
     if min([out.var.aval.nbytes for out in low.outputs], default=0) < least:
         return None
-    families: dict[tuple, dict[int, tuple[int, int, bool]]] = {}
+    # The key has no order: ids differ from run to run, and the order of terms is that of the code.
+    families: dict[frozenset, tuple[dict[int, int], dict[int, tuple[int, int, bool]]]] = {}
     for x in reachable([load.guard for load in loads if load.guard is not None]):
         found = holds_of(low.builder, x, var)
         if found is not None:
             term, holds = found
-            families.setdefault(tuple(sorted(term.items())), {})[id(x)] = holds
+            families.setdefault(frozenset(term.items()), (term, {}))[1][id(x)] = holds
     if not families:
         return None
-    term, holds = max(families.items(), key=lambda item: len(item[1]))
+    term, holds = max(families.values(), key=lambda family: len(family[1]))
     places = sorted({place for first, last, _ in holds.values() for place in (first, last)} - {-OPEN, OPEN})
     if len(places) > MODEL.split_places or extent < MODEL.split_segment * (len(places) + 1):
         return None
@@ -70,7 +71,7 @@ def splits_of(low: Lowered, loads: Iterable[Load], var: Expr, extent: int, least
     groups = [(places[0], places[0])]
     for place in places[1:]:
         groups.append((place, place)) if place - groups[-1][1] >= line else groups.append((groups.pop()[0], place))
-    return Splits(dict(term), groups, holds, line)
+    return Splits(term, groups, holds, line)
 
 
 def holds_of(b: Builder, x: Expr, var: Expr) -> tuple[dict[int, int], tuple[int, int, bool]] | None:

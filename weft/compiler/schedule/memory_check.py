@@ -14,8 +14,8 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable, Mapping, Sequence
 
+from weft.compiler.schedule.step_accesses import StepAccess, accesses_of
 from weft.ir import program as P
-from weft.ir.step_accesses import StepAccess, accesses_of
 from weft.util.record import record
 
 
@@ -114,6 +114,8 @@ class _Memory:
                 raise MemoryPlanError(f"{title} uses the variable {var} outside of its loop")
             reach = stride * max(loops[var] - 1, 0)
             low, high = low + min(0, reach), high + max(0, reach)
+        if access.until_end:
+            high = max(high, slot.nbytes)
         if low < 0 or high > slot.nbytes:
             verb = "writes" if access.writes else "reads"
             raise MemoryPlanError(f"{title} {verb} bytes {low} to {high} of {self._name(ref.slot)}, which has {slot.nbytes} bytes")
@@ -170,13 +172,12 @@ def _aliased_refs(step: P.Step) -> set[frozenset[P.BufRef]]:
     if kernel is None:
         return set()
     refs = dict(zip([buf.name for buf in kernel.bufs], args))
-    return {frozenset((refs[buf.name], refs[buf.alias])) for buf in kernel.bufs if buf.alias is not None}
+    return {frozenset((ref, refs[buf.alias])) for buf, ref in zip(kernel.bufs, args) if buf.alias is not None}
 
 
 def _title(step: P.Step) -> str:
     kernel = step.kernel if isinstance(step, P.Launch) else step.epilogue if isinstance(step, P.Gemm) else None
-    kind = type(step).__name__.lower()
-    return kind if kernel is None else f"{kind} of {kernel.name}"
+    return f"{type(step).__name__}" if kernel is None else f"{type(step).__name__} of {kernel.name}"
 
 
 class _Owners:

@@ -38,13 +38,15 @@ Dims = tuple[tuple[int, int], ...]
 class StepAccess:
     """Runs of `nbytes` bytes at `ref`, moved over `dims` of (extent, stride in bytes).
 
-    `partial` marks an access that the step may make only in part: data decide, or the order of writes and reads within the step.
+    `partial` marks an access that the step may make only in part: data decide, or the order of its writes and reads.
+    With `until_end`, a run ends where the buffer does: the step does not state its size.
     """
     ref: BufRef
     nbytes: int
     dims: Dims = ()
     writes: bool = False
     partial: bool = False
+    until_end: bool = False
 
     def span(self) -> tuple[int, int]:
         """Return the first byte and the end of all runs, relative to the address; (0, 0) if there is no run.
@@ -186,8 +188,8 @@ def _host_call(step: HostCall) -> list[StepAccess]:
 
 @_accesses.register
 def _start(step: Start) -> list[StepAccess]:
-    # how many bytes are exchanged is stated by the plan of the exchange
-    return [StepAccess(step.source, 1), StepAccess(step.out, 1, writes=True), StepAccess(step.request, 1, writes=True)]
+    # the plan of the exchange states how many bytes are exchanged
+    return [StepAccess(step.source, 1), StepAccess(step.out, 1, writes=True, until_end=True), StepAccess(step.request, 1, writes=True)]
 
 
 @_accesses.register
