@@ -64,6 +64,23 @@ FINDINGS = {
         ["v0 = lax.pad(a0, xp.float32(0), [(2, 0, 1), (1, 0, 0), (1, 1, 0)])"],
         seed=24794,
     ),
+    "dilated convolution of a spatial dim of size 1": program(
+        [((8, 8, 1, 3), "float32", "normal", 1.0), ((5, 1, 3, 8), "float32", "normal", 0.3)],
+        [
+            "v0 = near(lax.conv_general_dilated(a0, a1, (1, 1), [(0, 1), (2, 0)], (1, 2), (1, 2), "
+            "('NHWC', 'HWIO', 'NHWC')))",
+        ],
+        seed=4386,
+    ),
+    "maxima of a rounded bfloat16 row": program(
+        [((1, 5), "bfloat16", "normal", 1.0)],
+        ["v0 = near(a0 / 3)", "v1 = near(v0 == xp.max(v0, 1, keepdims=True))"],
+    ),
+    "gradient of the maximum of a bfloat16 row": program(
+        [((1, 5), "bfloat16", "normal", 1.0)],
+        ["v0 = near(a0 / 3)", "v1 = near(xp.max(v0, 1))"],
+        transformation="grad",
+    ),
     "two roundings of a bfloat16 product": program(
         [((1, 17, 5), "bfloat16", "normal", 300.0)],
         ["v0 = near(nn.softmax(a0 @ xp.swapaxes(a0, -1, -2) / 5, -1))"],
@@ -89,4 +106,13 @@ FINDINGS = {
         ],
         results=(ChainValue("v2", (), "float32", False),),
     ),
+}
+
+#: findings whose faults are not fixed
+OPEN = {
+    "padding between the elements of a dim of size 1",
+    "dilated convolution of a spatial dim of size 1",
+    "maxima of a rounded bfloat16 row",
+    "gradient of the maximum of a bfloat16 row",
+    "two roundings of a bfloat16 product",
 }

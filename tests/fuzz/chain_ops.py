@@ -760,7 +760,10 @@ def masked_softmax(b: ChainBody, x: ChainValue) -> ChainValue:
 
 @op("norm", "f", least_rank=1)
 def layer_norm(b: ChainBody, x: ChainValue) -> ChainValue:
-    return b.like(f"nn.standardize({x.name}, axis={b.axes(x)}, epsilon=0.1)", x, False)
+    axes = b.axes(x)  # the variance without cancellation, which may be negative
+    variance = f"xp.var({x.name}, {axes}, keepdims=True)"
+    text = f"nn.standardize({x.name}, axis={axes}, variance={variance}, epsilon=0.1)"
+    return b.like(text, x, False)
 
 
 @op("norm", "f", least_rank=1)

@@ -59,13 +59,10 @@ def _simplify(chain: Chain) -> Iterator[Chain]:
     if chain.donated:
         yield replace(chain, donated=())
     if chain.transformation != "none":
-        yield replace(chain, transformation="none", axes=(), batch=1)
-    for transformation in ("grad", "jvp"):
-        if (
-            chain.transformation in ("remat", "grad of vmap", "jvp")
-            and transformation != chain.transformation
-        ):
-            yield replace(chain, transformation=transformation, axes=(), batch=1)
+        yield _transform(chain, "none")
+    for kind in ("grad", "jvp"):
+        if chain.transformation in {"remat", "grad of vmap", "jvp"} - {kind}:
+            yield _transform(chain, kind)
     for s in chain.statements[:-1]:
         if chain.results != (s.result,):
             yield _drop_unused(replace(chain, results=(s.result,)))
@@ -78,6 +75,15 @@ def _simplify(chain: Chain) -> Iterator[Chain]:
         yield smaller
     for s in chain.statements[:-1]:
         yield from _without(chain, s)
+
+
+def _transform(chain: Chain, kind: str) -> Chain:
+    """Return the chain with a transformation that batches nothing."""
+    specs = tuple(
+        tuple(entry for k, entry in enumerate(spec) if k != d)
+        for spec, d in zip(chain.specs, chain.axes or (None,) * len(chain.specs))
+    )
+    return replace(chain, transformation=kind, axes=(), batch=1, specs=specs)
 
 
 def _drop_unused(chain: Chain) -> Chain:
