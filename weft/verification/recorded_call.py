@@ -49,11 +49,11 @@ class RecordedCall:
                 return self.comparable(op_by_op(self.program, self.args, replay, noise))
             except UnverifiableError:
                 raise
-            except Exception:                # a rule that NumPy cannot run on these operands
+            except Exception as error:       # a rule that NumPy cannot run on these operands
                 self.is_traced_runnable = False
                 replay.restart(self.log)
-        if stages.partition is None:
-            raise UnverifiableError("an operation has no reference")
+                if stages.partition is None:
+                    raise UnverifiableError(f"an operation has no reference: {type(error).__name__}: {error}") from error
         local = stages.partition.jaxpr
         try:
             return self.comparable(op_by_op(local, self.args, replay, noise, lambda args: stages.run_local(local, args)))
