@@ -1,5 +1,6 @@
 """The check `values`: correct programs pass, wrong ones are found."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -15,9 +16,11 @@ from weft import pipeline, programs
 from weft.backends.cpu.loaded import CpuLoaded
 from weft.errors import VerificationError
 from weft.experimental import io_callback
-from weft.util import cache
+from weft.ir.registry import registry
+from weft.util import cache, lapack
 from weft.util.config import Override
 from weft.verification import values
+from weft.verification.evaluation import one_library_thread
 
 
 @pytest.fixture(autouse=True)
@@ -259,3 +262,47 @@ def test_an_unchecked_process_imports_nothing_of_it():
     env = {k: v for k, v in os.environ.items() if k not in ("WEFT_CHECK", "WEFT_VERIFY")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
     assert done.stdout == "[]\n"
+
+
+def test_terms_of_sums_are_compared_by_their_sums(compared, monkeypatch):
+    mesh = weft.make_mesh((4,), ("a",), axis_types=(weft.sharding.AxisType.Explicit,))
+    P, layout = weft.sharding.PartitionSpec, lambda *spec: weft.sharding.NamedSharding(mesh, weft.sharding.PartitionSpec(*spec))
+    x, w = weft.device_put(normal(6, 8), layout(None, "a")), weft.device_put(normal(8, 5, seed=1), layout("a", None))
+    product = lambda x, w: wnp.einsum("ij,jk->ik", x * 2, w, out_sharding=P(unreduced={"a"}))
+    with weft.set_mesh(mesh):
+        weft.jit(product)(x, w)
+        assert any(call.executable.out_specs[0].has_terms for call in compared)
+        faults.in_stack(monkeypatch, "mul", "add")
+        with pytest.raises(VerificationError):
+            weft.jit(lambda x, w: product(x, w))(x, w)
+
+
+def test_programs_that_numpy_cannot_run_are_listed(monkeypatch):
+    def refuse(*_, **__):
+        raise ValueError("not on NumPy")
+
+    monkeypatch.setitem(registry["sin"].rules, "reference", refuse)
+    monkeypatch.setattr(values, "calls_unverified", {})
+
+    def unseen(x):
+        return wnp.sin(x) * 17
+
+    assert float(weft.jit(unseen)(0.0)) == 0
+    assert values.calls_unverified == {"jit(unseen)": "an operation has no reference: ValueError: not on NumPy"}
+
+
+def test_the_library_keeps_its_threads():
+    control = lapack.thread_control()
+    if control is None:
+        pytest.skip("NumPy's linear algebra has no threads here")
+    threads = ctypes.CFUNCTYPE(ctypes.c_int)(control[0])
+    before = threads()
+    with one_library_thread():
+        assert threads() == 1
+    weft.jit(lambda x: x @ x)(normal(40, 40))
+    assert threads() == before
+
+
+def test_scatters_into_a_scalar_are_compared(compared):
+    f = weft.jit(lambda x: (x.at[()].add(2.0), x.at[()].set(5.0)))
+    assert [float(y) for y in f(wnp.float32(1.0))] == [3, 5] and compared and not values.calls_unverified.get("jit(<lambda>)")

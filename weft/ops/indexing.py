@@ -277,11 +277,13 @@ def _scatter_reference(ufunc):
         values = updates.ravel()[inside]
         narrow = ufunc is not None and families.is_narrow(x.dtype)
         out = x.astype(np.float32) if narrow else x.copy()
+        if x.ndim == 0:
+            out, where = out.reshape(1), (np.zeros(values.size, np.int64),)
         if ufunc is None:
             out[where] = values
         else:
             ufunc.at(out, where, values.astype(out.dtype))
-        return out.astype(x.dtype)
+        return out.astype(x.dtype).reshape(x.shape)
 
     return reference
 

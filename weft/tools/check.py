@@ -39,7 +39,8 @@ def check_program(program: str, arguments: Sequence[str], *, as_module: bool = F
     finally:
         values.listeners.pop()
         sys.stdout.flush()
-        print("\n".join(["", *reports, _summary(len(reports), values.calls_compared[0])]), file=sys.stderr)
+        lines = [f"weft check: {name} could not be compared: {why}" for name, why in values.calls_unverified.items()]
+        print("\n".join(["", *reports, *lines, _summary(len(reports), values.calls_compared[0])]), file=sys.stderr)
     return status or int(bool(reports))
 
 

@@ -9,6 +9,7 @@ How:  the `reference` rule of each primitive gives its results, also inside loop
 from __future__ import annotations
 
 import contextlib
+import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -19,7 +20,8 @@ from weft.core.interpret import computed_by, rule_results, run_reference
 from weft.core.trace import eval_trace, set_trace
 from weft.ir.jaxpr import Eqn, Jaxpr, Var
 from weft.ops.callback import called_through
-from weft.verification.tolerance import epsilon_of
+from weft.util import lapack
+from weft.verification.tolerance import TRIALS, epsilon_of
 
 #: kinds of primitives whose results are rounded
 _ROUNDING = frozenset(("elementwise", "reduce", "contract", "conv", "ragged", "scan", "scatter", "library", "collective"))
@@ -29,6 +31,8 @@ _EXACT = frozenset((
     "complex", "nextafter", "rem", "stop_gradient", "optimization_barrier", "reduce_max", "reduce_min", "cummax", "cummin",
     "bitcast_convert_type", "all_gather", "ppermute", "all_to_all", "pmax", "pmin",
 ))  # fmt: skip
+#: units of noise after the first trials
+WIDER_UNITS = 4
 #: primitives whose results have no unique signs or order
 _NOT_UNIQUE = frozenset(("eigh", "eig", "svd", "schur", "hessenberg", "tridiagonal", "lu"))
 
@@ -125,16 +129,17 @@ def op_by_op(program: Jaxpr, args: Sequence[np.ndarray], replay: Replay | None =
              run: Callable[[Sequence[np.ndarray]], Sequence] | None = None) -> list[np.ndarray]:
     """Return the results of `program`, or of `run(args)`, evaluated equation by equation."""
     rng = None if noise is None else np.random.default_rng(noise)
+    units = 1 if noise is None or noise < TRIALS else WIDER_UNITS
 
     def compute(eqn: Eqn, ins: Sequence) -> Sequence:
         if eqn.primitive.kind == "callback" and replay is not None:
             return replay.results(eqn, ins)
         outs = _factors(eqn, ins) if eqn.primitive.name in _NOT_UNIQUE else rule_results(eqn, ins)
-        return outs if rng is None or not rounds(eqn) else [moved(np.asarray(x), rng) for x in outs]
+        return outs if rng is None or not rounds(eqn) else [moved(np.asarray(x), rng, units) for x in outs]
 
     if rng is not None:
-        args = [moved(x, rng) for x in args]
-    with computed_by(compute), set_trace(eval_trace), np.errstate(all="ignore"):
+        args = [moved(x, rng, units) for x in args]
+    with computed_by(compute), set_trace(eval_trace), np.errstate(all="ignore"), one_library_thread():
         outs = run_reference(program, *args) if run is None else run(args)
     return [np.asarray(x) for x in outs]
 
@@ -155,9 +160,25 @@ def rounds(eqn: Eqn) -> bool:
     return primitive.kind in _ROUNDING and primitive.name not in _EXACT
 
 
-def moved(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return floating-point values moved by one unit up or down; other values as they are."""
-    epsilon = epsilon_of(x.dtype)
+@contextlib.contextmanager
+def one_library_thread() -> Iterator[None]:
+    """Have NumPy's linear algebra use one thread in a block: its threads cost more than they gain on small matrices."""
+    control = lapack.thread_control()
+    if control is None:
+        yield
+        return
+    get, put = ctypes.CFUNCTYPE(ctypes.c_int)(control[0]), ctypes.CFUNCTYPE(None, ctypes.c_int)(control[1])
+    threads = get()
+    put(1)
+    try:
+        yield
+    finally:
+        put(threads)
+
+
+def moved(x: np.ndarray, rng: np.random.Generator, units: int = 1) -> np.ndarray:
+    """Return floating-point values moved by `units` up or down; other values as they are."""
+    epsilon = units * epsilon_of(x.dtype)
     if not epsilon:
         return x
     sides = np.where(rng.random(x.shape) < 0.5, -epsilon, epsilon)

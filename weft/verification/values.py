@@ -17,7 +17,6 @@ import numpy as np
 
 from weft.ir.jaxpr import Jaxpr
 from weft.util.checks import Checks
-from weft.util.config import config
 from weft.util.errors import VerificationError, describe
 from weft.verification.evaluation import UnverifiableError
 from weft.verification.recorded_call import REMEDY, RULE, RecordedCall, mismatch_rows, producer_of
@@ -27,6 +26,8 @@ from weft.verification.tolerance import Mismatch, Precision, Tolerance, differen
 listeners: list[Callable[[VerificationError], object]] = []
 #: the number of calls that this process compared
 calls_compared = [0]
+#: programs that could not be compared, by name, and why
+calls_unverified: dict[str, str] = {}
 
 
 class CallVerifier:
@@ -35,7 +36,7 @@ class CallVerifier:
     def __init__(self, checks: Checks) -> None:
         self.checks = checks
         self.numbers = itertools.count()
-        self.settings = config.trace_key()
+        self.step_code: dict[int, Any] = {}
 
     def __call__(self, executable: Any, args: Sequence[Any]) -> list[Any]:
         """Return the results of the executable."""
@@ -44,7 +45,7 @@ class CallVerifier:
         is_due = with_stages or self.checks.memory or is_selected(number, self.checks.values)
         if not is_due or is_elsewhere(executable):
             return executable(args, is_verified=True)
-        call = RecordedCall(executable, args)
+        call = RecordedCall(executable, args, self.step_code)
         calls_compared[0] += 1
         try:
             outs = self._run(call, args, with_stages)
@@ -87,7 +88,8 @@ def check_values(call: RecordedCall) -> None:
     """Compare the results of a call with op-by-op execution."""
     try:
         found = compare(call)
-    except UnverifiableError:
+    except UnverifiableError as error:
+        calls_unverified[call.name] = str(error)
         return
     if found is not None:
         raise mismatch_error(call, found)
