@@ -21,7 +21,7 @@ from weft.compiler.lowering.lower import Lowered, Output, Reduction, reachable
 from weft.ir.build import Builder
 from weft.ir.loops import Buf, Const, Expr, Interleave, Store
 from weft.util.machine_model import MODEL
-from weft.util.record import field, record
+from weft.util.record import field, record, replace
 
 
 class Level(enum.IntEnum):
@@ -66,6 +66,8 @@ class LoopNest:
     def __init__(self, low: Lowered, name: str, along: int | None = None):
         self.low, self.name = low, name
         self.analysis = AccessAnalysis(low)
+        #: of the main code, and of the remainders of unrolled dims
+        self.analyses = [self.analysis, *(AccessAnalysis(replace(low, outputs=r.outputs)) for r in low.remainders)]
         self.sizes = {low.names[v]: v.aval.nbytes for v in low.leaves}
         self.lengths = {low.names[v]: v.aval.size for v in low.leaves}
         self.dims = self._collapse()
@@ -82,17 +84,20 @@ class LoopNest:
         self.out_names = {var: f"y{i}" for i, var in enumerate(dict.fromkeys([out.var for out in low.outputs]))}
 
     def _collapse(self) -> list[Dim]:
-        low, analysis = self.low, self.analysis
+        """Return the dims, adjacent ones as one where every access of the main code and of all remainders allows it."""
+        low = self.low
+        pinned = {key for analysis in self.analyses for key in analysis.pinned}
         dims: list[Dim] = []
+        all_steps: list[int] = []                       # of the last dim, in all accesses
         for d, x in enumerate(low.vars):
             if type(x) is Const:
                 continue
             column = d in low.columns
-            steps = [a.terms.get(id(x), 0) for a in analysis.accesses]
-            free = id(x) not in analysis.pinned
-            if dims and free and dims[-1].column == column and id(low.vars[dims[-1].dims[-1]]) not in analysis.pinned \
-                    and all(big == small * low.shape[d] for big, small in zip(dims[-1].steps, steps)):
-                last = dims[-1]
+            outer_steps, all_steps = all_steps, [a.terms.get(id(x), 0) for analysis in self.analyses for a in analysis.accesses]
+            steps = all_steps[:len(self.analysis.accesses)]
+            last = dims[-1] if dims else None
+            if last is not None and last.column == column and pinned.isdisjoint((id(x), id(low.vars[last.dims[-1]]))) \
+                    and all(big == small * low.shape[d] for big, small in zip(outer_steps, all_steps)):
                 dims[-1] = Dim([*last.dims, d], last.extent * low.shape[d], column, steps)
             else:
                 dims.append(Dim([d], low.shape[d], column, steps))

@@ -286,7 +286,7 @@ class _Writer(LoopNest):
     def _in_place(self) -> list[tuple[Var, Var]]:
         """Outputs that may overwrite an input: every read of the input is of an element about to be written."""
         low, pairs = self.low, []
-        versions = [(low.outputs, self.analysis), *((r.outputs, AccessAnalysis(replace(low, outputs=r.outputs))) for r in low.remainders)]
+        versions = [*zip([low.outputs, *(r.outputs for r in low.remainders)], self.analyses)]
         last = max((o.level for o in low.outputs), default=0)
         if len({r.level for r in low.reductions}) > 1 and any(o.level >= 0 for o in low.outputs):
             last_pass = max(max(r.level for r in low.reductions), last)
