@@ -15,8 +15,9 @@ from weft.backends.cpu.buffer import use_native
 from weft.backends.cpu.loaded import CpuLoaded, Plan
 from weft.codegen.program.tiered_compilation import compile_draft
 from weft.compiler.rewrite.simplify import simplify
-from weft.compiler.schedule.schedule import Scheduled, schedule
+from weft.compiler.schedule.schedule import KernelCheck, Scheduled, schedule
 from weft.ir.jaxpr import Jaxpr
+from weft.util.config import config
 from weft.util.record import record
 
 
@@ -46,11 +47,20 @@ def lower(program: LocalProgram, stage: Stage) -> CpuStages:
 
 
 def _scheduled(program: Jaxpr, donated: tuple[int, ...]) -> Scheduled:
-    scheduled = schedule(program, donated)
+    scheduled = schedule(program, donated, _kernel_check())
     if not scheduled.has_loops:
         return scheduled
     from weft.compiler.schedule.loop_outlining import with_loop_kernels  # a millisecond that most programs need not spend
     return with_loop_kernels(scheduled)
+
+
+def _kernel_check() -> KernelCheck | None:
+    """Return the check of new kernels, if the setting `check` has maps."""
+    if not config.checks.maps:
+        return None
+    from weft.verification.kernel_maps import check_group_kernel
+
+    return check_group_kernel
 
 
 def compile_local(program: LocalProgram, stages: CpuStages, stage: Stage) -> CpuLoaded:
