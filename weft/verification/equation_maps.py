@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -53,10 +53,11 @@ _NONE = np.zeros(0, np.int64)
 
 
 class EquationMaps:
-    """The index maps of one group."""
+    """The index maps of one group. Leaves that are `given` have these values and are not read."""
 
-    def __init__(self, graph: Fusion, group: Group) -> None:
+    def __init__(self, graph: Fusion, group: Group, given: Mapping[Var, np.ndarray] | None = None) -> None:
         self.graph, self.group = graph, group
+        self.given = given or {}
         self.readers: dict[Var, Eqn] = {}
         self._known: dict[Atom, KnownValues | None] = {}
         self._maps: dict[tuple[Eqn, bool], np.ndarray] = {}
@@ -64,6 +65,16 @@ class EquationMaps:
     def is_leaf(self, atom: Atom) -> bool:
         """Return whether the kernel reads the value from memory."""
         return isinstance(atom, Var) and self.graph.loads(atom, self.group.depth)
+
+    def equations(self, roots: Sequence[Var]) -> Iterator[Eqn]:
+        """Yield the equations that the kernel computes."""
+        seen, stack = set(roots), list(roots)
+        while stack:
+            eqn = self.graph.producer[stack.pop()]
+            yield eqn
+            fresh = [a for a in eqn.invars if isinstance(a, Var) and a not in seen and not self.is_leaf(a)]
+            seen.update(fresh)
+            stack += fresh
 
     def reads(self, root: Var, element: int) -> dict[Var, ElementSet]:
         """Return the elements of each leaf of which an element of `root` is made."""
@@ -169,7 +180,8 @@ class EquationMaps:
             value = np.asarray(atom.val, atom.aval.dtype)
             return KnownValues(value, np.ones((), bool), True)
         if self.is_leaf(atom) or atom not in self.graph.producer:
-            return None
+            values = self.given.get(atom)
+            return None if values is None else KnownValues(values, np.ones(values.shape, bool), True)
         if atom not in self._known:
             eqn = self.graph.producer[atom]
             self._known[atom] = self._compute(eqn) if len(eqn.outvars) == 1 else None
@@ -228,7 +240,7 @@ def _same_position(atom: Atom, eqn: Eqn, elements: ElementSet) -> ElementSet:
     return ElementSet(None, _NONE)
 
 
-def _apply(elements: ElementSet, index_map) -> ElementSet:
+def _apply(elements: ElementSet, index_map: Callable[[np.ndarray], np.ndarray]) -> ElementSet:
     must = np.unique(index_map(elements.must)) if elements.must.size else _NONE
     if elements.may is elements.must:
         return ElementSet(must, must)

@@ -11,13 +11,16 @@ Laws: a kernel loads no element that does not contribute, but for masked ones; i
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable
 
 import numpy as np
 
+from weft.compiler.fusion.classify import LoweringKind, computes, lowering_kind
 from weft.compiler.fusion.fuse import Fusion
 from weft.compiler.fusion.groups import Group
+from weft.compiler.fusion.reduction_domain import reduced_dims
 from weft.compiler.loops.loop_nest import BuiltKernel
 from weft.ir.jaxpr import Eqn, Var
 from weft.util.errors import VerificationError
@@ -25,6 +28,8 @@ from weft.util.record import field, record
 from weft.verification.equation_maps import ElementSet, EquationMaps, UncheckedKernelError
 from weft.verification.loops_provenance import AccessError, Provenance, leaves_of, provenance_of
 
+#: the most elements of integer inputs that get values
+LARGEST_INDICES = 1 << 16
 #: elements of each result that are compared
 SAMPLES = 8
 
@@ -50,7 +55,14 @@ def check_group_kernel(graph: Fusion, group: Group, built: BuiltKernel) -> None:
     """Compare the reads and writes of a kernel with its equations. KernelMapError where they differ."""
     try:
         provenance = provenance_of(built.kernel)
-        _compare(EquationMaps(graph, group), built, provenance)
+        maps = EquationMaps(graph, group)
+        _compare(maps, built, provenance)
+        _compare_counts(maps, built, provenance)
+        given = _indices(maps, built)
+        if given:
+            names = dict(zip(built.ins, provenance.inputs))
+            again = provenance_of(built.kernel, {names[var]: values for var, values in given.items()})
+            _compare(EquationMaps(graph, group, given), built, again)
     except UncheckedKernelError as reason:
         counts.skipped[str(reason)] = counts.skipped.get(str(reason), 0) + 1
         return
@@ -73,6 +85,37 @@ def _compare(maps: EquationMaps, built: BuiltKernel, provenance: Provenance) -> 
             expected = maps.reads(root, element)
             for number, leaf in enumerate(built.ins):
                 _compare_leaf(maps, built, provenance, (root, name, element), (number, leaf), loads, expected.get(leaf))
+
+
+def _compare_counts(maps: EquationMaps, built: BuiltKernel, provenance: Provenance) -> None:
+    """Compare how many values accumulators combine with the sizes of the reductions."""
+    if not provenance.complete:
+        return
+    reductions = [eqn for eqn in maps.equations(built.outs) if lowering_kind(eqn) is LoweringKind.REDUCE]
+    sizes = {math.prod([eqn.invars[0].aval.shape[d] for d in reduced_dims(eqn)]) for eqn in reductions}
+    for name, found in provenance.combined.items():
+        if sizes and not found <= sizes:
+            facts = f"accumulator {name} combines {min(found - sizes)} values, its reduction {_abbreviated(sorted(sizes))}"
+            raise _error(built, reductions[0], facts)
+
+
+def _indices(maps: EquationMaps, built: BuiltKernel) -> dict[Var, np.ndarray]:
+    """Return values of the integer inputs of a kernel with data-dependent indices or masks: positions, inside and outside."""
+    kinds = [eqn.primitive.kind == "index" or computes(eqn) == "select" for eqn in maps.equations(built.outs)]
+    if not any(kinds):
+        return {}
+    rng = np.random.default_rng(0)
+    inputs = [v for v in built.ins if v.aval.dtype.kind in "iub" and v.aval.size <= LARGEST_INDICES]
+    return {v: _positions(rng, v.aval.shape, v.aval.dtype) for v in inputs}
+
+
+def _positions(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    if dtype.kind == "b":
+        return rng.integers(0, 2, shape).astype(bool)
+    limits = np.iinfo(dtype)
+    values = rng.integers(max(-3, limits.min), 30, shape)
+    extreme = rng.random(shape) < 0.1
+    return np.where(extreme, rng.choice([max(limits.min, -(1 << 31)), min(limits.max, (1 << 31) - 1)], shape), values).astype(dtype)
 
 
 def _sampled_elements(stored: dict[int, object]) -> list[int]:

@@ -12,7 +12,7 @@ Laws: both operands of a select are evaluated, as in native code, and only the c
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,7 @@ class AccessError(Exception):
 @record(frozen=False)
 class Provenance:
     """What a run found. `stored`: for each result, trees by element. `whole`: every iteration ran. `complete`: no tree lacks loads.
+    `combined`: for each accumulator, the numbers of values that it combined where it was used.
 
     Element i of input k is number `bases[k] + i`; all elements of input k at once are `-2 - k`."""
 
@@ -49,10 +50,7 @@ class Provenance:
     stored: dict[str, dict[int, Tree]]
     whole: bool
     complete: bool
-
-    def loads(self, tree: Tree) -> set[int]:
-        """Return the leaves of a tree."""
-        return leaves_of(tree)
+    combined: dict[str, set[int]]
 
 
 def leaves_of(tree: Tree) -> set[int]:
@@ -75,9 +73,9 @@ def leaves_of(tree: Tree) -> set[int]:
     return found
 
 
-def provenance_of(kernel: L.Kernel) -> Provenance:
-    """Run a kernel on provenance. AccessError for a wrong access, UncheckedKernelError where the kernel is not covered."""
-    writer = _FunctionWriter(kernel)
+def provenance_of(kernel: L.Kernel, given: Mapping[str, np.ndarray] | None = None) -> Provenance:
+    """Run a kernel on provenance. The elements of `given` inputs are numbers. AccessError for a wrong access, UncheckedKernelError where the kernel is not covered."""
+    writer = _FunctionWriter(kernel, given or {})
     run = writer.function()
     for samples, partial in ((None, False), (4, False), (2, False), (3, True)):
         if _least_statements(kernel.body, samples, writer.carrying, partial) > BUDGET:
@@ -91,7 +89,7 @@ def provenance_of(kernel: L.Kernel) -> Provenance:
         if whole:
             machine.check_all_stored()
         machine.check_overwritten()
-        return Provenance(writer.inputs, writer.bases, machine.stored, whole, whole or not partial)
+        return Provenance(writer.inputs, writer.bases, machine.stored, whole, whole or not partial, machine.counts)
     raise UncheckedKernelError("it runs too many statements")
 
 
@@ -112,6 +110,7 @@ class _Machine:
         self.scratch: dict[str, dict[int, Tree]] = {b.name: {} for b in kernel.scratch}
         self.tasks: dict[str, dict[int, int]] = {name: {} for name in self.stored}
         self.task = 0
+        self.counts: dict[str, set[int]] = {}
         self.overwritten: list[tuple[str, int, Tree, Tree]] = []
 
     def iterations(self, extent: int, carries: bool, statements: int) -> Iterable[int]:
@@ -124,6 +123,10 @@ class _Machine:
         if self.budget < 0:
             raise _BudgetError
         return chosen
+
+    def combined(self, name: str, count: int) -> None:
+        """Note how many values an accumulator combines where it is used."""
+        self.counts.setdefault(name, set()).add(count)
 
     def begin_task(self, task: int) -> None:
         """Give the next iteration of the parallel loop scratch memory of its own."""
@@ -201,13 +204,15 @@ class _LoopFacts:
 class _FunctionWriter:
     """Writes the Python function of a kernel."""
 
-    def __init__(self, kernel: L.Kernel) -> None:
+    def __init__(self, kernel: L.Kernel, given: Mapping[str, np.ndarray]) -> None:
         self.kernel = kernel
+        self.given = {name: f"g{k}" for k, name in enumerate(given)}
         self.lines: list[str] = []
         self.names: dict[str, str] = {}
         self.numbers: set[str] = set()          # names whose values are numbers
-        self.constants: dict[str, Any] = {}
-        self.memo: dict[tuple[int, bool], str] = {}
+        self.constants: dict[str, Any] = {self.given[name]: values.reshape(-1).tolist() for name, values in given.items()}
+        self.memo: dict[tuple[int, bool | str], str] = {}
+        self.accumulators: set[str] = set()
         self.count = 0
         self.depth = 1
         self.inputs = [b.name for b in kernel.bufs if b.mode == "in"]
@@ -227,7 +232,7 @@ class _FunctionWriter:
     def function(self) -> Callable[[_Machine], None]:
         """Return the function."""
         self._body(self.kernel.body)
-        text = "\n".join(["def run(m):", " read, store, outside = m.read, m.store, m.outside", *self.lines, " return"])
+        text = "\n".join(["def run(m):", " read, store, outside, combined = m.read, m.store, m.outside, m.combined", *self.lines, " return"])
         space: dict[str, Any] = {"apply": loops_eval.apply, "scalar": loops_eval.scalar, "div": _div, "rem": _rem, **self.constants}
         exec(compile(text, "<kernel provenance>", "exec"), space)  # its text is made of names and numbers alone
         return space["run"]
@@ -265,7 +270,10 @@ class _FunctionWriter:
                 self._line(f"{self._name(stmt.name)} = {self._tree(stmt.value)}")
         elif isinstance(stmt, L.Init):
             self.numbers.discard(stmt.name)
-            self._line(f"{self._name(stmt.name)} = {self._tree(stmt.value)}")
+            name = self._name(stmt.name)
+            self.accumulators.add(stmt.name)
+            self._line(f"{name} = {self._tree(stmt.value)}")
+            self._line(f"k{name} = 0")
         elif isinstance(stmt, L.Accum):
             self._accum(stmt)
         elif isinstance(stmt, L.Scan):
@@ -289,7 +297,9 @@ class _FunctionWriter:
 
     def _accum(self, stmt: L.Accum) -> None:
         name = self._name(stmt.name)
-        value = self._tree(stmt.value)
+        inner = stmt.value.name if isinstance(stmt.value, L.Ref) and stmt.value.name in self.accumulators else None
+        value = self._name(inner) if inner is not None else self._tree(stmt.value)
+        self._line(f"k{name} += {1 if inner is None else 'k' + self._name(inner)}")
         old = "None" if stmt.op == "set" else name
         if stmt.guard is None:
             self._line(f"{name} = {_tuple([old, value])}")
@@ -350,7 +360,8 @@ class _FunctionWriter:
         found = self.memo.get(key)
         if found is None:
             if isinstance(expr, L.Load):
-                found = ""
+                parts = [x for x in (expr.index, expr.guard, expr.other) if x is not None]
+                found = "number" if expr.buf in self.given and all([self._is_number(x) for x in parts]) else ""
             elif isinstance(expr, L.Ref):
                 found = "number" if expr.name in self.numbers else ""
             elif isinstance(expr, L.Op):
@@ -371,10 +382,21 @@ class _FunctionWriter:
         key = (id(expr), True)
         found = self.memo.get(key)
         if found is None:
-            assert isinstance(expr, L.Op)
-            args = [self._number(a) for a in expr.args]
-            found = self.memo[key] = self._temp(self._number_op(expr, args))
+            if isinstance(expr, L.Load):
+                text = self._given_load(expr)
+            else:
+                text = self._number_op(expr, [self._number(a) for a in expr.args])
+            found = self.memo[key] = self._temp(text)
         return found
+
+    def _given_load(self, expr: L.Load) -> str:
+        """Write the load of an element that is a number."""
+        at, size = self._number(expr.index), self.sizes[expr.buf]
+        loaded = f"({self.given[expr.buf]}[{at}] if 0 <= {at} < {size} else outside({expr.buf!r}, {at}))"
+        if expr.guard is None:
+            return loaded
+        other = ("False" if expr.type == "bool" else "0") if expr.other is None else self._number(expr.other)
+        return f"{loaded} if {self._number(expr.guard)} else {other}"
 
     def _number_op(self, expr: L.Op, args: list[str]) -> str:
         op, source = expr.op, expr.args[0].type
@@ -405,7 +427,11 @@ class _FunctionWriter:
         if self._is_number(expr):
             return "None"
         if isinstance(expr, L.Ref):
-            return self._name(expr.name)
+            name = self._name(expr.name)
+            if expr.name in self.accumulators and (id(expr), "count") not in self.memo:
+                self.memo[id(expr), "count"] = name
+                self._line(f"combined({expr.name!r}, k{name})")
+            return name
         key = (-id(expr), True)
         found = self.memo.get(key)
         if found is None:
