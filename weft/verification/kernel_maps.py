@@ -113,9 +113,9 @@ def _positions(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype
     if dtype.kind == "b":
         return rng.integers(0, 2, shape).astype(bool)
     limits = np.iinfo(dtype)
-    values = rng.integers(max(-3, limits.min), 30, shape)
-    extreme = rng.random(shape) < 0.1
-    return np.where(extreme, rng.choice([max(limits.min, -(1 << 31)), min(limits.max, (1 << 31) - 1)], shape), values).astype(dtype)
+    choices = [rng.integers(0, 3, shape), rng.integers(max(-3, limits.min), 30, shape),
+               rng.choice([max(limits.min, -(1 << 31)), min(limits.max, (1 << 31) - 1)], shape)]
+    return np.choose(rng.choice(3, shape, p=[0.6, 0.3, 0.1]), choices).astype(dtype)
 
 
 def _sampled_elements(stored: dict[int, object]) -> list[int]:
