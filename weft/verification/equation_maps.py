@@ -143,6 +143,7 @@ class EquationMaps:
         for atom in data:
             starts.append(at)
             at += atom.aval.size
+        _check_size(eqn)
         if table is None:
             numbers = [np.zeros((), np.int64) if isinstance(a, Literal) else _numbers(a.aval.shape, n) for a, n in zip(data, starts)]
             table = self._maps[eqn, False] = np.asarray(_run(eqn, [*numbers, *indices]))
@@ -161,6 +162,7 @@ class EquationMaps:
         everywhere = [_same_position(a, eqn, elements) for a in eqn.invars]
         if which is None:
             return everywhere
+        _check_size(eqn)
         values, known = (np.broadcast_to(x, eqn.outvars[0].aval.shape).reshape(-1) for x in (which.values, which.known))
         found = [everywhere[0]]
         for number, atom in enumerate(cases):
@@ -222,10 +224,15 @@ def _run(eqn: Eqn, operands: Sequence[np.ndarray]) -> np.ndarray:
     return result[0] if isinstance(result, list | tuple) else result
 
 
+def _check_size(eqn: Eqn) -> None:
+    if eqn.outvars[0].aval.size > LARGEST_VALUE:
+        raise UncheckedKernelError("a value has too many elements")
+
+
 def _numbers(shape: tuple[int, ...], first: int) -> np.ndarray:
     size = math.prod(shape)
     if size > LARGEST_VALUE:
-        raise UncheckedKernelError(f"a value has {size} elements")
+        raise UncheckedKernelError("a value has too many elements")
     return np.arange(first, first + size, dtype=np.int64).reshape(shape)
 
 

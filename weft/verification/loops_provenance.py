@@ -111,7 +111,7 @@ class _Machine:
         self.tasks: dict[str, dict[int, int]] = {name: {} for name in self.stored}
         self.task = 0
         self.counts: dict[str, set[int]] = {}
-        self.overwritten: list[tuple[str, int, Tree, Tree]] = []
+        self.overwritten: list[tuple[str, int, Tree, Tree, bool]] = []
 
     def iterations(self, extent: int, carries: bool, statements: int) -> Iterable[int]:
         """Return the iterations of a loop that run."""
@@ -162,9 +162,7 @@ class _Machine:
             return
         memory = self.stored[buf]
         if index in memory:
-            self.overwritten.append((buf, index, memory[index], tree))
-            if self.tasks[buf][index] != self.task:
-                raise AccessError(buf, f"element {index} is written by tasks {self.tasks[buf][index]} and {self.task}")
+            self.overwritten.append((buf, index, memory[index], tree, self.tasks[buf][index] != self.task))
         memory[index] = tree
         self.tasks[buf][index] = self.task
 
@@ -184,10 +182,13 @@ class _Machine:
                 raise AccessError(buf, f"element {missing} is never written ({len(memory)} of {self.sizes[buf]} are)")
 
     def check_overwritten(self) -> None:
-        """Raise where an element is stored twice, and the second value is not made of the first."""
-        for buf, index, old, new in self.overwritten[:200]:
-            if old != new and not leaves_of(old) <= leaves_of(new):
-                raise AccessError(buf, f"element {index} is written twice, with different values")
+        """Raise where an element is stored twice, and the second value is not made of the first. Two tasks may store the same value,
+        as tiles that overlap at the end of a dim do."""
+        for buf, index, old, new, by_tasks in random.Random(0).sample(self.overwritten, min(len(self.overwritten), 200)):
+            before, after = leaves_of(old), leaves_of(new)
+            if not before <= after or (by_tasks and before != after):
+                who = "by two tasks" if by_tasks else "twice"
+                raise AccessError(buf, f"element {index} is written {who}, with different values")
 
 
 @record(frozen=False)
