@@ -35,8 +35,8 @@ def with_part(node: Any, path: Path, part: Any) -> Any:
     return replace(node, **{step: with_part(getattr(node, step), rest, part)})
 
 
-def paths(node: Any, path: Path = (), limit: int = 3000) -> Iterator[Path]:
-    """Yield the paths of the statements and expressions of a kernel, at most `limit` of each statement."""
+def paths(node: Any, path: Path = ()) -> Iterator[Path]:
+    """Yield the paths of the statements and expressions of a kernel."""
     if isinstance(node, tuple):
         for k, item in enumerate(node):
             yield from paths(item, (*path, k))
@@ -102,7 +102,7 @@ def _swap_strides(part: Any) -> Any:
     return part
 
 
-def _negate_condition(part: Any) -> Any:
+def _exchange_cases(part: Any) -> Any:
     if isinstance(part, L.Op) and part.op == "select":
         return replace(part, args=(part.args[0], part.args[2], part.args[1]))
     return part
@@ -121,7 +121,7 @@ MUTATIONS: dict[str, Callable[[Any], Any]] = {
     "lengthen loop": _lengthen_loop,
     "change stride": _change_stride,
     "swap strides": _swap_strides,
-    "exchange cases": _negate_condition,
+    "exchange cases": _exchange_cases,
     "drop statement": _drop_statement,
 }
 

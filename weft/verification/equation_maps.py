@@ -33,8 +33,15 @@ class UncheckedKernelError(Exception):
     """A kernel that the check does not cover, and why."""
 
 
+#: bits of a flat index in the code of a pair
+BITS = 40
+_ELEMENT = (1 << BITS) - 1
+
+
 class ElementSet(NamedTuple):
-    """Flat indices, sorted; None means every element."""
+    """Pairs of the number of a result element and the flat index of an element of which it is made, as codes; see `pairs`.
+
+    None means every element, for all results."""
 
     may: np.ndarray | None
     must: np.ndarray
@@ -76,18 +83,18 @@ class EquationMaps:
             seen.update(fresh)
             stack += fresh
 
-    def reads(self, root: Var, element: int) -> dict[Var, ElementSet]:
-        """Return the elements of each leaf of which an element of `root` is made."""
+    def reads(self, root: Var, elements: Sequence[int]) -> dict[Var, ElementSet]:
+        """Return the elements of each leaf of which elements of `root` are made."""
         graph = self.graph
-        at = np.array([element], np.int64)
+        at = pairs(np.arange(len(elements)), np.array(elements, np.int64))
         pending: dict[Var, list[ElementSet]] = {root: [ElementSet(at, at)]}
         queue = [(-graph.order[root], id(root), root)]
         leaves: dict[Var, list[ElementSet]] = {}
         while queue:
             var = heapq.heappop(queue)[2]
-            elements = _union(pending.pop(var))
+            read = _union(pending.pop(var))
             eqn = graph.producer[var]
-            for atom, operand_elements in self._operands(eqn, elements):
+            for atom, operand_elements in self._operands(eqn, read):
                 if self.is_leaf(atom):
                     self.readers[atom] = eqn
                     leaves.setdefault(atom, []).append(operand_elements)
@@ -122,7 +129,7 @@ class EquationMaps:
         if table is None:
             numbers = np.moveaxis(_numbers(operand.aval.shape, 0), axes, range(-len(axes), 0))
             table = self._maps[key] = numbers.reshape(eqn.outvars[0].aval.size, -1)
-        return _apply(elements, lambda at: table[at].reshape(-1))
+        return _apply(elements, lambda codes: pairs((codes >> BITS)[:, None], table[codes & _ELEMENT]).reshape(-1))
 
     def _moved(self, eqn: Eqn, elements: ElementSet) -> list[ElementSet]:
         """Return the map of an op with static parameters, which is that of its reference on element numbers."""
@@ -149,9 +156,11 @@ class EquationMaps:
             table = self._maps[eqn, False] = np.asarray(_run(eqn, [*numbers, *indices]))
         shape = table.shape
 
-        def of_operand(at: np.ndarray, start: int, size: int) -> np.ndarray:
+        def of_operand(codes: np.ndarray, start: int, size: int) -> np.ndarray:
+            at = codes & _ELEMENT
             found = (table[np.unravel_index(at, shape)] if shape else table.reshape(1)[at]) - start
-            return found[(found >= 0) & (found < size)]
+            inside = (found >= 0) & (found < size)
+            return pairs((codes >> BITS)[inside], found[inside])
 
         return [_apply(elements, lambda at, n=n, a=a: of_operand(at, n, a.aval.size)) for a, n in zip(data, starts)]
 
@@ -166,12 +175,12 @@ class EquationMaps:
         values, known = (np.broadcast_to(x, eqn.outvars[0].aval.shape).reshape(-1) for x in (which.values, which.known))
         found = [everywhere[0]]
         for number, atom in enumerate(cases):
-            must = elements.must[known[elements.must] & (values[elements.must] == number)]
+            must = elements.must & _ELEMENT
+            must = elements.must[~known[must] | (values[must] == number)]
             may = elements.may
-            if may is not None:
-                may = may[~known[may] | (values[may] == number)] if which.pure else may
-            unknown = elements.must[~known[elements.must]]
-            found.append(_same_position(atom, eqn, ElementSet(may, np.concatenate([must, unknown]))))
+            if may is not None and which.pure:
+                may = may[values[may & _ELEMENT] == number]
+            found.append(_same_position(atom, eqn, ElementSet(may, must)))
         return found
 
     # ---- values that depend on no input
@@ -224,6 +233,16 @@ def _run(eqn: Eqn, operands: Sequence[np.ndarray]) -> np.ndarray:
     return result[0] if isinstance(result, list | tuple) else result
 
 
+def pairs(results: np.ndarray, elements: np.ndarray) -> np.ndarray:
+    """Return the codes of pairs of the number of a result element and an element of an operand."""
+    return results << BITS | elements
+
+
+def elements_of(codes: np.ndarray, result: int) -> np.ndarray:
+    """Return the elements that are paired with a result element."""
+    return codes[codes >> BITS == result] & _ELEMENT
+
+
 def _check_size(eqn: Eqn) -> None:
     if eqn.outvars[0].aval.size > LARGEST_VALUE:
         raise UncheckedKernelError("a value has too many elements")
@@ -242,8 +261,8 @@ def _same_position(atom: Atom, eqn: Eqn, elements: ElementSet) -> ElementSet:
     if shape == eqn.outvars[0].aval.shape:
         return elements
     if atom.aval.size == 1:
-        may = np.zeros(1 if elements.may is None or elements.may.size else 0, np.int64)
-        return ElementSet(may, np.zeros(min(elements.must.size, 1), np.int64))
+        may = None if elements.may is None else np.unique(elements.may & ~_ELEMENT)
+        return ElementSet(may, np.unique(elements.must & ~_ELEMENT))
     return ElementSet(None, _NONE)
 
 
@@ -268,4 +287,4 @@ def _without_known(elements: ElementSet, known: KnownValues | None) -> ElementSe
     """Return the set where no element that is known must be read."""
     if known is None or not elements.must.size:
         return elements
-    return ElementSet(elements.may, elements.must[~known.known.reshape(-1)[elements.must]])
+    return ElementSet(elements.may, elements.must[~known.known.reshape(-1)[elements.must & _ELEMENT]])

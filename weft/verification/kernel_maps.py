@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,13 +26,16 @@ from weft.compiler.loops.loop_nest import BuiltKernel
 from weft.ir.jaxpr import Eqn, Var
 from weft.util.errors import VerificationError
 from weft.util.record import field, record
-from weft.verification.equation_maps import ElementSet, EquationMaps, UncheckedKernelError
-from weft.verification.loops_provenance import AccessError, Provenance, leaves_of, provenance_of
+from weft.verification.equation_maps import BITS, ElementSet, EquationMaps, UncheckedKernelError, elements_of, pairs
+from weft.verification.loops_provenance import INCOMPLETE, AccessError, Provenance, leaves_of, provenance_of
 
 #: the most elements of integer inputs that get values
 LARGEST_INDICES = 1 << 16
 #: elements of each result that are compared
-SAMPLES = 8
+SAMPLES = 256
+#: loads of all sampled elements of a result, about
+MOST_LOADS = 20_000
+_NONE = np.zeros(0, np.int64)
 
 
 class KernelMapError(VerificationError):
@@ -49,6 +53,15 @@ class MapCounts:
 
 
 counts = MapCounts()
+
+
+class ResultSample(NamedTuple):
+    """Elements of a result, and what the loops load for each."""
+
+    root: Var
+    name: str
+    elements: list[int]
+    loads: list[set[int]]
 
 
 def check_group_kernel(graph: Fusion, group: Group, built: BuiltKernel) -> None:
@@ -80,11 +93,19 @@ def _compare(maps: EquationMaps, built: BuiltKernel, provenance: Provenance) -> 
     names = [buf.name for buf in built.kernel.bufs if buf.mode != "in"]
     for root, name in zip(built.outs, names):
         stored = provenance.stored[name]
-        for element in _sampled_elements(stored):
-            loads = leaves_of(stored[element])
-            expected = maps.reads(root, element)
-            for number, leaf in enumerate(built.ins):
-                _compare_leaf(maps, built, provenance, (root, name, element), (number, leaf), loads, expected.get(leaf))
+        elements = _sampled_elements(stored, _sample_count(maps, root))
+        loads = [leaves_of(stored[element]) for element in elements]
+        expected = maps.reads(root, elements)
+        for number, leaf in enumerate(built.ins):
+            result = ResultSample(root, name, elements, loads)
+            _compare_leaf(maps, built, provenance, result, number, expected.get(leaf, ElementSet(_NONE, _NONE)))
+
+
+def _sample_count(maps: EquationMaps, root: Var) -> int:
+    """Return how many elements of a result are compared: fewer where each is made of many."""
+    reductions = [eqn for eqn in maps.equations([root]) if lowering_kind(eqn) is LoweringKind.REDUCE]
+    most = max([eqn.invars[0].aval.size // max(eqn.outvars[0].aval.size, 1) for eqn in reductions], default=1)
+    return min(SAMPLES, max(8, MOST_LOADS // max(most, 1)))
 
 
 def _compare_counts(maps: EquationMaps, built: BuiltKernel, provenance: Provenance) -> None:
@@ -118,39 +139,42 @@ def _positions(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype
     return np.choose(rng.choice(3, shape, p=[0.6, 0.3, 0.1]), choices).astype(dtype)
 
 
-def _sampled_elements(stored: dict[int, object]) -> list[int]:
+def _sampled_elements(stored: Mapping[int, object], count: int) -> list[int]:
     elements = sorted(stored)
-    if len(elements) <= SAMPLES:
+    if len(elements) <= count:
         return elements
-    return [elements[0], elements[-1], *random.Random(0).sample(elements[1:-1], SAMPLES - 2)]
+    return [elements[0], elements[-1], *random.Random(0).sample(elements[1:-1], count - 2)]
 
 
-def _compare_leaf(maps: EquationMaps, built: BuiltKernel, provenance: Provenance, result: tuple[Var, str, int], operand: tuple[int, Var],
-                  loads: set[int], expected: ElementSet | None) -> None:
-    """Compare the elements of one input of which one element of a result is made."""
-    (root, name, element), (number, leaf) = result, operand
-    first, size = provenance.bases[number], leaf.aval.size
-    loaded = np.sort(np.array([x - first for x in loads if first <= x < first + size], np.int64))
-    anywhere = -2 - number in loads
-    none = np.zeros(0, np.int64)
-    may, must = (none, none) if expected is None else expected
-    extra = loaded[:0] if may is None else np.setdiff1d(loaded, may)
-    missing = none if anywhere or not provenance.complete or -1 in loads else np.setdiff1d(must, loaded)
-    if anywhere and may is not None and may.size < size:
-        problem = "the kernel reads it at places that depend on data"
-    elif extra.size:
-        problem = f"the kernel reads element {extra[0]}, which does not contribute"
-    elif missing.size:
-        problem = f"the kernel does not read element {missing[0]}, which contributes"
+def _compare_leaf(maps: EquationMaps, built: BuiltKernel, provenance: Provenance, result: ResultSample, number: int,
+                  expected: ElementSet) -> None:
+    """Compare the elements of input `number` of which elements of a result are made."""
+    first, size = provenance.bases[number], built.ins[number].aval.size
+    loaded = [pair for k, loads in enumerate(result.loads) for pair in ((k, x - first) for x in loads) if 0 <= pair[1] < size]
+    anywhere = [k for k, loads in enumerate(result.loads) if -2 - number in loads]
+    exempt = {k for k, loads in enumerate(result.loads) if INCOMPLETE in loads or -2 - number in loads}
+    table = np.array(loaded, np.int64).reshape(-1, 2)
+    codes = pairs(table[:, 0], table[:, 1])
+    extra = _NONE if expected.may is None else np.setdiff1d(codes, expected.may)
+    missing = np.setdiff1d(expected.must, codes) if provenance.complete else _NONE
+    if extra.size:
+        k, problem = int(extra[0] >> BITS), "the kernel reads an element that does not contribute"
+    elif expected.may is not None and anywhere:
+        k, problem = anywhere[0], "the kernel reads it at places that depend on data"
     else:
-        return
-    buf = provenance.inputs[number]
-    eqn = maps.readers.get(leaf, maps.graph.producer[root])
-    wanted = must if missing.size and not extra.size else may
-    facts = f"element {element} of {name}, {leaf.aval.str_short()} {buf}: {problem}.\n" \
-            f"    by the loops      {buf}[{_abbreviated(loaded)}]\n" \
-            f"    by the equations  {buf}[{_abbreviated(wanted)}]"
-    raise _error(built, eqn, facts)
+        missing = missing[~np.isin(missing >> BITS, list(exempt))]
+        if not missing.size:
+            return
+        k, problem = int(missing[0] >> BITS), "the kernel does not read an element that contributes"
+    wanted = expected.must if missing.size and not extra.size else expected.may
+    leaf, buf = built.ins[number], provenance.inputs[number]
+    by_loops, by_equations = elements_of(codes, k), None if wanted is None else elements_of(wanted, k)
+    facts = (
+        f"element {result.elements[k]} of {result.name}, {leaf.aval.str_short()} {buf}: {problem}.\n"
+        f"    by the loops      {buf}[{_abbreviated(by_loops)}]\n"
+        f"    by the equations  {buf}[{_abbreviated(by_equations)}]"
+    )
+    raise _error(built, maps.readers.get(leaf, maps.graph.producer[result.root]), facts)
 
 
 def _abbreviated(elements: Iterable[int] | None) -> str:
