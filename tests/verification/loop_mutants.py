@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir import loops as L
-from weft.ir import loops_eval
+from weft.ir import loops as L, loops_eval
 from weft.util.record import replace
 
 #: a place in a kernel: field names and positions in tuples
@@ -75,18 +74,27 @@ def _shift_store(part: Any) -> Any:
 def _shorten_loop(part: Any) -> Any:
     if not isinstance(part, L.For):
         return part
-    return replace(part, extent=part.extent - 1 if isinstance(part.extent, int) else _subtract_one(part.extent))
+    return replace(
+        part, extent=part.extent - 1 if isinstance(part.extent, int) else _subtract_one(part.extent)
+    )
 
 
 def _lengthen_loop(part: Any) -> Any:
     if not isinstance(part, L.For):
         return part
-    return replace(part, extent=part.extent + 1 if isinstance(part.extent, int) else _add_one(part.extent))
+    return replace(
+        part, extent=part.extent + 1 if isinstance(part.extent, int) else _add_one(part.extent)
+    )
 
 
 def _change_stride(part: Any) -> Any:
     """Multiply by another constant."""
-    if isinstance(part, L.Op) and part.op in ("mul", "div", "rem") and part.type == "i64" and isinstance(part.args[1], L.Const):
+    if (
+        isinstance(part, L.Op)
+        and part.op in ("mul", "div", "rem")
+        and part.type == "i64"
+        and isinstance(part.args[1], L.Const)
+    ):
         return replace(part, args=(part.args[0], L.Const(part.args[1].value + 1, "i64")))
     return part
 
@@ -144,7 +152,9 @@ def values_of(kernel: L.Kernel, seed: int = 0) -> list[np.ndarray] | None:
     for buf in kernel.bufs:
         dtype = loops_eval.DTYPES[buf.type]
         values = rng.normal(size=buf.size) if dtype.kind in "fcV" else rng.integers(0, 2, buf.size)
-        arrays.append(values.astype(dtype) if buf.mode == "in" else np.full(buf.size, 77).astype(dtype))
+        arrays.append(
+            values.astype(dtype) if buf.mode == "in" else np.full(buf.size, 77).astype(dtype)
+        )
     try:
         loops_eval.evaluate(kernel, *arrays)
     except (IndexError, KeyError):

@@ -51,7 +51,10 @@ FLOAT_PROGRAMS = {
     "triangle": (lambda x: wnp.tril(x) + wnp.triu(x, 2), ((12, 12),)),
     "diagonal": (lambda x: wnp.diagonal(x) * 2, ((12, 12),)),
     "layer_norm": (_normed, ((13, 40), (40,))),
-    "layer_norm_gradient": (lambda x, s: weft.grad(lambda x, s: (_normed(x, s) ** 2).sum(), (0, 1))(x, s), ((64, 128), (128,))),
+    "layer_norm_gradient": (
+        lambda x, s: weft.grad(lambda x, s: (_normed(x, s) ** 2).sum(), (0, 1))(x, s),
+        ((64, 128), (128,)),
+    ),
     "standardize": (lambda x: (x - x.mean(0)) / x.std(0), ((40, 13),)),
     "logsumexp_last": (lambda x: nn.logsumexp(x * 2, 1), ((7, 300),)),
     "logsumexp_first": (lambda x: nn.logsumexp(x * 2, 0), ((300, 7),)),
@@ -61,7 +64,10 @@ FLOAT_PROGRAMS = {
     "sum_columns": (lambda x: wnp.exp(x).sum(0), ((200, 40),)),
     "max_pool": (_pooled, ((3, 8, 10),)),
     "mean_pool": (lambda x: x.reshape(3, 4, 2, 5, 2).mean((2, 4)), ((3, 8, 10),)),
-    "pixel_shuffle": (lambda x: (x * 2).reshape(4, 2, 2, 5, 5).transpose(0, 3, 1, 4, 2).reshape(4, 10, 10), ((16, 5, 5),)),
+    "pixel_shuffle": (
+        lambda x: (x * 2).reshape(4, 2, 2, 5, 5).transpose(0, 3, 1, 4, 2).reshape(4, 10, 10),
+        ((16, 5, 5),),
+    ),
     "cumulative_sum": (lambda x: wnp.cumsum(x * 2, 1) + 1, ((7, 30),)),
     "complex": (lambda x, y: wnp.abs(lax.complex(x, y)), (A, A)),
     "one_hot": (lambda x: nn.one_hot(wnp.argmax(x, -1), 9) + 1, ((6, 9),)),
@@ -70,12 +76,18 @@ FLOAT_PROGRAMS = {
     "large_elementwise": (lambda x, y: wnp.tanh(x) * y, ((512, 600), (600,))),
     "large_transpose": (lambda x: wnp.exp(x).T, ((700, 600),)),
     "large_softmax": (lambda x: nn.softmax(x, -1), ((300, 1000),)),
-    "attention_transpose": (lambda x: (x * 2).reshape(2, 30, 4, 16).transpose(0, 2, 1, 3) + 1, ((2, 30, 64),)),
+    "attention_transpose": (
+        lambda x: (x * 2).reshape(2, 30, 4, 16).transpose(0, 2, 1, 3) + 1,
+        ((2, 30, 64),),
+    ),
     "scan": (lambda x: lax.scan(lambda c, v: (c * 0.9 + v, c.sum()), x[0], x), ((20, 9),)),
 }
 for _axes in itertools.chain.from_iterable(itertools.combinations(range(3), n) for n in (1, 2, 3)):
     FLOAT_PROGRAMS[f"sum_{_axes}"] = (lambda x, axes=_axes: wnp.sum(x * 2, axes), (A,))
-    FLOAT_PROGRAMS[f"mean_removed_{_axes}"] = (lambda x, axes=_axes: x - x.mean(axes, keepdims=True), (A,))
+    FLOAT_PROGRAMS[f"mean_removed_{_axes}"] = (
+        lambda x, axes=_axes: x - x.mean(axes, keepdims=True),
+        (A,),
+    )
     FLOAT_PROGRAMS[f"softmax_{_axes}"] = (lambda x, axes=_axes: nn.softmax(x * 2, axes), (A,))
 
 #: the same with an argument of int32 indices first
@@ -85,7 +97,15 @@ INDEX_PROGRAMS = {
     "take_along_axis": (lambda i, x: wnp.take_along_axis(x, i, 1) + 1, (9, 3), ((9, 8),)),
     "embed": (lambda i, x: x[i].sum(1), (4, 6), ((20, 8),)),
     "dynamic_slice": (lambda i, x: lax.dynamic_slice(x, (i[0], i[1]), (2, 3)) * 2, (2,), ((9, 8),)),
-    "dynamic_update": (lambda i, x, y: lax.dynamic_update_slice(x, y * 2, (i[0], i[1])) + 1, (2,), ((9, 8), (2, 3))),
-    "length_mask": (lambda i, x: wnp.where(wnp.arange(8) < i[:, None], x, 0).sum(1), (9,), ((9, 8),)),
+    "dynamic_update": (
+        lambda i, x, y: lax.dynamic_update_slice(x, y * 2, (i[0], i[1])) + 1,
+        (2,),
+        ((9, 8), (2, 3)),
+    ),
+    "length_mask": (
+        lambda i, x: wnp.where(wnp.arange(8) < i[:, None], x, 0).sum(1),
+        (9,),
+        ((9, 8),),
+    ),
     "remainder": (lambda i, x: (i % 3 * x).astype("float32"), (9,), ((9,),)),
 }

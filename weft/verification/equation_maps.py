@@ -62,7 +62,9 @@ _NONE = np.zeros(0, np.int64)
 class EquationMaps:
     """The index maps of one group. Leaves that are `given` have these values and are not read."""
 
-    def __init__(self, graph: Fusion, group: Group, given: Mapping[Var, np.ndarray] | None = None) -> None:
+    def __init__(
+        self, graph: Fusion, group: Group, given: Mapping[Var, np.ndarray] | None = None
+    ) -> None:
         self.graph, self.group = graph, group
         self.given = given or {}
         self.readers: dict[Var, Eqn] = {}
@@ -79,7 +81,11 @@ class EquationMaps:
         while stack:
             eqn = self.graph.producer[stack.pop()]
             yield eqn
-            fresh = [a for a in eqn.invars if isinstance(a, Var) and a not in seen and not self.is_leaf(a)]
+            fresh = [
+                a
+                for a in eqn.invars
+                if isinstance(a, Var) and a not in seen and not self.is_leaf(a)
+            ]
             seen.update(fresh)
             stack += fresh
 
@@ -120,7 +126,11 @@ class EquationMaps:
             found = [_same_position(a, eqn, elements) for a in eqn.invars]
         known = [self.known(a) for a in eqn.invars]
         pairs = zip(eqn.invars, found, known)
-        return [(a, _without_known(s, k)) for a, s, k in pairs if isinstance(a, Var) and not (k is not None and k.pure)]
+        return [
+            (a, _without_known(s, k))
+            for a, s, k in pairs
+            if isinstance(a, Var) and not (k is not None and k.pure)
+        ]
 
     def _reduced(self, eqn: Eqn, elements: ElementSet) -> ElementSet:
         (operand,), axes = eqn.invars, reduced_dims(eqn)
@@ -129,7 +139,10 @@ class EquationMaps:
         if table is None:
             numbers = np.moveaxis(_numbers(operand.aval.shape, 0), axes, range(-len(axes), 0))
             table = self._maps[key] = numbers.reshape(eqn.outvars[0].aval.size, -1)
-        return _apply(elements, lambda codes: pairs((codes >> BITS)[:, None], table[codes & _ELEMENT]).reshape(-1))
+        return _apply(
+            elements,
+            lambda codes: pairs((codes >> BITS)[:, None], table[codes & _ELEMENT]).reshape(-1),
+        )
 
     def _moved(self, eqn: Eqn, elements: ElementSet) -> list[ElementSet]:
         """Return the map of an op with static parameters, which is that of its reference on element numbers."""
@@ -141,10 +154,19 @@ class EquationMaps:
         known = [self.known(a) for a in eqn.invars[data:]]
         if all(k is not None and k.pure for k in known):
             indices = [k.values for k in known if k is not None]
-            return [*self._traced(eqn, eqn.invars[:data], elements, indices), *[ElementSet(_NONE, _NONE)] * len(indices)]
+            return [
+                *self._traced(eqn, eqn.invars[:data], elements, indices),
+                *[ElementSet(_NONE, _NONE)] * len(indices),
+            ]
         return [ElementSet(None, _NONE)] * len(eqn.invars)
 
-    def _traced(self, eqn: Eqn, data: Sequence[Atom], elements: ElementSet, indices: Sequence[np.ndarray] = ()) -> list[ElementSet]:
+    def _traced(
+        self,
+        eqn: Eqn,
+        data: Sequence[Atom],
+        elements: ElementSet,
+        indices: Sequence[np.ndarray] = (),
+    ) -> list[ElementSet]:
         table = self._maps.get((eqn, False))
         starts, at = [], _FIRST
         for atom in data:
@@ -152,7 +174,10 @@ class EquationMaps:
             at += atom.aval.size
         _check_size(eqn)
         if table is None:
-            numbers = [np.zeros((), np.int64) if isinstance(a, Literal) else _numbers(a.aval.shape, n) for a, n in zip(data, starts)]
+            numbers = [
+                np.zeros((), np.int64) if isinstance(a, Literal) else _numbers(a.aval.shape, n)
+                for a, n in zip(data, starts)
+            ]
             table = self._maps[eqn, False] = np.asarray(_run(eqn, [*numbers, *indices]))
         shape = table.shape
 
@@ -162,7 +187,10 @@ class EquationMaps:
             inside = (found >= 0) & (found < size)
             return pairs((codes >> BITS)[inside], found[inside])
 
-        return [_apply(elements, lambda at, n=n, a=a: of_operand(at, n, a.aval.size)) for a, n in zip(data, starts)]
+        return [
+            _apply(elements, lambda at, n=n, a=a: of_operand(at, n, a.aval.size))
+            for a, n in zip(data, starts)
+        ]
 
     def _selected(self, eqn: Eqn, elements: ElementSet) -> list[ElementSet]:
         """Return the elements of the condition and of the chosen cases; of all cases if the condition is not known."""
@@ -172,7 +200,10 @@ class EquationMaps:
         if which is None:
             return everywhere
         _check_size(eqn)
-        values, known = (np.broadcast_to(x, eqn.outvars[0].aval.shape).reshape(-1) for x in (which.values, which.known))
+        values, known = (
+            np.broadcast_to(x, eqn.outvars[0].aval.shape).reshape(-1)
+            for x in (which.values, which.known)
+        )
         found = [everywhere[0]]
         for number, atom in enumerate(cases):
             must = elements.must & _ELEMENT
@@ -192,7 +223,9 @@ class EquationMaps:
             return KnownValues(value, np.ones((), bool), True)
         if self.is_leaf(atom) or atom not in self.graph.producer:
             values = self.given.get(atom)
-            return None if values is None else KnownValues(values, np.ones(values.shape, bool), True)
+            return (
+                None if values is None else KnownValues(values, np.ones(values.shape, bool), True)
+            )
         if atom not in self._known:
             eqn = self.graph.producer[atom]
             self._known[atom] = self._compute(eqn) if len(eqn.outvars) == 1 else None
@@ -212,13 +245,21 @@ class EquationMaps:
         if computes(eqn) in ("and", "or"):
             return _three_valued(computes(eqn) == "or", operands, shape)
         if kind in ("layout", "slice"):
-            filled = [k or KnownValues(np.zeros(a.aval.shape, bool), np.zeros(a.aval.shape, bool), False)
-                      for k, a in zip(operands, eqn.invars)]
-            return KnownValues(np.asarray(_run(eqn, [k.values for k in filled])), np.asarray(_run(eqn, [k.known for k in filled])), False)
+            filled = [
+                k or KnownValues(np.zeros(a.aval.shape, bool), np.zeros(a.aval.shape, bool), False)
+                for k, a in zip(operands, eqn.invars)
+            ]
+            return KnownValues(
+                np.asarray(_run(eqn, [k.values for k in filled])),
+                np.asarray(_run(eqn, [k.known for k in filled])),
+                False,
+            )
         return None
 
 
-def _three_valued(absorbing: bool, operands: Sequence[KnownValues | None], shape: tuple[int, ...]) -> KnownValues:
+def _three_valued(
+    absorbing: bool, operands: Sequence[KnownValues | None], shape: tuple[int, ...]
+) -> KnownValues:
     """Return the elements of a conjunction (or disjunction) that are known because one operand decides them."""
     decided = np.zeros(shape, bool)
     for operand in operands:
@@ -287,4 +328,6 @@ def _without_known(elements: ElementSet, known: KnownValues | None) -> ElementSe
     """Return the set where no element that is known must be read."""
     if known is None or not elements.must.size:
         return elements
-    return ElementSet(elements.may, elements.must[~known.known.reshape(-1)[elements.must & _ELEMENT]])
+    return ElementSet(
+        elements.may, elements.must[~known.known.reshape(-1)[elements.must & _ELEMENT]]
+    )

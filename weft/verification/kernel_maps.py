@@ -26,8 +26,21 @@ from weft.compiler.loops.loop_nest import BuiltKernel
 from weft.ir.jaxpr import Eqn, Var
 from weft.util.errors import VerificationError
 from weft.util.record import field, record
-from weft.verification.equation_maps import BITS, ElementSet, EquationMaps, UncheckedKernelError, elements_of, pairs
-from weft.verification.loops_provenance import INCOMPLETE, AccessError, Provenance, leaves_of, provenance_of
+from weft.verification.equation_maps import (
+    BITS,
+    ElementSet,
+    EquationMaps,
+    UncheckedKernelError,
+    elements_of,
+    pairs,
+)
+from weft.verification.loops_provenance import (
+    INCOMPLETE,
+    AccessError,
+    Provenance,
+    leaves_of,
+    provenance_of,
+)
 
 #: the most elements of integer inputs that get values
 LARGEST_INDICES = 1 << 16
@@ -74,7 +87,9 @@ def check_group_kernel(graph: Fusion, group: Group, built: BuiltKernel) -> None:
         given = _indices(maps, built)
         if given:
             names = dict(zip(built.ins, provenance.inputs))
-            again = provenance_of(built.kernel, {names[var]: values for var, values in given.items()})
+            again = provenance_of(
+                built.kernel, {names[var]: values for var, values in given.items()}
+            )
             _compare(EquationMaps(graph, group, given), built, again)
     except UncheckedKernelError as reason:
         counts.skipped[str(reason)] = counts.skipped.get(str(reason), 0) + 1
@@ -98,13 +113,25 @@ def _compare(maps: EquationMaps, built: BuiltKernel, provenance: Provenance) -> 
         expected = maps.reads(root, elements)
         for number, leaf in enumerate(built.ins):
             result = ResultSample(root, name, elements, loads)
-            _compare_leaf(maps, built, provenance, result, number, expected.get(leaf, ElementSet(_NONE, _NONE)))
+            _compare_leaf(
+                maps,
+                built,
+                provenance,
+                result,
+                number,
+                expected.get(leaf, ElementSet(_NONE, _NONE)),
+            )
 
 
 def _sample_count(maps: EquationMaps, root: Var) -> int:
     """Return how many elements of a result are compared: fewer where each is made of many."""
-    reductions = [eqn for eqn in maps.equations([root]) if lowering_kind(eqn) is LoweringKind.REDUCE]
-    most = max([eqn.invars[0].aval.size // max(eqn.outvars[0].aval.size, 1) for eqn in reductions], default=1)
+    reductions = [
+        eqn for eqn in maps.equations([root]) if lowering_kind(eqn) is LoweringKind.REDUCE
+    ]
+    most = max(
+        [eqn.invars[0].aval.size // max(eqn.outvars[0].aval.size, 1) for eqn in reductions],
+        default=1,
+    )
     return min(SAMPLES, max(8, MOST_LOADS // max(most, 1)))
 
 
@@ -112,8 +139,12 @@ def _compare_counts(maps: EquationMaps, built: BuiltKernel, provenance: Provenan
     """Compare how many values accumulators combine with the sizes of the reductions."""
     if not provenance.complete:
         return
-    reductions = [eqn for eqn in maps.equations(built.outs) if lowering_kind(eqn) is LoweringKind.REDUCE]
-    sizes = {math.prod([eqn.invars[0].aval.shape[d] for d in reduced_dims(eqn)]) for eqn in reductions}
+    reductions = [
+        eqn for eqn in maps.equations(built.outs) if lowering_kind(eqn) is LoweringKind.REDUCE
+    ]
+    sizes = {
+        math.prod([eqn.invars[0].aval.shape[d] for d in reduced_dims(eqn)]) for eqn in reductions
+    }
     for name, found in provenance.combined.items():
         if sizes and not found <= sizes:
             facts = f"accumulator {name} combines {min(found - sizes)} values, its reduction {_abbreviated(sorted(sizes))}"
@@ -122,7 +153,10 @@ def _compare_counts(maps: EquationMaps, built: BuiltKernel, provenance: Provenan
 
 def _indices(maps: EquationMaps, built: BuiltKernel) -> dict[Var, np.ndarray]:
     """Return values of the integer inputs of a kernel with data-dependent indices or masks: positions, inside and outside."""
-    kinds = [eqn.primitive.kind == "index" or computes(eqn) == "select" for eqn in maps.equations(built.outs)]
+    kinds = [
+        eqn.primitive.kind == "index" or computes(eqn) == "select"
+        for eqn in maps.equations(built.outs)
+    ]
     if not any(kinds):
         return {}
     rng = np.random.default_rng(0)
@@ -134,8 +168,11 @@ def _positions(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype
     if dtype.kind == "b":
         return rng.integers(0, 2, shape).astype(bool)
     limits = np.iinfo(dtype)
-    choices = [rng.integers(0, 3, shape), rng.integers(max(-3, limits.min), 30, shape),
-               rng.choice([max(limits.min, -(1 << 31)), min(limits.max, (1 << 31) - 1)], shape)]
+    choices = [
+        rng.integers(0, 3, shape),
+        rng.integers(max(-3, limits.min), 30, shape),
+        rng.choice([max(limits.min, -(1 << 31)), min(limits.max, (1 << 31) - 1)], shape),
+    ]
     return np.choose(rng.choice(3, shape, p=[0.6, 0.3, 0.1]), choices).astype(dtype)
 
 
@@ -146,13 +183,26 @@ def _sampled_elements(stored: Mapping[int, object], count: int) -> list[int]:
     return [elements[0], elements[-1], *random.Random(0).sample(elements[1:-1], count - 2)]
 
 
-def _compare_leaf(maps: EquationMaps, built: BuiltKernel, provenance: Provenance, result: ResultSample, number: int,
-                  expected: ElementSet) -> None:
+def _compare_leaf(
+    maps: EquationMaps,
+    built: BuiltKernel,
+    provenance: Provenance,
+    result: ResultSample,
+    number: int,
+    expected: ElementSet,
+) -> None:
     """Compare the elements of input `number` of which elements of a result are made."""
     first, size = provenance.bases[number], built.ins[number].aval.size
-    loaded = [pair for k, loads in enumerate(result.loads) for pair in ((k, x - first) for x in loads) if 0 <= pair[1] < size]
+    loaded = [
+        pair
+        for k, loads in enumerate(result.loads)
+        for pair in ((k, x - first) for x in loads)
+        if 0 <= pair[1] < size
+    ]
     anywhere = [k for k, loads in enumerate(result.loads) if -2 - number in loads]
-    exempt = {k for k, loads in enumerate(result.loads) if INCOMPLETE in loads or -2 - number in loads}
+    exempt = {
+        k for k, loads in enumerate(result.loads) if INCOMPLETE in loads or -2 - number in loads
+    }
     table = np.array(loaded, np.int64).reshape(-1, 2)
     codes = pairs(table[:, 0], table[:, 1])
     extra = _NONE if expected.may is None else np.setdiff1d(codes, expected.may)
@@ -168,7 +218,10 @@ def _compare_leaf(maps: EquationMaps, built: BuiltKernel, provenance: Provenance
         k, problem = int(missing[0] >> BITS), "the kernel does not read an element that contributes"
     wanted = expected.must if missing.size and not extra.size else expected.may
     leaf, buf = built.ins[number], provenance.inputs[number]
-    by_loops, by_equations = elements_of(codes, k), None if wanted is None else elements_of(wanted, k)
+    by_loops, by_equations = (
+        elements_of(codes, k),
+        None if wanted is None else elements_of(wanted, k),
+    )
     facts = (
         f"element {result.elements[k]} of {result.name}, {leaf.aval.str_short()} {buf}: {problem}.\n"
         f"    by the loops      {buf}[{_abbreviated(by_loops)}]\n"

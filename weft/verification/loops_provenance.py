@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir import loops as L
-from weft.ir import loops_eval
+from weft.ir import loops as L, loops_eval
 from weft.util.record import field, record
 from weft.verification.equation_maps import UncheckedKernelError
 
@@ -40,7 +39,8 @@ class AccessError(Exception):
 
 @record(frozen=False)
 class Provenance:
-    """What a run found. `stored`: for each result, trees by element. `whole`: every iteration ran. `complete`: no tree lacks loads.
+    """What a run found. `stored`: for each result, trees by element. `whole`: every iteration ran.
+    `complete`: no tree lacks loads.
     `combined`: for each accumulator, the numbers of values that it combined where it was used.
 
     Element i of input k is number `bases[k] + i`; all elements of input k at once are `-2 - k`."""
@@ -89,7 +89,9 @@ def provenance_of(kernel: L.Kernel, given: Mapping[str, np.ndarray] | None = Non
         if whole:
             machine.check_all_stored()
         machine.check_overwritten()
-        return Provenance(writer.inputs, writer.bases, machine.stored, whole, whole or not partial, machine.counts)
+        return Provenance(
+            writer.inputs, writer.bases, machine.stored, whole, whole or not partial, machine.counts
+        )
     raise UncheckedKernelError("it runs too many statements")
 
 
@@ -106,7 +108,9 @@ class _Machine:
         self.cut = False
         self.random = random.Random(0)
         self.sizes = {buf.name: buf.size for buf in (*kernel.bufs, *kernel.scratch)}
-        self.stored: dict[str, dict[int, Tree]] = {b.name: {} for b in kernel.bufs if b.mode != "in"}
+        self.stored: dict[str, dict[int, Tree]] = {
+            b.name: {} for b in kernel.bufs if b.mode != "in"
+        }
         self.scratch: dict[str, dict[int, Tree]] = {b.name: {} for b in kernel.scratch}
         self.tasks: dict[str, dict[int, int]] = {name: {} for name in self.stored}
         self.task = 0
@@ -149,7 +153,10 @@ class _Machine:
                 return INCOMPLETE
             raise AccessError(buf, f"element {index} is read before it is written")
         if own is None and self.tasks[buf][index] != self.task:
-            raise AccessError(buf, f"element {index} is read by task {self.task}, but task {self.tasks[buf][index]} writes it")
+            raise AccessError(
+                buf,
+                f"element {index} is read by task {self.task}, but task {self.tasks[buf][index]} writes it",
+            )
         return memory[index]
 
     def store(self, buf: str, index: int, tree: Tree) -> None:
@@ -162,7 +169,9 @@ class _Machine:
             return
         memory = self.stored[buf]
         if index in memory:
-            self.overwritten.append((buf, index, memory[index], tree, self.tasks[buf][index] != self.task))
+            self.overwritten.append(
+                (buf, index, memory[index], tree, self.tasks[buf][index] != self.task)
+            )
         memory[index] = tree
         self.tasks[buf][index] = self.task
 
@@ -179,12 +188,17 @@ class _Machine:
         for buf, memory in self.stored.items():
             if len(memory) < self.sizes[buf]:
                 missing = next(i for i in range(self.sizes[buf]) if i not in memory)
-                raise AccessError(buf, f"element {missing} is never written ({len(memory)} of {self.sizes[buf]} are)")
+                raise AccessError(
+                    buf,
+                    f"element {missing} is never written ({len(memory)} of {self.sizes[buf]} are)",
+                )
 
     def check_overwritten(self) -> None:
         """Raise where an element is stored twice, and the second value is not made of the first. Two tasks may store the same value,
         as tiles that overlap at the end of a dim do."""
-        for buf, index, old, new, by_tasks in random.Random(0).sample(self.overwritten, min(len(self.overwritten), 200)):
+        for buf, index, old, new, by_tasks in random.Random(0).sample(
+            self.overwritten, min(len(self.overwritten), 200)
+        ):
             before, after = leaves_of(old), leaves_of(new)
             if not before <= after or (by_tasks and before != after):
                 who = "by two tasks" if by_tasks else "twice"
@@ -210,8 +224,10 @@ class _FunctionWriter:
         self.given = {name: f"g{k}" for k, name in enumerate(given)}
         self.lines: list[str] = []
         self.names: dict[str, str] = {}
-        self.numbers: set[str] = set()          # names whose values are numbers
-        self.constants: dict[str, Any] = {self.given[name]: values.reshape(-1).tolist() for name, values in given.items()}
+        self.numbers: set[str] = set()  # names whose values are numbers
+        self.constants: dict[str, Any] = {
+            self.given[name]: values.reshape(-1).tolist() for name, values in given.items()
+        }
         self.memo: dict[tuple[int, bool | str], str] = {}
         self.accumulators: set[str] = set()
         self.count = 0
@@ -233,9 +249,24 @@ class _FunctionWriter:
     def function(self) -> Callable[[_Machine], None]:
         """Return the function."""
         self._body(self.kernel.body)
-        text = "\n".join(["def run(m):", " read, store, outside, combined = m.read, m.store, m.outside, m.combined", *self.lines, " return"])
-        space: dict[str, Any] = {"apply": loops_eval.apply, "scalar": loops_eval.scalar, "div": _div, "rem": _rem, **self.constants}
-        exec(compile(text, "<kernel provenance>", "exec"), space)  # its text is made of names and numbers alone
+        text = "\n".join(
+            [
+                "def run(m):",
+                " read, store, outside, combined = m.read, m.store, m.outside, m.combined",
+                *self.lines,
+                " return",
+            ]
+        )
+        space: dict[str, Any] = {
+            "apply": loops_eval.apply,
+            "scalar": loops_eval.scalar,
+            "div": _div,
+            "rem": _rem,
+            **self.constants,
+        }
+        exec(
+            compile(text, "<kernel provenance>", "exec"), space
+        )  # its text is made of names and numbers alone
         return space["run"]
 
     # ---- statements
@@ -298,7 +329,11 @@ class _FunctionWriter:
 
     def _accum(self, stmt: L.Accum) -> None:
         name = self._name(stmt.name)
-        inner = stmt.value.name if isinstance(stmt.value, L.Ref) and stmt.value.name in self.accumulators else None
+        inner = (
+            stmt.value.name
+            if isinstance(stmt.value, L.Ref) and stmt.value.name in self.accumulators
+            else None
+        )
         value = self._name(inner) if inner is not None else self._tree(stmt.value)
         self._line(f"k{name} += {1 if inner is None else 'k' + self._name(inner)}")
         old = "None" if stmt.op == "set" else name
@@ -316,7 +351,11 @@ class _FunctionWriter:
 
     def _store(self, stmt: L.Store) -> None:
         at, value = self._place(stmt.buf, stmt.index), self._tree(stmt.value)
-        call = f"m.update({stmt.buf!r}, {at}, {value})" if stmt.accumulate else f"store({stmt.buf!r}, {at}, {value})"
+        call = (
+            f"m.update({stmt.buf!r}, {at}, {value})"
+            if stmt.accumulate
+            else f"store({stmt.buf!r}, {at}, {value})"
+        )
         if stmt.guard is None:
             self._line(call)
         elif self._is_number(stmt.guard):
@@ -332,7 +371,9 @@ class _FunctionWriter:
         else:
             raise UncheckedKernelError("the extent of a loop depends on data")
         name = self._name(stmt.var)
-        self._line(f"for {name} in m.iterations({extent}, {id(stmt) in self.carrying}, {len(stmt.body)}):")
+        self._line(
+            f"for {name} in m.iterations({extent}, {id(stmt) in self.carrying}, {len(stmt.body)}):"
+        )
         self.depth += 1
         if stmt.kind == "parallel":
             self._line(f"m.begin_task({name})")
@@ -362,11 +403,15 @@ class _FunctionWriter:
         if found is None:
             if isinstance(expr, L.Load):
                 parts = [x for x in (expr.index, expr.guard, expr.other) if x is not None]
-                found = "number" if expr.buf in self.given and all([self._is_number(x) for x in parts]) else ""
+                found = (
+                    "number"
+                    if expr.buf in self.given and all(self._is_number(x) for x in parts)
+                    else ""
+                )
             elif isinstance(expr, L.Ref):
                 found = "number" if expr.name in self.numbers else ""
             elif isinstance(expr, L.Op):
-                found = "number" if all([self._is_number(a) for a in expr.args]) else ""
+                found = "number" if all(self._is_number(a) for a in expr.args) else ""
             else:
                 found = "number"
             self.memo[key] = found
@@ -393,10 +438,16 @@ class _FunctionWriter:
     def _given_load(self, expr: L.Load) -> str:
         """Write the load of an element that is a number."""
         at, size = self._number(expr.index), self.sizes[expr.buf]
-        loaded = f"({self.given[expr.buf]}[{at}] if 0 <= {at} < {size} else outside({expr.buf!r}, {at}))"
+        loaded = (
+            f"({self.given[expr.buf]}[{at}] if 0 <= {at} < {size} else outside({expr.buf!r}, {at}))"
+        )
         if expr.guard is None:
             return loaded
-        other = ("False" if expr.type == "bool" else "0") if expr.other is None else self._number(expr.other)
+        other = (
+            ("False" if expr.type == "bool" else "0")
+            if expr.other is None
+            else self._number(expr.other)
+        )
         return f"{loaded} if {self._number(expr.guard)} else {other}"
 
     def _number_op(self, expr: L.Op, args: list[str]) -> str:
@@ -407,9 +458,13 @@ class _FunctionWriter:
             return f"{args[0]} {_COMPARE[op]} {args[1]}"
         discrete = all(t == "bool" or t in L.INTEGERS for t in (source, expr.type))
         if source == "bool" and op in ("and", "or", "not", "xor"):
-            return {"and": "{} and {}", "or": "{} or {}", "not": "not {}", "xor": "{} != {}"}[op].format(*args)
+            return {"and": "{} and {}", "or": "{} or {}", "not": "not {}", "xor": "{} != {}"}[
+                op
+            ].format(*args)
         if discrete and op == "cast":
-            return f"{args[0]} != 0" if expr.type == "bool" else _wrapped(f"int({args[0]})", expr.type)
+            return (
+                f"{args[0]} != 0" if expr.type == "bool" else _wrapped(f"int({args[0]})", expr.type)
+            )
         if discrete and op in _INTEGER:
             return _wrapped(_INTEGER[op].format(*args), expr.type)
         values = [f"scalar({a}, {x.type!r})" for a, x in zip(args, expr.args)]
@@ -461,7 +516,11 @@ class _FunctionWriter:
             return self._temp(value)
         at = self._number(expr.index)
         inside = f"0 <= {at} < {size}"
-        loaded = f"read({buf!r}, {at})" if base is None else f"({base} + {at} if {inside} else outside({buf!r}, {at}))"
+        loaded = (
+            f"read({buf!r}, {at})"
+            if base is None
+            else f"({base} + {at} if {inside} else outside({buf!r}, {at}))"
+        )
         if guard is None:
             return self._temp(loaded)
         if self._is_number(guard):
@@ -471,9 +530,20 @@ class _FunctionWriter:
 
 
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-_INTEGER = {"add": "{} + {}", "sub": "{} - {}", "mul": "{} * {}", "min": "min({}, {})", "max": "max({}, {})",
-            "div": "div({}, {})", "rem": "rem({}, {})", "and": "{} & {}", "or": "{} | {}", "xor": "{} ^ {}", "neg": "-{}",
-            "abs": "abs({})"}
+_INTEGER = {
+    "add": "{} + {}",
+    "sub": "{} - {}",
+    "mul": "{} * {}",
+    "min": "min({}, {})",
+    "max": "max({}, {})",
+    "div": "div({}, {})",
+    "rem": "rem({}, {})",
+    "and": "{} & {}",
+    "or": "{} | {}",
+    "xor": "{} ^ {}",
+    "neg": "-{}",
+    "abs": "abs({})",
+}
 
 
 def _div(x: int, y: int) -> int:
@@ -634,7 +704,9 @@ def _mark(exprs: Sequence[L.Expr], as_numbers: bool, needed: set[str]) -> None:
             stack += [(a, number or (k == 0 and x.op == "select")) for k, a in enumerate(x.args)]
 
 
-def _least_statements(body: Sequence[L.Stmt], samples: int | None, carrying: set[int], partial: bool) -> int:
+def _least_statements(
+    body: Sequence[L.Stmt], samples: int | None, carrying: set[int], partial: bool
+) -> int:
     """Return a lower bound of the statements that run."""
     total = len(body)
     for stmt in body:
