@@ -16,8 +16,9 @@ from weft.backends.cpu.loaded import CpuLoaded, Plan
 from weft.codegen.program.tiered_compilation import compile_draft
 from weft.compiler.rewrite.simplify import simplify
 from weft.compiler.schedule.memory_check import check_memory
-from weft.compiler.schedule.schedule import Scheduled, schedule
+from weft.compiler.schedule.schedule import KernelCheck, Scheduled, schedule
 from weft.ir.jaxpr import Jaxpr
+from weft.util.config import config
 from weft.util.record import record
 
 
@@ -47,12 +48,21 @@ def lower(program: LocalProgram, stage: Stage) -> CpuStages:
 
 
 def _scheduled(program: Jaxpr, donated: tuple[int, ...]) -> Scheduled:
-    scheduled = schedule(program, donated)
+    scheduled = schedule(program, donated, _kernel_check())
     if scheduled.has_loops:
         from weft.compiler.schedule.loop_outlining import with_loop_kernels  # a millisecond that most programs need not spend
         scheduled = with_loop_kernels(scheduled)
     check_memory(scheduled.program, scheduled.aliases)
     return scheduled
+
+
+def _kernel_check() -> KernelCheck | None:
+    """Return the check of new kernels, if the setting `check` has maps."""
+    if not config.checks.maps:
+        return None
+    from weft.verification.kernel_maps import check_group_kernel
+
+    return check_group_kernel
 
 
 def compile_local(program: LocalProgram, stages: CpuStages, stage: Stage) -> CpuLoaded:

@@ -54,6 +54,7 @@ class ProgramBuilder:
         self.task_regions: list[Region] = []                 # bodies of loops whose iterations run in parallel
         self.words: list = []                                # what depends on the process (`schedule.exchange_steps`), and where it is
         self.words_at: Ref | None = None
+        self.check_kernel: Callable[..., None] | None = None  # see `schedule.KernelCheck`
 
     # ---- buffers and time
 

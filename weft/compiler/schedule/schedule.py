@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.compiler.fusion.classify import LoweringKind, computes, lowering_kind, moves
+from weft.compiler.fusion.fuse import Fusion
 from weft.compiler.fusion.groups import Group
 from weft.compiler.loops.loop_nest import BuiltKernel, build
 from weft.compiler.lowering.lower import Lowering
@@ -89,10 +90,15 @@ def walk(steps) -> list:
     return out
 
 
-def schedule(jaxpr: Jaxpr, donated: Sequence[int] = ()) -> Scheduled:
-    """Fuse, lower and plan `jaxpr`."""
+#: raises where a kernel that was built for a group of a graph does not implement it
+KernelCheck = Callable[[Fusion, Group, BuiltKernel], None]
+
+
+def schedule(jaxpr: Jaxpr, donated: Sequence[int] = (), check_kernel: KernelCheck | None = None) -> Scheduled:
+    """Fuse, lower and plan `jaxpr`. New kernels of groups pass `check_kernel`."""
     jaxpr = expand(jaxpr)
     plan = ProgramBuilder([jaxpr.invars[i] for i in donated])
+    plan.check_kernel = check_kernel
     ins = [plan.new(v.aval.nbytes, "in", i) for i, v in enumerate(jaxpr.invars)]
     outs = [plan.new(v.aval.nbytes, "out", i) for i, v in enumerate(jaxpr.outvars)]
     Body(plan, jaxpr, [Ref(b) for b in ins], [Ref(b) for b in outs]).run()
@@ -200,7 +206,10 @@ class Body(BufferAssignment):
         return True
 
     def _lowered(self, group: Group) -> BuiltKernel:
-        return build(Lowering(self.graph, group).run(), self._name(group))
+        built = build(Lowering(self.graph, group).run(), self._name(group))
+        if self.plan.check_kernel is not None:
+            self.plan.check_kernel(self.graph, group, built)
+        return built
 
     def _allow_in_place(self, pending: PendingStep, in_place: Sequence[tuple], reads: list[Ref], writes: list[Ref],
                operands: Sequence[Ref] = ()) -> None:
