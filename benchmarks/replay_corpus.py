@@ -28,6 +28,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 CHAINS = 500
+SAMPLE = 256  # elements of each result whose values are recorded
 #: pages whose examples read the clock, start processes or print names of temporary files
 PAGES = (
     "collectives.md",
@@ -148,40 +149,57 @@ def compile_program(program: CorpusProgram) -> dict[str, Any]:
     import weft
 
     weft.clear_caches()
+    values: list[list[float]] = []
     with tempfile.TemporaryDirectory() as folder:
         weft.config.update("dump", folder)
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 results = weft.block_until_ready(program.run())
-            bits = digest(results)
+            arrays = arrays_of(results)
+            bits, values = digest(arrays), [sample(array) for array in arrays]
         except Exception as error:
             bits = f"{type(error).__name__}: {error}".partition("\n")[0]
         finally:
             weft.config.update("dump", "")
             weft.config.update("jax_enable_x64", False)
             weft.set_mesh(None)
-        return {"functions": read_dump(Path(folder)), "results": bits}
+        return {"functions": read_dump(Path(folder)), "results": bits, "values": values}
 
 
-def digest(results: Any) -> str:
-    """Return a hash of the types and bits of all arrays in a tree."""
+def arrays_of(results: Any) -> list:
+    """Return the arrays of a tree as NumPy arrays, keys as their data."""
     import numpy as np
 
     import weft
 
-    hashed = hashlib.sha256()
+    found = []
     for leaf in weft.tree.leaves(results):
-        is_key = isinstance(leaf, weft.Array) and weft.dtypes.issubdtype(
-            leaf.dtype, weft.dtypes.prng_key
-        )
-        leaf = weft.random.key_data(leaf) if is_key else leaf
-        if not hasattr(leaf, "dtype"):
-            hashed.update(type(leaf).__name__.encode())
-            continue
-        array = np.asarray(leaf)
+        dtype = getattr(leaf, "dtype", None)
+        if dtype is not None and weft.dtypes.issubdtype(dtype, weft.dtypes.prng_key):
+            leaf = weft.random.key_data(leaf)
+        if hasattr(leaf, "shape") and dtype != weft.float0:
+            found.append(np.asarray(leaf))
+    return found
+
+
+def digest(arrays: list) -> str:
+    """Return a hash of the types and bits of arrays."""
+    hashed = hashlib.sha256()
+    for array in arrays:
         hashed.update(f"{array.dtype} {array.shape}".encode())
-        hashed.update(np.ascontiguousarray(array).view(np.uint8).tobytes() if array.size else b"")
+        hashed.update(array.tobytes())
     return hashed.hexdigest()[:32]
+
+
+def sample(array: Any) -> list[float]:
+    """Return evenly spaced elements of an array as floats."""
+    import numpy as np
+
+    if not array.size:
+        return []
+    flat = array.reshape(-1)[:: -(-array.size // SAMPLE)]
+    flat = np.abs(flat) if array.dtype.kind == "c" else flat
+    return [float(x) for x in flat.astype(np.float64)]
 
 
 def read_dump(folder: Path) -> list[list]:
