@@ -3,7 +3,8 @@
 A compilation makes hundreds of thousands of long-lived objects with hardly a cycle among them; the collector would walk all
 objects of the process again and again, a quarter of the compile time of a long program.
 
-Laws: pauses nest and overlap among threads. A collector that was disabled before stays disabled.
+Laws: pauses nest and overlap among threads; handlers of signals may begin one at any statement. A collector that was disabled before
+      stays disabled.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import threading
 from types import TracebackType
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _pauses = 0
 _was_enabled = False
 
@@ -25,23 +26,23 @@ class _Paused:
     def __enter__(self) -> None:
         global _pauses, _was_enabled
         with _lock:
-            if not _pauses:
+            _pauses += 1
+            if _pauses == 1:
                 _was_enabled = gc.isenabled()
                 gc.disable()
-            _pauses += 1
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         global _pauses
         with _lock:
-            _pauses = max(_pauses - 1, 0)      # a fork inside leaves none
-            if not _pauses and _was_enabled:
+            if _pauses == 1 and _was_enabled:
                 gc.enable()
+            _pauses = max(_pauses - 1, 0)      # a fork inside leaves none
 
 
 def _after_fork() -> None:
     """A child does not have the threads that paused."""
     global _lock, _pauses
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     if _pauses and _was_enabled:
         gc.enable()
     _pauses = 0
