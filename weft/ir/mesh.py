@@ -120,7 +120,7 @@ def _types_text(types: tuple[AxisType, ...]) -> str:
     return f"({', '.join(t.name for t in types)}{',' if len(types) == 1 else ''})"
 
 
-_lock = held_over_forks(threading.Lock())
+_lock = held_over_forks(threading.RLock())
 _meshes: dict[tuple, Mesh] = {}
 _abstract_meshes: dict[tuple, AbstractMesh] = {}
 _latest: dict[tuple, Mesh] = {}          # the mesh that was last asked for, by sizes, names and types
@@ -168,7 +168,7 @@ class Mesh(_MeshBase):
                 grid.flags.writeable = False
                 found.devices, found.axis_names, found.axis_types = grid, names, types
                 found.axis_sizes, found._flat = grid.shape, flat
-                _meshes[key] = found
+                found = _meshes.setdefault(key, found)
         if AxisType.Explicit in types:
             _latest[grid.shape, names, types] = found
         return found
@@ -303,7 +303,7 @@ class AbstractMesh(_MeshBase):
             if found is None:
                 found = object.__new__(cls)
                 found.axis_sizes, found.axis_names, found.axis_types, found._meant_for = sizes, names, types, abstract_device
-                _abstract_meshes[key] = found
+                found = _abstract_meshes.setdefault(key, found)
         return found
 
     def __reduce__(self) -> tuple:

@@ -250,7 +250,7 @@ def _private(place: str, flags: int) -> int:
 
 _PAUSE_S = 0.02     # by then the call that compiled something is mostly over
 _waiting: dict[str, Callable[[], bytes | None]] = {}
-_lock, _writing = threading.Lock(), threading.RLock()
+_lock, _writing = threading.RLock(), threading.RLock()
 
 
 def later(name: str, make: Callable[[], bytes | None]) -> None:
@@ -295,7 +295,7 @@ def flush() -> None:
 def _forget() -> None:
     """A forked child leaves what waits to its parent, whose threads it does not have."""
     global _lock, _writing
-    _lock, _writing = threading.Lock(), threading.RLock()
+    _lock, _writing = threading.RLock(), threading.RLock()
     _waiting.clear()
 
 

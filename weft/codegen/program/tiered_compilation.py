@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from weft.codegen.runtime import pool
+from weft.util.user_code import suspended
 
 if TYPE_CHECKING:
     from weft.codegen.program.native import NativeProgram
@@ -74,7 +75,7 @@ _waiting: list[Draft] = []
 
 
 def _improve_soon(draft: Draft, after: float) -> None:
-    with _lock:
+    with _lock, suspended:
         if draft.due:       # another thread was faster; what replaces the draft must stay, for native calls may be running it
             return
         draft.due = time.monotonic() + after

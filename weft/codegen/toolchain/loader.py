@@ -29,6 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from weft.util.threads import held_over_forks
+from weft.util.user_code import suspended
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
@@ -110,7 +111,7 @@ _MADV_DONTNEED = 4
 _unused: dict[int, array[int]] = {}         # bytes -> addresses of pages that were given back: Python's numbers would hold its memory
 _released: deque[tuple[int, int]] = deque()  # (address, bytes) of pages to be given back: finalizers take no lock that is held
 _fresh = [0, 0]                             # where the pages begin that nobody ever had, and where they end
-_lock = held_over_forks(threading.Lock())
+_lock = held_over_forks(threading.RLock())
 
 
 class _Pages:
@@ -119,7 +120,7 @@ class _Pages:
 
     def __init__(self, contents: Callable[[int], bytes], size: int):
         self.size, size = 0, -(-size // _PAGE) * _PAGE
-        with _lock:
+        with _lock, suspended:
             _give_back()
             unused = _unused.get(size)
             self.address = unused.pop() if unused else _new_pages(size)

@@ -1,0 +1,143 @@
+"""Statements that no user code interrupts.
+
+Python runs user code at almost any point of a statement: handlers of signals, finalizers of garbage, trace and profile functions. If
+that code calls a program, the call must not meet a module that is half executed or a table that is half filled.
+
+Out:  `with suspended:` around the statements.
+Laws: - In the block this thread runs no handlers, finalizers of cyclic garbage, trace functions or profile functions that are written in
+        Python. Handlers are called at the end of the outermost block, for the signals that arrived.
+      - Other threads go on: a block that they may enter, too, holds a lock. The lock is taken first, and what it protects is checked
+        inside: `with lock, suspended: if not table: ...`.
+      - Audit hooks still run. A block must be short: it delays Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import _signal
+import _thread
+import builtins
+import importlib
+import sys
+from collections.abc import Callable
+from types import BuiltinFunctionType, FrameType, FunctionType, MethodType
+from typing import Any
+
+from weft.util.collector import paused
+
+_SIGNALS = range(1, _signal.NSIG)
+#: the threads in a block, with the user code that each suspends
+_sections: dict[int, _Section] = {}
+
+
+class _Section:
+    """The user code that one thread suspends."""
+    __slots__ = ("arrived", "depth", "handlers", "importer", "profile", "trace")
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}
+        self.arrived: list[int] = []
+        self.trace, self.profile, self.importer = sys.gettrace(), sys.getprofile(), builtins.__import__
+
+    def suspend(self) -> None:
+        """Begin, with signals first: their handlers may run between any two statements."""
+        paused.__enter__()
+        try:
+            self._take_handlers()
+            if _calls_python(self.trace):
+                sys.settrace(None)
+            if _calls_python(self.profile):
+                sys.setprofile(None)
+            if type(self.importer) is not BuiltinFunctionType:
+                builtins.__import__ = importlib.__import__
+        except BaseException:
+            self.resume()
+            raise
+
+    def resume(self) -> None:
+        """End, with the signals that arrived last."""
+        if builtins.__import__ is importlib.__import__:
+            builtins.__import__ = self.importer
+        paused.__exit__(None, None, None)
+        try:
+            self._return_handlers()
+        finally:
+            if _calls_python(self.profile):
+                sys.setprofile(self.profile)
+            if _calls_python(self.trace):
+                sys.settrace(self.trace)
+            self._handle_signals()
+
+    def _take_handlers(self) -> None:
+        for number in _SIGNALS:
+            handler = _signal.getsignal(number)
+            if callable(handler):
+                self.handlers[number] = handler
+                try:
+                    _signal.signal(number, self._note)
+                except ValueError:              # only the main thread, which this one is not, runs handlers
+                    self.handlers.clear()
+                    return
+
+    def _return_handlers(self) -> None:
+        """Set the handlers again, except where another one was set meanwhile."""
+        try:
+            for number, handler in self.handlers.items():
+                if _signal.getsignal(number) == self._note:
+                    _signal.signal(number, handler)
+        except BaseException:                   # from a handler that is set again
+            self._return_handlers()
+            raise
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.arrived.append(number)
+
+    def _handle_signals(self) -> None:
+        """Call the handlers of the signals that arrived. If one raises, the others are called all the same."""
+        while self.arrived:
+            number = self.arrived.pop(0)
+            try:
+                self.handlers[number](number, sys._getframe())
+            except BaseException:
+                self._handle_signals()
+                raise
+
+
+def _calls_python(function: Any) -> bool:
+    """Whether a trace or profile function may call programs; those of profilers and coverage tools written in C do not."""
+    return isinstance(function, (FunctionType, MethodType))
+
+
+class _Suspended:
+    """Suspend user code in this thread; blocks nest."""
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        thread = _thread.get_ident()
+        section = _sections.get(thread)
+        if section is None:
+            section = _Section()
+            section.suspend()
+            _sections[thread] = section
+        section.depth += 1
+
+    def __exit__(self, *error: object) -> None:
+        thread = _thread.get_ident()
+        section = _sections[thread]
+        section.depth -= 1
+        if not section.depth:
+            del _sections[thread]
+            section.resume()
+
+
+suspended = _Suspended()
+
+
+def is_suspended() -> bool:
+    """Whether this thread is in a block."""
+    return _thread.get_ident() in _sections
+
+
+def has_signals() -> bool:
+    """Whether signals arrived that the end of this thread's outermost block will handle."""
+    return bool(_sections[_thread.get_ident()].arrived)
