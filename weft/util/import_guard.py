@@ -44,6 +44,7 @@ class _Loader:
         if sys._getframe(2).f_code.co_name != "_load_unlocked":      # its execution may never follow, or much later
             return self._loader.create_module(spec)
         suspended.__enter__()
+        stay_first()
         complete = _interrupted.pop(spec.name, None) or sys.modules.get(spec.name)
         if complete is None:
             self._is_entered = True
@@ -101,3 +102,9 @@ def install() -> None:
     for finder in [finder for finder in sys.meta_path if getattr(finder, "__module__", None) == __name__]:
         sys.meta_path.remove(finder)                 # of an earlier import of weft
     sys.meta_path.insert(0, ImportGuard)             # type: ignore[arg-type]
+
+
+def stay_first() -> None:
+    """Go in front of finders that were inserted meanwhile; they see all imports but those of the packages above."""
+    if sys.meta_path[0] is not ImportGuard:
+        install()

@@ -3,7 +3,8 @@
 Python runs user code at almost any point of a statement: handlers of signals, finalizers of garbage, trace and profile functions. If
 that code calls a program, the call must not meet a module that is half executed or a table that is half filled.
 
-Out:  `with suspended:` around the statements.
+Out:  `with suspended:` around the statements. Where user code may run, `enclose_handlers` gives handlers of signals a context of their
+      own, which is not the one that they interrupt.
 Laws: - In the block this thread runs no handlers, finalizers of cyclic garbage, trace functions or profile functions that are written in
         Python. Handlers are called at the end of the outermost block, for the signals that arrived.
       - Other threads go on: a block that they may enter, too, holds a lock. The lock is taken first, and what it protects is checked
@@ -16,8 +17,10 @@ from __future__ import annotations
 import _signal
 import _thread
 import builtins
+import contextlib
 import importlib
 import sys
+import threading
 from collections.abc import Callable
 from types import BuiltinFunctionType, FrameType, FunctionType, MethodType
 from typing import Any
@@ -25,6 +28,8 @@ from typing import Any
 from weft.util.collector import paused
 
 _SIGNALS = range(1, _signal.NSIG)
+#: makes the context in which handlers run; `core.trace` sets it
+handler_context: list[Callable[[], contextlib.AbstractContextManager]] = [contextlib.nullcontext]
 #: the threads in a block, with the user code that each suspends
 _sections: dict[int, _Section] = {}
 
@@ -97,7 +102,8 @@ class _Section:
         while self.arrived:
             number = self.arrived.pop(0)
             try:
-                self.handlers[number](number, sys._getframe())
+                with handler_context[0]():
+                    self.handlers[number](number, sys._getframe())
             except BaseException:
                 self._handle_signals()
                 raise
@@ -141,3 +147,37 @@ def is_suspended() -> bool:
 def has_signals() -> bool:
     """Whether signals arrived that the end of this thread's outermost block will handle."""
     return bool(_sections[_thread.get_ident()].arrived)
+
+
+# ---- handlers of signals in a context of their own
+
+class _EnclosedHandler:
+    """A handler that runs in the context of `handler_context`."""
+    __slots__ = ("handler",)
+
+    def __init__(self, handler: Callable[[int, FrameType | None], Any]):
+        self.handler = handler
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        with handler_context[0]():
+            self.handler(number, frame)
+
+
+def enclose_handlers() -> dict[int, _EnclosedHandler]:
+    """Let handlers run in the context of `handler_context` from now on. Return what `release_handlers` takes."""
+    enclosed: dict[int, _EnclosedHandler] = {}
+    if is_suspended() or _thread.get_ident() != threading.main_thread().ident:
+        return enclosed
+    for number in _SIGNALS:
+        handler = _signal.getsignal(number)
+        if callable(handler) and handler is not _signal.default_int_handler and type(handler) is not _EnclosedHandler:
+            enclosed[number] = _EnclosedHandler(handler)
+            _signal.signal(number, enclosed[number])
+    return enclosed
+
+
+def release_handlers(enclosed: dict[int, _EnclosedHandler]) -> None:
+    """Set the handlers again that were enclosed, except where another one was set meanwhile."""
+    for number, handler in enclosed.items():
+        if _signal.getsignal(number) is handler:
+            _signal.signal(number, handler.handler)
