@@ -238,7 +238,7 @@ class Backend:
         if not self._devices:
             check_environment()
             check_platforms()
-            with self._lock, suspended:
+            with suspended, self._lock:
                 if not self._devices:
                     self._devices = tuple(self._make_devices())
         return list(self._devices)

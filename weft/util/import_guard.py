@@ -14,6 +14,7 @@ Laws: - From the creation of a module until its last statement has run, user cod
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Sequence
 from importlib.machinery import BuiltinImporter, FrozenImporter, ModuleSpec, PathFinder
@@ -30,11 +31,15 @@ _interrupted: dict[str, ModuleType] = {}
 
 
 class _Loader:
-    """The loader of one module: user code is suspended from the creation of the module to its last statement."""
+    """The loader of one module: user code is suspended from the creation of the module to its last statement.
+
+    It stays the loader of the module's spec. If user code imports the module while its import begins, Python goes on with that spec.
+    """
 
     def __init__(self, loader: Any):
         self._loader = loader
-        self._is_complete = self._is_entered = False
+        self._complete: ModuleType | None = None
+        self._is_entered = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
@@ -45,30 +50,30 @@ class _Loader:
             return self._loader.create_module(spec)
         suspended.__enter__()
         stay_first()
-        complete = _interrupted.pop(spec.name, None) or sys.modules.get(spec.name)
-        if complete is None:
+        self._complete = _interrupted.pop(spec.name, None) or sys.modules.get(spec.name)
+        if self._complete is None:
             self._is_entered = True
             return self._loader.create_module(spec)
-        self._is_complete = True
         suspended.__exit__()
-        return complete
+        return self._complete
 
     def exec_module(self, module: ModuleType) -> None:
         """Execute the module, unless it is complete."""
-        spec = module.__spec__
-        assert spec is not None
-        module.__loader__ = spec.loader = self._loader
-        if self._is_complete:
+        if module is self._complete:
             return
         if not self._is_entered:
             suspended.__enter__()
+        self._is_entered = False
+        module.__loader__ = self._loader
+        name = module.__name__
         try:
             self._loader.exec_module(module)
+            self._complete = module
             if has_signals():
-                _interrupted[spec.name] = module
+                _interrupted[name] = module
         finally:
             suspended.__exit__()
-        _interrupted.pop(spec.name, None)
+        _interrupted.pop(name, None)
 
 
 class ImportGuard:
@@ -95,6 +100,17 @@ def _find(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
         if spec is not None:
             return spec
     return None
+
+
+def import_module(name: str) -> ModuleType:
+    """Import a module without user code even where Python takes the module's lock: before 3.13, a second import by the same thread
+    confuses it there (`KeyError` from `importlib`)."""
+    module = sys.modules.get(name)
+    spec = getattr(module, "__spec__", None)
+    if module is not None and not getattr(spec, "_initializing", False):
+        return module
+    with suspended:
+        return importlib.import_module(name)
 
 
 def install() -> None:

@@ -8,12 +8,13 @@ Next: `tools.stubs` writes the same for type checkers.
 
 from __future__ import annotations
 
-import importlib
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
+
+from weft.util.import_guard import import_module
 
 #: module -> public name -> (module, its name there, or "" for a submodule)
 tables: dict[str, dict[str, tuple[str, str]]] = {}
@@ -36,12 +37,12 @@ def attach(package: str, names_of: dict[str, str], others: str = "", guards: boo
     def load(name: str) -> Any:
         if name in table:
             where, old = table[name]
-            module = importlib.import_module(where)
+            module = import_module(where)
             value = getattr(module, old) if old else module
         elif name == "__all__":
             value = sorted(table)
         else:
-            value = importlib.import_module(others).find(name) if others and name[0] != "_" else None
+            value = import_module(others).find(name) if others and name[0] != "_" else None
         if value is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if guards:
@@ -69,6 +70,6 @@ def loader(package: str, path: Iterable[str], stated_by: Mapping[str, str] | Non
     def load(name: str | None) -> Iterator[ModuleType]:
         modules = [found.name for found in pkgutil.iter_modules(path)] if name is None else [listed[name]] if name in listed else []
         for module in modules:
-            yield importlib.import_module(f"{package}.{module}")
+            yield import_module(f"{package}.{module}")
 
     return load

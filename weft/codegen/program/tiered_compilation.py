@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 def compile_draft(program: Program) -> NativeProgram:
     """Make a program callable soon: it has a `draft` where some of its code is not optimized."""
-    from weft.codegen.program.program import compile_program
+    with suspended:
+        from weft.codegen.program.program import compile_program
 
     made = compile_program(program, draft=True)
     if made.is_draft:
@@ -75,7 +76,7 @@ _waiting: list[Draft] = []
 
 
 def _improve_soon(draft: Draft, after: float) -> None:
-    with _lock, suspended:
+    with suspended, _lock:
         if draft.due:       # another thread was faster; what replaces the draft must stay, for native calls may be running it
             return
         draft.due = time.monotonic() + after
@@ -88,7 +89,7 @@ def _improve_soon(draft: Draft, after: float) -> None:
 
 def _work() -> None:
     while True:
-        with _lock:
+        with suspended, _lock:
             if not _waiting or _over.is_set():
                 _idle.set()
                 return

@@ -29,7 +29,7 @@ PARTS = (LibraryModule("heap memory", lambda: text_of("heap_memory.ll"), _MEMORY
 
 def symbols() -> dict[str, int]:
     """Return name -> address of the heap's functions and counters; compiles them on the first call."""
-    with pool.making, suspended:       # there is one heap
+    with suspended, pool.making:       # there is one heap
         return _made()
 
 

@@ -136,7 +136,7 @@ def _addresses() -> dict[str, int]:
     if not _made:
         if _is_prewarming():
             _prewarmers[0].join()
-        with making, suspended:
+        with suspended, making:
             if not _made:
                 _made.append(_make())
     return _made[0]

@@ -81,7 +81,7 @@ def identity() -> str:
 def library() -> ctypes.CDLL:
     """The library with the types of its functions, ready to compile for this machine."""
     if not _loaded:
-        with _lock, suspended:
+        with suspended, _lock:
             if not _loaded:
                 _loaded.append(_load(place()))
     return _loaded[0]

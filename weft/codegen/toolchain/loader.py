@@ -120,7 +120,7 @@ class _Pages:
 
     def __init__(self, contents: Callable[[int], bytes], size: int):
         self.size, size = 0, -(-size // _PAGE) * _PAGE
-        with _lock, suspended:
+        with suspended, _lock:
             _give_back()
             unused = _unused.get(size)
             self.address = unused.pop() if unused else _new_pages(size)

@@ -149,20 +149,26 @@ class _Compilations:
 
 
 def emit_object(ir: str, target: Target, quick: bool = False) -> bytes:
-    """Machine code (a relocatable object) of one textual LLVM module; `quick` as for an `objects.CompileRequest`."""
-    with _lock:
-        return llvm_c.emit(ir, _machine(target, 0 if quick else _CODEGEN_LEVEL))
+    """Machine code (a relocatable object) of one textual LLVM module; `quick` as for an `objects.CompileRequest`.
+
+    It waits for no other compilation: the caller may have locks that user code needs while `_lock` is held.
+    """
+    with suspended:
+        return _emit_by_new_machine(ir, target, quick)
 
 
 def emit_apart(ir: str, quick: bool = False) -> bytes:
-    """What `emit_object` does for the current target, by a machine of its own: nobody waits for it. One is made at a time."""
-    target = current()
+    """What `emit_object` does for the current target, in a thread that nobody waits for. One module is compiled at a time."""
     with _apart:
-        machine = llvm_c.Machine(target.cpu, target.features, 0 if quick else _CODEGEN_LEVEL)
-        try:
-            return llvm_c.emit(ir, machine)
-        finally:
-            machine.dispose()
+        return _emit_by_new_machine(ir, current(), quick)
+
+
+def _emit_by_new_machine(ir: str, target: Target, quick: bool) -> bytes:
+    machine = llvm_c.Machine(target.cpu, target.features, 0 if quick else _CODEGEN_LEVEL)
+    try:
+        return llvm_c.emit(ir, machine)
+    finally:
+        machine.dispose()
 
 
 def emit_objects(modules: Sequence[tuple[Callable[[], str], bool]], target: Target, threads: int,
@@ -230,10 +236,11 @@ def load() -> None:
 
 
 def _load_and(work: Callable[[int], None], number: int) -> None:
-    """Load LLVM first, while the caller writes texts."""
-    with contextlib.suppress(ImportError, OSError):  # the next compilation raises it again
-        load()
-    work(number)
+    """Load LLVM first, while the caller writes texts. Finalizers do not run here: they may need the locks of the caller, which waits."""
+    with suspended:
+        with contextlib.suppress(ImportError, OSError):  # the next compilation raises it again
+            load()
+        work(number)
 
 
 def assembly(ir: str, target: Target) -> str:
@@ -271,7 +278,7 @@ _shared_in_llvm: list[ResourceTracker] = []
 
 def share(symbols: Callable[[], Mapping[str, int]]) -> None:
     """Name the addresses that every linked object may use; only the first call counts."""
-    with _lock, suspended:
+    with suspended, _lock:
         if not _shared:
             _shared.update(symbols())
 
@@ -295,7 +302,7 @@ def link_by_llvm(data: bytes, exports: Iterable[str], imports: Mapping[str, int]
         builder.import_symbol(name, address)
     for name in exports:
         builder.export_symbol(name)
-    with _lock, suspended:
+    with suspended, _lock:
         _stay_loaded()
         if _shared and not _shared_in_llvm:
             common = JITLibraryBuilder()
