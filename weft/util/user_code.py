@@ -213,16 +213,23 @@ class _EnclosedHandler:
             self.handler(number, frame)
 
 
+#: all handlers, when there last was none to enclose: mostly they are the same the next time
+_plain_handlers: list[Any] = []
+
+
 def enclose_handlers() -> dict[int, _EnclosedHandler]:
     """Let handlers run in the context of `handler_context` from now on. Return what `release_handlers` takes."""
+    global _plain_handlers
     enclosed: dict[int, _EnclosedHandler] = {}
-    if is_suspended() or _thread.get_ident() != threading.main_thread().ident:
+    handlers = [*map(_signal.getsignal, _SIGNALS)]
+    if handlers == _plain_handlers or is_suspended() or _thread.get_ident() != threading.main_thread().ident:
         return enclosed
-    for number in _SIGNALS:
-        handler = _signal.getsignal(number)
+    for number, handler in zip(_SIGNALS, handlers, strict=True):
         if callable(handler) and handler is not _signal.default_int_handler and type(handler) is not _EnclosedHandler:
             enclosed[number] = _EnclosedHandler(handler)
             _signal.signal(number, enclosed[number])
+    if not enclosed:
+        _plain_handlers = handlers
     return enclosed
 
 
