@@ -46,7 +46,7 @@ from weft.util.config import config
 from weft.util.dtypes import float0
 from weft.util.errors import ShardingTypeError
 from weft.util.events import report
-from weft.util.import_guard import stay_first
+from weft.util.lazy import stay_first
 from weft.util.source import api_boundary, check_callable, function_name, hide_caller, warn_user
 from weft.util.state import Dispatching, clearing, forget_entries, new_entries
 

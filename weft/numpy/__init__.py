@@ -17,7 +17,7 @@ from weft.ops import functions as _functions
 from weft.runtime.array import Array as ndarray
 from weft.util import dtypes as _dtypes
 from weft.util.dtypes import finfo, iinfo, isdtype, issubdtype, promote_types, result_type
-from weft.util.import_guard import import_module as _import_module
+from weft.util.lazy import import_module as _import_module
 from weft.util.source import guard_all as _guard_all, guarded as _guarded
 
 #: module of this package -> the public functions that live there: `k: names`, where a call on values is one compiled program of

@@ -3,6 +3,6 @@
 Nothing here imports from the rest of weft; everything else may import from here.
 """
 
-from weft.util import import_guard
+from weft.util import lazy
 
-import_guard.install()
+lazy.install()
