@@ -84,7 +84,7 @@ def __getattr__(name: str) -> "Any":
 def _load(module: str, name: str | None) -> "Any":
     missing = AttributeError(f"weft does not have the public name weft.{name or module.removeprefix('weft.')} yet")
     try:
-        found = importlib.import_module(module)
+        found = importlib.import_module("weft.util.lazy").import_module(module)
     except ModuleNotFoundError as error:
         if error.name in (module, module.rpartition(".")[0]):
             raise missing from None

@@ -27,10 +27,10 @@ from weft.runtime.executable import Executable
 from weft.runtime.placement import fits
 from weft.transforms.erase import erase
 from weft.transforms.physical import physicalize
-from weft.util.collector import paused
 from weft.util.config import config
 from weft.util.events import report
 from weft.util.record import field, record, replace
+from weft.util.user_code import paused
 
 if TYPE_CHECKING:
     from weft.partition.partition import PartitionResult

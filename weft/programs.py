@@ -33,10 +33,10 @@ from weft.ir.specs import UNCONSTRAINED, PartitionSpec, UnreducedKind, _make_spe
 from weft.ir.structure import Unserializable, structure
 from weft.runtime.executable import Executable
 from weft.util import cache, events
-from weft.util.collector import paused
 from weft.util.config import config
 from weft.util.errors import ProcessFailureError
 from weft.util.events import report
+from weft.util.user_code import paused, suspended
 
 if TYPE_CHECKING:
     from weft.pipeline import Stages
@@ -155,7 +155,8 @@ def _lines(request: _Request) -> list[tuple[str, str]]:
 
 
 def _pipeline() -> Any:
-    from weft import pipeline  # all of the compiler
+    with suspended:
+        from weft import pipeline  # all of the compiler
 
     return pipeline
 

@@ -46,6 +46,7 @@ from weft.util.config import config
 from weft.util.dtypes import float0
 from weft.util.errors import ShardingTypeError
 from weft.util.events import report
+from weft.util.lazy import stay_first
 from weft.util.source import api_boundary, check_callable, function_name, hide_caller, warn_user
 from weft.util.state import Dispatching, clearing, forget_entries, new_entries
 
@@ -328,6 +329,7 @@ class JitFunction(Dispatching):
 
     @api_boundary
     def _call(self, *args, **kwargs):
+        stay_first()                     # the call may import modules
         expected = self._known.expected
         if expected is not None:
             outs = expected.of(args, kwargs)

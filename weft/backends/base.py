@@ -26,6 +26,7 @@ from weft.util.config import api_version, config, num_virtual_devices, settled
 from weft.util.errors import UnknownBackendError
 from weft.util.record import record
 from weft.util.threads import held_over_forks
+from weft.util.user_code import suspended
 
 if TYPE_CHECKING:
     from weft.partition.cost import CostModel
@@ -221,7 +222,7 @@ class Backend:
 
     def __init__(self) -> None:
         self._devices: tuple[Device, ...] = ()
-        self._lock = held_over_forks(threading.Lock())
+        self._lock = held_over_forks(threading.RLock())
 
     def __repr__(self) -> str:
         return f"Client(platform={self.platform!r})"
@@ -237,7 +238,7 @@ class Backend:
         if not self._devices:
             check_environment()
             check_platforms()
-            with self._lock:
+            with suspended, self._lock:
                 if not self._devices:
                     self._devices = tuple(self._make_devices())
         return list(self._devices)

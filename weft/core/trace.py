@@ -26,6 +26,7 @@ from weft.util import dtypes, errors
 from weft.util.config import config
 from weft.util.source import user_frame
 from weft.util.state import guard
+from weft.util.user_code import enclose_handlers, handler_context, release_handlers
 
 
 class Trace:
@@ -302,18 +303,49 @@ def current_trace() -> Trace:
 
 class set_trace:
     """Context manager: make `trace` current in this thread."""
-    __slots__ = ("trace", "saved")
+    __slots__ = ("trace", "saved", "enclosed")
 
     def __init__(self, trace: Trace):
         self.trace = trace
 
     def __enter__(self) -> Trace:
         self.saved = _state.trace
+        self.enclosed = enclose_handlers() if self.saved is eval_trace and self.trace is not eval_trace else None
         _state.trace = self.trace
         return self.trace
 
     def __exit__(self, *exc) -> None:
         _state.trace = self.saved
+        if self.enclosed:
+            release_handlers(self.enclosed)
+
+
+class _OwnContext:
+    """Context manager: nothing is traced. What it encloses interrupts a trace of this thread and is no part of it."""
+    __slots__ = ("saved",)
+
+    def __enter__(self) -> None:
+        self.saved = _state.__dict__.copy()
+        _state.__init__()
+
+    def __exit__(self, *exc: object) -> None:
+        _state.__dict__.update(self.saved)
+
+
+handler_context[0] = _OwnContext
+_collections = threading.local()        # the context of the collection of garbage that this thread is in
+
+
+def _enclose_finalizers(phase: str, info: dict, context: Any = _collections, make: type = _OwnContext) -> None:
+    """Let finalizers that the collector calls run in a context of their own; it may begin at any statement of a trace."""
+    if phase == "start":
+        context.current = make()
+        context.current.__enter__()
+    elif (current := context.__dict__.pop("current", None)) is not None:
+        current.__exit__()
+
+
+gc.callbacks.append(_enclose_finalizers)
 
 
 class leaving_terms:

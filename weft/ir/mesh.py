@@ -23,7 +23,6 @@ from weft.util.errors import ShardingError
 from weft.util.record import record
 from weft.util.source import warn_user
 from weft.util.state import guard, new_epoch
-from weft.util.threads import held_over_forks
 
 
 class AxisType(enum.Enum):
@@ -120,7 +119,7 @@ def _types_text(types: tuple[AxisType, ...]) -> str:
     return f"({', '.join(t.name for t in types)}{',' if len(types) == 1 else ''})"
 
 
-_lock = held_over_forks(threading.Lock())
+#: filled by `setdefault` alone, which neither threads nor handlers of signals interrupt
 _meshes: dict[tuple, Mesh] = {}
 _abstract_meshes: dict[tuple, AbstractMesh] = {}
 _latest: dict[tuple, Mesh] = {}          # the mesh that was last asked for, by sizes, names and types
@@ -161,14 +160,13 @@ class Mesh(_MeshBase):
                                 f"    devices   {[getattr(d, 'id', d) for d in flat]}\n"
                                 "  Every device may stand at one place of a mesh only.")
         key = (flat, grid.shape, names, types)
-        with _lock:
-            found = _meshes.get(key)
-            if found is None:
-                found = object.__new__(cls)
-                grid.flags.writeable = False
-                found.devices, found.axis_names, found.axis_types = grid, names, types
-                found.axis_sizes, found._flat = grid.shape, flat
-                _meshes[key] = found
+        found = _meshes.get(key)
+        if found is None:
+            found = object.__new__(cls)
+            grid.flags.writeable = False
+            found.devices, found.axis_names, found.axis_types = grid, names, types
+            found.axis_sizes, found._flat = grid.shape, flat
+            found = _meshes.setdefault(key, found)
         if AxisType.Explicit in types:
             _latest[grid.shape, names, types] = found
         return found
@@ -298,12 +296,11 @@ class AbstractMesh(_MeshBase):
         if home is not None and (home.platform, home.device_kind) == (abstract_device.platform, abstract_device.device_kind):
             abstract_device = None                  # what meshes of the devices here are meant for
         key = (sizes, names, types, abstract_device)
-        with _lock:
-            found = _abstract_meshes.get(key)
-            if found is None:
-                found = object.__new__(cls)
-                found.axis_sizes, found.axis_names, found.axis_types, found._meant_for = sizes, names, types, abstract_device
-                _abstract_meshes[key] = found
+        found = _abstract_meshes.get(key)
+        if found is None:
+            found = object.__new__(cls)
+            found.axis_sizes, found.axis_names, found.axis_types, found._meant_for = sizes, names, types, abstract_device
+            found = _abstract_meshes.setdefault(key, found)
         return found
 
     def __reduce__(self) -> tuple:

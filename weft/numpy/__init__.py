@@ -6,7 +6,6 @@ the beginning.
 """
 
 import functools as _tools
-import importlib as _importlib
 import os as _os
 import sys as _sys
 
@@ -18,6 +17,7 @@ from weft.ops import functions as _functions
 from weft.runtime.array import Array as ndarray
 from weft.util import dtypes as _dtypes
 from weft.util.dtypes import finfo, iinfo, isdtype, issubdtype, promote_types, result_type
+from weft.util.lazy import import_module as _import_module
 from weft.util.source import guard_all as _guard_all, guarded as _guarded
 
 #: module of this package -> the public functions that live there: `k: names`, where a call on values is one compiled program of
@@ -146,14 +146,14 @@ def __getattr__(name: str):
     """Load a public function or submodule on first use."""
     if name in _LAZY_NAMES:
         module, arrays = _LAZY_NAMES[name]
-        value = getattr(_importlib.import_module(f"weft.numpy.{module}"), name)
+        value = getattr(_import_module(f"weft.numpy.{module}"), name)
         if module != "eager_choice":         # whose functions call wrapped ones
             value = _eager.eager(value, arrays, name) if arrays else _guarded(value, __name__, name)
     elif name == "dtype":
         _dtypes.load_small()                 # after this NumPy knows "bfloat16" by name
         value = _np.dtype
     elif name in _SUBMODULES:
-        value = _importlib.import_module(f"weft.numpy.{name}")
+        value = _import_module(f"weft.numpy.{name}")
     elif _dtypes.dtypes_by_name[name] is not None:
         value = _scalar[name]                # bfloat16, int4, ...: ml_dtypes is loaded when the first is asked for
     elif name == "__all__":
@@ -161,7 +161,7 @@ def __getattr__(name: str):
     elif name in _own_modules():             # `from weft.numpy import promote` asks here first: no function has that name
         raise AttributeError(f"module {__name__!r} has not imported {name!r} yet")
     elif (function := _functions.named_by_numpy(name)) is not None:
-        value = _eager.eager(getattr(_importlib.import_module("weft.numpy.ufuncs"), name), function.arity, name)
+        value = _eager.eager(getattr(_import_module("weft.numpy.ufuncs"), name), function.arity, name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

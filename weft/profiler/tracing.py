@@ -23,7 +23,7 @@ from weft.profiler.xplane import Span, encode
 from weft.util import events
 from weft.util.state import guard
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _session: _Session | None = None
 
 

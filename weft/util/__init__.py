@@ -2,3 +2,7 @@
 
 Nothing here imports from the rest of weft; everything else may import from here.
 """
+
+from weft.util import lazy
+
+lazy.install()

@@ -24,6 +24,7 @@ import warnings
 from collections.abc import Callable
 
 from weft.util.errors import ProcessFailureError
+from weft.util.user_code import suspended
 
 try:
     from _blake2 import blake2b  # what `hashlib` hands out, after it has loaded OpenSSL
@@ -250,7 +251,7 @@ def _private(place: str, flags: int) -> int:
 
 _PAUSE_S = 0.02     # by then the call that compiled something is mostly over
 _waiting: dict[str, Callable[[], bytes | None]] = {}
-_lock, _writing = threading.Lock(), threading.RLock()
+_lock, _writing = threading.RLock(), threading.RLock()
 
 
 def later(name: str, make: Callable[[], bytes | None]) -> None:
@@ -258,7 +259,7 @@ def later(name: str, make: Callable[[], bytes | None]) -> None:
     place = _file(name)
     if place is None:
         return
-    with _lock:
+    with suspended, _lock:
         first = not _waiting
         _waiting[place] = make
     if first:
@@ -276,7 +277,7 @@ def flush() -> None:
     """Write what waits to be written."""
     with _writing:
         while True:
-            with _lock:                             # other threads add to it
+            with suspended, _lock:                  # other threads add to it
                 if not _waiting:
                     return
                 place, make = next(reversed(_waiting.items()))      # programs before the objects that they read
@@ -288,14 +289,14 @@ def flush() -> None:
                 raise                               # another process failed meanwhile
             except Exception:                       # the cache is only a cache
                 pass
-            with _lock:
+            with suspended, _lock:
                 _waiting.pop(place, None)
 
 
 def _forget() -> None:
     """A forked child leaves what waits to its parent, whose threads it does not have."""
     global _lock, _writing
-    _lock, _writing = threading.Lock(), threading.RLock()
+    _lock, _writing = threading.RLock(), threading.RLock()
     _waiting.clear()
 
 

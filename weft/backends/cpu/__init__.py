@@ -25,6 +25,7 @@ from weft.backends.cpu.buffer import Buffer, address, block_address, fill
 from weft.backends.cpu.loaded import CpuLoaded, Write, load
 from weft.codegen.runtime import pool, queue
 from weft.codegen.toolchain import loader, target
+from weft.util.user_code import suspended
 
 if TYPE_CHECKING:
     from weft.backends.cpu.compile import CpuStages
@@ -111,7 +112,8 @@ class CpuBackend(Backend):
 
     # ---- programs
     def lower(self, program: LocalProgram, stage: Stage) -> CpuStages:
-        from weft.backends.cpu import compile  # all of the compiler
+        with suspended:
+            from weft.backends.cpu import compile  # all of the compiler
 
         return compile.lower(program, stage)
 

@@ -24,6 +24,7 @@ from weft.util import tree
 from weft.util.config import config
 from weft.util.machine_model import MODEL
 from weft.util.state import Dispatching, guard
+from weft.util.user_code import suspended
 
 if TYPE_CHECKING:
     from weft.backends.base import Call
@@ -191,7 +192,7 @@ def add_entry(jitted: Dispatching, loaded: Any, call: Call) -> None:
         return                                        # what has no memory of its own gives none up
     names = tuple(map(sys.intern, kwargs))
     key = (len(args), names, tuple(ins.words), tuple(id(s) for s in specs), guard[1])
-    with pool.making:
+    with suspended, pool.making:
         if key in jitted._entries or len(jitted._entries) >= _MOST_ENTRIES:
             return
         entry = jitted._entries[key] = _Entry(loaded, call, names, ins, outs, jitted._head[0])
@@ -216,7 +217,7 @@ def install(cls: type, array_type: type, wait: bool = True) -> bool:
     On a machine that never made one that takes 50 ms. Who does not `wait` gets False meanwhile, and goes on in Python.
     """
     if cls not in _dispatchers:
-        with pool.making:
+        with suspended, pool.making:
             if cls not in _dispatchers:
                 places = _places(cls, array_type)
                 if not wait and places is not None and not are_at_hand([*heap.PARTS, places.part()]):
@@ -243,7 +244,7 @@ def _code(places: Places | None) -> dict[str, int] | None:
 
 def open_queue(array_type: type, wait: bool) -> None:
     """Make the queue of programs; code that has to be compiled is waited for, or compiled beside what goes on."""
-    with pool.making:
+    with suspended, pool.making:
         places = _places(Dispatching, array_type) if queue.current() is None and pool.futex() else None
         if places is not None and are_at_hand([*heap.PARTS, places.part()], wait):
             _code(places)

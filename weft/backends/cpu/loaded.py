@@ -28,6 +28,7 @@ from weft.util.machine_model import MODEL
 from weft.util.record import record
 from weft.util.state import guard
 from weft.util.threads import DaemonThread
+from weft.util.user_code import suspended
 
 if TYPE_CHECKING:
     from weft.codegen.program.build_record import BuildRecord
@@ -163,7 +164,8 @@ class CpuLoaded(Loaded):
         if call.is_first and not _has_second_calls:
             return True                                 # a process that calls everything once does without dispatch
         _has_second_calls = True
-        from weft.backends.cpu import calls
+        with suspended:
+            from weft.backends.cpu import calls
 
         return calls.speed_up(function, self, call)
 
@@ -189,7 +191,8 @@ def _first_queue(loaded: CpuLoaded, array_type: type) -> Queue | None:
 
 
 def _open_queue(array_type: type, wait: bool) -> None:
-    from weft.backends.cpu import calls  # what a first result does without
+    with suspended:
+        from weft.backends.cpu import calls  # what a first result does without
 
     calls.open_queue(array_type, wait)
 

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from weft.codegen.runtime import pool
+from weft.util.user_code import suspended
 
 if TYPE_CHECKING:
     from weft.codegen.program.native import NativeProgram
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 def compile_draft(program: Program) -> NativeProgram:
     """Make a program callable soon: it has a `draft` where some of its code is not optimized."""
-    from weft.codegen.program.program import compile_program
+    with suspended:
+        from weft.codegen.program.program import compile_program
 
     made = compile_program(program, draft=True)
     if made.is_draft:
@@ -74,7 +76,7 @@ _waiting: list[Draft] = []
 
 
 def _improve_soon(draft: Draft, after: float) -> None:
-    with _lock:
+    with suspended, _lock:
         if draft.due:       # another thread was faster; what replaces the draft must stay, for native calls may be running it
             return
         draft.due = time.monotonic() + after
@@ -87,7 +89,7 @@ def _improve_soon(draft: Draft, after: float) -> None:
 
 def _work() -> None:
     while True:
-        with _lock:
+        with suspended, _lock:
             if not _waiting or _over.is_set():
                 _idle.set()
                 return

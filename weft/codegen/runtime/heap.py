@@ -17,6 +17,7 @@ from typing import Any
 
 from weft.codegen.runtime import pool
 from weft.codegen.toolchain.native_library import LibraryModule, link, text_of
+from weft.util.user_code import suspended
 
 _LIBC = ("aligned_alloc", "free", "mmap", "munmap", "madvise")
 _MEMORY = ("weft_heap_list_alloc", "weft_heap_map_alloc", "weft_heap_map_free", "weft_heap_trim", "weft_heap_live", "weft_heap_peak",
@@ -28,7 +29,7 @@ PARTS = (LibraryModule("heap memory", lambda: text_of("heap_memory.ll"), _MEMORY
 
 def symbols() -> dict[str, int]:
     """Return name -> address of the heap's functions and counters; compiles them on the first call."""
-    with pool.making:                  # there is one heap
+    with suspended, pool.making:       # there is one heap
         return _made()
 
 

@@ -26,6 +26,7 @@ from weft.codegen.toolchain.native_library import LibraryModule, compile_apart, 
 from weft.codegen.toolchain.objects import CompileRequest
 from weft.util.machine_model import MODEL
 from weft.util.threads import DaemonThread, allowed_threads, held_over_forks
+from weft.util.user_code import suspended
 
 _EXPORTS = ("weft_parallel_for", "weft_scratch_take", "weft_scratch_give", "weft_pool_stop", "weft_pool_forked", "weft_pool_threads",
             "weft_pool_spin", "weft_pool_allowed", "weft_pool_place", "weft_pool_alive")
@@ -135,7 +136,7 @@ def _addresses() -> dict[str, int]:
     if not _made:
         if _is_prewarming():
             _prewarmers[0].join()
-        with making:
+        with suspended, making:
             if not _made:
                 _made.append(_make())
     return _made[0]

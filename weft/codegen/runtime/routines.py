@@ -53,8 +53,8 @@ class Routines:
             for part in self.parts(name, draft):
                 known = known | self._linked.get(_key(part.name, draft), {})
             found = link(missing, known, self.libc)
+            self._addresses[_key(name, draft)] = found[name]      # before `_linked`, after which nothing is missing
             self._linked.update({_key(part.name, draft): {symbol: found[symbol] for symbol in part.exports} for part in missing})
-            self._addresses[_key(name, draft)] = found[name]
         return self._addresses[_key(name, draft)]
 
     def stored(self, name: str, wanted: frozenset[str] | None = None, draft: bool = False) -> list[str]:

@@ -20,6 +20,7 @@ import threading
 import time
 
 from weft.util.threads import held_over_forks
+from weft.util.user_code import suspended
 
 _TEXT, _ANY, _INT = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int
 _OUT = ctypes.POINTER(ctypes.c_void_p)
@@ -51,7 +52,7 @@ _SIGNATURES = {
 #: these let other threads run meanwhile; the rest is over sooner than a thread gets the interpreter back
 _LONG = {"ParseAssembly", "TargetMachineEmitToMemory"}
 
-_lock = held_over_forks(threading.Lock())
+_lock = held_over_forks(threading.RLock())
 _loaded: list[ctypes.CDLL] = []  # the library, once it is loaded
 _inside: set[int] = set()        # the threads that have LLVM work for them
 _ends = False                    # whether the interpreter does
@@ -80,7 +81,7 @@ def identity() -> str:
 def library() -> ctypes.CDLL:
     """The library with the types of its functions, ready to compile for this machine."""
     if not _loaded:
-        with _lock:
+        with suspended, _lock:
             if not _loaded:
                 _loaded.append(_load(place()))
     return _loaded[0]

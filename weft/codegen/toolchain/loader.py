@@ -20,15 +20,11 @@ import mmap
 import os
 import struct
 import sys
-import threading
 from array import array
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-
-from weft.util.threads import held_over_forks
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
@@ -108,9 +104,8 @@ def _protect(address: int, size: int, rights: int) -> None:
 _ARENA = 16 << 20
 _MADV_DONTNEED = 4
 _unused: dict[int, array[int]] = {}         # bytes -> addresses of pages that were given back: Python's numbers would hold its memory
-_released: deque[tuple[int, int]] = deque()  # (address, bytes) of pages to be given back: finalizers take no lock that is held
-_fresh = [0, 0]                             # where the pages begin that nobody ever had, and where they end
-_lock = held_over_forks(threading.Lock())
+_fresh: list[tuple[int, int]] = []          # (begin, end) of pages that nobody ever had
+# No lock: `pop` of a list takes what it gives away from threads, finalizers and handlers of signals.
 
 
 class _Pages:
@@ -119,10 +114,7 @@ class _Pages:
 
     def __init__(self, contents: Callable[[int], bytes], size: int):
         self.size, size = 0, -(-size // _PAGE) * _PAGE
-        with _lock:
-            _give_back()
-            unused = _unused.get(size)
-            self.address = unused.pop() if unused else _new_pages(size)
+        self.address = _unused_pages(size) or _new_pages(size)
         self.size, made = size, contents(self.address)
         _protect(self.address, self.size, mmap.PROT_READ | mmap.PROT_WRITE)
         ctypes.memmove(self.address, made, len(made))
@@ -130,32 +122,33 @@ class _Pages:
 
     def __del__(self, over: Callable[[], bool] = sys.is_finalizing) -> None:
         if self.size and not over():        # threads may run to the very end of the process
-            _released.append((self.address, self.size))
-            if _lock.acquire(False):
-                try:
-                    _give_back()
-                finally:
-                    _lock.release()
+            _system("madvise")(self.address, self.size, _MADV_DONTNEED)
+            _unused.setdefault(self.size, array("Q")).append(self.address)
 
 
 def _new_pages(size: int) -> int:
     """Pages without rights or contents."""
-    if _fresh[1] - _fresh[0] < size:
+    try:
+        begin, end = _fresh.pop()
+    except IndexError:
+        begin = end = 0
+    if end - begin < size:
         more = max(size, _ARENA)
         found = _system("mmap")(None, more, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
         if found in (None, ctypes.c_void_p(-1).value):
             raise MemoryError(f"codegen: no address space for {more} bytes of code")
-        _fresh[:] = found, found + more
-    _fresh[0] += size
-    return _fresh[0] - size
+        begin, end = found, found + more
+    if end - begin > size:
+        _fresh.append((begin + size, end))
+    return begin
 
 
-def _give_back() -> None:
-    """Let pages that nobody has be used again; the system takes their memory."""
-    while _released:
-        address, size = _released.popleft()
-        _system("madvise")(address, size, _MADV_DONTNEED)
-        _unused.setdefault(size, array("Q")).append(address)
+def _unused_pages(size: int) -> int:
+    """Pages that were given back; 0 if there are none."""
+    try:
+        return _unused[size].pop()
+    except LookupError:
+        return 0
 
 
 class Image(NamedTuple):

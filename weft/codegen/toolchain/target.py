@@ -22,6 +22,7 @@ from weft.codegen.toolchain import llvm_c, loader
 from weft.util import cache, machine
 from weft.util.record import field, record
 from weft.util.threads import DaemonThread, held_over_forks
+from weft.util.user_code import suspended
 
 if TYPE_CHECKING:
     from llvmlite.binding import LLJIT, ResourceTracker
@@ -132,24 +133,42 @@ def _machine(target: Target, level: int = _CODEGEN_LEVEL, number: int = 0) -> ll
     return llvm_c.Machine(target.cpu, target.features, level)
 
 
-_lock, _apart = held_over_forks(threading.RLock()), held_over_forks(threading.Lock())     # of who uses LLVM
+_lock, _apart = held_over_forks(threading.RLock()), held_over_forks(threading.RLock())     # of who uses LLVM
+
+
+class _Compilations:
+    """The compilations in progress by the thread that has `_lock`: the handler of a signal may begin one within another."""
+    count = 0
+    most_machines = 1024
+
+    @classmethod
+    def enter(cls) -> int:
+        """Begin a compilation. Return the number of its first machine."""
+        cls.count += 1
+        return (cls.count - 1) * cls.most_machines
 
 
 def emit_object(ir: str, target: Target, quick: bool = False) -> bytes:
-    """Machine code (a relocatable object) of one textual LLVM module; `quick` as for an `objects.CompileRequest`."""
-    with _lock:
-        return llvm_c.emit(ir, _machine(target, 0 if quick else _CODEGEN_LEVEL))
+    """Machine code (a relocatable object) of one textual LLVM module; `quick` as for an `objects.CompileRequest`.
+
+    It waits for no other compilation: the caller may have locks that user code needs while `_lock` is held.
+    """
+    with suspended:
+        return _emit_by_new_machine(ir, target, quick)
 
 
 def emit_apart(ir: str, quick: bool = False) -> bytes:
-    """What `emit_object` does for the current target, by a machine of its own: nobody waits for it. One is made at a time."""
-    target = current()
+    """What `emit_object` does for the current target, in a thread that nobody waits for. One module is compiled at a time."""
     with _apart:
-        machine = llvm_c.Machine(target.cpu, target.features, 0 if quick else _CODEGEN_LEVEL)
-        try:
-            return llvm_c.emit(ir, machine)
-        finally:
-            machine.dispose()
+        return _emit_by_new_machine(ir, current(), quick)
+
+
+def _emit_by_new_machine(ir: str, target: Target, quick: bool) -> bytes:
+    machine = llvm_c.Machine(target.cpu, target.features, 0 if quick else _CODEGEN_LEVEL)
+    try:
+        return llvm_c.emit(ir, machine)
+    finally:
+        machine.dispose()
 
 
 def emit_objects(modules: Sequence[tuple[Callable[[], str], bool]], target: Target, threads: int,
@@ -169,12 +188,14 @@ def emit_objects(modules: Sequence[tuple[Callable[[], str], bool]], target: Targ
             i, text = found
             found = None
             try:
-                made[i] = llvm_c.emit(text, _machine(target, 0 if modules[i][1] else _CODEGEN_LEVEL, number))
+                level = 0 if modules[i][1] else _CODEGEN_LEVEL
+                made[i] = llvm_c.emit(text, _machine(target, level, first_machine + number))
             except BaseException as error:
                 made[i] = error
 
     others: list[DaemonThread] = []
     with _lock:
+        first_machine = _Compilations.enter()
         try:
             longest = _next_text(modules, unwritten, written, made) if llvm_c.is_loaded() else None
             for i in range(1, 1 if llvm_c.ends() else min(threads, len(modules))):
@@ -185,6 +206,7 @@ def emit_objects(modules: Sequence[tuple[Callable[[], str], bool]], target: Targ
         finally:                                         # their machines are for the next compilation
             for other in others:
                 other.join()
+            _Compilations.count -= 1
     for data in made:
         if isinstance(data, BaseException):
             raise data
@@ -214,10 +236,11 @@ def load() -> None:
 
 
 def _load_and(work: Callable[[int], None], number: int) -> None:
-    """Load LLVM first, while the caller writes texts."""
-    with contextlib.suppress(ImportError, OSError):  # the next compilation raises it again
-        load()
-    work(number)
+    """Load LLVM first, while the caller writes texts. Finalizers do not run here: they may need the locks of the caller, which waits."""
+    with suspended:
+        with contextlib.suppress(ImportError, OSError):  # the next compilation raises it again
+            load()
+        work(number)
 
 
 def assembly(ir: str, target: Target) -> str:
@@ -255,7 +278,7 @@ _shared_in_llvm: list[ResourceTracker] = []
 
 def share(symbols: Callable[[], Mapping[str, int]]) -> None:
     """Name the addresses that every linked object may use; only the first call counts."""
-    with _lock:
+    with suspended, _lock:
         if not _shared:
             _shared.update(symbols())
 
@@ -279,7 +302,7 @@ def link_by_llvm(data: bytes, exports: Iterable[str], imports: Mapping[str, int]
         builder.import_symbol(name, address)
     for name in exports:
         builder.export_symbol(name)
-    with _lock:
+    with suspended, _lock:
         _stay_loaded()
         if _shared and not _shared_in_llvm:
             common = JITLibraryBuilder()
