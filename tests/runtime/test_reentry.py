@@ -246,7 +246,8 @@ def finish(process: subprocess.Popen) -> None:
     finally:
         process.kill()
     assert process.returncode == 0, error
-    assert (out, error) == ("", "")
+    # an interrupt within a finalizer is printed, since Python cannot raise it
+    assert out == "" and (error == "" or (error.startswith("Exception ignored in") and "KeyboardInterrupt" in error)), error
 
 
 @pytest.mark.skipif(not hasattr(__import__("signal"), "setitimer"), reason="needs timers that send signals")

@@ -53,6 +53,7 @@ OTHER_NUMBERS: dict[str, set[str]] = {
     "compiler/loops/loop_splitting.py": {"OPEN"},                            # beyond any index
     "compiler/rewrite/simplify.py": {"MOST_JOINED"},                         # how far a pattern is looked for
     "compiler/rewrite/variance_rewrite.py": {"FARTHEST"},                    # the same
+    "compiler/schedule/arena.py": {"GUARD"},                                 # bytes of a check
     "compiler/schedule/schedule.py": {"MOST_LOWERED"},                       # entries of a cache
     "partition/alternatives.py": {"EQUATIONS", "TRIES"},                     # how far alternatives are looked for
     "partition/combine.py": {"MOST_BYTES"},                                  # equal for all processes of a program, whatever their machines

@@ -29,7 +29,7 @@ def in_stack(monkeypatch, old="sin", new="cos"):
 def in_lowering(monkeypatch, old="add", new="sub"):
     """Kernels are made from Loops with another operation."""
     inner = cpu_compile.schedule
-    monkeypatch.setattr(cpu_compile, "schedule", lambda jaxpr, donated: inner(swap(jaxpr, old, new), donated))
+    monkeypatch.setattr(cpu_compile, "schedule", lambda jaxpr, *options: inner(swap(jaxpr, old, new), *options))
 
 
 def in_codegen(monkeypatch, old=" fadd ", new=" fsub "):
@@ -42,8 +42,8 @@ def in_bounds(monkeypatch, by=1):
     """Kernels store their results `by` elements after the places where they should."""
     inner = cpu_compile.schedule
 
-    def shifted(jaxpr, donated):
-        made = inner(jaxpr, donated)
+    def shifted(jaxpr, *options):
+        made = inner(jaxpr, *options)
         steps = tuple(replace(s, kernel=_shifted(s.kernel, by)) if isinstance(s, P.Launch) else s for s in made.program.steps)
         made.program = replace(made.program, steps=steps)
         return made

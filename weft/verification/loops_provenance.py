@@ -74,7 +74,10 @@ def leaves_of(tree: Tree) -> set[int]:
 
 
 def provenance_of(kernel: L.Kernel, given: Mapping[str, np.ndarray] | None = None) -> Provenance:
-    """Run a kernel on provenance. The elements of `given` inputs are numbers. AccessError for a wrong access, UncheckedKernelError where the kernel is not covered."""
+    """Run a kernel on provenance. The elements of `given` inputs are numbers.
+
+    AccessError for a wrong access, UncheckedKernelError where the kernel is not covered.
+    """
     writer = _FunctionWriter(kernel, given or {})
     run = writer.function()
     for samples, partial in ((None, False), (4, False), (2, False), (3, True)):
