@@ -94,7 +94,7 @@ def write_reproducer(path: Path, program: Jaxpr, args: Sequence[np.ndarray], err
         data = path.with_suffix(".npz")
         np.savez(data, *values)
         arguments = (f'with np.load(Path(__file__).with_name("{data.name}")) as file:\n    DATA = dict(file)\n'
-                     'ARGUMENTS = [DATA[f"arr_{i}"] for i in range(len(DATA.files))]')
+                     'ARGUMENTS = [DATA[f"arr_{i}"] for i in range(len(DATA))]')
     path.write_text(_TEMPLATE.format(title=title, details=details, program=text.replace("\\", "\\\\"), arguments=arguments))
 
 
