@@ -146,7 +146,8 @@ def mutants(kernel: L.Kernel, name: str) -> list[L.Kernel]:
 
 
 def values_of(kernel: L.Kernel, seed: int = 0) -> list[np.ndarray] | None:
-    """Return what a kernel stores for random inputs; None if it accesses memory outside of its buffers."""
+    """Return what a kernel stores for random inputs; None if it accesses memory outside of its
+    buffers."""
     rng = np.random.default_rng(seed)
     arrays = []
     for buf in kernel.bufs:
@@ -163,7 +164,8 @@ def values_of(kernel: L.Kernel, seed: int = 0) -> list[np.ndarray] | None:
 
 
 def changes_values(kernel: L.Kernel, mutant: L.Kernel) -> bool:
-    """Return whether a mutant computes other values, more than rounding differs, or accesses memory outside of its buffers."""
+    """Return whether a mutant computes other values, more than rounding differs, or accesses memory
+    outside of its buffers."""
     one, other = values_of(kernel), values_of(mutant)
     if one is None or other is None:
         return True

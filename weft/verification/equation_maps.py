@@ -1,10 +1,12 @@
-"""Index maps from equations: the elements in memory that each element of a kernel's result is made of.
+"""Index maps from equations: what each element of a result of a kernel is made of.
 
 In:   a fusion graph and a group of it.
-Out:  `EquationMaps`: for elements of a root, the elements of every leaf that may and that must be read.
-How:  sets of flat indices go from the root to the leaves, against the order of the equations. The map of an op that moves elements
-      is what its NumPy reference makes of arrays of element numbers. An op with data-dependent indices may read all of its operand.
-      Values that depend on no input are computed, so that masks of positions select as they do in kernels.
+Out:  `EquationMaps`: for elements of a root, the elements of every leaf that may and that must be
+      read.
+How:  sets of flat indices go from the root to the leaves, against the order of the equations. The
+      map of an op that moves elements is what its NumPy reference makes of arrays of element
+      numbers. An op with data-dependent indices may read all of its operand. Values that depend on
+      no input are computed, so that masks of positions select as they do in kernels.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ _ELEMENT = (1 << BITS) - 1
 
 
 class ElementSet(NamedTuple):
-    """Pairs of the number of a result element and the flat index of an element of which it is made, as codes; see `pairs`.
+    """Pairs of the number of a result element and the flat index of an element of which it is made,
+    as codes; see `pairs`.
 
     None means every element, for all results."""
 
@@ -145,7 +148,8 @@ class EquationMaps:
         )
 
     def _moved(self, eqn: Eqn, elements: ElementSet) -> list[ElementSet]:
-        """Return the map of an op with static parameters, which is that of its reference on element numbers."""
+        """Return the map of an op with static parameters, which is that of its reference on element
+        numbers."""
         return self._traced(eqn, eqn.invars, elements)
 
     def _indexed(self, eqn: Eqn, elements: ElementSet) -> list[ElementSet]:
@@ -193,7 +197,8 @@ class EquationMaps:
         ]
 
     def _selected(self, eqn: Eqn, elements: ElementSet) -> list[ElementSet]:
-        """Return the elements of the condition and of the chosen cases; of all cases if the condition is not known."""
+        """Return the elements of the condition and of the chosen cases; of all cases if the
+        condition is not known."""
         mask, *cases = eqn.invars
         which = self.known(mask)
         everywhere = [_same_position(a, eqn, elements) for a in eqn.invars]
@@ -260,7 +265,8 @@ class EquationMaps:
 def _three_valued(
     absorbing: bool, operands: Sequence[KnownValues | None], shape: tuple[int, ...]
 ) -> KnownValues:
-    """Return the elements of a conjunction (or disjunction) that are known because one operand decides them."""
+    """Return the elements of a conjunction (or disjunction) that are known because one operand
+    decides them."""
     decided = np.zeros(shape, bool)
     for operand in operands:
         if operand is not None:
@@ -297,7 +303,8 @@ def _numbers(shape: tuple[int, ...], first: int) -> np.ndarray:
 
 
 def _same_position(atom: Atom, eqn: Eqn, elements: ElementSet) -> ElementSet:
-    """Return the elements of an operand that an elementwise op reads: those at the positions of the results."""
+    """Return the elements of an operand that an elementwise op reads: those at the positions of the
+    results."""
     shape = atom.aval.shape
     if shape == eqn.outvars[0].aval.shape:
         return elements

@@ -1,12 +1,14 @@
-"""The check `maps` of kernels made from groups of equations: what each element reads, derived twice.
+"""The check `maps` of kernels made from groups: what each element reads, derived twice.
 
 In:   a fusion graph, a group, and the kernel built for it.
 Out:  nothing, or KernelMapError.
-How:  `equation_maps` derives the elements that each result may and must read from the equations, `loops_provenance` from the loops.
-      Small kernels run whole; then every element of every result is stored, and once. Of large ones some iterations run. Elements
-      to compare are the first, the last and random ones of those stored.
-Laws: a kernel loads no element that does not contribute, but for masked ones; it loads all that do, unless constant masks drop
-      them. Data-dependent indices may be anywhere in their operand.
+How:  `equation_maps` derives the elements that each result may and must read from the equations,
+      `loops_provenance` from the loops. Small kernels run whole; then every element of every result
+      is stored. Of large ones some iterations run. Elements to compare are the first, the last and
+      random ones of those stored.
+Laws: a kernel loads no element that does not contribute; it loads all that do, unless constant
+      masks drop them. Kernels with data-dependent indices are compared again at given indices.
+      Which of two values that read the same elements is used, is not checked.
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ class ResultSample(NamedTuple):
 
 
 def check_group_kernel(graph: Fusion, group: Group, built: BuiltKernel) -> None:
-    """Compare the reads and writes of a kernel with its equations. KernelMapError where they differ."""
+    """Compare the reads and writes of a kernel with its equations. Raise KernelMapError."""
     try:
         provenance = provenance_of(built.kernel)
         maps = EquationMaps(graph, group)
@@ -147,12 +149,14 @@ def _compare_counts(maps: EquationMaps, built: BuiltKernel, provenance: Provenan
     }
     for name, found in provenance.combined.items():
         if sizes and not found <= sizes:
-            facts = f"accumulator {name} combines {min(found - sizes)} values, its reduction {_abbreviated(sorted(sizes))}"
+            lengths = _abbreviated(sorted(sizes))
+            facts = f"accumulator {name} combines {min(found - sizes)} values, not {lengths}"
             raise _error(built, reductions[0], facts)
 
 
 def _indices(maps: EquationMaps, built: BuiltKernel) -> dict[Var, np.ndarray]:
-    """Return values of the integer inputs of a kernel with data-dependent indices or masks: positions, inside and outside."""
+    """Return values of the integer inputs of a kernel with data-dependent indices or masks:
+    positions, inside and outside."""
     kinds = [
         eqn.primitive.kind == "index" or computes(eqn) == "select"
         for eqn in maps.equations(built.outs)
@@ -223,7 +227,8 @@ def _compare_leaf(
         None if wanted is None else elements_of(wanted, k),
     )
     facts = (
-        f"element {result.elements[k]} of {result.name}, {leaf.aval.str_short()} {buf}: {problem}.\n"
+        f"element {result.elements[k]} of {result.name}, {leaf.aval.str_short()} {buf}: "
+        f"{problem}.\n"
         f"    by the loops      {buf}[{_abbreviated(by_loops)}]\n"
         f"    by the equations  {buf}[{_abbreviated(by_equations)}]"
     )
@@ -236,7 +241,8 @@ def _abbreviated(elements: Iterable[int] | None) -> str:
     some = [int(x) for x in elements]
     if len(some) <= 8:
         return ", ".join(map(str, some))
-    return f"{', '.join(map(str, some[:4]))}, ..., {', '.join(map(str, some[-2:]))} ({len(some)} elements)"
+    ends = [", ".join(map(str, part)) for part in (some[:4], some[-2:])]
+    return f"{ends[0]}, ..., {ends[1]} ({len(some)} elements)"
 
 
 def _error(built: BuiltKernel, eqn: Eqn, problem: str) -> KernelMapError:

@@ -1,12 +1,15 @@
 """Provenance of kernels: the elements in memory that each stored element is made of.
 
 In:   a Loops `Kernel`.
-Out:  `Provenance`: for the elements that were stored, a tree of the loaded ones; whether all iterations ran.
-How:  the kernel becomes a Python function. Expressions of loop variables and constants are numbers. Everything that depends on
-      memory is a tree: None, the number of a loaded element, or a tuple of trees. Accesses are checked as they happen.
-      Where a kernel runs more statements than the budget, loops that carry nothing run some of their iterations; where that does
-      not suffice, all loops do, and the trees are incomplete.
-Laws: both operands of a select are evaluated, as in native code, and only the chosen one counts if the condition is a number.
+Out:  `Provenance`: for the elements that were stored, a tree of the loaded ones; whether all
+      iterations ran.
+How:  the kernel becomes a Python function. Expressions of loop variables and constants are numbers.
+      Everything that depends on memory is a tree: None, the number of a loaded element, or a tuple
+      of trees. Accesses are checked as they happen. Where a kernel runs more statements than the
+      budget, loops that carry nothing run some of their iterations; where that does not suffice,
+      all loops do, and the trees are incomplete.
+Laws: both operands of a select are evaluated, as in native code, and only the chosen one counts if
+      the condition is a number.
 """
 
 from __future__ import annotations
@@ -158,7 +161,8 @@ class _Machine:
         if own is None and self.tasks[buf][index] != self.task:
             raise AccessError(
                 buf,
-                f"element {index} is read by task {self.task}, but task {self.tasks[buf][index]} writes it",
+                f"element {index} is read by task {self.task}, "
+                f"but task {self.tasks[buf][index]} writes it",
             )
         return memory[index]
 
@@ -197,8 +201,8 @@ class _Machine:
                 )
 
     def check_overwritten(self) -> None:
-        """Raise where an element is stored twice, and the second value is not made of the first. Two tasks may store the same value,
-        as tiles that overlap at the end of a dim do."""
+        """Raise where an element is stored twice, and the second value is not made of the first.
+        Two tasks may store the same value, as tiles that overlap at the end of a dim do."""
         for buf, index, old, new, by_tasks in random.Random(0).sample(
             self.overwritten, min(len(self.overwritten), 200)
         ):
@@ -655,7 +659,7 @@ def _buffers_read(exprs: Iterable[L.Expr | None]) -> set[str]:
 
 
 def _needed_names(body: Sequence[L.Stmt]) -> set[str]:
-    """Return the names that indices, conditions and extents use, directly or through other names."""
+    """Return the names that indices, conditions and extents use, directly or by other names."""
     needed: set[str] = set()
     _collect_needed(body, needed)
     return needed
