@@ -72,6 +72,7 @@ FLOAT_PROGRAMS = {
     "complex": (lambda x, y: wnp.abs(lax.complex(x, y)), (A, A)),
     "one_hot": (lambda x: nn.one_hot(wnp.argmax(x, -1), 9) + 1, ((6, 9),)),
     "static_take": (lambda x: x[wnp.array([3, 1, 1, 0])] * 2, ((6, 9),)),
+    "power_of_zero": (lambda x: x**0 + lax.integer_pow(x, 0), ((6, 9),)),
     "large_sum": (lambda x: wnp.exp(x).sum(), ((300_000,),)),
     "large_elementwise": (lambda x, y: wnp.tanh(x) * y, ((512, 600), (600,))),
     "large_transpose": (lambda x: wnp.exp(x).T, ((700, 600),)),
@@ -96,6 +97,8 @@ INDEX_PROGRAMS = {
     "take_columns": (lambda i, x: wnp.take(x, i, 1) * 2, (5,), ((9, 8),)),
     "take_along_axis": (lambda i, x: wnp.take_along_axis(x, i, 1) + 1, (9, 3), ((9, 8),)),
     "embed": (lambda i, x: x[i].sum(1), (4, 6), ((20, 8),)),
+    "take_wrap": (lambda i, x: wnp.take(x, i, 1, mode="wrap"), (5,), ((9, 8),)),
+    "take_sorted": (lambda i, x: wnp.sort(x * 2, 0)[wnp.argsort(i)], (9,), ((9, 8),)),
     "dynamic_slice": (lambda i, x: lax.dynamic_slice(x, (i[0], i[1]), (2, 3)) * 2, (2,), ((9, 8),)),
     "dynamic_update": (
         lambda i, x, y: lax.dynamic_update_slice(x, y * 2, (i[0], i[1])) + 1,

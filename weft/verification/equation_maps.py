@@ -72,6 +72,7 @@ class EquationMaps:
         self.given = given or {}
         self.readers: dict[Var, Eqn] = {}
         self._known: dict[Atom, KnownValues | None] = {}
+        self._constant: dict[Eqn, bool] = {}
         self._maps: dict[tuple[Eqn, bool], np.ndarray] = {}
 
     def is_leaf(self, atom: Atom) -> bool:
@@ -126,7 +127,8 @@ class EquationMaps:
         elif computes(eqn) == "select":
             found = self._selected(eqn, elements)
         else:
-            found = [_same_position(a, eqn, elements) for a in eqn.invars]
+            read = ElementSet(elements.may, _NONE) if self._ignores_operand(eqn) else elements
+            found = [_same_position(a, eqn, read) for a in eqn.invars]
         known = [self.known(a) for a in eqn.invars]
         pairs = zip(eqn.invars, found, known)
         return [
@@ -134,6 +136,18 @@ class EquationMaps:
             for a, s, k in pairs
             if isinstance(a, Var) and not (k is not None and k.pure)
         ]
+
+    def _ignores_operand(self, eqn: Eqn) -> bool:
+        """Return whether the parameters of an elementwise op make it constant, as a power of 0."""
+        if len(eqn.invars) != 1 or not eqn.params or eqn.primitive.kind != "elementwise":
+            return False
+        if eqn not in self._constant:
+            dtype = eqn.invars[0].aval.dtype
+            probes = np.array([0, 1, 3, 100] if dtype.kind in "iub" else [-2.5, 0, 3, np.nan])
+            results = _run(eqn, [probes.astype(dtype)])
+            shape_kept = results.shape == probes.shape
+            self._constant[eqn] = shape_kept and bool((results == results[0]).all())
+        return self._constant[eqn]
 
     def _reduced(self, eqn: Eqn, elements: ElementSet) -> ElementSet:
         (operand,), axes = eqn.invars, reduced_dims(eqn)
