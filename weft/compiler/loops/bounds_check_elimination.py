@@ -18,12 +18,15 @@ from weft.ir.loops import Expr, Load
 
 
 def guarded(nest: LoopNest) -> list[tuple[Load, Access]]:
-    """The guarded loads, if some of them are strided, or read one element under several guards; else none."""
-    found = [(load, access) for load, access in nest.analysis.loads if load.guard is not None and access.affine]
+    """The guarded loads, if some of them are strided, or read one element under several guards; else none.
+
+    A load that does not vary over the vector loop keeps its guard: it runs before the loop, even where that has no iterations."""
+    found = [(load, access) for load, access in nest.analysis.loads
+             if load.guard is not None and access.affine and nest.step(access, nest.vector) != 0]
     places = {(load.buf, id(load.index)) for load, _ in found}
     free = {(load.buf, id(load.index)) for load, access in nest.analysis.loads if load.guard is None}
     alike = len(places) < len(found) or not free.isdisjoint(places)
-    return found if alike or any(nest.step(access, nest.vector) not in (0, 1) for _, access in found) else []
+    return found if alike or any(nest.step(access, nest.vector) != 1 for _, access in found) else []
 
 
 def unguarded(nest: LoopNest, load: Load, at: Substitution) -> Expr:
