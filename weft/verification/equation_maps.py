@@ -23,6 +23,7 @@ from weft.compiler.fusion.fuse import Fusion
 from weft.compiler.fusion.groups import Group
 from weft.compiler.fusion.reduction_domain import reduced_dims
 from weft.ir.jaxpr import Atom, Eqn, Literal, Var
+from weft.ir.loops import COMPARISONS
 from weft.util.record import record
 
 #: the most elements of a value whose element numbers are written out
@@ -127,7 +128,8 @@ class EquationMaps:
         elif computes(eqn) == "select":
             found = self._selected(eqn, elements)
         else:
-            read = ElementSet(elements.may, _NONE) if self._ignores_operand(eqn) else elements
+            ignored = self._ignores_operand(eqn) or self._may_be_decided(eqn)
+            read = ElementSet(elements.may, _NONE) if ignored else elements
             found = [_same_position(a, eqn, read) for a in eqn.invars]
         known = [self.known(a) for a in eqn.invars]
         pairs = zip(eqn.invars, found, known)
@@ -148,6 +150,12 @@ class EquationMaps:
             shape_kept = results.shape == probes.shape
             self._constant[eqn] = shape_kept and bool((results == results[0]).all())
         return self._constant[eqn]
+
+    def _may_be_decided(self, eqn: Eqn) -> bool:
+        """Return whether ranges may decide a comparison: that of integers with a known value."""
+        if computes(eqn) not in COMPARISONS or eqn.invars[0].aval.dtype.kind not in "iub":
+            return False
+        return any(self.known(a) is not None for a in eqn.invars)
 
     def _reduced(self, eqn: Eqn, elements: ElementSet) -> ElementSet:
         (operand,), axes = eqn.invars, reduced_dims(eqn)
@@ -217,19 +225,23 @@ class EquationMaps:
         which = self.known(mask)
         everywhere = [_same_position(a, eqn, elements) for a in eqn.invars]
         if which is None:
+            decider = None if isinstance(mask, Literal) else self.graph.producer.get(mask)
+            if decider is not None and not self.is_leaf(mask) and self._may_be_decided(decider):
+                return [everywhere[0], *(ElementSet(e.may, _NONE) for e in everywhere[1:])]
             return everywhere
         _check_size(eqn)
         values, known = (
             np.broadcast_to(x, eqn.outvars[0].aval.shape).reshape(-1)
             for x in (which.values, which.known)
         )
+        inside = (values >= 0) & (values < len(cases))  # others choose the first or the last case
         found = [everywhere[0]]
         for number, atom in enumerate(cases):
             must = elements.must & _ELEMENT
-            must = elements.must[~known[must] | (values[must] == number)]
+            must = elements.must[(~known[must] & inside[must]) | (values[must] == number)]
             may = elements.may
             if may is not None and which.pure:
-                may = may[values[may & _ELEMENT] == number]
+                may = may[(values[may & _ELEMENT] == number) | ~inside[may & _ELEMENT]]
             found.append(_same_position(atom, eqn, ElementSet(may, must)))
         return found
 
@@ -254,7 +266,7 @@ class EquationMaps:
         shape = eqn.outvars[0].aval.shape
         operands = [self.known(a) for a in eqn.invars]
         kind = eqn.primitive.kind
-        if eqn.outvars[0].aval.size > LARGEST_VALUE:
+        if eqn.outvars[0].aval.size > LARGEST_VALUE or lowering_kind(eqn) is LoweringKind.REDUCE:
             return None
         if None not in operands and all(k.pure for k in operands if k is not None):
             values = np.asarray(_run(eqn, [k.values for k in operands if k is not None]))
