@@ -155,9 +155,12 @@ class ImportGuard:
 
 def _find(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
     """Search with Python's own finders first: those of users may call programs."""
-    others = [finder for finder in sys.meta_path if finder is not ImportGuard and finder not in _FINDERS]
-    for finder in (*_FINDERS, *others):
-        find = getattr(finder, "find_spec", None)
+    for finder in _FINDERS if path is None else (PathFinder,):
+        spec = finder.find_spec(name, path)
+        if spec is not None:
+            return spec
+    for other in sys.meta_path[:]:
+        find = None if other is ImportGuard or other in _FINDERS else getattr(other, "find_spec", None)
         spec = find and find(name, path, None)
         if spec is not None:
             return spec
