@@ -1,212 +1,202 @@
-"""Generative models."""
+"""Models of distributions: VAE, diffusion step, GAN step, contrastive loss, normalizing flow.
 
-import numpy as np
+The noise of an example comes from its seed in the batch, so that a sharded batch has equal noise.
+"""
+
+from __future__ import annotations
 
 import weft
-import weft.numpy as wnp
-from tests.models.layers import (
-    Draws,
-    Model,
-    adam,
-    adam_state,
-    conv,
-    dense,
-    layer_norm,
-    mlp,
-    sgd,
-    train_step,
-    zeros_like,
-)
-from weft import lax, nn, random
-
-# ---- variational autoencoder
+import weft.numpy as jnp
+from tests.models.layers import dense, init_dense, init_mlp, mlp
+from tests.models.optimizers import adam, sgd
+from tests.models.record import Model, Size, sizes
+from weft import nn, random
 
 
-def vae_example(size, seed):
-    d = Draws(size, seed)
-    batch, n, latent = d.pick(6, 128), d.pick(12, 80), 3
-    params = {"encoder": d.mlp(n, 16, 2 * latent), "decoder": d.mlp(latent, 16, n)}
-    return params, adam_state(params), d.uniform(batch, n), d.normal(batch, latent)
+def _vectors(key, s):
+    """Return examples with a seed each."""
+    data_key, seed_key = random.split(key)
+    return {
+        "x": random.normal(data_key, (s.batch, s.width)),
+        "seed": random.randint(seed_key, (s.batch,), 0, 1 << 30),
+    }
 
 
-def vae_loss(params, x, noise):
-    mean, log_var = wnp.split(mlp(params["encoder"], x, nn.elu), 2, axis=-1)
-    z = mean + wnp.exp(0.5 * log_var) * noise
+def _noise(seeds, *shape):
+    """Return normal numbers of `shape` for each seed."""
+    return weft.vmap(lambda seed: random.normal(random.key(seed), shape))(seeds)
+
+
+# ---- VAE
+
+
+def _init_vae(key, s):
+    encoder_key, decoder_key = random.split(key)
+    return {
+        "encoder": init_mlp(encoder_key, [s.width, s.hidden, 2 * s.latent]),
+        "decoder": init_mlp(decoder_key, [s.latent, s.hidden, s.width]),
+    }
+
+
+def _vae_loss(params, batch):
+    """Return the negative evidence lower bound for binarized data."""
+    x = (batch["x"] > 0).astype(jnp.float32)
+    mean, log_var = jnp.split(mlp(params["encoder"], x, nn.elu), 2, axis=-1)
+    z = mean + jnp.exp(0.5 * log_var) * _noise(batch["seed"], mean.shape[-1])
     logits = mlp(params["decoder"], z, nn.elu)
-    likelihood = (x * nn.log_sigmoid(logits) + (1 - x) * nn.log_sigmoid(-logits)).sum(-1)
-    divergence = -0.5 * (1 + log_var - mean**2 - wnp.exp(log_var)).sum(-1)
-    return (divergence - likelihood).mean()
+    reconstruction = jnp.sum(nn.softplus(logits) - x * logits, axis=-1)
+    divergence = 0.5 * jnp.sum(jnp.exp(log_var) + mean**2 - 1 - log_var, axis=-1)
+    return jnp.mean(reconstruction + divergence)
 
 
 # ---- diffusion
 
 
-def diffusion_example(size, seed):
-    d = Draws(size, seed)
-    side, n = d.pick(6, 32), 8
-    params = {
-        "in": d.conv(3, n), "time": d.mlp(n, 16, 2 * n), "norm": d.norm(n),
-        "middle": d.conv(n, n), "out": d.conv(n, 3),
+def _init_diffusion(key, s):
+    keys = random.split(key, 3)
+    return {
+        "time": init_dense(keys[0], 8, s.hidden),
+        "in": init_dense(keys[1], s.width, s.hidden),
+        "out": init_dense(keys[2], s.hidden, s.width),
     }
-    key, images = np.uint32([0, seed]), d.normal(4, side, side, 3)
-    return params, adam_state(params), params, key, images, d.integers(100, 4)
 
 
-def diffusion_loss(params, key, images, times):
-    """Predict noise, which is drawn in float32, on a cosine schedule."""
-    noise = random.normal(key, images.shape, wnp.float32).astype(images.dtype)
-    level = wnp.cos(times * (wnp.pi / 200))[:, None, None, None].astype(images.dtype)
-    noisy = level * images + wnp.sqrt(1 - level**2) * noise
-    n = params["norm"]["scale"].shape[0]
-    frequencies = wnp.exp(-wnp.arange(n // 2) * 1.5).astype(images.dtype)
-    angles = times[:, None] * frequencies
-    embedded = wnp.concatenate([wnp.sin(angles), wnp.cos(angles)], axis=-1)
-    scale, shift = wnp.split(mlp(params["time"], embedded, nn.silu), 2, axis=-1)
-    x = nn.silu(conv(params["in"], noisy))
-    y = layer_norm(params["norm"], x) * (1 + scale[:, None, None]) + shift[:, None, None]
-    x = x + conv(params["middle"], nn.silu(y))
-    return ((conv(params["out"], x) - noise) ** 2).mean()
+def _time_embedding(t):
+    angles = t[:, None] * jnp.exp(-jnp.arange(4) * 1.5)
+    return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)
 
 
-def diffusion_step(params, state, average, key, images, times):
-    loss, grads = weft.value_and_grad(diffusion_loss)(params, key, images, times)
-    params, state = adam(params, state, grads)
-    average = weft.tree.map(lambda a, p: 0.99 * a + 0.01 * p, average, params)
-    return (params, state, average), loss
+def _diffusion_loss(params, batch):
+    """Return the error of the predicted noise at a random time of a linear schedule."""
+    signal = jnp.cumprod(1 - jnp.linspace(1e-3, 0.1, 50))
+    t = batch["seed"] % 50
+    noise = _noise(batch["seed"], batch["x"].shape[-1])
+    level = signal[t][:, None]
+    noisy = jnp.sqrt(level) * batch["x"] + jnp.sqrt(1 - level) * noise
+    embedded = dense(params["time"], _time_embedding(t.astype(jnp.float32)))
+    hidden = nn.silu(dense(params["in"], noisy) + embedded)
+    predicted = dense(params["out"], hidden)
+    weight = jnp.minimum(level / (1 - level), 5.0)
+    return jnp.mean(weight * (predicted - noise) ** 2)
 
 
-# ---- generative adversarial network
+# ---- GAN: the discriminator and then the generator take a step
 
 
-def gan_example(size, seed):
-    d = Draws(size, seed)
-    batch, n, latent = d.pick(6, 128), d.pick(8, 72), 4
-    params = {"generator": d.mlp(latent, 16, n), "critic": d.mlp(n, 16, 1)}
-    return params, adam_state(params), d.normal(batch, n), d.normal(batch, latent)
+def _init_gan(key, s):
+    generator_key, discriminator_key = random.split(key)
+    return {
+        "generator": init_mlp(generator_key, [s.latent, s.hidden, s.width]),
+        "discriminator": init_mlp(discriminator_key, [s.width, s.hidden, 1]),
+    }
 
 
-def gan_step(params, state, x, noise):
-    """Return simultaneous updates of both networks; the critic has a gradient penalty."""
-
-    def score(critic, x):
-        return mlp(critic, x, lambda x: nn.leaky_relu(x, 0.2))[..., 0]
-
-    def generator_loss(generator, critic):
-        return nn.softplus(-score(critic, wnp.tanh(mlp(generator, noise)))).mean()
-
-    def critic_loss(critic, generator):
-        fake = lax.stop_gradient(wnp.tanh(mlp(generator, noise)))
-        slopes = weft.vmap(weft.grad(score, argnums=1), (None, 0))(critic, x)
-        penalty = (slopes**2).sum(-1).mean()
-        losses = nn.softplus(-score(critic, x)) + nn.softplus(score(critic, fake))
-        return losses.mean() + 0.5 * penalty
-
-    generator, critic = params["generator"], params["critic"]
-    loss, generator_grads = weft.value_and_grad(generator_loss)(generator, critic)
-    other, critic_grads = weft.value_and_grad(critic_loss)(critic, generator)
-    grads = {"generator": generator_grads, "critic": critic_grads}
-    return adam(params, state, grads), loss + other
+def _generate(generator, seeds):
+    return mlp(generator, _noise(seeds, generator[0]["w"].shape[0]), nn.relu)
 
 
-# ---- normalizing flow
+def _score(discriminator, x):
+    return mlp(discriminator, x, nn.leaky_relu)[:, 0]
 
 
-def flow_example(size, seed):
-    d = Draws(size, seed)
-    batch, n = d.pick(8, 256), d.pick(4, 40)
-    params = [d.mlp(n // 2, 12, n) for _ in range(4)]
-    return params, adam_state(params), d.normal(batch, n)
+def _discriminator_loss(discriminator, generator, batch):
+    fake = weft.lax.stop_gradient(_generate(generator, batch["seed"]))
+    real = nn.softplus(-_score(discriminator, batch["x"]))
+    return jnp.mean(real + nn.softplus(_score(discriminator, fake)))
 
 
-def flow_loss(params, x):
-    """Map data to noise by affine couplings with the halves swapped between them."""
-    log_det = 0.0
-    for layers in params:
-        kept, changed = wnp.split(x, 2, axis=-1)
-        shift, log_scale = wnp.split(mlp(layers, kept, wnp.tanh), 2, axis=-1)
-        log_scale = wnp.tanh(log_scale)
-        log_det = log_det + log_scale.sum(-1)
-        x = wnp.concatenate([changed * wnp.exp(log_scale) + shift, kept], axis=-1)
-    log_prior = -0.5 * (x**2 + wnp.log(2 * wnp.pi)).sum(-1)
-    return -(log_prior + log_det).mean()
+def _generator_loss(generator, discriminator, batch):
+    return jnp.mean(nn.softplus(-_score(discriminator, _generate(generator, batch["seed"]))))
 
 
-# ---- quantized network
-
-
-@weft.custom_vjp
-def int8_matmul(x, w):
-    """Multiply in integers of 8 bits, with a scale for x and one for each column of w."""
-    x_scale, w_scale = wnp.abs(x).max() / 127, wnp.abs(w).max(0) / 127
-    x_int = wnp.round(x / x_scale).astype(wnp.int8)
-    w_int = wnp.round(w / w_scale).astype(wnp.int8)
-    product = lax.dot(x_int, w_int, preferred_element_type=wnp.int32)
-    return product.astype(x.dtype) * (x_scale * w_scale)
-
-
-def int8_forward(x, w):
-    return int8_matmul(x, w), (x, w)
-
-
-def int8_backward(operands, g):
-    """Return the gradients of the product without rounding."""
-    x, w = operands
-    return g @ w.T, x.T @ g
-
-
-int8_matmul.defvjp(int8_forward, int8_backward)
-
-
-def quantized_example(size, seed):
-    d = Draws(size, seed)
-    batch, n = d.pick(8, 128), d.pick(12, 96)
-    params = d.mlp(10, n, n, 2)
-    return params, zeros_like(params), d.normal(batch, 10), d.normal(batch, 2)
-
-
-def quantized_loss(params, x, y):
-    for p in params[:-1]:
-        x = nn.relu(int8_matmul(x, p["w"]) + p["b"])
-    return ((int8_matmul(x, params[-1]["w"]) + params[-1]["b"] - y) ** 2).mean()
-
-
-# ---- low-rank adaptation with per-example gradients
-
-
-def lora_example(size, seed):
-    d = Draws(size, seed)
-    batch, n, rank = d.pick(5, 32), d.pick(8, 96), 2
-    base = d.mlp(n, n, n)
-    adapters, noise = (
-        [{"a": d.normal(n, rank, scale=scale), "b": d.normal(rank, n, scale=scale)} for _ in base]
-        for scale in (0.3, 0.01)
+def _gan_loss(params, batch):
+    """Return both losses; each has the gradient of one network only."""
+    generator, discriminator = params["generator"], params["discriminator"]
+    fixed = weft.lax.stop_gradient
+    return _discriminator_loss(discriminator, generator, batch) + _generator_loss(
+        generator, fixed(discriminator), batch
     )
-    return adapters, zeros_like(adapters), base, d.normal(batch, n), d.normal(batch, n), noise
 
 
-def lora_step(adapters, velocity, base, x, y, noise):
-    """Clip the gradient of each example and add noise to their mean."""
+_gan_adam = adam(2e-3, b1=0.5)
 
-    def loss(adapters, x, y):
-        for p, q in zip(base, adapters):
-            x = wnp.tanh(dense(p, x) + (x @ q["a"]) @ q["b"])
-        return ((x - y) ** 2).mean()
 
-    losses, grads = weft.vmap(weft.value_and_grad(loss), (None, 0, 0))(adapters, x, y)
-    squares = sum((g**2).sum((1, 2)) for g in weft.tree.leaves(grads))
-    factors = wnp.minimum(1, 0.5 / wnp.sqrt(squares))
+def _init_gan_state(params):
+    return {name: _gan_adam.init(params[name]) for name in params}
 
-    def clipped_mean(g, noise):
-        return wnp.einsum("b,bij->ij", factors, g) / len(x) + noise
 
-    return sgd(adapters, velocity, weft.tree.map(clipped_mean, grads, noise)), losses.mean()
+def _gan_update(state, batch):
+    params, states = state
+    generator, discriminator = params["generator"], params["discriminator"]
+    first, grads = weft.value_and_grad(_discriminator_loss)(discriminator, generator, batch)
+    discriminator, states_d = _gan_adam.update(grads, states["discriminator"], discriminator)
+    second, grads = weft.value_and_grad(_generator_loss)(generator, discriminator, batch)
+    generator, states_g = _gan_adam.update(grads, states["generator"], generator)
+    params = {"generator": generator, "discriminator": discriminator}
+    return (params, {"generator": states_g, "discriminator": states_d}), (first, second)
 
+
+# ---- contrastive loss
+
+
+def _init_contrastive(key, s):
+    return {"encoder": init_mlp(key, [s.width, s.hidden, s.latent]), "scale": jnp.array(4.6)}
+
+
+def _contrastive_loss(params, batch):
+    """Return the cross entropy of finding the other view of an example in the batch."""
+    noise = _noise(batch["seed"], 2, batch["x"].shape[-1])
+    views = batch["x"][:, None] + noise
+    features = mlp(params["encoder"], views.transpose(1, 0, 2).reshape(-1, views.shape[-1]))
+    features = features / jnp.linalg.norm(features, axis=-1, keepdims=True)
+    count = features.shape[0]
+    scores = features @ features.T * jnp.exp(params["scale"])
+    scores = jnp.where(jnp.eye(count, dtype=bool), -jnp.inf, scores)
+    partner = jnp.roll(jnp.arange(count), count // 2)
+    log_probs = nn.log_softmax(scores, axis=0)
+    return -jnp.mean(log_probs[partner, jnp.arange(count)])
+
+
+# ---- normalizing flow: affine couplings with a fixed permutation between them
+
+
+def _init_flow(key, s):
+    keys = random.split(key, s.couplings)
+    half = s.width // 2
+    return [init_mlp(k, [half, s.hidden, 2 * (s.width - half)]) for k in keys]
+
+
+def _flow_loss(params, batch):
+    """Return the negative log-likelihood under a standard normal base."""
+    x = batch["x"]
+    half, log_det = x.shape[-1] // 2, jnp.zeros(x.shape[0])
+    for coupling in params:
+        fixed, changed = x[:, :half], x[:, half:]
+        log_scale, shift = jnp.split(mlp(coupling, fixed), 2, axis=-1)
+        log_scale = jnp.tanh(log_scale)
+        x = jnp.concatenate([fixed, changed * jnp.exp(log_scale) + shift], axis=-1)[:, ::-1]
+        log_det = log_det + log_scale.sum(-1)
+    log_base = -0.5 * jnp.sum(x**2 + jnp.log(2 * jnp.pi), axis=-1)
+    return -jnp.mean(log_base + log_det) / x.shape[-1]
+
+
+_sizes = sizes(
+    Size(batch=8, width=6, hidden=8, latent=3, couplings=3),
+    Size(batch=256, width=48, hidden=64, latent=16, couplings=4),
+)
 
 MODELS = [
-    Model("vae", vae_example, train_step(vae_loss)),
-    Model("diffusion", diffusion_example, diffusion_step),
-    Model("gan", gan_example, gan_step),
-    Model("normalizing_flow", flow_example, train_step(flow_loss)),
-    Model("quantized_mlp", quantized_example, train_step(quantized_loss, sgd)),
-    Model("lora", lora_example, lora_step),
+    Model("vae", _init_vae, _vectors, _vae_loss, _sizes, adam()),
+    Model("diffusion", _init_diffusion, _vectors, _diffusion_loss, _sizes, adam()),
+    Model(
+        "gan",
+        _init_gan,
+        _vectors,
+        _gan_loss,
+        _sizes,
+        _gan_adam._replace(init=_init_gan_state),
+        _gan_update,
+    ),
+    Model("contrastive", _init_contrastive, _vectors, _contrastive_loss, _sizes, sgd(0.1)),
+    Model("normalizing_flow", _init_flow, _vectors, _flow_loss, _sizes, adam()),
 ]

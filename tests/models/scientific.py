@@ -1,207 +1,300 @@
-"""Models of science and statistics."""
+"""Scientific models: graph network, neural ODE, Gaussian process, HMC, Kalman filter, PINN."""
 
-import numpy as np
+from __future__ import annotations
 
 import weft
-import weft.numpy as wnp
-from tests.models.layers import (
-    Draws,
-    Model,
-    adam_state,
-    cross_entropy,
-    dense,
-    mlp,
-    sgd,
-    train_step,
-    zeros_like,
-)
-from weft import lax, nn
-from weft.ops import segment_max, segment_sum
+import weft.numpy as jnp
+from tests.models.layers import dense, init_dense, init_mlp, mlp
+from tests.models.optimizers import adam, sgd
+from tests.models.record import Model, Size, sizes
+from weft import lax, nn, random
+from weft.scipy.linalg import cho_solve, solve_triangular
 
-# ---- graph network
+# ---- graph network: messages along edges, summed by segment
 
 
-def graph_example(size, seed):
-    d = Draws(size, seed)
-    nodes, edges, n = d.pick(8, 128), d.pick(20, 640), d.pick(6, 16)
-    params = {
-        "message": d.mlp(2 * n + 2, n, n), "update": d.mlp(2 * n, n, n), "score": d.dense(n, 1),
-        "head": d.dense(n, 3),
+def _init_graph(key, s):
+    keys = random.split(key, 4)
+    return {
+        "embed": init_dense(keys[0], 4, s.width),
+        "message": init_mlp(keys[1], [2 * s.width + 1, s.width, s.width]),
+        "update": init_mlp(keys[2], [2 * s.width, s.width, s.width]),
+        "readout": init_dense(keys[3], s.width, 1),
     }
-    ends = d.integers(nodes, 2, edges)
-    inputs = d.normal(nodes, n), d.normal(edges, 2), ends, d.integers(3, nodes)
-    return params, adam_state(params), *inputs
 
 
-def graph_loss(params, nodes, edges, ends, labels):
-    """Pass messages twice, weighted by attention over the edges into each node."""
-    sources, targets = ends
-    count = nodes.shape[0]
+def _graph_batch(key, s):
+    """Return one large graph made of several graphs."""
+    keys = random.split(key, 5)
+    return {
+        "nodes": random.normal(keys[0], (s.nodes, 4)),
+        "length": random.uniform(keys[1], (s.edges, 1)),
+        "sender": random.randint(keys[2], (s.edges,), 0, s.nodes),
+        "receiver": random.randint(keys[3], (s.edges,), 0, s.nodes),
+        "graph": jnp.sort(random.randint(keys[4], (s.nodes,), 0, s.graphs)),
+        "target": jnp.linspace(-1.0, 1.0, s.graphs),
+    }
+
+
+def _graph_loss(params, batch):
+    segment_sum = weft.ops.segment_sum
+    sender, receiver, count = batch["sender"], batch["receiver"], batch["nodes"].shape[0]
+    h = nn.relu(dense(params["embed"], batch["nodes"]))
+    degree = segment_sum(jnp.ones(sender.shape[0]), receiver, count)
     for _ in range(2):
-        inputs = wnp.concatenate([nodes[sources], nodes[targets], edges], axis=-1)
-        messages = mlp(params["message"], inputs)
-        scores = dense(params["score"], messages)[:, 0]
-        top = lax.stop_gradient(segment_max(scores, targets, count))
-        weights = wnp.exp(scores - top[targets])
-        weights = weights / segment_sum(weights, targets, count)[targets]
-        gathered = segment_sum(weights[:, None] * messages, targets, num_segments=count)
-        nodes = nodes + mlp(params["update"], wnp.concatenate([nodes, gathered], axis=-1))
-    return cross_entropy(dense(params["head"], nodes), labels)
+        pairs = jnp.concatenate([h[sender], h[receiver], batch["length"]], axis=-1)
+        messages = mlp(params["message"], pairs, nn.relu)
+        received = segment_sum(messages, receiver, count) / jnp.maximum(degree, 1.0)[:, None]
+        h = h + mlp(params["update"], jnp.concatenate([h, received], axis=-1), nn.relu)
+    graphs = batch["target"].shape[0]
+    pooled = segment_sum(h, batch["graph"], graphs, indices_are_sorted=True)
+    return jnp.mean((dense(params["readout"], pooled)[:, 0] - batch["target"]) ** 2)
 
 
-# ---- neural ordinary differential equation
+# ---- neural ODE: Runge-Kutta steps, recomputed in the backward pass; positions and velocities fit
 
 
-def ode_example(size, seed):
-    d = Draws(size, seed)
-    batch, times = d.pick(3, 80), d.pick(5, 64)
-    params = d.mlp(3, d.pick(8, 32), 2)
-    clock = np.linspace(0, 1, times, dtype=np.float32)
-    return params, adam_state(params), clock, d.normal(batch, 2), d.normal(times - 1, batch, 2)
+def _init_ode(key, s):
+    return init_mlp(key, [2, s.width, 2])
 
 
-def ode_loss(params, clock, start, observed):
-    """Integrate by the Runge-Kutta method of order 4 with a recomputed backward pass."""
+def _ode_batch(key, s):
+    start = random.normal(key, (s.batch, 2))
+    angles = jnp.linspace(0.0, 1.0, s.steps)
+    turn = jnp.stack([jnp.cos(angles), jnp.sin(angles), -jnp.sin(angles), jnp.cos(angles)], -1)
+    path = jnp.einsum("tij,bj->bti", turn.reshape(-1, 2, 2), start)
+    return {"start": start, "path": path * jnp.exp(-0.3 * angles)[:, None]}
 
-    def slope(y, t):
-        t = wnp.broadcast_to(t, (*y.shape[:-1], 1))
-        return mlp(params, wnp.concatenate([y, t], axis=-1), wnp.tanh)
+
+def _ode_loss(params, batch):
+    def field(y):
+        return mlp(params, y**3)
 
     @weft.checkpoint
-    def advance(y, interval):
-        t, h = interval[0], interval[1] - interval[0]
-        k1 = slope(y, t)
-        k2 = slope(y + h / 2 * k1, t + h / 2)
-        k3 = slope(y + h / 2 * k2, t + h / 2)
-        k4 = slope(y + h * k3, t + h)
-        y = y + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
-        return y, y
+    def step(y, _):
+        dt = 0.1
+        k1 = field(y)
+        k2 = field(y + 0.5 * dt * k1)
+        k3 = field(y + 0.5 * dt * k2)
+        k4 = field(y + dt * k3)
+        return y + dt / 6 * (k1 + 2 * k2 + 2 * k3 + k4), y
 
-    _, path = lax.scan(advance, start, wnp.stack([clock[:-1], clock[1:]], axis=1))
-    return ((path - observed) ** 2).mean()
-
-
-# ---- Gaussian process
+    seen = batch["path"].transpose(1, 0, 2)
+    _, path = lax.scan(step, batch["start"], length=seen.shape[0])
+    velocity, seen_velocity = path[1:] - path[:-1], seen[1:] - seen[:-1]
+    return jnp.mean((path - seen) ** 2) + 10 * jnp.mean((velocity - seen_velocity) ** 2)
 
 
-def process_example(size, seed):
-    d = Draws(size, seed)
-    count = d.pick(10, 96)
-    params = {"scale": d.normal(3), "height": d.normal(), "noise": d.normal()}
-    params = weft.tree.map(np.float32, params)
-    return params, zeros_like(params), d.normal(count, 3), d.normal(count)
+# ---- Gaussian process: the marginal likelihood
 
 
-def process_loss(params, x, y):
-    """Return the negative log marginal likelihood for a squared exponential kernel."""
-    x = x / nn.softplus(params["scale"])
-    squares = ((x[:, None] - x[None]) ** 2).sum(-1)
-    kernel = nn.softplus(params["height"]) * wnp.exp(-0.5 * squares)
-    kernel = kernel + (nn.softplus(params["noise"]) + 0.1) * wnp.eye(len(y), dtype=y.dtype)
-    factor = wnp.linalg.cholesky(kernel)
-    whitened = weft.scipy.linalg.solve_triangular(factor, y, lower=True)
-    return (0.5 * whitened @ whitened + wnp.log(wnp.diag(factor)).sum()) / len(y)
-
-
-# ---- Hamiltonian Monte Carlo
-
-
-def hmc_example(size, seed):
-    d = Draws(size, seed)
-    count, n, chains = d.pick(12, 128), d.pick(3, 64), d.pick(2, 8)
-    x, y = d.normal(count, n), d.integers(2, count)
-    return d.normal(chains, n), d.normal(chains, n), d.uniform(chains), x, y
-
-
-def hmc_step(position, momentum, uniform, x, y):
-    """Return one transition of each chain for logistic regression with a normal prior."""
-
-    def potential(w):
-        logits = x @ w
-        return (nn.softplus(logits) - y * logits).sum() + 0.5 * (w**2).sum()
-
-    def transition(w, p, u):
-        size, slope = 0.02, weft.grad(potential)
-
-        def leapfrog(_, state):
-            w, p = state
-            p = p - size / 2 * slope(w)
-            w = w + size * p
-            return w, p - size / 2 * slope(w)
-
-        new, last = lax.fori_loop(0, 8, leapfrog, (w, p))
-        before, after = potential(w) + 0.5 * (p @ p), potential(new) + 0.5 * (last @ last)
-        is_accepted = wnp.log(u) < before - after
-        return (wnp.where(is_accepted, new, w), last, before - after), potential(new)
-
-    results, energies = weft.vmap(transition)(position, momentum, uniform)
-    return results, energies.mean()
-
-
-# ---- Kalman filter
-
-
-def kalman_example(size, seed):
-    d = Draws(size, seed)
-    n, m, length = d.pick(3, 12), d.pick(2, 4), d.pick(6, 64)
-    params = {
-        "advance": 0.5 * np.eye(n, dtype=np.float32) + d.normal(n, n, scale=0.1),
-        "observe": d.normal(m, n), "log_q": d.normal(n, scale=0.3), "log_r": d.normal(m, scale=0.3),
+def _init_process(key, s):
+    return {
+        "log_scale": jnp.zeros(s.features),
+        "log_amplitude": jnp.array(0.1),
+        "log_noise": jnp.array(-1.0),
     }
-    return params, zeros_like(params), d.normal(length, m)
 
 
-def kalman_loss(params, observed):
-    a, c = params["advance"], params["observe"]
-    q, r = wnp.diag(wnp.exp(params["log_q"])), wnp.diag(wnp.exp(params["log_r"]))
-
-    def advance(carry, y):
-        mean, cov = carry
-        mean, cov = a @ mean, a @ cov @ a.T + q
-        residual, total = y - c @ mean, c @ cov @ c.T + r
-        gain = wnp.linalg.solve(total, c @ cov).T
-        loss = residual @ wnp.linalg.solve(total, residual) + wnp.linalg.slogdet(total)[1]
-        cov = cov - gain @ total @ gain.T
-        return (mean + gain @ residual, 0.5 * (cov + cov.T)), loss
-
-    n = a.shape[0]
-    start = wnp.zeros(n, a.dtype), wnp.eye(n, dtype=a.dtype)
-    _, losses = lax.scan(advance, start, observed)
-    return 0.5 * losses.mean()
+def _process_batch(key, s):
+    data_key, noise_key = random.split(key)
+    x = random.uniform(data_key, (s.points, s.features), minval=-2.0, maxval=2.0)
+    y = jnp.sin(x).sum(-1) + 0.1 * random.normal(noise_key, (s.points,))
+    return {"x": x, "y": y}
 
 
-# ---- physics-informed network
+def _process_loss(params, batch):
+    x, y = batch["x"] / jnp.exp(params["log_scale"]), batch["y"]
+    distance = jnp.sum((x[:, None, :] - x[None, :, :]) ** 2, axis=-1)
+    kernel = jnp.exp(params["log_amplitude"] - 0.5 * distance)
+    noise = jnp.exp(params["log_noise"])
+    factor = jnp.linalg.cholesky(kernel + noise * jnp.eye(len(y)))
+    fit = 0.5 * y @ cho_solve((factor, True), y)
+    volume = jnp.sum(jnp.log(jnp.diagonal(factor)))
+    return (fit + volume) / len(y) + 0.5 * jnp.log(2 * jnp.pi)
 
 
-def pinn_example(size, seed):
-    d = Draws(size, seed)
-    params = d.mlp(2, d.pick(8, 32), d.pick(8, 32), 1)
-    points, edge = d.normal(d.pick(8, 300), 2), d.normal(d.pick(4, 64), 2)
-    return params, adam_state(params), points, edge
+# ---- HMC: chains that sample the posterior of a logistic regression
 
 
-def pinn_loss(params, points, edge):
-    """Return the residual of Burgers' equation and of its initial values."""
+def _init_chains(key, s):
+    return 0.1 * random.normal(key, (s.chains, s.features))
 
+
+def _chains_batch(key, s):
+    keys = random.split(key, 3)
+    x = random.normal(keys[0], (s.points, s.features))
+    y = random.bernoulli(keys[1], nn.sigmoid(x.sum(-1)))
+    chain_keys = random.key_data(random.split(keys[2], s.chains))  # raw keys, as PRNGKey has them
+    return {"x": x, "y": y.astype(jnp.float32), "key": chain_keys}
+
+
+def _energy(position, batch):
+    """Return the negative log posterior of one position."""
+    logits = batch["x"] @ position
+    return jnp.sum(nn.softplus(logits) - batch["y"] * logits) + 0.5 * position @ position
+
+
+def _chains_loss(positions, batch):
+    return weft.vmap(_energy, in_axes=(0, None))(positions, batch).mean()
+
+
+def _transition(position, key, batch, rate=0.05, leaps=5):
+    """Return the next position of one chain, and its probability of acceptance."""
+    momentum_key, accept_key = random.split(key)
+    gradient = weft.grad(_energy)
+    momentum = random.normal(momentum_key, position.shape)
+
+    def leap(_, state):
+        q, p = state
+        p = p - 0.5 * rate * gradient(q, batch)
+        q = q + rate * p
+        return q, p - 0.5 * rate * gradient(q, batch)
+
+    q, p = lax.fori_loop(0, leaps, leap, (position, momentum))
+    before = _energy(position, batch) + 0.5 * momentum @ momentum
+    after = _energy(q, batch) + 0.5 * p @ p
+    accept = jnp.exp(jnp.minimum(0.0, before - after))
+    chosen = jnp.where(random.uniform(accept_key) < accept, q, position)
+    return chosen, accept
+
+
+def _chains_update(state, batch):
+    positions, _ = state
+    transition = weft.vmap(_transition, in_axes=(0, 0, None))
+    positions, accept = transition(positions, batch["key"], batch)
+    return (positions, ()), accept.mean()
+
+
+# ---- Kalman filter: the likelihood of a linear dynamical system
+
+
+def _init_filter(key, s):
+    keys = random.split(key, 2)
+    noise = 0.2 * random.normal(keys[0], (s.state, s.state))
+    return {
+        "transition": 0.8 * jnp.eye(s.state) + noise,
+        "observe": random.normal(keys[1], (s.seen, s.state)),
+        "log_process": jnp.full(s.state, -1.0),
+        "log_noise": jnp.full(s.seen, -0.5),
+    }
+
+
+def _filter_batch(key, s):
+    return {"seen": jnp.cumsum(random.normal(key, (s.batch, s.length, s.seen)), axis=1) * 0.3}
+
+
+def _filter_loss_of_one(params, seen):
+    A, C = params["transition"], params["observe"]
+    Q = jnp.diag(jnp.exp(params["log_process"]))
+    R = jnp.diag(jnp.exp(params["log_noise"]))
+
+    def step(carry, y):
+        mean, covariance = carry
+        mean, covariance = A @ mean, A @ covariance @ A.T + Q
+        factor = jnp.linalg.cholesky(C @ covariance @ C.T + R)
+        gain = cho_solve((factor, True), C @ covariance).T
+        residual = y - C @ mean
+        scaled = solve_triangular(factor, residual, lower=True)
+        log_prob = -0.5 * scaled @ scaled - jnp.log(jnp.diagonal(factor)).sum()
+        keep = jnp.eye(len(mean)) - gain @ C
+        covariance = keep @ covariance @ keep.T + gain @ R @ gain.T
+        return (mean + gain @ residual, covariance), log_prob
+
+    start = jnp.zeros(A.shape[0]), jnp.eye(A.shape[0])
+    return -lax.scan(step, start, seen)[1].mean()
+
+
+def _filter_loss(params, batch):
+    return weft.vmap(_filter_loss_of_one, in_axes=(None, 0))(params, batch["seen"]).mean()
+
+
+# ---- PINN: Burgers' equation, with second derivatives of the network
+
+
+def _init_pinn(key, s):
+    return init_mlp(key, [2, s.width, s.width, 1])
+
+
+def _pinn_batch(key, s):
+    keys = random.split(key, 2)
+    x = random.uniform(keys[1], (s.batch,), minval=-1.0, maxval=1.0)
+    return {
+        "inside": random.uniform(keys[0], (s.batch, 2), minval=-1.0, maxval=1.0),
+        "start": x,
+        "value": -jnp.sin(jnp.pi * x),
+    }
+
+
+def _pinn_loss(params, batch):
     def u(t, x):
-        return mlp(params, wnp.stack([t, x]), wnp.tanh)[0]
+        return mlp(params, jnp.stack([t, x]))[0]
 
-    def residual(t, x):
-        value, u_t = weft.value_and_grad(u)(t, x)
-        u_x, u_xx = weft.jvp(lambda x: weft.grad(u, 1)(t, x), (x,), (wnp.ones_like(x),))
-        return u_t + value * u_x - 0.1 * u_xx
+    def residual(point):
+        t, x = point
+        u_x = weft.grad(u, 1)
+        u_xx = weft.grad(u_x, 1)
+        return weft.grad(u, 0)(t, x) + u(t, x) * u_x(t, x) - 0.05 * u_xx(t, x)
 
-    inside = weft.vmap(residual)(points[:, 0], points[:, 1])
-    x = edge[:, 1]
-    initial = weft.vmap(u)(wnp.zeros_like(x), x) + wnp.sin(wnp.pi * x)
-    return (inside**2).mean() + (initial**2).mean()
+    inside = weft.vmap(residual)(batch["inside"])
+    start = weft.vmap(lambda x: u(0.0, x))(batch["start"]) - batch["value"]
+    return jnp.mean(inside**2) + jnp.mean(start**2)
 
 
 MODELS = [
-    Model("graph_network", graph_example, train_step(graph_loss)),
-    Model("neural_ode", ode_example, train_step(ode_loss)),
-    Model("gaussian_process", process_example, train_step(process_loss, sgd)),
-    Model("hmc", hmc_example, hmc_step),
-    Model("kalman_filter", kalman_example, train_step(kalman_loss, sgd)),
-    Model("pinn", pinn_example, train_step(pinn_loss)),
+    Model(
+        "graph_network",
+        _init_graph,
+        _graph_batch,
+        _graph_loss,
+        sizes(
+            Size(nodes=12, edges=30, graphs=3, width=6),
+            Size(nodes=500, edges=3000, graphs=16, width=32),
+        ),
+        adam(),
+        is_batched=False,
+    ),
+    Model(
+        "neural_ode",
+        _init_ode,
+        _ode_batch,
+        _ode_loss,
+        sizes(Size(batch=8, steps=6, width=8), Size(batch=128, steps=40, width=64)),
+        adam(),
+    ),
+    Model(
+        "gaussian_process",
+        _init_process,
+        _process_batch,
+        _process_loss,
+        sizes(Size(points=10, features=2), Size(points=128, features=3)),
+        sgd(0.1),
+        is_batched=False,
+    ),
+    Model(
+        "hmc",
+        _init_chains,
+        _chains_batch,
+        _chains_loss,
+        sizes(Size(chains=4, points=12, features=3), Size(chains=64, points=200, features=16)),
+        sgd(),
+        _chains_update,
+        is_batched=False,
+    ),
+    Model(
+        "kalman_filter",
+        _init_filter,
+        _filter_batch,
+        _filter_loss,
+        sizes(Size(batch=8, length=5, state=3, seen=2), Size(batch=16, length=64, state=8, seen=4)),
+        adam(),
+    ),
+    Model(
+        "pinn",
+        _init_pinn,
+        _pinn_batch,
+        _pinn_loss,
+        sizes(Size(batch=8, width=6), Size(batch=256, width=40)),
+        adam(),
+    ),
 ]

@@ -1,220 +1,237 @@
-"""Models of sequences."""
+"""Models of sequences: LSTM, GRU, CTC, conditional random field."""
 
-import numpy as np
+from __future__ import annotations
 
-import weft.numpy as wnp
-from tests.models.layers import (
-    Draws,
-    Model,
-    adam_state,
-    cross_entropy,
-    dense,
-    layer_norm,
-    mlp,
-    sgd,
-    train_step,
-    transformer_block,
-    zeros_like,
-)
-from weft import lax, nn
+import weft
+import weft.numpy as jnp
+from tests.models.layers import cross_entropy, dense, init_dense
+from tests.models.optimizers import adam, clip_by_global_norm, sgd
+from tests.models.record import Model, Size, sizes
+from weft import lax, nn, random
 
-# ---- recurrent networks
+TOKENS = 7
+NEVER = -1e9  # log-probability of the impossible
 
 
-def recurrent_example(gates):
-    def example(size, seed):
-        d = Draws(size, seed)
-        length, n, batch = d.pick(6, 64), d.pick(8, 24), d.pick(3, 16)
-        params = {
-            "input": d.dense(5, gates * n), "hidden": d.dense(n, gates * n), "head": d.dense(n, 5),
-        }
-        return params, adam_state(params), d.normal(batch, length, 5)
-
-    return example
+def _tokens(key, s):
+    """Return token sequences and their lengths."""
+    token_key, length_key = random.split(key)
+    return {
+        "tokens": random.randint(token_key, (s.batch, s.length), 0, TOKENS),
+        "length": random.randint(length_key, (s.batch,), s.length // 2, s.length + 1),
+    }
 
 
-def lstm_loss(params, x):
-    n = params["head"]["w"].shape[0]
+# ---- LSTM: the next token, under the mask of the lengths
 
-    def cell(carry, x):
+
+def _init_lstm(key, s):
+    keys = random.split(key, 3)
+    return {
+        "embed": random.normal(keys[0], (TOKENS, s.width)),
+        "gates": init_dense(keys[1], 2 * s.width, 4 * s.width),
+        "head": init_dense(keys[2], s.width, TOKENS),
+    }
+
+
+def _lstm_outputs(params, x):
+    """Return the hidden states of (length, batch, width)."""
+
+    def cell(carry, x_t):
         h, c = carry
-        i, f, g, o = wnp.split(dense(params["input"], x) + dense(params["hidden"], h), 4, axis=-1)
-        c = nn.sigmoid(f + 1) * c + nn.sigmoid(i) * wnp.tanh(g)
-        h = nn.sigmoid(o) * wnp.tanh(c)
+        gates = dense(params["gates"], jnp.concatenate([x_t, h], axis=-1))
+        i, f, g, o = jnp.split(gates, 4, axis=-1)
+        c = nn.sigmoid(f + 1.0) * c + nn.sigmoid(i) * jnp.tanh(g)
+        h = nn.sigmoid(o) * jnp.tanh(c)
         return (h, c), h
 
-    start = wnp.zeros((x.shape[0], n), x.dtype)
-    _, h = lax.scan(cell, (start, start), x.transpose(1, 0, 2))
-    predicted = dense(params["head"], h)[:-1]
-    return ((predicted - x.transpose(1, 0, 2)[1:]) ** 2).mean()
+    zeros = jnp.zeros(x.shape[1:])
+    return lax.scan(cell, (zeros, zeros), x)[1]
 
 
-def gru_loss(params, x):
-    n = params["head"]["w"].shape[0]
-
-    def cell(h, x):
-        from_x, from_h = dense(params["input"], x), dense(params["hidden"], h)
-        reset = nn.sigmoid(from_x[:, :n] + from_h[:, :n])
-        update = nn.sigmoid(from_x[:, n:2 * n] + from_h[:, n:2 * n])
-        new = wnp.tanh(from_x[:, 2 * n:] + reset * from_h[:, 2 * n:])
-        h = (1 - update) * new + update * h
-        return h, dense(params["head"], h)
-
-    start = wnp.zeros((x.shape[0], n), x.dtype)
-    _, predicted = lax.scan(cell, start, wnp.swapaxes(x, 0, 1))
-    return wnp.abs(wnp.swapaxes(predicted, 0, 1)[:, :-1] - x[:, 1:]).mean()
+def _lstm_loss(params, batch):
+    tokens = batch["tokens"]
+    x = params["embed"][tokens].transpose(1, 0, 2)
+    outputs = _lstm_outputs(params, x)
+    smoothness = jnp.mean((outputs[1:] - outputs[:-1]) ** 2)
+    prediction = jnp.mean((outputs[:-1] - x[1:]) ** 2)  # of the next embedding
+    logits = dense(params["head"], outputs)[:-1].transpose(1, 0, 2)
+    mask = jnp.arange(1, tokens.shape[1]) < batch["length"][:, None]
+    losses = cross_entropy(logits, tokens[:, 1:])
+    return jnp.sum(losses * mask, axis=1).mean() / tokens.shape[1] + 0.1 * (smoothness + prediction)
 
 
-# ---- transformers
+def _lstm_update(state, batch):
+    """Clip the gradients before Adam."""
+    params, optimizer_state = state
+    loss, grads = weft.value_and_grad(_lstm_loss)(params, batch)
+    grads = clip_by_global_norm(grads, 0.5)
+    return _lstm_adam.update(grads, optimizer_state, params), loss
 
 
-def encoder_example(size, seed):
-    d = Draws(size, seed)
-    length, n = d.pick(6, 64), d.pick(8, 32)
-    params = {
-        "embedding": d.normal(11, n), "position": d.normal(length, n, scale=0.1),
-        "blocks": [d.block(n) for _ in range(2)], "norm": d.norm(n),
+_lstm_adam = adam()
+
+
+# ---- GRU: one example at a time under vmap, in both directions
+
+
+def _init_gru(key, s):
+    keys = random.split(key, 6)
+    directions = [
+        {
+            "gates": init_dense(a, 2 * s.width, 2 * s.width),
+            "new": init_dense(b, 2 * s.width, s.width),
+        }
+        for a, b in zip(keys[:2], keys[2:4])
+    ]
+    return {
+        "embed": random.normal(keys[4], (TOKENS, s.width)),
+        "directions": directions,
+        "head": init_dense(keys[5], 2 * s.width, 3),
     }
-    tokens, is_masked = d.integers(11, 3, length), d.uniform(3, length) < 0.3
-    lengths = np.int32([length, length - 1, length // 2])
-    return params, adam_state(params), tokens, is_masked, lengths
 
 
-def encoder_loss(params, tokens, is_masked, lengths):
-    """Masked language modeling with tied embeddings and sequences of several lengths."""
-    is_valid = wnp.arange(tokens.shape[1]) < lengths[:, None]
-    x = params["embedding"][wnp.where(is_masked, 0, tokens)] + params["position"]
-    for block in params["blocks"]:
-        x = transformer_block(block, x, 2, is_valid[:, None, None, :])
-    logits = layer_norm(params["norm"], x) @ params["embedding"].T
-    logp = nn.log_softmax(logits)
-    picked = (nn.one_hot(tokens, logits.shape[-1], dtype=logp.dtype) * logp).sum(-1)
-    weights = wnp.where(is_masked & is_valid, 1.0, 0.1)
-    return -(picked * weights).sum() / weights.sum()
+def _gru_state(params, x, length, reverse):
+    """Return the last hidden state of one example; steps past its length keep the state."""
+
+    def cell(h, step):
+        x_t, t = step
+        gates = nn.sigmoid(dense(params["gates"], jnp.concatenate([x_t, h])))
+        update, reset = jnp.split(gates, 2)
+        new = jnp.tanh(dense(params["new"], jnp.concatenate([x_t, reset * h])))
+        h = jnp.where(t < length, (1 - update) * new + update * h, h)
+        return h, None
+
+    steps = x, jnp.arange(x.shape[0])
+    return lax.scan(cell, jnp.zeros(x.shape[1]), steps, reverse=reverse)[0]
 
 
-def decoder_example(size, seed):
-    d = Draws(size, seed)
-    length, n = d.pick(5, 64), d.pick(8, 16)
-    params = {
-        "embedding": d.normal(9, n), "position": d.normal(length, n, scale=0.1),
-        "block": d.block(n), "head": d.dense(n, 9),
+def _gru_loss(params, batch):
+    def loss_of_one(tokens, length, label):
+        x = params["embed"][tokens]
+        forward, backward = params["directions"]
+        state = jnp.concatenate(
+            [_gru_state(forward, x, length, False), _gru_state(backward, x, length, True)]
+        )
+        return cross_entropy(dense(params["head"], state), label)
+
+    return weft.vmap(loss_of_one)(batch["tokens"], batch["length"], batch["label"]).mean()
+
+
+def _gru_batch(key, s):
+    token_key, label_key = random.split(key)
+    label = random.randint(label_key, (s.batch,), 0, 3)
+    return {**_tokens(token_key, s), "label": label}
+
+
+# ---- connectionist temporal classification
+
+
+def _ctc_batch(key, s):
+    keys = random.split(key, 3)
+    labels = s.length // 4
+    return {
+        "frames": random.normal(keys[0], (s.batch, s.length, s.width)),
+        "label": random.randint(keys[1], (s.batch, labels), 1, TOKENS),
+        "label_length": random.randint(keys[2], (s.batch,), 1, labels + 1),
     }
-    return params, zeros_like(params), d.integers(9, 2, length + 1)
 
 
-def decoder_loss(params, tokens):
-    """Decode token by token with a cache of keys and values of 2 heads."""
-    p, (batch, length) = params["block"], (tokens.shape[0], tokens.shape[1] - 1)
-    n = params["position"].shape[1]
-    cache = wnp.zeros((batch, length, 2, n // 2), params["position"].dtype)
-
-    def decode(caches, inputs):
-        token, at = inputs
-        x = params["embedding"][token] + params["position"][at]
-        qkv = dense(p["qkv"], layer_norm(p["norm1"], x)).reshape(batch, 1, 3, 2, n // 2)
-        keys = lax.dynamic_update_slice_in_dim(caches[0], qkv[:, :, 1], at, axis=1)
-        values = lax.dynamic_update_slice_in_dim(caches[1], qkv[:, :, 2], at, axis=1)
-        scores = wnp.einsum("bqhd,bkhd->bhqk", qkv[:, :, 0], keys) / (n // 2) ** 0.5
-        weights = nn.softmax(wnp.where(wnp.arange(length) <= at, scores, -wnp.inf))
-        mixed = wnp.einsum("bhqk,bkhd->bqhd", weights, values).reshape(batch, n)
-        x = x + dense(p["out"], mixed)
-        x = x + mlp(p["mlp"], layer_norm(p["norm2"], x), nn.gelu)
-        return (keys, values), dense(params["head"], x)
-
-    _, logits = lax.scan(decode, (cache, cache), (tokens[:, :-1].T, wnp.arange(length)))
-    return cross_entropy(logits, tokens[:, 1:].T)
+def _init_ctc(key, s):
+    k1, k2 = random.split(key)
+    return {"filter": init_dense(k1, 3 * s.width, s.width), "head": init_dense(k2, s.width, TOKENS)}
 
 
-# ---- mixture of experts
+def _ctc_loss_of_one(log_probs, label, label_length):
+    """Return the negative log-likelihood of a label; token 0 is the blank."""
+    states = 2 * label.shape[0] + 1
+    extended = jnp.zeros(states, jnp.int32).at[1::2].set(label)
+    can_skip = jnp.zeros(states, bool).at[3::2].set(label[1:] != label[:-1])
+    log_alpha = jnp.full(states, NEVER).at[:2].set(log_probs[0, extended[:2]])
+
+    def step(log_alpha, frame):
+        one = jnp.pad(log_alpha, (1, 0), constant_values=NEVER)[:-1]
+        two = jnp.where(can_skip, jnp.pad(log_alpha, (2, 0), constant_values=NEVER)[:-2], NEVER)
+        reached = jnp.logaddexp(jnp.logaddexp(log_alpha, one), two)
+        return reached + frame[extended], None
+
+    log_alpha, _ = lax.scan(step, log_alpha, log_probs[1:])
+    last = 2 * label_length
+    return -jnp.logaddexp(log_alpha[last], log_alpha[last - 1])
 
 
-def moe_example(size, seed):
-    d = Draws(size, seed)
-    count, n, experts = d.pick(12, 128), d.pick(6, 32), 4
-    params = {
-        "gate": d.dense(n, experts), "head": d.dense(n, 3),
-        "up": d.normal(experts, n, 2 * n, scale=n**-0.5),
-        "down": d.normal(experts, 2 * n, n, scale=(2 * n) ** -0.5),
+def _ctc_loss(params, batch):
+    padded = jnp.pad(batch["frames"], ((0, 0), (1, 1), (0, 0)))
+    windows = jnp.concatenate([padded[:, :-2], padded[:, 1:-1], padded[:, 2:]], axis=-1)
+    logits = dense(params["head"], nn.relu(dense(params["filter"], windows)))
+    losses = weft.vmap(_ctc_loss_of_one)(
+        nn.log_softmax(logits), batch["label"], batch["label_length"]
+    )
+    return losses.mean() / padded.shape[1]
+
+
+# ---- conditional random field
+
+
+def _init_crf(key, s):
+    keys = random.split(key, 3)
+    return {
+        "emit": init_dense(keys[0], s.width, s.tags),
+        "transition": random.normal(keys[1], (s.tags, s.tags)),
+        "start": random.normal(keys[2], (s.tags,)),
     }
-    return params, adam_state(params), d.normal(count, n), d.integers(3, count)
 
 
-def moe_loss(params, x, labels):
-    """Send each token to 2 of 4 experts of limited capacity; balance their load."""
-    count, experts = x.shape[0], params["up"].shape[0]
-    capacity = count * 2 // experts
-    gates = nn.softmax(dense(params["gate"], x))
-    weights, chosen = lax.top_k(gates, 2)
-    weights = weights / weights.sum(-1, keepdims=True)
-    hot = nn.one_hot(chosen.T.reshape(-1), experts, dtype=x.dtype)
-    place = (wnp.cumsum(hot, axis=0) - 1) * hot
-    slots = nn.one_hot(place.sum(-1).astype(wnp.int32), capacity, dtype=x.dtype)
-    sent = (hot[:, :, None] * slots[:, None, :]).reshape(2, count, experts, capacity)
-    hidden = wnp.einsum("ktec,tn->ecn", sent, x)
-    hidden = nn.gelu(wnp.einsum("ecn,enm->ecm", hidden, params["up"]))
-    hidden = wnp.einsum("ecm,emn->ecn", hidden, params["down"])
-    y = x + wnp.einsum("ktec,tk,ecn->tn", sent, weights, hidden)
-    balance = experts * (gates.mean(0) * hot.mean(0)).sum()
-    return cross_entropy(dense(params["head"], y), labels) + 0.1 * balance
+def _crf_batch(key, s):
+    keys = random.split(key, 3)
+    return {
+        "frames": random.normal(keys[0], (s.batch, s.length, s.width)),
+        "tags": jnp.cumsum(random.randint(keys[1], (s.batch, s.length), 0, 2), 1) % s.tags,
+        "length": random.randint(keys[2], (s.batch,), s.length // 2, s.length + 1),
+    }
 
 
-# ---- connectionist temporal classification and conditional random field
+def _allowed(transition):
+    """Forbid the moves from a tag to the one before it."""
+    tags = jnp.arange(transition.shape[0])
+    return jnp.where(tags[:, None] == tags + 1, -1e4, transition)
 
 
-def ctc_example(size, seed):
-    d = Draws(size, seed)
-    length, count = d.pick(10, 64), d.pick(3, 12)
-    params = d.mlp(6, d.pick(8, 32), 7)
-    return params, adam_state(params), d.normal(4, length, 6), d.integers(6, 4, count) + 1
+def _crf_log_normalizer(params, scores, length):
+    """Return the log of the sum over all tag sequences of a batch, by the forward algorithm."""
+    transition = _allowed(params["transition"])
+
+    def step(log_alpha, inputs):
+        score, t = inputs
+        paths = log_alpha[:, :, None] + transition
+        reached = nn.logsumexp(paths, axis=1) + score
+        return jnp.where((t < length)[:, None], reached, log_alpha), None
+
+    first = params["start"] + scores[:, 0]
+    steps = scores[:, 1:].transpose(1, 0, 2), jnp.arange(1, scores.shape[1])
+    log_alpha, _ = lax.scan(step, first, steps)
+    return nn.logsumexp(log_alpha, axis=-1)
 
 
-def ctc_loss(params, x, labels):
-    logp = nn.log_softmax(mlp(params, x))
-    batch, count = labels.shape
-    extended = wnp.zeros((batch, 2 * count + 1), wnp.int32).at[:, 1::2].set(labels)
-    repeated = wnp.pad(extended[:, 2:] == extended[:, :-2], ((0, 0), (2, 0)), constant_values=True)
-    emitted = wnp.take_along_axis(logp, extended[:, None, :], axis=2)
-    start = wnp.where(wnp.arange(2 * count + 1) < 2, emitted[:, 0], -1e9)
-
-    def advance(alpha, emitted):
-        before = wnp.pad(alpha, ((0, 0), (1, 0)), constant_values=-1e9)[:, :-1]
-        jumped = wnp.pad(alpha, ((0, 0), (2, 0)), constant_values=-1e9)[:, :-2]
-        jumped = wnp.where(repeated, -1e9, jumped)
-        merged = nn.logsumexp(wnp.stack([alpha, before, jumped]), axis=0)
-        return merged + emitted, None
-
-    alpha, _ = lax.scan(advance, start, emitted[:, 1:].transpose(1, 0, 2))
-    return -wnp.logaddexp(alpha[:, -1], alpha[:, -2]).mean()
+def _crf_loss(params, batch):
+    tags, length = batch["tags"], batch["length"]
+    scores = dense(params["emit"], batch["frames"])
+    mask = jnp.arange(tags.shape[1]) < length[:, None]
+    emitted = jnp.take_along_axis(scores, tags[..., None], axis=-1)[..., 0]
+    moves = _allowed(params["transition"])[tags[:, :-1], tags[:, 1:]]
+    score = jnp.sum(emitted * mask, axis=1) + jnp.sum(moves * mask[:, 1:], axis=1)
+    score = score + params["start"][tags[:, 0]]
+    return jnp.mean(_crf_log_normalizer(params, scores, length) - score) / tags.shape[1]
 
 
-def crf_example(size, seed):
-    d = Draws(size, seed)
-    length, tags = d.pick(6, 64), d.pick(4, 12)
-    params = {"emit": d.dense(5, tags), "transition": d.normal(tags, tags)}
-    batch = d.pick(3, 16)
-    x, labels = d.normal(batch, length, 5, scale=3), d.integers(tags, batch, length)
-    return params, zeros_like(params), x, labels
-
-
-def crf_loss(params, x, tags):
-    emitted, transition = dense(params["emit"], x), params["transition"]
-
-    def advance(alpha, emitted):
-        return nn.logsumexp(alpha[:, :, None] + transition, axis=1) + emitted, None
-
-    alpha, _ = lax.scan(advance, emitted[:, 0], emitted[:, 1:].transpose(1, 0, 2))
-    path = wnp.take_along_axis(emitted, tags[..., None], axis=2)[..., 0].sum(1)
-    path = path + transition[tags[:, :-1], tags[:, 1:]].sum(1)
-    return (nn.logsumexp(alpha, axis=-1) - path).mean()
-
+_sizes = sizes(Size(batch=8, length=8, width=6), Size(batch=16, length=64, width=32))
+_crf_sizes = sizes(
+    Size(batch=8, length=6, width=5, tags=4), Size(batch=32, length=64, width=16, tags=19)
+)
 
 MODELS = [
-    Model("lstm", recurrent_example(4), train_step(lstm_loss)),
-    Model("gru", recurrent_example(3), train_step(gru_loss)),
-    Model("transformer_encoder", encoder_example, train_step(encoder_loss)),
-    Model("transformer_decoder", decoder_example, train_step(decoder_loss, sgd)),
-    Model("mixture_of_experts", moe_example, train_step(moe_loss)),
-    Model("ctc", ctc_example, train_step(ctc_loss)),
-    Model("crf", crf_example, train_step(crf_loss, sgd)),
+    Model("lstm", _init_lstm, _tokens, _lstm_loss, _sizes, _lstm_adam, _lstm_update),
+    Model("gru", _init_gru, _gru_batch, _gru_loss, _sizes, sgd(0.1, momentum=0.9)),
+    Model("ctc", _init_ctc, _ctc_batch, _ctc_loss, _sizes, sgd(0.1)),
+    Model("crf", _init_crf, _crf_batch, _crf_loss, _crf_sizes, adam()),
 ]

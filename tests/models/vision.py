@@ -1,192 +1,265 @@
-"""Models of images."""
+"""Models of images: MLP, CNN in two layouts, ResNet block, ViT, U-Net."""
 
-import numpy as np
+from __future__ import annotations
 
 import weft
-import weft.numpy as wnp
+import weft.numpy as jnp
 from tests.models.layers import (
-    Draws,
-    Model,
-    adam_state,
-    conv,
+    block,
     cross_entropy,
     dense,
+    init_block,
+    init_dense,
+    init_mlp,
+    init_norm,
     layer_norm,
     mlp,
-    sgd,
-    train_step,
-    transformer_block,
-    zeros_like,
 )
-from weft import lax, nn
+from tests.models.optimizers import adam, sgd
+from tests.models.record import Model, Size, sizes
+from weft import image, lax, nn, random
 
-# ---- multilayer perceptron
-
-
-def mlp_example(size, seed):
-    d = Draws(size, seed)
-    batch, width = d.pick(8, 128), d.pick(16, 96)
-    params = d.mlp(12, width, width, 5)
-    return params, adam_state(params), d.normal(batch, 12), d.integers(5, batch)
+CLASSES = 5
 
 
-def mlp_loss(params, x, labels):
-    return cross_entropy(mlp(params, x), labels)
+def _images(key, s, layout="NHWC"):
+    """Return random images and labels."""
+    image_key, label_key = random.split(key)
+    shape = (s.batch, s.image, s.image, 3) if layout == "NHWC" else (s.batch, 3, s.image, s.image)
+    images = random.normal(image_key, shape)
+    return {"image": images, "label": random.randint(label_key, (s.batch,), 0, CLASSES)}
 
 
-# ---- convolutional network in both layouts
+def _init_conv(key, shape, n_in):
+    return random.normal(key, shape) * jnp.sqrt(2.0 / (shape[0] * shape[1] * n_in))
 
 
-def cnn_example(layout):
-    def example(size, seed):
-        d = Draws(size, seed)
-        side = d.pick(8, 32)
-        params = {
-            "conv1": d.conv(3, 8, layout=layout),
-            "conv2": d.conv(8, 12, layout=layout),
-            "head": d.dense(12 * (side // 4) ** 2, 10),
-        }
-        shape = (4, side, side, 3) if layout == "NHWC" else (4, 3, side, side)
-        return params, zeros_like(params), d.normal(*shape), d.integers(10, 4)
-
-    return example
+# ---- MLP
 
 
-def cnn_loss(layout):
+def _init_mlp(key, s):
+    return init_mlp(key, [s.image * s.image * 3, s.hidden, s.hidden, CLASSES])
+
+
+def _mlp_loss(params, batch):
+    x = batch["image"].reshape(batch["image"].shape[0], -1)
+    logits = mlp(params, x, nn.relu)
+    decay = sum(jnp.sum(layer["w"] ** 2) for layer in params)
+    return cross_entropy(logits, batch["label"]).mean() + 1e-4 * decay
+
+
+# ---- CNN
+
+
+def _init_cnn(key, s, layout):
+    k1, k2, k3 = random.split(key, 3)
+    kernel1 = _init_conv(k1, (3, 3, 3, s.channels), 3)
+    kernel2 = _init_conv(k2, (3, 3, s.channels, 2 * s.channels), s.channels)
+    if layout == "NCHW":
+        kernel1, kernel2 = kernel1.transpose(3, 2, 0, 1), kernel2.transpose(3, 2, 0, 1)
+    features = 2 * s.channels * (s.image // 4) ** 2
+    head = init_dense(k3, features, CLASSES)
+    biases = jnp.zeros(s.channels), jnp.zeros(2 * s.channels)
+    return {"conv1": kernel1, "b1": biases[0], "conv2": kernel2, "b2": biases[1], "head": head}
+
+
+def _cnn_logits(params, x, layout):
+    numbers = ("NHWC", "HWIO", "NHWC") if layout == "NHWC" else ("NCHW", "OIHW", "NCHW")
     window = (1, 2, 2, 1) if layout == "NHWC" else (1, 1, 2, 2)
-
-    def pool(x):
-        return lax.reduce_window(x, -wnp.inf, lax.max, window, window, "VALID")
-
-    def loss(params, x, labels):
-        x = pool(nn.relu(conv(params["conv1"], x, layout=layout)))
-        x = pool(nn.relu(conv(params["conv2"], x, layout=layout)))
-        return cross_entropy(dense(params["head"], x.reshape(x.shape[0], -1)), labels)
-
-    return loss
+    spread = (lambda b: b) if layout == "NHWC" else (lambda b: b[:, None, None])
+    x = lax.conv_general_dilated(x, params["conv1"], (1, 1), "SAME", dimension_numbers=numbers)
+    x = nn.relu(x + spread(params["b1"]))
+    x = lax.reduce_window(x, -jnp.inf, lax.max, window, window, "VALID")
+    x = lax.conv_general_dilated(x, params["conv2"], (1, 1), "SAME", dimension_numbers=numbers)
+    x = x if layout == "NHWC" else x.transpose(0, 2, 3, 1)  # the head has channels last
+    x = _average_pool(nn.relu(x + params["b2"]))
+    return dense(params["head"], x.reshape(x.shape[0], -1))
 
 
-# ---- residual block with batch norm
+def _cnn(layout):
+    """Return the model with images and kernels in a layout."""
+    return Model(
+        f"cnn_{layout.lower()}",
+        lambda key, s: _init_cnn(key, s, layout),
+        lambda key, s: _images(key, s, layout),
+        lambda params, batch: cross_entropy(
+            _cnn_logits(params, batch["image"], layout), batch["label"]
+        ).mean(),
+        _sizes,
+        sgd(0.05, momentum=0.9),
+    )
 
 
-def resnet_example(size, seed):
-    d = Draws(size, seed)
-    side = d.pick(8, 32)
-    params = {
-        "conv1": d.conv(4, 8), "norm1": d.norm(8), "conv2": d.conv(8, 8), "norm2": d.norm(8),
-        "skip": d.conv(4, 8, 1), "head": d.dense(8, 5),
+# ---- ResNet block with batch norm: the running statistics are a part of the state
+
+
+def _init_resnet(key, s):
+    keys = random.split(key, 5)
+    c = s.channels
+    norms = {f"norm{i}": init_norm(n) for i, n in enumerate((c, 2 * c, 2 * c))}
+    return {
+        "stem": _init_conv(keys[0], (3, 3, 3, c), 3),
+        "conv1": _init_conv(keys[1], (3, 3, c, 2 * c), c),
+        "conv2": _init_conv(keys[2], (3, 3, 2 * c, 2 * c), 2 * c),
+        "skip": _init_conv(keys[3], (1, 1, c, 2 * c), c),
+        "head": init_dense(keys[4], 2 * c, CLASSES),
+        **norms,
     }
-    stats = {
-        name: {"mean": d.normal(8, scale=0.1), "var": 1 + d.uniform(8)}
-        for name in ("norm1", "norm2")
+
+
+def _conv(x, kernel, stride=1):
+    numbers = ("NHWC", "HWIO", "NHWC")
+    return lax.conv_general_dilated(x, kernel, (stride,) * 2, "SAME", dimension_numbers=numbers)
+
+
+def _batch_norm(params, x):
+    mean, variance = x.mean((0, 1, 2)), x.var((0, 1, 2))
+    y = (x - mean) * lax.rsqrt(variance + 1e-5) * params["scale"] + params["shift"]
+    return y, (mean, variance)
+
+
+def _resnet_forward(params, batch):
+    """Return the loss and the statistics of the batch."""
+    x, stats0 = _batch_norm(params["norm0"], _conv(batch["image"], params["stem"]))
+    x = nn.relu(x)
+    y, stats1 = _batch_norm(params["norm1"], _conv(x, params["conv1"], 2))
+    y, stats2 = _batch_norm(params["norm2"], _conv(nn.relu(y), params["conv2"]))
+    x = nn.relu(y + _conv(x, params["skip"], 2)).mean((1, 2))
+    loss = cross_entropy(dense(params["head"], x), batch["label"]).mean()
+    return loss, (stats0, stats1, stats2)
+
+
+_resnet_optimizer = sgd(0.1, momentum=0.9)
+
+
+def _init_resnet_state(params):
+    widths = [params[f"norm{i}"]["scale"] for i in range(3)]
+    running = tuple((jnp.zeros_like(w), jnp.ones_like(w)) for w in widths)
+    return _resnet_optimizer.init(params), running
+
+
+def _resnet_update(state, batch):
+    params, (velocity, running) = state
+    (loss, stats), grads = weft.value_and_grad(_resnet_forward, has_aux=True)(params, batch)
+    params, velocity = _resnet_optimizer.update(grads, velocity, params)
+    running = weft.tree.map(lambda old, new: 0.9 * old + 0.1 * new, running, stats)
+    return (params, (velocity, running)), loss
+
+
+# ---- ViT
+
+
+def _init_vit(key, s):
+    keys = random.split(key, 4 + s.layers)
+    patches = (s.image // s.patch) ** 2
+    return {
+        "patch": _init_conv(keys[0], (s.width, 3, s.patch + 2, s.patch + 2), 3),
+        "class": random.normal(keys[1], (s.width,)) * 0.02,
+        "position": random.normal(keys[2], (patches + 1, s.width)) * 0.02,
+        "blocks": [init_block(k, s.width, 2 * s.width) for k in keys[4:]],
+        "norm": init_norm(s.width),
+        "head": init_dense(keys[3], s.width, CLASSES),
     }
-    return params, stats, zeros_like(params), d.normal(4, side, side, 4), d.integers(5, 4)
 
 
-def batch_norm(p, stats, x):
-    mean, var = x.mean((0, 1, 2)), x.var((0, 1, 2))
-    y = (x - mean) / wnp.sqrt(var + 1e-5) * p["scale"] + p["bias"]
-    new = {"mean": 0.9 * stats["mean"] + 0.1 * mean, "var": 0.9 * stats["var"] + 0.1 * var}
-    return y, new
+def _vit_logits(params, x):
+    """Return the logits of images in NCHW; patches overlap by one pixel on each side."""
+    size = params["patch"].shape[-1] - 2
+    x = lax.conv_general_dilated(x, params["patch"], (size, size), ((1, 1), (1, 1)))
+    batch, width = x.shape[:2]
+    x = x.transpose(0, 2, 3, 1).reshape(batch, -1, width)
+    first = jnp.broadcast_to(params["class"], (batch, 1, width))
+    x = jnp.concatenate([first, x], axis=1) + params["position"]
+    for layer in params["blocks"]:
+        x = block(layer, x, heads=2)
+    return dense(params["head"], layer_norm(params["norm"], x)[:, 0])
 
 
-def resnet_loss(params, stats, x, labels):
-    y, stats1 = batch_norm(params["norm1"], stats["norm1"], conv(params["conv1"], x, stride=2))
-    y = conv(params["conv2"], nn.relu(y))
-    y, stats2 = batch_norm(params["norm2"], stats["norm2"], y)
-    y = nn.relu(y + conv(params["skip"], x, stride=2))
-    logits = dense(params["head"], y.mean((1, 2)))
-    return cross_entropy(logits, labels), {"norm1": stats1, "norm2": stats2}
-
-
-def resnet_step(params, stats, velocity, x, labels):
-    gradient = weft.value_and_grad(resnet_loss, has_aux=True)
-    (loss, stats), grads = gradient(params, stats, x, labels)
-    params, velocity = sgd(params, velocity, grads)
-    return (params, stats, velocity), loss
-
-
-# ---- vision transformer
-
-
-def vit_example(size, seed):
-    d = Draws(size, seed)
-    side, patch, n = d.pick(8, 32), 4, d.pick(8, 32)
-    params = {
-        "patches": d.conv(3, n, patch, layout="NCHW"), "token": d.normal(1, 1, n),
-        "position": d.normal((side // patch) ** 2 + 1, n, scale=0.1),
-        "blocks": [d.block(n) for _ in range(2)], "norm": d.norm(n), "head": d.dense(n, 5),
-    }
-    return params, adam_state(params), d.normal(3, 3, side, side), d.integers(5, 3)
-
-
-def vit_loss(params, x, labels):
-    x = conv(params["patches"], x, stride=4, padding="VALID", layout="NCHW")
-    b, n = x.shape[:2]
-    x = x.reshape(b, n, -1).transpose(0, 2, 1)
-    token = wnp.broadcast_to(params["token"], (b, 1, n))
-    x = wnp.concatenate([token, x], axis=1) + params["position"]
-    for block in params["blocks"]:
-        x = transformer_block(block, x, heads=2)
-    return cross_entropy(dense(params["head"], layer_norm(params["norm"], x[:, 0])), labels)
+def _vit_loss(params, batch):
+    smooth = 0.9 * nn.one_hot(batch["label"], CLASSES) + 0.1 / CLASSES
+    log_probs = nn.log_softmax(_vit_logits(params, batch["image"]))
+    return -jnp.mean(jnp.sum(smooth * log_probs, axis=-1))
 
 
 # ---- U-Net
 
 
-def unet_example(size, seed):
-    d = Draws(size, seed)
-    side = d.pick(8, 32)
-    params = {
-        "down1": d.conv(2, 6), "down2": d.conv(6, 8), "bottom": d.conv(8, 8),
-        "up2": d.conv(16, 6), "up1": d.conv(12, 6), "head": d.conv(6, 3, 1),
+def _init_unet(key, s):
+    keys = random.split(key, 6)
+    c = s.channels
+    return {
+        "down1": _init_conv(keys[0], (3, 3, 3, c), 3),
+        "down2": _init_conv(keys[1], (3, 3, c, 2 * c), c),
+        "middle": _init_conv(keys[2], (3, 3, 2 * c, 2 * c), 2 * c),
+        "up2": _init_conv(keys[3], (2, 2, 2 * c, c), 2 * c),
+        "join": _init_conv(keys[4], (3, 3, 3 * c, c), 3 * c),
+        "head": _init_conv(keys[5], (1, 1, 2 * c, 1), 2 * c),
     }
-    return params, adam_state(params), d.normal(2, side, side, 2), d.integers(3, 2, side, side)
 
 
-def unet_loss(params, x, labels):
-    def halve(x):
-        b, h, w, c = x.shape
-        return x.reshape(b, h // 2, 2, w // 2, 2, c).max((2, 4))
-
-    def double(x):
-        return wnp.repeat(wnp.repeat(x, 2, axis=1), 2, axis=2)
-
-    one = nn.silu(conv(params["down1"], x))
-    two = nn.silu(conv(params["down2"], halve(one)))
-    y = nn.silu(conv(params["bottom"], halve(two)))
-    y = nn.silu(conv(params["up2"], wnp.concatenate([double(y), two], -1)))
-    y = nn.silu(conv(params["up1"], wnp.concatenate([double(y), one], -1)))
-    return cross_entropy(conv(params["head"], y), labels)
+def _average_pool(x):
+    window = (1, 2, 2, 1)
+    return lax.reduce_window(x, 0.0, lax.add, window, window, "VALID") / 4
 
 
-# ---- contrastive loss
+def _unet_logits(params, x):
+    high = nn.silu(_conv(x, params["down1"]))
+    low = nn.silu(_conv(_average_pool(high), params["down2"]))
+    middle = nn.silu(_conv(_average_pool(low), params["middle"]))
+    numbers = ("NHWC", "HWIO", "NHWC")
+    up = lax.conv_transpose(middle, params["up2"], (2, 2), "SAME", dimension_numbers=numbers)
+    up = nn.silu(_conv(jnp.concatenate([up, low], axis=-1), params["join"]))
+    batch, height, width, channels = up.shape
+    up = image.resize(up, (batch, 2 * height, 2 * width, channels), "nearest")
+    return _conv(jnp.concatenate([up, high], axis=-1), params["head"])[..., 0]
 
 
-def contrastive_example(size, seed):
-    d = Draws(size, seed)
-    batch, n = d.pick(6, 64), d.pick(8, 64)
-    params = d.mlp(10, n, n)
-    x = d.normal(batch, 10)
-    views = [x + d.normal(batch, 10, scale=0.1) for _ in range(2)]
-    return params, zeros_like(params), np.stack(views)
+def _unet_batch(key, s):
+    image_key, mask_key = random.split(key)
+    mask = random.bernoulli(mask_key, 0.3, (s.batch, s.image, s.image))
+    images = random.normal(image_key, (s.batch, s.image, s.image, 3))
+    return {"image": images, "mask": mask.astype(jnp.float32)}
 
 
-def contrastive_loss(params, views):
-    z = mlp(params, views.reshape(-1, views.shape[-1]), nn.gelu)
-    z = z / wnp.linalg.norm(z, axis=-1, keepdims=True)
-    count = z.shape[0]
-    logits = wnp.where(wnp.eye(count, dtype=bool), -wnp.inf, z @ z.T / 0.2)
-    labels = (wnp.arange(count) + count // 2) % count
-    return cross_entropy(logits, labels)
+def _unet_loss(params, batch):
+    """Return the binary cross entropy of all pixels plus the Dice loss of each image."""
+    logits, mask = _unet_logits(params, batch["image"]), batch["mask"]
+    entropy = jnp.mean(nn.softplus(logits) - mask * logits)
+    probs = nn.sigmoid(logits)
+    overlap = (probs * mask).sum((1, 2))
+    dice = 1 - (2 * overlap + 1) / (probs.sum((1, 2)) + mask.sum((1, 2)) + 1)
+    return entropy + dice.mean()
 
+
+_sizes = sizes(
+    Size(batch=8, image=16, channels=4, hidden=16),
+    Size(batch=16, image=32, channels=16, hidden=128),
+)
+_vit_sizes = sizes(
+    Size(batch=8, image=16, patch=2, width=8, layers=1),
+    Size(batch=16, image=32, patch=4, width=32, layers=2),
+)
 
 MODELS = [
-    Model("mlp", mlp_example, train_step(mlp_loss)),
-    Model("cnn_nchw", cnn_example("NCHW"), train_step(cnn_loss("NCHW"), sgd)),
-    Model("cnn_nhwc", cnn_example("NHWC"), train_step(cnn_loss("NHWC"), sgd)),
-    Model("resnet_block", resnet_example, resnet_step),
-    Model("vit", vit_example, train_step(vit_loss)),
-    Model("unet", unet_example, train_step(unet_loss)),
-    Model("contrastive", contrastive_example, train_step(contrastive_loss, sgd)),
+    Model("mlp", _init_mlp, _images, _mlp_loss, _sizes, sgd(0.1)),
+    _cnn("NCHW"),
+    _cnn("NHWC"),
+    Model(
+        "resnet_block",
+        _init_resnet,
+        _images,
+        lambda params, batch: _resnet_forward(params, batch)[0],
+        _sizes,
+        _resnet_optimizer._replace(init=_init_resnet_state),
+        _resnet_update,
+    ),
+    Model(
+        "vit",
+        _init_vit,
+        lambda key, s: _images(key, s, "NCHW"),
+        _vit_loss,
+        _vit_sizes,
+        adam(1e-2, decay=1e-2),
+    ),
+    Model("unet", _init_unet, _unet_batch, _unet_loss, _sizes, adam()),
 ]

@@ -1,0 +1,1 @@
+"""Small training models, written as users write them, and the checks of their compiled programs."""
