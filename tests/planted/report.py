@@ -70,8 +70,8 @@ def random_mutants(mutants: dict[str, Any], seed: int | None) -> list[str]:
     share = f" ({100 * counts['caught'] / changing:.0f} %)" if changing else ""
     lines += [
         f"{len(mutants)} drawn with seed {seed}; {counts['caught']} of the {changing} that change",
-        f"a result are caught{share}. The others were compared with the compiler without a fault",
-        "on the corpus of `benchmarks/replay.py`: "
+        f"a result are caught{share}. The others pass the tests of their package and were compared",
+        "with the compiler without a fault on the corpus of `benchmarks/replay.py`: "
         + ", ".join(f"{counts[k]} {k}" for k in ("equal", "other code", "other rounding"))
         + ".",
         "",

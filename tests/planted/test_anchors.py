@@ -98,18 +98,17 @@ def test_differences_of_results(new, found):
     assert battery.classify({"results": "a", "values": [[1.0, 2.0]]}, new) == found
 
 
-def test_a_failing_check_is_a_catch(tmp_path, monkeypatch):
+def test_a_failing_check_is_a_catch(tmp_path):
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_it.py").write_text("def test_two():\n    assert 1 + 1 == 2\n")
     check = battery.BatteryCheck("example", ("tests/test_it.py",))
-    monkeypatch.setattr(battery, "order_checks", lambda path: [check])
     clean = tmp_path / "clean"
     shutil.copytree(tmp_path / "tests", clean / "tests")
     runner = battery.Battery(tmp_path, clean, {}, workers=1)
-    assert runner.run("") is None and runner.baseline["example"]["failed"] == []
+    assert runner.run([check]) is None and runner.baseline["example"]["failed"] == []
     fault = PlantedFault("example", "", "tests/test_it.py", "== 2", "== 3")
     with tree.plant(tmp_path, fault):
-        catch = runner.run("")
+        catch = runner.run([check])
     assert catch is not None and catch.test == "tests/test_it.py::test_two"
 
 
