@@ -84,6 +84,7 @@ class FusionGraph:
         self.non_fusible: list[tuple[int, Eqn]] = []
         self.non_fusible_outs: dict[Var, Eqn] = {}
         self.uses: dict[Var, int] = {}
+        self.results = frozenset([a for a in jaxpr.outvars if type(a) is not Literal])
         self.stored: dict[Var, None] = {}
         self._resolved: dict[Var, tuple[Var, View | None]] = {}
         for var in (*jaxpr.constvars, *jaxpr.invars):

@@ -167,8 +167,17 @@ class Lowering:
         key = (atom, *map(id, index), id(guard))
         made = self.memo.get(key)
         if made is None:
-            made = self.memo[key] = self._value(atom, index, guard, own)
+            made = self.memo[key] = self._rounded(atom, self._value(atom, index, guard, own))
         return made
+
+    def _rounded(self, atom: Var, value: Expr) -> Expr:
+        """Round a 16-bit value that several equations read or that is a result: all of them see the value that memory has.
+
+        A value with one reader stays in 32 bits, since no other reader can observe the difference.
+        """
+        type_ = type_name(atom.aval.dtype)
+        is_shared = type_ in HALVES and self.graph.uses.get(atom, 0) + (atom in self.graph.results) > 1
+        return self.b.cast(value, type_) if is_shared else value
 
     def _value(self, atom: Var, index: tuple, guard: Expr | None, own: bool) -> Expr:
         graph, b = self.graph, self.b
