@@ -38,13 +38,14 @@ class Level(enum.IntEnum):
 @record
 class LoopLevel:
     """One loop of a nest: its level, the name of its variable, how often it runs, and what else is written `before` it and where an
-    iteration begins."""
+    iteration begins. A loop with `own_sums` accumulates apart, and adds its sums to those of the loops around it when it ends."""
     level: int
     name: str
     extent: int | Expr
     kind: Literal["parallel", "serial", "vector"]
     before: Callable[[], None] | None = None
     begin: Callable[[], None] | None = None
+    own_sums: bool = False
 
 
 @record(frozen=False)

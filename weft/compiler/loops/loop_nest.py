@@ -29,7 +29,7 @@ from weft.ir.registry import HEAVY
 from weft.util.machine_model import MODEL
 from weft.util.record import record, replace
 
-SUM_BLOCK = 4096               # a float sum longer than four of these is summed in blocks
+SUM_BLOCK = 4096               # a float sum longer than four of these is summed in blocks, one of a quarter of these, loop by loop
 
 
 @record(frozen=False)
@@ -158,7 +158,10 @@ class _Writer(LoopNest):
             start = b.imul(k, SUM_BLOCK)
             where[id(columns[-1])] = b.iadd(start, j)
             extent = SUM_BLOCK if n % SUM_BLOCK == 0 else b.imin(b.isub(n, start), SUM_BLOCK)
-            loops[-1:] = [LoopLevel(Level.BLOCK, "k", -(-n // SUM_BLOCK), "serial"), LoopLevel(Level.IN_BLOCK, "j2", extent, "vector")]
+            loops[-1:] = [LoopLevel(Level.BLOCK, "k", -(-n // SUM_BLOCK), "serial"),
+                          LoopLevel(Level.IN_BLOCK, "j2", extent, "vector", own_sums=True)]
+        elif len(loops) > 1 and loops[-1].kind == "serial" and math.prod([d.extent for d in columns]) >= SUM_BLOCK // 4:
+            loops[-1] = replace(loops[-1], own_sums=True)
         substitute = Substitution(low.builder, b, {**self.mapping(where), **self.staged})
         for r in low.reductions:
             emit.ref_levels[r.name] = row_level
@@ -232,7 +235,7 @@ class _Writer(LoopNest):
             emit.append(Init(r.name, r.init))
         partial: dict[str, str] = {}
         for loop in loops:
-            if loop.level == Level.IN_BLOCK:
+            if loop.own_sums:
                 for r in reductions:
                     if r.op in ("add", "mul"):
                         partial[r.name] = r.name + "b"
@@ -249,7 +252,7 @@ class _Writer(LoopNest):
         self.store(outputs, done[len(reductions):stored])
         for loop in reversed(loops):
             emit.close(loop.name, loop.extent, loop.kind)
-            if loop.level == Level.IN_BLOCK:
+            if loop.own_sums:
                 for r in reductions:
                     if r.name in partial:
                         emit.append(Accum(r.name, r.op, Ref(partial[r.name], r.value.type)))

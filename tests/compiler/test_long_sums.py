@@ -1,0 +1,33 @@
+"""Sums over several dims: the error of long ones grows with the longest dim, not with the number of terms."""
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+
+
+@pytest.mark.parametrize("dtype", ["f4", "c8"])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_nested_loops_accumulate_apart(rows, dtype):
+    """All terms are alike, so that the roundings of one accumulator would add up."""
+    x = np.full((6, 66, 31), 0.013, np.float32)
+
+    def f(scale, x):
+        tiled = wnp.tile(x, (1, 1, 2))
+        term = wnp.cos(scale[:, None, None, None] * (1 / (1 + wnp.abs(tiled))))
+        return wnp.broadcast_to(term[:, :, None], (*term.shape[:2], rows, *term.shape[2:])).sum((1, 3, 4))
+
+    scale = np.linspace(0.1, 0.4, 18).astype(dtype)
+    want = np.cos(scale.astype("c16") / np.float32(1.013).astype("f8")) * 6 * 66 * 62
+    want = np.broadcast_to(want[:, None], (18, rows))
+    np.testing.assert_allclose(weft.jit(f)(scale, x), want if dtype == "c8" else want.real, rtol=40 * 2.0**-23)
+
+
+def test_gradient_of_a_tiled_product():
+    """Found as chain 22648479134: the gradient of what is broadcast is a sum over all of it."""
+    x, scale = np.full((6, 1, 66, 31), 0.013, np.float32), np.linspace(0.05, 0.3, 18, dtype=np.float32).reshape(18, 1, 1, 1)
+    gradient = weft.grad(lambda s, x: wnp.sin(s * (1 / (1 + wnp.abs(wnp.tile(x, (3, 3, 1, 2)))))).sum())
+    with weft.enable_x64():
+        want = np.asarray(weft.jit(gradient, backend="reference")(scale.astype("f8"), x.astype("f8")))
+    np.testing.assert_allclose(weft.jit(gradient)(scale, x), want, rtol=40 * 2.0**-23)
