@@ -402,8 +402,6 @@ def test_arrays_half_made():
     np.testing.assert_array_equal(f(wnp.asarray(X)), X + 1)
 
 
-# Python itself has no memory to begin a collection of garbage
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_no_memory_for_the_objects_of_a_result():
     _testcapi = pytest.importorskip("_testcapi")
     x = wnp.asarray(X)

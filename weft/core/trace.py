@@ -15,7 +15,7 @@ import gc
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -310,14 +310,18 @@ class set_trace:
 
     def __enter__(self) -> Trace:
         self.saved = _state.trace
-        self.enclosed = enclose_handlers() if self.saved is eval_trace and self.trace is not eval_trace else None
+        self.enclosed = None
+        if self.saved is eval_trace and self.trace is not eval_trace:
+            _enclose_collections()
+            self.enclosed = enclose_handlers()
         _state.trace = self.trace
         return self.trace
 
     def __exit__(self, *exc) -> None:
         _state.trace = self.saved
-        if self.enclosed:
+        if self.enclosed is not None:
             release_handlers(self.enclosed)
+            _release_collections()
 
 
 class _OwnContext:
@@ -345,7 +349,23 @@ def _enclose_finalizers(phase: str, info: dict, context: Any = _collections, mak
         current.__exit__()
 
 
-gc.callbacks.append(_enclose_finalizers)
+_outermost: list[None] = []             # one entry for each outermost trace of a thread; a lock would be held where finalizers run
+
+
+def _enclose_collections() -> None:
+    """Have the collector call `_enclose_finalizers` while anything is traced."""
+    _outermost.append(None)
+    if _enclose_finalizers not in gc.callbacks:
+        gc.callbacks.append(_enclose_finalizers)
+
+
+def _release_collections() -> None:
+    _outermost.pop()
+    if not _outermost:
+        with suppress(ValueError):
+            gc.callbacks.remove(_enclose_finalizers)
+        if _outermost and _enclose_finalizers not in gc.callbacks:      # another thread began a trace meanwhile
+            gc.callbacks.append(_enclose_finalizers)
 
 
 class leaving_terms:
