@@ -32,6 +32,7 @@ those that libraries define (`core.extension`), which programs that are compiled
 Within a kind they ask for facts of the operation, given to the constructor and kept in `attrs`:
 
   computes       elementwise: the operation of Loops that makes an element, or "select", "cast", "bitcast", "square", "copy"
+  jumps          elementwise without `computes`: close operands may have results that are not close
   neutral        elementwise: the second operand that leaves the first as it is, to the bit; the other way round if it `commutes`
   is_involution  elementwise: applied twice it gives its operand
   same_as        elementwise: fn(**params) -> the name and the parameters of a simpler operation that does the same, or None

@@ -155,7 +155,7 @@ def _rem_emit(b, x, y):
 div_p = elementwise("div", NUMBER, _div_reference, emit=_div_emit, neutral=1, cost=4, linear_ins=lambda ins, outs: (0,) if dtype_in(
     outs[0].dtype, INEXACT) else (), transpose=[lambda ct, x, y: div(ct, y), None],
     jvp=[lambda t, out, x, y: div(t, y), lambda t, out, x, y: mul(neg(t), div(out, y))])
-rem_p = elementwise("rem", ("integer", "floating"), _rem_reference, emit=_rem_emit, cost=12,
+rem_p = elementwise("rem", ("integer", "floating"), _rem_reference, emit=_rem_emit, cost=12, jumps=True,
                     jvp=[lambda t, out, x, y: t, lambda t, out, x, y: mul(neg(t), _truncated(div(x, y)))])
 
 
@@ -204,7 +204,7 @@ def _sign_jvp(t, out, x):
     return mul(out, make_complex(0.0, div(angle, abs(x))))
 
 
-sign_p = elementwise("sign", NUMBER, _sign_reference, emit=_sign_emit, jvp=[_sign_jvp])
+sign_p = elementwise("sign", NUMBER, _sign_reference, emit=_sign_emit, jumps=True, jvp=[_sign_jvp])
 
 
 def _real_of(dtype):

@@ -158,7 +158,7 @@ def _clamp_emit(b, low, x, high):
 
 
 clamp_p = elementwise(
-    "clamp", ORDERED, lambda low, x, high: np.minimum(np.maximum(x, low), high), emit=_clamp_emit,
+    "clamp", ORDERED, lambda low, x, high: np.minimum(np.maximum(x, low), high), emit=_clamp_emit, jumps=True,
     jvp=[lambda t, out, low, x, high: select(gt(low, x), t, 0.0),
          lambda t, out, low, x, high: select(_inside(low, x, high), t, 0.0),
          lambda t, out, low, x, high: select(lt(high, x), t, 0.0)])

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from weft.compiler.fusion.classify import LoweringKind, View, dilation_of, eqn_cost, is_dense, joins_rows, lowering_kind, moves, view_of
 from weft.compiler.fusion.column_reduction import ColumnReduction, before_reshape, column_reduction_of
 from weft.compiler.fusion.reduction_domain import Domain, fits_domain, keeps_order, may_follow, reduced_dims
+from weft.compiler.fusion.rounding import rounded_values
 from weft.compiler.fusion.window_analysis import windows
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft.util.machine_model import MODEL
@@ -84,7 +85,7 @@ class FusionGraph:
         self.non_fusible: list[tuple[int, Eqn]] = []
         self.non_fusible_outs: dict[Var, Eqn] = {}
         self.uses: dict[Var, int] = {}
-        self.results = frozenset([a for a in jaxpr.outvars if type(a) is not Literal])
+        self.rounded = rounded_values(jaxpr)
         self.stored: dict[Var, None] = {}
         self._resolved: dict[Var, tuple[Var, View | None]] = {}
         for var in (*jaxpr.constvars, *jaxpr.invars):

@@ -171,13 +171,8 @@ class Lowering:
         return made
 
     def _rounded(self, atom: Var, value: Expr) -> Expr:
-        """Round a 16-bit value that several equations read or that is a result: all of them see the value that memory has.
-
-        A value with one reader stays in 32 bits, since no other reader can observe the difference.
-        """
-        type_ = type_name(atom.aval.dtype)
-        is_shared = type_ in HALVES and self.graph.uses.get(atom, 0) + (atom in self.graph.results) > 1
-        return self.b.cast(value, type_) if is_shared else value
+        """Round a 16-bit value whose readers all have to see the value that memory has."""
+        return self.b.cast(value, type_name(atom.aval.dtype)) if atom in self.graph.rounded else value
 
     def _value(self, atom: Var, index: tuple, guard: Expr | None, own: bool) -> Expr:
         graph, b = self.graph, self.b

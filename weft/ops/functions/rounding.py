@@ -74,7 +74,7 @@ def _round_emit(b, x, *, rounding_method):
     return b.op("round_even" if rounding_method == RoundingMethod.TO_NEAREST_EVEN else "round_away", x)
 
 
-round_p = elementwise("round", FLOATING, _round_reference, emit=_round_emit, jvp="zero")
+round_p = elementwise("round", FLOATING, _round_reference, emit=_round_emit, jumps=True, jvp="zero")
 
 
 def round(x, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO):
