@@ -55,7 +55,7 @@ class ProgramEntry:
 
 @dataclass(frozen=True)
 class Difference:
-    """The first stage in which a program differs, and an excerpt."""
+    """The first stage at which a program differs, and an excerpt."""
 
     program: ProgramEntry
     stage: str
@@ -327,7 +327,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Compare what two commits compile.")
     parser.add_argument("commits", nargs="*", metavar="OLD NEW")
     parser.add_argument("--if-claimed", action="store_true", help="HEAD~1 and HEAD, if claimed")
-    parser.add_argument("--programs", type=int, help="about so many programs of all groups")
+    parser.add_argument("--programs", type=int, help="the approximate number of programs, drawn from all groups")
     parser.add_argument("--group", action="append", help="models, documents, chains or suite")
     parser.add_argument("--only", help="programs whose name contains this text")
     options = parser.parse_args()

@@ -230,7 +230,7 @@ def _stage_of(file: Path) -> str:
 
 
 def compile_all(folder: Path) -> None:
-    """Compile the programs that standard input names; write and announce each when it is done."""
+    """Compile the programs that standard input names; write and announce each one."""
     replies, silence = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)  # native code may print
     known = {program.name: program for program in programs()}

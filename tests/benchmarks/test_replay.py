@@ -126,7 +126,7 @@ def test_claims_are_read_from_the_message(replay, tmp_path, monkeypatch, message
 
 
 def test_a_changed_kernel_is_a_difference(replay, tmp_path):
-    """Compile one program on this tree and on a copy in which nothing is simplified."""
+    """Compile one program on this tree and on a copy without simplification."""
     package = replay.ROOT / "weft"
     shutil.copytree(package, tmp_path / "weft", ignore=shutil.ignore_patterns("__pycache__"))
     simplify = tmp_path / "weft" / "compiler" / "rewrite" / "simplify.py"

@@ -66,10 +66,10 @@ FENCED = {
 
 
 def expose(planned: P.Program) -> P.Program:
-    """Return the program with its temporaries as outputs, but for those of parallel tasks."""
+    """Return the program with its temporaries as outputs, except the memory of parallel tasks."""
     order = {"in": 0, "out": 1, "temp": 1, "const": 2}
-    kind = lambda slot: 3 if slot.own else order[slot.kind]
-    positions = sorted(range(len(planned.slots)), key=lambda i: kind(planned.slots[i]))
+    ranks = [3 if slot.own else order[slot.kind] for slot in planned.slots]
+    positions = sorted(range(len(planned.slots)), key=ranks.__getitem__)
     numbers = {old: new for new, old in enumerate(positions)}
     slots = []
     for old in positions:
@@ -98,16 +98,15 @@ def run_fenced(name: str, at_end: bool) -> None:
     check_memory(exposed)
     missing = kinds - {type(step).__name__ for step in walk(exposed.steps)}
     assert not missing, f"no step of {missing}"
-    fenced = []
-    values = iter([*map(np.ascontiguousarray, args), *planned.consts])
-    for slot in sorted(exposed.slots, key=lambda slot: slot.kind == "out"):
+    contents = {"in": iter([*map(np.ascontiguousarray, args)]), "const": iter(planned.consts)}
+    memories = []
+    for slot in exposed.slots:
         memory = Fenced(slot.nbytes, at_end)
-        if slot.kind != "out" and slot.nbytes:
-            memory.view(np.uint8)[:] = next(values).reshape(-1).view(np.uint8)
-        fenced.append(memory)
-    ordered = iter(fenced)
-    given = {id(slot): next(ordered) for slot in sorted(exposed.slots, key=lambda slot: slot.kind == "out")}
-    memories = [given[id(slot)] for slot in exposed.slots]
+        if slot.kind in contents:
+            array = next(contents[slot.kind])
+            if slot.nbytes:
+                memory.view(np.uint8)[:] = array.reshape(-1).view(np.uint8)
+        memories.append(memory)
     compile_program(exposed)([*[memory.ptr for memory in memories], Fenced(64, at_end).ptr])
     results = [memory for memory, slot in zip(memories, exposed.slots) if slot.kind == "out"]
     for memory, want in zip(results, [np.asarray(x) for x in weft.tree.leaves(function(*map(wnp.asarray, args)))]):

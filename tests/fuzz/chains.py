@@ -50,10 +50,10 @@ BUCKETS = (
 TRANSFORMATIONS = ("none",) * 9 + ("vmap", "grad", "jvp", "scan", "remat") * 2 + ("grad of vmap",)
 DIFFERENTIATING = ("grad", "jvp", "remat", "grad of vmap")
 MESHES = ((8,), (4, 2), (2, 2, 2), (2,), (4,), (3,), (5,), (1, 4), (2, 3))
-#: families with kernels of their own, and those that change the order of dims after them
+#: families with kernels of their own, and families that change the order of dims after them
 FREQUENT = ("conv",) * 4
 FREQUENT += ("contract", "softmax", "norm", "scan", "scan", "pad", "transpose", "concatenate")
-#: families that write their results in an order of dims of their own, and those that change it
+#: families that write their results in an order of dims of their own, and families that change it
 KERNELS = {"conv", "contract", "softmax", "norm", "scan", "sort", "cumulative", "fft"}
 KERNELS |= {"pool", "pad"}
 LAYOUTS = ("transpose", "transpose", "reshape", "concatenate", "stack", "slice", "pad")
@@ -100,7 +100,7 @@ class Chain:
 
     @property
     def keeps_exactness(self) -> bool:
-        """Return whether the results of `main` are as exact as those of the chain."""
+        """Return whether the results of `main` are as exact as the results of the chain."""
         return self.transformation in ("none", "vmap", "scan")
 
     @property

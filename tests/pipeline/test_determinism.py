@@ -1,4 +1,4 @@
-"""A program compiles to the same text wherever its objects lie in memory."""
+"""A program compiles to the same text wherever its objects are in memory."""
 
 import random
 

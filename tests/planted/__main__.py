@@ -90,7 +90,7 @@ def run_changes(kind: str, changes: list[Any], results: dict[str, Any], workers:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Which checks catch faults in the compiler.")
     parser.add_argument("--only", help="named faults whose name contains this text")
-    parser.add_argument("--mutants", type=int, default=0, help="so many random mutants")
+    parser.add_argument("--mutants", type=int, default=0, help="the number of random mutants")
     parser.add_argument("--seed", type=int, default=34, help="of the mutants")
     parser.add_argument("--workers", type=int, default=2, help="processes of pytest")
     parser.add_argument("--report", action="store_true", help="write the report, run nothing")

@@ -70,7 +70,7 @@ FIRST = {
 
 
 def order_checks(path: str) -> list[BatteryCheck]:
-    """Return the checks in the order in which they run for a fault of this file."""
+    """Return the checks for a fault of this file, in running order."""
     first = next((name for prefix, name in FIRST.items() if path.startswith(prefix)), "")
     present = [c for c in CHECKS if any((ROOT / p).exists() for p in c.paths)]
     return sorted(present, key=lambda check: check.name != first)
@@ -151,7 +151,7 @@ class Battery:
                 return time.perf_counter() - start, output.read(), code
 
     def replay(self, records: Path) -> str:
-        """Compare the programs of a corpus with those of the tree without a fault.
+        """Compare the programs of a corpus with the programs of the tree without a fault.
 
         The answer is "equal", "other code", "other rounding" or "other values".
         """

@@ -104,7 +104,7 @@ FAULTS = (
     ),
     PlantedFault(
         "wrong reshard",
-        "an all_to_all is said to put its axes before those of the target dim",
+        "an all_to_all is taken to put its axes before the axes of the target dim",
         "weft/partition/reshard.py",
         "with_dim(t, (*place.dims[t], *moved))",
         "with_dim(t, (*moved, *place.dims[t]))",

@@ -61,7 +61,7 @@ def named_faults(faults: dict[str, Any]) -> list[str]:
 
 
 def random_mutants(mutants: dict[str, Any], seed: int | None) -> list[str]:
-    """Return the counts of mutants, and those that no check caught."""
+    """Return the counts of mutants, and the survivors."""
     counts = Counter(found["result"] for found in mutants.values())
     changing = counts["caught"] + counts["other values"]
     lines = ["## Random mutants", ""]

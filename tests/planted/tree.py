@@ -1,7 +1,7 @@
-"""Copies of the working tree, in which faults are planted.
+"""Copies of the working tree with planted faults.
 
 In:   the working tree, changes with a `path` and `apply(text)`.
-Out:  `copy_tree`, and `plant`, a context in which one file of the copy has the fault.
+Out:  `copy_tree`, and `plant`, a context with the fault in one file of the copy.
 """
 
 from __future__ import annotations

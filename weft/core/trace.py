@@ -325,7 +325,7 @@ class set_trace:
 
 
 class _OwnContext:
-    """Context manager: nothing is traced. What it encloses interrupts a trace of this thread and is no part of it."""
+    """Context manager for code that interrupts a trace of this thread: the code is not traced."""
     __slots__ = ("saved",)
 
     def __enter__(self) -> None:

@@ -160,16 +160,16 @@ class Mesh(_MeshBase):
                                 f"    devices   {[getattr(d, 'id', d) for d in flat]}\n"
                                 "  Every device may stand at one place of a mesh only.")
         key = (flat, grid.shape, names, types)
-        found = _meshes.get(key)
-        if found is None:
-            found = object.__new__(cls)
+        mesh = _meshes.get(key)
+        if mesh is None:
+            mesh = object.__new__(cls)
             grid.flags.writeable = False
-            found.devices, found.axis_names, found.axis_types = grid, names, types
-            found.axis_sizes, found._flat = grid.shape, flat
-            found = _meshes.setdefault(key, found)
+            mesh.devices, mesh.axis_names, mesh.axis_types = grid, names, types
+            mesh.axis_sizes, mesh._flat = grid.shape, flat
+            mesh = _meshes.setdefault(key, mesh)
         if AxisType.Explicit in types:
-            _latest[grid.shape, names, types] = found
-        return found
+            _latest[grid.shape, names, types] = mesh
+        return mesh
 
     def __reduce__(self) -> tuple:
         return _make_mesh_object, (np.array(self.devices), self.axis_names, self.axis_types)
@@ -296,12 +296,12 @@ class AbstractMesh(_MeshBase):
         if home is not None and (home.platform, home.device_kind) == (abstract_device.platform, abstract_device.device_kind):
             abstract_device = None                  # what meshes of the devices here are meant for
         key = (sizes, names, types, abstract_device)
-        found = _abstract_meshes.get(key)
-        if found is None:
-            found = object.__new__(cls)
-            found.axis_sizes, found.axis_names, found.axis_types, found._meant_for = sizes, names, types, abstract_device
-            found = _abstract_meshes.setdefault(key, found)
-        return found
+        mesh = _abstract_meshes.get(key)
+        if mesh is None:
+            mesh = object.__new__(cls)
+            mesh.axis_sizes, mesh.axis_names, mesh.axis_types, mesh._meant_for = sizes, names, types, abstract_device
+            mesh = _abstract_meshes.setdefault(key, mesh)
+        return mesh
 
     def __reduce__(self) -> tuple:
         args = self.axis_sizes, self.axis_names, self.axis_types

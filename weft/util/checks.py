@@ -11,7 +11,7 @@ from typing import Any
 
 from weft.util.record import record
 
-#: every check and what it does, in the order in which `canonical` lists them
+#: every check and its effect, in the order of `str(checks)`
 CHOICES = {
     "types": "check the types of the program after every stage of compilation",
     "maps": "compare what every kernel reads and writes with the equations that it implements",

@@ -154,7 +154,7 @@ class ImportGuard:
 
 
 def _find(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
-    """Search with Python's own finders first: those of users may call programs."""
+    """Search with Python's own finders first: a user's finder may call programs."""
     for finder in _FINDERS if path is None else (PathFinder,):
         spec = finder.find_spec(name, path)
         if spec is not None:

@@ -8,8 +8,8 @@ Out:  `with suspended:` around the statements. `with paused:` stops the garbage 
       `enclose_handlers` gives handlers of signals a context of their own, which is not the one that they interrupt.
 Laws: - In the block this thread runs no handlers, finalizers of cyclic garbage, trace functions or profile functions that are written in
         Python. Handlers are called at the end of the outermost block, for the signals that arrived.
-      - Other threads go on; a lock keeps them out of the block: `with suspended, lock: if not table: ...`. User code begins when the lock
-        is released. While it runs in a thread that has a lock, it may wait for another lock, whose holder waits for this one: so only
+      - Other threads continue; a lock keeps them out of the block: `with suspended, lock: if not table: ...`. User code begins when the
+        lock is released. While it runs in a thread that has a lock, it may wait for another lock, whose holder waits for this one: so only
         `program._lock` and the locks of whole compilations, which are taken before all others, are held where user code may run.
       - Pauses of the collector nest and overlap among threads. One that was disabled before stays disabled.
       - Audit hooks still run. A block must be short: it delays Ctrl-C.
@@ -78,7 +78,7 @@ paused = _Paused()
 # ---- everything
 
 _SIGNALS = range(1, _signal.NSIG)
-#: makes the context in which handlers run; `core.trace` sets it
+#: makes the context of handlers; `core.trace` sets it
 handler_context: list[Callable[[], contextlib.AbstractContextManager]] = [contextlib.nullcontext]
 #: the threads in a block, with the user code that each suspends
 _sections: dict[int, _Section] = {}

@@ -95,7 +95,7 @@ class EquationMaps:
             stack += fresh
 
     def reads(self, root: Var, elements: Sequence[int]) -> dict[Var, ElementSet]:
-        """Return the elements of each leaf of which elements of `root` are made."""
+        """Return the elements of each leaf that elements of `root` depend on."""
         graph = self.graph
         at = pairs(np.arange(len(elements)), np.array(elements, np.int64))
         pending: dict[Var, list[ElementSet]] = {root: [ElementSet(at, at)]}
@@ -117,22 +117,22 @@ class EquationMaps:
         return {var: _union(sets) for var, sets in leaves.items()}
 
     def _operands(self, eqn: Eqn, elements: ElementSet) -> list[tuple[Var, ElementSet]]:
-        """Return the elements of each operand of which elements of the result are made."""
+        """Return the elements of each operand that elements of the result depend on."""
         kind = eqn.primitive.kind
         if lowering_kind(eqn) is LoweringKind.REDUCE:
-            found = [self._reduced(eqn, elements)]
+            elements_read = [self._reduced(eqn, elements)]
         elif kind in ("layout", "slice"):
-            found = self._moved(eqn, elements)
+            elements_read = self._moved(eqn, elements)
         elif kind == "index":
-            found = self._indexed(eqn, elements)
+            elements_read = self._indexed(eqn, elements)
         elif computes(eqn) == "select":
-            found = self._selected(eqn, elements)
+            elements_read = self._selected(eqn, elements)
         else:
             ignored = self._ignores_operand(eqn) or self._may_be_decided(eqn)
             read = ElementSet(elements.may, _NONE) if ignored else elements
-            found = [_same_position(a, eqn, read) for a in eqn.invars]
+            elements_read = [_same_position(a, eqn, read) for a in eqn.invars]
         known = [self.known(a) for a in eqn.invars]
-        pairs = zip(eqn.invars, found, known)
+        pairs = zip(eqn.invars, elements_read, known)
         return [
             (a, _without_known(s, k))
             for a, s, k in pairs
@@ -209,9 +209,9 @@ class EquationMaps:
 
         def of_operand(codes: np.ndarray, start: int, size: int) -> np.ndarray:
             at = codes & _ELEMENT
-            found = (table[np.unravel_index(at, shape)] if shape else table.reshape(1)[at]) - start
-            inside = (found >= 0) & (found < size)
-            return pairs((codes >> BITS)[inside], found[inside])
+            positions = (table[np.unravel_index(at, shape)] if shape else table.reshape(1)[at]) - start
+            inside = (positions >= 0) & (positions < size)
+            return pairs((codes >> BITS)[inside], positions[inside])
 
         return [
             _apply(elements, lambda at, n=n, a=a: of_operand(at, n, a.aval.size))
@@ -235,15 +235,15 @@ class EquationMaps:
             for x in (which.values, which.known)
         )
         inside = (values >= 0) & (values < len(cases))  # others choose the first or the last case
-        found = [everywhere[0]]
+        elements_read = [everywhere[0]]
         for number, atom in enumerate(cases):
             must = elements.must & _ELEMENT
             must = elements.must[(~known[must] & inside[must]) | (values[must] == number)]
             may = elements.may
             if may is not None and which.pure:
                 may = may[(values[may & _ELEMENT] == number) | ~inside[may & _ELEMENT]]
-            found.append(_same_position(atom, eqn, ElementSet(may, must)))
-        return found
+            elements_read.append(_same_position(atom, eqn, ElementSet(may, must)))
+        return elements_read
 
     # ---- values that depend on no input
 

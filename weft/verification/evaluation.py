@@ -84,10 +84,10 @@ class Replay:
         """Have native code that calls Python get the logged results, in the order of the calls."""
 
         def answer(callback: Any, position: tuple, operands: Sequence) -> Sequence:
-            found = self._take(id(callback), operands)
-            if found is None:
+            recorded = self._take(id(callback), operands)
+            if recorded is None:
                 raise UnverifiableError("a callback was not called with operands of these types")
-            return found[1]
+            return recorded[1]
 
         with called_through(answer):
             yield
@@ -98,15 +98,15 @@ class Replay:
         missing: list[None] = []
 
         def answer(callback: Any, position: tuple, operands: Sequence) -> Sequence:
-            found = self._take(id(callback), operands)
-            if found is None and is_pure:
+            recorded = self._take(id(callback), operands)
+            if recorded is None and is_pure:
                 return callback(position, *operands)
-            if found is None:
+            if recorded is None:
                 missing.append(None)
                 return [np.zeros(a.shape, a.dtype) for a in eqn.params.get("result_avals", ())]
             self.seen += [np.array(x) for x in operands]
-            self.logged += found[0]
-            return found[1]
+            self.logged += recorded[0]
+            return recorded[1]
 
         with called_through(answer):
             results = rule_results(eqn, ins)

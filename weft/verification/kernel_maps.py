@@ -142,10 +142,10 @@ def _compare_counts(maps: EquationMaps, built: BuiltKernel, provenance: Provenan
     sizes = {
         math.prod([eqn.invars[0].aval.shape[d] for d in reduced_dims(eqn)]) for eqn in reductions
     }
-    for name, found in provenance.combined.items():
-        if sizes and not found <= sizes:
+    for name, counts in provenance.combined.items():
+        if sizes and not counts <= sizes:
             lengths = _abbreviated(sorted(sizes))
-            facts = f"accumulator {name} combines {min(found - sizes)} values, not {lengths}"
+            facts = f"accumulator {name} combines {min(counts - sizes)} values, not {lengths}"
             raise _error(built, reductions[0], facts)
 
 

@@ -62,7 +62,7 @@ def leaves_of(tree: Tree) -> set[int]:
     >>> sorted(leaves_of((1, (None, 2), (2, 3))))
     [1, 2, 3]
     """
-    found: set[int] = set()
+    reached: set[int] = set()
     seen: set[int] = set()
     stack = [tree]
     while stack:
@@ -72,8 +72,8 @@ def leaves_of(tree: Tree) -> set[int]:
                 seen.add(id(node))
                 stack.extend(node)
         elif node is not None:
-            found.add(node)
-    return found
+            reached.add(node)
+    return reached
 
 
 def provenance_of(kernel: L.Kernel, given: Mapping[str, np.ndarray] | None = None) -> Provenance:
@@ -288,10 +288,10 @@ class _FunctionWriter:
         return name
 
     def _name(self, name: str) -> str:
-        found = self.names.get(name)
-        if found is None:
-            found = self.names[name] = f"n{len(self.names)}"
-        return found
+        number = self.names.get(name)
+        if number is None:
+            number = self.names[name] = f"n{len(self.names)}"
+        return number
 
     def _body(self, body: Sequence[L.Stmt]) -> None:
         for stmt in body:
@@ -406,23 +406,23 @@ class _FunctionWriter:
     def _is_number(self, expr: L.Expr) -> bool:
         """Return whether an expression depends on no memory and no accumulator."""
         key = (id(expr), False)
-        found = self.memo.get(key)
-        if found is None:
+        form = self.memo.get(key)
+        if form is None:
             if isinstance(expr, L.Load):
                 parts = [x for x in (expr.index, expr.guard, expr.other) if x is not None]
-                found = (
+                form = (
                     "number"
                     if expr.buf in self.given and all(self._is_number(x) for x in parts)
                     else ""
                 )
             elif isinstance(expr, L.Ref):
-                found = "number" if expr.name in self.numbers else ""
+                form = "number" if expr.name in self.numbers else ""
             elif isinstance(expr, L.Op):
-                found = "number" if all(self._is_number(a) for a in expr.args) else ""
+                form = "number" if all(self._is_number(a) for a in expr.args) else ""
             else:
-                found = "number"
-            self.memo[key] = found
-        return bool(found)
+                form = "number"
+            self.memo[key] = form
+        return bool(form)
 
     def _number(self, expr: L.Expr) -> str:
         """Write the value of an expression of loop variables and constants."""
@@ -433,14 +433,14 @@ class _FunctionWriter:
         if isinstance(expr, L.Index | L.Ref):
             return self._name(expr.name)
         key = (id(expr), True)
-        found = self.memo.get(key)
-        if found is None:
+        name = self.memo.get(key)
+        if name is None:
             if isinstance(expr, L.Load):
                 text = self._given_load(expr)
             else:
                 text = self._number_op(expr, [self._number(a) for a in expr.args])
-            found = self.memo[key] = self._temp(text)
-        return found
+            name = self.memo[key] = self._temp(text)
+        return name
 
     def _given_load(self, expr: L.Load) -> str:
         """Write the load of an element that is a number."""
@@ -496,11 +496,11 @@ class _FunctionWriter:
                 self._line(f"combined({expr.name!r}, k{name})")
             return name
         key = (-id(expr), True)
-        found = self.memo.get(key)
-        if found is None:
-            found = self._load(expr) if isinstance(expr, L.Load) else self._tree_op(expr)
-            self.memo[key] = found
-        return found
+        tree = self.memo.get(key)
+        if tree is None:
+            tree = self._load(expr) if isinstance(expr, L.Load) else self._tree_op(expr)
+            self.memo[key] = tree
+        return tree
 
     def _tree_op(self, expr: L.Op) -> str:
         if expr.op == "select" and self._is_number(expr.args[0]):
@@ -642,7 +642,7 @@ def _carries(loop: _LoopFacts, total: _LoopFacts) -> bool:
 
 
 def _buffers_read(exprs: Iterable[L.Expr | None]) -> set[str]:
-    found: set[str] = set()
+    buffers: set[str] = set()
     seen: set[int] = set()
     stack = [x for x in exprs if x is not None]
     while stack:
@@ -653,9 +653,9 @@ def _buffers_read(exprs: Iterable[L.Expr | None]) -> set[str]:
         if isinstance(x, L.Op):
             stack += x.args
         elif isinstance(x, L.Load):
-            found.add(x.buf)
+            buffers.add(x.buf)
             stack += [part for part in (x.index, x.guard, x.other) if part is not None]
-    return found
+    return buffers
 
 
 def _needed_names(body: Sequence[L.Stmt]) -> set[str]:

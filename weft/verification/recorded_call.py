@@ -91,8 +91,8 @@ def producer_of(program: Jaxpr, result: int) -> Eqn | None:
     return next((eqn for eqn in program.eqns if any(v is atom for v in eqn.outvars)), None)
 
 
-def mismatch_rows(found: Mismatch, compiled: str, expected: str) -> list[tuple[str, ...]]:
+def mismatch_rows(mismatch: Mismatch, compiled: str, expected: str) -> list[tuple[str, ...]]:
     """Return the facts of a mismatch as rows of a table."""
-    return [("first at", str(list(found.index))), (compiled, str(found.got)), (expected, str(found.want)),
-            ("tolerance", "exact" if found.is_exact else f"{found.allowed:.3g}"),
-            ("wrong", f"{found.count} of {found.size} elements")]
+    return [("first at", str(list(mismatch.index))), (compiled, str(mismatch.got)), (expected, str(mismatch.want)),
+            ("tolerance", "exact" if mismatch.is_exact else f"{mismatch.allowed:.3g}"),
+            ("wrong", f"{mismatch.count} of {mismatch.size} elements")]

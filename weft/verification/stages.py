@@ -34,7 +34,7 @@ MOST_ITERATIONS = 200_000
 
 
 def check_stages(call: RecordedCall) -> None:
-    """Compare the results of every stage with those of the stage before, and the call's with those of the last."""
+    """Compare the results of every stage with the results of the stage before, and the call's with those of the last."""
     stages = call.executable.stages
     tolerance = _StageTolerance(call)
     before, want = "traced program", tolerance.want
@@ -44,18 +44,18 @@ def check_stages(call: RecordedCall) -> None:
         got = _attempt(call, lambda replay, run=run: call.comparable(run(replay)))
         if got is None:
             continue
-        if (found := tolerance.difference(got, want)) is not None:
-            raise _stage_error(call, stage, before, found, _equation_row(program, found.result))
+        if (mismatch := tolerance.difference(got, want)) is not None:
+            raise _stage_error(call, stage, before, mismatch, _equation_row(program, mismatch.result))
         before, want = stage, got
     kernels = StepwiseRun(call, stages) if stages.scheduled is not None and not stages.scheduled.words else None
     got = None if kernels is None else _attempt(call, lambda replay: call.comparable(kernels.evaluate(replay)))
     if kernels is not None and got is not None:
-        if (found := tolerance.difference(got, want)) is not None:
-            raise _stage_error(call, "schedule", before, found, _kernel_row(kernels.first_foreign()))
+        if (mismatch := tolerance.difference(got, want)) is not None:
+            raise _stage_error(call, "schedule", before, mismatch, _kernel_row(kernels.first_foreign()))
         before, want = "schedule (kernels on the evaluator of Loops)", got
-    if (found := tolerance.difference(call.outs, want)) is not None:
+    if (mismatch := tolerance.difference(call.outs, want)) is not None:
         row = None if kernels is None else _kernel_row(_attempt(call, lambda replay: kernels.first_wrong(replay)))
-        raise _stage_error(call, "codegen", before, found, row)
+        raise _stage_error(call, "codegen", before, mismatch, row)
 
 
 def check_memory(call: RecordedCall) -> None:
@@ -85,7 +85,7 @@ def _attempt(call: RecordedCall, run: Callable[[Replay], Any]) -> Any:
 
 
 class _StageTolerance:
-    """The tolerance of all stages: that of the traced program."""
+    """The tolerance of the traced program, which serves all stages."""
 
     def __init__(self, call: RecordedCall) -> None:
         self.call = call
@@ -122,16 +122,16 @@ def _shifted(want: np.ndarray, trial: np.ndarray, first: np.ndarray) -> np.ndarr
 def _jaxpr_stages(call: RecordedCall) -> list[tuple[str, Jaxpr, Callable[[Replay], list[np.ndarray]]]]:
     """Return the stages that are jaxprs: title, program, and what runs it on the call's arguments."""
     stages, args = call.executable.stages, call.args
-    found: list[tuple[str, Jaxpr, Callable[[Replay], list[np.ndarray]]]] = [
+    runnable: list[tuple[str, Jaxpr, Callable[[Replay], list[np.ndarray]]]] = [
         ("simplify", stages.simplified, lambda replay: op_by_op(stages.simplified, args, replay))
     ]
     if stages.partition is not None:
         for title, program in (("partition", stages.partition.jaxpr), ("simplify local", stages.local)):
-            found.append((title, program, lambda replay, program=program: op_by_op(
+            runnable.append((title, program, lambda replay, program=program: op_by_op(
                 program, args, replay, run=lambda given: stages.run_local(program, given))))
     stacked = getattr(stages.lowered, "stacked", None)
     if stacked is None:
-        return found
+        return runnable
 
     def run_stacked(program: Jaxpr, replay: Replay) -> list[np.ndarray]:
         memory = [x.reshape(v.aval.shape) for x, v in zip(stages.to_memory(args), program.invars)]
@@ -139,11 +139,11 @@ def _jaxpr_stages(call: RecordedCall) -> list[tuple[str, Jaxpr, Callable[[Replay
 
     if stacked is not (stages.local or stages.simplified):
         title = "stack" if stages.partition is not None else "simplify"
-        found.append((title, stacked, lambda replay: run_stacked(stacked, replay)))
+        runnable.append((title, stacked, lambda replay: run_stacked(stacked, replay)))
     expanded = expand(stacked)
     if expanded is not stacked:
-        found.append(("decompose", expanded, lambda replay: run_stacked(expanded, replay)))
-    return found
+        runnable.append(("decompose", expanded, lambda replay: run_stacked(expanded, replay)))
+    return runnable
 
 
 # ---- stages that are steps
@@ -194,7 +194,7 @@ class StepwiseRun:
         return True
 
     def evaluate(self, replay: Replay) -> list[np.ndarray]:
-        """Return the results of all steps; those that the evaluator cannot run are native code."""
+        """Return the results of all steps. Steps that the evaluator cannot run are run as native code."""
         self.start()
         self.outputs.clear()
         with replay.answering():
@@ -210,11 +210,11 @@ class StepwiseRun:
 
     def written(self, step: P.Step) -> list[np.ndarray]:
         """Return the slots that a step writes, as arrays of their types."""
-        found = []
+        results = []
         for ref, type_ in writes_of(step):
             memory, dtype = self.memory.slots[ref.slot], loops_eval.DTYPES[type_]
-            found.append(memory[: memory.nbytes // dtype.itemsize * dtype.itemsize].view(dtype))
-        return found
+            results.append(memory[: memory.nbytes // dtype.itemsize * dtype.itemsize].view(dtype))
+        return results
 
     def first_wrong(self, replay: Replay) -> tuple[P.Step, Eqn | None] | None:
         """Return the first step whose native code does not do what the evaluator does."""
@@ -293,8 +293,8 @@ def writes_of(step: P.Step) -> list[tuple[P.BufRef, str]]:
                 return [(step.c, step.out_type)] if step.c is not None else []
             return [(ref, b.type) for ref, b in zip(step.epilogue_args, step.epilogue.bufs[2:]) if b.mode != "in"]
         case P.Sort():
-            found = [(step.out, "i32" if step.kind == "order" else step.type)]
-            return found if step.places is None else [*found, (step.places, "i32")]
+            written = [(step.out, "i32" if step.kind == "order" else step.type)]
+            return written if step.places is None else [*written, (step.places, "i32")]
         case P.Copy() | P.Pad():
             return [(step.dst, "u8")]
         case P.Join():
@@ -304,7 +304,7 @@ def writes_of(step: P.Step) -> list[tuple[P.BufRef, str]]:
         case P.HostCall():
             return [(ref, _short(dtype)) for ref, _, dtype in step.outs]
         case _:
-            return [found for body in bodies(step) for s in body for found in writes_of(s)]
+            return [ref for body in bodies(step) for s in body for ref in writes_of(s)]
 
 
 def _short(dtype: str) -> str:
@@ -351,10 +351,10 @@ def _equation_row(program: Jaxpr, result: int) -> tuple[str, str] | None:
     return None if eqn is None else ("equation", f"{eqn.primitive.name} at {eqn.source or 'an unknown line'}")
 
 
-def _kernel_row(found: tuple[P.Step, Eqn | None] | None) -> tuple[str, str] | None:
-    if found is None:
+def _kernel_row(foreign: tuple[P.Step, Eqn | None] | None) -> tuple[str, str] | None:
+    if foreign is None:
         return None
-    step, eqn = found
+    step, eqn = foreign
     return "kernel", describe_step(step) + (f", which computes {eqn.primitive.name} at {eqn.source}" if eqn and eqn.source else "")
 
 
@@ -362,9 +362,9 @@ def _source_rows(eqn: Eqn | None) -> list[tuple[str, str]]:
     return [] if eqn is None else [("computes", f"{eqn.primitive.name} at {eqn.source or 'an unknown line'}")]
 
 
-def _stage_error(call: RecordedCall, stage: str, before: str, found: Mismatch, row: tuple[str, str] | None) -> VerificationError:
-    rows = [("stage", stage), *([row] if row else []), *mismatch_rows(found, f"after {stage}", "before")]
-    text = describe(call.name, f"result {found.result} ({found.kind}) differs after {stage} from the {before}.", rows, call.line,
+def _stage_error(call: RecordedCall, stage: str, before: str, mismatch: Mismatch, row: tuple[str, str] | None) -> VerificationError:
+    rows = [("stage", stage), *([row] if row else []), *mismatch_rows(mismatch, f"after {stage}", "before")]
+    text = describe(call.name, f"result {mismatch.result} ({mismatch.kind}) differs after {stage} from the {before}.", rows, call.line,
                     RULE, REMEDY)
     at_fault = f"{stage}, {row[0]} {row[1]}".replace("kernel kernel", "kernel") if row else stage
-    return VerificationError(text, call.program, call.args, found.result, found.index, at_fault)
+    return VerificationError(text, call.program, call.args, mismatch.result, mismatch.index, at_fault)

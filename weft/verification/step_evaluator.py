@@ -41,7 +41,7 @@ class StepEvaluator:
         """Return the bytes at an address."""
         start, memory = self.start(ref), self.memory[ref.slot]
         if start < 0 or start + nbytes > memory.nbytes:
-            raise IndexError(f"bytes {start} to {start + nbytes} lie outside slot {ref.slot} of {memory.nbytes} bytes")
+            raise IndexError(f"bytes {start} to {start + nbytes} are outside of slot {ref.slot} of {memory.nbytes} bytes")
         return memory[start : start + nbytes]
 
     def typed(self, ref: P.BufRef, type_: str, size: int) -> np.ndarray:
@@ -77,7 +77,7 @@ class StepEvaluator:
                 start = self.start(step.src) + source
                 run = self.memory[step.src.slot][start : start + step.run]
                 if run.size < step.run:
-                    raise IndexError(f"a run of {step.run} bytes at {start} lies outside slot {step.src.slot}")
+                    raise IndexError(f"a run of {step.run} bytes at {start} is outside of slot {step.src.slot}")
                 rows[row, step.lead : step.lead + step.run] = run
 
     def sort(self, step: P.Sort) -> None:
@@ -94,8 +94,8 @@ class StepEvaluator:
         before = np.broadcast_to(np.arange(step.n, dtype=np.int32), shape)
         if step.previous is not None:
             before = self.typed(step.previous, "i32", source.size).reshape(shape)
-        found = np.take_along_axis(keys, before, axis=1)
-        order = np.argsort(-found if step.descending or step.kind == "top" else found, axis=1, kind="stable")
+        ordered = np.take_along_axis(keys, before, axis=1)
+        order = np.argsort(-ordered if step.descending or step.kind == "top" else ordered, axis=1, kind="stable")
         order = np.take_along_axis(before, order, axis=1)
         if step.kind == "order":
             self.typed(step.out, "i32", source.size).reshape(shape)[...] = order
@@ -194,7 +194,7 @@ _RUN: dict[type, Any] = {
 
 
 def _dtype(name: str) -> np.dtype:
-    """Return the dtype of a name, those of ml_dtypes included."""
+    """Return the dtype of a name, also of a name from ml_dtypes."""
     try:
         return np.dtype(name)
     except TypeError:

@@ -64,19 +64,19 @@ class StepMemory:
 
     def broken_guard(self) -> str | None:
         """Return where a guard was written to, in words, and repair the guards; None if none was."""
-        found = None
+        damage = None
         for name, whole, nbytes in self.blocks:
             for guard, side in ((whole[:GUARD], "before"), (whole[GUARD + nbytes :], "after")):
                 bad = np.flatnonzero(guard != PATTERN)
                 if bad.size:
                     distance = GUARD - int(bad[0]) if side == "before" else int(bad[0])
-                    found = found or f"{bad.size} bytes {side} {name} of {nbytes} bytes, the first {distance} bytes from it"
+                    damage = damage or f"{bad.size} bytes {side} {name} of {nbytes} bytes, the first {distance} bytes from it"
                     guard[...] = PATTERN
         bad = np.flatnonzero((self.arena != PATTERN) & self.is_guard)
         if bad.size:
-            found = found or self._in_arena(int(bad[0]), bad.size)
+            damage = damage or self._in_arena(int(bad[0]), bad.size)
             self.arena[self.is_guard] = PATTERN
-        return found
+        return damage
 
     def _in_arena(self, at: int, count: int) -> str:
         """Describe a guard of the arena by the closest buffer."""
@@ -95,7 +95,7 @@ def _bytes(x: np.ndarray) -> np.ndarray:
 
 
 def describe_step(step: P.Step) -> str:
-    """Return a name of a step: that of its kernel, or its kind.
+    """Return a name of a step: the name of its kernel, or its kind.
 
     >>> describe_step(P.Copy(P.BufRef(1), P.BufRef(0), 8))
     'copy of 8 bytes'

@@ -124,16 +124,16 @@ def _of_type(aval: Any) -> Precision:
 
 def _of_all(jaxpr: Jaxpr) -> Precision:
     """Return the coarsest precision anywhere in a program."""
-    found = Precision()
+    precision = Precision()
     for var in (*jaxpr.constvars, *jaxpr.invars):
-        found = found.joined(_of_type(var.aval))
+        precision = precision.joined(_of_type(var.aval))
     for eqn in jaxpr.eqns:
-        found = found.joined(Precision(0.0, _length(eqn)))
+        precision = precision.joined(Precision(0.0, _length(eqn)))
         for var in eqn.outvars:
-            found = found.joined(_of_type(var.aval))
+            precision = precision.joined(_of_type(var.aval))
         for _, inner in subjaxprs(eqn.params):
-            found = found.joined(_of_all(inner))
-    return found
+            precision = precision.joined(_of_all(inner))
+    return precision
 
 
 def _length(eqn: Any) -> int:
@@ -203,16 +203,16 @@ class Tolerance:
 
     def changed(self, i: int, wrong: np.ndarray) -> np.ndarray:
         """Return which elements of a discrete result change with noise; trials end when all `wrong` ones did."""
-        found = np.zeros(np.shape(self.want[i]), bool)
+        differs = np.zeros(np.shape(self.want[i]), bool)
         if self.precision[i].epsilon == 0:
-            return found
+            return differs
         for count in range(1, MOST_TRIALS + 1):
             trials = self.trials(count)
             if len(trials) == count:
-                found |= np.asarray(trials[-1][i]) != self.want[i]
-            if not (wrong & ~found).any():
+                differs |= np.asarray(trials[-1][i]) != self.want[i]
+            if not (wrong & ~differs).any():
                 break
-        return found
+        return differs
 
 
 def difference(got: Sequence[np.ndarray], want: Sequence[np.ndarray], tolerance: Tolerance | None,

@@ -3,7 +3,7 @@
 In:   an executable and the arrays of a call.
 Out:  the results of the call; VerificationError where they are not those of the program's operations.
 How:  the arguments are copied, the program runs and its callbacks are recorded, and the traced program is evaluated equation by
-      equation on the copies. The tolerance is that of `tolerance`.
+      equation on the copies. `tolerance` decides what is equal.
 """
 
 from __future__ import annotations
@@ -87,12 +87,12 @@ def is_elsewhere(executable: Any) -> bool:
 def check_values(call: RecordedCall) -> None:
     """Compare the results of a call with op-by-op execution."""
     try:
-        found = compare(call)
+        mismatch = compare(call)
     except UnverifiableError as error:
         calls_unverified[call.name] = str(error)
         return
-    if found is not None:
-        raise mismatch_error(call, found)
+    if mismatch is not None:
+        raise mismatch_error(call, mismatch)
 
 
 def compare(call: RecordedCall) -> Mismatch | None:
@@ -117,13 +117,13 @@ def _with_all_results(program: Jaxpr) -> Jaxpr:
     return program.replace(outvars=[*program.invars, *[v for eqn in program.eqns for v in eqn.outvars]])
 
 
-def mismatch_error(call: RecordedCall, found: Mismatch) -> VerificationError:
+def mismatch_error(call: RecordedCall, mismatch: Mismatch) -> VerificationError:
     """Return the error of a call whose results differ."""
     program = call.program
-    rows = mismatch_rows(found, "compiled", "op by op")
-    producer = producer_of(program, found.result)
+    rows = mismatch_rows(mismatch, "compiled", "op by op")
+    producer = producer_of(program, mismatch.result)
     if producer is not None:
         rows.append(("computed by", f"{producer.primitive.name} at {producer.source or 'an unknown line'}"))
-    what = f"result {found.result}" if found.result < len(program.outvars) else "an operand of a callback"
-    text = describe(call.name, f"{what} ({found.kind}) differs from op-by-op execution.", rows, call.line, RULE, REMEDY)
-    return VerificationError(text, program, call.args, found.result, found.index)
+    what = f"result {mismatch.result}" if mismatch.result < len(program.outvars) else "an operand of a callback"
+    text = describe(call.name, f"{what} ({mismatch.kind}) differs from op-by-op execution.", rows, call.line, RULE, REMEDY)
+    return VerificationError(text, program, call.args, mismatch.result, mismatch.index)

@@ -104,7 +104,7 @@ def _protect(address: int, size: int, rights: int) -> None:
 _ARENA = 16 << 20
 _MADV_DONTNEED = 4
 _unused: dict[int, array[int]] = {}         # bytes -> addresses of pages that were given back: Python's numbers would hold its memory
-_fresh: list[tuple[int, int]] = []          # (begin, end) of pages that nobody ever had
+_fresh: list[tuple[int, int]] = []          # (begin, end) of unused pages
 # No lock: `pop` of a list takes what it gives away from threads, finalizers and handlers of signals.
 
 

@@ -39,7 +39,7 @@ def stay_inside(nest: LoopNest, found: list[tuple[Load, Access]], where: dict[in
     """Whether these loads stay in their arrays while the vector loop goes from `start` to `stop`."""
     b, low, holds = nest.b, nest.low, None
     first, last = [Substitution(low.builder, b, nest.mapping({**where, id(nest.vector): at})) for at in (start, b.isub(stop, 1))]
-    # Keys have no order: ids differ from run to run, and the order of terms is that of the code.
+    # Keys have no order: ids differ from run to run. Terms have the order of the code.
     reach: dict[tuple, tuple[dict[int, int], int, int]] = {}
     for load, access in found:
         terms, const = access.form

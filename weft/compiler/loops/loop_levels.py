@@ -38,7 +38,7 @@ class Level(enum.IntEnum):
 @record
 class LoopLevel:
     """One loop of a nest: its level, the name of its variable, how often it runs, and what else is written `before` it and where an
-    iteration begins. A loop with `own_sums` accumulates apart, and adds its sums to those of the loops around it when it ends."""
+    iteration begins. A loop with `own_sums` has accumulators of its own, which are added to the outer accumulators when it ends."""
     level: int
     name: str
     extent: int | Expr

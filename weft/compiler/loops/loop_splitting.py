@@ -54,7 +54,7 @@ def splits_of(low: Lowered, loads: Iterable[Load], var: Expr, extent: int, least
     """Where to split the loop over `var`, if that pays: from `least` bytes of results on."""
     if min([out.var.aval.nbytes for out in low.outputs], default=0) < least:
         return None
-    # The key has no order: ids differ from run to run, and the order of terms is that of the code.
+    # The key has no order: ids differ from run to run. Terms have the order of the code.
     families: dict[frozenset, tuple[dict[int, int], dict[int, tuple[int, int, bool]]]] = {}
     for x in reachable([load.guard for load in loads if load.guard is not None]):
         found = holds_of(low.builder, x, var)

@@ -60,7 +60,7 @@ class _Memory:
                 self._owners_of((slot.kind, i)).give(0, slot.nbytes, i)
 
     def follow(self, steps: Sequence[P.Step], loops: dict[str, int], checks_reads: bool) -> None:
-        """Follow steps inside of loops with these extents."""
+        """Follow steps inside of loops with these extents, by variable."""
         for number, step in enumerate(steps):
             match step:
                 case P.Loop():
@@ -92,15 +92,14 @@ class _Memory:
             self.owners = {space: _common([end[space] for end in ends]) for space in spaces}
 
     def _step(self, step: P.Step, title: str, loops: dict[str, int], checks_reads: bool) -> None:
-        accesses = accesses_of(step)
-        located = [(access, self._locate(access, title, loops)) for access in accesses]
+        located = [(access, self._locate(access, title, loops)) for access in accesses_of(step)]
         for access, location in located:
             if not access.writes and not access.partial and checks_reads:
                 self._check_owner(location, title)
         self._check_overlap(step, located, title)
         for access, location in located:
             if access.writes:
-                if location.slot in self.constant and not _is_read_too(access, accesses):
+                if location.slot in self.constant:
                     raise MemoryPlanError(f"{title} writes {self._name(location.slot)}, which is not to be changed")
                 self._owners_of(location.space).give(location.start, location.end, location.slot)
 
@@ -159,11 +158,6 @@ class _Memory:
         return f"s{slot} ({self.slots[slot].kind})"
 
 
-def _is_read_too(access: StepAccess, accesses: Sequence[StepAccess]) -> bool:
-    """Whether a step also reads exactly what it writes, as an exchange in place does."""
-    return isinstance(access.ref, P.BufRef) and any(not a.writes and a.ref == access.ref and not a.partial for a in accesses)
-
-
 def _aliased_refs(step: P.Step) -> set[frozenset[P.BufRef]]:
     """Return the pairs of addresses that a step's kernel declares as one."""
     kernel, args = (step.kernel, step.args) if isinstance(step, P.Launch) else (None, ())
@@ -207,13 +201,13 @@ class _Owners:
 
     def between(self, start: int, end: int) -> list[tuple[int, int, int | None]]:
         """Return the intervals (start, end, owner) that cover these bytes."""
-        found = []
+        intervals = []
         for n in range(bisect.bisect_right(self.starts, start) - 1, len(self.starts)):
             if self.starts[n] >= end:
                 break
             until = self.starts[n + 1] if n + 1 < len(self.starts) else end
-            found.append((max(self.starts[n], start), min(until, end), self.slots[n]))
-        return found
+            intervals.append((max(self.starts[n], start), min(until, end), self.slots[n]))
+        return intervals
 
 
 def _common(ends: Sequence[_Owners]) -> _Owners:
