@@ -587,7 +587,7 @@ def embed(b: ChainBody, x: ChainValue) -> ChainValue:
 
 @op("gather", "i", exact_operand=True)
 def one_hot(b: ChainBody, x: ChainValue) -> ChainValue:
-    return b.like(f"nn.one_hot({x.name}, 5)", x, True, (*x.shape, 5), "float32")
+    return b.like(f"nn.one_hot({x.name}, 5, dtype=xp.float32)", x, True, (*x.shape, 5), "float32")
 
 
 # ---- scatters

@@ -14,7 +14,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.fuzz import campaign, chain_judge, chain_shrink, chains
+import weft.numpy as wnp
+from tests.fuzz import campaign, chain_judge, chain_shrink, chains, runner
 from tests.fuzz.chain_body import ChainBody
 from tests.fuzz.chain_findings import FINDINGS, OPEN
 from tests.fuzz.chain_judge import ChainServer, Verdict
@@ -166,6 +167,16 @@ def test_a_wrong_op_alone_is_a_fault(monkeypatch):
 
 def test_rounding_of_a_single_op_is_no_fault():
     assert chain_judge.judge_chain(_chain("xp.sin({0})", "xp.cumsum({0}, 0)")).kind == "ok"
+
+
+def test_noise_reaches_the_sums_of_repeated_elements():
+    """The mean of equal elements is rounded; noise on the argument that was repeated would cancel."""
+    chain = _chain("xp.broadcast_to({0}[:1], {0}.shape)", exact=True)
+    text = chain.text.replace("    return", "    v9 = near(v0 - xp.mean(v0, 0))\n    return").replace("[v0, ]", "[v9, ]")
+    noisy = {"near": runner.near_of(wnp, 0), "xp": wnp}
+    exec(chain_judge._with_noisy_operands(text), noisy)
+    (result,) = noisy["main"](*map(wnp.asarray, chain.arrays()))
+    assert np.abs(np.asarray(result)).max() > 0
 
 
 def test_float64_keeps_random_numbers():
