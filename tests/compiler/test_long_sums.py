@@ -31,3 +31,16 @@ def test_gradient_of_a_tiled_product():
     with weft.enable_x64():
         want = np.asarray(weft.jit(gradient, backend="reference")(scale.astype("f8"), x.astype("f8")))
     np.testing.assert_allclose(weft.jit(gradient)(scale, x), want, rtol=40 * 2.0**-23)
+
+
+def test_sum_of_a_dilated_convolution():
+    """Found as chain 5063897167: nested loops around a short vector."""
+    rng = np.random.default_rng(0)
+    x, k = rng.normal(size=(7, 31, 4, 7)).astype("f4"), (0.2 * rng.normal(size=(2, 2, 7, 8))).astype("f4")
+
+    def f(x, k):
+        return wnp.sum(0.1 + weft.lax.conv_transpose(x, k, (3, 3), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")))
+
+    with weft.enable_x64():
+        want = np.asarray(weft.jit(f, backend="reference")(x.astype("f8"), k.astype("f8")))
+    np.testing.assert_allclose(weft.jit(f)(x, k), want, rtol=80 * 2.0**-23)

@@ -9,6 +9,7 @@ A strategy may decide the loops; otherwise tasks get equal shares of the rows, o
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from weft.compiler.fusion.classify import flat_index, row_major
 from weft.compiler.loops.access_analysis import Access, AccessAnalysis, Dim
@@ -29,7 +30,21 @@ from weft.ir.registry import HEAVY
 from weft.util.machine_model import MODEL
 from weft.util.record import record, replace
 
-SUM_BLOCK = 4096               # a float sum longer than four of these is summed in blocks, one of a quarter of these, loop by loop
+SUM_BLOCK = 4096               # a float sum along one dim is made in blocks of this length if it has four of them
+_SUM_TERMS = 1024, 16          # of one accumulator in nested loops: more are accumulated in two parts, the inner one of these at least
+
+
+def _apart_from(loops: Sequence[LoopLevel]) -> int | None:
+    """Return the loop of a nest from which on a long sum accumulates apart, so that neither part has many terms; None if it is short.
+
+    The error of an accumulator grows with its number of terms. Adding up lanes costs a few terms, so that loops of few are not apart.
+    """
+    most, fewest = _SUM_TERMS
+    terms = [-(-loop.extent // fewest) if loop.kind == "vector" else loop.extent for loop in loops]
+    if math.prod(terms) < most:
+        return None
+    parts = {i: (math.prod(terms[:i]), math.prod(terms[i:])) for i in range(1, len(loops))}
+    return min((i for i, (_, inner) in parts.items() if inner >= fewest), key=lambda i: max(parts[i]), default=None)
 
 
 @record(frozen=False)
@@ -160,8 +175,8 @@ class _Writer(LoopNest):
             extent = SUM_BLOCK if n % SUM_BLOCK == 0 else b.imin(b.isub(n, start), SUM_BLOCK)
             loops[-1:] = [LoopLevel(Level.BLOCK, "k", -(-n // SUM_BLOCK), "serial"),
                           LoopLevel(Level.IN_BLOCK, "j2", extent, "vector", own_sums=True)]
-        elif len(loops) > 1 and loops[-1].kind == "serial" and math.prod([d.extent for d in columns]) >= SUM_BLOCK // 4:
-            loops[-1] = replace(loops[-1], own_sums=True)
+        elif (apart := _apart_from(loops)) is not None:
+            loops[apart] = replace(loops[apart], own_sums=True)
         substitute = Substitution(low.builder, b, {**self.mapping(where), **self.staged})
         for r in low.reductions:
             emit.ref_levels[r.name] = row_level
