@@ -185,6 +185,17 @@ def missing(done: list[tuple[int, int]], calls: int, chunk: int = KINDS["calls"]
     return found
 
 
+def sample_seed(size: int) -> int:
+    """Return the first seed of the commit's sample of `size`; WEFT_FUZZ_SEED or, without Git, a fixed one."""
+    if "WEFT_FUZZ_SEED" in os.environ:
+        return int(os.environ["WEFT_FUZZ_SEED"])
+    try:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
+    except OSError:
+        commit = ""
+    return size * (int(commit[:6], 16) if commit.strip() else 34)
+
+
 def _commit() -> str:
     """The commit of this checkout, where git says it, with a `+` if files were changed."""
     git = lambda *words: subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()

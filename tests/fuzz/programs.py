@@ -2,11 +2,11 @@
 
 In:   a seed.
 Out:  a `Program`, the same for the same seed: text that defines `main`, its arguments, a mesh and how the arguments are laid out on it.
-      The text uses `api`, `xp`, `lax`, `nn` (the system and its modules), `P`, `mesh`, `lay(x, *entries)` (ask for a layout) and
-      `near(x)`, which stands at every rounded result and gives it back.
+      The text uses `api`, `xp`, `lax`, `nn`, `sparse`, `pallas`, `export`, `checkpoint_name` (the system and its modules), `np`, `P`,
+      `mesh`, `lay(x, *entries)` (ask for a layout) and `near(x)`, which stands at every rounded result and gives it back.
 Laws: no step makes a discontinuous choice by a rounded value, so that two right implementations agree to rounding. A value is *exact*
       if it comes from the arguments without rounding: integers, and floats that are moved, compared, negated or selected.
-Next: `steps` has what the programs are made of, `runner` runs one, `judge` compares the ways of running it.
+Next: `steps` and `nested_steps` have what the programs are made of, `runner` runs one, `judge` compares the ways of running it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tests.fuzz.nested_steps import NESTED_STEPS, ONLY_FORWARD, ONLY_PLAIN, ONLY_REVERSE
 from tests.fuzz.steps import FLOATS, FREE, INTS, SIZES, SMALL, STEPS, WIDE, Body, Value
 
 MESHES = [((8,), "x"), ((4, 2), "xy"), ((2, 4), "xy"), ((2, 2, 2), "xyz"), ((2, 3), "xy"), ((5,), "x"), ((1, 4), "xy")]
@@ -153,7 +154,7 @@ def make(seed: int) -> Program:
             )
         else:
             b.values.append(v)
-    steps = [step for step, weight in STEPS for _ in range(weight)]
+    steps = [step for step, weight in (*STEPS, *NESTED_STEPS) for _ in range(weight)]
     for _ in range(r.randint(2, 9)):
         step = r.choice(steps)
         if maker.explicit and step not in FREE and b.values and r.random() < 0.85:
@@ -182,7 +183,9 @@ def _finish(maker: _Maker, b: Body, arguments: list, values: list[Value], result
         or not ends
         or maker.wild
         or (maker.explicit and "vmap" in kind)
-        or ("while_loop" in text and kind not in ("jvp", "vmap"))
+        or (any(word in text for word in ONLY_FORWARD) and kind not in ("jvp", "vmap"))
+        or (any(word in text for word in ONLY_REVERSE) and kind == "jvp")
+        or (any(word in text for word in ONLY_PLAIN) and kind != "vmap")
     ):
         kind = "plain"
     total = " + ".join(f"near(xp.sum(xp.sin(o[{i}].astype(xp.float32))))" for i in ends)

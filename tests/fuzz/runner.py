@@ -76,13 +76,24 @@ def _run(api: Any, task: Task, way: str, noise: int | None, options: dict) -> An
     else:
         lay = lambda x, *entries: api.lax.with_sharding_constraint(x, layout(*entries))
     near = near_of(api.numpy, noise)
-    scope = {"api": api, "xp": api.numpy, "lax": api.lax, "nn": api.nn, "P": P, "mesh": mesh, "lay": lay, "near": near}
+    scope = {"api": api, "np": np, "xp": api.numpy, "lax": api.lax, "nn": api.nn, "P": P, "mesh": mesh, "lay": lay, "near": near}
+    scope |= _modules(api, task.text)
     exec(task.text, scope)
     given = [api.device_put(x, layout(*s)) if split else api.numpy.asarray(x) for x, s in zip(task.arrays, task.specs)]
     given = given if noise is None else [near(x) for x in given]
     main = api.jit(scope["main"], **options) if compiled else scope["main"]
     with api.set_mesh(mesh) if task.explicit and split else contextlib.nullcontext():
         return main(*given)
+
+
+def _modules(api: Any, text: str) -> dict[str, Any]:
+    """Import what a program uses that the system does not import by itself."""
+    found = {name.rpartition(".")[2]: importlib.import_module(f"{api.__name__}.{name}")
+             for name in ("export", "experimental.sparse", "experimental.pallas") if f"{name.rpartition('.')[2]}." in text}
+    if "checkpoint_name(" in text:
+        module = importlib.import_module("jax.ad_checkpoint" if api.__name__ == "jax" else "weft.api.checkpointing")
+        found["checkpoint_name"] = module.checkpoint_name
+    return found
 
 
 # ---- other processes

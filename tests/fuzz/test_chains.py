@@ -6,9 +6,7 @@ A failing seed prints the command that reproduces it. Copy its minimized program
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
 from dataclasses import replace
 
 import numpy as np
@@ -26,21 +24,10 @@ SLICES = 12  # 1,500 chains
 MOST_EXPLAINED = 3  # of a slice: rounding that op-by-op execution has, too
 
 
-def first_seed() -> int:
-    """Return the first seed of the commit's sample, a fixed one without Git."""
-    try:
-        command = ["git", "rev-parse", "HEAD"]
-        commit = subprocess.run(command, cwd=campaign.ROOT, capture_output=True, text=True).stdout
-    except OSError:
-        commit = ""
-    number = int(commit[:6], 16) if commit.strip() else 34
-    return number * SLICES * BLOCK
-
-
 @pytest.mark.parametrize("part", range(SLICES))
 def test_chains_of_this_commit(part):
     """Compiled chains equal op-by-op execution: 1,500 new ones in each commit."""
-    first = int(os.environ.get("WEFT_CHAIN_SEED", first_seed())) + part * BLOCK
+    first = campaign.sample_seed(SLICES * BLOCK) + part * BLOCK
     verdicts = campaign.run(first, first + BLOCK, seconds=300.0, what="chains")
     faults = [v for v in verdicts if v.kind != "explained"]
     command = "python -m tests.fuzz.campaign --what chains"
@@ -79,7 +66,7 @@ def test_faults_found_before_stay_fixed(name, verdict_of):
 
 def test_pairs_of_families_with_a_permutation(verdict_of):
     """Run every 400th of all op, transpose, op."""
-    numbers = range(first_seed() % 400, chains.count_pairs(), 400)
+    numbers = range(campaign.sample_seed(SLICES * BLOCK) % 400, chains.count_pairs(), 400)
     pairs = {n: chains.make_pair(n) for n in numbers}
     verdicts = {n: verdict_of(c) for n, c in pairs.items() if c is not None}
     assert len(verdicts) > 60

@@ -5,22 +5,24 @@ import os
 import numpy as np
 import pytest
 
-from tests.fuzz import judge, runner
+from tests.fuzz import campaign, judge, runner
 from tests.fuzz.programs import make
 
-SAMPLE = range(12)
+SLICES = 8  # of 25 programs each
 
 
-def test_a_sample_of_programs():
-    """Sharded, whole, on the reference backend, eager and from disk, each in its share of them; the campaign has more of each."""
-    assert {seed: fault for seed in SAMPLE if (fault := judge.fault_of(make(seed)))} == {}
+@pytest.mark.parametrize("part", range(SLICES))
+def test_programs_of_this_commit(part):
+    """Sharded, whole, on the reference backend, op by op and from disk, each in its share of them: 200 new programs in each commit."""
+    first = campaign.sample_seed(SLICES * 25) + part * 25
+    faults = campaign.run(first, first + 25, seconds=300.0, what="programs")
+    command = "python -m tests.fuzz.campaign --what programs --show"
+    assert not faults, "\n".join(f"{fault.kind}: {fault.text}\n  {command} {fault.seed}" for fault in faults)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def servers():
-    others, judge.OTHERS = judge.OTHERS, {}  # processes of their own take seconds to begin
     yield
-    judge.OTHERS = others
     judge.close()
 
 
@@ -48,6 +50,18 @@ def test_programs_are_of_all_kinds():
         "lax.scan",
         "int8",
         "bfloat16",
+        "custom_jvp",
+        "custom_vjp",
+        "checkpoint_policies",
+        "dot_general",
+        "batch_group_count",
+        "lax.pad",
+        "donate_argnums",
+        "pure_callback",
+        "new_ref",
+        "BCOO",
+        "pallas_call",
+        "deserialize",
     ):
         assert word in text, word
     assert {kind for p in programs for _, _, kind in p.arguments} == {"normal", "special", "tiny"}

@@ -237,3 +237,17 @@ def test_a_numpy_array_that_changes_while_a_program_is_traced_is_several():
         return total + wnp.asarray(w) + wnp.asarray(w)
     got = np.asarray(weft.jit(f)(wnp.zeros((2, 2))))
     assert np.isnan(got[0, 0]) and got[1, 1] == (1 + 2) * 5 + 4
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, weft.grad, lambda f: weft.vmap(f, in_axes=None, axis_size=2), weft.checkpoint])
+@pytest.mark.parametrize("make", [wnp.array, wnp.copy, lambda x: wnp.array(np.asarray(x))])
+def test_a_copy_of_an_array_from_outside_has_memory_of_its_own(transform, make):
+    x = wnp.arange(6.0)
+    step = weft.jit(lambda c, other: c + other, donate_argnums=0)
+
+    def f(a):
+        copied = make(x)
+        return (step(copied, x) * a).sum()
+
+    transform(f)(1.0)
+    assert x.tolist() == [0, 1, 2, 3, 4, 5]

@@ -142,7 +142,7 @@ class Battery:
             variables = os.environ | {
                 "PYTHONPATH": str(tree),
                 "WEFT_CACHE_DIR": cache,
-                "WEFT_CHAIN_SEED": SEED,
+                "WEFT_FUZZ_SEED": SEED,
             }
             start = time.perf_counter()
             with tempfile.TemporaryFile("w+") as output:

@@ -631,5 +631,5 @@ _FORWARD = ("can't apply forward-mode autodiff (jvp) to a custom_vjp function. U
             "the like")
 custom_lin_p.define(in_avals=lambda params: None,
                     jvp=unsupported(_FORWARD), reference=unsupported(_FORWARD), batch=unsupported(_FORWARD),
-                    factors=unsupported(_FORWARD), lower=unsupported(_FORWARD),
+                    factors=unsupported(_FORWARD), lower=unsupported(_FORWARD), lockstep=unsupported(_FORWARD),
                     dce=unsupported("it exists only while a program is differentiated"))

@@ -83,8 +83,11 @@ def staging(trace: Trace | None) -> StageTrace | None:
 
 
 def is_staged(trace: Trace | None) -> bool:
-    """Whether a program is being recorded by `trace`, or by one that it began within."""
-    return staging(trace) is not None
+    """Whether operations on constants are recorded by `trace`, or by one that it began within, and not evaluated."""
+    recorder = staging(trace)
+    while recorder is not None and not recorder.records_constants:
+        recorder = staging(recorder.parent)
+    return recorder is not None
 
 
 def _same_bytes(x: np.ndarray, y: np.ndarray) -> bool:
@@ -94,6 +97,7 @@ def _same_bytes(x: np.ndarray, y: np.ndarray) -> bool:
 class StageTrace(Trace):
     """Records bound primitives as equations. Equations with no outputs in use are kept; `ir.rewrite.dce` drops them."""
     __slots__ = ("eqns", "constvars", "consts", "_const_ids", "_casts", "_arrays", "name", "refs", "bound")
+    records_constants = True             # also operations on values that do not depend on the program's inputs
 
     def __init__(self, parent: Trace, name: str = ""):
         super().__init__(parent)

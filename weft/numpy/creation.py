@@ -130,7 +130,7 @@ def _convert(x, dtype, copy: bool) -> Any:
     if type(x) is Array:
         if dtype is not None and (dtype != x.dtype or x.weak_type):
             return promote.cast(x, dtype)
-        return _copied(x) if copy and current_trace() is eval_trace else x
+        return _copied(x) if copy and not is_staged(current_trace()) else x
     if isinstance(x, (np.ndarray, np.generic)):
         check_unmasked(x)
         want = dtypes.canonicalize_dtype(x.dtype) if dtype is None else dtype

@@ -20,6 +20,7 @@ from weft.util.state import guard
 class LinearTrace(StageTrace):
     """Stages what depends on its own tracers; passes everything else to its parent."""
     __slots__ = ()
+    records_constants = False
 
     def process(self, primitive, args: Sequence, params: dict):
         if not any(type(x) is StageTracer and x._trace is self for x in args):
