@@ -90,7 +90,7 @@ def fault_beside(program: Program) -> str | None:
     if any(values == "tiny" for _, _, values in program.arguments):
         return None  # the peer takes subnormal numbers for zero
     task = runner.task_of(program)
-    for way in ("split", "whole"):
+    for way in ("split", "whole")["pure_callback" in program.text :]:  # the peer's loses signs of zeros on a mesh
         peer = others("the peer").ask(task, way)
         if not isinstance(peer, str):
             break

@@ -49,6 +49,15 @@ def test_units_are_relative_to_the_result():
     assert difference([got], [want], Tolerance([want], [F32], least=1.0)) is None
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.complex64, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2])
+def test_subnormal_numbers_have_the_unit_of_the_least_normal_one(dtype):
+    least = ml_dtypes.finfo(dtype).smallest_subnormal
+    want, far = np.asarray([least]).astype(dtype), np.asarray([ml_dtypes.finfo(dtype).smallest_normal * 16]).astype(dtype)
+    tolerance = Tolerance([want], [Precision(epsilon_of(dtype))])
+    assert difference([(2 * want).astype(dtype)], [want], tolerance) is None
+    assert difference([far], [want], tolerance) is not None
+
+
 def test_noise_widens_what_may_differ():
     want, got = np.float32([1.0, 0.0]), np.float32([1.0, 0.01])
     runs = []

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from weft.ir.jaxpr import Jaxpr, Literal, Var, subjaxprs
@@ -176,9 +177,11 @@ class Tolerance:
         self.moved: list[Sequence[np.ndarray]] = []
 
     def at(self, i: int) -> float:
-        """Return the distance allowed to all elements of result `i`."""
+        """Return the distance allowed to all elements of result `i`. Subnormal numbers have the unit of the least normal one."""
         finite = np.abs(wide(self.want[i]))
-        largest = float(np.max(finite, initial=0, where=np.isfinite(finite)))
+        dtype = self.want[i].dtype
+        normal = float(ml_dtypes.finfo(dtype).smallest_normal) if epsilon_of(dtype) else 0.0
+        largest = float(np.max(finite, initial=normal, where=np.isfinite(finite)))
         return self.precision[i].relative(self.coarse_units) * max(self.least, largest)
 
     def trials(self, count: int) -> list[Sequence[np.ndarray]]:
