@@ -221,3 +221,17 @@ def test_rotary_embeddings_are_one_kernel_forth_and_back(turned):
     for function in (turned, weft.grad(lambda *args: (turned(*args) ** 2).sum())):
         found = scheduled(function, x, angle, angle)
         assert found.kernel_count == 1 and found.program.arena_bytes == 0
+
+
+def scanned_sum(joined):
+    return lambda x: (lax.associative_scan(wnp.add, wnp.concatenate([x, 2 * x]) if joined else 2 * x) ** 2).sum()
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_code_of_a_scans_gradient_grows_with_the_levels_of_the_scan(joined):
+    """Each level reads the one before at two positions: inlined into one kernel, that is 2^levels copies of the code."""
+    def lines(n):
+        kernels = scheduled(weft.grad(scanned_sum(joined)), np.zeros(n, "f4")).kernels
+        return sum(len(print_kernel(kernel).splitlines()) for kernel in kernels)
+
+    assert lines(4096) < 2 * lines(256)      # 12 levels for 8

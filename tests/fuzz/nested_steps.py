@@ -205,7 +205,7 @@ def _ties(b: Body) -> None:
     if x is None:
         return _pad(b)
     d, r = b.r.randrange(len(x.shape)), b.r
-    n, name = x.shape[d], x.name
+    name = x.name
     less = tuple(m for k, m in enumerate(x.shape) if k != d)
     twice = f"xp.concatenate([{name}, {name}], {d})"
     few = f"({name} > 0)" if r.random() < 0.5 or x.kind == "f" else f"({name} % 2)"
@@ -222,7 +222,9 @@ def _ties(b: Body) -> None:
         (f"lax.cummax({few}.astype(xp.int32), {d})", x.shape, "int32"),
         (f"api.ops.segment_max({name}, (xp.arange({x.shape[0]}) // 2), {x.shape[0]})", x.shape, x.dtype),
     ]
-    text, shape, dtype = r.choice(ways[: None if x.kind == "i" and n else -1])
+    if x.kind == "f":
+        ways = [way for way in ways if "segment" not in way[0] and not (b.program.wild and "top_k" in way[0])]
+    text, shape, dtype = r.choice(ways)
     b.like(text, x, shape=shape, dtype=dtype)
 
 

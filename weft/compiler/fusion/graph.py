@@ -88,6 +88,7 @@ class FusionGraph:
         self.rounded = rounded_values(jaxpr)
         self.stored: dict[Var, None] = {}
         self._resolved: dict[Var, tuple[Var, View | None]] = {}
+        self._code_sizes: dict[Var, int] = {}
         for var in (*jaxpr.constvars, *jaxpr.invars):
             self.depth[var] = -1
         for eqn in jaxpr.eqns:
@@ -251,6 +252,24 @@ class FusionGraph:
                 seen.update(fresh)
                 stack += fresh
         return total
+
+    def code_size(self, var: Var) -> int:
+        """The cost of the code that computes a value with all that is inlined: once for each position that it reads an operand at."""
+        if var not in self._code_sizes:
+            total, region, stack = 0, {var}, [var]
+            while stack:
+                eqn = self.producer[stack.pop()]
+                total += eqn_cost(eqn)
+                for atom in eqn.invars:
+                    if not self.computed(atom) or atom in self.demanded:
+                        continue
+                    if eqn.primitive.kind != "elementwise":
+                        total += self.code_size(atom)
+                    elif atom not in region:
+                        region.add(atom)
+                        stack.append(atom)
+            self._code_sizes[var] = total
+        return self._code_sizes[var]
 
     def _reduce(self, eqn: Eqn) -> None:
         (atom,), out = eqn.invars, eqn.outvars[0]

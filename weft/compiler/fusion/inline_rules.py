@@ -54,6 +54,12 @@ def _is_cheap_part_of_rows(use: Use) -> bool:
         and use.graph.distinct_cost(use.operand) < MODEL.most_concatenated
 
 
+def _has_much_code(use: Use) -> bool:
+    """Whether the code of an operand has grown too large; its cost, which counts shared values again, is never below."""
+    limit, operand = MODEL.largest_code, use.operand
+    return use.graph.cost[operand] >= limit and use.graph.code_size(operand) >= limit
+
+
 def _joins_many(use: Use) -> bool:
     """Whether a kernel would concatenate more operands than it should, because one of them is a concatenation."""
     maker = use.graph.producer[use.operand]
@@ -69,6 +75,8 @@ def _repeats_work(use: Use) -> bool:
 INLINE_RULES: list[FusionRule] = [
     FusionRule("long chains", "the time of LLVM grows faster than a kernel",
                lambda use: use.graph.inlined[use.operand] >= MODEL.longest_chain, False),
+    FusionRule("much code", "views of one value that meet in a kernel compute it once each, so that code doubles with every pair",
+               _has_much_code, False),
     FusionRule("many operands", "the time of LLVM grows faster than a kernel", _joins_many, False),
     FusionRule("dilated operands", "elements between others have code of their own, in each pass over a row",
                lambda use: use.operand in use.graph.dilated_cost and _is_long_when_dilated(use), False),
