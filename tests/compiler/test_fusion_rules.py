@@ -46,7 +46,7 @@ PROGRAMS = {
     "long chain": program(long_chain, X),
     "a matmul's operand": program(lambda x, w: (wnp.exp(x) @ w, wnp.exp(x)[::-1]), X, X.T),
     "gradient of pooling": program(weft.grad(pooled), np.zeros((256, 1024), np.float32)),
-    "pairs of pairs": program(lambda x: functools.reduce(lambda y, _: y[::2] + y[1::2], range(11), x), np.zeros(2048, np.float32)),
+    "pairs of pairs": program(lambda x: functools.reduce(lambda y, _: y[::2] + y[1::2], range(12), x), np.zeros(4096, np.float32)),
     "many operands": program(lambda *xs: wnp.concatenate([wnp.concatenate(xs), xs[0]]), *[X[:2]] * 70),
     "joined rows": program(lambda x, y: wnp.concatenate([x * 2, y + 1], -1), *[np.zeros((1024, 512), np.float32)] * 2),
 }

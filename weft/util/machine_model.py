@@ -61,7 +61,7 @@ class MachineModel:
     most_spread_sum: int = 512              # and of all such values that are added up
     most_concatenated: int = 20             # most cost of a part of a concatenated row that is computed where it is read
     longest_chain: int = 48                 # equations inlined into one another
-    largest_code: int = 256                 # cost of the code of one value with all that is inlined into it
+    largest_code: int = 384                 # cost of the code of one value with all that is inlined into it
     most_joined: int = 128                  # operands that one kernel concatenates
     join_from_bytes: int = 1 << 16          # results from which many operands are copied instead,
     interleaved: int = 4                    # and more than these, whose elements alternate,
