@@ -143,6 +143,7 @@ def lower(request: Request) -> tuple[Stages, LocalProgram]:
         for callback, sharding in result.layout_callbacks:
             callback(on_backend(sharding, backend))
         program = stages.local = timer("simplify local", simplify, result.jaxpr)
+        result.check(program)
         shardings = [_in_public(s, spec) if want is None else want for want, s, spec in zip(wanted, result.out_shardings, public)]
         mesh, dims = result.axes, (result.in_specs, result.out_specs)
         owners = result.owners

@@ -26,6 +26,7 @@ from weft.partition.alternatives import Choices, improved
 from weft.partition.cost import DEFAULT, CollectiveRecord, CostModel
 from weft.partition.propagate import Propagation, propagate
 from weft.partition.reshard import Placement
+from weft.partition.shard_check import check_results
 from weft.partition.spmd import partition_program
 from weft.partition.values import PlacedEqn
 from weft.util.errors import ShardingError
@@ -59,6 +60,11 @@ class PartitionResult:
         if not self.mesh.is_multi_process:
             return None
         return np.array([d.process_index for d in self.mesh.flat_devices]).reshape(self.mesh.axis_sizes)
+
+    def check(self, local: Jaxpr) -> None:
+        """PartitionError unless the results of `local`, a form of this local program, are the shards of the program's results."""
+        assert self.program is not None
+        check_results(self.program.outvars, map(Placement, self.out_specs), local, self.mesh.shape, self.program.eqns)
 
     def text(self) -> str:
         """What dumps show: the mesh, the layouts, each collective with its cause, and the program of one device."""

@@ -35,6 +35,7 @@ from weft.partition.padding import evenly_split, neutral_element
 from weft.partition.partial_sums import PartialSums, variables
 from weft.partition.propagate import FactorAxes, Propagation, dims_of_factors
 from weft.partition.reshard import Placement, Step, finer_axes, is_even, local_shape, plan, plan_cost
+from weft.partition.shard_check import check_collectives, check_results, check_shards
 from weft.partition.split_context import SplitContext
 from weft.partition.strategies import Candidates
 from weft.partition.values import LocalTrace, NotPartial, Origin, PlacedEqn, Value
@@ -189,10 +190,14 @@ class Partitioner:
             self.placed_eqns.insert(index, PlacedEqn(eqn, placements, self.count, self.depth, self.manual))
         return [self.read(a) for a in jaxpr.outvars]
 
-    def close(self, args: Sequence, results: Sequence) -> Jaxpr:
-        """The local program, its reductions combined."""
+    def close(self, args: Sequence, results: Sequence, jaxpr: Jaxpr, places: Sequence[Placement]) -> Jaxpr:
+        """The local program of `jaxpr`, its reductions combined, checked. Its `results` are placed as `places`."""
+        check_shards(self.env, self.partial_sums.makers, self.sizes)
         self.trace.eqns = combine_reductions(self.trace.eqns, self.records, self.record_index)
-        return self.trace.to_jaxpr(args, results)
+        check_collectives(self.trace.eqns, self.sizes)
+        local = self.trace.to_jaxpr(args, results)
+        check_results(jaxpr.outvars, places, local, self.sizes, jaxpr.eqns)
+        return local
 
     def set_values(self, variables: Sequence[Var], values: Sequence[Value]) -> None:
         """Let `variables` have `values`."""
@@ -319,6 +324,8 @@ class Partitioner:
 
     def compute_split(self, eqn: Eqn) -> list[Value]:
         """The results of an equation, by the cheapest strategy."""
+        if eqn.outvars and not eqn.effects and not any(v.aval.size for v in eqn.outvars):
+            return [self.empty(v) for v in eqn.outvars]
         values = [self.read(a) for a in eqn.invars]
         rule, terms = self.target_specs.rule(eqn), self.terms(eqn.outvars[0]) if self.target_specs.terms and eqn.outvars else None
         try:
@@ -328,6 +335,11 @@ class Partitioner:
             return self.emit(eqn, rule, values, strategy)
         except _NotSplittable:
             return self.emit(eqn, None, values, self.replicated(eqn))
+
+    def empty(self, var: Var) -> Value:
+        """Return a result without elements, placed as its target spec says: nothing needs to be computed or moved for it."""
+        place = Placement(self.target_specs.spec(var), self.terms(var))
+        return Value(var.aval, place, layout.full(local_shape(var.aval.shape, place.dims, self.sizes), 0, var.aval.dtype))
 
     def replicated(self, eqn: Eqn) -> Strategy:
         """Compute the equation on whole operands, alike on all devices."""

@@ -138,7 +138,7 @@ def local_program(outer: Partitioner, jaxpr: Jaxpr, ins: Sequence[Placement], ou
             trace.source = jaxpr.eqns[-1].source if jaxpr.eqns else None
             reason = "the loop or branch gives its result as"
             locals_ = [inner.materialize(v, p, "loop", f"{reason} {p}") for v, p in zip(results, outs)]
-            return inner.close(args, locals_)
+            return inner.close(args, locals_, jaxpr, outs)
     finally:
         trace.finished = True
 
