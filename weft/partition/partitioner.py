@@ -324,8 +324,8 @@ class Partitioner:
 
     def compute_split(self, eqn: Eqn) -> list[Value]:
         """The results of an equation, by the cheapest strategy."""
-        if eqn.outvars and not eqn.effects and not any(v.aval.size for v in eqn.outvars):
-            return [self.empty(v) for v in eqn.outvars]
+        if _computes_nothing(eqn):
+            return [self.zeros(v) for v in eqn.outvars]
         values = [self.read(a) for a in eqn.invars]
         rule, terms = self.target_specs.rule(eqn), self.terms(eqn.outvars[0]) if self.target_specs.terms and eqn.outvars else None
         try:
@@ -336,8 +336,8 @@ class Partitioner:
         except _NotSplittable:
             return self.emit(eqn, None, values, self.replicated(eqn))
 
-    def empty(self, var: Var) -> Value:
-        """Return a result without elements, placed as its target spec says: nothing needs to be computed or moved for it."""
+    def zeros(self, var: Var) -> Value:
+        """Return zeros for a result, placed as its target spec says: no operand is moved for it."""
         place = Placement(self.target_specs.spec(var), self.terms(var))
         return Value(var.aval, place, layout.full(local_shape(var.aval.shape, place.dims, self.sizes), 0, var.aval.dtype))
 
@@ -550,6 +550,14 @@ def _completed_by(rule: FactorRule, f: int) -> CollectiveSpec | None:
     """The collective that completes the reduction of factor `f` at once; None for sums, which can be deferred."""
     combine = rule.reduced.get(f, "add")
     return None if combine == "add" else COMPLETED_BY.get(combine)
+
+
+def _computes_nothing(eqn: Eqn) -> bool:
+    """Whether results have no elements, or are sums of no products because an operand has none."""
+    if eqn.effects or not eqn.outvars:
+        return False
+    is_product = eqn.primitive.kind in ("contract", "conv", "ragged")
+    return not any(v.aval.size for v in eqn.outvars) or (is_product and not all(a.aval.size for a in eqn.invars))
 
 
 def _operand(eqn: Eqn, i: int) -> str:
