@@ -35,7 +35,7 @@ from weft.partition.padding import evenly_split, neutral_element
 from weft.partition.partial_sums import PartialSums, variables
 from weft.partition.propagate import FactorAxes, Propagation, dims_of_factors
 from weft.partition.reshard import Placement, Step, finer_axes, is_even, local_shape, plan, plan_cost
-from weft.partition.shard_check import check_collectives, check_results, check_shards
+from weft.partition.shard_check import PartitionedProgram
 from weft.partition.split_context import SplitContext
 from weft.partition.strategies import Candidates
 from weft.partition.values import LocalTrace, NotPartial, Origin, PlacedEqn, Value
@@ -80,6 +80,7 @@ class Partitioner:
     work: list[float] = field(default_factory=list)                     # time of the local computations, in bytes sent
     layout_callbacks: list[tuple[Callable, Spec]] = field(default_factory=list)     # that get the layout of a value
     placed_eqns: list[PlacedEqn] = field(default_factory=list)
+    programs: list[PartitionedProgram] = field(default_factory=list)                # this one and those inside, once they are closed
     strategy_sets: dict[tuple, StrategySet] = field(default_factory=dict)           # by what they follow from
     depth: int = 0
     open_ended: bool = False              # whether this program is inside a while loop
@@ -191,12 +192,10 @@ class Partitioner:
         return [self.read(a) for a in jaxpr.outvars]
 
     def close(self, args: Sequence, results: Sequence, jaxpr: Jaxpr, places: Sequence[Placement]) -> Jaxpr:
-        """The local program of `jaxpr`, its reductions combined, checked. Its `results` are placed as `places`."""
-        check_shards(self.env, self.partial_sums.makers, self.sizes)
+        """Return the local program of `jaxpr`, its reductions combined. Its `results` are placed as `places`."""
         self.trace.eqns = combine_reductions(self.trace.eqns, self.records, self.record_index)
-        check_collectives(self.trace.eqns, self.sizes)
         local = self.trace.to_jaxpr(args, results)
-        check_results(jaxpr.outvars, places, local, self.sizes, jaxpr.eqns)
+        self.programs.append(PartitionedProgram(jaxpr, local, tuple(places), self.env, self.partial_sums.makers))
         return local
 
     def set_values(self, variables: Sequence[Var], values: Sequence[Value]) -> None:

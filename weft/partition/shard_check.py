@@ -17,10 +17,11 @@ from typing import Any
 
 from weft.core.trace import typeof
 from weft.ir.collective_spec import collective_axes
-from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Var
+from weft.ir.jaxpr import Eqn, Jaxpr, Var
 from weft.ir.types import ShapedArray
 from weft.ops.exchange import role_of
 from weft.partition.reshard import Placement, local_shape
+from weft.util.record import record
 
 Sizes = Mapping[Any, int]
 
@@ -31,29 +32,49 @@ class PartitionError(AssertionError):
     """A local result that is not the shard of its value, or a collective whose participants disagree: a fault of the partitioner."""
 
 
-def check_shards(values: Mapping[Var, Any], makers: Mapping[Var, Eqn], sizes: Sizes) -> None:
-    """PartitionError for the first local form of a `partition.values.Value` that is not a shard of its variable.
+@record
+class PartitionedProgram:
+    """One program, with its local program: `values` has the `partition.values.Value` of each variable, `makers` the equations of
+    those that are results, `places` the placements of the program's results."""
+    program: Jaxpr
+    local: Jaxpr
+    places: tuple[Placement, ...]
+    values: Mapping[Var, Any]
+    makers: Mapping[Var, Eqn]
 
-    `makers` has the equations of the variables that are results.
-    """
-    for var, value in values.items():
-        for place, local in value.forms.items():
-            check_shard(var.aval, place, typeof(local), sizes, makers.get(var))
+
+def check_partitioned(programs: Iterable[PartitionedProgram], sizes: Sizes) -> None:
+    """PartitionError for the first local value that is not a shard of its variable, or collective whose participants disagree."""
+    for one in programs:
+        for var, value in one.values.items():
+            for place, local in value.forms.items():
+                check_shard(var.aval, place, typeof(local), sizes, one.makers.get(var))
+        check_collectives(one.local.eqns, sizes)
+        check_results(one.program, one.places, one.local, sizes)
 
 
-def check_results(results: Iterable[Atom], places: Iterable[Placement], local: Jaxpr, sizes: Sizes, eqns: Sequence[Eqn]) -> None:
-    """PartitionError for the first result of a local program that is not a shard of the global program's, which `eqns` compute."""
-    makers = {v: eqn for eqn in eqns for v in eqn.outvars}
-    for atom, place, shard in zip(results, places, local.out_avals):
+def check_results(program: Jaxpr, places: Iterable[Placement], local: Jaxpr, sizes: Sizes) -> None:
+    """PartitionError for the first result of the local program that is not a shard of the result of `program`."""
+    makers = {v: eqn for eqn in program.eqns for v in eqn.outvars}
+    for atom, place, shard in zip(program.outvars, places, local.out_avals):
         check_shard(atom.aval, place, shard, sizes, makers.get(atom) if type(atom) is Var else None)
+
+
+def check_memory(local: Jaxpr, blocks: Iterable[tuple[tuple[int, ...], Any]]) -> None:
+    """PartitionError for the first result of a local program that is not of the shape and dtype of the block of memory for it."""
+    makers = {v: eqn for eqn in local.eqns for v in eqn.outvars}
+    for atom, (shape, dtype) in zip(local.outvars, blocks):
+        if atom.aval.shape != shape or atom.aval.dtype != dtype:
+            eqn = makers.get(atom) if type(atom) is Var else None
+            raise PartitionError(f"partition: {_subject(eqn)} is {atom.aval.str_short()} on each device.\n"
+                                 f"  Its memory holds {dtype.name}{[*shape]}.{_RULE}")
 
 
 def check_shard(aval: ShapedArray, place: Placement, local: ShapedArray, sizes: Sizes, eqn: Eqn | None) -> None:
     """PartitionError unless `local` has the dtype and shape of the shard of `aval` placed as `place`. `eqn` is named in the error."""
     shape = local_shape(aval.shape, place.dims, sizes)
     if local.dtype != aval.dtype or local.shape != shape:
-        name = "an argument or constant" if eqn is None else f"the result of {_title(eqn)}"
-        raise PartitionError(f"partition: {name} is {local.str_short()} on each device.\n"
+        raise PartitionError(f"partition: {_subject(eqn)} is {local.str_short()} on each device.\n"
                              f"  The shard of {aval.str_short()}, placed as {place}, is {aval.dtype.name}{[*shape]}.{_RULE}")
 
 
@@ -126,6 +147,10 @@ def _fault_of_types(eqn: Eqn) -> str:
         if var.aval.dtype != aval.dtype or var.aval.shape != aval.shape:
             return f"its result is {var.aval.str_short()}, its type rule gives {aval.str_short()}"
     return ""
+
+
+def _subject(eqn: Eqn | None) -> str:
+    return "an argument or constant" if eqn is None else f"the result of {_title(eqn)}"
 
 
 def _title(eqn: Eqn, source: Any = None) -> str:
