@@ -19,7 +19,17 @@ from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
 from weft.ops.elementwise import convert_element_type
 from weft.ops.families import (
-    ANY, INEXACT, INTEGER, ContractSpec, check_dtype, dtype_in, is_narrow, joined_vma, match_dtypes, operand_table, shape_error,
+    ANY,
+    INEXACT,
+    INTEGER,
+    ContractSpec,
+    check_dtype,
+    dtype_in,
+    is_narrow,
+    joined_vma,
+    match_dtypes,
+    operand_table,
+    shape_error,
 )
 from weft.ops.layout import transpose
 from weft.ops.placement import OUT_SHARDING, with_out_sharding

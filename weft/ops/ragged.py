@@ -77,7 +77,7 @@ def _type(lhs: ShapedArray, rhs: ShapedArray, starts: ShapedArray, ends: ShapedA
 @ragged_dot_p.def_reference
 def _reference(lhs, rhs, starts, ends, rows, *, contracted, precision, preferred_element_type):
     out = lhs.dtype if preferred_element_type is None else np.dtype(preferred_element_type)
-    wide = np.dtype(np.float32) if is_narrow(out) else out
+    wide = np.dtype(np.float32) if is_narrow(out) else np.dtype(np.int32) if out.name.endswith("int4") else out
     inside = (rows[..., None] >= starts[..., None, :]) & (rows[..., None] < ends[..., None, :])
     parted = np.where(inside[..., None], lhs[..., None, :], np.zeros((), lhs.dtype)).astype(wide)
     form = "...mgk,...mn->...gkn" if contracted else "...mgk,...gkn->...mn"

@@ -36,6 +36,7 @@ class PartitionError(AssertionError):
 class PartitionedProgram:
     """One program, with its local program: `values` has the `partition.values.Value` of each variable, `makers` the equations of
     those that are results, `places` the placements of the program's results."""
+
     program: Jaxpr
     local: Jaxpr
     places: tuple[Placement, ...]
@@ -66,16 +67,19 @@ def check_memory(local: Jaxpr, blocks: Iterable[tuple[tuple[int, ...], Any]]) ->
     for atom, (shape, dtype) in zip(local.outvars, blocks):
         if atom.aval.shape != shape or atom.aval.dtype != dtype:
             eqn = makers.get(atom) if type(atom) is Var else None
-            raise PartitionError(f"partition: {_subject(eqn)} is {atom.aval.str_short()} on each device.\n"
-                                 f"  Its memory holds {dtype.name}{[*shape]}.{_RULE}")
+            raise PartitionError(
+                f"partition: {_subject(eqn)} is {atom.aval.str_short()} on each device.\n  Its memory holds {dtype.name}{[*shape]}.{_RULE}"
+            )
 
 
 def check_shard(aval: ShapedArray, place: Placement, local: ShapedArray, sizes: Sizes, eqn: Eqn | None) -> None:
     """PartitionError unless `local` has the dtype and shape of the shard of `aval` placed as `place`. `eqn` is named in the error."""
     shape = local_shape(aval.shape, place.dims, sizes)
     if local.dtype != aval.dtype or local.shape != shape:
-        raise PartitionError(f"partition: {_subject(eqn)} is {local.str_short()} on each device.\n"
-                             f"  The shard of {aval.str_short()}, placed as {place}, is {aval.dtype.name}{[*shape]}.{_RULE}")
+        raise PartitionError(
+            f"partition: {_subject(eqn)} is {local.str_short()} on each device.\n"
+            f"  The shard of {aval.str_short()}, placed as {place}, is {aval.dtype.name}{[*shape]}.{_RULE}"
+        )
 
 
 def check_collectives(eqns: Iterable[Eqn], sizes: Sizes) -> None:
