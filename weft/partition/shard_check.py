@@ -1,6 +1,6 @@
 """Checks of a partitioned program: types of shards, and what the participants of a collective must agree on.
 
-In:   the values and the local equations of one program, or the exchanges of a program of one process.
+In:   a `PartitionedProgram` for each program and each program inside it; the exchanges of a program of one process.
 Out:  nothing, or a `PartitionError` that names the op and the user's line.
 How:  the global type and the placement of a value give the type of its shards; every local form must have it exactly. All devices
       run the same local program, so the participants of a collective agree on its dtype and shapes if its equation has the types
