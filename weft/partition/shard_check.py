@@ -34,8 +34,8 @@ class PartitionError(AssertionError):
 
 @record
 class PartitionedProgram:
-    """One program, with its local program: `values` has the `partition.values.Value` of each variable, `makers` the equations of
-    those that are results, `places` the placements of the program's results."""
+    """One program, with its local program: `values` has the `partition.values.Value` of each variable, `makers` the equation of each
+    result, `places` the placements of the program's results."""
 
     program: Jaxpr
     local: Jaxpr
@@ -90,7 +90,7 @@ def check_collectives(eqns: Iterable[Eqn], sizes: Sizes) -> None:
 
 
 def check_exchanges(eqns: Iterable[Eqn], ranks: Collection[int]) -> None:
-    """PartitionError for the first exchange among `eqns` in which the `ranks` disagree on types or groups."""
+    """PartitionError for the first exchange among `eqns` whose `ranks` disagree on types or groups."""
     for eqn in eqns:
         if role_of(eqn) == "exchange":
             _raise_if(_fault_of_exchange(eqn, ranks) or _fault_of_types(eqn), eqn, eqn.params["source"])
@@ -144,10 +144,10 @@ def _fault_of_exchange(eqn: Eqn, ranks: Collection[int]) -> str:
 
 def _fault_of_types(eqn: Eqn) -> str:
     """Return how the results of an equation differ from its type rule."""
-    wanted = eqn.primitive.abstract([a.aval for a in eqn.invars], eqn.params)
-    if len(wanted) != len(eqn.outvars):
-        return f"it has {len(eqn.outvars)} results, its type rule gives {len(wanted)}"
-    for var, aval in zip(eqn.outvars, wanted):
+    types = eqn.primitive.abstract([a.aval for a in eqn.invars], eqn.params)
+    if len(types) != len(eqn.outvars):
+        return f"it has {len(eqn.outvars)} results, its type rule gives {len(types)}"
+    for var, aval in zip(eqn.outvars, types):
         if var.aval.dtype != aval.dtype or var.aval.shape != aval.shape:
             return f"its result is {var.aval.str_short()}, its type rule gives {aval.str_short()}"
     return ""
