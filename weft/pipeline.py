@@ -170,6 +170,10 @@ def lower(request: Request) -> tuple[Stages, LocalProgram]:
     local = LocalProgram(request.name, program, mesh, tuple(map(BlockLayout, in_specs, dims[0])),
                          tuple(map(BlockLayout, out_specs, dims[1], blocks)), tuple(request.donated), owners)
     stages.program = local
+    if stages.partition is not None:
+        from weft.partition.shard_check import check_memory
+
+        check_memory(program, [(x.spec.local_shape if x.blocks is None else x.spec.global_shape, x.spec.storage_dtype) for x in local.outs])
     stages.lowered = backend.lower(local, timer)
     return stages, local
 

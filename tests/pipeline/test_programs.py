@@ -24,6 +24,7 @@ from weft.codegen.library import sort
 from weft.codegen.program import program
 from weft.codegen.runtime import pool, symbols
 from weft.codegen.toolchain import loader, target
+from weft.partition import partition
 from weft.runtime.device import devices
 from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P, PositionalSharding, SingleDeviceSharding
 from weft.util import cache
@@ -142,6 +143,18 @@ def test_programs_from_disk_give_the_same_bits(case, loaded):
         found.clear()
     assert results(fun, args) == first
     assert "jit(" in "".join(loaded[True])
+
+
+def test_shards_of_programs_from_disk_are_not_checked(loaded, monkeypatch):
+    checked = []
+    original = partition.check_partitioned
+    monkeypatch.setattr(partition, "check_partitioned", lambda *args: (checked.append(1), original(*args))[1])
+    fun, args = PROGRAMS["matmul on 8"]()
+    results(fun, args)
+    assert checked
+    checked.clear()
+    results(fun, args)
+    assert loaded[True] and not checked
 
 
 def test_facts_of_a_program_from_disk_are_those_of_the_compiler(loaded):

@@ -18,7 +18,19 @@ from weft.core.trace import is_undef, typeof
 from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
 from weft.ops.elementwise import convert_element_type
-from weft.ops.families import ANY, ContractSpec, check_dtype, is_narrow, joined_vma, match_dtypes, operand_table, shape_error
+from weft.ops.families import (
+    ANY,
+    INEXACT,
+    INTEGER,
+    ContractSpec,
+    check_dtype,
+    dtype_in,
+    is_narrow,
+    joined_vma,
+    match_dtypes,
+    operand_table,
+    shape_error,
+)
 from weft.ops.layout import transpose
 from weft.ops.placement import OUT_SHARDING, with_out_sharding
 from weft.ops.rules import aval_of, bump, inverse, multilinear
@@ -419,6 +431,29 @@ def _dot_batch(axis, args, dims, *, dimension_numbers, precision, preferred_elem
     return out, out_dim
 
 
+def sums_of_products(summed: Sequence[int], dtypes_in: Sequence[np.dtype], out: np.dtype) -> dict[str, Any]:
+    """Return the facts of a `FactorRule` about factors `summed` over products of two operands, for a result of dtype `out`.
+
+    Shards of these factors give sums in the dtype of the result, which are added. They cannot be split if converting to that dtype is
+    not linear: from inexact numbers to integers, and from numbers to bools.
+    """
+    if out == np.bool_:
+        adds = all(d == np.bool_ for d in dtypes_in)
+    else:
+        adds = dtype_in(out, INEXACT) or not any(dtype_in(d, INEXACT) for d in dtypes_in)
+    if not adds:
+        return {"special": dict.fromkeys(summed, "replicate")}
+    linear = tuple(i for i, d in enumerate(dtypes_in) if _keeps_sums(d, out))
+    return {"reduced": dict.fromkeys(summed, "add"), "linear_ins": linear}
+
+
+def _keeps_sums(operand: np.dtype, out: np.dtype) -> bool:
+    """Whether partial sums of an operand give partial sums of the result: bools are joined by "or", and integers wrap."""
+    if dtype_in(out, INTEGER):
+        return dtype_in(operand, INTEGER) and dtypes.itemsize_bits(operand) >= dtypes.itemsize_bits(out)
+    return operand == out if out == np.bool_ else dtype_in(operand, INEXACT)
+
+
 @dot_general_p.def_factors
 def _dot_factors(in_avals, out_avals, *, dimension_numbers, precision, preferred_element_type):
     (lc, rc), (lb, rb) = dimension_numbers
@@ -434,7 +469,7 @@ def _dot_factors(in_avals, out_avals, *, dimension_numbers, precision, preferred
     for d in rf:
         right[d] = b.new(rhs.shape[d])
     out = [left[d] for d in lb] + [left[d] for d in lf] + [right[d] for d in rf]
-    return b.rule([left, right], [out], reduced={left[d]: "add" for d in lc}, linear_ins=(0, 1))
+    return b.rule([left, right], [out], **sums_of_products([left[d] for d in lc], (lhs.dtype, rhs.dtype), out_avals[0].dtype))
 
 
 dot_general_p.define(lower=ContractSpec())

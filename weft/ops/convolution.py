@@ -18,7 +18,7 @@ from weft.core.primitive import Primitive
 from weft.core.trace import is_undef, typeof
 from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
-from weft.ops.contraction import PrecisionLike, canonical_precision
+from weft.ops.contraction import PrecisionLike, canonical_precision, sums_of_products
 from weft.ops.conv_products import Conv, dilated, expand_conv
 from weft.ops.elementwise import convert_element_type
 from weft.ops.families import ANY, ExpandSpec, check_dtype, is_narrow, joined_vma, move_dim, shape_error
@@ -449,9 +449,11 @@ def _conv_factors(in_avals, out_avals, **params):
         rhs_dims.append((g,))
         out_dims.append((h,))
     place = lambda dims, spec: [dims[i] for i in inverse(spec)]
+    sums = sums_of_products([inner, *[g for (g,) in rhs_dims[2:]]], (lhs.dtype, rhs.dtype), out_avals[0].dtype)
+    special |= sums.pop("special", {})
     return b.rule(
         [place(lhs_dims, numbers.lhs_spec), place(rhs_dims, numbers.rhs_spec)], [place(out_dims, numbers.out_spec)],
-        reduced={inner: "add"}, special=special, linear_ins=(0, 1), groups=tuple(together))
+        special=special, groups=tuple(together), **sums)
 
 
 def _localize_conv(params: dict, in_avals, out_avals) -> dict:

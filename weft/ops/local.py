@@ -51,9 +51,7 @@ def window(ctx: Any, x: Any, start: Any, size: int, dim: int, axes: tuple) -> An
 
 
 def _of_operand(f: int, rule: Any, eqn: Any) -> bool:
-    """Whether `f` is a dim of the first operand alone, and values of its dtype can be summed."""
-    if eqn.outvars[0].aval.dtype == np.bool_:
-        return False
+    """Whether `f` is a dim of the first operand alone."""
     return any(f in dim for dim in rule.ins[0]) and not any(f in dim for out in rule.outs for dim in out)
 
 

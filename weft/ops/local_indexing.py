@@ -88,7 +88,7 @@ def _is_first(ctx: Any, axes: tuple) -> Any:
 
 def _indexed(f: int, rule: Any, eqn: Any) -> bool:
     """Whether factor `f` is a dim of the operand that is looked up by index."""
-    return eqn.outvars[0].aval.dtype != np.bool_ and rule.special.get(f) == "index" and any(f in d for d in rule.ins[0])
+    return rule.special.get(f) == "index" and any(f in d for d in rule.ins[0])
 
 
 @split_rule(indexing.gather_p, _indexed, makes_partial_sums=lambda f, rule, axes: True, selects=True)

@@ -180,8 +180,13 @@ def _conv_halos(ctx: Any, **params: Any) -> list[Halo]:
     return [ctx.halo(0, d, places[0], _spread(*places[1])) for d, places in found if places is not None]
 
 
-@split_rule(convolution.conv_general_dilated_p, _special, halos=_conv_halos,
-        makes_partial_sums=lambda f, rule, axes: any(f in dim for dim in rule.ins[1]))
+def _can_split_conv(f: int, rule: Any, eqn: Any) -> bool:
+    of_kernel = any(f in dim for dim in rule.ins[1])
+    return f in rule.special and (not of_kernel or f in rule.reduced)
+
+
+@split_rule(convolution.conv_general_dilated_p, _can_split_conv, halos=_conv_halos,
+        makes_partial_sums=lambda f, rule, axes: f in rule.reduced)
 def _conv_split(ctx: Any, args: list, **params: Any) -> Any:
     """The image's rows under the windows of this device, zeros outside of the image, convolved without padding."""
     image, kernel = args

@@ -203,9 +203,10 @@ def repeated(x, mesh: Any, axes: tuple):
 
 
 def sum_of_terms(x, axes: tuple):
-    """The value of which the entries of `x` along its first dim are the terms, over the mesh axes `axes`."""
+    """Return the sum (of bools: the logical or) of the entries of `x` along its first dim, its terms over the mesh axes `axes`."""
+    reduction = "reduce_or" if typeof(x).dtype == np.bool_ else "reduce_sum"
     with lenient(), leaving_terms(frozenset(axes)):
-        return registry["reduce_sum"].bind(x, axes=(0,))
+        return registry[reduction].bind(x, axes=(0,))
 
 
 @terms_p.def_type

@@ -21,7 +21,7 @@ from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
 from weft.ops.bitwise import bitwise_and
 from weft.ops.comparison import clamp, ge, lt, select
-from weft.ops.contraction import dot_general_p
+from weft.ops.contraction import dot_general_p, sums_of_products
 from weft.ops.elementwise import add, convert_element_type, sub
 from weft.ops.families import ExpandSpec, GroupedSpec, is_narrow, joined_vma, shape_error
 from weft.ops.layout import broadcast_in_dim, broadcasted_iota, full, transpose
@@ -77,7 +77,7 @@ def _type(lhs: ShapedArray, rhs: ShapedArray, starts: ShapedArray, ends: ShapedA
 @ragged_dot_p.def_reference
 def _reference(lhs, rhs, starts, ends, rows, *, contracted, precision, preferred_element_type):
     out = lhs.dtype if preferred_element_type is None else np.dtype(preferred_element_type)
-    wide = np.dtype(np.float32) if is_narrow(out) else out
+    wide = np.dtype(np.float32) if is_narrow(out) else np.dtype(np.int32) if out.name.endswith("int4") else out
     inside = (rows[..., None] >= starts[..., None, :]) & (rows[..., None] < ends[..., None, :])
     parted = np.where(inside[..., None], lhs[..., None, :], np.zeros((), lhs.dtype)).astype(wide)
     form = "...mgk,...mn->...gkn" if contracted else "...mgk,...gkn->...mn"
@@ -114,8 +114,8 @@ def _factors(in_avals, out_avals, *, contracted, precision, preferred_element_ty
     matrices, of_rows = [*batch, group, k, n], [*batch, m, n]
     right, out = (of_rows, matrices) if contracted else (matrices, of_rows)
     summed = (m,) if contracted else (k, group)
-    return b.rule([[*batch, m, k], right, [*batch, group], [*batch, group], [*batch, m]], [out], reduced=dict.fromkeys(summed, "add"),
-                  linear_ins=(0, 1))
+    return b.rule([[*batch, m, k], right, [*batch, group], [*batch, group], [*batch, m]], [out],
+                  **sums_of_products(summed, (lhs.dtype, rhs.dtype), out_avals[0].dtype))
 
 
 def _by_groups(lhs, rhs, starts, ends, rows, **params):

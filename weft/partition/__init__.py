@@ -15,6 +15,7 @@ Read in this order:
   strategies       the candidates; `partial_sums` how long reductions can be deferred; `halo` rows of neighbours;
                    `split_context` what split rules may ask; `combine` independent reductions become one
   reshard          the cheapest collectives between two placements; `emit` binds them; `padding` uneven dims
+  shard_check      the types of all shards, and what the participants of collectives must agree on; on every compilation
   cost, values     constants and records; values of the local program
   stack            the local program on storage blocks, mesh axes as leading dims
 

@@ -72,11 +72,15 @@ _STEPS: dict[str, Callable[[Step, Any, int, Shape], Any]] = {
 def emit_step(step: Step, x: Any, n: int, after: Shape, selects: bool = False) -> Any:
     """The local result of shape `after` of one step of a resharding plan on local `x`, along axes of `n` devices.
 
-    What is cut into uneven blocks is padded first; what padded blocks are gathered to is cut off last. A sum that `selects`, which has
-    one term with negative zeros, adds bits: a sum of floats begins with a positive zero, and would lose the sign of a negative one.
+    What is cut into uneven blocks is padded first; what padded blocks are gathered to is cut off last. The sum of bools is their logical
+    or: they are counted. A sum that `selects`, which has one term with negative zeros, adds bits: a sum of floats begins with a positive
+    zero, and would lose the sign of a negative one.
     """
     emit = _STEPS[step.kind]
     dtype = typeof(x).dtype
+    if dtype == np.bool_ and COLLECTIVES[step.kind].reduces:
+        count = np.min_scalar_type(n)
+        return comparison.ne(emit(step, casting.convert_element_type(x, count), n, after), count.type(0))
     if not selects or not COLLECTIVES[step.kind].reduces or not families.dtype_in(dtype, families.FLOATING):
         return emit(step, x, n, after)
     as_dtype = lambda x, dtype: casting.bitcast_convert_type_p.bind(x, new_dtype=dtype)

@@ -33,6 +33,7 @@ from weft.ops.ragged_exchange import ragged_all_to_all_p
 from weft.ops.slicing import concatenate, dynamic_slice_in_dim, slice_in_dim
 from weft.partition.combine import later_collectives, separate_reductions, topological
 from weft.partition.process_axes import ProcessAxes, has_groups, on_parts, process_axes
+from weft.partition.shard_check import check_exchanges
 from weft.partition.stack import block_types, on_blocks
 from weft.transforms.batch import named_axes
 from weft.util.record import record
@@ -52,7 +53,17 @@ def program_of_process(local: Jaxpr, mesh: Sequence[tuple[Any, int]], owners: np
         with extend_axis_env(axes.between), set_trace(_Exchanging(current_trace(), axes)):
             return on_blocks(local, axes.local, ins, outs, (), blocks)
 
-    return combined(stage(run, block_types(local.invars, ins, axes.local), local.name))
+    program = combined(stage(run, block_types(local.invars, ins, axes.local), local.name))
+    check_exchanges(_all_eqns(program), axes.ranks)
+    return program
+
+
+def _all_eqns(jaxpr: Jaxpr) -> Iterator[Eqn]:
+    """The equations of a program and of the programs inside it."""
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for _, inner in subjaxprs(eqn.params):
+            yield from _all_eqns(inner)
 
 
 # ---- small reductions together

@@ -26,6 +26,7 @@ from weft.partition.alternatives import Choices, improved
 from weft.partition.cost import DEFAULT, CollectiveRecord, CostModel
 from weft.partition.propagate import Propagation, propagate
 from weft.partition.reshard import Placement
+from weft.partition.shard_check import PartitionedProgram, check_partitioned
 from weft.partition.spmd import partition_program
 from weft.partition.values import PlacedEqn
 from weft.util.errors import ShardingError
@@ -46,6 +47,7 @@ class PartitionResult:
     out_blocks: tuple[tuple[int, ...] | None, ...] = ()        # of results that are made whole: blocks to store them in
     program: Jaxpr | None = None         # the global program, and the placements of the results of its equations
     placed_eqns: tuple[PlacedEqn, ...] = ()
+    programs: tuple[PartitionedProgram, ...] = ()                  # until they are checked
     work: float = 0.0                    # time of the local computations, in bytes sent that take as long
 
     @property
@@ -97,7 +99,8 @@ def partition(jaxpr: Jaxpr, mesh: Mesh, in_specs: Sequence[Spec | None], out_spe
         if other.bytes_sent >= found.bytes_sent:
             break
         found = other
-    return found
+    check_partitioned(found.programs, found.mesh.shape)
+    return replace(found, programs=())
 
 
 @record
@@ -134,7 +137,7 @@ def _partitioned(request: _Request) -> tuple[PartitionResult, _Request, dict[Any
         repeatable.extend(made.repeatable)
         records = tuple(r for r in made.records if r is not None)
         return PartitionResult(local, ins, tuple(outs), records, request.mesh, layout_callbacks=tuple(made.layout_callbacks),
-                               program=jaxpr, placed_eqns=tuple(made.placed_eqns), work=sum(made.work))
+                               program=jaxpr, placed_eqns=tuple(made.placed_eqns), programs=tuple(made.programs), work=sum(made.work))
 
     def with_choices(choices: Choices) -> PartitionResult | None:
         specs = _target_specs(request, jaxpr, choices.layouts.items()) if choices.layouts else target_specs

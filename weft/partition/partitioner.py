@@ -35,6 +35,7 @@ from weft.partition.padding import evenly_split, neutral_element
 from weft.partition.partial_sums import PartialSums, variables
 from weft.partition.propagate import FactorAxes, Propagation, dims_of_factors
 from weft.partition.reshard import Placement, Step, finer_axes, is_even, local_shape, plan, plan_cost
+from weft.partition.shard_check import PartitionedProgram
 from weft.partition.split_context import SplitContext
 from weft.partition.strategies import Candidates
 from weft.partition.values import LocalTrace, NotPartial, Origin, PlacedEqn, Value
@@ -79,6 +80,7 @@ class Partitioner:
     work: list[float] = field(default_factory=list)                     # time of the local computations, in bytes sent
     layout_callbacks: list[tuple[Callable, Spec]] = field(default_factory=list)     # that get the layout of a value
     placed_eqns: list[PlacedEqn] = field(default_factory=list)
+    programs: list[PartitionedProgram] = field(default_factory=list)                # this one and those inside, once they are closed
     strategy_sets: dict[tuple, StrategySet] = field(default_factory=dict)           # by what they follow from
     depth: int = 0
     open_ended: bool = False              # whether this program is inside a while loop
@@ -189,10 +191,12 @@ class Partitioner:
             self.placed_eqns.insert(index, PlacedEqn(eqn, placements, self.count, self.depth, self.manual))
         return [self.read(a) for a in jaxpr.outvars]
 
-    def close(self, args: Sequence, results: Sequence) -> Jaxpr:
-        """The local program, its reductions combined."""
+    def close(self, args: Sequence, results: Sequence, jaxpr: Jaxpr, places: Sequence[Placement]) -> Jaxpr:
+        """Return the local program of `jaxpr`, its reductions combined. Its `results` are placed as `places`."""
         self.trace.eqns = combine_reductions(self.trace.eqns, self.records, self.record_index)
-        return self.trace.to_jaxpr(args, results)
+        local = self.trace.to_jaxpr(args, results)
+        self.programs.append(PartitionedProgram(jaxpr, local, tuple(places), self.env, self.partial_sums.makers))
+        return local
 
     def set_values(self, variables: Sequence[Var], values: Sequence[Value]) -> None:
         """Let `variables` have `values`."""
@@ -319,6 +323,8 @@ class Partitioner:
 
     def compute_split(self, eqn: Eqn) -> list[Value]:
         """The results of an equation, by the cheapest strategy."""
+        if _computes_nothing(eqn):
+            return [self.zeros(v) for v in eqn.outvars]
         values = [self.read(a) for a in eqn.invars]
         rule, terms = self.target_specs.rule(eqn), self.terms(eqn.outvars[0]) if self.target_specs.terms and eqn.outvars else None
         try:
@@ -328,6 +334,11 @@ class Partitioner:
             return self.emit(eqn, rule, values, strategy)
         except _NotSplittable:
             return self.emit(eqn, None, values, self.replicated(eqn))
+
+    def zeros(self, var: Var) -> Value:
+        """Return zeros for a result, placed as its target spec says: no operand is moved for it."""
+        place = Placement(self.target_specs.spec(var), self.terms(var))
+        return Value(var.aval, place, layout.full(local_shape(var.aval.shape, place.dims, self.sizes), 0, var.aval.dtype))
 
     def replicated(self, eqn: Eqn) -> Strategy:
         """Compute the equation on whole operands, alike on all devices."""
@@ -538,6 +549,14 @@ def _completed_by(rule: FactorRule, f: int) -> CollectiveSpec | None:
     """The collective that completes the reduction of factor `f` at once; None for sums, which can be deferred."""
     combine = rule.reduced.get(f, "add")
     return None if combine == "add" else COMPLETED_BY.get(combine)
+
+
+def _computes_nothing(eqn: Eqn) -> bool:
+    """Whether results have no elements, or are sums of no products because an operand has none."""
+    if eqn.effects or not eqn.outvars:
+        return False
+    is_product = eqn.primitive.kind in ("contract", "conv", "ragged")
+    return not any(v.aval.size for v in eqn.outvars) or (is_product and not all(a.aval.size for a in eqn.invars))
 
 
 def _operand(eqn: Eqn, i: int) -> str:

@@ -126,7 +126,7 @@ def local_program(outer: Partitioner, jaxpr: Jaxpr, ins: Sequence[Placement], ou
     inner = Partitioner(outer.target_specs, outer.constraint_spec, trace, outer.special, outer.records, outer.count * count,
                         fixed_results=set(variables(jaxpr.outvars)), layout_callbacks=outer.layout_callbacks,
                         manual=outer.manual, finer_axes=outer.finer_axes, repeatable=outer.repeatable, work=outer.work,
-                        placed_eqns=outer.placed_eqns, depth=outer.depth + 1,
+                        placed_eqns=outer.placed_eqns, programs=outer.programs, depth=outer.depth + 1,
                         open_ended=outer.open_ended or open_ended, cost=outer.cost,
                         target_weight=outer.target_weight, early=outer.early)
     try:
@@ -138,7 +138,7 @@ def local_program(outer: Partitioner, jaxpr: Jaxpr, ins: Sequence[Placement], ou
             trace.source = jaxpr.eqns[-1].source if jaxpr.eqns else None
             reason = "the loop or branch gives its result as"
             locals_ = [inner.materialize(v, p, "loop", f"{reason} {p}") for v, p in zip(results, outs)]
-            return inner.close(args, locals_)
+            return inner.close(args, locals_, jaxpr, outs)
     finally:
         trace.finished = True
 
@@ -161,7 +161,7 @@ def scan(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
     args = _materialized(outer, eqn, values, [*ins[:carries.stop], *stacked(ins[carries.stop:])])
     summed = [_accumulated_axes(outer, body, i, body.outvars[i - n_consts]) for i in carries]
     carry = [Placement(ins[i].dims, axes) for i, axes in zip(carries, summed)]
-    shared = (outer.records, outer.layout_callbacks, outer.placed_eqns, outer.work)
+    shared = (outer.records, outer.layout_callbacks, outer.placed_eqns, outer.programs, outer.work)
     lengths = [len(entries) for entries in shared]
     try:
         local = local_program(outer, body, [*ins[:n_consts], *carry, *ins[carries.stop:]], [*carry, *ys], p["length"], values[:n_consts])

@@ -44,16 +44,16 @@ def partition_program(jaxpr: Jaxpr, target_specs: Propagation, ins: Sequence[Pla
         args: list[StageTracer] = [trace.new_arg(partitioner.local_aval(v.aval, p)) for v, p in zip(jaxpr.invars, ins)]
         values = partitioner.run(jaxpr, [Value(v.aval, p, x, argument=i) for i, (v, p, x) in enumerate(zip(jaxpr.invars, ins, args))])
         makers = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
-        results, specs = [], []
+        results, places = [], []
         for i, (value, spec, atom) in enumerate(zip(values, outs, jaxpr.outvars)):
             partitioner.eqn = makers.get(atom) if type(atom) is Var else None
             trace.source = partitioner.eqn and partitioner.eqn.source
             place = partitioner.result_placement(atom, value.placement) if spec is None else Placement(spec)
             place = Placement(evenly_split(atom.aval.shape, place.dims, target_specs.sizes))
             results.append(partitioner.materialize(value, place, "output", f"output {i} is laid out as {place}"))
-            specs.append(place.dims)
-        local = partitioner.close(args, results)
-        return local, specs, partitioner
+            places.append(place)
+        local = partitioner.close(args, results, jaxpr, places)
+        return local, [place.dims for place in places], partitioner
 
 
 def _special(partitioner: Partitioner, eqn: Eqn) -> list[Value]:

@@ -128,8 +128,10 @@ class Candidates:
 
 def _completes(combine: str, eqn: Eqn) -> bool:
     """Whether shards reduced with `combine` can be combined across devices by one collective."""
-    bitwise = combine in ("and", "or") and eqn.outvars[0].aval.dtype != np.bool_
-    return combine in COMPLETED_BY and not bitwise
+    dtype = eqn.outvars[0].aval.dtype
+    bitwise = combine in ("and", "or") and dtype != np.bool_
+    by_parts = combine in ("max", "min") and dtype.kind == "c"
+    return combine in COMPLETED_BY and not bitwise and not by_parts
 
 
 def _merged(order: Sequence[FactorAxes], splittable: frozenset[int]) -> FactorAxes:
