@@ -5,8 +5,8 @@ loops, callbacks, refs, sparse matrices, Pallas kernels with odd blocks, export 
 with any dimension numbers, negative padding, ties.
 
 In:   a `Body`, as in `steps`.
-Laws: those of `steps`. Functions inside of others use the values in scope as closures.
-Next: `programs` chooses among these steps and those of `steps`.
+Laws: as in `steps`. Functions inside of others use the values in scope as closures.
+Next: `programs` chooses among these steps and the steps of `steps`.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ def _policy(b: Body) -> None:
         return _nested(b)
     first, last = _step_of(b, x), _with_closure(b, x)
     product = f"near(0.25 * ({first('c')} @ {first('c')}.T)) @ c"
-    kept = f"checkpoint_name(near(0.25 * ({product})), 'kept')"
-    body = f"lambda c: {last(kept)}"
+    named = f"checkpoint_name(near(0.25 * ({product})), 'kept')"
+    body = f"lambda c: {last(named)}"
     b.like(f"api.checkpoint({body}, policy=api.checkpoint_policies.{b.r.choice(POLICIES)})({x.name})", x, exact=False)
 
 
@@ -200,7 +200,7 @@ def _pad(b: Body) -> None:
 
 
 def _ties(b: Body) -> None:
-    """Sorts and maxima of values of which several are equal."""
+    """Sorts and maxima of equal values."""
     x = b.pick(lambda x: x.shape and x.size and x.exact and x.kind in "if")
     if x is None:
         return _pad(b)

@@ -88,12 +88,12 @@ def _run(api: Any, task: Task, way: str, noise: int | None, options: dict) -> An
 
 def _modules(api: Any, text: str) -> dict[str, Any]:
     """Import what a program uses that the system does not import by itself."""
-    found = {name.rpartition(".")[2]: importlib.import_module(f"{api.__name__}.{name}")
+    modules = {name.rpartition(".")[2]: importlib.import_module(f"{api.__name__}.{name}")
              for name in ("export", "experimental.sparse", "experimental.pallas") if f"{name.rpartition('.')[2]}." in text}
     if "checkpoint_name(" in text:
         module = importlib.import_module("jax.ad_checkpoint" if api.__name__ == "jax" else "weft.api.checkpointing")
-        found["checkpoint_name"] = module.checkpoint_name
-    return found
+        modules["checkpoint_name"] = module.checkpoint_name
+    return modules
 
 
 # ---- other processes
