@@ -76,9 +76,11 @@ def _eps(dtype) -> float:
 # ---- factorizations
 
 def cholesky(a, *, upper: bool = False, symmetrize_input: bool = True):
-    """The lower triangular L with L @ L.conj().T == a (or its adjoint, if `upper`); NaN unless `a` is positive definite."""
-    a = _matrix("cholesky", a, square=True)
-    lower = la.cholesky(_adjoint(a) if upper else a, symmetrize_input=symmetrize_input)
+    """The lower triangular L with L @ L.conj().T == a (or its adjoint, if `upper`); NaN unless `a` is positive definite.
+
+    Without `symmetrize_input` only the lower triangle is read, for `upper` too.
+    """
+    lower = la.cholesky(_matrix("cholesky", a, square=True), symmetrize_input=symmetrize_input)
     return _adjoint(lower) if upper else lower
 
 

@@ -99,6 +99,8 @@ def _columns(x, bounds: tuple[int, int], dim: int = -1):
 def cholesky(x, *, symmetrize_input: bool = True):
     """The lower triangular L with L L^H = x, for positive definite x; NaN for others.
 
+    Without `symmetrize_input` only the lower triangle of x is read, and derivatives are those by its entries.
+
     >>> np.asarray(cholesky(np.array([[4.0, 2.0], [2.0, 5.0]], np.float32))).tolist()
     [[2.0, 0.0], [1.0, 2.0]]
     """
@@ -158,6 +160,7 @@ def eigh(
 ) -> tuple:
     """Eigenvectors (as columns) and eigenvalues, ascending, of a symmetric or Hermitian matrix; those from one index up to another.
 
+    Without `symmetrize_input` only the triangle that `lower` names is read, and derivatives are those by its entries.
     Raises ValueError for indices out of bounds, NotImplementedError for another `implementation` than QR.
     """
     _choose("eigh", "implementation", implementation, EighImplementation, (EighImplementation.QR,))
@@ -299,8 +302,9 @@ def _cholesky_jvp(primals, tangents):
     out = cholesky_p.bind(*primals)
     if type(tangents[0]) is Zero:
         return out, zero_tangent(out)
+    tangent = matrices.hermitian_of_triangle(tangents[0], lower=True)
     solve = lambda b, **options: triangular_solve(out, b, lower=True, **options)
-    inner = solve(solve(tangents[0], transpose_a=True, conjugate_a=True), left_side=True)
+    inner = solve(solve(tangent, transpose_a=True, conjugate_a=True), left_side=True)
     inner = sub(matrices.tril(inner), matrices.half(matrices.diagonal_part(inner)))
     return out, matrices.dot(out, inner)
 
@@ -565,11 +569,12 @@ def _reciprocal_differences(values):
 
 
 @eigh_p.def_jvp
-def _eigh_jvp(primals, tangents, **params):
-    v, w = outs = eigh_p.bind(*primals, **params)
+def _eigh_jvp(primals, tangents, *, lower, sort_eigenvalues):
+    v, w = outs = eigh_p.bind(*primals, lower=lower, sort_eigenvalues=sort_eigenvalues)
     if type(tangents[0]) is Zero:
         return outs, [zero_tangent(o) for o in outs]
-    inner = matrices.dot(matrices.adjoint(v), matrices.dot(tangents[0], v))
+    tangent = matrices.hermitian_of_triangle(tangents[0], lower=lower)
+    inner = matrices.dot(matrices.adjoint(v), matrices.dot(tangent, v))
     diagonal = matrices.diagonal_of(inner)
     t_w = real(diagonal) if is_complex(v) else diagonal
     return outs, [matrices.dot(v, mul(matrices.like(_reciprocal_differences(w), inner), inner)), t_w]

@@ -10,7 +10,7 @@ from weft.core.trace import typeof
 from weft.ir.types import ShapedArray
 from weft.ops.arithmetic import is_complex
 from weft.ops.contraction import Precision, batch_matmul
-from weft.ops.elementwise import conj, convert_element_type, eq, ge, gt, mul, select_n
+from weft.ops.elementwise import add, conj, convert_element_type, eq, ge, gt, mul, select_n, sub
 from weft.ops.families import full, zeros
 from weft.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather_p
 from weft.ops.layout import broadcast_in_dim, broadcasted_iota, reshape, transpose
@@ -58,6 +58,13 @@ def triu(x):
 def diagonal_part(x):
     """The diagonal, among zeros."""
     return triangle(x, eq)
+
+
+def hermitian_of_triangle(x, lower: bool):
+    """The Hermitian matrix of which one triangle is given. Imaginary parts of the diagonal are ignored."""
+    part = tril(x) if lower else triu(x)
+    part = sub(part, half(diagonal_part(x)))
+    return add(part, adjoint(part))
 
 
 def diagonal_of(x):

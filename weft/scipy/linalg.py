@@ -72,7 +72,10 @@ def cholesky(a, lower: bool = False, overwrite_a: bool = False, check_finite: bo
     >>> weft.scipy.linalg.cholesky(np.array([[4.0, 2.0], [99.0, 5.0]])).tolist()
     [[2.0, 1.0], [0.0, 2.0]]
     """
-    return linalg.cholesky(listed(a), upper=not lower, symmetrize_input=False)
+    a = concrete(inexact("cholesky", listed(a)))
+    if not lower and a.ndim > 1:
+        a = uf.conjugate(mp.matrix_transpose(a))
+    return linalg.cholesky(a, upper=not lower, symmetrize_input=False)
 
 
 def cho_factor(a, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple:
