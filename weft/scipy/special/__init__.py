@@ -1,12 +1,10 @@
 """Special functions with SciPy's names.
 
-Next: `basic`, `integrals`, `gammas`, `hypergeometric`, `harmonics`, `faddeeva`.
+Next: `basic`, `gamma_ratios`, `integrals`, `gammas`, `hypergeometric`, `harmonics`, `faddeeva`.
 """
 
 from weft.scipy.special.basic import (
-    beta,
     betainc,
-    betaln,
     boxcox,
     boxcox1p,
     digamma,
@@ -32,7 +30,6 @@ from weft.scipy.special.basic import (
     multigammaln,
     ndtr,
     ndtri,
-    poch,
     polygamma,
     rel_entr,
     softmax,
@@ -42,6 +39,11 @@ from weft.scipy.special.basic import (
 )
 from weft.scipy.special.faddeeva import (
     wofz,
+)
+from weft.scipy.special.gamma_ratios import (
+    beta,
+    betaln,
+    poch,
 )
 from weft.scipy.special.gammas import (
     bernoulli,

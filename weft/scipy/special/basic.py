@@ -1,4 +1,4 @@
-"""Special functions that are made of a few operations: those of gamma, beta, logarithms and the normal distribution."""
+"""Special functions that are made of a few operations: those of gamma, logarithms and the normal distribution."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from weft.util import dtypes
 from weft.util.source import guard_all, named
 
 __all__ = [
-    "beta", "betainc", "betaln", "boxcox", "boxcox1p", "digamma", "entr", "erf", "erfc", "erfinv", "expit",
+    "betainc", "boxcox", "boxcox1p", "digamma", "entr", "erf", "erfc", "erfinv", "expit",
     "factorial", "gammainc", "gammaincc", "gammaln", "gammasgn", "i0", "i0e", "i1", "i1e", "kl_div",
-    "log_ndtr", "log_softmax", "logit", "logsumexp", "multigammaln", "ndtr", "ndtri", "poch", "polygamma", "rel_entr",
+    "log_ndtr", "log_softmax", "logit", "logsumexp", "multigammaln", "ndtr", "ndtri", "polygamma", "rel_entr",
     "softmax", "xlog1py", "xlogy", "zeta",
 ]  # fmt: skip
 
@@ -140,105 +140,6 @@ def betainc(a, b, x):
 def zeta(x, q=None):
     """The Hurwitz zeta function; without `q` Riemann's, for which q is 1."""
     return functions.zeta(*promote_to_inexact("zeta", x, 1.0 if q is None else q))
-
-
-@custom_jvp
-def _betaln(a, b):
-    """Where the greater argument is large, the logarithms of its gamma and of the sum's are large and nearly equal: their difference is
-    written by Stirling's series, of which the large terms cancel on paper."""
-    low, high = ew.min(a, b), ew.max(a, b)
-    long = ew.bitwise_and(ew.ge(high, 10), ew.ge(low, 0))
-    h, d = select(long, high, 10), select(long, low, 1)
-    total = ew.add(h, d)
-    fall = ew.sub(ew.sub(ew.mul(d, ew.sub(1, ew.log(total))), ew.mul(ew.sub(h, 0.5), ew.log1p(ew.div(d, h)))),
-                  ew.sub(_stirling_rest(total), _stirling_rest(h)))
-    return ew.add(ew.lgamma(low), select(long, fall, ew.sub(ew.lgamma(high), ew.lgamma(ew.add(a, b)))))
-
-
-_betaln.defjvps(lambda t, out, a, b: ew.neg(ew.mul(t, _digamma_rise(a, b))), lambda t, out, a, b: ew.neg(ew.mul(t, _digamma_rise(b, a))))
-
-
-def _stirling_rest(x):
-    """lgamma(x) less (x - 1/2) log x - x + log(2 pi) / 2, for x from 10 up."""
-    inverse = ew.div(1, x)
-    step, out = ew.square(inverse), 0.0
-    for term in reversed((1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)):
-        out = ew.add(ew.mul(step, out), term)
-    return ew.mul(out, inverse)
-
-
-#: of the powers of 1 / x^2 in log(x) - 1 / (2 x) - digamma(x)
-_DIGAMMA_SERIES = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
-
-
-def _digamma_rise(a, b, share=1.0):
-    """digamma(a + b) - digamma(a) in units of `share`: for positive arguments a sum of terms that have the factor b and one sign."""
-    total = ew.add(a, b)
-    plain = ew.bitwise_or(ew.le(a, 0), ew.le(total, 0))
-    x, y, step, out = select(plain, 1, a), select(plain, 1, total), ew.div(b, share), 0.0
-    for k in range(10):                          # digamma(x + 1) = digamma(x) + 1 / x
-        out = ew.add(out, ew.div(ew.div(step, ew.add(y, k)), ew.add(x, k)))
-    x, y = ew.add(x, 10), ew.add(y, 10)
-    ratio = select(plain, 0, ew.div(b, x))
-    little = ew.lt(ew.abs(ratio), 1e-20)
-    ratio = select(little, 1, ratio)
-    logs = ew.add(select(little, 1, ew.div(ew.log1p(ratio), ratio)), ew.div(0.5, y))
-    p, q = ew.square(ew.div(1, x)), ew.square(ew.div(1, y))
-    series, powers, power = 0.0, 1.0, q          # p^j - q^j is p - q times a sum of powers
-    for c in _DIGAMMA_SERIES:
-        series, powers, power = ew.add(series, ew.mul(c, powers)), ew.add(ew.mul(powers, p), power), ew.mul(power, q)
-    out = ew.add(out, ew.add(ew.mul(ew.div(step, x), logs), ew.mul(ew.mul(ew.mul(ew.div(step, y), p), ew.add(1, ew.div(x, y))), series)))
-    return select(plain, ew.div(ew.sub(ew.digamma(total), ew.digamma(a)), share), out)
-
-
-@custom_jvp
-def _beta(a, b):
-    sign = ew.mul(ew.mul(_gammasgn(a), _gammasgn(b)), _gammasgn(ew.add(a, b)))
-    return ew.mul(sign, ew.exp(_betaln(a, b)))
-
-
-def _beta_slope(t, out, a, b):
-    """By the first argument. A small second one makes the value large and the logarithm's slope small: it goes from one to the other."""
-    share = select(ew.lt(ew.abs(b), 1), b, 1)
-    sign = ew.mul(ew.mul(_gammasgn(a), _gammasgn(b)), _gammasgn(ew.add(a, b)))
-    size = ew.mul(ew.mul(sign, ew.sign(share)), ew.exp(ew.add(_betaln(a, b), ew.log(ew.abs(share)))))
-    return ew.neg(ew.mul(t, ew.mul(size, _digamma_rise(a, b, share))))
-
-
-_beta.defjvps(_beta_slope, lambda t, out, a, b: _beta_slope(t, out, b, a))
-betaln = _binary("betaln", _betaln, "The logarithm of the beta function.", "a b")
-beta = _binary("beta", _beta, "The beta function.", "a b", weak=False)
-
-
-@custom_jvp
-def _poch(z, m):
-    """By Stirling's series of both gammas, whose large terms cancel on paper, after steps up to where it holds: the ratio of the gammas
-    changes by a factor each, and those are multiplied between two halves of the series' exponential, which alone might overflow."""
-    total = ew.add(z, m)
-    inside = ew.bitwise_and(ew.gt(z, 0), ew.gt(total, 0))
-    a, b, m = select(inside, z, 1), select(inside, total, 1), select(inside, m, 0)
-    low, steps, factors = ew.min(a, b), ew.mul(m, 0), []
-    for k in range(10):
-        counts = ew.lt(ew.add(low, k), 10)
-        steps = select(counts, k + 1, steps)
-        numerator = ew.add(a, k)
-        close = ew.lt(m, numerator)                  # then one less a part of it, with one rounding
-        share = ew.div(select(close, m, numerator), ew.add(b, k))
-        factors.append(select(counts, select(close, ew.sub(1, share), share), 1))
-    a, b = ew.add(a, steps), ew.add(b, steps)
-    log = ew.add(ew.add(ew.mul(m, ew.sub(ew.log(b), 1)), ew.mul(ew.sub(a, 0.5), ew.log1p(ew.div(m, a)))),
-                 ew.sub(_stirling_rest(b), _stirling_rest(a)))
-    half = ew.exp(ew.mul(log, 0.5))
-    out = half
-    for factor in factors:
-        out = ew.mul(out, factor)
-    plain = ew.exp(ew.sub(ew.lgamma(total), ew.lgamma(z)))
-    return select(ew.eq(m, 0), select(inside, 1, plain), select(ew.eq(half, math.inf), half, ew.mul(out, half)))
-
-
-_poch.defjvps(lambda t, out, z, m: ew.mul(t, ew.mul(out, _digamma_rise(z, m))),
-              lambda t, out, z, m: ew.mul(t, ew.mul(out, ew.digamma(ew.add(z, m)))))
-poch = _binary("poch", _poch, "The rising factorial gamma(z + m) / gamma(z), for positive z and z + m.", "z m", weak=False)
 
 
 def _box(log_of, base_of):

@@ -21,7 +21,8 @@ from weft.control.custom_rules import custom_jvp
 from weft.numpy.promote import concrete, inexact, kept, promote_to_inexact
 from weft.ops import elementwise as ew
 from weft.scipy.special import basic
-from weft.scipy.special.basic import _stirling_rest, in_single
+from weft.scipy.special.basic import in_single
+from weft.scipy.special.gamma_ratios import _DIGAMMA_SERIES, _betaln, _stirling_rest
 from weft.util import dtypes
 from weft.util.source import guard_all
 
@@ -100,7 +101,7 @@ def _digamma(z):
     for k in range(_SHIFTS):
         total = total + 1 / (w + k)
     step, series = 1 / (shifted * shifted), wnp.zeros_like(w)
-    for c in reversed(basic._DIGAMMA_SERIES):
+    for c in reversed(_DIGAMMA_SERIES):
         series = (series + c) * step
     value = wnp.log(shifted) - 0.5 / shifted - series - wnp.where(far, 0, total)
     x, y = wnp.real(z), wnp.imag(z)
@@ -177,7 +178,7 @@ def _comb(n, k):
     inside = (n >= 0) & (k >= 0) & (k <= n)
     top, part = wnp.where(inside, n, 1), wnp.where(inside, k, 0)
     part = wnp.minimum(part, top - part)
-    log = -(wnp.log1p(top) + basic._betaln(top - part + 1, part + 1))
+    log = -(wnp.log1p(top) + _betaln(top - part + 1, part + 1))
     value = wnp.exp(log)
     whole = (top == wnp.floor(top)) & (part == wnp.floor(part))
     # of whole numbers the result is one: the factors of the shorter side, each product rounded to what it can be

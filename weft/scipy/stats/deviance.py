@@ -16,7 +16,7 @@ from weft import numpy as wnp
 from weft.control.custom_rules import custom_jvp
 from weft.ops import elementwise as ew
 from weft.ops.functions.gammas import log_less_digamma
-from weft.scipy.special.basic import _digamma_rise, _stirling_rest
+from weft.scipy.special.gamma_ratios import _digamma_rise, _stirling_rest
 from weft.util import dtypes
 
 #: from here on Stirling's series is as good as the type
