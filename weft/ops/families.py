@@ -631,13 +631,25 @@ def _applied(primitive: Primitive, name: str, operands: tuple[str, ...], text: s
     return made
 
 
-def of_scipy(name: str, wide: bool = False) -> Callable:
-    """The reference in scipy.special, imported when first used; `wide` computes in float64 and rounds."""
+#: first arguments of which SciPy's functions are replaced by their limits at zero, which have full precision there
+_NEAR_ZERO = 1e-150
+
+
+def of_scipy(name: str, wide: bool = False, odd: bool = False, near_zero: Callable | None = None) -> Callable:
+    """The reference in scipy.special, imported when first used; `wide` computes in float64 and rounds.
+
+    `odd` functions keep the sign of zero. `near_zero`, a function of the same arguments, gives the values where the first argument is so
+    small that SciPy's function overflows or underflows before the result does.
+    """
     def reference(*xs):
         import scipy.special
         args = [np.asarray(x, np.float64) for x in xs] if wide else xs
         with np.errstate(all="ignore"):
-            return np.asarray(getattr(scipy.special, name)(*args)).astype(xs[-1].dtype)
+            out = np.asarray(getattr(scipy.special, name)(*args))
+            if near_zero is not None:
+                out = np.where((np.abs(args[0]) < _NEAR_ZERO) & (args[0] != 0), near_zero(*args), out)
+            out = np.copysign(out, args[0]) if odd else out
+            return out.astype(xs[-1].dtype)
     return reference
 
 

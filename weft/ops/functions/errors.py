@@ -74,7 +74,7 @@ def _erf_inv_ratio(f, w):
     return f.cold(f.horner(w, _ERF_INV_NEAR), w >= 5.0, _erf_inv_far, w)
 
 
-@function(FLOATING, of_scipy("erfinv"), jvp=[lambda t, out, x: mul(t, mul(math.sqrt(math.pi) / 2, exp(square(out))))], cost=30,
+@function(FLOATING, of_scipy("erfinv", odd=True), jvp=[lambda t, out, x: mul(t, mul(math.sqrt(math.pi) / 2, exp(square(out))))], cost=30,
           ulp=(2.5, 4), ranges=((-1, 1), (0.999, 1), (1 - 1e-11, 1)))
 def erf_inv(f, x):
     """The number whose error function is `x`."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from math import inf, nan
 
+import numpy as np
+
 from weft.core.primitive import registry
 from weft.core.trace import typeof
 from weft.ops.arithmetic import abs, add, div, mul, neg, sign, sub
@@ -71,7 +73,13 @@ def _digamma_in_double(f, x):
     return f.narrow(f.in_double().digamma(f.widen(x)))
 
 
-@function(FLOATING, of_scipy("gammaln"), jvp=[lambda t, out, x: mul(t, digamma(x))], ulp=(2, 4),
+def _lgamma_reference(x):
+    """SciPy's, which is -inf at -inf."""
+    near_zero = of_scipy("gammaln", near_zero=lambda x: -np.log(np.abs(x)))
+    return np.where(np.isinf(x), np.abs(x), near_zero(x))
+
+
+@function(FLOATING, _lgamma_reference, jvp=[lambda t, out, x: mul(t, digamma(x))], ulp=(2, 4),
           ranges=((0, 100), (0, 0.5), (-10, 0), (4e36, 4.09e36)), points=(1.0, 2.0, 4.0850e36))
 def lgamma(f, x):
     """The logarithm of the absolute value of the gamma function of `x`."""
@@ -195,7 +203,7 @@ def bessel_i0e(f, x):
     return _bessel(f, x, 0)
 
 
-@function(FLOATING, of_scipy("i1e"), jvp=[_bessel_i1e_slope], ulp=(2.5, 6), ranges=((-8, 8), (-100, 100)), points=(8.0, 16.0))
+@function(FLOATING, of_scipy("i1e", odd=True), jvp=[_bessel_i1e_slope], ulp=(2.5, 6), ranges=((-8, 8), (-100, 100)), points=(8.0, 16.0))
 def bessel_i1e(f, x):
     """exp(-|x|) times the modified Bessel function of order 1."""
     return _bessel(f, x, 1)

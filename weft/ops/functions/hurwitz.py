@@ -194,7 +194,17 @@ def _polygamma_reference(m, x):
     wide = np.asarray(x, np.float64)
     order = np.asarray(m, np.float64)
     sign_ = np.where(order % 2 == 0, -1.0, np.where(order % 2 == 1, 1.0, np.nan))
-    return np.where(order == 0, psi(wide), sign_ * gamma(order + 1) * zeta(order + 1, wide)).astype(x.dtype)
+    size = np.where((order > 150) & (wide > 0), _large_derivative(order, wide), gamma(order + 1) * zeta(order + 1, wide))
+    return np.where(order == 0, psi(wide), sign_ * size).astype(x.dtype)
+
+
+def _large_derivative(m, x):
+    """gamma(m + 1) zeta(m + 1, x) for large m, where a factor may overflow and the other underflow."""
+    from scipy.special import gammaln
+    exponent = np.where(m > 1e18, m * (np.log(m / x) - 1), gammaln(m + 1) - (m + 1) * np.log(x))
+    ratios = 1 + sum(np.exp(-(m + 1) * np.log1p(k / x)) for k in range(1, 24))
+    rest = np.exp(-(m + 1) * np.log1p(24 / x)) * ((x + 24) / m + 0.5)
+    return np.where(np.isinf(x), 0.0, np.exp(exponent) * (ratios + rest))
 
 
 @function(FLOATING, _polygamma_reference, jvp=[None, lambda t, out, m, x: mul(t, polygamma(add(m, 1), x))], ulp=(1.5, 2000),

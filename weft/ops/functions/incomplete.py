@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from math import inf, nan
 
+import numpy as np
+
 from weft.ops.arithmetic import add, div, mul, neg, sub
 from weft.ops.comparison import eq, le, lt, select
-from weft.ops.families import FLOATING, function, no_derivative, of_scipy
+from weft.ops.families import FLOATING, function, no_derivative
 from weft.ops.functions.errors import scaled_tail
 from weft.ops.functions.gammas import digamma, digamma_above_half, log_less_digamma
 from weft.ops.functions.logarithmic import log
@@ -80,7 +82,36 @@ def _by_slopes(name):
     return reference
 
 
-@function(FLOATING, of_scipy("gammainc", wide=True), ulp=(0.55, 1200), ranges=_ORDERS, jvp=[
+def _small(x):
+    """Where SciPy's functions flush a positive float64 argument."""
+    return (x > 0) & (x < 1e-150)
+
+
+def _igamma_reference(a, x):
+    """SciPy's, and its limits for small arguments and for orders whose logarithm of gamma is infinite."""
+    from scipy.special import gammainc, gammaln
+    wide, z = np.asarray(a, np.float64), np.asarray(x, np.float64)
+    with np.errstate(all="ignore"):
+        out = np.where(_small(z) & (wide > 0), np.exp(wide * np.log(z) - gammaln(wide + 1)), gammainc(wide, z))
+        out = np.where(_small(wide) & (z > 0), 1.0, out)
+        return np.where(_beyond(wide, z), z > wide, out).astype(x.dtype)
+
+
+def _igammac_reference(a, x):
+    """As `_igamma_reference`. For small orders the function is a times the exponential integral."""
+    from scipy.special import exp1, gammaincc
+    wide, z = np.asarray(a, np.float64), np.asarray(x, np.float64)
+    with np.errstate(all="ignore"):
+        out = np.where(_small(wide) & (z > 0), wide * exp1(z), gammaincc(wide, z))
+        return np.where(_beyond(wide, z), z < wide, out).astype(x.dtype)
+
+
+def _beyond(a, x):
+    """Where the order is so large that both functions are steps at x = a, and x is on one side."""
+    return (a > 1e300) & (a < inf) & (x >= 0) & (x != a) & (x < inf)
+
+
+@function(FLOATING, _igamma_reference, ulp=(0.55, 1200), ranges=_ORDERS, jvp=[
     lambda t, out, a, x: mul(t, igamma_grad_a(a, x)), lambda t, out, a, x: mul(t, igamma_grad_x(a, x))])
 def igamma(f, a, x):
     """The regularized lower incomplete gamma function: the integral of exp(-t) t^(a-1) / gamma(a) from 0 to `x`.
@@ -91,7 +122,7 @@ def igamma(f, a, x):
     return _of_doubles(_value, f, a, x, False)
 
 
-@function(FLOATING, of_scipy("gammaincc", wide=True), ulp=(0.55, 600), ranges=_ORDERS, jvp=[
+@function(FLOATING, _igammac_reference, ulp=(0.55, 600), ranges=_ORDERS, jvp=[
     lambda t, out, a, x: neg(mul(t, igamma_grad_a(a, x))), lambda t, out, a, x: neg(mul(t, igamma_grad_x(a, x)))])
 def igammac(f, a, x):
     """`1 - igamma(a, x)`, accurate for large `x`."""
