@@ -19,6 +19,7 @@ from weft.control.call_rules import keep_whole, make_call_rules, plain_params
 from weft.control.custom_values import (
     CustomVJPPrimal,
     Split,
+    SymbolicZero,
     check_outputs,
     check_tangents,
     flatten_cts,
@@ -203,20 +204,25 @@ class custom_jvp(_CustomFunction):
         return jvp
 
     def defjvps(self, *jvps: Callable | None) -> None:
-        """Set one rule per argument: `jvp_i(tangent_i, out, *primals)`; the contributions are added."""
+        """Set one rule per argument: `jvp_i(tangent_i, out, *primals)`; the contributions are added.
+
+        The rule of an argument that is constant is not called: where its slope is infinite, its contribution would be NaN.
+        """
         if self.nondiff_argnums:
             raise TypeError("defjvps: cannot be used with nondiff_argnums; use defjvp.")
 
         def jvp(primals, tangents):
             out = self(*primals)
-            parts = [rule(t, out, *primals) for rule, t in zip(jvps, tangents) if rule is not None]
+            moving = [not all(type(leaf) is SymbolicZero for leaf in tree.tree_leaves(t)) for t in tangents]
+            tangents = tree.tree_map(lambda t: instantiate(Zero(t.aval)) if type(t) is SymbolicZero else t, tangents)
+            parts = [rule(t, out, *primals) for rule, t, moves in zip(jvps, tangents, moving) if rule is not None and moves]
             if not parts:
                 return out, tree.tree_map(lambda x: instantiate(Zero(typeof(x).to_tangent_aval())), out)
             total = parts[0]
             for part in parts[1:]:
                 total = tree.tree_map(add, total, part)
             return out, total
-        self.jvp = jvp
+        self.defjvp(jvp, symbolic_zeros=True)
 
     @functools.partial(api_boundary, name="custom_jvp")
     def __call__(self, *args, **kwargs):

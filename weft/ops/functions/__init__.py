@@ -20,7 +20,7 @@ from weft.util.lazy import loader
 STATED_BY = {name: module for module, names in {
     "errors": "erf erfc erf_inv log_ndtr ndtri normal_hazard",
     "exponential": "exp exp2 expm1 sinh cosh tanh logistic",
-    "gammas": "digamma lgamma bessel_i0e bessel_i1e",
+    "gammas": "digamma lgamma bessel_i0e bessel_i1e bessel_ratio",
     "hurwitz": "polygamma zeta",
     "incomplete": """igamma igammac igamma_grad_a igamma_grad_x random_gamma_grad log_igamma log_igammac igamma_hazard igammac_hazard""",
     "incomplete_beta": "betainc regularized_incomplete_beta betaincc log_betainc betainc_hazard beta_density",

@@ -7,10 +7,13 @@ from math import inf, nan
 
 import numpy as np
 
-from weft.ops.arithmetic import abs, div, min, mul, neg, square, sub
+from weft.core.trace import typeof
+from weft.ops.arithmetic import add, div, mul, neg, square, sub
+from weft.ops.comparison import gt, le, select
 from weft.ops.families import FLOATING, function, of_scipy
 from weft.ops.functions.exponential import exp
 from weft.ops.functions.logarithmic import log_of_normal, rough_log_of_normal
+from weft.ops.functions.roots import sqrt
 
 
 def _bell(f, x, y):
@@ -148,7 +151,22 @@ def _hazard_reference(x):
     return (np.sqrt(2 / np.pi) / scipy.special.erfcx(wide / np.sqrt(2))).astype(x.dtype)
 
 
-@function(FLOATING, _hazard_reference, jvp=[lambda t, out, x: mul(t, mul(out, sub(out, x)))], cost=40, ulp=(6, 6),
+#: where the difference loses more than four bits, and the levels of the continued fraction that float64 and float32 need from there on
+_HAZARD_FAR, _HAZARD_LEVELS = 3.3, (50, 14)
+
+
+def _hazard_excess(out, x):
+    """The hazard less x: nearly equal numbers for large x, where it is 1 / (x + 2 / (x + 3 / (x + ...)))."""
+    large = gt(x, _HAZARD_FAR)
+    far = select(large, x, _HAZARD_FAR)
+    levels = _HAZARD_LEVELS[typeof(x).dtype.itemsize < 8]
+    fraction = mul(add(far, sqrt(add(square(far), 4 * levels))), 0.5)       # the limit of equal levels
+    for k in range(levels, 1, -1):
+        fraction = add(far, div(k, fraction))
+    return select(large, div(1, fraction), sub(out, x))
+
+
+@function(FLOATING, _hazard_reference, jvp=[lambda t, out, x: mul(t, mul(out, _hazard_excess(out, x)))], cost=40, ulp=(6, 6),
           ranges=((-6, 6), (0, 40), (-1, 1)), points=(15.5, 39.6))
 def normal_hazard(f, x):
     """The density of the standard normal distribution at `x` as a share of what is above: the slope of `log_ndtr` at `-x`."""
@@ -158,7 +176,14 @@ def normal_hazard(f, x):
     return f.select(x < 0.0, bell / (1.0 - tail), high)
 
 
-@function(FLOATING, of_scipy("ndtri", wide=True), jvp=[lambda t, out, p: div(div(t, min(p, sub(1, p))), normal_hazard(abs(out)))],
+def _ndtri_slope(t, out, p):
+    """The reciprocal of the density at `out`: the probability of the tail times its hazard. Both are taken from one side at 1/2."""
+    low = le(p, 0.5)
+    tail, size = select(low, p, sub(1, p)), select(low, neg(out), out)
+    return div(t, mul(tail, normal_hazard(size)))
+
+
+@function(FLOATING, of_scipy("ndtri", wide=True), jvp=[_ndtri_slope],
           cost=60, ulp=(4, 5), ranges=((0, 1), (0, 1e-3), (0.2, 0.8), (0, 1e-9)), points=(0.25, 0.5))
 def ndtri(f, p):
     """The number below which the standard normal distribution has the probability `p`."""

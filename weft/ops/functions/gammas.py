@@ -12,6 +12,7 @@ from weft.core.trace import typeof
 from weft.ops.arithmetic import abs, add, div, mul, neg, sign, sub
 from weft.ops.comparison import ge, lt, select
 from weft.ops.families import FLOATING, function, match_dtypes, of_scipy
+from weft.ops.functions.exponential import exp
 from weft.ops.functions.logarithmic import log, log_by_parts, log_of_normal, rough_log_of_normal
 from weft.ops.functions.roots import sqrt
 from weft.util import dtypes
@@ -166,13 +167,26 @@ def _bessel_i0e_slope(t, out, x):
     return mul(t, select(lt(size, _BESSEL_APART), difference, neg(mul(sign(x), _bessel_gap(size)))))
 
 
+#: of the powers of (x / 2)^2 in 2 I1(x) / x
+_BESSEL_RATIO = tuple(1 / (math.factorial(k) * math.factorial(k + 1)) for k in range(15))
+
+
+def bessel_ratio(x, out):
+    """I1(x) / x, near zero by a power series, whose derivatives do not cancel; elsewhere `out` / x."""
+    near = lt(abs(x), 2)
+    square, series = mul(select(near, mul(x, x), 0), 0.25), 0.0
+    for c in reversed(_BESSEL_RATIO):
+        series = add(mul(series, square), c)
+    return select(near, mul(series, 0.5), div(out, select(near, 1, x)))
+
+
 def _bessel_i1e_slope(t, out, x):
-    # i0e - out (sign x + 1/x), whose limit at 0 is 1/2; 1/x of the least numbers is infinite
+    """i0e - |x| r - r, where r is i1e / x."""
     size = abs(x)
-    at_zero = lt(size, float(dtypes.finfo(typeof(x).dtype).eps) / 4)
-    safe = select(at_zero, 1, x)
-    gap = select(lt(size, _BESSEL_APART), sub(bessel_i0e(safe), mul(out, sign(safe))), _bessel_gap(size))
-    return mul(t, select(at_zero, 0.5, sub(gap, div(out, safe))))
+    decay = exp(neg(select(lt(size, 2), size, 0)))
+    ratio = mul(bessel_ratio(x, out), decay)
+    apart = sub(bessel_i0e(x), mul(size, ratio))
+    return mul(t, sub(select(lt(size, _BESSEL_APART), apart, _bessel_gap(size)), ratio))
 
 
 def _bessel(f, x, order):

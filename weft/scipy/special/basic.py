@@ -11,9 +11,10 @@ from weft.control.custom_rules import custom_jvp
 from weft.core.trace import typeof
 from weft.numpy.promote import all_inexact, broadcast, cast, inexact, kept, promote_to_inexact
 from weft.numpy.reductions import logsumexp
-from weft.numpy.ufuncs import bessel_i0, subtract
+from weft.numpy.ufuncs import bessel_i0, bessel_i1, subtract
 from weft.ops import elementwise as ew, functions
 from weft.ops.comparison import select
+from weft.scipy.special.deviance import deviance, log_quotient
 from weft.util import dtypes
 from weft.util.source import guard_all, named
 
@@ -70,12 +71,6 @@ def _binary(name: str, op: Callable | str, text: str, arguments: str = "x y", we
     return named(_WRITTEN[arguments](both), name, text)
 
 
-def _i1(x):
-    return ew.mul(ew.exp(ew.abs(x)), ew.bessel_i1e(x))
-
-
-_i0 = custom_jvp(bessel_i0)
-_i0.defjvps(lambda t, out, x: ew.mul(t, _i1(x)))
 erf = _unary("erf", "erf", "The error function.")
 erfc = _unary("erfc", "erfc", "1 - erf(x), accurate for large x.")
 erfinv = _unary("erfinv", "erf_inv", "The inverse of the error function.")
@@ -84,20 +79,22 @@ digamma = _unary("digamma", "digamma", "The derivative of the logarithm of the g
 _expit = custom_jvp(_late("logistic"))
 
 
-def _expit_slope(t, out, x):
-    """out (1 - out), of the smaller of the two as a quotient."""
+@custom_jvp
+def _expit_slope(x):
+    """expit(x) (1 - expit(x)), of the smaller of the two as a quotient."""
     small = ew.exp(ew.neg(ew.abs(x)))
     rest = ew.div(1, ew.add(small, 1))
-    return ew.mul(t, ew.mul(ew.mul(small, rest), rest))
+    return ew.mul(ew.mul(small, rest), rest)
 
 
-_expit.defjvps(_expit_slope)
+_expit.defjvps(lambda t, out, x: ew.mul(t, _expit_slope(x)))
+_expit_slope.defjvps(lambda t, out, x: ew.neg(ew.mul(t, ew.mul(out, ew.tanh(ew.mul(x, 0.5))))))
 expit = _unary("expit", _expit, "1 / (1 + exp(-x)).")
 logit = _unary("logit", lambda x: ew.sub(ew.log(x), ew.log1p(ew.neg(x))), "log(x / (1 - x)), the inverse of `expit`.")
 i0e = _unary("i0e", "bessel_i0e", "The modified Bessel function of order 0 times exp(-|x|).")
 i1e = _unary("i1e", "bessel_i1e", "The modified Bessel function of order 1 times exp(-|x|).")
-i0 = _unary("i0", _i0, "The modified Bessel function of order 0.")
-i1 = _unary("i1", _i1, "The modified Bessel function of order 1.")
+i0 = _unary("i0", bessel_i0, "The modified Bessel function of order 0.")
+i1 = _unary("i1", bessel_i1, "The modified Bessel function of order 1.")
 
 
 def _gammasgn(x):
@@ -142,7 +139,7 @@ def zeta(x, q=None):
     return functions.zeta(*promote_to_inexact("zeta", x, 1.0 if q is None else q))
 
 
-def _box(log_of, base_of):
+def _box(log_of):
     """(base^y - 1) / y and its slopes by the logarithm of the base, in factors that overflow no earlier than the result."""
     @custom_jvp
     def power(x, y):
@@ -157,12 +154,23 @@ def _box(log_of, base_of):
         flat = ew.bitwise_or(flat, ew.eq(y, 0))
         return log, select(flat, 0, t), flat, select(flat, 1, y)
 
+    @custom_jvp
+    def plain_power(x, y):
+        """base^y, by halves of the exponent, since its exponential may overflow earlier than a product with it."""
+        log = log_of(x)
+        half = ew.exp(ew.mul(ew.mul(select(ew.eq(y, 0), 1, log), y), 0.5))
+        return ew.mul(half, half)
+
+    plain_power.defjvps(lambda t, out, x, y: ew.mul(t, ew.mul(y, plain_power(x, ew.sub(y, 1)))),
+                        lambda t, out, x, y: ew.mul(t, ew.mul(log_of(x), out)))
+
     def by_x(tangent, out, x, y):
-        half = ew.exp(ew.mul(parts(x, y)[1], 0.5))
-        return ew.mul(tangent, ew.mul(ew.div(half, base_of(x)), half))
+        return ew.mul(tangent, plain_power(x, ew.sub(y, 1)))
 
     def by_y(tangent, out, x, y):
-        log, t, _, y = parts(x, y)
+        log, _, _, divisor = parts(x, y)
+        t = ew.mul(select(ew.bitwise_and(ew.eq(y, 0), ew.eq(log, -math.inf)), 0, log), y)
+        y = divisor
         small, positive = ew.lt(ew.abs(t), 0.5), ew.gt(t, 0)
         series, bounded = 0.0, select(small, t, 0)
         for k in range(14, -1, -1):
@@ -175,8 +183,8 @@ def _box(log_of, base_of):
     return power
 
 
-boxcox = _binary("boxcox", _box(_late("log"), lambda x: x), "(x^y - 1) / y, log(x) where y is 0.", "x lmbda")
-boxcox1p = _binary("boxcox1p", _box(_late("log1p"), lambda x: ew.add(x, 1)), "((1 + x)^y - 1) / y, log(1 + x) where y is 0.", "x lmbda")
+boxcox = _binary("boxcox", _box(_late("log")), "(x^y - 1) / y, log(x) where y is 0.", "x lmbda")
+boxcox1p = _binary("boxcox1p", _box(_late("log1p")), "((1 + x)^y - 1) / y, log(1 + x) where y is 0.", "x lmbda")
 
 
 def polygamma(n, x):
@@ -222,16 +230,60 @@ _entr.defjvps(lambda t, out, x: ew.neg(ew.mul(t, ew.add(ew.log(x), 1))))
 entr = _unary("entr", _entr, "-x log(x), 0 at 0 and -inf below.")
 
 
-def _rel_entr(p, q):
-    inside = ew.bitwise_and(ew.gt(p, 0), ew.gt(q, 0))
+def _inside(p, q):
+    return ew.bitwise_and(ew.gt(p, 0), ew.gt(q, 0))
+
+
+def _of_positive(p, q, fun: Callable):
+    """`fun` where both arguments are positive, 0 elsewhere."""
+    inside = _inside(p, q)
+    return select(inside, fun(select(inside, p, 1), select(inside, q, 1)), 0)
+
+
+def _of_support(p, q, value, at_zero):
+    """A divergence from its value where both arguments are positive and that where p is 0; infinite elsewhere."""
     zero = ew.bitwise_and(ew.eq(p, 0), ew.ge(q, 0))
-    safe_p, safe_q = select(inside, p, 1), select(inside, q, 1)
-    value = ew.mul(safe_p, ew.sub(ew.log(safe_p), ew.log(safe_q)))
-    return select(inside, value, select(zero, 0.0, ew.add(ew.mul(value, 0), math.inf)))
+    return select(_inside(p, q), value, select(zero, at_zero, ew.add(ew.mul(value, 0), math.inf)))
 
 
+@custom_jvp
+def _rel_entr(p, q):
+    value = _of_positive(p, q, lambda p, q: ew.mul(p, log_quotient(p, q)))
+    return _of_support(p, q, value, 0.0)
+
+
+_rel_entr.defjvps(lambda t, out, p, q: ew.mul(t, _of_positive(p, q, lambda p, q: ew.add(log_quotient(p, q), 1))),
+                  lambda t, out, p, q: ew.neg(ew.mul(t, _of_positive(p, q, ew.div))))
+
+
+@custom_jvp
+def _kl_div(p, q):
+    value = _of_positive(p, q, lambda p, q: deviance(p, ew.sub(q, p), log_quotient(q, p)))
+    return _of_support(p, q, value, q)
+
+
+def _log_ratio(p, q):
+    """log(p / q), also of nearly equal numbers."""
+    near = ew.lt(ew.abs(ew.sub(p, q)), ew.mul(q, 0.5))
+    return select(near, ew.log1p(ew.div(ew.sub(select(near, p, q), q), q)), log_quotient(p, q))
+
+
+@custom_jvp
+def _relative_gap(p, q):
+    """(q - p) / q."""
+    return ew.div(ew.sub(q, p), q)
+
+
+_relative_gap.defjvps(lambda t, out, p, q: ew.neg(ew.div(t, q)), lambda t, out, p, q: ew.mul(t, ew.div(ew.div(p, q), q)))
+
+
+def _kl_div_by_q(t, out, p, q):
+    return ew.mul(t, select(ew.eq(p, 0), 1, _of_positive(p, q, _relative_gap)))
+
+
+_kl_div.defjvps(lambda t, out, p, q: ew.mul(t, _of_positive(p, q, _log_ratio)), _kl_div_by_q)
 rel_entr = _binary("rel_entr", _rel_entr, "p log(p / q), the terms of the relative entropy.", "p q")
-kl_div = _binary("kl_div", lambda p, q: ew.add(ew.sub(_rel_entr(p, q), p), q), "p log(p / q) - p + q.", "p q")
+kl_div = _binary("kl_div", _kl_div, "p log(p / q) - p + q.", "p q")
 
 
 def log_softmax(x, /, *, axis=None):

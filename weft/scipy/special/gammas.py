@@ -22,7 +22,7 @@ from weft.numpy.promote import concrete, inexact, kept, promote_to_inexact
 from weft.ops import elementwise as ew
 from weft.scipy.special import basic
 from weft.scipy.special.basic import in_single
-from weft.scipy.special.gamma_ratios import _DIGAMMA_SERIES, _betaln, _stirling_rest
+from weft.scipy.special.gamma_ratios import _DIGAMMA_SERIES, _betaln, _digamma_rise, _stirling_rest
 from weft.util import dtypes
 from weft.util.source import guard_all
 
@@ -191,9 +191,24 @@ def _comb(n, k):
 
 
 _comb_of = custom_jvp(_comb)
-_comb_of.defjvps(
-    lambda t, out, n, k: t * out * wnp.where(out == 0, 0, ew.digamma(n + 1) - ew.digamma(wnp.where(out == 0, 1, n - k + 1))),
-    lambda t, out, n, k: t * out * wnp.where(out == 0, 0, ew.digamma(wnp.where(out == 0, 1, n - k + 1)) - ew.digamma(k + 1)))
+
+
+def _inside_of_comb(out, n, k):
+    none = out == 0
+    return wnp.where(none, 1, n), wnp.where(none, 0, k)
+
+
+def _comb_by_n(t, out, n, k):
+    n, k = _inside_of_comb(out, n, k)
+    return t * out * _digamma_rise(n - k + 1, k)
+
+
+def _comb_by_k(t, out, n, k):
+    n, k = _inside_of_comb(out, n, k)
+    return t * out * _digamma_rise(k + 1, n - 2 * k)
+
+
+_comb_of.defjvps(_comb_by_n, _comb_by_k)
 _comb_compiled = jit(in_single(_comb_of))
 
 

@@ -454,10 +454,15 @@ def _spence(x):
 
 
 def _spence_rule(t, out, x):
+    """-t log(x) / (x - 1), near 1 by the series of the inverse hyperbolic tangent, whose derivatives do not cancel."""
     d = x - 1
     near = wnp.abs(d) < 0.5
-    log = wnp.where(near, wnp.log1p(wnp.where(near, d, 0)), wnp.log(x))
-    return t * wnp.where(d == 0, -1, -log / wnp.where(d == 0, 1, d))
+    close = wnp.where(near, d, 0)
+    square, series = (close / (close + 2))**2, 0.0
+    for k in range(17, -1, -1):
+        series = series * square + 1 / (2 * k + 1)
+    quotient = wnp.where(near, 2 * series / (close + 2), wnp.log(x) / wnp.where(near, 1, d))
+    return -t * quotient
 
 
 _spence.defjvps(_spence_rule)

@@ -2,8 +2,8 @@
 
 In:  arrays of one floating dtype; counts are real numbers here.
 Out: `log_poisson`, `log_gamma_density`, `log_binomial`, `log_beta_binomial`, with slopes that are as accurate; `beta_binomial`.
-How: `deviance`, x log(x / m) - (x - m), is zero at m = x and as small as the square of the distance near it. What gamma functions add is
-     `_width`, half a logarithm and a remainder of Stirling's series.
+How: `special.deviance.deviance`, x log(x / m) - (x - m), is zero at m = x and as small as the square of the distance near it. What gamma
+     functions add is `_width`, half a logarithm and a remainder of Stirling's series.
 Source: C. Loader, "Fast and accurate computation of binomial probabilities" (2000).
 """
 
@@ -16,52 +16,17 @@ from weft import numpy as wnp
 from weft.control.custom_rules import custom_jvp
 from weft.ops import elementwise as ew
 from weft.ops.functions.gammas import log_less_digamma
+from weft.scipy.special.deviance import deviance, log_quotient, magnitude_exponent
 from weft.scipy.special.gamma_ratios import _digamma_rise, _stirling_rest
 from weft.util import dtypes
 
 #: from here on Stirling's series is as good as the type
 STIRLING = 10.0
-#: of the powers of s^2, s = t / (2 + t), in t - log(1 + t) for |t| < 2/5
-_ODD = tuple([1 / k for k in range(3, 33, 2)])
-_NEAR = 0.4
-
-
-def deviance(x, gap, log_ratio):
-    """x (r - 1 - log(r)) for x >= 0, where r - 1 is `gap` / x; `log_ratio` is log(r), and counts where r is not close to 1."""
-    some = x > 0
-    t = gap / wnp.where(some, x, 1)
-    near = some & (wnp.abs(t) < _NEAR)
-    t = wnp.where(near, t, 0)
-    s = t / (t + 2)
-    square, series = s * s, 0.0
-    for c in reversed(_ODD if x.dtype.itemsize > 4 else _ODD[:6]):
-        series = series * square + c
-    far = some & ~near & (gap < math.inf)
-    return wnp.where(near, x * (s * (t - 2 * square * series)), gap - wnp.where(far, x * log_ratio, 0))
-
-
-def _power(x) -> int:
-    """An exponent of two that takes the least numbers, or the greatest, into the middle of the type's range."""
-    return int(dtypes.finfo(x.dtype).maxexp * 0.6)
-
-
-@custom_jvp
-def log_quotient(x, y):
-    """log(x / y) of positive numbers, whose quotient may be beyond all floats."""
-    quotient, power = x / y, _power(x)
-    over, under = quotient == math.inf, quotient < float(dtypes.finfo(x.dtype).smallest_normal)
-    up, down = 2.0**power, 2.0**-power
-    moved = (x * wnp.where(under, up, down)) / (y * wnp.where(under, down, up))
-    shift = wnp.where(over, 2 * power * math.log(2), wnp.where(under, -2 * power * math.log(2), 0))
-    return wnp.log(wnp.where(over | under, moved, quotient)) + shift
-
-
-log_quotient.defjvps(lambda t, out, x, y: t / x, lambda t, out, x, y: -t / y)
 
 
 def _log_of_sum(a, b):
     """log((a + b) / a)."""
-    quotient, power = b / a, _power(a)
+    quotient, power = b / a, magnitude_exponent(a)
     over = quotient == math.inf
     moved = wnp.where(over, (b * 2.0**-power) / (a * 2.0**power), 1)
     return wnp.where(over, wnp.log(moved) + 2 * power * math.log(2), wnp.log1p(wnp.where(over, 0, quotient)))
@@ -110,7 +75,7 @@ def _deviances(a, b, x, y, gap):
 def _log_against(a, b, x):
     """log((a + b) x / a)."""
     a = wnp.where(a > 0, a, 1)
-    quotient, power, info = b / a, _power(x), dtypes.finfo(x.dtype)
+    quotient, power, info = b / a, magnitude_exponent(x), dtypes.finfo(x.dtype)
     ratio = x + quotient * x
     over, under = quotient == math.inf, ratio < float(info.smallest_normal) / float(info.eps)
     moved = (x * 2.0**power) * wnp.where(over, (b * 2.0**-power) / (a * 2.0**power), 1 + quotient)

@@ -7,7 +7,7 @@ import math
 from weft import numpy as wnp
 from weft.control.custom_rules import custom_jvp
 from weft.ops import elementwise as ew
-from weft.scipy.stats.deviance import deviance
+from weft.scipy.special.deviance import deviance
 from weft.scipy.stats.family import continuous, log1p_square
 from weft.util.source import guard_all
 

@@ -7,7 +7,7 @@ import math
 from weft import numpy as wnp
 from weft.control.custom_rules import custom_jvp
 from weft.scipy.special import log_ndtr
-from weft.scipy.stats.deviance import log_quotient
+from weft.scipy.special.deviance import log_quotient
 from weft.scipy.stats.family import continuous, log_bell, log_one_less_exp, one_less_exp, valid
 from weft.util.source import guard_all
 
