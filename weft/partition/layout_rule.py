@@ -81,6 +81,6 @@ class InferTransfer:
         with derived_trace(eval_trace):
             given = rule.infer(mesh, tree.tree_unflatten(rule.in_tree, shown), tree.tree_unflatten(rule.out_tree, results))
         avals = [v.aval for v in self.eqn.outvars]
-        strength = max([state.strength.get(a, 0) for a in self.variables], default=0)
+        carried = max([state.carried.get(a, 0) for a in self.variables], default=0)
         for var, spec in zip(self.eqn.outvars, specs(rule, "result", given, rule.out_tree, avals, fine, state.sizes, self.eqn)):
-            state.extend(var, spec, strength)
+            state.extend(var, spec, carried)

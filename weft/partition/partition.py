@@ -9,6 +9,7 @@ Next: `propagate`, `reshard` and `spmd` do the work here; `partition.stack` maps
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,13 +25,16 @@ from weft.ir.types import ShapedArray
 from weft.ops.recognized import recognized
 from weft.partition.alternatives import Choices, improved
 from weft.partition.cost import DEFAULT, CollectiveRecord, CostModel
-from weft.partition.propagate import Propagation, propagate
+from weft.partition.propagate import Propagation, Settling, propagate
 from weft.partition.reshard import Placement
 from weft.partition.shard_check import PartitionedProgram, check_partitioned
 from weft.partition.spmd import partition_program
 from weft.partition.values import PlacedEqn
 from weft.util.errors import ShardingError
 from weft.util.record import record, replace
+
+#: how many times the least a way to settle conflicts may send at first for other layouts to be tried with it
+LEAD = 1.1
 
 
 @record
@@ -112,6 +116,7 @@ class _Request:
     out_specs: tuple[Spec | None, ...]
     cost: CostModel
     given: Mesh                              # of which `mesh` is a refinement
+    settling: Settling = Settling.BY_SIZE
 
     def refined(self, cuts: Mapping[Any, int]) -> _Request:
         """The same with each axis of `cuts` split into a major part of the given size and the rest."""
@@ -121,40 +126,66 @@ class _Request:
 
 
 def _partitioned(request: _Request) -> tuple[PartitionResult, _Request, dict[Any, int]]:
-    """The partitioned program; the request on its mesh; axes that would have to be cut for it to send less."""
-    request, jaxpr, target_specs = _propagated(request)
-    cuts: dict[Any, int] = {}
-    repeatable: list[Eqn] = []
+    """The partitioned program that sends least; the request on its mesh; axes that would have to be cut for it to send less.
 
-    def attempt(cost: CostModel, target_weight: float, target_specs: Propagation = target_specs,
-                early: Mapping[Var, Spec] = {}) -> PartitionResult:
-        ins = tuple(target_specs.spec(v) for v in jaxpr.invars)
-        asked = zip(request.out_specs, jaxpr.outvars)
+    Where layouts conflict, each way to settle that gives another program.
+    """
+    ways = [_Attempts(*_propagated(replace(request, settling=Settling.BY_SIZE)))]
+    if ways[0].target_specs.conflicts:
+        other = _Attempts(*_propagated(replace(request, settling=Settling.BY_REACH)))
+        if other.request.mesh != ways[0].request.mesh or other.target_specs.dims != ways[0].target_specs.dims:
+            ways.append(other)
+    least = min(way.first.bytes_sent for way in ways)
+    promising = [way for way in ways if way.first.bytes_sent <= LEAD * least]
+    found, way = min(((way.best(), way) for way in promising), key=lambda pair: pair[0].bytes_sent)
+    return found, way.request, way.cuts
+
+
+class _Attempts:
+    """Attempts to partition a program from what propagation found for it."""
+
+    def __init__(self, request: _Request, program: Jaxpr, target_specs: Propagation):
+        self.request, self.program, self.target_specs = request, program, target_specs
+        self.cuts: dict[Any, int] = {}       # axes that would have to be cut for an attempt to send less
+        self.repeatable: list[Eqn] = []
+        self.strategies: dict[tuple, list] = {}      # which all attempts with these specs share
+        self.first = self.partitioned()
+
+    def best(self) -> PartitionResult:
+        """The attempt that sends least, of those that may send less than the first."""
+        weight, found = 1.0, self.first
+        if found.moves:                      # perhaps less is sent where targets that were not requested count less, or more
+            weighted = {1.0: found, 0.5: self.partitioned(0.5), 2.0: self.partitioned(2.0)}
+            weight = min(weighted, key=lambda weight: weighted[weight].bytes_sent)
+            found = improved(weighted[weight], self.target_specs, lambda choices: self.with_choices(choices, weight))
+        if self.repeatable:                  # or where sums are computed by all devices, if no other sums travel with them
+            other = self.partitioned(cost=replace(self.request.cost, repeated_latency=0))
+            alone = not any(r.parts for r in found.records)
+            if other.bytes_sent < found.bytes_sent and (alone or sum(other.counts.values()) <= sum(found.counts.values())):
+                found = other
+        return found
+
+    def partitioned(self, target_weight: float = 1.0, cost: CostModel | None = None, target_specs: Propagation | None = None,
+                    early: Mapping[Var, Spec] = MappingProxyType({})) -> PartitionResult:
+        """The program partitioned under `cost`, with targets that were not requested weighted by `target_weight`."""
+        request, program, target_specs = self.request, self.program, target_specs or self.target_specs
+        strategies = self.strategies if target_specs is self.target_specs else {}
+        ins = tuple(target_specs.spec(v) for v in program.invars)
+        asked = zip(request.out_specs, program.outvars)
         wanted = tuple(target_specs.spec(v) if s is None and v in target_specs.explicit else s for s, v in asked)
-        local, outs, made = partition_program(jaxpr, target_specs, [Placement(s) for s in ins], wanted, _constraint_reader(request.mesh),
-                                              current_trace(), cost, target_weight, early)
-        cuts.update(made.finer_axes)
-        repeatable.extend(made.repeatable)
+        local, outs, made = partition_program(program, target_specs, [Placement(s) for s in ins], wanted, _constraint_reader(request.mesh),
+                                              current_trace(), cost or request.cost, target_weight, early, strategies)
+        self.cuts.update(made.finer_axes)
+        self.repeatable.extend(made.repeatable)
         records = tuple(r for r in made.records if r is not None)
         return PartitionResult(local, ins, tuple(outs), records, request.mesh, layout_callbacks=tuple(made.layout_callbacks),
-                               program=jaxpr, placed_eqns=tuple(made.placed_eqns), programs=tuple(made.programs), work=sum(made.work))
+                               program=program, placed_eqns=tuple(made.placed_eqns), programs=tuple(made.programs),
+                               work=sum(made.work))
 
-    def with_choices(choices: Choices) -> PartitionResult | None:
-        specs = _target_specs(request, jaxpr, choices.layouts.items()) if choices.layouts else target_specs
-        return None if specs.cuts else attempt(request.cost, weight, specs, choices.early)
-
-    weight, found = 1.0, attempt(request.cost, 1.0)
-    if found.moves:                          # perhaps less is sent where targets that were not requested count less, or more
-        others = {1.0: found, 0.5: attempt(request.cost, 0.5), 2.0: attempt(request.cost, 2.0)}
-        weight = min(others, key=lambda weight: others[weight].bytes_sent)
-        found = others[weight]
-        found = improved(found, target_specs, with_choices)
-    if repeatable:                           # or where sums are computed by all devices, if no other sums travel with them
-        other = attempt(replace(request.cost, repeated_latency=0), 1.0)
-        alone = not any(r.parts for r in found.records)
-        if other.bytes_sent < found.bytes_sent and (alone or sum(other.counts.values()) <= sum(found.counts.values())):
-            found = other
-    return found, request, cuts
+    def with_choices(self, choices: Choices, target_weight: float) -> PartitionResult | None:
+        """The program partitioned with some layouts chosen; None if that takes finer axes."""
+        specs = _target_specs(self.request, self.program, choices.layouts.items()) if choices.layouts else self.target_specs
+        return None if specs.cuts else self.partitioned(target_weight, target_specs=specs, early=choices.early)
 
 
 def _propagated(request: _Request) -> tuple[_Request, Jaxpr, Propagation]:
@@ -173,7 +204,7 @@ def _target_specs(request: _Request, program: Jaxpr, layouts: Iterable[tuple[Var
     """What propagation finds for `program` on the request's mesh, given `layouts` in addition to what was requested."""
     mesh = request.mesh
     return propagate(program, dict(mesh.shape), request.in_specs, request.out_specs, _constraint_reader(mesh), _type_reader(mesh),
-                     (mesh, request.given), layouts)
+                     (mesh, request.given), layouts, request.settling)
 
 
 def _on_mesh(program: Jaxpr, mesh: Mesh) -> Jaxpr:

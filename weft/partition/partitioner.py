@@ -82,6 +82,7 @@ class Partitioner:
     placed_eqns: list[PlacedEqn] = field(default_factory=list)
     programs: list[PartitionedProgram] = field(default_factory=list)                # this one and those inside, once they are closed
     strategy_sets: dict[tuple, StrategySet] = field(default_factory=dict)           # by what they follow from
+    strategy_lists: dict[tuple, list[Strategy]] = field(default_factory=dict)       # the same, shared by attempts at a program
     depth: int = 0
     open_ended: bool = False              # whether this program is inside a while loop
     eqn: Eqn | None = None                # that is being computed
@@ -388,7 +389,10 @@ class Partitioner:
                *[(v.placement.dims, bool(v.partial_axes)) for v in values])
         found = self.strategy_sets.get(key)
         if found is None:
-            found = self.strategy_sets[key] = StrategySet(make(), {})
+            known = self.strategy_lists.get(key)
+            if known is None:
+                known = self.strategy_lists[key] = make()
+            found = self.strategy_sets[key] = StrategySet(known, {})
         return found
 
     def context(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes) -> SplitContext:

@@ -9,8 +9,8 @@ Laws: a given spec is never changed; a spec only grows; an axis splits at most o
 How:  specs are read as axes per factor of each equation's rule and written back to the other operands and results, both
       ways, to a fixpoint: first through operations that change only values or places (elementwise, layout), then
       through all; from a value to its broadcast, or to a part of it, last. Where operands disagree about a factor, or
-      use one axis for two factors, factors of the result win over contracted ones, specs that come from larger values over
-      those that come from smaller ones, and those of earlier operands over later ones.
+      use one axis for two factors, factors of the result win over contracted ones; then `Settling` decides, and earlier
+      operands win over later ones.
 """
 
 from __future__ import annotations
@@ -18,18 +18,26 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import Enum, auto
 from typing import Any
 
-from weft.ir.factors import FactorAxes, FactorRule, axes_of_factors, dims_of_factors, joint_dims
+from weft.ir.factors import FactorAxes, FactorRule, OperandFactors, axes_of_factors, dims_of_factors, joint_dims
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.rewrite import params_key
 from weft.ir.specs import DimSpec, Spec
 from weft.partition.padding import worth_splitting
+from weft.partition.reach import reach_of_dims
 from weft.partition.reshard import is_even
 from weft.util.record import field, record
 
 #: kinds through which specs pass first: results are laid out as operands are, without any choice
 PASS_THROUGH = frozenset({"elementwise", "layout", "constraint"})
+
+
+class Settling(Enum):
+    """How conflicts between layouts are settled, once those of results have prevailed over those of contracted dims."""
+    BY_SIZE = auto()                     # those that a larger value has had prevail; inner programs settle theirs first
+    BY_REACH = auto()                    # those of dims that run through more of the program prevail; outer programs are first
 
 
 def factor_rule(eqn: Eqn) -> FactorRule | None:
@@ -57,8 +65,8 @@ class Propagation:
     dims: dict[Var, list[DimSpec]] = field(default_factory=dict)
     fixed: set[Var] = field(default_factory=set)                # variables whose spec is given
     explicit: dict[Var, frozenset] = field(default_factory=dict)        # axes whose place the variable's type says
-    strength: dict[Var, int] = field(default_factory=dict)      # bytes of the value that the spec comes from
     cuts: set[tuple[Any, int]] = field(default_factory=set)     # axes that should be finer, and the sizes of their major parts
+    carried: dict[Var, int] = field(default_factory=dict)       # bytes of the largest value that has had the spec
     changed: set[Var] = field(default_factory=set)              # since the last transfer began
     rules: dict[Eqn, FactorRule | None] = field(default_factory=dict)
     shared: dict[tuple, FactorRule | None] = field(default_factory=dict)        # by what it follows from
@@ -67,6 +75,9 @@ class Propagation:
     boundary: set[Var] = field(default_factory=set)             # arguments and results of the program
     meshes: Any = None                   # the mesh of the axes, and the coarser one that was given
     last_round: bool = False             # whether specs pass from a value to its broadcast or part
+    settling: Settling = Settling.BY_SIZE
+    reach: dict[Var, tuple[int, ...]] = field(default_factory=dict)      # of the dims of variables, where it settles conflicts
+    conflicts: bool = False              # whether values disagreed anywhere
 
     def rule(self, eqn: Eqn) -> FactorRule | None:
         """The sharding rule of an equation: one object for equations with equal operations, parameters and types."""
@@ -93,20 +104,26 @@ class Propagation:
         if type(var) is not Literal:
             self.dims[var] = list(spec)
             self.fixed.add(var)
-            self.strength[var] = var.aval.nbytes
+            self.carried[var] = var.aval.nbytes
 
     def fix_explicit(self, var: Var, spec: Spec, axes: frozenset) -> None:
         """Fix which dims of a variable the explicit `axes` split; others may join them."""
         self.dims[var] = list(spec)
         self.explicit[var] = axes
-        self.strength[var] = var.aval.nbytes
+        self.carried[var] = var.aval.nbytes
+
+    def stake(self, var: Var, factors: OperandFactors, f: int) -> tuple[int, ...]:
+        """What settles conflicts about factor `f` of `var`: the greater prevails, the earlier of equal ones."""
+        if self.settling is Settling.BY_SIZE:
+            return (self.carried[var],)
+        return max(reach for reach, of_dim in zip(self.reach[var], factors) if f in of_dim), var.aval.nbytes
 
     def is_fixed(self, atom: Any) -> bool:
         """Whether the layout of a variable is given, in full or by explicit axes."""
         return atom in self.fixed or atom in self.explicit
 
-    def extend(self, atom: Any, spec: Spec, strength: int) -> None:
-        """Extend the spec of a variable where `spec`, derived from `strength` bytes, says more and agrees with it."""
+    def extend(self, atom: Any, spec: Spec, carried: int = 0) -> None:
+        """Extend the spec of a variable where `spec`, which a value of `carried` bytes has had, says more and agrees with it."""
         if type(atom) is Literal or atom in self.fixed or not atom.aval.ndim:
             return
         mine = self.dims.setdefault(atom, [()] * atom.aval.ndim)
@@ -122,19 +139,20 @@ class Propagation:
                     break
                 mine[d] = (*mine[d], a)
                 self.changed.add(atom)
-                self.strength[atom] = max(strength, self.strength.get(atom, 0))
+                self.carried[atom] = max(carried, self.carried.get(atom, 0), atom.aval.nbytes)
 
 
 def propagate(jaxpr: Jaxpr, sizes: Mapping[Any, int], in_specs: Sequence[Spec | None], out_specs: Sequence[Spec | None],
-              constraint_spec: Any, type_spec: Any, meshes: Any = None, layouts: Iterable[tuple[Var, Spec]] = ()) -> Propagation:
+              constraint_spec: Any, type_spec: Any, meshes: Any = None, layouts: Iterable[tuple[Var, Spec]] = (),
+              settling: Settling = Settling.BY_SIZE) -> Propagation:
     """Find a spec for every variable of `jaxpr` and of the programs inside it.
 
     `constraint_spec(eqn)` gives, per dim, the axes that a constraint equation requests, None where it leaves it open.
     `type_spec(aval)` gives the layout that an explicitly sharded type prescribes, the axes that it is about, and those over which it is
     unreduced. `layouts` has
-    variables that are to be tried with other specs than would be found.
+    variables that are to be tried with other specs than would be found. `settling` says how conflicts are settled.
     """
-    state = Propagation(sizes, meshes=meshes)
+    state = Propagation(sizes, meshes=meshes, settling=settling)
     state.boundary.update(a for a in (*jaxpr.invars, *jaxpr.outvars) if type(a) is Var)
     for var in _all_variables(jaxpr):
         if var.aval.explicit is not None:
@@ -145,7 +163,10 @@ def propagate(jaxpr: Jaxpr, sizes: Mapping[Any, int], in_specs: Sequence[Spec | 
     for var, spec in zip(jaxpr.invars, in_specs):
         if spec is not None:
             state.fix(var, spec)
-    eqns = list(_all_eqns(jaxpr))
+    sweep = list(_sweep(jaxpr, enter=settling is Settling.BY_REACH))
+    eqns = list(dict.fromkeys(sweep))
+    if settling is Settling.BY_REACH:
+        state.reach = reach_of_dims(eqns, state.rule, region_links)
     if state.terms:
         _trace_terms(state, eqns)
     for eqn in eqns:
@@ -159,10 +180,10 @@ def propagate(jaxpr: Jaxpr, sizes: Mapping[Any, int], in_specs: Sequence[Spec | 
             state.fix(var, spec)
     for atom, spec in zip(jaxpr.outvars, out_specs):
         if spec is not None:
-            state.extend(atom, spec, atom.aval.nbytes)
-    found = [(_transfer(state, eqn), eqn.primitive.kind in PASS_THROUGH) for eqn in eqns]
-    transfers = [t for t, _ in found if t is not None]
-    simple = {t for t, passes in found if passes and t is not None}
+            state.extend(atom, spec)
+    made = {eqn: transfer for eqn in eqns if (transfer := _transfer(state, eqn)) is not None}
+    transfers = [made[eqn] for eqn in sweep if eqn in made]
+    simple = {transfer for eqn, transfer in made.items() if eqn.primitive.kind in PASS_THROUGH}
     _run(state, [t for t in transfers if t in simple], simple)
     _run(state, transfers, [t for t in transfers if t not in simple])
     state.last_round = True
@@ -206,17 +227,23 @@ def _run(state: Propagation, transfers: list[Transfer], first: Collection[Transf
 def _fix_constraint(state: Propagation, eqn: Eqn, axes_of_dims: Sequence[DimSpec | None]) -> None:
     (out,) = eqn.outvars
     if any(axes is None for axes in axes_of_dims):
-        state.extend(out, tuple(axes or () for axes in axes_of_dims), out.aval.nbytes)
+        state.extend(out, tuple(axes or () for axes in axes_of_dims))
     else:
         state.fix(out, tuple(axes_of_dims))
 
 
-def _all_eqns(jaxpr: Jaxpr) -> Iterable[Eqn]:
-    """The equations of a program and of the programs inside it, in order."""
+def _sweep(jaxpr: Jaxpr, enter: bool) -> Iterable[Eqn]:
+    """The equations of a program and of the programs inside it, in the order of a sweep.
+
+    An equation that holds programs comes after their equations. With `enter` it also comes before them, so that its operands'
+    specs reach them in the same sweep.
+    """
     for eqn in jaxpr.eqns:
         if eqn.primitive.kind == "region":
+            if enter:
+                yield eqn
             for _, inner in subjaxprs(eqn.params):
-                yield from _all_eqns(inner)
+                yield from _sweep(inner, enter)
         yield eqn
 
 
@@ -279,13 +306,14 @@ class _FactorTransfer:
         return self.facts.broadcasts or bool(self.facts.parts)
 
     def __call__(self, state: Propagation) -> None:
-        layouts = [(tuple(state.dims.get(a, ())), state.is_fixed(a), state.strength.get(a, 0)) for a in self.variables]
-        key = (state.last_round, *layouts)
+        layouts = [tuple(state.dims.get(a, ())) for a in self.variables]
+        settled_by = state.reach or state.carried
+        key = (state.last_round, *layouts, *[settled_by.get(a) for a in self.variables])
         found = self.facts.found.get(key)
         if found is None:
-            agreed, strength = self.agree(state)
+            agreed, carried = self.agree(state)
             specs = [dims_of_factors(factors, agreed, self.rule, state.sizes) for _, factors in self.values] if agreed else []
-            found = [(i, spec) for i, (spec, (dims, *_)) in enumerate(zip(specs, layouts)) if spec != dims], strength
+            found = [(i, spec) for i, (spec, dims) in enumerate(zip(specs, layouts)) if spec != dims], carried
             self.facts.found[key] = found
         for i, spec in found[0]:
             state.extend(self.variables[i], spec, found[1])
@@ -294,12 +322,12 @@ class _FactorTransfer:
                 source, target = self.eqn.invars[operand], self.eqn.outvars[result]
                 spec = [()] * target.aval.ndim
                 spec[dim] = state.spec(source)[from_dim]
-                state.extend(target, spec, state.strength.get(source, 0))
+                state.extend(target, spec, state.carried.get(source, 0))
 
     def agree(self, state: Propagation) -> tuple[FactorAxes, int]:
-        """Axes per factor on which the values agree, conflicts settled by rank, and the bytes they come from."""
+        """Axes per factor on which the values agree, conflicts settled by rank; and the bytes of the largest value that has had them."""
         facts = self.facts
-        best: dict[int, tuple] = {}              # factor -> (rank, axes, bytes they come from)
+        best: dict[int, tuple] = {}              # factor -> (rank, axes, bytes of the largest value that has had them)
         for atom, factors in self.values:
             dims = state.dims.get(atom)
             if dims is None or not any(dims) or (facts.broadcasts and not state.last_round and atom in self.eqn.invars):
@@ -309,19 +337,21 @@ class _FactorTransfer:
             for f, axes in found.items():
                 if f in facts.closed:
                     continue
-                strength = state.strength[atom]
-                rank = (f in facts.in_result, strength)
+                rank, carried = (f in facts.in_result, state.stake(atom, factors, f)), state.carried[atom]
                 have = best.get(f)
                 if have is None or _extends(axes, have[1]):
-                    best[f] = (max(rank, have[0]) if have else rank, axes, strength)
-                elif not _extends(have[1], axes) and rank > have[0]:
-                    best[f] = (rank, axes, strength)
+                    best[f] = (max(rank, have[0]) if have else rank, axes, carried)
+                elif not _extends(have[1], axes):
+                    state.conflicts = True
+                    if rank > have[0]:
+                        best[f] = (rank, axes, carried)
         taken: set = set()
         agreed: FactorAxes = {}
         for f, (_, axes, _) in sorted(best.items(), key=lambda item: item[1][0], reverse=True):
             kept = []
             joint = any(f in dim for dim in facts.joint)
             for a in axes:
+                state.conflicts |= a in taken
                 if a in taken or (joint and not is_even(self.rule.sizes[f], (*kept, a), state.sizes)):
                     break
                 kept.append(a)
@@ -371,9 +401,9 @@ class _ShardMapTransfer:
     def __call__(self, state: Propagation) -> None:
         for outer, inner, dims in self.links:
             rest = tuple(free_axes(mine, have, self.manual) for mine, have in zip(dims, state.spec(outer)))
-            state.extend(inner, rest, state.strength.get(outer, 0))
+            state.extend(inner, rest, state.carried.get(outer, 0))
             whole = tuple((*mine, *free) for mine, free in zip(dims, state.spec(inner)))
-            state.extend(outer, whole, max(outer.aval.nbytes, state.strength.get(inner, 0)))
+            state.extend(outer, whole, state.carried.get(inner, 0))
 
 
 def free_axes(mine: DimSpec, have: DimSpec, manual: Sequence) -> DimSpec:
@@ -404,7 +434,7 @@ class _LinkTransfer:
                 if any(spec):
                     for target, lead in group:
                         if target is not source:
-                            state.extend(target, ((),) * lead + tuple(spec), state.strength.get(source, 0))
+                            state.extend(target, ((),) * lead + tuple(spec), state.carried.get(source, 0))
 
 
 def region_links(eqn: Eqn) -> list[list[tuple[Any, int]]]:

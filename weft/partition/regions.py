@@ -128,7 +128,7 @@ def local_program(outer: Partitioner, jaxpr: Jaxpr, ins: Sequence[Placement], ou
                         manual=outer.manual, finer_axes=outer.finer_axes, repeatable=outer.repeatable, work=outer.work,
                         placed_eqns=outer.placed_eqns, programs=outer.programs, depth=outer.depth + 1,
                         open_ended=outer.open_ended or open_ended, cost=outer.cost,
-                        target_weight=outer.target_weight, early=outer.early)
+                        target_weight=outer.target_weight, early=outer.early, strategy_lists=outer.strategy_lists)
     try:
         with set_trace(trace):
             args = [trace.new_arg(inner.local_aval(v.aval, p)) for v, p in zip(jaxpr.invars, ins)]

@@ -29,16 +29,17 @@ from weft.partition.values import LocalTrace, Value
 
 def partition_program(jaxpr: Jaxpr, target_specs: Propagation, ins: Sequence[Placement], outs: Sequence[Spec | None],
                       constraint_spec: Callable, parent: Any, cost: CostModel,
-                      target_weight: float = 1.0, early: Mapping[Var, Spec] = MappingProxyType({})
-                      ) -> tuple[Jaxpr, list[Spec], Partitioner]:
+                      target_weight: float = 1.0, early: Mapping[Var, Spec] = MappingProxyType({}),
+                      strategies: dict[tuple, list] | None = None) -> tuple[Jaxpr, list[Spec], Partitioner]:
     """The local program of a whole `jaxpr`, the specs of its results (those of `outs` where given), and who made them.
 
     `target_weight` scales the cost of moving a result to its target spec, where the user did not request that spec.
-    The variables of `early` are moved to the layouts given there as soon as they are made.
+    The variables of `early` are moved to the layouts given there as soon as they are made. Calls with the same `target_specs`
+    may share `strategies`, which then are listed once.
     """
     trace = LocalTrace(parent, jaxpr.name)
     partitioner = Partitioner(target_specs, constraint_spec, trace, _special, cost=cost, target_weight=target_weight,
-                              early=early)
+                              early=early, strategy_lists={} if strategies is None else strategies)
     partitioner.fixed_results.update(variables([a for a, spec in zip(jaxpr.outvars, outs) if spec is not None]))
     with extend_axis_env(list(target_specs.sizes.items())), set_trace(trace):
         args: list[StageTracer] = [trace.new_arg(partitioner.local_aval(v.aval, p)) for v, p in zip(jaxpr.invars, ins)]
