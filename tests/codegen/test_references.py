@@ -57,3 +57,11 @@ def test_polygamma_where_the_factorial_overflows(order, x):
     assert _errors("polygamma", "f64", *args).max() < 1e6
     with np.errstate(all="ignore"):
         assert not np.isnan(FUNCTIONS["polygamma"].reference(*args)).any()
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_poles_have_no_limit(dtype, backend):
+    at = np.array([-np.inf], dtype)
+    for fun in (special.digamma, lambda x: special.polygamma(1, x), lambda x: special.zeta(2, x)):
+        assert np.isnan(weft.jit(fun, backend=backend)(at)).all()

@@ -193,6 +193,7 @@ def _polygamma_reference(m, x):
     from scipy.special import gamma, psi, zeta
     wide = np.asarray(x, np.float64)
     order = np.asarray(m, np.float64)
+    wide = np.where(wide == -np.inf, np.nan, wide)          # poles all the way
     sign_ = np.where(order % 2 == 0, -1.0, np.where(order % 2 == 1, 1.0, np.nan))
     size = np.where((order > 150) & (wide > 0), _large_derivative(order, wide), gamma(order + 1) * zeta(order + 1, wide))
     return np.where(order == 0, psi(wide), sign_ * size).astype(x.dtype)
@@ -217,7 +218,7 @@ def polygamma(f, m, x):
     return f.cold(f.select(_is_whole(f, m * 0.5), -size, size), ~plain, _polygamma_elsewhere, m, x)
 
 
-@function(FLOATING, lambda x, q: of_scipy("zeta", wide=True)(x, q), ulp=(1.5, 20), ranges=((0, 10), (1, 60), (0.5, 2)), jvp=[
+@function(FLOATING, lambda x, q: of_scipy("zeta", wide=True)(x, np.where(q == -np.inf, np.nan, q)), ulp=(1.5, 20), ranges=((0, 10), (1, 60), (0.5, 2)), jvp=[
     _slope_by_order, lambda t, out, x, q: neg(mul(t, mul(x, zeta(add(x, 1), q))))])
 def zeta(f, x, q):
     """The Hurwitz zeta function, the sum of 1 / (q + k)^x over k = 0, 1, ..."""
