@@ -6,6 +6,7 @@ Out:  arrays. This file brings arguments into the expected layout and wraps resu
 
 from __future__ import annotations
 
+import copy
 import operator
 import time
 from collections import Counter
@@ -93,6 +94,12 @@ class Executable:
         self.in_specs = tuple([spec.with_order(order) for spec, order in zip(self.in_specs, ins, strict=True)])
         self.out_specs = tuple([spec.with_order(order) for spec, order in zip(self.out_specs, outs, strict=True)])
         return self
+
+    def for_inputs(self, known: Sequence[ArraySpec], others: Sequence[ArraySpec]) -> Executable:
+        """Return the same program for inputs of `others`, whose placements equal those of `known`, for which it was compiled."""
+        made = copy.copy(self)
+        made.in_specs = tuple([other if spec is one else spec for spec, one, other in zip(self.in_specs, known, others, strict=True)])
+        return made
 
     def memory_of(self, arrays: Sequence[Array], specs: Sequence[ArraySpec]) -> list[np.ndarray]:
         """Return the values that the program computes with, of arguments or results laid out as `specs`."""
