@@ -81,13 +81,19 @@ def _windows_type(x, *, dims, places, taps, strides, dilation):
     return ShapedArray((*shape, *taps), x.dtype, x.weak_type, None, x.vma)
 
 
+def _strided(x: np.ndarray, shape: Sequence[int], strides: Sequence[int]) -> np.ndarray:
+    """Return a copy of elements of `x` at places that overlap. NumPy cannot do this for every dtype of one byte, so bytes are taken."""
+    raw = x.view(np.uint8) if x.dtype.itemsize == 1 else x
+    return np.ascontiguousarray(np.lib.stride_tricks.as_strided(raw, shape, strides)).view(x.dtype)
+
+
 @windows_p.def_reference
 def _windows_reference(x, *, dims, places, taps, strides, dilation):
     shape, steps, inner = list(x.shape), list(x.strides), []
     for d, n, s, step in zip(dims, places, strides, dilation):
         inner.append(x.strides[d] * step)
         shape[d], steps[d] = n, x.strides[d] * s
-    return np.ascontiguousarray(np.lib.stride_tricks.as_strided(x, (*shape, *taps), (*steps, *inner)))
+    return _strided(x, (*shape, *taps), (*steps, *inner))
 
 
 def _windows_lower(b, index, x, *, in_avals, out_avals, dims, places, taps, strides, dilation):
@@ -117,7 +123,7 @@ def _shifted_reference(x, *, dims, along, places, dilation):
     shape, steps = list(x.shape), list(x.strides)
     for d, t, n, step in zip(dims, along, places, dilation):
         shape[d], steps[t] = n, x.strides[t] + x.strides[d] * step
-    return np.ascontiguousarray(np.lib.stride_tricks.as_strided(x, shape, steps))
+    return _strided(x, shape, steps)
 
 
 def _shifted_lower(b, index, x, *, in_avals, out_avals, dims, along, places, dilation):

@@ -18,6 +18,7 @@ import numpy as np
 
 from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Loaded
+from weft.core.trace import _state
 from weft.runtime.array import Array, spec_of
 from weft.runtime.placement import fits, relaid
 from weft.util import events
@@ -146,7 +147,7 @@ class Executable:
 
     def _check_of_call(self, check: Callable) -> Callable:
         """What looks at the buffers of arguments and results once this call's program has run, maybe in another thread."""
-        program, line = self.stages.simplified, user_frame()
+        program, line = self.stages.simplified, _state.source or user_frame()
         specs = [[spec if spec.order is None else spec.stored for spec in some] for some in (self.in_specs, self.out_specs)]
         return lambda *buffers: check(self.name, program, *[list(map(Array, *pair)) for pair in zip(specs, buffers)], line)
 
