@@ -188,3 +188,17 @@ def test_shard_map_hands_terms_in_and_out():
         assert np.allclose(wrap(total)(terms), A @ B, atol=1e-5)
     gathered = weft.shard_map(lambda x: lax.all_gather(x, "x", tiled=True, to="reduced"), in_specs=P("x"), out_specs=P(reduced={"x"}))
     assert gathered(weft.device_put(A, P("x"))).sharding.spec == P(None, None, reduced={"x"})
+
+
+@pytest.mark.parametrize("spec", [P(unreduced={"x"}), P("y", unreduced={"x"}), P(None, "x", unreduced={"y"}), P(unreduced={"x", "y"})])
+def test_arrays_are_made_of_the_terms_that_shards_hold(spec):
+    terms = weft.device_put(A, spec)
+    shards = [s.data for s in terms.addressable_shards]
+    assert all(s.shape == terms.sharding.settled.shard_shape(A.shape) for s in shards)
+    made = weft.make_array_from_single_device_arrays(A.shape, terms.sharding, shards[::-1])
+    assert made.sharding == terms.sharding and weft.typeof(made) is weft.typeof(terms)
+    for mine, given in zip(made.addressable_shards, shards, strict=True):
+        np.testing.assert_array_equal(mine.data, given)
+    np.testing.assert_array_equal(reshard(made, P()), A)
+    with pytest.raises(ValueError, match="shard shape"):
+        weft.make_array_from_single_device_arrays(A.shape, terms.sharding, [weft.device_put(np.asarray(s)[..., :1], s.device) for s in shards])

@@ -316,7 +316,7 @@ def _executable(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings: Sequenc
     shardings = [s if s is None or order is None else s.transposed(order) for s, order in zip(out_shardings, outs)]
     found = programs.executable_of(on_transposed(jaxpr, ins, outs), [s.row_major for s in specs], shardings, donated, name, assignment,
                                    backend)
-    return found.on_orders(ins, outs)
+    return found.on_orders(ins, outs, [s.sharding for s in specs], out_shardings)
 
 
 def _result_orders(jaxpr: Jaxpr, specs: Sequence[ArraySpec], layouts: Sequence, name: str) -> list[tuple[int, ...] | None]:

@@ -142,7 +142,7 @@ def over_mesh(sharding: NamedSharding, mesh: Mesh | AbstractMesh, ndim: int) -> 
         stand_in = Mesh(np.array(places, object).reshape(mesh.axis_sizes), mesh.axis_names)
         dims = to_spec(sharding.on_devices(places), stand_in, ndim)
         if dims is not None:
-            return NamedSharding(mesh, spec_of_dims(dims), memory_kind=kind)
+            return NamedSharding(mesh, spec_of_dims(dims).without_trailing(), memory_kind=kind)
     raise ShardingError(f"{sharding!r} has no equal over {mesh}.\n  Give a mesh of {sharding.mesh.size} devices, in whose axes its blocks "
                         "can be written.")
 

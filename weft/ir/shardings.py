@@ -350,7 +350,8 @@ class NamedSharding(Sharding):
     def with_free_dim(self, dim: int) -> NamedSharding:
         """The sharding of values with one more dim, at `dim`, about which nothing is said."""
         entries = list(self.spec.partitions) + [None] * (dim - len(self.spec))
-        return self.with_spec(self.spec.update((*entries[:dim], PartitionSpec.UNCONSTRAINED, *entries[dim:])))
+        free = PartitionSpec.UNCONSTRAINED if AxisType.Auto in self.mesh.axis_types else None
+        return self.with_spec(self.spec.update((*entries[:dim], free, *entries[dim:])))
 
     def transposed(self, order: Sequence[int]) -> NamedSharding:
         """The sharding of such values with their dims in another order: dim i is dim `order[i]` of these.
