@@ -201,4 +201,5 @@ def test_arrays_are_made_of_the_terms_that_shards_hold(spec):
         np.testing.assert_array_equal(mine.data, given)
     np.testing.assert_array_equal(reshard(made, P()), A)
     with pytest.raises(ValueError, match="shard shape"):
-        weft.make_array_from_single_device_arrays(A.shape, terms.sharding, [weft.device_put(np.asarray(s)[..., :1], s.device) for s in shards])
+        narrow = [weft.device_put(np.asarray(s)[..., :1], s.device) for s in shards]
+        weft.make_array_from_single_device_arrays(A.shape, terms.sharding, narrow)

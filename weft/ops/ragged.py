@@ -121,7 +121,8 @@ def _by_groups(lhs, rhs, starts, ends, rows, **params):
     """The compiler's form, for dtypes that have a matmul; numbers of rows count from the first one here."""
     left, right = typeof(lhs), typeof(rhs)
     out = left.dtype if params["preferred_element_type"] is None else np.dtype(params["preferred_element_type"])
-    odd = left.dtype != right.dtype or not is_whole(left.dtype, right.dtype, out) or "b" in (left.dtype.kind, out.kind) or (left.dtype != out and (
+    apart = left.dtype != right.dtype or not is_whole(left.dtype, right.dtype, out)
+    odd = apart or "b" in (left.dtype.kind, out.kind) or (left.dtype != out and (
         left.dtype.kind == "c" or (is_narrow(left.dtype) and out != np.float32)))
     if odd or not left.size or not right.size or not typeof(starts).size:
         return _masked(lhs, rhs, starts, ends, rows, **params)

@@ -255,7 +255,7 @@ def _warn_of_full_disk(folder: str, error: OSError) -> None:
     if root in _warned_of:
         return
     _warned_of.add(root)
-    warnings.warn(f"Compiled programs are not kept on disk: {root}: {error.strerror}. Programs run, and are compiled again by each process. "
+    warnings.warn(f"Compiled programs are not kept on disk: {root}: {error.strerror}. Programs run, and each process compiles them again. "
                   "Free space there, or set WEFT_CACHE_DIR to a folder with more.", RuntimeWarning, stacklevel=2)
 
 
