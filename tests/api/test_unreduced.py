@@ -23,9 +23,10 @@ def mesh():
 def test_specs_name_unreduced_and_reduced_axes():
     spec = P("a", None, unreduced={"b"}, reduced={"c"})
     assert (spec.unreduced, spec.reduced, spec.unreduced_kind, spec.partitions) == ({"b"}, {"c"}, UnreducedKind.sum, ("a", None))
-    assert repr(spec) == "P('a', None, unreduced={'b'}, reduced={'c'})" and spec == P("a", unreduced={"b"}, reduced={"c"})
-    assert spec != P("a") and hash(spec) == hash(P("a", unreduced={"b"}, reduced={"c"})) and pickle.loads(pickle.dumps(spec)) == spec
-    assert spec.update(unreduced=set(), reduced=set()) == P("a") and P("a") + P(unreduced={"b"}) == P("a", unreduced={"b"})
+    assert repr(spec) == "P('a', None, unreduced={'b'}, reduced={'c'})" and spec != P("a", unreduced={"b"}, reduced={"c"})
+    assert spec != P("a")
+    assert hash(spec) == hash(P(("a",), None, unreduced={"b"}, reduced={"c"})) and pickle.loads(pickle.dumps(spec)) == spec
+    assert spec.update(unreduced=set(), reduced=set()) == P("a", None) and P("a") + P(unreduced={"b"}) == P("a", unreduced={"b"})
     assert repr(P(unreduced={"b"}, unreduced_kind=UnreducedKind.max)) == "P(unreduced={'b'}, unreduced_kind=max)"
     for use, error, text in [(lambda: P("a", unreduced={"a"}), ValueError, "partitions cannot overlap with unreduced"),
                              (lambda: P(("a", "b"), reduced={"b"}), ValueError, "partitions cannot overlap with reduced"),

@@ -136,3 +136,71 @@ def test_what_was_bad_before_is_said_to_be():
         with pytest.raises(FloatingPointError, match=r"encountered in log\n(.*\n)*.*operand 0") as found:
             weft.jit(lambda x: wnp.log(x - 3.0))(1.0)
         assert "was given" not in str(found.value)
+
+
+# ---- all combinations of transformations, in values and in gradients
+
+
+def logarithm(x):
+    return wnp.log(x) * 2  # forward
+
+
+def halted(x):
+    return wnp.sqrt(wnp.maximum(x, 0)) * 0  # backward
+
+
+@weft.custom_vjp
+def ruled(x):
+    return x * 2
+
+
+def ruled_backward(x, ct):
+    return (ct * wnp.log(x),)  # own rule
+
+
+ruled.defvjp(lambda x: (x * 2, x), ruled_backward)
+EXPLICIT = weft.make_mesh((4, 2), ("i", "j"), axis_types=(weft.sharding.AxisType.Explicit,) * 2)
+WRAPPERS = {
+    "plain": lambda f: f,
+    "jit": weft.jit,
+    "scan": lambda f: lambda x: lax.scan(lambda c, v: (c, f(v)), 0.0, x)[1],
+    "carry": lambda f: lambda x: lax.scan(lambda c, _: (f(c), None), x, None, length=1)[0],
+    "cond": lambda f: lambda x: lax.cond(x.ravel()[0] == x.ravel()[0], f, lambda x: x, x),
+    "vmap": weft.vmap,
+    "checkpoint": weft.checkpoint,
+    "shard_map": lambda f: weft.shard_map(f, mesh=mesh(), in_specs=P("i"), out_specs=P("i")),
+    "constraint": lambda f: lambda x: f(lax.with_sharding_constraint(x, NamedSharding(mesh(), P("i")))),
+    "auto mesh": lambda f: lambda x: weft.jit(f)(weft.device_put(x, NamedSharding(mesh(), P("i")))),
+    "explicit mesh": lambda f: lambda x: weft.jit(f)(weft.device_put(x, NamedSharding(EXPLICIT, P("i")))),
+}
+DERIVED = {
+    "value": lambda f: f,
+    "grad": lambda f: weft.grad(lambda x: f(x).sum()),
+    "jit grad": lambda f: weft.jit(weft.grad(lambda x: f(x).sum())),
+    "vjp": lambda f: lambda x: weft.vjp(f, x)[1](wnp.ones_like(x)),
+    "jvp": lambda f: lambda x: weft.jvp(f, (x,), (wnp.ones_like(x),))[1],
+    "hessian": lambda f: weft.jacfwd(weft.grad(lambda x: (f(x) ** 2).sum())),
+}
+SOURCES = {
+    "forward": (logarithm, X, ("value", "hessian", "grad")),
+    "backward": (halted, np.zeros(8, np.float32), ("grad", "jit grad", "vjp", "jvp")),
+    "own rule": (ruled, -X, ("grad", "jit grad", "vjp")),
+}
+
+
+@pytest.mark.parametrize("inner", ["plain", "jit", "vmap", "checkpoint"])
+@pytest.mark.parametrize("outer", WRAPPERS)
+def test_every_combination_names_the_line(outer, inner):
+    looked_at = 0
+    for line, (f, x, derivations) in SOURCES.items():
+        x = np.tile(x, (8, 1)) if outer in ("scan", "vmap") or inner == "vmap" else x
+        x = np.tile(x, (8, 1, 1)) if outer in ("scan", "vmap") and inner == "vmap" else x
+        for name in derivations:
+            program = DERIVED[name](WRAPPERS[outer](WRAPPERS[inner](f)))
+            if not np.isnan(np.asarray(program(x))).any():
+                continue
+            looked_at += 1
+            with weft.debug_nans(), pytest.raises(FloatingPointError, match="encountered in ") as caught:
+                np.asarray(program(x))
+            assert f"# {line}" in str(caught.value), (name, line, str(caught.value))
+    assert looked_at >= 5

@@ -104,7 +104,7 @@ def test_reduced_values_are_computed_with_alike():
     assert weft.typeof(wnp.sin(reduced) * reduced * 2).str_short() == "float32[8,4]{R:x}"
     both = weft.device_put(A, P(unreduced={"x"})) * reduced
     assert weft.typeof(both).str_short() == "float32[8,4]{U:x}" and np.allclose(reshard(both, P()), A * A)
-    assert weft.typeof(reduced @ B).explicit.spec == P()
+    assert weft.typeof(reduced @ B).explicit.spec == P(None, None)
 
 
 def slope_by_differences(fun, at):
@@ -128,10 +128,10 @@ def test_cotangents_of_terms_are_reduced_and_the_other_way_round():
     terms, reduced = weft.device_put(A, P(unreduced={"x"})), weft.device_put(A + 1, P(reduced={"x"}))
     for wrap in (weft.jit, lambda f: f):
         of_terms, of_reduced = wrap(weft.grad(loss, (0, 1)))(terms, reduced)
-        assert of_terms.sharding.spec == P(reduced={"x"}) and of_reduced.sharding.spec == P(unreduced={"x"})
+        assert of_terms.sharding.spec == P(None, None, reduced={"x"}) and of_reduced.sharding.spec == P(None, None, unreduced={"x"})
         assert np.allclose(of_terms, slope_by_differences(lambda a: plain(a, A + 1), A), rtol=2e-2, atol=0.1)
         assert np.allclose(reshard(of_reduced, P()), slope_by_differences(lambda r: plain(A, r), A + 1), rtol=2e-2, atol=0.1)
-    assert weft.grad(lambda t: reshard(wnp.zeros_like(t), P()).sum())(terms).sharding.spec == P(reduced={"x"})
+    assert weft.grad(lambda t: reshard(wnp.zeros_like(t), P()).sum())(terms).sharding.spec == P(None, None, reduced={"x"})
 
 
 def test_gradients_of_replicated_weights_leave_as_terms():
@@ -140,7 +140,7 @@ def test_gradients_of_replicated_weights_leave_as_terms():
     w = weft.device_put(B, P(reduced={"x"}))
     step = lambda w, x: wnp.sum(wnp.einsum("ab,bc->ac", x, w) ** 2)
     slope = weft.jit(weft.grad(step))(w, x)
-    assert slope.sharding.spec == P(unreduced={"x"}) and np.allclose(reshard(slope, P()), 2 * A.T @ (A @ B), rtol=1e-5)
+    assert slope.sharding.spec == P(None, None, unreduced={"x"}) and np.allclose(reshard(slope, P()), 2 * A.T @ (A @ B), rtol=1e-5)
     assert [r.kind for r in collectives(weft.grad(step), w, x)] == []
 
 
@@ -180,11 +180,26 @@ def test_shard_map_hands_terms_in_and_out():
     terms = weft.jit(product)(a, b)
     given = weft.jit(weft.shard_map(lambda t: 2 * t, in_specs=P("x", unreduced={"y"}), out_specs=P("x", unreduced={"y"})))
     out = given(terms)
-    assert out.sharding.spec == P("x", unreduced={"y"}) and collectives(given, terms) == []
+    assert out.sharding.spec == P("x", None, unreduced={"y"}) and collectives(given, terms) == []
     for mine, theirs in zip(terms.addressable_shards, out.addressable_shards):
         assert np.array_equal(2 * np.asarray(mine.data), theirs.data)
     total = weft.shard_map(lambda t: lax.psum(t, "y"), in_specs=P("x", unreduced={"y"}), out_specs=P("x"))
     for wrap in (weft.jit, lambda f: f):
         assert np.allclose(wrap(total)(terms), A @ B, atol=1e-5)
     gathered = weft.shard_map(lambda x: lax.all_gather(x, "x", tiled=True, to="reduced"), in_specs=P("x"), out_specs=P(reduced={"x"}))
-    assert gathered(weft.device_put(A, P("x"))).sharding.spec == P(reduced={"x"})
+    assert gathered(weft.device_put(A, P("x"))).sharding.spec == P(None, None, reduced={"x"})
+
+
+@pytest.mark.parametrize("spec", [P(unreduced={"x"}), P("y", unreduced={"x"}), P(None, "x", unreduced={"y"}), P(unreduced={"x", "y"})])
+def test_arrays_are_made_of_the_terms_that_shards_hold(spec):
+    terms = weft.device_put(A, spec)
+    shards = [s.data for s in terms.addressable_shards]
+    assert all(s.shape == terms.sharding.settled.shard_shape(A.shape) for s in shards)
+    made = weft.make_array_from_single_device_arrays(A.shape, terms.sharding, shards[::-1])
+    assert made.sharding == terms.sharding and weft.typeof(made) is weft.typeof(terms)
+    for mine, given in zip(made.addressable_shards, shards, strict=True):
+        np.testing.assert_array_equal(mine.data, given)
+    np.testing.assert_array_equal(reshard(made, P()), A)
+    with pytest.raises(ValueError, match="shard shape"):
+        narrow = [weft.device_put(np.asarray(s)[..., :1], s.device) for s in shards]
+        weft.make_array_from_single_device_arrays(A.shape, terms.sharding, narrow)

@@ -368,8 +368,19 @@ def make_array_from_single_device_arrays(shape, sharding: Sharding, arrays: Sequ
             api, f"no array lies on {missing}." if missing else f"{len(arrays)} arrays were given for {len(mine)} devices.",
             [("devices of this process", str([d.id for d in mine])), ("arrays lie on devices", str([a.device.id for a in arrays]))], None,
             "There must be one array per addressable device of the sharding."))
-    values = {position: np.asarray(by_device[device]._numpy()) for position, device in parts.blocks_here(sharding, len(shape)).items()}
-    return parts.assembled(api, ShapedArray(shape, kept), sharding, values, order)
+    aval, held = ShapedArray(shape, kept), {device: np.asarray(array._numpy()) for device, array in by_device.items()}
+    if sharding.unreduced:
+        return _of_terms(api, aval, sharding, held)
+    values = {position: held[device] for position, device in parts.blocks_here(sharding, len(shape)).items()}
+    return parts.assembled(api, aval, sharding, values, order)
+
+
+def _of_terms(api: str, aval: ShapedArray, sharding: NamedSharding, held: dict[Any, np.ndarray]) -> Array:
+    """The array with unreduced axes whose term on each device is `held[device]`."""
+    memory = ShapedArray((sharding.num_terms, *aval.shape), aval.dtype)
+    placed = parts.blocks_here(sharding.stored, memory.ndim)
+    stored = parts.assembled(api, memory, sharding.stored, {position: held[device][None] for position, device in placed.items()})
+    return Array(ArraySpec(aval, sharding, True), stored._live())
 
 
 def make_array_from_process_local_data(sharding: Any, local_data: Any, global_shape: Any = None) -> Any:

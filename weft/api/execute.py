@@ -125,9 +125,23 @@ def executable_for(jaxpr: Jaxpr, specs: tuple[ArraySpec, ...], out_shardings=(),
     """The executable for argument specs (those of the constants first), compiled if it is the first time."""
     key = ("executable", specs, tuple(out_shardings), tuple(donated), config.trace_key(), backend, device_mesh(), out_layouts)
     found = jaxpr._cache.get(key)
-    if found is None:
-        found = jaxpr._cache[key] = build(jaxpr, specs, out_shardings, donated, name, arg_names, backend, out_layouts)
+    if found is not None:
+        return found
+    typed = tuple([_of_type(s) for s in specs])
+    if typed == specs:
+        found = build(jaxpr, specs, out_shardings, donated, name, arg_names, backend, out_layouts)
+    else:
+        found = executable_for(jaxpr, typed, out_shardings, donated, name, arg_names, backend, out_layouts).for_inputs(typed, specs)
+    jaxpr._cache[key] = found
     return found
+
+
+def _of_type(spec: ArraySpec) -> ArraySpec:
+    """Return `spec` with the entries of its type if all axes are explicit: `P('x')` and `P('x', None)` then share a program."""
+    sharding, ndim = spec.sharding, spec.aval.ndim
+    if not says_all(spec.aval.explicit) or len(sharding.spec) == ndim:
+        return spec
+    return ArraySpec(spec.aval, sharding.with_spec(sharding.spec.of_rank(ndim)), spec.committed, spec.order)
 
 
 def relayout(x: Array, sharding: Sharding, committed: bool = True, order: tuple[int, ...] | None = None) -> Array:
@@ -302,7 +316,7 @@ def _executable(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings: Sequenc
     shardings = [s if s is None or order is None else s.transposed(order) for s, order in zip(out_shardings, outs)]
     found = programs.executable_of(on_transposed(jaxpr, ins, outs), [s.row_major for s in specs], shardings, donated, name, assignment,
                                    backend)
-    return found.on_orders(ins, outs)
+    return found.on_orders(ins, outs, [s.sharding for s in specs], out_shardings)
 
 
 def _result_orders(jaxpr: Jaxpr, specs: Sequence[ArraySpec], layouts: Sequence, name: str) -> list[tuple[int, ...] | None]:

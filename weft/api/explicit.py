@@ -59,7 +59,7 @@ def _resharded(x: Any, sharding: NamedSharding) -> Any:
         return reshard_one(x, sharding)
     ndim = typeof(x).ndim
     sharding.check_shape(typeof(x).shape, "the value given to reshard")
-    return device_put(x, NamedSharding(sharding.mesh, sharding.spec.update(sharding.spec.partitions[:ndim])))     # types name no memory
+    return device_put(x, NamedSharding(sharding.mesh, sharding.spec.of_rank(ndim)))     # types name no memory
 
 
 def _mesh_of(values: Sequence, layouts: Any, what: str, kind: AxisType) -> Any:

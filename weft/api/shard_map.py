@@ -152,7 +152,7 @@ def _call(f: Callable, options: tuple, args: tuple, kwargs: dict) -> Any:
         called = leaf_labels(results, lambda path: f"result{tree.keystr(path)}")
         for out, spec, label in zip(outs, found, called):
             check_result(site, typeof(out), spec, label, check)
-        return found
+        return [spec.update(spec.partitions[:typeof(out).ndim]) for out, spec in zip(outs, found)]
 
     params = {"mesh": mesh, "manual_axes": tuple(a for a in mesh.axis_names if a in site.manual), "check_vma": check}
     if can_run_eagerly(flat):

@@ -37,7 +37,7 @@ from weft.core.interpret import evaluate
 from weft.core.primitive import BatchAxis, Primitive, unsupported
 from weft.core.scalars import typed
 from weft.core.stage import UsesRefs, hoist_together, hoist_tracers, stage
-from weft.core.trace import EvalTrace, Zero, _state, any_tracers, is_undef, set_trace, typeof
+from weft.core.trace import EvalTrace, Zero, _state, any_tracers, is_undef, own_lines, set_trace, typeof
 from weft.ops.casting import in_dtype
 from weft.ops.elementwise import add
 from weft.transforms.batch import BatchTrace, batch_flat, batch_jaxpr, to_dim
@@ -240,7 +240,8 @@ class custom_jvp(_CustomFunction):
             if split.refs:
                 primals, tangents = map(split.with_refs, (primals, tangents))
             primals_in, tangents_in = tree.tree_unflatten(split.tree, primals), tree.tree_unflatten(of_tangents(split.tree), tangents)
-            pair = self.jvp(*split.nondiff_values(), primals_in, tangents_in)
+            with own_lines():
+                pair = self.jvp(*split.nondiff_values(), primals_in, tangents_in)
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:
                 raise TypeError(f"Custom JVP rule {function_name(self.jvp)} for function {name} must produce a pair (list or tuple of "
                                 f"length two) representing primal and tangent outputs, but got {pair!r}.")
@@ -419,7 +420,8 @@ class custom_vjp(_CustomFunction):
         out_tree: list = []
 
         def fwd(flat, perturbed):
-            pair = self.fwd(*split.rebuild(list(map(CustomVJPPrimal, flat, perturbed)) if self.symbolic_zeros else flat))
+            with own_lines():
+                pair = self.fwd(*split.rebuild(list(map(CustomVJPPrimal, flat, perturbed)) if self.symbolic_zeros else flat))
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:
                 raise TypeError(f"custom_vjp: fwd of {name} must return a pair (output, residuals), got {pair!r}.")
             outs, structure = flatten_linear(pair[0])
@@ -438,7 +440,8 @@ class custom_vjp(_CustomFunction):
                 residuals = [res_refs[i] if i in res_refs else next(rest) for i in range(res_tree[0].num_leaves)]
             res = tree.tree_unflatten(res_tree[0], residuals)
             cts = shown(cts, self.symbolic_zeros)
-            result = self.bwd(*split.nondiff_values(), res, tree.tree_unflatten(of_tangents(out_tree[0]), cts))
+            with own_lines():
+                result = self.bwd(*split.nondiff_values(), res, tree.tree_unflatten(of_tangents(out_tree[0]), cts))
             if not isinstance(result, (tuple, list)) or len(result) != len(split.positions):
                 raise TypeError(f"Custom VJP bwd rule {function_name(self.bwd)} of {name} must produce a tuple with one cotangent per "
                                 f"differentiable argument ({len(split.positions)}), got {result!r}.")

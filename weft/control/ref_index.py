@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 
 from weft.core.trace import Tracer, typeof
+from weft.ops.elementwise import convert_element_type
 from weft.ops.layout import reshape
+from weft.util import dtypes
 from weft.util.record import record
 
 
@@ -156,7 +158,7 @@ def _window(shape: tuple[int, ...], index: Any) -> tuple[list | None, list[int],
         parts[at:at + 1] = [slice(None)] * (len(shape) - taken)
     if any(i is not None and np.ndim(i) and getattr(i, "dtype", None) == np.bool_ for i in parts if not isinstance(i, (slice, Slice))):
         raise NotImplementedError("ref[...]: an index of booleans beside a slice made by ds. Select with weft.numpy.where.")
-    starts: list = [np.int32(0)] * len(shape)
+    starts: list = [0] * len(shape)
     sizes, rest, moves, dim = list(shape), [], False, 0
     for part in parts:
         if part is None:
@@ -178,4 +180,11 @@ def _window(shape: tuple[int, ...], index: Any) -> tuple[list | None, list[int],
                 part = slice(start, start + reach, part.stride)
         rest.append(part)
         dim += 1
-    return starts if moves else None, sizes, tuple(rest)
+    return _of_one_dtype(starts) if moves else None, sizes, tuple(rest)
+
+
+def _of_one_dtype(starts: list) -> list:
+    """Starts of a window in the dtype of those that are traced; in the default integer if these differ."""
+    found = {typeof(start).dtype for start in starts if not isinstance(start, int)}
+    dtype = found.pop() if len(found) == 1 else dtypes.default_int_dtype()
+    return [dtype.type(start) if isinstance(start, int) else convert_element_type(start, dtype) for start in starts]

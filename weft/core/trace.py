@@ -429,6 +429,18 @@ class with_source:
         _state.source = self.saved
 
 
+class own_lines:
+    """Context manager for a user's function that a transformation calls: what it records has its own lines, not that of the equation at
+    hand."""
+    __slots__ = ("saved",)
+
+    def __enter__(self) -> None:
+        self.saved, _state.source = _state.source, None
+
+    def __exit__(self, *exc) -> None:
+        _state.source = self.saved
+
+
 @contextmanager
 def extend_axis_env(axes: Sequence[tuple[Any, int]], tracked: frozenset | None = None):
     """Bring named axes into scope: those of vmap (`tracked` is None), or the manual axes of a shard_map, and then those of them over which

@@ -88,7 +88,8 @@ def deserialize_and_load(serialized: bytes, in_tree: PyTreeDef, out_tree: PyTree
     in_specs = [ArraySpec(*spec) for spec in parts["in_specs"]]
     closed, n = parts["jaxpr"], len(parts["consts"])
     request = (closed, in_specs, parts["out_shardings"], parts["donated"], parts["name"], parts["assignment"], backends.get(platform))
-    made = programs.restored(request, **parts["executable"]).on_orders(*parts["orders"])
+    unnamed = [[None] * len(orders) for orders in parts["orders"]]
+    made = programs.restored(request, **parts["executable"]).on_orders(*parts["orders"], *unnamed)
     consts: list[Array] = [relaid(to_array(x), spec) for x, spec in zip(parts["consts"], made.in_specs)]
     made.donated, made.arg_names, made.out_tree, made.const_inputs = parts["consumed"], parts["arg_names"], out_tree, consts
     closed = on_transposed(closed, *[[o and inverse(o) for o in orders] for orders in parts["orders"]])

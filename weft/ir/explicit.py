@@ -174,6 +174,10 @@ class _Inference:
                     self.blame(f"dim {d} is split in a way that the result cannot follow.", {i: f"dim {d} is split by {_text(axes)}"},
                                "The parts of a split dim must stay together.", i, self.without(i, d))
 
+    def is_whole(self, axes: DimSpec) -> bool:
+        """Whether every device holds all of a dim with these axes, which are all of size 1."""
+        return all(self.sizes[a] == 1 for a in axes)
+
     def result_follows(self, i: int) -> bool:
         """Whether the result is laid out as operand 0 whatever operand i is (updates of parts)."""
         return i > 0 and self.rule.ins[:1] == self.rule.outs[:1]
@@ -207,11 +211,13 @@ class _Inference:
             mark = self.rule.special.get(f)
             i, d = self.carriers[f][0][0], self.place(f, self.carriers[f][0][0])
             if f in self.in_results:
-                if mark == "replicate" and self.kind != "layout":
+                if mark == "replicate" and self.kind != "layout" and not self.is_whole(axes):
                     self.blame(f"dim {d} is split, but it is needed whole.", {i: f"dim {d} is split by {_text(axes)}"},
                                "Every device would need all of that dim.", i, self.without(i, d))
                     del self.axes[f]
             elif f not in self.rule.reduced and not self.result_follows(i) and not self.extended(f, i, d, axes):
+                if self.is_whole(axes):
+                    continue
                 self.blame(f"dim {d} is split, and the sharding of the result is not given.",
                            {i: f"dim {d} is split by {_text(axes)}"},
                            "What is looked up or sliced out of a split dim can be sharded in more than one way.", i, self.without(i, d))

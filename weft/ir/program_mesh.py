@@ -142,7 +142,7 @@ def over_mesh(sharding: NamedSharding, mesh: Mesh | AbstractMesh, ndim: int) -> 
         stand_in = Mesh(np.array(places, object).reshape(mesh.axis_sizes), mesh.axis_names)
         dims = to_spec(sharding.on_devices(places), stand_in, ndim)
         if dims is not None:
-            return NamedSharding(mesh, spec_of_dims(dims), memory_kind=kind)
+            return NamedSharding(mesh, spec_of_dims(dims).without_trailing(), memory_kind=kind)
     raise ShardingError(f"{sharding!r} has no equal over {mesh}.\n  Give a mesh of {sharding.mesh.size} devices, in whose axes its blocks "
                         "can be written.")
 
@@ -308,15 +308,17 @@ def _digit_names(digits: Digits, mesh: Mesh | None) -> tuple[str, ...]:
 def sharding_of_spec(spec: Spec, mesh: Mesh, known: Sequence[Sharding] = ()) -> Sharding:
     """The sharding to show users for a value split by `spec`.
 
-    An equivalent one among `known` (a program's arguments) is given as it is; a mesh made for PositionalShardings gives
-    a PositionalSharding; else a NamedSharding on `mesh`.
+    An equivalent one among `known` (a program's arguments) that fits the rank is given as it is; a mesh made for PositionalShardings
+    gives a PositionalSharding; else a NamedSharding on `mesh`, with an entry per dim if types tell shardings there.
     """
-    named = NamedSharding(mesh, spec_of_dims(spec))
+    entries = spec_of_dims(spec)
+    named = NamedSharding(mesh, entries if mesh.explicit_axes else entries.without_trailing())
     ndim = len(spec)
     for other in known:
         if isinstance(other, NamedSharding) and other.spec.unconstrained_dims():      # a constraint, not a layout
             continue
         try:
+            other.check_compatible_aval(spec)
             if other.is_equivalent_to(named, ndim):
                 return other
         except ShardingError:

@@ -285,8 +285,8 @@ class NamedSharding(Sharding):
     (P('x',), True, 'device', 4)
     >>> rows.shard_shape((8, 6)), rows.devices_indices_map((4,))[devices()[0]]
     ((4, 6), (slice(0, 2, None),))
-    >>> rows.is_equivalent_to(rows.update(('x', None)), 2), rows.with_memory_kind('device') == rows
-    (True, True)
+    >>> rows.is_equivalent_to(rows.update(('x', None)), 2), rows == rows.update(('x', None)), rows.with_memory_kind('device') == rows
+    (True, False, True)
     """
     __slots__ = ("_hash", "mesh", "spec")
 
@@ -350,7 +350,8 @@ class NamedSharding(Sharding):
     def with_free_dim(self, dim: int) -> NamedSharding:
         """The sharding of values with one more dim, at `dim`, about which nothing is said."""
         entries = list(self.spec.partitions) + [None] * (dim - len(self.spec))
-        return self.with_spec(self.spec.update((*entries[:dim], PartitionSpec.UNCONSTRAINED, *entries[dim:])))
+        free = PartitionSpec.UNCONSTRAINED if AxisType.Auto in self.mesh.axis_types else None
+        return self.with_spec(self.spec.update((*entries[:dim], free, *entries[dim:])))
 
     def transposed(self, order: Sequence[int]) -> NamedSharding:
         """The sharding of such values with their dims in another order: dim i is dim `order[i]` of these.
@@ -440,7 +441,7 @@ class NamedSharding(Sharding):
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, NamedSharding) and self.mesh is other.mesh
-                                 and self.spec == other.spec and self._memory_kind == other._memory_kind)
+                                 and self.spec is other.spec and self._memory_kind == other._memory_kind)
 
     def __hash__(self) -> int:
         return self._hash

@@ -1,8 +1,9 @@
 """PartitionSpec: which mesh axes split each dim of an array.
 
 An entry is None (not split), an axis name, a tuple of axis names (split by all of them, major to minor), or
-UNCONSTRAINED (left to propagation). Trailing Nones never matter: `P('a', None)` and `P('a')` are equal. Apart from its entries, a spec may
-name axes over which values are partial results (`unreduced`), or whose cotangents are (`reduced`).
+UNCONSTRAINED (left to propagation). `P('a', None)` and `P('a')` place values of rank 2 alike, and are not equal: a cache keyed by specs
+gives the spec that it was asked for. Apart from its entries, a spec may name axes over which values are partial results (`unreduced`), or
+whose cotangents are (`reduced`).
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ _specs: dict[tuple, PartitionSpec] = {}
 
 class PartitionSpec:
     """How the dims of an array are split over named mesh axes; immutable, hashable, read like a tuple. Specs of the same entries and axes
-    are one object. TypeError for a class derived from it.
+    are one object, and only these are equal. `NamedSharding.is_equivalent_to` compares placements. TypeError for a class derived from it.
 
     Entry d says which axes split dim d: a name, a tuple of names (the first is the major one), None for no split, or UNCONSTRAINED.
     A tuple of one name is kept as the name, an empty one as None.
@@ -75,8 +76,8 @@ class PartitionSpec:
 
     >>> P(('x', 'y'), None)
     P(('x', 'y'), None)
-    >>> P('x', None) == P('x'), P(('x',), ())
-    (True, P('x', None))
+    >>> P('x', None) == P('x'), P(('x',), ()), P(('x',)) == P('x')
+    (False, P('x', None), True)
     >>> P('x', unreduced={'y'}).update(unreduced=set(), reduced={'y'})
     P('x', reduced={'y'})
     """
@@ -147,6 +148,22 @@ class PartitionSpec:
         return PartitionSpec(*(self._entries if partitions is None else partitions), unreduced=terms,
                              reduced=self.reduced if reduced is None else reduced, **kind)
 
+    def of_rank(self, ndim: int) -> PartitionSpec:
+        """The same with one entry per dim of a value of rank `ndim`, None for the dims beyond the entries.
+
+        >>> P('x').of_rank(2)
+        P('x', None)
+        """
+        return self.update((*self._entries, *[None] * (ndim - len(self._entries)))[:ndim])
+
+    def without_trailing(self) -> PartitionSpec:
+        """The same without the Nones at the end.
+
+        >>> P('x', None).without_trailing()
+        P('x',)
+        """
+        return self.update(self._key)
+
     def settled(self) -> PartitionSpec:
         """The entries alone, without unreduced or reduced axes."""
         return PartitionSpec(*self._entries) if self.is_partial else self
@@ -194,14 +211,6 @@ class PartitionSpec:
     def count(self, entry: Any) -> int:
         """Number of entries equal to `entry`."""
         return self._entries.count(entry)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, PartitionSpec) and self._key == other._key and self.unreduced == other.unreduced \
-            and self.reduced == other.reduced and self.unreduced_kind is other.unreduced_kind
-
-    def __hash__(self) -> int:
-        return hash((PartitionSpec, self._key)) if not self.is_partial else hash(
-            (PartitionSpec, self._key, self.unreduced, self.reduced, self.unreduced_kind))
 
     def __repr__(self) -> str:
         parts = [repr(e) for e in self._entries]

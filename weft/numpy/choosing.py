@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.core.trace import Tracer
 from weft.numpy import indexing, promote, reductions, ufuncs
-from weft.numpy.creation import asarray, zeros
+from weft.numpy.creation import asarray, full, zeros
 from weft.numpy.kinds import check_no_out, is_complex
 from weft.numpy.manipulation import atleast_nd, broadcast_to, concatenate, moveaxis, ravel
 from weft.ops import elementwise as ew, layout, slicing, sorting
@@ -279,11 +279,18 @@ def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = F
 
 
 def insert(arr, obj, values, axis: int | None = None):
-    """`arr` with `values` inserted before positions `obj` (which must be concrete)."""
+    """`arr` with `values` inserted before the positions `obj`: integers, which may be traced, a slice, or known booleans.
+
+    IndexError for positions that are known and lie outside; traced ones are moved inside.
+    """
     (a, axis), obj = promote.along("insert", arr, axis), promote.value(obj)
     n = a.shape[axis]
     if isinstance(obj, Tracer) and obj.ndim == 0 and dtypes.issubdtype(obj.dtype, np.integer):
         return _with_block(a, obj, values, axis)
+    if isinstance(obj, (list, tuple)) and builtins.any(isinstance(i, Tracer) for i in obj):
+        obj = asarray(obj)
+    if isinstance(obj, Tracer) and obj.ndim == 1 and dtypes.issubdtype(obj.dtype, np.integer):
+        return _with_slices(a, obj, values, axis)
     positions = np.atleast_1d(np.arange(n)[obj] if isinstance(obj, slice) else np.asarray(obj))
     if positions.size and positions.dtype.kind not in "iub":
         raise ValueError(f"insert: `obj` must be integers, booleans or a slice, got {obj!r:.80}.")
@@ -319,6 +326,20 @@ def _without(a, positions, axis: int):
     places = layout.broadcasted_iota(dtypes.default_int_dtype(), (n,), 0)
     kept = sorting.sort([promote.cast(gone, np.int32), places], num_keys=1)[1][:builtins.max(n - positions.shape[0], 0)]
     return indexing.getitem(a, (slice(None),) * axis + (kept,))
+
+
+def _with_slices(a, positions, values, axis: int):
+    """`a` with one slice of `values` before each of the traced `positions` along `axis`; slices for one position keep their order."""
+    n, k = a.shape[axis], positions.shape[0]
+    values = broadcast_to(promote.cast(asarray(values), a.dtype), tuple(k if d == axis else m for d, m in enumerate(a.shape)))
+    positions = promote.cast(positions, dtypes.default_int_dtype())
+    positions = clip(where(positions < 0, positions + n, positions), 0, n)
+    places = np.arange(n + k, dtype=positions.dtype)
+    ordered, order = sorting.sort([positions, places[:k]], num_keys=1)
+    of_values = full((n + k,), -1, positions.dtype).at[ordered + places[:k]].set(order)
+    before = reductions.cumsum(of_values >= 0)
+    source = where(of_values < 0, places - before, n + of_values)
+    return indexing.getitem(concatenate([a, values], axis), (slice(None),) * axis + (source,))
 
 
 def _with_block(a, position, values, axis: int):

@@ -24,14 +24,20 @@ def arrays_of(api: str, *args):
 
 
 def _factors_of(api: str, a, b, preferred=None) -> tuple:
-    """The arguments of `api` as arrays, and the dtype of the product. Arrays keep their dtypes, which a contraction takes as they are.
-    Both are weakly typed if the product is."""
+    """The arguments of `api` as arrays, and the dtype of the product. Arrays keep their dtypes, which a contraction takes as they are, but
+    for integers that a product of floats would need 64 bits for. Both are weakly typed if the product is."""
     promote.check_arraylike(api, a, b)
     a, b = promote.value(a), promote.value(b)
     dtype, weak = dtypes.result_type(a, b, return_weak_type_flag=True)
     weak = weak and preferred is None
-    a, b = [promote.concrete(x if hasattr(x, "dtype") and not getattr(x, "weak_type", False) else promote.cast(x, dtype, weak))
-            for x in (a, b)]
+    is_inexact = dtypes.issubdtype(dtype, np.inexact)
+
+    def stays(x) -> bool:
+        if not hasattr(x, "dtype") or getattr(x, "weak_type", False):
+            return False
+        return not (is_inexact and x.dtype.itemsize > 2 and dtypes.issubdtype(x.dtype, np.integer))
+
+    a, b = [promote.concrete(x if stays(x) else promote.cast(x, dtype, weak)) for x in (a, b)]
     return a, b, dtype if preferred is None else np.dtype(preferred)
 
 
@@ -63,8 +69,7 @@ def dot(a, b, *, precision=None, preferred_element_type=None):
     """
     a, b, dtype = _factors_of("dot", a, b, preferred_element_type)
     if a.ndim == 0 or b.ndim == 0:
-        result = uf.multiply(a, b)
-        return result if preferred_element_type is None else promote.cast(result, np.dtype(preferred_element_type))
+        return uf.multiply(a, b) if preferred_element_type is None else _contract(a, b, ((), ()), ((), ()), dtype, precision)
     j = max(0, b.ndim - 2)
     if a.shape[-1] != b.shape[j]:
         raise _mismatch("dot", a, b, a.ndim - 1, j)
@@ -118,7 +123,7 @@ def inner(a, b, *, precision=None, preferred_element_type=None):
     """The product over the last dims of both arrays."""
     a, b, dtype = _factors_of("inner", a, b, preferred_element_type)
     if a.ndim == 0 or b.ndim == 0:
-        return uf.multiply(a, b)
+        return uf.multiply(a, b) if preferred_element_type is None else _contract(a, b, ((), ()), ((), ()), dtype, precision)
     if a.shape[-1] != b.shape[-1]:
         raise _mismatch("inner", a, b, a.ndim - 1, b.ndim - 1)
     return _contract(a, b, ((a.ndim - 1,), (b.ndim - 1,)), ((), ()), dtype, precision)

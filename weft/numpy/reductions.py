@@ -51,7 +51,7 @@ def _initial(out, initial, op):
     return op(out, promote.cast(initial, out.dtype))
 
 
-def _sum_dtype(a, dtype, promote_integers: bool):
+def sum_dtype(a, dtype=None, promote_integers: bool = True):
     """Accumulation dtype of sums and products: small integers widen to the default integer."""
     if dtype is not None:
         return dtypes.check_dtype(dtype, "sum")
@@ -78,7 +78,7 @@ def sum(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None
     """
     check_no_out(out, "sum")
     a = promote.array_of("sum", a)
-    want = _sum_dtype(a, dtype, promote_integers)
+    want = sum_dtype(a, dtype, promote_integers)
     work = _work_dtype(want) if dtype is None else want
     axes = promote.canonical_axes(axis, a.ndim, "sum")
     x = _masked("sum", promote.cast(a, work), where, 0)
@@ -96,7 +96,7 @@ def prod(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=Non
     """
     check_no_out(out, "prod")
     a = promote.array_of("prod", a)
-    want = _sum_dtype(a, dtype, promote_integers)
+    want = sum_dtype(a, dtype, promote_integers)
     work = _work_dtype(want) if dtype is None else want
     axes = promote.canonical_axes(axis, a.ndim, "prod")
     x = _masked("prod", promote.cast(a, work), where, 1)
@@ -414,7 +414,7 @@ nancumprod = _cumulative("nancumprod", rd.cumprod, 1)
 def cumulative_sum(x, /, *, axis: int | None = None, dtype=None, include_initial: bool = False):
     """Running sum along `axis`, optionally with a leading zero."""
     x = promote.array_of("cumulative_sum", x)
-    return _array_api_cumulative(cumsum, x, axis, _sum_dtype(x, dtype, True), include_initial, 0)
+    return _array_api_cumulative(cumsum, x, axis, sum_dtype(x, dtype), include_initial, 0)
 
 
 def cumulative_prod(x, /, *, axis: int | None = None, dtype=None, include_initial: bool = False):

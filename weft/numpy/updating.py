@@ -272,7 +272,8 @@ def _write_slice(x, plan: Plan, values):
             return x                      # out of bounds: dropped
         starts[d], sizes[d] = a, 1
     block = reshape(values, tuple(sizes))
-    if tuple(sizes) == tuple(plan.shape):
+    of_array, of_block = typeof(x), typeof(block)
+    if of_block.shape == of_array.shape and of_array.explicit is None and of_array.vma == of_block.vma:
         return block
     return dynamic_update_slice_p.bind(x, block, *starts)
 

@@ -1,6 +1,7 @@
 """Contraction: dot_general, the one primitive behind every product of matrices, and the functions dot and batch_matmul.
 
-Numbers: bfloat16, float16 and float8 products are accumulated in float32 and rounded once; integers wrap.
+Numbers: products are computed and added in a dtype that holds both operands, and rounded once: bfloat16, float16 and float8 in float32,
+integers and floats of 32 bits or more in float64. Integers that give integers wrap.
 Law: the result has the batch dims first, in the order in which dimension_numbers names them, then the free dims of lhs,
 then those of rhs, each in the operand's order.
 """
@@ -8,6 +9,8 @@ then those of rhs, each in the operand's order.
 from __future__ import annotations
 
 import enum
+import functools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +20,7 @@ from weft.core.primitive import Primitive
 from weft.core.trace import is_undef, typeof
 from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
-from weft.ops.elementwise import convert_element_type
+from weft.ops.elementwise import convert_element_type, convert_element_type_p
 from weft.ops.families import (
     ANY,
     INEXACT,
@@ -25,7 +28,6 @@ from weft.ops.families import (
     ContractSpec,
     check_dtype,
     dtype_in,
-    is_narrow,
     joined_vma,
     match_dtypes,
     operand_table,
@@ -36,7 +38,6 @@ from weft.ops.placement import OUT_SHARDING, with_out_sharding
 from weft.ops.rules import aval_of, bump, inverse, multilinear
 from weft.util import dtypes
 from weft.util.config import config
-from weft.util.promotion import common_dtype
 
 dot_general_p = Primitive("dot_general", "contract", out_sharding=OUT_SHARDING)
 
@@ -227,19 +228,74 @@ def dot_general(
     (lc, rc), (lb, rb) = dimension_numbers
     left, right = typeof(lhs).ndim, typeof(rhs).ndim
     numbers = ((_dims(lc, left), _dims(rc, right)), (_dims(lb, left), _dims(rb, right)))
-    preferred = _common(lhs, rhs) if preferred_element_type is None else dtypes.check_dtype(preferred_element_type, "dot_general")
-    return dot_general_p.bind(
-        lhs, rhs, dimension_numbers=numbers, precision=canonical_precision(precision), preferred_element_type=preferred
-    )
-
-
-def _common(lhs, rhs) -> Any:
-    """The dtype of the product of operands of two dtypes; None for those of one, and for those that the type rule refuses."""
     left, right = typeof(lhs).dtype, typeof(rhs).dtype
-    try:
-        return None if left == right else common_dtype(left, right)
-    except TypeError:
-        return None
+    if preferred_element_type is not None:
+        preferred = dtypes.check_dtype(preferred_element_type, "dot_general")
+    else:
+        preferred = None if left == right else product_dtype(left, right)
+    params = {"dimension_numbers": numbers, "precision": canonical_precision(precision)}
+    if preferred_element_type is None or is_whole(left, right, preferred):
+        return dot_general_p.bind(lhs, rhs, **params, preferred_element_type=preferred)
+    wide = sum_dtype(left, right, preferred)
+    return convert(dot_general_p.bind(lhs, rhs, **params, preferred_element_type=wide), preferred)
+
+
+def product_dtype(lhs: np.dtype, rhs: np.dtype) -> np.dtype:
+    """Return the dtype of the product of operands of two dtypes: the one of larger range, then of more precision, then of more bits, then
+    the signed one.
+
+    >>> product_dtype(np.dtype("int8"), np.dtype("uint8")), product_dtype(np.dtype("int32"), np.dtype("float16"))
+    (dtype('int8'), dtype('float16'))
+    """
+    return max(lhs, rhs, key=_rank)
+
+
+@functools.cache
+def _rank(dtype: np.dtype) -> tuple:
+    if dtypes.is_extended(dtype):
+        return ()
+    kind = dtypes.kinds[dtype]
+    if kind in "fc":
+        limits = dtypes.finfo(dtype)
+        return kind == "c", math.frexp(float(limits.max))[1], limits.nmant, dtype.itemsize, False
+    return False, -1, -1, 0 if kind == "b" else dtypes.iinfo(dtype).bits, kind == "i"
+
+
+def sum_dtype(lhs: np.dtype, rhs: np.dtype, out: np.dtype) -> np.dtype:
+    """Return the dtype in which a contraction multiplies and adds: it holds both operands, and is rounded once to `out`.
+
+    >>> sum_dtype(*map(np.dtype, ("float16", "float32", "int8"))), sum_dtype(*map(np.dtype, ("int32", "int32", "float32")))
+    (dtype('float32'), dtype('float64'))
+    """
+    kinds = {dtypes.kinds[lhs], dtypes.kinds[rhs]}
+    of_out = dtypes.kinds[out]
+    if kinds <= set("biu") and of_out in "biu":
+        return out if of_out != "b" and out.itemsize >= 4 else np.dtype(np.int64 if 8 in (lhs.itemsize, rhs.itemsize) else np.int32)
+    is_double = any(_needs_double(x) for x in (lhs, rhs)) or (of_out in "fc" and _needs_double(out))
+    if kinds <= set("biu"):
+        is_double |= max(lhs.itemsize, rhs.itemsize) > 1          # products of 16-bit integers have 32 bits
+    if "c" in kinds:
+        return np.dtype(np.complex128 if is_double else np.complex64)
+    return np.dtype(np.float64 if is_double else np.float32)
+
+
+def _needs_double(dtype: np.dtype) -> bool:
+    """Whether float32 or complex64 does not hold all numbers of a dtype."""
+    kind = dtypes.kinds[dtype]
+    return dtype.itemsize > {"c": 8, "f": 4}.get(kind, 2)
+
+
+def is_whole(lhs: np.dtype, rhs: np.dtype, out: np.dtype) -> bool:
+    """Whether parts of a contraction add up to the whole in `out`, or all dtypes are one; otherwise the sums must be rounded apart."""
+    integers = all(dtypes.kinds[x] in "biu" for x in (lhs, rhs)) and dtypes.kinds[out] in "iu"
+    return lhs == rhs == out or integers or sum_dtype(lhs, rhs, out) == out
+
+
+def convert(x, dtype: np.dtype):
+    """`x` in another dtype, which may have 64 bits where these are off."""
+    if typeof(x).dtype == dtype:
+        return x
+    return convert_element_type_p.bind(x, new_dtype=dtype, weak_type=False, sharding=None)
 
 
 def dot(
@@ -347,27 +403,22 @@ def _transpose_hint(lhs, rhs, i, j, batch) -> str:
     return ""
 
 
-def _accumulation_dtype(lhs, rhs, preferred):
-    out = lhs if preferred is None else np.dtype(preferred)
-    if lhs == rhs == out and not is_narrow(out):
-        return out
-    lhs, rhs, out = (np.dtype(np.float32) if is_narrow(d) else np.dtype(np.int32) if d.name.endswith("int4") else d
-                     for d in (lhs, rhs, out))
-    return np.dtype(common_dtype(common_dtype(lhs, rhs), out))
+def rounded(sums: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return NumPy's sums of products in the dtype of the result."""
+    return convert_element_type_p.rule("reference")(sums, new_dtype=np.dtype(dtype), weak_type=False, sharding=None)
 
 
 @dot_general_p.def_reference
 def _dot_reference(lhs, rhs, *, dimension_numbers, precision, preferred_element_type):
     (lc, rc), (lb, rb) = dimension_numbers
     lf, rf = _free(lhs.ndim, lc, lb), _free(rhs.ndim, rc, rb)
-    accumulate = _accumulation_dtype(lhs.dtype, rhs.dtype, preferred_element_type)
-    out_dtype = lhs.dtype if preferred_element_type is None else preferred_element_type
+    out_dtype = lhs.dtype if preferred_element_type is None else np.dtype(preferred_element_type)
+    accumulate = sum_dtype(lhs.dtype, rhs.dtype, out_dtype)
     sizes = lambda x, dims: [x.shape[d] for d in dims]
     count = lambda x, dims: int(np.prod(sizes(x, dims), dtype=np.int64))
     a = lhs.astype(accumulate).transpose(lb + lf + lc).reshape(count(lhs, lb), count(lhs, lf), count(lhs, lc))
     b = rhs.astype(accumulate).transpose(rb + rc + rf).reshape(count(rhs, rb), count(rhs, rc), count(rhs, rf))
-    product = np.matmul(a, b).astype(out_dtype)
-    return product.reshape(sizes(lhs, lb) + sizes(lhs, lf) + sizes(rhs, rf))
+    return rounded(np.matmul(a, b), out_dtype).reshape(sizes(lhs, lb) + sizes(lhs, lf) + sizes(rhs, rf))
 
 
 multilinear(dot_general_p, (0, 1))
@@ -403,9 +454,8 @@ def _mixed_dot(x, y, numbers, precision, dtype, preferred=None):
     """dot_general of operands whose dtypes may differ, with a result of `dtype`."""
     a, b = typeof(x).dtype, typeof(y).dtype
     if a != b:
-        common = common_dtype(a, b)
-        x, y = convert_element_type(x, common), convert_element_type(y, common)
-        return convert_element_type(dot_general(x, y, numbers, precision), dtype)
+        wide = sum_dtype(a, b, dtype)
+        return convert(dot_general(convert(x, wide), convert(y, wide), numbers, precision), dtype)
     return dot_general(x, y, numbers, precision, None if dtype == a and preferred is None else dtype)
 
 

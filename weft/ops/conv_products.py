@@ -20,14 +20,13 @@ import numpy as np
 from weft.core.primitive import Primitive
 from weft.core.trace import typeof
 from weft.ir.types import ShapedArray
-from weft.ops.contraction import dot_general
-from weft.ops.elementwise import convert_element_type, mul
-from weft.ops.families import full, is_narrow
+from weft.ops.contraction import convert, dot_general_p, is_whole, sum_dtype
+from weft.ops.elementwise import mul
+from weft.ops.families import full
 from weft.ops.layout import broadcast_in_dim, copy, reshape, transpose
 from weft.ops.reduce import reduce_sum
 from weft.ops.rules import inverse
 from weft.ops.slicing import concatenate, pad, slice as slice_op
-from weft.util.promotion import common_dtype
 from weft.util.record import record
 
 #: output features per group up to which a grouped convolution is a sum of products
@@ -82,13 +81,19 @@ def _windows_type(x, *, dims, places, taps, strides, dilation):
     return ShapedArray((*shape, *taps), x.dtype, x.weak_type, None, x.vma)
 
 
+def _strided(x: np.ndarray, shape: Sequence[int], strides: Sequence[int]) -> np.ndarray:
+    """Return a copy of elements of `x` at places that overlap. NumPy cannot do this for every dtype of one byte, so bytes are taken."""
+    raw = x.view(np.uint8) if x.dtype.itemsize == 1 else x
+    return np.ascontiguousarray(np.lib.stride_tricks.as_strided(raw, shape, strides)).view(x.dtype)
+
+
 @windows_p.def_reference
 def _windows_reference(x, *, dims, places, taps, strides, dilation):
     shape, steps, inner = list(x.shape), list(x.strides), []
     for d, n, s, step in zip(dims, places, strides, dilation):
         inner.append(x.strides[d] * step)
         shape[d], steps[d] = n, x.strides[d] * s
-    return np.ascontiguousarray(np.lib.stride_tricks.as_strided(x, (*shape, *taps), (*steps, *inner)))
+    return _strided(x, (*shape, *taps), (*steps, *inner))
 
 
 def _windows_lower(b, index, x, *, in_avals, out_avals, dims, places, taps, strides, dilation):
@@ -118,7 +123,7 @@ def _shifted_reference(x, *, dims, along, places, dilation):
     shape, steps = list(x.shape), list(x.strides)
     for d, t, n, step in zip(dims, along, places, dilation):
         shape[d], steps[t] = n, x.strides[t] + x.strides[d] * step
-    return np.ascontiguousarray(np.lib.stride_tricks.as_strided(x, shape, steps))
+    return _strided(x, shape, steps)
 
 
 def _shifted_lower(b, index, x, *, in_avals, out_avals, dims, along, places, dilation):
@@ -156,15 +161,14 @@ class Conv(NamedTuple):
 
 def expand_conv(lhs, rhs, **params):
     """The convolution written with pad, windows and dot_general (or, feature by feature, with products and a sum)."""
-    common = common_dtype(typeof(lhs).dtype, typeof(rhs).dtype)
     p = Conv(**params)
-    out = np.dtype(p.preferred_element_type or typeof(lhs).dtype)
-    if common == np.bool_:                                # whether any product is true: as counts, which are added
-        counts = np.dtype(np.float32)
-        found = expand_conv(*[convert_element_type(x, counts) for x in (lhs, rhs)], **dict(params, preferred_element_type=counts))
-        return convert_element_type(found, out)
+    left, right = typeof(lhs).dtype, typeof(rhs).dtype
+    out = np.dtype(p.preferred_element_type or left)
+    if left != right or left == np.bool_ or not is_whole(left, right, out):
+        wide = sum_dtype(left, right, out)
+        return convert(expand_conv(convert(lhs, wide), convert(rhs, wide), **dict(params, preferred_element_type=wide)), out)
     p = p._replace(preferred_element_type=out)
-    image, kernel = convert_element_type(lhs, common), convert_element_type(rhs, common)
+    image, kernel = lhs, rhs
     spread = any(d > 1 for d in p.lhs_dilation)
     if _is_thin(image, kernel, p, spread):
         return _by_taps(image, kernel, p)
@@ -258,24 +262,28 @@ def _multiplied(windows, w_dims, kernel, k_dims, out_dims, extent, precision, ou
     first, n = len(group), len(summed)
     batch = tuple(range(first))
     contract = tuple(range(len(w_dims) - n, len(w_dims))), tuple(range(first, first + n))
-    out = dot_general(windows, kernel, (contract, (batch, batch)), precision, out_dtype)
+    out = _product(windows, kernel, (contract, (batch, batch)), precision, out_dtype)
     if by_place:
         out = copy(out)
     return _ordered(out, [*group, *rows, "o"], out_dims)[1]
 
 
+def _product(x, y, numbers, precision, dtype):
+    return dot_general_p.bind(x, y, dimension_numbers=numbers, precision=precision, preferred_element_type=dtype)
+
+
 def _summed(windows, w_dims, kernel, k_dims, out_dims, extent, out_dtype):
     """Products of every window with its group's kernel, summed: for kernels of one feature, where matrices are thin."""
     dims = [*out_dims, *(d for d in w_dims if d in k_dims and d != "g")]
-    wide = np.dtype(np.float32) if is_narrow(typeof(windows).dtype) else out_dtype
+    wide = sum_dtype(typeof(windows).dtype, typeof(kernel).dtype, out_dtype)
     shape = tuple(extent[d] for d in dims)
 
     def spread(x, names):
         names, x = _ordered(x, names, [d for d in dims if d in names])
-        return broadcast_in_dim(convert_element_type(x, wide), shape, tuple(dims.index(d) for d in names))
+        return broadcast_in_dim(convert(x, wide), shape, tuple(dims.index(d) for d in names))
 
     terms = mul(spread(windows, w_dims), spread(kernel, k_dims))
-    return convert_element_type(reduce_sum(terms, tuple(range(len(out_dims), len(dims)))), out_dtype)
+    return convert(reduce_sum(terms, tuple(range(len(out_dims), len(dims)))), out_dtype)
 
 
 def _ordered(x, names: list[str], order: list[str]) -> tuple[list[str], object]:
@@ -389,8 +397,8 @@ def _by_taps(image, kernel, p: Conv):
         return _nothing(image, kernel, p, phases.sizes)
     kernel = transpose(kernel, (*numbers.rhs_spec[2:], *numbers.rhs_spec[:2]))
     image = transpose(image, (numbers.lhs_spec[0], *numbers.lhs_spec[2:], numbers.lhs_spec[1]))
-    wide = np.dtype(np.float32) if is_narrow(out_dtype) else out_dtype
-    products = dot_general(kernel, image, (((count + 1,), (count + 1,)), ((), ())), p.precision, wide)
+    wide = sum_dtype(typeof(image).dtype, typeof(kernel).dtype, out_dtype)
+    products = _product(kernel, image, (((count + 1,), (count + 1,)), ((), ())), p.precision, wide)
     taps, places = range(count), range(count + 2, 2 * count + 2)
 
     def phase(offsets: Sequence[int]):
@@ -409,4 +417,4 @@ def _by_taps(image, kernel, p: Conv):
     out = copy(phases.joined(phase, range(2, count + 2)))
     order = ("o", "n", *range(count))
     wanted = [("n", "o", *range(count))[i] for i in inverse(numbers.out_spec)]
-    return convert_element_type(transpose(out, [order.index(d) for d in wanted]), out_dtype)
+    return convert(transpose(out, [order.index(d) for d in wanted]), out_dtype)

@@ -18,15 +18,13 @@ from weft.core.primitive import Primitive
 from weft.core.trace import is_undef, typeof
 from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
-from weft.ops.contraction import PrecisionLike, canonical_precision, sums_of_products
+from weft.ops.contraction import PrecisionLike, canonical_precision, convert, is_whole, rounded, sum_dtype, sums_of_products
 from weft.ops.conv_products import Conv, dilated, expand_conv
-from weft.ops.elementwise import convert_element_type
-from weft.ops.families import ANY, ExpandSpec, check_dtype, is_narrow, joined_vma, move_dim, shape_error
+from weft.ops.families import ANY, ExpandSpec, check_dtype, joined_vma, move_dim, shape_error
 from weft.ops.layout import reshape, rev, transpose
 from weft.ops.placement import OUT_SHARDING, with_out_sharding
 from weft.ops.rules import inverse, multilinear
 from weft.util import dtypes
-from weft.util.promotion import common_dtype
 
 conv_general_dilated_p = Primitive("conv_general_dilated", "conv", out_sharding=OUT_SHARDING)
 
@@ -132,9 +130,12 @@ def conv_general_dilated(
         raise ValueError(f"conv_general_dilated: the padding argument must be 'SAME', 'SAME_LOWER', 'VALID' or a pair of numbers for each "
                          f"spatial dim, got {padding!r}.")
     preferred = None if preferred_element_type is None else dtypes.check_dtype(preferred_element_type, "conv_general_dilated")
-    return _bind(lhs, rhs, Conv(
+    left, right = typeof(lhs).dtype, typeof(rhs).dtype
+    sums = preferred if preferred is None or is_whole(left, right, preferred) else sum_dtype(left, right, preferred)
+    out = _bind(lhs, rhs, Conv(
         numbers, strides, tuple((int(lo), int(hi)) for lo, hi in padding), lhs_dilation, rhs_dilation, int(feature_group_count),
-        int(batch_group_count), canonical_precision(precision), preferred))
+        int(batch_group_count), canonical_precision(precision), sums))
+    return out if sums == preferred else convert(out, preferred)
 
 
 def _bind(lhs, rhs, p: Conv):
@@ -276,8 +277,7 @@ def _check(lhs, rhs, p: Conv) -> None:
 def _conv_reference(lhs, rhs, **params):
     p = Conv(**params)
     numbers, out_dtype = p.dimension_numbers, p.preferred_element_type or lhs.dtype
-    common = np.dtype(common_dtype(common_dtype(lhs.dtype, rhs.dtype), out_dtype))
-    accumulate = np.dtype(np.float32) if is_narrow(common) else common
+    accumulate = sum_dtype(lhs.dtype, rhs.dtype, np.dtype(out_dtype))
     out_shape = _out_shape(lhs.shape, rhs.shape, p)
     batch, features, *sizes = _pick(out_shape, numbers.out_spec)
     x = lhs.transpose(numbers.lhs_spec).astype(accumulate)
@@ -297,7 +297,7 @@ def _conv_reference(lhs, rhs, **params):
                 start = (g if groups > 1 else b) * size
                 kernel = w[(slice(start, start + size), slice(None), *tap)]
                 total[:, start : start + size] += np.moveaxis(np.tensordot(part, kernel, ((1,), (1,))), -1, 1)
-    return np.ascontiguousarray(total.transpose(inverse(numbers.out_spec)).astype(out_dtype))
+    return np.ascontiguousarray(rounded(total.transpose(inverse(numbers.out_spec)), out_dtype))
 
 
 def _padded_reference(x, padding, dilation):
@@ -335,9 +335,9 @@ def _conv_transpose(ct, lhs, rhs, **params):
 
 def _mixed_conv(x, y, dtype, p: Conv):
     """A convolution of operands whose dtypes may differ, with a result of `dtype`."""
-    common = common_dtype(typeof(x).dtype, typeof(y).dtype)
-    out = _bind(*[v if typeof(v).dtype == common else convert_element_type(v, common) for v in (x, y)], p)
-    return out if common == dtype else convert_element_type(out, dtype)
+    a, b = typeof(x).dtype, typeof(y).dtype
+    wide = a if a == b else sum_dtype(a, b, dtype)
+    return convert(_bind(convert(x, wide), convert(y, wide), p), dtype)
 
 
 def _grouped(x, dim: int, groups: int):

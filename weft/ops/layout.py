@@ -154,9 +154,12 @@ def match_dims(b: RuleBuilder, source: tuple[int, ...], target: tuple[int, ...])
 
     Both sides are read from major to minor. Where the sizes that are left have a common divisor, it is a shared factor;
     where they have none, dims are taken in until the products agree, and none of that group can be split.
+    Dims of size 1 match too, so that mesh axes of size 1 stay in types.
 
     >>> match_dims(RuleBuilder(), (64, 3), (4, 16, 3))
     ([(0, 1), (2,)], [(0,), (1,), (2,)], {})
+    >>> match_dims(RuleBuilder(), (1, 8), (1, 4, 2))
+    ([(2,), (0, 1)], [(2,), (0,), (1,)], {})
     """
     if 0 in source or 0 in target:
         ins, outs = b.news(source), b.news(target)
@@ -172,7 +175,32 @@ def match_dims(b: RuleBuilder, source: tuple[int, ...], target: tuple[int, ...])
             right.take(f, common)
         else:
             special.update(dict.fromkeys(_take_group(b, left, right), "replicate"))
+    _match_unit_dims(b, *sides)
     return sides[0].factors(), sides[1].factors(), special
+
+
+def _match_unit_dims(b: RuleBuilder, source: _Side, target: _Side) -> None:
+    """Give dims of size 1 on both sides shared factors: those with as many elements before them, then the others in order."""
+    partners = target.unit_dims()
+    free = dict.fromkeys(dim for dims in partners.values() for dim in dims)
+    unmatched = []
+    for offset, dims in source.unit_dims().items():
+        here = partners.get(offset, [])
+        for k, dim in enumerate(dims):
+            if here:
+                _share_unit_factor(b, source, dim, target, here[min(k, len(here) - 1)])
+                free.pop(here[min(k, len(here) - 1)], None)
+            else:
+                unmatched.append(dim)
+    others = list(free) or [dim for dims in partners.values() for dim in dims]
+    for k, dim in enumerate(unmatched if others else ()):
+        _share_unit_factor(b, source, dim, target, others[min(k, len(others) - 1)])
+
+
+def _share_unit_factor(b: RuleBuilder, source: _Side, dim: int, target: _Side, partner: int) -> None:
+    f = b.new(1)
+    source.dims[dim].append(f)
+    target.dims[partner].append(f)
 
 
 class _Side:
@@ -200,6 +228,16 @@ class _Side:
 
     def factors(self) -> list[tuple[int, ...]]:
         return [tuple(d) for d in self.dims]
+
+    def unit_dims(self) -> dict[int, list[int]]:
+        """The dims of size 1, by the number of elements of the dims before them."""
+        found: dict[int, list[int]] = {}
+        offset = 1
+        for dim, size in enumerate(self.shape):
+            if size == 1:
+                found.setdefault(offset, []).append(dim)
+            offset *= size
+        return found
 
 
 def _take_group(b: RuleBuilder, left: _Side, right: _Side) -> list[int]:

@@ -21,13 +21,12 @@ from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
 from weft.ops.bitwise import bitwise_and
 from weft.ops.comparison import clamp, ge, lt, select
-from weft.ops.contraction import dot_general_p, sums_of_products
-from weft.ops.elementwise import add, convert_element_type, sub
+from weft.ops.contraction import convert, dot_general_p, is_whole, rounded, sum_dtype, sums_of_products
+from weft.ops.elementwise import add, sub
 from weft.ops.families import ExpandSpec, GroupedSpec, is_narrow, joined_vma, shape_error
 from weft.ops.layout import broadcast_in_dim, broadcasted_iota, full, transpose
 from weft.ops.rules import at_front, aval_of, multilinear
 from weft.ops.slicing import slice_in_dim
-from weft.util.promotion import common_dtype
 
 ragged_dot_p = Primitive("ragged_dot", "ragged")
 grouped_dot_p = Primitive("grouped_dot", "ragged")
@@ -77,11 +76,11 @@ def _type(lhs: ShapedArray, rhs: ShapedArray, starts: ShapedArray, ends: ShapedA
 @ragged_dot_p.def_reference
 def _reference(lhs, rhs, starts, ends, rows, *, contracted, precision, preferred_element_type):
     out = lhs.dtype if preferred_element_type is None else np.dtype(preferred_element_type)
-    wide = np.dtype(np.float32) if is_narrow(out) else np.dtype(np.int32) if out.name.endswith("int4") else out
+    wide = sum_dtype(lhs.dtype, rhs.dtype, out)
     inside = (rows[..., None] >= starts[..., None, :]) & (rows[..., None] < ends[..., None, :])
     parted = np.where(inside[..., None], lhs[..., None, :], np.zeros((), lhs.dtype)).astype(wide)
     form = "...mgk,...mn->...gkn" if contracted else "...mgk,...gkn->...mn"
-    return np.einsum(form, parted, rhs.astype(wide)).astype(out)
+    return rounded(np.einsum(form, parted, rhs.astype(wide)), out)
 
 
 multilinear(ragged_dot_p, (0, 1))
@@ -95,9 +94,9 @@ def _transpose(ct, lhs, rhs, *places, contracted, precision, preferred_element_t
         precision = precision and precision[::-1] if contracted else precision
     else:
         out, x, y, sums = aval_of(rhs), lhs, ct, not contracted
-    common = common_dtype(typeof(x).dtype, typeof(y).dtype)
-    x, y = convert_element_type(x, common), convert_element_type(y, common)
-    made = convert_element_type(ragged_dot(x, y, *places, sums, precision, None if common == out.dtype else common), out.dtype)
+    a, b = typeof(x).dtype, typeof(y).dtype
+    wide = a if a == b else sum_dtype(a, b, out.dtype)
+    made = convert(ragged_dot(convert(x, wide), convert(y, wide), *places, sums, precision), out.dtype)
     return [made, None, None, None, None] if is_undef(lhs) else [None, made, None, None, None]
 
 
@@ -122,7 +121,8 @@ def _by_groups(lhs, rhs, starts, ends, rows, **params):
     """The compiler's form, for dtypes that have a matmul; numbers of rows count from the first one here."""
     left, right = typeof(lhs), typeof(rhs)
     out = left.dtype if params["preferred_element_type"] is None else np.dtype(params["preferred_element_type"])
-    odd = left.dtype != right.dtype or "b" in (left.dtype.kind, out.kind) or (left.dtype != out and (
+    apart = left.dtype != right.dtype or not is_whole(left.dtype, right.dtype, out)
+    odd = apart or "b" in (left.dtype.kind, out.kind) or (left.dtype != out and (
         left.dtype.kind == "c" or (is_narrow(left.dtype) and out != np.float32)))
     if odd or not left.size or not right.size or not typeof(starts).size:
         return _masked(lhs, rhs, starts, ends, rows, **params)

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from weft.core.primitive import Primitive, registry
 from weft.core.trace import UndefPrimal, Zero, typeof
 from weft.ir.types import ShapedArray
 from weft.ops.families import add_tangents, instantiate, joined_vma, move_dim, zero_tangent
+from weft.util import dtypes
 
 
 def shaped_like(aval: ShapedArray, shape: Sequence[int], *others: ShapedArray) -> ShapedArray:
@@ -82,6 +85,8 @@ def multilinear(primitive: Primitive, positions: Sequence[int]) -> None:
     def jvp(primals, tangents, **params):
         out = primitive.bind(*primals, **params)
         total: Any = zero_tangent(out)
+        if not dtypes.issubdtype(typeof(out).dtype, np.inexact):
+            return out, total
         for i in positions:
             if type(tangents[i]) is not Zero:
                 args = list(primals)

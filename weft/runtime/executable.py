@@ -6,6 +6,7 @@ Out:  arrays. This file brings arguments into the expected layout and wraps resu
 
 from __future__ import annotations
 
+import copy
 import operator
 import time
 from collections import Counter
@@ -17,6 +18,8 @@ import numpy as np
 
 from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Loaded
+from weft.core.trace import _state
+from weft.ir.shardings import NamedSharding, Sharding
 from weft.runtime.array import Array, spec_of
 from weft.runtime.placement import fits, relaid
 from weft.util import events
@@ -25,6 +28,18 @@ from weft.util.errors import DeviceRuntimeError
 from weft.util.source import user_frame
 
 _buffer_of = operator.attrgetter("_buffer")
+
+
+def _ordered(spec: ArraySpec, order: tuple[int, ...] | None, given: Sharding | None) -> ArraySpec:
+    """The spec of an array whose dims are stored in `order`, in the memory of `spec`, with the sharding `given` if that places it alike."""
+    made = spec.with_order(order)
+    if order is None:
+        return made
+    if given is None and isinstance(made.sharding, NamedSharding) and not made.sharding.mesh.explicit_axes:
+        given = made.sharding.with_spec(made.sharding.spec.without_trailing())
+    if given is None or not given.is_equivalent_to(made.sharding, made.aval.ndim):
+        return made
+    return ArraySpec(made.aval, given, made.committed, order)
 
 
 class Executable:
@@ -88,11 +103,19 @@ class Executable:
         from weft.hlo.program_text import ProgramText
         return [ProgramText(compiled_text(self), self.name.replace("(", "_").rstrip(")"))]
 
-    def on_orders(self, ins: Sequence[tuple[int, ...] | None], outs: Sequence[tuple[int, ...] | None]) -> Executable:
-        """Let it take and give arrays stored in these orders, whose memory is what the program is of, and return it."""
-        self.in_specs = tuple([spec.with_order(order) for spec, order in zip(self.in_specs, ins, strict=True)])
-        self.out_specs = tuple([spec.with_order(order) for spec, order in zip(self.out_specs, outs, strict=True)])
+    def on_orders(self, ins: Sequence[tuple[int, ...] | None], outs: Sequence[tuple[int, ...] | None],
+                  of_ins: Sequence[Sharding], of_outs: Sequence[Sharding | None]) -> Executable:
+        """Let it take and give arrays stored in these orders, whose memory is what the program is of, and return it. `of_ins` and `of_outs`
+        are the shardings as they were given, None where nothing was."""
+        self.in_specs = tuple(map(_ordered, self.in_specs, ins, of_ins))
+        self.out_specs = tuple(map(_ordered, self.out_specs, outs, of_outs))
         return self
+
+    def for_inputs(self, known: Sequence[ArraySpec], others: Sequence[ArraySpec]) -> Executable:
+        """Return the same program for inputs of `others`, whose placements equal those of `known`, for which it was compiled."""
+        made = copy.copy(self)
+        made.in_specs = tuple([other if spec is one else spec for spec, one, other in zip(self.in_specs, known, others, strict=True)])
+        return made
 
     def memory_of(self, arrays: Sequence[Array], specs: Sequence[ArraySpec]) -> list[np.ndarray]:
         """Return the values that the program computes with, of arguments or results laid out as `specs`."""
@@ -139,7 +162,7 @@ class Executable:
 
     def _check_of_call(self, check: Callable) -> Callable:
         """What looks at the buffers of arguments and results once this call's program has run, maybe in another thread."""
-        program, line = self.stages.simplified, user_frame()
+        program, line = self.stages.simplified, _state.source or user_frame()
         specs = [[spec if spec.order is None else spec.stored for spec in some] for some in (self.in_specs, self.out_specs)]
         return lambda *buffers: check(self.name, program, *[list(map(Array, *pair)) for pair in zip(specs, buffers)], line)
 

@@ -22,11 +22,27 @@ from typing import Any, NoReturn
 
 from weft._version import __version__
 from weft.compat import JAX_VERSION
+from weft.tools.output import CLOSED_OUTPUT, drop_output, is_output_closed
 from weft.util.config import MAX_DEVICES
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv` (default: that of the process) and return the exit status."""
+    """Run the command line `argv` (default: that of the process) and return the exit status.
+
+    If the reader of the output has gone, as in `weft info | head`, the command ends without a message.
+    """
+    try:
+        status = _run(argv)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        if not is_output_closed():
+            raise
+        drop_output()
+        return CLOSED_OUTPUT
+
+
+def _run(argv: Sequence[str] | None) -> int:
     options = parse(list(sys.argv[1:] if argv is None else argv))
     if options.command == "run":
         from weft.tools.run import run_program

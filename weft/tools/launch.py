@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.processes.coordinator import Coordinator
+from weft.tools.output import CLOSED_OUTPUT
 from weft.util.config import config
 from weft.util.threads import allowed_threads
 
@@ -101,7 +102,8 @@ class _Job:
         finally:
             self._end()
         for rank, why in self.first_failed.items():
-            _say(f"process {rank} {why}")
+            if self._status != CLOSED_OUTPUT:                # ends quietly
+                _say(f"process {rank} {why}")
         if self._signals.got is not None:
             return 128 + self._signals.got
         return self._status

@@ -15,6 +15,7 @@ from types import CodeType, ModuleType, TracebackType
 from weft.compat import install_as_jax, installed_shim
 from weft.processes import launchers
 from weft.processes.present import held
+from weft.tools.output import CLOSED_OUTPUT, drop_output, is_output_closed
 
 
 def run_program(program: str, arguments: Sequence[str], *, as_module: bool = False, devices: int | None = None) -> int:
@@ -63,6 +64,12 @@ def _execute(code: CodeType, main: ModuleType) -> int:
         exec(code, main.__dict__)
     except SystemExit:
         raise  # Python's own rules turn its code into a status and a message
+    except BrokenPipeError as error:
+        if is_output_closed():
+            drop_output()
+            return CLOSED_OUTPUT
+        _show(error, _below_here(error.__traceback__))
+        return 1
     except KeyboardInterrupt as error:
         _show(error, _below_here(error.__traceback__))
         return 130

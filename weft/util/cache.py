@@ -15,6 +15,7 @@ from __future__ import annotations
 import _thread
 import atexit
 import contextlib
+import errno
 import functools
 import os
 import stat
@@ -224,7 +225,8 @@ def write(name: str, data: bytes) -> None:
 
 
 def _put(place: str, data: bytes, move: Callable[[str, str], None] = os.replace) -> None:
-    """Write a file; `move` gives it its name, and is `os.link` where it is not to replace another one."""
+    """Write a file; `move` gives it its name, and is `os.link` where it is not to replace another one. A file that cannot be written is
+    left out; a full disk is reported once."""
     temporary = f"{place}.{os.getpid()}.{threading.get_ident()}"
     folder, name = os.path.split(place)
     try:
@@ -233,14 +235,28 @@ def _put(place: str, data: bytes, move: Callable[[str, str], None] = os.replace)
         with open(temporary, "xb", opener=_private) as file:
             file.write(_head(name[:-2], data) + data)
         move(temporary, place)
-    except OSError:
+    except OSError as error:
+        if error.errno in _NO_SPACE:
+            _warn_of_full_disk(folder, error)
         return
     finally:
-        if move is not os.replace:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+        with contextlib.suppress(OSError):                   # gone if it was renamed
+            os.unlink(temporary)
     if name[2:4] == "00":                    # one in 256 of this folder: often enough, in short-lived processes too
         _prune(folder, _limit() // _FOLDERS)
+
+
+_NO_SPACE = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
+_warned_of: set[str] = set()
+
+
+def _warn_of_full_disk(folder: str, error: OSError) -> None:
+    root = os.path.dirname(folder)
+    if root in _warned_of:
+        return
+    _warned_of.add(root)
+    warnings.warn(f"Compiled programs are not kept on disk: {root}: {error.strerror}. Programs run, and each process compiles them again. "
+                  "Free space there, or set WEFT_CACHE_DIR to a folder with more.", RuntimeWarning, stacklevel=2)
 
 
 def _private(place: str, flags: int) -> int:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, TypeVar
 
+from weft.util.address_space import limit_text
 from weft.util.config import config
 from weft.util.errors import OutOfMemoryError, describe
 
@@ -489,7 +490,8 @@ def _explained(error: Exception, name: str, fun: Callable, args: Sequence, kwarg
         fun, args = args[0].fun, args[1:]
     called = name or getattr(fun, "__name__", "a function")
     if inside and isinstance(error, MemoryError) and not isinstance(error, OutOfMemoryError):
-        return _shown(OutOfMemoryError(f"{called}: {error}"))
+        said = str(error) or f"no memory for Python's own objects.{limit_text()}"
+        return _shown(OutOfMemoryError(f"{called}: {said}"))
     kind = next((to for of, to in _CLASSES if isinstance(error, of)), None)
     if inside and kind is not None:
         rule = f"{type(error).__name__}: {error}"

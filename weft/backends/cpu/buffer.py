@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from weft.util.address_space import limit_text
 from weft.util.errors import OutOfMemoryError
 from weft.util.state import clearing
 from weft.util.threads import held_over_forks
@@ -357,7 +358,7 @@ def _no_memory(nbytes: int) -> None:
     raise OutOfMemoryError(
         f"cannot allocate {_pretty(nbytes)} for an array: {_pretty(allocated_bytes())} are in live "
         f"arrays and {_pretty(cached_bytes())} in the cache of freed ones; delete arrays, use a smaller or a sharded "
-        "shape, or lower WEFT_BUFFER_CACHE_BYTES"
+        f"shape, or lower WEFT_BUFFER_CACHE_BYTES.{limit_text()}"
     )
 
 

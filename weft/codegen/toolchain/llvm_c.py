@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 
+from weft.util.address_space import is_refusal, refused
 from weft.util.threads import held_over_forks
 from weft.util.user_code import suspended
 
@@ -93,7 +94,12 @@ def is_loaded() -> bool:
 
 
 def _load(path: str) -> ctypes.CDLL:
-    found = ctypes.PyDLL(path, handle=_open(path)) if sys.platform == "linux" else ctypes.PyDLL(path)
+    try:
+        found = ctypes.PyDLL(path, handle=_open(path)) if sys.platform == "linux" else ctypes.PyDLL(path)
+    except OSError as error:
+        if not is_refusal(error):
+            raise
+        raise refused(os.path.getsize(path), f"LLVM ({path})") from error
     free = ctypes.CDLL(path, handle=found._handle)
     for name, (result, *arguments) in _SIGNATURES.items():
         function = getattr(free if name in _LONG else found, f"LLVMPY_{name}")

@@ -26,6 +26,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from weft.util.address_space import refused
+
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QQq")
@@ -136,7 +138,7 @@ def _new_pages(size: int) -> int:
         more = max(size, _ARENA)
         found = _system("mmap")(None, more, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
         if found in (None, ctypes.c_void_p(-1).value):
-            raise MemoryError(f"codegen: no address space for {more} bytes of code")
+            raise refused(more, "compiled code")
         begin, end = found, found + more
     if end - begin > size:
         _fresh.append((begin + size, end))
@@ -192,7 +194,10 @@ def place(image: Image, address: Callable[[str], int | None]) -> Loaded:
         memory = _Pages(at, image.size)
         base = memory.address
     else:
-        memory = mmap.mmap(-1, image.size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        try:
+            memory = mmap.mmap(-1, image.size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except OSError as error:
+            raise refused(image.size, "compiled code") from error
         base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         memory[:] = at(base)
         if image.code_size:

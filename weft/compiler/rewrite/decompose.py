@@ -22,9 +22,9 @@ from weft.ir.build import HALVES, type_name
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft.ir.rewrite import cse, dce, inline_calls, map_jaxprs, substitute, use_counts
 from weft.ops import complex_functions
+from weft.ops.contraction import sum_dtype
 from weft.ops.families import ContractSpec, JoinSpec
 from weft.util.machine_model import MODEL
-from weft.util.promotion import common_dtype
 
 
 def expand(jaxpr: Jaxpr) -> Jaxpr:
@@ -249,21 +249,20 @@ def _joined_by_parts(eqn: Eqn):
 def _rebuilt_dot(eqn: Eqn):
     lhs, rhs = (a.aval for a in eqn.invars)
     out = eqn.outvars[0].aval
-    in_type, other, out_type = type_name(lhs.dtype), type_name(rhs.dtype), type_name(out.dtype)
+    wide = sum_dtype(lhs.dtype, rhs.dtype, out.dtype)
     (a_contract, b_contract), (a_batch, b_batch) = eqn.params["dimension_numbers"]
     inner = math.prod(lhs.shape[d] for d in a_contract)
     enough = inner > 1 and out.size > math.prod(lhs.shape[d] for d in a_batch)
-    if in_type != other and enough:
-        common, bind, params = common_dtype(lhs.dtype, rhs.dtype), eqn.primitive.bind, eqn.params
-        return lambda a, b: [bind(_convert(a, common), _convert(b, common), **params)]
-    odd = in_type != other or "bool" in (in_type, out_type) or ("c" in in_type and in_type != out_type) or (
-        in_type in HALVES and out_type not in (in_type, "f32"))
-    if not odd and enough:
+    if enough and _has_gemm(lhs.dtype, rhs.dtype, out.dtype):
         return None       # (one row by one column, however often, is a sum of products: a reduction reads its operands in place. One
                           # column by one row is no sum: products are made where they are read)
+    if enough:
+        bind, params = eqn.primitive.bind, {**eqn.params, "preferred_element_type": wide}
+        if _has_gemm(lhs.dtype, rhs.dtype, wide):
+            return lambda a, b: [_convert(bind(a, b, **params), out.dtype)]
+        return lambda a, b: [_convert(bind(_convert(a, wide), _convert(b, wide), **params), out.dtype)]
 
     def product(a, b):
-        wide = _sum_dtype(out.dtype)
         a, b = _convert(a, wide), _convert(b, wide)
         a_free = [d for d in range(lhs.ndim) if d not in a_contract and d not in a_batch]
         b_free = [d for d in range(rhs.ndim) if d not in b_contract and d not in b_batch]
@@ -286,10 +285,18 @@ def _rebuilt_dot(eqn: Eqn):
     return product
 
 
-def _sum_dtype(out):
-    if out == np.bool_:
-        return np.dtype(np.int32)
-    return np.dtype(np.float32) if type_name(out) in HALVES else out
+def _has_gemm(lhs: np.dtype, rhs: np.dtype, out: np.dtype) -> bool:
+    """Whether there are matmuls of these dtypes, which add in `sum_dtype`."""
+    a, c = type_name(lhs), type_name(out)
+    if lhs != rhs or "bool" in (a, c):
+        return False
+    if a == c:
+        return True
+    if lhs.kind in "iu" and out.kind in "iu":
+        return True
+    if a == "f32":
+        return c == "f64" or c in HALVES
+    return c == "f32" and (a in HALVES or a == "f64" or a in ("i8", "u8"))
 
 
 def _convert(x, dtype):

@@ -28,6 +28,7 @@ from weft.experimental.sparse.bcoo import (
     shapes_of,
     whole_batches,
 )
+from weft.numpy.reductions import sum_dtype
 from weft.ops.families import canonical_dims
 
 
@@ -317,12 +318,21 @@ def bcoo_rev(operand: BCOO, dimensions: Sequence[int]) -> BCOO:
 
 
 def bcoo_reduce_sum(mat: BCOO, *, axes: Sequence[int]) -> BCOO:
-    """The sum over dims. Entries are added when they are summed up or made dense.
+    """The sum over dims, in the dtype of `weft.numpy.sum`. Entries are added when they are summed up or made dense.
 
     >>> from weft.experimental import sparse
     >>> sparse.bcoo_reduce_sum(sparse.eye(3), axes=(0,)).todense().tolist()
     [1.0, 1.0, 1.0]
     """
+    wide = sum_dtype(mat)
+    if mat.dtype != wide:
+        data = mat.data.astype(wide)
+        mat = BCOO((data, mat.indices), shape=mat.shape, indices_sorted=mat.indices_sorted, unique_indices=mat.unique_indices)
+    return reduce_sum(mat, axes)
+
+
+def reduce_sum(mat: BCOO, axes: Sequence[int]) -> BCOO:
+    """Return the sum over dims in the dtype of `mat`."""
     drop = sorted(set(canonical_dims("bcoo_reduce_sum", axes, mat.ndim)))
     b, end = mat.n_batch, mat.n_batch + mat.n_sparse
     data, indices = whole_batches(mat) if any(d < b for d in drop) else (mat.data, mat.indices)

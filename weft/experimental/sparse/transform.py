@@ -406,7 +406,7 @@ def _dot_general(primitive: Any, x: Any, y: Any, *, dimension_numbers: Any, pref
 
 
 def _reduce_sum(primitive: Any, mat: BCOO, *, axes: Sequence[int], **params: Any) -> Any:
-    found = shapes.bcoo_reduce_sum(mat, axes=axes)
+    found = shapes.reduce_sum(mat, axes)
     return found if found.ndim and found.n_sparse else found.todense() if not found.ndim else found
 
 
