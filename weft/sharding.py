@@ -13,7 +13,7 @@ __getattr__, __dir__ = attach(__name__, {
     "weft.ir.types": "ManualAxisType",
     "weft.ir.mesh": "AbstractDevice AbstractMesh AxisType Mesh get_abstract_mesh get_mesh set_mesh use_abstract_mesh use_mesh",
     "weft.ir.shardings": """
-        MemorySpace NamedSharding PositionalSharding Sharding SingleDeviceSharding make_single_device_sharding=SingleDeviceSharding
+        MemorySpace NamedSharding PositionalSharding Sharding SingleDeviceSharding make_single_device_sharding
     """,
     "weft.ir.specs": "P PartitionSpec UNCONSTRAINED UnreducedKind",
     "weft.runtime.topology": "make_mesh",

@@ -8,7 +8,7 @@ from weft.ir.mesh import (
     AbstractDevice, AbstractMesh, AxisType, Mesh, get_abstract_mesh, get_mesh, set_mesh, use_abstract_mesh, use_mesh,
 )
 from weft.ir.shardings import (
-    MemorySpace, NamedSharding, PositionalSharding, Sharding, SingleDeviceSharding, SingleDeviceSharding as make_single_device_sharding,
+    MemorySpace, NamedSharding, PositionalSharding, Sharding, SingleDeviceSharding, make_single_device_sharding,
 )
 from weft.ir.specs import P, PartitionSpec, UNCONSTRAINED, UnreducedKind
 from weft.ir.types import ManualAxisType

@@ -74,21 +74,25 @@ def test_version(jax):
     assert importlib.import_module("jax.lib").__version__ == JAX_VERSION
 
 
-@pytest.mark.parametrize(
-    "statement",
-    ["import jax.experimental.transfer", "from jax.experimental import transfer", "import jax.experimental.fused"],
-)
-def test_a_module_that_is_not_there_yet_says_so(jax, statement):
-    with pytest.raises(ImportError, match=r"weft does not have .*jax\.experimental\.\w+: "):
-        exec(statement, {})
+@pytest.mark.parametrize("statement", ["import jax.experimental.transfer as transfer", "from jax.experimental import transfer"])
+def test_a_module_of_refused_names_can_be_imported(jax, statement):
+    namespace = {}
+    exec(statement, namespace)
+    with pytest.raises(NotImplementedError, match=r"jax\.experimental\.transfer\.start_transfer_server: arrays move between processes"):
+        namespace["transfer"].start_transfer_server(None)
 
 
-def test_a_name_that_is_not_there_yet_says_so(jax):
-    with pytest.raises(ImportError, match=r"weft does not have jax\.profiler\.ProfileData: profiles are written"):
-        exec("from jax.profiler import ProfileData", {})
-    with pytest.raises(AttributeError, match=r"weft does not have jax\.profiler\.ProfileData: profiles are written"):
-        jax.profiler.ProfileData
-    assert not hasattr(jax.debug, "DebugEffect")
+def test_a_refused_name_can_be_imported(jax):
+    namespace = {}
+    exec("from jax.profiler import ProfileData", namespace)
+    with pytest.raises(NotImplementedError, match=r"jax\.profiler\.ProfileData: profiles are written"):
+        namespace["ProfileData"].from_file("x")
+
+
+@pytest.mark.parametrize("module, name", [("jax", "xla_computation"), ("jax.experimental.maps", "xmap")])
+def test_a_name_of_older_versions_says_that_it_is_missing(jax, module, name):
+    with pytest.raises(AttributeError, match=rf"weft does not have {module}\.{name} yet"):
+        getattr(importlib.import_module(module), name)
 
 
 def test_a_misspelt_name_is_an_ordinary_error(jax):
@@ -196,13 +200,10 @@ def test_every_listed_module_resolves_or_says_why(jax):
                 importlib.import_module(module)
 
 
-def test_every_listed_name_resolves_or_says_why(jax):
+def test_every_listed_name_resolves(jax):
     for module in filter(is_offered, sorted(names.known_modules())):
         for name in sorted(names.public_names().get(module, ())):
-            stand_in = importlib.import_module(module)
-            if not hasattr(stand_in, name):
-                with pytest.raises(AttributeError, match=rf"weft does not have {module}\.{name}: "):
-                    getattr(stand_in, name)
+            assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
 
 
 @pytest.mark.parametrize("module", sorted(names.ELSEWHERE))

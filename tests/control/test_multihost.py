@@ -48,3 +48,10 @@ def test_colocated_functions_check_what_was_stated():
         weft.jit(double)(x)
     assert colocated_cpu_devices(weft.devices()[:2]) == tuple(weft.devices()[:2])
     assert colocated_python_class(dict) is dict
+
+
+def test_an_error_names_the_devices_of_failed_processes():
+    failed = set(weft.devices()[:2])
+    error = multihost_utils.ProcessFailureError(failed)
+    assert error.failed_devices == failed and error.ranks == (0,) and "2 devices" in str(error)
+    assert isinstance(error, weft.errors.ProcessFailureError)

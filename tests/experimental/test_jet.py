@@ -10,7 +10,22 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.experimental.jet import fact, jet, zero_series
+from weft.experimental.jet import (
+    ZeroSeries,
+    ZeroTerm,
+    def_comp,
+    def_deriv,
+    deflinear,
+    defzero,
+    fact,
+    jet,
+    jet2,
+    jet_rules,
+    zero_series,
+    zero_term,
+)
+from weft.extend.core import Primitive
+from weft.interpreters import mlir
 from weft.util.config import Override
 
 ORDER = 4
@@ -110,3 +125,75 @@ def test_errors(call, says):
 def test_derivatives_are_not_lost_without_a_word(lose):
     with pytest.raises(TypeError, match="its derivatives would be lost"):
         jet(lambda x: lose(x) * x, (1.0,), ((1.0, 0.0),))
+
+
+def _scaled(terms, inverse=False):
+    return [t / math.factorial(k) if inverse else t * math.factorial(k) for k, t in enumerate(terms, 1)]
+
+
+@pytest.mark.parametrize("run", [lambda f: f, weft.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("name", ["exp", "x**5", "sort", "fft", "grad", "cond"])
+def test_series_of_coefficients(name, run):
+    fun, low, high = UNARY[name]
+    x, *terms = [np.random.default_rng(i).uniform(low, high, (3, 4)).astype("float32") for i in range(ORDER + 1)]
+    value, derivatives = run(lambda x, terms: jet(fun, (x,), (_scaled(terms),)))(x, terms)
+    same, coefficients = run(lambda x, terms: jet2(fun, (x,), (terms,)))(x, terms)
+    np.testing.assert_allclose(same, value, rtol=1e-6)
+    for a, b in zip(coefficients, _scaled(derivatives, inverse=True), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-4)
+
+
+def test_series_with_zero_terms():
+    value, terms = jet(lambda x: x**3, (2.0,), ([1.0, zero_term, zero_term],))
+    assert (float(value), [float(t) for t in terms]) == (8.0, [12.0, 12.0, 6.0])
+    assert isinstance(zero_term, ZeroTerm) and isinstance(zero_series, ZeroSeries)
+
+
+@pytest.fixture
+def cubed():
+    """A primitive of a library without a derivative; its rules are removed after the test."""
+    p = Primitive("cubed")
+    p.def_abstract_eval(lambda x: x)
+    mlir.register_lowering(p, mlir.lower_fun(lambda x: x * x * x, multiple_results=False))
+    p.def_impl(lambda x: x * x * x)
+    yield p
+    jet_rules.given.clear()
+
+
+RULES = {
+    "deriv": lambda p: def_deriv(p, lambda x: 3 * x * x),
+    "comp": lambda p: def_comp(p, lambda x, power: x**power, power=3),
+    "rule": lambda p: jet_rules.update({p: lambda primals, series: jet2(lambda x: x**3, primals, series)}),
+}
+
+
+@pytest.mark.parametrize("order", [1, 2, 4])
+@pytest.mark.parametrize("kind", RULES)
+def test_rules_of_libraries(cubed, kind, order):
+    RULES[kind](cubed)
+    x, terms = wnp.float32(1.5), [wnp.float32(t) for t in (1.0, -2.0, 0.5, 3.0)[:order]]
+    for run in (lambda f: f, weft.jit):
+        for fun, same in ((cubed.bind, lambda x: x**3), (lambda x: wnp.sin(cubed.bind(x * x)), lambda x: wnp.sin(x**6))):
+            value, series = run(lambda x, terms, fun=fun: jet(fun, (x,), (terms,)))(x, terms)
+            expected, others = jet(same, (x,), (terms,))
+            np.testing.assert_allclose(value, expected, rtol=1e-5)
+            np.testing.assert_allclose(series, others, rtol=1e-4)
+
+
+def test_rules_of_weft_and_how_they_are_replaced():
+    primals, series = (wnp.float32(0.3),), ([wnp.float32(1.0), wnp.float32(0.5)],)
+    value, terms = jet_rules[lax.sin_p](primals, series)
+    np.testing.assert_allclose([value, *terms], [np.sin(0.3), np.cos(0.3), 0.5 * np.cos(0.3) - np.sin(0.3) / 2], rtol=1e-6)
+    assert lax.sin_p in jet_rules and lax.sin_p in list(jet_rules) and len(jet_rules) > 10
+    try:
+        defzero(lax.sin_p)
+        assert [float(t) for t in jet(lax.sin, primals, series)[1]] == [0.0, 0.0]
+        deflinear(lax.neg_p)
+        assert [float(t) for t in jet(lax.neg, primals, series)[1]] == [-1.0, -0.5]
+    finally:
+        del jet_rules[lax.sin_p], jet_rules[lax.neg_p]
+    assert float(jet(lax.sin, primals, series)[1][0]) == pytest.approx(np.cos(0.3))
+    with pytest.raises(KeyError):
+        jet_rules["sin"]
+    with pytest.raises(TypeError, match="a rule is for a primitive"):
+        jet_rules["sin"] = None

@@ -8,7 +8,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax, random
-from weft.extend.random import define_prng_impl
+from weft.extend.random import PRNGImpl, define_prng_impl, rbg_prng_impl, threefry_prng_impl, unsafe_rbg_prng_impl
 
 
 def generator(shape):
@@ -48,3 +48,25 @@ def test_keys_of_any_shape_of_raw_data(shape):
 def test_raw_data_of_another_shape_is_refused():
     with pytest.raises(TypeError, match=r"must be uint32\[..., 2, 3\], got uint32\[4,3\]"):
         random.wrap_key_data(wnp.zeros((4, 3), "uint32"), impl=generator((2, 3)))
+
+
+@pytest.mark.parametrize("impl", [threefry_prng_impl, rbg_prng_impl, unsafe_rbg_prng_impl], ids=lambda impl: impl.name)
+def test_functions_of_generators_on_raw_data(impl):
+    key = random.key(7, impl=impl)
+    raw = random.key_data(key)
+    assert isinstance(impl, PRNGImpl) and raw.shape == impl.key_shape and key._impl is impl and impl.tag in key.dtype.name
+    for run in (lambda f: f, weft.jit):
+        np.testing.assert_array_equal(run(impl.seed)(np.int32(7)), raw)
+        np.testing.assert_array_equal(run(lambda k: impl.split(k, (3,)))(raw), random.key_data(random.split(key, 3)))
+        np.testing.assert_array_equal(run(lambda k: impl.random_bits(k, 16, (5,)))(raw), random.bits(key, (5,), "uint16"))
+        np.testing.assert_array_equal(run(lambda k: impl.fold_in(k, np.uint32(3)))(raw), random.key_data(random.fold_in(key, 3)))
+
+
+def test_generators_made_of_their_functions():
+    words = lambda shape: wnp.full(shape, 5, "uint32")
+    impl = PRNGImpl((1,), lambda seed: words((1,)), lambda key, shape: words((*shape, 1)),
+                    lambda key, width, shape: wnp.full(shape, key[0], f"uint{width}"), lambda key, data: key, "five", "five")
+    key = random.key(0, impl=impl)
+    assert random.bits(key, (2,)).tolist() == [5, 5] and key._impl is impl and random.key_impl(key) is impl
+    assert impl == PRNGImpl(*impl) and random.key(1, impl=PRNGImpl(*impl)).dtype == key.dtype
+    assert impl != impl._replace(fold_in=lambda key, data: key)

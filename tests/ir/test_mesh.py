@@ -378,3 +378,22 @@ def test_shard_map_over_a_mesh_without_devices_is_lowered(types):
         assert seen == [((2, 4), "cuda")] and "all_reduce" in lowered.as_text() and lowered.out_info.shape == (2, 4)
         with pytest.raises(ShardingError, match="no devices"):
             f(np.ones((8, 4), np.float32))
+
+
+def test_handlers_of_a_kind_of_devices_arrange_meshes():
+    from weft.experimental import mesh_utils
+
+    devices, calls = weft.devices()[:4], []
+
+    def reversed_devices(shape, devices, contiguous_submeshes):
+        calls.append((shape, contiguous_submeshes))
+        return np.array(devices[::-1]).reshape(shape) if shape == (2, 2) else None
+
+    mesh_utils.device_kind_handler_dict[devices[0].device_kind] = reversed_devices
+    try:
+        assert mesh_utils.create_device_mesh((2, 2), devices, contiguous_submeshes=True).ravel().tolist() == devices[::-1]
+        assert mesh_utils.create_device_mesh((4,), devices).tolist() == devices
+    finally:
+        mesh_utils.device_kind_handler_dict.clear()
+    assert calls == [((2, 2), True), ((4,), False)]
+    assert mesh_utils.create_device_mesh((2, 2), devices).ravel().tolist() == devices

@@ -9,7 +9,6 @@ import weft
 import weft.numpy as wnp
 from weft import lax, nn
 from weft.errors import ShapeError
-from weft.lax.absent import NOT_BUILT
 from weft.sharding import NamedSharding, PartitionSpec as P
 
 RNG = np.random.default_rng(0)
@@ -90,12 +89,6 @@ def test_configurations_that_are_refused():
         nn.scaled_dot_general(np.ones((2, 3, 8)), np.ones((2, 3, 8)), BATCHED, configs=[config] * 3)
     with pytest.raises(ValueError, match="got 1"):
         nn.scaled_dot_general(np.ones((2, 3, 32)), np.ones((2, 3, 32)), BATCHED, configs=[config])
-
-
-@pytest.mark.parametrize("name", NOT_BUILT)
-def test_names_that_are_not_built_say_why(name):
-    with pytest.raises(NotImplementedError, match=rf"lax\.{name} is not supported: .*\."):
-        getattr(lax, name)(1, 2)
 
 
 def test_stage():

@@ -1,10 +1,13 @@
 """The methods of ufuncs, sets with a static size, and weighted statistics, against NumPy."""
 
+import inspect
+
 import numpy as np
 import pytest
 
 import weft
 import weft.numpy as wnp
+from weft.numpy.ufunc_type import IDENTITIES
 
 F = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
 AT = np.array([2, 0, 0, 1], np.int32)
@@ -130,3 +133,22 @@ def test_remainders_of_bools_are_those_of_integers_but_for_fmod_by_zero(wrap):
     assert wrap(wnp.fmod)(np.array([5, 5], np.int8), np.array([0, 3], np.int8)).tolist() == [0, 2]
     with pytest.raises(TypeError, match="does not accept dtype bool"):
         wrap(weft.lax.rem)(a, b)
+
+
+@pytest.mark.parametrize("name", IDENTITIES)
+@pytest.mark.parametrize("option", ["out", "where"])
+def test_out_and_where_of_ufuncs_are_refused(name, option):
+    ufunc = getattr(wnp, name)
+    args = (np.ones(3, np.int32),) * ufunc.nin
+    assert inspect.signature(ufunc).parameters[option].default is None
+    for run in (lambda f: f, weft.jit):
+        with pytest.raises(NotImplementedError, match=f"{name}: out and where are not supported"):
+            run(lambda *xs: ufunc(*xs, **{option: np.ones(3, bool)}))(*args)
+    np.testing.assert_array_equal(ufunc(*args, **{option: None}), ufunc(*args))
+
+
+@pytest.mark.parametrize("name", ["trunc", "fix", "i0", "iscomplex", "isreal"])
+def test_functions_whose_argument_has_a_name(name):
+    fun, x = getattr(wnp, name), np.linspace(-2, 2, 5, dtype=np.float32)
+    for run in (lambda f: f, weft.jit, weft.vmap):
+        np.testing.assert_array_equal(run(lambda x: fun(x=x))(x), fun(x))

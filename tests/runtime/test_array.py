@@ -15,6 +15,7 @@ import weft
 import weft.numpy as wnp
 from weft import random
 from weft.backends import array_spec
+from weft.runtime.array import Shard
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
 
 
@@ -902,3 +903,14 @@ def test_pickled_arrays_have_64_bits_where_those_are_on():
 def test_an_array_in_place_of_a_dtype_is_deprecated():
     with pytest.warns(DeprecationWarning, match="array to a dtype is deprecated"):
         assert np.dtype(wnp.arange(3)) == np.int32
+
+
+@pytest.mark.parametrize("spec", [P(), P("x"), P("y", "x"), P(("x", "y")), P(None, "y")], ids=str)
+def test_shards_from_a_sharding_and_a_shape(mesh, spec):
+    x = weft.device_put(wnp.arange(64.0).reshape(8, 8), NamedSharding(mesh, spec))
+    for shard in x.addressable_shards:
+        same = Shard(shard.device, x.sharding, x.shape, shard.data)
+        assert (same.device, same.index, same.replica_id) == (shard.device, shard.index, shard.replica_id)
+        assert same.data is shard.data and Shard(shard.device, x.sharding, x.shape).data is None
+    with pytest.raises(weft.errors.ShardingError, match="has no block on"):
+        Shard(weft.devices()[1], SingleDeviceSharding(weft.devices()[0]), (2,))

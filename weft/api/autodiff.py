@@ -180,7 +180,7 @@ def _vjp(fun, primals, has_aux, api, saveable_args: Any = True):
 def _on_values(fun: Callable, flat_fun: Callable, refs: dict[int, Ref]) -> Callable:
     """Flat `flat_fun` on the values of the references among its arguments; their last values follow its results."""
     def on_values(*xs):
-        lent = {i: Ref(xs[i], lent_by=f"number {i}") for i in refs}
+        lent = {i: Ref.make(xs[i], lent_by=f"number {i}") for i in refs}
         outs = flat_fun(*[lent.get(i, x) for i, x in enumerate(xs)])
         check_returned(fun, "vjp", outs)
         return [*outs, *(r[...] for r in lent.values())]

@@ -655,10 +655,10 @@ class JitFunction(Dispatching):
 
         def run(refs: list) -> Traced:
             if not refs and not any_refs(leaves) and not any(map(stands_for_ref, leaves)):
-                return Traced(self, self._trace(args, kwargs, statics, leaves, in_tree), leaves)
+                return Traced.make(self, self._trace(args, kwargs, statics, leaves, in_tree), leaves)
             inner, given = self._on_values(refs, statics, leaves, in_tree)
             traced = inner.trace([r[...] for r in refs], *given[0], **given[1])
-            return Traced(inner, traced._program, traced._leaves, refs)
+            return Traced.make(inner, traced._program, traced._leaves, refs)
         return run([]) if self.is_threaded else retried(run, self._known.refs)
 
     def lower(self, *args, **kwargs):

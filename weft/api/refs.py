@@ -37,7 +37,7 @@ def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None,
         return ValueRef(typeof_array(init_val), [new_ref(x, kind=kind) for x in lowered(init_val, "new_ref")])
     value = init_val if isinstance(init_val, Tracer) else to_array(init_val)
     aval = typeof_array(value)
-    return Ref(convert_element_type(value, aval.dtype) if aval.weak_type else value, no_grad=kind is not None)
+    return Ref.make(convert_element_type(value, aval.dtype) if aval.weak_type else value, no_grad=kind is not None)
 
 
 def empty_ref(ty: Any, memory_space: Any = None) -> Ref | ValueRef:
@@ -53,7 +53,7 @@ def empty_ref(ty: Any, memory_space: Any = None) -> Ref | ValueRef:
     if isinstance(ty, type) or not hasattr(ty, "shape") or not hasattr(ty, "dtype"):
         raise TypeError(f"empty_ref: `ty` must have a shape and a dtype, got {ty!r:.60}. Use weft.ShapeDtypeStruct(shape, dtype).")
     value = zeros(ShapedArray(tuple(ty.shape), ty.dtype, sharding=getattr(ty, "sharding", None) if isinstance(ty, ShapedArray) else None))
-    return Ref(value if isinstance(value, Tracer) else to_array(value))
+    return Ref.make(value if isinstance(value, Tracer) else to_array(value))
 
 
 def _check_memory_space(api: str, memory_space: Any) -> None:
@@ -99,13 +99,13 @@ def set(ref: Ref, idx: Any, value: Any) -> None:
     _checked(ref, "set", _WRITABLE).set(value, idx=idx)
 
 
-def swap(ref: Ref, idx: Any, value: Any) -> Any:
-    """`ref[idx] = value`; gives what was there.
+def swap(ref: Ref, idx: Any, value: Any, _function_name: str = "swap") -> Any:
+    """Set `ref[idx] = value` and return the old value. Errors name `_function_name`.
 
     >>> weft.ref.swap(weft.new_ref(wnp.arange(3)), 2, 9).item()
     2
     """
-    return _checked(ref, "swap", _WRITABLE).swap(value, idx=idx)
+    return _checked(ref, _function_name, _WRITABLE).swap(value, idx=idx)
 
 
 def addupdate(ref: Ref, idx: Any, x: Any) -> None:

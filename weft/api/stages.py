@@ -18,6 +18,7 @@ from weft.backends.xla_flags import check_options
 from weft.control.custom_partition import without_partitions
 from weft.control.hitypes import flatten
 from weft.control.ref import Ref, is_ref
+from weft.core.sealed import Sealed
 from weft.core.trace import Tracer
 from weft.ir.explicit import on_devices
 from weft.ir.jaxpr import Jaxpr, Var
@@ -81,7 +82,7 @@ def _planned(count: int) -> tuple:
     return tuple(planned_devices(1, count))
 
 
-class Traced:
+class Traced(metaclass=Sealed):
     """A function traced for types of arguments: its jaxpr and result types.
 
     >>> traced = weft.jit(lambda x: x + 1).trace(2.0)
@@ -90,6 +91,8 @@ class Traced:
     >>> float(traced.lower().compile()(2.0))
     3.0
     """
+
+    _made_by = "weft.jit(f).trace(...)"
 
     def __init__(self, jitted, program, leaves: Sequence[Any], refs: Sequence[Ref] | None = None):
         """`refs`: the references whose values come first among the arguments, where references to mutable arrays are in play."""
@@ -105,7 +108,7 @@ class Traced:
         """The same, where operations of users' classes (`experimental.hijax`) have given way to what they compute."""
         program = copy.copy(self._program)
         program.jaxpr = without_high(program.jaxpr)
-        return Traced(self._jitted, program, self._leaves, self._refs)
+        return Traced.make(self._jitted, program, self._leaves, self._refs)
 
     @property
     def fun_name(self) -> str:
@@ -158,10 +161,10 @@ class Traced:
     def lower(self, *, lowering_platforms=None, **_options) -> "Lowered":
         """The program with the layouts of its arguments, ready to be compiled. If all of these are over meshes without devices, it can be
         compiled and looked at, but not run."""
-        return Lowered(self)
+        return Lowered.make(self)
 
 
-class Lowered:
+class Lowered(metaclass=Sealed):
     """A traced program with the layouts of its arguments.
 
     >>> lowered = weft.jit(lambda x: x + 1).lower(2.0)
@@ -170,6 +173,8 @@ class Lowered:
     >>> float(lowered.compile()(2.0))
     3.0
     """
+
+    _made_by = "weft.jit(f).lower(...)"
 
     def __init__(self, traced: Traced):
         self._traced = traced
@@ -232,7 +237,7 @@ class Lowered:
         executable = executable_for(self._jaxpr, specs, program.out_shardings, donated, f"jit({program.name})", program.arg_names,
                                     self._traced._jitted.backend, program.out_layouts)
         executable.out_tree = program.out_tree
-        return Compiled(self, executable, consts)
+        return Compiled.make(self, executable, consts)
 
     def _check_devices(self, given: tuple[Device, ...]) -> None:
         own = next((s.sharding.device_assignment for s in self.in_specs if s.committed), given)
@@ -261,7 +266,7 @@ class MemoryStats:
 CompilerOptions = dict[str, str | bool]
 
 
-class Compiled:
+class Compiled(metaclass=Sealed):
     """A compiled program: call it with arguments of exactly the types and layouts it was compiled for.
 
     >>> compiled = weft.jit(lambda x: x + 1).lower(2.0).compile()
@@ -270,6 +275,8 @@ class Compiled:
     >>> "add(" in compiled.as_text()
     True
     """
+
+    _made_by = "weft.jit(f).lower(...).compile()"
 
     def __init__(self, lowered: Lowered, executable, consts):
         self._lowered, self._executable, self._consts = lowered, executable, consts

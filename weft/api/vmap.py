@@ -164,7 +164,7 @@ def _call_with_refs(flat_fun: FlatFunction, in_axes, out_axes, axis_name, axis_s
     operands = [x if d is not None or not is_ref(x) else 0 for x, d in zip(values, dims)]
 
     def on_values(xs):
-        inner = {i: Ref(xs[i], lent_by=names[i]) for i in lent}
+        inner = {i: Ref.make(xs[i], lent_by=names[i]) for i in lent}
         given = [inner.get(i, leaves[i] if is_ref(leaves[i]) else x) for i, x in enumerate(xs)]
         outs = flat_fun(*given)
         check_returned(fun, "vmap", outs)

@@ -102,9 +102,7 @@ NAMES: dict[str, dict[str, str]] = {
         "prefix_errors": f"{_OBJECTS}:prefix_errors",
     },
     "util": {
-        "safe_map": f"{_OBJECTS}:safe_map",
-        "safe_zip": f"{_OBJECTS}:safe_zip",
-        "unzip2": f"{_OBJECTS}:unzip2",
+        **{name: f"weft.compat.helpers:{name}" for name in ("safe_map", "safe_zip", "split_list", "unzip2")},
     },
     "xla_bridge": {"_backends": f"{_OBJECTS}:backends", "get_backend": f"{_OBJECTS}:get_backend"},
 }

@@ -1,7 +1,7 @@
 """What answers the names of `jax._src` that have no counterpart in weft's public modules: few and small objects.
 
 In:  nothing; `inside` names them.
-Out: functions on tracebacks, the process in a cluster, the registry of pytree types, and helpers for sequences.
+Out: functions on tracebacks, the process in a cluster, and the registry of pytree types.
 """
 
 import inspect
@@ -240,32 +240,6 @@ def threefry_fold_in(key: Any, data: Any) -> Any:
 def threefry_random_bits(key: Any, bit_width: int, shape: tuple[int, ...]) -> Any:
     """Random unsigned integers of `bit_width` bits."""
     return random.bits(_threefry_key(key), shape, f"uint{bit_width}")
-
-
-# ---- util
-
-
-def safe_zip(*sequences: Iterable[Any]) -> list[tuple[Any, ...]]:
-    """`zip` of sequences of one length, as a list; ValueError where the lengths differ."""
-    lists = [list(sequence) for sequence in sequences]
-    if len({len(one) for one in lists}) > 1:
-        raise ValueError(f"safe_zip: the sequences have lengths {[len(one) for one in lists]}, which must be equal.")
-    return list(zip(*lists))
-
-
-def safe_map(fun: Callable[..., Any], *sequences: Iterable[Any]) -> list[Any]:
-    """`map` over sequences of one length, as a list; ValueError where the lengths differ."""
-    return [fun(*args) for args in safe_zip(*sequences)]
-
-
-def unzip2(pairs: Iterable[Sequence[Any]]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The first and the second parts of pairs.
-
-    >>> unzip2([(1, "a"), (2, "b")])
-    ((1, 2), ('a', 'b'))
-    """
-    listed = list(pairs)
-    return tuple(a for a, _ in listed), tuple(b for _, b in listed)
 
 
 # ---- compiler

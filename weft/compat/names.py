@@ -12,13 +12,39 @@ from weft.compat import inside
 
 PACKAGES = ("jax", "jaxlib")  # whose modules are answered
 _INSIDE = "jax._src"
+_HELPERS = "weft.compat.helpers"
+
+#: helpers of JAX that several of its modules expose
+_EXPOSED = {
+    "Array": "weft.runtime.array:Array",
+    "debug_info": "weft.api_util:debug_info",
+    "map": f"{_HELPERS}:safe_map",
+    "promote_dtypes_inexact": "weft.numpy.promote:promote_dtypes_inexact",
+    "ravel_pytree": "weft.flatten_util:ravel_pytree",
+    "safe_map": f"{_HELPERS}:safe_map",
+    "safe_zip": f"{_HELPERS}:safe_zip",
+    "sigmoid": "weft.nn:sigmoid",
+    "split_list": f"{_HELPERS}:split_list",
+    "tanh": "weft.numpy:tanh",
+    "unzip2": f"{_HELPERS}:unzip2",
+    "zip": f"{_HELPERS}:safe_zip",
+    **{name: f"weft.tree_util:{name}" for name in (
+        "register_pytree_node", "tree_flatten", "tree_structure", "tree_unflatten", "treedef_is_leaf")},
+}
+
+
+def _exposed(names: str) -> dict[str, str]:
+    return {name: _EXPOSED[name] for name in names.split()}
+
 
 # JAX module -> {name: "weft module:name"}. A second place after a space must exist too; an empty string marks a name of
 # JAX that weft does not have yet.
 ELSEWHERE: dict[str, dict[str, str]] = {
     "jax": {
-        "auto_pcast": "weft.util.config:auto_pcast",
+        **{name: f"weft.util.config:{name}" for name in ("array_garbage_collection_guard", "auto_pcast", "thread_guard")},
         "P": "weft.sharding:PartitionSpec",
+        "ad": f"{_HELPERS}:ad",
+        "memory": f"{_HELPERS}:memory",
         "NamedSharding": "weft.sharding:NamedSharding",
         "tree_map": "weft.tree_util:tree_map",
         "tree_leaves": "weft.tree_util:tree_leaves",
@@ -49,7 +75,6 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "sometrue": "weft.numpy:any",
         "trapz": "weft.numpy:trapezoid",
     },
-    "jax.ad": {name: f"weft.ad:{name}" for name in ("DidntWant", "DontWant", "GradRef", "GradValue")},
     "jax.ad_checkpoint": {
         "checkpoint": "weft.api.checkpointing:checkpoint",
         "remat": "weft.api.checkpointing:remat",
@@ -77,7 +102,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "pytype_aval_mappings": "weft.interpreters.xla:pytype_aval_mappings",
         "raise_to_shaped": "weft.compat.older:raise_to_shaped",
     },
-    "jax.dlpack": {"from_dlpack": "weft.numpy:from_dlpack", "is_supported_dtype": "weft.runtime.array:is_supported_dtype"},
+    "jax.dlpack": {"from_dlpack": f"{_HELPERS}:from_dlpack", "is_supported_dtype": "weft.runtime.array:is_supported_dtype"},
     "jax.errors": {
         "ConcretizationTypeError": "weft.util.errors:ConcretizationTypeError",
         "NonConcreteBooleanIndexError": "weft.util.errors:NonConcreteBooleanIndexError",
@@ -87,6 +112,8 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "UnexpectedTracerError": "weft.util.errors:UnexpectedTracerError",
         "KeyReuseError": "weft.util.errors:KeyReuseError",
     },
+    "jax.example_libraries.stax": {name: f"weft.nn:{name}" for name in """
+        elu gelu leaky_relu log_softmax relu selu sigmoid softmax softplus standardize""".split()},
     "jax.experimental": {
         "PartitionSpec": "weft.sharding:PartitionSpec",
         "io_callback": "weft.api.callbacks:io_callback",
@@ -104,6 +131,19 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     },
     "jax.experimental.colocated_python.func": {},
     "jax.experimental.colocated_python.serialization": {},
+    "jax.experimental.jet": _exposed("""
+        register_pytree_node safe_zip tree_flatten tree_structure tree_unflatten treedef_is_leaf unzip2"""),
+    "jax.experimental.multihost_utils": _exposed("safe_zip tree_flatten tree_unflatten"),
+    "jax.experimental.ode": _exposed("map promote_dtypes_inexact ravel_pytree safe_map safe_zip zip"),
+    "jax.experimental.rnn": {
+        **_exposed("Array sigmoid tanh"),
+        "Shape": f"{_HELPERS}:Shape",
+        "custom_vjp": "weft.control.custom_rules:custom_vjp",
+    },
+    "jax.experimental.scheduling_groups": _exposed("""
+        debug_info map safe_map safe_zip split_list tree_flatten tree_unflatten unzip2 zip"""),
+    "jax.experimental.transfer": {"TYPE_CHECKING": "typing:TYPE_CHECKING"},
+    "jax.interpreters.mlir": dict.fromkeys(("AxisContext", "ConstantHandler", "custom_call", "func", "ir"), ""),
     "jax.extend.ifrt_programs": {"ifrt_programs": "weft.extend.ifrt_programs:ifrt_programs"},
     "jax.experimental.mosaic.gpu.core": {
         "artificial_shared_memory_limit": "weft.experimental.mosaic.gpu.core:artificial_shared_memory_limit",
@@ -133,7 +173,6 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         """.split()},
     "jax.experimental.sparse.random": {"random_bcoo": "weft.experimental.sparse:random_bcoo"},
     "jax.lib.xla_bridge": {"get_backend": "weft.compat.inside_objects:get_backend"},
-    "jax.memory": {"Space": "weft.sharding:MemorySpace"},
     "jax.nn": {"normalize": "weft.nn:standardize"},
     "jax.ops": {
         "segment_max": "weft.segment_ops:segment_max",

@@ -2,8 +2,8 @@
 
 In:  `import jax.x`, `from jax.x import y`, `jax.x.y`; or the import of the packages that `weft shim install` writes.
 Out: stand-in modules whose names are looked up in weft on first use. Assigning to such a name changes the stand-in
-     alone, never weft. A name that JAX has and weft lacks is an error that says so; any other unknown name is an
-     ordinary AttributeError.
+     alone, never weft. A name of JAX that weft refuses is an object that raises NotImplementedError when it is used; any unknown
+     name is an ordinary AttributeError.
 
 Next to read: `names` (which module of weft holds a name), `inside` (the names of `jax._src` that libraries use).
 """
@@ -109,6 +109,8 @@ class JaxModule(ModuleType):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self)
         value = _look_up(self.__name__, name)
         if value is _MISSING:
+            value = _refused(self.__name__, name)
+        if value is _MISSING:
             raise AttributeError(_why_missing(self.__name__, name), name=name, obj=self)
         setattr(self, name, value)
         return value
@@ -124,12 +126,16 @@ class JaxModule(ModuleType):
         return sorted({*self.__dict__, *self._offered()})
 
     def _offered(self) -> list[str]:
-        """The public names of this module that weft has; modules below it included."""
+        """The public names of this module, without the refused ones; modules below it included."""
         module = self.__name__
         listed = {*names.public_names().get(module, ()), *names.ELSEWHERE.get(module, ())}
         below = {known.removeprefix(f"{module}.") for known in names.known_modules() if known.startswith(f"{module}.")}
         listed |= {name for name in below if "." not in name and is_offered(f"{module}.{name}")}
-        return sorted(name for name in listed if hasattr(self, name))
+        return sorted(filter(self._load, listed))
+
+    def _load(self, name: str) -> bool:
+        """Load a name unless it is refused; return whether weft has it."""
+        return _look_up(self.__name__, name) is not _MISSING and hasattr(self, name)
 
 
 class ConfigModule(JaxModule):
@@ -159,8 +165,7 @@ class JaxFinder:
         module, _, name = fullname.rpartition(".")
         # The errors carry no `name`, so that `from jax.x import y` passes them on instead of wording its own.
         if fullname in names.known_modules():
-            reason = missing.why_module(fullname)
-            raise ModuleNotFoundError(f"weft does not have the module {fullname}" + (f": {reason}" if reason else " yet"))
+            raise ModuleNotFoundError(f"weft does not have the module {fullname} yet")
         if names.is_internal(fullname):
             raise ModuleNotFoundError(_why_internal(fullname))
         if names.is_known(module, name):
@@ -186,7 +191,7 @@ def _versions() -> dict[str, Any]:
 
 
 def is_offered(module: str) -> bool:
-    """Whether the JAX module `module` can be imported: weft has one to match, or names for it."""
+    """Whether the JAX module `module` can be imported: weft has such a module, or names for it, or refuses its names with a reason."""
     if module in _VERSIONED or module == "jax.config":
         return True
     if module not in names.known_modules():
@@ -194,6 +199,8 @@ def is_offered(module: str) -> bool:
     if _weft_module(module) is not None or (names.is_internal(module) and module in names.ELSEWHERE):
         return True  # libraries import internal modules whose names they then use in rare cases only
     if any(names.ELSEWHERE.get(module, {}).values()) or any(map(is_offered, names.same_as(module))):
+        return True
+    if missing.why_module(module) is not None:
         return True
     below = [known for known in names.known_modules() if known.startswith(f"{module}.")]
     return module not in names.public_names() and any(is_offered(known) for known in below)
@@ -221,6 +228,14 @@ def _look_up(module: str, name: str) -> Any:
     return _MISSING
 
 
+def _refused(module: str, name: str) -> Any:
+    """The object of a name that weft refuses with a reason, which raises NotImplementedError when it is used."""
+    for place in (module, *names.same_as(module)):
+        if name in names.public_names().get(place, ()) or name in names.ELSEWHERE.get(place, ()):
+            return _MISSING if missing.why(place, name) is None else missing.refused(place, name)
+    return _MISSING
+
+
 def _own(module: str, name: str) -> Any:
     """The object that the module `module` has under the name of a module below it, if it has one."""
     module_of_weft = _weft_module(module) if module != "jax" and name in names.public_names().get(module, ()) else None
@@ -243,7 +258,7 @@ def _weft_module(module: str) -> str | None:
     """The weft module of the same name, where there is one to be shown."""
     module_of_weft = "weft" + module.removeprefix("jax")
     package = module_of_weft.removeprefix("weft.").partition(".")[0]
-    inside = {"core", "ops"}  # packages of weft that only share their name with JAX's modules
+    inside = {"ad", "core", "ops"}  # packages of weft that only share their name with JAX's modules
     return None if package in inside or _spec(module_of_weft) is None else module_of_weft
 
 
@@ -264,8 +279,7 @@ def _why_missing(module: str, name: str) -> str:
     if names.is_internal(module):
         return _why_internal(f"{module}.{name}")
     if names.is_known(module, name):
-        reason = missing.why_module(f"{module}.{name}") or missing.why(module, name)
-        return f"weft does not have {module}.{name}" + (f": {reason}" if reason else " yet")
+        return f"weft does not have {module}.{name} yet"
     return f"module {module!r} has no attribute {name!r}"
 
 

@@ -20,6 +20,7 @@ from weft.transforms.jvp import instantiate
 from weft.util import dtypes, tree
 from weft.util.config import config
 from weft.util.record import record
+from weft.util.tree import tree_flatten, tree_unflatten
 
 
 @record
@@ -49,18 +50,18 @@ class CustomVJPPrimal:
     perturbed: bool
 
 
-def custom_vjp_primal_tree_values(arguments: Any) -> Any:
+def custom_vjp_primal_tree_values(tree: Any) -> Any:
     """A tree of `CustomVJPPrimal`s with their values in their places; TypeError if another leaf is in it.
 
     >>> custom_vjp_primal_tree_values({"x": CustomVJPPrimal(2.0, True)})
     {'x': 2.0}
     """
-    leaves, structure = tree.tree_flatten(arguments)
+    leaves, structure = tree_flatten(tree)
     for x in leaves:
         if type(x) is not CustomVJPPrimal:
             raise TypeError(f"custom_vjp_primal_tree_values: every leaf must be a CustomVJPPrimal, got {type(x)}. Give it the arguments "
                             "that `fwd` of a rule with symbolic_zeros=True was called with.")
-    return tree.tree_unflatten(structure, [x.value for x in leaves])
+    return tree_unflatten(structure, [x.value for x in leaves])
 
 
 def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:

@@ -483,7 +483,7 @@ class _Tracked:
             with set_trace(self.trace):
                 arrays = [x if hasattr(x, "aval") else broadcast_in_dim(x, np.shape(x), tuple(range(np.ndim(x))))
                           for x in typeof(self.value).read_loval(state, self.value)]
-                self.parts = [_Part(x, self) for x in arrays]
+                self.parts = [_Part.make(x, self) for x in arrays]
             self.state = state
         return self.parts
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from weft.control.ref_index import has_slices, is_basic, read, written
 from weft.core.interpret import evaluate
+from weft.core.sealed import Sealed
 from weft.core.stage import StageTrace, StageTracer, UsesRefs
 from weft.core.trace import EvalTrace, Trace, Tracer, _state, typeof
 from weft.ir.jaxpr import Var
@@ -91,7 +92,7 @@ class _Writable:
         self._store(idx, value, "add")
 
 
-class Ref(_Writable):
+class Ref(_Writable, metaclass=Sealed):
     """A reference to a mutable array, made by `new_ref`: `ref[index]` reads, `ref[index] = value` and `ref[index] += value` write in place.
 
     Indices are those of arrays. A reference is not an array: read it to compute with it. It may be closed over by, or passed to, functions
@@ -105,6 +106,7 @@ class Ref(_Writable):
     >>> total
     Ref([0., 3., 3.], dtype=float32)
     """
+    _made_by = "weft.new_ref"
     __slots__ = ("type", "made_under", "source", "lent_by", "lender", "no_grad", "_value", "__weakref__")
     __array_priority__ = 1000
     __hash__ = object.__hash__
@@ -148,7 +150,7 @@ class Ref(_Writable):
         found = program.refs.get(id(self))
         if found is None:
             var = Var(self.type.inner_aval)
-            found = program.refs[id(self)] = _Cell(self, StageTracer(program, var.aval, var, None), var)
+            found = program.refs[id(self)] = _Cell(self, StageTracer.make(program, var.aval, var, None), var)
         return found
 
     def _origin(self) -> str:
@@ -268,13 +270,13 @@ class _At:
 
 
 class TransformedRef(_Writable):
-    """What one index after another, `indices`, selects of a reference."""
-    __slots__ = ("ref", "indices")
+    """The part of a reference that the indices `transforms` select, one after the other."""
+    __slots__ = ("ref", "transforms")
 
-    def __init__(self, ref: Ref, indices: tuple):
-        self.ref, self.indices = ref, indices
+    def __init__(self, ref: Ref, transforms: tuple):
+        self.ref, self.transforms = ref, transforms
 
-    at = property(lambda self: _At(self.ref, self.indices))
+    at = property(lambda self: _At(self.ref, self.transforms))
     shape = property(lambda self: typeof(self[...]).shape)
     ndim = property(lambda self: len(self.shape))
     size = property(lambda self: typeof(self[...]).size)
@@ -283,7 +285,7 @@ class TransformedRef(_Writable):
     def _positions(self, index: Any) -> Any:
         """The flat positions of the elements that an index of this part selects."""
         where = np.arange(self.ref.size, dtype=np.int32).reshape(self.ref.shape)
-        for i in (*self.indices, index):
+        for i in (*self.transforms, index):
             if isinstance(where, np.ndarray) and (has_slices(i) or not _is_static(i)):
                 where = _array(where)
             where = read(where, i)
@@ -291,7 +293,7 @@ class TransformedRef(_Writable):
 
     def __getitem__(self, index: Any) -> Any:
         value = self.ref[...]
-        for i in (*self.indices, index):
+        for i in (*self.transforms, index):
             value = value if _is_whole(i) else read(value, i)
         return value
 
@@ -299,11 +301,11 @@ class TransformedRef(_Writable):
         self._store(index, value, "set")
 
     def _store(self, index: Any, value: Any, how: str) -> None:
-        if all(map(_is_whole, self.indices[1:])) and _is_whole(index):
-            self.ref._store(self.indices[0], value, how)
+        if all(map(_is_whole, self.transforms[1:])) and _is_whole(index):
+            self.ref._store(self.transforms[0], value, how)
             return
-        if all(map(is_basic, self.indices)):
-            self._store_inside(self.ref[...], [*self.indices, index], value, how)
+        if all(map(is_basic, self.transforms)):
+            self._store_inside(self.ref[...], [*self.transforms, index], value, how)
             return
         where = self._positions(index)
         shape = np.shape(where) if isinstance(where, np.ndarray) else typeof(where).shape
@@ -327,7 +329,7 @@ class TransformedRef(_Writable):
         return self[...]
 
     def __repr__(self) -> str:
-        return f"{self.ref.type}.at" + "".join(f"[{i}]" for i in self.indices)
+        return f"{self.ref.type}.at" + "".join(f"[{i}]" for i in self.transforms)
 
 
 def _flatten_view(view: TransformedRef) -> tuple[tuple, tuple]:
@@ -342,7 +344,7 @@ def _flatten_view(view: TransformedRef) -> tuple[tuple, tuple]:
             return ("array",)
         return ("as it is", i)
 
-    rest = tuple((type(index), tuple(map(entry, index if type(index) is tuple else (index,)))) for index in view.indices)
+    rest = tuple((type(index), tuple(map(entry, index if type(index) is tuple else (index,)))) for index in view.transforms)
     return (view.ref, *arrays), rest
 
 
@@ -531,7 +533,7 @@ class Threaded:
             outs = evaluate(first.program, *values, *leaves)
             n = len(outs) - len(self.refs)
             return tree.tree_unflatten(first.out_tree, outs[:n]), outs[n:], []
-        lent = {i: Ref(leaves[i], self.names[i], r is not None and r.no_grad, r) for i, r in self.passed.items()}
+        lent = {i: Ref.make(leaves[i], self.names[i], r is not None and r.no_grad, r) for i, r in self.passed.items()}
         leaves = [lent.get(i, x) for i, x in enumerate(leaves)]
         with bound(self.refs, values) as state:
             out = self.fun(*tree.tree_unflatten(structure, leaves))

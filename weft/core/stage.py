@@ -8,6 +8,7 @@ Next: `core.interpret` runs the result, `transforms` rewrite it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 from weft.core.annotations import annotated_types, check_same_axes
 from weft.core.primitive import Primitive
 from weft.core.scalars import Typed
+from weft.core.sealed import Sealed
 from weft.core.sharded_types import sharded_types
 from weft.core.trace import (
     Trace,
@@ -54,8 +56,9 @@ class UsesRefs(NotImplementedError):
         self.fun = self.out_tree = None
 
 
-class StageTracer(Tracer):
+class StageTracer(Tracer, metaclass=Sealed):
     """A value of the program being staged."""
+    _made_by = "transformations that trace a function"
     __slots__ = ("aval", "variable", "source")
 
     def __init__(self, trace: "StageTrace", aval: ShapedArray, var, source):
@@ -66,6 +69,10 @@ class StageTracer(Tracer):
 
     def describe(self) -> str:
         return f"a traced value of type {self.aval.str_short()}"
+
+
+#: `StageTracer.make` without its frame: tracing creates one for each result
+_new_tracer = functools.partial(type.__call__, StageTracer)
 
 
 def _check_numbers(aval: ShapedArray) -> None:
@@ -119,7 +126,7 @@ class StageTrace(Trace):
         else:
             out_avals = primitive.abstract(avals, params)
         source = _state.source or user_frame()
-        outs = [StageTracer(self, aval, Var(aval), source) for aval in out_avals]
+        outs = [_new_tracer(self, aval, Var(aval), source) for aval in out_avals]
         effects = NO_EFFECTS if primitive.ref_effects is None else primitive.effects_of(params, avals)
         self.eqns.append(Eqn(primitive, atoms, [t.variable for t in outs], params, source, effects))
         return outs if primitive.multiple_results else outs[0]
@@ -175,7 +182,7 @@ class StageTrace(Trace):
     def cast(self, x, axes):
         given = self.atom(x)
         atom = self.cast_atom(given, axes | typeof(x).vma)
-        return super().cast(x, axes) if atom is given else StageTracer(self, atom.aval, atom, None)
+        return super().cast(x, axes) if atom is given else _new_tracer(self, atom.aval, atom, None)
 
     def const(self, x, aval: ShapedArray) -> Var:
         """The constant variable of value `x`; one per object."""
@@ -195,7 +202,7 @@ class StageTrace(Trace):
 
     def new_arg(self, aval: ShapedArray) -> StageTracer:
         _check_numbers(aval)
-        return StageTracer(self, aval, Var(aval), None)
+        return _new_tracer(self, aval, Var(aval), None)
 
     def to_jaxpr(self, in_tracers: Sequence[StageTracer], outs: Sequence) -> Jaxpr:
         """Close the trace: no tracer of it may be used afterwards."""

@@ -39,6 +39,7 @@ from weft.control.checks import (
     Site,
     Slot,
 )
+from weft.core.sealed import Sealed
 from weft.core.stage import hoist_tracers, stage
 from weft.core.trace import Tracer, any_tracers, typeof
 from weft.ops.comparison import select_n
@@ -67,11 +68,13 @@ _NONE = np.int32(0)              # the code that stands for no error
 
 
 @tree.register_pytree_node_class
-class Error:
+class Error(metaclass=Sealed):
     """The first error of a checked function, or none.
 
     A tree of arrays: the code of the place that failed, and the values in its message; after `vmap` there is one for each example.
     """
+
+    _made_by = "functions of weft.experimental.checkify.checkify"
 
     def __init__(self, code: Any = _NONE, values: Sequence[Any] = (), sites: Sequence[Site] = (), slots: Sequence[Slot] = ()):
         self._code = code
@@ -84,7 +87,7 @@ class Error:
 
     @classmethod
     def tree_unflatten(cls, aux: tuple, children: tuple) -> Error:
-        return cls(*children, *aux)
+        return cls.make(*children, *aux)
 
     def get(self) -> str | None:
         """The message of the error, None if there is none; of a batch one line for each example that has one.
@@ -124,7 +127,7 @@ class Error:
 
 
 #: no error, of a function without checks
-init_error = Error()
+init_error = Error.make()
 
 
 @api_boundary
@@ -232,6 +235,6 @@ def checkify(f: Callable[..., Out], errors: frozenset[ErrorCategory] = user_chec
         program, consts = hoist_tracers(stage(flat, [typeof(x) for x in operands], function_name(f)))
         sites, run = checks.checked(program, categories)
         state, outs = run(*consts, *operands)
-        return Error(state[0], state[1:], sites.sites, sites.slots), tree.tree_unflatten(structure[0], outs)
+        return Error.make(state[0], state[1:], sites.sites, sites.slots), tree.tree_unflatten(structure[0], outs)
 
     return checked

@@ -117,14 +117,14 @@ class RefAccum(GradAccum):
             self.ref.addupdate(x)
 
 
-def instantiate_zeros(x: Any) -> Any:
+def instantiate_zeros(tangent: Any) -> Any:
     """An array of zeros for a `Zero`; anything else as it is.
 
     >>> from weft.experimental.hijax import ShapedArray, Zero, instantiate_zeros
     >>> instantiate_zeros(Zero(ShapedArray((2,), np.dtype('float32')))).tolist(), instantiate_zeros(3)
     ([0.0, 0.0], 3)
     """
-    return instantiate(x)
+    return instantiate(tangent)
 
 
 def is_undefined_primal(x: Any) -> bool:

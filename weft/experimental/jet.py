@@ -15,8 +15,9 @@ Source: A. Griewank and A. Walther, "Evaluating Derivatives" (2008), chapter 13;
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ import numpy as np
 from weft.api.execute import to_array
 from weft.control.call import jit_p
 from weft.core.interpret import evaluate
+from weft.core.primitive import Primitive
 from weft.core.trace import Trace, Tracer, Zero, current_trace, derived_trace, set_trace, typeof
 from weft.ir.registry import registry
 from weft.numpy.creation import asarray
@@ -33,17 +35,30 @@ from weft.transforms.jvp import instantiate
 from weft.util import dtypes, tree
 from weft.util.source import api_boundary, guard_all
 
-__all__ = ["fact", "jet", "zero_series"]
+__all__ = [
+    "ZeroSeries", "ZeroTerm", "def_comp", "def_deriv", "deflinear", "defzero", "deriv_prop", "fact", "jet", "jet2", "jet_rules",
+    "linear_prop", "zero_prop", "zero_series", "zero_term",
+]
 
 
-class _ZeroSeries:
-    """The derivatives of an argument that does not move."""
+class ZeroSeries:
+    """The derivatives of a constant argument."""
 
     def __repr__(self) -> str:
         return "zero_series"
 
 
-zero_series = _ZeroSeries()
+zero_series = ZeroSeries()
+
+
+class ZeroTerm:
+    """A derivative that is zero."""
+
+    def __repr__(self) -> str:
+        return "zero_term"
+
+
+zero_term = ZeroTerm()
 
 
 #: no series is longer, and larger factorials take seconds
@@ -86,13 +101,13 @@ class JetTracer(Tracer):
 
 class JetTrace(Trace):
     """Computes with curves of a fixed order, from 1 up."""
-    __slots__ = ("order",)
+    __slots__ = ("order", "tag")
 
     parent: Any
 
-    def __init__(self, parent: Trace | None, order: int):
-        super().__init__(parent)
-        self.order = order
+    def __init__(self, tag: Any, parent_trace: Trace | None, order: int):
+        super().__init__(parent_trace)
+        self.tag, self.order = tag, order
 
     def split(self, x: Any) -> tuple[Any, list]:
         """The value and the derivatives of anything."""
@@ -111,6 +126,8 @@ class JetTrace(Trace):
         if primitive is jit_p:                      # what it calls is computed here
             with set_trace(self):
                 return evaluate(params["jaxpr"], *args)
+        if primitive in jet_rules.given:
+            return self._by_given_rule(jet_rules.given[primitive], primitive, primals, series, params)
         rule = _RULES.get(primitive.name)
         if rule is None and _is_linear(primitive):
             rule = _linear
@@ -122,6 +139,19 @@ class JetTrace(Trace):
                 return [self.join(*pair) for pair in zip(value, terms)] if primitive.multiple_results else self.join(value, terms)
         return self._by_tangents(primitive, primals, series, params)
 
+    def _by_given_rule(self, rule: JetRule, primitive: Any, primals: list, series: list, params: dict) -> Any:
+        """Apply a rule of a library, which works on coefficients of Taylor series."""
+        scales = _factorials(self.order)
+        with derived_trace(self.parent):
+            coefficients = [
+                [zeros(typeof(p).to_tangent_aval()) if t is None else _over(t, n) for t, n in zip(terms, scales)]
+                for p, terms in zip(primals, series)
+            ]
+            values, outs = rule(primals, coefficients, **params)
+            pairs = list(zip(values, outs)) if primitive.multiple_results else [(values, outs)]
+            joined = [self.join(x, [None if _is_zero(t) else _times(t, n) for t, n in zip(terms, scales)]) for x, terms in pairs]
+        return joined if primitive.multiple_results else joined[0]
+
     def _by_tangents(self, primitive: Any, primals: list, series: list, params: dict) -> Any:
         """Any operation, by its rule for tangents on curves of one order less."""
         rule = primitive.rule("jvp")
@@ -132,7 +162,7 @@ class JetTrace(Trace):
                 outs, tangents = rule(primals, firsts, **params)
             pairs = [(o, [_given(t)]) for o, t in (zip(outs, tangents) if primitive.multiple_results else [(outs, tangents)])]
         else:
-            inner = JetTrace(self.parent, self.order - 1)
+            inner = JetTrace(self.tag, self.parent, self.order - 1)
             moved = []
             for z, first, terms in zip(zero, firsts, series):
                 rest = terms[1:]
@@ -292,25 +322,47 @@ _RULES: dict[str, Callable] = {
 # ---- the transformation
 
 
-def _series_of(position: int, primal: Any, terms: Any, order: int) -> list:
+def _factorials(order: int) -> list[int]:
+    """The factors between coefficients of a Taylor series and derivatives, from order 1 on."""
+    return [math.factorial(k) for k in range(1, order + 1)]
+
+
+def _over(x: Any, n: int) -> Any:
+    return x if n == 1 else ew.div(x, n)
+
+
+def _times(x: Any, n: int) -> Any:
+    return x if n == 1 else ew.mul(x, n)
+
+
+def _is_zero(term: Any) -> bool:
+    return isinstance(term, (ZeroTerm, Zero))
+
+
+def _series_of(position: int, primal: Any, terms: Any, order: int, scales: Sequence[int]) -> list:
+    """The derivatives of an argument: its terms times `scales`; None for zeros."""
     aval = typeof(primal)
     if terms is zero_series or not dtypes.issubdtype(aval.dtype, np.inexact):
         return [None] * order
     out = []
-    for term in terms:
+    for term, scale in zip(terms, scales):
+        if _is_zero(term):
+            out.append(None)
+            continue
         if np.shape(term) != tuple(aval.shape):
             raise ValueError(f"jet: the series of argument {position} has a term of shape {np.shape(term)}, but the argument has shape "
                              f"{tuple(aval.shape)}.")
-        out.append(ew.convert_element_type(asarray(term), aval.dtype))
+        out.append(_times(ew.convert_element_type(asarray(term), aval.dtype), scale))
     return out
 
 
 @api_boundary
-def jet(fun: Callable, primals: Sequence, series: Sequence) -> tuple[Any, Any]:
+def jet(fun: Callable, primals: Sequence, series: Sequence, factorial_scaled: bool = True) -> tuple[Any, Any]:
     """The value of `fun` at the arrays `primals`, and the derivatives of the curve that it makes of curves through them.
 
     `series` has a list for each argument: the first derivative of its curve, the second, and so on, as many for all; or `zero_series`.
-    The result is `fun(*primals)` and a tree of its structure, with such a list in the place of every array.
+    The result is `fun(*primals)` and a tree of its structure, with such a list in the place of every array. Without `factorial_scaled`
+    both series hold coefficients of the Taylor series: the derivative of order k divided by k!.
     Raises ValueError for arguments that are not arrays, and for series of different lengths or shapes.
 
     >>> value, terms = jet(lambda x: x**3, (2.0,), ([1.0, 0.0, 0.0],))
@@ -333,15 +385,110 @@ def jet(fun: Callable, primals: Sequence, series: Sequence) -> tuple[Any, Any]:
                 if not tree.treedef_is_leaf(tree.tree_structure(term)):
                     raise ValueError(f"jet: term {j} of the series of argument {i} is not an array: {type(term).__name__}.")
     primals = [x if isinstance(x, Tracer) else to_array(x) for x in primals]
-    given = [_series_of(i, x, terms, order) for i, (x, terms) in enumerate(zip(primals, series))]
-    trace = JetTrace(current_trace(), order)
+    scales = [1] * order if factorial_scaled else _factorials(order)
+    given = [_series_of(i, x, terms, order, scales) for i, (x, terms) in enumerate(zip(primals, series))]
+    trace = JetTrace(None, current_trace(), order)
     with set_trace(trace):
         outs, structure = tree.tree_flatten(fun(*map(trace.join, primals, given)))
     pairs = [trace.split(x if isinstance(x, Tracer) else to_array(x)) for x in outs]
     trace.finished = True
     values = [value for value, _ in pairs]
-    terms = [[zeros(typeof(value)) if t is None else t for t in terms] for value, terms in pairs]
+    terms = [[zeros(typeof(value)) if t is None else _over(t, n) for t, n in zip(terms, scales)] for value, terms in pairs]
     return tree.tree_unflatten(structure, values), tree.tree_unflatten(structure, terms)
+
+
+#: `jet` on coefficients of Taylor series
+jet2 = functools.partial(jet, factorial_scaled=False)
+
+
+# ---- rules of libraries
+
+JetRule = Callable[..., tuple[Any, Any]]
+
+
+class JetRules(MutableMapping[Primitive, JetRule]):
+    """The rules of primitives: `rule(primals, series, **params)` returns the value and its series. Series hold coefficients of the Taylor
+    series. A rule that is set takes the place of the one of weft, and deleting it restores that.
+
+    >>> value, series = jet_rules[lax.sin_p]((0.0,), ([1.0, 0.0, 0.0],))
+    >>> float(value), [round(float(x), 4) for x in series]
+    (0.0, [1.0, -0.0, -0.1667])
+    """
+
+    def __init__(self) -> None:
+        self.given: dict[Primitive, JetRule] = {}
+
+    def __getitem__(self, primitive: Primitive) -> JetRule:
+        if primitive in self.given:
+            return self.given[primitive]
+        if not isinstance(primitive, Primitive) or not primitive.has("jvp"):
+            raise KeyError(primitive)
+        return lambda primals, series, **params: jet2(lambda *xs: primitive.bind(*xs, **params), primals, series)
+
+    def __setitem__(self, primitive: Primitive, rule: JetRule) -> None:
+        if not isinstance(primitive, Primitive):
+            raise TypeError(f"jet_rules: a rule is for a primitive, got {primitive!r}. Make one with weft.extend.core.Primitive(name).")
+        self.given[primitive] = rule
+
+    def __delitem__(self, primitive: Primitive) -> None:
+        del self.given[primitive]
+
+    def __iter__(self) -> Iterator[Primitive]:
+        return iter(dict.fromkeys([*self.given, *(p for p in list(registry.values()) if p.has("jvp"))]))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+jet_rules = JetRules()
+
+
+def deriv_prop(prim: Primitive, deriv: Callable[[Any], Any], primals_in: Sequence[Any], series_in: Sequence[Any]) -> tuple[Any, list]:
+    """The rule of a function of one array whose derivative is `deriv`."""
+    (x,), (terms,) = primals_in, series_in
+    slopes = [deriv(x)]
+    if len(terms) > 1:
+        value, rest = jet2(deriv, (x,), (terms[:-1],))
+        slopes = [value, *rest]
+    out = []
+    for k in range(1, len(terms) + 1):
+        total = _sum([(j, ew.mul(terms[j - 1], slopes[k - j])) for j in range(1, k + 1)])
+        out.append(_over(total, k))
+    return prim.bind(x), out
+
+
+def def_deriv(prim: Primitive, deriv: Callable[[Any], Any]) -> None:
+    """Set the rule of a function of one array to its derivative `deriv`."""
+    jet_rules[prim] = functools.partial(deriv_prop, prim, deriv)
+
+
+def def_comp(prim: Primitive, comp: Callable[..., Any], **kwargs: Any) -> None:
+    """Set the rule of a primitive to the rule of the equal function `comp(*arrays, **kwargs)`."""
+    jet_rules[prim] = lambda primals, series, **params: jet2(functools.partial(comp, **kwargs), primals, series)
+
+
+def linear_prop(prim: Primitive, primals_in: Sequence[Any], series_in: Sequence[Any], **params: Any) -> tuple[Any, list]:
+    """The rule of a linear primitive, which maps each coefficient."""
+    value = prim.bind(*primals_in, **params)
+    outs = [prim.bind(*terms, **params) for terms in zip(*series_in)]
+    return value, list(map(list, zip(*outs))) if prim.multiple_results else outs
+
+
+def deflinear(prim: Primitive) -> None:
+    """Declare a primitive linear."""
+    jet_rules[prim] = functools.partial(linear_prop, prim)
+
+
+def zero_prop(prim: Primitive, primals_in: Sequence[Any], series_in: Sequence[Any], **params: Any) -> tuple[Any, list]:
+    """The rule of a primitive whose derivatives are all zero."""
+    value, order = prim.bind(*primals_in, **params), len(series_in[0])
+    none: list = [zero_term] * order
+    return value, [none] * len(value) if prim.multiple_results else none
+
+
+def defzero(prim: Primitive) -> None:
+    """Declare that all derivatives of a primitive are zero."""
+    jet_rules[prim] = functools.partial(zero_prop, prim)
 
 
 guard_all(globals())

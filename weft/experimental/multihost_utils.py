@@ -26,8 +26,8 @@ from weft.ir.types import ShapedArray
 from weft.runtime import parts
 from weft.runtime.array import Array
 from weft.runtime.device import Device
-from weft.util import tree
-from weft.util.errors import ProcessFailureError, describe
+from weft.util import errors, tree
+from weft.util.errors import describe
 from weft.util.source import guard_all, user_frame
 
 P = PartitionSpec
@@ -36,6 +36,19 @@ __all__ = [
     "P", "assert_equal", "broadcast_one_to_all", "global_array_to_host_local_array", "host_local_array_to_global_array", "live_devices",
     "process_allgather", "reached_preemption_sync_point", "sync_global_devices",
 ]  # fmt: skip
+
+
+class ProcessFailureError(errors.ProcessFailureError):
+    """Processes failed inside of a `live_devices` block; `failed_devices` is the set of their devices."""
+
+    def __init__(self, failed_devices: set[Device]) -> None:
+        ranks = tuple(sorted({d.process_index for d in failed_devices}))
+        facts = f"processes {list(ranks)} failed inside of the block, with {len(failed_devices)} devices."
+        super().__init__(f"live_devices: {facts}", ranks)
+        self.failed_devices = failed_devices
+
+    def __reduce__(self) -> tuple[type, tuple[set[Device]]]:
+        return type(self), (self.failed_devices,)
 
 
 def _says(values: Sequence[Any], structure: Any) -> str:
@@ -196,10 +209,7 @@ def live_devices(devices: Sequence[Device]) -> Iterator[list[Device]]:
     lost = _lost_when_met(shared)
     failed = {d for d in alive if d.process_index in lost}
     if failed:
-        ranks = tuple(sorted({d.process_index for d in failed}))
-        error = ProcessFailureError(f"live_devices: processes {list(ranks)} failed inside of the block, with {len(failed)} devices.", ranks)
-        error.failed_devices = failed           # type: ignore[attr-defined]
-        raise error from failure
+        raise ProcessFailureError(failed) from failure
     if failure is not None:
         raise failure
 

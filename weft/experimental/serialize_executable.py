@@ -94,7 +94,7 @@ def deserialize_and_load(serialized: bytes, in_tree: PyTreeDef, out_tree: PyTree
     made.donated, made.arg_names, made.out_tree, made.const_inputs = parts["consumed"], parts["arg_names"], out_tree, consts
     closed = on_transposed(closed, *[[o and inverse(o) for o in orders] for orders in parts["orders"]])
     jaxpr = Jaxpr(closed.invars[:n], consts, closed.invars[n:], closed.outvars, closed.eqns, closed.effects, closed.name)
-    return Compiled(_lowered(jaxpr, in_tree, out_tree, made.in_specs[n:], parts), made, consts)
+    return Compiled.make(_lowered(jaxpr, in_tree, out_tree, made.in_specs[n:], parts), made, consts)
 
 
 def _check_one_process(api: str) -> None:
@@ -123,4 +123,4 @@ def _lowered(jaxpr: Jaxpr, in_tree: PyTreeDef, out_tree: PyTreeDef, in_specs: Se
     arg_names = parts["arg_names"][len(jaxpr.constvars):]
     program = TracedProgram(jaxpr, list(jaxpr.consts), in_tree, out_tree, in_shardings, out_shardings, donated, arg_names, name, in_avals)
     leaves = [ShapeDtypeStruct(s.aval.shape, s.aval.dtype, sharding=format_of(s) if s.committed else None) for s in in_specs]
-    return Lowered(Traced(jit(run, keep_unused=parts["keep_unused"]), program, leaves))
+    return Lowered.make(Traced.make(jit(run, keep_unused=parts["keep_unused"]), program, leaves))

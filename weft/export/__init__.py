@@ -31,6 +31,7 @@ from weft.api.struct import ShapeDtypeStruct
 from weft.control.call import jit_p
 from weft.control.call_rules import plain_params
 from weft.control.custom_rules import custom_vjp
+from weft.core.sealed import Sealed
 from weft.core.stage import stage
 from weft.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft.export import format as bytes_format
@@ -67,7 +68,7 @@ class DisabledSafetyCheck:
     DisabledSafetyCheck.platform()
     """
 
-    _name: str
+    _impl: str
 
     @staticmethod
     def platform() -> DisabledSafetyCheck:
@@ -81,12 +82,12 @@ class DisabledSafetyCheck:
 
     def is_custom_call(self) -> str | None:
         """The name of the custom call, None for another check."""
-        kind, _, name = self._name.partition(":")
+        kind, _, name = self._impl.partition(":")
         return name if kind == "custom_call" else None
 
     def __repr__(self) -> str:
         name = self.is_custom_call()
-        return f"DisabledSafetyCheck.{self._name}()" if name is None else f"DisabledSafetyCheck.custom_call({name!r})"
+        return f"DisabledSafetyCheck.{self._impl}()" if name is None else f"DisabledSafetyCheck.custom_call({name!r})"
 
 
 # ---- symbolic shapes
@@ -168,13 +169,15 @@ def symbolic_args_specs(args: Any, shapes_specs: Any, constraints: Sequence[str]
 # ---- exported programs
 
 
-class Exported:
+class Exported(metaclass=Sealed):
     """A program that was traced ahead of time, with its types.
 
     `in_avals` and `out_avals` are the types of the flat arguments and results, `in_tree` and `out_tree` their structures; `in_tree` is that
     of a pair of positional and keyword arguments, static ones left out. `nr_devices` is the number of devices that it runs on; a program
     for one may be called on any number.
     """
+
+    _made_by = "weft.export.export and weft.export.deserialize"
 
     def __init__(self, fun_name: str, jaxpr: Jaxpr, in_tree: Any, out_tree: Any, platforms: Sequence[str],
                  disabled_safety_checks: Sequence[DisabledSafetyCheck], get_vjp: Callable[[Exported], Exported] | None,
@@ -342,7 +345,7 @@ class Exported:
         return {
             "fun_name": self.fun_name, "jaxpr": self._jaxpr, "platforms": self.platforms,
             "in_tree": bytes_format.tree_to_plain(self.in_tree), "out_tree": bytes_format.tree_to_plain(self.out_tree),
-            "disabled": tuple(check._name for check in self.disabled_safety_checks),
+            "disabled": tuple(check._impl for check in self.disabled_safety_checks),
             "vjp": self.vjp()._parts(vjp_order - 1) if vjp_order > 0 else None,
             "nr_devices": self.nr_devices, "in_shardings": self._in_shardings, "out_shardings": self._out_shardings,
         }
@@ -426,7 +429,8 @@ def default_export_platform() -> str:
 
 
 def export(fun_jit: Callable[..., Any], *, platforms: Sequence[str] | None = None,
-           disabled_checks: Sequence[DisabledSafetyCheck] = ()) -> Callable[..., Exported]:
+           disabled_checks: Sequence[DisabledSafetyCheck] = (), _override_lowering_rules: Sequence[Any] | None = None
+           ) -> Callable[..., Exported]:
     """A function that exports the jitted `fun_jit` for the arguments it is called with: arrays, or `ShapeDtypeStruct`s, whose sizes may be
     symbolic.
 
@@ -437,6 +441,8 @@ def export(fun_jit: Callable[..., Any], *, platforms: Sequence[str] | None = Non
     >>> export(weft.jit(wnp.cos))(wnp.ones(3)).out_avals
     (ShapedArray(float32[3]),)
     """
+    if _override_lowering_rules is not None:
+        raise NotImplementedError("export: _override_lowering_rules is not supported; weft compiles without lowering rules of MLIR.")
     if not hasattr(fun_jit, "lower"):
         raise ValueError(f"Function to be exported must be the result of `jit` but is: {fun_jit}")
     chosen = (default_export_platform(),) if platforms is None else tuple(p.lower() for p in platforms)
@@ -478,7 +484,7 @@ def _export(fun_jit: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
         plain = lambda shardings, avals: [s and without_devices(s, a.ndim) for s, a in zip(shardings, avals)]
         given_out = [s or a.explicit for s, a in zip(given_out, program.out_avals)]
         given = max((s.num_devices for s in named), default=1), plain(given_in, avals), plain(given_out, program.out_avals)
-    made = Exported(name, moved(program, None), in_tree, out_tree[0], platforms, disabled_checks, _exported_vjp, *given)
+    made = Exported.make(name, moved(program, None), in_tree, out_tree[0], platforms, disabled_checks, _exported_vjp, *given)
     made._traced = flat                                          # derivatives follow the rules of the function
     return made
 
@@ -559,7 +565,7 @@ def deserialize(blob: bytes | bytearray) -> Exported:
 
 def _made(parts: Mapping[str, Any]) -> Exported:
     kept = parts["vjp"]
-    return Exported(
+    return Exported.make(
         parts["fun_name"], parts["jaxpr"], bytes_format.tree_from_plain(parts["in_tree"]), bytes_format.tree_from_plain(parts["out_tree"]),
         parts["platforms"], [DisabledSafetyCheck(name) for name in parts["disabled"]], None if kept is None else lambda _: _made(kept),
         parts["nr_devices"], parts["in_shardings"], parts["out_shardings"])

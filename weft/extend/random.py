@@ -6,27 +6,23 @@ Out:  a generator that `weft.random.key(seed, impl=...)` and its kin take.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
 from weft.numpy import asarray
-from weft.ops.casting import convert_element_type
-from weft.ops.keys import Generator
 from weft.ops.rng import threefry2x32, threefry2x32_p as threefry2x32_p
 from weft.random import key
-from weft.random.generators import RBG, THREEFRY, UNSAFE_RBG, Implementation, implementations
+from weft.random.draws import prng_impls
+from weft.random.generators import PRNGImpl as PRNGImpl, generator_of
 from weft.util.errors import ShapeError
 
-threefry_prng_impl = THREEFRY.generator
-rbg_prng_impl = RBG.generator
-unsafe_rbg_prng_impl = UNSAFE_RBG.generator
-
-_serial = itertools.count(1)
+threefry_prng_impl = prng_impls["threefry2x32"]
+rbg_prng_impl = prng_impls["rbg"]
+unsafe_rbg_prng_impl = prng_impls["unsafe_rbg"]
 
 
 def define_prng_impl(*, key_shape: tuple[int, ...], seed: Callable, split: Callable, random_bits: Callable, fold_in: Callable,
-                     name: str = "<unnamed>", tag: str = "?") -> Generator:
+                     name: str = "<unnamed>", tag: str = "?") -> PRNGImpl:
     """A generator of random bits by functions of raw key data, to be given as `impl`.
 
     `seed(int32 scalar)` gives key data, uint32[*key_shape]; `split(key, shape)` gives uint32[*shape, *key_shape];
@@ -38,13 +34,12 @@ def define_prng_impl(*, key_shape: tuple[int, ...], seed: Callable, split: Calla
     >>> weft.random.bits(weft.random.key(7, impl=impl), (2,))
     Array([7, 7], dtype=uint32)
     """
-    generator = Generator(name, tag, tuple(key_shape), next(_serial))
-    from_words = lambda words: seed(convert_element_type(words[1], "int32"))
-    implementations[generator] = Implementation(generator, from_words, split, fold_in, random_bits)
-    return generator
+    impl = PRNGImpl(tuple(key_shape), seed, split, random_bits, fold_in, name, tag)
+    generator_of(impl)
+    return impl
 
 
-def random_seed(seeds: Any, impl: Generator) -> Any:
+def random_seed(seeds: Any, impl: PRNGImpl) -> Any:
     """Keys of a generator from one or more seeds.
 
     >>> random_seed(0, threefry_prng_impl).shape
@@ -59,7 +54,7 @@ def random_seed(seeds: Any, impl: Generator) -> Any:
     return make(seeds)
 
 
-def seed_with_impl(impl: Generator, seed: Any) -> Any:
+def seed_with_impl(impl: PRNGImpl, seed: Any) -> Any:
     """The same, the generator first."""
     return random_seed(seed, impl)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.core.trace import with_source
+from weft.extend.context_block import ContextBlock
 from weft.util.source import SourceLine, hide, scope, user_frame
 
 
@@ -86,14 +87,18 @@ def register_exclusion(path: str) -> None:
     hide(path)
 
 
-@contextmanager
-def set_name_stack(name_stack: NameStack) -> Iterator[None]:
+class set_name_stack(ContextBlock[None]):
     """A block with these names in scope, and no others."""
-    outer, scope.name = scope.name, str(name_stack)
-    try:
-        yield
-    finally:
-        scope.name = outer
+
+    def __init__(self, name_stack: NameStack):
+        self.name_stack = name_stack
+
+    def _block(self) -> Iterator[None]:
+        outer, scope.name = scope.name, str(self.name_stack)
+        try:
+            yield
+        finally:
+            scope.name = outer
 
 
 @contextmanager
@@ -103,23 +108,35 @@ def reset_name_stack() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def extend_name_stack(name: str) -> Iterator[NameStack]:
+class extend_name_stack(ContextBlock[NameStack]):
     """A block with one more name in scope."""
-    with set_name_stack(current_name_stack().extend(name)):
-        yield current_name_stack()
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def _block(self) -> Iterator[NameStack]:
+        with set_name_stack(current_name_stack().extend(self.name)):
+            yield current_name_stack()
 
 
-@contextmanager
-def transform_name_stack(name: str) -> Iterator[NameStack]:
+class transform_name_stack(ContextBlock[NameStack]):
     """A block whose names are those within a transformation."""
-    with set_name_stack(current_name_stack().transform(name)):
-        yield current_name_stack()
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def _block(self) -> Iterator[NameStack]:
+        with set_name_stack(current_name_stack().transform(self.name)):
+            yield current_name_stack()
 
 
-@contextmanager
-def user_context(traceback: Any, *, name_stack: NameStack | None = None) -> Iterator[None]:
+class user_context(ContextBlock[None]):
     """A block whose operations belong to the line of a SourceInfo or of an equation."""
-    line = traceback.traceback if isinstance(traceback, SourceInfo) else traceback
-    with with_source(line), set_name_stack(current_name_stack() if name_stack is None else name_stack):
-        yield
+
+    def __init__(self, traceback: Any, *, name_stack: NameStack | None = None):
+        self.traceback, self.name_stack = traceback, name_stack
+
+    def _block(self) -> Iterator[None]:
+        line = self.traceback.traceback if isinstance(self.traceback, SourceInfo) else self.traceback
+        with with_source(line), set_name_stack(current_name_stack() if self.name_stack is None else self.name_stack):
+            yield

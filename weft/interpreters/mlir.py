@@ -4,12 +4,13 @@ In:   a primitive and a rule, `rule(ctx, *values, **params) -> results`. weft co
       values are traced ones, and the rule is run once for operands of given types. `lower_fun` makes a rule of a function of
       arrays; a rule may also apply such rules, constants and callbacks itself.
 Out:  the operations that the rule applied, in place of the primitive (`transforms.expand`): they are differentiated before,
-      and partitioned, fused and kept on disk after like any others. Names that make MLIR say that weft has none.
+      and partitioned, fused and kept on disk after like any others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from weft.control.hitypes import EffectTypeSet
 from weft.core.extension import ExtensionPrimitive
 from weft.core.interpret import evaluate
 from weft.core.primitive import Primitive
+from weft.core.sealed import Sealed
 from weft.interpreters import stablehlo_ops as hlo
 from weft.ir.jaxpr import Jaxpr, OpenJaxpr
 from weft.ir.mesh import Mesh as Mesh
@@ -36,8 +38,9 @@ PLATFORMS = ("cpu",)
 KNOWN_PLATFORMS = ("cpu", "cuda", "gpu", "oneapi", "rocm", "tpu")
 
 
-class ModuleContext:
+class ModuleContext(metaclass=Sealed):
     """What a lowering rule may ask about the program around: the platforms it is compiled for."""
+    _made_by = "lowering, which passes them to rules as `ctx.module_context`"
     platforms: Sequence[str] = PLATFORMS
 
     def add_keepalive(self, keepalive: Any) -> None:
@@ -53,16 +56,26 @@ class ModuleContext:
 
 
 class TokenSet:
-    """The tokens of effects; weft keeps the order of effects without them."""
+    """The tokens of effects. weft keeps the order of effects without them, so rules get an empty set."""
+
+    def __init__(self, tokens: Mapping[Any, Any] = MappingProxyType({})):
+        self._tokens = dict(tokens)
 
     def get(self, effect: Any) -> Any:
-        return None
+        """The token of an effect, or None."""
+        return self._tokens.get(effect)
 
     def effects(self) -> set:
-        return set()
+        """The effects that have tokens."""
+        return set(self._tokens)
+
+    def items(self) -> tuple[tuple[Any, Any], ...]:
+        """The effects with their tokens."""
+        return tuple(self._tokens.items())
 
     def update_tokens(self, tokens: "TokenSet") -> "TokenSet":
-        return self
+        """Return these tokens updated by `tokens`."""
+        return TokenSet({**self._tokens, **tokens._tokens})
 
 
 @record
@@ -71,7 +84,7 @@ class LoweringRuleContext:
     primitive: Primitive | None
     avals_in: Sequence[ShapedArray]
     avals_out: Sequence[ShapedArray]
-    module_context: ModuleContext = ModuleContext()
+    module_context: ModuleContext = ModuleContext.make()
     tokens_in: TokenSet = TokenSet()
     platforms: Sequence[str] | None = PLATFORMS
     name_stack: Any = None
@@ -172,35 +185,5 @@ def core_call_lowering(ctx: LoweringRuleContext, *args: Any, name: str, call_jax
 #: the effects that programs may have that are compiled; weft compiles programs with any
 lowerable_effects = EffectTypeSet()
 
-_MLIR = frozenset("""
-    AxisContext ConstantHandler DEVICE_TO_DEVICE_TYPE LoweringParameters LoweringResult RECV_FROM_HOST_TYPE SEND_TO_HOST_TYPE
-    SPMDAxisContext ShapePolyLoweringState ShardingContext Token aval_to_ir_type aval_to_ir_types custom_call dense_int_array
-    dense_int_elements dtype_to_ir_type flatten_ir_types flatten_ir_values func i32_attr i64_attr ir ir_attribute
-    ir_tree_registry ir_type_handlers lower_jaxpr_to_fun lower_jaxpr_to_module make_ir_context merge_mlir_modules
-    module_to_bytecode module_to_string register_constant_handler shape_tensor token_type unflatten_ir_values_like_types
-""".split())
-
-
-class _NoMlir:
-    """Stands for a name that makes or reads MLIR; using it says what to do instead."""
-
-    def __init__(self, name: str):
-        self._name = name
-
-    def _refuse(self) -> Any:
-        raise NotImplementedError(f"weft.interpreters.mlir.{self._name}: weft compiles from its own programs and makes no MLIR. State what "
-                                  "the primitive computes as a function of arrays: register_lowering(p, lower_fun(fun)).")
-
-    def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
-        return self._refuse()
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self._refuse()
-
-
-def __getattr__(name: str) -> Any:
-    if name in _MLIR:
-        return _NoMlir(name)
-    raise AttributeError(f"module 'weft.interpreters.mlir' has no attribute {name!r}")
+#: how a host and a device exchange values, by the numbers of XLA's channels
+DEVICE_TO_DEVICE_TYPE, SEND_TO_HOST_TYPE, RECV_FROM_HOST_TYPE = 1, 2, 3

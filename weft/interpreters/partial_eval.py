@@ -33,6 +33,9 @@ class PartialVal(tuple):
     """
     __slots__ = ()
 
+    def __new__(cls, xs: tuple[ShapedArray | None, Any]) -> "PartialVal":
+        return super().__new__(cls, xs)
+
     @classmethod
     def known(cls, const: Any) -> "PartialVal":
         return cls((None, const))

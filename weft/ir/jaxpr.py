@@ -20,11 +20,16 @@ from weft.util.source import Metadata
 
 
 class Var:
-    """A variable: identity is the name; `aval` is the type."""
+    """A variable: identity is the name; `aval` is the type.
+
+    `initial_qdd` and `final_qdd` are refused: types of weft change only through references.
+    """
     __slots__ = ("aval",)
     unused = False
 
-    def __init__(self, aval: ShapedArray):
+    def __init__(self, aval: ShapedArray, initial_qdd: Any = None, final_qdd: Any = None):
+        if initial_qdd is not None or final_qdd is not None:
+            raise NotImplementedError("Var: initial_qdd and final_qdd are not supported: types do not change within a program.")
         self.aval = aval
 
     def __repr__(self) -> str:

@@ -550,6 +550,16 @@ class SingleDeviceSharding(Sharding):
         return f"SingleDeviceSharding(device={self.device!r}, memory_kind={self._memory_kind})"
 
 
+def make_single_device_sharding(device: Any, *, memory_kind: str | None = None) -> SingleDeviceSharding:
+    """Return the sharding of a whole array on one device. Raises ShardingError for an unknown `memory_kind`.
+
+    >>> from weft.runtime.device import devices
+    >>> make_single_device_sharding(devices()[0]).is_fully_replicated
+    True
+    """
+    return SingleDeviceSharding(device, memory_kind=memory_kind)
+
+
 def _make_single(device: Any, memory_kind: str) -> SingleDeviceSharding:
     return SingleDeviceSharding(device, memory_kind=memory_kind)
 

@@ -25,7 +25,6 @@ __getattr__, __dir__ = attach(__name__, {
         ConvGeneralDilatedDimensionNumbers conv_general_dilated_local conv_general_permutations conv_general_shape_tuple
         conv_shape_tuple conv_transpose_shape_tuple
     """,
-    "weft.lax.absent": "precv psend rng_uniform",
     "weft.lax.applying": "scatter_apply",
     "weft.lax.ragged": "RaggedDotDimensionNumbers ragged_dot ragged_dot_general",
     "weft.lax.scaled": "scaled_dot",

@@ -8,7 +8,6 @@ from weft.control.scan import scan, scan_p
 from weft.control.solves import custom_linear_solve, custom_root, linear_solve_p
 from weft.control.while_loop import while_loop, while_p
 from weft.lax import linalg
-from weft.lax.absent import precv, psend, rng_uniform
 from weft.lax.applying import scatter_apply
 from weft.lax.bit_generator import rng_bit_generator
 from weft.lax.composed import (
@@ -113,18 +112,18 @@ __all__ = [
     "logistic", "logistic_p", "lt", "lt_p", "map", "max", "max_p", "min", "min_p", "mul", "mul_p", "mulhi", "ne", "ne_p", "neg", "neg_p",
     "nextafter", "nextafter_p", "not_p", "optimization_barrier", "optimization_barrier_p", "or_p", "pad", "pad_p", "padtype_to_pads",
     "pbroadcast", "pbroadcast_p", "pcast", "platform_dependent", "pmax", "pmax_p", "pmean", "pmin", "pmin_p", "polygamma", "polygamma_p",
-    "population_count", "population_count_p", "pow", "pow_p", "ppermute", "ppermute_p", "precv", "psend", "pshuffle", "psum", "psum_p",
-    "psum_scatter", "pswapaxes", "pvary", "pvary_p", "ragged_all_to_all", "ragged_all_to_all_p", "ragged_dot", "ragged_dot_general",
-    "random_gamma_grad", "random_gamma_grad_p", "real", "real_p", "reciprocal", "reduce", "reduce_and", "reduce_and_p", "reduce_max",
-    "reduce_max_p", "reduce_min", "reduce_min_p", "reduce_or", "reduce_or_p", "reduce_precision", "reduce_precision_p", "reduce_prod",
-    "reduce_prod_p", "reduce_sum", "reduce_sum_p", "reduce_window", "reduce_window_shape_tuple", "reduce_xor", "reduce_xor_p",
-    "regularized_incomplete_beta_p", "rem", "rem_p", "reshape", "reshape_p", "rev", "rev_p", "rng_bit_generator", "rng_uniform", "round",
-    "round_p", "rsqrt", "rsqrt_p", "scaled_dot", "scan", "scan_p", "scatter", "scatter_add", "scatter_add_p", "scatter_apply",
-    "scatter_max", "scatter_max_p", "scatter_min", "scatter_min_p", "scatter_mul", "scatter_mul_p", "scatter_p", "scatter_sub", "select",
-    "select_n", "select_n_p", "shape_as_value", "sharding_constraint", "sharding_constraint_p", "shift_left", "shift_left_p",
-    "shift_right_arithmetic", "shift_right_arithmetic_p", "shift_right_logical", "shift_right_logical_p", "sign", "sign_p", "sin", "sin_p",
-    "sinh", "sinh_p", "slice", "slice_in_dim", "slice_p", "sort", "sort_key_val", "sort_p", "split", "sqrt", "sqrt_p", "square",
-    "square_p", "squeeze", "squeeze_p", "stack", "stage", "stop_gradient", "stop_gradient_p", "sub", "sub_p", "switch", "tan", "tan_p",
-    "tanh", "tanh_p", "tile", "top_k", "top_k_p", "transpose", "transpose_p", "unstack", "while_loop", "while_p",
-    "with_sharding_constraint", "xor_p", "zeta", "zeta_p",
+    "population_count", "population_count_p", "pow", "pow_p", "ppermute", "ppermute_p", "pshuffle", "psum", "psum_p", "psum_scatter",
+    "pswapaxes", "pvary", "pvary_p", "ragged_all_to_all", "ragged_all_to_all_p", "ragged_dot", "ragged_dot_general", "random_gamma_grad",
+    "random_gamma_grad_p", "real", "real_p", "reciprocal", "reduce", "reduce_and", "reduce_and_p", "reduce_max", "reduce_max_p",
+    "reduce_min", "reduce_min_p", "reduce_or", "reduce_or_p", "reduce_precision", "reduce_precision_p", "reduce_prod", "reduce_prod_p",
+    "reduce_sum", "reduce_sum_p", "reduce_window", "reduce_window_shape_tuple", "reduce_xor", "reduce_xor_p",
+    "regularized_incomplete_beta_p", "rem", "rem_p", "reshape", "reshape_p", "rev", "rev_p", "rng_bit_generator", "round", "round_p",
+    "rsqrt", "rsqrt_p", "scaled_dot", "scan", "scan_p", "scatter", "scatter_add", "scatter_add_p", "scatter_apply", "scatter_max",
+    "scatter_max_p", "scatter_min", "scatter_min_p", "scatter_mul", "scatter_mul_p", "scatter_p", "scatter_sub", "select", "select_n",
+    "select_n_p", "shape_as_value", "sharding_constraint", "sharding_constraint_p", "shift_left", "shift_left_p", "shift_right_arithmetic",
+    "shift_right_arithmetic_p", "shift_right_logical", "shift_right_logical_p", "sign", "sign_p", "sin", "sin_p", "sinh", "sinh_p",
+    "slice", "slice_in_dim", "slice_p", "sort", "sort_key_val", "sort_p", "split", "sqrt", "sqrt_p", "square", "square_p", "squeeze",
+    "squeeze_p", "stack", "stage", "stop_gradient", "stop_gradient_p", "sub", "sub_p", "switch", "tan", "tan_p", "tanh", "tanh_p", "tile",
+    "top_k", "top_k_p", "transpose", "transpose_p", "unstack", "while_loop", "while_p", "with_sharding_constraint", "xor_p", "zeta",
+    "zeta_p",
 ]

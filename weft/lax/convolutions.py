@@ -8,7 +8,7 @@ Read next: `weft.ops.convolution`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Union
 
 from weft.core.trace import typeof
 from weft.ops.contraction import PrecisionLike, dot_general
@@ -28,7 +28,8 @@ from weft.util.source import guard_all
 __all__ = ["ConvGeneralDilatedDimensionNumbers", "conv_general_dilated_local", "conv_general_permutations", "conv_general_shape_tuple",
            "conv_shape_tuple", "conv_transpose_shape_tuple"]
 
-ConvGeneralDilatedDimensionNumbers = ConvDimensionNumbers | tuple[str, str, str] | None
+ConvGeneralDilatedDimensionNumbers = Union[tuple[str, str, str], ConvDimensionNumbers, None]
+ConvGeneralDilatedDimensionNumbers.__doc__ = "The roles of the dims of the operands and the result of a convolution."
 
 
 def conv_general_dilated_local(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import weft.numpy as wnp
 from weft import random
@@ -17,7 +17,12 @@ from weft.numpy.promote import canonical_axes
 from weft.ops.placement import takes_out_sharding
 from weft.util.source import api_boundary, guard_all, named
 
-Initializer = Callable[..., Any]
+
+@runtime_checkable
+class Initializer(Protocol):
+    """A function that makes the first value of a parameter."""
+
+    def __call__(self, key: Any, shape: Sequence[int], dtype: Any = None, out_sharding: Any = None) -> Any: ...
 
 
 @takes_out_sharding

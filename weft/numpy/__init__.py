@@ -16,7 +16,7 @@ from weft.numpy import eager as _eager, methods as _methods
 from weft.ops import functions as _functions
 from weft.runtime.array import Array as ndarray
 from weft.util import dtypes as _dtypes
-from weft.util.dtypes import finfo, iinfo, isdtype, issubdtype, promote_types, result_type
+from weft.util.dtypes import finfo, iinfo, isdtype, promote_types, result_type
 from weft.util.lazy import import_module as _import_module
 from weft.util.source import guard_all as _guard_all, guarded as _guarded
 
@@ -43,7 +43,7 @@ _NAMES_OF = {
         1: "copy tril triu",
     },
     "eager_choice": {0: "astype pow power where"},
-    "facts": {0: "array_repr array_str can_cast iscomplexobj isrealobj isscalar load ndim save savez shape size"},
+    "facts": {0: "array_repr array_str can_cast iscomplexobj isrealobj isscalar issubdtype load ndim save savez shape size"},
     "floats": {0: "frexp spacing", 1: "nan_to_num", 2: "ldexp"},
     "grids": {
         0: """
@@ -172,5 +172,5 @@ def __dir__() -> list[str]:
     return __getattr__("__all__")
 
 
-_guard_all(globals(), "canonicalize_dtype finfo iinfo isdtype issubdtype itemsize_bits promote_types result_type scalar_type_of".split())
+_guard_all(globals(), "canonicalize_dtype isdtype itemsize_bits promote_types result_type scalar_type_of".split())
 _methods.attach(_sys.modules[__name__])

@@ -20,7 +20,7 @@ from weft.numpy.creation import (
 )
 from weft.numpy.eager_choice import astype, pow, power, where
 from weft.numpy.facts import (
-    array_repr, array_str, can_cast, iscomplexobj, isrealobj, isscalar, load, ndim, save, savez, shape, size,
+    array_repr, array_str, can_cast, iscomplexobj, isrealobj, isscalar, issubdtype, load, ndim, save, savez, shape, size,
 )
 from weft.numpy.floats import frexp, ldexp, nan_to_num, spacing
 from weft.numpy.grids import (
@@ -72,7 +72,7 @@ from weft.numpy.ufuncs import (
 )
 from weft.runtime.array import Array as ndarray
 from weft.util.dtype_table import extended, prng_key
-from weft.util.dtypes import finfo, float0, iinfo, isdtype, issubdtype
+from weft.util.dtypes import finfo, float0, iinfo, isdtype
 from weft.util.promotion import promote_types, result_type
 
 ComplexWarning: Any

@@ -9,7 +9,8 @@ import numpy as np
 
 from weft.numpy.creation import asarray
 from weft.numpy.promote import canonical_axes, value
-from weft.util.dtypes import bfloat16, issubdtype
+from weft.util import dtypes
+from weft.util.dtypes import DTypeLike, bfloat16
 from weft.util.source import warn_user
 
 
@@ -50,6 +51,17 @@ def isscalar(element) -> bool:
     return np.isscalar(element) or (hasattr(element, "ndim") and element.ndim == 0)
 
 
+def issubdtype(arg1: DTypeLike, arg2: DTypeLike) -> bool:
+    """Return whether dtype `arg1` belongs to `arg2`: a dtype, or an abstract type such as `wnp.floating`.
+
+    Raises TypeError for values that are not dtypes.
+
+    >>> wnp.issubdtype("bfloat16", wnp.floating), wnp.issubdtype(wnp.int32, wnp.inexact)
+    (True, False)
+    """
+    return dtypes.issubdtype(arg1, arg2)
+
+
 def iscomplexobj(x) -> bool:
     """Whether the dtype is complex, or that of an element of a list.
 
@@ -59,7 +71,7 @@ def iscomplexobj(x) -> bool:
     if isinstance(x, (list, tuple)):
         return any(map(iscomplexobj, x))
     x = value(x)
-    return issubdtype(x.dtype, np.complexfloating) if hasattr(x, "dtype") else np.iscomplexobj(x)
+    return dtypes.issubdtype(x.dtype, np.complexfloating) if hasattr(x, "dtype") else np.iscomplexobj(x)
 
 
 def isrealobj(x) -> bool:

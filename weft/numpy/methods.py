@@ -249,5 +249,5 @@ def _attach_to(cls: type) -> None:
     cls.flat = property(lambda self: iter(self.ravel()), doc="An iterator over the elements, row by row.")
     cls.compress, cls.byteswap, cls.__contains__ = _compress, _byteswap, _contains
     cls.reshape, cls.transpose, cls.view, cls.astype, cls.to_device = _reshape, _transpose, _view, _astype, _to_device
-    cls._impl = property(lambda self: self.dtype.impl, doc="The generator of keys, under the name that libraries read it by.")
+    cls._impl = property(lambda self: self.dtype.impl.public, doc="The generator of keys, under the name that libraries read it by.")
     cls.__array_namespace__ = _array_namespace

@@ -8,6 +8,7 @@ Law:  reductions combine from left to right, as NumPy's; those with an operation
 from __future__ import annotations
 
 import importlib
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -66,6 +67,13 @@ class ufunc(FaceFunction):
             super().__init__(call or _over_elements(func, nin), ())
         self.name = self.__name__ = self.__qualname__ = name or getattr(func, "__name__", "ufunc")
         self.__doc__ = getattr(func, "__doc__", None)
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "__signature__":
+            return super().__getattr__(name)
+        signature = inspect.signature(self.fun)
+        options = [inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=None) for option in ("out", "where")]
+        return signature.replace(parameters=[*signature.parameters.values(), *options])
 
     @property
     def _func(self) -> Callable:

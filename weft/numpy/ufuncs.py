@@ -42,6 +42,13 @@ def _named(fun: Callable, name: str, text: str, rule: str, dtypes_: str = "") ->
     return named(fun, name, f"{text}\n\n    {rule.format(dtypes_)}{example}")
 
 
+def _by_name(fun: Callable) -> Callable:
+    """The function of one array `fun`, which takes its argument also as `x=`."""
+    def by_name(x):
+        return fun(x)
+    return named(by_name, fun.__name__, fun.__doc__ or "")
+
+
 def _unary(name: str, op: Callable, text: str) -> Callable:
     """A function of one array."""
     def fun(x, /):
@@ -143,7 +150,7 @@ def _rint(x):
 
 floor = _rounding("floor", lambda x: ew.floor(x), "The largest integer not above each element.")
 ceil = _rounding("ceil", lambda x: ew.ceil(x), "The smallest integer not below each element.")
-trunc = fix = _rounding("trunc", _trunc, "The integer part of each element.")
+trunc = fix = _by_name(_rounding("trunc", _trunc, "The integer part of each element."))
 rint = _unary("rint", lambda x: _rint(x if dtypes.issubdtype(x.dtype, np.inexact) else promotion.cast(x, dtypes.default_float_dtype())),
               "The nearest integer as a float, halves to even.")
 
@@ -215,7 +222,7 @@ def _i0(x):
 
 fabs = _unary_inexact("fabs", _fabs, "Absolute value as a float.")
 sinc = _unary_inexact("sinc", _sinc, "sin(pi x) / (pi x), 1 at 0.")
-i0 = _unary_inexact("i0", _i0, "Modified Bessel function of order 0.")
+i0 = _by_name(_unary_inexact("i0", _i0, "Modified Bessel function of order 0."))
 
 
 # ---- tests
@@ -253,8 +260,8 @@ def isneginf(x, /, out=None):
 
 signbit = _unary_inexact("signbit", lambda x: sign_bit(promotion.concrete(x)), "Whether the sign bit is set.")
 logical_not = _unary("logical_not", lambda x: ew.bitwise_not(truth(x)), "not x, elementwise.")
-iscomplex = _unary("iscomplex", lambda x: truth(imag(x)), "Where the imaginary part is not zero.")
-isreal = _unary("isreal", lambda x: ew.bitwise_not(truth(imag(x))), "Where the imaginary part is zero.")
+iscomplex = _by_name(_unary("iscomplex", lambda x: truth(imag(x)), "Where the imaginary part is not zero."))
+isreal = _by_name(_unary("isreal", lambda x: ew.bitwise_not(truth(imag(x))), "Where the imaginary part is zero."))
 
 
 def _logical(name: str, op: Callable, text: str) -> Callable:

@@ -12,7 +12,7 @@ import enum
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Union
 
 import numpy as np
 
@@ -144,7 +144,8 @@ class DotAlgorithmPreset(enum.Enum):
 
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
 _NAMES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
-PrecisionLike = None | str | Precision | DotAlgorithm | DotAlgorithmPreset | tuple
+PrecisionLike = Union[None, str, Precision, DotAlgorithm, DotAlgorithmPreset, tuple]
+PrecisionLike.__doc__ = "The precision of a product: a name, a `Precision`, a dot algorithm, or two of them for the operands."
 
 
 def algorithm_of(precision: PrecisionLike) -> DotAlgorithm | DotAlgorithmPreset | None:

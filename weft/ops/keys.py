@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from weft.core.primitive import Primitive, unsupported
@@ -22,6 +24,14 @@ class Generator:
     key_shape: tuple[int, ...]
     serial: int = 0
 
+    @property
+    def public(self) -> Any:
+        """Its `weft.extend.random.PRNGImpl`, the form that libraries use."""
+        return public_forms[self]
+
+
+#: generator -> its `weft.extend.random.PRNGImpl`, the form that libraries use
+public_forms: dict[Generator, Any] = {}
 
 THREEFRY = Generator("threefry2x32", "fry", (2,))
 

@@ -16,7 +16,16 @@ from weft.core.trace import any_tracers, current_trace, eval_trace, typeof
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, check_arraylike, concrete
 from weft.ops import elementwise as ew, keys as keys_op, layout, slicing
 from weft.ops.placement import takes_out_sharding
-from weft.random.generators import Implementation, drawing_from_each, implementation, implementation_of, names
+from weft.random.generators import (
+    Implementation,
+    PRNGImpl,
+    drawing_from_each,
+    implementation,
+    implementation_of,
+    implementations,
+    names,
+    publish,
+)
 from weft.util import dtypes
 from weft.util.config import config
 from weft.util.source import warn_user
@@ -62,6 +71,16 @@ def _seed(seed, api: str):
     else:
         high = ew.bitwise_xor(low, low)                       # zero, without a constant that would have to be put on the seed's device
     return slicing.concatenate([layout.reshape(high, (1,)), layout.reshape(low, (1,))], 0)
+
+
+def _published(used: Implementation) -> PRNGImpl:
+    generator = used.generator
+    seed: Callable = lambda seed: used.seed(_seed(seed, "seed"))
+    return publish(PRNGImpl(generator.key_shape, seed, used.split, used.bits, used.fold_in, generator.name, generator.tag), generator)
+
+
+#: name of a generator -> its form for libraries
+prng_impls = {name: _published(implementations[name]) for name in names}
 
 
 def PRNGKey(seed, *, impl=None):
@@ -119,10 +138,10 @@ def key_dtype(impl_spec=None):
     return dtypes.KeyDType(implementation(impl_spec).generator)
 
 
-def key_impl(keys) -> str | keys_op.Generator:
-    """The name of the generator of keys; or the generator, where a library defined it: names of those need not differ."""
+def key_impl(keys) -> str | PRNGImpl:
+    """The name of the generator of keys; or its PRNGImpl if a library defined it: names of those need not differ."""
     generator = _raw(keys, "key_impl")[1].generator
-    return generator if generator.serial else generator.name
+    return keys_op.public_forms[generator] if generator.serial > 0 else generator.name
 
 
 def _is_typed(keys) -> bool:

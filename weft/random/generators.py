@@ -12,9 +12,10 @@ Next: `draws` has the public functions and makes samples of bits.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +28,21 @@ from weft.util.config import config
 from weft.util.record import record
 
 _U32 = np.dtype(np.uint32)
+
+
+class PRNGImpl(NamedTuple):
+    """A generator of random bits by functions of raw key data, uint32[*key_shape].
+
+    `seed(integer scalar)` gives key data; `split(key, shape)` gives uint32[*shape, *key_shape]; `random_bits(key, bit_width, shape)` gives
+    unsigned integers; `fold_in(key, uint32 scalar)` gives key data. `tag` is the name of the generator in the dtype of its keys.
+    """
+    key_shape: tuple[int, ...]
+    seed: Callable[[Any], Any]
+    split: Callable[[Any, tuple[int, ...]], Any]
+    random_bits: Callable[[Any, int, tuple[int, ...]], Any]
+    fold_in: Callable[[Any, Any], Any]
+    name: str = "<unnamed>"
+    tag: str = "?"
 
 
 @record
@@ -191,10 +207,34 @@ def drawing_from_each(used: Implementation) -> Implementation:
     return _of_each.get(used.generator.name, used) if not used.generator.serial else used
 
 
+_generators: dict[PRNGImpl, keys.Generator] = {}
+_serial = itertools.count(1)
+
+
+def publish(impl: PRNGImpl, generator: keys.Generator) -> PRNGImpl:
+    """Make `impl` the form of `generator` that libraries use."""
+    _generators[impl] = generator
+    keys.public_forms[generator] = impl
+    return impl
+
+
+def generator_of(impl: PRNGImpl) -> keys.Generator:
+    """Return the generator of `impl`; a new one for functions that were not used before."""
+    generator = _generators.get(impl)
+    if generator is None:
+        generator = keys.Generator(impl.name, impl.tag, tuple(impl.key_shape), next(_serial))
+        seed: Callable = lambda words: impl.seed(ew.convert_element_type(words[1], np.dtype(np.int32)))
+        implementations[generator] = Implementation(generator, seed, impl.split, impl.fold_in, impl.random_bits)
+        publish(impl, generator)
+    return generator
+
+
 def implementation(spec=None) -> Implementation:
     """The generator that a name, or the setting `default_prng_impl`, asks for."""
     spec = config.default_prng_impl if spec is None else spec
     spec = spec.impl if dtypes.is_extended(spec) else spec
+    if isinstance(spec, PRNGImpl):
+        spec = generator_of(spec)
     if type(spec) is keys.Generator:
         return implementations[spec if spec.serial else spec.name]
     name = getattr(spec, "name", spec)

@@ -14,12 +14,13 @@ import functools
 import math
 import operator
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from weft.backends.array_spec import ArraySpec, inverse, transposed, untransposed
-from weft.backends.base import UNREADY
+from weft.backends.base import UNREADY, Device
 from weft.backends.formats import format_of
 from weft.ir.mesh import Mesh, device_mesh, unplaced
 from weft.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding, block_index
@@ -28,7 +29,7 @@ from weft.ir.types import ShapedArray, check_number
 from weft.runtime.device import default_device
 from weft.runtime.transfers import NO_TRANSFER, Passing, guarded, to_device
 from weft.util import dtypes
-from weft.util.errors import describe
+from weft.util.errors import ShardingError, describe
 from weft.util.source import user_frame
 
 _default_shardings: dict = {}
@@ -466,21 +467,33 @@ class Shard:
     """
     __slots__ = ("device", "index", "replica_id", "data")
 
-    def __init__(self, device, replica_id: int, array: Array, local: ArraySpec | None, position: tuple[int, ...]):
-        spec = array._spec
-        self.device = device
+    def __init__(self, device: Device, sharding: Sharding, global_shape: Sequence[int], data: Array | None = None):
+        """`data` is the block of an array of `global_shape`, laid out as `sharding` says, that `device` holds."""
+        blocks = sharding.devices_indices_map(tuple(global_shape))
+        if device not in blocks:
+            raise ShardingError(f"Shard: {sharding} has no block on {device}. Give one of the devices of the sharding.")
+        devices = list(blocks)
+        self._describe(device, blocks[device], sum(blocks[d] == blocks[device] for d in devices[: devices.index(device)]), data)
+
+    def _describe(self, device: Device, index: tuple[slice, ...], replica_id: int, data: Array | None) -> Shard:
+        self.device, self.index, self.replica_id = device, index, replica_id
+        #: the local array, on its device; it shares memory with the global one where the backend can do so
+        self.data = data
+        return self
+
+    @classmethod
+    def of(cls, array: Array, device: Device, replica_id: int, local: ArraySpec | None, position: tuple[int, ...]) -> Shard:
+        """Return the block of `array` at `position`, with its data if `local` describes them."""
+        spec, data = array._spec, None
         terms = int(spec.has_terms)
         index = block_index(position[terms:], spec.local_shape[terms:], spec.splits[terms:])
-        self.index = index if spec.order is None else tuple([index[d] for d in inverse(spec.order)])
-        self.replica_id = replica_id
-        #: the local array, on its device; it shares memory with the global one where the backend can do so
-        self.data: Array | None = None
-        if local is None:
-            return
-        if spec.held is not None:
-            position = tuple([mine.index(p) for mine, p in zip(spec.held, position)])
-        position += (0,) * (len(spec.splits) - len(position))
-        self.data = Array(local, spec.backend.shard(array._live(), spec.stored, position, local.stored))
+        index = index if spec.order is None else tuple([index[d] for d in inverse(spec.order)])
+        if local is not None:
+            if spec.held is not None:
+                position = tuple([mine.index(p) for mine, p in zip(spec.held, position)])
+            position += (0,) * (len(spec.splits) - len(position))
+            data = Array(local, spec.backend.shard(array._live(), spec.stored, position, local.stored))
+        return cls.__new__(cls)._describe(device, index, replica_id, data)
 
     def __repr__(self) -> str:
         data = None if self.data is None else self.data._numpy()
@@ -503,7 +516,7 @@ def shards(array: Array) -> list[Shard]:
         if device.is_addressable:
             here = local_spec = local_spec.on_device(device) if local_spec else ArraySpec(
                 aval, SingleDeviceSharding(device, memory_kind=sharding.memory_kind), spec.committed, spec.order)
-        found.append(Shard(device, replica, array, here, position))
+        found.append(Shard.of(array, device, replica, here, position))
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,10 @@ from weft.runtime import torus
 from weft.runtime.device import Device, devices
 from weft.util.config import api_version
 from weft.util.errors import ShardingError
+
+#: device kind -> `fn(mesh_shape, devices, contiguous_submeshes=...)`, which arranges devices of this kind or returns None;
+#: `create_device_mesh` uses it before its own rules
+device_kind_handler_dict: dict[str, Callable[..., np.ndarray | None]] = {}
 
 
 def create_device_mesh(mesh_shape: int | Sequence[int], devices: Sequence[Any] | None = None, *,
@@ -35,6 +39,10 @@ def create_device_mesh(mesh_shape: int | Sequence[int], devices: Sequence[Any] |
         raise ShardingError(
             f"create_device_mesh: Number of devices {len(chosen)} must equal the product of mesh_shape {shape}.\n"
             f"  The grid uses every device once. Give mesh sizes that multiply to {len(chosen)}, or pass devices=...")
+    handler = device_kind_handler_dict.get(getattr(chosen[-1], "device_kind", "")) if chosen else None
+    grid = handler and handler(shape, chosen, contiguous_submeshes=contiguous_submeshes)
+    if grid is not None:
+        return grid
     found = torus.placed(chosen, shape, allow_split_physical_axes)
     return _grid(chosen, shape) if found is None else found
 

@@ -7,6 +7,7 @@ Tangents that are known to be zero stay symbolic (`Zero`); a rule is called only
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from weft.core.annotations import cast_under
 from weft.core.interpret import evaluate
@@ -47,7 +48,12 @@ class JVPTracer(Tracer):
 
 
 class JVPTrace(Trace):
-    __slots__ = ()
+    """Computes primals and tangents. `tag` marks the transformation, if a library gives one."""
+    __slots__ = ("tag",)
+
+    def __init__(self, parent_trace: Trace | None, tag: Any = None):
+        super().__init__(parent_trace)
+        self.tag = tag
 
     def split(self, x):
         """(primal, tangent) of any value."""

@@ -502,6 +502,10 @@ _define("dump_ir_to", "", "The folder for the text of every program that is comp
 _define("dump_ir_modes", "stablehlo", "The texts that dump_ir_to asks for: stablehlo, jaxpr, or both, separated by a comma.")
 _define("include_debug_info_in_dumps", True, "Write source lines into the StableHLO of dump_ir_to.")
 
+# kernels
+pallas_enable_debug_checks = _define("pallas_enable_debug_checks", False, "Make pallas.debug_check check its condition.", True, **_traced)
+pallas_poison_buffers = _define("pallas_poison_buffers", False, "Accepted; memory without a value holds NaN in any case.", True)
+
 # accepted options by the reason why nothing depends on them; any value will do
 thread_guard = _define("thread_guard", False, "Accepted; arrays may be used from any thread.", True, kind=object)
 array_garbage_collection_guard = _define("array_garbage_collection_guard", None, "Accepted; arrays need no collector to be freed.")
@@ -511,7 +515,7 @@ _WITHOUT_EFFECT: dict[str, dict[str, Any]] = {
         "oneapi_visible_devices": "all", "mock_gpu_topology": "", "mock_num_gpu_processes": 0, "pjrt_client_create_options": None,
         "mosaic_allow_hlo": False, "ragged_dot_use_gpu_pallas_triton_lowering": False, "ragged_dot_use_ragged_dot_instruction": True,
         "threefry_gpu_kernel_lowering": False, "use_magma": "auto", "use_emit_pipeline_primitive": False,
-        "pallas_enable_debug_checks": False, "pallas_poison_buffers": False, "pallas_use_mosaic_gpu": True, "pallas_verbose_errors": False,
+        "pallas_use_mosaic_gpu": True, "pallas_verbose_errors": False,
         "send_traceback_to_runtime": "off", "experimental_unsafe_xla_runtime_errors": False, "xla_profile_version": 0},
     "processes start and exchange data in ways of their own (weft.distributed)": {
         "check_proxy_envs": True, "cpu_get_global_topology_timeout_minutes": 5, "cpu_get_local_topology_timeout_minutes": 2,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copyreg
 import functools
+import sys
 from typing import Any
 
 import numpy as np
@@ -64,8 +65,8 @@ _FAMILIES: dict[type, str] = {
 _subdtype: dict[tuple[Any, Any], bool] = {}
 
 
-def issubdtype(arg1: DTypeLike, arg2: DTypeLike) -> bool:
-    """Return whether dtype `arg1` belongs to `arg2`: a dtype, or an abstract type such as `np.floating` or `prng_key`.
+def issubdtype(a: DTypeLike, b: DTypeLike) -> bool:
+    """Return whether dtype `a` belongs to `b`: a dtype, or an abstract type such as `np.floating` or `prng_key`.
 
     Raises TypeError for what is not a dtype.
 
@@ -73,12 +74,12 @@ def issubdtype(arg1: DTypeLike, arg2: DTypeLike) -> bool:
     (True, False, True)
     """
     try:
-        return _subdtype[arg1, arg2]
+        return _subdtype[a, b]
     except (KeyError, TypeError):
         pass
-    result = _issubdtype(arg1, arg2)
+    result = _issubdtype(a, b)
     try:
-        _subdtype[arg1, arg2] = result
+        _subdtype[a, b] = result
     except TypeError:
         pass
     return result
@@ -144,28 +145,40 @@ def _limits(dtype: np.dtype, of: str) -> Any:
     return getattr(ml_dtypes, of)(dtype)
 
 
-def finfo(dtype: DTypeLike) -> Any:
-    """Return the limits of a floating dtype, small ones included. Raises ValueError for other dtypes.
+class _LimitsMeta(type):
+    """The type of `finfo` and `iinfo`: their instances are those of the classes of that name in NumPy and ml_dtypes."""
 
-    >>> float(finfo('bfloat16').eps)
-    0.0078125
+    def __instancecheck__(cls, instance: Any) -> bool:
+        libraries = [np, sys.modules.get("ml_dtypes")]
+        return isinstance(instance, tuple(getattr(library, cls.__name__) for library in libraries if library))
+
+
+class finfo(metaclass=_LimitsMeta):
+    """The limits of a floating dtype, small ones included; None is float64. Raises ValueError for other dtypes.
+
+    >>> float(finfo('bfloat16').eps), isinstance(finfo('bfloat16'), finfo)
+    (0.0078125, True)
     """
-    dtype = as_dtype(dtype, "finfo: `dtype`")
-    if not issubdtype(dtype, np.inexact):
-        raise ValueError(f"finfo: {dtype} is not a floating dtype")
-    return _limits(dtype, "finfo")
+
+    def __new__(cls, dtype: DTypeLike | None) -> Any:
+        dtype = as_dtype(dtype, "finfo: `dtype`")
+        if not issubdtype(dtype, np.inexact):
+            raise ValueError(f"finfo: {dtype} is not a floating dtype")
+        return _limits(dtype, "finfo")
 
 
-def iinfo(int_type: DTypeLike) -> Any:
-    """Return the limits of an integer dtype, small ones included.
+class iinfo(metaclass=_LimitsMeta):
+    """The limits of an integer dtype, small ones included. Raises ValueError for other dtypes.
 
-    >>> iinfo('int4').max
-    7
+    >>> iinfo('int4').max, isinstance(iinfo('int4'), iinfo)
+    (7, True)
     """
-    dtype = as_dtype(int_type, "iinfo: `int_type`")
-    if not issubdtype(dtype, np.integer):
-        raise ValueError(f"iinfo: {dtype} is not an integer dtype")
-    return _limits(dtype, "iinfo")
+
+    def __new__(cls, int_type: DTypeLike) -> Any:
+        dtype = as_dtype(int_type, "iinfo: `int_type`")
+        if not issubdtype(dtype, np.integer):
+            raise ValueError(f"iinfo: {dtype} is not an integer dtype")
+        return _limits(dtype, "iinfo")
 
 
 def scalar_type_of(x: Any) -> type:

@@ -375,7 +375,7 @@ def _key_list(keys: Sequence[Any], others: Sequence[Any]) -> str:
 
 def register_pytree_node(
     nodetype: type[T], flatten_func: Callable[[T], tuple[Iterable[Any], Hashable]], unflatten_func: Callable[[Any, Iterable[Any]], T],
-    flatten_with_keys_func: Callable[[T], tuple[Iterable[tuple[KeyEntry, Any]], Hashable]] | None = None,
+    flatten_with_keys_func: Callable[[T], tuple[Iterable[tuple[Any, Any]], Hashable]] | None = None,
 ) -> None:
     """Make `nodetype` a container: `flatten_func(x) -> (children, aux)`, `unflatten_func(aux, children) -> x`.
 
@@ -395,7 +395,7 @@ def register_pytree_node_class(cls: Typ) -> Typ:
 
 
 def register_pytree_with_keys(
-    nodetype: type[T], flatten_with_keys: Callable[[T], tuple[Iterable[tuple[KeyEntry, Any]], Hashable]],
+    nodetype: type[T], flatten_with_keys: Callable[[T], tuple[Iterable[tuple[Any, Any]], Hashable]],
     unflatten_func: Callable[[Any, Iterable[Any]], T], flatten_func: Callable[[T], tuple[Iterable[Any], Hashable]] | None = None,
 ) -> None:
     """Make `nodetype` a container whose children carry keys for key paths."""
@@ -544,7 +544,7 @@ def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Hashable]:
     return (list(children), kind) if node.is_sequence else (list(children) if children else children, aux)
 
 
-def flatten_one_level_with_keys(tree: Any) -> tuple[Iterable[tuple[KeyEntry, Any]], Hashable]:
+def flatten_one_level_with_keys(tree: Any) -> tuple[Iterable[tuple[Any, Any]], Hashable]:
     """Return ((key, child) pairs, static data) of the root node."""
     keys, children, aux = _root_node(tree).children_with_keys(tree)
     return tuple(zip(keys, children, strict=True)), aux

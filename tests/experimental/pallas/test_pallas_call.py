@@ -8,7 +8,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.experimental import pallas as pl
+from weft.experimental import checkify, pallas as pl
 from weft.experimental.pallas import loops, tpu as pltpu
 from weft.sharding import PartitionSpec as P
 
@@ -276,7 +276,6 @@ def my_map(i):
     (ValueError, "either a grid_spec, or", lambda: pl.pallas_call(NOTHING, X, grid=2, grid_spec=pl.GridSpec())),
     (NotImplementedError, "has input_output_aliases", lambda: weft.jvp(
         pl.pallas_call(NOTHING, np.ones(2, F32), input_output_aliases={0: 0}), (np.ones(2, F32),), (np.ones(2, F32),))),
-    (NotImplementedError, "wgmma: it is a part of a GPU", lambda: pl.mosaic_gpu.wgmma(1)),
 ], ids=lambda x: x if isinstance(x, str) else "")
 def test_errors_say_what_does_not_fit(error, message, call):
     with pytest.raises(error, match=message):
@@ -375,3 +374,19 @@ def test_a_kernel_prints(capsys):
                    in_specs=[pl.BlockSpec((2,), lambda i: i)])(X)
     weft.effects_barrier()
     assert capsys.readouterr().out == "at 0 x = [0 1]\nat 1 x = [2 3]\n"
+
+
+def test_debug_checks_follow_their_setting():
+    def kernel(x_ref, o_ref):
+        pl.debug_check(x_ref[0] > 0, "x must be positive")
+        o_ref[...] = x_ref[...]
+
+    x = -np.ones(2, np.float32)
+    run = checkify.checkify(pl.pallas_call(kernel, x))
+    assert run(x)[0].get() is None and not pl.enable_debug_checks.value
+    with pl.enable_debug_checks(True):
+        assert pl.enable_debug_checks.value and weft.config.pallas_enable_debug_checks
+        assert "x must be positive" in run(x)[0].get()
+    assert run(x)[0].get() is None
+    with pl.enable_poison_buffers(True):
+        assert pl.enable_poison_buffers.value and run(x)[0].get() is None

@@ -127,7 +127,7 @@ def _staged(index_map: Callable | None, dims: tuple[BlockDim, ...], origin: str,
     where = f"Index map function {place(index_map)} for {origin}"
 
     def run(*xs: Any) -> list:
-        given = index_map(*xs[:grid], *map(Ref, xs[grid:]))
+        given = index_map(*xs[:grid], *map(Ref.make, xs[grid:]))
         found = list(given) if isinstance(given, (tuple, list)) else [given]
         if len(found) != len(dims):
             raise ValueError(describe("pallas_call", f"{where} must return {len(dims)} values to match block_shape={dims}. Currently "

@@ -220,7 +220,7 @@ def _trace(fun: Callable, spec: GridSpec, trees: tuple, scalars: Sequence[Shaped
     avals = [*scalars, *(m.block_aval for m in ins), *(m.block_aval for m in outs), *scratch]
 
     def run(*xs: Any) -> list:
-        refs = [Ref(x, lent_by="of a kernel") for x in xs[2 * n:]]
+        refs = [Ref.make(x, lent_by="of a kernel") for x in xs[2 * n:]]
         parts, at = [], 0
         for count in counts:
             parts.append(refs[at:at + count])

@@ -26,6 +26,7 @@ from weft.experimental.pallas.specs import MemoryRef, scratch_type
 from weft.ir.types import ShapedArray
 from weft.ops.families import full
 from weft.util import dtypes, tree
+from weft.util.config import config
 from weft.util.errors import describe
 from weft.util.source import api_boundary, user_frame, wraps
 
@@ -143,7 +144,7 @@ def loop(lower: Any, upper: Any, *, init_carry: Any = None, step: Any = 1, unrol
 def new_memory(what: Any, blank: str = "nan") -> Ref:
     """A reference to new memory of a type."""
     aval, semaphore = scratch_type(what)
-    return Ref(blank_value(aval, "zero" if semaphore else blank))
+    return Ref.make(blank_value(aval, "zero" if semaphore else blank))
 
 
 @api_boundary
@@ -364,44 +365,14 @@ def delay(nanos: Any) -> None:
     typeof(nanos)
 
 
-_checks = threading.local()
-
-
-class enable_debug_checks:
-    """Context manager: whether `debug_check` checks; `enable_debug_checks(True)` outside of a with-block holds for the thread.
+def debug_check(condition: Any, message: str) -> None:
+    """Call `weft.experimental.checkify.check` if `enable_debug_checks` is on.
 
     >>> from weft.experimental import pallas as pl
     >>> with pl.enable_debug_checks(False):
-    ...     pl.debug_check(False, "never said")
+    ...     pl.debug_check(False, "not checked")
     """
-
-    def __init__(self, value: bool):
-        self.before, self.value = getattr(_checks, "on", False), value
-        _checks.on = value
-
-    def __enter__(self) -> enable_debug_checks:
-        return self
-
-    def __exit__(self, *exc: Any) -> None:
-        _checks.on = self.before
-
-
-class enable_poison_buffers(enable_debug_checks):
-    """Context manager that changes nothing: memory that nobody has written holds NaN anyway.
-
-    >>> with weft.experimental.pallas.enable_poison_buffers(True): pass
-    """
-
-    def __init__(self, value: bool):
-        self.before = self.value = getattr(_checks, "on", False)
-
-
-def debug_check(condition: Any, message: str) -> None:
-    """A check of `weft.experimental.checkify`, where `enable_debug_checks` is on; else nothing.
-
-    >>> weft.experimental.pallas.debug_check(False, "never said")
-    """
-    if getattr(_checks, "on", False):
+    if config.pallas_enable_debug_checks:
         from weft.experimental.checkify import check
 
         check(condition, message)

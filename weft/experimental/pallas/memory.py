@@ -27,7 +27,7 @@ def _parts(ref: Any, idx: Any = None) -> tuple[Ref, tuple]:
     """A reference, and the indices that are applied to it, one after another."""
     more = () if idx is None else (idx,)
     if isinstance(ref, TransformedRef):
-        return ref.ref, (*ref.indices, *more)
+        return ref.ref, (*ref.transforms, *more)
     if not isinstance(ref, Ref):
         raise TypeError(f"load, store: expected a reference, or ref.at[index], got {ref!r} of type {type(ref).__name__}.")
     return ref, more

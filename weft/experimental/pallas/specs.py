@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -62,7 +62,7 @@ class BoundedSlice:
 
 
 squeezed = Squeezed()
-BlockDim = Union[Blocked, Element, Squeezed, BoundedSlice]
+BlockDim = Element | Squeezed | Blocked | BoundedSlice
 
 
 def block_dim(dim: Any) -> BlockDim:

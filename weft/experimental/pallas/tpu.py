@@ -5,6 +5,7 @@ What has no meaning on one core with one memory raises NotImplementedError, and 
 
 from __future__ import annotations
 
+import contextlib
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -226,20 +227,12 @@ def is_tpu_device() -> bool:
     return False
 
 
-class force_tpu_interpret_mode:
-    """Context manager that changes nothing: kernels are compiled for this machine anyway.
+def force_tpu_interpret_mode(params: InterpretParams | None = None) -> contextlib.AbstractContextManager[None]:
+    """Return a context manager without effect: weft compiles kernels for this machine anyway.
 
     >>> with weft.experimental.pallas.tpu.force_tpu_interpret_mode(): pass
     """
-
-    def __init__(self, params: InterpretParams | None = None):
-        self.params = params
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *exc: Any) -> None:
-        return None
+    return contextlib.nullcontext()
 
 
 def set_tpu_interpret_mode(params: InterpretParams | None = None) -> None:

@@ -174,9 +174,9 @@ class SparseTracer(Tracer):
     """Stands for a value, dense or sparse, in a function that `sparsify` runs with `use_tracer=True`."""
     __slots__ = ("value",)
 
-    def __init__(self, trace: SparseTrace, value: Any):
+    def __init__(self, trace: SparseTrace, *, spvalue: Any):
         self._trace = trace
-        self.value = value
+        self.value = spvalue
 
     @property
     def aval(self) -> ShapedArray:
@@ -194,7 +194,7 @@ class SparseTrace(Trace):
     __slots__ = ()
 
     def join(self, value: Any, _: Any = None) -> SparseTracer:
-        return SparseTracer(self, value)
+        return SparseTracer(self, spvalue=value)
 
     def split(self, x: Any) -> tuple[Any, None]:
         return (x.value if isinstance(x, SparseTracer) and x._trace is self else x), None

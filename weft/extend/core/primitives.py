@@ -1,6 +1,6 @@
 """The operations of weft, by the names of `jax.extend.core.primitives`: `primitives.sin_p`.
 
-An operation of JAX's that weft composes from others has no primitive here; AttributeError says so.
+An operation of JAX that weft composes from others has no primitive here; `weft.compat.missing` lists these names.
 """
 
 from typing import Any
@@ -14,12 +14,6 @@ closed_call_p = CallPrimitive("closed_call")
 
 #: JAX's name, where it is not that of the operation with `_p`
 _OTHERS = {"add_jaxvals_p": "add_any", "linear_solve_p": "custom_linear_solve", "remat_p": "checkpoint", "argmax_p": "argmax"}
-#: what JAX has as one operation and weft composes from others
-_COMPOSED = frozenset("""
-    after_all approx_top_k create_token device_put empty2 eq_to hessenberg householder_product le_to lt_to random_bits
-    random_fold_in random_gamma random_seed random_split reduce reduce_window_max reduce_window_min reduce_window reduce_window_sum
-    rng_bit_generator rng_uniform schur select_and_gather_add select_and_scatter_add select_and_scatter tridiagonal tridiagonal_solve
-""".split())
 
 
 def __getattr__(name: str) -> Any:
@@ -31,9 +25,6 @@ def __getattr__(name: str) -> Any:
         if found is not None:
             globals()[name] = found
             return found
-    if operation in _COMPOSED:
-        raise AttributeError(f"weft.extend.core.primitives: weft has no primitive {operation!r}; it composes the operation from others, "
-                             "and programs show those.")
     raise AttributeError(f"module 'weft.extend.core.primitives' has no attribute {name!r}")
 
 

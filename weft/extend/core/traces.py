@@ -13,6 +13,7 @@ from typing import Any
 
 from weft.core.stage import StageTrace
 from weft.core.trace import Trace, axis_env, check_leaks, current_trace, eval_trace, set_trace
+from weft.extend.context_block import ContextBlock
 from weft.transforms.batch import BatchTrace
 from weft.transforms.linearize import LinearTrace
 from weft.util.state import guard
@@ -22,33 +23,34 @@ class TraceTag:
     """Marks the traces of one transformation."""
 
 
-@contextmanager
-def set_current_trace(trace: Trace | None, check_leaks: bool = False) -> Iterator[None]:
+class set_current_trace(ContextBlock[None]):
     """A block in which `trace` interprets primitives. With `check_leaks`, UnexpectedTracerError if a tracer of it outlives the block.
 
     >>> with set_current_trace(find_top_trace(())): print(wnp.add(1, 2))
     3
     """
-    trace = eval_trace if trace is None else trace
-    guard[0] += 1
-    try:
-        with set_trace(trace):
-            yield
-    finally:
-        guard[0] -= 1
-    if check_leaks:
-        _check(trace)
+
+    def __init__(self, trace: Trace | None, check_leaks: bool = False):
+        self.trace, self.check_leaks = eval_trace if trace is None else trace, check_leaks
+
+    def _block(self) -> Iterator[None]:
+        guard[0] += 1
+        try:
+            with set_trace(self.trace):
+                yield
+        finally:
+            guard[0] -= 1
+        if self.check_leaks:
+            check_leaks(self.trace)
 
 
-_check = check_leaks
+class take_current_trace(ContextBlock[Trace]):
+    """A block that gets the current trace and has none of its own: operations are computed."""
 
-
-@contextmanager
-def take_current_trace() -> Iterator[Trace]:
-    """A block that gets the current trace, and in which there is none: what is bound is computed."""
-    trace = current_trace()
-    with set_trace(eval_trace):
-        yield trace
+    def _block(self) -> Iterator[Trace]:
+        trace = current_trace()
+        with set_trace(eval_trace):
+            yield trace
 
 
 @contextmanager
@@ -58,7 +60,7 @@ def eval_context() -> Iterator[None]:
         yield
 
 
-def find_top_trace(_args: Any = ()) -> Trace:
+def find_top_trace(_: Any = ()) -> Trace:
     """The current trace."""
     return current_trace()
 

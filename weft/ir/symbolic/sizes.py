@@ -368,18 +368,22 @@ def as_size(n: Any) -> Any:
         raise TypeError(f"Shapes must be 1D sequences of concrete values of integer type, got the size {n!r} in a shape.") from None
 
 
-def max_dim(a: Any, b: Any) -> Any:
+def max_dim(d1: Any, d2: Any) -> Any:
     """The larger of two sizes, for all sizes that the constraints allow.
 
     >>> max_dim(2, 3), max_dim(SymbolicScope().dim("b + 5"), 0)
     (3, b + 5)
     """
-    return Dim._operation(a if isinstance(a, Dim) else b, "max", a, b) if isinstance(a, Dim) or isinstance(b, Dim) else max(a, b)
+    return Dim._operation(d1 if isinstance(d1, Dim) else d2, "max", d1, d2) if _any_symbolic(d1, d2) else max(d1, d2)
 
 
-def min_dim(a: Any, b: Any) -> Any:
+def min_dim(d1: Any, d2: Any) -> Any:
     """The smaller of two sizes, for all sizes that the constraints allow."""
-    return Dim._operation(a if isinstance(a, Dim) else b, "min", a, b) if isinstance(a, Dim) or isinstance(b, Dim) else min(a, b)
+    return Dim._operation(d1 if isinstance(d1, Dim) else d2, "min", d1, d2) if _any_symbolic(d1, d2) else min(d1, d2)
+
+
+def _any_symbolic(*sizes: Any) -> bool:
+    return any(isinstance(size, Dim) for size in sizes)
 
 
 # ---- sizes from shapes

@@ -117,9 +117,9 @@ def _nextafter_lower(b, index, *inputs, in_avals, out_avals):
     return b.op_of_type("nextafter", *xs, type=b.type_of(out_avals[0]))
 
 
-def nextafter(x, y):
-    """The next float after `x` in the direction of `y`."""
-    x, y = match(x, y)
+def nextafter(x1, x2):
+    """Return the next float after `x1` in the direction of `x2`."""
+    x, y = match(x1, x2)
     return _nextafter_half(x, y) if typeof(x).dtype.itemsize == 2 else _nextafter(x, y)
 
 

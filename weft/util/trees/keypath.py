@@ -7,7 +7,7 @@ Python: `x[3]`, `x['name']`, `x.name`. `keystr` writes a whole path.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from weft.util.record import record
 
@@ -55,13 +55,13 @@ class FlattenedIndexKey:
         return f"[<flat index {self.key}>]"
 
 
-KeyEntry = Any
-KeyPath = tuple[KeyEntry, ...]
+KeyEntry = TypeVar("KeyEntry", bound=Any)
+KeyPath = tuple[Any, ...]
 
 _KINDS = frozenset((SequenceKey, DictKey, GetAttrKey, FlattenedIndexKey))
 
 
-def keystr(keys: Iterable[KeyEntry], *, simple: bool = False, separator: str = "") -> str:
+def keystr(keys: Iterable[Any], *, simple: bool = False, separator: str = "") -> str:
     """Write a key path as Python would index it, or as bare names between separators.
 
     >>> path = (SequenceKey(1), DictKey('w'), GetAttrKey('mean'))

@@ -20,7 +20,7 @@ from typing import Any
 from weft.util.record import record
 from weft.util.state import clearing
 from weft.util.trees.code import compile_builder, compile_matcher, compile_taker
-from weft.util.trees.keypath import DictKey, FlattenedIndexKey, GetAttrKey, KeyEntry, SequenceKey
+from weft.util.trees.keypath import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
 
 IsLeaf = Callable[[Any], bool]
 Spec = Any  # None (a leaf) or (type, aux, tuple of child specs)
@@ -39,13 +39,13 @@ class NodeType:
     type: type
     flatten: Callable[[Any], tuple[Iterable[Any], Hashable]]
     unflatten: Callable[[Any, Sequence[Any]], Any]
-    keys: Callable[[Any, int], Sequence[KeyEntry]] | None = None
-    flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[KeyEntry, Any]], Hashable]] | None = None
+    keys: Callable[[Any, int], Sequence[Any]] | None = None
+    flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Hashable]] | None = None
     label: Callable[[Any, list[str]], str] | None = None
     is_sequence: bool = False
     fields: tuple[tuple[str, ...], tuple[str, ...]] | None = None
 
-    def children_with_keys(self, value: Any) -> tuple[Sequence[KeyEntry], tuple[Any, ...], Any]:
+    def children_with_keys(self, value: Any) -> tuple[Sequence[Any], tuple[Any, ...], Any]:
         """Return (keys, children, aux) of one node."""
         if self.flatten_with_keys is not None:
             pairs, aux = self.flatten_with_keys(value)
@@ -265,16 +265,16 @@ def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], PyTree
 
 def flatten_with_path(
     tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
-) -> tuple[list[tuple[tuple[KeyEntry, ...], Any]], PyTreeDef]:
+) -> tuple[list[tuple[tuple[Any, ...], Any]], PyTreeDef]:
     """Like `flatten`, with the key path of each leaf."""
     if is_leaf is None and (code := _last_codes.get(type(tree))) is not None and (paths := code.paths()) is not None:
         leaves = code.leaves(tree)
         if leaves is not None:
             return [*zip(paths, leaves)], code.treedef
-    pairs: list[tuple[tuple[KeyEntry, ...], Any]] = []
+    pairs: list[tuple[tuple[Any, ...], Any]] = []
     types = _node_types
 
-    def visit(value: Any, path: tuple[KeyEntry, ...]) -> Spec:
+    def visit(value: Any, path: tuple[Any, ...]) -> Spec:
         stop = is_leaf is not None and (is_leaf(path, value) if is_leaf_takes_path else is_leaf(value))
         if stop or (node := types[type(value)]) is None:
             pairs.append((path, value))
@@ -543,7 +543,7 @@ class _Code:
         self.build: Callable[[Sequence[Any], Spec], Any] = self._first_build
         self.match: Callable[[Any], list[Any] | None] = functools.partial(self._first_match, "match", False)
         self.match_identical: Callable[[Any], list[Any] | None] = functools.partial(self._first_match, "match_identical", True)
-        self._paths: tuple[list[tuple[KeyEntry, ...]] | None] | None = None
+        self._paths: tuple[list[tuple[Any, ...]] | None] | None = None
 
     def _first_build(self, leaves: Sequence[Any], spec: Spec) -> Any:
         self.build = compile_builder(self.treedef.spec, _node_types) or (lambda leaves, spec: _build(spec, iter(leaves)))
@@ -559,14 +559,14 @@ class _Code:
         leaves = self.match_identical(tree)
         return None if leaves is None or any(map(_node_types.__getitem__, {*map(type, leaves)})) else leaves
 
-    def paths(self) -> list[tuple[KeyEntry, ...]] | None:
+    def paths(self) -> list[tuple[Any, ...]] | None:
         """The key path of each leaf; None where functions of the user's give the keys, which may look at the values."""
         if self._paths is None:
             self._paths = (_paths(self.treedef.spec, ()),)
         return self._paths[0]
 
 
-def _paths(spec: Spec, path: tuple[KeyEntry, ...]) -> list[tuple[KeyEntry, ...]] | None:
+def _paths(spec: Spec, path: tuple[Any, ...]) -> list[tuple[Any, ...]] | None:
     if spec is None:
         return [path]
     type_, aux, children = spec
@@ -694,16 +694,16 @@ _registered: set[type] = set()
 
 
 @functools.lru_cache(maxsize=256)
-def _index_keys(n: int) -> list[KeyEntry]:
+def _index_keys(n: int) -> list[Any]:
     return [FlattenedIndexKey(i) for i in range(n)]
 
 
 @functools.lru_cache(maxsize=256)
-def _sequence_keys(aux: Any, n: int) -> list[KeyEntry]:
+def _sequence_keys(aux: Any, n: int) -> list[Any]:
     return [SequenceKey(i) for i in range(n)]
 
 
-def _dict_keys(keys: tuple[Any, ...], n: int) -> list[KeyEntry]:
+def _dict_keys(keys: tuple[Any, ...], n: int) -> list[Any]:
     """Made once for keys that are strings."""
     found = _key_entries.get(keys)
     if found is None:
@@ -715,7 +715,7 @@ def _dict_keys(keys: tuple[Any, ...], n: int) -> list[KeyEntry]:
     return found
 
 
-_key_entries: dict[tuple[str, ...], list[KeyEntry]] = {}
+_key_entries: dict[tuple[str, ...], list[Any]] = {}
 
 
 def _split_dict(value: dict[Any, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
