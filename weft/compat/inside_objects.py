@@ -252,7 +252,7 @@ def backend_compile_and_load(backend: Any, *_args: Any, **_kwargs: Any) -> None:
 
 def _ask_before_compiling(backend: Any) -> None:
     module = sys.modules.get("jax._src.compiler")
-    now = backend_compile_and_load if module is None else module.__dict__.get("backend_compile_and_load", backend_compile_and_load)
+    now = backend_compile_and_load if module is None else module.backend_compile_and_load
     if now is not backend_compile_and_load:
         now(backend)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from weft.compat import missing, names
 from weft.util import events
+from weft.util.class_modules import report_jax
 from weft.util.config import api_version, config
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def become_jax(module: str, version: str) -> None:
     _add_finder()
     package = sys.modules[module]
     package.__class__ = JaxModule
-    package.__dict__.update(_versions())
+    _namespace(package).update(_versions())
 
 
 def is_shim(file: str) -> bool:
@@ -81,6 +82,7 @@ def installed_shim() -> bool:
 
 def _add_finder() -> None:
     events.above[:] = ["jax"]
+    report_jax(True)
     if _finder() is None:
         sys.meta_path.insert(0, JaxFinder())
 
@@ -88,6 +90,7 @@ def _add_finder() -> None:
 def uninstall() -> None:
     """Undo `install_as_jax`: the hook and the stand-in modules go; objects that a program holds stay as they are."""
     events.above.clear()
+    report_jax(False)
     finder = _finder()
     if finder is not None:
         sys.meta_path.remove(finder)
@@ -100,7 +103,12 @@ def _finder() -> "JaxFinder | None":
 
 
 class JaxModule(ModuleType):
-    """A module of JAX's name whose contents are found in weft, one name at a time."""
+    """A module of JAX's name whose contents are found in weft, one name at a time; `vars(module)` loads all public names."""
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        self._offered()
+        return _namespace(self)
 
     def __getattr__(self, name: str) -> Any:
         if name == "__all__":
@@ -123,7 +131,7 @@ class JaxModule(ModuleType):
         super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
-        return sorted({*self.__dict__, *self._offered()})
+        return sorted({*self._offered(), *_namespace(self)})
 
     def _offered(self) -> list[str]:
         """The public names of this module, without the refused ones; modules below it included."""
@@ -136,6 +144,11 @@ class JaxModule(ModuleType):
     def _load(self, name: str) -> bool:
         """Load a name unless it is refused; return whether weft has it."""
         return _look_up(self.__name__, name) is not _MISSING and hasattr(self, name)
+
+
+def _namespace(module: ModuleType) -> dict[str, Any]:
+    """The names that a module has by now, without loading others."""
+    return ModuleType.__dict__["__dict__"].__get__(module)
 
 
 class ConfigModule(JaxModule):
@@ -175,7 +188,7 @@ class JaxFinder:
     def create_module(self, spec: ModuleSpec) -> JaxModule:
         module = ConfigModule(spec.name) if spec.name == "jax.config" else JaxModule(spec.name)
         if spec.name in _VERSIONED:
-            module.__dict__.update(_versions())
+            _namespace(module).update(_versions())
         return module
 
     def exec_module(self, module: ModuleType) -> None:

@@ -27,6 +27,7 @@ from weft.ir.types import ShapedArray
 from weft.ops.casting import convert_element_type
 from weft.ops.layout import broadcast_in_dim
 from weft.util import dtypes, tree
+from weft.util.class_modules import reports_as
 from weft.util.config import config
 from weft.util.errors import UnexpectedTracerError
 from weft.util.record import record
@@ -92,6 +93,7 @@ class _Writable:
         self._store(idx, value, "add")
 
 
+@reports_as("jax.ref")
 class Ref(_Writable, metaclass=Sealed):
     """A reference to a mutable array, made by `new_ref`: `ref[index]` reads, `ref[index] = value` and `ref[index] += value` write in place.
 

@@ -23,6 +23,7 @@ import numpy as np
 from weft.ir.registry import registry
 from weft.ir.types import ShapedArray, check_number
 from weft.util import dtypes, errors
+from weft.util.class_modules import reports_as
 from weft.util.config import config
 from weft.util.source import user_frame
 from weft.util.state import guard
@@ -104,6 +105,7 @@ def any_tracers(leaves: Iterable[Any]) -> bool:
     return any(issubclass(cls, Tracer) for cls in {*map(type, leaves)})
 
 
+@reports_as("jax.core")
 class Tracer:
     """Stands for a value inside a transformation. Array methods and operators are attached by `weft.numpy`."""
     __slots__ = ("_trace", "__weakref__")
@@ -113,6 +115,10 @@ class Tracer:
     aval: ShapedArray
     #: the error of a value that is used where its transformation does not reach
     out_of_place: type[errors.UnexpectedTracerError] = errors.UnexpectedTracerError
+
+    def __init_subclass__(cls) -> None:
+        if cls.__module__.startswith("weft."):
+            reports_as("jax.core")(cls)
 
     def __init__(self, trace: Trace, aval: ShapedArray | None = None):
         self._trace = trace

@@ -29,6 +29,7 @@ from weft.ir.types import ShapedArray, check_number
 from weft.runtime.device import default_device
 from weft.runtime.transfers import NO_TRANSFER, Passing, guarded, to_device
 from weft.util import dtypes
+from weft.util.class_modules import reports_as
 from weft.util.errors import ShardingError, describe
 from weft.util.source import user_frame
 
@@ -64,6 +65,7 @@ class ArrayMeta(type):
         return type(instance) is cls or getattr(type(instance), "_is_tracer", False)
 
 
+@reports_as("jax")
 class Array(metaclass=ArrayMeta):
     """An immutable n-dimensional array, possibly sharded over many devices.
 

@@ -186,7 +186,7 @@ _no_dtype = object()
 
 
 def as_dtype(dtype: DTypeLike, what: str = "`dtype`") -> DType:
-    """Return the dtype object for a name, type or dtype, unchanged. Messages of errors call it `what`.
+    """Return the dtype object for a name, type or dtype, unchanged; None is NumPy's default, float64. Errors name the argument `what`.
 
     >>> as_dtype('bfloat16'), as_dtype(float), as_dtype(np.int8)
     (dtype(bfloat16), dtype('float64'), dtype('int8'))
@@ -199,7 +199,7 @@ def as_dtype(dtype: DTypeLike, what: str = "`dtype`") -> DType:
     if type(dtype) is type and dtype in python_scalar_dtypes:
         return python_scalar_dtypes[dtype]
     if dtype is None:
-        raise TypeError("a dtype is needed here, got None")
+        return dtypes_by_name["float64"]
     inner = getattr(dtype, "dtype", None)
     if isinstance(inner, (np.dtype, ExtendedDType)):
         return inner
@@ -224,7 +224,7 @@ def canonicalize_dtype(dtype: DTypeLike, allow_extended_dtype: bool = True) -> D
         return _canonical[x64][dtype]
     except (KeyError, TypeError):
         pass
-    result = as_dtype("float64" if dtype is None else dtype)
+    result = as_dtype(dtype)
     if isinstance(result, ExtendedDType):
         if not allow_extended_dtype:
             raise ValueError(f"{result} is not a dtype of numbers")

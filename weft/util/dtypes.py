@@ -95,8 +95,6 @@ _ABSTRACT = (np.generic, np.flexible, np.character, extended, prng_key)
 
 
 def _issubdtype(a: Any, b: Any) -> bool:
-    if a is None:
-        a = np.dtype("float64")
     if (abstract_a := _abstract(a)) is not None:
         abstract_b = _abstract(b)
         return abstract_b is not None and issubclass(abstract_a, abstract_b)
