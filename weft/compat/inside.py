@@ -32,7 +32,9 @@ SAME_AS: dict[str, tuple[str, ...]] = {
     "interpreters.partial_eval": ("jax.interpreters.partial_eval",),
     "interpreters.pxla": ("jax.interpreters.pxla",),
     "interpreters.xla": ("jax.interpreters.xla",),
+    "lax.control_flow": ("jax.lax",),
     "lax.lax": ("jax.lax",),
+    "lib.xla_client": ("jaxlib.xla_client",),
     "linear_util": ("jax.extend.linear_util",),
     "mesh": ("jax.sharding",),
     "monitoring": ("jax.monitoring",),
@@ -56,6 +58,7 @@ _OBJECTS = "weft.compat.inside_objects"
 #: module below jax._src -> {name: "weft module:name"}; an empty string marks what weft does not have yet
 NAMES: dict[str, dict[str, str]] = {
     "ad_util": {"stop_gradient_p": "weft.ops.arithmetic:stop_gradient_p"},
+    "api": {"_dtype": "weft.util.dtypes:dtype_of"},
     "api_util": {"infer_argnums_and_argnames": f"{_OBJECTS}:infer_argnums_and_argnames"},
     "array": {"ArrayImpl": "weft.runtime.array:Array"},
     "compiler": {"backend_compile_and_load": f"{_OBJECTS}:backend_compile_and_load"},
@@ -67,6 +70,7 @@ NAMES: dict[str, dict[str, str]] = {
         "DType": "numpy:dtype",
         "ExtendedDType": "weft.util.dtype_table:ExtendedDType",
         "TypePromotionError": "weft.util.errors:TypePromotionError",
+        "dtype": "weft.util.dtypes:dtype_of",
         "finfo": "weft.util.dtypes:finfo",
         "iinfo": "weft.util.dtypes:iinfo",
         "supports_inf": f"{_OBJECTS}:supports_inf",
@@ -82,17 +86,22 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "lib.mlir.dialects.hlo": {name: f"weft.interpreters.stablehlo_ops:{name}" for name in stablehlo_ops.NAMES},
     "numpy.einsum": {"_einsum": f"{_OBJECTS}:einsum_by_path"},
-    "numpy.util": {"promote_dtypes_inexact": "weft.numpy.promote:promote_dtypes_inexact"},
+    "numpy.util": {
+        "promote_dtypes_complex": "weft.numpy.promote:promote_dtypes_complex",
+        "promote_dtypes_inexact": "weft.numpy.promote:promote_dtypes_inexact",
+    },
     "pjit": {"jit_p": "weft.control.call:jit_p"},
     "public_test_util": {"check_close": f"{_OBJECTS}:check_close"},
     "random.threefry2x32": {name: f"{_OBJECTS}:{name}" for name in (
         "threefry_fold_in", "threefry_random_bits", "threefry_seed", "threefry_split")},
+    "source_info_util": {"Frame": f"{_OBJECTS}:Frame", "user_frame": f"{_OBJECTS}:frame_of"},
     "state.indexing": {"Slice": "weft.control.ref_index:Slice"},
     "state.types": {"AbstractRef": "weft.control.ref:AbstractRef"},
     "traceback_util": {
         "_exclude_paths": f"{_OBJECTS}:excluded_paths",
         "api_boundary": f"{_OBJECTS}:api_boundary",
         "UnfilteredStackTrace": "weft.util.source:UnfilteredStackTrace",
+        "filter_traceback": "weft.util.source:without_internal_frames",
         "include_frame": f"{_OBJECTS}:include_frame",
         "register_exclusion": f"{_OBJECTS}:register_exclusion",
     },
@@ -102,6 +111,7 @@ NAMES: dict[str, dict[str, str]] = {
         "prefix_errors": f"{_OBJECTS}:prefix_errors",
     },
     "util": {
+        "HashablePartial": f"{_OBJECTS}:HashablePartial",
         **{name: f"weft.compat.helpers:{name}" for name in ("safe_map", "safe_zip", "split_list", "unzip2")},
     },
     "xla_bridge": {"_backends": f"{_OBJECTS}:backends", "get_backend": f"{_OBJECTS}:get_backend"},
@@ -110,5 +120,5 @@ NAMES: dict[str, dict[str, str]] = {
 #: module below jaxlib -> {name: "weft module:name"}
 JAXLIB: dict[str, dict[str, str]] = {
     "_jax": {"PjitFunction": "weft.api.jit:JitFunction"},
-    "xla_client": {"Device": "weft.backends.base:Device"},
+    "xla_client": {"Device": "weft.backends.base:Device", "XlaRuntimeError": "weft.errors:JaxRuntimeError"},
 }

@@ -5,6 +5,7 @@ Out: functions on tracebacks, the process in a cluster, and the registry of pytr
 """
 
 import inspect
+import linecache
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -15,10 +16,12 @@ from weft import distributed, processes, programs, random, test_util, tree_util
 from weft.backends import base
 from weft.backends.base import Backend
 from weft.extend import backend
+from weft.extend.source_info_util import SourceInfo
 from weft.numpy.products import einsum
 from weft.runtime import device
 from weft.util import source
 from weft.util.dtypes import DTypeLike, finfo
+from weft.util.source import SourceLine
 from weft.util.tree import disagreements, keystr
 from weft.util.trees import treedef
 from weft.util.trees.keypath import DictKey, FlattenedIndexKey, GetAttrKey, KeyPath, SequenceKey
@@ -240,6 +243,57 @@ def threefry_fold_in(key: Any, data: Any) -> Any:
 def threefry_random_bits(key: Any, bit_width: int, shape: tuple[int, ...]) -> Any:
     """Random unsigned integers of `bit_width` bits."""
     return random.bits(_threefry_key(key), shape, f"uint{bit_width}")
+
+
+# ---- source_info_util
+
+
+class Frame(NamedTuple):
+    """A place in a program: lines count from 1, columns from 0."""
+    file_name: str
+    function_name: str
+    start_line: int
+    start_column: int
+    end_line: int
+    end_column: int
+
+
+def frame_of(source: SourceLine | SourceInfo | None) -> Frame | None:
+    """Return the place of the source of an equation (`eqn.source_info`), if it has one; the end is the end of its line.
+
+    >>> frame_of(SourceLine.at("train.py", 41, "attend"))
+    Frame(file_name='train.py', function_name='attend', start_line=41, start_column=0, end_line=41, end_column=0)
+    """
+    line = source.traceback if isinstance(source, SourceInfo) else source
+    if line is None:
+        return None
+    text = linecache.getline(line.file, line.line).rstrip()
+    return Frame(line.file, line.function, line.line, line.column, line.line, len(text))
+
+
+# ---- util
+
+
+class HashablePartial:
+    """A call of a function that lacks its last positional arguments; equal for equal functions and arguments.
+
+    >>> HashablePartial(divmod, 7)(2), HashablePartial(divmod, 7) == HashablePartial(divmod, 7)
+    ((3, 1), True)
+    """
+
+    def __init__(self, f: Callable[..., Any], *args: Any, **kwargs: Any):
+        self.f, self.args, self.kwargs = f, args, kwargs
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, HashablePartial):
+            return NotImplemented
+        return (self.f, self.args, self.kwargs) == (other.f, other.args, other.kwargs)
+
+    def __hash__(self) -> int:
+        return hash((self.f, self.args, frozenset(self.kwargs.items())))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.f(*self.args, *args, **self.kwargs, **kwargs)
 
 
 # ---- compiler

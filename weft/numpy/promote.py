@@ -206,6 +206,13 @@ def promote_dtypes_inexact(*args) -> list:
     return [cast(x, dtype, weak) for x in args]
 
 
+def promote_dtypes_complex(*args) -> list:
+    """Arguments converted to the complex dtype of their common dtype."""
+    dtype, weak = dtypes.result_type(*args, return_weak_type_flag=True)
+    dtype = dtypes.to_complex_dtype(dtype)
+    return [cast(x, dtype, weak) for x in args]
+
+
 class _Adopting(dict):
     """dtype -> the Python types of numbers that take it."""
 

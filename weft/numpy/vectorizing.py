@@ -12,6 +12,7 @@ from weft.core.trace import typeof
 from weft.numpy.creation import asarray
 from weft.numpy.promote import broadcast_shapes, check_ranks, value
 from weft.util.source import api_boundary, function_name
+from weft.util.tree import is_tree_node
 
 _DIMS = r"\((?:\w+(?:,\w+)*)?\)"
 _SIGNATURE = re.compile(rf"{_DIMS}(?:,{_DIMS})*->{_DIMS}(?:,{_DIMS})*")
@@ -105,10 +106,18 @@ def _check_results(name: str, out, cores: list[tuple[str, ...]], sizes: dict[str
     if len(results) != len(cores):
         raise TypeError(f"{name}: wrong number of output arguments: expected {len(cores)}, got {len(results)}")
     for result, core in zip(results, cores):
-        dims = typeof(value(result)).shape
+        dims = _shape(result)
         if len(dims) != len(core):
             raise ValueError(f"{name}: output shape {tuple(dims)} does not match core dimensions {core}")
         _fit(name, sizes, core, dims)
+
+
+def _shape(result) -> tuple[int, ...]:
+    """The shape that a result reports, be it an array or a pytree that has one; () for other pytrees, as for numbers."""
+    shape = getattr(result, "shape", None)
+    if shape is not None:
+        return tuple(shape)
+    return () if is_tree_node(type(result)) else typeof(value(result)).shape
 
 
 def _axis_at(lead, shape, level: int):

@@ -198,6 +198,11 @@ class SourceLine:
         """The names of scopes and transformations around the operation, joined by slashes."""
         return self.scope
 
+    @property
+    def traceback(self) -> SourceLine:
+        """The place itself: the part of a record of a source that has no names."""
+        return self
+
     @staticmethod
     def at(file: str, line: int, function: str = "<module>", scope: str = "", metadata: Metadata = ()) -> SourceLine:
         """Return the record of a place that is not on the stack.
@@ -344,7 +349,8 @@ def _wants_all_frames() -> bool:
     return config.traceback == "full" or config.traceback_filtering == "off"
 
 
-def _without_internal_frames(traceback: TracebackType | None) -> TracebackType | None:
+def without_internal_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """Return a copy of a traceback without the frames of weft and of excluded files."""
     kept = []
     while traceback is not None:
         if not _internal[traceback.tb_frame.f_code.co_filename]:
@@ -365,7 +371,7 @@ def strip_internal_frames(error: BaseException) -> None:
             (_mark_internal_frames if config.traceback_filtering == "tracebackhide" else _move_to_cause)(error)
         return
     for current in _chain(error):
-        shown = _without_internal_frames(current.__traceback__)
+        shown = without_internal_frames(current.__traceback__)
         if shown is not current.__traceback__:
             current.__traceback__ = shown
     is_ours = type(error).__module__.startswith("weft")
@@ -380,7 +386,7 @@ def hide_caller(error: BaseException) -> None:
     if config.traceback_filtering == "tracebackhide":
         _mark_internal_frames(error)
     elif _is_outermost() or config.traceback_filtering != "remove_frames":
-        error.__traceback__ = _without_internal_frames(error.__traceback__)
+        error.__traceback__ = without_internal_frames(error.__traceback__)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -418,7 +424,7 @@ def _move_to_cause(error: BaseException) -> None:
     whole = UnfilteredStackTrace("The traceback of this error, with the frames of weft, is that above.").with_traceback(error.__traceback__)
     whole.__cause__, whole.__context__ = error.__cause__, error.__context__
     whole.__suppress_context__ = error.__suppress_context__
-    error.__traceback__ = _without_internal_frames(error.__traceback__)
+    error.__traceback__ = without_internal_frames(error.__traceback__)
     error.__cause__ = whole
 
 

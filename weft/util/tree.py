@@ -545,9 +545,9 @@ def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Hashable]:
 
 
 def flatten_one_level_with_keys(tree: Any) -> tuple[Iterable[tuple[Any, Any]], Hashable]:
-    """Return ((key, child) pairs, static data) of the root node."""
-    keys, children, aux = _root_node(tree).children_with_keys(tree)
-    return tuple(zip(keys, children, strict=True)), aux
+    """Return ((key, child) pairs, static data) of the root node. Raises ValueError for a leaf."""
+    keys, children, _ = _root_node(tree).children_with_keys(tree)
+    return tuple(zip(keys, children, strict=True)), flatten_one_level(tree)[1]
 
 
 def _root_node(tree: Any) -> NodeType:
@@ -562,10 +562,16 @@ class PyTreeRegistry:
 
     flatten = staticmethod(flatten)
     flatten_with_path = staticmethod(flatten_with_path)
-    flatten_one_level = staticmethod(flatten_one_level)
-    flatten_one_level_with_keys = staticmethod(flatten_one_level_with_keys)
     register_node = staticmethod(register_pytree_node)
     is_node = staticmethod(is_tree_node)
+
+    def flatten_one_level(self, tree: Any) -> tuple[Iterable[Any], Hashable] | None:
+        """Return the function `flatten_one_level` of the tree, or None for a leaf."""
+        return flatten_one_level(tree) if is_tree_node(type(tree)) else None
+
+    def flatten_one_level_with_keys(self, tree: Any) -> tuple[Iterable[tuple[KeyEntry, Any]], Hashable] | None:
+        """Return the function `flatten_one_level_with_keys` of the tree, or None for a leaf."""
+        return flatten_one_level_with_keys(tree) if is_tree_node(type(tree)) else None
 
 
 default_registry = PyTreeRegistry()

@@ -408,9 +408,10 @@ def _inefficient(message: str, on_inefficient: str | None) -> None:
 def batch_to_sparse(mat: BCOO) -> BCOO:
     """The last batch dim becomes the first sparse one."""
     def one(data: Any, indices: Any) -> tuple[Any, Any]:                  # [b, nse, ...], [b, nse, s]
-        count, nse = indices.shape[:2]
+        count, nse, dims = indices.shape
         places = wnp.repeat(wnp.arange(count, dtype=indices.dtype), nse)[:, None]
-        return wnp.reshape(data, (count * nse, *data.shape[2:])), wnp.concatenate([places, wnp.reshape(indices, (count * nse, -1))], axis=1)
+        places = wnp.concatenate([places, wnp.reshape(indices, (count * nse, dims))], axis=1)
+        return wnp.reshape(data, (count * nse, *data.shape[2:])), places
 
     data, indices = whole_batches(mat)
     if not mat.n_sparse:

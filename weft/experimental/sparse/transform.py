@@ -213,8 +213,8 @@ def _dense_type(value: Any) -> ShapedArray:
 def sparsify(f: Callable, use_tracer: bool = False) -> Callable:
     """`f`, which was written for dense arrays, for arguments of which some are sparse.
 
-    `f` is traced to a program, which is run; with `use_tracer`, it is called with tracers that hold the values. The returned function
-    raises NotImplementedError for an operation that has no sparse rule.
+    `f` is traced to a program, which is run; with `use_tracer`, it is called with tracers that hold the values. Keyword arguments are
+    static, except sparse arrays. The returned function raises NotImplementedError for an operation that has no sparse rule.
 
     >>> from weft.experimental import sparse
     >>> product = sparse.sparsify(lambda m, v: 2 * (m.T @ v))
@@ -228,8 +228,8 @@ def sparsify(f: Callable, use_tracer: bool = False) -> Callable:
         leaves, treedef = tree.tree_flatten((args, kwargs), is_leaf=is_sparse)
         if wrong := [leaf for leaf in leaves if isinstance(leaf, weft.ShapeDtypeStruct)]:
             raise TypeError(f"sparsify: the arguments of `f` must be arrays and numbers, got {wrong[0]!r:.60}.")
-        traced = [i for i, leaf in enumerate(leaves)
-                  if is_sparse(leaf) or hasattr(leaf, "dtype") or isinstance(leaf, (int, float, complex))]
+        positional = len(tree.tree_leaves(args, is_leaf=is_sparse))
+        traced = [i for i, leaf in enumerate(leaves) if is_sparse(leaf) or i < positional and _is_number(leaf)]
 
         def flat(*values: Any) -> Any:
             whole = list(leaves)
@@ -245,6 +245,10 @@ def sparsify(f: Callable, use_tracer: bool = False) -> Callable:
         return tree.tree_unflatten(structure, found)
 
     return wrapped
+
+
+def _is_number(leaf: Any) -> bool:
+    return hasattr(leaf, "dtype") or isinstance(leaf, (int, float, complex))
 
 
 def _by_program(fun: Callable, values: Sequence) -> tuple[list, Any]:
