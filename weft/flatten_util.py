@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import weft.numpy as wnp
+from weft.api.struct import ShapeDtypeStruct
 from weft.tree_util import tree_flatten, tree_unflatten
 from weft.util.dtypes import result_type
 from weft.util.record import record
@@ -19,6 +20,8 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
     The vector has the dtype that all leaves promote to; going back, every leaf takes its own shape and dtype again. Where all leaves have
     one dtype, they come back in that of the vector given, whichever it is.
 
+    Leaves may be ShapeDtypeStructs; then the vector is one, too.
+
     >>> vector, back = ravel_pytree({"a": np.ones((2, 2), np.float32), "b": np.float32(3)})
     >>> vector.shape
     (5,)
@@ -26,12 +29,15 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
     (2, 2)
     """
     leaves, treedef = tree_flatten(pytree)
-    arrays = [wnp.asarray(leaf) for leaf in leaves]
+    arrays = [leaf if type(leaf) is ShapeDtypeStruct else wnp.asarray(leaf) for leaf in leaves]
     shapes = [array.shape for array in arrays]
     dtypes = [array.dtype for array in arrays]
     dtype = result_type(*dtypes) if dtypes else np.dtype(np.float32)
+    unravel = _Unravel(treedef, tuple(shapes), tuple(dtypes), dtype)
+    if any(type(leaf) is ShapeDtypeStruct for leaf in leaves):
+        return ShapeDtypeStruct((sum(map(math.prod, shapes)),), dtype), unravel
     vector = wnp.concatenate([wnp.ravel(array).astype(dtype) for array in arrays]) if arrays else wnp.zeros(0, dtype)
-    return vector, _Unravel(treedef, tuple(shapes), tuple(dtypes), dtype)
+    return vector, unravel
 
 
 @record

@@ -24,10 +24,11 @@ Tolerance = float | Mapping[Any, float] | None
 
 
 def check_grads(
-    f: Callable[..., Any], args: Sequence[Any], order: int, modes: Sequence[str] = ("fwd", "rev"), atol: Tolerance = None,
+    f: Callable[..., Any], args: Sequence[Any], order: int, modes: str | Sequence[str] = ("fwd", "rev"), atol: Tolerance = None,
     rtol: Tolerance = None, eps: float | None = None,
 ) -> None:
     """Check the derivatives of `f` at `args` up to `order`, forward ("fwd") and backward ("rev"), against difference quotients.
+    A string of modes selects those that it contains.
 
     Arguments are trees of floating (or complex) arrays; `eps` is the step, `atol` and `rtol` are bounds, or dicts that map dtypes to
     bounds; what they do not give follows from the dtype.
@@ -35,6 +36,8 @@ def check_grads(
 
     >>> check_grads(wnp.sin, (wnp.arange(3.0),), order=2)
     """
+    if isinstance(modes, str):
+        modes = [mode for mode in ("fwd", "rev") if mode in modes] or [modes]
     unknown = set(modes) - {"fwd", "rev"}
     if unknown:
         raise ValueError(f"check_grads: modes are 'fwd' and 'rev', got {sorted(unknown)}")

@@ -5,7 +5,7 @@
 [True, True, False]
 """
 
-from typing import Any, Protocol
+from typing import Any, Protocol, Union
 
 import numpy as np
 
@@ -19,5 +19,6 @@ class _HasDType(Protocol):
     def dtype(self) -> np.dtype: ...
 
 
-ArrayLike = Array | np.ndarray | np.bool_ | np.number | bool | int | float | complex
-DTypeLike = str | type[Any] | np.dtype | _HasDType
+# `typing.Union` can be joined with the name of a type, `ArrayLike | "Other"`, and reports `typing.Union` as its origin.
+ArrayLike = Union[Array, np.ndarray, np.bool_, np.number, bool, int, float, complex]  # noqa: UP007
+DTypeLike = Union[str, type[Any], np.dtype, _HasDType]  # noqa: UP007

@@ -453,3 +453,17 @@ def test_any_number_stands_for_the_cotangent_of_an_integer(cotangent):
         assert call((wnp.ones(3), cotangent))[0].tolist() == [2.0, 2.0, 2.0]
     with pytest.raises(ValueError, match="cotangent"):
         pullback((wnp.ones(3), wnp.ones(2, int)))
+
+
+@pytest.mark.parametrize("shape, kept", [
+    (((3,), (2, 3)), ((3,), (2, 3))), ((None, 2), (None, 2)), ((np.int64(2), True), (2, 1)), (np.array([2, 3]), (2, 3)),
+], ids=["blocks", "unknown size", "numbers", "array"])  # fmt: skip
+def test_structs_keep_any_tuple_as_shape(shape, kept):
+    struct = weft.ShapeDtypeStruct(shape, "float32")
+    assert struct.shape == kept and struct.ndim == 2
+    assert struct == weft.ShapeDtypeStruct(kept, "float32") and hash(struct) == hash(weft.ShapeDtypeStruct(kept, "float32"))
+
+
+def test_structs_without_sizes_are_no_arguments():
+    with pytest.raises(TypeError):
+        weft.eval_shape(lambda x: x, weft.ShapeDtypeStruct(((3,), (2, 3)), "float32"))

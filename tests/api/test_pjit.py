@@ -354,3 +354,9 @@ def test_a_struct_with_a_layout_takes_a_format(mesh):
     assert struct.update(shape=(4, 4)).format == struct.format
     with pytest.raises(ValueError, match="updating ShapeDtypeStruct"):
         struct.update(sharding=rows)
+
+
+def test_compiler_options_are_taken():
+    assert pjit(lambda x: x + 1, compiler_options={})(1) == 2
+    with pytest.raises(weft.errors.JaxRuntimeError, match="No such compile option"):
+        pjit(lambda x: x + 1, compiler_options={"no_such_option": True})(1)

@@ -4,6 +4,7 @@ import importlib
 import inspect
 import subprocess
 import sys
+import traceback
 
 import numpy as np
 import pytest
@@ -242,3 +243,49 @@ def test_the_derivative_by_what_a_custom_vjp_closes_over_has_an_error_of_its_own
     with pytest.raises(error, match="closes over a value that is being differentiated"):
         weft.grad(scaled)(2.0, 3.0)
     assert weft.grad(lambda x: scaled(2.0, x))(3.0) == 2
+
+
+def test_promotion_to_complex_dtypes(jax):
+    promote = importlib.import_module("jax._src.numpy.util").promote_dtypes_complex
+    for args in ((jax.numpy.arange(3),), (jax.numpy.arange(3), jax.numpy.ones(2)), (jax.numpy.ones(2, "complex64"), 1)):
+        assert [x.dtype for x in promote(*args)] == [np.complex64] * len(args)
+    assert [(x.dtype, x.weak_type) for x in promote(1, 2.0)] == [(np.complex64, True)] * 2
+
+
+def test_loops_and_errors_under_their_internal_names(jax):
+    assert importlib.import_module("jax._src.lax.control_flow").scan is jax.lax.scan
+    from jax._src.lib import xla_client
+
+    assert xla_client.XlaRuntimeError is importlib.import_module("jaxlib.xla_client").XlaRuntimeError is jax.errors.JaxRuntimeError
+
+
+def test_dtypes_of_values_under_their_internal_names(jax):
+    dtype = importlib.import_module("jax._src.dtypes").dtype
+    assert [dtype(x) for x in (1, 2.0, np.ones(2, np.int8))] == [np.int32, np.float32, np.int8]
+    assert importlib.import_module("jax._src.api")._dtype is dtype
+
+
+def test_equations_name_the_frame_that_made_them(jax):
+    info = importlib.import_module("jax._src.source_info_util")
+    eqn = jax.make_jaxpr(lambda x: x + 1)(1.0).eqns[0]
+    frame = info.user_frame(eqn.source_info)
+    assert isinstance(frame, info.Frame) and frame == info.user_frame(eqn.source_info.traceback)
+    assert frame.file_name == __file__ and frame.function_name == "<lambda>"
+    lines = inspect.getsource(sys.modules[__name__]).splitlines()
+    assert "x + 1" in lines[frame.start_line - 1][frame.start_column:]
+    assert frame._replace(start_line=3).start_line == 3 and info.user_frame(None) is None
+
+
+def test_tracebacks_lose_the_frames_of_weft(jax):
+    util = importlib.import_module("jax._src.traceback_util")
+    with pytest.raises(TypeError) as caught:
+        jax.numpy.concatenate(3)
+    files = [frame.filename for frame in traceback.extract_tb(util.filter_traceback(caught.tb))]
+    assert files and all("/weft/" not in file for file in files)
+
+
+def test_partial_calls_are_equal_by_function_and_arguments(jax):
+    partial = importlib.import_module("jax._src.util").HashablePartial
+    call = partial(divmod, 7)
+    assert call(2) == (3, 1) and call == partial(divmod, 7) and hash(call) == hash(partial(divmod, 7))
+    assert call != partial(divmod, 8) and partial(max, key=abs)(-3, 2) == -3

@@ -135,3 +135,28 @@ def test_planes_are_convolved():
 def test_errors(sparsify, fun, error, message):
     with pytest.raises(error, match=message):
         sparsify(fun)(sparse.BCOO.fromdense(M))
+
+
+def test_keywords_are_static(sparsify):
+    cube = sparse.BCOO.fromdense(wnp.arange(12.0).reshape(3, 2, 2))
+    for axis in (0, (0, 1)):
+        np.testing.assert_array_equal(sparsify(wnp.sum)(cube, axis=axis).todense(), cube.todense().sum(axis))
+    assert sparsify(lambda x, n: x.reshape(n, n))(sparse.BCOO.fromdense(wnp.arange(4.0)), n=2).shape == (2, 2)
+
+
+def test_keywords_may_be_arrays_and_sparse(sparsify):
+    assert sparsify(lambda x, *, y: x.T @ y)(sparse.eye(2), y=wnp.ones(2)).tolist() == [1, 1]
+    assert sparsify(lambda x, *, y: y * 2)(wnp.ones(2), y=sparse.eye(2)).todense().tolist() == [[2, 0], [0, 2]]
+    m = sparse.BCOO.fromdense(M)
+    total = sparsify(lambda x, *, scale: (x * scale).sum())
+    assert weft.grad(lambda s: total(m, scale=s))(2.0) == weft.jit(lambda s: total(m, scale=s))(1.0) == 1.0
+
+
+@pytest.mark.parametrize("shape", [(8, 4), (0, 4), (8, 0), (2, 3, 4)])
+@pytest.mark.parametrize("n_batch", [1, 2])
+@pytest.mark.parametrize("n_dense", [0, 1])
+def test_arrays_without_elements_change_their_layout(shape, n_batch, n_dense):
+    if n_batch + n_dense > len(shape):
+        pytest.skip("more dims than the array has")
+    mat = sparse.BCOO.fromdense(wnp.zeros(shape), n_batch=n_batch, n_dense=n_dense, nse=0).update_layout(n_batch=0, n_dense=0)
+    assert mat.data.shape == (0,) and mat.indices.shape == (0, len(shape)) and not mat.todense().any()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import weft
+import weft.numpy as wnp
 from weft.flatten_util import ravel_pytree
 
 TREE = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "b": (np.float32(7), np.array([8, 9], np.int32))}
@@ -48,3 +49,15 @@ def test_leaves_of_one_dtype_come_back_in_that_of_the_vector():
     matrix, number = back(vector < 3)
     assert matrix.dtype == number.dtype == np.bool_
     np.testing.assert_array_equal(np.asarray(matrix), TREE["w"] < 3)
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, weft.jit], ids=["eager", "jit"])
+def test_structs_are_raveled_to_a_struct(transform):
+    def restored(tree):
+        structs = weft.tree.map(lambda x: weft.ShapeDtypeStruct(x.shape, x.dtype), tree)
+        vector, unravel = ravel_pytree(structs)
+        assert (vector.shape, vector.dtype) == ((5,), np.float32)
+        return unravel(wnp.arange(5.0))
+
+    result = transform(restored)({"a": wnp.ones((2, 2), int), "b": wnp.ones(1)})
+    assert result["a"].tolist() == [[0, 1], [2, 3]] and result["a"].dtype == np.int32 and result["b"].tolist() == [4.0]

@@ -62,3 +62,8 @@ def test_steps_are_those_of_the_dtype_that_is_computed_with():
     check_grads(wnp.sin, (np.pi / 2,), 2)                                      # float64 of the host, float32 here
     check_grads(lambda x: x[::-1], (np.array([30.0, 2.0, 1.0]),), 2, atol=1e-6, rtol=1e-6)
     check_jvp(lambda x: wnp.where(x > 1, np.inf, x), lambda ps, ts: weft.jvp(lambda x: wnp.where(x > 1, np.inf, x), ps, ts), (X,))
+
+
+@pytest.mark.parametrize("modes", ["fwd", "rev", "fwdrev"])
+def test_modes_may_be_a_string(modes):
+    check_grads(wnp.sin, (0.5,), order=1, modes=modes)

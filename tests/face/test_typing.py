@@ -1,5 +1,7 @@
 """Types for annotations: what is told apart by them."""
 
+import typing
+
 import numpy as np
 import pytest
 
@@ -24,3 +26,10 @@ def test_annotations_of_functions():
     def zeros(n: int, dtype: DTypeLike = "float32") -> ArrayLike:
         return wnp.zeros(n, dtype)
     assert zeros.__annotations__ == {"n": int, "dtype": DTypeLike, "return": ArrayLike} and zeros(2, np.int32).dtype == np.int32
+
+
+@pytest.mark.parametrize("union", [ArrayLike, DTypeLike], ids=["ArrayLike", "DTypeLike"])
+def test_unions_are_joined_with_names_of_types(union):
+    assert typing.get_origin(union) is typing.Union
+    assert typing.get_args(union | "Other")[-1] == typing.ForwardRef("Other")
+    assert union | None == typing.Optional[union]

@@ -335,3 +335,10 @@ def test_a_traced_number_of_classes_is_named():
 
 def test_leaky_relu_of_integers_by_an_integer_slope_is_an_integer():
     assert nn.leaky_relu(wnp.arange(-2, 2), 3).dtype == np.int32 and nn.leaky_relu(wnp.arange(-2, 2)).dtype == np.float32
+
+
+def test_initializers_are_instances_of_a_class():
+    init = weft.nn.initializers
+    made = [init.zeros, init.ones, init.constant(1.0), init.normal(), init.he_normal(), init.orthogonal()]
+    assert all(isinstance(each, init.Initializer) for each in made)
+    assert not isinstance(3, init.Initializer)

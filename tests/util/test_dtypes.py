@@ -326,6 +326,20 @@ def test_limits():
     assert [D.itemsize_bits(name) for name in ("bool", "int4", "bfloat16", "complex128")] == [8, 4, 16, 128]
 
 
+def test_limits_are_classes_of_their_objects():
+    assert all(isinstance(D.finfo(name), D.finfo) for name in ("float32", "bfloat16", "float8_e5m2", "complex64"))
+    assert all(isinstance(D.iinfo(name), D.iinfo) for name in ("int8", "int4", "uint64"))
+    assert not isinstance(D.iinfo("int8"), D.finfo) and not isinstance(1.0, D.finfo)
+    assert D.finfo | None
+
+
+def test_no_dtype_is_float64_as_in_numpy():
+    assert D.promote_types("int8", None) == D.promote_types(None, None) == np.float64
+    assert D.finfo(None).bits == 64 and D.issubdtype(None, np.floating) and D.isdtype(None, "real floating")
+    with pytest.raises(ValueError, match="float64 is not an integer"):
+        D.iinfo(None)
+
+
 NEIGHBOURS = [  # dtype, inexact, complex, real
     ("bool", "float32", "complex64", "bool"),
     ("int4", "float32", "complex64", "int4"),

@@ -806,6 +806,20 @@ def test_one_level_gives_children_as_they_are_kept():
         T.flatten_one_level(1)
 
 
+@pytest.mark.parametrize("leaf", [1, 2.0, "text", np.ones(2), object()])
+def test_registry_gives_none_for_a_leaf(leaf):
+    assert T.default_registry.flatten_one_level(leaf) is None
+    assert T.default_registry.flatten_one_level_with_keys(leaf) is None
+
+
+def test_registry_flattens_nodes():
+    assert T.default_registry.flatten_one_level({"a": 1}) == T.flatten_one_level({"a": 1}) == ((1,), ("a",))
+    assert T.default_registry.flatten_one_level(None) == ((), None)
+    point = namedtuple("point", "a b")
+    keyed, aux = T.default_registry.flatten_one_level_with_keys(point(1, 2))
+    assert keyed == ((T.GetAttrKey("a"), 1), (T.GetAttrKey("b"), 2)) and aux is point
+
+
 def test_walk_gives_the_keys_of_dicts_as_a_list():
     seen = []
     T.tree_structure({"b": 1, "a": (2,)}).walk(lambda children, data: seen.append(data), None, [1, 2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from weft.api.layouts import as_sharding
@@ -15,6 +16,11 @@ from weft.ir.symbolic import Dim
 from weft.ir.types import ManualAxisType, ShapedArray
 from weft.util import dtypes
 from weft.util.errors import ShardingError, ShardingTypeError
+
+
+def _size(size: Any) -> Any:
+    """A size as an int; symbolic sizes, and anything else that a library puts into a shape, are kept."""
+    return operator.index(size) if hasattr(size, "__index__") and not isinstance(size, Dim) else size
 
 
 class ShapeDtypeStruct:
@@ -37,7 +43,7 @@ class ShapeDtypeStruct:
             vma = manual_axis_type.varying
         if dtype is None:
             raise ValueError("ShapeDtypeStruct: dtype must be specified.")
-        self.shape = tuple(d if isinstance(d, Dim) else int(d) for d in shape)
+        self.shape = tuple(map(_size, shape))
         self.dtype = dtypes.as_dtype(dtype)
         if isinstance(sharding, PartitionSpec) and len(sharding) > len(self.shape):
             raise ShardingError(f"ShapeDtypeStruct: Sharding {sharding} is only valid for values of rank at least {len(sharding)}, but was "

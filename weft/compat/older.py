@@ -60,7 +60,8 @@ def pjit(
     fun: Callable[..., Any], in_shardings: Any = UNSPECIFIED, out_shardings: Any = UNSPECIFIED,
     static_argnums: int | Sequence[int] | None = None, static_argnames: str | Iterable[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None, donate_argnames: str | Iterable[str] | None = None, keep_unused: bool = False,
-    device: Any = None, backend: str | None = None, inline: bool = False, abstracted_axes: Any = None, *,
+    device: Any = None, backend: str | None = None, inline: bool = False, abstracted_axes: Any = None,
+    compiler_options: dict[str, Any] | None = None, *,
     in_axis_resources: Any = UNSPECIFIED, out_axis_resources: Any = UNSPECIFIED,
 ) -> Callable[..., Any]:
     """`weft.jit` under its older name; `*_axis_resources` are today's `*_shardings`.
@@ -75,7 +76,8 @@ def pjit(
         return weft.jit(fun, abstracted_axes=abstracted_axes)
     shardings = {name: replicated_where_none(tree) for name, tree in given.items() if tree is not UNSPECIFIED}
     return _OverMesh(fun, static_argnums=static_argnums, static_argnames=static_argnames, donate_argnums=donate_argnums,
-                     donate_argnames=donate_argnames, keep_unused=keep_unused, device=device, backend=backend, inline=inline, **shardings)
+                     donate_argnames=donate_argnames, keep_unused=keep_unused, device=device, backend=backend, inline=inline,
+                     compiler_options=compiler_options, **shardings)
 
 
 class _OverMesh(JitFunction):

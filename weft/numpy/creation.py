@@ -153,6 +153,9 @@ def _convert(x, dtype, copy: bool) -> Any:
     sorts = dict(zip(map(type, leaves), leaves))                  # an example of each type
     if sorts and sorts.keys() <= _PLAIN:
         return _from_numbers(x, leaves, dtype if dtype is not None else dtypes.result_type(*sorts.values()))
+    if any(_has_parts(v) for v in sorts.values()):
+        x = _nested_lists(x)
+        leaves = _elements(x)
     if any(v is None for v in leaves):
         raise ValueError("array: None is not a valid value. It has no dtype; did you mean nan, or an empty array, zeros(0)?")
     if any(isinstance(v, (Tracer, Array)) or (type(v) not in promote.PYTHON_SCALARS and conversion(v) is not None) for v in leaves):
@@ -192,6 +195,20 @@ def _elements(x) -> list:
         else:
             level = [v for each in level for v in (each if isinstance(each, (list, tuple)) else (each,))]
     return level
+
+
+def _has_parts(leaf) -> bool:
+    """Whether a leaf of nested lists is an object with `__array__` or a sequence of the user's."""
+    if isinstance(leaf, (str, bytes, *promote.PYTHON_SCALARS)) or hasattr(leaf, "dtype") or conversion(leaf) is not None:
+        return False
+    return hasattr(leaf, "__array__") or (not _is_buffer(leaf) and promote.as_list(leaf) is not None)
+
+
+def _nested_lists(x) -> Any:
+    """Nested lists whose leaves have no parts: sequences become lists, objects with `__array__` arrays of NumPy."""
+    if isinstance(x, (list, tuple)) or _has_parts(x):
+        return np.asarray(x) if hasattr(x, "__array__") else [_nested_lists(v) for v in promote.as_list(x) or ()]
+    return x
 
 
 def _is_buffer(x) -> bool:

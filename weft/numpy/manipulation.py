@@ -223,14 +223,16 @@ def _atleast(arys, up: Callable):
 
 # ---- joining and splitting
 def _arrays(arrays, api: str) -> list:
-    if hasattr(arrays, "ndim") and np.ndim(arrays):
-        arrays = [arrays[i] for i in range(arrays.shape[0])]
-    if not isinstance(arrays, (list, tuple)):
+    if hasattr(arrays, "dtype") and np.ndim(arrays):
+        parts = [arrays[i] for i in range(arrays.shape[0])]
+    else:
+        parts = promote.as_list(arrays)
+    if parts is None:
         raise TypeError(f"{api}: `arrays` must be a sequence of arrays, got {arrays!r:.80}.")
-    if not arrays:
+    if not parts:
         raise ValueError(f"{api}: `arrays` must hold at least one array.")
-    promote.check_arraylike(api, *arrays)
-    return [promote.concrete(a) for a in promote.promote_dtypes(*[asarray(promote.value(a)) for a in arrays])]
+    promote.check_arraylike(api, *parts)
+    return [promote.concrete(a) for a in promote.promote_dtypes(*[asarray(promote.value(a)) for a in parts])]
 
 
 def concatenate(arrays, axis: int | None = 0, dtype=None):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,19 @@ def value(x) -> Any:
     if isinstance(x, PYTHON_SCALARS) and type(x) not in PYTHON_SCALARS and not isinstance(x, np.generic):
         return next(t for t in PYTHON_SCALARS if isinstance(x, t))(x)
     return x
+
+
+def as_list(x) -> list | None:
+    """The elements of a sequence that is no array: of Python's, or of a class with `__len__` and `__getitem__` or `__iter__`. Otherwise
+    None; iterators, mappings, sets and texts are no sequences."""
+    if isinstance(x, (list, tuple)):
+        return list(x)
+    sort = type(x)
+    if hasattr(x, "dtype") or isinstance(x, (str, bytes, Mapping, Set)) or hasattr(sort, "__next__"):
+        return None
+    if hasattr(sort, "__len__") and hasattr(sort, "__getitem__"):
+        return [x[i] for i in range(len(x))]
+    return list(x) if hasattr(sort, "__iter__") else None
 
 
 def shape_of(x) -> tuple[int, ...]:
@@ -207,10 +220,10 @@ def promote_dtypes_inexact(*args) -> list:
 
 
 def promote_dtypes_complex(*args) -> list:
-    """Arguments converted to the complex dtype of their common dtype."""
+    """Arguments as arrays of the complex dtype of their common dtype."""
     dtype, weak = dtypes.result_type(*args, return_weak_type_flag=True)
     dtype = dtypes.to_complex_dtype(dtype)
-    return [cast(x, dtype, weak) for x in args]
+    return [concrete(cast(x, dtype, weak)) for x in args]
 
 
 class _Adopting(dict):

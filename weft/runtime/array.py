@@ -59,10 +59,13 @@ def replicated_over(mesh: Mesh) -> NamedSharding:
 
 
 class ArrayMeta(type):
-    """`isinstance(x, Array)` holds for tracers too, as programs expect of values inside transformations."""
+    """Tracers are instances of `Array`, and their classes subclasses, as programs expect of values inside transformations."""
 
     def __instancecheck__(cls, instance) -> bool:
         return type(instance) is cls or getattr(type(instance), "_is_tracer", False)
+
+    def __subclasscheck__(cls, subclass) -> bool:
+        return subclass is cls or getattr(subclass, "_is_tracer", False)
 
 
 @reports_as("jax")
