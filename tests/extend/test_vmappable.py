@@ -208,3 +208,57 @@ def test_whole_values_are_put_together_of_computed_parts(named, wrap):
             Named(("row", "col"), x)).data
     want = 2 * (X + 1) * np.arange(4)
     np.testing.assert_allclose(wrap(f)(wnp.asarray(X)), want - want.mean(), rtol=1e-5)
+
+
+class Boxed:
+    """A pytree of one array, mapped along a dim that an int names."""
+
+    def __init__(self, data):
+        self.data = data
+
+
+weft.tree_util.register_pytree_node(Boxed, lambda x: ((x.data,), None), lambda _, data: Boxed(*data))
+
+
+@pytest.fixture
+def int_spec():
+    batching.register_vmappable(Boxed, int, int, lambda cont, index, x, dim: Boxed(cont(x.data, dim)),
+                                lambda cont, size, elt, dim: Boxed(cont(size, elt.data, dim)), None)
+    yield
+    batching.unregister_vmappable(Boxed)
+
+
+ARRAY_CALLS = {
+    "leading dim": lambda: weft.vmap(wnp.sum)(X),
+    "other dims": lambda: weft.vmap(wnp.cumsum, in_axes=1, out_axes=1)(X),
+    "negative dims": lambda: weft.vmap(wnp.cumsum, in_axes=-1, out_axes=-1)(X),
+    "some mapped": lambda: weft.vmap(lambda x, y: x + y, in_axes=(0, None))(X, 2.0),
+    "none mapped": lambda: weft.vmap(lambda x: x + 1, in_axes=None, axis_size=3)(X),
+    "trees": lambda: weft.vmap(lambda t: t["a"] * t["b"], in_axes=({"a": 1, "b": 0},))({"a": X, "b": X.T}),
+    "keys": lambda: weft.vmap(weft.random.normal)(weft.random.split(weft.random.key(0), 2)),
+    "nested": lambda: weft.vmap(weft.vmap(wnp.sin, in_axes=0), in_axes=1)(X),
+    "named axis": lambda: weft.vmap(lambda x: x - weft.lax.pmean(x, "i"), axis_name="i")(X),
+    "jit": lambda: weft.jit(weft.vmap(wnp.sum, -1))(X),
+    "grad": lambda: weft.grad(lambda x: weft.vmap(wnp.sum)(x).sum())(X),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ARRAY_CALLS)
+def test_arrays_are_mapped_as_without_types_of_int_specs(name, request):
+    expected = ARRAY_CALLS[name]()
+    request.getfixturevalue("int_spec")
+    np.testing.assert_array_equal(ARRAY_CALLS[name](), expected)
+
+
+def test_sizes_are_checked_beside_types_of_int_specs(int_spec):
+    with pytest.raises(ValueError, match="inconsistent sizes for array axes"):
+        weft.vmap(lambda x, y: x + y)(X, X.T)
+    with pytest.raises(ValueError, match="along axis 5"):
+        weft.vmap(wnp.sin, in_axes=5)(X)
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_types_of_int_specs_are_mapped_beside_arrays(int_spec, dim):
+    result = weft.vmap(lambda b, x: Boxed(b.data.sum() + x), in_axes=(dim, 0))(Boxed(X), np.arange(X.shape[dim]))
+    assert type(result) is Boxed
+    np.testing.assert_allclose(result.data, X.sum(1 - dim) + np.arange(X.shape[dim]), rtol=1e-6)

@@ -32,4 +32,4 @@ def test_annotations_of_functions():
 def test_unions_are_joined_with_names_of_types(union):
     assert typing.get_origin(union) is typing.Union
     assert typing.get_args(union | "Other")[-1] == typing.ForwardRef("Other")
-    assert union | None == typing.Optional[union]
+    assert union | None == typing.Union[union, None]  # noqa: UP007

@@ -73,7 +73,8 @@ def test_joins_take_sequences_of_tracers():
     np.testing.assert_allclose(grads[1], 8 * np.arange(3.0))
 
 
-@pytest.mark.parametrize("arrays", [{0: np.ones(2)}, {1.0, 2.0}, iter([np.ones(2)]), "ab", 3], ids=["dict", "set", "iterator", "str", "int"])
+@pytest.mark.parametrize("arrays", [{0: np.ones(2)}, {1.0, 2.0}, iter([np.ones(2)]), "ab", 3],
+                         ids=["dict", "set", "iterator", "str", "int"])
 def test_joins_refuse_what_is_no_sequence(arrays):
     with pytest.raises(TypeError, match="must be a sequence of arrays"):
         wnp.concatenate(arrays)

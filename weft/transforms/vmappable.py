@@ -42,8 +42,11 @@ def is_vmappable(x: Any) -> bool:
 
 
 def is_spec(x: Any) -> bool:
-    """Whether `x` can stand for a value of a registered type, or of a `HiType`, in `in_axes` or `out_axes`."""
-    return isinstance(x, MappingSpec) or (bool(registered) and any(type(x) is kind.spec_type for kind in registered.values()))
+    """Whether `x` stands for a value of a registered type, or of a `HiType`, in `in_axes` or `out_axes`. An int does not: it is a dim of an
+    array, also where a registered type has ints as its specs."""
+    if isinstance(x, MappingSpec):
+        return True
+    return bool(registered) and type(x) is not int and any(type(x) is kind.spec_type for kind in registered.values())
 
 
 def _counter(axis_size: Any) -> Callable | None:

@@ -229,7 +229,7 @@ def sparsify(f: Callable, use_tracer: bool = False) -> Callable:
         if wrong := [leaf for leaf in leaves if isinstance(leaf, weft.ShapeDtypeStruct)]:
             raise TypeError(f"sparsify: the arguments of `f` must be arrays and numbers, got {wrong[0]!r:.60}.")
         positional = len(tree.tree_leaves(args, is_leaf=is_sparse))
-        traced = [i for i, leaf in enumerate(leaves) if is_sparse(leaf) or i < positional and _is_number(leaf)]
+        traced = [i for i, leaf in enumerate(leaves) if is_sparse(leaf) or (i < positional and _is_number(leaf))]
 
         def flat(*values: Any) -> Any:
             whole = list(leaves)
