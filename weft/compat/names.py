@@ -165,7 +165,19 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     "jax.experimental.shard_map": {"shard_map": "weft.api.shard_map:shard_map"},
     **{f"jax.experimental.pallas.ops.{module}": {name: f"weft.experimental.pallas.ops.{module}:{name}" for name in kernels.split()}
        for module, kernels in {"gpu.attention": "BlockSizes mha", "tpu.megablox": "gmm tgmm",
-                               "tpu.flash_attention": "BlockSizes DEFAULT_MASK_VALUE SegmentIds flash_attention mha_reference"}.items()},
+                               "tpu.flash_attention": "BlockSizes DEFAULT_MASK_VALUE SegmentIds flash_attention mha_reference",
+                               "tpu.splash_attention": """
+                                   BlockSizes CausalMask FullMask LocalMask Mask MultiHeadMask NumpyMask QKVLayout SegmentIds
+                                   make_causal_mask make_local_attention_mask make_masked_mha_reference make_masked_mqa_reference
+                                   make_random_mask make_splash_mha make_splash_mha_single_device make_splash_mqa
+                                   make_splash_mqa_single_device""",
+                               "tpu.splash_attention.splash_attention_kernel": """
+                                   BlockSizes DEFAULT_MASK_VALUE QKVLayout SegmentIds SplashAttentionKernel attention_reference
+                                   make_attention_reference make_masked_mha_reference make_masked_mqa_reference make_splash_mha
+                                   make_splash_mha_single_device make_splash_mqa make_splash_mqa_single_device""",
+                               "tpu.splash_attention.splash_attention_mask": """
+                                   CausalMask ChunkedCausalMask FullMask LocalMask LogicalAnd LogicalOr Mask MultiHeadMask NumpyMask
+                                   make_causal_mask make_chunk_attention_mask make_local_attention_mask make_random_mask"""}.items()},
     **{f"jax.experimental.sparse.{module}": {} for module in "ad api bcsr coo csr test_util transform util".split()},
     "jax.experimental.sparse.bcoo": {name: f"weft.experimental.sparse:{name}" for name in """
         bcoo_broadcast_in_dim bcoo_concatenate bcoo_conv_general_dilated bcoo_dot_general bcoo_dot_general_sampled bcoo_dynamic_slice

@@ -2,4 +2,4 @@
 
 from weft.util.lazy import attach
 
-__getattr__, __dir__ = attach(__name__, {"weft.experimental.pallas.ops.tpu": "flash_attention megablox"})
+__getattr__, __dir__ = attach(__name__, {"weft.experimental.pallas.ops.tpu": "flash_attention megablox splash_attention"})

@@ -1,0 +1,257 @@
+"""Masks of attention: whether a query attends to a key, by their positions.
+
+In:   shapes [queries, keys], windows and offsets, or arrays of bools.
+Out:  `Mask` objects, which compute blocks on demand (`mask[a:b, c:d]`), are joined by `|` and `&`, and compare by value; functions that
+      give whole masks as arrays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+
+class Mask:
+    """A mask of shape [queries, keys] or [heads, queries, keys]."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        raise NotImplementedError(f"{type(self).__name__} must define `shape`.")
+
+    def __getitem__(self, idx: Any) -> np.ndarray:
+        """The block of the mask that one slice per dim selects."""
+        raise NotImplementedError(f"{type(self).__name__} must define `__getitem__`.")
+
+    def __bool__(self) -> bool:
+        raise NotImplementedError("A mask has no truth value. Join masks by | and &, not by `or` and `and`.")
+
+    def __or__(self, other: Mask) -> Mask:
+        return LogicalOr(self, other)
+
+    def __and__(self, other: Mask) -> Mask:
+        return LogicalAnd(self, other)
+
+
+# ---- masks as arrays
+
+
+def _evaluated(rule: Callable[[Any, Any], Any], shape: tuple[int, int], idx: Any = (slice(None), slice(None))) -> np.ndarray:
+    """The block `idx` of the mask of `shape` in which `rule(query, key)` holds."""
+    if len(idx) != 2:
+        raise NotImplementedError(f"A mask of two dims takes two slices, got {idx!r}.")
+    queries, keys = (np.arange(n)[each] for n, each in zip(shape, idx))
+    return np.broadcast_to(rule(queries[:, None], keys[None, :]), (len(queries), len(keys))).copy()
+
+
+def _causal(offset: int) -> Callable[[Any, Any], Any]:
+    return lambda query, key: query + offset >= key
+
+
+def _local(window_size: tuple[int | None, int | None], offset: int) -> Callable[[Any, Any], Any]:
+    left, right = window_size
+
+    def rule(query: Any, key: Any) -> Any:
+        before = True if left is None else query + offset - left <= key
+        after = True if right is None else query + offset + right >= key
+        return np.logical_and(before, after)
+
+    return rule
+
+
+def _chunked(chunk_size: int) -> Callable[[Any, Any], Any]:
+    if chunk_size <= 0:
+        raise ValueError(f"chunk_size must be positive, got {chunk_size}.")
+    return lambda query, key: (query >= key) & (query // chunk_size == key // chunk_size)
+
+
+def make_causal_mask(shape: tuple[int, int], offset: int = 0) -> np.ndarray:
+    """Query i attends to keys up to i + offset.
+
+    >>> make_causal_mask((2, 3)).astype(int).tolist()
+    [[1, 0, 0], [1, 1, 0]]
+    """
+    return _evaluated(_causal(offset), shape)
+
+
+def make_local_attention_mask(shape: tuple[int, int], window_size: tuple[int | None, int | None], *, offset: int = 0) -> np.ndarray:
+    """Query i attends to keys from i + offset - left to i + offset + right, where `window_size` is (left, right); None: without a bound.
+
+    >>> make_local_attention_mask((3, 3), (1, 0)).astype(int).tolist()
+    [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
+    """
+    return _evaluated(_local(window_size, offset), shape)
+
+
+def make_chunk_attention_mask(shape: tuple[int, int], chunk_size: int) -> np.ndarray:
+    """A query attends to the keys of its own chunk of positions, up to its own.
+
+    >>> make_chunk_attention_mask((4, 4), 2).astype(int).tolist()
+    [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
+    """
+    return _evaluated(_chunked(chunk_size), shape)
+
+
+def make_random_mask(shape: tuple[int, int], sparsity: float, seed: int) -> np.ndarray:
+    """A mask in which each entry is False with probability `sparsity`."""
+    return np.random.RandomState(seed).binomial(1, 1 - sparsity, shape).astype(bool)
+
+
+# ---- masks as objects
+
+
+def _check_shape(mask: Mask, shape: tuple[int, ...]) -> None:
+    if mask.shape != shape:
+        raise ValueError(f"A mask has the shape {mask.shape}, where {shape} is needed: masks that are joined have one shape.")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Joined(Mask):
+    left: Mask
+    right: Mask
+
+    def __post_init__(self) -> None:
+        _check_shape(self.right, self.left.shape)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.left.shape
+
+
+class LogicalOr(_Joined):
+    """Where one of two masks of a shape holds.
+
+    >>> mask = CausalMask((2, 2)) | NumpyMask(np.eye(2, dtype=bool)[::-1])
+    >>> mask[:, :].astype(int).tolist()
+    [[1, 1], [1, 1]]
+    """
+
+    def __getitem__(self, idx: Any) -> np.ndarray:
+        return self.left[idx] | self.right[idx]
+
+
+class LogicalAnd(_Joined):
+    """Where both of two masks of a shape hold."""
+
+    def __getitem__(self, idx: Any) -> np.ndarray:
+        return self.left[idx] & self.right[idx]
+
+
+@dataclasses.dataclass(frozen=True)
+class MultiHeadMask(Mask):
+    """One mask per head, all of one shape.
+
+    >>> MultiHeadMask([CausalMask((4, 4)), FullMask((4, 4))]).shape
+    (2, 4, 4)
+    """
+    masks: Sequence[Mask]
+
+    def __post_init__(self) -> None:
+        if not self.masks:
+            raise ValueError("MultiHeadMask: there must be at least one mask.")
+        object.__setattr__(self, "masks", tuple(self.masks))
+        for mask in self.masks:
+            if isinstance(mask, MultiHeadMask):
+                raise ValueError("MultiHeadMask: the mask of a head must not be a MultiHeadMask.")
+            _check_shape(mask, self.masks[0].shape)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.masks), *self.masks[0].shape)
+
+    def __getitem__(self, idx: Any) -> np.ndarray:
+        if len(idx) != 3:
+            raise NotImplementedError(f"A mask of three dims takes three indices, got {idx!r}.")
+        head, *block = idx
+        if isinstance(head, int):
+            return self.masks[head][tuple(block)]
+        return np.stack([mask[tuple(block)] for mask in self.masks[head]])
+
+
+@dataclasses.dataclass(frozen=True)
+class FullMask(Mask):
+    """Every query attends to every key."""
+    _shape: tuple[int, int]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._shape
+
+    def __getitem__(self, idx: Any) -> np.ndarray:
+        return _evaluated(lambda query, key: True, self._shape, idx)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class NumpyMask(Mask):
+    """A mask that an array of bools gives. Raises ValueError for other arrays."""
+    array: np.ndarray
+
+    def __post_init__(self) -> None:
+        if self.array.ndim != 2:
+            raise ValueError(f"NumpyMask: the array must have two dims, got the shape {self.array.shape}.")
+        if self.array.dtype != bool:
+            raise ValueError(f"NumpyMask: the array must hold bools, got {self.array.dtype}.")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    def __getitem__(self, idx: Any) -> np.ndarray:
+        return np.asarray(self.array)[idx]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NumpyMask) and np.array_equal(self.array, other.array)
+
+    def __hash__(self) -> int:
+        return hash((self.array.shape, np.asarray(self.array).tobytes()))
+
+
+class _RuleMask(Mask):
+    """A mask of a rule on positions. Masks of one class with equal arguments are equal. `shard_count`, into how many parts a device mesh
+    divides the queries, changes nothing."""
+
+    def __init__(self, shape: tuple[int, int], rule: Callable[[Any, Any], Any], *arguments: Any):
+        self._shape, self._rule, self._arguments = tuple(shape), rule, arguments
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._shape
+
+    def __getitem__(self, idx: Any) -> np.ndarray:
+        return _evaluated(self._rule, self._shape, idx)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and (self._shape, self._arguments) == (other._shape, other._arguments)
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._shape, self._arguments))
+
+
+class CausalMask(_RuleMask):
+    """Query i attends to keys up to i + offset.
+
+    >>> CausalMask((4, 4))[1:3, :].astype(int).tolist()
+    [[1, 1, 0, 0], [1, 1, 1, 0]]
+    """
+
+    def __init__(self, shape: tuple[int, int], offset: int = 0, shard_count: int = 1):
+        super().__init__(shape, _causal(offset), offset)
+        self.offset = offset
+
+
+class LocalMask(_RuleMask):
+    """Query i attends to keys from i + offset - left to i + offset + right, where `window_size` is (left, right); None: without a bound."""
+
+    def __init__(self, shape: tuple[int, int], window_size: tuple[int | None, int | None], offset: int, shard_count: int = 1):
+        super().__init__(shape, _local(window_size, offset), tuple(window_size), offset)
+        self.window_size, self.offset = window_size, offset
+
+
+class ChunkedCausalMask(_RuleMask):
+    """A query attends to the keys of its own chunk of positions, up to its own."""
+
+    def __init__(self, shape: tuple[int, int], chunk_size: int, shard_count: int = 1):
+        super().__init__(shape, _chunked(chunk_size), chunk_size)
+        self.chunk_size = chunk_size
