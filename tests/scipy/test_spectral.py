@@ -60,6 +60,31 @@ def test_inverse(options):
     _same(signal.istft(both, input_onesided=False, **options), scipy.signal.istft(both, input_onesided=False, **options))
 
 
+@pytest.mark.parametrize("noverlap", [-1, -4, -16, -90])
+@pytest.mark.parametrize("options", [
+    {}, {"boundary": None, "padded": False}, {"boundary": "even", "nfft": 32}, {"boundary": None, "padded": True},
+], ids=str)  # fmt: skip
+def test_gaps_between_segments(noverlap, options):
+    options = {"nperseg": 16, "noverlap": noverlap, **options}
+    _same(signal.stft(X, **options), scipy.signal.stft(X, **options))
+    _same(signal.stft(Z, return_onesided=False, **options), scipy.signal.stft(Z, return_onesided=False, **options))
+
+
+@pytest.mark.parametrize("noverlap", [-1, -4, -16])
+def test_power_spectra_of_segments_with_gaps(noverlap):
+    options = {"nperseg": 16, "noverlap": noverlap}
+    _same(signal.welch(X, **options), scipy.signal.welch(X, **options))
+    _same(signal.csd(X, Y, **options), scipy.signal.csd(X, Y, **options))
+
+
+@pytest.mark.filterwarnings("ignore:NOLA condition failed")
+@pytest.mark.parametrize("noverlap", [-1, -4])
+def test_inverse_of_segments_with_gaps(noverlap):
+    options = {"nperseg": 16, "noverlap": noverlap}
+    z = scipy.signal.stft(X, **options)[2].astype(np.complex64)
+    _same(signal.istft(z, **options), scipy.signal.istft(z, **options))
+
+
 def test_derivatives_and_shards():
     power = lambda x: signal.welch(x, nperseg=16)[1].sum()
     direction = Y[0]

@@ -63,7 +63,7 @@ def _sizes(name: str, nperseg: int, noverlap: int | None, nfft: int | None) -> t
     noverlap = nperseg // 2 if noverlap is None else int(noverlap)
     if nfft < nperseg:
         raise ValueError(f"{name}: nfft={nfft} must be at least nperseg={nperseg}.")
-    if not 0 <= noverlap < nperseg:
+    if noverlap >= nperseg:
         raise ValueError(f"{name}: noverlap={noverlap} must be less than nperseg={nperseg}.")
     return noverlap, nfft
 
@@ -162,8 +162,9 @@ def stft(x: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int = 256, noverl
          detrend: Any = False, return_onesided: bool = True, boundary: str | None = "zeros", padded: bool = True, axis: int = -1) -> tuple:
     """Frequencies, times and the short-time Fourier transform of a signal; times are the last dim of the transform.
 
-    Segments of `nperseg` samples overlap by `noverlap` (half of them by default), are multiplied by `window` and padded to `nfft`. The
-    signal is continued at its ends by `boundary`: zeros, even, odd, constant, or None. Complex signals have frequencies of both signs.
+    Segments of `nperseg` samples overlap by `noverlap` (half of them by default; below 0 there are gaps between them), are multiplied by
+    `window` and padded to `nfft`. The signal is continued at its ends by `boundary`: zeros, even, odd, constant, or None. Complex signals
+    have frequencies of both signs.
 
     >>> freqs, times, z = stft(wnp.ones(64), nperseg=16)
     >>> freqs.shape, times.shape, z.shape

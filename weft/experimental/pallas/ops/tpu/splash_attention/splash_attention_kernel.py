@@ -126,7 +126,8 @@ class SplashAttentionKernel:
         mask = None if self._mask is None else tuple(self._mask.shape)
         if not fits or mask not in (None, (1, queries, keys), (heads, queries, keys)):
             raise ShapeError(f"SplashAttentionKernel: q, k and v of shapes {q.shape}, {k.shape} and {v.shape} do not fit a mask of shape "
-                             f"{mask}. They have dims [heads, queries, size], [heads of keys, keys, size]; the mask has [heads, queries, keys].")
+                             f"{mask}. Queries have the dims [heads, queries, size], keys and values [heads of keys, keys, size], the mask "
+                             "[heads, queries, keys].")
 
     def manual_sharding_spec(self, sharding: NamedSharding) -> SplashAttentionKernel:
         """The kernel with specs of its arrays in their place, for `in_specs` of `shard_map`: `sharding` splits [heads, queries]."""
