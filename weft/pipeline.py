@@ -41,8 +41,9 @@ class Request:
     """What is to be compiled: a program without constants, for inputs laid out as `in_specs` say, on the devices `assignment`, whose
     layouts may be named by other devices than those of the backend: its devices have the same ids.
 
-    Outputs without a sharding get the one that propagation finds. Uncommitted inputs may be moved; committed ones are read where they
-    are.
+    Outputs without a sharding get the one that propagation finds. On a mesh with explicit axes, outputs without a sharding in their types
+    keep these axes; with a mesh in context (`in_context`), such axes of theirs are automatic. Uncommitted inputs may be moved; committed
+    ones are read where they are.
     """
     jaxpr: Jaxpr
     in_specs: Sequence[ArraySpec]
@@ -50,6 +51,7 @@ class Request:
     donated: Sequence[int]
     name: str
     assignment: tuple
+    in_context: bool
     backend: Backend
 
 
@@ -139,7 +141,7 @@ def lower(request: Request) -> tuple[Stages, LocalProgram]:
         from weft.partition import partition
 
         result = stages.partition = timer("partition", partition.partition_for, program, [s.stored for s in in_specs],
-                                         [s and s.stored for s in wanted], assignment, backend.cost_model)
+                                         [s and s.stored for s in wanted], assignment, request.in_context, backend.cost_model)
         for callback, sharding in result.layout_callbacks:
             callback(on_backend(sharding, backend))
         program = stages.local = timer("simplify local", simplify, result.jaxpr)

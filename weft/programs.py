@@ -53,12 +53,13 @@ COMPILER = ("", "util", "processes", "ir", "core", "ops", "transforms", "control
             "runtime")
 
 #: a program and all that was said about it, as `pipeline.Request` takes it
-_Request = tuple[Jaxpr, Sequence[ArraySpec], Sequence[Sharding | None], Sequence[int], str, tuple, Backend]
+_Request = tuple[Jaxpr, Sequence[ArraySpec], Sequence[Sharding | None], Sequence[int], str, tuple, bool, Backend]
 
 
 def executable_of(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Sequence[Sharding | None], donated: Sequence[int],
-                  name: str, assignment: tuple, backend: Backend) -> Executable:
-    """A program without constants, made callable for inputs laid out as `in_specs`, on the devices `assignment`."""
+                  name: str, assignment: tuple, in_context: bool, backend: Backend) -> Executable:
+    """A program without constants, made callable for inputs laid out as `in_specs`, on the devices `assignment`; `in_context` tells
+    whether a mesh is in context (`pipeline.Request`)."""
     start = time.perf_counter()
     if "check" in jaxpr.effects:
         raise ValueError(f"{name}: Cannot abstractly evaluate a checkify.check which was not functionalized: compiled code cannot raise.\n"
@@ -69,7 +70,7 @@ def executable_of(jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], out_shardings: Se
         raise ValueError(f"{name}: devices {', '.join(map(str, lost))} are from before weft.distributed.shrink().\n"
                          "  Move the arrays to a mesh of weft.devices(), by weft.device_put.")
     ranks = _ranks_of(assignment)
-    request = (jaxpr, in_specs, out_shardings, donated, name, assignment, backend)
+    request = (jaxpr, in_specs, out_shardings, donated, name, assignment, in_context, backend)
     key = None if is_elsewhere(assignment) else _key(request)
     found = None if key is None else _read(key, request)
     if ranks is not None:
@@ -138,7 +139,7 @@ def _fingerprint(request: _Request) -> str:
 
 def _lines(request: _Request) -> list[tuple[str, str]]:
     """The program, what it takes and what it gives, line by line: what is compared between processes, and where it comes from."""
-    jaxpr, in_specs, out_shardings, donated, name, _, _ = request
+    jaxpr, in_specs, out_shardings, donated, name, *_ = request
     plain = lambda text: re.sub(r"0x[0-9a-f]+", "0x", text)
     numbers: dict = {}
     names = lambda atoms: " ".join([f"{a.val}:{a.aval.str_short()}" if type(a) is Literal else
@@ -187,11 +188,11 @@ def _key(request: _Request) -> str | None:
 def _structure(request: _Request) -> bytes:
     """All that says how to compile a program. Where it runs on several processes, what nobody placed is elsewhere in each, which is
     the same to the compiler."""
-    jaxpr, in_specs, out_shardings, donated, _, assignment, _ = request
+    jaxpr, in_specs, out_shardings, donated, _, assignment, in_context, _ = request
     anywhere = None if _ranks_of(assignment) is None else _make_single(assignment[0], "device")
     specs = [(s.aval, s.sharding if s.committed or anywhere is None else anywhere, s.committed) for s in in_specs]
     with paused:
-        return structure(jaxpr, *specs, tuple(out_shardings), tuple(donated), tuple(assignment), config.trace_key())
+        return structure(jaxpr, *specs, tuple(out_shardings), tuple(donated), tuple(assignment), in_context, config.trace_key())
 
 
 @functools.cache
@@ -240,7 +241,7 @@ def _load(key: str, data: bytes, request: _Request) -> Executable:
 def _placed(code: bytes, request: _Request, shardings: tuple, results: tuple, collective_count: int,
             write: Callable[[Callable[[], bytes | None]], None]) -> Executable:
     """The executable of code that a backend kept, for arguments laid out as `shardings` and results as (sharding, committed)."""
-    jaxpr, in_specs, _, donated, name, _, backend = request
+    jaxpr, in_specs, _, donated, name, *_, backend = request
     ins = [ArraySpec(s.aval, sharding, s.committed) for s, sharding in zip(in_specs, shardings, strict=True)]
     outs = [ArraySpec(aval, *result) for aval, result in zip(jaxpr.out_avals, results, strict=True)]
     stages = LazyStages(request)

@@ -220,7 +220,7 @@ def test_references_tell_what_they_are():
     half[...] += 1.0
     assert half.dtype == wnp.bfloat16
     program = weft.make_jaxpr(lambda r, x: r.addupdate(x))(ref, 1.0)
-    assert len(program.invars) == 2 and program.out_avals == (weft.typeof(ref[...]),)
+    assert len(program.invars) == 2 and program.out_avals == [weft.typeof(ref[...])]
     compiled = weft.jit(lambda r: r.addupdate(2.0)).lower(ref).compile()
     compiled(ref)
     compiled(ref)

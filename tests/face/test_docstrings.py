@@ -4,6 +4,7 @@ import doctest
 import importlib
 import inspect
 import re
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -36,11 +37,11 @@ def public_modules() -> Iterator[ModuleType]:
 
 
 def public_names(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """The classes and functions that a module offers."""
+    """The classes and functions that a module offers, without unions of types."""
     own = [name for name, value in vars(module).items() if name[0] != "_" and getattr(value, "__module__", None) == module.__name__]
     for name in getattr(module, "__all__", None) or (dir(module) if module is weft else own):
         value = getattr(module, name, None)
-        if callable(value) and not isinstance(value, ModuleType):
+        if callable(value) and not isinstance(value, ModuleType) and typing.get_origin(value) is None:
             yield f"{module.__name__}.{name}", value
 
 

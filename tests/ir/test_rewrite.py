@@ -54,7 +54,7 @@ def test_substitute_and_used():
     jaxpr = program(lambda x, y: (E.sin(x),), 2)
     x, y = jaxpr.invars
     (eqn,) = substitute(jaxpr.eqns, {x: y})
-    assert eqn.invars == (y,) and used_vars(jaxpr) == {x, jaxpr.outvars[0]}
+    assert eqn.invars == [y] and used_vars(jaxpr) == {x, jaxpr.outvars[0]}
 
 
 def test_the_verifier_finds_broken_programs():

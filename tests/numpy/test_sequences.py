@@ -33,6 +33,16 @@ class Blocks:
         return cls(parts)
 
 
+class BlockArray(Blocks):
+    """Blocks that have an array's properties, too."""
+
+    dtype = property(lambda self: self.parts[0].dtype)
+    ndim = property(lambda self: tuple(p.ndim for p in self.parts))
+
+
+tree_util.register_pytree_node(BlockArray, lambda x: (x.parts, None), lambda _, parts: BlockArray(parts))
+
+
 class Iterable:
     def __init__(self, parts):
         self.parts = parts
@@ -55,7 +65,7 @@ JOINS = {"concatenate": (4,), "stack": (2, 2), "hstack": (4,), "vstack": (2, 2),
 
 
 @pytest.mark.parametrize("join", JOINS)
-@pytest.mark.parametrize("sort", [Blocks, Iterable, UserList, deque])
+@pytest.mark.parametrize("sort", [Blocks, BlockArray, Iterable, UserList, deque])
 def test_joins_take_any_sequence(join, sort):
     parts = [wnp.ones(2), wnp.zeros(2)]
     result = getattr(wnp, join)(sort(parts))
@@ -97,7 +107,7 @@ def test_lists_may_mix_objects_and_tracers():
     np.testing.assert_array_equal(result, [np.eye(2), np.ones((2, 2)), np.zeros((2, 2))])
 
 
-@pytest.mark.parametrize("sort", [Blocks, UserList, deque])
+@pytest.mark.parametrize("sort", [Blocks, BlockArray, UserList, deque])
 def test_arrays_are_made_of_sequences(sort):
     np.testing.assert_array_equal(wnp.asarray(sort([wnp.ones(2), wnp.zeros(2)])), [[1, 1], [0, 0]])
     np.testing.assert_array_equal(wnp.asarray([UserList([1, 2])]), [[1, 2]])

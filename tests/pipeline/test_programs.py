@@ -197,6 +197,7 @@ SAID = {
     "committed": {"specs": [weft.device_put(values(16, 8), devices()[0])._spec]},
     "layout": {"specs": [laid(16, 8)._spec], "assignment": mesh().flat_devices},
     "other layout": {"specs": [laid(16, 8, spec=P("b", "a"))._spec], "assignment": mesh().flat_devices},
+    "mesh in context": {"in_context": True},
     "device": {"assignment": devices()[1:2]},
     "devices": {"assignment": devices()[:2]},
     "their order": {"assignment": devices()[1::-1]},
@@ -209,7 +210,7 @@ SAID = {
 }
 
 
-def key_of(donated=(), out_shardings=(None,), specs=None, assignment=None, settings=None, environment=None):
+def key_of(donated=(), out_shardings=(None,), specs=None, assignment=None, in_context=False, settings=None, environment=None):
     jaxpr = weft.jit(lambda x: x * 2).trace(values(16, 8)).jaxpr
     specs = [wnp.asarray(values(16, 8))._spec] if specs is None else specs
     with pytest.MonkeyPatch.context() as patch:
@@ -217,11 +218,11 @@ def key_of(donated=(), out_shardings=(None,), specs=None, assignment=None, setti
             patch.setenv(*environment)
             patch.setattr(pool, "num_threads", pool.num_threads.__wrapped__)
         with weft.util.config.Override(**(settings or {})):
-            return program_key(jaxpr, specs, out_shardings, donated, devices()[:1] if assignment is None else assignment)
+            return program_key(jaxpr, specs, out_shardings, donated, devices()[:1] if assignment is None else assignment, in_context)
 
 
-def program_key(jaxpr, specs, out_shardings, donated, assignment):
-    return programs._key((jaxpr, specs, out_shardings, donated, "", tuple(assignment), assignment[0].client))
+def program_key(jaxpr, specs, out_shardings, donated, assignment, in_context=False):
+    return programs._key((jaxpr, specs, out_shardings, donated, "", tuple(assignment), in_context, assignment[0].client))
 
 
 def test_everything_said_about_a_program_is_in_its_key():

@@ -36,9 +36,9 @@ from weft.core.trace import (
     set_trace,
     typeof,
 )
-from weft.ir.explicit import on_devices, says_all
+from weft.ir.explicit import has_explicit_axes, on_devices, says_all
 from weft.ir.jaxpr import Jaxpr, subjaxprs
-from weft.ir.mesh import Mesh, device_mesh, unplaced
+from weft.ir.mesh import Mesh, current_mesh, device_mesh, unplaced
 from weft.ir.program_mesh import check_same_devices, constraint_shardings, is_abstract, operations_that_name, typed_devices, with_devices
 from weft.ir.rewrite import used_vars
 from weft.ir.shardings import NamedSharding, Sharding
@@ -123,7 +123,8 @@ def prepare(jaxpr: Jaxpr, args: Sequence[Array], in_shardings=(), out_shardings=
 def executable_for(jaxpr: Jaxpr, specs: tuple[ArraySpec, ...], out_shardings=(), donated=(), name="", arg_names=(),
                    backend: str | None = None, out_layouts=()) -> Executable:
     """The executable for argument specs (those of the constants first), compiled if it is the first time."""
-    key = ("executable", specs, tuple(out_shardings), tuple(donated), config.trace_key(), backend, device_mesh(), out_layouts)
+    key = ("executable", specs, tuple(out_shardings), tuple(donated), config.trace_key(), backend, device_mesh(),
+           current_mesh() is not None, out_layouts)
     found = jaxpr._cache.get(key)
     if found is not None:
         return found
@@ -268,7 +269,7 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings=(), donated=()
     n_consts = len(jaxpr.constvars)
     out_shardings = tuple(out_shardings) or (None,) * len(jaxpr.outvars)
     out_avals = jaxpr.out_avals
-    program = jaxpr.memo("closed", lambda: Jaxpr((), (), jaxpr.constvars + jaxpr.invars, jaxpr.outvars, jaxpr.eqns,
+    program = jaxpr.memo("closed", lambda: Jaxpr((), (), [*jaxpr.constvars, *jaxpr.invars], jaxpr.outvars, jaxpr.eqns,
                                                  jaxpr.effects, jaxpr.name))
     if backend is not None:
         specs, out_shardings = _on_one_backend(program, specs, out_shardings, backends.get(backend))
@@ -310,12 +311,13 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings=(), donated=()
 def _executable(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings: Sequence[Sharding | None], out_layouts: Sequence,
                 donated: Sequence[int], name: str, assignment: tuple, backend: backends.Backend) -> Executable:
     """The executable of a program without constants: of one on memory, where an argument or a result has an order."""
+    in_context = current_mesh() is not None and any(has_explicit_axes(s.sharding) for s in specs)
     ins, outs = [s.order for s in specs], _result_orders(jaxpr, specs, out_layouts, name)
     if not any(ins) and not any(outs):
-        return programs.executable_of(jaxpr, specs, out_shardings, donated, name, assignment, backend)
+        return programs.executable_of(jaxpr, specs, out_shardings, donated, name, assignment, in_context, backend)
     shardings = [s if s is None or order is None else s.transposed(order) for s, order in zip(out_shardings, outs)]
     found = programs.executable_of(on_transposed(jaxpr, ins, outs), [s.row_major for s in specs], shardings, donated, name, assignment,
-                                   backend)
+                                   in_context, backend)
     return found.on_orders(ins, outs, [s.sharding for s in specs], out_shardings)
 
 

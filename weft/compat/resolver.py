@@ -148,7 +148,7 @@ class JaxModule(ModuleType):
 
 def _namespace(module: ModuleType) -> dict[str, Any]:
     """The names that a module has by now, without loading others."""
-    return ModuleType.__dict__["__dict__"].__get__(module)
+    return vars(ModuleType)["__dict__"].__get__(module)
 
 
 class ConfigModule(JaxModule):

@@ -236,7 +236,7 @@ def without_consts(jaxpr: Jaxpr) -> Jaxpr:
     """`jaxpr` with its constants as leading inputs."""
     if not jaxpr.constvars:
         return jaxpr
-    return Jaxpr((), (), jaxpr.constvars + jaxpr.invars, jaxpr.outvars, jaxpr.eqns, jaxpr.effects, jaxpr.name)
+    return Jaxpr((), (), [*jaxpr.constvars, *jaxpr.invars], jaxpr.outvars, jaxpr.eqns, jaxpr.effects, jaxpr.name)
 
 
 class _Structure:

@@ -56,10 +56,11 @@ def serialize(compiled: Compiled) -> tuple[bytes, PyTreeDef, PyTreeDef]:
         raise ValueError(f"{api}: cannot serialize with a closed-over reference to a mutable array ({traced._refs[0]!r}).\n"
                          "  It belongs to this process. Pass the reference, or its value, as an argument.")
     _check_one_process(api)
-    jaxpr, in_specs, out_shardings, donated, name, assignment, backend = made.request
+    jaxpr, in_specs, out_shardings, donated, name, assignment, in_context, backend = made.request
     parts = {
         "jaxpr": jaxpr, "in_specs": [(s.aval, s.sharding, s.committed) for s in in_specs], "out_shardings": tuple(out_shardings),
-        "donated": tuple(donated), "name": name, "assignment": tuple(assignment), "executable": programs.kept(made),
+        "donated": tuple(donated), "name": name, "assignment": tuple(assignment), "in_context": in_context,
+        "executable": programs.kept(made),
         "consumed": made.donated, "consts": [np.asarray(x) for x in compiled._consts], "arg_names": tuple(made.arg_names),
         "orders": tuple([tuple([s.order for s in specs]) for specs in (made.in_specs, made.out_specs)]),
         "traced": (program.name, *map(tuple, (program.in_shardings, program.out_shardings, program.donated, program.in_avals))),
@@ -87,7 +88,8 @@ def deserialize_and_load(serialized: bytes, in_tree: PyTreeDef, out_tree: PyTree
     parts = bytes_format.from_bytes(head["parts"], _MAGIC, "a compiled program", instead)
     in_specs = [ArraySpec(*spec) for spec in parts["in_specs"]]
     closed, n = parts["jaxpr"], len(parts["consts"])
-    request = (closed, in_specs, parts["out_shardings"], parts["donated"], parts["name"], parts["assignment"], backends.get(platform))
+    request = (closed, in_specs, parts["out_shardings"], parts["donated"], parts["name"], parts["assignment"],
+               parts.get("in_context", False), backends.get(platform))
     unnamed = [[None] * len(orders) for orders in parts["orders"]]
     made = programs.restored(request, **parts["executable"]).on_orders(*parts["orders"], *unnamed)
     consts: list[Array] = [relaid(to_array(x), spec) for x, spec in zip(parts["consts"], made.in_specs)]

@@ -10,7 +10,7 @@ Laws: every variable is bound once, before use; each equation's outputs have the
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set as AbstractSet
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Union
 
@@ -57,24 +57,30 @@ class Literal:
 Atom = Union[Var, Literal]
 
 
+def _copy_of_effects(program: Any) -> set:
+    return set(program._effects)
+
+
 class Eqn:
-    """`outvars = primitive[params] invars`. `source` is where the user wrote it (or None); `effects` is a frozenset of
-    names (e.g. "print", "ordered"), empty for pure ones."""
-    __slots__ = ("primitive", "invars", "outvars", "params", "source", "effects")
+    """`outvars = primitive[params] invars`. `source` is where the user wrote it (or None); `effects` is a set of
+    names (e.g. "print", "ordered"), empty for pure ones; the set is a copy."""
+    __slots__ = ("primitive", "invars", "outvars", "params", "source", "_effects")
 
     def __init__(self, primitive, invars: Iterable[Atom], outvars: Iterable[Var], params: dict, source=None,
-                 effects: frozenset = frozenset()):
+                 effects: AbstractSet[Any] = frozenset()):
         self.primitive = primitive
-        self.invars = tuple(invars)
-        self.outvars = tuple(outvars)
+        self.invars = list(invars)
+        self.outvars = list(outvars)
         self.params = params
         self.source = source
-        self.effects = effects
+        self._effects = frozenset(effects)
 
     def replace(self, **changes) -> "Eqn":
         get = changes.get
         return Eqn(get("primitive", self.primitive), get("invars", self.invars), get("outvars", self.outvars),
                    get("params", self.params), get("source", self.source), get("effects", self.effects))
+
+    effects = property(_copy_of_effects)
 
     @property
     def source_info(self):
@@ -137,25 +143,26 @@ class Jaxpr:
 
     >>> program = weft.make_jaxpr(lambda x: 2 * x + 1)(3.0)
     >>> len(program.eqns), program.in_avals, program.out_avals, program.effects
-    (2, (ShapedArray(float32[], weak_type=True),), (ShapedArray(float32[], weak_type=True),), frozenset())
+    (2, [ShapedArray(float32[], weak_type=True)], [ShapedArray(float32[], weak_type=True)], set())
     >>> program.eqns[0].outvars == program.eqns[1].invars[:1], program.invars[0].aval, len(program.outvars)
     (True, ShapedArray(float32[], weak_type=True), 1)
     >>> program.replace(eqns=program.eqns[:1], outvars=program.eqns[0].outvars).pretty_print()
     '{ lambda ; a:f32[]. let b:f32[] = mul 2.0:f32[] a in (b,) }'
     """
-    __slots__ = ("constvars", "consts", "invars", "outvars", "eqns", "effects", "name", "__weakref__", "_cache")
+    __slots__ = ("constvars", "consts", "invars", "outvars", "eqns", "_effects", "name", "__weakref__", "_cache")
+    effects = property(_copy_of_effects)
 
     def __init__(self, constvars: Sequence[Var], consts: Sequence[Any], invars: Sequence[Var], outvars: Sequence[Atom],
-                 eqns: Sequence[Eqn], effects: frozenset | None = None, name: str = ""):
+                 eqns: Sequence[Eqn], effects: AbstractSet[Any] | None = None, name: str = ""):
         assert len(constvars) == len(consts)
-        self.constvars = tuple(constvars)
-        self.consts = tuple(consts)
-        self.invars = tuple(invars)
-        self.outvars = tuple(outvars)
-        self.eqns = tuple(eqns)
+        self.constvars = list(constvars)
+        self.consts = list(consts)
+        self.invars = list(invars)
+        self.outvars = list(outvars)
+        self.eqns = list(eqns)
         if effects is None:
-            effects = frozenset().union(*(e.effects for e in self.eqns if e.effects))
-        self.effects = effects
+            effects = frozenset().union(*(e._effects for e in self.eqns if e._effects))
+        self._effects = frozenset(effects)
         self.name = name
         self._cache: dict = {}          # per-program memo of transformations (freed with the program)
 
@@ -177,16 +184,16 @@ class Jaxpr:
         return f(self.jaxpr).closed(self.consts)
 
     @property
-    def literals(self) -> tuple:
+    def literals(self) -> list:
         return self.consts
 
     @property
-    def in_avals(self) -> tuple[ShapedArray, ...]:
-        return tuple(v.aval for v in self.invars)
+    def in_avals(self) -> list[ShapedArray]:
+        return [v.aval for v in self.invars]
 
     @property
-    def out_avals(self) -> tuple[ShapedArray, ...]:
-        return tuple(v.aval for v in self.outvars)
+    def out_avals(self) -> list[ShapedArray]:
+        return [v.aval for v in self.outvars]
 
     def replace(self, **changes) -> "Jaxpr":
         get = changes.get
@@ -225,13 +232,14 @@ class OpenJaxpr:
     >>> program.jaxpr, len(program.jaxpr.constvars), program.jaxpr.closed(program.consts) is program
     ({ lambda a:f32[2]; b:f32[]. let c:f32[2] = add a b in (c,) }, 1, True)
     """
-    __slots__ = ("constvars", "invars", "outvars", "eqns", "effects", "debug_info", "_closed", "__weakref__")
+    __slots__ = ("constvars", "invars", "outvars", "eqns", "_effects", "debug_info", "_closed", "__weakref__")
+    effects = property(_copy_of_effects)
     is_high = property(lambda self: _any_high(self.eqns))
 
     def __init__(self, constvars: Sequence[Var], invars: Sequence[Var], outvars: Sequence[Atom], eqns: Sequence[Eqn],
                  effects: Iterable = frozenset(), debug_info: DebugInfo | None = None, is_high: bool = False):
         self.constvars, self.invars, self.outvars, self.eqns = list(constvars), list(invars), list(outvars), list(eqns)
-        self.effects = frozenset(effects)
+        self._effects = frozenset(effects)
         self.debug_info = debug_info if debug_info is not None else DebugInfo("unknown", "<unknown>")
         self._closed: weakref.ref | None = None
 

@@ -348,7 +348,7 @@ class NamedSharding(Sharding):
         return self.with_spec(self.spec.update((*entries[:dim], mine or None, *entries[dim:])))
 
     def with_free_dim(self, dim: int) -> NamedSharding:
-        """The sharding of values with one more dim, at `dim`, about which nothing is said."""
+        """The sharding of values with one more dim, at `dim`: unconstrained, or whole if no axis of the mesh is automatic."""
         entries = list(self.spec.partitions) + [None] * (dim - len(self.spec))
         free = PartitionSpec.UNCONSTRAINED if AxisType.Auto in self.mesh.axis_types else None
         return self.with_spec(self.spec.update((*entries[:dim], free, *entries[dim:])))

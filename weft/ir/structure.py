@@ -135,17 +135,17 @@ class _Writer:
             outs = [self.read(a, variables) for a in x.outvars]
         except KeyError as error:
             raise Unserializable(f"a variable that nothing binds: {error}") from None
-        return "program", len(x.constvars), binders, [self.value(c) for c in x.consts], eqns, outs, self.value(x.effects)
+        return "program", len(x.constvars), binders, [self.value(c) for c in x.consts], eqns, outs, self.value(frozenset(x.effects))
 
     def equation(self, eqn: Eqn, variables: dict[Var, int]) -> list:
         primitive = eqn.primitive
-        unread = self.unread.get(primitive)
+        unread, effects = self.unread.get(primitive), eqn.effects
         if unread is None:
             unread = self.check(primitive)
         ins = [self.read(a, variables) if type(a) is Literal else variables[a] for a in eqn.invars]
         outs = [self.bind(v, variables) for v in eqn.outvars]
         params = [v if type(v) in _PLAIN else self.value(v) for name, v in eqn.params.items() if name not in unread]
-        return [primitive.name, ins, outs, [*eqn.params], params, self.value(eqn.effects) if eqn.effects else None]
+        return [primitive.name, ins, outs, [*eqn.params], params, self.value(frozenset(effects)) if effects else None]
 
     def read(self, a: Atom, variables: dict[Var, int]) -> Any:
         return ("literal", self.value(a.val), self.type(a.aval)) if type(a) is Literal else variables[a]
@@ -182,5 +182,6 @@ def _unserializable(writer: _Writer, x: Any) -> Any:
 
 
 _MAKERS: dict[type, Callable[[_Writer, Any], Any]] = {
-    ShapedArray: _Writer.type, Jaxpr: _Writer.program, np.ndarray: _Writer.array, frozenset: _Writer.unordered, dict: _Writer.mapping,
+    ShapedArray: _Writer.type, Jaxpr: _Writer.program, np.ndarray: _Writer.array, frozenset: _Writer.unordered,
+    dict: _Writer.mapping,
     list: lambda writer, x: ("list", [writer.value(v) for v in x]), FunctionType: _unserializable}

@@ -199,7 +199,7 @@ def _elements(x) -> list:
 
 def _has_parts(leaf) -> bool:
     """Whether a leaf of nested lists is an object with `__array__` or a sequence of the user's."""
-    if isinstance(leaf, (str, bytes, *promote.PYTHON_SCALARS)) or hasattr(leaf, "dtype") or conversion(leaf) is not None:
+    if isinstance(leaf, (str, bytes, *promote.PYTHON_SCALARS)) or promote.is_shaped(leaf) or conversion(leaf) is not None:
         return False
     return hasattr(leaf, "__array__") or (not _is_buffer(leaf) and promote.as_list(leaf) is not None)
 

@@ -223,7 +223,7 @@ def _atleast(arys, up: Callable):
 
 # ---- joining and splitting
 def _arrays(arrays, api: str) -> list:
-    if hasattr(arrays, "dtype") and np.ndim(arrays):
+    if promote.is_shaped(arrays) and np.ndim(arrays):
         parts = [arrays[i] for i in range(arrays.shape[0])]
     else:
         parts = promote.as_list(arrays)

@@ -54,13 +54,18 @@ def value(x) -> Any:
     return x
 
 
+def is_shaped(x) -> bool:
+    """Whether an object has a dtype and the shape of one array; containers of arrays may have a dtype and tuples for sizes."""
+    return hasattr(x, "dtype") and not any(isinstance(size, tuple) for size in getattr(x, "shape", ()))
+
+
 def as_list(x) -> list | None:
     """The elements of a sequence that is no array: of Python's, or of a class with `__len__` and `__getitem__` or `__iter__`. Otherwise
     None; iterators, mappings, sets and texts are no sequences."""
     if isinstance(x, (list, tuple)):
         return list(x)
     sort = type(x)
-    if hasattr(x, "dtype") or isinstance(x, (str, bytes, Mapping, Set)) or hasattr(sort, "__next__"):
+    if is_shaped(x) or isinstance(x, (str, bytes, Mapping, Set)) or hasattr(sort, "__next__"):
         return None
     if hasattr(sort, "__len__") and hasattr(sort, "__getitem__"):
         return [x[i] for i in range(len(x))]

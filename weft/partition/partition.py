@@ -93,11 +93,12 @@ class PartitionResult:
 
 
 def partition(jaxpr: Jaxpr, mesh: Mesh, in_specs: Sequence[Spec | None], out_specs: Sequence[Spec | None],
-              cost: CostModel = DEFAULT) -> PartitionResult:
-    """Partition `jaxpr` over `mesh`, given some specs of its inputs and outputs."""
+              cost: CostModel = DEFAULT, keeps_targets: bool = False) -> PartitionResult:
+    """Partition `jaxpr` over `mesh`, given some specs of its inputs and outputs. With `keeps_targets`, outputs without a given spec have
+    the one that propagation finds; otherwise the cheapest."""
     _check_given(jaxpr.invars, in_specs, mesh, "input")
     _check_given(jaxpr.outvars, out_specs, mesh, "output")
-    found, request, cuts = _partitioned(_Request(recognized(jaxpr), mesh, tuple(in_specs), tuple(out_specs), cost, mesh))
+    found, request, cuts = _partitioned(_Request(recognized(jaxpr), mesh, tuple(in_specs), tuple(out_specs), cost, mesh, keeps_targets))
     while cuts:                              # on finer axes there are moves that send less
         other, request, cuts = _partitioned(request.refined(cuts))
         if other.bytes_sent >= found.bytes_sent:
@@ -116,6 +117,7 @@ class _Request:
     out_specs: tuple[Spec | None, ...]
     cost: CostModel
     given: Mesh                              # of which `mesh` is a refinement
+    keeps_targets: bool                      # whether outputs without a given spec have their target spec
     settling: Settling = Settling.BY_SIZE
 
     def refined(self, cuts: Mapping[Any, int]) -> _Request:
@@ -172,7 +174,8 @@ class _Attempts:
         strategies = self.strategies if target_specs is self.target_specs else {}
         ins = tuple(target_specs.spec(v) for v in program.invars)
         asked = zip(request.out_specs, program.outvars)
-        wanted = tuple(target_specs.spec(v) if s is None and v in target_specs.explicit else s for s, v in asked)
+        kept = program.outvars if request.keeps_targets else target_specs.explicit
+        wanted = tuple(target_specs.spec(v) if s is None and v in kept else s for s, v in asked)
         local, outs, made = partition_program(program, target_specs, [Placement(s) for s in ins], wanted, _constraint_reader(request.mesh),
                                               current_trace(), cost or request.cost, target_weight, early, strategies)
         self.cuts.update(made.finer_axes)
@@ -269,8 +272,9 @@ def _type_reader(mesh: Mesh) -> Callable[[ShapedArray], tuple[Spec, frozenset, f
 
 
 def partition_for(jaxpr: Jaxpr, in_specs: Sequence[Any], out_shardings: Sequence[Sharding | None],
-                  assignment: Sequence[Any], cost: CostModel = DEFAULT) -> PartitionResult:
-    """Partition for given arguments: `in_specs[i]` has a `sharding` and says whether it is `committed`.
+                  assignment: Sequence[Any], in_context: bool = False, cost: CostModel = DEFAULT) -> PartitionResult:
+    """Partition for given arguments: `in_specs[i]` has a `sharding` and says whether it is `committed`; `in_context` tells whether a mesh
+    is in context.
 
     Propagation decides the layout of uncommitted arguments, and of outputs without a sharding. `in_shardings` and
     `out_shardings` of the result are what the program expects and gives. An output whose sharding no axes of the common
@@ -284,24 +288,42 @@ def partition_for(jaxpr: Jaxpr, in_specs: Sequence[Any], out_shardings: Sequence
     wanted = specs(out_shardings, jaxpr.outvars)
     foreign = tuple(s if s is not None and spec is None else None for s, spec in zip(out_shardings, wanted))
     wanted = [((),) * a.aval.ndim if s is not None else spec for s, spec, a in zip(foreign, wanted, jaxpr.outvars)]
-    result = partition(jaxpr, mesh, specs(committed, jaxpr.invars), wanted, cost)
     known = [s for s in dict.fromkeys(given) if s.memory_kind == "device"]
+    untyped_mesh = _mesh_of_untyped_results(mesh, known, in_context)
+    result = partition(jaxpr, mesh, specs(committed, jaxpr.invars), wanted, cost, bool(untyped_mesh.explicit_axes))
     show = lambda spec, asked: _user_sharding(spec, result.mesh, mesh, known if asked is None else [asked, *known])
 
     def show_result(spec: Spec, asked: Sharding | None, aval: ShapedArray) -> Sharding:
         """On the mesh whose types say what the result's type says."""
         if asked is not None or not any(map(has_explicit_axes, known)):
             return show(spec, asked)
-        own = on_devices(aval.explicit, assignment).mesh if aval.explicit is not None else \
-            retyped(mesh, mesh.explicit_axes, AxisType.Auto)
+        own = untyped_mesh if aval.explicit is None else on_devices(aval.explicit, assignment).mesh
         alike = [s for s in known if isinstance(s, NamedSharding) and s.mesh.axis_types == own.axis_types]
-        return _user_sharding(spec, result.mesh, own, alike)
+        shown = _user_sharding(spec, result.mesh, own, alike)
+        return _without_trailing_none(shown) if aval.explicit is None else shown
 
     shown = zip(foreign, result.out_specs, out_shardings, jaxpr.out_avals)
     return replace(result, in_shardings=tuple(show(s, asked) for s, asked in zip(result.in_specs, committed)),
                    out_shardings=tuple(other or show_result(*given) for other, *given in shown),
                    layout_callbacks=tuple((callback, show(spec, None)) for callback, spec in result.layout_callbacks),
                    out_blocks=tuple(s and s.splits(a.aval.shape) for s, a in zip(foreign, jaxpr.outvars)))
+
+
+def _mesh_of_untyped_results(mesh: Mesh, known: Sequence[Sharding], in_context: bool) -> Mesh:
+    """The mesh of results whose types have no sharding: `mesh`, with automatic axes where a mesh in context may have them, or where a
+    value has them."""
+    automatic = retyped(mesh, mesh.explicit_axes, AxisType.Auto)
+    is_used = in_context or any(isinstance(s, NamedSharding) and s.mesh.axis_types == automatic.axis_types for s in known)
+    return automatic if is_used else mesh
+
+
+def _without_trailing_none(sharding: Sharding) -> Sharding:
+    if not isinstance(sharding, NamedSharding):
+        return sharding
+    entries = list(sharding.spec.partitions)
+    while entries and entries[-1] is None:
+        entries.pop()
+    return sharding.with_spec(entries)
 
 
 def _user_sharding(spec: Spec, mesh: Mesh, coarse: Mesh, known: Sequence[Sharding]) -> Sharding:

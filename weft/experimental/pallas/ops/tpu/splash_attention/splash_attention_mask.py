@@ -213,7 +213,7 @@ class _RuleMask(Mask):
     divides the queries, changes nothing."""
 
     def __init__(self, shape: tuple[int, int], rule: Callable[[Any, Any], Any], *arguments: Any):
-        self._shape, self._rule, self._arguments = tuple(shape), rule, arguments
+        self._shape, self._rule, self._arguments = (shape[0], shape[1]), rule, arguments
 
     @property
     def shape(self) -> tuple[int, ...]:
