@@ -17,9 +17,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from weft.compat import missing, names
-from weft.util import events
-from weft.util.class_modules import report_jax
 from weft.util.config import api_version, config
+from weft.util.events import report_jax
 
 if TYPE_CHECKING:
     from importlib.abc import Loader
@@ -81,7 +80,6 @@ def installed_shim() -> bool:
 
 
 def _add_finder() -> None:
-    events.above[:] = ["jax"]
     report_jax(True)
     if _finder() is None:
         sys.meta_path.insert(0, JaxFinder())
@@ -89,7 +87,6 @@ def _add_finder() -> None:
 
 def uninstall() -> None:
     """Undo `install_as_jax`: the hook and the stand-in modules go; objects that a program holds stay as they are."""
-    events.above.clear()
     report_jax(False)
     finder = _finder()
     if finder is not None:

@@ -27,9 +27,9 @@ from weft.ir.types import ShapedArray
 from weft.ops.casting import convert_element_type
 from weft.ops.layout import broadcast_in_dim
 from weft.util import dtypes, tree
-from weft.util.class_modules import reports_as
 from weft.util.config import config
 from weft.util.errors import UnexpectedTracerError
+from weft.util.events import reports_as
 from weft.util.record import record
 from weft.util.source import function_name, user_frame
 

@@ -23,8 +23,8 @@ import numpy as np
 from weft.ir.registry import registry
 from weft.ir.types import ShapedArray, check_number
 from weft.util import dtypes, errors
-from weft.util.class_modules import reports_as
 from weft.util.config import config
+from weft.util.events import reports_as
 from weft.util.source import user_frame
 from weft.util.state import guard
 from weft.util.user_code import enclose_handlers, handler_context, release_handlers

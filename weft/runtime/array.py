@@ -29,8 +29,8 @@ from weft.ir.types import ShapedArray, check_number
 from weft.runtime.device import default_device
 from weft.runtime.transfers import NO_TRANSFER, Passing, guarded, to_device
 from weft.util import dtypes
-from weft.util.class_modules import reports_as
 from weft.util.errors import ShardingError, describe
+from weft.util.events import reports_as
 from weft.util.source import user_frame
 
 _default_shardings: dict = {}

@@ -6,13 +6,15 @@ nanoseconds of `time.perf_counter_ns`.
 A report says what is traced, lowered and compiled, and why, or which transfers a guard noticed. It is a record of the logger
 `weft.<topic>`: a warning if a setting asks for it, else for debugging. The settings `logging_level` and `debug_log_modules` act as if a
 program had set the levels of these loggers. Without reports logging is not imported.
+
+Names in messages, and the `__module__` of array and tracer classes, are JAX's where `import jax` means weft.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from weft.util.config import config
 
@@ -40,6 +42,39 @@ def public_name(path: str) -> str:
 def numpy_name(name: str) -> str:
     """A function of `weft.numpy` as programs usually write it: `wnp.sum`, or `jnp.sum` where `import jax` means weft."""
     return f"{'jnp' if above else 'wnp'}.{name}"
+
+
+C = TypeVar("C", bound=type)
+
+#: class -> (its module in weft, the module that it reports under the shim)
+_classes: dict[type, tuple[str, str]] = {}
+
+
+def reports_as(module: str) -> Callable[[C], C]:
+    """Decorate a class: its `__module__` is `module` while `import jax` means weft. Libraries take the first part of it for the package
+    whose functions compute with its objects.
+
+    >>> @reports_as("jax.core")
+    ... class Traced: ...
+    >>> report_jax(True)
+    >>> Traced.__module__
+    'jax.core'
+    >>> report_jax(False)
+    """
+    def register(cls: C) -> C:
+        _classes[cls] = cls.__module__, module
+        if above:
+            cls.__module__ = module
+        return cls
+
+    return register
+
+
+def report_jax(is_jax: bool) -> None:
+    """Name JAX's modules, or weft's own, in reports, messages and classes."""
+    above[:] = ["jax"] if is_jax else []
+    for cls, (own, public) in _classes.items():
+        cls.__module__ = public if is_jax else own
 
 
 _applied: tuple = ("NOTSET", "")

@@ -2,8 +2,8 @@
 # ruff: noqa: I001
 # fmt: off
 
-from weft.experimental.pallas.ops.tpu import flash_attention, megablox
+from weft.experimental.pallas.ops.tpu import flash_attention, megablox, splash_attention
 
 __all__ = [
-    "flash_attention", "megablox",
+    "flash_attention", "megablox", "splash_attention",
 ]
