@@ -289,6 +289,7 @@ def partition_for(jaxpr: Jaxpr, in_specs: Sequence[Any], out_shardings: Sequence
     foreign = tuple(s if s is not None and spec is None else None for s, spec in zip(out_shardings, wanted))
     wanted = [((),) * a.aval.ndim if s is not None else spec for s, spec, a in zip(foreign, wanted, jaxpr.outvars)]
     known = [s for s in dict.fromkeys(given) if s.memory_kind == "device"]
+    has_types = any(aval.explicit is not None for aval in jaxpr.in_avals)
     untyped_mesh = _mesh_of_untyped_results(mesh, known, in_context)
     result = partition(jaxpr, mesh, specs(committed, jaxpr.invars), wanted, cost, bool(untyped_mesh.explicit_axes))
     show = lambda spec, asked: _user_sharding(spec, result.mesh, mesh, known if asked is None else [asked, *known])
@@ -300,7 +301,7 @@ def partition_for(jaxpr: Jaxpr, in_specs: Sequence[Any], out_shardings: Sequence
         own = untyped_mesh if aval.explicit is None else on_devices(aval.explicit, assignment).mesh
         alike = [s for s in known if isinstance(s, NamedSharding) and s.mesh.axis_types == own.axis_types]
         shown = _user_sharding(spec, result.mesh, own, alike)
-        return _without_trailing_none(shown) if aval.explicit is None else shown
+        return shown if has_types or aval.explicit is not None else _without_trailing_none(shown)
 
     shown = zip(foreign, result.out_specs, out_shardings, jaxpr.out_avals)
     return replace(result, in_shardings=tuple(show(s, asked) for s, asked in zip(result.in_specs, committed)),
