@@ -569,7 +569,7 @@ class PyTreeRegistry:
         """Return the function `flatten_one_level` of the tree, or None for a leaf."""
         return flatten_one_level(tree) if is_tree_node(type(tree)) else None
 
-    def flatten_one_level_with_keys(self, tree: Any) -> tuple[Iterable[tuple[KeyEntry, Any]], Hashable] | None:
+    def flatten_one_level_with_keys(self, tree: Any) -> tuple[Iterable[tuple[Any, Any]], Hashable] | None:
         """Return the function `flatten_one_level_with_keys` of the tree, or None for a leaf."""
         return flatten_one_level_with_keys(tree) if is_tree_node(type(tree)) else None
 
