@@ -12,8 +12,9 @@ from tests.spmd.test_random_programs import MESHES, Program, random_spec
 from weft.core.stage import stage
 from weft.core.trace import typeof
 from weft.ops import functions
-from weft.partition import partitioner, propagate, strategies
+from weft.partition import partitioner, strategies
 from weft.partition.partition import partition
+from weft.partition.propagation import propagate
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 

@@ -352,8 +352,8 @@ def widened(fn: Callable) -> Callable:
         with np.errstate(all="ignore"):
             if narrow is None:
                 return fn(*xs, **params)
-            out = fn(*[x.astype(np.float32) if is_narrow(x.dtype) else x for x in xs], **params)
-            return np.asarray(out).astype(narrow) if np.asarray(out).dtype == np.float32 else out
+            out = np.asarray(fn(*[x.astype(np.float32) if is_narrow(x.dtype) else x for x in xs], **params))
+            return out.astype(narrow) if out.dtype == np.float32 else out
     return call
 
 
@@ -795,7 +795,6 @@ def layout(name: str, *, type: Callable, reference: Callable, transpose: Callabl
     def pull(b, index, x, *, in_avals, out_avals, **params):
         return lower(b, index, x, in_avals[0], out_avals[0], **params)
 
-    p.define(
-        type=type, reference=reference, jvp=_linear_jvp(p), transpose=unary_transpose(transpose), factors=all_factors,
-        batch=lambda axis, args, dims, **params: batch(axis, args[0], dims[0], **params), lower=pull)
+    p.define(type=type, reference=reference, jvp=_linear_jvp(p), transpose=unary_transpose(transpose), factors=all_factors,
+             batch=lambda axis, args, dims, **params: batch(axis, args[0], dims[0], **params), lower=pull)
     return p

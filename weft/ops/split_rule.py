@@ -2,7 +2,7 @@
 
 In:   an op with special factors (`ir.factors`), in blocks: one per device.
 Out:  a `SplitRule` in the op's slot `split`. `ops.local`, `ops.local_indexing` and `ops.local_windows` hold those of weft's own
-      ops; they are loaded when a program first has a special factor (see `partition.propagate`).
+      ops; they are loaded when a program first has a special factor (see `partition.propagation.propagate`).
 Laws: the results of all devices put together (or summed, where the rule says so) are those of the whole operands. An op without
       a rule is right, too: its operands are gathered along special dims.
 Next: docs/adding-a-partition-rule.md writes one; `partition.split_context` is what a rule may ask.

@@ -9,7 +9,7 @@ Laws: the layout never changes values, only their rounding in reductions. Ops ar
 
 Read in this order:
   partition        the entry: meshes, given specs, results
-  propagate        a target spec for every variable, by a fixpoint over factor rules
+  propagation      a target spec for every variable, by a fixpoint over factor rules
   spmd             a whole program; `regions` loops, branches, shard_map, callbacks; `nested_shard_map` prepares these
   partitioner      one equation: strategies, their costs, local equations
   strategies       the candidates; `partial_sums` how long reductions can be deferred; `halo` rows of neighbours;

@@ -19,7 +19,7 @@ from weft.ir.jaxpr import Literal, Var
 from weft.ir.specs import Spec
 from weft.partition.cost import CollectiveRecord
 from weft.partition.padding import evenly_split
-from weft.partition.propagate import Propagation
+from weft.partition.propagation.propagate import Propagation
 from weft.util.record import field, record, replace
 
 #: how many choices are tried at most, and how many equations are partitioned at most for that

@@ -15,10 +15,10 @@ from weft.control.custom_partition import PartitionRule, misfit
 from weft.core.stage import stage
 from weft.core.trace import derived_trace, eval_trace, extend_axis_env
 from weft.ir.jaxpr import Eqn
-from weft.partition.layout_rule import operand_info, specs
 from weft.partition.nested_shard_map import renamed
 from weft.partition.padding import evenly_split
 from weft.partition.partitioner import Partitioner
+from weft.partition.propagation.layout_rule import operand_info, specs
 from weft.partition.reshard import Placement
 from weft.partition.values import Value
 from weft.util import tree

@@ -14,7 +14,7 @@ from typing import Any
 
 from weft.ir.factors import FactorRule
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
-from weft.partition.propagate import Propagation, axes_of_factors
+from weft.partition.propagation.propagate import Propagation, axes_of_factors
 
 
 def variables(atoms: Sequence) -> list[Var]:

@@ -25,7 +25,7 @@ from weft.ir.types import ShapedArray
 from weft.ops.recognized import recognized
 from weft.partition.alternatives import Choices, improved
 from weft.partition.cost import DEFAULT, CollectiveRecord, CostModel
-from weft.partition.propagate import Propagation, Settling, propagate
+from weft.partition.propagation.propagate import Propagation, Settling, propagate
 from weft.partition.reshard import Placement
 from weft.partition.shard_check import PartitionedProgram, check_partitioned
 from weft.partition.spmd import partition_program

@@ -33,7 +33,7 @@ from weft.partition.combine import combine_reductions
 from weft.partition.cost import DEFAULT, CollectiveRecord, CostModel, Why
 from weft.partition.padding import evenly_split, neutral_element
 from weft.partition.partial_sums import PartialSums, variables
-from weft.partition.propagate import FactorAxes, Propagation, dims_of_factors
+from weft.partition.propagation.propagate import FactorAxes, Propagation, dims_of_factors
 from weft.partition.reshard import Placement, Step, finer_axes, is_even, local_shape, plan, plan_cost
 from weft.partition.shard_check import PartitionedProgram
 from weft.partition.split_context import SplitContext

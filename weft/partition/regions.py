@@ -22,7 +22,7 @@ from weft.partition.cost import Why
 from weft.partition.padding import evenly_split
 from weft.partition.partial_sums import variables
 from weft.partition.partitioner import Partitioner
-from weft.partition.propagate import call_jaxpr, free_axes
+from weft.partition.propagation.propagate import call_jaxpr, free_axes
 from weft.partition.reshard import Placement, Step
 from weft.partition.values import LocalTrace, NotPartial, Origin, Value
 

@@ -22,7 +22,7 @@ from weft.partition.cost import CostModel
 from weft.partition.padding import evenly_split
 from weft.partition.partial_sums import variables
 from weft.partition.partitioner import Partitioner
-from weft.partition.propagate import Propagation
+from weft.partition.propagation.propagate import Propagation
 from weft.partition.reshard import Placement
 from weft.partition.values import LocalTrace, Value
 

@@ -6,8 +6,14 @@ asked and what is wrong, the facts as a small table, the user's line, the rule, 
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Sequence
 from typing import Any
+
+try:
+    import resource
+except ImportError:                              # Windows has no such limits
+    resource = None
 
 
 class ShapeError(ValueError, TypeError):
@@ -208,3 +214,27 @@ def align(rows: Iterable[Sequence[Any] | str], indent: str = "", gap: str = "  "
         text = row if isinstance(row, str) else gap.join(f"{cell:{width}}" for cell, width in zip(row, widths))
         lines.append(f"{indent}{text}".rstrip())
     return lines
+
+
+# ---- memory that the system refuses
+
+_REFUSALS = ("failed to map segment", "cannot allocate memory", "cannot create cache", "cannot map zero-fill pages")
+
+
+def limit_text() -> str:
+    """Return a sentence on the limit of the address space, empty if there is none."""
+    limit = -1 if resource is None else resource.getrlimit(resource.RLIMIT_AS)[0]
+    if resource is None or limit == resource.RLIM_INFINITY:
+        return ""
+    return f" The process may have {limit} bytes of addresses (ulimit -v); raise that limit."
+
+
+def refused(nbytes: int, purpose: str) -> OutOfMemoryError:
+    """Return the error for `nbytes` of memory that the system did not give."""
+    advice = limit_text() or " Free memory, or use a machine with more."
+    return OutOfMemoryError(f"cannot allocate {nbytes} bytes for {purpose}.{advice}")
+
+
+def is_refusal(error: OSError) -> bool:
+    """Whether an error of the system, or of its loader of libraries, says that there is no memory."""
+    return error.errno == errno.ENOMEM or any(text in str(error).lower() for text in _REFUSALS)

@@ -20,9 +20,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, TypeVar
 
-from weft.util.address_space import limit_text
 from weft.util.config import config
-from weft.util.errors import OutOfMemoryError, describe
+from weft.util.errors import OutOfMemoryError, describe, limit_text
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Helpers that call back into weft on the user's behalf are not places a user would recognise.

@@ -24,8 +24,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from weft.util.address_space import limit_text
-from weft.util.errors import OutOfMemoryError
+from weft.util.errors import OutOfMemoryError, limit_text
 from weft.util.state import clearing
 from weft.util.threads import held_over_forks
 

@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 
-from weft.util.address_space import is_refusal, refused
+from weft.util.errors import is_refusal, refused
 from weft.util.threads import held_over_forks
 from weft.util.user_code import suspended
 

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.util.address_space import refused
+from weft.util.errors import refused
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")

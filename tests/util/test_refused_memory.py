@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from weft.codegen.toolchain import llvm_c
-from weft.util.address_space import is_refusal, limit_text, refused
-from weft.util.errors import OutOfMemoryError
+from weft.util.errors import OutOfMemoryError, is_refusal, limit_text, refused
 
 resource = pytest.importorskip("resource")
 

@@ -26,7 +26,7 @@ from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.rewrite import params_key
 from weft.ir.specs import DimSpec, Spec
 from weft.partition.padding import worth_splitting
-from weft.partition.reach import reach_of_dims
+from weft.partition.propagation.reach import reach_of_dims
 from weft.partition.reshard import is_even
 from weft.util.record import field, record
 
@@ -267,7 +267,7 @@ def _transfer(state: Propagation, eqn: Eqn) -> Transfer | None:
         return _LinkTransfer(eqn)
     rule = state.rule(eqn)
     if rule is None and eqn.primitive.kind == "custom" and eqn.params["rule"].infer is not None:
-        from weft.partition.layout_rule import InferTransfer  # most programs have none
+        from weft.partition.propagation.layout_rule import InferTransfer  # most programs have none
 
         return InferTransfer(eqn)
     return None if rule is None else _FactorTransfer(eqn, rule, state.facts)
