@@ -35,13 +35,13 @@ from weft.core.sealed import Sealed
 from weft.core.stage import stage
 from weft.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft.export import format as bytes_format
-from weft.export.polymorphic import instantiate, samples_of, telling_samples, unify
+from weft.export.polymorphic import instantiate
 from weft.ir.jaxpr import Eqn, Jaxpr
 from weft.ir.mesh import AbstractMesh, Mesh
 from weft.ir.program_mesh import constraint_shardings, is_abstract, moved, over_mesh, without_devices
 from weft.ir.rewrite import inline_calls, map_jaxprs
 from weft.ir.shardings import MemorySpace, NamedSharding, Sharding
-from weft.ir.symbolic import Dim, SizesDoNotFit, SymbolicScope, evaluate, is_symbolic_dim, names_in, solve
+from weft.ir.symbolic import Dim, SizesDoNotFit, SymbolicScope, is_symbolic_dim, names_in, solve
 from weft.ir.types import ShapedArray
 from weft.runtime.array import Array
 from weft.util import dtypes, tree
@@ -292,8 +292,9 @@ class Exported(metaclass=Sealed):
                                      f"with {got.shape}")
         if not asked:
             return {}
+        scope = next(n.scope for aval in self.in_avals for n in aval.shape if isinstance(n, Dim))
         try:
-            sizes = solve(asked)
+            sizes = solve(asked, scope)
         except ValueError as error:
             specified = "Using the following polymorphic shapes specifications: " + \
                 ", ".join(f"{path}.shape = {_shape_text(a)}" for path, a in zip(paths, self.in_avals)) + "."
@@ -301,11 +302,6 @@ class Exported(metaclass=Sealed):
                 raise ValueError(f"{error} {specified}") from None
             raise ValueError(f"Input shapes do not match the polymorphic shapes specification. {error.reason} {specified} Obtained "
                              f"dimension variables: {', '.join(error.found_by) or 'none'}.") from None
-        scope = next(n.scope for aval in self.in_avals for n in aval.shape if isinstance(n, Dim))
-        broken = scope.admits({k: v for k, v in sizes.items() if not isinstance(v, Dim)})
-        if broken is not None:
-            raise ValueError(f"Input shapes do not match the polymorphic shapes specification: the sizes {sizes} break the constraint "
-                             f"{broken}.")
         return sizes
 
     def _bind(self, leaves: Sequence[Any], sizes: Mapping[str, Any], devices: tuple | None = None) -> list:
@@ -412,7 +408,7 @@ def _exported_vjp(exported: Exported) -> Exported:
     structs = [ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
     backward.__name__ = f"{exported.fun_name}_vjp"
     placed = [*exported._in_shardings, *[exported._out_shardings[i] for i in floats]]
-    return _export(jit(backward), structs, {}, exported.platforms, exported.disabled_safety_checks, decides=False,
+    return _export(jit(backward), structs, {}, exported.platforms, exported.disabled_safety_checks,
                    given=(exported.nr_devices, placed, [exported._in_shardings[i] for i in wanted]))
 
 
@@ -455,16 +451,15 @@ def export(fun_jit: Callable[..., Any], *, platforms: Sequence[str] | None = Non
         if not minimum_supported_calling_convention_version <= version <= maximum_supported_calling_convention_version:
             raise ValueError(f"export: The requested export calling convention version {version} is outside the range of supported "
                              f"versions, {minimum_supported_calling_convention_version} to {maximum_supported_calling_convention_version}.")
-        return _export(fun_jit, args, kwargs, chosen, disabled_checks, decides=True)
+        return _export(fun_jit, args, kwargs, chosen, disabled_checks)
 
     return do_export
 
 
 def _export(fun_jit: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], platforms: Sequence[str],
-            disabled_checks: Sequence[DisabledSafetyCheck], decides: bool,
+            disabled_checks: Sequence[DisabledSafetyCheck],
             given: tuple[int, Sequence[NamedSharding | None], Sequence[NamedSharding | None]] | None = None) -> Exported:
-    """The exported function; `decides` says whether it is a user's, which may look at sizes. `given` is the number of its devices, and its
-    shardings, where they are known."""
+    """The exported function. `given` is the number of its devices, and its shardings, where they are known."""
     name = function_name(getattr(fun_jit, "fun", fun_jit))
     leaves, in_tree, rebuild = _flattened(fun_jit, tuple(args), dict(kwargs))
     avals = [x.aval if isinstance(x, ShapeDtypeStruct) else typeof(x) for x in leaves]
@@ -476,7 +471,7 @@ def _export(fun_jit: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
         out_tree[:] = [structure]
         return outs
 
-    program = _without_rules(_trace(flat, avals, name, decides))
+    program = _without_rules(_trace(flat, avals, name))
     if given is None:
         asked, given_out = _asked_shardings(fun_jit, args, kwargs, len(leaves), len(program.outvars))
         given_in = [s or given_sharding(x) for s, x in zip(asked, leaves)]
@@ -507,41 +502,27 @@ def _asked_shardings(fun_jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any
     return program.in_shardings, program.out_shardings
 
 
-def _trace(flat: Callable[..., Sequence], avals: Sequence[ShapedArray], name: str, decides: bool) -> Jaxpr:
+def _trace(flat: Callable[..., Sequence], avals: Sequence[ShapedArray], name: str) -> Jaxpr:
     """The program of a function of flat arguments of these types, for all their symbolic sizes."""
     dims = [n for aval in avals for n in aval.shape if isinstance(n, Dim)]
-    if not dims:
-        return stage(flat, avals, name)
+    if dims:
+        _check_scopes(dims, avals, name)
+    return stage(flat, avals, name)
+
+
+def _check_scopes(dims: Sequence[Dim], avals: Sequence[ShapedArray], name: str) -> None:
+    """ValueError for sizes of several scopes, and for constraints on sizes that no argument has."""
     scope = dims[0].scope
     other = next((n for n in dims if n.scope is not scope), None)
     if other is not None:
         raise ValueError(f"export: the symbolic sizes of the arguments of {name} belong to different scopes: {dims[0]} to {scope}, and "
                          f"{other} to another, {other.scope}.\n"
                          "  Make them by one call of symbolic_shape or symbolic_args_specs, or pass the same scope=.")
-    unknown = {n: said for n, said in scope.names().items() if n not in names_in(dims)}
+    unknown = {n: constraint for n, constraint in scope.names().items() if n not in names_in(dims)}
     if unknown:
-        n, said = next(iter(unknown.items()))
-        raise ValueError(f"export: {name}: Encountered dimension variable '{n}' in the constraint {said!r}, and no argument has a size "
+        n, constraint = next(iter(unknown.items()))
+        raise ValueError(f"export: {name}: Encountered dimension variable '{n}' in the constraint {constraint!r}, and no argument has a size "
                          f"with it, which would tell its value in a call. Argument shapes: {', '.join(map(_shape_text, avals))}.")
-    if decides:
-        stage(flat, avals, name)                                 # what the function decides by a size is refused here
-    names = sorted(names_in(dims))
-    samples = samples_of(scope, names)
-    programs = []
-    for sizes in samples:
-        concrete = [_at(aval, sizes) for aval in avals]
-        programs.append(_without_rules(stage(flat, concrete, name)))
-    for sizes in telling_samples(scope, names, samples):
-        try:
-            programs.append(_without_rules(stage(flat, [_at(aval, sizes) for aval in avals], name)))
-        except Exception:                                        # the function is not defined there
-            continue
-        samples.append(sizes)
-    return unify(scope, samples, programs, name)
-
-
-def _at(aval: ShapedArray, sizes: Mapping[str, int]) -> ShapedArray:
-    return aval.update(shape=tuple(evaluate(n.expression, sizes) if isinstance(n, Dim) else n for n in aval.shape))
 
 
 def _without_rules(jaxpr: Jaxpr) -> Jaxpr:

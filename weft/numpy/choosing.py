@@ -8,12 +8,14 @@ import operator
 import numpy as np
 
 from weft.core.trace import Tracer
+from weft.ir.symbolic import max_dim, min_dim
 from weft.numpy import indexing, promote, reductions, ufuncs
 from weft.numpy.creation import asarray, full, zeros
 from weft.numpy.kinds import check_no_out, is_complex
 from weft.numpy.manipulation import atleast_nd, broadcast_to, concatenate, moveaxis, ravel
 from weft.ops import elementwise as ew, layout, slicing, sorting
 from weft.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather
+from weft.ops.layout import broadcasted_iota
 from weft.util import dtypes
 
 
@@ -238,8 +240,9 @@ def diagonal(a, offset: int = 0, axis1: int = 0, axis2: int = 1):
     if first == second:
         raise ValueError(f"axis1 and axis2 can not be same, got {axis1} and {axis2}.")
     a = moveaxis(a, (first, second), (-2, -1))
-    n = builtins.max(0, builtins.min(a.shape[-2] + builtins.min(offset, 0), a.shape[-1] - builtins.max(offset, 0)))
-    i, j = np.arange(n) + builtins.max(-offset, 0), np.arange(n) + builtins.max(offset, 0)
+    n = max_dim(0, min_dim(a.shape[-2] + builtins.min(offset, 0), a.shape[-1] - builtins.max(offset, 0)))
+    along = np.arange(n) if indexing.is_static(n) else broadcasted_iota(np.dtype(np.int32), (n,), 0)
+    i, j = along + builtins.max(-offset, 0), along + builtins.max(offset, 0)
     return indexing.getitem(a, (Ellipsis, i, j))
 
 

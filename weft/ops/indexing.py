@@ -17,6 +17,7 @@ import numpy as np
 from weft.core.primitive import Primitive, unsupported
 from weft.core.trace import Zero, is_undef, typeof
 from weft.ir.factors import RuleBuilder
+from weft.ir.symbolic import as_int
 from weft.ir.types import ShapedArray
 from weft.ops import families, windows
 from weft.ops.elementwise import add, clamp, convert_element_type, div, eq, mul, neg, select
@@ -54,7 +55,7 @@ def gather(
         operand,
         start_indices,
         dimension_numbers=_canonical(GatherDimensionNumbers, dimension_numbers),
-        slice_sizes=tuple(int(s) for s in slice_sizes),
+        slice_sizes=tuple([as_int(s) for s in slice_sizes]),
         indices_are_sorted=bool(indices_are_sorted),
         unique_indices=bool(unique_indices),
         mode=parsed,

@@ -13,6 +13,7 @@ from weft import numpy as wnp
 from weft.api.jit import face
 from weft.control.body import call_operation
 from weft.core.trace import any_tracers, current_trace, eval_trace, typeof
+from weft.ir.symbolic import Dim, as_int, as_size
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, check_arraylike, concrete
 from weft.ops import elementwise as ew, keys as keys_op, layout, slicing
 from weft.ops.placement import takes_out_sharding
@@ -199,12 +200,12 @@ def _check_raw_allowed(api: str) -> None:
 
 
 def _shape(shape) -> tuple[int, ...]:
-    if isinstance(shape, (int, np.integer)):
-        return (int(shape),)
+    if isinstance(shape, (int, np.integer, Dim)):
+        return (as_int(shape),)
     if any_tracers(shape):
         raise TypeError(f"random: Shapes must be 1D sequences of concrete values of integer type, got {shape}. Give the sizes as static "
                         "arguments of jit.")
-    return tuple(operator.index(n) for n in shape)
+    return tuple([as_size(n) for n in shape])
 
 
 def _parameters(dtype, shape, *values):

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from weft.ir.symbolic import is_multiple
 from weft.lax.bit_generator import philox_bits
 from weft.ops import elementwise as ew, keys, layout, rng, slicing
 from weft.ops.bit_generator import join_words, philox_bits as one_philox_bits, positions, words_of
@@ -87,7 +88,7 @@ def _threefry_fold_in(raw, data):
 def _threefry_flat(k0, k1, n):
     """`n` words of threefry by counters that are cut in halves (the layout before `threefry_partitionable`)."""
     words = threefry_sequence(k0, k1, n + n % 2)
-    if n % 2 == 0:
+    if is_multiple(n, 2):
         return words
     # an odd number of counters ends with a zero, not with the number that comes next
     half = (n + 1) // 2

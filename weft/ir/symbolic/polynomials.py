@@ -136,6 +136,27 @@ def _apply(name: str, a: Any, b: Any) -> Any:
     return _COMPUTE[name](a, b)
 
 
+def replace_monomial(p: Polynomial, target: Monomial, by: Polynomial) -> Polynomial:
+    """`p` with every monomial `target` replaced, in the operands of operations too."""
+    out: Polynomial = ()
+    for m, c in p:
+        if m == target:
+            out = add(out, multiply(by, constant(c)))
+            continue
+        term = constant(c)
+        for atom, power in m:
+            if not isinstance(atom, str):
+                a, b = (replace_monomial(operand, target, by) for operand in atom[1:])
+                factor = _poly({((atom, 1),): 1}) if (a, b) == atom[1:] else operation(atom[0], a, b)
+                factor = by if target == ((atom, 1),) else factor
+            else:
+                factor = by if target == ((atom, 1),) else variable(atom)
+            for _ in range(power):
+                term = multiply(term, factor)
+        out = add(out, term)
+    return out
+
+
 def variables(p: Polynomial) -> frozenset[str]:
     """The names of the sizes that a polynomial depends on."""
     found: set[str] = set()

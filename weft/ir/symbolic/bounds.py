@@ -1,0 +1,165 @@
+"""Bounds of size expressions under constraints.
+
+In:   polynomials that are at least 0 (the constraints of a scope), and an expression.
+Out:  a lower and an upper bound of the expression. They hold for all sizes that the constraints allow; they need not be the tightest.
+How:  interval arithmetic over the terms gives a first bound. A term whose bound is poor is eliminated: if f >= 0 and k >= 0 then p >= p - k*f.
+      The facts f are the constraints and what the operations in the expression imply: q*floordiv(p, q) + mod(p, q) = p, and products of
+      positive sizes are at least their factors. max and min are one of their operands: each case is bounded under the inequality that
+      selects it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from weft.ir.symbolic.polynomials import Atom, Polynomial, add, as_constant, constant, multiply, operation, replace_monomial
+
+_INFINITY = float("inf")
+#: facts that are added up, and nested case distinctions of max and min
+_DEPTH, _CASES = 3, 3
+
+
+class Bounds:
+    """Lower and upper bounds of polynomials, given polynomials that are at least 0.
+
+    `reduce` simplifies a polynomial by the equality constraints.
+    """
+
+    def __init__(self, nonnegative: Sequence[Polynomial], reduce: Callable[[Polynomial], Polynomial]) -> None:
+        self._nonnegative = tuple(nonnegative)
+        self._reduce = reduce
+        self._known: dict[Polynomial, float] = {}
+
+    def __call__(self, p: Polynomial) -> tuple[float, float]:
+        return self.lower(p), -self.lower(multiply(constant(-1), p))
+
+    def lower(self, p: Polynomial) -> float:
+        """A lower bound of `p`; minus infinity if none is found."""
+        low = self._known.get(p)
+        if low is None:
+            low = self._known[p] = self._by_cases(p, self._nonnegative, _CASES)
+        return low
+
+    def _by_cases(self, p: Polynomial, facts: tuple[Polynomial, ...], cases: int) -> float:
+        atom = _choice(p)
+        if atom is None or not cases:
+            return self._by_facts(p, facts, _DEPTH)
+        name, a, b = atom
+        difference = add(a, b, -1) if name == "max" else add(b, a, -1)
+        chosen = []
+        for operand, fact in ((a, difference), (b, multiply(constant(-1), difference))):
+            if self._interval(fact)[1] >= 0:                     # otherwise the case does not occur
+                chosen.append(self._by_cases(replace_monomial(p, ((atom, 1),), operand), (*facts, fact), cases - 1))
+        return min(chosen, default=_INFINITY)
+
+    def _by_facts(self, p: Polynomial, facts: tuple[Polynomial, ...], depth: int) -> float:
+        """The best bound from the terms of `p`, and of `p` less multiples of up to `depth` facts."""
+        low, _ = self._interval(p)
+        if not depth or as_constant(p) is not None:
+            return low
+        factors = dict(p)
+        for fact in (*facts, *self._implied(p)):
+            for m, c in fact:
+                mine = factors.get(m, 0) if m else 0
+                if mine * c > 0:                                 # abs(c) * p - abs(mine) * fact has no term m
+                    rest = add(multiply(constant(abs(c)), p), multiply(constant(abs(mine)), fact), -1)
+                    bound = self._by_facts(rest, facts, depth - 1)
+                    low = max(low, bound if abs(bound) == _INFINITY else -(-int(bound) // abs(c)))
+        return low
+
+    def _implied(self, p: Polynomial) -> Iterator[Polynomial]:
+        """Polynomials that are at least 0 because of the operations and products in `p`."""
+        for m, _ in p:
+            for atom, power in m:
+                if not isinstance(atom, str) and atom[0] in ("floordiv", "mod"):
+                    yield from self._division(atom)
+                low = self._atom_interval(atom)[0]
+                others = tuple((a, k - (a == atom)) for a, k in m if a != atom or k > 1)
+                if others and 1 <= low < _INFINITY and self._interval(((others, 1),))[0] >= 0:
+                    yield add(((m, 1),), ((others, int(low)),), -1)
+
+    def _division(self, atom: Atom) -> Iterator[Polynomial]:
+        """q*floordiv(p, q) + mod(p, q) = p, and 0 <= mod(p, q) <= min(p, q - 1), for positive q."""
+        _, p, q = atom
+        if self._interval(q)[0] <= 0:
+            return
+        quotient, remainder = (self._reduce(operation(name, p, q)) for name in ("floordiv", "mod"))
+        equation = add(add(multiply(q, quotient), remainder), p, -1)
+        yield equation
+        yield multiply(constant(-1), equation)
+        if as_constant(remainder) is None:
+            yield add(add(q, constant(-1)), remainder, -1)
+            if self._interval(p)[0] >= 0:
+                yield add(p, remainder, -1)
+
+    # interval arithmetic
+
+    def _interval(self, p: Polynomial) -> tuple[float, float]:
+        low: float = 0
+        high: float = 0
+        for m, c in p:
+            ends: tuple[float, float] = (c, c)
+            for atom, power in m:
+                ends = _product(ends, _power(self._atom_interval(atom), power))
+            low, high = low + ends[0], high + ends[1]
+        return low, high
+
+    def _atom_interval(self, atom: Atom) -> tuple[float, float]:
+        if isinstance(atom, str):
+            return self._variable_interval(atom)
+        name, p, q = atom
+        (a, b), (c, d) = self._interval(p), self._interval(q)
+        if name == "max":
+            return max(a, c), max(b, d)
+        if name == "min":
+            return min(a, c), min(b, d)
+        if c <= 0:
+            return -_INFINITY, _INFINITY
+        if name == "mod":
+            return 0, min(d - 1, b) if a >= 0 else d - 1
+        corners = [_quotient(x, y) for x in (a, b) for y in (c, d)]
+        return min(corners), max(corners)
+
+    def _variable_interval(self, name: str) -> tuple[float, float]:
+        low: float = 1
+        high: float = _INFINITY
+        for p in self._nonnegative:
+            terms = dict(p)
+            c = terms.pop(((name, 1),), 0)
+            if c and set(terms) <= {()}:                         # c * name + k >= 0
+                k = terms.get((), 0)
+                if c > 0:
+                    low = max(low, -(k // c))
+                else:
+                    high = min(high, k // -c)
+        return low, high
+
+
+def _choice(p: Polynomial) -> Atom | None:
+    """A max or min in `p`, innermost first."""
+    for m, _ in p:
+        for atom, _ in m:
+            if not isinstance(atom, str):
+                inner = _choice(atom[1]) or _choice(atom[2])
+                if inner is not None or atom[0] in ("max", "min"):
+                    return inner or atom
+    return None
+
+
+def _product(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
+    corners = [0 if x == 0 or y == 0 else x * y for x in a for y in b]
+    return min(corners), max(corners)
+
+
+def _power(ends: tuple[float, float], power: int) -> tuple[float, float]:
+    result = ends
+    for _ in range(power - 1):
+        result = _product(result, ends)
+    return result
+
+
+def _quotient(a: float, b: float) -> float:
+    """The floor of a / b for positive b, which may be infinite, as `a` may be."""
+    if b == _INFINITY:
+        return 0 if a >= 0 else -1
+    return a if abs(a) == _INFINITY else a // b
