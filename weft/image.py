@@ -8,7 +8,6 @@ counts; the weights of each output pixel add up to one, also at the border.
 from __future__ import annotations
 
 import enum
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -237,7 +237,7 @@ def _windows(xs: list, combine: Callable, reduce_along: Callable | None, dim: in
         return xs
     if not count:
         return [slicing.slice_in_dim(x, 0, 0, axis=dim) for x in xs]
-    at = lambda values, start, size, step: [slicing.slice_in_dim(x, start, start + (size - 1) * step + 1 if size else start, step, dim)
+    at = lambda values, start, size, step: [slicing.slice_in_dim(x, start, start + max_dim((size - 1) * step + 1, 0), step, dim)
                                             for x in values]
     if isinstance(count, Dim) and not is_at_most(reach, n):      # windows of no place are of a dim that is long enough for one
         config = [(0, max_dim(reach - n, 0) if d == dim else 0, 0) for d in range(xs[0].ndim)]

@@ -5,7 +5,6 @@ The maximum that keeps exponentials from overflowing counts as a constant for de
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -543,7 +542,7 @@ def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = 
         div = num - 1 if endpoint else num
         step = ew.div(ew.sub(stop, start), size_as(div, work)) if div else full(shape, math.nan, work)
         if isinstance(div, Dim):
-            step = where(size_as(div, work) > 0, step, math.nan)
+            step = ew.select_n(full(shape, ew.gt(size_as(div, work), np.zeros((), work)[()])), full(shape, math.nan, work), step)
         return out, step
     return out
 

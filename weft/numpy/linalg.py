@@ -13,7 +13,7 @@ from weft.control.cond import cond as cond_of
 from weft.control.custom_rules import custom_jvp
 from weft.numpy import choosing, creation, manipulation as mp, products, promote, reductions as rd, ufuncs as uf
 from weft.numpy.products import matmul, outer, tensordot, vecdot
-from weft.ops import linalg as la, matrix_forms
+from weft.ops import layout, linalg as la, matrix_forms
 from weft.ops.arithmetic import stop_gradient
 from weft.util import dtypes
 from weft.util.errors import ShapeError
@@ -178,7 +178,7 @@ def slogdet(a, *, method: str | None = None):
 def _parity(pivots, dtype):
     """1 or -1 as the row exchanges are even or odd in number."""
     n = pivots.shape[-1]
-    moved = rd.sum(uf.not_equal(pivots, np.arange(n, dtype=pivots.dtype)), -1)
+    moved = rd.sum(uf.not_equal(pivots, layout.index_range(n, pivots.dtype)), -1)
     return creation.astype(uf.subtract(1, uf.multiply(uf.remainder(moved, 2), 2)), dtype)
 
 
@@ -229,7 +229,7 @@ def _svd_adjugate(a):
     """The adjugate by singular values, which need not differ from 0."""
     u, s, vh = la.svd(a)
     n = a.shape[-1]
-    others = rd.prod(choosing.where(np.eye(n, dtype=bool), creation.ones((), s.dtype), s[..., None, :]), -1)
+    others = rd.prod(choosing.where(creation.eye(n, dtype=bool), creation.ones((), s.dtype), s[..., None, :]), -1)
     phase = uf.multiply(_lu_det(u), _lu_det(vh))[..., None]
     return matmul(uf.multiply(_adjoint(vh), uf.multiply(phase, others)[..., None, :]), _adjoint(u))
 

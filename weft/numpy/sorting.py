@@ -7,11 +7,14 @@ import functools
 
 import numpy as np
 
+from weft.control.while_loop import while_loop
 from weft.core.trace import Tracer
+from weft.ir.symbolic import Dim, is_more_than, max_dim
 from weft.numpy import choosing, creation, manipulation as mp, reductions as rd, ufuncs as uf
 from weft.numpy.kinds import check_no_out
 from weft.numpy.promote import along, array_of, as_axes, canonical_axis, cast, check_arraylike, concrete, promote_dtypes, value
 from weft.ops import elementwise as ew, layout, sorting
+from weft.ops.casting import size_as
 from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
 from weft.util.errors import ConcretizationTypeError, describe
@@ -102,16 +105,23 @@ def searchsorted(a, v, side: str = "left", sorter=None, *, method: str = "scan")
             raise ValueError(f"searchsorted: `sorter` must have the shape of `a`, {a.shape}, got {sorter.shape}.")
         a = a[sorter]
     n = a.shape[0]
-    place = np.int32 if n <= np.iinfo(np.int32).max else dtypes.check_dtype("int64", "searchsorted").type
+    place = dtypes.check_dtype("int64", "searchsorted").type if is_more_than(n, np.iinfo(np.int32).max) else np.int32
     low = layout.broadcast_in_dim(place(0), tuple(v.shape), ())
-    high = layout.broadcast_in_dim(place(n), tuple(v.shape), ())
-    for _ in range(n.bit_length()):
+    high = layout.broadcast_in_dim(size_as(n, place), tuple(v.shape), ())
+
+    def halve(bounds):
+        low, high = bounds
         middle = ew.shift_right_logical(ew.add(low, high), 1)
-        probe = a[choosing.clip(middle, 0, builtins.max(n - 1, 0))] if n else v
+        probe = a[choosing.clip(middle, 0, max_dim(n - 1, 0))] if n else v
         right = _not_after(probe, v, side)
         open_ = ew.lt(low, high)
-        low, high = (ew.select_n(ew.bitwise_and(open_, right), low, ew.add(middle, 1)),
-                     ew.select_n(ew.bitwise_and(open_, ew.bitwise_not(right)), high, middle))
+        return (ew.select_n(ew.bitwise_and(open_, right), low, ew.add(middle, 1)),
+                ew.select_n(ew.bitwise_and(open_, ew.bitwise_not(right)), high, middle))
+
+    if isinstance(n, Dim):
+        return while_loop(lambda bounds: rd.any(ew.lt(*bounds)), halve, (low, high))[0]
+    for _ in range(n.bit_length()):
+        low, high = halve((low, high))
     return low
 
 

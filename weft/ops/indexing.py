@@ -17,7 +17,7 @@ import numpy as np
 from weft.core.primitive import Primitive, unsupported
 from weft.core.trace import Zero, is_undef, typeof
 from weft.ir.factors import RuleBuilder
-from weft.ir.symbolic import as_int
+from weft.ir.symbolic import as_int, is_at_most, min_dim
 from weft.ir.types import ShapedArray
 from weft.ops import families, windows
 from weft.ops.elementwise import add, clamp, convert_element_type, div, eq, mul, neg, select
@@ -260,10 +260,10 @@ def _checked_window(name: str, numbers, operand, updates):
 
 def _read(operand, updates, numbers, sizes):
     """The window of the gather that reads what a scatter writes; where it writes nothing, the gather finds nothing to read."""
-    if updates.size:
+    if is_at_most(1, updates.size):
         return sizes
     kept = windows.kept_dims(operand.ndim, numbers)
-    return tuple(size if d in kept else min(size, n) for d, (size, n) in enumerate(zip(sizes, operand.shape)))
+    return tuple(size if d in kept else min_dim(size, n) for d, (size, n) in enumerate(zip(sizes, operand.shape)))
 
 
 def _scatter_reference(ufunc):
@@ -409,7 +409,7 @@ def _positions_are_unique(indices, params: dict) -> bool:
     numbers = params["dimension_numbers"]
     batching = set(numbers.scatter_indices_batching_dims)
     free = [n for d, n in enumerate(typeof(indices).shape[:-1]) if d not in batching]
-    return params["unique_indices"] or math.prod(free) <= 1
+    return params["unique_indices"] or is_at_most(math.prod(free), 1)
 
 
 jointly_linear(scatter_add_p, (0, 2))

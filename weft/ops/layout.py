@@ -22,7 +22,7 @@ from weft.core.trace import Zero, typeof
 from weft.ir.factors import FactorRule, RuleBuilder
 from weft.ir.program_mesh import is_abstract
 from weft.ir.shardings import NamedSharding, Sharding
-from weft.ir.symbolic import as_size
+from weft.ir.symbolic import Dim, as_size
 from weft.ir.types import ShapedArray
 from weft.ops import families
 from weft.ops.families import ANY, canonical_dims, elementwise, layout, shape_error, unary
@@ -514,6 +514,11 @@ def broadcasted_iota(dtype, shape: Sequence[int], dimension: int):
     """An array of `shape` whose elements are their own index along `dimension`."""
     dtype = dtypes.check_dtype(dtype, "broadcasted_iota")
     return iota_p.bind(dtype=dtype, shape=tuple([n if type(n) is int else as_size(n) for n in shape]), dimension=int(dimension))
+
+
+def index_range(n: int, dtype=np.int32):
+    """The numbers from 0 up to a size: a constant of NumPy, or an `iota` if the size is symbolic."""
+    return iota(dtype, n) if isinstance(n, Dim) else np.arange(n, dtype=dtype)
 
 
 # --- symbolic sizes ---------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from weft.ir.symbolic.sizes import (
     as_int as as_int,
     as_size as as_size,
     is_at_most as is_at_most,
+    is_more_than as is_more_than,
     is_multiple as is_multiple,
     is_symbolic_dim as is_symbolic_dim,
     max_dim as max_dim,

@@ -48,7 +48,7 @@ class Bounds:
         difference = add(a, b, -1) if name == "max" else add(b, a, -1)
         chosen = []
         for operand, fact in ((a, difference), (b, multiply(constant(-1), difference))):
-            if self._interval(fact)[1] >= 0:                     # otherwise the case does not occur
+            if -self._by_facts(multiply(constant(-1), fact), facts, 1) >= 0:       # otherwise the case does not occur
                 chosen.append(self._by_cases(replace_monomial(p, ((atom, 1),), operand), (*facts, fact), cases - 1))
         return min(chosen, default=_INFINITY)
 

@@ -35,7 +35,6 @@ from weft.ir.symbolic.polynomials import (
 )
 from weft.util.errors import InconclusiveDimensionOperation, TracerIntegerConversionError
 
-
 # ---- scopes
 
 
@@ -368,6 +367,12 @@ def is_at_most(n: Any, limit: Any) -> bool:
     """Whether a size is at most `limit` for all sizes that the constraints allow. To choose among ways with the same result."""
     excess = n - limit
     return excess.bounds()[1] <= 0 if isinstance(excess, Dim) else excess <= 0
+
+
+def is_more_than(n: Any, limit: Any) -> bool:
+    """Whether a size is more than `limit` for all sizes that the constraints allow. To choose among ways with the same result."""
+    excess = n - limit
+    return excess.bounds()[0] > 0 if isinstance(excess, Dim) else excess > 0
 
 
 def is_multiple(n: Any, divisor: int) -> bool:
