@@ -135,7 +135,7 @@ def test_facts_of_an_exported_program():
     ((np.ones((2, 4), np.float32), 1.0), r"Shape mismatch for args\[0\].shape\[1\]"),
     ((np.ones((2, 3), np.int32), 1.0), r"Dtype mismatch for args\[0\]: expected float32"),
     ((np.ones(3, np.float32), 1.0), r"Rank mismatch for args\[0\]"),
-    ((np.ones((3, 3), np.float32), 1.0), r"Division had remainder 1 when computing the value of 'b': 2\*b = 3 has no solution"),
+    ((np.ones((3, 3), np.float32), 1.0), r"Division had remainder 1 when computing the value of 'b'"),
     ((np.ones((2, 3), np.float32),), "must have the same pytree structure"),
 ])
 def test_arguments_that_do_not_fit(args, text):

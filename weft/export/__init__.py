@@ -35,13 +35,13 @@ from weft.core.sealed import Sealed
 from weft.core.stage import stage
 from weft.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft.export import format as bytes_format
-from weft.export.polymorphic import instantiate
+from weft.export.polymorphic import instantiate, is_polymorphic
 from weft.ir.jaxpr import Eqn, Jaxpr
 from weft.ir.mesh import AbstractMesh, Mesh
 from weft.ir.program_mesh import constraint_shardings, is_abstract, moved, over_mesh, without_devices
 from weft.ir.rewrite import inline_calls, map_jaxprs
 from weft.ir.shardings import MemorySpace, NamedSharding, Sharding
-from weft.ir.symbolic import Dim, SizesDoNotFit, SymbolicScope, is_symbolic_dim, names_in, solve
+from weft.ir.symbolic import Dim, SizesDoNotFit, SymbolicScope, UnsolvableSizes, is_symbolic_dim, names_in, solve
 from weft.ir.types import ShapedArray
 from weft.runtime.array import Array
 from weft.util import dtypes, tree
@@ -54,6 +54,8 @@ __all__ = [
     "register_pytree_node_serialization", "symbolic_args_specs", "symbolic_shape",
 ]  # fmt: skip
 
+#: where the errors of calls with other shapes are explained
+_DOCS = "https://docs.jax.dev/en/latest/export/shape_poly.html"
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 maximum_supported_calling_convention_version = 10
 minimum_supported_calling_convention_version = 9
@@ -181,7 +183,8 @@ class Exported(metaclass=Sealed):
 
     def __init__(self, fun_name: str, jaxpr: Jaxpr, in_tree: Any, out_tree: Any, platforms: Sequence[str],
                  disabled_safety_checks: Sequence[DisabledSafetyCheck], get_vjp: Callable[[Exported], Exported] | None,
-                 nr_devices: int, in_shardings: Sequence[NamedSharding | None], out_shardings: Sequence[NamedSharding | None]) -> None:
+                 nr_devices: int, in_shardings: Sequence[NamedSharding | None], out_shardings: Sequence[NamedSharding | None],
+                 polymorphic: bool) -> None:
         self.fun_name = fun_name
         self.in_tree, self.out_tree = in_tree, out_tree
         self.in_avals = tuple(map(_kept_in, jaxpr.in_avals, in_shardings))
@@ -196,7 +199,7 @@ class Exported(metaclass=Sealed):
         self.ordered_effects = self.unordered_effects = ()
         self.calling_convention_version = maximum_supported_calling_convention_version
         self.module_kept_var_idx = tuple(range(len(self.in_avals)))
-        self._jaxpr, self._get_vjp, self._vjp = jaxpr, get_vjp, None
+        self._jaxpr, self._get_vjp, self._vjp, self._polymorphic = jaxpr, get_vjp, None, polymorphic
         self._traced: Callable[..., list] = lambda *leaves: self._bind(leaves, {})
         self._programs: dict[tuple, Jaxpr] = {}
 
@@ -205,8 +208,9 @@ class Exported(metaclass=Sealed):
 
     @property
     def uses_global_constants(self) -> bool:
-        """Whether the program depends on more than its arguments: on symbolic sizes or on the platform."""
-        return self._is_symbolic or len(self.platforms) > 1
+        """Whether the program depends on more than its arguments: on symbolic sizes, its own or of exported programs that it calls, or on the
+        platform."""
+        return self._polymorphic or len(self.platforms) > 1
 
     @property
     def _is_symbolic(self) -> bool:
@@ -295,14 +299,18 @@ class Exported(metaclass=Sealed):
         scope = next(n.scope for aval in self.in_avals for n in aval.shape if isinstance(n, Dim))
         try:
             sizes = solve(asked, scope)
-        except ValueError as error:
-            specified = "Using the following polymorphic shapes specifications: " + \
-                ", ".join(f"{path}.shape = {_shape_text(a)}" for path, a in zip(paths, self.in_avals)) + "."
-            if not isinstance(error, SizesDoNotFit):
-                raise ValueError(f"{error} {specified}") from None
-            raise ValueError(f"Input shapes do not match the polymorphic shapes specification. {error.reason} {specified} Obtained "
-                             f"dimension variables: {', '.join(error.found_by) or 'none'}.") from None
+        except UnsolvableSizes as error:
+            raise ValueError(f"{error} {self._specified(paths)} Unprocessed specifications: {', '.join(error.unprocessed)}. Please see "
+                             f"{_DOCS}#dimension-variables-must-be-solvable-from-the-input-shapes for more details.") from None
+        except SizesDoNotFit as error:
+            raise ValueError(f"Input shapes do not match the polymorphic shapes specification. {error.reason} {self._specified(paths)} "
+                             f"Obtained dimension variables: {''.join(f'{found}, ' for found in error.found_by)}. Please see "
+                             f"{_DOCS}#shape-assertion-errors for more details.") from None
         return sizes
+
+    def _specified(self, paths: Sequence[str]) -> str:
+        shapes = ", ".join(f"{path}.shape = {_shape_text(a)}" for path, a in zip(paths, self.in_avals))
+        return f"Using the following polymorphic shapes specifications: {shapes}."
 
     def _bind(self, leaves: Sequence[Any], sizes: Mapping[str, Any], devices: tuple | None = None) -> list:
         key = *sizes.items(), devices
@@ -343,7 +351,7 @@ class Exported(metaclass=Sealed):
             "in_tree": bytes_format.tree_to_plain(self.in_tree), "out_tree": bytes_format.tree_to_plain(self.out_tree),
             "disabled": tuple(check._impl for check in self.disabled_safety_checks),
             "vjp": self.vjp()._parts(vjp_order - 1) if vjp_order > 0 else None,
-            "nr_devices": self.nr_devices, "in_shardings": self._in_shardings, "out_shardings": self._out_shardings,
+            "polymorphic": self._polymorphic, "nr_devices": self.nr_devices, "in_shardings": self._in_shardings, "out_shardings": self._out_shardings,
         }
 
 
@@ -471,7 +479,8 @@ def _export(fun_jit: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
         out_tree[:] = [structure]
         return outs
 
-    program = _without_rules(_trace(flat, avals, name))
+    traced = _trace(flat, avals, _paths(in_tree), name)
+    program = _without_rules(traced)
     if given is None:
         asked, given_out = _asked_shardings(fun_jit, args, kwargs, len(leaves), len(program.outvars))
         given_in = [s or given_sharding(x) for s, x in zip(asked, leaves)]
@@ -479,7 +488,7 @@ def _export(fun_jit: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
         plain = lambda shardings, avals: [s and without_devices(s, a.ndim) for s, a in zip(shardings, avals)]
         given_out = [s or a.explicit for s, a in zip(given_out, program.out_avals)]
         given = max((s.num_devices for s in named), default=1), plain(given_in, avals), plain(given_out, program.out_avals)
-    made = Exported.make(name, moved(program, None), in_tree, out_tree[0], platforms, disabled_checks, _exported_vjp, *given)
+    made = Exported.make(name, moved(program, None), in_tree, out_tree[0], platforms, disabled_checks, _exported_vjp, *given, is_polymorphic(traced))
     made._traced = flat                                          # derivatives follow the rules of the function
     return made
 
@@ -502,22 +511,24 @@ def _asked_shardings(fun_jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any
     return program.in_shardings, program.out_shardings
 
 
-def _trace(flat: Callable[..., Sequence], avals: Sequence[ShapedArray], name: str) -> Jaxpr:
+def _trace(flat: Callable[..., Sequence], avals: Sequence[ShapedArray], paths: Sequence[str], name: str) -> Jaxpr:
     """The program of a function of flat arguments of these types, for all their symbolic sizes."""
-    dims = [n for aval in avals for n in aval.shape if isinstance(n, Dim)]
-    if dims:
-        _check_scopes(dims, avals, name)
+    if any(isinstance(n, Dim) for aval in avals for n in aval.shape):
+        _check_scopes(avals, paths, name)
     return stage(flat, avals, name)
 
 
-def _check_scopes(dims: Sequence[Dim], avals: Sequence[ShapedArray], name: str) -> None:
+def _check_scopes(avals: Sequence[ShapedArray], paths: Sequence[str], name: str) -> None:
     """ValueError for sizes of several scopes, and for constraints on sizes that no argument has."""
-    scope = dims[0].scope
-    other = next((n for n in dims if n.scope is not scope), None)
+    placed = [(n, path) for aval, path in zip(avals, paths) for n in aval.shape if isinstance(n, Dim)]
+    dims, (first, first_path) = [n for n, _ in placed], placed[0]
+    scope = first.scope
+    other, other_path = next(((n, path) for n, path in placed if n.scope is not scope), (None, ""))
     if other is not None:
-        raise ValueError(f"export: the symbolic sizes of the arguments of {name} belong to different scopes: {dims[0]} to {scope}, and "
-                         f"{other} to another, {other.scope}.\n"
-                         "  Make them by one call of symbolic_shape or symbolic_args_specs, or pass the same scope=.")
+        raise ValueError(f"Invalid mixing of symbolic scopes when exporting {name}: the sizes belong to different scopes.\n"
+                         f"  Expected current (from {first_path}) scope {scope}\n"
+                         f"  and found for '{other}' ({other_path}) scope {other.scope}.\n"
+                         "  Make the sizes by one call of symbolic_shape or symbolic_args_specs, or pass the same scope=.")
     unknown = {n: constraint for n, constraint in scope.names().items() if n not in names_in(dims)}
     if unknown:
         n, constraint = next(iter(unknown.items()))
@@ -549,7 +560,7 @@ def _made(parts: Mapping[str, Any]) -> Exported:
     return Exported.make(
         parts["fun_name"], parts["jaxpr"], bytes_format.tree_from_plain(parts["in_tree"]), bytes_format.tree_from_plain(parts["out_tree"]),
         parts["platforms"], [DisabledSafetyCheck(name) for name in parts["disabled"]], None if kept is None else lambda _: _made(kept),
-        parts["nr_devices"], parts["in_shardings"], parts["out_shardings"])
+        parts["nr_devices"], parts["in_shardings"], parts["out_shardings"], parts.get("polymorphic", False))
 
 
 # ---- types of trees

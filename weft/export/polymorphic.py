@@ -14,10 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
+from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.symbolic import Dim, evaluate
 from weft.ir.types import ShapedArray
 from weft.ops.layout import dim_as_value_p
+
+
+class InstantiatedJaxpr(Jaxpr):
+    """A program for all sizes at given ones."""
+
+    __slots__ = ()
+
+
+def is_polymorphic(jaxpr: Jaxpr) -> bool:
+    """Whether a traced program has symbolic sizes, or calls an exported program that has."""
+    return isinstance(jaxpr, InstantiatedJaxpr) or any(isinstance(n, Dim) for aval in jaxpr.in_avals for n in aval.shape) or any(
+        is_polymorphic(inner) for eqn in jaxpr.eqns for _, inner in subjaxprs(eqn.params))
 
 
 def instantiate(jaxpr: Jaxpr, sizes: Mapping[str, Any]) -> Jaxpr:
@@ -75,5 +87,5 @@ class _Instance:
             operands = [atom(a) for a in eqn.invars]
             eqns.append(Eqn(eqn.primitive, operands, [define(v) for v in eqn.outvars], params, eqn.source, eqn.effects))
         outvars = [atom(a) for a in jaxpr.outvars]
-        made = self.programs[id(jaxpr)] = Jaxpr(constvars, jaxpr.consts, invars, outvars, eqns, jaxpr.effects, jaxpr.name)
+        made = self.programs[id(jaxpr)] = InstantiatedJaxpr(constvars, jaxpr.consts, invars, outvars, eqns, jaxpr.effects, jaxpr.name)
         return made

@@ -20,6 +20,7 @@ from weft.ir.factors import RuleBuilder
 from weft.ir.symbolic import as_int, is_at_most, min_dim
 from weft.ir.types import ShapedArray
 from weft.ops import families, windows
+from weft.ops.casting import size_as
 from weft.ops.elementwise import add, clamp, convert_element_type, div, eq, mul, neg, select
 from weft.ops.layout import broadcast_in_dim, iota, reshape, transpose
 from weft.ops.placement import READ_AT
@@ -150,7 +151,7 @@ def _put_into_rows(ct, aval: ShapedArray, indices, n: GatherDimensionNumbers, mo
     dtype, size = np.promote_types(indices.dtype, np.int32), aval.shape[dim]
     at = convert_element_type(indices, dtype)
     if mode is GatherScatterMode.CLIP:                          # what a promise did not keep is dropped
-        at = clamp(np.array(0, dtype), at, np.array(size - 1, dtype))
+        at = clamp(np.array(0, dtype), at, size_as(size - 1, dtype))
     hit = eq(broadcast_in_dim(iota(dtype, size), aval.shape, (dim,)), spread(at))
     return select(hit, spread(ct), families.full(aval.shape, 0, typeof(ct).dtype))
 

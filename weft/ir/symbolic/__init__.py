@@ -13,6 +13,7 @@ from weft.ir.symbolic.sizes import (
     Dim as Dim,
     SizesDoNotFit as SizesDoNotFit,
     SymbolicScope as SymbolicScope,
+    UnsolvableSizes as UnsolvableSizes,
     as_int as as_int,
     as_size as as_size,
     is_at_most as is_at_most,

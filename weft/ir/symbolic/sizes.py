@@ -427,6 +427,14 @@ def min_dim(d1: Any, d2: Any) -> Any:
 # ---- sizes from shapes
 
 
+class UnsolvableSizes(ValueError):
+    """Expressions from whose values no variable follows; `unprocessed` lists them."""
+
+    def __init__(self, names: Iterable[str], unprocessed: Sequence[str]):
+        self.unprocessed = tuple(unprocessed)
+        super().__init__(f"Cannot solve for values of dimension variables {set(names)}. We can only solve linear uni-variate constraints.")
+
+
 class SizesDoNotFit(ValueError):
     """Given values that expressions do not have for any sizes: `reason` says which. `found_by` says which expression gave each size that is
     known."""
@@ -440,17 +448,15 @@ def solve(unknown: Sequence[tuple[Polynomial, Any, str]], scope: SymbolicScope) 
     """The sizes for which expressions have given values: (expression, value, the dim it is the size of) of each.
 
     Solves one expression after another for the one variable in it that is not known yet, if that occurs linearly. Raises SizesDoNotFit
-    where no sizes fit or they violate a constraint of `scope`, and ValueError where an expression cannot be solved.
+    where no sizes fit or they violate a constraint of `scope`, and UnsolvableSizes where no expression that is left can be solved.
     """
     sizes: dict[str, Any] = {}
     left, found_by = list(unknown), []
     while left:
         rest = [item for item in left if not _solved(item, sizes, found_by)]
         if len(rest) == len(left):
-            p, _, what = rest[0]
-            raise ValueError(f"Cannot solve for values of dimension variables {set(variables(p)) - set(sizes)!r}. We can only solve linear "
-                             f"uni-variate constraints, and {text(p)} of {what} is none. Give an argument one of whose dims is that size "
-                             "itself.")
+            names = frozenset().union(*(variables(p) for p, _, _ in rest)) - set(sizes)
+            raise UnsolvableSizes(names, [f"'{text(p)}' for dimension size {what}" for p, _, what in rest])
         left = rest
     scope.check(sizes, found_by)
     return sizes
@@ -469,8 +475,7 @@ def _solved(item: tuple[Polynomial, Any, str], sizes: dict[str, Any], found_by: 
             return False
         rest = value - evaluate(tuple((m, c) for m, c in p if m != ((name, 1),)), sizes)
         if rest % slope != 0:
-            raise SizesDoNotFit(f"Division had remainder {rest % slope} when computing the value of '{name}': {text(p)} = {value} has no "
-                                f"solution in integers, for the size of {what}.", found_by)
+            raise SizesDoNotFit(f"Division had remainder {rest % slope} when computing the value of '{name}'.", found_by)
         found_by.append(f"'{name}' = {rest // slope} from specification '{text(p)}' for dimension {what} (= {value})")
         found = rest // slope
         if (found.bounds()[0] if isinstance(found, Dim) else found) < 1:       # for some of the sizes it depends on
