@@ -3,15 +3,15 @@
 A shape is a text as `export.symbolic_shape` takes it; ":i" behind it stands for integers, ":b" for booleans. Sizes are `n`, `m` and `k`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 
 import weft
 import weft.numpy as wnp
-from weft import lax, nn
+from weft import lax, nn, segment_ops
 from weft.extend.core import max_dim, min_dim
 
 KEY = np.array([1, 2], np.uint32)
@@ -102,7 +102,7 @@ wide("set a row at a place", lambda x: x.at[wnp.argmax(x[:, 0])].set(0.0))
 vector("dynamic update", lambda x: lax.dynamic_update_slice(x, x[:1] * 3, (wnp.argmin(x),)))
 matrix("dynamic update of a row", lambda x: lax.dynamic_update_index_in_dim(x, wnp.ones(3), 0, 0))
 add("scatter rows", lambda x, i: wnp.zeros((x.shape[0], 3)).at[i].add(x), "n, 3", "n:i")
-add("segment sum", lambda x, i: weft.ops.segment_sum(x, i, 4) if hasattr(weft, "ops") else x, "n, 3", "n:i")
+add("segment sum", lambda x, i: segment_ops.segment_sum(x, i, 4), "n, 3", "n:i")
 
 # ---- making arrays
 vector("arange", lambda x: x + wnp.arange(x.shape[0]))
@@ -218,7 +218,7 @@ vector("histogram", lambda x: wnp.histogram(x, bins=4, range=(-2.0, 2.0))[0] * 1
 vector("count nonzero", lambda x: wnp.count_nonzero(x > 0) * x)
 vector("nonzero of size", lambda x: x[wnp.nonzero(x > 0, size=2, fill_value=0)[0]])
 vector("unique of size", lambda x: wnp.unique(wnp.round(x), size=3, fill_value=0.0), smooth=False)
-matrix("associative scan", lambda x: lax.associative_scan(wnp.add, x) if False else wnp.cumsum(x, 0))
+matrix("associative scan", lambda x: lax.associative_scan(lambda a, b: a * b + a, x / 4))
 
 # ---- products
 add("matmul", lambda x, y: x @ y, "n, m", "m, k")
@@ -229,7 +229,7 @@ add("einsum of three", lambda x, y: wnp.einsum("ij,jk,ik->i", x, y, x @ y), "n, 
 add("einsum trace", lambda x: wnp.einsum("ii->i", x), "n, n")
 add("tensordot", lambda x, y: wnp.tensordot(x, y, 1), "n, m, 2", "2, k")
 add("kron", lambda x, y: wnp.kron(x, y), "n, 2", "m, 2")
-vector("inner", lambda x: wnp.inner(x, x))
+vector("inner product", lambda x: wnp.inner(x, x))
 wide("gram", lambda x: x.T @ x)
 add("attention", lambda q, k: nn.softmax(wnp.einsum("nd,md->nm", q, k) / k.shape[0], -1) @ k, "n, 4", "m, 4")
 add("causal attention", lambda q: nn.softmax(wnp.where(wnp.tri(q.shape[0], dtype=bool), q @ q.T, -1e9)) @ q, "n, 4")
@@ -303,3 +303,46 @@ add("two sizes", lambda x, y: x[:, None] * y[None, :] + wnp.arange(x.shape[0] * 
 add("sum of sizes", lambda x, y: wnp.concatenate([x, y])[: x.shape[0]] * x, "n", "m")
 add("related sizes", lambda x, y: x[:-1] * y, "n + 1", "n")
 add("multiple of four", lambda x: x.reshape(-1, 4).sum(1), "n", constraints=("mod(n, 4) == 0",), smallest=4)
+
+# ---- transforms, windows, distributions, shuffles
+vector("fft", lambda x: wnp.abs(wnp.fft.fft(x)), smooth=False)
+vector("rfft there and back", lambda x: wnp.fft.irfft(wnp.fft.rfft(x), n=x.shape[0]))
+vector("fft of another length", lambda x: wnp.fft.rfft(x, 4).real)
+vector("frequencies", lambda x: wnp.fft.fftfreq(x.shape[0]) * x + wnp.fft.rfftfreq(x.shape[0])[0])
+vector("fft shift", lambda x: wnp.fft.fftshift(x) - wnp.fft.ifftshift(x))
+vector("windows", lambda x: wnp.hanning(x.shape[0]) * x + wnp.kaiser(x.shape[0], 2.0) + wnp.bartlett(x.shape[0]))
+vector("geomspace", lambda x: wnp.geomspace(1.0, 8.0, x.shape[0]) * x)
+vector("permutation", lambda x: weft.random.permutation(key(), x))
+wide("permutation of rows", lambda x: weft.random.permutation(key(), x, axis=1))
+wide("independent permutation", lambda x: weft.random.permutation(key(), x, independent=True))
+vector("permutation of the size", lambda x: x[weft.random.permutation(key(), x.shape[0])])
+vector("choice", lambda x: weft.random.choice(key(), x, (3,)) * weft.random.choice(key(), x.shape[0], (3,)))
+vector("choice without replacement", lambda x: weft.random.choice(key(), x, (1,), replace=False))
+vector("gamma", lambda x: weft.random.gamma(key(), 2.0, x.shape) * x)
+vector("poisson", lambda x: weft.random.poisson(key(), 3.0, x.shape) * x)
+vector("pad wrap", lambda x: wnp.pad(x, (1, 1), mode="wrap"))
+vector("pad reflect", lambda x: wnp.pad(x, (2, 3), mode="reflect"))
+vector("pad symmetric", lambda x: wnp.pad(x, (2, 3), mode="symmetric"))
+vector("pad mean", lambda x: wnp.pad(x, 1, mode="mean"))
+vector("insert and delete", lambda x: wnp.insert(wnp.delete(x, 0), 0, 5.0) * x)
+vector("array split", lambda x: wnp.array_split(x, 3)[1])
+vector("packed bits", lambda x: wnp.packbits(x > 0), smooth=False)
+wide("unravel", lambda x: wnp.unravel_index(wnp.argmax(x), x.shape)[1] * x)
+wide("flat positions", lambda x: wnp.ravel_multi_index((wnp.array([0, 9]), wnp.array([0, 9])), x.shape, mode="clip"), smooth=False)
+wide("fill diagonal", lambda x: wnp.fill_diagonal(x, 0.0, inplace=False))
+wide("singular values", lambda x: wnp.linalg.svd(x, compute_uv=False), smooth=False)
+wide("pseudoinverse", lambda x: wnp.linalg.pinv(x), smooth=False)
+square("eigenvalues", lambda x: wnp.linalg.eigvalsh(x + x.T), smooth=False)
+square("triangular solve", lambda x: weft.scipy.linalg.solve_triangular(x + 9 * wnp.eye(x.shape[0]), x))
+vector("toeplitz", lambda x: weft.scipy.linalg.toeplitz(x))
+vector("map coordinates", lambda x: weft.scipy.ndimage.map_coordinates(x, [wnp.array([0.3])], 1))
+wide("covariance", lambda x: wnp.cov(x, bias=True), constraints=("n >= 2",), smallest=2)
+wide("ranks", lambda x: weft.scipy.stats.rankdata(x[:, 0]) * x[:, 0])
+vector("hessian inside", lambda x: weft.hessian(lambda x: (x**3).sum())(x))
+vector("transpose of a linear function", lambda x: weft.linear_transpose(lambda y: y[1:] - y[:-1], x)(x[1:])[0])
+vector("cumlogsumexp", lambda x: lax.cumlogsumexp(x))
+add("recurrence", lambda x: lax.scan(lambda c, a: (wnp.tanh(a @ wnp.ones((3, 4)) + c), c), wnp.zeros((x.shape[0], 4)),
+                                     wnp.swapaxes(x, 0, 1))[0], "n, m, 3")
+add("patches", lambda x: lax.conv_general_dilated_patches(x, (2,), (1,), "SAME"), "n, 2, m")
+add("kernel of symbolic size", lambda x, w: lax.conv_general_dilated(x, w, (1,), "SAME"), "n, 2, m", "4, 2, k")
+add("local attention", lambda q: nn.dot_product_attention(q, q, q, local_window_size=1), "n, m, 2, 4")

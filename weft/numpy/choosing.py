@@ -7,7 +7,7 @@ import operator
 
 import numpy as np
 
-from weft.core.trace import Tracer
+from weft.core.trace import Tracer, typeof
 from weft.ir.symbolic import Dim, is_at_most, max_dim, min_dim
 from weft.numpy import indexing, promote, reductions, ufuncs
 from weft.numpy.creation import asarray, full, zeros
@@ -268,6 +268,11 @@ def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = F
     (a, axis), obj = promote.along("delete", arr, axis), promote.value(obj)
     if isinstance(obj, Tracer) and dtypes.issubdtype(obj.dtype, np.integer) and (obj.ndim == 0 or assume_unique_indices):
         return _without(a, ravel(obj), axis)
+    n = a.shape[axis]
+    if isinstance(n, Dim) and isinstance(obj, (int, np.integer)):
+        if not -n <= obj < n:
+            raise IndexError(f"delete: `obj` must hold positions along dim {axis} of size {n}, got {obj!r:.80}.")
+        return _without(a, asarray([obj]), axis)
     places = obj if isinstance(obj, slice) else np.asarray(obj)
     if not isinstance(places, slice) and places.dtype.kind not in "iub":
         if places.size:
@@ -287,12 +292,10 @@ def insert(arr, obj, values, axis: int | None = None):
     """
     (a, axis), obj = promote.along("insert", arr, axis), promote.value(obj)
     n = a.shape[axis]
-    if isinstance(obj, Tracer) and obj.ndim == 0 and dtypes.issubdtype(obj.dtype, np.integer):
-        return _with_block(a, obj, values, axis)
-    if isinstance(obj, (list, tuple)) and builtins.any(isinstance(i, Tracer) for i in obj):
-        obj = asarray(obj)
-    if isinstance(obj, Tracer) and obj.ndim == 1 and dtypes.issubdtype(obj.dtype, np.integer):
-        return _with_slices(a, obj, values, axis)
+    if isinstance(n, Dim) and isinstance(obj, (int, np.integer)) and not -n <= obj <= n:
+        raise IndexError(f"insert: `obj` must hold positions within dim {axis} of size {n}, got {obj!r:.80}.")
+    if np.ndim(obj) == 0 and (isinstance(n, Dim) or isinstance(obj, Tracer)) and dtypes.issubdtype(typeof(obj).dtype, np.integer):
+        return _with_block(a, asarray(obj), values, axis)
     positions = np.atleast_1d(np.arange(n)[obj] if isinstance(obj, slice) else np.asarray(obj))
     if positions.size and positions.dtype.kind not in "iub":
         raise ValueError(f"insert: `obj` must be integers, booleans or a slice, got {obj!r:.80}.")
@@ -326,7 +329,7 @@ def _without(a, positions, axis: int):
     positions = where(positions < 0, positions + n, positions)
     gone = ew.ne(reductions.sum(ew.eq(*promote.broadcast("delete", layout.index_range(n)[:, None], positions[None, :])), 1), 0)
     places = layout.broadcasted_iota(dtypes.default_int_dtype(), (n,), 0)
-    kept = sorting.sort([promote.cast(gone, np.int32), places], num_keys=1)[1][:builtins.max(n - positions.shape[0], 0)]
+    kept = sorting.sort([promote.cast(gone, np.int32), places], num_keys=1)[1][:max_dim(n - positions.shape[0], 0)]
     return indexing.getitem(a, (slice(None),) * axis + (kept,))
 
 
@@ -353,6 +356,6 @@ def _with_block(a, position, values, axis: int):
     k = values.shape[axis] if values.ndim else 1
     values = broadcast_to(values, tuple(k if d == axis else m for d, m in enumerate(a.shape)))
     position = clip(where(position < 0, position + n, position), 0, n)
-    places = np.arange(n + k)
+    places = layout.index_range(n + k, int)
     source = where(places < position, places, where(places < position + k, places - position + n, places - k))
     return indexing.getitem(concatenate([a, values], axis), (slice(None),) * axis + (source,))

@@ -8,7 +8,7 @@ import operator
 import numpy as np
 
 from weft.core.trace import Tracer
-from weft.ir.symbolic import is_more_than
+from weft.ir.symbolic import is_more_than, max_dim
 from weft.numpy import choosing, creation, manipulation as mp, promote, ufuncs as uf
 from weft.numpy.kinds import check_no_out, check_real
 from weft.numpy.products import arrays_of
@@ -267,5 +267,5 @@ def geomspace(start, stop, num: int = 50, endpoint: bool = True, dtype=None, axi
     out = uf.exp(creation.linspace(uf.log(uf.divide(start, sign)), uf.log(uf.divide(stop, sign)), num, endpoint, axis=0))
     out = uf.multiply(out, sign)
     out = out.at[:1].set(start)
-    out = out.at[num - 1:].set(stop) if endpoint and num > 1 else out
+    out = out.at[max_dim(num - 1, 1):].set(stop) if endpoint else out
     return mp.moveaxis(cast(out, dtypes.check_dtype(want, "geomspace")), 0, axis)

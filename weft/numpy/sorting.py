@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import builtins
 import functools
+import math
 
 import numpy as np
 
 from weft.control.while_loop import while_loop
 from weft.core.trace import Tracer
-from weft.ir.symbolic import Dim, is_more_than, max_dim
+from weft.ir.symbolic import Dim, as_int, is_more_than, max_dim
 from weft.numpy import choosing, creation, manipulation as mp, reductions as rd, ufuncs as uf
 from weft.numpy.kinds import check_no_out
 from weft.numpy.promote import along, array_of, as_axes, canonical_axis, cast, check_arraylike, concrete, promote_dtypes, value
@@ -226,9 +227,9 @@ def unravel_index(indices, shape) -> tuple:
         size = functools.reduce(uf.multiply, shape)
         last = uf.maximum(uf.subtract(size, 1), 0)
     else:
-        shape = (int(shape),) if np.ndim(shape) == 0 else tuple(shape)
-        size = int(np.prod(shape, dtype=np.int64))
-        last = builtins.max(size - 1, 0)
+        shape = (as_int(shape),) if np.ndim(shape) == 0 else tuple([as_int(n) for n in shape])
+        size = math.prod(shape)
+        last = max_dim(size - 1, 0)
     # positions out of bounds are clipped, negative ones count from the end
     rest = choosing.clip(choosing.where(uf.less(rest, 0), uf.add(rest, size), rest), 0, last)
     for n in reversed(shape):
@@ -255,7 +256,7 @@ def ravel_multi_index(multi_index, dims, mode: str = "raise", order: str = "C", 
     want = dtypes.result_type(*positions) if dtype is None else dtypes.check_dtype(dtype, "ravel_multi_index")
     flat = cast(creation.zeros(()), want)
     for i, n in pairs if order == "C" else reversed(pairs):
-        flat = uf.add(uf.multiply(flat, want.type(n)), cast(i, want))
+        flat = uf.add(uf.multiply(flat, size_as(n, want)), cast(i, want))
     return flat
 
 

@@ -181,7 +181,7 @@ def svd(x, *, full_matrices: bool = True, compute_uv: bool = True, subset_by_ind
     one, two = SvdAlgorithm.QR, SvdAlgorithm.DIVIDE_AND_CONQUER
     _choose("svd", "algorithm", algorithm, SvdAlgorithm, (SvdAlgorithm.DEFAULT, one, two))
     _check_matrix("svd", typeof(x), False)
-    bounds = _subset("svd", subset_by_index, min(typeof(x).shape[-2:]))
+    bounds = _subset("svd", subset_by_index, min_dim(*typeof(x).shape[-2:]))
     if bounds is not None and full_matrices and compute_uv:
         raise ValueError("svd: full_matrices and subset_by_index contradict each other; give full_matrices=False.")
     s, *uv = svd_p.bind(x, full_matrices=bool(full_matrices), compute_uv=bool(compute_uv), steps_of_qr=algorithm is one)

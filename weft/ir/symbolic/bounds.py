@@ -2,10 +2,10 @@
 
 In:   polynomials that are at least 0 (the constraints of a scope), and an expression.
 Out:  a lower and an upper bound of the expression. They hold for all sizes that the constraints allow; they need not be the tightest.
-How:  interval arithmetic over the terms gives a first bound. A term whose bound is poor is eliminated: if f >= 0 and k >= 0 then p >= p - k*f.
-      The facts f are the constraints and what the operations in the expression imply: q*floordiv(p, q) + mod(p, q) = p, and products of
-      positive sizes are at least their factors. max and min are one of their operands: each case is bounded under the inequality that
-      selects it.
+How:  interval arithmetic over the terms gives a first bound. Terms with poor bounds are eliminated: f >= 0 and k >= 0 give p >= p - k*f.
+      The facts f are the constraints and the consequences of the operations in the expression: q*floordiv(p, q) + mod(p, q) = p, and
+      products of positive sizes are at least their factors. max and min are one of their operands: each case is bounded under the
+      inequality that selects it.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Bounds:
     def _implied(self, p: Polynomial) -> Iterator[Polynomial]:
         """Polynomials that are at least 0 because of the operations and products in `p`."""
         for m, _ in p:
-            for atom, power in m:
+            for atom, _ in m:
                 if not isinstance(atom, str) and atom[0] in ("floordiv", "mod"):
                     yield from self._division(atom)
                 low = self._atom_interval(atom)[0]
