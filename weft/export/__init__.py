@@ -2,8 +2,8 @@
 
 In:   a jitted function, and the types of its arguments, whose sizes may be symbolic (`symbolic_shape`).
 Out:  an `Exported`: its types, `call`, `vjp`, and `serialize`, which `deserialize` undoes in another process.
-How:  the program is a jaxpr. For symbolic sizes the function is traced with them, so that what it decides by a size is refused, and at
-      some samples of sizes, of which `polymorphic` makes one program. A call finds the sizes from its arguments.
+How:  the program is a jaxpr, traced once. Its types and parameters hold expressions of the symbolic sizes. A call finds the sizes from its
+      arguments, checks the constraints, and `polymorphic` evaluates the expressions.
 
 >>> from weft import export
 >>> b, = export.symbolic_shape("b")
@@ -208,8 +208,8 @@ class Exported(metaclass=Sealed):
 
     @property
     def uses_global_constants(self) -> bool:
-        """Whether the program depends on more than its arguments: on symbolic sizes, its own or of exported programs that it calls, or on the
-        platform."""
+        """Whether the program depends on more than its arguments: on symbolic sizes, also those of exported programs that it calls, or on
+        the platform."""
         return self._polymorphic or len(self.platforms) > 1
 
     @property
@@ -351,7 +351,8 @@ class Exported(metaclass=Sealed):
             "in_tree": bytes_format.tree_to_plain(self.in_tree), "out_tree": bytes_format.tree_to_plain(self.out_tree),
             "disabled": tuple(check._impl for check in self.disabled_safety_checks),
             "vjp": self.vjp()._parts(vjp_order - 1) if vjp_order > 0 else None,
-            "polymorphic": self._polymorphic, "nr_devices": self.nr_devices, "in_shardings": self._in_shardings, "out_shardings": self._out_shardings,
+            "polymorphic": self._polymorphic,
+            "nr_devices": self.nr_devices, "in_shardings": self._in_shardings, "out_shardings": self._out_shardings,
         }
 
 
@@ -440,7 +441,7 @@ def export(fun_jit: Callable[..., Any], *, platforms: Sequence[str] | None = Non
 
     `platforms` are those on which the program may be called. Raises ValueError for a function that is not the result of `jit`, for an
     unknown platform, and where sizes of several scopes meet; InconclusiveDimensionOperation where the function decides something by a
-    symbolic size; NotImplementedError for a program whose operations depend on the sizes otherwise.
+    symbolic size.
 
     >>> export(weft.jit(wnp.cos))(wnp.ones(3)).out_avals
     (ShapedArray(float32[3]),)
@@ -488,7 +489,8 @@ def _export(fun_jit: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
         plain = lambda shardings, avals: [s and without_devices(s, a.ndim) for s, a in zip(shardings, avals)]
         given_out = [s or a.explicit for s, a in zip(given_out, program.out_avals)]
         given = max((s.num_devices for s in named), default=1), plain(given_in, avals), plain(given_out, program.out_avals)
-    made = Exported.make(name, moved(program, None), in_tree, out_tree[0], platforms, disabled_checks, _exported_vjp, *given, is_polymorphic(traced))
+    made = Exported.make(name, moved(program, None), in_tree, out_tree[0], platforms, disabled_checks, _exported_vjp, *given,
+                    is_polymorphic(traced))
     made._traced = flat                                          # derivatives follow the rules of the function
     return made
 
@@ -532,8 +534,8 @@ def _check_scopes(avals: Sequence[ShapedArray], paths: Sequence[str], name: str)
     unknown = {n: constraint for n, constraint in scope.names().items() if n not in names_in(dims)}
     if unknown:
         n, constraint = next(iter(unknown.items()))
-        raise ValueError(f"export: {name}: Encountered dimension variable '{n}' in the constraint {constraint!r}, and no argument has a size "
-                         f"with it, which would tell its value in a call. Argument shapes: {', '.join(map(_shape_text, avals))}.")
+        raise ValueError(f"export: {name}: Encountered dimension variable '{n}' in the constraint {constraint!r}, and no argument has a "
+                         f"size with it, which would tell its value in a call. Argument shapes: {', '.join(map(_shape_text, avals))}.")
 
 
 def _without_rules(jaxpr: Jaxpr) -> Jaxpr:

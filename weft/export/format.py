@@ -108,8 +108,8 @@ class _Reader(pickle.Unpickler):
         if self.device_of_id is not None and (module, name) == ("weft.backends.base", "_device_of_id"):
             return self.device_of_id
         if self.version < VERSION and (module, name) == ("weft.ir.symbolic.sizes", "_dim"):
-            raise ValueError(f"deserialize: the bytes have format {self.version} and symbolic sizes; this weft reads symbolic sizes of format "
-                             f"{VERSION}. Export the function again.")
+            raise ValueError(f"deserialize: the bytes have format {self.version} and symbolic sizes; this weft reads symbolic sizes of "
+                             f"format {VERSION}. Export the function again.")
         if _is_allowed(module, name):
             return super().find_class(module, name)
         raise ValueError(f"deserialize: the bytes ask for {module}.{name}, which is not part of exported programs.")

@@ -230,7 +230,7 @@ def _whole(name: str, dim: int) -> Callable:
 
 
 def _windows(xs: list, combine: Callable, reduce_along: Callable | None, dim: int, width: int, stride: int, spread: int) -> list:
-    """Windows of `width` elements, `spread` apart, reduced along one dim; `reduce_along(dim)` reduces a whole dim at once, if it is given."""
+    """Windows of `width` elements, `spread` apart, reduced along one dim; `reduce_along(dim)` reduces a whole dim at once."""
     n = xs[0].shape[dim]
     count, reach = out_size(n, 0, 0, 1, width, spread, stride), (width - 1) * spread + 1
     if width == 1 and stride == 1:

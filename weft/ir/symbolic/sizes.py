@@ -402,9 +402,10 @@ def slice_bounds(start: Any, stop: Any, step: Any, n: Any) -> tuple[Any, Any, in
     start = start + n if start is not None and start < 0 else start
     stop = stop + n if stop is not None and stop < 0 else stop
     if step > 0:
-        first = 0 if start is None else max_dim(start, 0)
+        start = 0 if start is None else start
         limit = n if stop is None else min_dim(max_dim(stop, 0), n)
-        return min_dim(first, n), (max_dim(limit - first, 0) + step - 1) // step, step
+        span = max_dim(min_dim(limit - start, limit), 0)
+        return min_dim(max_dim(start, 0), n), (span + step - 1) // step, step
     first = n - 1 if start is None else min_dim(start, n - 1)
     limit = -1 if stop is None else max_dim(stop, -1)
     return max_dim(first, -1), (max_dim(first - limit, 0) - step - 1) // -step, step
