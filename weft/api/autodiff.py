@@ -13,6 +13,7 @@ from weft.api.flat import FlatFunction, argument_names, aval_of, signature_of
 from weft.api.jit import function_name, jit
 from weft.api.vmap import vmap
 from weft.control.custom_rules import custom_vjp
+from weft.control.custom_values import SymbolicZero
 from weft.control.hitypes import flatten_linear, of_tangents
 from weft.control.ref import Ref, any_refs, check_aliases, check_returned, is_ref, names_of
 from weft.core.interpret import evaluate
@@ -219,6 +220,8 @@ def _given_to(accumulator: Any, ct: Any, aval) -> Any:
         if ct is not None and type(ct) is not Zero:
             accumulator.addupdate(_derivative(ct, aval))
         return GradRef()
+    if ct is None and any(isinstance(n, Dim) for n in aval.shape):         # NumPy has no array of that shape
+        return SymbolicZero(aval.to_tangent_aval())
     return np.zeros(aval.shape, dtypes.float0) if ct is None else _derivative(ct, aval)
 
 

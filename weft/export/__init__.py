@@ -113,14 +113,17 @@ def symbolic_shape(shape_spec: str | None, *, constraints: Sequence[str] = (), s
         raise ValueError(f"symbolic_shape: shape_spec is a string such as 'b, 3', got {shape_spec!r}.")
     words = _split(shape_spec.strip().removeprefix("(").removesuffix(")") if shape_spec.strip().startswith("(") else shape_spec)
     if "..." in words[:-1]:
-        raise ValueError(f"symbolic_shape: '...' stands for all that follow, and comes last, got {shape_spec!r}.")
+        raise ValueError(f"syntax error in symbolic shape {shape_spec!r}: '...' stands for all that follow, and comes last.")
     open_ended = bool(words) and words[-1] == "..."
     words = words[:-1] if open_ended else words
     wanted = len(words) + (max(len(like) - len(words), 0) if open_ended and like is not None else 0)
     if like is None and (open_ended or "_" in words):
-        raise ValueError(f"symbolic_shape: {shape_spec!r} has placeholders, which need like=, a shape.")
+        raise ValueError(f"syntax error in symbolic shape {shape_spec!r}: no 'like' shape was given, and its placeholders need like=.")
     if like is not None and wanted != len(like):
-        raise ValueError(f"symbolic_shape: {shape_spec!r} has {len(words)} dims, and like={tuple(like)} has {len(like)}.")
+        parsed = sum(word != "_" for word in words)
+        longer = f" because we parsed {parsed} already and 'like' shape has only {len(like)} dimensions" if wanted > len(like) else ""
+        raise ValueError(f"syntax error in symbolic shape {shape_spec!r}{longer}: it has {len(words)} dims, and like={tuple(like)} has "
+                         f"{len(like)}.")
     sizes: list[Any] = []
     for i in range(wanted):
         known = None if like is None else like[i]

@@ -8,7 +8,7 @@ Laws: sizes may be symbolic themselves, where an exported program is called in a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.symbolic import Dim, evaluate
 from weft.ir.types import ShapedArray
 from weft.ops.layout import dim_as_value_p
+from weft.util.record import replace
 
 
 class InstantiatedJaxpr(Jaxpr):
@@ -57,11 +58,16 @@ class _Instance:
             if all(new is old for new, old in zip(parts, v)):
                 return v
             return type(v)(*parts) if hasattr(v, "_fields") else type(v)(parts)
-        if dataclasses.is_dataclass(v) and not isinstance(v, type):
-            names = [f.name for f in dataclasses.fields(v) if f.init]
-            changed = {name: new for name in names if (new := self.value(getattr(v, name))) is not getattr(v, name)}
-            return dataclasses.replace(v, **changed) if changed else v
-        return v
+        if isinstance(v, type):
+            return v
+        if dataclasses.is_dataclass(v):
+            return self.fields(v, [f.name for f in dataclasses.fields(v) if f.init], dataclasses.replace)
+        return self.fields(v, v.__match_args__, replace) if hasattr(v, "__record__") else v
+
+    def fields(self, v: Any, names: Sequence[str], replaced: Callable[..., Any]) -> Any:
+        """A dataclass or record with its sizes evaluated."""
+        changed = {name: new for name in names if (new := self.value(getattr(v, name))) is not getattr(v, name)}
+        return replaced(v, **changed) if changed else v
 
     def program(self, jaxpr: Jaxpr) -> Jaxpr:
         known = self.programs.get(id(jaxpr))

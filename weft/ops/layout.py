@@ -533,11 +533,20 @@ def _dim_as_value_type(*, size, dtype) -> ShapedArray:
     return typeof(size) if dtype is None else ShapedArray((), dtype)
 
 
-@dim_as_value_p.def_reference
-def _dim_as_value_reference(*, size, dtype):
-    raise InconclusiveDimensionOperation(
+def _without_value(size) -> InconclusiveDimensionOperation:
+    return InconclusiveDimensionOperation(
         f"Symbolic dimension '{size}' used as a value outside of a traced program, where it has none.\n"
         "  Use it in a function that export or eval_shape traces.")
+
+
+@dim_as_value_p.def_reference
+def _dim_as_value_reference(*, size, dtype):
+    raise _without_value(size)
+
+
+@dim_as_value_p.def_lower
+def _dim_as_value_lower(b, index, *, in_avals, out_avals, size, dtype):
+    raise _without_value(size)
 
 
 @dim_as_value_p.def_jvp

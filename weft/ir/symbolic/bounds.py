@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from weft.ir.symbolic.polynomials import Atom, Polynomial, add, as_constant, constant, multiply, operation, replace_monomial
+from weft.ir.symbolic.polynomials import Atom, Monomial, Polynomial, add, as_constant, constant, multiply, operation, replace_monomial
 
 _INFINITY = float("inf")
 #: facts that are added up, and nested case distinctions of max and min
-_DEPTH, _CASES = 3, 3
+_DEPTH, _CASES = 4, 3
+#: expressions that one bound may look at; more constraints than that are not combined
+_MOST = 1000
 
 
 class Bounds:
@@ -29,6 +31,7 @@ class Bounds:
         self._nonnegative = tuple(nonnegative)
         self._reduce = reduce
         self._known: dict[Polynomial, float] = {}
+        self._seen: dict[tuple, float] = {}                      # of one bound
 
     def __call__(self, p: Polynomial) -> tuple[float, float]:
         return self.lower(p), -self.lower(multiply(constant(-1), p))
@@ -37,35 +40,50 @@ class Bounds:
         """A lower bound of `p`; minus infinity if none is found."""
         low = self._known.get(p)
         if low is None:
+            self._seen = {}
             low = self._known[p] = self._by_cases(p, self._nonnegative, _CASES)
         return low
 
     def _by_cases(self, p: Polynomial, facts: tuple[Polynomial, ...], cases: int) -> float:
         atom = _choice(p)
+        low = max(self._by_facts(p, facts, depth) for depth in (1, 2, _DEPTH))
         if atom is None or not cases:
-            return self._by_facts(p, facts, _DEPTH)
+            return low
         name, a, b = atom
         difference = add(a, b, -1) if name == "max" else add(b, a, -1)
         chosen = []
         for operand, fact in ((a, difference), (b, multiply(constant(-1), difference))):
             if -self._by_facts(multiply(constant(-1), fact), facts, 1) >= 0:       # otherwise the case does not occur
-                chosen.append(self._by_cases(replace_monomial(p, ((atom, 1),), operand), (*facts, fact), cases - 1))
-        return min(chosen, default=_INFINITY)
+                known = [replace_monomial(f, ((atom, 1),), operand) for f in (*facts, fact)]
+                chosen.append(self._by_cases(replace_monomial(p, ((atom, 1),), operand), tuple(known), cases - 1))
+        return max(low, min(chosen, default=_INFINITY))
 
     def _by_facts(self, p: Polynomial, facts: tuple[Polynomial, ...], depth: int) -> float:
         """The best bound from the terms of `p`, and of `p` less multiples of up to `depth` facts."""
         low, _ = self._interval(p)
-        if not depth or as_constant(p) is not None:
-            return low
-        factors = dict(p)
+        key = p, facts, depth
+        if not depth or as_constant(p) is not None or key in self._seen or len(self._seen) > _MOST:
+            return self._seen.get(key, low)
+        self._seen[key] = low
         for fact in (*facts, *self._implied(p)):
-            for m, c in fact:
-                mine = factors.get(m, 0) if m else 0
-                if mine * c > 0:                                 # abs(c) * p - abs(mine) * fact has no term m
-                    rest = add(multiply(constant(abs(c)), p), multiply(constant(abs(mine)), fact), -1)
-                    bound = self._by_facts(rest, facts, depth - 1)
-                    low = max(low, bound if abs(bound) == _INFINITY else -(-int(bound) // abs(c)))
+            for m, mine in p:
+                for factor, c in self._multiples(m, fact):
+                    if mine * c > 0:                             # abs(c) * p - abs(mine) * factor * fact has no term m
+                        scaled = multiply(((factor, abs(mine)),), fact)
+                        bound = self._by_facts(add(multiply(constant(abs(c)), p), scaled, -1), facts, depth - 1)
+                        low = max(low, bound if abs(bound) == _INFINITY else -(-int(bound) // abs(c)))
+        self._seen[key] = low
         return low
+
+    def _multiples(self, m: Monomial, fact: Polynomial) -> Iterator[tuple[Monomial, int]]:
+        """Products of positive sizes by which a term of `fact` becomes `m`, each with the coefficient of that term."""
+        powers = dict(m)
+        for term, c in fact:
+            if term and all(powers.get(atom, 0) >= power for atom, power in term):
+                others = {atom: power - dict(term).get(atom, 0) for atom, power in m}
+                factor = tuple((atom, power) for atom, power in others.items() if power)
+                if all(self._atom_interval(atom)[0] >= 0 for atom, _ in factor):
+                    yield factor, c
 
     def _implied(self, p: Polynomial) -> Iterator[Polynomial]:
         """Polynomials that are at least 0 because of the operations and products in `p`."""
@@ -113,6 +131,8 @@ class Bounds:
             return max(a, c), max(b, d)
         if name == "min":
             return min(a, c), min(b, d)
+        if name == "floordiv" and d < 0:
+            (a, b), (c, d) = (-b, -a), (-d, -c)
         if c <= 0:
             return -_INFINITY, _INFINITY
         if name == "mod":

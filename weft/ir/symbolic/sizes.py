@@ -60,6 +60,10 @@ class SymbolicScope:
             if sign in ("<=", "=="):
                 nonnegative.append(add(right, left, -1))
         self._bounds = Bounds(nonnegative, self._reduce)
+        for constraint, (left, sign, right) in zip(given, self._parsed):
+            low, high = self.bounds(add(left, right, -1))
+            if (sign != "<=" and high < 0) or (sign != ">=" and low > 0):
+                raise ValueError(f"Unsatisfiable explicit constraint: {constraint}. No sizes satisfy it along with {list(given)}.")
 
     def __repr__(self) -> str:
         return f"SymbolicScope({list(self.constraints)})"
@@ -67,10 +71,10 @@ class SymbolicScope:
     def __reduce__(self) -> tuple:
         return SymbolicScope, (self.constraints,)
 
-    def _reduce(self, p: Polynomial) -> Polynomial:
-        """Replace the left sides of equality constraints by their right sides."""
+    def _reduce(self, p: Polynomial, only_variables: bool = False) -> Polynomial:
+        """Replace the left sides of equality constraints, or those of them that are variables, by their right sides."""
         for left, right in self._equal:
-            if len(left) == 1 and left[0][1] == 1:
+            if len(left) == 1 and left[0][1] == 1 and (not only_variables or _is_variable(left)):
                 p = replace_monomial(p, left[0][0], right)
         return p
 
@@ -80,6 +84,10 @@ class SymbolicScope:
         number = as_constant(p)
         return Dim(self, p) if number is None else number
 
+    def described(self) -> str:
+        """The constraints as a part of a message."""
+        return f" with constraints {', '.join(self.constraints)}" if self.constraints else ""
+
     def bounds(self, p: Polynomial) -> tuple[float, float]:
         """A lower and an upper bound of a polynomial for all sizes that the constraints allow."""
         return self._bounds(p)
@@ -88,8 +96,9 @@ class SymbolicScope:
         """The names in the constraints, each with the first constraint that has it."""
         found: dict[str, str] = {}
         for constraint, (left, _, right) in zip(self.constraints, self._parsed):
-            for name in sorted(variables(left) | variables(right)):
-                found.setdefault(name, constraint)
+            for side in (left, right):
+                for name in sorted(variables(self._reduce(side, only_variables=True))):
+                    found.setdefault(name, constraint)
         return found
 
     def check(self, sizes: Mapping[str, Any], found_by: Sequence[str]) -> None:
@@ -98,13 +107,20 @@ class SymbolicScope:
         Sizes may be symbolic themselves. A constraint that holds for some of their values only is violated.
         """
         for constraint, (left, sign, right) in zip(self.constraints, self._parsed):
-            if not variables(left) | variables(right) <= set(sizes):
+            excess = add(left, right, -1) if sign != "<=" else add(right, left, -1)
+            reduced = self._reduce(excess, only_variables=True)
+            if not variables(reduced) <= set(sizes):
                 continue
-            difference = evaluate(add(left, right, -1), sizes)
-            low, high = difference.bounds() if isinstance(difference, Dim) else (difference, difference)
-            if not {">=": low >= 0, "<=": high <= 0, "==": low == high == 0}[sign]:
-                values = [f"'{text(side)}' = {evaluate(side, sizes)}" for side in (left, right) if variables(side)]
-                raise SizesDoNotFit(f"The sizes break the constraint {constraint}: {', '.join(values)}.", found_by)
+            value = evaluate(reduced, sizes)
+            low, high = value.bounds() if isinstance(value, Dim) else (value, value)
+            if low < 0 or (sign == "==" and high > 0):
+                values = [f"'{text(side)}' = {evaluate(self._reduce(side, True), sizes)}" for side in (left, right) if variables(side)]
+                raise SizesDoNotFit(f"Expected '{text(excess)}' to be {'' if sign == '==' else 'greater or '}equal to 0, but found {value}. "
+                                    f"The sizes break the constraint {constraint}: {', '.join(values)}.", found_by)
+
+
+def _is_variable(p: Polynomial) -> bool:
+    return len(p) == 1 and p[0][1] == 1 and len(p[0][0]) == 1 and isinstance(p[0][0][0][0], str) and p[0][0][0][1] == 1
 
 
 def _parse_constraint(constraint: str) -> tuple[Polynomial, str, Polynomial]:
@@ -153,7 +169,7 @@ class Dim:
         return format(str(self), spec)
 
     def __hash__(self) -> int:
-        return hash((Dim, self.expression))
+        return hash((id(self.scope), self.expression))
 
     def __jax_array__(self) -> Any:
         return registry["dim_as_value"].bind(size=self, dtype=None)
@@ -295,8 +311,7 @@ class Dim:
             return bool(always)
         raise InconclusiveDimensionOperation(
             f"Symbolic dimension comparison '{self}' {sign} '{other}' is inconclusive.\n"
-            f"  It holds for some sizes and not for others (constraints: {list(self.scope.constraints)}), and the program is traced once "
-            f"for all sizes.\n  {self._advice(q, sign)}")
+            f"  It holds for some sizes and not for others{self.scope.described()}, and the program is traced once for all sizes.\n  {self._advice(q, sign)}")
 
     def _advice(self, q: Polynomial, sign: str) -> str:
         """The constraint that decides a comparison."""
@@ -381,7 +396,7 @@ def is_multiple(n: Any, divisor: int) -> bool:
     if isinstance(rest, Dim):
         raise InconclusiveDimensionOperation(
             f"Symbolic dimension comparison '{rest}' == '0' is inconclusive.\n"
-            f"  {divisor} divides '{n}' for some sizes and not for others (constraints: {list(n.scope.constraints)}).\n"
+            f"  {divisor} divides '{n}' for some sizes and not for others{n.scope.described()}.\n"
             f"  Add a constraint such as 'mod({n}, {divisor}) == 0' in symbolic_shape(..., constraints=[...]).")
     return rest == 0
 
