@@ -52,8 +52,8 @@ class Places:
         return end - max_dim((self.size - 1) * -self.step + 1, 0), end, -self.step
 
     def positions(self) -> Any:
-        if isinstance(self.first, Dim) or isinstance(self.size, Dim):
-            steps = ew.mul(broadcasted_iota(np.int32, (self.size,), 0), np.int32(self.step))
+        if not is_static(self.first, self.size, self.step):
+            steps = ew.mul(broadcasted_iota(np.int32, (self.size,), 0), size_as(self.step, np.int32))
             return ew.add(steps, size_as(self.first, np.int32))
         return self.first + np.arange(self.size, dtype=np.int32) * np.int32(self.step)
 

@@ -18,7 +18,7 @@ _INFINITY = float("inf")
 #: facts that are added up, and nested case distinctions of max and min
 _DEPTH, _CASES = 4, 3
 #: expressions that one bound may look at; more constraints than that are not combined
-_MOST = 1000
+_MOST = 250
 
 
 class Bounds:
@@ -43,6 +43,10 @@ class Bounds:
             self._seen = {}
             low = self._known[p] = self._by_cases(p, self._nonnegative, _CASES)
         return low
+
+    def learn(self, p: Polynomial) -> None:
+        """Note that `p` is at least 0, which its construction ensures and a search would have to prove."""
+        self._known[p] = max(0, self._known.get(p, 0))
 
     def _by_cases(self, p: Polynomial, facts: tuple[Polynomial, ...], cases: int) -> float:
         atom = _choice(p)

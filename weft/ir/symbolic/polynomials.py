@@ -7,6 +7,7 @@ Out:  a tuple of (monomial, factor); equal expressions are equal tuples.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -199,6 +200,7 @@ def text(p: Polynomial) -> str:
     return " ".join([first, *parts[1:]])
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def _text_of_atom(atom: Atom) -> str:
     return atom if isinstance(atom, str) else f"{atom[0]}({text(atom[1])}, {text(atom[2])})"
 

@@ -20,6 +20,7 @@ import numpy as np
 from weft.ir.registry import registry
 from weft.ir.symbolic.bounds import Bounds
 from weft.ir.symbolic.polynomials import (
+    Atom,
     Polynomial,
     add,
     as_constant,
@@ -212,6 +213,10 @@ class Dim:
                 rest = add(p, q, -quotient)
                 if self.scope.bounds(rest)[0] >= 0 and self.scope.bounds(add(q, rest, -1))[0] > 0:
                     return self.scope.dim(rest if name == "mod" else constant(quotient))
+            if name == "floordiv" and (choice := _only_choice(p)) is not None:
+                (kind, first, second), factor, rest = choice     # a quotient is monotonic
+                ends = [self.scope.dim(add(rest, multiply(constant(factor), end))) // b for end in (first, second)]
+                return max_dim(*ends) if (kind == "max") == (factor > 0) else min_dim(*ends)
         return self.scope.dim(operation(name, p, q))
 
     def _arithmetic(self, name: str, a: Any, b: Any) -> Any:
@@ -336,6 +341,15 @@ class Dim:
         return self != 0
 
 
+def _only_choice(p: Polynomial) -> tuple[Atom, int, Polynomial] | None:
+    """The max or min that is a term of `p`, its factor, and the rest of `p`, if it is the only one."""
+    terms = [(m, c) for m, c in p if any(not isinstance(atom, str) and atom[0] in ("max", "min") for atom, _ in m)]
+    if len(terms) != 1 or len(terms[0][0]) != 1 or terms[0][0][0][1] != 1:
+        return None
+    ((atom, _),), factor = terms[0]
+    return atom, factor, add(p, (terms[0],), -1)
+
+
 _OPERATORS = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv, "mod": operator.mod}
 _COMPARISONS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
 
@@ -401,8 +415,8 @@ def is_multiple(n: Any, divisor: int) -> bool:
     return rest == 0
 
 
-def slice_bounds(start: Any, stop: Any, step: Any, n: Any) -> tuple[Any, Any, int]:
-    """The first position, the count and the step of `range(n)[start:stop:step]`, any of which but the step may be symbolic.
+def slice_bounds(start: Any, stop: Any, step: Any, n: Any) -> tuple[Any, Any, Any]:
+    """The first position, the count and the step of `range(n)[start:stop:step]`, any of which may be symbolic.
 
     The first position is within the dim even where the count is 0, or one before it if the step is negative.
 
@@ -410,7 +424,7 @@ def slice_bounds(start: Any, stop: Any, step: Any, n: Any) -> tuple[Any, Any, in
     >>> slice_bounds(-3, None, None, b), slice_bounds(None, None, -1, b)
     ((max(0, b - 3), min(3, b), 1), (b - 1, b, -1))
     """
-    step = 1 if step is None else operator.index(step)
+    step = 1 if step is None else as_size(step)
     if step == 0:
         raise ValueError("slice step cannot be zero")
     start, stop = (None if bound is None else as_size(bound) for bound in (start, stop))
@@ -420,10 +434,21 @@ def slice_bounds(start: Any, stop: Any, step: Any, n: Any) -> tuple[Any, Any, in
         start = 0 if start is None else start
         limit = n if stop is None else min_dim(max_dim(stop, 0), n)
         span = max_dim(min_dim(limit - start, limit), 0)
-        return min_dim(max_dim(start, 0), n), (span + step - 1) // step, step
-    first = n - 1 if start is None else min_dim(start, n - 1)
+        first, count = min_dim(max_dim(start, 0), n), (span + step - 1) // step
+        _learn(n - first - max_dim((count - 1) * step + 1, 0))
+        return first, count, step
     limit = -1 if stop is None else max_dim(stop, -1)
-    return max_dim(first, -1), (max_dim(first - limit, 0) - step - 1) // -step, step
+    first = n - 1 if start is None else min_dim(start, n - 1)
+    first, count = max_dim(first, -1), (max_dim(first - limit, 0) - step - 1) // -step
+    _learn(first + 1 - max_dim((count - 1) * -step + 1, 0))
+    _learn(n - 1 - first)
+    return first, count, step
+
+
+def _learn(n: Any) -> None:
+    """Note that a size is at least 0 by its construction."""
+    if isinstance(n, Dim):
+        n.scope._bounds.learn(n.expression)
 
 
 def max_dim(d1: Any, d2: Any) -> Any:
