@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.symbolic import Dim, as_int, max_dim
+from weft.ir.symbolic import Dim, as_int, max_dim, min_dim
 from weft.numpy import indexing
 from weft.numpy.choosing import clip
 from weft.numpy.manipulation import broadcast_to, concatenate, flip
@@ -144,7 +144,7 @@ def _pad_statistic(a, widths, mode: str, length):
         parts = []
         for side, k in ((0, before), (1, after)):
             n = a.shape[d]
-            m = builtins.min(int(lengths[d, side]) or n, n)
+            m = min_dim(as_int(lengths[d, side]) or n, n)
             near = slicing.slice_in_dim(a, 0, m, axis=d) if side == 0 else slicing.slice_in_dim(a, n - m, n, axis=d)
             edge = stat(near, d, keepdims=True)
             if dtypes.issubdtype(a.dtype, np.integer) and edge.dtype != a.dtype:

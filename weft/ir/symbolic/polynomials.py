@@ -241,5 +241,5 @@ def parsed(node: ast.expr, whole: str) -> Polynomial:
             return out
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _OPERATIONS and len(node.args) == 2:
         return operation(node.func.id, *[parsed(arg, whole) for arg in node.args])
-    raise ValueError(f"syntax error in symbolic shape: {whole!r} is not an expression of sizes: it has {ast.unparse(node)!r}, and sizes have names, "
-                     f"integers, +, -, *, ^, //, %, and {', '.join(_OPERATIONS)}.")
+    raise ValueError(f"syntax error in symbolic shape: {whole!r} is not an expression of sizes: it has {ast.unparse(node)!r}, and sizes "
+                     f"have names, integers, +, -, *, ^, //, %, and {', '.join(_OPERATIONS)}.")

@@ -116,8 +116,9 @@ class SymbolicScope:
             low, high = value.bounds() if isinstance(value, Dim) else (value, value)
             if low < 0 or (sign == "==" and high > 0):
                 values = [f"'{text(side)}' = {evaluate(self._reduce(side, True), sizes)}" for side in (left, right) if variables(side)]
-                raise SizesDoNotFit(f"Expected '{text(excess)}' to be {'' if sign == '==' else 'greater or '}equal to 0, but found {value}. "
-                                    f"The sizes break the constraint {constraint}: {', '.join(values)}.", found_by)
+                relation = "equal to" if sign == "==" else "greater or equal to"
+                raise SizesDoNotFit(f"Expected '{text(excess)}' to be {relation} 0, but found {value}. The sizes break the constraint "
+                                    f"{constraint}: {', '.join(values)}.", found_by)
 
 
 def _is_variable(p: Polynomial) -> bool:
@@ -316,7 +317,8 @@ class Dim:
             return bool(always)
         raise InconclusiveDimensionOperation(
             f"Symbolic dimension comparison '{self}' {sign} '{other}' is inconclusive.\n"
-            f"  It holds for some sizes and not for others{self.scope.described()}, and the program is traced once for all sizes.\n  {self._advice(q, sign)}")
+            f"  It holds for some sizes and not for others{self.scope.described()}, and the program is traced once for all sizes.\n"
+            f"  {self._advice(q, sign)}")
 
     def _advice(self, q: Polynomial, sign: str) -> str:
         """The constraint that decides a comparison."""
