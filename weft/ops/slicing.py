@@ -70,7 +70,7 @@ def slice_in_dim(operand, start_index: int | None, limit_index: int | None, stri
     start = start + size if start < 0 else start
     limit = limit + size if limit < 0 else limit
     starts, limits, strides = [0] * len(shape), list(shape), [1] * len(shape)
-    starts[axis], limits[axis], strides[axis] = start, limit, int(stride)
+    starts[axis], limits[axis], strides[axis] = start, limit, as_int(stride)
     return slice(operand, starts, limits, strides)
 
 
@@ -91,7 +91,7 @@ def pad(operand, padding_value, padding_config: Sequence[tuple[int, int, int]]):
     >>> np.asarray(pad(np.array([1, 2, 3]), 0, [(1, 0, 1)])).tolist()
     [0, 1, 0, 2, 0, 3]
     """
-    config = tuple((as_int(lo), as_int(hi), int(inner)) for lo, hi, inner in padding_config)
+    config = tuple((as_int(lo), as_int(hi), as_int(inner)) for lo, hi, inner in padding_config)
     aval = typeof(operand)
     table = [("operand", aval.str_short()), ("padding_value", typeof(padding_value).str_short()), ("padding_config", config)]
     if typeof(padding_value).ndim:
