@@ -493,7 +493,7 @@ def _export(fun_jit: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
         given_out = [s or a.explicit for s, a in zip(given_out, program.out_avals)]
         given = max((s.num_devices for s in named), default=1), plain(given_in, avals), plain(given_out, program.out_avals)
     made = Exported.make(name, moved(program, None), in_tree, out_tree[0], platforms, disabled_checks, _exported_vjp, *given,
-                    is_polymorphic(traced))
+                         is_polymorphic(traced))
     made._traced = flat                                          # derivatives follow the rules of the function
     return made
 

@@ -296,6 +296,10 @@ def insert(arr, obj, values, axis: int | None = None):
         raise IndexError(f"insert: `obj` must hold positions within dim {axis} of size {n}, got {obj!r:.80}.")
     if np.ndim(obj) == 0 and (isinstance(n, Dim) or isinstance(obj, Tracer)) and dtypes.issubdtype(typeof(obj).dtype, np.integer):
         return _with_block(a, asarray(obj), values, axis)
+    if isinstance(obj, (list, tuple)) and builtins.any(isinstance(i, Tracer) for i in obj):
+        obj = asarray(obj)
+    if isinstance(obj, Tracer) and obj.ndim == 1 and dtypes.issubdtype(obj.dtype, np.integer):
+        return _with_slices(a, obj, values, axis)
     positions = np.atleast_1d(np.arange(n)[obj] if isinstance(obj, slice) else np.asarray(obj))
     if positions.size and positions.dtype.kind not in "iub":
         raise ValueError(f"insert: `obj` must be integers, booleans or a slice, got {obj!r:.80}.")

@@ -165,8 +165,8 @@ def squeeze(a, axis=None):
     """
     a = promote.array_of("squeeze", a)
     if axis is None and any(isinstance(n, Dim) and n.bounds()[0] <= 1 for n in a.shape):
-        raise ValueError(f"squeeze with axis=None is not supported for the symbolic shape {tuple(a.shape)}: whether a size is 1 decides the "
-                         "number of dims. Give the axes.")
+        raise ValueError(f"squeeze with axis=None is not supported for the symbolic shape {tuple(a.shape)}: the number of dims would "
+                         "depend on the sizes. Give the axes.")
     axes = tuple(d for d, n in enumerate(a.shape) if n == 1) if axis is None else promote.canonical_axes(axis, a.ndim, "squeeze")
     for d in axes:
         if a.shape[d] != 1:

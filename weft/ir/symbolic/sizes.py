@@ -83,7 +83,14 @@ class SymbolicScope:
         """The size of an expression: a `Dim`, or an int if it is constant."""
         p = self._reduce(parse(expression) if isinstance(expression, str) else expression)
         number = as_constant(p)
-        return Dim(self, p) if number is None else number
+        if number is not None:
+            return number
+        choice = _only_choice(p) if len(p) == 1 and p[0][1] == -1 else None
+        if choice is not None:                                   # -max(a, b) is min(-a, -b)
+            (name, first, second), *_ = choice
+            opposite = [multiply(constant(-1), end) for end in (first, second)]
+            p = operation("min" if name == "max" else "max", opposite[0], opposite[1])
+        return Dim(self, p)
 
     def described(self) -> str:
         """The constraints as a part of a message."""
@@ -109,13 +116,13 @@ class SymbolicScope:
         """
         for constraint, (left, sign, right) in zip(self.constraints, self._parsed):
             excess = add(left, right, -1) if sign != "<=" else add(right, left, -1)
-            reduced = self._reduce(excess, only_variables=True)
-            if not variables(reduced) <= set(sizes):
+            known = lambda p: p if variables(p) <= set(sizes) else self._reduce(p, only_variables=True)
+            if not variables(known(excess)) <= set(sizes):
                 continue
-            value = evaluate(reduced, sizes)
+            value = evaluate(known(excess), sizes)
             low, high = value.bounds() if isinstance(value, Dim) else (value, value)
             if low < 0 or (sign == "==" and high > 0):
-                values = [f"'{text(side)}' = {evaluate(self._reduce(side, True), sizes)}" for side in (left, right) if variables(side)]
+                values = [f"'{text(side)}' = {evaluate(known(side), sizes)}" for side in (left, right) if variables(side)]
                 relation = "equal to" if sign == "==" else "greater or equal to"
                 raise SizesDoNotFit(f"Expected '{text(excess)}' to be {relation} 0, but found {value}. The sizes break the constraint "
                                     f"{constraint}: {', '.join(values)}.", found_by)
@@ -205,6 +212,8 @@ class Dim:
             return NotImplemented
         if name in ("floordiv", "mod") and as_constant(q) == 0:
             raise ZeroDivisionError(f"a symbolic size is divided by zero: {a} {'//' if name == 'floordiv' else '%'} {b}")
+        if as_constant(q) == 1 and name in ("floordiv", "mod"):
+            return self.scope.dim(p if name == "floordiv" else constant(0))
         if name in ("max", "min"):
             low, high = self.scope.bounds(add(p, q, -1))
             if low >= 0 or high <= 0:
