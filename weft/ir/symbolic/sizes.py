@@ -83,14 +83,7 @@ class SymbolicScope:
         """The size of an expression: a `Dim`, or an int if it is constant."""
         p = self._reduce(parse(expression) if isinstance(expression, str) else expression)
         number = as_constant(p)
-        if number is not None:
-            return number
-        choice = _only_choice(p) if len(p) == 1 and p[0][1] == -1 else None
-        if choice is not None:                                   # -max(a, b) is min(-a, -b)
-            (name, first, second), *_ = choice
-            opposite = [multiply(constant(-1), end) for end in (first, second)]
-            p = operation("min" if name == "max" else "max", opposite[0], opposite[1])
-        return Dim(self, p)
+        return Dim(self, p) if number is None else number
 
     def described(self) -> str:
         """The constraints as a part of a message."""
@@ -226,7 +219,8 @@ class Dim:
             if name == "floordiv" and (choice := _only_choice(p)) is not None:
                 (kind, first, second), factor, rest = choice     # a quotient is monotonic
                 ends = [self.scope.dim(add(rest, multiply(constant(factor), end))) // b for end in (first, second)]
-                return max_dim(*ends) if (kind == "max") == (factor > 0) else min_dim(*ends)
+                choose = max_dim if kind == "max" else min_dim
+                return choose(*ends) if factor > 0 else -choose(-ends[0], -ends[1])
         return self.scope.dim(operation(name, p, q))
 
     def _arithmetic(self, name: str, a: Any, b: Any) -> Any:
