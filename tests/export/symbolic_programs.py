@@ -218,7 +218,7 @@ vector("histogram", lambda x: wnp.histogram(x, bins=4, range=(-2.0, 2.0))[0] * 1
 vector("count nonzero", lambda x: wnp.count_nonzero(x > 0) * x)
 vector("nonzero of size", lambda x: x[wnp.nonzero(x > 0, size=2, fill_value=0)[0]])
 vector("unique of size", lambda x: wnp.unique(wnp.round(x), size=3, fill_value=0.0), smooth=False)
-matrix("associative scan", lambda x: lax.associative_scan(lambda a, b: a * b + a, x / 4))
+matrix("associative scan", lambda x: lax.associative_scan(lambda a, b: a * b + a + b, x / 4))
 
 # ---- products
 add("matmul", lambda x, y: x @ y, "n, m", "m, k")
