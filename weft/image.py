@@ -8,12 +8,13 @@ counts; the weights of each output pixel add up to one, also at the border.
 from __future__ import annotations
 
 import enum
-import operator
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from weft import numpy as wnp
+from weft.ir.symbolic import Dim, as_size
 from weft.lax import Precision
 from weft.numpy.promote import canonical_axis, inexact
 from weft.util import dtypes
@@ -104,20 +105,29 @@ def _by_matrices(image, shape: Sequence[int], matrix: Callable, precision):
     return image
 
 
-def _areas(size: int, out: int) -> np.ndarray:
+def _library(*sizes: int) -> Any:
+    """NumPy for constants of known sizes, weft.numpy for values of symbolic ones."""
+    return wnp if any(isinstance(n, Dim) for n in sizes) else np
+
+
+def _areas(size: int, out: int) -> Any:
     """Each pixel of the result is the mean of the image over its area."""
-    edges, pixel = np.arange(out + 1) * size / out, np.arange(size)[:, None]
-    overlap = np.minimum(edges[1:], pixel + 1) - np.maximum(edges[:-1], pixel)
-    return np.clip(overlap, 0, None) * out / size
+    library = _library(size, out)
+    edges, pixel = library.arange(out + 1) * size / out, library.arange(size)[:, None]
+    overlap = library.minimum(edges[1:], pixel + 1) - library.maximum(edges[:-1], pixel)
+    return library.clip(overlap, 0, None) * out / size
 
 
-def _cubic_over_edges(size: int, out: int) -> np.ndarray:
+def _cubic_over_edges(size: int, out: int) -> Any:
     """The cubic kernel with a = -3/4 on an image whose edges go on, as PyTorch has it without antialiasing."""
-    place = (np.arange(out) + 0.5) * size / out - 0.5
-    pixels = np.arange(-2, size + 2)
-    weights = np.asarray(_cubic(-0.75)(np.abs(place[None, :] - pixels[:, None])))
+    library = _library(size, out)
+    place = (library.arange(out) + 0.5) * size / out - 0.5
+    pixels = library.arange(-2, size + 2)
+    weights = _cubic(-0.75)(library.abs(place[None, :] - pixels[:, None]))
+    if library is wnp:
+        return wnp.zeros((size, out)).at[wnp.clip(pixels, 0, size - 1)].add(weights)
     matrix = np.zeros((size, out))
-    np.add.at(matrix, np.clip(pixels, 0, size - 1), weights)
+    np.add.at(matrix, np.clip(pixels, 0, size - 1), np.asarray(weights))
     return matrix
 
 
@@ -130,7 +140,7 @@ def _method(method: str | ResizeMethod) -> ResizeMethod:
 def _nearest(image, shape: Sequence[int]):
     for dim, (size, out) in enumerate(zip(image.shape, shape)):
         if size != out:
-            place = np.floor((np.arange(out) + 0.5) * size / out).astype(np.int32)
+            place = ((2 * _library(size, out).arange(out) + 1) * size) // (2 * out)
             image = wnp.take(image, place, dim, mode="clip")
     return image
 
@@ -142,7 +152,7 @@ def resize(image, shape: Sequence[int], method: str | ResizeMethod, antialias: b
     [0.0, 0.5, 1.5, 2.0]
     """
     image, method = inexact("image.resize", wnp.asarray(image)), _method(method)
-    shape = tuple(operator.index(n) for n in shape)
+    shape = tuple(as_size(n) for n in shape)
     if len(shape) != image.ndim:
         raise ValueError(f"image.resize: shape must have as many dims as the image, {image.ndim}, got {shape}.")
     if not image.size or 0 in shape:
@@ -165,7 +175,7 @@ def scale_and_translate(image, shape: Sequence[int], spatial_dims: Sequence[int]
     A pixel at `x` moves to `x * scale + translation`. Both may be traced and have derivatives.
     """
     image, method = inexact("image.scale_and_translate", wnp.asarray(image)), _method(method)
-    shape = tuple(operator.index(n) for n in shape)
+    shape = tuple(as_size(n) for n in shape)
     if len(shape) != image.ndim:
         raise ValueError(f"image.scale_and_translate: shape must have as many dims as the image, {image.ndim}, got {shape}.")
     if method not in _KERNELS:

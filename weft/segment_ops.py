@@ -7,12 +7,12 @@ Out: one row for each segment; a segment without rows holds the identity of the 
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 
 import numpy as np
 
 from weft import numpy as wnp
+from weft.ir.symbolic import as_size
 from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
 from weft.util.source import guard_all, named
@@ -39,7 +39,7 @@ def _segments(kind: str, method: str, combine: Callable, identity: Callable, doc
             raise ValueError(f"segment_{kind}: with bucket_size, segment_ids needs a dim; got a scalar.")
         if num_segments is None:
             num_segments = int(wnp.max(ids)) + 1 if ids.size else 0
-        n = operator.index(num_segments)
+        n = as_size(num_segments)
         if n < 0:
             raise ValueError(f"segment_{kind}: num_segments must be non-negative, got {n}.")
         mode = getattr(mode, "name", mode)

@@ -13,15 +13,17 @@ from weft.api.flat import FlatFunction, argument_names, aval_of, signature_of
 from weft.api.jit import function_name, jit
 from weft.api.vmap import vmap
 from weft.control.custom_rules import custom_vjp
+from weft.control.custom_values import SymbolicZero
 from weft.control.hitypes import flatten_linear, of_tangents
 from weft.control.ref import Ref, any_refs, check_aliases, check_returned, is_ref, names_of
 from weft.core.interpret import evaluate
 from weft.core.stage import hoist_tracers, stage
 from weft.core.trace import Tracer, UndefPrimal, Zero, _state, eval_trace, typeof
+from weft.ir.symbolic import Dim
 from weft.ir.types import ShapedArray
-from weft.ops.casting import in_dtype
-from weft.ops.elementwise import convert_element_type
-from weft.ops.layout import reshape
+from weft.ops.casting import in_dtype, size_as
+from weft.ops.elementwise import add, convert_element_type, eq
+from weft.ops.layout import broadcasted_iota, reshape
 from weft.ops.slicing import slice_in_dim
 from weft.runtime.array import from_numpy
 from weft.transforms.jvp import instantiate, jvp_flat
@@ -218,6 +220,8 @@ def _given_to(accumulator: Any, ct: Any, aval) -> Any:
         if ct is not None and type(ct) is not Zero:
             accumulator.addupdate(_derivative(ct, aval))
         return GradRef()
+    if ct is None and any(isinstance(n, Dim) for n in aval.shape):         # NumPy has no array of that shape
+        return SymbolicZero(aval.to_tangent_aval())
     return np.zeros(aval.shape, dtypes.float0) if ct is None else _derivative(ct, aval)
 
 
@@ -603,6 +607,12 @@ def _basis(flat) -> list:
     eye, start = [], 0
     for a in avals:
         dtype = a.to_tangent_aval().dtype
+        if isinstance(total, Dim):
+            rows, columns = (broadcasted_iota(np.int32, (total, a.size), d) for d in (0, 1))
+            block = convert_element_type(eq(rows, add(columns, size_as(start, np.int32))), np.bool_ if dtype == dtypes.float0 else dtype)
+            eye.append(reshape(block, (total, *a.shape)))
+            start += a.size
+            continue
         block = np.zeros((total, a.size), np.bool_ if dtype == dtypes.float0 else dtype)
         block[start:start + a.size] = np.eye(a.size, dtype=block.dtype)
         eye.append(block.reshape((total, *a.shape)))

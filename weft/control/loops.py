@@ -16,6 +16,7 @@ from weft.control.while_loop import bind_while
 from weft.core.primitive import BatchAxis
 from weft.core.stage import UsesRefs
 from weft.core.trace import EvalTrace, Tracer, current_trace, typeof
+from weft.ir.symbolic import Dim, max_dim
 from weft.transforms.batch import batch_flat, to_dim
 from weft.util import dtypes, tree
 from weft.util.errors import describe
@@ -89,13 +90,14 @@ def _known(x: Any) -> Any:
     """The number, if it is known while tracing."""
     if isinstance(x, Tracer):
         x = x.concrete()
-    if x is None or isinstance(x, (int, float)):
+    if x is None or isinstance(x, (int, float, Dim)):
         return x
     return int(x) if typeof(x).dtype.kind in "iu" else float(x)
 
 
 def _steps(lower: int | float, upper: int | float) -> int:
-    return max(math.ceil(upper - lower), 0)
+    count = upper - lower
+    return max_dim(count if isinstance(count, Dim) else math.ceil(count), 0)
 
 
 def _increment(i):

@@ -10,7 +10,6 @@ adds up the cotangents of constants.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,6 +27,7 @@ from weft.core.stage import UsesRefs, stage
 from weft.core.trace import Tracer, Zero, is_undef, typeof
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft.ir.rewrite import dce as dce_jaxpr, inline_calls, is_transparent, used_vars
+from weft.ir.symbolic import as_size
 from weft.ops.families import LoopSpec, add_tangents, zeros
 from weft.transforms.batch import batch_jaxpr, move_dim
 from weft.transforms.jvp import instantiate, jvp_jaxpr
@@ -488,14 +488,14 @@ def _length(xs_flat: Sequence, xs_tree: Any, length: int | None) -> int:
             "A scan has a length known while tracing.", "Make it static, or use while_loop."))
     if length is not None:
         try:
-            length = operator.index(length)
+            known = as_size(length)
         except TypeError:
             raise TypeError(f"scan: length must be an integer, got {length!r}.") from None
-        if length < 0:
-            raise ValueError(f"scan: length must not be negative, got {length}.")
-        if any(n != length for n in sizes):
-            raise ValueError(f"scan: length={length} disagrees with the leading axis sizes: {'; '.join(sizes.values())}.")
-        return length
+        if known < 0:
+            raise ValueError(f"scan: length must not be negative, got {known}.")
+        if any(n != known for n in sizes):
+            raise ValueError(f"scan: length={known} disagrees with the leading axis sizes: {'; '.join(sizes.values())}.")
+        return known
     if len(sizes) > 1:
         raise ValueError(f"scan: xs have different leading axis sizes: {'; '.join(sizes.values())}.")
     if not sizes:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from weft.ir.registry import registry
+from weft.ir.symbolic import Dim
 from weft.ir.types import ShapedArray, check_number
 from weft.util import dtypes, errors
 from weft.util.config import config
@@ -585,7 +586,7 @@ def check_unmasked(x: np.ndarray | np.generic) -> None:
 
 #: types of libraries -> what makes an array of a value, and what tells the array's type (`interpreters.xla`)
 converters: dict[type, Callable[[Any], Any]] = {}
-types_of_values: dict[type, Callable[[Any], Any]] = {}
+types_of_values: dict[type, Callable[[Any], Any]] = {Dim: lambda size: _scalar_aval(int, config.enable_x64)}
 
 
 def conversion(x: Any) -> Callable[[], Any] | None:

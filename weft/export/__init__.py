@@ -2,8 +2,8 @@
 
 In:   a jitted function, and the types of its arguments, whose sizes may be symbolic (`symbolic_shape`).
 Out:  an `Exported`: its types, `call`, `vjp`, and `serialize`, which `deserialize` undoes in another process.
-How:  the program is a jaxpr. For symbolic sizes the function is traced with them, so that what it decides by a size is refused, and at
-      some samples of sizes, of which `polymorphic` makes one program. A call finds the sizes from its arguments.
+How:  the program is a jaxpr, traced once. Its types and parameters hold expressions of the symbolic sizes. A call finds the sizes from its
+      arguments, checks the constraints, and `polymorphic` evaluates the expressions.
 
 >>> from weft import export
 >>> b, = export.symbolic_shape("b")
@@ -35,13 +35,13 @@ from weft.core.sealed import Sealed
 from weft.core.stage import stage
 from weft.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft.export import format as bytes_format
-from weft.export.polymorphic import instantiate, samples_of, telling_samples, unify
+from weft.export.polymorphic import instantiate, is_polymorphic
 from weft.ir.jaxpr import Eqn, Jaxpr
 from weft.ir.mesh import AbstractMesh, Mesh
 from weft.ir.program_mesh import constraint_shardings, is_abstract, moved, over_mesh, without_devices
 from weft.ir.rewrite import inline_calls, map_jaxprs
 from weft.ir.shardings import MemorySpace, NamedSharding, Sharding
-from weft.ir.symbolic import Dim, SizesDoNotFit, SymbolicScope, evaluate, is_symbolic_dim, names_in, solve
+from weft.ir.symbolic import Dim, SizesDoNotFit, SymbolicScope, UnsolvableSizes, is_symbolic_dim, names_in, solve
 from weft.ir.types import ShapedArray
 from weft.runtime.array import Array
 from weft.util import dtypes, tree
@@ -54,6 +54,8 @@ __all__ = [
     "register_pytree_node_serialization", "symbolic_args_specs", "symbolic_shape",
 ]  # fmt: skip
 
+#: where the errors of calls with other shapes are explained
+_DOCS = "https://docs.jax.dev/en/latest/export/shape_poly.html"
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 maximum_supported_calling_convention_version = 10
 minimum_supported_calling_convention_version = 9
@@ -111,14 +113,17 @@ def symbolic_shape(shape_spec: str | None, *, constraints: Sequence[str] = (), s
         raise ValueError(f"symbolic_shape: shape_spec is a string such as 'b, 3', got {shape_spec!r}.")
     words = _split(shape_spec.strip().removeprefix("(").removesuffix(")") if shape_spec.strip().startswith("(") else shape_spec)
     if "..." in words[:-1]:
-        raise ValueError(f"symbolic_shape: '...' stands for all that follow, and comes last, got {shape_spec!r}.")
+        raise ValueError(f"syntax error in symbolic shape {shape_spec!r}: '...' stands for all that follow, and comes last.")
     open_ended = bool(words) and words[-1] == "..."
     words = words[:-1] if open_ended else words
     wanted = len(words) + (max(len(like) - len(words), 0) if open_ended and like is not None else 0)
     if like is None and (open_ended or "_" in words):
-        raise ValueError(f"symbolic_shape: {shape_spec!r} has placeholders, which need like=, a shape.")
+        raise ValueError(f"syntax error in symbolic shape {shape_spec!r}: no 'like' shape was given, and its placeholders need like=.")
     if like is not None and wanted != len(like):
-        raise ValueError(f"symbolic_shape: {shape_spec!r} has {len(words)} dims, and like={tuple(like)} has {len(like)}.")
+        parsed = sum(word != "_" for word in words)
+        longer = f" because we parsed {parsed} already and 'like' shape has only {len(like)} dimensions" if wanted > len(like) else ""
+        raise ValueError(f"syntax error in symbolic shape {shape_spec!r}{longer}: it has {len(words)} dims, and like={tuple(like)} has "
+                         f"{len(like)}.")
     sizes: list[Any] = []
     for i in range(wanted):
         known = None if like is None else like[i]
@@ -181,7 +186,8 @@ class Exported(metaclass=Sealed):
 
     def __init__(self, fun_name: str, jaxpr: Jaxpr, in_tree: Any, out_tree: Any, platforms: Sequence[str],
                  disabled_safety_checks: Sequence[DisabledSafetyCheck], get_vjp: Callable[[Exported], Exported] | None,
-                 nr_devices: int, in_shardings: Sequence[NamedSharding | None], out_shardings: Sequence[NamedSharding | None]) -> None:
+                 nr_devices: int, in_shardings: Sequence[NamedSharding | None], out_shardings: Sequence[NamedSharding | None],
+                 polymorphic: bool) -> None:
         self.fun_name = fun_name
         self.in_tree, self.out_tree = in_tree, out_tree
         self.in_avals = tuple(map(_kept_in, jaxpr.in_avals, in_shardings))
@@ -196,7 +202,7 @@ class Exported(metaclass=Sealed):
         self.ordered_effects = self.unordered_effects = ()
         self.calling_convention_version = maximum_supported_calling_convention_version
         self.module_kept_var_idx = tuple(range(len(self.in_avals)))
-        self._jaxpr, self._get_vjp, self._vjp = jaxpr, get_vjp, None
+        self._jaxpr, self._get_vjp, self._vjp, self._polymorphic = jaxpr, get_vjp, None, polymorphic
         self._traced: Callable[..., list] = lambda *leaves: self._bind(leaves, {})
         self._programs: dict[tuple, Jaxpr] = {}
 
@@ -205,8 +211,9 @@ class Exported(metaclass=Sealed):
 
     @property
     def uses_global_constants(self) -> bool:
-        """Whether the program depends on more than its arguments: on symbolic sizes or on the platform."""
-        return self._is_symbolic or len(self.platforms) > 1
+        """Whether the program depends on more than its arguments: on symbolic sizes, also those of exported programs that it calls, or on
+        the platform."""
+        return self._polymorphic or len(self.platforms) > 1
 
     @property
     def _is_symbolic(self) -> bool:
@@ -292,21 +299,21 @@ class Exported(metaclass=Sealed):
                                      f"with {got.shape}")
         if not asked:
             return {}
-        try:
-            sizes = solve(asked)
-        except ValueError as error:
-            specified = "Using the following polymorphic shapes specifications: " + \
-                ", ".join(f"{path}.shape = {_shape_text(a)}" for path, a in zip(paths, self.in_avals)) + "."
-            if not isinstance(error, SizesDoNotFit):
-                raise ValueError(f"{error} {specified}") from None
-            raise ValueError(f"Input shapes do not match the polymorphic shapes specification. {error.reason} {specified} Obtained "
-                             f"dimension variables: {', '.join(error.found_by) or 'none'}.") from None
         scope = next(n.scope for aval in self.in_avals for n in aval.shape if isinstance(n, Dim))
-        broken = scope.admits({k: v for k, v in sizes.items() if not isinstance(v, Dim)})
-        if broken is not None:
-            raise ValueError(f"Input shapes do not match the polymorphic shapes specification: the sizes {sizes} break the constraint "
-                             f"{broken}.")
+        try:
+            sizes = solve(asked, scope)
+        except UnsolvableSizes as error:
+            raise ValueError(f"{error} {self._specified(paths)} Unprocessed specifications: {', '.join(error.unprocessed)}. Please see "
+                             f"{_DOCS}#dimension-variables-must-be-solvable-from-the-input-shapes for more details.") from None
+        except SizesDoNotFit as error:
+            raise ValueError(f"Input shapes do not match the polymorphic shapes specification. {error.reason} {self._specified(paths)} "
+                             f"Obtained dimension variables: {''.join(f'{found}, ' for found in error.found_by)}. Please see "
+                             f"{_DOCS}#shape-assertion-errors for more details.") from None
         return sizes
+
+    def _specified(self, paths: Sequence[str]) -> str:
+        shapes = ", ".join(f"{path}.shape = {_shape_text(a)}" for path, a in zip(paths, self.in_avals))
+        return f"Using the following polymorphic shapes specifications: {shapes}."
 
     def _bind(self, leaves: Sequence[Any], sizes: Mapping[str, Any], devices: tuple | None = None) -> list:
         key = *sizes.items(), devices
@@ -347,6 +354,7 @@ class Exported(metaclass=Sealed):
             "in_tree": bytes_format.tree_to_plain(self.in_tree), "out_tree": bytes_format.tree_to_plain(self.out_tree),
             "disabled": tuple(check._impl for check in self.disabled_safety_checks),
             "vjp": self.vjp()._parts(vjp_order - 1) if vjp_order > 0 else None,
+            "polymorphic": self._polymorphic,
             "nr_devices": self.nr_devices, "in_shardings": self._in_shardings, "out_shardings": self._out_shardings,
         }
 
@@ -412,7 +420,7 @@ def _exported_vjp(exported: Exported) -> Exported:
     structs = [ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
     backward.__name__ = f"{exported.fun_name}_vjp"
     placed = [*exported._in_shardings, *[exported._out_shardings[i] for i in floats]]
-    return _export(jit(backward), structs, {}, exported.platforms, exported.disabled_safety_checks, decides=False,
+    return _export(jit(backward), structs, {}, exported.platforms, exported.disabled_safety_checks,
                    given=(exported.nr_devices, placed, [exported._in_shardings[i] for i in wanted]))
 
 
@@ -436,7 +444,7 @@ def export(fun_jit: Callable[..., Any], *, platforms: Sequence[str] | None = Non
 
     `platforms` are those on which the program may be called. Raises ValueError for a function that is not the result of `jit`, for an
     unknown platform, and where sizes of several scopes meet; InconclusiveDimensionOperation where the function decides something by a
-    symbolic size; NotImplementedError for a program whose operations depend on the sizes otherwise.
+    symbolic size.
 
     >>> export(weft.jit(wnp.cos))(wnp.ones(3)).out_avals
     (ShapedArray(float32[3]),)
@@ -455,16 +463,15 @@ def export(fun_jit: Callable[..., Any], *, platforms: Sequence[str] | None = Non
         if not minimum_supported_calling_convention_version <= version <= maximum_supported_calling_convention_version:
             raise ValueError(f"export: The requested export calling convention version {version} is outside the range of supported "
                              f"versions, {minimum_supported_calling_convention_version} to {maximum_supported_calling_convention_version}.")
-        return _export(fun_jit, args, kwargs, chosen, disabled_checks, decides=True)
+        return _export(fun_jit, args, kwargs, chosen, disabled_checks)
 
     return do_export
 
 
 def _export(fun_jit: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], platforms: Sequence[str],
-            disabled_checks: Sequence[DisabledSafetyCheck], decides: bool,
+            disabled_checks: Sequence[DisabledSafetyCheck],
             given: tuple[int, Sequence[NamedSharding | None], Sequence[NamedSharding | None]] | None = None) -> Exported:
-    """The exported function; `decides` says whether it is a user's, which may look at sizes. `given` is the number of its devices, and its
-    shardings, where they are known."""
+    """The exported function. `given` is the number of its devices, and its shardings, where they are known."""
     name = function_name(getattr(fun_jit, "fun", fun_jit))
     leaves, in_tree, rebuild = _flattened(fun_jit, tuple(args), dict(kwargs))
     avals = [x.aval if isinstance(x, ShapeDtypeStruct) else typeof(x) for x in leaves]
@@ -476,7 +483,8 @@ def _export(fun_jit: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
         out_tree[:] = [structure]
         return outs
 
-    program = _without_rules(_trace(flat, avals, name, decides))
+    traced = _trace(flat, avals, _paths(in_tree), name)
+    program = _without_rules(traced)
     if given is None:
         asked, given_out = _asked_shardings(fun_jit, args, kwargs, len(leaves), len(program.outvars))
         given_in = [s or given_sharding(x) for s, x in zip(asked, leaves)]
@@ -484,7 +492,8 @@ def _export(fun_jit: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
         plain = lambda shardings, avals: [s and without_devices(s, a.ndim) for s, a in zip(shardings, avals)]
         given_out = [s or a.explicit for s, a in zip(given_out, program.out_avals)]
         given = max((s.num_devices for s in named), default=1), plain(given_in, avals), plain(given_out, program.out_avals)
-    made = Exported.make(name, moved(program, None), in_tree, out_tree[0], platforms, disabled_checks, _exported_vjp, *given)
+    made = Exported.make(name, moved(program, None), in_tree, out_tree[0], platforms, disabled_checks, _exported_vjp, *given,
+                         is_polymorphic(traced))
     made._traced = flat                                          # derivatives follow the rules of the function
     return made
 
@@ -507,41 +516,29 @@ def _asked_shardings(fun_jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any
     return program.in_shardings, program.out_shardings
 
 
-def _trace(flat: Callable[..., Sequence], avals: Sequence[ShapedArray], name: str, decides: bool) -> Jaxpr:
+def _trace(flat: Callable[..., Sequence], avals: Sequence[ShapedArray], paths: Sequence[str], name: str) -> Jaxpr:
     """The program of a function of flat arguments of these types, for all their symbolic sizes."""
-    dims = [n for aval in avals for n in aval.shape if isinstance(n, Dim)]
-    if not dims:
-        return stage(flat, avals, name)
-    scope = dims[0].scope
-    other = next((n for n in dims if n.scope is not scope), None)
+    if any(isinstance(n, Dim) for aval in avals for n in aval.shape):
+        _check_scopes(avals, paths, name)
+    return stage(flat, avals, name)
+
+
+def _check_scopes(avals: Sequence[ShapedArray], paths: Sequence[str], name: str) -> None:
+    """ValueError for sizes of several scopes, and for constraints on sizes that no argument has."""
+    placed = [(n, path) for aval, path in zip(avals, paths) for n in aval.shape if isinstance(n, Dim)]
+    dims, (first, first_path) = [n for n, _ in placed], placed[0]
+    scope = first.scope
+    other, other_path = next(((n, path) for n, path in placed if n.scope is not scope), (None, ""))
     if other is not None:
-        raise ValueError(f"export: the symbolic sizes of the arguments of {name} belong to different scopes: {dims[0]} to {scope}, and "
-                         f"{other} to another, {other.scope}.\n"
-                         "  Make them by one call of symbolic_shape or symbolic_args_specs, or pass the same scope=.")
-    unknown = {n: said for n, said in scope.names().items() if n not in names_in(dims)}
+        raise ValueError(f"Invalid mixing of symbolic scopes when exporting {name}: the sizes belong to different scopes.\n"
+                         f"  Expected current (from {first_path}) scope {scope}\n"
+                         f"  and found for '{other}' ({other_path}) scope {other.scope}.\n"
+                         "  Make the sizes by one call of symbolic_shape or symbolic_args_specs, or pass the same scope=.")
+    unknown = {n: constraint for n, constraint in scope.names().items() if n not in names_in(dims)}
     if unknown:
-        n, said = next(iter(unknown.items()))
-        raise ValueError(f"export: {name}: Encountered dimension variable '{n}' in the constraint {said!r}, and no argument has a size "
-                         f"with it, which would tell its value in a call. Argument shapes: {', '.join(map(_shape_text, avals))}.")
-    if decides:
-        stage(flat, avals, name)                                 # what the function decides by a size is refused here
-    names = sorted(names_in(dims))
-    samples = samples_of(scope, names)
-    programs = []
-    for sizes in samples:
-        concrete = [_at(aval, sizes) for aval in avals]
-        programs.append(_without_rules(stage(flat, concrete, name)))
-    for sizes in telling_samples(scope, names, samples):
-        try:
-            programs.append(_without_rules(stage(flat, [_at(aval, sizes) for aval in avals], name)))
-        except Exception:                                        # the function is not defined there
-            continue
-        samples.append(sizes)
-    return unify(scope, samples, programs, name)
-
-
-def _at(aval: ShapedArray, sizes: Mapping[str, int]) -> ShapedArray:
-    return aval.update(shape=tuple(evaluate(n.expression, sizes) if isinstance(n, Dim) else n for n in aval.shape))
+        n, constraint = next(iter(unknown.items()))
+        raise ValueError(f"export: {name}: Encountered dimension variable '{n}' in the constraint {constraint!r}, and no argument has a "
+                         f"size with it, which would tell its value in a call. Argument shapes: {', '.join(map(_shape_text, avals))}.")
 
 
 def _without_rules(jaxpr: Jaxpr) -> Jaxpr:
@@ -568,7 +565,7 @@ def _made(parts: Mapping[str, Any]) -> Exported:
     return Exported.make(
         parts["fun_name"], parts["jaxpr"], bytes_format.tree_from_plain(parts["in_tree"]), bytes_format.tree_from_plain(parts["out_tree"]),
         parts["platforms"], [DisabledSafetyCheck(name) for name in parts["disabled"]], None if kept is None else lambda _: _made(kept),
-        parts["nr_devices"], parts["in_shardings"], parts["out_shardings"])
+        parts["nr_devices"], parts["in_shardings"], parts["out_shardings"], parts.get("polymorphic", False))
 
 
 # ---- types of trees

@@ -21,7 +21,9 @@ from weft.util.trees import plain, treedef
 from weft.util.trees.treedef import PyTreeDef
 
 MAGIC = b"weft-exported\x00"
-VERSION = 2
+VERSION = 3
+#: the oldest format that is read; its programs for symbolic sizes are not, since they came from traces at samples of the sizes
+OLDEST = 2
 
 #: what a program may be made of: a module, and names in it; a module alone stands for its classes of plain data
 _ALLOWED = {
@@ -98,13 +100,16 @@ def _is_allowed(module: str, name: str) -> bool:
 
 
 class _Reader(pickle.Unpickler):
-    def __init__(self, data: io.BytesIO, device_of_id: Callable[[int, str], Any] | None):
+    def __init__(self, data: io.BytesIO, version: int, device_of_id: Callable[[int, str], Any] | None):
         super().__init__(data)
-        self.device_of_id = device_of_id
+        self.version, self.device_of_id = version, device_of_id
 
     def find_class(self, module: str, name: str) -> Any:
         if self.device_of_id is not None and (module, name) == ("weft.backends.base", "_device_of_id"):
             return self.device_of_id
+        if self.version < VERSION and (module, name) == ("weft.ir.symbolic.sizes", "_dim"):
+            raise ValueError(f"deserialize: the bytes have format {self.version} and symbolic sizes; this weft reads symbolic sizes of "
+                             f"format {VERSION}. Export the function again.")
         if _is_allowed(module, name):
             return super().find_class(module, name)
         raise ValueError(f"deserialize: the bytes ask for {module}.{name}, which is not part of exported programs.")
@@ -126,10 +131,11 @@ def from_bytes(data: bytes | bytearray, magic: bytes = MAGIC, what: str = "an ex
     data = bytes(data)
     if not data.startswith(magic):
         raise ValueError(f"deserialize: these are not bytes of {what} of weft: they begin with {data[:12]!r}.")
-    if data[len(magic)] != VERSION:
-        raise ValueError(f"deserialize: the bytes have format {data[len(magic)]}; this weft reads format {VERSION}.")
+    version = data[len(magic)]
+    if not OLDEST <= version <= VERSION:
+        raise ValueError(f"deserialize: the bytes have format {version}; this weft reads formats {OLDEST} to {VERSION}.")
     try:
-        return _Reader(io.BytesIO(data[len(magic) + 1:]), device_of_id).load()
+        return _Reader(io.BytesIO(data[len(magic) + 1:]), version, device_of_id).load()
     except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, KeyError, TypeError) as error:
         raise ValueError(f"deserialize: the bytes are damaged, or come from another version of weft: {error}") from error
 

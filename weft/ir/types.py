@@ -156,7 +156,8 @@ class ShapedArray:
         set_(self, "memory_space", key[7])
         set_(self, "ndim", len(shape))
         set_(self, "size", math.prod(shape))
-        if self.size * dtype.itemsize > _MAX_BYTES or any(d > _MAX_BYTES for d in shape):
+        known = [d for d in shape if not isinstance(d, Dim)]
+        if math.prod(known) * dtype.itemsize > _MAX_BYTES or any(d > _MAX_BYTES for d in known):
             raise OutOfMemoryError(f"a value of type {self.str_short()} has more bytes than memory has addresses")
         return _interned.setdefault(key, self)
 

@@ -20,6 +20,7 @@ from weft.ir.shardings import NamedSharding
 from weft.ir.specs import UNCONSTRAINED, spec_of_dims
 from weft.ir.symbolic import Dim, as_size
 from weft.ops import arithmetic, comparison, indexing, layout, prefix, reduce, slicing, sorting
+from weft.ops.casting import size_as
 from weft.ops.families import canonical_dims
 from weft.ops.placement import layout_constraint, optimization_barrier as barrier, sharding_constraint, takes_out_sharding
 from weft.runtime.array import Array
@@ -418,7 +419,10 @@ def shape_as_value(shape: Sequence[int]) -> Any:
     >>> shape_as_value((2, 3)).tolist()
     [2, 3]
     """
-    return to_array(np.asarray(tuple(shape), dtypes.default_int_dtype()).reshape(-1))
+    dtype = dtypes.default_int_dtype()
+    if any(isinstance(n, Dim) for n in shape):
+        return slicing.concatenate([layout.broadcast_in_dim(size_as(n, dtype), (1,), ()) for n in shape], 0)
+    return to_array(np.asarray(tuple(shape), dtype).reshape(-1))
 
 
 def composite(decomposition: Callable, name: str, version: int = 0) -> Callable:

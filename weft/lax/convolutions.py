@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Union
 
 from weft.core.trace import typeof
+from weft.ir.symbolic import as_int
 from weft.ops.contraction import PrecisionLike, dot_general
 from weft.ops.conv_products import dilated, out_size
 from weft.ops.convolution import (
@@ -134,7 +135,7 @@ def _result_shape(name: str, lhs_shape, rhs_shape, strides, padding, dimension_n
         raise shape_error(name, f"a batch of {batch} and {features} features do not divide into {batch_groups} batch groups.", table)
     sizes = [out_size(n, lo, hi, spread, k, 1, s) for n, (lo, hi), spread, k, s in zip(image, padding, lhs_dilation, window, strides)]
     shape = (batch // batch_groups, features, *sizes)
-    return tuple(int(shape[d]) for d in inverse(numbers.out_spec))
+    return tuple(as_int(shape[d]) for d in inverse(numbers.out_spec))
 
 
 guard_all(globals())

@@ -16,16 +16,22 @@ import numpy as np
 from weft.api.execute import to_array
 from weft.api.vmap import vmap
 from weft.control.custom_rules import custom_jvp
+from weft.control.scan import scan
 from weft.core.stage import stage
 from weft.core.trace import Tracer, typeof
 from weft.ir.registry import registry
 from weft.ir.rewrite import inline_calls, is_transparent
+from weft.ir.symbolic import Dim, is_at_most, max_dim
 from weft.ir.types import ShapedArray
 from weft.ops import arithmetic, bitwise, comparison, layout, reduce, slicing
+from weft.ops.conv_products import out_size
 from weft.ops.convolution import padtype_to_pads
 from weft.ops.families import canonical_dims, match_dtypes
+from weft.ops.indexing import GatherDimensionNumbers, gather
 from weft.ops.placement import with_out_sharding
+from weft.transforms.batch import move_dim
 from weft.util import dtypes, tree
+from weft.util.errors import InconclusiveDimensionOperation
 
 _COMBINE = {"add": arithmetic.add, "mul": arithmetic.mul, "max": arithmetic.max, "min": arithmetic.min,
             "and": bitwise.bitwise_and, "or": bitwise.bitwise_or, "xor": bitwise.bitwise_xor}
@@ -108,6 +114,9 @@ def _halved(xs: list, inits: list, combine: Callable, dim: int) -> list:
     """`xs` combined along `dim`, which is removed."""
     if xs[0].shape[dim] == 0:
         return [layout.broadcast_in_dim(i, tuple(n for d, n in enumerate(x.shape) if d != dim), ()) for x, i in zip(xs, inits)]
+    if isinstance(xs[0].shape[dim], Dim):
+        first = [layout.broadcast_in_dim(i, tuple(n for d, n in enumerate(x.shape) if d != dim), ()) for x, i in zip(xs, inits)]
+        return scan(lambda carry, rows: (combine(carry, rows), None), first, [move_dim(x, dim, 0) for x in xs])[0]
     while (n := xs[0].shape[dim]) > 1:
         low = [slicing.slice_in_dim(x, 0, n // 2, axis=dim) for x in xs]
         high = [slicing.slice_in_dim(x, n // 2, n // 2 * 2, axis=dim) for x in xs]
@@ -195,8 +204,8 @@ def reduce_window(operand: Any, init_value: Any, computation: Callable, window_d
     flat = flat if neutral else bordered(flat, range(n))
     for d in reversed(range(n)):
         flat = bordered(flat, (d,)) if neutral else flat        # beside its windows, where the partitioner sees both as one
-        whole = (_chosen_along if picks else _whole)(name, d) if name is not None else None
-        flat = _windows(flat, combine, whole, d, window[d], strides[d], spread[d])
+        reduce_along = functools.partial(_chosen_along if picks else _whole, name) if name is not None else None
+        flat = _windows(flat, combine, reduce_along, d, window[d], strides[d], spread[d])
     if not neutral:
         flat = combine([layout.broadcast_in_dim(i, tuple(x.shape), ()) for i, x in zip(inits, flat)], flat)
     return tree.tree_unflatten(structure, flat)
@@ -220,18 +229,24 @@ def _whole(name: str, dim: int) -> Callable:
     return lambda x: _REDUCE[name](x, (dim,))
 
 
-def _windows(xs: list, combine: Callable, whole: Callable | None, dim: int, width: int, stride: int, spread: int) -> list:
-    """Windows of `width` elements, `spread` apart, reduced along one dim; `whole` reduces all of it, if something does at once."""
+def _windows(xs: list, combine: Callable, reduce_along: Callable | None, dim: int, width: int, stride: int, spread: int) -> list:
+    """Windows of `width` elements, `spread` apart, reduced along one dim; `reduce_along(dim)` reduces a whole dim at once."""
     n = xs[0].shape[dim]
-    count = max(0, (n - (width - 1) * spread - 1) // stride + 1) if n else 0
+    count, reach = out_size(n, 0, 0, 1, width, spread, stride), (width - 1) * spread + 1
     if width == 1 and stride == 1:
         return xs
     if not count:
         return [slicing.slice_in_dim(x, 0, 0, axis=dim) for x in xs]
-    at = lambda values, start, size, step: [slicing.slice_in_dim(x, start, start + (size - 1) * step + 1 if size else start, step, dim)
+    at = lambda values, start, size, step: [slicing.slice_in_dim(x, start, start + max_dim((size - 1) * step + 1, 0), step, dim)
                                             for x in values]
-    if whole is not None and count == 1 and spread == 1:
-        return [layout.expand_dims(whole(x), (dim,)) for x in at(xs, 0, width, 1)]
+    if isinstance(count, Dim) and not is_at_most(reach, n):      # windows of no place are of a dim that is long enough for one
+        config = [(0, max_dim(reach - n, 0) if d == dim else 0, 0) for d in range(xs[0].ndim)]
+        xs = [slicing.pad(x, np.zeros((), x.dtype), config) for x in xs]
+        n = xs[0].shape[dim]
+    if reduce_along is not None and count == 1 and spread == 1:
+        return [layout.expand_dims(reduce_along(dim)(x), (dim,)) for x in at(xs, 0, width, 1)]
+    if isinstance(width, Dim):
+        return [_gathered_windows(x, reduce_along, dim, width, count, stride, spread) for x in xs]
     if width <= 8:
         parts = [at(xs, i * spread, count, stride) for i in range(width)]
         return functools.reduce(combine, parts)
@@ -251,6 +266,21 @@ def _windows(xs: list, combine: Callable, whole: Callable | None, dim: int, widt
     return at(out, 0, count, stride)
 
 
+def _gathered_windows(x: Any, reduce_along: Callable | None, dim: int, width: int, count: int, stride: int, spread: int) -> Any:
+    """Windows of a symbolic width along one dim, gathered before they are reduced."""
+    if reduce_along is None:
+        raise InconclusiveDimensionOperation(
+            f"reduce_window: a window of the symbolic size '{width}' takes one of the operations add, mul, max, min, and, or, xor. Another "
+            "function is applied once for each element of the window, whose number must be known.")
+    place, tap = (layout.broadcasted_iota(np.dtype(np.int32), (count, width), d) for d in (0, 1))
+    positions = arithmetic.add(arithmetic.mul(place, np.int32(stride)), arithmetic.mul(tap, np.int32(spread)))
+    shape = tuple(x.shape)
+    numbers = GatherDimensionNumbers(tuple(d for d in range(x.ndim) if d != dim), (dim,), (dim,))
+    sizes = (*shape[:dim], 1, *shape[dim + 1:])
+    taken = gather(x, layout.reshape(positions, (count * width, 1)), numbers, sizes, mode="clip")
+    return reduce_along(dim + 1)(layout.reshape(taken, (*shape[:dim], count, width, *shape[dim + 1:])))
+
+
 def reduce_window_shape_tuple(operand_shape: Sequence[int], window_dimensions: Sequence[int], window_strides: Sequence[int],
                               padding: Sequence[tuple[int, int]], base_dilation: Sequence[int] | None = None,
                               window_dilation: Sequence[int] | None = None) -> tuple[int, ...]:
@@ -263,6 +293,5 @@ def reduce_window_shape_tuple(operand_shape: Sequence[int], window_dimensions: S
     base, spread = base_dilation or (1,) * n, window_dilation or (1,) * n
     out = []
     for size, k, s, (lo, hi), b, d in zip(operand_shape, window_dimensions, window_strides, padding, base, spread):
-        size = ((size - 1) * b + 1 if size else 0) + lo + hi
-        out.append(max(0, (size - ((k - 1) * d + 1)) // s + 1))
+        out.append(out_size(size, lo, hi, b, k, d, s))
     return tuple(out)

@@ -5,11 +5,11 @@ The maximum that keeps exponentials from overflowing counts as a constant for de
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import weft.numpy as wnp
+from weft.ir.symbolic import as_size
 from weft.nn.activations import _float
 from weft.numpy.promote import canonical_axis, check_known
 from weft.ops.arithmetic import stop_gradient
@@ -122,7 +122,7 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int | AxisName
     [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
     """
     check_known("one_hot", "the argument `num_classes`", num_classes)
-    num_classes = operator.index(num_classes)
+    num_classes = as_size(num_classes)
     x = wnp.asarray(x)
     if wnp.issubdtype(x.dtype, wnp.inexact):
         warn_user(f"one_hot: its input should be integer-typed, got {x.dtype.name}.", DeprecationWarning)

@@ -7,7 +7,8 @@ import operator
 
 import numpy as np
 
-from weft.core.trace import Tracer
+from weft.core.trace import Tracer, typeof
+from weft.ir.symbolic import Dim, is_at_most, max_dim, min_dim
 from weft.numpy import indexing, promote, reductions, ufuncs
 from weft.numpy.creation import asarray, full, zeros
 from weft.numpy.kinds import check_no_out, is_complex
@@ -57,21 +58,21 @@ def nonzero(a, *, size: int | None = None, fill_value=None) -> tuple:
     if size is None:
         host = host_value(a, "nonzero", "Give size=..., a static bound on the number of results.")
         return tuple(asarray(p.astype(dtypes.default_int_dtype())) for p in np.nonzero(host))
-    if not isinstance(size, (int, np.integer)) or not 0 <= size <= np.iinfo(np.int64).max:
+    if not isinstance(size, (int, np.integer, Dim)) or not 0 <= size <= np.iinfo(np.int64).max:
         raise ValueError(f"nonzero: `size` must be a number of results, got {size!r}.")
     mask = ravel(ufuncs.not_equal(a, 0) if a.dtype != np.bool_ else a)
     int_ = dtypes.default_int_dtype()
     slots = where(mask, ufuncs.subtract(reductions.cumsum(mask, dtype=int_), 1), size)      # zero elements have no slot
     numbers = ufuncs.add(layout.broadcasted_iota(int_, (a.size,), 0), 1)
     # added, so that each part of a sharded array can write its own; a slot is written once, or zero is added
-    order = ufuncs.subtract(zeros((builtins.max(size, 1),), int_).at[slots].add(numbers, mode="drop")[:size], 1)
+    order = ufuncs.subtract(zeros((max_dim(size, 1),), int_).at[slots].add(numbers, mode="drop")[:size], 1)
     valid = ufuncs.greater_equal(order, 0)
     out = []
     stride = a.size
     fills = fill_value if isinstance(fill_value, tuple) else (fill_value,) * a.ndim
     for n, fill in zip(a.shape, fills):
-        stride //= builtins.max(n, 1)
-        position = ufuncs.remainder(ufuncs.floor_divide(order, builtins.max(stride, 1)), builtins.max(n, 1))
+        stride //= max_dim(n, 1)
+        position = ufuncs.remainder(ufuncs.floor_divide(order, max_dim(stride, 1)), max_dim(n, 1))
         out.append(where(valid, position, 0 if fill is None else fill))
     return tuple(out)
 
@@ -133,7 +134,7 @@ def take(a, indices, axis: int | None = None, out=None, mode: str | None = None,
     if mode == "wrap":
         positions, mode = ufuncs.remainder(positions, a.shape[axis]), GatherScatterMode.UNCHECKED
     if mode == "clip":        # as NumPy: negative positions are clipped, not counted from the end
-        positions = clip(positions, 0, builtins.max(a.shape[axis] - 1, 0))
+        positions = clip(positions, 0, max_dim(a.shape[axis] - 1, 0))
     mode = "fill" if mode is None else mode
     if a.shape[axis] == 0 and positions.size:
         raise IndexError(f"take: a non-empty take needs elements, and dim {axis} of the array has none.")
@@ -176,7 +177,7 @@ def take_along_axis(arr, indices, axis: int | None = -1, mode=None, fill_value=N
     compared, mode = mode == "one_hot", None if mode == "one_hot" else mode
     if wrap_negative_indices is None:
         wrap_negative_indices = GatherScatterMode.from_any(mode) is not GatherScatterMode.PROMISE_IN_BOUNDS
-    if a.shape[axis] > dtypes.iinfo(positions.dtype).max:          # the size itself must be a position
+    if not is_at_most(a.shape[axis], dtypes.iinfo(positions.dtype).max):          # the size itself must be a position
         positions = promote.cast(positions, dtypes.default_int_dtype())
     if wrap_negative_indices and dtypes.issubdtype(positions.dtype, np.signedinteger):
         positions = where(positions < 0, positions + a.shape[axis], positions)
@@ -188,7 +189,7 @@ def take_along_axis(arr, indices, axis: int | None = -1, mode=None, fill_value=N
 
 def _found_by_comparison(a, positions, axis: int):
     """The elements of `a` at `positions` along `axis`, 0 out of bounds: sums of which all terms but one are 0."""
-    here = positions[..., None] == np.arange(a.shape[axis], dtype=positions.dtype)
+    here = positions[..., None] == layout.index_range(a.shape[axis], positions.dtype)
     terms = where(here, layout.expand_dims(moveaxis(a, axis, -1), (axis,)), layout.full((), 0, a.dtype))
     return reductions.any(terms, -1) if a.dtype == np.bool_ else reductions.sum(terms, -1, dtype=a.dtype)
 
@@ -205,7 +206,7 @@ def put_along_axis(arr, indices, values, axis: int | None, inplace: bool = True,
     if a.ndim != positions.ndim:
         raise ValueError(f"put_along_axis: indices and arr must have the same number of dims; {positions.ndim} vs. {a.ndim}")
     axis = promote.canonical_axis(axis, a.ndim, "put_along_axis")
-    index = tuple(positions if d == axis else np.arange(n).reshape([-1 if k == d else 1 for k in range(a.ndim)])
+    index = tuple(positions if d == axis else layout.index_range(n).reshape([-1 if k == d else 1 for k in range(a.ndim)])
                   for d, n in enumerate(a.shape))
     return a.at[index].set(values, mode=mode)
 
@@ -238,8 +239,9 @@ def diagonal(a, offset: int = 0, axis1: int = 0, axis2: int = 1):
     if first == second:
         raise ValueError(f"axis1 and axis2 can not be same, got {axis1} and {axis2}.")
     a = moveaxis(a, (first, second), (-2, -1))
-    n = builtins.max(0, builtins.min(a.shape[-2] + builtins.min(offset, 0), a.shape[-1] - builtins.max(offset, 0)))
-    i, j = np.arange(n) + builtins.max(-offset, 0), np.arange(n) + builtins.max(offset, 0)
+    n = max_dim(0, min_dim(a.shape[-2] + builtins.min(offset, 0), a.shape[-1] - builtins.max(offset, 0)))
+    along = layout.index_range(n)
+    i, j = along + builtins.max(-offset, 0), along + builtins.max(offset, 0)
     return indexing.getitem(a, (Ellipsis, i, j))
 
 
@@ -266,6 +268,11 @@ def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = F
     (a, axis), obj = promote.along("delete", arr, axis), promote.value(obj)
     if isinstance(obj, Tracer) and dtypes.issubdtype(obj.dtype, np.integer) and (obj.ndim == 0 or assume_unique_indices):
         return _without(a, ravel(obj), axis)
+    n = a.shape[axis]
+    if isinstance(n, Dim) and isinstance(obj, (int, np.integer)):
+        if not -n <= obj < n:
+            raise IndexError(f"delete: `obj` must hold positions along dim {axis} of size {n}, got {obj!r:.80}.")
+        return _without(a, asarray([obj]), axis)
     places = obj if isinstance(obj, slice) else np.asarray(obj)
     if not isinstance(places, slice) and places.dtype.kind not in "iub":
         if places.size:
@@ -285,8 +292,10 @@ def insert(arr, obj, values, axis: int | None = None):
     """
     (a, axis), obj = promote.along("insert", arr, axis), promote.value(obj)
     n = a.shape[axis]
-    if isinstance(obj, Tracer) and obj.ndim == 0 and dtypes.issubdtype(obj.dtype, np.integer):
-        return _with_block(a, obj, values, axis)
+    if isinstance(n, Dim) and isinstance(obj, (int, np.integer)) and not -n <= obj <= n:
+        raise IndexError(f"insert: `obj` must hold positions within dim {axis} of size {n}, got {obj!r:.80}.")
+    if np.ndim(obj) == 0 and (isinstance(n, Dim) or isinstance(obj, Tracer)) and dtypes.issubdtype(typeof(obj).dtype, np.integer):
+        return _with_block(a, asarray(obj), values, axis)
     if isinstance(obj, (list, tuple)) and builtins.any(isinstance(i, Tracer) for i in obj):
         obj = asarray(obj)
     if isinstance(obj, Tracer) and obj.ndim == 1 and dtypes.issubdtype(obj.dtype, np.integer):
@@ -322,9 +331,9 @@ def _without(a, positions, axis: int):
     """`a` without the slices at traced `positions` along `axis`, all different: what remains, stably moved to the front."""
     n = a.shape[axis]
     positions = where(positions < 0, positions + n, positions)
-    gone = ew.ne(reductions.sum(ew.eq(*promote.broadcast("delete", np.arange(n)[:, None], positions[None, :])), 1), 0)
+    gone = ew.ne(reductions.sum(ew.eq(*promote.broadcast("delete", layout.index_range(n)[:, None], positions[None, :])), 1), 0)
     places = layout.broadcasted_iota(dtypes.default_int_dtype(), (n,), 0)
-    kept = sorting.sort([promote.cast(gone, np.int32), places], num_keys=1)[1][:builtins.max(n - positions.shape[0], 0)]
+    kept = sorting.sort([promote.cast(gone, np.int32), places], num_keys=1)[1][:max_dim(n - positions.shape[0], 0)]
     return indexing.getitem(a, (slice(None),) * axis + (kept,))
 
 
@@ -351,6 +360,6 @@ def _with_block(a, position, values, axis: int):
     k = values.shape[axis] if values.ndim else 1
     values = broadcast_to(values, tuple(k if d == axis else m for d, m in enumerate(a.shape)))
     position = clip(where(position < 0, position + n, position), 0, n)
-    places = np.arange(n + k)
+    places = layout.index_range(n + k, int)
     source = where(places < position, places, where(places < position + k, places - position + n, places - k))
     return indexing.getitem(concatenate([a, values], axis), (slice(None),) * axis + (source,))

@@ -8,6 +8,7 @@ import operator
 import numpy as np
 
 from weft.core.trace import Tracer
+from weft.ir.symbolic import is_more_than, max_dim
 from weft.numpy import choosing, creation, manipulation as mp, promote, ufuncs as uf
 from weft.numpy.kinds import check_no_out, check_real
 from weft.numpy.products import arrays_of
@@ -76,7 +77,8 @@ def _convolve(a, v, mode: str, flip: bool, precision, preferred):
     if not a.shape[0] or not v.shape[0]:
         raise ValueError("convolve: inputs cannot be empty.")
     out_flip = False
-    if a.shape[0] < v.shape[0]:
+    # a full convolution is the same either way
+    if is_more_than(v.shape[0], a.shape[0]) if mode == "full" else a.shape[0] < v.shape[0]:
         if flip:
             a, v = v, a
         else:
@@ -265,5 +267,5 @@ def geomspace(start, stop, num: int = 50, endpoint: bool = True, dtype=None, axi
     out = uf.exp(creation.linspace(uf.log(uf.divide(start, sign)), uf.log(uf.divide(stop, sign)), num, endpoint, axis=0))
     out = uf.multiply(out, sign)
     out = out.at[:1].set(start)
-    out = out.at[num - 1:].set(stop) if endpoint and num > 1 else out
+    out = out.at[max_dim(num - 1, 1):].set(stop) if endpoint else out
     return mp.moveaxis(cast(out, dtypes.check_dtype(want, "geomspace")), 0, axis)

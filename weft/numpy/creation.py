@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,13 +22,14 @@ from weft.ir.symbolic import Dim, as_size, max_dim
 from weft.ir.types import ShapedArray
 from weft.numpy import promote
 from weft.ops import elementwise as ew
+from weft.ops.casting import size_as
 from weft.ops.families import is_narrow
 from weft.ops.layout import broadcast_in_dim, broadcasted_iota, reshape
 from weft.ops.placement import named_sharding, with_out_sharding
 from weft.runtime.array import Array, from_numpy
 from weft.runtime.transfers import NO_TRANSFER, Passing
 from weft.util import dtypes
-from weft.util.errors import ConcretizationTypeError, ShapeError, TracerError
+from weft.util.errors import ConcretizationTypeError, InconclusiveDimensionOperation, ShapeError, TracerError
 from weft.util.events import numpy_name
 from weft.util.source import warn_user
 
@@ -43,10 +43,10 @@ _PLAIN = frozenset(promote.PYTHON_SCALARS)
 
 
 def _shape(shape) -> tuple[int, ...]:
-    if isinstance(shape, (int, np.integer)) or (hasattr(shape, "ndim") and not shape.ndim):
+    if isinstance(shape, (int, np.integer, Dim)) or (hasattr(shape, "ndim") and not shape.ndim):
         shape = (shape,)
     try:
-        dims = tuple([int(d) if isinstance(d, (bool, np.bool_)) else d if isinstance(d, int) else operator.index(d) for d in shape])
+        dims = tuple([int(d) if isinstance(d, (bool, np.bool_)) else d if isinstance(d, int) else as_size(d) for d in shape])
     except TracerError:
         raise
     except TypeError:
@@ -451,7 +451,7 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
     want = dtypes.check_dtype(dtype, "arange") if dtype is not None else dtypes.result_type(*parts)
     if want == np.bool_:
         raise TypeError("arange: values of dtype bool are not evenly spaced. Give numbers, and cast what comes out.")
-    host = [np.asarray(x)[()] if not isinstance(x, (int, float)) else x for x in parts]
+    host = [np.asarray(x)[()] if not isinstance(x, (int, float, Dim)) else x for x in parts]
     by = host[-1] if step is not None else 1
     lo, hi = (0, host[0]) if stop is None else (host[0], host[1])
     if by == 0:
@@ -472,9 +472,9 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
         return _placed(made, target)
     x = broadcasted_iota(want, (n,), 0)
     if by != 1:
-        x = ew.mul(x, np.asarray(by, want)[()])
+        x = ew.mul(x, np.asarray(by, want)[()] if not isinstance(by, Dim) else size_as(by, want))
     if lo != 0:
-        x = ew.add(x, np.asarray(lo, want)[()])
+        x = ew.add(x, np.asarray(lo, want)[()] if not isinstance(lo, Dim) else size_as(lo, want))
     return _placed(x, target)
 
 
@@ -485,7 +485,7 @@ def _between(start, stop, num: int, div: int):
     """
     dtype, shape = typeof(start).dtype, typeof(start).shape
     real = np.dtype(dtypes.to_real_dtype(dtype))
-    as_number = lambda x: np.asarray(x, real)[()]
+    as_number = lambda x: size_as(x, real)
     small = float(dtypes.finfo(real).eps) / 8                     # times any i that the dtype holds exactly, below 1
     most = as_number(float(dtypes.finfo(real).max) * small)
     large = ew.bitwise_or(ew.gt(ew.abs(start), most), ew.gt(ew.abs(stop), most))
@@ -495,7 +495,7 @@ def _between(start, stop, num: int, div: int):
     scale, lo, hi = rows(scale), rows(ew.mul(start, scale)), rows(ew.mul(stop, scale))
     i = broadcasted_iota(real, (num, *shape), 0)
     total = ew.add(ew.mul(lo, promote.cast(ew.sub(as_number(div), i), dtype)), ew.mul(hi, promote.cast(i, dtype)))
-    return ew.div(total, ew.mul(np.asarray(div, dtype)[()], scale))
+    return ew.div(total, ew.mul(size_as(div, dtype), scale))
 
 
 def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype=None, axis: int = 0, *, device=None):
@@ -518,11 +518,17 @@ def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = 
     shape = promote.broadcast_shapes(promote.shape_of(start), promote.shape_of(stop))
     start, stop = [promote.broadcast_to_shape(v, shape) for v in promote.broadcast("linspace", start, stop)]
     div = num - 1 if endpoint else num
-    if num > 1 and div > 0:
+    try:
+        several = num > 1 and div > 0
+    except InconclusiveDimensionOperation:
+        several, div = True, max_dim(div, 1)                     # a single value is the first, at which i = 0
+    if several:
         out = _between(start, stop, num, div)
         if endpoint:
-            last = ew.eq(promote.broadcast_to_shape(reshape(broadcasted_iota(np.dtype(np.int32), (num,), 0), (num,) + (1,) * len(shape)),
-                                            (num, *shape)), num - 1)
+            i = broadcasted_iota(np.dtype(np.int32), (num, *shape), 0)
+            last = ew.eq(i, size_as(num - 1, np.int32))
+            if isinstance(num, Dim):
+                last = ew.bitwise_and(last, ew.gt(i, np.int32(0)))
             out = ew.select_n(last, out, broadcast_in_dim(stop, (num, *shape), tuple(range(1, len(shape) + 1))))
     else:
         out = broadcast_in_dim(start, (num, *shape), tuple(range(1, len(shape) + 1)))
@@ -533,7 +539,10 @@ def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = 
         out = ew.floor(out)
     out = _placed(promote.cast(out, want), device)
     if retstep:
-        step = ew.div(ew.sub(stop, start), np.asarray(div, work)[()]) if div else full(shape, math.nan, work)
+        div = num - 1 if endpoint else num
+        step = ew.div(ew.sub(stop, start), size_as(div, work)) if div else full(shape, math.nan, work)
+        if isinstance(div, Dim):
+            step = ew.select_n(full(shape, ew.gt(size_as(div, work), np.zeros((), work)[()])), full(shape, math.nan, work), step)
         return out, step
     return out
 
@@ -547,12 +556,12 @@ def eye(N: int, M: int | None = None, k=0, dtype=None, *, device=None):
     Array([[0., 1., 0.],
            [0., 0., 1.]], dtype=float32)
     """
-    n, m = operator.index(N), operator.index(N) if M is None else operator.index(M)
+    n, m = as_size(N), as_size(N if M is None else M)
     want = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "eye")
     i = broadcasted_iota(np.dtype(np.int32), (n, m), 0)
     j = broadcasted_iota(np.dtype(np.int32), (n, m), 1)
-    if isinstance(k, Tracer):
-        k = promote.cast(k, np.dtype(np.int32))
+    if isinstance(k, (Tracer, Dim)):
+        k = promote.cast(promote.value(k), np.dtype(np.int32))
     return _placed(promote.cast(ew.eq(ew.add(i, k) if isinstance(k, Tracer) or k else i, j), want), device)
 
 
@@ -636,7 +645,7 @@ def fromfunction(function, shape, *, dtype=float, **kwargs):
            [10, 11, 12]], dtype=int32)
     """
     from weft.api.vmap import vmap
-    sizes = [operator.index(n) for n in shape]
+    sizes = [as_size(n) for n in shape]
     mapped = functools.partial(function, **kwargs)
     for d in reversed(range(len(sizes))):
         mapped = vmap(mapped, in_axes=tuple(0 if d == k else None for k in range(len(sizes))))

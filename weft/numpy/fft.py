@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from weft.numpy import creation, ufuncs as uf
+from weft.ir.symbolic import Dim, as_size, is_at_most, max_dim
+from weft.numpy import choosing, creation, ufuncs as uf
 from weft.numpy.promote import array_of, cast
 from weft.ops import layout, slicing
 from weft.ops.families import canonical_dims
@@ -23,22 +25,26 @@ def _fitted(a, lengths: Sequence[int], axes: Sequence[int]):
     """`a` cut or padded with zeros to `lengths` along `axes`."""
     for n, d in zip(lengths, axes):
         have = a.shape[d]
-        if n < have:
+        if not is_at_most(have, n) and not is_at_most(n, have):         # which is larger depends on the sizes
+            a = slicing.pad(a, np.zeros((), a.dtype)[()], [(0, max_dim(n - have, 0) if i == d else 0, 0) for i in range(a.ndim)])
             a = slicing.slice_in_dim(a, 0, n, axis=d)
-        elif n > have:
+        elif not is_at_most(have, n):
+            a = slicing.slice_in_dim(a, 0, n, axis=d)
+        elif not is_at_most(n, have):
             a = slicing.pad(a, np.zeros((), a.dtype)[()], [(0, n - have if i == d else 0, 0) for i in range(a.ndim)])
     return a
 
 
-def _scale(norm: str | None, size: int, inverse: bool) -> float:
+def _scale(norm: str | None, size: int, inverse: bool) -> Any:
     """The factor that `norm` asks for, beside the 1/size that inverse transforms bring."""
     if norm not in (None, "backward", "ortho", "forward"):
         raise ValueError(f'norm={norm!r} is not supported; use "backward", "ortho" or "forward".')
     if norm in (None, "backward"):
         return 1.0
     if norm == "ortho":
-        return math.sqrt(size) if inverse else 1 / math.sqrt(size)
-    return float(size) if inverse else 1 / size
+        root = uf.sqrt(size) if isinstance(size, Dim) else math.sqrt(size)
+        return root if inverse else 1 / root
+    return size * 1.0 if inverse else 1 / size
 
 
 def _transform(api: str, kind: FftType, a, s, axes, norm):
@@ -63,7 +69,7 @@ def _transform(api: str, kind: FftType, a, s, axes, norm):
     real_in, real_out = kind == FftType.RFFT, kind == FftType.IRFFT
     if real_in and dtypes.issubdtype(a.dtype, np.complexfloating):
         raise ValueError(f"{api} takes real values, got {a.dtype.name}.")
-    lengths = [a.shape[d] for d in axes] if s is None else [operator.index(n) for n in s]
+    lengths = [a.shape[d] for d in axes] if s is None else [as_size(n) for n in s]
     if s is None and real_out:
         lengths[-1] = 2 * (a.shape[axes[-1]] - 1)
     if s is None and 0 in lengths and kind in (FftType.FFT, FftType.IFFT):
@@ -80,7 +86,7 @@ def _transform(api: str, kind: FftType, a, s, axes, norm):
     order = [*(d for d in range(a.ndim) if d not in axes), *axes]
     out = _rotated(fft_op(_rotated(_fitted(a, have, axes), order), kind, lengths), inverse(order))
     scale = _scale(norm, math.prod(lengths), kind in (FftType.IFFT, FftType.IRFFT))
-    return out if scale == 1 else uf.multiply(out, scale)
+    return out if isinstance(scale, float) and scale == 1 else uf.multiply(out, scale)
 
 
 def _rotated(a, order: Sequence[int]):
@@ -142,14 +148,16 @@ def ihfft(a, n: int | None = None, axis: int = -1, norm: str | None = None):
 def fftfreq(n: int, d=1.0, *, dtype=None, device=None):
     """The frequencies of the results of `fft` of `n` samples at distance `d`."""
     n = _check_samples("fftfreq", n, d)
-    k = np.fft.ifftshift(np.arange(-(n // 2), n - n // 2))
+    places = layout.index_range(n)
+    where = choosing.where if isinstance(n, Dim) else np.where
+    k = where(places < (n + 1) // 2, places, places - n)
     return _frequencies(k, n, d, dtype, device)
 
 
 def rfftfreq(n: int, d=1.0, *, dtype=None, device=None):
     """The frequencies of the results of `rfft`."""
     n = _check_samples("rfftfreq", n, d)
-    return _frequencies(np.arange(n // 2 + 1), n, d, dtype, device)
+    return _frequencies(layout.index_range(n // 2 + 1), n, d, dtype, device)
 
 
 def _check_samples(api: str, n, d) -> int:
@@ -158,7 +166,7 @@ def _check_samples(api: str, n, d) -> int:
         raise ValueError(f"The n argument of {public_name(f'numpy.fft.{api}')} only takes an int. Got n = {n}.")
     if isinstance(d, (list, tuple)) or np.ndim(d):
         raise ValueError(f"The d argument of {public_name(f'numpy.fft.{api}')} only takes a single value. Got d = {d}.")
-    return operator.index(n)
+    return as_size(n)
 
 
 def _frequencies(k, n: int, d, dtype, device):

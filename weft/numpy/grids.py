@@ -8,10 +8,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from weft.ir.symbolic import min_dim
 from weft.numpy import choosing, creation, manipulation as mp
 from weft.numpy.facts import shape
 from weft.numpy.promote import array_of, cast, check_known
 from weft.numpy.repeating import resize
+from weft.ops import layout
 from weft.util import dtypes
 from weft.util.events import numpy_name
 from weft.util.promotion import common_dtype
@@ -177,8 +179,8 @@ def fill_diagonal(a, val, wrap: bool = False, *, inplace: bool = True):
     a, val = array_of("fill_diagonal", a), array_of("fill_diagonal", val)
     if a.ndim < 2 or (a.ndim > 2 and len(set(a.shape)) != 1):
         raise ValueError(f"fill_diagonal takes matrices, or arrays whose dims are all equal; got {tuple(a.shape)}.")
-    n = min(a.shape)
-    i = np.arange(n)
+    n = functools.reduce(min_dim, a.shape)
+    i = layout.index_range(n)
     return a.at[(i,) * a.ndim].set(resize(val, (n,)) if val.ndim else val)
 
 

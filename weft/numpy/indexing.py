@@ -15,22 +15,47 @@ import numpy as np
 
 from weft.control import ref_index
 from weft.core.trace import Tracer, typeof
+from weft.ir.symbolic import Dim, as_size, max_dim, min_dim, slice_bounds
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, concrete, value
 from weft.ops import elementwise as ew, indexing as ix
-from weft.ops.layout import broadcast_in_dim, expand_dims, reshape, rev, squeeze_p
+from weft.ops.casting import size_as
+from weft.ops.layout import broadcast_in_dim, broadcasted_iota, expand_dims, reshape, rev, squeeze_p
 from weft.ops.slicing import concatenate, dynamic_slice_p, slice as slice_op
 from weft.runtime.array import Array
 from weft.util import dtypes
 from weft.util.config import config
-from weft.util.errors import NonConcreteBooleanIndexError, describe
+from weft.util.errors import InconclusiveDimensionOperation, NonConcreteBooleanIndexError, describe
 from weft.util.record import field, record
 from weft.util.source import user_frame
 from weft.util.tree import tree_leaves
 
 _SCALAR_INT = (int, np.integer)
+#: the positions of a plan that are known while tracing
+STATIC = (int, Dim)
 
 #: set by `eager_index`: the update of a value as one compiled program, or None where the plain path must serve
 eager_update: Callable | None = None
+
+
+@record
+class Places:
+    """`size` positions along a dim: `first`, `first + step`, and so on."""
+    first: int
+    size: int
+    step: int
+
+    def span(self) -> tuple[int, int, int]:
+        """The least position, the end and the distance of the positions in ascending order, as `slice` takes them."""
+        if self.step > 0:
+            return self.first, self.first + max_dim((self.size - 1) * self.step + 1, 0), self.step
+        end = self.first + 1
+        return end - max_dim((self.size - 1) * -self.step + 1, 0), end, -self.step
+
+    def positions(self) -> Any:
+        if not is_static(self.first, self.size, self.step):
+            steps = ew.mul(broadcasted_iota(np.int32, (self.size,), 0), size_as(self.step, np.int32))
+            return ew.add(steps, size_as(self.first, np.int32))
+        return self.first + np.arange(self.size, dtype=np.int32) * np.int32(self.step)
 
 
 @record(frozen=False)
@@ -41,7 +66,7 @@ class Plan:
     shape: tuple[int, ...]
     windows: dict[int, tuple[int, int]] = field(default_factory=dict)
     arrays: dict[int, Any] = field(default_factory=dict)
-    ranges: dict[int, range] = field(default_factory=dict)
+    ranges: dict[int, Places] = field(default_factory=dict)
     reversed: list[int] = field(default_factory=list)
     out_dims: list[tuple] = field(default_factory=list)
     group_shape: tuple[int, ...] = ()
@@ -147,7 +172,7 @@ def make_plan(shape: tuple[int, ...], index) -> Plan:
                 plan.out_dims.append(("advanced",))
         elif _is_array(i) or hasattr(i, "__index__"):
             if not _is_array(i):
-                plan.arrays[d] = _static_int(operator.index(i), shape[d], d)
+                plan.arrays[d] = _static_int(as_size(i), shape[d], d)
             else:
                 plan.arrays[d] = _positions(i, shape[d], d)
             seen.append(k)
@@ -190,7 +215,25 @@ def _is_array(i) -> bool:
 
 
 def _shape(a) -> tuple[int, ...]:
-    return () if isinstance(a, int) else tuple(a.shape)
+    return () if isinstance(a, STATIC) else tuple(a.shape)
+
+
+def is_inside(i: int, n: int) -> bool:
+    """Whether position `i` is within a dim of size `n` for all sizes."""
+    try:
+        return 0 <= i < n
+    except InconclusiveDimensionOperation:
+        return False
+
+
+def position_array(a: int) -> Any:
+    """A known position as an array: of NumPy, or traced if it is symbolic."""
+    return size_as(a, np.int32) if isinstance(a, Dim) else np.asarray(a, np.int32)
+
+
+def is_static(*sizes: Any) -> bool:
+    """Whether no size is symbolic."""
+    return not any(isinstance(n, Dim) for n in sizes)
 
 
 def _static_int(i: int, n: int, d: int) -> int:
@@ -232,11 +275,15 @@ def _plan_slice(plan: Plan, d: int, s: slice) -> None:
                 [(name, _bound_text(p)) for name, p in zip(("start", "stop", "step"), (s.start, s.stop, s.step))],
                 user_frame(), "The shape of the result would depend on values.",
                 "Use weft.lax.dynamic_slice (or dynamic_slice_in_dim), which takes traced starts."))
-    parts = [None if p is None else operator.index(p) for p in (s.start, s.stop, s.step)]
-    start, stop, step = slice(*parts).indices(n)
-    places = range(start, stop, step)
-    size = len(places)
-    if step == 1 or size <= 1:
+    try:
+        parts = [None if p is None else operator.index(p) for p in (s.start, s.stop, s.step)]
+        start, stop, step = slice(*parts).indices(n)
+        size = len(range(start, stop, step))
+        single = size <= 1
+    except InconclusiveDimensionOperation:
+        start, size, step = slice_bounds(s.start, s.stop, s.step, n)
+        single = False
+    if step == 1 or single:
         plan.windows[d] = (start if size else 0, size)
         plan.out_dims.append(("window", d))
     elif step == -1:
@@ -244,14 +291,18 @@ def _plan_slice(plan: Plan, d: int, s: slice) -> None:
         plan.reversed.append(d)
         plan.out_dims.append(("window", d))
     else:
-        plan.ranges[d] = places
+        plan.ranges[d] = Places(start, size, step)
         plan.out_dims.append(("range", d))
 
 
 def getitem(x, index, *, mode=None, fill_value=None, indices_are_sorted: bool = False, unique_indices: bool = False):
     """`x[index]`."""
     x = concrete(value(x))
-    if type(index) is int and mode is None and x.ndim and -x.shape[0] <= index < x.shape[0]:        # a row: the most frequent index
+    try:
+        is_row = type(index) is int and mode is None and x.ndim and -x.shape[0] <= index < x.shape[0]
+    except InconclusiveDimensionOperation:
+        is_row = False
+    if is_row:                                                   # the most frequent index
         first, rest = index % x.shape[0], tuple(x.shape[1:])
         return squeeze_p.bind(slice_op(x, (first, *[0] * len(rest)), (first + 1, *rest)), dimensions=(0,))
     if ref_index.has_slices(index):
@@ -260,10 +311,10 @@ def getitem(x, index, *, mode=None, fill_value=None, indices_are_sorted: bool = 
     x = reshape(x, shape) if shape != tuple(x.shape) else x
     plan = make_plan(shape, index)
     if isinstance(x, Tracer) if mode is None else ix.GatherScatterMode.from_any(mode) is ix.GatherScatterMode.FILL_OR_DROP:
-        outside = {d: a for d, a in plan.arrays.items() if isinstance(a, int) and not 0 <= a < shape[d]}
-        plan.arrays.update({d: np.asarray(a, np.int32) for d, a in outside.items()})  # the gather fills them; checkify sees them
+        outside = {d: a for d, a in plan.arrays.items() if isinstance(a, STATIC) and not is_inside(a, shape[d])}
+        plan.arrays.update({d: position_array(a) for d, a in outside.items()})  # the gather fills them; checkify sees them
     x, dims = _read_static(x, plan)
-    dynamic = {d: a for d, a in plan.arrays.items() if not isinstance(a, int)}
+    dynamic = {d: a for d, a in plan.arrays.items() if not isinstance(a, STATIC)}
     if not dynamic:
         return _arrange(x, plan)
     if mode is None and all(not _shape(a) for a in dynamic.values()):
@@ -278,10 +329,10 @@ def _read_static(x, plan: Plan):
     for d, (start, size) in plan.windows.items():
         starts[d], stops[d] = start, start + size
     for d, r in plan.ranges.items():
-        starts[d], stops[d], steps[d] = min(r[0], r[-1]), r.stop if r.step > 0 else r[0] + 1, abs(r.step)
+        starts[d], stops[d], steps[d] = r.span()
     for d, a in plan.arrays.items():
-        if isinstance(a, int):
-            a = max(0, min(a, plan.shape[d] - 1))
+        if isinstance(a, STATIC):
+            a = max_dim(0, min_dim(a, plan.shape[d] - 1))
             starts[d], stops[d] = a, a + 1
             points.append(d)
     if starts != [0] * n or stops != list(plan.shape) or steps != [1] * n:
@@ -353,7 +404,7 @@ def result_shape(plan: Plan) -> tuple[int, ...]:
         elif o[0] == "window":
             shape.append(plan.windows[o[1]][1])
         else:
-            shape.append(len(plan.ranges[o[1]]))
+            shape.append(plan.ranges[o[1]].size)
     return tuple(shape)
 
 
@@ -361,9 +412,9 @@ def stack_positions(arrays: Sequence, group: tuple[int, ...]):
     """Index arrays broadcast together and stacked in a last dim, int32."""
     parts = []
     for a in arrays:
-        if isinstance(a, int):
-            a = np.asarray(a, np.int32)
-        if isinstance(a, np.ndarray):
+        if isinstance(a, STATIC):
+            a = position_array(a)
+        if isinstance(a, np.ndarray) and is_static(*group):
             parts.append(np.broadcast_to(a.astype(np.int32), group)[..., None])
         else:
             a = broadcast_to_shape(cast(concrete(a), np.dtype(np.int32)), group)

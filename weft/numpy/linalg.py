@@ -11,9 +11,10 @@ import numpy as np
 
 from weft.control.cond import cond as cond_of
 from weft.control.custom_rules import custom_jvp
+from weft.ir.symbolic import max_dim
 from weft.numpy import choosing, creation, manipulation as mp, products, promote, reductions as rd, ufuncs as uf
 from weft.numpy.products import matmul, outer, tensordot, vecdot
-from weft.ops import linalg as la, matrix_forms
+from weft.ops import layout, linalg as la, matrix_forms
 from weft.ops.arithmetic import stop_gradient
 from weft.util import dtypes
 from weft.util.errors import ShapeError
@@ -178,7 +179,7 @@ def slogdet(a, *, method: str | None = None):
 def _parity(pivots, dtype):
     """1 or -1 as the row exchanges are even or odd in number."""
     n = pivots.shape[-1]
-    moved = rd.sum(uf.not_equal(pivots, np.arange(n, dtype=pivots.dtype)), -1)
+    moved = rd.sum(uf.not_equal(pivots, layout.index_range(n, pivots.dtype)), -1)
     return creation.astype(uf.subtract(1, uf.multiply(uf.remainder(moved, 2), 2)), dtype)
 
 
@@ -229,7 +230,7 @@ def _svd_adjugate(a):
     """The adjugate by singular values, which need not differ from 0."""
     u, s, vh = la.svd(a)
     n = a.shape[-1]
-    others = rd.prod(choosing.where(np.eye(n, dtype=bool), creation.ones((), s.dtype), s[..., None, :]), -1)
+    others = rd.prod(choosing.where(creation.eye(n, dtype=bool), creation.ones((), s.dtype), s[..., None, :]), -1)
     phase = uf.multiply(_lu_det(u), _lu_det(vh))[..., None]
     return matmul(uf.multiply(_adjoint(vh), uf.multiply(phase, others)[..., None, :]), _adjoint(u))
 
@@ -274,7 +275,7 @@ def pinv(a, rtol=None, hermitian: bool = False, *, rcond=None):
         raise ValueError("pinv: only one of rtol and rcond may be specified.")
     a = _matrix("pinv", a)
     rtol = rcond if rtol is None else rtol
-    return _pinv(a, 10.0 * max(a.shape[-2:]) * _eps(a.dtype) if rtol is None else rtol, hermitian)
+    return _pinv(a, 10.0 * max_dim(*a.shape[-2:]) * _eps(a.dtype) if rtol is None else rtol, hermitian)
 
 
 def _svd_pinv(a, rtol, hermitian):
@@ -319,7 +320,7 @@ def lstsq(a, b, rcond=None, *, numpy_resid: bool = False):
     vector = b.ndim == 1
     b = b[:, None] if vector else b
     m, n = a.shape
-    rcond = _eps(a.dtype) * max(m, n) if rcond is None else rcond
+    rcond = _eps(a.dtype) * max_dim(m, n) if rcond is None else rcond
     u, s, vh = svd(a, full_matrices=False)
     keep = uf.logical_and(uf.greater(s, 0), uf.greater_equal(s, uf.multiply(rcond, s[:1])))
     rank = rd.sum(keep)
@@ -345,7 +346,7 @@ def matrix_rank(M, rtol=None, *, hermitian: bool = False, tol=None):
         return creation.astype(rd.any(uf.not_equal(M, 0)), dtypes.default_int_dtype())
     s = uf.abs(eigvalsh(M)) if hermitian else svdvals(M)
     rtol = tol if rtol is None else rtol
-    rtol = max(M.shape[-2:]) * _eps(M.dtype) if rtol is None else rtol
+    rtol = max_dim(*M.shape[-2:]) * _eps(M.dtype) if rtol is None else rtol
     return rd.sum(uf.greater(s, uf.multiply(mp.expand_dims(rtol, -1), rd.max(s, -1, keepdims=True, initial=0))), -1)
 
 

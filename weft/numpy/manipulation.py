@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from weft.core.trace import Tracer
-from weft.ir.symbolic import as_size
+from weft.ir.symbolic import Dim, as_int, as_size, max_dim, min_dim
 from weft.numpy import indexing, promote, ufuncs as uf
 from weft.numpy.creation import arange, asarray
 from weft.numpy.kinds import check_no_out
@@ -164,6 +164,9 @@ def squeeze(a, axis=None):
     (3, 1)
     """
     a = promote.array_of("squeeze", a)
+    if axis is None and any(isinstance(n, Dim) and n.bounds()[0] <= 1 for n in a.shape):
+        raise ValueError(f"squeeze with axis=None is not supported for the symbolic shape {tuple(a.shape)}: the number of dims would "
+                         "depend on the sizes. Give the axes.")
     axes = tuple(d for d, n in enumerate(a.shape) if n == 1) if axis is None else promote.canonical_axes(axis, a.ndim, "squeeze")
     for d in axes:
         if a.shape[d] != 1:
@@ -351,19 +354,17 @@ def array_split(ary, indices_or_sections, axis: int = 0) -> list:
     if isinstance(k, int):
         if k > np.iinfo(np.intp).max // 8:
             raise OutOfMemoryError(f"array_split: {k} arrays need more bytes than memory has addresses")
-        sizes = np.full(k, n // k)
-        sizes[:n % k] += 1
-        bounds = [0, *np.cumsum(sizes).tolist()]
+        bounds = [*[n // k * i + min_dim(i, n % k) for i in builtins.range(k)], n]
     else:
-        bounds = [0, *[builtins.min(builtins.max(i + n if i < 0 else i, 0), n) for i in k], n]
-    return [slicing.slice_in_dim(a, lo, builtins.max(lo, hi), axis=axis) for lo, hi in itertools.pairwise(bounds)]
+        bounds = [0, *[min_dim(max_dim(i + n if i < 0 else i, 0), n) for i in k], n]
+    return [slicing.slice_in_dim(a, lo, max_dim(lo, hi), axis=axis) for lo, hi in itertools.pairwise(bounds)]
 
 
 def _cuts(api: str, indices_or_sections) -> int | list[int]:
     """How many sections, or the indices at which to cut."""
     given = promote.value(indices_or_sections)
     if isinstance(given, (list, tuple)) or np.ndim(given):
-        return [_whole(api, promote.value(i)) for i in given]
+        return [_whole(api, i if isinstance(i, Dim) else promote.value(i)) for i in given]
     k = _whole(api, given)
     if k <= 0:
         raise ValueError(f"{api}: the number of sections must be larger than 0, got {k}.")
@@ -371,7 +372,7 @@ def _cuts(api: str, indices_or_sections) -> int | list[int]:
 
 
 def _whole(api: str, number) -> int:
-    whole = int(number)
+    whole = as_int(number)
     if whole != number:
         raise TypeError(f"{api}: sections and indices are integers, got {number!r}.")
     return whole
@@ -430,8 +431,8 @@ def roll(a, shift, axis=None):
     if axis is None:
         return layout.reshape(roll(ravel(a), shift, 0), tuple(a.shape))
     axes = promote.as_axes(axis, "roll")
-    shift = promote.value(shift)
-    shifts = [shift] if np.ndim(shift) == 0 else list(shift)
+    shift = shift if isinstance(shift, Dim) else promote.value(shift)
+    shifts = [shift] if isinstance(shift, Dim) or np.ndim(shift) == 0 else list(shift)
     if len(axes) != len(shifts) and 1 not in (len(axes), len(shifts)):
         raise ValueError(f"roll: {len(shifts)} shifts for {len(axes)} dims; give one for all, or one for each.")
     times = builtins.max(len(axes), len(shifts)) if axes and shifts else 0
@@ -443,7 +444,7 @@ def roll(a, shift, axis=None):
         if isinstance(s, Tracer) or (hasattr(type(s), "aval") and not isinstance(s, (int, np.integer))):
             a = indexing.getitem(a, (slice(None),) * d + (uf.remainder(uf.subtract(arange(n), s), n),))
             continue
-        k = int(s) % n
+        k = as_int(s) % n
         if k:
             a = slicing.concatenate([slicing.slice_in_dim(a, n - k, n, axis=d), slicing.slice_in_dim(a, 0, n - k, axis=d)], d)
     return a

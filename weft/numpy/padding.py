@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import builtins
+from typing import Any
 
 import numpy as np
 
+from weft.ir.symbolic import Dim, as_int, max_dim, min_dim
 from weft.numpy import indexing
+from weft.numpy.choosing import clip
 from weft.numpy.manipulation import broadcast_to, concatenate, flip
 from weft.numpy.promote import array_of, canonical_axis, cast, concrete, value
-from weft.ops import elementwise as ew, slicing
+from weft.numpy.ufuncs import minimum, remainder
+from weft.ops import elementwise as ew, layout, slicing
+from weft.ops.casting import size_as
 from weft.util import dtypes
+from weft.util.errors import InconclusiveDimensionOperation
 
 #: the keyword that each mode takes
 OPTIONS = {"constant": "constant_values", "empty": None, "edge": None, "wrap": None, "reflect": "reflect_type",
@@ -52,6 +58,9 @@ def pad(array, pad_width, mode="constant", **kwargs):
                 n = a.shape[d]
                 if n == 0:
                     raise ValueError(f"can't extend empty axis {d} using modes other than 'constant' or 'empty'")
+                if isinstance(n, Dim) or any(isinstance(w, Dim) for w in width):
+                    a = indexing.getitem(a, (slice(None),) * d + (_continued(n, width, mode, odd),))
+                    continue
                 inner = _rearranged(a, d, np.pad(np.arange(n), width, mode=mode))
                 a = _oddly_reflected(a, d, inner, width, mode) if odd else inner
         return a
@@ -83,6 +92,18 @@ def _rearranged(a, d: int, source: np.ndarray):
         part = slicing.slice_in_dim(a, low, low + (length if step else 1), axis=d)
         parts.append(flip(part, d) if step < 0 else part if step else broadcast_to(part, (*a.shape[:-1], length)))
     return concatenate(parts, d)
+
+
+def _continued(n: int, width: tuple[int, int], mode: str, odd: bool) -> Any:
+    """The positions in a dim of symbolic size that a continuation of it reads."""
+    if odd:
+        raise InconclusiveDimensionOperation(f"pad: reflect_type='odd' needs a dim of known size, got the symbolic size '{n}'.")
+    places = ew.sub(layout.iota(np.int32, n + width[0] + width[1]), size_as(width[0], np.int32))
+    if mode == "edge":
+        return clip(places, 0, n - 1)
+    last = {"wrap": n, "symmetric": 2 * n - 1, "reflect": 2 * (n - 1)}[mode]         # the place that mirrors the first one
+    places = remainder(places, max_dim(last, 1) if mode == "reflect" else n if mode == "wrap" else 2 * n)
+    return places if mode == "wrap" else minimum(places, last - places)
 
 
 def _runs(source: np.ndarray) -> list[tuple[int, int, int]]:
@@ -123,7 +144,7 @@ def _pad_statistic(a, widths, mode: str, length):
         parts = []
         for side, k in ((0, before), (1, after)):
             n = a.shape[d]
-            m = builtins.min(int(lengths[d, side]) or n, n)
+            m = min_dim(as_int(lengths[d, side]) or n, n)
             near = slicing.slice_in_dim(a, 0, m, axis=d) if side == 0 else slicing.slice_in_dim(a, n - m, n, axis=d)
             edge = stat(near, d, keepdims=True)
             if dtypes.issubdtype(a.dtype, np.integer) and edge.dtype != a.dtype:
@@ -150,15 +171,16 @@ def _pad_widths(pad_width, ndim: int) -> list[tuple[int, int]]:
     if isinstance(pad_width, dict):
         full = [(0, 0)] * ndim
         for d, w in pad_width.items():
-            full[canonical_axis(d, ndim, "pad")] = (w, w) if isinstance(w, int) else tuple(w)
+            full[canonical_axis(d, ndim, "pad")] = (w, w) if isinstance(w, (int, Dim)) else tuple(w)
         return full
-    given = np.asarray(value(pad_width))
-    if given.dtype.kind not in "iu" and given.size:
+    given = np.asarray(pad_width if isinstance(pad_width, Dim) else value(pad_width))
+    symbolic = given.dtype == object and all(isinstance(w, (int, np.integer, Dim)) for w in given.flat)
+    if given.dtype.kind not in "iu" and given.size and not symbolic:
         raise TypeError(f"pad: pad_width must hold integers, got {given.dtype.name}.")
     widths = np.broadcast_to(given, (ndim, 2))
-    if widths.size and widths.min() < 0:
+    if any(w < 0 for w in widths.flat):
         raise ValueError("index can't contain negative values: pad widths must not be negative.")
-    return [(int(b), int(c)) for b, c in widths]
+    return [(as_int(b), as_int(c)) for b, c in widths]
 
 
 def _pad_constant(a, widths, values):

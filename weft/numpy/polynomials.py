@@ -7,9 +7,11 @@ import operator
 
 import numpy as np
 
-from weft.numpy import composed, creation, manipulation as mp, padding, ufuncs as uf
+from weft.ir.symbolic import Dim, as_size, is_at_most, max_dim
+from weft.numpy import choosing, composed, creation, manipulation as mp, padding, ufuncs as uf
 from weft.numpy.choosing import host_value
 from weft.numpy.promote import canonical_axes, cast, check_arraylike, concrete, promote_dtypes, promote_dtypes_inexact, value
+from weft.ops.casting import size_as
 from weft.ops.layout import broadcasted_iota
 from weft.util import dtypes
 from weft.util.source import named
@@ -208,10 +210,17 @@ def trim_zeros(filt, trim: str = "fb", axis=None):
 
 def _window(name: str, shape_of_n, text: str):
     def fun(M: int):
-        n = operator.index(M)
-        dtype = dtypes.default_float_dtype()
-        return creation.ones(n, dtype) if n <= 1 else shape_of_n(broadcasted_iota(dtype, (n,), 0), n)
+        return _shape_of_size(shape_of_n, as_size(M))
     return named(fun, name, text)
+
+
+def _shape_of_size(shape_of_n, n: int):
+    """The window of `n` points; that of one point is 1."""
+    dtype = dtypes.default_float_dtype()
+    if is_at_most(n, 1):
+        return creation.ones(n, dtype)
+    window = shape_of_n(broadcasted_iota(dtype, (n,), 0), max_dim(n, 2))
+    return window if not isinstance(n, Dim) else choosing.where(size_as(n, np.int32) > 1, window, creation.ones(n, dtype))
 
 
 def _cosine(k, n: int, cycles: int = 1):
@@ -228,9 +237,8 @@ blackman = _window("blackman", lambda k, n: uf.add(uf.subtract(0.42, uf.multiply
 
 def kaiser(M: int, beta):
     """The Kaiser window of `M` points and shape `beta`."""
-    n = operator.index(M)
-    dtype = dtypes.default_float_dtype()
-    if n <= 1:
-        return creation.ones(n, dtype)
-    k = uf.subtract(uf.divide(uf.multiply(2, broadcasted_iota(dtype, (n,), 0)), n - 1), 1)
-    return uf.divide(uf.i0(uf.multiply(beta, uf.sqrt(uf.subtract(1, uf.square(k))))), uf.i0(cast(concrete(beta), dtype)))
+    def shape_of_n(k, n):
+        x = uf.subtract(uf.divide(uf.multiply(2, k), n - 1), 1)
+        return uf.divide(uf.i0(uf.multiply(beta, uf.sqrt(uf.subtract(1, uf.square(x))))), uf.i0(cast(concrete(beta), k.dtype)))
+
+    return _shape_of_size(shape_of_n, as_size(M))

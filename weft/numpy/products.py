@@ -6,6 +6,7 @@ import builtins
 
 import numpy as np
 
+from weft.ir.symbolic import Dim
 from weft.numpy import promote, ufuncs as uf
 from weft.numpy.kinds import check_no_out
 from weft.ops import elementwise as ew, layout, slicing
@@ -300,6 +301,10 @@ def _subscripts_from_lists(first, rest):
     return text, tuple(op for op, _ in pairs)
 
 
+#: the size for which a path of contractions along symbolic sizes is chosen
+_TYPICAL_SIZE = 64
+
+
 def _contraction_path(subscripts: str, operands, optimize):
     """What opt_einsum says for operands of these shapes."""
     import opt_einsum
@@ -309,7 +314,8 @@ def _contraction_path(subscripts: str, operands, optimize):
         raise TypeError(f"`optimize` must be a bool, the name of a strategy of opt_einsum, one of its optimizers, or a list of the "
                         f"operands of each step, got {optimize!r:.60}.")
     try:
-        return opt_einsum.contract_path(subscripts, *[tuple(np.shape(x)) for x in operands], shapes=True, optimize=optimize)
+        shapes = [tuple(_TYPICAL_SIZE if isinstance(n, Dim) else n for n in np.shape(x)) for x in operands]
+        return opt_einsum.contract_path(subscripts, *shapes, shapes=True, optimize=optimize)
     except KeyError as error:
         if not isinstance(optimize, str) or optimize not in str(error):
             raise

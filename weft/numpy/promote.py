@@ -116,7 +116,7 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     out = []
     for dims in zip(*[(1,) * (rank - len(s)) + s for s in shapes]):
         sizes = {d for d in dims if d != 1}
-        if len(sizes) > 1:
+        if len(sizes) > 1 and any(d != next(iter(sizes)) for d in sizes):
             raise ShapeError(describe("broadcast", "Incompatible shapes for broadcasting: "
                                       f"shapes={[tuple(s) for s in shapes]}.", where=user_frame(),
                                       rule="Trailing dims must be equal, or one of them 1."))

@@ -9,6 +9,7 @@ import operator
 import numpy as np
 
 from weft.core.trace import Tracer
+from weft.ir.symbolic import Dim, as_int
 from weft.numpy import indexing
 from weft.numpy.creation import arange, zeros
 from weft.numpy.manipulation import broadcast_to, ravel, reshape
@@ -24,11 +25,11 @@ def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | No
     >>> wnp.repeat(wnp.arange(3), 2)
     Array([0, 0, 1, 1, 2, 2], dtype=int32)
     """
-    a, repeats = array_of("repeat", a), value(repeats)
+    a, repeats = array_of("repeat", a), repeats if isinstance(repeats, Dim) else value(repeats)
     a, axis = along("repeat", a if a.ndim or axis is None else ravel(a), axis)
     n = a.shape[axis]
-    if isinstance(repeats, (int, np.integer)) and total_repeat_length is None:
-        r = int(repeats)
+    if isinstance(repeats, (int, np.integer, Dim)) and total_repeat_length is None:
+        r = as_int(repeats)
         shape = tuple(a.shape)
         wide = layout.broadcast_in_dim(a, (*shape[:axis + 1], r, *shape[axis + 1:]),
                                        tuple(d + (d > axis) for d in range(a.ndim)))
@@ -52,7 +53,7 @@ def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | No
 def tile(A, reps):
     """`A` repeated whole, `reps` times along each dim."""
     a = array_of("tile", A)
-    reps = (reps,) if isinstance(reps, (int, np.integer)) else tuple(int(r) for r in reps)
+    reps = (reps,) if isinstance(reps, (int, np.integer, Dim)) else tuple(as_int(r) for r in reps)
     n = builtins.max(a.ndim, len(reps))
     reps = (1,) * (n - len(reps)) + reps
     shape = (1,) * (n - a.ndim) + tuple(a.shape)
@@ -64,7 +65,7 @@ def tile(A, reps):
 def resize(a, new_shape):
     """`a` repeated or cut to fill `new_shape`."""
     flat = ravel(a)
-    shape = (new_shape,) if isinstance(new_shape, int) else tuple(new_shape)
+    shape = (new_shape,) if isinstance(new_shape, (int, Dim)) else tuple(new_shape)
     if any(n < 0 for n in shape):
         raise ValueError(f"resize: all elements of new_shape must be non-negative, got {shape}.")
     size = math.prod(shape)

@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from weft.ir.symbolic import min_dim
 from weft.numpy import choosing, creation, manipulation as mp, reductions as rd, ufuncs as uf
 from weft.numpy.choosing import host_value
 from weft.numpy.creation import asarray
 from weft.numpy.promote import canonical_axis, cast, promote_dtypes
 from weft.numpy.sorting import argsort, isin, lexsort, searchsorted
+from weft.ops import layout
 from weft.util import dtypes
 
 
@@ -73,12 +75,12 @@ def unique(ar, return_index: bool = False, return_inverse: bool = False, return_
         rows = creation.zeros((1, rows.shape[1]), rows.dtype)
     order = lexsort([rows[:, k] for k in reversed(builtins.range(rows.shape[1]))]) if rows.shape[1] > 1 else argsort(rows[:, 0])
     ordered = rows[order]
-    new = mp.concatenate([np.ones((builtins.min(1, n),), bool), rd.any(_differs(ordered[1:], ordered[:-1], equal_nan), 1)])
+    new = mp.concatenate([creation.ones((min_dim(1, n),), bool), rd.any(_differs(ordered[1:], ordered[:-1], equal_nan), 1)])
     number = uf.subtract(rd.cumsum(new), 1)
     count = rd.sum(new)
     starts = cast(creation.zeros((size,), order.dtype).at[choosing.where(new, number, size)].set(
-        np.arange(n, dtype=order.dtype), mode="drop"), order.dtype)
-    valid = uf.less(np.arange(size), count)
+        layout.index_range(n, order.dtype), mode="drop"), order.dtype)
+    valid = uf.less(layout.index_range(size), count)
     values = ordered[starts]
     if fill_value is not None:
         fill = cast(asarray(fill_value), rows.dtype)

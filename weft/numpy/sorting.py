@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import builtins
 import functools
+import math
 
 import numpy as np
 
+from weft.control.while_loop import while_loop
 from weft.core.trace import Tracer
+from weft.ir.symbolic import Dim, as_int, is_more_than, max_dim
 from weft.numpy import choosing, creation, manipulation as mp, reductions as rd, ufuncs as uf
 from weft.numpy.kinds import check_no_out
 from weft.numpy.promote import along, array_of, as_axes, canonical_axis, cast, check_arraylike, concrete, promote_dtypes, value
 from weft.ops import elementwise as ew, layout, sorting
+from weft.ops.casting import size_as
 from weft.ops.placement import takes_out_sharding
 from weft.util import dtypes
 from weft.util.errors import ConcretizationTypeError, describe
@@ -102,16 +106,23 @@ def searchsorted(a, v, side: str = "left", sorter=None, *, method: str = "scan")
             raise ValueError(f"searchsorted: `sorter` must have the shape of `a`, {a.shape}, got {sorter.shape}.")
         a = a[sorter]
     n = a.shape[0]
-    place = np.int32 if n <= np.iinfo(np.int32).max else dtypes.check_dtype("int64", "searchsorted").type
+    place = dtypes.check_dtype("int64", "searchsorted").type if is_more_than(n, np.iinfo(np.int32).max) else np.int32
     low = layout.broadcast_in_dim(place(0), tuple(v.shape), ())
-    high = layout.broadcast_in_dim(place(n), tuple(v.shape), ())
-    for _ in range(n.bit_length()):
+    high = layout.broadcast_in_dim(size_as(n, place), tuple(v.shape), ())
+
+    def halve(bounds):
+        low, high = bounds
         middle = ew.shift_right_logical(ew.add(low, high), 1)
-        probe = a[choosing.clip(middle, 0, builtins.max(n - 1, 0))] if n else v
+        probe = a[choosing.clip(middle, 0, max_dim(n - 1, 0))] if n else v
         right = _not_after(probe, v, side)
         open_ = ew.lt(low, high)
-        low, high = (ew.select_n(ew.bitwise_and(open_, right), low, ew.add(middle, 1)),
-                     ew.select_n(ew.bitwise_and(open_, ew.bitwise_not(right)), high, middle))
+        return (ew.select_n(ew.bitwise_and(open_, right), low, ew.add(middle, 1)),
+                ew.select_n(ew.bitwise_and(open_, ew.bitwise_not(right)), high, middle))
+
+    if isinstance(n, Dim):
+        return while_loop(lambda bounds: rd.any(ew.lt(*bounds)), halve, (low, high))[0]
+    for _ in range(n.bit_length()):
+        low, high = halve((low, high))
     return low
 
 
@@ -216,9 +227,9 @@ def unravel_index(indices, shape) -> tuple:
         size = functools.reduce(uf.multiply, shape)
         last = uf.maximum(uf.subtract(size, 1), 0)
     else:
-        shape = (int(shape),) if np.ndim(shape) == 0 else tuple(shape)
-        size = int(np.prod(shape, dtype=np.int64))
-        last = builtins.max(size - 1, 0)
+        shape = (as_int(shape),) if np.ndim(shape) == 0 else tuple([as_int(n) for n in shape])
+        size = math.prod(shape)
+        last = max_dim(size - 1, 0)
     # positions out of bounds are clipped, negative ones count from the end
     rest = choosing.clip(choosing.where(uf.less(rest, 0), uf.add(rest, size), rest), 0, last)
     for n in reversed(shape):
@@ -245,7 +256,7 @@ def ravel_multi_index(multi_index, dims, mode: str = "raise", order: str = "C", 
     want = dtypes.result_type(*positions) if dtype is None else dtypes.check_dtype(dtype, "ravel_multi_index")
     flat = cast(creation.zeros(()), want)
     for i, n in pairs if order == "C" else reversed(pairs):
-        flat = uf.add(uf.multiply(flat, want.type(n)), cast(i, want))
+        flat = uf.add(uf.multiply(flat, size_as(n, want)), cast(i, want))
     return flat
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 
 import numpy as np
 
@@ -56,7 +57,7 @@ def _quantile(api: str, a, q, axis, method: str, keepdims: bool, ignore_nan: boo
     a, q = cast(a, work), cast(q, work)
     axes = canonical_axes(axis, a.ndim, api)
     rest = [d for d in range(a.ndim) if d not in axes]
-    n = int(np.prod([a.shape[d] for d in axes], dtype=np.int64))
+    n = math.prod([a.shape[d] for d in axes])
     flat = mp.reshape(mp.transpose(a, (*rest, *axes)), (*(a.shape[d] for d in rest), n))
     if n == 0:                       # NaN, as the mean of no elements is
         flat, n = creation.full((*flat.shape[:-1], 1), np.nan, a.dtype), 1
@@ -68,8 +69,8 @@ def _quantile(api: str, a, q, axis, method: str, keepdims: bool, ignore_nan: boo
     else:
         ordered = sort(flat, -1)     # NaN last
     nan = uf.isnan(flat)
-    count = cast(rd.sum(uf.logical_not(nan), -1), a.dtype) if ignore_nan else float(n)
-    last = uf.maximum(uf.subtract(count, 1), 0) if ignore_nan else float(n - 1)
+    count = cast(rd.sum(uf.logical_not(nan), -1), a.dtype) if ignore_nan else n * 1.0
+    last = uf.maximum(uf.subtract(count, 1), 0) if ignore_nan else (n - 1) * 1.0
     lead = tuple(flat.shape[:-1])
     wide = mp.reshape(q, (*q.shape, *(1,) * len(lead)))
     position = uf.multiply(wide, last)

@@ -16,6 +16,7 @@ from weft.numpy import indexing
 from weft.numpy.indexing import Plan, getitem, lift_scalar_bools, make_plan, result_shape, stack_positions
 from weft.numpy.promote import PYTHON_SCALARS, adopted, broadcast_shapes, broadcast_to_shape, cast, concrete, value
 from weft.ops import elementwise as ew, indexing as ix
+from weft.ops.casting import size_as
 from weft.ops.layout import broadcast_in_dim, reshape, rev
 from weft.ops.placement import with_out_sharding
 from weft.ops.slicing import dynamic_update_slice_p
@@ -189,8 +190,8 @@ def scattered(x, index, values, scatter, indices_are_sorted=False, unique_indice
         return reshape(scattered(reshape(x, lifted), index, values, scatter, indices_are_sorted, unique_indices, mode), x.shape)
     plan = make_plan(tuple(x.shape), index)
     if isinstance(x, Tracer):                      # a scatter drops what is outside; checkify sees it
-        outside = {d: a for d, a in plan.arrays.items() if isinstance(a, int) and not 0 <= a < plan.shape[d]}
-        plan.arrays.update({d: np.asarray(a, np.int32) for d, a in outside.items()})
+        outside = {d: a for d, a in plan.arrays.items() if isinstance(a, indexing.STATIC) and not indexing.is_inside(a, plan.shape[d])}
+        plan.arrays.update({d: indexing.position_array(a) for d, a in outside.items()})
     shape = result_shape(plan)
     if 0 in shape or 0 in plan.shape:
         _fit_values(values, shape, plan)
@@ -283,22 +284,23 @@ def _write_scatter(x, plan: Plan, values, scatter, indices_are_sorted, unique_in
     n = len(plan.shape)
     range_dims = [o[1] for o in plan.out_dims if o[0] == "range"]
     group = plan.group_shape
-    batch = (*group, *(len(plan.ranges[d]) for d in range_dims))
+    batch = (*group, *(plan.ranges[d].size for d in range_dims))
     indexed = sorted([*plan.arrays, *range_dims, *(d for d, (s, size) in plan.windows.items() if (s, size) != (0, plan.shape[d]))])
     parts = []
     for d in indexed:
         if d in plan.arrays:
             a = plan.arrays[d]
-            a = np.asarray(a, np.int32) if isinstance(a, int) else a
-            a = np.broadcast_to(a, group) if isinstance(a, np.ndarray) else broadcast_to_shape(
-                cast(concrete(a), np.dtype(np.int32)), group)
+            a = indexing.position_array(a) if isinstance(a, indexing.STATIC) else a
+            known = isinstance(a, np.ndarray) and indexing.is_static(*group)
+            a = np.broadcast_to(a, group) if known else broadcast_to_shape(cast(concrete(a), np.dtype(np.int32)), group)
             parts.append(_spread(a, batch, range(len(group))))
         elif d in plan.ranges:
-            r = plan.ranges[d]
-            parts.append(_spread(np.arange(r.start, r.stop, r.step, np.int32), batch, [len(group) + range_dims.index(d)]))
+            parts.append(_spread(plan.ranges[d].positions(), batch, [len(group) + range_dims.index(d)]))
         else:
-            parts.append(np.full(batch, plan.windows[d][0], np.int32))
-    positions = stack_positions(parts, batch) if parts else np.zeros((*batch, 0), np.int32)
+            start = size_as(plan.windows[d][0], np.int32)
+            known = indexing.is_static(plan.windows[d][0], *batch)
+            parts.append(np.full(batch, start, np.int32) if known else broadcast_to_shape(concrete(start), batch))
+    positions = stack_positions(parts, batch) if parts else broadcast_to_shape(np.zeros(0, np.int32), (*batch, 0))
     values = _fit_values(values, result_shape(plan), plan)
     # where the dims of `values` (in result order) belong: batch dims in order (group, ranges), windows in order
     sources: dict[tuple, list[int]] = {}

@@ -14,8 +14,10 @@ import math
 import numpy as np
 
 from weft.core.trace import typeof
+from weft.ir.symbolic import Dim, is_at_most, is_multiple
 from weft.ops import elementwise as ew, layout, rng, slicing
 from weft.ops.bitwise import mulhi
+from weft.ops.casting import size_as
 from weft.ops.placement import with_out_sharding
 from weft.util import dtypes
 from weft.util.errors import ShapeError
@@ -60,9 +62,9 @@ def positions(shape: tuple[int, ...], paired: int = -1) -> list:
     elements. Neighbours along the dim `paired` share one."""
     if not shape:
         return [np.uint32(0)]
-    wide, total, stride = math.prod(shape) > 1 << 32, None, 1
+    wide, total, stride = not is_at_most(math.prod(shape), 1 << 32), None, 1
     for d in reversed(range(len(shape))):
-        if shape[d] > 1 or len(shape) == 1:
+        if not is_at_most(shape[d], 1) or len(shape) == 1:
             part = _indices(shape, d, wide)
             part = _shifted(part, 1) if d == paired else part
             part = part if stride == 1 else _times(part, stride)
@@ -79,7 +81,7 @@ def _indices(shape: tuple[int, ...], dim: int, wide: bool) -> list:
     """The index of every element along `dim`, in one word or in two."""
     if not wide:
         return [layout.broadcasted_iota(_U32, shape, dim)]
-    if shape[dim] <= 1 << 32:
+    if isinstance(shape[dim], Dim) or shape[dim] <= 1 << 32:
         low = layout.broadcasted_iota(_U32, shape, dim)
         return [low, ew.bitwise_xor(low, low)]
     rows = -(-shape[dim] // _ROW)
@@ -100,17 +102,18 @@ def _shifted(words: list, by: int) -> list:
 
 def _times(words: list, n: int) -> list:
     """A number of one word or two times `n`, in as many words."""
-    factor = np.uint32(n & 0xFFFFFFFF)
+    factor = size_as(n % (1 << 32), np.uint32)
     low = ew.mul(words[0], factor)
     if len(words) == 1:
         return [low]
     high = ew.add(mulhi(words[0], factor), ew.mul(words[1], factor))
-    return [low, ew.add(high, ew.mul(words[0], np.uint32(n >> 32)))]
+    return [low, ew.add(high, ew.mul(words[0], size_as(n // (1 << 32), np.uint32)))]
 
 
 def _halves_of(n: int) -> list:
     """An integer in words of 32 bits, low first: one if it fits."""
-    return [np.uint32(n & 0xFFFFFFFF), *([np.uint32(n >> 32)] if n >> 32 else [])]
+    low, high = n % (1 << 32), n // (1 << 32)
+    return [size_as(low, np.uint32), *([size_as(high, np.uint32)] if high else [])]
 
 
 def philox_bits(raw, width: int, shape: tuple[int, ...]):
@@ -133,7 +136,7 @@ def _paired_dim(width: int, shape: tuple[int, ...]) -> int:
     """The first dim of even size, else the first of the largest; -1 if an element takes both words."""
     if width == 64 or not shape:
         return -1
-    return next((d for d, n in enumerate(shape) if n % 2 == 0), shape.index(max(shape)))
+    return next((d for d, n in enumerate(shape) if is_multiple(n, 2)), shape.index(max(shape)))
 
 
 def _picked(words, lane, width: int):

@@ -11,6 +11,7 @@ import numpy as np
 from weft.core.primitive import registry
 from weft.core.scalars import exact
 from weft.core.trace import Zero, typeof
+from weft.ir.symbolic import Dim
 from weft.ir.types import ShapedArray
 from weft.ops import families
 from weft.ops.families import ANY, COMPLEX, FLOATING, dtype_in, elementwise, match, shape_error, unary
@@ -314,3 +315,10 @@ def conj(x):
     if not dtype_in(typeof(x).dtype, COMPLEX):
         return complex_p.bind(x, 0.0 if isinstance(x, float) else _zero_like(x))
     return conj_p.bind(x)
+
+
+def size_as(n, dtype):
+    """A size as a scalar of a dtype: a number of NumPy, or the traced value of a symbolic size."""
+    if isinstance(n, Dim):
+        return registry["dim_as_value"].bind(size=n, dtype=np.dtype(dtype))
+    return np.asarray(n).astype(dtype)[()]

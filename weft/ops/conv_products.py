@@ -19,6 +19,7 @@ import numpy as np
 
 from weft.core.primitive import Primitive
 from weft.core.trace import typeof
+from weft.ir.symbolic import max_dim
 from weft.ir.types import ShapedArray
 from weft.ops.contraction import convert, dot_general_p, is_whole, sum_dtype
 from weft.ops.elementwise import mul
@@ -39,12 +40,12 @@ _PRODUCTS_KEPT = 3
 
 def dilated(size: int, dilation: int) -> int:
     """Extent of `size` elements that are `dilation` apart."""
-    return 0 if size == 0 else (size - 1) * dilation + 1
+    return max_dim((size - 1) * dilation + 1, 0)
 
 
 def out_size(n: int, lo: int, hi: int, lhs_dilation: int, k: int, rhs_dilation: int, stride: int) -> int:
     """Number of places of a window of `k` elements on a padded and spread dim of size `n`."""
-    return max((dilated(n, lhs_dilation) + lo + hi - dilated(k, rhs_dilation)) // stride + 1, 0)
+    return max_dim((dilated(n, lhs_dilation) + lo + hi - dilated(k, rhs_dilation)) // stride + 1, 0)
 
 
 def products_along(n: int, k: int, places: int, lo: int, stride: int, lhs_dilation: int, rhs_dilation: int) -> int:

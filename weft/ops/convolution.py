@@ -17,6 +17,7 @@ import numpy as np
 from weft.core.primitive import Primitive
 from weft.core.trace import is_undef, typeof
 from weft.ir.factors import RuleBuilder
+from weft.ir.symbolic import as_int, max_dim
 from weft.ir.types import ShapedArray
 from weft.ops.contraction import PrecisionLike, canonical_precision, convert, is_whole, rounded, sum_dtype, sums_of_products
 from weft.ops.conv_products import Conv, dilated, expand_conv
@@ -86,7 +87,7 @@ def padtype_to_pads(
         raise ValueError(f"padding {padding!r} is not understood. Use 'SAME', 'SAME_LOWER', 'VALID' or pairs of numbers.")
     pads = []
     for n, k, s in zip(in_shape, window_shape, window_strides):
-        total = int(max((-(-n // s) - 1) * s + k - n, 0))
+        total = as_int(max_dim((-(-n // s) - 1) * s + k - n, 0))
         less, more = total // 2, total - total // 2
         pads.append((less, more) if kind == "SAME" else (more, less))
     return pads
@@ -133,7 +134,7 @@ def conv_general_dilated(
     left, right = typeof(lhs).dtype, typeof(rhs).dtype
     sums = preferred if preferred is None or is_whole(left, right, preferred) else sum_dtype(left, right, preferred)
     out = _bind(lhs, rhs, Conv(
-        numbers, strides, tuple((int(lo), int(hi)) for lo, hi in padding), lhs_dilation, rhs_dilation, int(feature_group_count),
+        numbers, strides, tuple((as_int(lo), as_int(hi)) for lo, hi in padding), lhs_dilation, rhs_dilation, int(feature_group_count),
         int(batch_group_count), canonical_precision(precision), sums))
     return out if sums == preferred else convert(out, preferred)
 
@@ -173,7 +174,7 @@ def conv_transpose(lhs, rhs, strides: Sequence[int], padding: str | Sequence[tup
     if isinstance(padding, str):
         padding = [_transposed_padding(k, s, padding.upper()) for k, s in zip(window, strides)]
     elif use_consistent_padding:
-        padding = [(k - 1 - low, max(k, s) - 1 - high) for k, s, (low, high) in zip(window, strides, padding)]
+        padding = [(k - 1 - low, max_dim(k, s) - 1 - high) for k, s, (low, high) in zip(window, strides, padding)]
     if transpose_kernel:
         rhs = rev(rhs, tuple(numbers.rhs_spec[2:]))
         numbers = numbers._replace(rhs_spec=_swapped(numbers.rhs_spec))
@@ -190,7 +191,7 @@ def _transposed_padding(k: int, s: int, kind: str) -> tuple[int, int]:
         total = k + s - 2
         low = k - 1 if s > k - 1 else -(-total // 2)
     elif kind == "VALID":
-        total = k + s - 2 + max(k - s, 0)
+        total = k + s - 2 + max_dim(k - s, 0)
         low = k - 1
     else:
         raise ValueError(f"conv_transpose: padding {kind!r} is not understood. Use 'SAME', 'VALID' or pairs of numbers.")

@@ -17,12 +17,15 @@ import numpy as np
 from weft.core.primitive import Primitive
 from weft.core.trace import typeof
 from weft.ir.factors import RuleBuilder
+from weft.ir.symbolic import Dim, as_int
 from weft.ir.types import ShapedArray
 from weft.ops import families
-from weft.ops.arithmetic import mul
-from weft.ops.casting import conj, convert_element_type, real
+from weft.ops.arithmetic import div, mul
+from weft.ops.bitwise import bitwise_or
+from weft.ops.casting import conj, convert_element_type, real, size_as
+from weft.ops.comparison import eq, select_n
 from weft.ops.families import COMPLEX, FLOATING, INEXACT, FftSpec, dtype_in, shape_error
-from weft.ops.layout import broadcast_in_dim
+from weft.ops.layout import broadcast_in_dim, full, iota
 from weft.ops.rules import at_front, aval_of
 from weft.ops.slicing import pad
 from weft.util import dtypes, fft_engine
@@ -55,7 +58,7 @@ def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
     [4.0, 0.0, 0.0, 0.0]
     """
     kind = FftType.from_any(fft_type)
-    lengths = tuple(int(n) for n in fft_lengths)
+    lengths = tuple([as_int(n) for n in fft_lengths])
     dtype = typeof(x).dtype
     takes_real = kind == FftType.RFFT or (kind == FftType.FFT and dtype_in(dtype, FLOATING) and dtype.itemsize >= 4)
     if not takes_real and not dtype_in(dtype, COMPLEX):
@@ -119,13 +122,19 @@ def _fft_transpose(ct, x, *, fft_type, fft_lengths):
         wide = pad(ct, np.zeros((), aval.dtype)[()], [(0, 0, 0)] * (aval.ndim - 1) + [(0, missing, 0)])
         return real(fft(wide, FftType.FFT, fft_lengths))
     # each frequency but the first (and the middle one) stands for itself and its mirror image
-    weights = np.full(fft_lengths[-1] // 2 + 1, 2.0)
-    weights[0] = 1
-    if fft_lengths[-1] % 2 == 0:
-        weights[-1] = 1
     out = conj(fft(ct, FftType.RFFT, fft_lengths))
-    shape = typeof(out).shape
-    scale = (weights / math.prod(fft_lengths)).astype(typeof(out).dtype)
+    shape, dtype = typeof(out).shape, typeof(out).dtype
+    length, size = fft_lengths[-1], math.prod(fft_lengths)
+    if isinstance(size, Dim):
+        places = iota(np.int32, shape[-1])
+        alone = bitwise_or(eq(places, np.int32(0)), eq(mul(places, np.int32(2)), size_as(length, np.int32)))
+        weights = select_n(alone, full(shape[-1:], 2, dtype), full(shape[-1:], 1, dtype))
+        return div(mul(out, broadcast_in_dim(weights, shape, (len(shape) - 1,))), size_as(size, dtype))
+    weights = np.full(length // 2 + 1, 2.0)
+    weights[0] = 1
+    if length % 2 == 0:
+        weights[-1] = 1
+    scale = (weights / size).astype(dtype)
     return mul(out, broadcast_in_dim(scale, shape, (len(shape) - 1,)))
 
 

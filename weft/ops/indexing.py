@@ -17,8 +17,10 @@ import numpy as np
 from weft.core.primitive import Primitive, unsupported
 from weft.core.trace import Zero, is_undef, typeof
 from weft.ir.factors import RuleBuilder
+from weft.ir.symbolic import as_int, is_at_most, min_dim
 from weft.ir.types import ShapedArray
 from weft.ops import families, windows
+from weft.ops.casting import size_as
 from weft.ops.elementwise import add, clamp, convert_element_type, div, eq, mul, neg, select
 from weft.ops.layout import broadcast_in_dim, iota, reshape, transpose
 from weft.ops.placement import READ_AT
@@ -54,7 +56,7 @@ def gather(
         operand,
         start_indices,
         dimension_numbers=_canonical(GatherDimensionNumbers, dimension_numbers),
-        slice_sizes=tuple(int(s) for s in slice_sizes),
+        slice_sizes=tuple([as_int(s) for s in slice_sizes]),
         indices_are_sorted=bool(indices_are_sorted),
         unique_indices=bool(unique_indices),
         mode=parsed,
@@ -149,7 +151,7 @@ def _put_into_rows(ct, aval: ShapedArray, indices, n: GatherDimensionNumbers, mo
     dtype, size = np.promote_types(indices.dtype, np.int32), aval.shape[dim]
     at = convert_element_type(indices, dtype)
     if mode is GatherScatterMode.CLIP:                          # what a promise did not keep is dropped
-        at = clamp(np.array(0, dtype), at, np.array(size - 1, dtype))
+        at = clamp(np.array(0, dtype), at, size_as(size - 1, dtype))
     hit = eq(broadcast_in_dim(iota(dtype, size), aval.shape, (dim,)), spread(at))
     return select(hit, spread(ct), families.full(aval.shape, 0, typeof(ct).dtype))
 
@@ -259,10 +261,10 @@ def _checked_window(name: str, numbers, operand, updates):
 
 def _read(operand, updates, numbers, sizes):
     """The window of the gather that reads what a scatter writes; where it writes nothing, the gather finds nothing to read."""
-    if updates.size:
+    if is_at_most(1, updates.size):
         return sizes
     kept = windows.kept_dims(operand.ndim, numbers)
-    return tuple(size if d in kept else min(size, n) for d, (size, n) in enumerate(zip(sizes, operand.shape)))
+    return tuple(size if d in kept else min_dim(size, n) for d, (size, n) in enumerate(zip(sizes, operand.shape)))
 
 
 def _scatter_reference(ufunc):
@@ -408,7 +410,7 @@ def _positions_are_unique(indices, params: dict) -> bool:
     numbers = params["dimension_numbers"]
     batching = set(numbers.scatter_indices_batching_dims)
     free = [n for d, n in enumerate(typeof(indices).shape[:-1]) if d not in batching]
-    return params["unique_indices"] or math.prod(free) <= 1
+    return params["unique_indices"] or is_at_most(math.prod(free), 1)
 
 
 jointly_linear(scatter_add_p, (0, 2))

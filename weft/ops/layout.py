@@ -22,12 +22,13 @@ from weft.core.trace import Zero, typeof
 from weft.ir.factors import FactorRule, RuleBuilder
 from weft.ir.program_mesh import is_abstract
 from weft.ir.shardings import NamedSharding, Sharding
-from weft.ir.symbolic import as_size
+from weft.ir.symbolic import Dim, as_size
 from weft.ir.types import ShapedArray
 from weft.ops import families
 from weft.ops.families import ANY, canonical_dims, elementwise, layout, shape_error, unary
 from weft.ops.placement import OUT_SHARDING, takes_out_sharding, with_out_sharding
 from weft.util import dtypes
+from weft.util.errors import InconclusiveDimensionOperation
 
 # --- broadcast_in_dim -------------------------------------------------------------------------------------------------
 
@@ -40,7 +41,7 @@ def _broadcast_type(aval: ShapedArray, *, shape, broadcast_dimensions) -> Shaped
         what = "broadcast_dimensions must be different dims of the result."
     elif [d for s, d in zip(aval.shape, dims) if s not in (1, shape[d])]:
         what, remedy = "operand dims do not fit the result.", "An operand dim must be 1 or equal the result dim it goes to."
-    elif shape and min(shape) < 0:
+    elif [n for n in shape if n < 0]:
         what = "sizes must not be negative."
     if what:
         facts = [("operand", aval.str_short()), ("shape", str(tuple(shape))), ("broadcast_dimensions", str(tuple(dims)))]
@@ -461,7 +462,7 @@ iota_p = Primitive("iota", "layout", moves="iota")
 def _iota_type(*, dtype, shape, dimension) -> ShapedArray:
     if not 0 <= dimension < len(shape):
         raise shape_error("iota", f"dimension {dimension} is out of bounds for shape {tuple(shape)}.", ())
-    if min(shape) < 0:
+    if [n for n in shape if n < 0]:
         raise shape_error("iota", f"sizes must not be negative, got {tuple(shape)}.", ())
     if not families.dtype_in(dtype, families.NUMBER):
         raise TypeError(f"iota: does not make elements of dtype {dtype}.")
@@ -514,6 +515,52 @@ def broadcasted_iota(dtype, shape: Sequence[int], dimension: int):
     dtype = dtypes.check_dtype(dtype, "broadcasted_iota")
     return iota_p.bind(dtype=dtype, shape=tuple([n if type(n) is int else as_size(n) for n in shape]), dimension=int(dimension))
 
+
+def index_range(n: int, dtype=np.int32):
+    """The numbers from 0 up to a size: a constant of NumPy, or an `iota` if the size is symbolic."""
+    return iota(dtype, n) if isinstance(n, Dim) else np.arange(n, dtype=dtype)
+
+
+# --- symbolic sizes ---------------------------------------------------------------------------------------------------
+
+#: params: size, symbolic; dtype, or None for that of Python's integers. The size as a number; `export` replaces it by a constant where
+#: the size is known
+dim_as_value_p = Primitive("dim_as_value", "layout")
+
+
+@dim_as_value_p.def_type
+def _dim_as_value_type(*, size, dtype) -> ShapedArray:
+    return typeof(size) if dtype is None else ShapedArray((), dtype)
+
+
+def _without_value(size) -> InconclusiveDimensionOperation:
+    return InconclusiveDimensionOperation(
+        f"Symbolic dimension '{size}' used as a value outside of a traced program, where it has none.\n"
+        "  Use it in a function that export or eval_shape traces.")
+
+
+@dim_as_value_p.def_reference
+def _dim_as_value_reference(*, size, dtype):
+    raise _without_value(size)
+
+
+@dim_as_value_p.def_lower
+def _dim_as_value_lower(b, index, *, in_avals, out_avals, size, dtype):
+    raise _without_value(size)
+
+
+@dim_as_value_p.def_jvp
+def _dim_as_value_jvp(primals, tangents, **params):
+    out = dim_as_value_p.bind(**params)
+    return out, Zero(typeof(out).to_tangent_aval())
+
+
+@dim_as_value_p.def_factors
+def _dim_as_value_factors(in_avals, out_avals, *, size, dtype) -> FactorRule:
+    return RuleBuilder().rule([], [[]])
+
+
+dim_as_value_p.define(transpose=unsupported("has no operands"), batch=unsupported("has no operands"))
 
 # --- copies and constants ---------------------------------------------------------------------------------------------
 

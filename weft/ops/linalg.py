@@ -17,6 +17,7 @@ import numpy as np
 from weft.core.primitive import Primitive, unsupported
 from weft.core.trace import Zero, is_undef, typeof
 from weft.ir.factors import RuleBuilder
+from weft.ir.symbolic import min_dim
 from weft.ir.types import ShapedArray
 from weft.ops import lapack, lapack_forms, matrices
 from weft.ops.arithmetic import is_complex
@@ -180,7 +181,7 @@ def svd(x, *, full_matrices: bool = True, compute_uv: bool = True, subset_by_ind
     one, two = SvdAlgorithm.QR, SvdAlgorithm.DIVIDE_AND_CONQUER
     _choose("svd", "algorithm", algorithm, SvdAlgorithm, (SvdAlgorithm.DEFAULT, one, two))
     _check_matrix("svd", typeof(x), False)
-    bounds = _subset("svd", subset_by_index, min(typeof(x).shape[-2:]))
+    bounds = _subset("svd", subset_by_index, min_dim(*typeof(x).shape[-2:]))
     if bounds is not None and full_matrices and compute_uv:
         raise ValueError("svd: full_matrices and subset_by_index contradict each other; give full_matrices=False.")
     s, *uv = svd_p.bind(x, full_matrices=bool(full_matrices), compute_uv=bool(compute_uv), steps_of_qr=algorithm is one)
@@ -400,7 +401,7 @@ def _lu_type(aval):
     _check_matrix("lu", aval, square=False)
     m, n = aval.shape[-2:]
     integer = np.dtype(np.int32)
-    return _result(aval, (m, n)), _result(aval, (min(m, n),), integer), _result(aval, (m,), integer)
+    return _result(aval, (m, n)), _result(aval, (min_dim(m, n),), integer), _result(aval, (m,), integer)
 
 
 @lu_p.def_reference
@@ -408,7 +409,7 @@ def _lu_reference(x):
     from scipy.linalg import get_lapack_funcs
 
     m, n = x.shape[-2:]
-    k = min(m, n)
+    k = min_dim(m, n)
 
     def one(a):
         if k == 0:
@@ -434,7 +435,7 @@ def _lu_jvp(primals, tangents):
         return outs, [zero_tangent(o) for o in outs]
     shape = typeof(packed).shape
     m, n = shape[-2:]
-    k = min(m, n)
+    k = min_dim(m, n)
     last = len(shape) - 1
     # L and U made square: the dims they lack are those of the identity
     lower = _widened(slice_in_dim(packed, 0, k, 1, last), last, m - k)
@@ -485,7 +486,7 @@ def _pivots_jvp(primals, tangents, **params):
 def _qr_type(aval, *, pivoting, full_matrices):
     _check_matrix("qr", aval, square=False)
     m, n = aval.shape[-2:]
-    k = m if full_matrices else min(m, n)
+    k = m if full_matrices else min_dim(m, n)
     outs = _result(aval, (m, k)), _result(aval, (k, n))
     return (*outs, _result(aval, (n,), np.dtype(np.int32))) if pivoting else outs
 
@@ -493,7 +494,7 @@ def _qr_type(aval, *, pivoting, full_matrices):
 @qr_p.def_reference
 def _qr_reference(x, *, pivoting, full_matrices):
     m, n = x.shape[-2:]
-    k = m if full_matrices else min(m, n)
+    k = m if full_matrices else min_dim(m, n)
     if not pivoting:
         mode = "complete" if full_matrices else "reduced"
         return _each(x, lambda a: np.linalg.qr(a, mode), [(m, k), (k, n)], [x.dtype, x.dtype])
@@ -511,7 +512,7 @@ def _qr_jvp(primals, tangents, *, pivoting, full_matrices):
         return outs, [zero_tangent(o) for o in outs]
     q, r, *order = outs
     m, n = typeof(primals[0]).shape[-2:]
-    k = min(m, n)
+    k = min_dim(m, n)
     t = tangents[0]
     if pivoting:
         t = matrices.matrix_transpose(matrices.take_rows(matrices.matrix_transpose(t), order[0]))
@@ -587,7 +588,7 @@ def _eigh_jvp(primals, tangents, *, lower, sort_eigenvalues):
 def _svd_type(aval, *, full_matrices, compute_uv, steps_of_qr=False):
     _check_matrix("svd", aval, square=False)
     m, n = aval.shape[-2:]
-    k = min(m, n)
+    k = min_dim(m, n)
     s = _result(aval, (k,), _real_dtype(aval.dtype))
     if not compute_uv:
         return (s,)
@@ -597,7 +598,7 @@ def _svd_type(aval, *, full_matrices, compute_uv, steps_of_qr=False):
 @svd_p.def_reference
 def _svd_reference(x, *, full_matrices, compute_uv, steps_of_qr=False):
     m, n = x.shape[-2:]
-    k = min(m, n)
+    k = min_dim(m, n)
     kind = _real_dtype(x.dtype)
     if not compute_uv:
         return _each(x, lambda a: [np.linalg.svd(a, compute_uv=False)], [(k,)], [kind])

@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from weft.core.trace import typeof
+from weft.ir.symbolic import min_dim
 from weft.ir.types import ShapedArray
 from weft.ops.arithmetic import is_complex
+from weft.ops.casting import size_as
 from weft.ops.contraction import Precision, batch_matmul
 from weft.ops.elementwise import add, conj, convert_element_type, eq, ge, gt, mul, select_n, sub
 from weft.ops.families import full, zeros
@@ -101,7 +103,7 @@ def take_rows(x, rows):
         x,
         reshape(rows, (*typeof(rows).shape, 1)),
         dimension_numbers=numbers,
-        slice_sizes=(*(min(s, 1) for s in shape[:-1]), shape[-1]),
+        slice_sizes=(*(min_dim(s, 1) for s in shape[:-1]), shape[-1]),
         indices_are_sorted=False,
         unique_indices=True,
         mode=GatherScatterMode.UNCHECKED,
@@ -115,4 +117,4 @@ def identity(aval: ShapedArray, start: int = 0):
     if not start:
         return ones
     rows = broadcasted_iota(np.int32, aval.shape, aval.ndim - 2)
-    return select_n(ge(rows, np.int32(start)), full(aval.shape, 0, aval.dtype), ones)
+    return select_n(ge(rows, size_as(start, np.int32)), full(aval.shape, 0, aval.dtype), ones)

@@ -19,10 +19,12 @@ from weft.core.trace import Zero, typeof
 from weft.ir.factors import RuleBuilder
 from weft.ir.jaxpr import Jaxpr, Literal, Var
 from weft.ir.rewrite import inline_calls, is_transparent, params_key
+from weft.ir.symbolic import Dim, is_at_most, min_dim
 from weft.ir.types import ShapedArray
 from weft.ops import families, functions, layout, slicing
 from weft.ops.arithmetic import add, mul, sub
-from weft.ops.comparison import eq, select
+from weft.ops.casting import size_as
+from weft.ops.comparison import eq, ge, select, select_n
 from weft.ops.families import ExpandSpec, ScanSpec, cumulative, shape_error, zero_tangent
 from weft.ops.reduce import paired_jvp, running
 from weft.util.record import field, record
@@ -102,6 +104,8 @@ def _key(program: Jaxpr) -> tuple | None:
 def prefixes(xs: list, combine: Callable, axis: int) -> list:
     """Prefixes of pairs give the odd positions; one more step gives the even ones."""
     n = typeof(xs[0]).shape[axis]
+    if isinstance(n, Dim):
+        return _doubled(xs, combine, axis, n)
     if n < 2:
         return xs
     firsts = _every(xs, 0, n - 1, 2, axis)
@@ -118,6 +122,20 @@ def prefixes(xs: list, combine: Callable, axis: int) -> list:
     later = combine(before, _every(xs, 2, n, 2, axis))
     even = [slicing.concatenate([f, x], axis) for f, x in zip(first, later)]
     return [_interleaved(e, o, axis) for e, o in zip(even, odd)]
+
+
+def _doubled(xs: list, combine: Callable, axis: int, n: Dim) -> list:
+    """Prefixes along a dim of symbolic size: runs of 1, 2, 4, ... elements, up to the largest size that there can be."""
+    for exponent in range(31):
+        if is_at_most(n, 1 << exponent):
+            break
+        by = min_dim(1 << exponent, n)
+        # the first elements meet those at the end, which are in the domain of `combine`; their results are not used
+        moved = [slicing.concatenate([slicing.slice_in_dim(x, n - by, n, axis=axis), slicing.slice_in_dim(x, 0, n - by, axis=axis)], axis)
+                 for x in xs]
+        made = combine(moved, xs)
+        xs = [select_n(ge(layout.broadcasted_iota(np.int32, typeof(x).shape, axis), size_as(by, np.int32)), x, y) for x, y in zip(xs, made)]
+    return xs
 
 
 def _every(xs: list, start: int, stop: int, step: int, axis: int) -> list:

@@ -17,6 +17,7 @@ from weft.core.primitive import Primitive, registry, unsupported
 from weft.core.scalars import exact
 from weft.core.trace import typeof
 from weft.ir.factors import RuleBuilder
+from weft.ir.symbolic import is_at_most, min_dim
 from weft.ir.types import ShapedArray
 from weft.ops import families
 from weft.ops.arithmetic import add, div, max as larger, min as smaller, mul
@@ -101,6 +102,7 @@ def _prod_jvp(t, out, x, *, axes):
 def _shift(x, by: int, axis: int, fill):
     """`x` moved `by` places up along `axis`, with `fill` coming in."""
     aval = typeof(x)
+    by = min_dim(by, aval.shape[axis])
     config = tuple((by, -by, 0) if d == axis else (0, 0, 0) for d in range(aval.ndim))
     return registry["pad"].bind(x, exact(fill, aval.dtype), padding_config=config)
 
@@ -242,14 +244,19 @@ def _arg_reduce(p: Primitive, operand, axis: int, index_dtype):
 # --- running reductions -----------------------------------------------------------------------------------------------
 
 
+#: the last doubling of a running reduction along a dim of symbolic size
+_LARGEST_STEP = 1 << 30
+
+
 def prefix_scan(combine: Callable, elements: Sequence, neutral: Sequence, axis: int, reverse: bool) -> list:
     """Running combination of `elements` (a tuple of arrays) by the associative `combine`, in log2(n) doublings.
 
-    `neutral` are the scalars that come in from beyond the edge; `combine(earlier, later)` takes and gives tuples.
+    `neutral` are the scalars that come in from beyond the edge; `combine(earlier, later)` takes and gives tuples. A symbolic size takes as
+    many doublings as the largest size could need; those beyond the size change nothing.
     """
     elements = [rev(x, (axis,)) if reverse else x for x in elements]
     size, step = typeof(elements[0]).shape[axis], 1
-    while step < size:
+    while not is_at_most(size, step) and step <= _LARGEST_STEP:
         earlier = [_shift(x, step, axis, fill) for x, fill in zip(elements, neutral)]
         elements = list(combine(earlier, elements))
         step *= 2

@@ -18,6 +18,8 @@ from weft.core.primitive import Primitive
 from weft.core.scalars import exact
 from weft.core.trace import is_undef, typeof
 from weft.ir.factors import RuleBuilder
+from weft.ir.symbolic import Dim, as_int, max_dim
+from weft.ops.casting import size_as
 from weft.ops.elementwise import add, convert_element_type, lt, select_n, sub
 from weft.ops.families import joined_vma, shape_error, zeros
 from weft.ops.indexing import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers, gather_p, scatter_p
@@ -63,12 +65,12 @@ def slice_in_dim(operand, start_index: int | None, limit_index: int | None, stri
     shape = typeof(operand).shape
     axis = canonical_dim(axis, len(shape), "slice_in_dim")
     size = shape[axis]
-    start = 0 if start_index is None else int(start_index)
-    limit = size if limit_index is None else int(limit_index)
+    start = 0 if start_index is None else as_int(start_index)
+    limit = size if limit_index is None else as_int(limit_index)
     start = start + size if start < 0 else start
     limit = limit + size if limit < 0 else limit
     starts, limits, strides = [0] * len(shape), list(shape), [1] * len(shape)
-    starts[axis], limits[axis], strides[axis] = start, limit, int(stride)
+    starts[axis], limits[axis], strides[axis] = start, limit, as_int(stride)
     return slice(operand, starts, limits, strides)
 
 
@@ -76,7 +78,7 @@ def index_in_dim(operand, index: int, axis: int = 0, keepdims: bool = True):
     """The part of `operand` at `index` of dim `axis`; the dim stays, with size 1, if `keepdims`."""
     shape = typeof(operand).shape
     axis = canonical_dim(axis, len(shape), "index_in_dim")
-    wrapped = int(index) + shape[axis] if index < 0 else int(index)
+    wrapped = as_int(index) + shape[axis] if index < 0 else as_int(index)
     if not 0 <= wrapped < shape[axis]:
         raise IndexError(f"index_in_dim: index {index} is out of bounds for dim {axis} of size {shape[axis]}.")
     part = slice_in_dim(operand, wrapped, wrapped + 1, 1, axis)
@@ -89,7 +91,7 @@ def pad(operand, padding_value, padding_config: Sequence[tuple[int, int, int]]):
     >>> np.asarray(pad(np.array([1, 2, 3]), 0, [(1, 0, 1)])).tolist()
     [0, 1, 0, 2, 0, 3]
     """
-    config = tuple((int(lo), int(hi), int(inner)) for lo, hi, inner in padding_config)
+    config = tuple((as_int(lo), as_int(hi), as_int(inner)) for lo, hi, inner in padding_config)
     aval = typeof(operand)
     table = [("operand", aval.str_short()), ("padding_value", typeof(padding_value).str_short()), ("padding_config", config)]
     if typeof(padding_value).ndim:
@@ -98,7 +100,7 @@ def pad(operand, padding_value, padding_config: Sequence[tuple[int, int, int]]):
         raise shape_error("pad", f"padding_config must have one entry for each of the {aval.ndim} dims of the operand.", table)
     if any(inner < 0 for _, _, inner in config):
         raise shape_error("pad", "interior padding in padding_config must be nonnegative.", table)
-    if any(lo + hi + n + max(n - 1, 0) * inner < 0 for n, (lo, hi, inner) in zip(aval.shape, config)):
+    if any(lo + hi + _dilated(n, inner) < 0 for n, (lo, hi, inner) in zip(aval.shape, config)):
         raise shape_error("pad", "Dimension size after padding is not at least 0: padding_config cuts off more than there is.", table)
     if not any(map(any, config)) and hasattr(type(operand), "aval"):
         return operand
@@ -133,7 +135,7 @@ def split(operand, sizes: Sequence[int], axis: int = 0) -> list:
             f"split: sizes {sizes} must be non-negative and add up to the size {shape[axis]} of dim {axis}.\n"
             f"    operand {typeof(operand).str_short()}"
         )
-    bounds = np.cumsum((0, *sizes)).tolist()
+    bounds = itertools.accumulate(sizes, initial=0)
     return [slice_in_dim(operand, lo, hi, 1, axis) for lo, hi in itertools.pairwise(bounds)]
 
 
@@ -168,7 +170,7 @@ def dynamic_slice_in_dim(operand, start_index, slice_size: int, axis: int = 0, *
     shape = typeof(operand).shape
     axis = canonical_dim(axis, len(shape), "dynamic_slice_in_dim")
     starts, sizes = _starts_along(axis, start_index, len(shape)), list(shape)
-    sizes[axis] = int(slice_size)
+    sizes[axis] = as_int(slice_size)
     return dynamic_slice(operand, starts, sizes, allow_negative_indices=allow_negative_indices)
 
 
@@ -211,8 +213,13 @@ def canonical_dim(dim: int, ndim: int, api: str) -> int:
     return int(dim) % ndim
 
 
+def _dilated(n: int, interior: int) -> int:
+    """The size of a dim of size `n` with `interior` elements between neighbors."""
+    return n + max_dim(n - 1, 0) * interior if interior else n
+
+
 def _ints(values) -> tuple[int, ...]:
-    return tuple(int(v) for v in values)
+    return tuple([v if type(v) is int else as_int(v) for v in values])
 
 
 def _scalar_like(value, aval):
@@ -251,6 +258,8 @@ def _start(index, size: int, wraps: bool):
     if isinstance(index, (int, np.integer)):
         value = int(index)
         value = value + size if value < 0 and wraps else value
+        if isinstance(value, Dim):
+            return size_as(value, np.int32)
         limits = np.iinfo(np.int32)
         return np.int32(min(max(value, limits.min), limits.max))
     aval = typeof(index)
@@ -258,7 +267,7 @@ def _start(index, size: int, wraps: bool):
         raise TypeError(f"start index must be an integer, got {aval.str_short()}.")
     if not wraps or dtypes.issubdtype(aval.dtype, np.unsignedinteger):
         return index
-    zero, width = np.zeros((), aval.dtype)[()], np.asarray(size).astype(aval.dtype)[()]
+    zero, width = np.zeros((), aval.dtype)[()], size_as(size, aval.dtype)
     return select_n(lt(index, zero), index, add(index, width))
 
 
@@ -301,7 +310,7 @@ def _slice_transpose(ct, operand, *, start_indices, limit_indices, strides):
     shape = operand.aval.shape
     config = []
     for lo, step, size, count in zip(start_indices, _steps(strides, len(shape)), shape, typeof(ct).shape):
-        covered = lo + (count - 1) * step + 1 if count else lo
+        covered = lo + max_dim((count - 1) * step + 1, 0)
         config.append((lo, size - covered, step - 1))
     return [pad(ct, _zero(ct), config)]
 
@@ -369,7 +378,7 @@ def _pad_type(operand, value, *, padding_config):
         )
     shape = []
     for d, (size, (lo, hi, inner)) in enumerate(zip(operand.shape, padding_config)):
-        padded = lo + hi + size + max(size - 1, 0) * inner
+        padded = lo + hi + _dilated(size, inner)
         if inner < 0 or padded < 0:
             raise ShapeError(
                 f"pad: padding {(lo, hi, inner)} does not fit dim {d}.\n"
@@ -475,7 +484,7 @@ jointly_linear(concatenate_p)
 @concatenate_p.def_transpose
 def _concatenate_transpose(ct, *operands, dimension):
     sizes = [aval_of(x).shape[dimension] for x in operands]
-    ends = np.cumsum((0, *sizes)).tolist()
+    ends = list(itertools.accumulate(sizes, initial=0))
     return [slice_in_dim(ct, ends[k], ends[k + 1], 1, dimension) if is_undef(x) else None for k, x in enumerate(operands)]
 
 

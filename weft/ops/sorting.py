@@ -15,6 +15,7 @@ import numpy as np
 from weft.core.primitive import Primitive, unsupported
 from weft.core.trace import Zero, typeof
 from weft.ir.factors import RuleBuilder
+from weft.ir.symbolic import as_int, is_more_than, min_dim
 from weft.ir.types import ShapedArray
 from weft.ops import families
 from weft.ops.casting import imag, real
@@ -31,7 +32,7 @@ def take_along(x, indices, dim: int):
     shape, ndim = typeof(x).shape, typeof(x).ndim
     others = tuple(d for d in range(ndim) if d != dim)
     numbers = GatherDimensionNumbers((), (dim,), (dim,), others, others)
-    return gather(x, expand_dims(indices, (ndim,)), numbers, tuple(min(s, 1) for s in shape),
+    return gather(x, expand_dims(indices, (ndim,)), numbers, tuple(min_dim(s, 1) for s in shape),
                   mode=GatherScatterMode.UNCHECKED)
 
 
@@ -190,7 +191,7 @@ def top_k(operand, k: int, *, axis: int = -1) -> Sequence:
     Raises ShapeError for a `k` that is negative or larger than the dim, and for a dim whose indices do not fit int32.
     """
     (axis,) = canonical_dims("top_k", (axis,), typeof(operand).ndim)
-    return top_k_p.bind(operand, axis=axis, k=int(k))
+    return top_k_p.bind(operand, axis=axis, k=as_int(k))
 
 
 @top_k_p.def_type
@@ -200,7 +201,7 @@ def _top_k_type(aval: ShapedArray, *, axis, k):
     if not 0 <= k <= aval.shape[axis]:
         raise shape_error("top_k", f"k = {k} must be from 0 to the size of dim {axis}.",
                           [("operand", aval.str_short())])
-    if aval.shape[axis] > np.iinfo(_INDEX).max:
+    if is_more_than(aval.shape[axis], np.iinfo(_INDEX).max):
         raise shape_error("top_k", f"top_k returns int32 indices, which will overflow for a dim of size {aval.shape[axis]}.",
                           [("operand", aval.str_short())])
     shape = (*aval.shape[:axis], k, *aval.shape[axis + 1:])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,8 @@ from weft import numpy as wnp
 from weft.api.jit import face
 from weft.control.body import call_operation
 from weft.core.trace import any_tracers, current_trace, eval_trace, typeof
-from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, check_arraylike, concrete
+from weft.ir.symbolic import Dim, as_int, as_size
+from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, check_arraylike, concrete, value
 from weft.ops import elementwise as ew, keys as keys_op, layout, slicing
 from weft.ops.placement import takes_out_sharding
 from weft.random.generators import (
@@ -199,12 +199,12 @@ def _check_raw_allowed(api: str) -> None:
 
 
 def _shape(shape) -> tuple[int, ...]:
-    if isinstance(shape, (int, np.integer)):
-        return (int(shape),)
+    if isinstance(shape, (int, np.integer, Dim)):
+        return (as_int(shape),)
     if any_tracers(shape):
         raise TypeError(f"random: Shapes must be 1D sequences of concrete values of integer type, got {shape}. Give the sizes as static "
                         "arguments of jit.")
-    return tuple(operator.index(n) for n in shape)
+    return tuple([as_size(n) for n in shape])
 
 
 def _parameters(dtype, shape, *values):
@@ -402,6 +402,7 @@ def randint(key, shape, minval, maxval, dtype=None):  # noqa: A002
     if not dtypes.issubdtype(dtype, np.integer):
         raise TypeError(f"randint only accepts integer dtypes, got {dtype.name}")
     check_arraylike("randint", minval, maxval)
+    minval, maxval = (value(v) if isinstance(v, Dim) else v for v in (minval, maxval))
     low, high = [cast(concrete(_clipped_int(v, dtype)), _drawn_as(dtype)) for v in (minval, maxval)]
     shape = _shape(shape)
     if (low.ndim or high.ndim) and broadcast_shapes(shape, low.shape, high.shape) != shape:

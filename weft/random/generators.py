@@ -19,9 +19,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from weft.ir.symbolic import Dim
 from weft.lax.bit_generator import philox_bits
 from weft.ops import elementwise as ew, keys, layout, rng, slicing
 from weft.ops.bit_generator import join_words, philox_bits as one_philox_bits, positions, words_of
+from weft.ops.casting import size_as
 from weft.ops.counter_halves import threefry_sequence
 from weft.util import dtypes
 from weft.util.config import config
@@ -87,11 +89,15 @@ def _threefry_fold_in(raw, data):
 def _threefry_flat(k0, k1, n):
     """`n` words of threefry by counters that are cut in halves (the layout before `threefry_partitionable`)."""
     words = threefry_sequence(k0, k1, n + n % 2)
-    if n % 2 == 0:
+    if not isinstance(n % 2, Dim) and n % 2 == 0:
         return words
     # an odd number of counters ends with a zero, not with the number that comes next
     half = (n + 1) // 2
-    last = rng.threefry2x32(k0, k1, np.uint32(half - 1), np.uint32(0))[0]
+    last = rng.threefry2x32(k0, k1, size_as(half - 1, np.uint32), np.uint32(0))[0]
+    if isinstance(n % 2, Dim):
+        places = layout.broadcasted_iota(_U32, (n,), 0)
+        is_last = ew.bitwise_and(ew.eq(places, size_as(half - 1, np.uint32)), ew.eq(size_as(n % 2, np.uint32), np.uint32(1)))
+        return ew.select_n(is_last, slicing.slice_in_dim(words, 0, n, axis=0), layout.broadcast_in_dim(last, (n,), ()))
     parts = slicing.slice_in_dim(words, 0, half - 1, axis=0), layout.reshape(last, (1,)), slicing.slice_in_dim(words, half, n, axis=0)
     return slicing.concatenate(list(parts), 0)
 

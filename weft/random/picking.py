@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 
 import numpy as np
 
 from weft import numpy as wnp
+from weft.control.loops import fori_loop
 from weft.core.trace import Tracer
+from weft.ir.symbolic import Dim, as_int, as_size
 from weft.numpy.promote import broadcast_shapes, broadcast_to_shape, canonical_axis, cast, concrete
-from weft.ops import elementwise as ew, sorting
+from weft.ops import elementwise as ew, layout, sorting
 from weft.ops.placement import takes_out_sharding
 from weft.random.draws import _bits, _one, _sampler, _shape, _split_one, gumbel, randint, uniform
 from weft.util import dtypes
@@ -49,7 +50,7 @@ def permutation(key, x, axis: int = 0, independent: bool = False):  # noqa: A002
     raw = _one(key, "permutation")
     if np.ndim(x) == 0:
         canonical_axis(axis, 1, "permutation")
-        return _shuffle(raw, wnp.arange(x if isinstance(x, Tracer) else operator.index(x)), 0)
+        return _shuffle(raw, wnp.arange(x if isinstance(x, Tracer) else as_size(x)), 0)
     x = concrete(wnp.asarray(x))
     axis = canonical_axis(axis, x.ndim, "permutation")
     if independent or x.ndim == 1:
@@ -59,12 +60,40 @@ def permutation(key, x, axis: int = 0, independent: bool = False):  # noqa: A002
 
 def _shuffle(raw, x, axis: int):
     """Sort by random keys, often enough that equal keys do not matter."""
-    rounds = math.ceil(3 * math.log(max(1, x.size)) / math.log(np.iinfo(np.uint32).max))
+    if isinstance(x.size, Dim):
+        return wnp.take_along_axis(x, _shuffled_positions(raw, x.shape, axis), axis)
+    rounds = _rounds(x.size)
     for _ in range(rounds):
         raw, sub = _split_one(raw, 2)
         order = _bits(sub, 32, tuple(x.shape))
         x = sorting.sort([order, x], dimension=axis, is_stable=True, num_keys=1)[1]
     return x
+
+
+def _rounds(size: int) -> int:
+    """How often as many elements are sorted by random keys."""
+    return math.ceil(3 * math.log(max(1, size)) / math.log(np.iinfo(np.uint32).max))
+
+
+def _shuffled_positions(raw, shape, axis: int):
+    """The positions along a dim in the order in which `_shuffle` puts the elements of a symbolic number."""
+    size = math.prod(shape)
+    most = int(min(size.bounds()[1], np.iinfo(np.int32).max))
+    least = [next(n for n in _sizes_around(rounds) if _rounds(n) > rounds) for rounds in range(_rounds(most))]
+    rounds = sum((wnp.asarray(size) >= n).astype(np.int32) for n in least)
+
+    def once_more(_, state):
+        raw, positions = state
+        raw, sub = _split_one(raw, 2)
+        return raw, sorting.sort([_bits(sub, 32, tuple(shape)), positions], dimension=axis, is_stable=True, num_keys=1)[1]
+
+    return fori_loop(0, rounds, once_more, (raw, layout.broadcasted_iota(np.int32, shape, axis)))[1]
+
+
+def _sizes_around(rounds: int) -> range:
+    """Sizes among which is the first that takes more than `rounds` rounds."""
+    about = round(np.iinfo(np.uint32).max ** (rounds / 3))
+    return range(max(about - 2, 0), about + 3)
 
 
 def choice(key, a, shape=(), replace: bool = True, p=None, axis: int = 0, mode: str | None = None):  # noqa: A002
@@ -79,10 +108,10 @@ def choice(key, a, shape=(), replace: bool = True, p=None, axis: int = 0, mode: 
     if not isinstance(shape, Sequence):
         raise TypeError(f"choice: shape must be a sequence of sizes, got {shape!r}. Say ({shape!r},) for one dim.")
     raw, shape = _one(key, "choice"), _shape(shape)
-    whole = isinstance(a, (int, np.integer)) or (np.ndim(a) == 0 and not isinstance(a, Tracer))
+    whole = isinstance(a, (int, np.integer, Dim)) or (np.ndim(a) == 0 and not isinstance(a, Tracer))
     arr = None if whole else concrete(wnp.asarray(a))
     axis = 0 if whole else canonical_axis(axis, arr.ndim, "choice")
-    n = int(a) if whole else arr.shape[axis]
+    n = as_int(a) if whole else arr.shape[axis]
     draws = math.prod(shape)
     if draws == 0:
         return wnp.zeros(shape, dtypes.default_int_dtype() if whole else arr.dtype)

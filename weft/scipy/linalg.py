@@ -10,9 +10,10 @@ import numpy as np
 from weft.api.autodiff import jvp
 from weft.control.cond import cond
 from weft.control.scan import scan
+from weft.ir.symbolic import min_dim
 from weft.numpy import choosing, creation, linalg, manipulation as mp, padding, ufuncs as uf
 from weft.numpy.promote import array_of, broadcast_shapes, broadcast_to_shape, concrete, inexact, promote_dtypes_inexact, value
-from weft.ops import linalg as la
+from weft.ops import layout, linalg as la
 from weft.scipy.matrix_functions import (
     eigh_tridiagonal,
     funm,
@@ -166,10 +167,10 @@ def lu(a, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool
     a = concrete(inexact("lu", listed(a)))
     packed, _, order = la.lu(a)
     m, n = a.shape[-2:]
-    k = min(m, n)
+    k = min_dim(m, n)
     lower = uf.add(creation.tril(packed, -1)[..., :, :k], creation.eye(m, k, dtype=a.dtype))
     upper = creation.triu(packed)[..., :k, :]
-    p = creation.astype(uf.equal(np.arange(m, dtype=np.int32)[:, None], order[..., None, :]), a.dtype)
+    p = creation.astype(uf.equal(layout.index_range(m)[:, None], order[..., None, :]), a.dtype)
     return (linalg.matmul(p, lower), upper) if permute_l else (p, lower, upper)
 
 

@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from weft.ir.symbolic import Dim, as_size, max_dim
 from weft.numpy import choosing, creation, manipulation as mp, ufuncs as uf
 from weft.numpy.promote import array_of, broadcast_shapes, broadcast_to_shape, concrete, inexact
+from weft.ops import layout
 from weft.util import dtypes
 from weft.util.errors import OutOfMemoryError
 from weft.util.source import guard_all
@@ -51,8 +53,9 @@ def _empty(rows: int, columns: int, dtype: Any = np.float64) -> np.ndarray:
 
 
 def _places(rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
-    _empty(max(rows, 0), max(columns, 0))
-    return np.arange(rows)[:, None], np.arange(columns)[None, :]
+    if not isinstance(rows, Dim) and not isinstance(columns, Dim):
+        _empty(max(rows, 0), max(columns, 0))
+    return layout.index_range(rows, int)[:, None], layout.index_range(columns, int)[None, :]
 
 
 def toeplitz(c, r: Any = None):
@@ -88,7 +91,7 @@ def circulant(c):
     """
     c = mp.atleast_1d(array_of("circulant", c))
     i, j = _places(c.shape[-1], c.shape[-1])
-    return c[..., (i - j) % max(c.shape[-1], 1)]
+    return c[..., (i - j) % max_dim(c.shape[-1], 1)]
 
 
 def companion(a):
@@ -212,7 +215,7 @@ def hilbert(n: int):
     >>> weft.scipy.linalg.hilbert(2).round(3).tolist()
     [[1.0, 0.5], [0.5, 0.3330000042915344]]
     """
-    i, j = _places(operator.index(n), operator.index(n))
+    i, j = _places(as_size(n), as_size(n))
     return _real(1 / (i + j + 1))
 
 

@@ -7,6 +7,7 @@ Out:  a tuple of (monomial, factor); equal expressions are equal tuples.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -98,15 +99,31 @@ def operation(name: str, p: Polynomial, q: Polynomial) -> Polynomial:
     if name in ("max", "min"):
         return p if p == q else _poly({(((name, *sorted((p, q), key=text)), 1),): 1})
     exact = _divided(p, q)
+    if exact is None and b:                                      # b + mod(-b, 4) is a multiple of 4
+        exact = _divided(_with_quotients(p, b), q)
     if exact is not None:
         return exact if name == "floordiv" else constant(0)
-    if b:                                                        # take out what divides: (4*b + 3) // 2 is 2*b + 1
-        whole = _poly({m: c for m, c in p if c % b == 0})
+    if b and b < 0:
+        opposite = operation(name, multiply(constant(-1), p), constant(-b))
+        return opposite if name == "floordiv" else multiply(constant(-1), opposite)
+    if b:                                                        # take out multiples: (4*b + 3) // 2 is 2*b + 1
+        whole = _poly({m: c - c % b if m == () else c for m, c in p if c % b == 0 or m == ()})
         rest = add(p, whole, -1)
         if whole:
             inner = operation(name, rest, q)
             return add(_divided(whole, q) or (), inner) if name == "floordiv" else inner
     return _poly({(((name, p, q), 1),): 1})
+
+
+def _with_quotients(p: Polynomial, divisor: int) -> Polynomial:
+    """`p` with each mod(r, divisor) written as r - divisor*floordiv(r, divisor)."""
+    q = constant(divisor)
+    for m, _ in p:
+        for atom, _ in m:
+            if not isinstance(atom, str) and atom[0] == "mod" and atom[2] == q:
+                quotient = _poly({((("floordiv", atom[1], q), 1),): 1})
+                p = replace_monomial(p, ((atom, 1),), add(atom[1], multiply(q, quotient), -1))
+    return p
 
 
 _COMPUTE: dict[str, Callable[[int, int], int]] = {"floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "max": max, "min": min}
@@ -136,6 +153,27 @@ def _apply(name: str, a: Any, b: Any) -> Any:
     return _COMPUTE[name](a, b)
 
 
+def replace_monomial(p: Polynomial, target: Monomial, by: Polynomial) -> Polynomial:
+    """`p` with every monomial `target` replaced, in the operands of operations too."""
+    out: Polynomial = ()
+    for m, c in p:
+        if m == target:
+            out = add(out, multiply(by, constant(c)))
+            continue
+        term = constant(c)
+        for atom, power in m:
+            if not isinstance(atom, str):
+                a, b = (replace_monomial(operand, target, by) for operand in atom[1:])
+                factor = _poly({((atom, 1),): 1}) if (a, b) == atom[1:] else operation(atom[0], a, b)
+                factor = by if target == ((atom, 1),) else factor
+            else:
+                factor = by if target == ((atom, 1),) else variable(atom)
+            for _ in range(power):
+                term = multiply(term, factor)
+        out = add(out, term)
+    return out
+
+
 def variables(p: Polynomial) -> frozenset[str]:
     """The names of the sizes that a polynomial depends on."""
     found: set[str] = set()
@@ -162,6 +200,7 @@ def text(p: Polynomial) -> str:
     return " ".join([first, *parts[1:]])
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def _text_of_atom(atom: Atom) -> str:
     return atom if isinstance(atom, str) else f"{atom[0]}({text(atom[1])}, {text(atom[2])})"
 
@@ -174,7 +213,8 @@ def parse(expression: str) -> Polynomial:
     try:
         node = ast.parse(expression.strip().replace("^", "**"), mode="eval").body
     except SyntaxError:
-        raise ValueError(f"symbolic_shape: {expression!r} is not an expression of sizes, such as 2*b + 1 or floordiv(b, 2).") from None
+        raise ValueError(f"syntax error in symbolic shape: {expression!r} is not an expression of sizes, such as 2*b + 1 or "
+                         "floordiv(b, 2).") from None
     return parsed(node, expression)
 
 
@@ -183,8 +223,8 @@ def parsed(node: ast.expr, whole: str) -> Polynomial:
         return constant(node.value)
     if isinstance(node, ast.Name):
         return variable(node.id)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return multiply(constant(-1), parsed(node.operand, whole))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.UAdd, ast.USub)):
+        return multiply(constant(1 if isinstance(node.op, ast.UAdd) else -1), parsed(node.operand, whole))
     if isinstance(node, ast.BinOp):
         p, q = parsed(node.left, whole), parsed(node.right, whole)
         if isinstance(node.op, (ast.Add, ast.Sub)):
@@ -201,5 +241,5 @@ def parsed(node: ast.expr, whole: str) -> Polynomial:
             return out
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _OPERATIONS and len(node.args) == 2:
         return operation(node.func.id, *[parsed(arg, whole) for arg in node.args])
-    raise ValueError(f"symbolic_shape: {whole!r} is not an expression of sizes: it has {ast.unparse(node)!r}, and sizes have names, "
-                     f"integers, +, -, *, ^, //, %, and {', '.join(_OPERATIONS)}.")
+    raise ValueError(f"syntax error in symbolic shape: {whole!r} is not an expression of sizes: it has {ast.unparse(node)!r}, and sizes "
+                     f"have names, integers, +, -, *, ^, //, %, and {', '.join(_OPERATIONS)}.")

@@ -1,0 +1,94 @@
+"""Programs traced once with symbolic sizes compute what the functions do, at every size, from bytes, mapped and differentiated."""
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from tests.export.symbolic_programs import PROGRAMS, Program
+from weft import export
+from weft.export import Exported, SymbolicScope, symbolic_shape
+
+DTYPES = {"": np.float32, "i": np.int32, "b": np.bool_}
+struct = lambda *shape, dtype="float32": weft.ShapeDtypeStruct(shape, dtype)
+every_program = pytest.mark.parametrize("program", PROGRAMS, ids=[p.name for p in PROGRAMS])
+
+
+def types_of(program: Program) -> list[weft.ShapeDtypeStruct]:
+    scope = SymbolicScope(program.constraints)
+    split = [shape.partition(":") for shape in program.shapes]
+    return [struct(*symbolic_shape(text, scope=scope), dtype=DTYPES[kind]) for text, _, kind in split]
+
+
+def exported(program: Program) -> Exported:
+    return export.export(weft.jit(program.function))(*types_of(program))
+
+
+def arguments(program: Program, n: int, m: int, k: int = 3) -> list[np.ndarray]:
+    """Arguments at these sizes, or at the nearest ones that the constraints allow."""
+    n, m = max(n, program.smallest), max(m, program.smallest)
+    n = -(-n // 4) * 4 if "mod(n, 4) == 0" in program.constraints else n
+    rng = np.random.default_rng(n + 10 * m)
+    made = []
+    for shape in program.shapes:
+        text, _, kind = shape.partition(":")
+        sizes = [int(eval(part, {"n": n, "m": m, "k": k})) for part in text.split(",")]
+        made.append(rng.integers(0, min(n, 3), sizes).astype(DTYPES[kind]) if kind else rng.normal(size=sizes).astype(np.float32))
+    return made
+
+
+def assert_same(ours, theirs, tolerance=3e-5) -> None:
+    for x, y in zip(weft.tree.leaves(ours), weft.tree.leaves(theirs), strict=True):
+        assert x.shape == y.shape and x.dtype == y.dtype
+        np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance)
+
+
+def check_at(call, program: Program, n: int, m: int, tolerance=3e-5) -> None:
+    args = arguments(program, n, m)
+    assert_same(call(*args), weft.jit(program.function)(*args), tolerance)
+
+
+def loss(function, args):
+    """The sum of the results, as a function of the floating-point arguments, which come first."""
+    floats = [x for x in args if x.dtype == np.float32]
+
+    def of_floats(*xs):
+        return sum(wnp.sum(y.astype(np.float32)) for y in weft.tree.leaves(function(*xs, *args[len(xs):])))
+    return of_floats, floats
+
+
+@every_program
+def test_results_at_small_sizes_and_from_bytes(program):
+    made = exported(program)
+    check_at(made.call, program, 1, 2)
+    check_at(export.deserialize(made.serialize()).call, program, 5, 1)
+
+
+@pytest.mark.slow
+@every_program
+def test_results_at_all_small_and_at_large_sizes(program):
+    made = exported(program)
+    again = export.deserialize(made.serialize())
+    for n in range(1, 9):
+        check_at(made.call, program, n, 9 - n)
+        check_at(again.call, program, n, n)
+    check_at(again.call, program, 61, 40, 3e-4)
+    check_at(made.call, program, 34, 130, 3e-4)
+
+
+@pytest.mark.sampled(4)
+@every_program
+def test_results_under_vmap(program):
+    made, args = exported(program), arguments(program, 3, 2)
+    batch = [np.stack([x, x[::-1]]) for x in args]
+    assert_same(weft.jit(weft.vmap(made.call))(*batch), weft.jit(weft.vmap(program.function))(*batch))
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("program", [p for p in PROGRAMS if p.smooth], ids=[p.name for p in PROGRAMS if p.smooth])
+def test_gradients(program):
+    made, args = exported(program), arguments(program, 4, 3)
+    ours, floats = loss(made.call, args)
+    theirs, _ = loss(program.function, args)
+    of = tuple(range(len(floats)))
+    assert_same(weft.jit(weft.grad(ours, of))(*floats), weft.jit(weft.grad(theirs, of))(*floats), 3e-4)
