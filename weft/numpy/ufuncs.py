@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from weft.control.custom_rules import custom_jvp
 from weft.core.trace import typeof
 from weft.numpy import promote as promotion
 from weft.numpy.kinds import check_no_out, check_real, dtype_of, is_bool, is_complex, is_int, is_unsigned, magnitude, sign_bit, truth
@@ -199,23 +198,8 @@ def _sinc(x):
     return select(close, near, ew.div(ew.sin(px), px))
 
 
-@custom_jvp
-def bessel_i0(x):
-    """The modified Bessel function of order 0 of floats."""
-    return ew.mul(ew.exp(ew.abs(x)), ew.bessel_i0e(x))
-
-
-@custom_jvp
-def bessel_i1(x):
-    """The modified Bessel function of order 1 of floats."""
-    return ew.mul(ew.exp(ew.abs(x)), ew.bessel_i1e(x))
-
-
-bessel_i0.defjvps(lambda t, out, x: ew.mul(t, bessel_i1(x)))
-bessel_i1.defjvps(lambda t, out, x: ew.mul(t, ew.sub(bessel_i0(x), functions.bessel_ratio(x, out))))
-
-
 def _i0(x):
+    from weft.numpy.bessel import bessel_i0  # with its derivative, which few programs need
     check_real("i0", x)
     return bessel_i0(x)
 

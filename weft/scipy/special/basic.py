@@ -9,9 +9,10 @@ import numpy as np
 
 from weft.control.custom_rules import custom_jvp
 from weft.core.trace import typeof
+from weft.numpy.bessel import bessel_i0, bessel_i1
 from weft.numpy.promote import all_inexact, broadcast, cast, inexact, kept, promote_to_inexact
 from weft.numpy.reductions import logsumexp
-from weft.numpy.ufuncs import bessel_i0, bessel_i1, subtract
+from weft.numpy.ufuncs import subtract
 from weft.ops import elementwise as ew, functions
 from weft.ops.comparison import select
 from weft.scipy.special.deviance import deviance, log_quotient
