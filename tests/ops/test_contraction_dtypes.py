@@ -12,8 +12,9 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.ops.contraction import product_dtype, sum_dtype
+from weft.ops.contraction import product_dtype
 from weft.sharding import NamedSharding, P
+from weft.util.promotion import sum_dtype
 
 INTEGERS = ["int4", "uint4", "int8", "uint8", "int16", "uint16", "int32", "uint32"]
 FLOATS = ["float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "float8_e3m4", "bfloat16", "float16", "float32"]

@@ -38,6 +38,7 @@ from weft.ops.placement import OUT_SHARDING, with_out_sharding
 from weft.ops.rules import aval_of, bump, inverse, multilinear
 from weft.util import dtypes
 from weft.util.config import config
+from weft.util.promotion import sum_dtype
 
 dot_general_p = Primitive("dot_general", "contract", out_sharding=OUT_SHARDING)
 
@@ -260,30 +261,6 @@ def _rank(dtype: np.dtype) -> tuple:
         limits = dtypes.finfo(dtype)
         return kind == "c", math.frexp(float(limits.max))[1], limits.nmant, dtype.itemsize, False
     return False, -1, -1, 0 if kind == "b" else dtypes.iinfo(dtype).bits, kind == "i"
-
-
-def sum_dtype(lhs: np.dtype, rhs: np.dtype, out: np.dtype) -> np.dtype:
-    """Return the dtype in which a contraction multiplies and adds: it holds both operands, and is rounded once to `out`.
-
-    >>> sum_dtype(*map(np.dtype, ("float16", "float32", "int8"))), sum_dtype(*map(np.dtype, ("int32", "int32", "float32")))
-    (dtype('float32'), dtype('float64'))
-    """
-    kinds = {dtypes.kinds[lhs], dtypes.kinds[rhs]}
-    of_out = dtypes.kinds[out]
-    if kinds <= set("biu") and of_out in "biu":
-        return out if of_out != "b" and out.itemsize >= 4 else np.dtype(np.int64 if 8 in (lhs.itemsize, rhs.itemsize) else np.int32)
-    is_double = any(_needs_double(x) for x in (lhs, rhs)) or (of_out in "fc" and _needs_double(out))
-    if kinds <= set("biu"):
-        is_double |= max(lhs.itemsize, rhs.itemsize) > 1          # products of 16-bit integers have 32 bits
-    if "c" in kinds:
-        return np.dtype(np.complex128 if is_double else np.complex64)
-    return np.dtype(np.float64 if is_double else np.float32)
-
-
-def _needs_double(dtype: np.dtype) -> bool:
-    """Whether float32 or complex64 does not hold all numbers of a dtype."""
-    kind = dtypes.kinds[dtype]
-    return dtype.itemsize > {"c": 8, "f": 4}.get(kind, 2)
 
 
 def is_whole(lhs: np.dtype, rhs: np.dtype, out: np.dtype) -> bool:

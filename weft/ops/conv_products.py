@@ -21,13 +21,14 @@ from weft.core.primitive import Primitive
 from weft.core.trace import typeof
 from weft.ir.symbolic import max_dim
 from weft.ir.types import ShapedArray
-from weft.ops.contraction import convert, dot_general_p, is_whole, sum_dtype
+from weft.ops.contraction import convert, dot_general_p, is_whole
 from weft.ops.elementwise import mul
 from weft.ops.families import full
 from weft.ops.layout import broadcast_in_dim, copy, reshape, transpose
 from weft.ops.reduce import reduce_sum
 from weft.ops.rules import inverse
 from weft.ops.slicing import concatenate, pad, slice as slice_op
+from weft.util.promotion import sum_dtype
 from weft.util.record import record
 
 #: output features per group up to which a grouped convolution is a sum of products

@@ -19,13 +19,14 @@ from weft.core.trace import is_undef, typeof
 from weft.ir.factors import RuleBuilder
 from weft.ir.symbolic import as_int, max_dim
 from weft.ir.types import ShapedArray
-from weft.ops.contraction import PrecisionLike, canonical_precision, convert, is_whole, rounded, sum_dtype, sums_of_products
+from weft.ops.contraction import PrecisionLike, canonical_precision, convert, is_whole, rounded, sums_of_products
 from weft.ops.conv_products import Conv, dilated, expand_conv
 from weft.ops.families import ANY, ExpandSpec, check_dtype, joined_vma, move_dim, shape_error
 from weft.ops.layout import reshape, rev, transpose
 from weft.ops.placement import OUT_SHARDING, with_out_sharding
 from weft.ops.rules import inverse, multilinear
 from weft.util import dtypes
+from weft.util.promotion import sum_dtype
 
 conv_general_dilated_p = Primitive("conv_general_dilated", "conv", out_sharding=OUT_SHARDING)
 

@@ -21,12 +21,13 @@ from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
 from weft.ops.bitwise import bitwise_and
 from weft.ops.comparison import clamp, ge, lt, select
-from weft.ops.contraction import convert, dot_general_p, is_whole, rounded, sum_dtype, sums_of_products
+from weft.ops.contraction import convert, dot_general_p, is_whole, rounded, sums_of_products
 from weft.ops.elementwise import add, sub
 from weft.ops.families import ExpandSpec, GroupedSpec, is_narrow, joined_vma, shape_error
 from weft.ops.layout import broadcast_in_dim, broadcasted_iota, full, transpose
 from weft.ops.rules import at_front, aval_of, multilinear
 from weft.ops.slicing import slice_in_dim
+from weft.util.promotion import sum_dtype
 
 ragged_dot_p = Primitive("ragged_dot", "ragged")
 grouped_dot_p = Primitive("grouped_dot", "ragged")

@@ -22,9 +22,9 @@ from weft.ir.build import HALVES, type_name
 from weft.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft.ir.rewrite import cse, dce, inline_calls, map_jaxprs, substitute, use_counts
 from weft.ops import complex_functions
-from weft.ops.contraction import sum_dtype
 from weft.ops.families import ContractSpec, JoinSpec
 from weft.util.machine_model import MODEL
+from weft.util.promotion import sum_dtype
 
 
 def expand(jaxpr: Jaxpr) -> Jaxpr:
