@@ -12,6 +12,7 @@ import weft.ops.reduce as R
 import weft.ops.slicing as S
 from tests.compiler.machine import check
 from tests.compiler.test_fusion import staged, values
+from weft.ir.loops import For, Interleave
 from weft.ir.loops_text import print_kernel
 
 
@@ -195,3 +196,24 @@ def test_a_turn_that_others_read_from_overwrites_nothing(native):
     assert not check(staged(step, [(401,)]), *values([(401,)]), native=native, donated=(0,), rtol=2e-5).aliases
     short = lambda x, row: [E.mul(x, L.broadcast_in_dim(row, (300, 3), (1,)))]
     assert check(staged(short, [(300, 3), (3,)]), *values([(300, 3), (3,)]), native=native, donated=(0,)).aliases == {0: 0}
+
+
+def rows_stored_together(stmts):
+    """How many values each statement of these stores together."""
+    nested = [n for stmt in stmts if isinstance(stmt, For) for n in rows_stored_together(stmt.body)]
+    return [len(stmt.values) for stmt in stmts if isinstance(stmt, Interleave)] + nested
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("lead, m, n, adjacent", [
+    ((300,), 2, 2, 4), ((301,), 3, 4, 12), ((300,), 4, 4, 16), ((300,), 8, 2, 16), ((7, 40), 2, 3, 6), ((40, 2), 2, 3, 6),
+    ((300,), 5, 4, 0), ((300,), 1, 3, 3), ((15,), 2, 2, 0),
+])
+def test_short_inner_dims_are_stored_together(lead, m, n, adjacent, native):
+    """Outer products along the last dims: an iteration stores all elements of one, if they are not too many."""
+    k = len(lead)
+    spread = lambda x, dim: L.broadcast_in_dim(x, (*lead, m, n), (*range(k), dim))
+    outer = lambda a, b: [E.mul(spread(a, k), spread(b, k + 1))]
+    shapes = [(*lead, m), (*lead, n)]
+    (kernel,) = check(staged(outer, shapes), *values(shapes), native=native).kernels
+    assert rows_stored_together(kernel.body) == ([adjacent] if adjacent else [])

@@ -101,7 +101,8 @@ class MachineModel:
     unrolled_elements: int = 8              # adjacent elements at most,
     unrolled_iterations: int = 4            # if there are so many iterations
     unrolled_cost: int = 2048               # of an unrolled iteration
-    unrolled_short_cost: int = 64           # of the elements of a short dim
+    unrolled_short: int = 16                # elements of short innermost dims,
+    unrolled_short_cost: int = 64           # and the cost of all of them
     widest_window: int = 18                 # places of a window whose iterations are unrolled
     split_from_bytes: int = 1 << 20         # results from which guards cost more than compiling several loops
     split_places: int = 8                   # where a loop is split, at most
@@ -151,6 +152,9 @@ class MachineModel:
     table_unrolled: int = 8                 # updates of one iteration, a multiple of `table_copies`
 
     # ---- matrix products, as the compiler prepares them
+    tiny_product: int = 1024                # multiplications of a product that is cheaper as multiply and sum, in any batch
+    unrolled_sum: int = 7                   # terms of such a sum that are written out instead of reduced,
+    tiny_row_product: int = 36              # also if many rows take no more multiplications each, of sums no longer than its root
     gemm_fewest_columns: int = 8            # columns of a result that are worth more than many rows
     gemm_split_columns: int = 512           # adjacent elements of each part of a sum that a matmul reads in place
     gemm_narrowest_band: int = 32           # rows and columns of a product of which unused ones are left out
@@ -255,6 +259,10 @@ class MachineModel:
     pad_task_bytes: int = 1 << 17           # that a task writes
     lapack_most_tasks: int = 64             # of a batch
     lapack_threaded: int = 1 << 17          # elements from which a single problem may use the library's own threads
+    lapack_unrolled: int = 8                # rows of triangles that are factored and solved with, element by element,
+    lapack_unrolled_lu: int = 6             # of matrices of which the pivots are selected,
+    lapack_unrolled_solve: int = 216        # and multiplications of a solve; else the library is faster
+    lapack_unrolled_problems: int = 256     # and such problems that are worth a task
     lapack_tiny_trsm: int = 1 << 8          # elements of a problem of which one thread does a batch: some routines of OpenBLAS
     lapack_tiny_potrf: int = 1 << 7         # allocate under a lock, for which two threads would wait longer than the work takes
     lapack_tiny_getrf: int = 1 << 6

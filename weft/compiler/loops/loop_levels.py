@@ -108,6 +108,7 @@ class LoopNest:
         best, score = None, -1.0
         columns = {id(self.low.vars[d]) for d in self.low.columns}
         once = 1 / max(1, math.prod([self.low.shape[d] for d in self.low.columns]))
+        widest = max([4, *(out.var.aval.dtype.itemsize for out in self.low.outputs)])
         often = [once if columns.isdisjoint(a.terms) and columns.isdisjoint(a.nonaffine) else 1.0 for a in self.analysis.accesses]
         for dim in self.dims if not self.low.parts else [d for d in self.dims if d.column]:
             got = 0.0
@@ -116,7 +117,7 @@ class LoopNest:
                 if own.isdisjoint(access.nonaffine):
                     near = 0.5 if abs(step) <= MODEL.near_stride else 0.0
                     got += access.weight * share * (1.0 if step == access.run else 0.55 if step == 0 else near)
-            got *= min(1.0, dim.extent / 16)
+            got *= min(1.0, dim.extent * widest / MODEL.cache_line)
             if got >= score:
                 best, score = dim, got
         return best

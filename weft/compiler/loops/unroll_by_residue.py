@@ -37,17 +37,17 @@ def unrolled_versions(low: Lowered, analysis: AccessAnalysis, dims: list[Dim], v
     counts = {d: n for d, x in enumerate(low.vars) if 1 < (n := divided.get(id(x), 1)) <= low.shape[d]}
     last = max([d for d, x in enumerate(low.vars) if type(x) is Index])
     if last in counts and _may_follow(low, last, counts[last]):
-        yield from _versions(low, counts, last, last, False)
+        yield from _versions(low, counts, (last,), last, False)
     counts = {d: n for d, n in counts.items() if d not in vector.dims}
-    short = _short(analysis, dims, vector)
-    if short is not None:
-        yield from _versions(low, {**counts, short: low.shape[short]}, short, vector.dims[-1], True)
-    yield from _versions(low, counts, None, vector.dims[-1], True)
+    short, along = _short(low, analysis, dims, vector)
+    if short:
+        yield from _versions(low, {**counts, **{d: low.shape[d] for d in short}}, short, along, True)
+    yield from _versions(low, counts, (), vector.dims[-1], True)
 
 
-def _versions(low: Lowered, counts: dict[int, int], adjacent: int | None, along: int, settled: bool) -> Iterator[Unrolled]:
+def _versions(low: Lowered, counts: dict[int, int], adjacent: tuple[int, ...], along: int, settled: bool) -> Iterator[Unrolled]:
     """The code unrolled so, if it is not too long."""
-    rows = [n for d, n in counts.items() if d != adjacent or n < low.shape[d]]
+    rows = [n for d, n in counts.items() if d not in adjacent or n < low.shape[d]]
     if counts and math.prod(rows) <= MODEL.unrolled_rows:
         made = _unrolled(low, counts, adjacent)
         if AccessAnalysis(made).cost <= MODEL.unrolled_cost:
@@ -74,43 +74,51 @@ def _may_follow(low: Lowered, d: int, count: int) -> bool:
         form is not None and form[0].get(id(low.vars[d])) == 1 for form in forms)
 
 
-def _short(analysis: AccessAnalysis, dims: list[Dim], vector: Dim) -> int | None:
-    """A short innermost dim of all results, just inside the vector dim."""
+def _short(low: Lowered, analysis: AccessAnalysis, dims: list[Dim], vector: Dim) -> tuple[tuple[int, ...], int]:
+    """Return the short innermost dims of all results and the dim just outside them, to be vectorized; no dims if they are too long."""
     outs = [i for i, access in enumerate(analysis.accesses) if access.buf.startswith("out ")]
-    for dim in dims if vector.extent >= MODEL.vector_outer_iterations else []:
-        if dim is not vector and dim.extent <= MODEL.unrolled_elements and analysis.cost * dim.extent <= MODEL.unrolled_short_cost \
-                and all(dim.steps[i] == 1 and vector.steps[i] == dim.extent for i in outs):
-            return dim.dims[-1]
-    return None
+    short: list[int] = []
+    count = 1
+    for dim in reversed(dims) if all(vector.steps[i] != 1 for i in outs) else []:
+        if any(dim.steps[i] != count for i in outs):
+            break
+        if dim.extent >= MODEL.vector_outer_iterations:
+            packed = all(out.var.aval.dtype.kind != "c" for out in low.outputs)     # parts of complex numbers alternate anyway
+            suits = dim is vector or (packed and vector.extent < MODEL.vector_outer_iterations)
+            return tuple(reversed(short)) if suits else (), dim.dims[-1]
+        short += reversed(dim.dims)
+        count *= dim.extent
+        if count > MODEL.unrolled_short or analysis.cost * count > MODEL.unrolled_short_cost:
+            break
+    return (), 0
 
 
-def _unrolled(low: Lowered, counts: dict[int, int], adjacent: int | None) -> Lowered:
-    """The code with `counts[d]` elements along dim d in one iteration; those along `adjacent` are stored together."""
+def _unrolled(low: Lowered, counts: dict[int, int], adjacent: tuple[int, ...]) -> Lowered:
+    """The code with `counts[d]` elements along dim d in one iteration; those along the `adjacent` dims are stored together."""
     b = Builder()
     shape = tuple([n // counts.get(d, 1) for d, n in enumerate(low.shape)])
     fresh: list[Expr] = [b.index(f"i{d}", n, d) if n > 1 else b.const(0, "i64") for d, n in enumerate(shape)]
     places = {d: [b.iadd(b.imul(fresh[d], count), k) for k in range(count)] for d, count in counts.items()}
     left = {d: [b.const(k, "i64") for k in range(shape[d] * count, low.shape[d])] for d, count in counts.items()}
 
-    def outputs(rows: dict[int, list[Expr]], columns: list[Expr | None]) -> list[Output]:
+    def outputs(rows: dict[int, list[Expr]], columns: list[dict[int, Expr]]) -> list[Output]:
         found = []
         for choice in itertools.product(*rows.values()):
             at = dict(zip(rows, choice))
             row = []
-            for x in columns:
-                here = at if x is None else {**at, adjacent: x}
+            for column in columns:
+                here = {**at, **column}
                 row.append(Substitution(low.builder, b, {id(y): here.get(d, fresh[d]) for d, y in enumerate(low.vars)}))
             found += [replace(out, index=row[0](out.index), value=row[0](out.value), after=tuple([f(out.value) for f in row[1:]]))
                       for out in low.outputs]
         return found
 
-    rows = [d for d in counts if d != adjacent]
-    columns = [None] if adjacent is None else places[adjacent]
+    rows = [d for d in counts if d not in adjacent]
+    columns = [dict(zip(adjacent, column)) for column in itertools.product(*[places[d] for d in adjacent])]
     remainders = []
     for ends in itertools.product(*[(False, True) if left[d] else (False,) for d in rows]):
         choice = {d: left[d] if end else places[d] for d, end in zip(rows, ends)}
         when = b.logical_and(*[b.icmp("eq", fresh[d], shape[d] - 1) for d, end in zip(rows, ends) if end])
         remainders.append(Remainder(outputs(choice, columns), when, False))
-        if adjacent is not None:
-            remainders += [Remainder(outputs(choice, [x]), when, True) for x in left[adjacent]]
+        remainders += [Remainder(outputs(choice, [{d: x}]), when, True) for d in adjacent for x in left[d]]
     return replace(low, builder=b, shape=shape, vars=fresh, outputs=remainders[0].outputs, remainders=remainders[1:])
