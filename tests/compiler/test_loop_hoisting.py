@@ -14,7 +14,7 @@ from weft.core.interpret import run_reference
 from weft.ir.check import check_jaxpr
 
 RNG = np.random.default_rng(0)
-X, W, V, H = (RNG.standard_normal(s).astype(np.float32) * 0.3 for s in ((9, 4, 5), (5, 8), (8, 8), (4, 8)))
+X, W, V, H = (RNG.standard_normal(s).astype(np.float32) * 0.15 for s in ((9, 14, 15), (15, 18), (18, 18), (14, 18)))
 BIG = np.zeros((3, 512, 512), np.float32)
 
 
@@ -41,8 +41,8 @@ def gradient(x, w, v, h):
 def used_twice(x, w, v, h):
     """A sum that is read in each iteration stays; so does a product that is needed in the loop and stacked, too."""
     def step(total, x):
-        y = wnp.sin(total[:4]) @ v
-        return total + x.T @ wnp.cos(total[:4]), (total, y, y.sum())
+        y = wnp.sin(total[:14]) @ v
+        return total + x.T @ wnp.cos(total[:14]), (total, y, y.sum())
     return lax.scan(step, w, x)
 
 

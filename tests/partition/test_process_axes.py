@@ -100,7 +100,7 @@ def test_an_exchange_starts_early_and_is_waited_for_late():
         for _ in range(3):
             w = wnp.tanh(w @ w)
         return wnp.sin(total), w
-    _, steps = steps_of(f, placed((16, 6), (8,), "x"), placed((8, 8), (8,)))
+    _, steps = steps_of(f, placed((16, 6), (8,), "x"), placed((16, 16), (8,)))
     kinds = [type(s).__name__ for s in steps]
     start, wait = kinds.index("Start"), kinds.index("Wait")
     assert kinds[start + 1:wait].count("Gemm") == 3 and "Gemm" not in kinds[:start]

@@ -168,9 +168,9 @@ PROGRAM = """
     def f(x, w):
         return wnp.tanh(x @ w).sum(1)
     jitted = weft.jit(f)
-    native = jitted.lower(wnp.ones((8, 16)), wnp.ones((16, 4))).compile().runtime_executable().loaded.native
+    native = jitted.lower(wnp.ones((8, 64)), wnp.ones((64, 8))).compile().runtime_executable().loaded.native
     print(native.kernel_count, native.kernel_count - native.from_disk)
-    print(jitted(wnp.ones((8, 16)), wnp.ones((16, 4))).sum())
+    print(jitted(wnp.ones((8, 64)), wnp.ones((64, 8))).sum())
 """
 
 

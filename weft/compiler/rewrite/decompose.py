@@ -1,12 +1,13 @@
 """Decomposes composite operations, and shapes work for kernels.
 
-In, out: jaxprs. Composites (`ExpandSpec`) become the equations that define them; matmuls without a matmul kernel become products
-and sums; a reduction to few elements is split in two, so that its first part can be parallelized.
+In, out: jaxprs. Composites (`ExpandSpec`) become the equations that define them; matmuls without a matmul kernel and tiny
+ones become products and sums; a reduction to few elements is split in two, so that its first part can be parallelized.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 
 import numpy as np
@@ -252,37 +253,54 @@ def _rebuilt_dot(eqn: Eqn):
     wide = sum_dtype(lhs.dtype, rhs.dtype, out.dtype)
     (a_contract, b_contract), (a_batch, b_batch) = eqn.params["dimension_numbers"]
     inner = math.prod(lhs.shape[d] for d in a_contract)
-    enough = inner > 1 and out.size > math.prod(lhs.shape[d] for d in a_batch)
-    if enough and _has_gemm(lhs.dtype, rhs.dtype, out.dtype):
-        return None       # (one row by one column, however often, is a sum of products: a reduction reads its operands in place. One
-                          # column by one row is no sum: products are made where they are read)
-    if enough:
+    a_free = [d for d in range(lhs.ndim) if d not in a_contract and d not in a_batch]
+    b_free = [d for d in range(rhs.ndim) if d not in b_contract and d not in b_batch]
+    rows, columns = math.prod(lhs.shape[d] for d in a_free), math.prod(rhs.shape[d] for d in b_free)
+    # One row by one column, however often, is a sum of products: a reduction reads its operands in place. One column by one
+    # row is no sum: products are computed where they are read.
+    enough = inner > 1 and rows * columns > 1
+    if enough and not _is_tiny_product(wide, rows, inner, columns):
+        if _has_gemm(lhs.dtype, rhs.dtype, out.dtype):
+            return None
         bind, params = eqn.primitive.bind, {**eqn.params, "preferred_element_type": wide}
         if _has_gemm(lhs.dtype, rhs.dtype, wide):
             return lambda a, b: [_convert(bind(a, b, **params), out.dtype)]
         return lambda a, b: [_convert(bind(_convert(a, wide), _convert(b, wide), **params), out.dtype)]
 
+    lengths = tuple([lhs.shape[d] for d in a_contract])
+    contracted = tuple(range(out.ndim, out.ndim + len(lengths)))
+    place_a = {d: i for i, d in enumerate([*a_batch, *a_free])} | dict(zip(a_contract, contracted))
+    place_b = {d: i for i, d in enumerate(b_batch)} | dict(zip(b_contract, contracted))
+    place_b.update({d: len(a_batch) + len(a_free) + i for i, d in enumerate(b_free)})
+
     def product(a, b):
-        a, b = _convert(a, wide), _convert(b, wide)
-        a_free = [d for d in range(lhs.ndim) if d not in a_contract and d not in a_batch]
-        b_free = [d for d in range(rhs.ndim) if d not in b_contract and d not in b_batch]
-        sizes = ([lhs.shape[d] for d in a_batch] + [lhs.shape[d] for d in a_free] + [rhs.shape[d] for d in b_free]
-                 + [lhs.shape[d] for d in a_contract])
-        place_a = {d: i for i, d in enumerate([*a_batch, *a_free])}
-        place_b = {d: i for i, d in enumerate(b_batch)}
-        place_b.update({d: len(a_batch) + len(a_free) + i for i, d in enumerate(b_free)})
-        for i, (x, y) in enumerate(zip(a_contract, b_contract)):
-            place_a[x] = place_b[y] = out.ndim + i
-        spread = lambda x, place, n: _broadcast(x, tuple(sizes), [place[d] for d in range(n)])
-        terms = registry["mul"].bind(spread(a, place_a, lhs.ndim), spread(b, place_b, rhs.ndim))
-        axes = tuple(range(out.ndim, len(sizes)))
-        if inner == 1:
-            terms = registry["reshape"].bind(terms, new_sizes=out.shape) if axes else terms
-        else:
-            terms = registry["reduce_sum"].bind(terms, axes=axes)
-        return [_convert(terms, out.dtype)]
+        # Elements are taken from the spread operand: an expensive operand is then stored once, as a whole.
+        a = _broadcast(_convert(a, wide), (*out.shape, *lengths), [place_a[d] for d in range(lhs.ndim)])
+        b = _broadcast(_convert(b, wide), (*out.shape, *lengths), [place_b[d] for d in range(rhs.ndim)])
+        if not 0 < inner <= MODEL.unrolled_sum:
+            return [_convert(registry["reduce_sum"].bind(registry["mul"].bind(a, b), axes=contracted), out.dtype)]
+        places = itertools.product(*[range(n) for n in lengths])
+        terms = [registry["mul"].bind(_take(a, place), _take(b, place)) for place in places]
+        return [_convert(functools.reduce(registry["add"].bind, terms), out.dtype)]
 
     return product
+
+
+def _is_tiny_product(dtype: np.dtype, rows: int, inner: int, columns: int) -> bool:
+    """Whether a product of a batch is cheaper as multiply and sum than as a matmul."""
+    if inner * rows * columns <= MODEL.tiny_product:
+        return True
+    # Many rows by a tiny matrix. A matmul packs strided complex numbers, which are slow to load one by one.
+    return dtype.kind != "c" and inner * max(inner, min(rows, columns)) <= MODEL.tiny_row_product
+
+
+def _take(x, place: tuple[int, ...]):
+    """The elements of `x` at one place of its last dims, without these dims."""
+    shape = typeof(x).shape
+    kept = shape[:len(shape) - len(place)]
+    start, limit = (*[0] * len(kept), *place), (*kept, *[i + 1 for i in place])
+    part = registry["slice"].bind(x, start_indices=start, limit_indices=limit, strides=None)
+    return registry["reshape"].bind(part, new_sizes=kept)
 
 
 def _has_gemm(lhs: np.dtype, rhs: np.dtype, out: np.dtype) -> bool:
