@@ -5,7 +5,7 @@ Out:  `task(step, name)`: the text of `void name(ptr arrays, i64 task, i64 worke
       step's arrays in order; `tasks(step)`: the number of tasks.
 Laws: problems are independent, so threads share a batch and the library runs single-threaded in each. Its own threads would keep
       spinning after the call and slow down the next kernel; only single problems long enough to make up for that use them.
-      Batches of tiny problems use one thread.
+      Batches of small problems use one thread; the smallest are computed without the library (`tiny_lapack`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 from weft.codegen.ir.gemm_types import machine
 from weft.codegen.ir.ir_writer import FunctionWriter
 from weft.codegen.ir.writer import Declarations
+from weft.codegen.library import tiny_lapack
 from weft.codegen.runtime import symbols
 from weft.ir.program import LibraryCall
 from weft.util import lapack
@@ -35,7 +36,9 @@ def signature(step: LibraryCall) -> str:
 
 def works_alone(step: LibraryCall) -> bool:
     """Whether the library must not use its own threads for a step (it may have none anyway)."""
-    return lapack.thread_control() is not None and (_touched(step) < MODEL.lapack_threaded or step.count > 1)
+    if tiny_lapack.is_tiny(step) or lapack.thread_control() is None:
+        return False
+    return _touched(step) < MODEL.lapack_threaded or step.count > 1
 
 
 def tasks(step: LibraryCall) -> int:
@@ -45,6 +48,9 @@ def tasks(step: LibraryCall) -> int:
 
 def _share(step: LibraryCall) -> int:
     """Problems of one task."""
+    if tiny_lapack.is_tiny(step):
+        tasks = min(MODEL.lapack_most_tasks, max(1, step.count // MODEL.lapack_unrolled_problems))
+        return -(-step.count // tasks)
     tiny = {"trsm": MODEL.lapack_tiny_trsm, "potrf": MODEL.lapack_tiny_potrf, "getrf": MODEL.lapack_tiny_getrf}
     alone = lapack.thread_control() is not None and _touched(step) < tiny.get(step.routine[1:], 0)
     return step.count if alone else -(-step.count // MODEL.lapack_most_tasks)
@@ -59,6 +65,9 @@ def _touched(step: LibraryCall) -> int:
 def task(step: LibraryCall, name: str) -> str:
     """The text of a function for some problems of the batch."""
     f = FunctionWriter(f"internal void @{name}(ptr %arrays, i64 %task, i64 %worker)", Declarations(), machine(), "nounwind")
+    if tiny_lapack.is_tiny(step):
+        _write_tiny(f, step)
+        return f.end() + "\n"
     room = _Room(step)
     scratch = "null"
     if room.nbytes:
@@ -92,6 +101,18 @@ def task(step: LibraryCall, name: str) -> str:
     if room.nbytes:
         f.do(f"call void @weft_scratch_give(ptr {scratch})")
     return f.end() + "\n"
+
+
+def _write_tiny(f: FunctionWriter, step: LibraryCall) -> None:
+    """Write the problems of a task without the library."""
+    bases = {array[0]: f.word("%arrays", i, "ptr") for i, array in enumerate(step.arrays)}
+    first = f.mul("%task", _share(step))
+
+    def one(problem: str) -> None:
+        places = {array: f.at(bases[array], f.mul(problem, size * np.dtype(kind).itemsize)) for array, _, size, kind in step.arrays}
+        tiny_lapack.write(f, step, places)
+
+    f.loop(first, f.min(f.add(first, _share(step)), step.count), 1, one)
 
 
 class _Room:
