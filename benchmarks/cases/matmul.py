@@ -50,6 +50,18 @@ program("outer product 4096", "matmul", jnp.outer, normal(4096), normal(4096), m
 for _b, _n in ((1024, 8), (1024, 16), (256, 32), (256, 64), (64, 128)):
     program(f"batched matmul, {_b} of {_n} x {_n}", "matmul", jnp.matmul, normal(_b, _n, _n), normal(_b, _n, _n),
             flops=2.0 * _b * _n ** 3, quick=_n == 64)
+for _b, _n in ((10000, 2), (100000, 3), (10000, 4), (10000, 8)):
+    program(f"tiny matmul, {_b} of {_n} x {_n}", "matmul", jnp.matmul, normal(_b, _n, _n), normal(_b, _n, _n), quick=_n == 3)
+program("tiny matmul bfloat16, 100000 of 3 x 3", "matmul", jnp.matmul, normal(100000, 3, 3, dtype="bfloat16"),
+        normal(100000, 3, 3, dtype="bfloat16"))
+program("tiny matmul complex64, 10000 of 4 x 4", "matmul", jnp.matmul, normal(10000, 4, 4, dtype="complex64"),
+        normal(10000, 4, 4, dtype="complex64"))
+program("tiny matmul A B.T, 100000 of 3 x 3", "matmul", lambda a, b: a @ b.mT, normal(100000, 3, 3), normal(100000, 3, 3))
+program("tiny matmul, 100000 rows by 3 x 3", "matmul", jnp.matmul, normal(100000, 3), normal(3, 3))
+program("tiny matmul gradient, 100000 of 3 x 3", "matmul", jax.grad(lambda a, b: ((a @ b) ** 2).sum(), argnums=(0, 1)),
+        normal(100000, 3, 3), normal(100000, 3, 3))
+program("quadratic forms, einsum bi,bij,bj->b", "matmul", lambda v, a: jnp.einsum("bi,bij,bj->b", v, a, v), normal(100000, 3),
+        normal(100000, 3, 3))
 program("batched matmul bfloat16, 256 of 64 x 64", "matmul", jnp.matmul, normal(256, 64, 64, dtype="bfloat16"),
         normal(256, 64, 64, dtype="bfloat16"), flops=2.0 * 256 * 64 ** 3, rate="bfloat16")
 program("batched matrix-vector", "matmul", lambda a, x: jnp.einsum("bij,bj->bi", a, x), normal(1024, 128, 128), normal(1024, 128),
@@ -88,6 +100,10 @@ for _name, _function in (("cholesky", jnp.linalg.cholesky), ("inverse", jnp.lina
 program("solve 256", "linear algebra", lambda a, b: jnp.linalg.solve(a + 20 * jnp.eye(256), b), normal(256, 256), normal(256, 16))
 program("cholesky, 256 of 16 x 16", "linear algebra", lambda x: jnp.linalg.cholesky(x @ x.transpose(0, 2, 1) + 20 * jnp.eye(16)),
         normal(256, 16, 16))
+for _name, _function in (("inverse", jnp.linalg.inv), ("determinant", jnp.linalg.det)):
+    program(f"{_name}, 10000 of 4 x 4", "linear algebra", _function, normal(10000, 4, 4))
+program("solve, 10000 of 3 x 3", "linear algebra", jnp.linalg.solve, normal(10000, 3, 3), normal(10000, 3, 1))
+program("cholesky, 10000 of 3 x 3", "linear algebra", lambda x: jnp.linalg.cholesky(x @ x.mT + jnp.eye(3)), normal(10000, 3, 3))
 program("inverse, 1000 of 4 x 4", "linear algebra", lambda x: jnp.linalg.inv(x + 4 * jnp.eye(4)), normal(1000, 4, 4))
 program("rfft, 100 rows of 1023", "linear algebra", jnp.fft.rfft, normal(100, 1023))
 program("rfft, 100 rows of 1023, float64", "linear algebra", jnp.fft.rfft, normal(100, 1023, dtype="float64"), x64=True)
