@@ -78,7 +78,7 @@ def test_other_options():
 
 def test_options_of_a_part_of_a_program():
     part = weft.jit(lambda x: x * 2, compiler_options={"xla_cpu_enable_fast_math": True})
-    whole = {"jit": weft.jit(lambda x: part(x) + 1), "make_jaxpr": weft.make_jaxpr(part), "grad": weft.grad(part),
+    whole = {"jit": weft.jit(lambda x: part(x) + 1), "make_jaxpr": weft.make_jaxpr(part), "gradient": weft.jit(weft.grad(part)),
              "scan": lambda x: weft.lax.scan(lambda c, _: (part(c), None), x, length=2)}
     for name, call in whole.items():
         with pytest.raises(ValueError, match="`compiler_options` can only be passed to the outermost jit") as raised:
@@ -86,7 +86,8 @@ def test_options_of_a_part_of_a_program():
         assert "xla_cpu_enable_fast_math" in str(raised.value), name
     found = []
     named(lambda: found.append(weft.vmap(part)(wnp.arange(3.0))))         # still a program of its own
-    assert found[0].tolist() == [0.0, 2.0, 4.0]
+    named(lambda: found.append(weft.grad(part)(1.0)))
+    assert found[0].tolist() == [0.0, 2.0, 4.0] and found[1] == 2
 
 
 @pytest.mark.parametrize("platforms", [None, "", "cpu", "cuda,cpu", "cpu,cuda", "reference,cpu"])
