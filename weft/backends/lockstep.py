@@ -157,9 +157,12 @@ class Lockstep:
         grids = [np.array([id(v) for v in x]).reshape(self.shape) for x in ins]
         varies = [[bool((grid != grid.take([0], i)).any()) for i in range(len(self.shape))] for grid in grids]
         for i, name in enumerate(self.names):
-            if layout is not None and name in layout.axes and not layout.splits(name):
-                for mine in varies:
-                    mine[i] = False                      # values that the compiler knows to be equal: any of them will do
+            if layout is not None and name in layout.axes:
+                for k, mine in enumerate(varies):
+                    if not layout.splits(name):
+                        mine[i] = False                  # values that the compiler knows to be equal: any of them will do
+                    elif not layout.apart and any(name in dim for dim in layout.specs[k]):
+                        mine[i] = True                   # blocks are put together, also equal ones and those of an axis of size 1
         over = [i for i in range(len(self.shape)) if any(mine[i] for mine in varies)]
         mapped = tuple(Mapped(self.shape[i], self.names[i], tuple(mine[i] for mine in varies)) for i in over)
         operands = [self._stacked(x, mine) for x, mine in zip(ins, varies)]

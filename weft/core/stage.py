@@ -225,7 +225,7 @@ def stage(fun: Callable, in_avals: Sequence[ShapedArray], name: str = "") -> Jax
 
     >>> from weft.ops.elementwise import sin
     >>> stage(lambda x: [sin(x)], [ShapedArray((3,), np.dtype("float32"))]).out_avals
-    (ShapedArray(float32[3]),)
+    [ShapedArray(float32[3])]
     """
     trace = StageTrace(_state.trace, name)
     guard[0] += 1

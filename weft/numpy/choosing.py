@@ -292,12 +292,12 @@ def insert(arr, obj, values, axis: int | None = None):
     """
     (a, axis), obj = promote.along("insert", arr, axis), promote.value(obj)
     n = a.shape[axis]
+    if isinstance(obj, (list, tuple)) and builtins.any(isinstance(i, Tracer) for i in obj):
+        obj = asarray(obj)
     if isinstance(n, Dim) and isinstance(obj, (int, np.integer)) and not -n <= obj <= n:
         raise IndexError(f"insert: `obj` must hold positions within dim {axis} of size {n}, got {obj!r:.80}.")
     if np.ndim(obj) == 0 and (isinstance(n, Dim) or isinstance(obj, Tracer)) and dtypes.issubdtype(typeof(obj).dtype, np.integer):
         return _with_block(a, asarray(obj), values, axis)
-    if isinstance(obj, (list, tuple)) and builtins.any(isinstance(i, Tracer) for i in obj):
-        obj = asarray(obj)
     if isinstance(obj, Tracer) and obj.ndim == 1 and dtypes.issubdtype(obj.dtype, np.integer):
         return _with_slices(a, obj, values, axis)
     positions = np.atleast_1d(np.arange(n)[obj] if isinstance(obj, slice) else np.asarray(obj))

@@ -35,7 +35,7 @@ def parse_jaxpr(text: str, consts: Sequence = ()) -> Jaxpr:
     """The program that `text` prints. `consts` are the values of its constant variables.
 
     >>> parse_jaxpr("{ lambda ; a:f32[3]. let b:f32[3] = sin a in (b,) }").out_avals
-    (ShapedArray(float32[3]),)
+    [ShapedArray(float32[3])]
     """
     parser = _Parser(text)
     jaxpr = parser.jaxpr(consts)

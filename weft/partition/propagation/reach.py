@@ -55,6 +55,7 @@ class _DimClasses:
             if type(atom) is Literal:
                 continue
             for d, of_dim in enumerate(factors):
+                self.find((atom, d))                           # a dim of size 1 is a class, too
                 major = next((f for f in of_dim if rule.sizes[f] != 1), None)
                 if major is not None:
                     self.join((atom, d), dims.setdefault(major, (atom, d)))
