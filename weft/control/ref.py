@@ -43,6 +43,7 @@ class AbstractRef:
     """
     inner_aval: ShapedArray
     memory_space: Any = None
+    kind: Any = None             # part of the type, for libraries with kinds of their own; references made here have none
 
     shape = property(lambda self: self.inner_aval.shape)
     dtype = property(lambda self: self.inner_aval.dtype)
