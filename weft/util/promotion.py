@@ -277,5 +277,4 @@ def sum_dtype(lhs: np.dtype, rhs: np.dtype, out: np.dtype) -> np.dtype:
 
 def _needs_double(dtype: np.dtype) -> bool:
     """Whether float32 or complex64 does not hold all numbers of a dtype."""
-    kind = table.kinds[dtype]
-    return dtype.itemsize > {"c": 8, "f": 4}.get(kind, 2)
+    return dtype.itemsize > {"c": 8, "f": 4}.get(table.kinds[dtype] or "", 2)
