@@ -196,3 +196,13 @@ def test_pure_and_io_callbacks_run_per_block(compiled):
     f = weft.shard_map(body, mesh=mesh(), in_specs=P("i", "j"), out_specs=P("i", "j"))
     np.testing.assert_array_equal((weft.jit(f) if compiled else f)(X), X * 4)
     assert shapes == [(2, 1)] * 8
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("rows, columns", [(1, 4), (4, 1), (2, 2)])
+@pytest.mark.parametrize("spec", [("i",), (("j", "i"),), (("i", "j"), None)], ids=str)
+def test_values_split_over_an_axis_of_size_one_are_put_together(spec, rows, columns, backend):
+    function = lambda x: weft.pure_callback(lambda x: np.asarray(x)[::-1], weft.ShapeDtypeStruct(x.shape, x.dtype), x * 2)
+    for x in (X, np.zeros_like(X)):                    # blocks of zeros are one object
+        got = weft.jit(function, backend=backend)(laid(x, *spec, on=mesh(rows, columns)))
+        np.testing.assert_array_equal(got, x[::-1] * 2)

@@ -10,6 +10,8 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft.partition.propagation.propagate import factor_rule, region_links
+from weft.partition.propagation.reach import reach_of_dims
 from weft.sharding import NamedSharding, PartitionSpec as P
 
 MESHES = {"8": (8,), "4x2": (4, 2), "2x2x2": (2, 2, 2)}
@@ -157,3 +159,13 @@ def test_values_equal_those_of_one_device(variant):
     tolerance = 2e-3 if training.half else 1e-5
     for ours, expected in zip(weft.tree.leaves(sharded), weft.tree.leaves(whole)):
         np.testing.assert_allclose(ours, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (4, 1), (4, 2), (0, 3)])
+def test_every_operand_of_a_rule_has_a_reach(shape):
+    program = weft.make_jaxpr(lambda x: wnp.sin(x) * 2)(np.ones(shape, np.float32)).jaxpr
+    reach = reach_of_dims(program.eqns, factor_rule, region_links)
+    values = (*program.invars, *[v for eqn in program.eqns for v in eqn.outvars])
+    assert all(len(reach[v]) == 2 for v in values)
+    if 1 not in shape:
+        assert reach[program.invars[0]] == (len(values) * program.invars[0].aval.nbytes,) * 2
