@@ -414,9 +414,10 @@ class Partitioner:
         return Strategy(axes, ins, outs)
 
     def communication_cost(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], strategy: Strategy) -> float:
-        """Bytes sent to have operands as `strategy` needs them, and results as the target specs say."""
+        """Bytes sent to have operands as `strategy` needs them, and results as the target specs say. What is read twice is sent once."""
         axes, ins, outs = strategy.axes, strategy.ins, strategy.outs
-        cost = sum(self.cheapest_source(v, p)[1] for v, p in zip(values, ins))
+        moves = {(id(v), p): v for v, p in zip(values, ins)}
+        cost = sum(self.cheapest_source(v, p)[1] for (_, p), v in moves.items())
         completed = [(spec, a) for f, mine in axes.items() if (spec := _completed_by(rule, f)) is not None for a in mine]
         cost += self.context(eqn, rule, axes).bytes_sent(ins)
         for var, place in zip(eqn.outvars, outs):
