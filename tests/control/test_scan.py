@@ -237,7 +237,8 @@ def test_disable_jit_runs_python():
 
 
 def test_a_scan_is_one_native_program_with_one_loop():
-    compiled = weft.jit(lambda c, xs: lax.scan(BODIES["recurrent"], c, xs)).lower(C, XS).compile()
+    w, c, xs = arrays((64, 64), (64,), (5, 64))
+    compiled = weft.jit(lambda c, xs: lax.scan(lambda c, x: (wnp.tanh(w @ c + x), wnp.sin(c)), c, xs)).lower(c, xs).compile()
     steps = walk(compiled.runtime_executable().stages.scheduled.program.steps)
     loops = [s for s in steps if isinstance(s, P.Loop)]
     assert [s.extent for s in loops] == [5]

@@ -142,3 +142,13 @@ def test_mesh_axes_of_size_one_stay_in_types(name):
         assert weft.eval_shape(f, x).sharding.spec == wanted
         slope = weft.grad(lambda x: (f(x) ** 2).sum())(x)
         assert weft.typeof(slope).sharding.spec == P(*entries).of_rank(x.ndim)
+
+
+@pytest.mark.parametrize("make", [
+    lambda s: wnp.ones((8, 4), out_sharding=s), lambda s: wnp.array(np.ones((8, 4)), out_sharding=s),
+    lambda s: wnp.asarray(wnp.zeros((8, 4)), out_sharding=s), lambda s: weft.jit(lambda: wnp.full((8, 4), 2.0, out_sharding=s))(),
+    lambda s: wnp.triu(wnp.ones((8, 4), out_sharding=s))])  # fmt: skip
+def test_new_arrays_have_an_entry_for_each_dim(make):
+    with weft.set_mesh(weft.make_mesh((2, 2), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)):
+        assert tuple(make(P("x")).sharding.spec) == ("x", None)
+        assert tuple(make(P(None, "y")).sharding.spec) == (None, "y")

@@ -116,7 +116,7 @@ PROGRAMS = {
     "uneven on 8": lambda: (lambda x: lax.with_sharding_constraint(x @ x.T, NamedSharding(mesh(), P("b"))), (laid(16, 8),)),
     "manual on 8": lambda: (weft.shard_map(lambda x: lax.psum(x, "a") + lax.axis_index("b"), mesh=mesh(), in_specs=P("a", "b"),
                                            out_specs=P(None, "b")), (laid(16, 8),)),
-    "library": lambda: (lambda x: [wnp.linalg.cholesky(x @ x.T + 9 * wnp.eye(6)), wnp.linalg.inv(x)], (values(6, 6),)),
+    "library": lambda: (lambda x: [wnp.linalg.cholesky(x @ x.T + 9 * wnp.eye(12)), wnp.linalg.inv(x)], (values(12, 12),)),
     "library, a batch": lambda: (lambda x: wnp.linalg.svd(x), (values(9, 5, 5),)),
 }
 

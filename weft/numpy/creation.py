@@ -106,7 +106,7 @@ def _made(object, dtype, copy: bool, order: str | None, ndmin: int, device, out_
     result = _convert(object, dtype, copy)
     if ndmin > result.ndim:
         result = reshape(result, (1,) * (ndmin - result.ndim) + tuple(result.shape))
-    target = _target(device, out_sharding, "array")
+    target = _target(device, out_sharding, "array", result.ndim)
     if target is not None and type(object) is Array and object.committed:
         _check_stays(object, target)
     return _placed(result, target)
@@ -325,13 +325,17 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
         return np.zeros(shape, dtype)
     weak = dtype is None and typeof(fill_value).weak_type
     dtype = typeof(fill_value).dtype if dtype is None else dtypes.check_dtype(dtype, "full")
-    return _filled(shape, fill_value, dtype, weak, _target(device, out_sharding, "full"))
+    return _filled(shape, fill_value, dtype, weak, _target(device, out_sharding, "full", len(shape)))
 
 
-def _target(device: Any, out_sharding: Any, name: str) -> Any:
-    """Where a new array goes. The sharding of a value without explicit axes, which has no mesh, says nothing."""
+def _target(device: Any, out_sharding: Any, name: str, ndim: int) -> Any:
+    """Where a new array goes; explicit layouts have an entry for each dim. The sharding of a value without explicit axes, which has no
+    mesh, says nothing."""
     named = None if out_sharding is None else named_sharding(out_sharding, f"{name}: out_sharding")
-    return device if named is None or named.mesh.empty else named
+    if named is None or named.mesh.empty:
+        return device
+    is_padded = named.mesh.are_all_axes_explicit and len(named.spec) < ndim
+    return named.update(spec=named.spec.of_rank(ndim)) if is_padded else named
 
 
 def _filled(shape: tuple[int, ...], fill_value, dtype: np.dtype, weak: bool, target) -> Any:
@@ -464,7 +468,7 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
             len(range(int(lo), int(hi), int(by)))
         if np.dtype(want).kind in "iu" and any(isinstance(v, (float, np.floating)) for v in (lo, by)):
             lo, by = int(lo), int(lo + by) - int(lo)              # as in NumPy, the first two values are rounded and make the step
-    target = _target(device, out_sharding, "arange")
+    target = _target(device, out_sharding, "arange", 1)
     if current_trace() is eval_trace and n <= 1 << 16:
         base = np.arange(n, dtype=np.float64 if np.dtype(want).kind == "f" or want.kind == "V" else np.int64) * by + lo
         with Passing(NO_TRANSFER):                       # the numbers come from no value of the host
