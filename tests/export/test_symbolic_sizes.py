@@ -29,12 +29,12 @@ def arguments(program: Program, n: int, m: int, k: int = 3) -> list[np.ndarray]:
     n, m = max(n, program.smallest), max(m, program.smallest)
     n = -(-n // 4) * 4 if "mod(n, 4) == 0" in program.constraints else n
     rng = np.random.default_rng(n + 10 * m)
-    made = []
+    arrays = []
     for shape in program.shapes:
         text, _, kind = shape.partition(":")
         sizes = [int(eval(part, {"n": n, "m": m, "k": k})) for part in text.split(",")]
-        made.append(rng.integers(0, min(n, 3), sizes).astype(DTYPES[kind]) if kind else rng.normal(size=sizes).astype(np.float32))
-    return made
+        arrays.append(rng.integers(0, min(n, 3), sizes).astype(DTYPES[kind]) if kind else rng.normal(size=sizes).astype(np.float32))
+    return arrays
 
 
 def assert_same(ours, theirs, tolerance=3e-5) -> None:
@@ -59,36 +59,36 @@ def loss(function, args):
 
 @every_program
 def test_results_at_small_sizes_and_from_bytes(program):
-    made = exported(program)
-    check_at(made.call, program, 1, 2)
-    check_at(export.deserialize(made.serialize()).call, program, 5, 1)
+    exported_function = exported(program)
+    check_at(exported_function.call, program, 1, 2)
+    check_at(export.deserialize(exported_function.serialize()).call, program, 5, 1)
 
 
 @pytest.mark.slow
 @every_program
 def test_results_at_all_small_and_at_large_sizes(program):
-    made = exported(program)
-    again = export.deserialize(made.serialize())
+    exported_function = exported(program)
+    again = export.deserialize(exported_function.serialize())
     for n in range(1, 9):
-        check_at(made.call, program, n, 9 - n)
+        check_at(exported_function.call, program, n, 9 - n)
         check_at(again.call, program, n, n)
     check_at(again.call, program, 61, 40, 3e-4)
-    check_at(made.call, program, 34, 130, 3e-4)
+    check_at(exported_function.call, program, 34, 130, 3e-4)
 
 
 @pytest.mark.sampled(4)
 @every_program
 def test_results_under_vmap(program):
-    made, args = exported(program), arguments(program, 3, 2)
+    exported_function, args = exported(program), arguments(program, 3, 2)
     batch = [np.stack([x, x[::-1]]) for x in args]
-    assert_same(weft.jit(weft.vmap(made.call))(*batch), weft.jit(weft.vmap(program.function))(*batch))
+    assert_same(weft.jit(weft.vmap(exported_function.call))(*batch), weft.jit(weft.vmap(program.function))(*batch))
 
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("program", [p for p in PROGRAMS if p.smooth], ids=[p.name for p in PROGRAMS if p.smooth])
 def test_gradients(program):
-    made, args = exported(program), arguments(program, 4, 3)
-    ours, floats = loss(made.call, args)
+    exported_function, args = exported(program), arguments(program, 4, 3)
+    ours, floats = loss(exported_function.call, args)
     theirs, _ = loss(program.function, args)
     of = tuple(range(len(floats)))
     assert_same(weft.jit(weft.grad(ours, of))(*floats), weft.jit(weft.grad(theirs, of))(*floats), 3e-4)

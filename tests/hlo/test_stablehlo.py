@@ -61,7 +61,7 @@ def test_the_programs_use_every_operation(lowered):
 
 @pytest.mark.parametrize("primitive", PRIMITIVES, ids=str)
 def test_every_operation_has_a_rule(primitive):
-    # keys are rows of uint32 by then, sizes are known, nothing is differentiated any more, and programs are those of one device
+    # keys are rows of uint32 by then, sizes are known, nothing is differentiated any more, and each program is for one device
     before = {"dim_as_value", "random_wrap", "random_unwrap", "custom_lin", "custom_partitioning", "terms"}
     assert (rule_of(primitive) is None) == (primitive.name in before)
 

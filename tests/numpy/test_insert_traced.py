@@ -23,12 +23,12 @@ def test_values_are_inserted_as_numpy_inserts_them(name, dtype):
     count = len(positions)
     shape = (count,) if axis is None else (count, 4) if axis == 0 else (3, count)
     for values in (7, -np.arange(np.prod(shape), dtype=np.float32).reshape(shape)):
-        wanted = np.insert(X, positions.astype(int), values, axis=axis)
+        expected = np.insert(X, positions.astype(int), values, axis=axis)
         insert = lambda x, at, values=values: wnp.insert(x, at, values, axis=axis)
-        np.testing.assert_array_equal(weft.jit(insert)(X, positions), wanted)
-        np.testing.assert_array_equal(insert(wnp.asarray(X), wnp.asarray(positions)), wanted)
+        np.testing.assert_array_equal(weft.jit(insert)(X, positions), expected)
+        np.testing.assert_array_equal(insert(wnp.asarray(X), wnp.asarray(positions)), expected)
         several = weft.vmap(insert, (None, 0))(X, np.stack([positions, positions]))
-        np.testing.assert_array_equal(several, np.stack([wanted, wanted]))
+        np.testing.assert_array_equal(several, np.stack([expected, expected]))
 
 
 def test_positions_may_be_a_list_of_traced_numbers():

@@ -59,20 +59,20 @@ def assert_rounded_once(got, sums, of_integers, name, what):
         info = ml_dtypes.iinfo(got.dtype)
         low, high = int(info.min), int(info.max)
         if of_integers:
-            wanted = [(int(v) - low) % (1 << info.bits) + low for v in real.ravel()]
+            expected = [(int(v) - low) % (1 << info.bits) + low for v in real.ravel()]
         else:
-            wanted = [min(max(int(v), low), high) for v in real.ravel()]
-        np.testing.assert_array_equal([int(v) for v in got.ravel()], wanted, err_msg=what)
+            expected = [min(max(int(v), low), high) for v in real.ravel()]
+        np.testing.assert_array_equal([int(v) for v in got.ravel()], expected, err_msg=what)
     elif got.dtype.itemsize <= 2:
-        wanted, found = real.astype(np.float32).astype(got.dtype).astype(np.float64), got.astype(np.float64)
-        finite = np.isfinite(wanted)
-        np.testing.assert_array_equal(found[~finite], wanted[~finite], err_msg=what)
+        expected, found = real.astype(np.float32).astype(got.dtype).astype(np.float64), got.astype(np.float64)
+        finite = np.isfinite(expected)
+        np.testing.assert_array_equal(found[~finite], expected[~finite], err_msg=what)
         # as near as the right rounding, up to the error of a sum in float32
-        error, least = abs(found - real)[finite], abs(wanted - real)[finite]
+        error, least = abs(found - real)[finite], abs(expected - real)[finite]
         assert (error <= least + 2e-6 * max(1, abs(real).max())).all(), what
     else:
-        wanted = sums if got.dtype.kind == "c" else real
-        np.testing.assert_allclose(exact(got), wanted, rtol=2e-6, atol=1e-5, err_msg=what)
+        expected = sums if got.dtype.kind == "c" else real
+        np.testing.assert_allclose(exact(got), expected, rtol=2e-6, atol=1e-5, err_msg=what)
 
 
 def pairs_with(lhs, names):
@@ -191,12 +191,12 @@ def test_gradients_have_the_dtypes_of_their_operands(lhs, rhs, out):
     for run in (weft.grad(loss, kept), weft.jit(weft.grad(loss, kept))):
         for i, got in zip(kept, run(x, y), strict=True):
             operands = [exact(x), exact(y)]
-            wanted = np.ones((3, 5)) @ operands[1].T if i == 0 else operands[0].T @ np.ones((3, 5))
+            expected = np.ones((3, 5)) @ operands[1].T if i == 0 else operands[0].T @ np.ones((3, 5))
             name = (lhs, rhs)[i]
             assert got.dtype == dtype_of(name)
-            wanted = wanted if got.dtype.kind == "c" else wanted.real
+            expected = expected if got.dtype.kind == "c" else expected.real
             precision = 1e-5 if got.dtype.itemsize > 2 else float(ml_dtypes.finfo(got.dtype).eps)
-            np.testing.assert_allclose(exact(np.asarray(got)), exact(np.asarray(wanted).astype(got.dtype)), rtol=precision, atol=1e-5)
+            np.testing.assert_allclose(exact(np.asarray(got)), exact(np.asarray(expected).astype(got.dtype)), rtol=precision, atol=1e-5)
 
 
 def test_a_product_that_is_truncated_has_no_gradient():
