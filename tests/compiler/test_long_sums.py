@@ -44,3 +44,20 @@ def test_sum_of_a_dilated_convolution():
     with weft.enable_x64():
         want = np.asarray(weft.jit(f, backend="reference")(x.astype("f8"), k.astype("f8")))
     np.testing.assert_allclose(weft.jit(f)(x, k), want, rtol=80 * 2.0**-23)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "c8"])
+@pytest.mark.parametrize("shape", [(1000, 13), (3000, 5), (9, 7, 16, 13, 1), (1200, 3, 5)])
+@pytest.mark.parametrize("axis", [None, 0])
+def test_long_loop_around_a_short_vector(shape, axis, dtype):
+    """Found as chain 21825968370: a sum whose vector is short and whose outer loop is long is made in blocks of that loop."""
+    place = np.arange(shape[-1 if shape[-1] > 1 else -2]) % 3 == 1
+    place = place.reshape(-1, 1) if shape[-1] == 1 else place
+
+    def f(x):
+        mask = weft.lax.broadcasted_iota("int32", shape, len(shape) - (2 if shape[-1] == 1 else 1)) % 3 == 1
+        return wnp.sum(wnp.where(mask, wnp.sin(wnp.cos(x)), 0), axis)
+
+    x = np.full(shape, 0.3, dtype)
+    want = np.where(place, np.sin(np.cos(x.astype("c16" if dtype == "c8" else "f8"))), 0).sum(axis)
+    np.testing.assert_allclose(weft.jit(f)(x), want, rtol=16 * 2.0**-23)

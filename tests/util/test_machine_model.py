@@ -49,7 +49,7 @@ OTHER_NUMBERS: dict[str, set[str]] = {
     "codegen/vector/math_tables.py": {"TABLE"},                              # coefficients
     "compiler/fusion/band_analysis.py": {"MOST", "MOST_EQUATIONS"},          # beyond any sum of integers; how far a proof looks
     "compiler/kernels/fft_plan.py": {"OPERAND", "RESULT", "_SIDES"},         # names of memory; lengths that have few radices
-    "compiler/loops/loop_nest.py": {"SUM_BLOCK", "_SUM_TERMS"},              # accuracy
+    "compiler/loops/loop_nest.py": {"_SUM_BLOCK", "_SUM_TERMS"},              # accuracy
     "compiler/loops/loop_splitting.py": {"OPEN"},                            # beyond any index
     "compiler/rewrite/simplify.py": {"MOST_JOINED"},                         # how far a pattern is looked for
     "compiler/rewrite/variance_rewrite.py": {"FARTHEST"},                    # the same

@@ -30,9 +30,7 @@ class Level(enum.IntEnum):
     ROW = 1
     ROW_VECTOR = 2          # lanes are rows
     REMAINDER = 3           # what an unrolled vector loop leaves
-    COLUMN = 5              # the first of them; the others follow
-    BLOCK = 50              # of a long sum,
-    IN_BLOCK = 51           # and the columns in it
+    COLUMN = 5              # the first of them; the others follow two apart, between them the columns in a block of a long sum
 
 
 @record

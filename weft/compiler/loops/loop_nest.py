@@ -30,21 +30,32 @@ from weft.ir.registry import HEAVY
 from weft.util.machine_model import MODEL
 from weft.util.record import record, replace
 
-SUM_BLOCK = 4096               # a float sum along one dim is made in blocks of this length if it has four of them
-_SUM_TERMS = 1024, 16          # of one accumulator in nested loops: more are accumulated in two parts, the inner one of these at least
+_SUM_BLOCK = 4096              # a float sum along one dim is made in blocks of this length if it has four of them
+_SUM_TERMS = 128, 16           # of one accumulator in nested loops: more are accumulated in two parts, the inner one of these at least
 
 
-def _apart_from(loops: Sequence[LoopLevel]) -> int | None:
-    """Return the loop of a nest from which on a long sum accumulates apart, so that neither part has many terms; None if it is short.
+def _apart_from(loops: Sequence[LoopLevel]) -> tuple[int, int] | None:
+    """Return the loop of a nest from which on a long sum accumulates apart, and in blocks of how many iterations, so that neither part
+    has many terms; None if the sum is short.
 
     The error of an accumulator grows with its number of terms. Adding up lanes costs a few terms, so that loops of few are not apart.
     """
     most, fewest = _SUM_TERMS
     terms = [-(-loop.extent // fewest) if loop.kind == "vector" else loop.extent for loop in loops]
+    if loops and loops[-1].kind == "vector" and loops[-1].extent >= 4 * _SUM_BLOCK:
+        return len(loops) - 1, _SUM_BLOCK
     if math.prod(terms) < most:
         return None
-    parts = {i: (math.prod(terms[:i]), math.prod(terms[i:])) for i in range(1, len(loops))}
-    return min((i for i, (_, inner) in parts.items() if inner >= fewest), key=lambda i: max(parts[i]), default=None)
+    found: list[tuple[int, int, int]] = []              # terms of the longer part, loop, iterations of a block
+    for i, loop in enumerate(loops):
+        outer, inner = math.prod(terms[:i]), math.prod(terms[i + 1:])
+        if outer > 1 and terms[i] * inner >= fewest:
+            found.append((max(outer, terms[i] * inner), i, loop.extent))
+        if loop.kind == "serial":
+            block = max(-(-fewest // inner), math.isqrt(outer * loop.extent // inner), 1)
+            if block < loop.extent:
+                found.append((2 * max(outer * -(-loop.extent // block), block * inner), i, block))  # twice: it is one more loop
+    return min(found)[1:] if found else None
 
 
 @record(frozen=False)
@@ -163,20 +174,19 @@ class _Writer(LoopNest):
         loops = []
         for k, dim in enumerate(columns):
             name = f"c{k}" if dim is not self.vector else "j"
-            where[id(dim)] = b.index(name, dim.extent, Level.COLUMN + k)
-            loops.append(LoopLevel(Level.COLUMN + k, name, dim.extent, "vector" if dim is self.vector else "serial"))
-        blocked = bool(loops) and loops[-1].kind == "vector" and columns[-1].extent >= 4 * SUM_BLOCK
-        if blocked:
-            n = columns[-1].extent
-            k = b.index("k", -(-n // SUM_BLOCK), Level.BLOCK)
-            j = b.index("j2", SUM_BLOCK, Level.IN_BLOCK)
-            start = b.imul(k, SUM_BLOCK)
-            where[id(columns[-1])] = b.iadd(start, j)
-            extent = SUM_BLOCK if n % SUM_BLOCK == 0 else b.imin(b.isub(n, start), SUM_BLOCK)
-            loops[-1:] = [LoopLevel(Level.BLOCK, "k", -(-n // SUM_BLOCK), "serial"),
-                          LoopLevel(Level.IN_BLOCK, "j2", extent, "vector", own_sums=True)]
-        elif (apart := _apart_from(loops)) is not None:
-            loops[apart] = replace(loops[apart], own_sums=True)
+            where[id(dim)] = b.index(name, dim.extent, Level.COLUMN + 2 * k)
+            loops.append(LoopLevel(Level.COLUMN + 2 * k, name, dim.extent, "vector" if dim is self.vector else "serial"))
+        if (apart := _apart_from(loops)) is not None:
+            k, length = apart
+            loop, dim = loops[k], columns[k]
+            loops[k:k + 1] = [replace(loop, own_sums=True)]
+            if length < dim.extent:
+                blocks = -(-dim.extent // length)
+                start = b.imul(b.index("k", blocks, loop.level), length)
+                where[id(dim)] = b.iadd(start, b.index("j2", length, loop.level + 1))
+                extent = length if dim.extent % length == 0 else b.imin(b.isub(dim.extent, start), length)
+                loops[k:k + 1] = [LoopLevel(loop.level, "k", blocks, "serial"),
+                                  LoopLevel(loop.level + 1, "j2", extent, loop.kind, own_sums=True)]
         substitute = Substitution(low.builder, b, {**self.mapping(where), **self.staged})
         for r in low.reductions:
             emit.ref_levels[r.name] = row_level
