@@ -20,7 +20,7 @@ from weft.core.primitive import Primitive
 from weft.core.trace import is_undef, typeof
 from weft.ir.factors import RuleBuilder
 from weft.ir.types import ShapedArray
-from weft.ops.elementwise import convert_element_type, convert_element_type_p
+from weft.ops.casting import convert_element_type, convert_element_type_p
 from weft.ops.families import (
     ANY,
     INEXACT,
