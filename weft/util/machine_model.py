@@ -48,7 +48,8 @@ class MachineModel:
     prefetch_gather_rows: int = 16          # and at most so many rows
 
     # ---- tasks
-    task_bytes: int = 1 << 16               # memory traffic that is worth a task
+    parallel_work: int = 1 << 19            # memory traffic that is worth a second thread: some 10 µs in cached data
+    task_bytes: int = 1 << 16               # and of one task of such work: enough tasks that few threads finish together
     most_tasks: int = 256                   # of one kernel
     serial_elements: int = 1 << 15          # elements that one task may process alone
     parallel_bytes: int = 1 << 17           # an update of this size is worth several tasks
@@ -263,9 +264,9 @@ class MachineModel:
     lapack_unrolled_lu: int = 6             # of matrices of which the pivots are selected,
     lapack_unrolled_solve: int = 216        # and multiplications of a solve; else the library is faster
     lapack_unrolled_problems: int = 256     # and such problems that are worth a task
-    lapack_tiny_trsm: int = 1 << 8          # elements of a problem of which one thread does a batch: some routines of OpenBLAS
-    lapack_tiny_potrf: int = 1 << 7         # allocate under a lock, for which two threads would wait longer than the work takes
-    lapack_tiny_getrf: int = 1 << 6
+    lapack_tiny_trsm: int = 1 << 11         # elements of a problem of which one thread does a batch: some routines of OpenBLAS
+    lapack_tiny_potrf: int = 1 << 10        # allocate under a lock. Where a problem takes less than a microsecond, two threads
+    lapack_tiny_getrf: int = 1 << 9         # gain nothing, and wait for each other for milliseconds if one loses its CPU
     host_part: int = 1 << 10                # elements of a function of SciPy that are worth a thread
 
     # ---- thread pool

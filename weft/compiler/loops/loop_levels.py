@@ -125,11 +125,11 @@ class LoopNest:
         return cost_of(reachable(roots))
 
     def tasks(self) -> int:
-        """How many tasks the work of the kernel is worth."""
+        """Return the number of tasks; 1 where starting threads and moving cache lines between them would cost more than they save."""
         total = math.prod([dim.extent for dim in self.dims])
         moved = sum(a.weight for a in self.analysis.accesses) or 1
         work = total * (moved + self.analysis.cost * 0.5)
-        return max(1, min(int(work / MODEL.task_bytes), MODEL.most_tasks))
+        return 1 if work < MODEL.parallel_work else min(int(work / MODEL.task_bytes), MODEL.most_tasks)
 
     def share(self, total: int, segments: int, tasks: int) -> tuple[list[LoopLevel], Expr, Expr]:
         """Loops that give every task its share of `total` rows, or of the segments of one; the row, and the segment of it."""
