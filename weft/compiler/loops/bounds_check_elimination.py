@@ -1,7 +1,8 @@
 """Bounds-check elimination: guarded loads that stay inside their array over a whole row lose their guard for that row.
 
 In:   a `LoopNest` whose vector loop is not split because rows are short, and where its loops are.
-Out:  the loads in question, and the condition that all of them stay inside their arrays along a vector loop.
+Out:  the loads in question, and the condition that all of them stay inside their arrays along a vector loop; true where that is so in
+      every row.
 
 A guarded load's value is rarely used where its guard is false, so the guard can go wherever the address is valid anyway. The
 gradient of a pool reads one element under many guards, one per border and window; without them it is one load, and each window
@@ -42,6 +43,9 @@ def stay_inside(nest: LoopNest, found: list[tuple[Load, Access]], where: dict[in
     # Keys have no order: ids differ from run to run. Terms have the order of the code.
     reach: dict[tuple, tuple[dict[int, int], int, int]] = {}
     for load, access in found:
+        least, greatest = low.builder.range(load.index)
+        if least >= 0 and greatest < nest.lengths[load.buf]:
+            continue
         terms, const = access.form
         key = (load.buf, frozenset(terms.items()))
         first_terms, low_end, high_end = reach.get(key, (terms, const, const))
@@ -51,4 +55,4 @@ def stay_inside(nest: LoopNest, found: list[tuple[Load, Access]], where: dict[in
         for end in (first, last):
             at = flat_index(b, [end(low.builder.base(key)) for key in terms], terms.values())
             holds = b.logical_and(holds, b.icmp("le", 0, b.iadd(at, ends[0])), b.icmp("lt", b.iadd(at, ends[1]), size))
-    return holds
+    return holds if holds is not None else b.const(True, "bool")
