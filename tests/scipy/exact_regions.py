@@ -435,25 +435,35 @@ _region("special.sici", "positive", mp.ci, part=1, zeros=(0.6165054856207162,), 
 _region("special.fresnel", "real", mp.fresnels, part=0, zeros=(0,), largest=1e3, smallest=1e-8)
 _region("special.fresnel", "real", mp.fresnelc, part=1, zeros=(0,), largest=1e3, smallest=1e-8)
 _region("special.hyp1f1", "positive positive real", _hypergeometric, by=[2], largest=50, smallest=1e-8)
-_region("special.hyp2f1", "positive positive positive sides", mp.hyp2f1, by=[3], poles=(1,), largest=20, smallest=1e-8)
-for order, zeros in ((0, (2.404825557695773,)), (1, (0, 3.831705970207512)), (4, (0,))):
-    _region("special.bessel_jn", "real", functools.partial(mp.besselj, order), part=order, zeros=zeros, largest=20,
-            ours=functools.partial(_bessel_of_order, order))
-for index in ((2, 0), (3, 1), (4, 2), (5, 3)):
-    for normalized in (False, True):
-        _region("special.lpmn_values", "sides", functools.partial(_legendre, *index, normalized), zeros=(0,), poles=(1, -1),
-                part=f"{index[0]}, {index[1]}{', normalized' if normalized else ''}",
-                ours=functools.partial(_legendre_values, *index, normalized))
-    _region("special.lpmn[1]", "sides", functools.partial(_legendre_slope, *index), zeros=(0,), poles=(1, -1), part=f"{index[0]}, {index[1]}",
-            by=[], ours=functools.partial(_legendre_slopes, *index))
-for index in ((3, 0), (3, 1), (4, -3)):
-    _region("special.sph_harm_y", "turn real", functools.partial(_spherical, *index), zeros=(0, 1.5707963267948966), poles=(),
-            part=f"{index[0]}, {index[1]}", largest=1e3, ours=functools.partial(_spherical_real, *index), part_of=mp.re)
-for part, part_of in (("real", mp.re), ("imag", mp.im)):
-    _region("special.wofz", "real real", _faddeeva, zeros=(0,), part=part, largest=1e6, ours=functools.partial(_wofz_part, part), part_of=part_of)
+_region("special.hyp2f1", "positive positive positive sides", mp.hyp2f1, by=[3], largest=20, smallest=1e-8)
 _region("special.comb", "positive positive", lambda n, k: mp.binomial(n, k) if k < n else mp.nan, largest=200, smallest=1e-8)
 _region("nn.softplus", "real", lambda x: mp.log1p(mp.exp(x)) if x < 0 else x + mp.log1p(mp.exp(-x)))
 _region("numpy.logaddexp", "real real", lambda a, b: max(a, b) + mp.log1p(mp.exp(-abs(a - b))))
+
+
+def _register_functions_of_degrees() -> None:
+    """Register Bessel and Legendre functions, by orders and degrees, and the parts of complex functions."""
+    for order, zeros in ((0, (2.404825557695773,)), (1, (0, 3.831705970207512)), (4, (0,))):
+        _region("special.bessel_jn", "real", functools.partial(mp.besselj, order), part=order, zeros=zeros, largest=20,
+                ours=functools.partial(_bessel_of_order, order))
+    for degree, order in ((2, 0), (3, 1), (4, 2), (5, 3)):
+        label = f"{degree}, {order}"
+        for normalized in (False, True):
+            exact, ours = (functools.partial(f, degree, order, normalized) for f in (_legendre, _legendre_values))
+            _region("special.lpmn_values", "sides", exact, zeros=(0,), poles=(1, -1), ours=ours,
+                    part=f"{label}, normalized" if normalized else label)
+        _region("special.lpmn[1]", "sides", functools.partial(_legendre_slope, degree, order), zeros=(0,), poles=(1, -1), part=label,
+                by=[], ours=functools.partial(_legendre_slopes, degree, order))
+    for degree, order in ((3, 0), (3, 1), (4, -3)):
+        _region("special.sph_harm_y", "turn real", functools.partial(_spherical, degree, order), zeros=(0, 1.5707963267948966),
+                part=f"{degree}, {order}", largest=1e3, ours=functools.partial(_spherical_real, degree, order), part_of=mp.re)
+    for part, part_of in (("real", mp.re), ("imag", mp.im)):
+        _region("special.wofz", "real real", _faddeeva, zeros=(0,), part=part, largest=1e6, ours=functools.partial(_wofz_part, part),
+                part_of=part_of)
+
+
+_register_functions_of_degrees()
+
 
 
 # --- the table
