@@ -458,8 +458,8 @@ def _register_functions_of_degrees() -> None:
         _region("special.sph_harm_y", "turn real", functools.partial(_spherical, degree, order), zeros=(0, 1.5707963267948966),
                 part=f"{degree}, {order}", largest=1e3, ours=functools.partial(_spherical_real, degree, order), part_of=mp.re)
     for part, part_of in (("real", mp.re), ("imag", mp.im)):
-        _region("special.wofz", "real real", _faddeeva, zeros=(0,), part=part, largest=1e6, ours=functools.partial(_wofz_part, part),
-                part_of=part_of)
+        _region("special.wofz", "real real", _faddeeva, zeros=(0,), part=part, by=[], largest=1e6,
+                ours=functools.partial(_wofz_part, part), part_of=part_of)
 
 
 _register_functions_of_degrees()

@@ -69,3 +69,30 @@ def test_second_derivatives_of_betainc_underflow_to_zero():
     x = np.array([1e-44, 1e-38, 1e-30], np.float32)
     bend = derivatives(lambda x: special.betainc(np.float32(19.5), np.float32(0.4), x), x)[2]
     np.testing.assert_array_equal(bend, wnp.zeros(3))
+
+
+@pytest.mark.parametrize("z", [1e5 + 0.11j, 1e5 + 1e5j, 40 - 1e-3j, 1e9 + 1.5j, 12 + 3j, -300 + 0j, 1e30 + 1j])
+def test_derivatives_of_wofz_far_away(z):
+    """The first terms of the asymptotic series of w: i / sqrt(pi) times 1/z + 1/(2 z^3) + 3/(4 z^5) + 15/(8 z^7)."""
+    def along(function):
+        return lambda z: weft.jvp(function, (z,), (wnp.ones_like(z),))[1]
+
+    series = [(1, 1.0), (3, 0.5), (5, 0.75), (7, 1.875), (9, 6.5625)]
+    for dtype, tolerance in (("complex64", 2e-5), ("complex128", 3e-6 if abs(z) < 100 else 1e-13)):
+        with weft.enable_x64(True):
+            point = wnp.asarray(z, dtype)
+            slope, bend = along(special.wofz)(point), along(along(special.wofz))(point)
+            exact = complex(point)
+        first = sum(-k * c * exact**(-k - 1) for k, c in series) * 1j / np.sqrt(np.pi)
+        second = sum(k * (k + 1) * c * exact**(-k - 2) for k, c in series) * 1j / np.sqrt(np.pi)
+        assert abs(complex(slope) - first) <= tolerance * abs(first) + 1e-44
+        assert abs(complex(bend) - second) <= tolerance * abs(second) + 1e-44
+
+
+@pytest.mark.parametrize("z", [6 - 6.1j, -0.5 - 9j, 7.6 - 7.5j])
+def test_derivatives_of_wofz_in_the_lower_half_plane(z):
+    """Here w is 2 exp(-z^2) and little else, whose slope is -2 z times that."""
+    with weft.enable_x64(True):
+        value, slope = weft.jvp(special.wofz, (wnp.asarray(z, "complex128"),), (wnp.asarray(1.0 + 0j, "complex128"),))
+    exact = 2j / np.sqrt(np.pi) - 2 * z * complex(value)
+    assert abs(complex(slope) - exact) <= 1e-12 * abs(exact)
