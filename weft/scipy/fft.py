@@ -37,14 +37,14 @@ def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str |
     x, (axis,) = _prepared("dct", x, type, norm, [n], [axis])
     if dtypes.issubdtype(x.dtype, np.complexfloating):
         return complex_of(*[dct(part, axis=axis, norm=norm) for part in (uf.real(x), uf.imag(x))])
-    n = x.shape[axis]
-    numpy = _numpy_for(n)
-    place = numpy.arange(n)
-    evens_first = numpy.where(2 * place < n, 2 * place, 2 * (n - place) - 1)
+    size = x.shape[axis]
+    numpy = _numpy_for(size)
+    place = numpy.arange(size)
+    evens_first = numpy.where(2 * place < size, 2 * place, 2 * (size - place) - 1)
     spectrum = fft.fft(creation.asarray(x).take(evens_first, axis=axis), axis=axis)
-    turned = uf.multiply(spectrum, _along(_quarter_turns(n, -1), axis, x.ndim, spectrum.dtype))
+    turned = uf.multiply(spectrum, _along(_quarter_turns(size, -1), axis, x.ndim, spectrum.dtype))
     y = uf.multiply(creation.asarray(2, x.dtype), uf.real(turned))
-    return y if norm != "ortho" else uf.multiply(y, _along(_ortho(n), axis, x.ndim, x.dtype))
+    return y if norm != "ortho" else uf.multiply(y, _along(_ortho(size), axis, x.ndim, x.dtype))
 
 
 def idct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
@@ -56,19 +56,19 @@ def idct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str 
     x, (axis,) = _prepared("idct", x, type, norm, [n], [axis])
     if dtypes.issubdtype(x.dtype, np.complexfloating):
         return complex_of(*[idct(part, axis=axis, norm=norm) for part in (uf.real(x), uf.imag(x))])
-    n = x.shape[axis]
+    size = x.shape[axis]
     if norm == "ortho":
-        x = uf.multiply(x, _along(1 / _ortho(n), axis, x.ndim, x.dtype))
-    first, rest = slice_in_dim(x, 0, 1, 1, axis), slice_in_dim(x, 1, n, 1, axis)
+        x = uf.multiply(x, _along(1 / _ortho(size), axis, x.ndim, x.dtype))
+    first, rest = slice_in_dim(x, 0, 1, 1, axis), slice_in_dim(x, 1, size, 1, axis)
     mirrored = concatenate([uf.multiply(first, creation.asarray(0, x.dtype)), flip(rest, axis)], axis)
-    half = _quarter_turns(n, 1) / 2
+    half = _quarter_turns(size, 1) / 2
     wide = dtypes.to_complex_dtype(x.dtype)
     spectrum = uf.multiply(uf.subtract(x.astype(wide), uf.multiply(mirrored.astype(wide), creation.asarray(1j, wide))),
                            _along(half, axis, x.ndim, wide))
     v = uf.real(fft.ifft(spectrum, axis=axis))
-    even, odd = slice_in_dim(v, 0, (n + 1) // 2, 1, axis), flip(slice_in_dim(v, (n + 1) // 2, n, 1, axis), axis)
-    place = _numpy_for(n).arange(n)
-    return creation.asarray(concatenate([even, odd], axis)).take(place // 2 + place % 2 * ((n + 1) // 2), axis=axis).astype(x.dtype)
+    even, odd = slice_in_dim(v, 0, (size + 1) // 2, 1, axis), flip(slice_in_dim(v, (size + 1) // 2, size, 1, axis), axis)
+    place = _numpy_for(size).arange(size)
+    return creation.asarray(concatenate([even, odd], axis)).take(place // 2 + place % 2 * ((size + 1) // 2), axis=axis).astype(x.dtype)
 
 
 def dctn(x: Any, type: int = 2, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Any:
