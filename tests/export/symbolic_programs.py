@@ -11,6 +11,7 @@ import numpy as np
 
 import weft
 import weft.numpy as wnp
+import weft.scipy.fft
 from weft import lax, nn, segment_ops
 from weft.extend.core import max_dim, min_dim
 
@@ -159,6 +160,8 @@ vector("append", lambda x: wnp.append(x, 1.0))
 matrix("split", lambda x: wnp.split(x, 3, axis=1)[1] * x)
 add("split symbolic", lambda x: wnp.split(x, 2)[0] - wnp.split(x, 2)[1], "2*n")
 vector("split at", lambda x: wnp.split(x, [1])[0] * x)
+vector("split at sizes", lambda x: wnp.split(x, [x.shape[0] // 2, x.shape[0] - 1]))
+vector("split a multiple", lambda x: sum(wnp.split(x, 4)), constraints=("mod(n, 4) == 0",), smallest=4)
 matrix("unstack", lambda x: wnp.unstack(x, axis=1)[2])
 vector("tile", lambda x: wnp.tile(x, 3))
 wide("tile both", lambda x: wnp.tile(x, (2, 2)))
@@ -308,6 +311,8 @@ add("multiple of four", lambda x: x.reshape(-1, 4).sum(1), "n", constraints=("mo
 vector("fft", lambda x: wnp.abs(wnp.fft.fft(x)), smooth=False)
 vector("rfft there and back", lambda x: wnp.fft.irfft(wnp.fft.rfft(x), n=x.shape[0]))
 vector("fft of another length", lambda x: wnp.fft.rfft(x, 4).real)
+wide("cosine transform", lambda x: weft.scipy.fft.dct(x, axis=0) + weft.scipy.fft.dctn(x, norm="ortho"))
+wide("inverse cosine transform", lambda x: weft.scipy.fft.idctn(x) - weft.scipy.fft.idct(x, axis=0, norm="ortho"))
 vector("frequencies", lambda x: wnp.fft.fftfreq(x.shape[0]) * x + wnp.fft.rfftfreq(x.shape[0])[0])
 vector("fft shift", lambda x: wnp.fft.fftshift(x) - wnp.fft.ifftshift(x))
 vector("windows", lambda x: wnp.hanning(x.shape[0]) * x + wnp.kaiser(x.shape[0], 2.0) + wnp.bartlett(x.shape[0]))
@@ -323,12 +328,19 @@ vector("poisson", lambda x: weft.random.poisson(key(), 3.0, x.shape) * x)
 vector("pad wrap", lambda x: wnp.pad(x, (1, 1), mode="wrap"))
 vector("pad reflect", lambda x: wnp.pad(x, (2, 3), mode="reflect"))
 vector("pad symmetric", lambda x: wnp.pad(x, (2, 3), mode="symmetric"))
+vector("pad oddly reflected", lambda x: wnp.pad(x, (2, 3), mode="reflect", reflect_type="odd"))
+wide("pad oddly symmetric", lambda x: wnp.pad(x, ((0, 9), (5, 1)), mode="symmetric", reflect_type="odd"))
+vector("pad oddly by the size", lambda x: wnp.pad(x, (x.shape[0] - 1, 1), mode="reflect", reflect_type="odd"))
 vector("pad mean", lambda x: wnp.pad(x, 1, mode="mean"))
 vector("insert and delete", lambda x: wnp.insert(wnp.delete(x, 0), 0, 5.0) * x)
 vector("array split", lambda x: wnp.array_split(x, 3)[1])
 vector("packed bits", lambda x: wnp.packbits(x > 0), smooth=False)
 wide("unravel", lambda x: wnp.unravel_index(wnp.argmax(x), x.shape)[1] * x)
 wide("flat positions", lambda x: wnp.ravel_multi_index((wnp.array([0, 9]), wnp.array([0, 9])), x.shape, mode="clip"), smooth=False)
+square("lower triangle", lambda x: x[wnp.tril_indices_from(x)])
+square("upper triangle", lambda x: x[wnp.triu_indices(x.shape[0], 1)])
+wide("triangles of a rectangle", lambda x: (x[wnp.tril_indices(x.shape[0], -2, x.shape[1])], x[wnp.triu_indices_from(x, 1)]))
+square("diagonal positions", lambda x: x[wnp.diag_indices_from(x)])
 wide("fill diagonal", lambda x: wnp.fill_diagonal(x, 0.0, inplace=False))
 wide("singular values", lambda x: wnp.linalg.svd(x, compute_uv=False), smooth=False)
 wide("pseudoinverse", lambda x: wnp.linalg.pinv(x), smooth=False)

@@ -32,7 +32,11 @@ MEASURED = ("f32", "f64")
 
 
 class RegionCase(NamedTuple):
-    """A function of weft, its exact form, a domain per argument, its zeros and poles by the first argument, and trailing arguments."""
+    """A function of weft, its exact form, a domain per argument, its zeros and poles by the first argument, and trailing arguments.
+
+    `ours` calls functions that take other arguments. Of complex functions, which are real ones with two arguments or results, `part_of`
+    is the part that is compared: its errors are relative to the modulus of the whole.
+    """
 
     exact: Callable
     domains: tuple[str, ...]
@@ -43,6 +47,8 @@ class RegionCase(NamedTuple):
     part: int | None
     largest: float
     smallest: float
+    ours: Callable | None = None
+    part_of: Callable | None = None
 
 
 REGIONS: dict[str, RegionCase] = {}
@@ -50,7 +56,8 @@ REGIONS: dict[str, RegionCase] = {}
 
 def _region(
     name: str, domains: str, exact: Callable | None = None, *, by: Sequence[int] | None = None, zeros: Sequence[float] = (),
-    poles: Sequence[float] = (), part: int | None = None, largest: float = np.inf, smallest: float = 0.0,
+    poles: Sequence[float] = (), part: int | str | None = None, largest: float = np.inf, smallest: float = 0.0,
+    ours: Callable | None = None, part_of: Callable | None = None,
 ) -> None:
     """Register a function; without `exact`, one of `CASES`. `part` picks one of several results.
 
@@ -61,7 +68,7 @@ def _region(
     by = tuple(by if by is not None else case.by if case and exact is None else range(len(parts)))
     fixed = case.fixed if case else ()
     REGIONS[name if part is None else f"{name}[{part}]"] = RegionCase(
-        exact or case.exact, parts, by, tuple(zeros), tuple(poles), fixed, part, largest, smallest)
+        exact or case.exact, parts, by, tuple(zeros), tuple(poles), fixed, part, largest, smallest, ours, part_of)
 
 
 # --- arguments
@@ -82,6 +89,7 @@ DOMAINS = {
     "above": Domain(1, np.inf, (1.3, 4.5)),
     "minus": Domain(-1, np.inf, (-0.5, 2.5)),
     "order": Domain(-1, 13, (1.0, 3.0)),
+    "turn": Domain(-1e-300, 3.14159, (0.4, 2.5)),
 }
 
 
@@ -155,13 +163,13 @@ def _exact_at(case: RegionCase, args: Sequence[float]) -> list[tuple[mpf, mpf] |
         steps = [abs(v) * STEP if v else mpf(10)**-360 for v in x]
 
         @functools.cache
-        def f(moves: tuple[int, ...]) -> mpf:
+        def f(moves: tuple[int, ...]) -> Any:
             value = mpmath.mpmathify(case.exact(*[v + m * h / 2 for v, m, h in zip(x, moves, steps)]))
-            if not mp.isfinite(value) or (isinstance(value, mpmath.mpc) and value.imag != 0):
+            if not mp.isfinite(value) or (isinstance(value, mpmath.mpc) and value.imag != 0 and case.part_of is None):
                 raise ValueError
-            return value.real
+            return value.real if case.part_of is None else value
 
-        def derivative(by: tuple[int, ...], moves: tuple[int, ...]) -> mpf:
+        def derivative(by: tuple[int, ...], moves: tuple[int, ...]) -> Any:
             if not by:
                 return f(moves)
             up, down = (tuple(m + side * (j == by[0]) for j, m in enumerate(moves)) for side in (1, -1))
@@ -176,7 +184,10 @@ def _exact_at(case: RegionCase, args: Sequence[float]) -> list[tuple[mpf, mpf] |
             for i in by:
                 noise /= steps[i]
             resolved &= bool(noise < abs(value) * mpf(10)**-20 and noise / STEP < (abs(value) + sum(changes)) / 1000)
-            out.append((value, sum(changes)))
+            if case.part_of is None:
+                out.append((value, sum(changes)))
+            else:
+                out.append((case.part_of(value), sum(changes) + abs(value)))
         return out, resolved
 
     found: list = [None] * len(_parts(case))
@@ -201,6 +212,8 @@ def exact(name: str, type_: str) -> list[list[tuple[mpf, mpf] | None]]:
 
 def _function(name: str) -> Callable:
     case, bare = REGIONS[name], name.partition("[")[0]
+    if case.ours is not None:
+        return case.ours
     *path, last = bare.split(".")
     module = importlib.import_module(".".join(["weft", *path] if path[0] in ("numpy", "nn") else ["weft.scipy", *path]))
 
@@ -282,8 +295,22 @@ def _far_gamma(x: mpf) -> mpf:
 
 
 def _owens(h: mpf, a: mpf) -> mpf:
-    whole._support(abs(h) < 12 and abs(a) < 20)
-    return mp.quad(lambda t: mp.exp(-h * h * (1 + t * t) / 2) / (1 + t * t), [0, a]) / (2 * mp.pi)
+    """Return Owen's function: by a series of incomplete gamma functions for `a` up to 1, else from its value at (a h, 1 / a)."""
+    h, sign, a = abs(h), -1 if a < 0 else 1, abs(a)
+    whole._support(h * max(a, 1) < 60 and a < 20)
+    if a > 1:
+        rest, rest_of_product = mp.erfc(h / mp.sqrt(2)) / 2, mp.erfc(a * h / mp.sqrt(2)) / 2
+        return sign * ((rest + rest_of_product) / 2 - rest * rest_of_product - _owens(a * h, 1 / a))
+    half = h * h / 2
+    with mp.workdps(mp.dps + int(half / 2) + 10):                    # the terms cancel
+        term, left, odd, total, k = mp.exp(-half), -mp.expm1(-half), a, mpf(0), 0
+        while left and abs(odd * left) > abs(total) * mpf(10)**-mp.dps:
+            total += (-1)**k * odd / (2 * k + 1) * left
+            k += 1
+            term *= half / k
+            left -= term
+            odd *= a * a
+        return sign * (mp.atan(a) - total) / (2 * mp.pi)
 
 
 def _spence(x: mpf) -> mpf:
@@ -299,6 +326,64 @@ def _log_gamma_of_real(x: mpf) -> mpf:
 def _hypergeometric(a: mpf, b: mpf, x: mpf) -> mpf:
     whole._support(abs(x) < 60)
     return mp.hyp1f1(a, b, x)
+
+
+def _legendre(degree: int, order: int, normalized: bool, z: mpf, root: mpf | None = None) -> mpf:
+    """Return P_n^m at z, where `root` is (1 - z^2)^(1/2), by the powers of z."""
+    whole._support(root is not None or abs(z) < 1)
+    powers = [(k, degree - 2 * k - order) for k in range(degree // 2 + 1) if degree - 2 * k >= order]
+    total = sum((-1)**k * mp.binomial(degree, k) * mp.binomial(2 * degree - 2 * k, degree) * mp.ff(degree - 2 * k, order) * z**power
+                for k, power in powers) / mpf(2)**degree
+    value = (-1)**order * (mp.sqrt((1 - z) * (1 + z)) if root is None else root)**order * total
+    if not normalized:
+        return value
+    return value * mp.sqrt(mpf(2 * degree + 1) / (4 * mp.pi) * mp.factorial(degree - order) / mp.factorial(degree + order))
+
+
+def _legendre_slope(degree: int, order: int, z: mpf) -> mpf:
+    h = STEP * (1 - abs(z))
+    return (_legendre(degree, order, False, z + h) - _legendre(degree, order, False, z - h)) / (2 * h)
+
+
+def _spherical(degree: int, order: int, theta: mpf, phi: mpf) -> mpmath.mpc:
+    whole._support(0 <= theta < mp.pi)
+    size = abs(order)
+    value = _legendre(degree, size, True, mp.cos(theta), mp.sin(theta)) * (-1 if order < 0 and size % 2 else 1)
+    return value * mp.expj(order * phi)
+
+
+def _faddeeva(x: mpf, y: mpf) -> mpmath.mpc:
+    whole._support(abs(x) < 26 or y >= 0)
+    z = mpmath.mpc(x, y)
+    return mp.exp(-z * z) * mp.erfc(-1j * z)
+
+
+def _bessel_of_order(order: int, x: Any) -> Any:
+    from weft.scipy.special import bessel_jn
+    return bessel_jn(x, v=order)[order]
+
+
+def _legendre_values(degree: int, order: int, normalized: bool, z: Any) -> Any:
+    from weft.scipy.special import lpmn_values
+    return lpmn_values(degree, degree, z, normalized)[order, degree]
+
+
+def _legendre_slopes(degree: int, order: int, z: Any) -> Any:
+    from weft.scipy.special import lpmn
+    return lpmn(degree, degree, z)[1][order, degree]
+
+
+def _spherical_real(degree: int, order: int, theta: Any, phi: Any) -> Any:
+    from weft import numpy as wnp
+    from weft.scipy.special import sph_harm_y
+    n, m = (wnp.full(theta.shape, k) for k in (degree, order))
+    return sph_harm_y(n, m, theta, phi, n_max=degree).real
+
+
+def _wofz_part(part: str, x: Any, y: Any) -> Any:
+    from weft import lax
+    from weft.scipy.special import wofz
+    return getattr(wofz(lax.complex(x, y)), part)
 
 
 ZEROS_OF_DIGAMMA = (1.4616321449683622, -0.504083008264455, -1.5734984731623904)
@@ -350,10 +435,35 @@ _region("special.sici", "positive", mp.ci, part=1, zeros=(0.6165054856207162,), 
 _region("special.fresnel", "real", mp.fresnels, part=0, zeros=(0,), largest=1e3, smallest=1e-8)
 _region("special.fresnel", "real", mp.fresnelc, part=1, zeros=(0,), largest=1e3, smallest=1e-8)
 _region("special.hyp1f1", "positive positive real", _hypergeometric, by=[2], largest=50, smallest=1e-8)
-_region("special.hyp2f1", "positive positive positive sides", mp.hyp2f1, by=[3], poles=(1,), largest=20, smallest=1e-8)
+_region("special.hyp2f1", "positive positive positive sides", mp.hyp2f1, by=[3], largest=20, smallest=1e-8)
 _region("special.comb", "positive positive", lambda n, k: mp.binomial(n, k) if k < n else mp.nan, largest=200, smallest=1e-8)
 _region("nn.softplus", "real", lambda x: mp.log1p(mp.exp(x)) if x < 0 else x + mp.log1p(mp.exp(-x)))
 _region("numpy.logaddexp", "real real", lambda a, b: max(a, b) + mp.log1p(mp.exp(-abs(a - b))))
+
+
+def _register_functions_of_degrees() -> None:
+    """Register Bessel and Legendre functions, by orders and degrees, and the parts of complex functions."""
+    for order, zeros in ((0, (2.404825557695773,)), (1, (0, 3.831705970207512)), (4, (0,))):
+        _region("special.bessel_jn", "real", functools.partial(mp.besselj, order), part=order, zeros=zeros, largest=20,
+                ours=functools.partial(_bessel_of_order, order))
+    for degree, order in ((2, 0), (3, 1), (4, 2), (5, 3)):
+        label = f"{degree}, {order}"
+        for normalized in (False, True):
+            exact, ours = (functools.partial(f, degree, order, normalized) for f in (_legendre, _legendre_values))
+            _region("special.lpmn_values", "sides", exact, zeros=(0,), poles=(1, -1), ours=ours,
+                    part=f"{label}, normalized" if normalized else label)
+        _region("special.lpmn[1]", "sides", functools.partial(_legendre_slope, degree, order), zeros=(0,), poles=(1, -1), part=label,
+                by=[], ours=functools.partial(_legendre_slopes, degree, order))
+    for degree, order in ((3, 0), (3, 1), (4, -3)):
+        _region("special.sph_harm_y", "turn real", functools.partial(_spherical, degree, order), zeros=(0, 1.5707963267948966),
+                part=f"{degree}, {order}", largest=1e3, ours=functools.partial(_spherical_real, degree, order), part_of=mp.re)
+    for part, part_of in (("real", mp.re), ("imag", mp.im)):
+        _region("special.wofz", "real real", _faddeeva, zeros=(0,), part=part, by=[], largest=1e6,
+                ours=functools.partial(_wofz_part, part), part_of=part_of)
+
+
+_register_functions_of_degrees()
+
 
 
 # --- the table

@@ -55,6 +55,30 @@ def test_scatters_of_split_updates_into_split_rows(scatter, ufunc):
 ZEROS = np.full((16, 2), -0.0, np.float32)
 
 
+def complex_zeros() -> np.ndarray:
+    """Return zeros with all four pairs of signs, an infinity and a NaN: values that no complex product makes."""
+    parts = np.array([[-0.0, -0.0], [-0.0, 0.0], [0.0, -0.0], [0.0, 0.0]] * 4, np.float32)
+    parts[6], parts[9] = (np.inf, -0.0), (-0.0, np.nan)
+    return np.repeat(parts.view(np.complex64), 8, axis=1)
+
+
+@pytest.mark.parametrize("look_up", [
+    lambda x: x[wnp.array([0, 15, 6, 9])], lambda x: x[6], lambda x: x[wnp.array([1, 4, 9]), wnp.array([0, 3, 7])],
+    lambda x: lax.dynamic_slice(x, (wnp.argmax(x[:, 0].real < -1) + 5, 0), (5, 8)), lambda x: x[3:10],
+    lambda x: wnp.take_along_axis(x, wnp.argsort(-x.real, 0), 0), lambda x: x.at[wnp.array([1, 40])].get(mode="fill", fill_value=-0.0),
+    lambda x: lax.with_sharding_constraint(x[wnp.arange(1, 9)], P(None, "x")),
+])
+@pytest.mark.parametrize("layout", [P("x"), P("x", "y"), P(("x", "y")), P(None, "x")], ids=str)
+def test_complex_zeros_keep_their_signs(look_up, layout):
+    x, mesh = complex_zeros(), Mesh(np.array(weft.devices()).reshape(4, 2), ("x", "y"))
+    with mesh:
+        split = np.asarray(weft.jit(look_up)(weft.device_put(x, NamedSharding(mesh, layout))))
+        whole = np.asarray(weft.jit(look_up)(x))
+    np.testing.assert_array_equal(split, whole)
+    for part in (np.real, np.imag):
+        np.testing.assert_array_equal(np.signbit(part(split)), np.signbit(part(whole)))
+
+
 @pytest.mark.parametrize("look_up", [
     lambda x: x[wnp.array([0, 15, 0])], lambda x: x[3], lambda x: x[:3].T.reshape(3, 2), lambda x: lax.dynamic_slice_in_dim(x, 3, 1),
     lambda x: x.at[wnp.array([1, 40])].get(mode="fill", fill_value=-0.0), lambda x: x.at[wnp.array([3, 4])].set(x[:2]),

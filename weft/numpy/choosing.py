@@ -58,14 +58,16 @@ def nonzero(a, *, size: int | None = None, fill_value=None) -> tuple:
     if size is None:
         host = host_value(a, "nonzero", "Give size=..., a static bound on the number of results.")
         return tuple(asarray(p.astype(dtypes.default_int_dtype())) for p in np.nonzero(host))
-    if not isinstance(size, (int, np.integer, Dim)) or not 0 <= size <= np.iinfo(np.int64).max:
+    largest = size if isinstance(size, Dim) else np.iinfo(np.int64).max
+    if not isinstance(size, (int, np.integer, Dim)) or not 0 <= size <= largest:
         raise ValueError(f"nonzero: `size` must be a number of results, got {size!r}.")
     mask = ravel(ufuncs.not_equal(a, 0) if a.dtype != np.bool_ else a)
     int_ = dtypes.default_int_dtype()
     slots = where(mask, ufuncs.subtract(reductions.cumsum(mask, dtype=int_), 1), size)      # zero elements have no slot
     numbers = ufuncs.add(layout.broadcasted_iota(int_, (a.size,), 0), 1)
     # added, so that each part of a sharded array can write its own; a slot is written once, or zero is added
-    order = ufuncs.subtract(zeros((max_dim(size, 1),), int_).at[slots].add(numbers, mode="drop")[:size], 1)
+    slots_and_rest = size + 1 if isinstance(size, Dim) else max(size, 1)
+    order = ufuncs.subtract(zeros((slots_and_rest,), int_).at[slots].add(numbers, mode="drop")[:size], 1)
     valid = ufuncs.greater_equal(order, 0)
     out = []
     stride = a.size

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from weft.ir.symbolic import min_dim
+from weft.ir.symbolic import Dim, max_dim, min_dim, note_nonnegative
 from weft.numpy import choosing, creation, manipulation as mp
 from weft.numpy.facts import shape
 from weft.numpy.promote import array_of, cast, check_known
@@ -116,23 +116,43 @@ def iterable(y) -> bool:
     return np.iterable(y)
 
 
-def _positions(rows) -> tuple:
-    return tuple(creation.asarray(i.astype(dtypes.default_int_dtype())) for i in rows)
-
-
 def _known(*sizes) -> list:
-    """Sizes as ints, of arrays that are known while a program is traced too."""
-    return [None if n is None else operator.index(n) for n in sizes]
+    """Sizes as integers, of arrays that are known while a program is traced too."""
+    return [None if n is None else n if isinstance(n, Dim) else operator.index(n) for n in sizes]
+
+
+def _triangle_positions(name: str, n, k, m) -> tuple:
+    """Return the positions of a triangle of an n by m matrix, whose size follows from symbolic sizes."""
+    n, k, m = _known(n, k, m)
+    if not any(isinstance(size, Dim) for size in (n, k, m)):
+        rows = np.tril_indices(n, k, m) if name == "tril" else np.triu_indices(n, k, m)
+        return tuple(creation.asarray(i.astype(dtypes.default_int_dtype())) for i in rows)
+    m = n if m is None else m
+    mask = creation.tri(n, m, k, dtype=bool) if name == "tril" else ~creation.tri(n, m, k - 1, dtype=bool)
+    size = _lower_triangle_size(n, k, m) if name == "tril" else _lower_triangle_size(m, -k, n)
+    note_nonnegative(size)
+    return choosing.nonzero(mask, size=size)
+
+
+def _lower_triangle_size(n, k, m):
+    """Return the number of elements on and below diagonal `k` of an n by m matrix.
+
+    >>> _lower_triangle_size(3, 0, 3), _lower_triangle_size(2, 1, 5), _lower_triangle_size(4, -1, 2)
+    (6, 5, 5)
+    """
+    first, last = max_dim(-k, 0), min_dim(n, m - k)              # of the rows that end at the diagonal
+    partial = max_dim(last - first, 0) * (first + last + 1 + 2 * k) // 2
+    return partial + (n - min_dim(n, max_dim(m - k, 0))) * m
 
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple:
     """Positions of the lower triangle of an n by m matrix."""
-    return _positions(np.tril_indices(*_known(n, k, m)))
+    return _triangle_positions("tril", n, k, m)
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple:
     """Positions of the upper triangle of an n by m matrix."""
-    return _positions(np.triu_indices(*_known(n, k, m)))
+    return _triangle_positions("triu", n, k, m)
 
 
 def tril_indices_from(arr, k: int = 0) -> tuple:
@@ -154,7 +174,7 @@ def _triangle(name: str, arr, k: int) -> tuple:
 
 def diag_indices(n: int, ndim: int = 2) -> tuple:
     """Positions of the main diagonal."""
-    return (creation.arange(operator.index(n)),) * ndim
+    return (creation.arange(*_known(n)),) * ndim
 
 
 def diag_indices_from(arr) -> tuple:

@@ -354,7 +354,7 @@ def array_split(ary, indices_or_sections, axis: int = 0) -> list:
     if isinstance(k, int):
         if k > np.iinfo(np.intp).max // 8:
             raise OutOfMemoryError(f"array_split: {k} arrays need more bytes than memory has addresses")
-        bounds = [*[n // k * i + min_dim(i, n % k) for i in builtins.range(k)], n]
+        bounds = [n // k * i + min_dim(i, n % k) for i in builtins.range(k + 1)]
     else:
         bounds = [0, *[min_dim(max_dim(i + n if i < 0 else i, 0), n) for i in k], n]
     return [slicing.slice_in_dim(a, lo, max_dim(lo, hi), axis=axis) for lo, hi in itertools.pairwise(bounds)]

@@ -9,14 +9,13 @@ import numpy as np
 
 from weft.ir.symbolic import Dim, as_int, max_dim, min_dim
 from weft.numpy import indexing
-from weft.numpy.choosing import clip
+from weft.numpy.choosing import clip, where
 from weft.numpy.manipulation import broadcast_to, concatenate, flip
 from weft.numpy.promote import array_of, canonical_axis, cast, concrete, value
 from weft.numpy.ufuncs import minimum, remainder
 from weft.ops import elementwise as ew, layout, slicing
 from weft.ops.casting import size_as
 from weft.util import dtypes
-from weft.util.errors import InconclusiveDimensionOperation
 
 #: the keyword that each mode takes
 OPTIONS = {"constant": "constant_values", "empty": None, "edge": None, "wrap": None, "reflect": "reflect_type",
@@ -59,10 +58,10 @@ def pad(array, pad_width, mode="constant", **kwargs):
                 if n == 0:
                     raise ValueError(f"can't extend empty axis {d} using modes other than 'constant' or 'empty'")
                 if isinstance(n, Dim) or any(isinstance(w, Dim) for w in width):
-                    a = indexing.getitem(a, (slice(None),) * d + (_continued(n, width, mode, odd),))
-                    continue
-                inner = _rearranged(a, d, np.pad(np.arange(n), width, mode=mode))
-                a = _oddly_reflected(a, d, inner, width, mode) if odd else inner
+                    inner = indexing.getitem(a, (slice(None),) * d + (_continued(n, width, mode),))
+                else:
+                    inner = _rearranged(a, d, np.pad(np.arange(n), width, mode=mode))
+                a = _reflect_oddly(a, d, inner, width, mode) if odd else inner
         return a
     if mode in ("maximum", "minimum", "mean", "median"):
         return _pad_statistic(a, widths, mode, kwargs.get("stat_length"))
@@ -94,11 +93,16 @@ def _rearranged(a, d: int, source: np.ndarray):
     return concatenate(parts, d)
 
 
-def _continued(n: int, width: tuple[int, int], mode: str, odd: bool) -> Any:
+def _places(n: int, width: tuple[int, int]) -> Any:
+    """Return the positions of a padded dim, counted from its first element: an array of NumPy if all sizes are known."""
+    if not any(isinstance(size, Dim) for size in (n, *width)):
+        return np.arange(-width[0], n + width[1])
+    return ew.sub(layout.iota(np.int32, n + width[0] + width[1]), size_as(width[0], np.int32))
+
+
+def _continued(n: int, width: tuple[int, int], mode: str) -> Any:
     """The positions in a dim of symbolic size that a continuation of it reads."""
-    if odd:
-        raise InconclusiveDimensionOperation(f"pad: reflect_type='odd' needs a dim of known size, got the symbolic size '{n}'.")
-    places = ew.sub(layout.iota(np.int32, n + width[0] + width[1]), size_as(width[0], np.int32))
+    places = _places(n, width)
     if mode == "edge":
         return clip(places, 0, n - 1)
     last = {"wrap": n, "symmetric": 2 * n - 1, "reflect": 2 * (n - 1)}[mode]         # the place that mirrors the first one
@@ -123,16 +127,25 @@ def _runs(source: np.ndarray) -> list[tuple[int, int, int]]:
     return runs
 
 
-def _oddly_reflected(a, d: int, reflected, width: tuple[int, int], mode):
-    """Dim `d` continued by twice its edge less what is `reflected` there. Each result is a sum of one element and the two edges;
-    `numpy.pad` of the edges and of ones gives their coefficients."""
-    n = a.shape[d]
-    first, last, ones = np.arange(n) == 0, (np.arange(n) == n - 1) & (n > 1), np.ones(n)
-    counts = [np.pad(np.asarray(x, int), width, mode=mode, reflect_type="odd") for x in (first, last, ones)]
-    shape = [-1 if k == d else 1 for k in range(a.ndim)]
-    of_first, of_last, of_inner = [c.reshape(shape).astype(a.dtype) for c in (*counts[:2], counts[2] - counts[0] - counts[1])]
-    edge = lambda at: slicing.slice_in_dim(a, at, at + 1, axis=d)
-    return of_inner * reflected + of_first * edge(0) + of_last * edge(n - 1)
+def _reflect_oddly(a, d: int, mirrored, width: tuple[int, int], mode):
+    """Continue dim `d` by twice the nearest edge minus the elements `mirrored` there.
+
+    The continuation is x(-i) = 2 x(0) - x(i) at the first edge and the same at the last one, so that a whole period adds twice the
+    difference of the edges. Each result is an element or its negative, plus multiples of the edges.
+    """
+    n, places = a.shape[d], _places(a.shape[d], width)
+    half = n if mode == "symmetric" else max_dim(n - 1, 1)
+    periods, backwards = places // (2 * half), places % (2 * half) > (n - 1)
+    along = [-1 if k == d else 1 for k in range(a.ndim)]
+    backwards, of_first, of_last = [x.reshape(along) for x in (backwards, -2 * periods, 2 * periods + 2 * backwards)]
+    first, last = [slicing.slice_in_dim(a, at, at + 1, axis=d) for at in (0, n - 1)]
+
+    def times(counts, edge):
+        return counts.astype(a.dtype) * edge
+
+    both = times(of_last, last - first) + times(2 * backwards, first)
+    edges = where(of_first == 0, times(of_last, last), where(of_last == 0, times(of_first, first), both))    # 0 * inf is no term
+    return where((of_first == 0) & (of_last == 0), mirrored, edges + where(backwards, -mirrored, mirrored))
 
 
 def _pad_statistic(a, widths, mode: str, length):

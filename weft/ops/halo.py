@@ -231,8 +231,8 @@ def select_reached(ctx: Any, halo: Halo, x: Any, before: Any) -> Any:
 # --- helpers ----------------------------------------------------------------------------------------------------------
 
 def additive_identity(dtype: Any) -> Any:
-    """The number that changes no sum: a negative zero, or the integer 0."""
-    return np.asarray(-0.0 if dtypes.issubdtype(dtype, np.inexact) else 0, dtype)[()]
+    """The number that changes no sum: a negative zero, both parts of it if complex, or the integer 0."""
+    return np.negative(np.zeros((), dtype)) if dtypes.issubdtype(dtype, np.inexact) else np.zeros((), dtype)[()]
 
 
 def slice_along(x: Any, start: int, size: int, dim: int, stride: int = 1) -> Any:

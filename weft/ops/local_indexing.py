@@ -101,7 +101,7 @@ def _gather_split(ctx: Any, args: list, *, dimension_numbers: windows.GatherDime
     found = indexing.gather_p.bind(places.pad(x), places.indices, dimension_numbers=dimension_numbers, slice_sizes=slice_sizes,
                           mode=windows.GatherScatterMode.FILL_OR_DROP, fill_value=none, indices_are_sorted=False,
                           unique_indices=unique_indices)
-    if places.inside is None or fill_value is None or fill_value == 0:
+    if places.inside is None or fill_value is None or np.asarray(fill_value, dtype).tobytes() == none.tobytes():
         return found
     # a window outside the operand gives the fill value: one device contributes it
     out = typeof(found).shape

@@ -81,8 +81,10 @@ def emit_step(step: Step, x: Any, n: int, after: Shape, selects: bool = False) -
     if dtype == np.bool_ and COLLECTIVES[step.kind].reduces:
         count = np.min_scalar_type(n)
         return comparison.ne(emit(step, casting.convert_element_type(x, count), n, after), count.type(0))
-    if not selects or not COLLECTIVES[step.kind].reduces or not families.dtype_in(dtype, families.FLOATING):
+    if not selects or not COLLECTIVES[step.kind].reduces or not families.dtype_in(dtype, families.INEXACT):
         return emit(step, x, n, after)
+    if families.dtype_in(dtype, families.COMPLEX):
+        return casting.complex(*[emit_step(step, part, n, after, selects) for part in (casting.real(x), casting.imag(x))])
     as_dtype = lambda x, dtype: casting.bitcast_convert_type_p.bind(x, new_dtype=dtype)
     bits = as_dtype(arithmetic.neg(x), np.dtype(f"uint{dtypes.itemsize_bits(dtype)}"))
     return arithmetic.neg(as_dtype(emit(step, bits, n, after), dtype))

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from weft import numpy as weft_numpy
+from weft.ir.symbolic import Dim, max_dim
 from weft.numpy import creation, fft, ufuncs as uf
 from weft.numpy.fft import _fitted
 from weft.numpy.manipulation import flip
@@ -35,13 +37,14 @@ def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str |
     x, (axis,) = _prepared("dct", x, type, norm, [n], [axis])
     if dtypes.issubdtype(x.dtype, np.complexfloating):
         return complex_of(*[dct(part, axis=axis, norm=norm) for part in (uf.real(x), uf.imag(x))])
-    n = int(x.shape[axis])
-    odd = slice_in_dim(x, 1, n, 2, axis) if n > 1 else slice_in_dim(x, 0, 0, 1, axis)
-    v = concatenate([slice_in_dim(x, 0, n, 2, axis), flip(odd, axis)], axis)
-    spectrum = fft.fft(v, axis=axis)
-    turned = uf.multiply(spectrum, _along(np.exp(-0.5j * np.pi * np.arange(n) / n), axis, x.ndim, spectrum.dtype))
+    size = x.shape[axis]
+    numpy = _numpy_for(size)
+    place = numpy.arange(size)
+    evens_first = numpy.where(2 * place < size, 2 * place, 2 * (size - place) - 1)
+    spectrum = fft.fft(creation.asarray(x).take(evens_first, axis=axis), axis=axis)
+    turned = uf.multiply(spectrum, _along(_quarter_turns(size, -1), axis, x.ndim, spectrum.dtype))
     y = uf.multiply(creation.asarray(2, x.dtype), uf.real(turned))
-    return y if norm != "ortho" else uf.multiply(y, _along(_ortho(n), axis, x.ndim, x.dtype))
+    return y if norm != "ortho" else uf.multiply(y, _along(_ortho(size), axis, x.ndim, x.dtype))
 
 
 def idct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
@@ -53,19 +56,19 @@ def idct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str 
     x, (axis,) = _prepared("idct", x, type, norm, [n], [axis])
     if dtypes.issubdtype(x.dtype, np.complexfloating):
         return complex_of(*[idct(part, axis=axis, norm=norm) for part in (uf.real(x), uf.imag(x))])
-    n = int(x.shape[axis])
+    size = x.shape[axis]
     if norm == "ortho":
-        x = uf.multiply(x, _along(1 / _ortho(n), axis, x.ndim, x.dtype))
-    first, rest = slice_in_dim(x, 0, 1, 1, axis), slice_in_dim(x, 1, n, 1, axis)
+        x = uf.multiply(x, _along(1 / _ortho(size), axis, x.ndim, x.dtype))
+    first, rest = slice_in_dim(x, 0, 1, 1, axis), slice_in_dim(x, 1, size, 1, axis)
     mirrored = concatenate([uf.multiply(first, creation.asarray(0, x.dtype)), flip(rest, axis)], axis)
-    half = np.exp(0.5j * np.pi * np.arange(n) / n) / 2
+    half = _quarter_turns(size, 1) / 2
     wide = dtypes.to_complex_dtype(x.dtype)
     spectrum = uf.multiply(uf.subtract(x.astype(wide), uf.multiply(mirrored.astype(wide), creation.asarray(1j, wide))),
                            _along(half, axis, x.ndim, wide))
     v = uf.real(fft.ifft(spectrum, axis=axis))
-    even, odd = slice_in_dim(v, 0, (n + 1) // 2, 1, axis), flip(slice_in_dim(v, (n + 1) // 2, n, 1, axis), axis)
-    order = np.argsort(np.concatenate([np.arange(0, n, 2), np.arange(1, n, 2)]))
-    return creation.asarray(concatenate([even, odd], axis)).take(order, axis=axis).astype(x.dtype)
+    even, odd = slice_in_dim(v, 0, (size + 1) // 2, 1, axis), flip(slice_in_dim(v, (size + 1) // 2, size, 1, axis), axis)
+    place = _numpy_for(size).arange(size)
+    return creation.asarray(concatenate([even, odd], axis)).take(place // 2 + place % 2 * ((size + 1) // 2), axis=axis).astype(x.dtype)
 
 
 def dctn(x: Any, type: int = 2, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Any:
@@ -110,13 +113,25 @@ def _prepared(name: str, x: Any, type: int, norm: str | None, lengths: Sequence[
     return _fitted(x, [x.shape[d] if n is None else n for n, d in zip(lengths, dims)], dims), dims
 
 
-def _along(values: np.ndarray, axis: int, ndim: int, dtype: Any) -> Any:
+def _along(values: Any, axis: int, ndim: int, dtype: Any) -> Any:
     return creation.asarray(values.reshape([-1 if d == axis else 1 for d in range(ndim)]).astype(dtype))
 
 
-def _ortho(n: int) -> np.ndarray:
-    """What makes the transform orthogonal."""
-    return np.where(np.arange(n) == 0, 1 / math.sqrt(4 * n), 1 / math.sqrt(2 * n)) if n else np.ones(0)
+def _numpy_for(n: Any) -> Any:
+    """Return NumPy, which computes constants in float64, or `weft.numpy` for a symbolic size."""
+    return weft_numpy if isinstance(n, Dim) else np
+
+
+def _quarter_turns(n: Any, sign: int) -> Any:
+    """Return the factors exp(sign * i pi/2 * k/n) for k from 0 to n - 1."""
+    numpy = _numpy_for(n)
+    return numpy.exp(sign * 0.5j * np.pi * numpy.arange(n) / n)
+
+
+def _ortho(n: Any) -> Any:
+    """Return the factors that make the transform orthogonal."""
+    numpy = _numpy_for(n)
+    return numpy.where(numpy.arange(n) == 0, 1.0, math.sqrt(2)) / numpy.sqrt(4.0 * max_dim(n, 1))
 
 
 guard_all(globals())

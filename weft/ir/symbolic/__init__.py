@@ -23,6 +23,7 @@ from weft.ir.symbolic.sizes import (
     max_dim as max_dim,
     min_dim as min_dim,
     names_in as names_in,
+    note_nonnegative as note_nonnegative,
     slice_bounds as slice_bounds,
     solve as solve,
 )

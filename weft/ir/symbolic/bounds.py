@@ -30,23 +30,26 @@ class Bounds:
     def __init__(self, nonnegative: Sequence[Polynomial], reduce: Callable[[Polynomial], Polynomial]) -> None:
         self._nonnegative = tuple(nonnegative)
         self._reduce = reduce
-        self._known: dict[Polynomial, float] = {}
+        self._known: dict[Polynomial, float] = {}                # by terms that are not constant
         self._seen: dict[tuple, float] = {}                      # of one bound
+        self._intervals: dict[Atom, tuple[float, float]] = {}
 
     def __call__(self, p: Polynomial) -> tuple[float, float]:
         return self.lower(p), -self.lower(multiply(constant(-1), p))
 
     def lower(self, p: Polynomial) -> float:
         """A lower bound of `p`; minus infinity if none is found."""
-        low = self._known.get(p)
+        variable, shift = _without_constant(p)
+        low = self._known.get(variable)
         if low is None:
             self._seen = {}
-            low = self._known[p] = self._by_cases(p, self._nonnegative, _CASES)
-        return low
+            low = self._known[variable] = self._by_cases(variable, self._nonnegative, _CASES)
+        return low + shift
 
     def learn(self, p: Polynomial) -> None:
         """Note that `p` is at least 0, which its construction ensures and a search would have to prove."""
-        self._known[p] = max(0, self._known.get(p, 0))
+        variable, shift = _without_constant(p)
+        self._known[variable] = max(-shift, self._known.get(variable, -shift))
 
     def _by_cases(self, p: Polynomial, facts: tuple[Polynomial, ...], cases: int) -> float:
         atom = _choice(p)
@@ -127,8 +130,11 @@ class Bounds:
         return low, high
 
     def _atom_interval(self, atom: Atom) -> tuple[float, float]:
-        if isinstance(atom, str):
-            return self._variable_interval(atom)
+        if atom not in self._intervals:
+            self._intervals[atom] = self._variable_interval(atom) if isinstance(atom, str) else self._operation_interval(atom)
+        return self._intervals[atom]
+
+    def _operation_interval(self, atom: Atom) -> tuple[float, float]:
         name, p, q = atom
         (a, b), (c, d) = self._interval(p), self._interval(q)
         if name == "max":
@@ -157,6 +163,12 @@ class Bounds:
                 else:
                     high = min(high, k // -c)
         return low, high
+
+
+def _without_constant(p: Polynomial) -> tuple[Polynomial, int]:
+    """Return the terms of `p` that depend on sizes, and the constant term, which shifts every bound."""
+    shift = dict(p).get((), 0)
+    return add(p, constant(shift), -1) if shift else p, shift
 
 
 def _choice(p: Polynomial) -> Atom | None:

@@ -440,17 +440,17 @@ def slice_bounds(start: Any, stop: Any, step: Any, n: Any) -> tuple[Any, Any, An
         limit = n if stop is None else min_dim(max_dim(stop, 0), n)
         span = max_dim(min_dim(limit - start, limit), 0)
         first, count = min_dim(max_dim(start, 0), n), (span + step - 1) // step
-        _learn(n - first - max_dim((count - 1) * step + 1, 0))
+        note_nonnegative(n - first - max_dim((count - 1) * step + 1, 0))
         return first, count, step
     limit = -1 if stop is None else max_dim(stop, -1)
     first = n - 1 if start is None else min_dim(start, n - 1)
     first, count = max_dim(first, -1), (max_dim(first - limit, 0) - step - 1) // -step
-    _learn(first + 1 - max_dim((count - 1) * -step + 1, 0))
-    _learn(n - 1 - first)
+    note_nonnegative(first + 1 - max_dim((count - 1) * -step + 1, 0))
+    note_nonnegative(n - 1 - first)
     return first, count, step
 
 
-def _learn(n: Any) -> None:
+def note_nonnegative(n: Any) -> None:
     """Note that a size is at least 0 by its construction."""
     if isinstance(n, Dim):
         n.scope._bounds.learn(n.expression)

@@ -195,7 +195,8 @@ beta_density_p = elementwise(
     "beta_density", FLOATING, _rounded(_density), lower=HostSpec(elementwise=True), kind="library", jvp=[
         lambda t, out, a, b, x: mul(t, mul(out, add(log(x), sub(digamma(add(a, b)), digamma(a))))),
         lambda t, out, a, b, x: mul(t, mul(out, add(log1p(neg(x)), sub(digamma(add(a, b)), digamma(b))))),
-        lambda t, out, a, b, x: mul(t, mul(out, sub(div(sub(a, 1), x), div(sub(b, 1), sub(1, x)))))])
+        # the products come first: a density that is zero is not multiplied by an infinite quotient
+        lambda t, out, a, b, x: mul(t, sub(div(mul(out, sub(a, 1)), x), div(mul(out, sub(b, 1)), sub(1, x))))])
 log_betainc_p = elementwise(
     "log_betainc", FLOATING, _rounded(_log_betainc), lower=HostSpec(elementwise=True), kind="library",
     jvp=[*_no_parameters("log_betainc"), lambda t, out, *args: mul(t, betainc_hazard(*args)), None])

@@ -2,7 +2,7 @@
 
 In:   complex or real arrays.
 Out:  complex arrays; their error is small beside the absolute value of the result.
-Laws: in the lower half plane w(z) = 2 exp(-z^2) - w(-z); dw/dz = 2 i / sqrt(pi) - 2 z w.
+Laws: in the lower half plane w(z) = 2 exp(-z^2) - w(-z); dw/dz = 2 i / sqrt(pi) - 2 z w, without cancellation far away.
 Source: J. A. C. Weideman, "Computation of the complex error function", SIAM Journal on Numerical Analysis 31 (1994), close to zero;
 Laplace's continued fraction far away.
 """
@@ -108,23 +108,65 @@ def _upper(x, y):
     return re, wnp.where(far, far_y * shrink, near_y)
 
 
+def _exp_of_minus_square(x, y):
+    """exp(-z^2) at z = x + i y, as its two parts."""
+    angle, rest = two_product(wnp.clip(-2 * x, -1e15, 1e15), wnp.clip(y, -1e15, 1e15))
+    size = wnp.exp((y - x) * (y + x))
+    cos, sin = wnp.cos(angle), wnp.sin(angle)
+    return size * (cos - rest * sin), size * (sin + rest * cos)
+
+
 @custom_jvp
 def _wofz(z):
     x, y = wnp.real(z), wnp.imag(z)
     lower = y < 0
     sign = wnp.where(lower, -1, 1).astype(x.dtype)
     re, im = _upper(sign * x, sign * y)
-    px, py = wnp.where(lower, x, 0), wnp.where(lower, y, 0)
-    angle, rest = two_product(wnp.clip(-2 * px, -1e15, 1e15), wnp.clip(py, -1e15, 1e15))
-    grown = wnp.exp((py - px) * (py + px))
-    cos, sin = wnp.cos(angle), wnp.sin(angle)
-    cos, sin = cos - rest * sin, sin + rest * cos
-    re = wnp.where(lower, 2 * grown * cos - re, re)
-    im = wnp.where(lower, 2 * grown * sin - im, im)
+    grown_x, grown_y = _exp_of_minus_square(wnp.where(lower, x, 0), wnp.where(lower, y, 0))
+    re = wnp.where(lower, 2 * grown_x - re, re)
+    im = wnp.where(lower, 2 * grown_y - im, im)
     return lax.complex(re, im)
 
 
-_wofz.defjvps(lambda t, out, z: t * (2j / math.sqrt(math.pi) - 2 * z * out))
+_wofz.defjvps(lambda t, out, z: t * _derivative(z, 1))
+
+
+@functools.partial(custom_jvp, nondiff_argnums=(1,))
+def _derivative(z, n: int):
+    """The derivative of order `n`.
+
+    Close to zero by w'' = -2 z w' - 2 w and its derivatives, which cancel far away. There each derivative in the upper half plane is the
+    one before times -k / K_k, where K_k = z - (k + 1)/2 / K_{k+1} are the parts of the continued fraction of w.
+    """
+    x, y = wnp.real(z), wnp.imag(z)
+    far = x * x + y * y > _FAR[z.dtype.itemsize]**2
+    lower = y < 0
+    near_z = wnp.where(far, 0, z)
+    near = _recurred(near_z, _wofz(near_z), 2j / math.sqrt(math.pi), n)
+    up = wnp.where(far, wnp.where(lower, -z, z), 8j)
+    part = up
+    parts = [part := up - (k + 1) / 2 / part for k in range(_LEVELS[z.dtype.itemsize] + n, 0, -1)]
+    decayed = _wofz(up)
+    for k, part in enumerate(reversed(parts[-n:]), 1):
+        decayed = -k * (decayed / part)
+    below_z = wnp.where(far & lower, z, 0)
+    grown = 2 * _recurred(below_z, lax.complex(*_exp_of_minus_square(wnp.real(below_z), wnp.imag(below_z))), 0, n)
+    return wnp.where(far, wnp.where(lower, grown - (-1)**n * decayed, decayed), near)
+
+
+@_derivative.defjvp
+def _derivative_slope(n: int, primals, tangents):
+    return _derivative(*primals, n), tangents[0] * _derivative(*primals, n + 1)
+
+
+def _recurred(z, value, constant: complex, n: int):
+    """The derivative of order `n` of a function with f' = constant - 2 z f."""
+    last, before = value, constant
+    for k in range(n):
+        last, before = (constant if k == 0 else -2 * k * before) - 2 * z * last, last
+    return last
+
+
 _compiled = jit(_wofz)
 
 

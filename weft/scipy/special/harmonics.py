@@ -9,6 +9,7 @@ Source: M. Abramowitz and I. A. Stegun, "Handbook of Mathematical Functions" (19
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from weft import lax, numpy as wnp
 from weft.api.jit import jit
+from weft.control.custom_rules import custom_jvp
 from weft.numpy.promote import concrete, inexact, promote_to_inexact
 from weft.util import dtypes
 from weft.util.source import guard_all
@@ -42,11 +44,24 @@ def bessel_jn(z: Any, *, v: int, n_iter: int = 50):
     return _bessel(z, v, n_iter)
 
 
-@jit(static_argnums=(1, 2))
+@functools.partial(custom_jvp, nondiff_argnums=(1, 2))
 def _bessel(z, v: int, n_iter: int):
+    return _recurred_bessel(z, v, n_iter)
+
+
+@_bessel.defjvp
+def _bessel_slopes(v: int, n_iter: int, primals, tangents):
+    """J_k' = (J_{k-1} - J_{k+1}) / 2, and J_{-1} = -J_1."""
+    rows = _bessel(*primals, v + 1, max(n_iter, v + 2))
+    below = wnp.concatenate([-rows[1:2], rows[:v]])
+    return rows[:-1], (below - rows[1:]) / 2 * tangents[0]
+
+
+@jit(static_argnums=(1, 2))
+def _recurred_bessel(z, v: int, n_iter: int):
     large = float(np.finfo(z.dtype).max)**0.25
-    zero = z == 0
-    inverse = 2 / wnp.where(zero, 1, z)
+    small = wnp.abs(z) < float(np.finfo(z.dtype).eps)**0.25
+    inverse = 2 / wnp.where(small, 1, z)
 
     def down(carry, k):
         """From J_k and J_{k+1} to J_{k-1}; all are made smaller together before they overflow."""
@@ -64,7 +79,16 @@ def _bessel(z, v: int, n_iter: int):
     orders = wnp.arange(n_iter, 0, -1, dtype=z.dtype)
     *above, _ = lax.scan(down, (start, nothing, 2 * start if even else nothing, []), orders[:-v - 1])[0]
     _, _, total, kept = lax.scan(down, (*above, [nothing] * (v + 1)), orders[-v - 1:])[0]
-    return wnp.stack([wnp.where(zero, 1 if i == 0 else 0, row / total) for i, row in enumerate(kept)])
+    return wnp.stack([wnp.where(small, first, row / total) for first, row in zip(_small_bessel(z, v), kept)])
+
+
+def _small_bessel(z, v: int) -> list:
+    """Return the first two terms of the power series, (z/2)^k / k! (1 - (z/2)^2 / (k + 1))."""
+    half, power, rows = z / 2, wnp.ones_like(z), []
+    for k in range(v + 1):
+        rows.append(power * (1 - half * half / (k + 1)))
+        power = power * half / (k + 1)
+    return rows
 
 
 # ---- Legendre functions
@@ -80,16 +104,29 @@ def _degrees(name: str, m: int, n: int, z: Any):
     return z
 
 
+@custom_jvp
+def _one_minus_square(z):
+    return (1 - z) * (1 + z)
+
+
+_one_minus_square.defjvps(lambda t, out, z: -2 * z * t)
+
+
 @jit(static_argnums=(1, 2))
 def _legendre(z, top: int, normalized: bool):
-    """The functions of all orders and degrees up to `top` at a vector of z, [order, degree, z]."""
+    """The functions of all orders and degrees up to `top` at a vector of z, [order, degree, z].
+
+    Functions of odd orders are computed without a factor (1 - z^2)^(1/2) or, from order 3 on, (1 - z^2)^(3/2), so that derivatives at -1
+    and 1 have limits.
+    """
     orders = np.arange(top + 1)
-    root = wnp.sqrt((1 - z) * (1 + z))
-    # P_m^m = -(2 m - 1) root P_{m-1}^{m-1}
-    steps = np.sqrt((2 * orders + 1) / np.maximum(2 * orders, 1)) if normalized else 2.0 * orders - 1
-    rows, first = [], wnp.full_like(z, 1 / math.sqrt(4 * math.pi) if normalized else 1.0)
-    for m in range(top + 1):
-        rows.append(first if m == 0 else -float(steps[m]) * root * rows[-1])
+    room = _one_minus_square(z)
+    # P_m^m = -(2 m - 1) (1 - z^2)^(1/2) P_{m-1}^{m-1}
+    steps = -np.sqrt((2 * orders + 1) / np.maximum(2 * orders, 1)) if normalized else 1 - 2.0 * orders
+    rows = [wnp.full_like(z, 1 / math.sqrt(4 * math.pi) if normalized else 1.0)]
+    for m in range(1, top + 1):
+        factor = float(steps[m] if m == 1 else steps[m] * steps[m - 1])
+        rows.append(factor * rows[max(m - 2, 0)] * (room if m not in (1, 3) else 1))
     diagonal = wnp.stack(rows)
     columns, last, before = [], wnp.zeros_like(diagonal), wnp.zeros_like(diagonal)
     for degree in range(top + 1):
@@ -105,17 +142,20 @@ def _legendre(z, top: int, normalized: bool):
         current = wnp.where((orders == degree)[:, None], diagonal, a * (z[None, :] * last - b * before))
         columns.append(current)
         last, before = current, last
-    return wnp.stack(columns, 1)
+    odd = [wnp.ones_like(z), wnp.sqrt(room), room**1.5]
+    factors = wnp.stack([odd[min(m, 3) // 2 + 1 if m % 2 else 0] for m in range(top + 1)])[:, None]
+    return wnp.where((orders >= orders[:, None])[..., None], wnp.stack(columns, 1) * factors, 0)
 
 
 @jit
 def _slopes(p, z):
-    """(1 - z^2) dP/dz = (n + m) P_{n-1} - n z P_n, and its limits at -1 and 1."""
+    """2 (1 - z^2)^(1/2) dP_n^m/dz = (n + m) (n - m + 1) P_n^{m-1} - P_n^{m+1}, and the limits of the derivatives at -1 and 1."""
     top = p.shape[0]
     m, n = (np.arange(top)[:, None, None].astype(p.dtype), np.arange(top)[None, :, None].astype(p.dtype))
-    below = wnp.concatenate([wnp.zeros_like(p[:, :1]), p[:, :-1]], 1)
-    room = (1 - z) * (1 + z)
-    inner = ((n + m) * below - n * z * p) / wnp.where(room == 0, 1, room)
+    above = wnp.concatenate([p[1:], wnp.zeros_like(p[:1])])
+    below = wnp.concatenate([-above[:1], (((n + m) * (n - m + 1))[1:] * p[:-1])])
+    room = _one_minus_square(z)
+    inner = (below - above) / (2 * wnp.sqrt(wnp.where(room == 0, 1, room)))
     odd = wnp.where(z < 0, -1, 1).astype(p.dtype)
     parity = wnp.where(n % 2 == 0, odd, 1), wnp.where(n % 2 == 0, 1, odd)      # of n + 1, of n
     edge = wnp.where(m == 0, n * (n + 1) / 2 * parity[0], wnp.where(

@@ -502,7 +502,7 @@ def _owens_t(h, a):
 
 
 _owens_t.defjvps(
-    lambda t, out, h, a: -t * exp_of_square(h, -0.5) * (0.5 - ndtr(-a * h)) / math.sqrt(2 * math.pi),
+    lambda t, out, h, a: -t * exp_of_square(h, -0.5) * lax.erf(a * h * math.sqrt(0.5)) / math.sqrt(8 * math.pi),
     lambda t, out, h, a: t * wnp.exp(-0.5 * h * h * (1 + a * a)) / (2 * math.pi * (1 + a * a)))
 _owens_compiled = jit(in_single(_owens_t))
 
