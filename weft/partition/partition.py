@@ -119,6 +119,7 @@ class _Request:
     given: Mesh                              # of which `mesh` is a refinement
     keeps_targets: bool                      # whether outputs without a given spec have their target spec
     settling: Settling = Settling.BY_SIZE
+    splits_slices: bool = False              # whether axes of a loop's leading dims split other dims of the slices
 
     def refined(self, cuts: Mapping[Any, int]) -> _Request:
         """The same with each axis of `cuts` split into a major part of the given size and the rest."""
@@ -130,17 +131,29 @@ class _Request:
 def _partitioned(request: _Request) -> tuple[PartitionResult, _Request, dict[Any, int]]:
     """The partitioned program that sends least; the request on its mesh; axes that would have to be cut for it to send less.
 
-    Where layouts conflict, each way to settle that gives another program.
+    Where layouts conflict, each way to settle that gives another program; so does each use of the axes that split loops.
     """
-    ways = [_Attempts(*_propagated(replace(request, settling=Settling.BY_SIZE)))]
-    if ways[0].target_specs.conflicts:
-        other = _Attempts(*_propagated(replace(request, settling=Settling.BY_REACH)))
-        if other.request.mesh != ways[0].request.mesh or other.target_specs.dims != ways[0].target_specs.dims:
-            ways.append(other)
+    ways = _ways(request)
     least = min(way.first.bytes_sent for way in ways)
     promising = [way for way in ways if way.first.bytes_sent <= LEAD * least]
     found, way = min(((way.best(), way) for way in promising), key=lambda pair: pair[0].bytes_sent)
     return found, way.request, way.cuts
+
+
+def _ways(request: _Request) -> list[_Attempts]:
+    """Attempts for each way to propagate that finds other layouts."""
+    request = replace(request, settling=Settling.BY_SIZE, splits_slices=False)
+    first = _Attempts(*_propagated(request))
+    ways, others = [first], []
+    if first.target_specs.conflicts:
+        others.append(replace(request, settling=Settling.BY_REACH))
+    if first.target_specs.splits_loops:
+        others += [replace(other, splits_slices=True) for other in (request, *others)]
+    for other in others:
+        propagated = _propagated(other)
+        if all(propagated[0].mesh != way.request.mesh or propagated[2].dims != way.target_specs.dims for way in ways):
+            ways.append(_Attempts(*propagated))
+    return ways
 
 
 class _Attempts:
@@ -207,7 +220,7 @@ def _target_specs(request: _Request, program: Jaxpr, layouts: Iterable[tuple[Var
     """What propagation finds for `program` on the request's mesh, given `layouts` in addition to what was requested."""
     mesh = request.mesh
     return propagate(program, dict(mesh.shape), request.in_specs, request.out_specs, _constraint_reader(mesh), _type_reader(mesh),
-                     (mesh, request.given), layouts, request.settling)
+                     (mesh, request.given), layouts, request.settling, request.splits_slices)
 
 
 def _on_mesh(program: Jaxpr, mesh: Mesh) -> Jaxpr:

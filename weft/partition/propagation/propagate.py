@@ -78,6 +78,8 @@ class Propagation:
     settling: Settling = Settling.BY_SIZE
     reach: dict[Var, tuple[int, ...]] = field(default_factory=dict)      # of the dims of variables, where it settles conflicts
     conflicts: bool = False              # whether values disagreed anywhere
+    splits_loops: bool = False           # whether axes split a dim along which a loop takes slices
+    splits_slices: bool = False          # whether these axes split another dim of the slices
 
     def rule(self, eqn: Eqn) -> FactorRule | None:
         """The sharding rule of an equation: one object for equations with equal operations, parameters and types."""
@@ -144,15 +146,16 @@ class Propagation:
 
 def propagate(jaxpr: Jaxpr, sizes: Mapping[Any, int], in_specs: Sequence[Spec | None], out_specs: Sequence[Spec | None],
               constraint_spec: Any, type_spec: Any, meshes: Any = None, layouts: Iterable[tuple[Var, Spec]] = (),
-              settling: Settling = Settling.BY_SIZE) -> Propagation:
+              settling: Settling = Settling.BY_SIZE, splits_slices: bool = False) -> Propagation:
     """Find a spec for every variable of `jaxpr` and of the programs inside it.
 
     `constraint_spec(eqn)` gives, per dim, the axes that a constraint equation requests, None where it leaves it open.
     `type_spec(aval)` gives the layout that an explicitly sharded type prescribes, the axes that it is about, and those over which it is
     unreduced. `layouts` has
-    variables that are to be tried with other specs than would be found. `settling` says how conflicts are settled.
+    variables that are to be tried with other specs than would be found. `settling` says how conflicts are settled. With
+    `splits_slices`, axes that split a dim along which a loop takes slices split another dim of the slices.
     """
-    state = Propagation(sizes, meshes=meshes, settling=settling)
+    state = Propagation(sizes, meshes=meshes, settling=settling, splits_slices=splits_slices)
     state.boundary.update(a for a in (*jaxpr.invars, *jaxpr.outvars) if type(a) is Var)
     for var in _all_variables(jaxpr):
         if var.aval.explicit is not None:
@@ -430,11 +433,31 @@ class _LinkTransfer:
     def __call__(self, state: Propagation) -> None:
         for group in self.groups:
             for source, lead_source in group:
-                spec = state.spec(source)[lead_source:]
+                spec = state.spec(source)
+                if any(spec[:lead_source]):
+                    state.splits_loops = True
+                if state.splits_slices:
+                    spec = _split_slices(spec, source.aval.shape, lead_source, state.sizes)
+                else:
+                    spec = spec[lead_source:]
                 if any(spec):
                     for target, lead in group:
                         if target is not source:
                             state.extend(target, ((),) * lead + tuple(spec), state.carried.get(source, 0))
+
+
+def _split_slices(spec: Spec, shape: Sequence[int], lead: int, sizes: Mapping[Any, int]) -> Spec:
+    """Return the layout of slices along the `lead` leading dims, split by the axes of these dims too where they divide a dim.
+
+    They are major there, as before a reshape that made the leading dims of a split one.
+    """
+    moved = tuple(a for axes in spec[:lead] for a in axes)
+    dims = list(spec[lead:])
+    for d in sorted(range(len(dims)), key=lambda d: not dims[d]):
+        if is_even(shape[lead + d], (*moved, *dims[d]), sizes):
+            dims[d] = (*moved, *dims[d])
+            break
+    return tuple(dims)
 
 
 def region_links(eqn: Eqn) -> list[list[tuple[Any, int]]]:
