@@ -119,7 +119,7 @@ class _Request:
     given: Mesh                              # of which `mesh` is a refinement
     keeps_targets: bool                      # whether outputs without a given spec have their target spec
     settling: Settling = Settling.BY_SIZE
-    splits_slices: bool = False              # whether axes of a loop's leading dims split other dims of the slices
+    splits_slices: bool = False              # whether axes of sliced dims split other dims of the slices
 
     def refined(self, cuts: Mapping[Any, int]) -> _Request:
         """The same with each axis of `cuts` split into a major part of the given size and the rest."""
@@ -131,7 +131,8 @@ class _Request:
 def _partitioned(request: _Request) -> tuple[PartitionResult, _Request, dict[Any, int]]:
     """The partitioned program that sends least; the request on its mesh; axes that would have to be cut for it to send less.
 
-    Where layouts conflict, each way to settle that gives another program; so does each use of the axes that split loops.
+    Where layouts conflict, each way to settle that gives another program; so does each use of the axes of dims along which
+    slices are taken.
     """
     ways = _ways(request)
     least = min(way.first.bytes_sent for way in ways)
@@ -147,7 +148,7 @@ def _ways(request: _Request) -> list[_Attempts]:
     ways, others = [first], []
     if first.target_specs.conflicts:
         others.append(replace(request, settling=Settling.BY_REACH))
-    if first.target_specs.splits_loops:
+    if first.target_specs.slices_split:
         others += [replace(other, splits_slices=True) for other in (request, *others)]
     for other in others:
         propagated = _propagated(other)
