@@ -8,6 +8,7 @@ Next: `propagate`, `reshard` and `spmd` do the work here; `partition.stack` maps
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -35,6 +36,9 @@ from weft.util.record import record, replace
 
 #: how many times the least a way to settle conflicts may send at first for other layouts to be tried with it
 LEAD = 1.1
+
+#: how many times as much as with slices split by the axes of sliced dims a program must send otherwise for them to be split so
+SLICES_LEAD = 2
 
 
 @record
@@ -142,19 +146,30 @@ def _partitioned(request: _Request) -> tuple[PartitionResult, _Request, dict[Any
 
 
 def _ways(request: _Request) -> list[_Attempts]:
-    """Attempts for each way to propagate that finds other layouts."""
+    """Attempts for each way to propagate that finds other layouts.
+
+    Slices are split by the axes of sliced dims only where that saves most of the bytes: results, too, would be split by them.
+    """
     request = replace(request, settling=Settling.BY_SIZE, splits_slices=False)
     first = _Attempts(*_propagated(request))
-    ways, others = [first], []
+    ways, requests = [first], [request]
     if first.target_specs.conflicts:
-        others.append(replace(request, settling=Settling.BY_REACH))
-    if first.target_specs.slices_split:
-        others += [replace(other, splits_slices=True) for other in (request, *others)]
-    for other in others:
-        propagated = _propagated(other)
-        if all(propagated[0].mesh != way.request.mesh or propagated[2].dims != way.target_specs.dims for way in ways):
-            ways.append(_Attempts(*propagated))
+        requests.append(replace(request, settling=Settling.BY_REACH))
+        _add_way(ways, requests[1])
+    least = min(way.first.bytes_sent for way in ways)
+    if least and first.target_specs.slices_split:
+        for other in requests:
+            _add_way(ways, replace(other, splits_slices=True), least / SLICES_LEAD)
     return ways
+
+
+def _add_way(ways: list[_Attempts], request: _Request, most: float = math.inf) -> None:
+    """Add the attempts that propagation for `request` leads to, if they are new and send less than `most` at first."""
+    propagated = _propagated(request)
+    if all(propagated[0].mesh != way.request.mesh or propagated[2].dims != way.target_specs.dims for way in ways):
+        attempts = _Attempts(*propagated)
+        if attempts.first.bytes_sent < most:
+            ways.append(attempts)
 
 
 class _Attempts:
