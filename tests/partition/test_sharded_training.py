@@ -146,7 +146,10 @@ def test_constraint_on_embedded_tokens_saves_nothing(variant):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_values_equal_those_of_one_device(variant):
-    training = Training(mesh_of("4x2"), **VARIANTS[variant][0], **SMALL)
+    check_values(Training(mesh_of("4x2"), **VARIANTS[variant][0], **SMALL))
+
+
+def check_values(training):
     rng = np.random.default_rng(0)
     draw = lambda leaf: np.asarray(rng.uniform(0.05, 0.2, leaf.shape) * rng.choice([-1, 1], leaf.shape), leaf.dtype)
     state = weft.tree.map(draw, training.state)
@@ -159,6 +162,61 @@ def test_values_equal_those_of_one_device(variant):
     tolerance = 2e-3 if training.half else 1e-5
     for ours, expected in zip(weft.tree.leaves(sharded), weft.tree.leaves(whole)):
         np.testing.assert_allclose(ours, expected, rtol=tolerance, atol=tolerance)
+
+
+class Accumulation(Training):
+    """A step that adds the gradients of four parts of a split batch, which it takes as `parts` says."""
+
+    def __init__(self, mesh, parts, **options):
+        super().__init__(mesh, **options)
+        self.parts = parts
+
+    def gradients(self, params, batch):
+        count = 4
+        rows = batch[0].shape[0] // count
+        stacked = weft.tree.map(lambda t: t.reshape(count, rows, *t.shape[1:]), batch)
+        zeros = weft.tree.map(wnp.zeros_like, params)
+        add = lambda total, part: weft.tree.map(wnp.add, total, weft.grad(self.loss)(params, part))
+        take = {
+            "loop with index": lambda i: weft.tree.map(lambda t: t[i], stacked),
+            "loop with slice": lambda i: weft.tree.map(lambda t: lax.dynamic_slice_in_dim(t, i * rows, rows), batch),
+            "index": lambda i: weft.tree.map(lambda t: t[i], stacked),
+            "slice": lambda i: weft.tree.map(lambda t: t[i * rows:(i + 1) * rows], batch),
+        }
+        if self.parts == "scan":
+            return lax.scan(lambda total, part: (add(total, part), None), zeros, stacked)[0]
+        if self.parts == "map":
+            parts = lax.map(lambda part: weft.grad(self.loss)(params, part), stacked)
+            return weft.tree.map(lambda g: g.sum(0), parts)
+        body = lambda i, total: add(total, take[self.parts](i))
+        if self.parts.startswith("loop"):
+            return lax.fori_loop(0, count, body, zeros)
+        for i in range(count):
+            zeros = body(i, zeros)
+        return zeros
+
+
+PARTS = ("scan", "map", "loop with index", "loop with slice", "index", "slice")
+
+
+@pytest.mark.parametrize("parts", PARTS)
+def test_parts_of_a_split_batch_stay_split(parts):
+    sent = [Accumulation(mesh_of("8"), parts, constrained=constrained, **LARGE).bytes_sent for constrained in (False, True)]
+    assert sent[0] <= 1.02 * sent[1]
+    assert sent[1] <= 1.01 * VARIANTS["gradient accumulation"][1]
+
+
+@pytest.mark.parametrize("mesh", ["4x2", "2x2x2"])
+@pytest.mark.parametrize("options", [{"scan": True, "tied": True}, {"use_adam": True, "half": True}, {"split": "last"}],
+                         ids=["layers in a scan", "mixed precision", "last dims split"])
+def test_reshaped_batch_stays_split(options, mesh):
+    sent = [Accumulation(mesh_of(mesh), "scan", constrained=constrained, **options, **LARGE).bytes_sent for constrained in (False, True)]
+    assert sent[0] <= 1.02 * sent[1] < 65e6
+
+
+@pytest.mark.parametrize("parts", PARTS)
+def test_values_of_parts_equal_those_of_one_device(parts):
+    check_values(Accumulation(mesh_of("4x2"), parts, **SMALL))
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (4, 1), (4, 2), (0, 3)])

@@ -40,6 +40,7 @@ Within a kind they ask for facts of the operation, given to the constructor and 
   compiled       library: fn(eqn) -> a function that gives its results in compiled programs, or None where that is the library's
   on_complex     elementwise: the function of `ops.complex_functions` that composes it for complex numbers from other operations
   moves          layout, slice: "permute", "reshape" (the order of elements stays), "repeat", "pad", "concatenate", "iota"
+  takes_slice    slice, index: the result is a part of the first operand, whose dims have the same order
   overwrites     index: the result is the first operand, but for a window
   casts          collective, elementwise: the result is the operand, under another type or with something said of it
   per_device     region: its program is that of one device, on blocks (shard_map)

@@ -34,10 +34,10 @@ from weft.util.source import user_frame
 
 _span = builtins.slice  # this module's `slice` is the op
 
-slice_p = Primitive("slice", "slice", out_sharding=READ_AT)
+slice_p = Primitive("slice", "slice", out_sharding=READ_AT, takes_slice=True)
 pad_p = Primitive("pad", "slice", moves="pad")
 concatenate_p = Primitive("concatenate", "slice", moves="concatenate")
-dynamic_slice_p = Primitive("dynamic_slice", "index", out_sharding=READ_AT)
+dynamic_slice_p = Primitive("dynamic_slice", "index", out_sharding=READ_AT, takes_slice=True)
 dynamic_update_slice_p = Primitive("dynamic_update_slice", "index", overwrites=True)
 
 

@@ -8,6 +8,7 @@ Next: `propagate`, `reshard` and `spmd` do the work here; `partition.stack` maps
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -35,6 +36,9 @@ from weft.util.record import record, replace
 
 #: how many times the least a way to settle conflicts may send at first for other layouts to be tried with it
 LEAD = 1.1
+
+#: how many times as much as with slices split by the axes of sliced dims a program must send otherwise for them to be split so
+SLICES_LEAD = 2
 
 
 @record
@@ -119,6 +123,7 @@ class _Request:
     given: Mesh                              # of which `mesh` is a refinement
     keeps_targets: bool                      # whether outputs without a given spec have their target spec
     settling: Settling = Settling.BY_SIZE
+    splits_slices: bool = False              # whether axes of sliced dims split other dims of the slices
 
     def refined(self, cuts: Mapping[Any, int]) -> _Request:
         """The same with each axis of `cuts` split into a major part of the given size and the rest."""
@@ -130,17 +135,41 @@ class _Request:
 def _partitioned(request: _Request) -> tuple[PartitionResult, _Request, dict[Any, int]]:
     """The partitioned program that sends least; the request on its mesh; axes that would have to be cut for it to send less.
 
-    Where layouts conflict, each way to settle that gives another program.
+    Where layouts conflict, each way to settle that gives another program; so does each use of the axes of dims along which
+    slices are taken.
     """
-    ways = [_Attempts(*_propagated(replace(request, settling=Settling.BY_SIZE)))]
-    if ways[0].target_specs.conflicts:
-        other = _Attempts(*_propagated(replace(request, settling=Settling.BY_REACH)))
-        if other.request.mesh != ways[0].request.mesh or other.target_specs.dims != ways[0].target_specs.dims:
-            ways.append(other)
+    ways = _ways(request)
     least = min(way.first.bytes_sent for way in ways)
     promising = [way for way in ways if way.first.bytes_sent <= LEAD * least]
     found, way = min(((way.best(), way) for way in promising), key=lambda pair: pair[0].bytes_sent)
     return found, way.request, way.cuts
+
+
+def _ways(request: _Request) -> list[_Attempts]:
+    """Attempts for each way to propagate that finds other layouts.
+
+    Slices are split by the axes of sliced dims only where that saves most of the bytes: results, too, would be split by them.
+    """
+    request = replace(request, settling=Settling.BY_SIZE, splits_slices=False)
+    first = _Attempts(*_propagated(request))
+    ways, requests = [first], [request]
+    if first.target_specs.conflicts:
+        requests.append(replace(request, settling=Settling.BY_REACH))
+        _add_way(ways, requests[1])
+    least = min(way.first.bytes_sent for way in ways)
+    if least and first.target_specs.slices_split:
+        for other in requests:
+            _add_way(ways, replace(other, splits_slices=True), least / SLICES_LEAD)
+    return ways
+
+
+def _add_way(ways: list[_Attempts], request: _Request, most: float = math.inf) -> None:
+    """Add the attempts that propagation for `request` leads to, if they are new and send less than `most` at first."""
+    propagated = _propagated(request)
+    if all(propagated[0].mesh != way.request.mesh or propagated[2].dims != way.target_specs.dims for way in ways):
+        attempts = _Attempts(*propagated)
+        if attempts.first.bytes_sent < most:
+            ways.append(attempts)
 
 
 class _Attempts:
@@ -207,7 +236,7 @@ def _target_specs(request: _Request, program: Jaxpr, layouts: Iterable[tuple[Var
     """What propagation finds for `program` on the request's mesh, given `layouts` in addition to what was requested."""
     mesh = request.mesh
     return propagate(program, dict(mesh.shape), request.in_specs, request.out_specs, _constraint_reader(mesh), _type_reader(mesh),
-                     (mesh, request.given), layouts, request.settling)
+                     (mesh, request.given), layouts, request.settling, request.splits_slices)
 
 
 def _on_mesh(program: Jaxpr, mesh: Mesh) -> Jaxpr:

@@ -97,14 +97,15 @@ class Candidates:
                 yield kept
 
     def led(self, group: Sequence[int], axes: FactorAxes) -> Iterator[FactorAxes]:
-        """`axes` with the leader of `group` split like it or one of its followers; and with it those whose operands are split."""
+        """`axes` with the leader of `group` split like it or one of its followers; and with it those whose operands are split, or all."""
         leader, *followers = group
         present = {f: mine for found in self.operand_axes for f, mine in found.items() if f in followers}
         others = {f: mine for f, mine in axes.items() if f not in group}
         used = {a for mine in others.values() for a in mine}
         for mine in dict.fromkeys([*(axes[f] for f in group if f in axes), *present.values()]):
             if used.isdisjoint(mine) and worth_splitting(self.rule.sizes[leader], mine, self.sizes):
-                yield {**others, **dict.fromkeys((leader, *present), mine)}
+                for along in dict.fromkeys((tuple(present), tuple(followers))):
+                    yield {**others, **dict.fromkeys((leader, *along), mine)}
 
     def with_one_leader(self, axes: FactorAxes) -> FactorAxes:
         """`axes` without leaders whose followers have another one."""

@@ -78,6 +78,8 @@ class Propagation:
     settling: Settling = Settling.BY_SIZE
     reach: dict[Var, tuple[int, ...]] = field(default_factory=dict)      # of the dims of variables, where it settles conflicts
     conflicts: bool = False              # whether values disagreed anywhere
+    slices_split: bool = False           # whether slices were taken along a split dim, by a loop or an equation
+    splits_slices: bool = False          # whether the axes of such dims split other dims of the slices
 
     def rule(self, eqn: Eqn) -> FactorRule | None:
         """The sharding rule of an equation: one object for equations with equal operations, parameters and types."""
@@ -142,17 +144,36 @@ class Propagation:
                 self.carried[atom] = max(carried, self.carried.get(atom, 0), atom.aval.nbytes)
 
 
+    def of_slices(self, spec: Spec, sliced: Collection[int], shape: Sequence[int]) -> Spec:
+        """Return the layout of slices of sizes `shape` of a value that `spec` splits, which are taken along its dims `sliced`.
+
+        With `splits_slices`, the axes of these dims split a dim of the slices that they divide: their own, a split one, or the first.
+        They are major there, as they were before a reshape that made the sliced dims of a split one.
+        """
+        self.slices_split |= any(spec[d] for d in sliced)
+        if not self.splits_slices:
+            return spec
+        dims = [() if d in sliced else axes for d, axes in enumerate(spec)]
+        for d in (d for d in sliced if spec[d]):
+            for t in sorted(range(len(dims)), key=lambda t: (t != d, not dims[t])):
+                if is_even(shape[t], (*spec[d], *dims[t]), self.sizes):
+                    dims[t] = (*spec[d], *dims[t])
+                    break
+        return tuple(dims)
+
+
 def propagate(jaxpr: Jaxpr, sizes: Mapping[Any, int], in_specs: Sequence[Spec | None], out_specs: Sequence[Spec | None],
               constraint_spec: Any, type_spec: Any, meshes: Any = None, layouts: Iterable[tuple[Var, Spec]] = (),
-              settling: Settling = Settling.BY_SIZE) -> Propagation:
+              settling: Settling = Settling.BY_SIZE, splits_slices: bool = False) -> Propagation:
     """Find a spec for every variable of `jaxpr` and of the programs inside it.
 
     `constraint_spec(eqn)` gives, per dim, the axes that a constraint equation requests, None where it leaves it open.
     `type_spec(aval)` gives the layout that an explicitly sharded type prescribes, the axes that it is about, and those over which it is
     unreduced. `layouts` has
-    variables that are to be tried with other specs than would be found. `settling` says how conflicts are settled.
+    variables that are to be tried with other specs than would be found. `settling` says how conflicts are settled. With
+    `splits_slices`, axes of a dim along which slices are taken split another dim of the slices.
     """
-    state = Propagation(sizes, meshes=meshes, settling=settling)
+    state = Propagation(sizes, meshes=meshes, settling=settling, splits_slices=splits_slices)
     state.boundary.update(a for a in (*jaxpr.invars, *jaxpr.outvars) if type(a) is Var)
     for var in _all_variables(jaxpr):
         if var.aval.explicit is not None:
@@ -276,13 +297,14 @@ def _transfer(state: Propagation, eqn: Eqn) -> Transfer | None:
 class _RuleFacts:
     """What the equations of one factor rule have in common, whose literals are the same operands; and what was found for values
     with equal layouts, as in equal layers."""
-    __slots__ = ("closed", "in_result", "joint", "parts", "broadcasts", "found")
+    __slots__ = ("closed", "in_result", "joint", "parts", "sliced", "broadcasts", "found")
 
     def __init__(self, eqn: Eqn, rule: FactorRule):
         self.closed = frozenset(f for f, mark in rule.special.items() if mark == "replicate")
         self.in_result = frozenset(f for out in rule.outs for dim in out for f in dim)
         self.joint = joint_dims(rule)
         self.parts = list(_parts(eqn, rule))
+        self.sliced = _sliced_dims(eqn)
         self.broadcasts = eqn.primitive.kind == "layout" and eqn.outvars[0].aval.size > max((a.aval.size for a in eqn.invars), default=0)
         self.found: dict[tuple, tuple[list[tuple[int, Spec]], int]] = {}
 
@@ -306,6 +328,11 @@ class _FactorTransfer:
         return self.facts.broadcasts or bool(self.facts.parts)
 
     def __call__(self, state: Propagation) -> None:
+        if self.facts.sliced and self.eqn.invars[0] in state.dims:
+            (source, *_), (result,) = self.eqn.invars, self.eqn.outvars
+            spec = state.of_slices(state.spec(source), self.facts.sliced, result.aval.shape)
+            if state.splits_slices:
+                state.extend(result, spec, state.carried.get(source, 0))
         layouts = [tuple(state.dims.get(a, ())) for a in self.variables]
         settled_by = state.reach or state.carried
         key = (state.last_round, *layouts, *[settled_by.get(a) for a in self.variables])
@@ -374,6 +401,14 @@ def _parts(eqn: Eqn, rule: FactorRule) -> Iterable[tuple[int, int, int, int]]:
             yield from ((n, i, m, o) for i, o in pairs if 4 * var.aval.shape[o] >= atom.aval.shape[i])
 
 
+def _sliced_dims(eqn: Eqn) -> list[int]:
+    """Dims along which an equation takes at most half of its first operand."""
+    if not eqn.primitive.attrs.get("takes_slice"):
+        return []
+    pairs = zip(eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape)
+    return [d for d, (size, taken) in enumerate(pairs) if 0 < 2 * taken <= size]
+
+
 def _runs_along(rule: FactorRule, f: tuple, g: tuple, same_place: bool) -> bool:
     """Whether a result's dim of factor `g` takes parts of an operand's dim of factor `f`, in order."""
     if f == g or len(f) != 1 or len(g) != 1:
@@ -430,7 +465,8 @@ class _LinkTransfer:
     def __call__(self, state: Propagation) -> None:
         for group in self.groups:
             for source, lead_source in group:
-                spec = state.spec(source)[lead_source:]
+                shape = (*(1,) * lead_source, *source.aval.shape[lead_source:])
+                spec = state.of_slices(state.spec(source), range(lead_source), shape)[lead_source:]
                 if any(spec):
                     for target, lead in group:
                         if target is not source:
