@@ -17,7 +17,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import mmap
-import os
 import struct
 import sys
 from array import array
