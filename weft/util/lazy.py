@@ -2,8 +2,7 @@
 
 In:   module -> its public names, in one string; `new=old` for what the module calls `old`. Names of the package itself are submodules.
 Out:  `attach` gives `__getattr__` and `__dir__` of the module that forwards (PEP 562) and makes it a `LazyModule`, whose `vars` has all
-      names; `tables` keeps the names. `loader` loads modules
-      one by one, for `ir.registry`.
+      names; `tables` keeps the names. `loader` loads modules one by one, for `ir.registry`.
       `import_module` imports a module in one piece; `install` puts a finder in front of `sys.meta_path`, which does so for `import`.
 Laws: - From the creation of a module until its last statement has run, user code is suspended in this thread; other threads wait for
         Python's lock of the module. The finders of users, and an `__import__` of theirs, see imports of weft only where Python's own
