@@ -65,7 +65,7 @@ def download(apt: str, state: Path) -> list[Path]:
 
 
 def install_wheels(version: str, target: Path) -> None:
-    """Install the wheels of weft's dependencies, and those of the tests, for this version of Python."""
+    """Install the wheels that weft and its tests need for this version of Python."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     of_tests = [line for line in project["optional-dependencies"]["test"] if re.match(r"[\w-]+", line)[0] in TEST_PACKAGES]
     oldest, newest = GLIBC_MINOR_VERSIONS

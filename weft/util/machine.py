@@ -34,8 +34,8 @@ def cpu_text() -> str:
             first = file.read(1 << 14).split("\n\n")[0]
     except OSError:
         return ""
-    wanted = ("vendor_id", "cpu family", "model", "stepping", "flags", "CPU implementer", "CPU part", "Features")
-    return "\n".join([line for line in first.split("\n") if line.startswith(wanted)])
+    constant = ("vendor_id", "cpu family", "model", "stepping", "flags", "CPU implementer", "CPU part", "Features")
+    return "\n".join([line for line in first.split("\n") if line.startswith(constant)])
 
 
 def name_of(text: str, architecture: str) -> str:
