@@ -7,12 +7,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: help setup demo test restricted check lint types imports docs dist mpi smoke bench clean ecosystem fuzz stubs replay planted
+.PHONY: help setup demo test restricted arm check lint types imports docs dist mpi smoke bench clean ecosystem fuzz stubs replay planted
 
 help:
 	@echo "make demo   train a digit classifier over eight devices"
 	@echo "make test   run the tests"
 	@echo "make mpi    run all tests of programs of several processes, the long ones too, under MPICH and Open MPI"
+	@echo "make arm    run tests of generated code on aarch64, emulated by QEMU (Debian's qemu-user-static), in 15 minutes at most"
 	@echo "make check  what CI runs: lint, types, import layers, site, tests"
 	@echo "make docs   build the site in docs/_build/html"
 	@echo "make dist   build wheel and sdist in dist/, install each in a fresh environment and run the demo there"
@@ -47,6 +48,20 @@ restricted: $(READY)
 	@if grep -qw avx512f /proc/cpuinfo; then \
 	  WEFT_CPU_FEATURES=avx2 $(BIN)/python -m pytest -q -n $(WORKERS) tests/codegen tests/compiler tests/pipeline; \
 	else echo "this processor has no more than AVX2: 'make test' has run them so"; fi
+
+# Tests whose generated code an emulated aarch64 processor runs: linking, threads, vector kernels, reductions, scans and products
+ARM_TESTS := tests/codegen/test_llvm_linker.py tests/codegen/test_llvm_c.py tests/codegen/test_pool.py tests/codegen/test_combine.py \
+  tests/codegen/test_gemm_neon.py tests/codegen/test_vector_scan.py tests/compiler/test_column_reduction.py
+# QEMU does not show which pages are advised to be huge
+ARM_DESELECTED := tests/codegen/test_pool.py::test_only_large_scratch_asks_for_huge_pages
+ARM_PYTHON := $(VENV)/aarch64/usr/bin/python
+
+arm: $(READY) $(VENV)/aarch64/.ready
+	WEFT_CACHE_DIR=$(abspath $(VENV))/aarch64/cache timeout 900 $(ARM_PYTHON) -m pytest -q -p no:cacheprovider $(ARM_TESTS) --deselect $(ARM_DESELECTED)
+
+$(VENV)/aarch64/.ready: pyproject.toml tests/harness/aarch64.py
+	$(BIN)/python -m tests.harness.aarch64 $(VENV)/aarch64
+	@touch $@
 
 # programs of several processes: all their tests, those under mpiexec and the long ones too. Of two MPIs in one environment each overwrites
 # the other's mpiexec, so Open MPI has an environment of its own.

@@ -10,6 +10,7 @@ NumPy nor LLVM. `_LAZY_NAMES` says which module holds which name; a submodule is
 """
 
 import importlib
+import sys
 
 from weft._version import __version__ as __version__
 
@@ -68,6 +69,23 @@ _SUBMODULES = frozenset(
 )
 
 
+class LazyModule(type(importlib)):
+    """A module that loads its public names on first use, one by one; `vars(module)` loads all that `dir(module)` lists."""
+
+    @property
+    def __dict__(self) -> "dict[str, Any]":  # type: ignore[override]
+        for name in self.__dir__():
+            hasattr(self, name)              # a name that is not written yet is left out
+        return _own_names(self)
+
+    def __dir__(self) -> "list[str]":
+        return _own_names(self)["__dir__"]()
+
+
+#: the names that a module has by now, without loading others
+_own_names = vars(type(importlib))["__dict__"].__get__
+
+
 def __getattr__(name: str) -> "Any":
     """Load a public name or a public submodule on first use."""
     module = _LAZY_NAMES.get(name)
@@ -99,3 +117,6 @@ def _load(module: str, name: str | None) -> "Any":
 
 def __dir__() -> list[str]:
     return sorted({"__version__", *_LAZY_NAMES, *_SUBMODULES})
+
+
+sys.modules[__name__].__class__ = LazyModule

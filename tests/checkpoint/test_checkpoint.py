@@ -252,7 +252,7 @@ def test_what_does_not_fit_is_told_at_once(tmp_path):
 def test_without_the_library_it_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "tensorstore", None)
     store.tensorstore.cache_clear()
-    with pytest.raises(ImportError, match=r"pip install 'weft\[checkpoint\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'weft-arrays\[checkpoint\]'"):
         checkpoint.save(tmp_path, {}, 1)
     store.tensorstore.cache_clear()
 

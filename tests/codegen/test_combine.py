@@ -17,7 +17,8 @@ MPI_CALL = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)
 @pytest.mark.parametrize("count", [1, 71, 2003])
 def test_reductions(op, dtype, count):
     rng, dtype = np.random.default_rng(count), dtypes_by_name[dtype]
-    parts = [(rng.standard_normal(count) * 9).astype(np.float32).astype(dtype) for _ in range(3)]
+    exact = np.int64 if dtype.kind == "u" else np.float32      # a negative float has no unsigned value
+    parts = [(rng.standard_normal(count) * 9).astype(exact).astype(dtype) for _ in range(3)]
     if dtype.kind != "u":
         parts[1][::5], parts[2][::7] = np.nan, np.inf
     wanted = np.ascontiguousarray(reduce(op, parts)).view(np.uint8)

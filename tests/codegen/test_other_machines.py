@@ -1,6 +1,6 @@
-"""Programs for processors that are not here: LLVM makes objects of all their modules, which nobody runs.
+"""Programs for other processors: LLVM emits an object for each of their modules. None of them runs.
 
-A process of its own plays the other machine: what it would link it only looks at.
+A process pretends to be the other machine, and checks objects instead of linking them. `make arm` runs aarch64 code.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ llvmlite.binding.initialize_all_targets()
 llvmlite.binding.initialize_all_asmprinters()
 from weft.codegen.runtime import pool
 from weft.codegen.toolchain import llvm_c, loader, target
+from weft.util import machine
+from weft.util.machine_model import machine_model
 here = llvm_c._answer
 llvm_c._answer = lambda name: triple if name in ("GetDefaultTargetTriple", "GetProcessTriple") else here(name)
 target._host = lambda: (cpu, features)
-pool.architecture = loader.architecture = lambda: triple.partition("-")[0]
+pool.architecture = loader.architecture = machine.architecture = lambda: triple.partition("-")[0]
 
 objects = []
 
@@ -72,6 +74,8 @@ with weft.make_mesh((2,), ("i",)):
     for f in programs.values():
         weft.jit(f).lower(x).compile()
 assert target.current().level == ("neon" if "aarch64" in triple else "generic")
+assert machine_model().name == ("neoverse" if "aarch64" in triple else "generic")
+assert machine_model().vector_bytes == target.current().vector_bytes == 16
 print(len(objects), flush=True)
 os._exit(0)                          # at exit the pool would call what it never linked
 """

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import weft
+from tests.harness.processes import run_python
 
 
 def test_importing_weft_loads_nothing_heavy():
@@ -29,6 +30,32 @@ def test_every_name_is_there_or_says_that_it_is_not_yet(name):
     else:
         assert value is getattr(weft, name)
         assert name in dir(weft)
+
+
+def test_vars_of_a_lazy_module_has_all_its_names():
+    program = (
+        "import pkgutil, weft\n"
+        "from importlib import import_module\n"
+        "own = vars(type(pkgutil))['__dict__'].__get__            # does not load the other names\n"
+        "lazy = {'weft': weft}\n"
+        "def look(module):\n"
+        "    if '__getattr__' in own(module) and '__dir__' in own(module):\n"
+        "        lazy[module.__name__] = module\n"
+        "    for found in pkgutil.iter_modules(getattr(module, '__path__', [])):\n"
+        "        if found.ispkg or found.name == 'primitives':\n"
+        "            look(import_module(f'{module.__name__}.{found.name}'))\n"
+        "for name in sorted(weft._SUBMODULES - {'compat', 'ops', 'tools'}):\n"
+        "    look(import_module(f'weft.{name}'))\n"
+        "late = [name for name, module in lazy.items() if {*dir(module)} - {*own(module)}]\n"
+        "assert {'weft', 'weft.numpy', 'weft.lax', 'weft.random', 'weft.scipy.stats'} <= {*late}, late\n"
+        "for name, module in lazy.items():\n"
+        "    assert {*dir(module)} <= {*vars(module)}, (name, {*dir(module)} - {*vars(module)})\n"
+        "    assert all(vars(module)[public] is getattr(module, public) for public in dir(module)), name\n"
+        "print(len(lazy))"
+    )
+    done = run_python("-c", program)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 25
 
 
 def test_an_unknown_name_is_an_ordinary_error():

@@ -1,12 +1,15 @@
 """The machine model: which machines it knows, that passes read all of it, and that they hold no such number themselves."""
 
 import ast
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.harness.processes import run_python
+from weft.codegen.ir import gemm_types
+from weft.codegen.toolchain import target
 from weft.util import machine
 from weft.util.machine_model import MachineModel, known, machine_model, measured
 from weft.util.record import replace
@@ -138,12 +141,25 @@ def test_known_machines(name):
     ("vendor_id\t: AuthenticAMD\ncpu family\t: 23\nmodel\t\t: 49\nflags\t\t: avx2", "avx2"),
     ("vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nflags\t\t: avx2 avx512f", "intel-avx512"),
     ("vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 94\nflags\t\t: avx2", "avx2"),
-    ("CPU implementer\t: 0x41\nCPU part\t: 0xd40", "neoverse"),
     ("vendor_id\t: GenuineIntel\nflags\t\t: sse2", "generic"),
     ("", "generic"),
 ])
 def test_names_of_machines(text, name):
-    assert machine.name_of(text) == name
+    assert machine.name_of(text, "x86_64") == name
+    assert machine.name_of(text, "riscv64") == "generic"
+
+
+@pytest.mark.parametrize("text", [
+    "CPU implementer\t: 0x41\nCPU part\t: 0xd40", "", "vendor_id\t: AuthenticAMD\ncpu family\t: 26\nflags\t\t: avx2 avx512f"])
+def test_aarch64_has_neon_whatever_cpuinfo_shows(text):
+    model = known(machine.name_of(text, "aarch64"))
+    assert (model.vector_bytes, model.vector_registers) == (16, 32)
+
+
+def test_widths_are_those_of_the_code_generator():
+    current = target.current()
+    assert "WEFT_CPU_FEATURES" in os.environ or machine_model().vector_bytes == current.vector_bytes
+    assert gemm_types.machine().vector_bytes == current.vector_bytes
 
 
 def test_caches_of_this_machine_are_facts_only():

@@ -1,7 +1,7 @@
 """Checkpoints: trees of arrays in files, and back onto any mesh and any number of processes.
 
 `save` goes on in the background, and a step is whole or not there; `restore` reads what each process needs. The files are zarr arrays in
-the layout of orbax, which reads them, as `restore` reads those of orbax. They need tensorstore: `pip install 'weft[checkpoint]'`.
+the layout of orbax, which reads them, as `restore` reads those of orbax. They need tensorstore: `pip install 'weft-arrays[checkpoint]'`.
 
 >>> import tempfile
 >>> with tempfile.TemporaryDirectory() as folder:
@@ -19,10 +19,9 @@ Errors of `fun` are its own.
 """
 
 import sys
-from types import ModuleType
 from typing import Any
 
-from weft.util.lazy import attach
+from weft.util.lazy import LazyModule, attach
 
 __getattr__, __dir__ = attach(__name__, {
     "weft.checkpoint.saving": "Save save wait",
@@ -32,7 +31,7 @@ __getattr__, __dir__ = attach(__name__, {
 })
 
 
-class _Package(ModuleType):
+class _Package(LazyModule):
     """This package, which can be called."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from weft._version import DISTRIBUTION_NAME
 from weft.checkpoint.layout import damaged
 from weft.util.errors import CheckpointError
 
@@ -32,7 +33,8 @@ def tensorstore() -> ModuleType:
     try:
         import tensorstore as found
     except ImportError as error:
-        raise ImportError("weft.checkpoint needs tensorstore, which is not installed: pip install 'weft[checkpoint]'.") from error
+        raise ImportError("weft.checkpoint needs tensorstore, which is not installed: "
+                          f"pip install '{DISTRIBUTION_NAME}[checkpoint]'.") from error
     return found
 
 

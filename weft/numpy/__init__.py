@@ -17,7 +17,7 @@ from weft.ops import functions as _functions
 from weft.runtime.array import Array as ndarray
 from weft.util import dtypes as _dtypes
 from weft.util.dtypes import finfo, iinfo, isdtype, promote_types, result_type
-from weft.util.lazy import import_module as _import_module
+from weft.util.lazy import LazyModule as _LazyModule, import_module as _import_module
 from weft.util.source import guard_all as _guard_all, guarded as _guarded
 
 #: module of this package -> the public functions that live there: `k: names`, where a call on values is one compiled program of
@@ -174,3 +174,4 @@ def __dir__() -> list[str]:
 
 _guard_all(globals(), "canonicalize_dtype isdtype itemsize_bits promote_types result_type scalar_type_of".split())
 _methods.attach(_sys.modules[__name__])
+_sys.modules[__name__].__class__ = _LazyModule

@@ -15,6 +15,7 @@ import re
 import socket
 from collections.abc import Callable
 
+from weft._version import DISTRIBUTION_NAME
 from weft.util.record import record
 
 #: ports that are derived from a job's number lie above those that systems give away
@@ -154,7 +155,7 @@ def _share_by_mpi(address: str | None) -> str:
         from mpi4py import MPI
     except ImportError as error:
         raise ValueError("initialize: this launcher does not say where process 0 is. Give coordinator_address and number, or install "
-                         f"weft[mpi]: {error}.") from None
+                         f"mpi4py ({error}): pip install '{DISTRIBUTION_NAME}[mpi]'.") from None
     return MPI.COMM_WORLD.bcast(address, root=0)
 
 

@@ -22,7 +22,7 @@ from importlib.machinery import PathFinder
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
 from pathlib import Path
 
-from weft._version import __version__ as weft_version
+from weft._version import DISTRIBUTION_NAME, __version__ as weft_version
 from weft.compat import JAX_VERSION, is_shim
 
 DEFAULT_VERSION = f"{JAX_VERSION}+weft"
@@ -162,8 +162,8 @@ def _metadata(name: str, version: str) -> str:
     """The core metadata; weft itself is required where it is installed as a distribution and not merely found on a path."""
     needs = [f"jaxlib=={version}"] if name == "jax" else []
     try:
-        distribution("weft")
-        needs.append("weft")
+        distribution(DISTRIBUTION_NAME)
+        needs.append(DISTRIBUTION_NAME)
     except PackageNotFoundError:
         pass
     lines = [

@@ -1,8 +1,8 @@
 """Modules loaded on first use: of packages that only forward names, and of those that state what a registry keeps.
 
 In:   module -> its public names, in one string; `new=old` for what the module calls `old`. Names of the package itself are submodules.
-Out:  `attach` gives `__getattr__` and `__dir__` of the module that forwards (PEP 562); `tables` keeps the names. `loader` loads modules
-      one by one, for `ir.registry`.
+Out:  `attach` gives `__getattr__` and `__dir__` of the module that forwards (PEP 562) and makes it a `LazyModule`, whose `vars` has all
+      names; `tables` keeps the names. `loader` loads modules one by one, for `ir.registry`.
       `import_module` imports a module in one piece; `install` puts a finder in front of `sys.meta_path`, which does so for `import`.
 Laws: - From the creation of a module until its last statement has run, user code is suspended in this thread; other threads wait for
         Python's lock of the module. The finders of users, and an `__import__` of theirs, see imports of weft only where Python's own
@@ -22,6 +22,7 @@ from importlib.machinery import BuiltinImporter, FrozenImporter, ModuleSpec, Pat
 from types import ModuleType
 from typing import Any
 
+from weft import LazyModule  # pyright: ignore[reportAttributeAccessIssue]  # the stub lists public names only
 from weft.util.user_code import has_signals, is_suspended, suspended
 
 #: module -> public name -> (module, its name there, or "" for a submodule)
@@ -59,6 +60,7 @@ def attach(package: str, names_of: dict[str, str], others: str = "", guards: boo
         setattr(sys.modules[package], name, value)
         return value
 
+    sys.modules[package].__class__ = LazyModule
     return load, lambda: sorted(table)
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import mmap
-import os
 import struct
 import sys
 from array import array
@@ -27,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from weft.util.errors import refused
+from weft.util.machine import architecture
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
@@ -65,15 +65,6 @@ class Loaded:
 
     def __getitem__(self, name: str) -> int:
         return self._symbols[name]
-
-
-def architecture() -> str:
-    """What `platform.machine()` says, without the time that importing it takes where the system can be asked."""
-    if hasattr(os, "uname"):
-        return os.uname().machine
-    import platform
-
-    return platform.machine()
 
 
 def works_here() -> bool:

@@ -86,7 +86,8 @@ def _host() -> tuple[str, str]:
 @functools.lru_cache(maxsize=1)
 def _host_key() -> str | None:
     known = machine.cpu_text()
-    return cache.key("host", known, llvm_c.identity()) if "flags" in known else None
+    has_features = "flags" in known or "Features" in known
+    return cache.key("host", known, llvm_c.identity()) if has_features else None
 
 
 def is_new() -> bool:
@@ -251,7 +252,10 @@ def assembly(ir: str, target: Target) -> str:
 
 @functools.lru_cache(maxsize=1)
 def _jit() -> LLJIT:
-    """LLVM's own linker, through the package: only objects and machines that `loader` does not know need it."""
+    """Return LLVM's linker, for the objects and machines that `loader` does not support.
+
+    It is JITLink: RuntimeDyld aborts the process on relocations between the sections of an aarch64 object.
+    """
     import llvmlite.binding as binding
 
     binding.initialize_native_target()
@@ -259,7 +263,7 @@ def _jit() -> LLJIT:
     target = _make(None)
     machine = binding.Target.from_default_triple().create_target_machine(
         cpu=target.cpu, features=target.features, opt=_CODEGEN_LEVEL, reloc="pic", codemodel="jitdefault", jit=True)
-    return binding.create_lljit_compiler(machine, use_jit_link=False)
+    return binding.create_lljit_compiler(machine, use_jit_link=True)
 
 
 @functools.lru_cache(maxsize=1)

@@ -3,10 +3,12 @@
 An operation of JAX that weft composes from others has no primitive here; `weft.compat.missing` lists these names.
 """
 
+import sys
 from typing import Any
 
 from weft.extend.core.programs import CallPrimitive
 from weft.ir.registry import registry
+from weft.util.lazy import LazyModule
 
 #: operations of calls that programs of weft do not show: libraries have rules for them
 call_p = CallPrimitive("call")
@@ -30,3 +32,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({"call_p", "closed_call_p", *(f"{name.replace('-', '_')}_p" for name in registry), *_OTHERS})
+
+
+sys.modules[__name__].__class__ = LazyModule

@@ -1,0 +1,108 @@
+"""The lines with `pip install` in the documents and in messages of the package work as they are printed.
+
+One environment runs all of them: first with weft from a copy of the checkout, then with the wheel that the documents build.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft._version import DISTRIBUTION_NAME
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+SOURCES = sorted((ROOT / "weft").rglob("*.py")) + sorted((ROOT / "examples").rglob("*.py"))
+USER_PROGRAM = "import jax, optax, einops\nprint('trained by', jax.jit.__module__)\n"
+pytestmark = pytest.mark.skipif(not (ROOT / "pyproject.toml").exists(), reason="weft is installed without its sources")
+
+
+def project() -> dict:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def console_blocks(text: str) -> Iterator[str]:
+    """The console blocks that install something."""
+    for block in re.findall(r"^```(?:console|bash|sh)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        if re.search(r"\bpip (install|wheel)\b", block):
+            yield block
+
+
+def inline_commands(text: str) -> Iterator[str]:
+    """The commands in running text and in messages, to the end of the quotation or sentence."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = text.replace("{DISTRIBUTION_NAME}", DISTRIBUTION_NAME)
+    for command in re.findall(r"\bpip install [^`\"\n]+", text):
+        yield re.sub(r"(?<=\S)\.$", "", command.rstrip())
+
+
+def not_repeated(block: str) -> str:
+    """The lines of a block without the slow ones that the block of the README has run in the same environment."""
+    return re.sub(r"^(python -m venv env|(env/bin/)?pip install \.)\n", "", block, flags=re.MULTILINE)
+
+
+def test_the_project_has_the_name_in_messages():
+    assert project()["name"] == DISTRIBUTION_NAME
+
+
+def test_extras_are_of_the_distribution():
+    extras = "|".join(project()["optional-dependencies"])
+    for path in [*DOCUMENTS, *SOURCES]:
+        text = path.read_text().replace("{DISTRIBUTION_NAME}", DISTRIBUTION_NAME)
+        assert {*re.findall(rf"([\w.-]+)\[(?:{extras})\]", text)} <= {".", DISTRIBUTION_NAME}, path
+
+
+def test_install_lines_run(tmp_path):
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    for name in ("README.md", "LICENSE", "MANIFEST.in", "pyproject.toml"):
+        shutil.copy(ROOT / name, checkout)
+    shutil.copytree(ROOT / "weft", checkout / "weft", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("train.py", "program.py"):
+        (checkout / name).write_text(USER_PROGRAM)
+    programs = checkout / "env" / "bin"
+
+    def run(script: str, folders: list[Path], **variables: str) -> str:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("WEFT_", "PYTHON", "PIP_", "VIRTUAL_ENV"))}
+        environment |= {"PATH": os.pathsep.join([*map(str, folders), os.environ["PATH"]]), "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+                        "PIP_NO_COMPILE": "1", "WEFT_CACHE_DIR": str(tmp_path / "cache"), **variables}
+        done = subprocess.run(["bash", "-euc", script], cwd=checkout, env=environment, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, script + done.stdout + done.stderr
+        return done.stdout
+
+    def run_installed(script: str) -> str:
+        return run(script, [programs])
+
+    def check_installed() -> None:
+        code = "import importlib.metadata as m, weft; print(m.version(weft._version.DISTRIBUTION_NAME), weft.__file__)"
+        version, file = run_installed(f"cd {tmp_path}; python -c '{code}'").split()
+        assert version == weft.__version__ and file.startswith(str(programs.parent))
+
+    blocks = {path.name: [*console_blocks(path.read_text())] for path in DOCUMENTS}
+    (of_readme,), (of_libraries,) = blocks.pop("README.md"), blocks.pop("ecosystem.md")
+    of_checkout, of_wheel, of_extras = blocks.pop("getting-started.md")
+    assert not any(blocks.values()), "run these blocks, too"
+    commands = {command for path in [*DOCUMENTS, *SOURCES] for command in inline_commands(path.read_text())}
+    assert f"pip install '{DISTRIBUTION_NAME}[checkpoint]'" in commands and "pip install ." in commands
+
+    outside = [Path(sys.executable).parent]
+    assert "trained by weft" in run(of_readme, outside)
+    check_installed()
+    for line in not_repeated(of_libraries).splitlines():      # large libraries are resolved, not downloaded
+        printed = run(line, outside, **({"PIP_DRY_RUN": "1"} if "flax" in line else {}))
+    assert "trained by weft" in printed
+    assert DISTRIBUTION_NAME in run_installed("python -c 'import importlib.metadata as m; print(m.requires(\"jax\"))'")
+    assert "trained by weft" in run_installed(not_repeated(of_checkout))
+    run_installed("\n".join(sorted(commands)) + "\npip check")
+    run_installed("python -c 'import tensorstore, mpi4py, weft.checkpoint'; pip uninstall --yes tensorstore mpi4py")
+    run_installed(f"pip uninstall --yes {DISTRIBUTION_NAME}; weft --version && exit 1 || exit 0")
+    run_installed(of_wheel)
+    check_installed()
+    run_installed(of_extras + "python -c 'import tensorstore, mpi4py, weft.checkpoint'")
