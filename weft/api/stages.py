@@ -82,6 +82,12 @@ def _planned(count: int) -> tuple:
     return tuple(planned_devices(1, count))
 
 
+def result_paths(structure: Any) -> list[str]:
+    """Places of the leaves in a tree of results: `result`, `result[0]`, `result['loss']`."""
+    paths, _ = tree.tree_flatten_with_path(tree.tree_unflatten(structure, range(structure.num_leaves)))
+    return [f"result{tree.keystr(path)}" for path, _ in paths]
+
+
 class Traced(metaclass=Sealed):
     """A function traced for types of arguments: its jaxpr and result types.
 
@@ -212,7 +218,9 @@ class Lowered(metaclass=Sealed):
         donated = [d for d, keep in zip(program.donated, kept) if keep]
         if dialect in (None, "stablehlo"):
             from weft.hlo.stablehlo import stablehlo_text
-            return stablehlo_text(jaxpr, program.name, shardings, program.out_shardings, donated, debug_info)
+            names = [name for name, keep in zip(program.arg_names, kept) if keep]
+            return stablehlo_text(jaxpr, program.name, shardings, program.out_shardings, donated, debug_info,
+                                  arg_names=names, result_paths=result_paths(program.out_tree))
         if dialect == "hlo":
             from weft.hlo.hlo_text import lowered_text
             return lowered_text(jaxpr, program.name, shardings, program.out_shardings, donated, debug_info)
