@@ -196,7 +196,7 @@ def test_expressions_are_simplified_printed_and_parsed():
         assert isinstance(x, int) or symbolic_shape(str(x), scope=scope)[0] == x
     assert b + b == 2 * b and b - b == 0 and type(b - b) is int and (6 * b) // 3 == 2 * b and (b * b) // b == b and (4 * b) % 2 == 0
     assert hash(b + 1) == hash(1 + b) and b != 3 and 0 - (-b) == b and (b + 3) - b == 3 and f"{b:>3}" == "  b"
-    assert divmod(7 * b, 7) == (b, 0) and str(sum([b, 1, b])) == "2*b + 1" and str(3 - b) == "-b + 3"
+    assert divmod(7 * b, 7) == (b, 0) and str(sum([b, 1, b])) == "2*b + 1" and str(3 - b) == "- b + 3"
 
 
 def test_comparisons_follow_from_bounds_and_constraints():
