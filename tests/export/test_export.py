@@ -419,3 +419,15 @@ def test_programs_for_all_sizes_run_in_pmap():
         weft.ShapeDtypeStruct(symbolic_shape("a, 4"), np.float32))
     x = np.ones((2, 3, 4), np.float32)
     np.testing.assert_array_equal(weft.pmap(exported.call)(x), x + np.arange(3)[:, None])
+
+
+@pytest.mark.parametrize("platforms", [("cpu",), ("cpu", "tpu")])
+def test_calls_of_exported_programs_depend_on_what_these_do(platforms):
+    inner = export.export(weft.jit(wnp.sin), platforms=platforms)(wnp.ones(3))
+    outer = export.export(weft.jit(lambda x: inner.call(x) * 2))(wnp.ones(3))
+    assert outer.uses_global_constants == inner.uses_global_constants == (len(platforms) > 1)
+    for exported in (outer, export.deserialize(outer.serialize())):
+        flag = str(len(platforms) > 1).lower()
+        assert f"jax.uses_shape_polymorphism = {flag}" in exported.mlir_module()
+        np.testing.assert_allclose(exported.call(wnp.ones(3)), 2 * np.sin(np.ones(3)), rtol=1e-6)
+    assert "func.call @call_exported_sin" in weft.jit(inner.call).lower(wnp.ones(3)).as_text()

@@ -327,9 +327,9 @@ class Exported(metaclass=Sealed):
         key = *sizes.items(), devices
         program = self._programs.get(key)
         if program is None:
-            program = instantiate(self._jaxpr, sizes) if sizes else self._jaxpr
+            program = instantiate(self._jaxpr, sizes) if sizes or len(self.platforms) > 1 else self._jaxpr
             program = self._programs[key] = program if devices is None else moved(program, devices)
-        return jit_p.bind(*leaves, **plain_params(program, self.fun_name))
+        return jit_p.bind(*leaves, **plain_params(program, f"call_exported_{self.fun_name}"))
 
     # derivatives
 
