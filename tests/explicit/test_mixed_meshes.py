@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import weft
+import weft.numpy as wnp
 from weft.errors import ShardingAssertionError
 from weft.lax import with_sharding_constraint
 from weft.sharding import AxisType, NamedSharding, PartitionSpec as P
@@ -90,3 +91,31 @@ def test_specs_that_are_asked_for_stay(mesh):
     x = weft.device_put(X, NamedSharding(mesh, P("x")))
     for spec in (P("x"), P("x", None), P(("x", "y"))):
         assert weft.jit(lambda x: x * 2, out_shardings=NamedSharding(mesh, spec))(x).sharding.spec == spec
+
+
+#: function of a value without a sharding in its type, placed as P("x", "y"), and the spec of the result
+UNTYPED = {
+    "elementwise": (lambda x: x * 2, P(None, "y")),
+    "transposed": (lambda x: x.T, P("y")),
+    "summed": (lambda x: x.sum(0), P("y")),
+    "summed over automatic axes": (lambda x: x.sum(1), P(None)),
+    "created": (lambda x: wnp.ones((8, 2)), P(None, None)),
+    "a number": (lambda x: x.sum(), P()),
+    "a literal": (lambda x: 1.0, P()),
+    "scanned": (lambda x: weft.lax.scan(lambda c, _: (c + 1, None), x, None, length=3)[0], P(None, "y")),
+    "keys": (lambda x: weft.random.key_data(weft.random.split(weft.random.key(0), 8)), P(None, None)),
+    "argument": (lambda x: x, P("x", "y")),
+}
+
+
+@pytest.mark.parametrize("name", UNTYPED)
+def test_untyped_results_are_whole_over_explicit_axes(name, mesh):
+    fun, wanted = UNTYPED[name]
+    with weft.set_mesh(mesh):
+        result = weft.jit(fun, in_shardings=P("x", "y"))(X)
+        assert result.sharding == NamedSharding(mesh, wanted)
+        assert weft.typeof(result).sharding.spec == P(*["x" if "x" in (axes or ()) else None for axes in wanted.of_rank(result.ndim)])
+        asked = weft.jit(fun, in_shardings=P("x", "y"), out_shardings=P())(X)
+    assert asked.sharding.is_fully_replicated
+    np.testing.assert_allclose(result, fun(X), rtol=1e-6)
+    np.testing.assert_allclose(asked, fun(X), rtol=1e-6)
