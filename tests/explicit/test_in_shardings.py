@@ -128,6 +128,21 @@ def test_transformations(name):
     assert result.sharding.mesh == rows.mesh
 
 
+@pytest.mark.parametrize("in_context", [False, True])
+def test_stages_tell_where_arguments_are_placed(in_context):
+    mesh = mesh_of(4)
+    lower = lambda: weft.jit(lambda x, t: x * 2, in_shardings=(NamedSharding(mesh, P("data")), None)).lower(X, {"a": 1})
+    if in_context:
+        with weft.set_mesh(mesh):
+            lowered = lower()
+    else:
+        lowered = lower()
+    for stage in (lowered, lowered.compile()):
+        (x, t), _ = stage.in_avals
+        assert x.sharding == NamedSharding(mesh.abstract_mesh, P("data", None)) and t["a"].explicit is None
+    assert lowered._traced.in_avals[0][0].explicit is None
+
+
 def test_shapes_have_no_sharding():
     rows = NamedSharding(mesh_of(4), P("data"))
     assert weft.jit(lambda x: x * 2, in_shardings=rows).eval_shape(X).sharding is None

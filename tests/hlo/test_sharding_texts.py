@@ -102,6 +102,14 @@ def test_dims_of_shard_map_are_open_to_other_axes(is_whole):
     assert f"in_shardings=[<@mesh, {wanted}>] out_shardings=[<@mesh, {wanted}>]" in text_of(fun, X)
 
 
+def test_types_in_shard_map_are_closed_without_automatic_axes():
+    mesh = mesh_of(EXPLICIT, EXPLICIT)
+    fun = weft.shard_map(wnp.sin, mesh=mesh, in_specs=P("a"), out_specs=P("a"), axis_names={"a"})
+    with weft.set_mesh(mesh):
+        text = text_of(fun, weft.device_put(X, P("a", "b")))
+    assert constraints_of(text)[0] == '[{}, {"b"}]'
+
+
 #: jit's parameters, and the layouts of the argument and of the result
 EXPORTED = {
     "none": ({}, "", ""),

@@ -20,7 +20,7 @@ from weft.control.hitypes import flatten
 from weft.control.ref import Ref, is_ref
 from weft.core.sealed import Sealed
 from weft.core.trace import Tracer
-from weft.ir.explicit import on_devices
+from weft.ir.explicit import on_devices, type_sharding
 from weft.ir.jaxpr import Jaxpr, Var
 from weft.ir.mesh import Mesh, current_mesh
 from weft.ir.program_mesh import is_abstract
@@ -202,10 +202,16 @@ class Lowered(metaclass=Sealed):
 
     in_tree = property(lambda self: self._traced.in_tree)
     out_tree = property(lambda self: self._traced.out_tree)
-    in_avals = property(lambda self: self._traced.in_avals)
     args_info = property(lambda self: self._traced.args_info)
     out_info = property(lambda self: self._traced.out_info)
     donate_argnums = property(lambda self: tuple(i for i, d in enumerate(self._traced._program.donated) if d))
+
+    @property
+    def in_avals(self):
+        """Types of the arguments, with the explicit axes of `in_shardings`: `(positional, keyword)` trees."""
+        program = self._traced._program
+        avals = [a if s is None else a.update(sharding=type_sharding(s, a.ndim)) for a, s in zip(program.in_avals, program.in_shardings)]
+        return tree.tree_unflatten(program.in_tree, avals)
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         """The global program as text: `stablehlo` (the default), `hlo`, or `jaxpr`; with `debug_info` the first two say where in the

@@ -58,7 +58,7 @@ def _placed_by_type(context: Context, sharding: NamedSharding, ndim: int, open_d
 
 def type_attribute(context: Context, sharding: NamedSharding | None, ndim: int) -> dict[str, str]:
     """The attribute of a result whose type has `sharding`; dims that it does not split are open to automatic axes."""
-    if sharding is None or sharding.mesh.are_all_axes_explicit:
+    if sharding is None or not sharding.mesh.auto_axes:
         return attribute(context, sharding, ndim)
     whole = [d for d, axes in enumerate(sharding.spec_dims(ndim)) if not axes]
     return {"sdy.sharding": f"#sdy.sharding{_placed_by_type(context, sharding, ndim, whole)}"}
@@ -75,7 +75,7 @@ def constrained(b: Block, x: Value, sharding: Sharding | None) -> Value:
 
 def typed(b: Block, x: Value, sharding: NamedSharding | None) -> Value:
     """`x`, with the promise of the layout in its type, which leaves automatic axes open."""
-    if sharding is None or sharding.mesh.are_all_axes_explicit:
+    if sharding is None or not sharding.mesh.auto_axes:
         return constrained(b, x, sharding)
     text = _placed_by_type(b.context, sharding, x.ndim, range(x.ndim))
     return b.op("sdy.sharding_constraint", x, sharding=text, tiles=tiles_text(sharding, x.ndim))
