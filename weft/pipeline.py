@@ -145,8 +145,8 @@ def lower(request: Request) -> tuple[Stages, LocalProgram]:
         for callback, sharding in result.layout_callbacks:
             callback(on_backend(sharding, backend))
         program = stages.local = timer("simplify local", simplify, result.jaxpr)
-        found = [_of_keys(s, a) for s, a in zip(result.out_shardings, jaxpr.out_avals)]
-        shardings = [_in_public(s, spec) if want is None else want for want, s, spec in zip(wanted, found, public)]
+        logical = [_of_keys(s, a) for s, a in zip(result.out_shardings, jaxpr.out_avals)]
+        shardings = [_in_public(s, spec) if want is None else want for want, s, spec in zip(wanted, logical, public)]
         mesh, dims = result.axes, (result.in_specs, result.out_specs)
         owners = result.owners
         blocks = (*result.out_blocks, *[None] * (len(jaxpr.outvars) - len(result.out_blocks)))
@@ -188,7 +188,7 @@ def _partial_spec(sharding: Sharding | None, aval: ShapedArray) -> PartitionSpec
 
 
 def _of_keys(sharding: Sharding, aval: ShapedArray) -> Sharding:
-    """The sharding of keys, of that of their rows in memory; of other values as it is."""
+    """The sharding of keys from the sharding of their rows in memory; other shardings are returned unchanged."""
     if not isinstance(sharding, NamedSharding) or not is_key(aval) or len(sharding.spec) <= aval.ndim:
         return sharding
     return sharding.with_spec(sharding.spec.partitions[:aval.ndim])

@@ -30,10 +30,10 @@ def test_layout_is_left_to_the_compiler(name):
     with weft.set_mesh(mesh):
         compiled = weft.jit(fun).lower(x).compile()
         results = [weft.jit(fun)(x), fun(x), compiled(x)]
-        wanted = fun(wnp.asarray(X))
+        expected = fun(wnp.asarray(X))
     for result in results:
         assert result.sharding == x.sharding
-        np.testing.assert_allclose(result, wanted, rtol=1e-6)
+        np.testing.assert_allclose(result, expected, rtol=1e-6)
     assert "all-gather" not in compiled.as_text()
 
 

@@ -1,4 +1,4 @@
-"""Meshes of which some axes are explicit and others automatic: constraints over the automatic ones, and the specs of results."""
+"""Meshes with explicit and automatic axes: constraints over the automatic ones, and the specs of results."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def mesh():
     return weft.make_mesh((2, 2, 2), ("x", "y", "z"), axis_types=types, devices=weft.devices()[:8])
 
 
-#: spec of the argument, of the constraint, and of the result, of which the type has the explicit axes
+#: specs of the argument, the constraint and the result; the type has the explicit axes
 CONSTRAINED = [
     (P("x"), P("y"), P(("x", "y"))),
     (P("x"), P(None, "y"), P("x", "y")),
@@ -59,7 +59,7 @@ def test_constraints_do_not_move_explicit_axes(mesh):
             weft.jit(lambda x, spec=spec: with_sharding_constraint(x, NamedSharding(mesh, spec)))(x)
 
 
-#: function, spec of its argument, and of the result: that of the type, without trailing Nones where automatic axes split more
+#: function, spec of its argument, spec of the result: its type's, without trailing Nones if automatic axes split more
 RESULTS = {
     "a shorter spec": (lambda x: x * 2, P("x"), P("x", None)),
     "not split": (lambda x: x * 2, P(), P(None, None)),

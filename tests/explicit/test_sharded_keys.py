@@ -37,12 +37,12 @@ def words(x):
 @pytest.mark.parametrize("name", MADE)
 def test_new_keys_are_whole_on_the_mesh_in_context(name, is_jitted, mesh):
     make = weft.jit(MADE[name]) if is_jitted else MADE[name]
-    wanted = words(make())
+    expected = words(make())
     with weft.set_mesh(mesh):
-        made = make()
-        assert made.sharding.mesh == mesh and made.sharding.is_fully_replicated
-        assert len(made.sharding.spec) <= made.ndim
-        np.testing.assert_array_equal(words(made), wanted)
+        keys = make()
+        assert keys.sharding.mesh == mesh and keys.sharding.is_fully_replicated
+        assert len(keys.sharding.spec) <= keys.ndim
+        np.testing.assert_array_equal(words(keys), expected)
 
 
 #: function of (8, 4) keys that are split by P("x", "y"), and the spec of the result

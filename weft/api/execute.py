@@ -337,10 +337,10 @@ def _whole_over_explicit(mesh: Mesh, jaxpr: Jaxpr, specs: Sequence[ArraySpec], o
     types that values inside have. Committed arguments that are results stay as they are."""
     if not mesh.explicit_axes or mesh.are_all_axes_explicit:
         return jaxpr
-    given = {v for v, s in zip(jaxpr.invars, specs) if s.committed}
+    committed = {v for v, s in zip(jaxpr.invars, specs) if s.committed}
     eqns, outvars = list(jaxpr.eqns), list(jaxpr.outvars)
     for i, (v, sharding) in enumerate(zip(jaxpr.outvars, out_shardings)):
-        if sharding is None and v.aval.explicit is None and v not in given:
+        if sharding is None and v.aval.explicit is None and v not in committed:
             whole = NamedSharding(mesh.abstract_mesh, PartitionSpec(*[None] * v.aval.ndim))
             outvars[i] = Var(v.aval.update(sharding=whole))
             eqns.append(Eqn(reshard_p, [v], [outvars[i]], {"sharding": whole}))

@@ -132,14 +132,14 @@ class Lowering(Context):
         self.place, self.path, self.metadata = place, path, metadata
 
     def split_alike(self, b: Block, eqn: Eqn, operands: list[Value]) -> list[Value]:
-        """The operands of an equation; those of an elementwise one are split like its result, scalars broadcast to its shape, too."""
+        """The operands of an equation. Elementwise operands are split like the result; scalars are broadcast to its shape."""
         if eqn.primitive.kind != "elementwise" or len(operands) < 2:
             return operands
         aval = eqn.outvars[0].aval
-        wanted = aval.explicit
-        if wanted is None or wanted.spec.is_partial:
+        sharding = aval.explicit
+        if sharding is None or sharding.spec.is_partial:
             return operands
-        return [x if a.aval.explicit == wanted else typed(b, b.broadcast(x, aval.shape), wanted) for x, a in zip(operands, eqn.invars)]
+        return [x if a.aval.explicit == sharding else typed(b, b.broadcast(x, aval.shape), sharding) for x, a in zip(operands, eqn.invars)]
 
     def place_of(self, eqn: Eqn) -> tuple[Any, str]:
         """The user's line, and the names around the operation joined by slashes."""

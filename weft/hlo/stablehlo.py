@@ -36,8 +36,7 @@ def stablehlo_text(jaxpr: Jaxpr, name: str, in_shardings: Sequence = (), out_sha
                    attributes: Mapping[str, str] = MappingProxyType({})) -> str:
     """The program as a StableHLO module; without `chlo`, functions that StableHLO lacks are written by their formulas.
 
-    `arg_names` are places of arguments, `result_paths` places of results in the tree that the function returns, and `attributes` those of
-    the module.
+    `arg_names` names the arguments, `result_paths` the places of results in the returned tree. `attributes` are added to the module's.
     """
     jaxpr = physicalize(jaxpr)
     lowering = Lowering(name, None if chlo else ())
