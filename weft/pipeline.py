@@ -26,7 +26,7 @@ from weft.ir.types import ShapedArray
 from weft.runtime.executable import Executable
 from weft.runtime.placement import fits
 from weft.transforms.erase import erase
-from weft.transforms.physical import physicalize
+from weft.transforms.physical import is_key, physicalize
 from weft.util.config import config
 from weft.util.events import report
 from weft.util.record import field, record, replace
@@ -145,12 +145,13 @@ def lower(request: Request) -> tuple[Stages, LocalProgram]:
         for callback, sharding in result.layout_callbacks:
             callback(on_backend(sharding, backend))
         program = stages.local = timer("simplify local", simplify, result.jaxpr)
-        shardings = [_in_public(s, spec) if want is None else want for want, s, spec in zip(wanted, result.out_shardings, public)]
+        logical = [_of_keys(s, a) for s, a in zip(result.out_shardings, jaxpr.out_avals)]
+        shardings = [_in_public(s, spec) if want is None else want for want, s, spec in zip(wanted, logical, public)]
         mesh, dims = result.axes, (result.in_specs, result.out_specs)
         owners = result.owners
         blocks = (*result.out_blocks, *[None] * (len(jaxpr.outvars) - len(result.out_blocks)))
         in_specs = [ArraySpec(s.aval, on_backend(s.sharding if s.sharding.settled is not s.sharding else sharding, backend), s.committed)
-                    for s, sharding in zip(in_specs, result.in_shardings)]
+                    for s, sharding in zip(in_specs, [_of_keys(s, x.aval) for s, x in zip(result.in_shardings, in_specs)])]
     else:
         here = on_backend(SingleDeviceSharding(assignment[0]), backend)
         if "inspect" in program.effects:
@@ -184,6 +185,13 @@ def _partial_spec(sharding: Sharding | None, aval: ShapedArray) -> PartitionSpec
     """The spec of a result that has unreduced or reduced axes."""
     found = aval.explicit if sharding is None else sharding
     return found.spec if isinstance(found, NamedSharding) and found.spec.is_partial else None
+
+
+def _of_keys(sharding: Sharding, aval: ShapedArray) -> Sharding:
+    """The sharding of keys from the sharding of their rows in memory; other shardings are returned unchanged."""
+    if not isinstance(sharding, NamedSharding) or not is_key(aval) or len(sharding.spec) <= aval.ndim:
+        return sharding
+    return sharding.with_spec(sharding.spec.partitions[:aval.ndim])
 
 
 def _in_public(memory: Sharding, spec: PartitionSpec | None) -> Sharding:

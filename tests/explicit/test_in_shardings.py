@@ -1,5 +1,5 @@
-"""`in_shardings` of a mesh with explicit axes, without a mesh in context, for arguments without a sharding: these are placed, and their
-types inside the function have no sharding. Results have the sharding that propagates to them."""
+"""`in_shardings` of a mesh with explicit axes, for arguments without a sharding: these are placed, and their types inside the function have
+no sharding. Results have the sharding that propagates to them, or are whole on a mesh in context."""
 
 import numpy as np
 import pytest
@@ -51,6 +51,20 @@ def test_untyped_arguments_are_placed(name, n):
 
 
 @pytest.mark.parametrize("n", [1, 2, 4])
+@pytest.mark.parametrize("sharding", [NamedSharding, lambda mesh, spec: spec], ids=["sharding", "spec"])
+@pytest.mark.parametrize("name", PROPAGATED)
+def test_untyped_arguments_are_placed_in_context(name, n, sharding):
+    fun, _ = PROPAGATED[name]
+    mesh, outside = mesh_of(n), wnp.asarray(X)
+    with weft.set_mesh(mesh):
+        for argument in (X, outside):
+            result, types = call(fun, argument, in_shardings=sharding(mesh, P("data")))
+            assert types == [None]
+            assert result.sharding == NamedSharding(mesh, P(*[None] * result.ndim))
+    np.testing.assert_allclose(result, weft.jit(fun)(X), rtol=1e-6)
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
 def test_some_arguments_may_have_no_sharding(n):
     rows = NamedSharding(mesh_of(n), P("data"))
     for out, spec in ({}, P()), ({"out_shardings": rows}, P("data")):
@@ -65,6 +79,14 @@ def test_arguments_with_a_sharding_keep_their_type():
     assert types[0] is None and types[1].spec == P("data", None)
     assert result.sharding.spec == result.aval.explicit.spec == P("data", None)
     np.testing.assert_array_equal(result, 2 * X)
+
+
+def test_arguments_with_a_sharding_keep_their_type_in_context():
+    with weft.set_mesh(mesh_of(4)):
+        result, types = call(lambda x: x * 2, weft.device_put(X, P("data")), in_shardings=P("data"))
+        assert types[0].spec == result.sharding.spec == P("data", None)
+        result, types = call(lambda x: reshard(x, P("data")) * 2, X, in_shardings=P("data"))
+        assert types == [None] and result.sharding.spec == P("data", None)
 
 
 def test_arguments_of_another_sharding_are_refused():
@@ -104,6 +126,21 @@ def test_transformations(name):
     result = TRANSFORMED[name](weft.jit(lambda x: x * 2, in_shardings=rows), rows)
     np.testing.assert_allclose(result, 2 * X)
     assert result.sharding.mesh == rows.mesh
+
+
+@pytest.mark.parametrize("in_context", [False, True])
+def test_stages_tell_where_arguments_are_placed(in_context):
+    mesh = mesh_of(4)
+    lower = lambda: weft.jit(lambda x, t: x * 2, in_shardings=(NamedSharding(mesh, P("data")), None)).lower(X, {"a": 1})
+    if in_context:
+        with weft.set_mesh(mesh):
+            lowered = lower()
+    else:
+        lowered = lower()
+    for stage in (lowered, lowered.compile()):
+        (x, t), _ = stage.in_avals
+        assert x.sharding == NamedSharding(mesh.abstract_mesh, P("data", None)) and t["a"].explicit is None
+    assert lowered._traced.in_avals[0][0].explicit is None
 
 
 def test_shapes_have_no_sharding():

@@ -92,3 +92,19 @@ def test_gradients(program):
     theirs, _ = loss(program.function, args)
     of = tuple(range(len(floats)))
     assert_same(weft.jit(weft.grad(ours, of))(*floats), weft.jit(weft.grad(theirs, of))(*floats), 3e-4)
+
+
+#: expressions as they are written, of any order of their terms
+WRITTEN = [
+    "- b + a", "b - a", "- a + 3", "- 2*a + 3", "a*b + b^2", "- a*b^2 - 2*a^2*b + 5", "- mod(a, 4) + 3", "floordiv(a, 2) - b + 1",
+    "- floordiv(a, 2) - b + 5", "b*c + a*c + a*b + c^2 + b^2 + a^2",
+    "a*b*c + b*c^2 + a*c^2 + b^2*c + a^2*c + a*b^2 + a^2*b + c^3 + b^3 + a^3",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+def test_expressions_have_one_text(text):
+    size, *_ = export.symbolic_shape(f"{text}, a, b, c")
+    terms = text.replace("- ", "+ -1*").removeprefix("+ ").split(" + ")
+    again, *_ = export.symbolic_shape(f"{' + '.join(reversed(terms))}, a, b, c", scope=size.scope)
+    assert str(size) == str(again) == text

@@ -37,7 +37,7 @@ from weft.core.trace import (
     typeof,
 )
 from weft.ir.explicit import has_explicit_axes, on_devices, says_all
-from weft.ir.jaxpr import Jaxpr, subjaxprs
+from weft.ir.jaxpr import Eqn, Jaxpr, Var, subjaxprs
 from weft.ir.mesh import Mesh, current_mesh, device_mesh, unplaced
 from weft.ir.program_mesh import check_same_devices, constraint_shardings, is_abstract, operations_that_name, typed_devices, with_devices
 from weft.ir.rewrite import used_vars
@@ -45,7 +45,7 @@ from weft.ir.shardings import NamedSharding, Sharding
 from weft.ir.specs import PartitionSpec
 from weft.ir.types import ShapedArray
 from weft.ops.layout import reshape, transpose
-from weft.ops.placement import reshard
+from weft.ops.placement import reshard, reshard_p
 from weft.runtime import transfers
 from weft.runtime.array import Array, default_sharding, from_numpy, replicated_over, spec_of
 from weft.runtime.executable import Executable
@@ -281,6 +281,7 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings=(), donated=()
     out_shardings = [on_devices(a.explicit, assignment) if s is None and says_all(a.explicit) else s
                      for s, a in zip(out_shardings, out_avals)]
     if (mesh := device_mesh()) is not None:
+        program = _whole_over_explicit(mesh, program, specs, out_shardings)
         out_shardings = _held_by(mesh, program, specs, out_shardings)
     read = used_vars(program)
     donated = [d + n_consts for d in donated if program.invars[d + n_consts] in read]      # others are just kept
@@ -331,14 +332,30 @@ def _result_orders(jaxpr: Jaxpr, specs: Sequence[ArraySpec], layouts: Sequence, 
             for layout, order, v in zip(layouts or [None] * len(orders), orders, jaxpr.outvars)]
 
 
+def _whole_over_explicit(mesh: Mesh, jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings: Sequence[Sharding | None]) -> Jaxpr:
+    """The program whose results without a sharding are whole over the explicit axes of a mesh that has automatic ones, too: arrays have the
+    types that values inside have. Committed arguments that are results stay as they are."""
+    if not mesh.explicit_axes or mesh.are_all_axes_explicit:
+        return jaxpr
+    committed = {v for v, s in zip(jaxpr.invars, specs) if s.committed}
+    eqns, outvars = list(jaxpr.eqns), list(jaxpr.outvars)
+    for i, (v, sharding) in enumerate(zip(jaxpr.outvars, out_shardings)):
+        if sharding is None and v.aval.explicit is None and v not in committed:
+            whole = NamedSharding(mesh.abstract_mesh, PartitionSpec(*[None] * v.aval.ndim))
+            outvars[i] = Var(v.aval.update(sharding=whole))
+            eqns.append(Eqn(reshard_p, [v], [outvars[i]], {"sharding": whole}))
+    return jaxpr if len(eqns) == len(jaxpr.eqns) else jaxpr.replace(eqns=eqns, outvars=outvars)
+
+
 def _held_by(mesh: Mesh, jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings: Sequence[Sharding | None]) -> list[Sharding | None]:
     """Shardings of results, on the mesh that was set where the program says nothing of layouts: types without a sharding are whole
     where all axes are explicit."""
+    given = {v: s.sharding for v, s in zip(jaxpr.invars, specs) if s.committed}       # arguments that are results stay as they are
     explicit = mesh.are_all_axes_explicit
     if not explicit and (constraint_shardings(jaxpr) or (mesh.size > 1 and any(s.committed for s in specs))):
-        return list(out_shardings)                       # the compiler finds them
+        stays = lambda v: given.get(v) if mesh.explicit_axes and v.aval.explicit is None else None
+        return [stays(v) if s is None else s for s, v in zip(out_shardings, jaxpr.outvars)]      # the compiler finds the others
     whole = lambda ndim: NamedSharding(mesh, PartitionSpec(*[None] * ndim)) if explicit else replicated_over(mesh)
-    given = {v: s.sharding for v, s in zip(jaxpr.invars, specs) if s.committed}       # arguments that are results stay as they are
     return [given.get(v) or whole(v.aval.ndim) if s is None else s for s, v in zip(out_shardings, jaxpr.outvars)]
 
 

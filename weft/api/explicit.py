@@ -13,7 +13,7 @@ from typing import Any
 from weft.api.arrays import device_put
 from weft.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft.ir.explicit import retyped
-from weft.ir.mesh import AbstractMesh, AxisType, current_mesh, use_mesh
+from weft.ir.mesh import AbstractMesh, AxisType, current_mesh, typed_by_default, use_mesh
 from weft.ir.shardings import NamedSharding
 from weft.ir.specs import PartitionSpec
 from weft.ops.placement import mesh_cast, named_sharding, reshard as reshard_one
@@ -57,6 +57,12 @@ def _resharded(x: Any, sharding: NamedSharding) -> Any:
     """One array; values known now may come from other devices."""
     if isinstance(x, Tracer) or current_trace() is not eval_trace or isinstance(sharding.mesh, AbstractMesh):
         return reshard_one(x, sharding)
+    if not sharding.mesh.explicit_axes and sharding.mesh not in typed_by_default:
+        typed = typeof(x).explicit
+        if typed is None:
+            return reshard_one(x, sharding)
+        if typed.mesh.shape == sharding.mesh.shape:                        # the value stays where it is
+            sharding = NamedSharding(sharding.mesh, x.sharding.spec)
     ndim = typeof(x).ndim
     sharding.check_shape(typeof(x).shape, "the value given to reshard")
     return device_put(x, NamedSharding(sharding.mesh, sharding.spec.of_rank(ndim)))     # types name no memory

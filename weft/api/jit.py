@@ -578,8 +578,6 @@ class JitFunction(Dispatching):
         out_tree: list = []
         names = self._leaf_names(in_tree)
         in_shardings = flat_shardings(self.in_shardings, in_tree, avals, f"jit({self.name}): in_shardings", names, mesh_of=self._mesh_of)
-        if current_mesh() is not None:       # otherwise an argument without a sharding in its type is placed, and its type stays
-            avals = tuple([a if s is None else a.update(sharding=type_sharding(s, a.ndim)) for a, s in zip(avals, in_shardings)])
 
         def flat_fun(*xs):
             call_args, call_kwargs = self._rebuild(statics, in_tree, xs)

@@ -20,7 +20,7 @@ from weft.control.hitypes import flatten
 from weft.control.ref import Ref, is_ref
 from weft.core.sealed import Sealed
 from weft.core.trace import Tracer
-from weft.ir.explicit import on_devices
+from weft.ir.explicit import on_devices, type_sharding
 from weft.ir.jaxpr import Jaxpr, Var
 from weft.ir.mesh import Mesh, current_mesh
 from weft.ir.program_mesh import is_abstract
@@ -80,6 +80,12 @@ def _planned(count: int) -> tuple:
     from weft.backends.planned import planned_devices  # all of the compiler
 
     return tuple(planned_devices(1, count))
+
+
+def result_paths(structure: Any) -> list[str]:
+    """Places of the leaves in a tree of results: `result`, `result[0]`, `result['loss']`."""
+    paths, _ = tree.tree_flatten_with_path(tree.tree_unflatten(structure, range(structure.num_leaves)))
+    return [f"result{tree.keystr(path)}" for path, _ in paths]
 
 
 class Traced(metaclass=Sealed):
@@ -196,10 +202,16 @@ class Lowered(metaclass=Sealed):
 
     in_tree = property(lambda self: self._traced.in_tree)
     out_tree = property(lambda self: self._traced.out_tree)
-    in_avals = property(lambda self: self._traced.in_avals)
     args_info = property(lambda self: self._traced.args_info)
     out_info = property(lambda self: self._traced.out_info)
     donate_argnums = property(lambda self: tuple(i for i, d in enumerate(self._traced._program.donated) if d))
+
+    @property
+    def in_avals(self):
+        """Types of the arguments, with the explicit axes of `in_shardings`: `(positional, keyword)` trees."""
+        program = self._traced._program
+        avals = [a if s is None else a.update(sharding=type_sharding(s, a.ndim)) for a, s in zip(program.in_avals, program.in_shardings)]
+        return tree.tree_unflatten(program.in_tree, avals)
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         """The global program as text: `stablehlo` (the default), `hlo`, or `jaxpr`; with `debug_info` the first two say where in the
@@ -212,7 +224,9 @@ class Lowered(metaclass=Sealed):
         donated = [d for d, keep in zip(program.donated, kept) if keep]
         if dialect in (None, "stablehlo"):
             from weft.hlo.stablehlo import stablehlo_text
-            return stablehlo_text(jaxpr, program.name, shardings, program.out_shardings, donated, debug_info)
+            names = [name for name, keep in zip(program.arg_names, kept) if keep]
+            return stablehlo_text(jaxpr, program.name, shardings, program.out_shardings, donated, debug_info,
+                                  arg_names=names, result_paths=result_paths(program.out_tree))
         if dialect == "hlo":
             from weft.hlo.hlo_text import lowered_text
             return lowered_text(jaxpr, program.name, shardings, program.out_shardings, donated, debug_info)

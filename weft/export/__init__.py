@@ -26,10 +26,11 @@ import numpy as np
 
 from weft.api.autodiff import vjp as vjp_of
 from weft.api.jit import JitFunction, jit
-from weft.api.stages import given_sharding
+from weft.api.stages import given_sharding, result_paths
 from weft.api.struct import ShapeDtypeStruct
 from weft.control.call import jit_p
 from weft.control.call_rules import plain_params
+from weft.control.custom_partition import without_partitions
 from weft.control.custom_rules import custom_vjp
 from weft.core.sealed import Sealed
 from weft.core.stage import stage
@@ -39,11 +40,12 @@ from weft.export.polymorphic import instantiate, is_polymorphic
 from weft.ir.jaxpr import Eqn, Jaxpr
 from weft.ir.mesh import AbstractMesh, Mesh
 from weft.ir.program_mesh import constraint_shardings, is_abstract, moved, over_mesh, without_devices
-from weft.ir.rewrite import inline_calls, map_jaxprs
+from weft.ir.rewrite import dce, inline_calls, map_jaxprs
 from weft.ir.shardings import MemorySpace, NamedSharding, Sharding
 from weft.ir.symbolic import Dim, SizesDoNotFit, SymbolicScope, UnsolvableSizes, is_symbolic_dim, names_in, solve
 from weft.ir.types import ShapedArray
 from weft.runtime.array import Array
+from weft.transforms.expand import expand
 from weft.util import dtypes, tree
 from weft.util.config import config
 from weft.util.source import api_boundary, function_name, guard_all
@@ -220,14 +222,17 @@ class Exported(metaclass=Sealed):
         return any(isinstance(n, Dim) for aval in self.in_avals for n in aval.shape)
 
     def mlir_module(self) -> str:
-        """The program as StableHLO text. Symbolic sizes are unknown in its types, and computed from the shapes of arguments.
+        """The program as StableHLO text, with the shardings and the names of arguments and results. Symbolic sizes are unknown in its
+        types, and computed from the shapes of arguments.
 
         NotImplementedError for an operation that StableHLO has for fixed sizes only, and for a name that is no size of an argument.
         """
-        if self._is_symbolic:
-            from weft.hlo.stablehlo import stablehlo_text
-            return stablehlo_text(self._jaxpr, self.fun_name, chlo=False)
-        return jit(lambda *flat: self._bind(flat, {}), keep_unused=True).lower(*[ShapeDtypeStruct(a.shape, a.dtype) for a in self.in_avals]).as_text()
+        from weft.hlo.stablehlo import stablehlo_text  # most programs are exported without their text
+
+        program = self._jaxpr if self._is_symbolic else dce(without_partitions(expand(_body(self._jaxpr))))
+        flag = {"jax.uses_shape_polymorphism": str(self.uses_global_constants).lower()}
+        return stablehlo_text(program, self.fun_name, self._in_shardings, self._out_shardings, debug_info=True, chlo=not self._is_symbolic,
+                              arg_names=_paths(self.in_tree), result_paths=result_paths(self.out_tree), attributes=flag)
 
     def in_shardings_jax(self, mesh: Mesh | AbstractMesh) -> tuple[NamedSharding | None, ...]:
         """The shardings of the flat arguments, by the axes of `mesh`, which may have other devices, names and sizes of axes than the one
@@ -323,9 +328,9 @@ class Exported(metaclass=Sealed):
         key = *sizes.items(), devices
         program = self._programs.get(key)
         if program is None:
-            program = instantiate(self._jaxpr, sizes) if sizes else self._jaxpr
+            program = instantiate(self._jaxpr, sizes) if sizes or len(self.platforms) > 1 else self._jaxpr
             program = self._programs[key] = program if devices is None else moved(program, devices)
-        return jit_p.bind(*leaves, **plain_params(program, self.fun_name))
+        return jit_p.bind(*leaves, **plain_params(program, f"call_exported_{self.fun_name}"))
 
     # derivatives
 
@@ -361,6 +366,16 @@ class Exported(metaclass=Sealed):
             "polymorphic": self._polymorphic,
             "nr_devices": self.nr_devices, "in_shardings": self._in_shardings, "out_shardings": self._out_shardings,
         }
+
+
+def _body(jaxpr: Jaxpr) -> Jaxpr:
+    """The program that `jaxpr` calls, where it does nothing but call one with its arguments."""
+    while len(jaxpr.eqns) == 1 and jaxpr.eqns[0].primitive is jit_p:
+        (call,) = jaxpr.eqns
+        if tuple(call.invars) != tuple(jaxpr.invars) or tuple(call.outvars) != tuple(jaxpr.outvars) or jaxpr.consts:
+            break
+        jaxpr = call.params["jaxpr"]
+    return jaxpr
 
 
 def _kept_in(aval: ShapedArray, sharding: NamedSharding | None) -> ShapedArray:

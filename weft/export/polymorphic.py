@@ -22,13 +22,13 @@ from weft.util.record import replace
 
 
 class InstantiatedJaxpr(Jaxpr):
-    """A program for all sizes at given ones."""
+    """A program for all sizes, or for several platforms, at given ones."""
 
     __slots__ = ()
 
 
 def is_polymorphic(jaxpr: Jaxpr) -> bool:
-    """Whether a traced program has symbolic sizes, or calls an exported program that has."""
+    """Whether a traced program has symbolic sizes, or calls an exported program that has, or that is for several platforms."""
     return isinstance(jaxpr, InstantiatedJaxpr) or any(isinstance(n, Dim) for aval in jaxpr.in_avals for n in aval.shape) or any(
         is_polymorphic(inner) for eqn in jaxpr.eqns for _, inner in subjaxprs(eqn.params))
 

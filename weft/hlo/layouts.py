@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from weft.hlo.ops import Block, Context, Value
@@ -11,9 +11,9 @@ from weft.ir.mesh import Mesh
 from weft.ir.shardings import NamedSharding, Sharding
 
 
-def axes_text(axes: Iterable) -> str:
-    """`{"a", "b"}`."""
-    return "{" + ", ".join(f'"{a}"' for a in axes) + "}"
+def axes_text(axes: Iterable, is_open: bool = False) -> str:
+    """`{"a", "b"}`; `{"a", ?}` is open: other axes may split the dim, too."""
+    return "{" + ", ".join([*(f'"{a}"' for a in axes), *["?"] * is_open]) + "}"
 
 
 def _mesh(context: Context, mesh: Any) -> str:
@@ -22,17 +22,22 @@ def _mesh(context: Context, mesh: Any) -> str:
     text = "[" + ", ".join(f'"{name}"={size}' for name, size in mesh.shape_tuple) + "]"
     ids = [d.id for d in mesh.devices.flat] if isinstance(mesh, Mesh) else []
     text += f", device_ids={ids}" if ids != list(range(len(ids))) else ""
-    return context.meshes.setdefault(text, f"mesh_{len(context.meshes)}" if context.meshes else "mesh")
+    return context.meshes.setdefault(text, f"mesh_{len(context.meshes) - 1}" if context.meshes else "mesh")
 
 
-def placed(context: Context, mesh: Any, dims: Sequence, open_dims: Sequence[int] = ()) -> str:
-    """`<@mesh, [{"a"}, {}]>`; `{?}` is a dim that is left open."""
-    shown = ["{?}" if d in open_dims else axes_text(axes) for d, axes in enumerate(dims)]
-    return f"<@{_mesh(context, mesh)}, [{', '.join(shown)}]>"
+def placed(context: Context, mesh: Any, dims: Sequence, open_dims: Container[int] = (), replicated: Container = (),
+           unreduced: Container = ()) -> str:
+    """`<@mesh, [{"a"}, {}]>`; `{?}` is an open dim, which axes in `replicated={"b"}` do not split. `unreduced={"a"}` is for terms of a
+    sum."""
+    shown = [axes_text(axes, d in open_dims) for d, axes in enumerate(dims)]
+    others = [f", {name}={axes_text(a for a in mesh.axis_names if a in axes)}"
+              for name, axes in (("replicated", replicated), ("unreduced", unreduced)) if axes]
+    return f"<@{_mesh(context, mesh)}, [{', '.join(shown)}]{''.join(others)}>"
 
 
 def _placed(context: Context, sharding: NamedSharding, ndim: int) -> str:
-    return placed(context, sharding.mesh, sharding.spec_dims(ndim), sharding.spec.unconstrained_dims())
+    spec = sharding.spec
+    return placed(context, sharding.mesh, sharding.spec_dims(ndim), spec.unconstrained_dims(), unreduced=spec.unreduced)
 
 
 def attribute(context: Context, sharding: Sharding | None, ndim: int) -> dict[str, str]:
@@ -44,6 +49,21 @@ def attribute(context: Context, sharding: Sharding | None, ndim: int) -> dict[st
     return {"mhlo.sharding": f'"{tiles_text(sharding, ndim)}"'}
 
 
+def _placed_by_type(context: Context, sharding: NamedSharding, ndim: int, open_dims: Container[int]) -> str:
+    """The layout that a type implies; some dims are open to automatic axes."""
+    spec, explicit = sharding.spec, sharding.mesh.explicit_axes
+    unused = [a for a in explicit if a not in spec.axes and a not in spec.unreduced]
+    return placed(context, sharding.mesh, sharding.spec_dims(ndim), open_dims, unused, spec.unreduced)
+
+
+def type_attribute(context: Context, sharding: NamedSharding | None, ndim: int) -> dict[str, str]:
+    """The attribute of a result whose type has `sharding`; dims that it does not split are open to automatic axes."""
+    if sharding is None or not sharding.mesh.auto_axes:
+        return attribute(context, sharding, ndim)
+    whole = [d for d, axes in enumerate(sharding.spec_dims(ndim)) if not axes]
+    return {"sdy.sharding": f"#sdy.sharding{_placed_by_type(context, sharding, ndim, whole)}"}
+
+
 def constrained(b: Block, x: Value, sharding: Sharding | None) -> Value:
     """`x`, with the promise of its layout."""
     if sharding is None:
@@ -51,6 +71,14 @@ def constrained(b: Block, x: Value, sharding: Sharding | None) -> Value:
     if isinstance(sharding, NamedSharding):
         return b.op("sdy.sharding_constraint", x, sharding=_placed(b.context, sharding, x.ndim), tiles=tiles_text(sharding, x.ndim))
     return b.op("custom_call", x, target="Sharding", backend_config={}, sharding=tiles_text(sharding, x.ndim), has_side_effect=False)
+
+
+def typed(b: Block, x: Value, sharding: NamedSharding | None) -> Value:
+    """`x`, with the promise of the layout in its type, which leaves automatic axes open."""
+    if sharding is None or not sharding.mesh.auto_axes:
+        return constrained(b, x, sharding)
+    text = _placed_by_type(b.context, sharding, x.ndim, range(x.ndim))
+    return b.op("sdy.sharding_constraint", x, sharding=text, tiles=tiles_text(sharding, x.ndim))
 
 
 def is_abstract(sharding: Sharding) -> bool:

@@ -4,7 +4,7 @@ In:   a Jaxpr, and the mesh that it runs on where it is the program of one devic
 Out:  the operations that its equations become, in a block; the functions that they call.
 Laws: a rule is `fn(b, eqn, *operands)`: it writes to block `b` and gives the results. It is found by the name of the primitive, else by its
       kind, else by the kind of its `lower` slot: a composite is written by the operations that it is composed of. A result whose type
-      has a sharding is constrained to it.
+      has a sharding is constrained to it; so are the operands of an elementwise equation that are split otherwise.
 Next: the rules, in `hlo.rules`.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from weft.core.stage import stage
 from weft.core.trace import with_source
-from weft.hlo.layouts import constrained
+from weft.hlo.layouts import typed
 from weft.hlo.ops import Block, Context, Function, Value, array_type
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal
 from weft.ir.rewrite import dce
@@ -137,9 +137,19 @@ class Lowering(Context):
         if eqn.source is not None:
             self.metadata = with_metadata(self.around, eqn.source.metadata)
         self.path = f"{self.place[1]}/"
-        made = self.equation(b, eqn, [self.read(b, a, env) for a in eqn.invars])
-        env.update((v, constrained(b, x, v.aval.explicit)) for v, x in zip(eqn.outvars, made))
+        made = self.equation(b, eqn, self.split_alike(b, eqn, [self.read(b, a, env) for a in eqn.invars]))
+        env.update((v, typed(b, x, v.aval.explicit)) for v, x in zip(eqn.outvars, made))
         self.place, self.path, self.metadata = place, path, metadata
+
+    def split_alike(self, b: Block, eqn: Eqn, operands: list[Value]) -> list[Value]:
+        """The operands of an equation. Elementwise operands are split like the result; scalars are broadcast to its shape."""
+        if eqn.primitive.kind != "elementwise" or len(operands) < 2:
+            return operands
+        aval = eqn.outvars[0].aval
+        sharding = aval.explicit
+        if sharding is None or sharding.spec.is_partial:
+            return operands
+        return [x if a.aval.explicit == sharding else typed(b, b.broadcast(x, aval.shape), sharding) for x, a in zip(operands, eqn.invars)]
 
     def place_of(self, eqn: Eqn) -> tuple[Any, str]:
         """The user's line, and the names around the operation joined by slashes."""

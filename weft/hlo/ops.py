@@ -68,6 +68,7 @@ class Function:
     public: bool = False
     arg_attrs: list[dict[str, str]] = field(default_factory=list)
     result_attrs: list[dict[str, str]] = field(default_factory=list)
+    arg_names: list[str] = field(default_factory=list)
 
 
 class Context:

@@ -12,15 +12,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from weft.hlo.layouts import attribute, axes_text, usable
+from weft.hlo.layouts import attribute, axes_text, type_attribute, usable
 from weft.hlo.lowering import Lowering, symbol
 from weft.hlo.ops import Block, Function, Op, Value, dtype_kind, is_uniform, metadata_texts
 from weft.hlo.rules import arrays, elementwise, products, reductions, regions  # noqa: F401  (fill the table of rules)
 from weft.ir.jaxpr import Jaxpr
+from weft.ir.shardings import NamedSharding
 from weft.ir.symbolic import Dim, has_names
 from weft.ir.types import ShapedArray
 from weft.transforms.physical import physicalize
@@ -31,21 +33,29 @@ _MOST_NUMBERS = 32
 
 
 def stablehlo_text(jaxpr: Jaxpr, name: str, in_shardings: Sequence = (), out_shardings: Sequence = (), donated: Sequence[bool] = (),
-                   debug_info: bool = False, chlo: bool = True) -> str:
-    """The program as a StableHLO module; without `chlo`, functions that StableHLO lacks are written by their formulas."""
+                   debug_info: bool = False, chlo: bool = True, arg_names: Sequence[str] = (), result_paths: Sequence[str] = (),
+                   attributes: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The program as a StableHLO module; without `chlo`, functions that StableHLO lacks are written by their formulas.
+
+    `arg_names` names the arguments, `result_paths` the places of results in the returned tree. `attributes` are added to the module's.
+    """
     jaxpr = physicalize(jaxpr)
     lowering = Lowering(name, None if chlo else ())
     main = lowering.function(jaxpr, "main", public=True)
     ins = [*in_shardings, *[None] * (len(jaxpr.invars) - len(in_shardings))]
     outs = [*out_shardings, *[None] * (len(jaxpr.outvars) - len(out_shardings))]
     main.arg_attrs = [attribute(lowering, s, x.ndim) for s, x in zip(ins, main.body.args)]
-    main.result_attrs = [attribute(lowering, s, x.ndim) for s, x in zip(outs, main.body.results)]
-    devices = max({s.num_devices for s in (*ins, *outs) if s is not None} | set(lowering.sizes), default=1)
+    main.result_attrs = [attribute(lowering, s, x.ndim) or type_attribute(lowering, v.aval.explicit, x.ndim)
+                         for s, x, v in zip(outs, main.body.results, jaxpr.outvars)]
+    counted = {s.num_devices for s in (*ins, *outs) if s is not None and not isinstance(s, NamedSharding)}
+    devices = max(counted | set(lowering.sizes), default=1)
     if any(donated):
         _donate(main, donated, devices > 1)
-    polymorphic = "jax.uses_shape_polymorphism = true, " if lowering.variables else ""
-    lines = [f"module @{symbol(f'jit_{name}')} attributes {{{polymorphic}mhlo.num_partitions = {devices} : i32, "
-             "mhlo.num_replicas = 1 : i32} {"]
+    main.arg_names = list(arg_names)
+    if result_paths:
+        main.result_attrs = [{"jax.result_info": _quoted(path), **attrs} for path, attrs in zip(result_paths, main.result_attrs)]
+    shown = {**attributes, "mhlo.num_partitions": f"{devices} : i32", "mhlo.num_replicas": "1 : i32"}
+    lines = [f"module @{symbol(f'jit_{name}')} attributes {_attributes(shown)} {{"]
     lines += [f"  sdy.mesh @{label} = <{mesh}>" for mesh, label in lowering.meshes.items()]
     places = _Places() if debug_info else None
     for function in lowering.functions.values():
@@ -186,7 +196,10 @@ class _Printer:
         """A function of the module."""
         show = lambda attrs: f" {_attributes(attrs)}" if attrs else ""
         padded = lambda attrs, values: [*attrs, *[{}] * (len(values) - len(attrs))]
-        params = [f"{self.argument(x)}: {tensor_type(x.type)}{show(a)}" for x, a in zip(f.body.args, padded(f.arg_attrs, f.body.args))]
+        places = [f" loc({_quoted(name)})" for name in f.arg_names] if self.places else []
+        places += [""] * (len(f.body.args) - len(places))
+        params = [f"{self.argument(x)}: {tensor_type(x.type)}{show(a)}{place}"
+                  for x, a, place in zip(f.body.args, padded(f.arg_attrs, f.body.args), places)]
         results = [tensor_type(x.type) + show(a) for x, a in zip(f.body.results, padded(f.result_attrs, f.body.results))]
         given = f" -> ({', '.join(results)})" if results else ""
         self.add(f"func.func {'public' if f.public else 'private'} @{f.name}({', '.join(params)}){given} {{")

@@ -308,11 +308,12 @@ def _digit_names(digits: Digits, mesh: Mesh | None) -> tuple[str, ...]:
 def sharding_of_spec(spec: Spec, mesh: Mesh, known: Sequence[Sharding] = ()) -> Sharding:
     """The sharding to show users for a value split by `spec`.
 
-    An equivalent one among `known` (a program's arguments) that fits the rank is given as it is; a mesh made for PositionalShardings
-    gives a PositionalSharding; else a NamedSharding on `mesh`, with an entry per dim if types tell shardings there.
+    Return an equivalent sharding among `known` that fits the rank, or a PositionalSharding if all of `known` are. Otherwise return a
+    NamedSharding on `mesh`; its spec has an entry per dim if the axes of `spec` are explicit, which makes it the spec of the type.
     """
-    entries = spec_of_dims(spec)
-    named = NamedSharding(mesh, entries if mesh.explicit_axes else entries.without_trailing())
+    entries, explicit = spec_of_dims(spec), mesh.explicit_axes
+    typed = bool(explicit) and all(a in explicit for axes in spec for a in axes)
+    named = NamedSharding(mesh, entries if typed else entries.without_trailing())
     ndim = len(spec)
     for other in known:
         if isinstance(other, NamedSharding) and other.spec.unconstrained_dims():      # a constraint, not a layout

@@ -259,8 +259,9 @@ def _constrained(x: Any, sharding: Any) -> Any:
         alone = type(placed) is Array and not placed.committed and len(sharding.device_assignment) == 1
         return device_put(placed, sharding) if alone else placed           # a program of one device places nothing
     free = sharding.spec.unconstrained_dims() if isinstance(sharding, NamedSharding) else frozenset()
-    if isinstance(sharding, NamedSharding) and sharding.spec.axes and not set(sharding.spec.axes) & set(sharding.mesh.explicit_axes):
-        splits = zip(aval.explicit.spec_dims(aval.ndim), sharding.spec_dims(aval.ndim))      # it names automatic axes: they split the rest
+    automatic = isinstance(sharding, NamedSharding) and not sharding.mesh.are_all_axes_explicit
+    if automatic and not set(sharding.spec.axes) & set(sharding.mesh.explicit_axes):
+        splits = zip(aval.explicit.spec_dims(aval.ndim), sharding.spec_dims(aval.ndim))      # automatic axes split the rest
         sharding = sharding.with_spec([UNCONSTRAINED if d in free else (*typed, *more) or None for d, (typed, more) in enumerate(splits)])
     said = type_sharding(sharding, aval.ndim)
     if said is None or any(one != other for d, (one, other) in enumerate(zip(said.spec_dims(aval.ndim),

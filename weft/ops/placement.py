@@ -138,8 +138,17 @@ reshard_p = Primitive("reshard", "constraint", implied=("sharding",), leaves_aut
 
 
 def reshard(x, sharding: NamedSharding):
-    """`x`, laid out as `sharding` says, which becomes its type."""
+    """`x`, laid out as `sharding` says, which becomes its type. A sharding over automatic axes leaves the layout to the compiler."""
+    mesh = _as_made(sharding.mesh)
+    if not mesh.explicit_axes and mesh not in typed_by_default:
+        return x if typeof(x).explicit is None else mesh_cast(x, None)
     return reshard_p.bind(x, sharding=sharding)
+
+
+def _as_made(mesh: Any) -> Any:
+    """The mesh of the context if it has the axes of `mesh`: that one tells whether its axis types were given."""
+    context = spec_mesh()
+    return context if context is not None and context.abstract_mesh is mesh else mesh
 
 
 @reshard_p.def_type
@@ -272,9 +281,7 @@ def named_sharding(sharding: Any, what: str) -> NamedSharding:
         raise ShardingError(f"{what}: a sharding with a memory_kind is not allowed: {sharding!r}.\n"
                             "  Types name no memory. Use device_put to move values to memory of another kind.")
     named = NamedSharding(mesh, sharding.spec if isinstance(sharding, NamedSharding) else sharding)
-    context = spec_mesh()
-    made = context if context is not None and context.abstract_mesh is mesh else mesh          # it knows how it was made
-    refused = {AxisType.Manual} if made in typed_by_default else {AxisType.Manual, AxisType.Auto}
+    refused = {AxisType.Manual} if _as_made(mesh) in typed_by_default else {AxisType.Manual, AxisType.Auto}
     for axis, kind in zip(mesh.axis_names, mesh.axis_types):
         if kind in refused and axis in named.spec.axes:
             way = ("Over automatic axes, lax.with_sharding_constraint asks for a layout." if kind is AxisType.Auto else

@@ -321,14 +321,15 @@ def partition_for(jaxpr: Jaxpr, in_specs: Sequence[Any], out_shardings: Sequence
     has_types = any(aval.explicit is not None for aval in jaxpr.in_avals)
     untyped_mesh = _mesh_of_untyped_results(mesh, known, in_context)
     result = partition(jaxpr, mesh, specs(committed, jaxpr.invars), wanted, cost, bool(untyped_mesh.explicit_axes))
-    show = lambda spec, asked: _user_sharding(spec, result.mesh, mesh, known if asked is None else [asked, *known])
+    untyped = [s for s in known if not has_explicit_axes(s)]              # over explicit axes the type determines the spec
+    show = lambda spec, asked: _user_sharding(spec, result.mesh, mesh, untyped if asked is None else [asked, *untyped])
 
     def show_result(spec: Spec, asked: Sharding | None, aval: ShapedArray) -> Sharding:
         """On the mesh whose types say what the result's type says."""
         if asked is not None or not any(map(has_explicit_axes, known)):
             return show(spec, asked)
         own = untyped_mesh if aval.explicit is None else on_devices(aval.explicit, assignment).mesh
-        alike = [s for s in known if isinstance(s, NamedSharding) and s.mesh.axis_types == own.axis_types]
+        alike = [s for s in untyped if isinstance(s, NamedSharding) and s.mesh.axis_types == own.axis_types]
         shown = _user_sharding(spec, result.mesh, own, alike)
         return shown if has_types or aval.explicit is not None else _without_trailing_none(shown)
 

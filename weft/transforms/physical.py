@@ -36,7 +36,13 @@ def has_keys(jaxpr: Jaxpr) -> bool:
 
 
 def physical_aval(aval: ShapedArray) -> ShapedArray:
-    return ShapedArray(aval.shape + aval.dtype.impl.key_shape, "uint32") if is_key(aval) else aval
+    """The type of the rows of keys of type `aval`, which are split like the keys."""
+    if not is_key(aval):
+        return aval
+    sharding = aval.explicit
+    for d in range(len(aval.dtype.impl.key_shape)):
+        sharding = sharding and sharding.with_dim(aval.ndim + d, ())
+    return ShapedArray(aval.shape + aval.dtype.impl.key_shape, "uint32", sharding=sharding)
 
 
 def physicalize(jaxpr: Jaxpr) -> Jaxpr:

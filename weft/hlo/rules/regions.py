@@ -114,7 +114,9 @@ def _shard_map(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     inner = [array_type(a.shape, a.dtype) for a in p["jaxpr"].in_avals]
     body = b.region(inner, lambda r, *blocks: context.inline(r, p["jaxpr"], blocks))
     context.mesh = outer
-    show = lambda specs, atoms: [placed(context, p["mesh"], spec.dims(a.aval.ndim)) for spec, a in zip(specs, atoms)]
+    others = len(p["manual_axes"]) < len(p["mesh"].axis_names)             # axes that may split any dim
+    show = lambda specs, atoms: [placed(context, p["mesh"], spec.dims(a.aval.ndim), range(a.aval.ndim) if others else ())
+                                 for spec, a in zip(specs, atoms)]
     return b.emit("sdy.manual_computation", args, result_types(eqn), [body], axes=p["manual_axes"], mesh=p["mesh"],
                   in_specs=p["in_specs"], out_specs=p["out_specs"],
                   in_shardings=show(p["in_specs"], eqn.invars), out_shardings=show(p["out_specs"], eqn.outvars))

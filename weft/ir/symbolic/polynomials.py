@@ -24,7 +24,7 @@ _OPERATIONS = ("floordiv", "mod", "max", "min")
 
 
 def _poly(terms: Mapping[Monomial, int]) -> Polynomial:
-    """The polynomial of these terms, in the order in which it is written: high degrees first."""
+    """The polynomial of these terms, in one order: high degrees first."""
     kept = [(m, c) for m, c in terms.items() if c]
     return tuple(sorted(kept, key=lambda term: (-sum(p for _, p in term[0]), [(_text_of_atom(a), -p) for a, p in term[0]])))
 
@@ -184,7 +184,7 @@ def variables(p: Polynomial) -> frozenset[str]:
 
 
 def text(p: Polynomial) -> str:
-    """A polynomial as it is written: higher degrees first, and of one degree the names that come last in the alphabet.
+    """A polynomial as it is written: higher degrees first, of one degree products of more names, then the last names in the alphabet.
 
     >>> text(add(multiply(variable("b"), constant(2)), constant(-1)))
     '2*b - 1'
@@ -192,12 +192,16 @@ def text(p: Polynomial) -> str:
     if not p:
         return "0"
     parts: list[str] = []
-    for m, c in sorted(p, key=lambda term: (sum(k for _, k in term[0]), [_text_of_atom(a) for a, _ in term[0]]), reverse=True):
+    for m, c in sorted(p, key=_place_in_text, reverse=True):
         body = "*".join(_text_of_atom(a) if k == 1 else f"{_text_of_atom(a)}^{k}" for a, k in m)
         number = "" if body and abs(c) == 1 else str(abs(c))
         parts.append(("- " if c < 0 else "+ ") + "*".join(filter(None, (number, body))))
-    first = parts[0][2:] if parts[0][0] == "+" else "-" + parts[0][2:]
-    return " ".join([first, *parts[1:]])
+    return " ".join(parts).removeprefix("+ ")
+
+
+def _place_in_text(term: tuple[Monomial, int]) -> tuple:
+    powers = term[0]
+    return sum(k for _, k in powers), len(powers), [(_text_of_atom(a), k) for a, k in reversed(powers)]
 
 
 @functools.lru_cache(maxsize=1 << 14)
