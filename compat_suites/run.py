@@ -28,6 +28,7 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -116,6 +117,11 @@ def files_of(suite: Suite, source: Path) -> list[Path]:
     return sorted(path for path in found if not any(part in str(path.relative_to(source)) for part in suite.leave))
 
 
+def select(files: Sequence[Path], only: Sequence[str]) -> list[Path]:
+    """Return the files whose paths contain a part in `only`; all files if it is empty."""
+    return [path for path in files if not only or any(part in str(path) for part in only)]
+
+
 def free_port() -> int:
     """A port on which nobody listens."""
     with socket.socket() as found:
@@ -175,7 +181,7 @@ def read_report(report: Path, name: str) -> dict[str, list[str]]:
 def run_suite(python: Path, suite: Suite, source: Path, jobs: int, limit: float, only: list[str],
               sample: Sample | None = None) -> dict:
     files = sample.files if sample else files_of(suite, source)
-    paths = [path for path in files if not only or any(part in str(path) for part in only)]
+    paths = select(files, only)
     tests: dict[str, list[str]] = {}
     seconds = 0.0
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
@@ -235,7 +241,7 @@ def main() -> None:
         parser.error("name a library, --source, and --weft or --jax")
     suite, source = SUITES[args.name], args.source.resolve()
     result = json.loads(args.json.read_text()) if args.json and args.json.exists() else {"library": args.name}
-    sample = Sample.draw(files_of(suite, source), args.sample, args.seed) if args.sample else None
+    sample = Sample.draw(select(files_of(suite, source), args.only), args.sample, args.seed) if args.sample else None
     for system in ("jax", "weft"):
         python = getattr(args, system)
         if python is None:
