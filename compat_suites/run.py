@@ -28,6 +28,7 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -128,7 +129,12 @@ def files_of(suite: Suite, source: Path) -> list[Path]:
     """The test files, each once, in order."""
     found = {path for pattern in suite.tests for path in source.glob(pattern)}
     kept = sorted(path for path in found if not any(part in str(path.relative_to(source)) for part in suite.leave))
-    return [path for path in kept if suite.holding in path.read_text()]
+    return [path for path in kept if not suite.holding or suite.holding in path.read_text()]
+
+
+def select(files: Sequence[Path], only: Sequence[str]) -> list[Path]:
+    """Return the files whose paths contain a part in `only`; all files if it is empty."""
+    return [path for path in files if not only or any(part in str(path) for part in only)]
 
 
 def free_port() -> int:
@@ -190,7 +196,7 @@ def read_report(report: Path, name: str) -> dict[str, list[str]]:
 def run_suite(python: Path, suite: Suite, source: Path, jobs: int, limit: float, only: list[str],
               sample: Sample | None = None) -> dict:
     files = sample.files if sample else files_of(suite, source)
-    paths = [path for path in files if not only or any(part in str(path) for part in only)]
+    paths = select(files, only)
     tests: dict[str, list[str]] = {}
     seconds = 0.0
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
@@ -250,7 +256,7 @@ def main() -> None:
         parser.error("name a library, --source, and --weft or --jax")
     suite, source = SUITES[args.name], args.source.resolve()
     result = json.loads(args.json.read_text()) if args.json and args.json.exists() else {"library": args.name}
-    sample = Sample.draw(files_of(suite, source), args.sample, args.seed) if args.sample else None
+    sample = Sample.draw(select(files_of(suite, source), args.only), args.sample, args.seed) if args.sample else None
     for system in ("jax", "weft"):
         python = getattr(args, system)
         if python is None:
