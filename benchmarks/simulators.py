@@ -87,7 +87,7 @@ def spatial_inertia(mass, inertia, position, q):
 
 
 def down(root, step, data):
-    """Values of all links from those of the root: `step(parents' values, their links' data)` by depth."""
+    """Return the values of all links, by depth: `root` for the torso, `step(value of the parent, data of the link)` for the rest."""
     def level(values, links):
         parents, own = jax.tree.map(lambda x: x[PARENTS[links]], values), jax.tree.map(lambda x: x[links], data)
         return jax.tree.map(lambda x, y: x.at[links].set(y), values, jax.vmap(step)(parents, own))
@@ -99,7 +99,7 @@ def down(root, step, data):
 
 
 def up(values):
-    """The sums of the values of all links that a link carries."""
+    """Add to each link's value the values of all links that it carries."""
     for links in reversed(LEVELS):
         values = values.at[PARENTS[links]].add(values[links])
     return values

@@ -58,7 +58,7 @@ def vector_extents(kernel: Kernel):
 
 
 def inertias(mass, inertia, v):
-    """Sums and products of matrices of which all elements are selected, for the links of many bodies."""
+    """Return inertias of the links of many bodies, from matrices whose elements are selected one by one."""
 
     def of_link(mass, inertia, v):
         m = cross_matrix(v)

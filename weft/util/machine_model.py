@@ -264,8 +264,8 @@ class MachineModel:
     lapack_unrolled_lu: int = 6             # of matrices of which the pivots are selected,
     lapack_unrolled_solve: int = 216        # and multiplications of a solve; else the library is faster
     lapack_unrolled_problems: int = 256     # and such problems that are worth a task
-    lapack_tiny_trsm: int = 1 << 11         # elements of a problem of which one thread does a batch: some routines of OpenBLAS
-    lapack_tiny_potrf: int = 1 << 10        # allocate under a lock. Where a problem takes less than a microsecond, two threads
+    lapack_tiny_trsm: int = 1 << 11         # elements of a problem; smaller ones are solved by one thread: some routines of OpenBLAS
+    lapack_tiny_potrf: int = 1 << 10        # allocate under a lock. On problems of less than a microsecond, two threads
     lapack_tiny_getrf: int = 1 << 9         # gain nothing, and wait for each other for milliseconds if one loses its CPU
     host_part: int = 1 << 10                # elements of a function of SciPy that are worth a thread
 
