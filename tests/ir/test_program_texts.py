@@ -28,7 +28,7 @@ def test_layouts_of_arguments_results_constraints_and_shard_maps(mesh):
     text = weft.jit(f, out_shardings=NamedSharding(mesh, P("b"))).lower(placed(mesh, (8, 16), "a", "b")).as_text()
     assert 'sdy.mesh @mesh = <["a"=4, "b"=2]>' in text and "mhlo.num_partitions = 8" in text
     assert '%arg0: tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"a"}, {"b"}]>}' in text
-    assert '-> (tensor<2x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"b"}, {}]>})' in text
+    assert '-> (tensor<2x16xf32> {jax.result_info = "result", sdy.sharding = #sdy.sharding<@mesh, [{"b"}, {}]>})' in text
     assert '%2 = sdy.sharding_constraint %1 <@mesh, [{"a", "b"}, {?}]> : tensor<8x16xf32>' in text
     assert ('sdy.manual_computation(%2) in_shardings=[<@mesh, [{"a"}, {"b"}]>] out_shardings=[<@mesh, [{}, {"b"}]>] '
             'manual_axes={"a", "b"} (%arg1: tensor<2x8xf32>)') in text
