@@ -236,7 +236,7 @@ def dot_general(
     else:
         preferred = None if left == right else product_dtype(left, right)
     params = {"dimension_numbers": numbers, "precision": canonical_precision(precision)}
-    if preferred is None or is_whole(left, right, preferred):
+    if preferred_element_type is None or is_whole(left, right, preferred):
         return dot_general_p.bind(lhs, rhs, **params, preferred_element_type=preferred)
     wide = sum_dtype(left, right, preferred)
     return convert(dot_general_p.bind(lhs, rhs, **params, preferred_element_type=wide), preferred)

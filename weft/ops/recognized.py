@@ -4,6 +4,7 @@
   that no mesh axis divides, it would be two exchanges; as one operation it keeps the layout.
 - A slice of a padded value is a *part* of it (the windows of pools, and of stencils with borders). The padded value has
   other blocks than the value; its parts, as long as the value, have the same.
+- A product of two dtypes with a result of 16 bits or less is its sum in a wider dtype, rounded: partial sums are not rounded.
 
 The operations exist only between `recognized` and the local program: bound on values, they are the original ones again.
 """
@@ -20,6 +21,9 @@ from weft.ir.jaxpr import Eqn, Jaxpr, Var
 from weft.ir.rewrite import map_jaxprs
 from weft.ir.types import ShapedArray
 from weft.ops import slicing
+from weft.ops.casting import convert_element_type_p
+from weft.ops.contraction import dot_general_p, is_whole
+from weft.util.promotion import sum_dtype
 
 
 class _Rotate(Primitive):
@@ -92,10 +96,14 @@ part_p.rules["localize"] = _localize_part
 # --- finding them -----------------------------------------------------------------------------------------------------
 
 def recognized(jaxpr: Jaxpr) -> Jaxpr:
-    """`jaxpr` with rotations and parts of padded values written as such."""
+    """`jaxpr` with rotations, parts of padded values and roundings of sums written as such."""
     makers = {eqn.outvars[0]: eqn for eqn in jaxpr.eqns if eqn.primitive in (slicing.slice_p, slicing.pad_p)}
-    eqns = [_as_rotation(eqn, makers) or _as_part(eqn, makers) or _inside(eqn) for eqn in jaxpr.eqns]
-    return jaxpr if all(new is old for new, old in zip(eqns, jaxpr.eqns)) else jaxpr.replace(eqns=eqns)
+    eqns: list[Eqn] = []
+    for eqn in jaxpr.eqns:
+        rounded = _as_rounded_sum(eqn)
+        eqns += rounded if rounded else [_as_rotation(eqn, makers) or _as_part(eqn, makers) or _inside(eqn)]
+    same = len(eqns) == len(jaxpr.eqns) and all(new is old for new, old in zip(eqns, jaxpr.eqns))
+    return jaxpr if same else jaxpr.replace(eqns=eqns)
 
 
 def _inside(eqn: Eqn) -> Eqn:
@@ -104,6 +112,20 @@ def _inside(eqn: Eqn) -> Eqn:
         return eqn
     params = map_jaxprs(eqn.params, recognized)
     return eqn if params is eqn.params else eqn.replace(params=params)
+
+
+def _as_rounded_sum(eqn: Eqn) -> list[Eqn] | None:
+    """Return a product of two dtypes with a narrow result as its sum in a dtype that holds both, and a conversion."""
+    if eqn.primitive is not dot_general_p:
+        return None
+    (left, right), out = (atom.aval.dtype for atom in eqn.invars), eqn.outvars[0]
+    if left == right or out.aval.dtype.itemsize > 2 or is_whole(left, right, out.aval.dtype):
+        return None
+    wide = sum_dtype(left, right, out.aval.dtype)
+    total = Var(out.aval.update(dtype=wide))
+    product = eqn.replace(outvars=[total], params=dict(eqn.params, preferred_element_type=wide))
+    params = {"new_dtype": out.aval.dtype, "weak_type": out.aval.weak_type, "sharding": None}
+    return [product, eqn.replace(primitive=convert_element_type_p, invars=[total], params=params)]
 
 
 def _as_part(eqn: Eqn, makers: dict[Var, Eqn]) -> Eqn | None:
