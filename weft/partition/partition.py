@@ -165,9 +165,9 @@ def _ways(request: _Request) -> list[_Attempts]:
 
 def _add_way(ways: list[_Attempts], request: _Request, most: float = math.inf) -> None:
     """Add the attempts that propagation for `request` leads to, if they are new and send less than `most` at first."""
-    propagated = _propagated(request)
+    propagated = _propagated(request, ways[0])
     if all(propagated[0].mesh != way.request.mesh or propagated[2].dims != way.target_specs.dims for way in ways):
-        attempts = _Attempts(*propagated)
+        attempts = _Attempts(*propagated, ways[0])
         if attempts.first.bytes_sent < most:
             ways.append(attempts)
 
@@ -175,11 +175,12 @@ def _add_way(ways: list[_Attempts], request: _Request, most: float = math.inf) -
 class _Attempts:
     """Attempts to partition a program from what propagation found for it."""
 
-    def __init__(self, request: _Request, program: Jaxpr, target_specs: Propagation):
+    def __init__(self, request: _Request, program: Jaxpr, target_specs: Propagation, earlier: _Attempts | None = None):
         self.request, self.program, self.target_specs = request, program, target_specs
+        shares = earlier is not None and target_specs.rules is earlier.target_specs.rules and request.mesh == earlier.request.mesh
         self.cuts: dict[Any, int] = {}       # axes that would have to be cut for an attempt to send less
         self.repeatable: list[Eqn] = []
-        self.strategies: dict[tuple, list] = {}      # which all attempts with these specs share
+        self.strategies: dict[tuple, list] = earlier.strategies if shares else {}   # which all attempts with these rules share
         self.first = self.partitioned()
 
     def best(self) -> PartitionResult:
@@ -200,13 +201,12 @@ class _Attempts:
                     early: Mapping[Var, Spec] = MappingProxyType({})) -> PartitionResult:
         """The program partitioned under `cost`, with targets that were not requested weighted by `target_weight`."""
         request, program, target_specs = self.request, self.program, target_specs or self.target_specs
-        strategies = self.strategies if target_specs is self.target_specs else {}
         ins = tuple(target_specs.spec(v) for v in program.invars)
         asked = zip(request.out_specs, program.outvars)
         kept = program.outvars if request.keeps_targets else target_specs.explicit
         wanted = tuple(target_specs.spec(v) if s is None and v in kept else s for s, v in asked)
         local, outs, made = partition_program(program, target_specs, [Placement(s) for s in ins], wanted, _constraint_reader(request.mesh),
-                                              current_trace(), cost or request.cost, target_weight, early, strategies)
+                                              current_trace(), cost or request.cost, target_weight, early, self.strategies)
         self.cuts.update(made.finer_axes)
         self.repeatable.extend(made.repeatable)
         records = tuple(r for r in made.records if r is not None)
@@ -216,27 +216,37 @@ class _Attempts:
 
     def with_choices(self, choices: Choices, target_weight: float) -> PartitionResult | None:
         """The program partitioned with some layouts chosen; None if that takes finer axes."""
-        specs = _target_specs(self.request, self.program, choices.layouts.items()) if choices.layouts else self.target_specs
+        specs = self.target_specs
+        if choices.layouts:
+            specs = _target_specs(self.request, self.program, choices.layouts.items(), self.target_specs)
         return None if specs.cuts else self.partitioned(target_weight, target_specs=specs, early=choices.early)
 
 
-def _propagated(request: _Request) -> tuple[_Request, Jaxpr, Propagation]:
-    """Propagate, on finer axes where a reshape splits a dim between the devices of one axis; the program on those axes."""
+def _propagated(request: _Request, earlier: _Attempts | None = None) -> tuple[_Request, Jaxpr, Propagation]:
+    """Propagate, on finer axes where a reshape splits a dim between the devices of one axis; the program on those axes.
+
+    The program of `earlier` attempts and its rules are used again on the same mesh.
+    """
     while True:
         mesh = request.mesh
-        jaxpr = _on_mesh(request.program, mesh)
-        target_specs = _target_specs(request, jaxpr)
+        known = earlier if earlier is not None and earlier.request.mesh == mesh else None
+        jaxpr = known.program if known else _on_mesh(request.program, mesh)
+        target_specs = _target_specs(request, jaxpr, like=known.target_specs if known else None)
         cuts = dict(sorted(target_specs.cuts, key=lambda cut: -cut[1]))          # the smallest per axis
         if not cuts:
             return request, jaxpr, target_specs
         request = request.refined(cuts)
 
 
-def _target_specs(request: _Request, program: Jaxpr, layouts: Iterable[tuple[Var, Spec]] = ()) -> Propagation:
-    """What propagation finds for `program` on the request's mesh, given `layouts` in addition to what was requested."""
+def _target_specs(request: _Request, program: Jaxpr, layouts: Iterable[tuple[Var, Spec]] = (), like: Propagation | None = None
+                  ) -> Propagation:
+    """What propagation finds for `program` on the request's mesh, given `layouts` in addition to what was requested.
+
+    `like` is an earlier propagation of `program`.
+    """
     mesh = request.mesh
     return propagate(program, dict(mesh.shape), request.in_specs, request.out_specs, _constraint_reader(mesh), _type_reader(mesh),
-                     (mesh, request.given), layouts, request.settling, request.splits_slices)
+                     (mesh, request.given), layouts, request.settling, request.splits_slices, like)
 
 
 def _on_mesh(program: Jaxpr, mesh: Mesh) -> Jaxpr:

@@ -164,16 +164,19 @@ class Propagation:
 
 def propagate(jaxpr: Jaxpr, sizes: Mapping[Any, int], in_specs: Sequence[Spec | None], out_specs: Sequence[Spec | None],
               constraint_spec: Any, type_spec: Any, meshes: Any = None, layouts: Iterable[tuple[Var, Spec]] = (),
-              settling: Settling = Settling.BY_SIZE, splits_slices: bool = False) -> Propagation:
+              settling: Settling = Settling.BY_SIZE, splits_slices: bool = False, like: Propagation | None = None) -> Propagation:
     """Find a spec for every variable of `jaxpr` and of the programs inside it.
 
     `constraint_spec(eqn)` gives, per dim, the axes that a constraint equation requests, None where it leaves it open.
     `type_spec(aval)` gives the layout that an explicitly sharded type prescribes, the axes that it is about, and those over which it is
     unreduced. `layouts` has
     variables that are to be tried with other specs than would be found. `settling` says how conflicts are settled. With
-    `splits_slices`, axes of a dim along which slices are taken split another dim of the slices.
+    `splits_slices`, axes of a dim along which slices are taken split another dim of the slices. `like` is an earlier propagation of
+    `jaxpr`, whose rules are used again.
     """
     state = Propagation(sizes, meshes=meshes, settling=settling, splits_slices=splits_slices)
+    if like is not None:
+        state.rules, state.shared = like.rules, like.shared
     state.boundary.update(a for a in (*jaxpr.invars, *jaxpr.outvars) if type(a) is Var)
     for var in _all_variables(jaxpr):
         if var.aval.explicit is not None:
