@@ -28,8 +28,8 @@ def test_reductions(op, dtype, count):
         found = memory[-memory.ctypes.data % 64:][:wanted.size]
         CALL(combine(op, dtype.name)[kind])(found.ctypes.data, ctypes.addressof(addresses), 3, count)
         np.testing.assert_array_equal(found.view(dtype).astype(np.complex128), wanted.view(dtype).astype(np.complex128))
-    x, y = parts[0].copy(), parts[1].copy()
-    MPI_CALL(combine(op, dtype.name)["mpi"])(x.ctypes.data, y.ctypes.data, ctypes.addressof(ctypes.c_int32(count)), 0)
+    x, y, length = parts[0].copy(), parts[1].copy(), ctypes.c_int32(count)
+    MPI_CALL(combine(op, dtype.name)["mpi"])(x.ctypes.data, y.ctypes.data, ctypes.addressof(length), 0)
     np.testing.assert_array_equal(y.astype(np.complex128), reduce(op, parts[:2]).astype(np.complex128))
 
 
