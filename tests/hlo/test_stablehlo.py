@@ -61,8 +61,8 @@ def test_the_programs_use_every_operation(lowered):
 
 @pytest.mark.parametrize("primitive", PRIMITIVES, ids=str)
 def test_every_operation_has_a_rule(primitive):
-    # keys are rows of uint32 by then, sizes are known, nothing is differentiated any more, and each program is for one device
-    before = {"dim_as_value", "random_wrap", "random_unwrap", "custom_lin", "custom_partitioning", "terms"}
+    # keys are rows of uint32 by then, nothing is differentiated any more, and each program is for one device
+    before = {"random_wrap", "random_unwrap", "custom_lin", "custom_partitioning", "terms"}
     assert (rule_of(primitive) is None) == (primitive.name in before)
 
 

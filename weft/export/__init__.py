@@ -220,9 +220,13 @@ class Exported(metaclass=Sealed):
         return any(isinstance(n, Dim) for aval in self.in_avals for n in aval.shape)
 
     def mlir_module(self) -> str:
-        """The program as StableHLO text. A program for symbolic sizes has none: NotImplementedError."""
+        """The program as StableHLO text. Symbolic sizes are unknown in its types, and computed from the shapes of arguments.
+
+        NotImplementedError for an operation that StableHLO has for fixed sizes only, and for a name that is no size of an argument.
+        """
         if self._is_symbolic:
-            raise NotImplementedError("Exported.mlir_module of a program for symbolic sizes; export it for fixed sizes.")
+            from weft.hlo.stablehlo import stablehlo_text
+            return stablehlo_text(self._jaxpr, self.fun_name, chlo=False)
         return jit(lambda *flat: self._bind(flat, {})).lower(*[ShapeDtypeStruct(a.shape, a.dtype) for a in self.in_avals]).as_text()
 
     def in_shardings_jax(self, mesh: Mesh | AbstractMesh) -> tuple[NamedSharding | None, ...]:

@@ -22,6 +22,7 @@ from weft.hlo.layouts import constrained
 from weft.hlo.ops import Block, Context, Function, Value, array_type
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal
 from weft.ir.rewrite import dce
+from weft.ir.symbolic import Dim, is_variable, names_in
 from weft.ir.types import ShapedArray
 from weft.ops.families import ExpandSpec
 from weft.util.source import Metadata, joined, with_metadata
@@ -67,7 +68,12 @@ class Lowering(Context):
     def function(self, jaxpr: Jaxpr, name: str, public: bool = False) -> Function:
         """`jaxpr` as a function of the module."""
         types = [array_type(a.shape, a.dtype) for a in jaxpr.in_avals]
-        return self._written(name, types, lambda b, *args: self.inline(b, jaxpr, args), public)
+
+        def fill(b: Block, *args: Value) -> list[Value]:
+            if public:
+                self.variables = _size_variables(b, args)
+            return self.inline(b, jaxpr, args)
+        return self._written(name, types, fill, public)
 
     def _written(self, name: str, types: Sequence[ShapedArray], fill: Callable[..., Sequence[Value]], public: bool = False) -> Function:
         """A function of the module whose body `fill(block, *args)` writes; what the user said of the call is not said of it."""
@@ -85,7 +91,9 @@ class Lowering(Context):
         return label
 
     def call(self, b: Block, jaxpr: Jaxpr, name: str, args: Sequence[Value]) -> list[Value]:
-        """A call of `jaxpr` as a function, which is written once."""
+        """A call of `jaxpr` as a function, which is written once. With symbolic sizes it is written in place, where these are values."""
+        if self.variables:
+            return self.inline(b, jaxpr, args)
         key = (id(jaxpr), self.mesh)
         if key not in self._named:
             self._kept.append(jaxpr)
@@ -96,6 +104,8 @@ class Lowering(Context):
 
     def shared(self, b: Block, name: str, key: Any, args: Sequence[Value], fill: Callable[..., Sequence[Value]]) -> list[Value]:
         """What `fill(block, *args)` writes, as a function that is written once for each `key` and types of arguments."""
+        if self.variables:
+            return list(fill(b, *args))
         key = (name, key, tuple([x.type for x in args]))
         if key not in self._named:
             self._named[key] = self._written(name, [x.type for x in args], fill).name
@@ -153,6 +163,20 @@ class Lowering(Context):
         with with_source(source and source.unnamed()):
             program = dce(stage(fn, [x.type for x in args]))
         return self.inline(b, program, args)
+
+
+def _size_variables(b: Block, args: Sequence[Value]) -> dict[str, Value]:
+    """The names in the symbolic sizes of arguments, as scalars. NotImplementedError for a name that is no size by itself."""
+    found: dict[str, Value] = {}
+    for x in args:
+        for d, n in enumerate(x.shape):
+            if isinstance(n, Dim) and is_variable(n.expression) and str(n) not in found:
+                found[str(n)] = b.op("get_dimension_size", x, type=array_type((), np.int32), dim=d)
+    unknown = names_in([n for x in args for n in x.shape]) - set(found)
+    if unknown:
+        raise NotImplementedError(f"as_text: the symbolic sizes {', '.join(sorted(unknown))} occur only in expressions of sizes. Each one "
+                                  "must be the size of a dim of an argument.")
+    return found
 
 
 def _composite(b: Block, eqn: Eqn, *args: Value) -> list[Value]:

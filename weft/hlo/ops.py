@@ -9,11 +9,13 @@ Next: `lowering` makes modules of jaxprs, `stablehlo` and `hlo_text` print them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from weft.ir.symbolic import Dim
+from weft.ir.symbolic.polynomials import Atom, Polynomial
 from weft.ir.types import ShapedArray
 from weft.util import dtypes
 from weft.util.record import field, record
@@ -25,6 +27,11 @@ _BOOL = np.dtype(np.bool_)
 def array_type(shape: Sequence[int], dtype: Any) -> ShapedArray:
     """The type of a value: shape and dtype alone. What has no values, as tangents of integers, are bools."""
     return ShapedArray(tuple(shape), _BOOL if dtype == dtypes.float0 else dtype)
+
+
+def is_static(sizes: Iterable[Any]) -> bool:
+    """Whether no size is symbolic."""
+    return not any(isinstance(n, Dim) for n in sizes)
 
 
 class Value:
@@ -72,6 +79,7 @@ class Context:
         self._chlo = chlo                       # which functions of CHLO are operations; None: all
         self.meshes: dict[str, str] = {}        # the names of meshes in the module, by their texts
         self.sizes: list[int] = []              # their numbers of devices
+        self.variables: dict[str, Value] = {}   # the names in symbolic sizes, as scalars of the main function
 
     def has(self, name: str) -> bool:
         """Whether the text that is to be written has this operation."""
@@ -127,6 +135,8 @@ class Block:
 
     def full(self, shape: Sequence[int], value: Any, dtype: Any) -> Value:
         """An array of equal elements."""
+        if not is_static(shape):
+            return self.broadcast(self.constant(value, dtype), shape, ())
         return self.constant(np.broadcast_to(np.asarray(value).astype(dtype), shape))
 
     def like(self, x: Value, value: Any) -> Value:
@@ -158,21 +168,33 @@ class Block:
         dims = tuple(range(len(shape) - x.ndim, len(shape))) if dims is None else tuple(dims)
         if shape == x.shape and dims == tuple(range(x.ndim)):
             return x
-        return self.op("broadcast_in_dim", x, type=array_type(shape, x.dtype), dims=dims)
+        type_ = array_type(shape, x.dtype)
+        if not is_static(shape):
+            return self.op("dynamic_broadcast_in_dim", x, self.size_vector(shape), type=type_, dims=dims)
+        return self.op("broadcast_in_dim", x, type=type_, dims=dims)
 
     def reshape(self, x: Value, shape: Sequence[int]) -> Value:
-        return x if x.shape == tuple(shape) else self.op("reshape", x, type=array_type(shape, x.dtype))
+        if x.shape == tuple(shape):
+            return x
+        if not is_static(shape):
+            return self.op("dynamic_reshape", x, self.size_vector(shape), type=array_type(shape, x.dtype))
+        return self.op("reshape", x, type=array_type(shape, x.dtype))
 
     def transpose(self, x: Value, permutation: Sequence[int]) -> Value:
         shape = tuple(x.shape[d] for d in permutation)
         return self.op("transpose", x, type=array_type(shape, x.dtype), dims=tuple(permutation))
 
     def iota(self, shape: Sequence[int], dtype: Any, dim: int) -> Value:
+        if not is_static(shape):
+            return self.op("dynamic_iota", self.size_vector(shape), type=array_type(shape, dtype), dim=dim)
         return self.emit("iota", (), [array_type(shape, dtype)], dim=dim)[0]
 
     def slice(self, x: Value, starts: Sequence[int], limits: Sequence[int], strides: Sequence[int] | None = None) -> Value:
         steps = (1,) * x.ndim if strides is None else tuple(strides)
         shape = tuple(-(-(hi - lo) // s) for lo, hi, s in zip(starts, limits, steps))
+        if not is_static((*starts, *limits)):
+            bounds = [self.size_vector(sizes) for sizes in (starts, limits, steps)]
+            return self.op("real_dynamic_slice", x, *bounds, type=array_type(shape, x.dtype))
         return self.op("slice", x, type=array_type(shape, x.dtype), starts=tuple(starts), limits=tuple(limits), strides=steps)
 
     def reduce(self, xs: Sequence[Value], inits: Sequence[Value], axes: Sequence[int], fill: Callable) -> list[Value]:
@@ -181,6 +203,40 @@ class Block:
         kept = tuple(n for d, n in enumerate(xs[0].shape) if d not in axes)
         return self.emit("reduce", (*xs, *inits), [array_type(kept, x.dtype) for x in xs],
                          [self.region((*types, *types), fill)], dims=tuple(axes))
+
+
+    # --- sizes, which may be symbolic
+
+    def size(self, n: Any, dtype: Any = np.int32) -> Value:
+        """A size as a scalar."""
+        return self.convert(self._polynomial(n.expression), dtype) if isinstance(n, Dim) else self.constant(n, dtype)
+
+    def size_vector(self, sizes: Sequence[Any], dtype: Any = np.int32) -> Value:
+        """Sizes as a vector."""
+        if is_static(sizes):
+            return self.constant(np.array(sizes, np.int64), dtype)
+        parts = [self.reshape(self.size(n, dtype), (1,)) for n in sizes]
+        return parts[0] if len(parts) == 1 else self.op("concatenate", *parts, type=array_type((len(parts),), dtype), dim=0)
+
+    def _polynomial(self, polynomial: Polynomial) -> Value:
+        total = None
+        for monomial, factor in polynomial:
+            term = self.constant(factor, np.int32)
+            for atom, power in monomial:
+                value = self._atom(atom)
+                for _ in range(power):
+                    term = self.op("multiply", term, value)
+            total = term if total is None else self.op("add", total, term)
+        return self.constant(0, np.int32) if total is None else total
+
+    def _atom(self, atom: Atom) -> Value:
+        if isinstance(atom, str):
+            return self.context.variables[atom]
+        name, x, y = atom[0], self._polynomial(atom[1]), self._polynomial(atom[2])
+        if name in ("max", "min"):
+            return self.op(f"{name}imum", x, y)
+        remainder = self.op("remainder", self.op("add", self.op("remainder", x, y), y), y)      # has the sign of the divisor
+        return remainder if name == "mod" else self.op("divide", self.op("subtract", x, remainder), y)
 
 
 def metadata_texts(op: Op) -> dict[str, str]:

@@ -21,6 +21,7 @@ from weft.hlo.lowering import Lowering, symbol
 from weft.hlo.ops import Block, Function, Op, Value, dtype_kind, is_uniform, metadata_texts
 from weft.hlo.rules import arrays, elementwise, products, reductions, regions  # noqa: F401  (fill the table of rules)
 from weft.ir.jaxpr import Jaxpr
+from weft.ir.symbolic import Dim, has_names
 from weft.ir.types import ShapedArray
 from weft.transforms.physical import physicalize
 from weft.util import dtypes
@@ -42,7 +43,9 @@ def stablehlo_text(jaxpr: Jaxpr, name: str, in_shardings: Sequence = (), out_sha
     devices = max({s.num_devices for s in (*ins, *outs) if s is not None} | set(lowering.sizes), default=1)
     if any(donated):
         _donate(main, donated, devices > 1)
-    lines = [f"module @{symbol(f'jit_{name}')} attributes {{mhlo.num_partitions = {devices} : i32, mhlo.num_replicas = 1 : i32}} {{"]
+    polymorphic = "jax.uses_shape_polymorphism = true, " if lowering.variables else ""
+    lines = [f"module @{symbol(f'jit_{name}')} attributes {{{polymorphic}mhlo.num_partitions = {devices} : i32, "
+             "mhlo.num_replicas = 1 : i32} {"]
     lines += [f"  sdy.mesh @{label} = <{mesh}>" for mesh, label in lowering.meshes.items()]
     places = _Places() if debug_info else None
     for function in lowering.functions.values():
@@ -66,10 +69,10 @@ _ELEMENTS = {"bool": "i1", "u2": "ui2", "u4": "ui4", "u8": "ui8", "u16": "ui16",
 
 
 def tensor_type(type_: ShapedArray) -> str:
-    """A type as StableHLO writes it."""
+    """A type as StableHLO writes it. A symbolic size is unknown there."""
     short = dtypes.short_name(type_.dtype)
     element = _ELEMENTS.get(short) or (short.replace("_", "").upper().replace("F", "f", 1) if short.startswith("f8") else short)
-    return f"tensor<{''.join(f'{n}x' for n in type_.shape)}{element}>"
+    return f"tensor<{''.join('?x' if isinstance(n, Dim) else f'{n}x' for n in type_.shape)}{element}>"
 
 
 def dense(value: np.ndarray) -> str:
@@ -211,6 +214,8 @@ class _Printer:
 
     def operation(self, op: Op) -> None:
         """The lines of an operation."""
+        if has_names(list(op.attrs.values())):
+            raise NotImplementedError(f"as_text: {op.name} in the program needs sizes that are known, and has {op.attrs}.")
         text = self.text(op)
         prefix = ""
         if op.name == "constant":
@@ -332,12 +337,17 @@ def _iota(p: _Printer, op: Op) -> str:
     return f"stablehlo.iota dim = {op.attrs['dim']}{p.typed(op, op.results)}"
 
 
+@_form("dynamic_iota", "get_dimension_size")
+def _of_dim(p: _Printer, op: Op) -> str:
+    return f"stablehlo.{op.name} {p.refs(op.operands)}, dim = {op.attrs['dim']}{p.typed(op)}"
+
+
 @_form("partition_id")
 def _partition_id(p: _Printer, op: Op) -> str:
     return f"stablehlo.partition_id{p.typed(op, op.results)}"
 
 
-@_form("broadcast_in_dim", "transpose", "reverse")
+@_form("broadcast_in_dim", "dynamic_broadcast_in_dim", "transpose", "reverse")
 def _of_dims(p: _Printer, op: Op) -> str:
     types = p.typed(op, op.results if op.name == "reverse" else None)
     return f"stablehlo.{op.name} {p.refs(op.operands)}, dims = {_list(op.attrs['dims'])}{types}"
@@ -378,10 +388,18 @@ def _numbers_text(kind: str, names: Sequence[str], op: Op) -> str:
     return f"#stablehlo.{kind}<{', '.join([*shown, f'index_vector_dim = {op.operands[1].ndim - 1}'])}>"
 
 
+_GATHER_NUMBERS = ("offset_dims", "collapsed_slice_dims", "start_index_map", "operand_batching_dims", "start_indices_batching_dims")
+
+
 @_form("gather")
 def _gather(p: _Printer, op: Op) -> str:
-    names = ("offset_dims", "collapsed_slice_dims", "start_index_map", "operand_batching_dims", "start_indices_batching_dims")
-    return p.generic(op, dimension_numbers=_numbers_text("gather", names, op), slice_sizes=_array(op.attrs["sizes"]),
+    return p.generic(op, dimension_numbers=_numbers_text("gather", _GATHER_NUMBERS, op), slice_sizes=_array(op.attrs["sizes"]),
+                     indices_are_sorted=_flag(op.attrs["indices_are_sorted"]))
+
+
+@_form("dynamic_gather")
+def _dynamic_gather(p: _Printer, op: Op) -> str:
+    return p.generic(op, dimension_numbers=_numbers_text("gather", _GATHER_NUMBERS, op),
                      indices_are_sorted=_flag(op.attrs["indices_are_sorted"]))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft.hlo.lowering import result_types, rule
-from weft.hlo.ops import Block, Value, array_type
+from weft.hlo.ops import Block, Value, array_type, is_static
 from weft.hlo.rules.reductions import of_combine, widened
 from weft.ir.jaxpr import Eqn
 from weft.ops.windows import GatherDimensionNumbers, GatherScatterMode, window_of_scatter
@@ -40,6 +40,11 @@ def _iota(b: Block, eqn: Eqn) -> Value:
     return b.iota(eqn.params["shape"], eqn.params["dtype"], eqn.params["dimension"])
 
 
+@rule("dim_as_value")
+def _dim_as_value(b: Block, eqn: Eqn) -> Value:
+    return b.size(eqn.params["size"], result_types(eqn)[0].dtype)
+
+
 # --- slices -----------------------------------------------------------------------------------------------------------
 
 
@@ -52,6 +57,9 @@ def _slice(b: Block, eqn: Eqn, x: Value) -> Value:
 @rule("pad")
 def _pad(b: Block, eqn: Eqn, x: Value, value: Value) -> Value:
     low, high, interior = zip(*eqn.params["padding_config"]) if x.ndim else ((), (), ())
+    if not is_static((*low, *high)):
+        amounts = [b.size_vector(sizes) for sizes in (low, high, interior)]
+        return b.op("dynamic_pad", x, value, *amounts, type=result_types(eqn)[0])
     return b.op("pad", x, value, type=result_types(eqn)[0], low=low, high=high, interior=interior)
 
 
@@ -73,7 +81,16 @@ def _dynamic_slice(b: Block, eqn: Eqn, x: Value, *starts: Value) -> Value:
 
 def dynamic_slice(b: Block, x: Value, starts: Sequence[Value], sizes: Sequence[int]) -> Value:
     """The part of `x` at positions that are computed."""
-    return b.op("dynamic_slice", x, *starts, type=array_type(sizes, x.dtype), sizes=tuple(sizes))
+    type_ = array_type(sizes, x.dtype)
+    if is_static(sizes):
+        return b.op("dynamic_slice", x, *starts, type=type_, sizes=tuple(sizes))
+    dtype = starts[0].dtype
+    last = b.op("subtract", b.size_vector(x.shape, dtype), b.size_vector(sizes, dtype))
+    parts = [b.reshape(start, (1,)) for start in starts]
+    first = parts[0] if x.ndim == 1 else b.op("concatenate", *parts, type=last.type, dim=0)
+    first = b.op("clamp", b.like(last, 0), first, last, type=last.type)
+    end = b.op("add", first, b.size_vector(sizes, dtype))
+    return b.op("real_dynamic_slice", x, first, end, b.like(last, 1), type=type_)
 
 
 @rule("dynamic_update_slice")
@@ -132,7 +149,7 @@ def _sorted_numbers(n: GatherDimensionNumbers) -> GatherDimensionNumbers:
 def _last_starts(b: Block, x: Value, indices: Value, n: GatherDimensionNumbers, sizes: Sequence[int]) -> Value:
     """The greatest start of a window that is inside, by entry of an index."""
     last = [x.shape[d] - sizes[d] for d in n.start_index_map]
-    return b.broadcast(b.constant(last, indices.dtype), indices.shape)
+    return b.broadcast(b.size_vector(last, indices.dtype), indices.shape)
 
 
 def _clipped(b: Block, x: Value, indices: Value, n: GatherDimensionNumbers, sizes: Sequence[int]) -> Value:
@@ -147,8 +164,11 @@ def _gather(b: Block, eqn: Eqn, x: Value, indices: Value) -> Value:
     order = sorted(range(len(n.offset_dims)), key=lambda i: n.offset_dims[i])
     place = {n.offset_dims[i]: numbers.offset_dims[k] for k, i in enumerate(range(len(order)))}
     shape = [out.shape[next((o for o, w in place.items() if w == d), d)] for d in range(out.ndim)]
-    found = b.op("gather", x, indices, type=array_type(shape, out.dtype), numbers=numbers, sizes=tuple(sizes),
-                 indices_are_sorted=p["indices_are_sorted"])
+    attrs = {"numbers": numbers, "indices_are_sorted": p["indices_are_sorted"]}
+    if is_static(sizes):
+        found = b.op("gather", x, indices, type=array_type(shape, out.dtype), sizes=tuple(sizes), **attrs)
+    else:
+        found = b.op("dynamic_gather", x, indices, b.size_vector(sizes, indices.dtype), type=array_type(shape, out.dtype), **attrs)
     if tuple(n.offset_dims) != numbers.offset_dims:
         found = b.transpose(found, [place.get(d, d) for d in range(out.ndim)])
     if p["mode"] is not GatherScatterMode.FILL_OR_DROP or not n.start_index_map:

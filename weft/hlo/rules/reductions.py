@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from weft.control.scan import scan
 from weft.hlo.lowering import result_types, rule, rule_of_kind
-from weft.hlo.ops import Block, Value, array_type, dtype_kind
+from weft.hlo.ops import Block, Value, array_type, dtype_kind, is_static
 from weft.ir.jaxpr import Eqn
-from weft.ops.families import is_narrow
+from weft.ir.registry import registry
+from weft.ops.families import full, is_narrow, move_dim
 from weft.ops.layout import rev
 from weft.ops.prefix import prefixes
 from weft.ops.reduce import highest, lowest
@@ -74,6 +77,8 @@ def _running(b: Block, eqn: Eqn, x: Value) -> Value:
     ones, at = [1] * x.ndim, lambda value: [value if d == axis else (0, 0) for d in range(x.ndim)]
 
     def run(x: Value) -> Value:
+        if not is_static([n]):
+            return b.context.inline_function(b, lambda x: [_prefixes_in_loop(x, eqn)], [x])[0]
         element = array_type((), x.dtype)
         init = b.constant(spec.identity(x.dtype), x.dtype)
         window = tuple(n if d == axis else 1 for d in range(x.ndim))
@@ -81,6 +86,19 @@ def _running(b: Block, eqn: Eqn, x: Value) -> Value:
                       strides=tuple(ones), base_dilations=tuple(ones), window_dilations=tuple(ones),
                       padding=at((0, n - 1) if eqn.params["reverse"] else (n - 1, 0)))[0]
     return widened(b, spec.combine, run, x)
+
+
+def _prefixes_in_loop(x: Any, eqn: Eqn) -> Any:
+    """The running reduction element by element, for a length that is not known."""
+    combine, axis = eqn.primitive.rules["lower"].combine, eqn.params["axis"]
+    rows = move_dim(x, axis, 0)
+
+    def step(total: Any, row: Any) -> tuple[Any, Any]:
+        total = registry[combine].bind(total, row)
+        return total, total
+
+    init = full(rows.shape[1:], eqn.primitive.rules["lower"].identity(x.dtype), x.dtype)
+    return move_dim(scan(step, init, rows, reverse=eqn.params["reverse"])[1], 0, axis)
 
 
 @rule("associative_scan")

@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.hlo.layouts import constrained, placed
 from weft.hlo.lowering import Rule, result_types, rule, rule_of_kind
-from weft.hlo.ops import Block, Value, array_type
+from weft.hlo.ops import Block, Value, array_type, is_static
 from weft.hlo.rules.arrays import dynamic_slice
 from weft.ir.collective_spec import collective_axes, spec_of
 from weft.ir.jaxpr import Eqn
@@ -76,7 +76,7 @@ def _scan(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     types = [x.type for x in begin]
 
     def body(r: Block, i: Value, *values: Value) -> list[Value]:
-        at = r.op("subtract", r.constant(length - 1, np.int32), i) if p["reverse"] else i
+        at = r.op("subtract", r.size(length - 1), i) if p["reverse"] else i
         start = lambda x: [at, *[r.constant(0, np.int32)] * (x.ndim - 1)]
         rows = [r.reshape(dynamic_slice(r, x, start(x), (1, *x.shape[1:])), x.shape[1:]) for x in xs]
         made = r.context.inline(r, p["jaxpr"], [*consts, *values[:len(carry)], *rows])
@@ -84,8 +84,9 @@ def _scan(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
                for y, row in zip(values[len(carry):], made[len(carry):])]
         return [r.op("add", i, r.constant(1, np.int32)), *made[:len(carry)], *put]
 
-    more = lambda r, i, *_: r.compare("LT", i, r.constant(length, np.int32))
-    return b.emit("while", begin, types, [b.region(types, more), b.region(types, body)], trip_count=length)[1:]
+    more = lambda r, i, *_: r.compare("LT", i, r.size(length))
+    count = {"trip_count": length} if is_static([length]) else {}
+    return b.emit("while", begin, types, [b.region(types, more), b.region(types, body)], **count)[1:]
 
 
 @rule_of_kind("barrier")

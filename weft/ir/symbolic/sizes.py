@@ -75,7 +75,7 @@ class SymbolicScope:
     def _reduce(self, p: Polynomial, only_variables: bool = False) -> Polynomial:
         """Replace the left sides of equality constraints, or those of them that are variables, by their right sides."""
         for left, right in self._equal:
-            if len(left) == 1 and left[0][1] == 1 and (not only_variables or _is_variable(left)):
+            if len(left) == 1 and left[0][1] == 1 and (not only_variables or is_variable(left)):
                 p = replace_monomial(p, left[0][0], right)
         return p
 
@@ -121,7 +121,8 @@ class SymbolicScope:
                                     f"{constraint}: {', '.join(values)}.", found_by)
 
 
-def _is_variable(p: Polynomial) -> bool:
+def is_variable(p: Polynomial) -> bool:
+    """Whether an expression is one name."""
     return len(p) == 1 and p[0][1] == 1 and len(p[0][0]) == 1 and isinstance(p[0][0][0][0], str) and p[0][0][0][1] == 1
 
 
@@ -538,3 +539,8 @@ def _solved(item: tuple[Polynomial, Any, str], sizes: dict[str, Any], found_by: 
 def names_in(values: Iterable[Any]) -> frozenset[str]:
     """The names of all symbolic sizes among values."""
     return frozenset().union(*(variables(v.expression) for v in values if isinstance(v, Dim)))
+
+
+def has_names(value: Any) -> bool:
+    """Whether a value, or a part of a tuple or list, is a symbolic size."""
+    return any(map(has_names, value)) if isinstance(value, (tuple, list)) else isinstance(value, Dim)
