@@ -1,10 +1,10 @@
-"""Small models of the model libraries: forward pass, gradient, three steps of Adam, greedy generation.
+"""Small models of several libraries: forward pass, gradient, three steps of Adam, generation where there is one.
 
     python examples/ecosystem/models.py [NAME ...]
 
 Needs transformers 4 (its Flax classes), diffusers, dm-haiku, Keras 3, equinox, flax and optax beside JAX, or beside weft's stand-in for
-it (`weft shim install`). Models have random weights; nothing is downloaded. Prints the numbers of each model to four decimals, and the
-milliseconds that the first calls of its functions took.
+it (`weft shim install`). Models have random weights; nothing is downloaded. Prints four decimals of each number, and the milliseconds
+that the first calls of each model took.
 """
 
 import os
@@ -81,15 +81,24 @@ def gpt2():
     return Model(model.params, forward, cross_entropy(ids[:, 1:]), generate)
 
 
-def t5():
-    from transformers import FlaxT5ForConditionalGeneration, T5Config
+def bart():
+    from transformers import BartConfig, FlaxBartForConditionalGeneration
 
-    config = T5Config(
-        vocab_size=64, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0
+    config = BartConfig(
+        vocab_size=64,
+        max_position_embeddings=32,
+        d_model=32,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=64,
+        decoder_ffn_dim=64,
+        forced_eos_token_id=None,
     )
-    model = FlaxT5ForConditionalGeneration(config, seed=0, input_shape=(2, 12))
+    model = FlaxBartForConditionalGeneration(config, seed=0, input_shape=(2, 12))
     ids, targets = tokens((3, 12), 64), tokens((3, 8), 64, seed=3)
-    inputs = jnp.pad(targets[:, :-1], ((0, 0), (1, 0)))
+    inputs = jnp.pad(targets[:, :-1], ((0, 0), (1, 0)), constant_values=2)
     forward = lambda params: model(ids, decoder_input_ids=inputs, params=params).logits
     generate = lambda params: model.generate(ids, params=params, max_length=10, num_beams=2).sequences
     return Model(model.params, forward, cross_entropy(targets), generate)
@@ -117,11 +126,12 @@ def vit():
 def clip():
     from transformers import CLIPConfig, FlaxCLIPModel
 
-    sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
     config = CLIPConfig(
         text_config=dict(vocab_size=64, max_position_embeddings=12, bos_token_id=1, eos_token_id=2, **sizes),
         vision_config=dict(image_size=16, patch_size=4, **sizes),
         projection_dim=16,
+        logit_scale_init_value=0.0,
     )
     model = FlaxCLIPModel(config, seed=0)
     ids, pixels = tokens((4, 12), 64).at[:, -1].set(2), images((4, 3, 16, 16))
@@ -210,7 +220,7 @@ def haiku_resnet():
             bottleneck=False,
             resnet_v2=True,
             channels_per_group=(8, 8, 16, 16),
-            use_projection=(False, True, True, True),
+            use_projection=(True,) * 4,
         )(pixels, is_training=True)
 
     network = hk.transform_with_state(network)
@@ -252,7 +262,7 @@ def keras_mobilenet():
     params = [variable.value for variable in network.trainable_variables]
     state = [variable.value for variable in network.non_trainable_variables]
     pixels = images((4, 32, 32, 3))
-    forward = lambda params: network.stateless_call(params, state, pixels)[0]
+    forward = lambda params: network.stateless_call(params, state, pixels, training=True)[0]
     return Model(params, forward, cross_entropy(jnp.array([0, 3, 1, 4])))
 
 
@@ -330,7 +340,7 @@ def nnx_transformer():
 
 
 def greedy(logits, prompt, length):
-    """The most likely continuation of `prompt`, in a loop of the program."""
+    """Return the most likely continuation of `prompt`, computed in a compiled loop."""
     start = prompt.shape[1]
     ids = jnp.pad(prompt, ((0, 0), (0, length - start)))
     return jax.lax.fori_loop(start, length, lambda i, ids: ids.at[:, i].set(logits(ids)[:, i - 1].argmax(-1)), ids)
@@ -339,7 +349,7 @@ def greedy(logits, prompt, length):
 MODELS = [
     bert,
     gpt2,
-    t5,
+    bart,
     vit,
     clip,
     whisper,
@@ -358,7 +368,7 @@ def report(name: str, values: Any) -> None:
 
 
 def run(model: Model) -> None:
-    """Print the numbers of a model and the time of the first calls."""
+    """Print the results of a model and the time of its first calls."""
     optimizer = optax.adam(1e-3)
     loss = lambda params: model.loss(model.forward(params))
 

@@ -80,7 +80,9 @@ _MISSING: dict[str, dict[str, str]] = {
         "jax.experimental.source_mapper": "compile_with_env", "jax.experimental.source_mapper.common": "*",
     },
     "each process writes its own profile": {"jax.profiler": "register_subprocess"},
-    "weft has no jax2tf, which this setting is for": {"jax": "jax2tf_associative_scan_reductions"},
+    "weft's programs do not call TensorFlow": {"jax.experimental.jax2tf": "call_tf"},
+    "a converted function runs on one device of TensorFlow": {"jax.experimental.jax2tf": "split_to_logical_devices"},
+    "running reductions have one form in programs for TensorFlow": {"jax": "jax2tf_associative_scan_reductions"},
     "weft keeps the order of prints without effect objects": {"jax.debug": "*"},
     "weft has no dtypes with a tangent dtype of their own; a `HiType` has its own tangents": {
         "jax.experimental": "EArray primal_tangent_dtype",
