@@ -71,6 +71,8 @@ SUITES = {
     "jaxlie": Suite(("tests/test_*.py",)),
     "evosax": Suite(("tests/**/test_*.py",)),
     "ott-jax": Suite(("tests/**/*_test.py",)),
+    "keras": Suite(tuple(f"keras/src/{part}" for part in ("applications", "export", "layers", "ops", "trainers")),
+                   env={"KERAS_BACKEND": "jax", "PYTEST_ADDOPTS": "--continue-on-collection-errors"}),
 }
 
 

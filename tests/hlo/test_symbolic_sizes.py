@@ -57,6 +57,11 @@ def test_values_are_defined_before_their_use(name):
         assert set(re.findall(r"%\w+", used)) <= defined, line
 
 
+def test_sizes_are_computed_in_64_bits():
+    text = text_of(lambda x: weft.random.bits(weft.random.key(0), x.shape), (b, c))
+    assert "dense<4294967296> : tensor<i64>" in text and "stablehlo.remainder" in text
+
+
 def test_fixed_sizes_keep_their_form():
     fixed = text_of(lambda x: x.reshape(-1) * 2, (2, 3))
     assert "?" not in fixed and "dynamic" not in fixed and "polymorphism" not in fixed

@@ -79,6 +79,12 @@ def convert(
             "A converted function is one XlaCallModule operation. Leave out these arguments."
         )
     platforms = tuple(native_serialization_platforms or (export.default_export_platform(),))
+    unknown = set(platforms) - {"cpu", "cuda", "rocm", "tpu"}
+    if unknown:
+        raise ValueError(
+            f"jax2tf.convert: native_serialization_platforms={platforms} has unknown platforms. "
+            "The platforms are cpu, cuda, rocm and tpu."
+        )
     if len(platforms) != 1:
         raise NotImplementedError(
             f"jax2tf.convert: a converted function runs on one platform, got {platforms}. Convert it for each platform."

@@ -171,7 +171,7 @@ def _size_variables(b: Block, args: Sequence[Value]) -> dict[str, Value]:
     for x in args:
         for d, n in enumerate(x.shape):
             if isinstance(n, Dim) and is_variable(n.expression) and str(n) not in found:
-                found[str(n)] = b.op("get_dimension_size", x, type=array_type((), np.int32), dim=d)
+                found[str(n)] = b.convert(b.op("get_dimension_size", x, type=array_type((), np.int32), dim=d), np.int64)
     unknown = names_in([n for x in args for n in x.shape]) - set(found)
     if unknown:
         raise NotImplementedError(f"as_text: the symbolic sizes {', '.join(sorted(unknown))} occur only in expressions of sizes. Each one "

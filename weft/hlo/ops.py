@@ -9,6 +9,7 @@ Next: `lowering` makes modules of jaxprs, `stablehlo` and `hlo_text` print them.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
@@ -207,11 +208,11 @@ class Block:
 
     # --- sizes, which may be symbolic
 
-    def size(self, n: Any, dtype: Any = np.int32) -> Value:
+    def size(self, n: Any, dtype: Any = np.int64) -> Value:
         """A size as a scalar."""
         return self.convert(self._polynomial(n.expression), dtype) if isinstance(n, Dim) else self.constant(n, dtype)
 
-    def size_vector(self, sizes: Sequence[Any], dtype: Any = np.int32) -> Value:
+    def size_vector(self, sizes: Sequence[Any], dtype: Any = np.int64) -> Value:
         """Sizes as a vector."""
         if is_static(sizes):
             return self.constant(np.array(sizes, np.int64), dtype)
@@ -219,15 +220,15 @@ class Block:
         return parts[0] if len(parts) == 1 else self.op("concatenate", *parts, type=array_type((len(parts),), dtype), dim=0)
 
     def _polynomial(self, polynomial: Polynomial) -> Value:
+        """An expression of sizes in 64 bits: `mod(n, 2**32)` occurs in programs that split a size into two words."""
         total = None
         for monomial, factor in polynomial:
-            term = self.constant(factor, np.int32)
-            for atom, power in monomial:
-                value = self._atom(atom)
-                for _ in range(power):
-                    term = self.op("multiply", term, value)
+            values = [self._atom(atom) for atom, power in monomial for _ in range(power)]
+            if factor != 1 or not values:
+                values.append(self.constant(factor, np.int64))
+            term = functools.reduce(lambda x, y: self.op("multiply", x, y), values)
             total = term if total is None else self.op("add", total, term)
-        return self.constant(0, np.int32) if total is None else total
+        return self.constant(0, np.int64) if total is None else total
 
     def _atom(self, atom: Atom) -> Value:
         if isinstance(atom, str):

@@ -76,7 +76,7 @@ def _scan(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     types = [x.type for x in begin]
 
     def body(r: Block, i: Value, *values: Value) -> list[Value]:
-        at = r.op("subtract", r.size(length - 1), i) if p["reverse"] else i
+        at = r.op("subtract", r.size(length - 1, np.int32), i) if p["reverse"] else i
         start = lambda x: [at, *[r.constant(0, np.int32)] * (x.ndim - 1)]
         rows = [r.reshape(dynamic_slice(r, x, start(x), (1, *x.shape[1:])), x.shape[1:]) for x in xs]
         made = r.context.inline(r, p["jaxpr"], [*consts, *values[:len(carry)], *rows])
@@ -84,7 +84,7 @@ def _scan(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
                for y, row in zip(values[len(carry):], made[len(carry):])]
         return [r.op("add", i, r.constant(1, np.int32)), *made[:len(carry)], *put]
 
-    more = lambda r, i, *_: r.compare("LT", i, r.size(length))
+    more = lambda r, i, *_: r.compare("LT", i, r.size(length, np.int32))
     count = {"trip_count": length} if is_static([length]) else {}
     return b.emit("while", begin, types, [b.region(types, more), b.region(types, body)], **count)[1:]
 
