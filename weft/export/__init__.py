@@ -227,7 +227,8 @@ class Exported(metaclass=Sealed):
         if self._is_symbolic:
             from weft.hlo.stablehlo import stablehlo_text
             return stablehlo_text(self._jaxpr, self.fun_name, chlo=False)
-        return jit(lambda *flat: self._bind(flat, {}), keep_unused=True).lower(*[ShapeDtypeStruct(a.shape, a.dtype) for a in self.in_avals]).as_text()
+        types = [ShapeDtypeStruct(a.shape, a.dtype) for a in self.in_avals]
+        return jit(lambda *flat: self._bind(flat, {}), keep_unused=True).lower(*types).as_text()
 
     def in_shardings_jax(self, mesh: Mesh | AbstractMesh) -> tuple[NamedSharding | None, ...]:
         """The shardings of the flat arguments, by the axes of `mesh`, which may have other devices, names and sizes of axes than the one
