@@ -407,7 +407,7 @@ def scan(f: Callable, init: Any, xs: Any = None, length: int | None = None, reve
     (10, [0, 1, 3, 6, 10])
     """
     if not callable(f):
-        raise TypeError(f"scan: the body must be callable, got {f!r}.")
+        raise TypeError(f"scan: f should be a callable. It is {f!r}.")
     xs_flat, xs_tree = flatten(xs, "scan")
     n = _length(xs_flat, xs_tree, length)
     check_slices(xs, n)

@@ -49,7 +49,8 @@ def associative_scan(fn: Callable, elems: Any, reverse: bool = False, axis: int 
     axis = axis % flat[0].ndim
     sizes = {x.shape[axis] for x in flat}
     if len(sizes) > 1:
-        raise ValueError(f"associative_scan: arrays must have equal sizes along axis {axis}, got {[tuple(x.shape) for x in flat]}.")
+        shapes = [tuple(x.shape) for x in flat]
+        raise ValueError(f"associative_scan: arrays must have the same first dimension, the size of axis {axis}, got {shapes}.")
 
     def combine(xs, ys):
         pair = [tree.tree_unflatten(structure, v) for v in (xs, ys)]
