@@ -14,10 +14,11 @@ WINDOWS = {
     "hanning": wnp.hanning,
     "kaiser": lambda n: wnp.kaiser(n, 3.0),
 }
+POINTS = [4.0, np.float32(4.7), wnp.float32(4), wnp.asarray(4.2), wnp.asarray(4, wnp.bfloat16), np.int8(4)]
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-@pytest.mark.parametrize("points", [4.0, np.float32(4.7), wnp.float32(4), wnp.asarray(4.2), wnp.asarray(4, wnp.bfloat16), np.int8(4)], ids=repr)
+@pytest.mark.parametrize("points", POINTS, ids=repr)
 def test_floats_are_truncated(window, points):
     np.testing.assert_array_equal(WINDOWS[window](points), WINDOWS[window](4))
 
