@@ -124,7 +124,7 @@ def _as_tensor(tf: Any, x: Any) -> Any:
 
 def _call(tf: Any, exported: Exported, tensors: Sequence[Any]) -> list[Any]:
     """The operation that runs an exported program."""
-    from tensorflow.compiler.tf2xla.python import xla
+    from tensorflow.compiler.tf2xla.python import xla  # pyright: ignore[reportMissingImports]
 
     module = exported.mlir_module()
     foreign = sorted(set(re.findall(r"custom_call @([\w.]+)", module)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from typing import Any
 
 import numpy as np
 
@@ -210,8 +211,14 @@ def trim_zeros(filt, trim: str = "fb", axis=None):
 
 def _window(name: str, shape_of_n, text: str):
     def fun(M: int):
-        return _shape_of_size(shape_of_n, as_size(M))
+        return _shape_of_size(shape_of_n, _points(M))
     return named(fun, name, text)
+
+
+def _points(M: Any) -> Any:
+    """The number of points as a size. Floats are truncated, as in NumPy and JAX."""
+    is_float = dtypes.issubdtype(getattr(M, "dtype", type(M)), np.floating) and not np.ndim(M)
+    return as_size(int(M) if is_float else M)
 
 
 def _shape_of_size(shape_of_n, n: int):
@@ -241,4 +248,4 @@ def kaiser(M: int, beta):
         x = uf.subtract(uf.divide(uf.multiply(2, k), n - 1), 1)
         return uf.divide(uf.i0(uf.multiply(beta, uf.sqrt(uf.subtract(1, uf.square(x))))), uf.i0(cast(concrete(beta), k.dtype)))
 
-    return _shape_of_size(shape_of_n, as_size(M))
+    return _shape_of_size(shape_of_n, _points(M))
