@@ -91,10 +91,21 @@ def staging(trace: Trace | None) -> StageTrace | None:
 
 def is_staged(trace: Trace | None) -> bool:
     """Whether operations on constants are recorded by `trace`, or by one that it began within, and not evaluated."""
+    return _recorder(trace) is not None
+
+
+def _recorder(trace: Trace | None) -> StageTrace | None:
+    """The innermost trace, from `trace` outward, that records operations on constants."""
     recorder = staging(trace)
     while recorder is not None and not recorder.records_constants:
         recorder = staging(recorder.parent)
-    return recorder is not None
+    return recorder
+
+
+def record_constant(x: Any) -> Any:
+    """`x` as a value of the program that is being recorded; `x` itself where operations on constants are evaluated."""
+    recorder = _recorder(_state.trace.serving(()))
+    return x if recorder is None else recorder.constant(x)
 
 
 def _same_bytes(x: np.ndarray, y: np.ndarray) -> bool:
@@ -192,6 +203,11 @@ class StageTrace(Trace):
             self.constvars.append(var)
             self.consts.append(x)
         return var
+
+    def constant(self, x: Any) -> StageTracer:
+        """The constant `x` as a value of the program."""
+        atom = self.atom(x)
+        return _new_tracer(self, atom.aval, atom, None)
 
     def array_of(self, x: np.ndarray, convert: Callable) -> Any:
         """The array that `convert` makes of `x`: one constant of the program for all uses between which `x` keeps its values."""

@@ -14,7 +14,7 @@ from weft.api.execute import to_array
 from weft.api.layouts import as_sharding
 from weft.backends.formats import Format
 from weft.core.annotations import cast as vary
-from weft.core.stage import is_staged
+from weft.core.stage import is_staged, record_constant
 from weft.core.trace import Tracer, check_unmasked, conversion, current_trace, eval_trace, typeof
 from weft.ir.program_mesh import is_abstract
 from weft.ir.shardings import Sharding
@@ -109,7 +109,10 @@ def _made(object, dtype, copy: bool, order: str | None, ndmin: int, device, out_
     target = _target(device, out_sharding, "array", result.ndim)
     if target is not None and type(object) is Array and object.committed:
         _check_stays(object, target)
-    return _placed(result, target)
+    result = _placed(result, target)
+    if type(result) is not Array or dtypes.is_strings(result.dtype) or (result is object and not copy):
+        return result
+    return record_constant(result)
 
 
 def _check_stays(x: Array, target) -> None:
