@@ -9,14 +9,18 @@ In:  a checkout of the library's repository at the tag of the installed release,
 Out: the result of each test on each system, as a table and as JSON.
 
 Each test file runs in a process of its own, so that one that dies or hangs costs its own tests alone: tests without a result have not
-passed. What counts is the tests that pass on JAX; the share of them that pass on weft is the figure.
+passed. A file that reaches its time limit is interrupted; the tests that ended before are counted.
+What counts is the tests that pass on JAX; the share of them that pass on weft is the figure.
+`--sample N --seed S` runs about N tests of a large suite, the same ones on both systems.
 Next to read: docs/ecosystem.md.
 """
 
 import argparse
 import concurrent.futures
 import json
+import math
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -38,6 +42,31 @@ class Suite:
     before: str = ""                      # what the process of a file runs before pytest; {port} is a port that is free
 
 
+@dataclass(frozen=True)
+class Sample:
+    """A random part of a suite: some of its files, and of each file at most `per_file` tests."""
+    files: tuple[Path, ...]
+    per_file: int
+    seed: int
+
+    @staticmethod
+    def draw(files: list[Path], tests: int, seed: int) -> "Sample":
+        """Draw about `tests` tests: 10 from each of so many files, or more from each if there are fewer files."""
+        count = min(len(files), math.ceil(tests / 10))
+        return Sample(tuple(sorted(random.Random(seed).sample(files, count))), math.ceil(tests / count), seed)
+
+
+# A pytest plugin that keeps the tests whose names have the least hashes; {per_file} and {seed} are filled in.
+SAMPLER = """
+import hashlib
+class Sampler:
+    def pytest_collection_modifyitems(self, items):
+        def rank(item):
+            return hashlib.sha256(("{seed} " + item.nodeid.partition("::")[2]).encode()).digest()
+        kept = set(sorted(items, key=rank)[:{per_file}])
+        items[:] = [item for item in items if item in kept]
+plugins.append(Sampler())
+"""
 EIGHT_DEVICES = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "WEFT_NUM_DEVICES": "8"}
 SUITES = {
     "optax": Suite(("optax/**/*_test.py",)),
@@ -52,7 +81,7 @@ SUITES = {
     "jmp": Suite(("jmp/**/*_test.py",)),
     "jraph": Suite(("jraph/**/*_test.py",), leave=("/examples/", "/ogb_examples/")),
     "haiku": Suite(("haiku/**/*_test.py",), leave=("/integration/", "jax2tf")),
-    "distrax": Suite(("distrax/**/*_test.py",)),
+    "distrax": Suite(("distrax/**/*_test.py",), env=EIGHT_DEVICES),
     "rlax": Suite(("rlax/**/*_test.py",)),
     "lineax": Suite(("tests/test_*.py",)),
     "optimistix": Suite(("tests/test_*.py",)),
@@ -71,6 +100,13 @@ SUITES = {
     "jaxlie": Suite(("tests/test_*.py",)),
     "evosax": Suite(("tests/**/test_*.py",)),
     "ott-jax": Suite(("tests/**/*_test.py",)),
+    "tensorflow-probability": Suite(tuple(f"tensorflow_probability/substrates/jax/{part}/**/*_test.py"
+                                          for part in ("bijectors", "distributions", "mcmc"))),
+    "brax": Suite(("brax/**/*_test.py",)),
+    "mujoco-mjx": Suite(("mjx/mujoco/mjx/**/*_test.py",), folder="mjx"),
+    "jaxley": Suite(("tests/**/test_*.py",)),
+    "jumanji": Suite(("jumanji/**/*_test.py",)),
+    "dynamax": Suite(("dynamax/**/*_test.py",)),
 }
 
 
@@ -87,12 +123,15 @@ def free_port() -> int:
         return found.getsockname()[1]
 
 
-def run_file(python: Path, suite: Suite, source: Path, path: Path, limit: float) -> tuple[dict[str, list[str]], float]:
+def run_file(python: Path, suite: Suite, source: Path, path: Path, limit: float,
+             sample: Sample | None = None) -> tuple[dict[str, list[str]], float]:
     """The tests of a file: id -> [status, first line of the message]; and the seconds they took."""
     folder = source / suite.folder
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch, "report.xml")
-        program = f"{suite.before.format(port=free_port())}\nimport sys, pytest\nsys.exit(pytest.main())"
+        sampler = SAMPLER.format(per_file=sample.per_file, seed=sample.seed) if sample else ""
+        before = suite.before.format(port=free_port())
+        program = f"{before}\nimport sys, pytest\nplugins = []\n{sampler}\nsys.exit(pytest.main(plugins=plugins))"
         command = [str(python), "-c", program, "-q", "--tb=short", "-p", "no:cacheprovider", f"--junitxml={report}",
                    "--import-mode=importlib", "-W", "ignore", "-o", "addopts=", str(path.relative_to(folder))]
         environment = {**os.environ, "PYTHONPATH": "", "TMPDIR": scratch, **suite.env}
@@ -103,14 +142,23 @@ def run_file(python: Path, suite: Suite, source: Path, path: Path, limit: float)
             output, _ = process.communicate(timeout=limit)
             ended = f"the process ended with status {process.returncode}"
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            output, _ = process.communicate()
+            output = interrupt(process)
             ended = f"no end after {limit:.0f} s"
         seconds = time.perf_counter() - start
         name = str(path.relative_to(source))
         if not report.exists():
             return {f"{name}::": ["crashed", f"{ended}: {output.strip().splitlines()[-1] if output.strip() else ''}"]}, seconds
         return read_report(report, name), seconds
+
+
+def interrupt(process: subprocess.Popen, grace: float = 30) -> str:
+    """End a process group and return its output. An interrupted pytest still reports the tests that ended."""
+    os.killpg(process.pid, signal.SIGINT)
+    try:
+        return process.communicate(timeout=grace)[0]
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return process.communicate()[0]
 
 
 def read_report(report: Path, name: str) -> dict[str, list[str]]:
@@ -124,12 +172,14 @@ def read_report(report: Path, name: str) -> dict[str, list[str]]:
     return results
 
 
-def run_suite(python: Path, suite: Suite, source: Path, jobs: int, limit: float, only: list[str]) -> dict:
-    paths = [path for path in files_of(suite, source) if not only or any(part in str(path) for part in only)]
+def run_suite(python: Path, suite: Suite, source: Path, jobs: int, limit: float, only: list[str],
+              sample: Sample | None = None) -> dict:
+    files = sample.files if sample else files_of(suite, source)
+    paths = [path for path in files if not only or any(part in str(path) for part in only)]
     tests: dict[str, list[str]] = {}
     seconds = 0.0
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        for path, (results, took) in zip(paths, pool.map(lambda path: run_file(python, suite, source, path, limit), paths)):
+        for path, (results, took) in zip(paths, pool.map(lambda path: run_file(python, suite, source, path, limit, sample), paths)):
             tests.update(results)
             seconds += took
             passed = sum(status == "passed" for status, _ in results.values())
@@ -170,6 +220,8 @@ def main() -> None:
     parser.add_argument("--weft", type=Path, help="the Python of the environment with weft as jax")
     parser.add_argument("--jax", type=Path, help="the Python of the environment with JAX")
     parser.add_argument("--only", nargs="*", default=[], metavar="PART", help="files whose path contains one of these")
+    parser.add_argument("--sample", type=int, metavar="N", help="run about N tests, drawn at random")
+    parser.add_argument("--seed", type=int, default=36, help="the seed of the sample")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--limit", type=float, default=900, help="seconds that a file may take")
     parser.add_argument("--json", type=Path, help="where to keep the results; a system that is not named keeps those there")
@@ -183,6 +235,7 @@ def main() -> None:
         parser.error("name a library, --source, and --weft or --jax")
     suite, source = SUITES[args.name], args.source.resolve()
     result = json.loads(args.json.read_text()) if args.json and args.json.exists() else {"library": args.name}
+    sample = Sample.draw(files_of(suite, source), args.sample, args.seed) if args.sample else None
     for system in ("jax", "weft"):
         python = getattr(args, system)
         if python is None:
@@ -190,7 +243,7 @@ def main() -> None:
         python = python.absolute()
         result["version"] = versions(python, args.name).split()[0]
         print(f"{args.name} on {system}", file=sys.stderr)
-        found = run_suite(python, suite, source, args.jobs, args.limit, args.only)
+        found = run_suite(python, suite, source, args.jobs, args.limit, args.only, sample)
         if args.only and system in result:
             result[system]["tests"].update(found["tests"])
         else:
