@@ -39,6 +39,8 @@ class Suite:
     folder: str = "."                     # the folder that pytest starts in
     leave: tuple[str, ...] = ()           # parts of paths of files that are left out: they need other frameworks, downloads, or hardware
     env: dict[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()         # options of pytest
+    holding: str = ""                     # only files that contain this text
     before: str = ""                      # what the process of a file runs before pytest; {port} is a port that is free
 
 
@@ -60,6 +62,7 @@ class Sample:
 SAMPLER = """
 import hashlib
 class Sampler:
+    @pytest.hookimpl(trylast=True)         # of the tests that options select
     def pytest_collection_modifyitems(self, items):
         def rank(item):
             return hashlib.sha256(("{seed} " + item.nodeid.partition("::")[2]).encode()).digest()
@@ -95,6 +98,15 @@ SUITES = {
     "quax": Suite(("tests/test_*.py",)),
     "blackjax": Suite(("tests/**/test_*.py",)),
     "orthax": Suite(("tests/test_*.py",)),
+    "quadax": Suite(("tests/test_*.py",)),
+    "pytensor": Suite(("tests/link/jax/**/test_*.py",)),
+    "pennylane": Suite(("tests/**/test_*.py",), leave=("capture",), holding="mark.jax", options=("-m", "jax and not capture")),
+    "netket": Suite(("test/**/test_*.py",), leave=("test/sharding/",)),
+    "dynamiqs": Suite(("tests/**/test_*.py",)),
+    "s2fft": Suite(("tests/test_*.py",), leave=("test_torch",)),
+    "scico": Suite(("scico/test/**/test_*.py",), leave=("/ray/",)),
+    "qiskit-dynamics": Suite(("test/dynamics/**/test_*.py",)),
+    "jaxls": Suite(("tests/test_*.py",), leave=("test_viz",)),
     "tinygp": Suite(("tests/**/test_*.py",)),
     "interpax": Suite(("tests/test_*.py",)),
     "jaxlie": Suite(("tests/test_*.py",)),
@@ -113,7 +125,8 @@ SUITES = {
 def files_of(suite: Suite, source: Path) -> list[Path]:
     """The test files, each once, in order."""
     found = {path for pattern in suite.tests for path in source.glob(pattern)}
-    return sorted(path for path in found if not any(part in str(path.relative_to(source)) for part in suite.leave))
+    kept = sorted(path for path in found if not any(part in str(path.relative_to(source)) for part in suite.leave))
+    return [path for path in kept if suite.holding in path.read_text()]
 
 
 def free_port() -> int:
@@ -133,7 +146,7 @@ def run_file(python: Path, suite: Suite, source: Path, path: Path, limit: float,
         before = suite.before.format(port=free_port())
         program = f"{before}\nimport sys, pytest\nplugins = []\n{sampler}\nsys.exit(pytest.main(plugins=plugins))"
         command = [str(python), "-c", program, "-q", "--tb=short", "-p", "no:cacheprovider", f"--junitxml={report}",
-                   "--import-mode=importlib", "-W", "ignore", "-o", "addopts=", str(path.relative_to(folder))]
+                   "--import-mode=importlib", "-W", "ignore", "-o", "addopts=", *suite.options, str(path.relative_to(folder))]
         environment = {**os.environ, "PYTHONPATH": "", "TMPDIR": scratch, **suite.env}
         start = time.perf_counter()
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
