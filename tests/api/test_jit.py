@@ -555,3 +555,16 @@ def test_copy_to_host_async_leaves_errors_of_the_method_as_they_are():
     assert weft.copy_to_host_async([1, "a"]) == [1, "a"]
     with pytest.raises(AttributeError, match=r"^no buffer$"):
         weft.copy_to_host_async({"a": Broken()})
+
+
+def test_names_of_jitted_functions_that_libraries_use():
+    def double(x):
+        return 2 * x
+
+    jitted = weft.jit(double)
+    assert jitted._fun is jitted.__wrapped__ is double
+    assert float(weft.grad(jitted._fun)(3.0)) == 2
+    jitted(1.0)
+    assert jitted._cache_size() == 1
+    jitted._clear_cache()
+    assert jitted._cache_size() == 0

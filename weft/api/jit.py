@@ -293,6 +293,8 @@ class JitFunction(Dispatching):
         self.name = function_name(fun)
         self._known, self._programs, self._calls = known, known.programs, known.calls
 
+    _fun = property(lambda self: self.fun, doc="The function itself, under JAX's name for it.")
+
     def __get__(self, instance, owner=None):
         return self if instance is None else functools.partial(self, instance)
 
@@ -673,6 +675,8 @@ class JitFunction(Dispatching):
     def clear_cache(self) -> None:
         """Forget all traces and executables."""
         self._known.clear()
+
+    _clear_cache = clear_cache
 
     def _cache_size(self) -> int:
         return len(self._calls)
