@@ -143,6 +143,16 @@ def test_expm(n, scale):
     np.testing.assert_allclose(linalg.expm(upper, upper_triangular=True), linalg.expm(upper), rtol=1e-3, atol=1e-3)
 
 
+def test_expm_of_zeros_is_finite_throughout():
+    zeros = np.zeros((2, 3, 3), np.float32)
+    weft.config.update("debug_infs", True)
+    try:
+        np.testing.assert_array_equal(weft.vmap(linalg.expm)(zeros), np.stack([np.eye(3)] * 2))
+        np.testing.assert_array_equal(weft.jvp(linalg.expm, (zeros[0],), (zeros[0] + 1,))[1], zeros[0] + 1)
+    finally:
+        weft.config.update("debug_infs", False)
+
+
 def test_expm_in_double_precision_complex_and_out_of_range():
     rng = np.random.default_rng(0)
     with weft.enable_x64(True):

@@ -230,7 +230,7 @@ def expm(A, *, upper_triangular: bool = False, max_squarings: int = 16):
     real = np.finfo(a.dtype).dtype
     degree, largest = _PADE[real.itemsize]
     norm = uf.abs(a).sum(-2).max(-1)
-    halvings = uf.maximum(uf.ceil(uf.log2(norm / largest)), 0)
+    halvings = uf.ceil(uf.log2(uf.maximum(norm / largest, 1)))          # of zeros too, whose logarithm is not finite
     odd, even = _pade(a * uf.exp2(-halvings)[..., None, None], degree)
     approximant = solve_triangular(even - odd, even + odd) if upper_triangular else linalg.solve(even - odd, even + odd)
     possible = halvings <= max_squarings    # (not of NaN either, which should not decide how often the others are squared)
