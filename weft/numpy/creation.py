@@ -100,7 +100,7 @@ def _check_order(api: str, order: str | None) -> None:
         raise NotImplementedError(f"{api}: order={order!r}; arrays are row-major.")
 
 
-def _made(object, dtype, copy: bool, order: str | None, ndmin: int, device, out_sharding):
+def _made(object, dtype, copy: bool, order: str | None, ndmin: int, device, out_sharding) -> Any:
     _check_order("array", order)
     dtype = _dtype(dtype, "array")
     result = _convert(object, dtype, copy)
