@@ -81,6 +81,10 @@ class LazyModule(type(importlib)):
     def __dir__(self) -> "list[str]":
         return _own_names(self)["__dir__"]()
 
+    def __reduce__(self) -> "tuple[Any, tuple[str]]":
+        # serializers of functions know modules of Python's own type only
+        return importlib.import_module, (self.__name__,)
+
 
 #: the names that a module has by now, without loading others
 _own_names = vars(type(importlib))["__dict__"].__get__

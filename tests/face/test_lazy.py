@@ -1,7 +1,10 @@
 """`import weft` is light, and every public name is found on first use or says that it is not there yet."""
 
+import copy
+import pickle
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -56,6 +59,15 @@ def test_vars_of_a_lazy_module_has_all_its_names():
     done = run_python("-c", program)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 25
+
+
+@pytest.mark.parametrize("name", ["weft", "weft.numpy", "weft.scipy.stats", "weft.checkpoint"])
+def test_lazy_modules_are_pickled_by_name(name):
+    module = import_module(name)
+    text = pickle.dumps(module)
+    assert pickle.loads(text) is module and copy.deepcopy(module) is module
+    done = run_python("-c", f"import pickle; print(pickle.loads({text!r}).__name__)")
+    assert done.stdout.strip() == name, done.stderr
 
 
 def test_an_unknown_name_is_an_ordinary_error():
