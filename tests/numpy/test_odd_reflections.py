@@ -25,3 +25,12 @@ def test_values_without_a_finite_edge_stay(edge):
     result = wnp.pad(x, (1, 2), mode="reflect", reflect_type="odd")
     np.testing.assert_array_equal(result, np.pad(x, (1, 2), mode="reflect", reflect_type="odd"))
     assert np.signbit(result[3])
+
+
+@pytest.mark.parametrize("values", [[1e38, 2.0, 3e38], [np.inf, 1.0, 2.0], [1.0, 2.0, np.inf]])
+def test_first_reflections_have_no_intermediate_overflow(values):
+    x = np.array(values, np.float32)
+    result = wnp.pad(x, 2, mode="reflect", reflect_type="odd")
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = np.pad(x, 2, mode="reflect", reflect_type="odd")
+    np.testing.assert_array_equal(result, expected)

@@ -135,7 +135,9 @@ def _reflect_oddly(a, d: int, mirrored, width: tuple[int, int], mode):
     """
     n, places = a.shape[d], _places(a.shape[d], width)
     half = n if mode == "symmetric" else max_dim(n - 1, 1)
-    periods, backwards = places // (2 * half), places % (2 * half) > (n - 1)
+    if mode == "reflect":                # an edge that two mirrored periods share belongs to the nearer one, which has the smaller terms
+        places = places - (places > 0)
+    periods, backwards = places // (2 * half), places % (2 * half) >= half
     along = [-1 if k == d else 1 for k in range(a.ndim)]
     backwards, of_first, of_last = [x.reshape(along) for x in (backwards, -2 * periods, 2 * periods + 2 * backwards)]
     first, last = [slicing.slice_in_dim(a, at, at + 1, axis=d) for at in (0, n - 1)]
