@@ -13,7 +13,7 @@ import weft
 HOME = Path(weft.__file__).parents[1] / "benchmarks"
 GROUPS = {"start", "dispatch", "eager", "first calls", "tracing", "elementwise", "reductions", "norms", "scans and sorts", "data movement",
           "random", "matmul", "linear algebra", "convolution", "attention", "steps", "resharding", "collectives", "transfers", "scale",
-          "tutorial", "whole programs", "library"}
+          "tutorial", "whole programs", "library", "simulators"}
 
 
 SCRIPT = "report"

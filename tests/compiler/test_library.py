@@ -68,7 +68,7 @@ def test_tiny_problems_stay_with_one_thread():
     if lapack.thread_control() is None:
         pytest.skip("the library under NumPy has no threads to rule")
     solve = lambda a: (linalg.triangular_solve(a, add(a, a), lower=True),)
-    for n, solved, factored, exchanged in ((4, 1, 1, 1), (8, 1, 1, 64), (16, 64, 64, 64)):
+    for n, solved, factored, exchanged in ((16, 1, 1, 1), (24, 1, 1, 64), (32, 64, 64, 64)):
         shape = (128, n, n)
         assert tasks(solve, *shape) == [solved]
         assert tasks(lambda a: (linalg.cholesky(a),), *shape) == [factored]

@@ -118,7 +118,7 @@ def test_stop_gradient_leaves_keys_as_they_are():
 
 
 def test_errors():
-    with pytest.raises(ValueError, match="equal sizes"):
+    with pytest.raises(ValueError, match="must have the same first dimension"):
         lax.associative_scan(lax.add, (np.zeros(3), np.zeros(4)))
     with pytest.raises(ValueError, match="one entry per dim"):
         lax.reduce_window(X, 0.0, lax.add, (2,), (1,), "VALID")
