@@ -53,6 +53,17 @@ def test_gradients(shape):
     np.testing.assert_allclose(tape.gradient(value, x).numpy(), weft.grad(loss)(X, 2), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("shape", ["b", None])
+def test_gradients_of_gradients(shape):
+    cubed = jax2tf.convert(lambda x, n: wnp.sum(x**3) * n, polymorphic_shapes=(shape, None))
+    x, n = tf.Variable(X[0]), tf.constant(2)
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as inner:
+            value = cubed(x, n)
+        slope = inner.gradient(value, x)
+    np.testing.assert_allclose(outer.gradient(slope, x).numpy(), 12 * X[0], rtol=1e-5)
+
+
 def test_trees_and_integers():
     converted = jax2tf.convert(lambda d, *, scale: {"y": d["x"] * scale, "n": d["x"].shape[0]}, polymorphic_shapes=({"x": "b, ..."},))
     got = converted({"x": np.arange(4)}, scale=3)

@@ -144,14 +144,14 @@ def _call(tf: Any, exported: Exported, tensors: Sequence[Any]) -> list[Any]:
 
 
 def _differentiable(tf: Any, exported: Exported, tensors: Sequence[Any]) -> list[Any]:
-    """The results of an exported program. Their gradient is another operation."""
+    """The results of an exported program. Their gradient is another operation, which has a gradient too."""
     inputs, outputs = ([dtypes.issubdtype(a.dtype, np.inexact) for a in avals] for avals in (exported.in_avals, exported.out_avals))
 
     @tf.custom_gradient
     def run(*tensors: Any) -> tuple:
         def gradient(*cotangents: Any, variables: Any = None) -> list[Any]:
             given = [ct for ct, is_float in zip(cotangents, outputs) if is_float]
-            found = iter(_call(tf, exported.vjp(), [*tensors, *given]))
+            found = iter(_differentiable(tf, exported.vjp(), [*tensors, *given]))
             return [next(found) if is_float else None for is_float in inputs]
 
         return _call(tf, exported, tensors), gradient
