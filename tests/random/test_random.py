@@ -276,6 +276,14 @@ def test_permutations_that_are_refused():
         weft.jit(lambda n: random.normal(random.key(0), (n, 2)))(3)
 
 
+def test_choice_refuses_a_traced_number_of_values():
+    number = weft.numpy.array(5)
+    assert random.choice(random.key(0), number, (2,)).shape == (2,)
+    for draw in (lambda: random.choice(random.key(0), weft.numpy.array(5), (2,)), lambda n=number: random.choice(random.key(0), n + 1)):
+        with pytest.raises(weft.errors.ConcretizationTypeError):
+            weft.jit(draw)()
+
+
 def test_large_arrays_count_their_elements_in_two_words(monkeypatch):
     """Positions of arrays of more than 2**32 elements, on small ones that are taken for such."""
     from weft.ops import bit_generator

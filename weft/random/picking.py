@@ -108,7 +108,7 @@ def choice(key, a, shape=(), replace: bool = True, p=None, axis: int = 0, mode: 
     if not isinstance(shape, Sequence):
         raise TypeError(f"choice: shape must be a sequence of sizes, got {shape!r}. Say ({shape!r},) for one dim.")
     raw, shape = _one(key, "choice"), _shape(shape)
-    whole = isinstance(a, (int, np.integer, Dim)) or (np.ndim(a) == 0 and not isinstance(a, Tracer))
+    whole = isinstance(a, (int, np.integer, Dim)) or np.ndim(a) == 0
     arr = None if whole else concrete(wnp.asarray(a))
     axis = 0 if whole else canonical_axis(axis, arr.ndim, "choice")
     n = as_int(a) if whole else arr.shape[axis]
