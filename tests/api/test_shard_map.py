@@ -454,6 +454,14 @@ def test_random_keys_are_cut_too(mesh, mode):
     np.testing.assert_array_equal(mode(mapped)(keys), np.concatenate([weft.random.normal(k, (2,)) for k in keys]))
 
 
+@pytest.mark.parametrize("make", [wnp.asarray, wnp.array])
+def test_keys_that_all_devices_have_are_arrays(mesh, mode, make):
+    mapped = weft.shard_map(lambda x: x + weft.random.normal(make(weft.random.key(0)), x.shape), mesh=mesh, in_specs=P("i"),
+                            out_specs=P("i"))
+    expected = X + np.tile(weft.random.normal(weft.random.key(0), (2,)), 4)
+    np.testing.assert_allclose(mode(mapped)(X), expected, rtol=1e-6)
+
+
 # --- explicit axes that are not manual --------------------------------------------------------------------------------
 
 

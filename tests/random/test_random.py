@@ -277,9 +277,9 @@ def test_permutations_that_are_refused():
 
 
 def test_choice_refuses_a_traced_number_of_values():
-    number = weft.numpy.array(5)
+    number = wnp.array(5)
     assert random.choice(random.key(0), number, (2,)).shape == (2,)
-    for draw in (lambda: random.choice(random.key(0), weft.numpy.array(5), (2,)), lambda n=number: random.choice(random.key(0), n + 1)):
+    for draw in (lambda: random.choice(random.key(0), wnp.array(5), (2,)), lambda n=number: random.choice(random.key(0), n + 1)):
         with pytest.raises(weft.errors.ConcretizationTypeError):
             weft.jit(draw)()
 

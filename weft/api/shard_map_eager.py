@@ -137,7 +137,7 @@ class ManualTrace(Trace):
 
     def is_same_everywhere(self, tracer: ManualTracer) -> bool:
         """Whether types say that all devices have this value, and its blocks can be read."""
-        return self.tracked and not tracer.aval.vma and not self.finished
+        return self.tracked and not tracer.aval.vma and not self.finished and not dtypes.is_extended(tracer.aval.dtype)
 
     def show(self, tracer: ManualTracer) -> str:
         """The value as each device sees it, with the device's place in the mesh."""
