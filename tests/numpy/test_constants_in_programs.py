@@ -96,6 +96,28 @@ def test_compile_time_evaluation_gives_arrays():
     assert fun(2.0) == 6
 
 
+@pytest.mark.parametrize("make", [wnp.array, wnp.asarray, weft.device_put])
+@pytest.mark.parametrize("transform", [weft.grad, weft.vmap, lambda f: lambda x: weft.jvp(f, (x,), (x,))[1]], ids=["grad", "vmap", "jvp"])
+def test_transformations_at_compile_time_give_arrays(transform, make):
+    def double(x):
+        constant = make(np.float32(2))
+        seen.append(constant)
+        return x * constant
+
+    @weft.jit
+    def fun(x):
+        with weft.ensure_compile_time_eval():
+            argument = wnp.ones(2 if transform is weft.vmap else ())
+            seen.append(transform(double)(argument))
+        return x
+
+    seen = []
+    fun(1.0)
+    constant, result = seen
+    assert not isinstance(constant, Tracer)
+    np.testing.assert_array_equal(np.asarray(result), np.full(result.shape, 2.0))
+
+
 def test_an_array_stays_itself():
     seen = []
     weft.jit(lambda x: seen.append(wnp.asarray(HELD)) or x)(1.0)

@@ -533,6 +533,7 @@ def ensure_compile_time_eval():
 class _KnownTrace(Trace):
     """Computes what known values determine; what involves traced ones is left to the trace around it."""
     __slots__ = ()
+    evaluates_constants = True
 
     def serving(self, args):
         return self.parent if any_tracers(args) else eval_trace

@@ -96,15 +96,16 @@ def is_staged(trace: Trace | None) -> bool:
 
 def _recorder(trace: Trace | None) -> StageTrace | None:
     """The innermost trace, from `trace` outward, that records operations on constants."""
-    recorder = staging(trace)
-    while recorder is not None and not recorder.records_constants:
-        recorder = staging(recorder.parent)
-    return recorder
+    while trace is not None and not trace.evaluates_constants:
+        if isinstance(trace, StageTrace) and trace.records_constants:
+            return trace
+        trace = trace.parent
+    return None
 
 
 def record_constant(x: Any) -> Any:
     """`x` as a value of the program that is being recorded; `x` itself where operations on constants are evaluated."""
-    recorder = _recorder(_state.trace.serving(()))
+    recorder = _recorder(_state.trace)
     return x if recorder is None else recorder.constant(x)
 
 

@@ -34,6 +34,7 @@ from weft.util.user_code import enclose_handlers, handler_context, release_handl
 class Trace:
     """An interpretation of primitives. Subclasses implement `process`."""
     __slots__ = ("parent", "finished", "__weakref__")
+    evaluates_constants = False          # also within a trace that records operations
 
     def __init__(self, parent: "Trace | None" = None):
         self.parent = parent
