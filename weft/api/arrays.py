@@ -25,7 +25,7 @@ from weft.control.hitypes import flatten, flatten_linear, is_mutable, is_value, 
 from weft.control.ref import Threaded, any_refs, is_ref, retried
 from weft.core.extension import ExtensionPrimitive
 from weft.core.interpret import evaluate
-from weft.core.stage import StageTrace, hoist_tracers, record_constant, stage
+from weft.core.stage import StageTrace, hoist_tracers, is_staged, record_constant, stage
 from weft.core.trace import Trace, Tracer, Zero, any_tracers, current_trace, eval_trace, extend_axis_env, hi_types, set_trace, typeof
 from weft.ir.explicit import on_devices, type_sharding
 from weft.ir.jaxpr import Jaxpr, OpenJaxpr
@@ -89,7 +89,8 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     for leaf, y, given in zip(flat, put, [donate] * len(flat) if isinstance(donate, bool) else tree.broadcast_prefix(donate, x)):
         if given and type(leaf) is Array and leaf is not y:
             leaf.delete()
-    put = [record_constant(y) if type(y) is Array and not dtypes.is_strings(y.dtype) else y for y in put]
+    if is_staged(current_trace()):
+        put = [record_constant(y) if type(y) is Array and not dtypes.is_strings(y.dtype) else y for y in put]
     return tree.tree_unflatten(structure, put)
 
 
