@@ -350,13 +350,13 @@ def _whole_over_explicit(mesh: Mesh, jaxpr: Jaxpr, specs: Sequence[ArraySpec], o
 def _held_by(mesh: Mesh, jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings: Sequence[Sharding | None]) -> list[Sharding | None]:
     """Shardings of results, on the mesh that was set where the program says nothing of layouts: types without a sharding are whole
     where all axes are explicit."""
-    given = {v: s.sharding for v, s in zip(jaxpr.invars, specs) if s.committed}       # arguments that are results stay as they are
+    committed = {v: s.sharding for v, s in zip(jaxpr.invars, specs) if s.committed}       # arguments that are results stay as they are
     explicit = mesh.are_all_axes_explicit
     if not explicit and (constraint_shardings(jaxpr) or (mesh.size > 1 and any(s.committed for s in specs))):
-        stays = lambda v: given.get(v) if mesh.explicit_axes and v.aval.explicit is None else None
+        stays = lambda v: committed.get(v) if mesh.explicit_axes and v.aval.explicit is None else None
         return [stays(v) if s is None else s for s, v in zip(out_shardings, jaxpr.outvars)]      # the compiler finds the others
     whole = lambda ndim: NamedSharding(mesh, PartitionSpec(*[None] * ndim)) if explicit else replicated_over(mesh)
-    return [given.get(v) or whole(v.aval.ndim) if s is None else s for s, v in zip(out_shardings, jaxpr.outvars)]
+    return [committed.get(v) or whole(v.aval.ndim) if s is None else s for s, v in zip(out_shardings, jaxpr.outvars)]
 
 
 def _dump(program: Jaxpr, name: str, in_shardings: Sequence[Sharding | None], out_shardings: Sequence[Sharding | None],

@@ -1,7 +1,7 @@
 """Checkpoints: trees of arrays in files, and back onto any mesh and any number of processes.
 
 `save` goes on in the background, and a step is whole or not there; `restore` reads what each process needs. The files are zarr arrays in
-the layout of orbax, which reads them, as `restore` reads those of orbax. They need tensorstore: `pip install 'weft-arrays[checkpoint]'`.
+the layout of orbax: each library reads the other's files. They need tensorstore: `pip install 'weft-arrays[checkpoint]'`.
 
 >>> import tempfile
 >>> with tempfile.TemporaryDirectory() as folder:

@@ -150,9 +150,9 @@ def _differentiable(tf: Any, exported: Exported, tensors: Sequence[Any]) -> list
     @tf.custom_gradient
     def run(*tensors: Any) -> tuple:
         def gradient(*cotangents: Any, variables: Any = None) -> list[Any]:
-            given = [ct for ct, is_float in zip(cotangents, outputs) if is_float]
-            found = iter(_differentiable(tf, exported.vjp(), [*tensors, *given]))
-            return [next(found) if is_float else None for is_float in inputs]
+            of_floats = [ct for ct, is_float in zip(cotangents, outputs) if is_float]
+            slopes = iter(_differentiable(tf, exported.vjp(), [*tensors, *of_floats]))
+            return [next(slopes) if is_float else None for is_float in inputs]
 
         return _call(tf, exported, tensors), gradient
 
@@ -165,7 +165,7 @@ def _not_differentiable(tf: Any, exported: Exported, tensors: Sequence[Any]) -> 
 
 
 def eval_polymorphic_shape(fun_jax: Callable[..., Any], *, polymorphic_shapes: Any = None) -> Callable[..., Any]:
-    """Return a function from arguments, of which shapes and dtypes alone count, to the types of the results and their shapes as texts.
+    """Return a function that computes the types of the results of `fun_jax`, and their shapes as texts, from the types of arguments.
 
     >>> eval_polymorphic_shape(lambda x: x.T, polymorphic_shapes="b, 3")(np.ones((2, 3), np.float32))
     (ShapeDtypeStruct(shape=(3, b), dtype=float32), '(3, b)')

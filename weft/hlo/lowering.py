@@ -137,8 +137,8 @@ class Lowering(Context):
         if eqn.source is not None:
             self.metadata = with_metadata(self.around, eqn.source.metadata)
         self.path = f"{self.place[1]}/"
-        made = self.equation(b, eqn, self.split_alike(b, eqn, [self.read(b, a, env) for a in eqn.invars]))
-        env.update((v, typed(b, x, v.aval.explicit)) for v, x in zip(eqn.outvars, made))
+        results = self.equation(b, eqn, self.split_alike(b, eqn, [self.read(b, a, env) for a in eqn.invars]))
+        env.update((v, typed(b, x, v.aval.explicit)) for v, x in zip(eqn.outvars, results))
         self.place, self.path, self.metadata = place, path, metadata
 
     def split_alike(self, b: Block, eqn: Eqn, operands: list[Value]) -> list[Value]:

@@ -166,18 +166,18 @@ def _gather(b: Block, eqn: Eqn, x: Value, indices: Value) -> Value:
     shape = [out.shape[next((o for o, w in place.items() if w == d), d)] for d in range(out.ndim)]
     attrs = {"numbers": numbers, "indices_are_sorted": p["indices_are_sorted"]}
     if is_static(sizes):
-        found = b.op("gather", x, indices, type=array_type(shape, out.dtype), sizes=tuple(sizes), **attrs)
+        windows = b.op("gather", x, indices, type=array_type(shape, out.dtype), sizes=tuple(sizes), **attrs)
     else:
-        found = b.op("dynamic_gather", x, indices, b.size_vector(sizes, indices.dtype), type=array_type(shape, out.dtype), **attrs)
+        windows = b.op("dynamic_gather", x, indices, b.size_vector(sizes, indices.dtype), type=array_type(shape, out.dtype), **attrs)
     if tuple(n.offset_dims) != numbers.offset_dims:
-        found = b.transpose(found, [place.get(d, d) for d in range(out.ndim)])
+        windows = b.transpose(windows, [place.get(d, d) for d in range(out.ndim)])
     if p["mode"] is not GatherScatterMode.FILL_OR_DROP or not n.start_index_map:
-        return found
+        return windows
     inside = b.op("and", b.compare("GE", indices, b.like(indices, 0)),
                   b.compare("LE", indices, _last_starts(b, x, indices, n, sizes)))
     inside = b.reduce([inside], [b.constant(np.True_)], (indices.ndim - 1,), lambda r, x, y: r.op("and", x, y))[0]
     inside = b.broadcast(inside, out.shape, [d for d in range(out.ndim) if d not in n.offset_dims])
-    return b.op("select", inside, found, b.full(out.shape, p["fill_value"], out.dtype), type=out)
+    return b.op("select", inside, windows, b.full(out.shape, p["fill_value"], out.dtype), type=out)
 
 
 @rule("scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max")

@@ -168,11 +168,10 @@ def propagate(jaxpr: Jaxpr, sizes: Mapping[Any, int], in_specs: Sequence[Spec | 
     """Find a spec for every variable of `jaxpr` and of the programs inside it.
 
     `constraint_spec(eqn)` gives, per dim, the axes that a constraint equation requests, None where it leaves it open.
-    `type_spec(aval)` gives the layout that an explicitly sharded type prescribes, the axes that it is about, and those over which it is
-    unreduced. `layouts` has
-    variables that are to be tried with other specs than would be found. `settling` says how conflicts are settled. With
-    `splits_slices`, axes of a dim along which slices are taken split another dim of the slices. `like` is an earlier propagation of
-    `jaxpr`, whose rules are used again.
+    `type_spec(aval)` gives the layout that an explicitly sharded type prescribes, the axes that it is about, and its unreduced axes.
+    `layouts` has other specs to try for some variables. `settling` is the rule for conflicts. With `splits_slices`, axes of a dim
+    along which slices are taken split another dim of the slices. `like` is an earlier propagation of `jaxpr`, whose rules are used
+    again.
     """
     state = Propagation(sizes, meshes=meshes, settling=settling, splits_slices=splits_slices)
     if like is not None:

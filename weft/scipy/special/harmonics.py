@@ -120,13 +120,13 @@ def _legendre(z, top: int, normalized: bool):
     and 1 have limits.
     """
     orders = np.arange(top + 1)
-    room = _one_minus_square(z)
+    one_minus_square = _one_minus_square(z)
     # P_m^m = -(2 m - 1) (1 - z^2)^(1/2) P_{m-1}^{m-1}
     steps = -np.sqrt((2 * orders + 1) / np.maximum(2 * orders, 1)) if normalized else 1 - 2.0 * orders
     rows = [wnp.full_like(z, 1 / math.sqrt(4 * math.pi) if normalized else 1.0)]
     for m in range(1, top + 1):
         factor = float(steps[m] if m == 1 else steps[m] * steps[m - 1])
-        rows.append(factor * rows[max(m - 2, 0)] * (room if m not in (1, 3) else 1))
+        rows.append(factor * rows[max(m - 2, 0)] * (one_minus_square if m not in (1, 3) else 1))
     diagonal = wnp.stack(rows)
     columns, last, before = [], wnp.zeros_like(diagonal), wnp.zeros_like(diagonal)
     for degree in range(top + 1):
@@ -142,7 +142,7 @@ def _legendre(z, top: int, normalized: bool):
         current = wnp.where((orders == degree)[:, None], diagonal, a * (z[None, :] * last - b * before))
         columns.append(current)
         last, before = current, last
-    odd = [wnp.ones_like(z), wnp.sqrt(room), room**1.5]
+    odd = [wnp.ones_like(z), wnp.sqrt(one_minus_square), one_minus_square**1.5]
     factors = wnp.stack([odd[min(m, 3) // 2 + 1 if m % 2 else 0] for m in range(top + 1)])[:, None]
     return wnp.where((orders >= orders[:, None])[..., None], wnp.stack(columns, 1) * factors, 0)
 
@@ -154,13 +154,13 @@ def _slopes(p, z):
     m, n = (np.arange(top)[:, None, None].astype(p.dtype), np.arange(top)[None, :, None].astype(p.dtype))
     above = wnp.concatenate([p[1:], wnp.zeros_like(p[:1])])
     below = wnp.concatenate([-above[:1], (((n + m) * (n - m + 1))[1:] * p[:-1])])
-    room = _one_minus_square(z)
-    inner = (below - above) / (2 * wnp.sqrt(wnp.where(room == 0, 1, room)))
+    one_minus_square = _one_minus_square(z)
+    inner = (below - above) / (2 * wnp.sqrt(wnp.where(one_minus_square == 0, 1, one_minus_square)))
     odd = wnp.where(z < 0, -1, 1).astype(p.dtype)
     parity = wnp.where(n % 2 == 0, odd, 1), wnp.where(n % 2 == 0, 1, odd)      # of n + 1, of n
     edge = wnp.where(m == 0, n * (n + 1) / 2 * parity[0], wnp.where(
         m == 1, wnp.where(n >= 1, math.inf * parity[1], 0), wnp.where(m == 2, -(n - 1) * n * (n + 1) * (n + 2) / 4 * parity[0], 0)))
-    return wnp.where(room == 0, edge, inner)
+    return wnp.where(one_minus_square == 0, edge, inner)
 
 
 def lpmn(m: int, n: int, z: Any) -> tuple:
