@@ -59,7 +59,7 @@ OTHER_NUMBERS: dict[str, set[str]] = {
     "compiler/schedule/arena.py": {"GUARD"},                                 # bytes of a check
     "compiler/schedule/schedule.py": {"MOST_LOWERED"},                       # entries of a cache
     "partition/alternatives.py": {"EQUATIONS", "TRIES"},                     # how far alternatives are looked for
-    "partition/partition.py": {"LEAD", "SLICES_LEAD"},                                      # two ways whose bytes differ by more are not both searched
+    "partition/partition.py": {"LEAD", "SLICES_LEAD"},                       # two ways whose bytes differ by more are not both searched
     "partition/combine.py": {"MOST_BYTES"},                                  # equal for all processes of a program, whatever their machines
     "partition/exchanges.py": {"MOST_COMBINED_BYTES"},                       # the same
     "processes/client.py": {"_SLACK_S"},                                     # of deadlines
