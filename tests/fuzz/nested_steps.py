@@ -247,7 +247,7 @@ def _callback(b: Body) -> None:
     x = b.pick(lambda x: x.kind in "if" and x.size)
     if x is None or b.program.explicit:
         return
-    body = b.r.choice(("np.asarray(c)[()]", "-np.asarray(c)", "np.sort(np.asarray(c), axis=None).reshape(np.shape(c))"))
+    body = b.r.choice(("np.asarray(c)[()]", "-np.asarray(c)", "np.sort(np.asarray(c) + 0, axis=None).reshape(np.shape(c))"))
     if not x.exact and "sort" in body:
         body = "-np.asarray(c)"
     method = b.r.choice(("sequential", "expand_dims", "broadcast_all")) if "sort" not in body else "sequential"
