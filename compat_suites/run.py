@@ -10,7 +10,7 @@ Out: the result of each test on each system, as a table and as JSON.
 
 Each test file runs in a process of its own, so that one that dies or hangs costs its own tests alone: tests without a result have not
 passed. A file that reaches its time limit is interrupted; the tests that ended before are counted.
-What counts is the tests that pass on JAX; the share of them that pass on weft is the figure.
+The figure is the share of the tests passing on JAX that pass on weft, too.
 `--sample N --seed S` runs about N tests of a large suite, the same ones on both systems.
 Next to read: docs/ecosystem.md.
 """
@@ -54,7 +54,7 @@ class Sample:
 
     @staticmethod
     def draw(files: list[Path], tests: int, seed: int) -> "Sample":
-        """Draw about `tests` tests: 10 from each of so many files, or more from each if there are fewer files."""
+        """Draw about `tests` tests: 10 from each drawn file, or more where the suite has too few files."""
         count = min(len(files), math.ceil(tests / 10))
         return Sample(tuple(sorted(random.Random(seed).sample(files, count))), math.ceil(tests / count), seed)
 
@@ -67,8 +67,8 @@ class Sampler:
     def pytest_collection_modifyitems(self, items):
         def rank(item):
             return hashlib.sha256(("{seed} " + item.nodeid.partition("::")[2]).encode()).digest()
-        kept = set(sorted(items, key=rank)[:{per_file}])
-        items[:] = [item for item in items if item in kept]
+        sample = set(sorted(items, key=rank)[:{per_file}])
+        items[:] = [item for item in items if item in sample]
 plugins.append(Sampler())
 """
 EIGHT_DEVICES = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "WEFT_NUM_DEVICES": "8"}
@@ -127,9 +127,9 @@ SUITES = {
 
 def files_of(suite: Suite, source: Path) -> list[Path]:
     """The test files, each once, in order."""
-    found = {path for pattern in suite.tests for path in source.glob(pattern)}
-    kept = sorted(path for path in found if not any(part in str(path.relative_to(source)) for part in suite.leave))
-    return [path for path in kept if not suite.holding or suite.holding in path.read_text()]
+    matches = {path for pattern in suite.tests for path in source.glob(pattern)}
+    files = sorted(path for path in matches if not any(part in str(path.relative_to(source)) for part in suite.leave))
+    return [path for path in files if not suite.holding or suite.holding in path.read_text()]
 
 
 def select(files: Sequence[Path], only: Sequence[str]) -> list[Path]:
@@ -264,11 +264,11 @@ def main() -> None:
         python = python.absolute()
         result["version"] = versions(python, args.name).split()[0]
         print(f"{args.name} on {system}", file=sys.stderr)
-        found = run_suite(python, suite, source, args.jobs, args.limit, args.only, sample)
+        outcome = run_suite(python, suite, source, args.jobs, args.limit, args.only, sample)
         if args.only and system in result:
-            result[system]["tests"].update(found["tests"])
+            result[system]["tests"].update(outcome["tests"])
         else:
-            result[system] = found
+            result[system] = outcome
     if args.json:
         args.json.write_text(json.dumps(result, indent=1))
     if "jax" in result and "weft" in result:

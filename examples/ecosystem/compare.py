@@ -23,7 +23,7 @@ def run(python: str, program: Path) -> tuple[str, float]:
     return done.stdout, time.perf_counter() - start
 
 
-#: absolute and relative difference of numbers, of all programs and of those that train for many steps
+#: allowed absolute and relative difference of numbers; long training adds up roundings
 TOLERANCE = (0.0002, 0.0001)
 LONG_TRAINING = dict.fromkeys(("equinox_ode.py", "linen_classifier.py", "nnx_autoencoder.py"), (0.02, 0.01))
 

@@ -2,7 +2,7 @@
 
     python examples/ecosystem/keras_functional.py
 
-Needs Keras 3 and TensorFlow, which holds the exported model, beside JAX, or beside weft's stand-in for it (`weft shim install`). Prints
+Needs Keras 3, TensorFlow (for the exported model), and JAX or weft's stand-in for it (`weft shim install`). Prints
 the losses of training, and what the trained, the loaded and the exported model predict for sequences of two lengths.
 """
 

@@ -2,8 +2,8 @@
 
     python examples/ecosystem/models.py [NAME ...]
 
-Needs transformers 4 (its Flax classes), diffusers, dm-haiku, Keras 3, equinox, flax and optax beside JAX, or beside weft's stand-in for
-it (`weft shim install`). Models have random weights; nothing is downloaded. Prints four decimals of each number, and the milliseconds
+Needs transformers 4 (its Flax classes), diffusers, dm-haiku, Keras 3, equinox, flax, optax, and JAX or weft's stand-in for it
+(`weft shim install`). Models have random weights; nothing is downloaded. Prints four decimals of each number, and the milliseconds
 that the first calls of each model took.
 """
 
@@ -53,6 +53,17 @@ def images(shape, seed=2):
 
 # --- transformers
 
+#: sizes of models with an encoder and a decoder
+ENCODER_DECODER = {
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+}
+
 
 def bert():
     from transformers import BertConfig, FlaxBertForSequenceClassification
@@ -87,13 +98,7 @@ def bart():
     config = BartConfig(
         vocab_size=64,
         max_position_embeddings=32,
-        d_model=32,
-        encoder_layers=2,
-        decoder_layers=2,
-        encoder_attention_heads=4,
-        decoder_attention_heads=4,
-        encoder_ffn_dim=64,
-        decoder_ffn_dim=64,
+        **ENCODER_DECODER,
         forced_eos_token_id=None,
     )
     model = FlaxBartForConditionalGeneration(config, seed=0, input_shape=(2, 12))
@@ -145,13 +150,7 @@ def whisper():
     config = WhisperConfig(
         vocab_size=64,
         num_mel_bins=8,
-        d_model=32,
-        encoder_layers=2,
-        decoder_layers=2,
-        encoder_attention_heads=4,
-        decoder_attention_heads=4,
-        encoder_ffn_dim=64,
-        decoder_ffn_dim=64,
+        **ENCODER_DECODER,
         max_source_positions=16,
         max_target_positions=16,
         decoder_start_token_id=1,

@@ -1,13 +1,13 @@
 """`compat_suites/pages.py`: the cells of pages, run on weft in a process of their own."""
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "compat_suites" / "pages.py"
+from tests.harness.scripts import load_script
+
 MARKDOWN = """# A page
 
 ```{code-cell}
@@ -68,13 +68,7 @@ Title
 
 @pytest.fixture(scope="module")
 def pages():
-    if not SCRIPT.exists():
-        pytest.skip("compat_suites is not part of this distribution")
-    spec = importlib.util.spec_from_file_location("pages_of_suites", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_script("compat_suites/pages.py")
 
 
 def test_cells(pages, tmp_path):

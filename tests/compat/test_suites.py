@@ -1,12 +1,12 @@
 """`compat_suites/run.py`: random samples of a suite, and time limits."""
 
-import importlib.util
 import sys
 from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "compat_suites" / "run.py"
+from tests.harness.scripts import load_script
+
 TESTS = """
 import pytest
 
@@ -18,13 +18,7 @@ def test_number(number):
 
 @pytest.fixture(scope="module")
 def suites():
-    if not SCRIPT.exists():
-        pytest.skip("compat_suites is not part of this distribution")
-    spec = importlib.util.spec_from_file_location("run_of_suites", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_script("compat_suites/run.py")
 
 
 @pytest.mark.parametrize(("files", "tests", "drawn", "per_file"), [(50, 100, 10, 10), (4, 100, 4, 25), (3, 1, 1, 1)])

@@ -1,21 +1,15 @@
 """The API reference of the site has every public name, and no docstring can break it."""
 
 import importlib
-import importlib.util
 import pkgutil
 import re
-from pathlib import Path
 
 import pytest
 
 import weft
+from tests.harness.scripts import load_script
 
-SCRIPT = Path(weft.__file__).parents[1] / "docs" / "reference.py"
-if not SCRIPT.exists():
-    pytest.skip("weft is installed without its documentation", allow_module_level=True)
-SPEC = importlib.util.spec_from_file_location("reference", SCRIPT)
-reference = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(reference)
+reference = load_script("docs/reference.py")
 LISTED = [name for names in reference.MODULES.values() for name in names]
 #: parts of the package that a program can name but whose names are public elsewhere, or nowhere
 INSIDE = {"weft.api", "weft.ops", "weft.scipy.matrix_functions", "weft.scipy.spectral", "weft.scipy.structured"}

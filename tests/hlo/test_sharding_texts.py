@@ -41,9 +41,9 @@ PARTLY_OPEN = {
 
 @pytest.mark.parametrize("name", PARTLY_OPEN)
 def test_types_leave_automatic_axes_open(name):
-    spec, wanted = PARTLY_OPEN[name]
+    spec, layout = PARTLY_OPEN[name]
     x = weft.device_put(X.repeat(2, 0).repeat(2, 1), NamedSharding(mesh_of(EXPLICIT, AUTO, EXPLICIT), spec))
-    assert constraints_of(text_of(wnp.sin, x)) == [wanted]
+    assert constraints_of(text_of(wnp.sin, x)) == [layout]
 
 
 def test_types_without_automatic_axes_are_closed():
@@ -98,8 +98,8 @@ def test_places_tell_names_of_arguments():
 def test_dims_of_shard_map_are_open_to_other_axes(is_whole):
     mesh = mesh_of(AUTO, AUTO)
     fun = weft.shard_map(wnp.sin, mesh=mesh, in_specs=P("a"), out_specs=P("a"), axis_names={"a", "b"} if is_whole else {"a"})
-    wanted = '[{"a"}, {}]' if is_whole else '[{"a", ?}, {?}]'
-    assert f"in_shardings=[<@mesh, {wanted}>] out_shardings=[<@mesh, {wanted}>]" in text_of(fun, X)
+    layout = '[{"a"}, {}]' if is_whole else '[{"a", ?}, {?}]'
+    assert f"in_shardings=[<@mesh, {layout}>] out_shardings=[<@mesh, {layout}>]" in text_of(fun, X)
 
 
 def test_types_in_shard_map_are_closed_without_automatic_axes():

@@ -53,9 +53,9 @@ def test_values_are_defined_before_their_use(name):
     function, shapes, _ = PROGRAMS[name]
     defined: set[str] = set()
     for line in text_of(function, *shapes).splitlines():
-        made, _, used = line.rpartition(" = stablehlo.while(") if "stablehlo.while(" in line else line.partition(" = ")
-        defined.update(re.findall(r"%\w+", made.split(":")[0]), re.findall(r"(%arg\d+)[:,]? ?[=:]", line))
-        assert set(re.findall(r"%\w+", used)) <= defined, line
+        results, _, operands = line.rpartition(" = stablehlo.while(") if "stablehlo.while(" in line else line.partition(" = ")
+        defined.update(re.findall(r"%\w+", results.split(":")[0]), re.findall(r"(%arg\d+)[:,]? ?[=:]", line))
+        assert set(re.findall(r"%\w+", operands)) <= defined, line
 
 
 def test_sizes_are_computed_in_64_bits():

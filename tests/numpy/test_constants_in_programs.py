@@ -137,7 +137,7 @@ def test_a_traced_constant_is_no_python_number():
 
 
 def test_a_constant_of_one_program_is_refused_by_another():
-    kept = []
-    weft.jit(lambda x: kept.append(wnp.asarray([1, 2])) or x)(1.0)
+    constants = []
+    weft.jit(lambda x: constants.append(wnp.asarray([1, 2])) or x)(1.0)
     with pytest.raises(weft.errors.UnexpectedTracerError):
-        weft.jit(lambda x: x + kept[0])(1.0)
+        weft.jit(lambda x: x + constants[0])(1.0)

@@ -37,7 +37,7 @@ def test_the_highest_bessel_function_has_a_slope():
     np.testing.assert_allclose(slope, [jvp(k, 0.5) for k in range(5)], rtol=1e-3)
 
 
-#: degree, order, and the polynomial beside (1 - z^2)^(order / 2), by rising powers
+#: degree, order, and the polynomial that (1 - z^2)^(order / 2) is multiplied with, by rising powers
 POLYNOMIALS = {(2, 0): [-0.5, 0, 1.5], (3, 0): [0, -1.5, 0, 2.5], (2, 2): [3.0], (3, 2): [0, 15.0], (3, 3): [-15.0], (4, 4): [105.0]}
 
 

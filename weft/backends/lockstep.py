@@ -162,7 +162,7 @@ class Lockstep:
                     if not layout.splits(name):
                         mine[i] = False                  # values that the compiler knows to be equal: any of them will do
                     elif not layout.apart and any(name in dim for dim in layout.specs[k]):
-                        mine[i] = True                   # blocks are put together, also equal ones and those of an axis of size 1
+                        mine[i] = True                   # blocks are put together, also equal ones, and the one block of an axis of size 1
         over = [i for i in range(len(self.shape)) if any(mine[i] for mine in varies)]
         mapped = tuple(Mapped(self.shape[i], self.names[i], tuple(mine[i] for mine in varies)) for i in over)
         operands = [self._stacked(x, mine) for x, mine in zip(ins, varies)]

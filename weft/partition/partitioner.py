@@ -414,7 +414,7 @@ class Partitioner:
         return Strategy(axes, ins, outs)
 
     def communication_cost(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], strategy: Strategy) -> float:
-        """Bytes sent to have operands as `strategy` needs them, and results as the target specs say. What is read twice is sent once."""
+        """Bytes sent to have operands as `strategy` needs them, and results as the target specs say. A value read twice is sent once."""
         axes, ins, outs = strategy.axes, strategy.ins, strategy.outs
         moves = {(id(v), p): v for v, p in zip(values, ins)}
         cost = sum(self.cheapest_source(v, p)[1] for (_, p), v in moves.items())

@@ -261,7 +261,7 @@ class MachineModel:
     lapack_most_tasks: int = 64             # of a batch
     lapack_threaded: int = 1 << 17          # elements from which a single problem may use the library's own threads
     lapack_unrolled: int = 8                # rows of triangles that are factored and solved with, element by element,
-    lapack_unrolled_lu: int = 6             # of matrices of which the pivots are selected,
+    lapack_unrolled_lu: int = 6             # of matrices with pivoting,
     lapack_unrolled_solve: int = 216        # and multiplications of a solve; else the library is faster
     lapack_unrolled_problems: int = 256     # and such problems that are worth a task
     lapack_tiny_trsm: int = 1 << 11         # elements of a problem; smaller ones are solved by one thread: some routines of OpenBLAS

@@ -2,7 +2,7 @@
 
 In:   a `LibraryCall` step whose routine factors or solves matrices of a few rows.
 Out:  `is_tiny(step)`; `write(f, step, places)`: the code for one problem, whose arrays are at `places`.
-Laws: results are those of the routine up to rounding: LU exchanges rows for the first of the largest elements of a column,
+Laws: results equal the routine's up to rounding: LU exchanges rows for the first of the largest elements of a column,
       a column of zeros is left alone, Cholesky reports the first diagonal element that is not positive. Every element is
       in a register: there are no loops, no locks and no workspace, so that threads share any batch.
 """
@@ -136,7 +136,7 @@ class _TinyWriter:
         self.store_int(singular, info)
 
     def _bring_pivot(self, a: Matrix, k: int) -> str:
-        """Exchange row k with that of the largest element of column k, and return its number from 1."""
+        """Exchange row k with the pivot row, which has the largest element of column k; return the pivot's number, counted from 1."""
         largest, pivot = self.call("fabs", a[k][k]), str(k + 1)
         for i in range(k + 1, len(a)):
             size = self.call("fabs", a[i][k])

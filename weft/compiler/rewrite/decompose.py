@@ -297,10 +297,10 @@ def _is_tiny_product(dtype: np.dtype, rows: int, inner: int, columns: int) -> bo
 def _take(x, place: tuple[int, ...]):
     """The elements of `x` at one place of its last dims, without these dims."""
     shape = typeof(x).shape
-    kept = shape[:len(shape) - len(place)]
-    start, limit = (*[0] * len(kept), *place), (*kept, *[i + 1 for i in place])
+    outer = shape[:len(shape) - len(place)]
+    start, limit = (*[0] * len(outer), *place), (*outer, *[i + 1 for i in place])
     part = registry["slice"].bind(x, start_indices=start, limit_indices=limit, strides=None)
-    return registry["reshape"].bind(part, new_sizes=kept)
+    return registry["reshape"].bind(part, new_sizes=outer)
 
 
 def _has_gemm(lhs: np.dtype, rhs: np.dtype, out: np.dtype) -> bool:

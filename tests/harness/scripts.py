@@ -1,0 +1,21 @@
+"""Scripts of the checkout that are no part of the package, imported as modules."""
+
+import importlib.util
+import sys
+from types import ModuleType
+
+import pytest
+
+from tests.harness.processes import ROOT
+
+
+def load_script(path: str) -> ModuleType:
+    """Import the script at `path` in the checkout; the test is skipped where weft is installed without it."""
+    script = ROOT / path
+    if not script.exists():
+        pytest.skip(f"{path} is not part of this distribution", allow_module_level=True)
+    spec = importlib.util.spec_from_file_location("script_" + script.stem, script)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
