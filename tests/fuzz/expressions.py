@@ -8,7 +8,7 @@ FLOAT_UNARY = """
     xp.sin({0}) ; xp.cos({0}) ; xp.tanh({0}) ; xp.exp(-xp.abs({0})) ; xp.log1p(xp.square({0})) ; xp.sqrt({0} * {0} + 1) ;
     {0} * 0.5 ; 1.5 - {0} ; {0} / 3 ; nn.sigmoid({0}) ; nn.gelu({0}) ; xp.arctan({0}) ; xp.expm1(-xp.abs({0})) ; {0} ** 2 ;
     1 / (1 + {0} * {0}) ; nn.silu({0}) ; lax.rsqrt(1 + {0} * {0}) ; nn.softplus({0}) ; xp.cbrt(2 + xp.abs({0})) ; lax.erf({0}) ;
-    {0} ** 3 * xp.asarray(0.1, {0}.dtype) ; xp.log(2 + xp.abs({0})) ; lax.lgamma(2 + xp.abs({0})) ; xp.sinc(xp.clip({0}, -9, 9)) ;
+    ({0} * xp.asarray(0.46, {0}.dtype)) ** 3 ; xp.log(2 + xp.abs({0})) ; lax.lgamma(2 + xp.abs({0})) ; xp.sinc(xp.clip({0}, -9, 9)) ;
     xp.arcsinh({0}) ;
     xp.exp2(-xp.abs({0})) ; nn.elu({0}) ; xp.cosh(xp.clip({0}, -2, 2))
 """
