@@ -65,6 +65,19 @@ class Lowering(Context):
         self._named: dict[Any, str] = {}
         self._kept: list[Any] = []              # what `_named` knows by its id
 
+    def rule_for(self, primitive: Any) -> Rule | None:
+        """Return the rule that writes equations of `primitive`, or None."""
+        return rule_of(primitive)
+
+    def device_number(self, b: Block) -> Value:
+        """Write the number of the device that runs the program, a scalar uint32."""
+        return b.emit("partition_id", (), [array_type((), np.uint32)])[0]
+
+    def next_channel(self) -> int | None:
+        """Return the channel of another collective, or None where collectives have no channels."""
+        self.channels += 1
+        return self.channels
+
     def function(self, jaxpr: Jaxpr, name: str, public: bool = False) -> Function:
         """`jaxpr` as a function of the module."""
         types = [array_type(a.shape, a.dtype) for a in jaxpr.in_avals]
@@ -161,7 +174,7 @@ class Lowering(Context):
 
     def equation(self, b: Block, eqn: Eqn, args: Sequence[Value]) -> list[Value]:
         """The results of an equation."""
-        write = rule_of(eqn.primitive)
+        write = self.rule_for(eqn.primitive)
         if write is None:
             raise NotImplementedError(f"as_text: {eqn.primitive.name} has no form as operations of XLA.")
         made = write(b, eqn, *args)

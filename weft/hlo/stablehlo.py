@@ -53,9 +53,14 @@ def stablehlo_text(jaxpr: Jaxpr, name: str, in_shardings: Sequence = (), out_sha
         _donate(main, donated, devices > 1)
     main.arg_names = list(arg_names)
     if result_paths:
-        main.result_attrs = [{"jax.result_info": _quoted(path), **attrs} for path, attrs in zip(result_paths, main.result_attrs)]
+        main.result_attrs = [{"jax.result_info": quoted(path), **attrs} for path, attrs in zip(result_paths, main.result_attrs)]
     shown = {**attributes, "mhlo.num_partitions": f"{devices} : i32", "mhlo.num_replicas": "1 : i32"}
-    lines = [f"module @{symbol(f'jit_{name}')} attributes {_attributes(shown)} {{"]
+    return written(f"jit_{name}", shown, lowering, debug_info)
+
+
+def written(name: str, attributes: Mapping[str, str], lowering: Lowering, debug_info: bool = False) -> str:
+    """Return the module `name` as text."""
+    lines = [f"module @{symbol(name)} attributes {_attributes(attributes)} {{"]
     lines += [f"  sdy.mesh @{label} = <{mesh}>" for mesh, label in lowering.meshes.items()]
     places = _Places() if debug_info else None
     for function in lowering.functions.values():
@@ -138,7 +143,7 @@ def _rows(rows: Sequence[Sequence[int]], width: int = 0) -> str:
     return f"dense<{rows[0][0] if same else _list(_list(row) for row in rows) if rows else ''}> : tensor<{len(rows)}x{width}xi64>"
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """A text as MLIR writes it."""
     return '"' + "".join(c if c.isprintable() and c not in '"\\' else "".join(f"\\{byte:02X}" for byte in c.encode()) for c in text) + '"'
 
@@ -169,8 +174,8 @@ class _Places:
         if op.place is None:
             return " loc(unknown)"
         source, label = op.place
-        file = self.name(f"{_quoted(source.file)}:{source.line}:{source.column}") if source is not None else self.name("unknown")
-        return f" loc({self.name(f'{_quoted(label)}({file})')})"
+        file = self.name(f"{quoted(source.file)}:{source.line}:{source.column}") if source is not None else self.name("unknown")
+        return f" loc({self.name(f'{quoted(label)}({file})')})"
 
     @property
     def lines(self) -> list[str]:
@@ -196,7 +201,7 @@ class _Printer:
         """A function of the module."""
         show = lambda attrs: f" {_attributes(attrs)}" if attrs else ""
         padded = lambda attrs, values: [*attrs, *[{}] * (len(values) - len(attrs))]
-        places = [f" loc({_quoted(name)})" for name in f.arg_names] if self.places else []
+        places = [f" loc({quoted(name)})" for name in f.arg_names] if self.places else []
         places += [""] * (len(f.body.args) - len(places))
         params = [f"{self.argument(x)}: {tensor_type(x.type)}{show(a)}{place}"
                   for x, a, place in zip(f.body.args, padded(f.arg_attrs, f.body.args), places)]
@@ -272,7 +277,7 @@ class _Printer:
 
     def given(self, op: Op) -> dict[str, str]:
         """The attributes that the user gave an operation."""
-        shown = {key if re.fullmatch(r"[A-Za-z_][\w$.]*", key, re.ASCII) else _quoted(key): _quoted(text)
+        shown = {key if re.fullmatch(r"[A-Za-z_][\w$.]*", key, re.ASCII) else quoted(key): quoted(text)
                  for key, text in metadata_texts(op).items()}
         return {"mhlo.frontend_attributes": _attributes(shown)} if shown else {}
 
@@ -355,9 +360,9 @@ def _of_dim(p: _Printer, op: Op) -> str:
     return f"stablehlo.{op.name} {p.refs(op.operands)}, dim = {op.attrs['dim']}{p.typed(op)}"
 
 
-@_form("partition_id")
-def _partition_id(p: _Printer, op: Op) -> str:
-    return f"stablehlo.partition_id{p.typed(op, op.results)}"
+@_form("partition_id", "replica_id")
+def _device_number(p: _Printer, op: Op) -> str:
+    return f"stablehlo.{op.name}{p.typed(op, op.results)}"
 
 
 @_form("broadcast_in_dim", "dynamic_broadcast_in_dim", "transpose", "reverse")
@@ -532,9 +537,9 @@ def _custom_call(p: _Printer, op: Op) -> str:
     if "groups" in a:
         shown |= {"api_version": "4 : i32", "backend_config": f"{{replica_groups = {_rows(a['groups'])}}}"}
     elif a["backend_config"]:
-        shown["backend_config"] = _quoted(json.dumps(a["backend_config"]))
+        shown["backend_config"] = quoted(json.dumps(a["backend_config"]))
     if "sharding" in a:
-        shown["mhlo.sharding"] = _quoted(a["sharding"])
+        shown["mhlo.sharding"] = quoted(a["sharding"])
     shown |= p.given(op)
     extra = f" {_attributes(shown)}" if shown else ""
     return f"stablehlo.custom_call @{a['target']}({p.refs(op.operands)}){extra} : {p.signature(op)}"
@@ -566,7 +571,9 @@ def _collective(p: _Printer, op: Op) -> str:
             "all_to_all": {"split_dimension": "split", "concat_dimension": "concat", "split_count": "count"}}.get(op.name, {})
     attributes = {k: f"{a[v]} : i64" for k, v in dims.items()}
     groups = "source_target_pairs" if op.name == "collective_permute" else "replica_groups"
-    attributes |= {groups: _rows(a["groups"], 2), "channel_handle": f"#stablehlo.channel_handle<handle = {a['channel']}, type = 1>"}
-    if op.name in ("all_reduce", "all_gather", "reduce_scatter"):
-        attributes["use_global_device_ids"] = ""
+    attributes[groups] = _rows(a["groups"], 2)
+    if a["channel"] is not None:                # without one, groups are of replicas
+        attributes["channel_handle"] = f"#stablehlo.channel_handle<handle = {a['channel']}, type = 1>"
+        if op.name in ("all_reduce", "all_gather", "reduce_scatter"):
+            attributes["use_global_device_ids"] = ""
     return p.generic(op, **attributes)

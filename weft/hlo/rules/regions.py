@@ -177,9 +177,8 @@ def _exchange(b: Block, eqn: Eqn, xs: Sequence[Value], types: Sequence[ShapedArr
               **attrs: object) -> list[Value]:
     """The same of several values of one dtype."""
     spec, element = spec_of(eqn.primitive), array_type((), xs[0].dtype)
-    b.context.channels += 1
     regions = [b.region([element, element], lambda r, x, y: r.op(spec.to_apply, x, y))] if spec.to_apply else []
-    return b.emit(spec.hlo.replace("-", "_"), xs, types, regions, channel=b.context.channels,
+    return b.emit(spec.hlo.replace("-", "_"), xs, types, regions, channel=b.context.next_channel(),
                   groups=groups or meeting(eqn, b.context.mesh.shape_tuple), **attrs)
 
 
@@ -233,7 +232,7 @@ def _ragged(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
 def _position(b: Block, axes: Sequence) -> Value:
     """The number of this device along `axes`, the first being the major one."""
     sizes = b.context.mesh.shape_tuple
-    device = b.emit("partition_id", (), [array_type((), np.uint32)])[0]
+    device = b.context.device_number(b)
     made = None
     for axis in axes:
         at = [name for name, _ in sizes].index(axis)

@@ -1,0 +1,128 @@
+"""The program of one device as a StableHLO module that PJRT plugins compile.
+
+In:   a local program, whose collectives name axes of its mesh.
+Out:  a module in the form of replicas: each position of the mesh, in row-major order, is a replica,
+      and groups of collectives are groups of replicas. The main function takes all arguments of the
+      program in order.
+Laws: equal programs give equal texts. A donated argument names the result that takes its memory
+      (`tf.aliasing_output`), or leaves the choice among results of equal size to the plugin
+      (`jax.buffer_donor`). No other argument may be overwritten: its array is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+import numpy as np
+
+from weft.hlo.lowering import Lowering, Rule, rule_of
+from weft.hlo.ops import Block, Value, array_type
+from weft.hlo.stablehlo import quoted, written
+from weft.ir.jaxpr import Eqn, Jaxpr
+from weft.ir.types import ShapedArray
+
+#: the memory of a device in which arrays are by default
+_DEFAULT_MEMORY = "device"
+
+#: rules that differ from those of readable texts, by the names of primitives and by their kinds
+PLUGIN_RULES: dict[str, Rule] = {}
+PLUGIN_KINDS: dict[str, Rule] = {}
+
+
+class DeviceProgram(Protocol):
+    """A program of one device: a `LocalProgram` of the backends."""
+
+    name: str
+    jaxpr: Jaxpr
+    mesh: tuple[tuple[Any, int], ...]
+    ins: tuple[Any, ...]
+    outs: tuple[Any, ...]
+    donated: tuple[int, ...]
+
+
+def replica_program_text(
+    program: DeviceProgram, callback: Callable[[Eqn], str] | None = None
+) -> str:
+    """Return `program` as a StableHLO module of replicas.
+
+    `callback(eqn)` returns the target of the custom call that runs the host callback of `eqn`.
+    Raises NotImplementedError, which names the primitive and the user's line, for an equation that
+    has no form on a plugin.
+    """
+    lowering = ReplicaLowering(program.name, program.mesh, callback)
+    main = lowering.function(program.jaxpr, "main", public=True)
+    main.arg_attrs = [_memory_kind(x.spec.sharding) for x in program.ins]
+    main.result_attrs = [_memory_kind(x.spec.sharding) for x in program.outs]
+    for i, result in donations(program).items():
+        main.arg_attrs[i] |= (
+            {"jax.buffer_donor": "true"}
+            if result is None
+            else {"tf.aliasing_output": f"{result} : i32"}
+        )
+    replicas = math.prod(size for _, size in program.mesh)
+    attributes = {"mhlo.num_partitions": "1 : i32", "mhlo.num_replicas": f"{replicas} : i32"}
+    return written(f"jit_{program.name}", attributes, lowering)
+
+
+def _memory_kind(sharding: Any) -> dict[str, str]:
+    """Return the attribute of a value that is not in the default memory of its device."""
+    kind = sharding.memory_kind
+    return {} if kind in (None, _DEFAULT_MEMORY) else {"mhlo.memory_kind": quoted(kind)}
+
+
+def donations(program: DeviceProgram) -> dict[int, int | None]:
+    """Return the donated arguments whose memory results take, with the result of each.
+
+    It is the first free result of equal type, splits and memory kind. None stands for a result of
+    equal size that has another type. Donated arguments without either are kept.
+    """
+    free = [k for k, x in enumerate(program.outs) if x.blocks is None]
+    found: dict[int, int | None] = {}
+    for form in (_exact_form, _size):
+        results = {k: form(program.outs[k], program.jaxpr.outvars[k].aval) for k in free}
+        for i in program.donated:
+            wanted = form(program.ins[i], program.jaxpr.invars[i].aval)
+            result = next((k for k in free if results[k] == wanted), None)
+            if i not in found and result is not None:
+                free.remove(result)
+                found[i] = result if form is _exact_form else None
+    return found
+
+
+def _exact_form(block: Any, aval: ShapedArray) -> tuple:
+    return aval.shape, aval.dtype, tuple(block.spec.splits), block.spec.sharding.memory_kind
+
+
+def _size(block: Any, aval: ShapedArray) -> tuple:
+    spec = block.spec
+    return aval.size, spec.storage_dtype.itemsize, math.prod(spec.splits), spec.sharding.memory_kind
+
+
+class ReplicaLowering(Lowering):
+    """A module of replicas that is being written."""
+
+    def __init__(
+        self,
+        name: str,
+        axes: Sequence[tuple[Any, int]],
+        callback: Callable[[Eqn], str] | None = None,
+    ):
+        super().__init__(name)
+        self.mesh = SimpleNamespace(shape_tuple=tuple(axes))
+        self.callback = callback
+
+    def rule_for(self, primitive: Any) -> Rule | None:
+        return (
+            PLUGIN_RULES.get(primitive.name)
+            or PLUGIN_KINDS.get(primitive.kind)
+            or rule_of(primitive)
+        )
+
+    def device_number(self, b: Block) -> Value:
+        return b.emit("replica_id", (), [array_type((), np.uint32)])[0]
+
+    def next_channel(self) -> None:
+        """Return None: collectives of replicas have no channels."""
