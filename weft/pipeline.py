@@ -171,7 +171,8 @@ def lower(request: Request) -> tuple[Stages, LocalProgram]:
         any(isinstance(s, NamedSharding) for s in shardings))
     out_specs = [ArraySpec(a, on_backend(s, backend), committed) for a, s in zip(jaxpr.out_avals, shardings)]
     local = LocalProgram(request.name, program, mesh, tuple(map(BlockLayout, in_specs, dims[0])),
-                         tuple(map(BlockLayout, out_specs, dims[1], blocks)), tuple(request.donated), owners)
+                         tuple(map(BlockLayout, out_specs, dims[1], blocks)), tuple(request.donated),
+                         tuple([device.id for device in assignment]), owners)
     stages.program = local
     if stages.partition is not None:
         from weft.partition.shard_check import check_memory

@@ -7,11 +7,15 @@ Out:  a `base.Loaded`, which takes and gives buffers. A backend also says which 
 How:  `WEFT_BACKEND` (or `config.backend`) names the default; `jit(..., backend=...)` chooses one for a function; `register` adds one.
 Laws: a buffer belongs to the backend that made it, and is opaque to all others. Any program runs on any backend, with equal results
       up to rounding. No pass above asks which backend it is.
-Next: `base` states the interface; `cpu` is the compiler for this machine; `reference` computes with NumPy, device by device.
+Next: `base` states the interface; `cpu` is the compiler for this machine; `reference` computes with NumPy, device by device; `pjrt` drives
+      accelerators through plugins.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+from weft.backends import base
 from weft.backends.base import Backend, get, names, register, wait_for_effects
 
 __all__ = ["Backend", "get", "names", "register", "wait_for_effects"]
@@ -29,5 +33,12 @@ def _reference() -> Backend:
     return ReferenceBackend()
 
 
+def _plugins() -> Any:
+    from weft.backends.pjrt import plugins
+
+    return plugins
+
+
+base.load_plugins = _plugins
 register("cpu", _cpu)
 register("reference", _reference)

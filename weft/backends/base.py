@@ -10,6 +10,8 @@ Next: `backends.reference` is the shortest implementation; docs/adding-a-backend
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -54,7 +56,8 @@ class BlockLayout:
 class LocalProgram:
     """The program that every device runs, with explicit collectives over the `mesh` axes (name, size). Without axes it has none.
 
-    `owners` has the process of each device of a mesh over several processes, and is None for others.
+    `device_ids` has the devices in the order of the mesh. `owners` has the process of each device of a mesh over several processes, and is
+    None for others.
     """
     name: str
     jaxpr: Jaxpr
@@ -62,6 +65,7 @@ class LocalProgram:
     ins: tuple[BlockLayout, ...]
     outs: tuple[BlockLayout, ...]
     donated: tuple[int, ...]                    # numbers of the arguments whose memory may be used for results
+    device_ids: tuple[int, ...] = (0,)
     owners: np.ndarray | None = None
 
 
@@ -333,6 +337,13 @@ class Backend:
         """Whether a buffer of the layout `have` is also one of the layout `want`, of one type and both of this backend."""
         return have.sharding.is_equivalent_to(want.sharding, have.aval.ndim)
 
+    def move(self, buffer: Buffer, have: ArraySpec, want: ArraySpec) -> Buffer | None:
+        """Copy a buffer of the layout `have` to one of the layout `want` on devices of this backend; None if the host must do it."""
+        return None
+
+    def start_copy_to_host(self, buffer: Buffer, spec: ArraySpec) -> None:
+        """Start a copy that `get` completes."""
+
     def adopt(self, held: Any, spec: ArraySpec) -> Buffer:
         """The buffer for what an array holds; only what bypasses Python makes arrays that hold something else."""
         return held
@@ -384,7 +395,7 @@ class Backend:
 
 def wait_for_effects(raising: bool = False) -> None:
     """Have all backends do so."""
-    for backend in list(_made.values()):
+    for backend in {*_made.values()}:
         backend.wait_for_effects(raising)
 
 
@@ -409,7 +420,7 @@ mesh.home_device = _home_device
 
 def keep_devices_of(left: Sequence[int], mine: int, first_numbers: Sequence[int]) -> None:
     """Have all backends do so, and the specs of arrays follow."""
-    for backend in list(_made.values()):
+    for backend in {*_made.values()}:
         backend.keep_devices_of(left, mine, first_numbers)
     follow_processes()
 
@@ -428,26 +439,87 @@ def names() -> list[str]:
     return list(_makers)
 
 
+#: platform names that stand for one of several plugins
+_ALIASES = {"gpu": ("cuda", "rocm", "oneapi")}
+_defaults: dict[tuple[str | None, str | None], str] = {}
+_accelerators_are_known = False
+
+
+def load_plugins() -> Any:
+    """Import the module that finds plugins; `weft.backends` sets this function."""
+    raise AssertionError("weft.backends is not imported")
+
+
+def _find_accelerators() -> None:
+    """Register the PJRT plugins that are installed or that the environment names; costs next to nothing where there are none."""
+    global _accelerators_are_known
+    if not _accelerators_are_known:
+        _accelerators_are_known = True
+        named = os.environ.get("PJRT_NAMES_AND_LIBRARY_PATHS") or os.environ.get("TPU_LIBRARY_PATH")
+        if named or any(importlib.util.find_spec(package) for package in ("jax_plugins", "libtpu")):
+            load_plugins().register_installed()
+
+
+def _find(name: str) -> str | None:
+    """The registered name for a platform name; None if nothing is registered. Plugins of other packages run when they are named."""
+    candidates = _ALIASES.get(name, (name,))
+    if not any(candidate in _makers for candidate in candidates):
+        _find_accelerators()
+    if not any(candidate in _makers for candidate in candidates):
+        load_plugins().register_third_party()
+    return next((candidate for candidate in candidates if candidate in _makers), None)
+
+
 def check_platforms() -> None:
     """Check the setting `platforms`: RuntimeError for one that is unknown or not there. CUDA may be missing beside others, as in JAX."""
     wanted = config.platforms.split(",") if config.platforms else []
     for name in wanted:
-        if name not in _makers and (name != "cuda" or wanted == ["cuda"]):
+        if _find(name) is None and (name != "cuda" or wanted == ["cuda"]):
             raise RuntimeError(f"Unable to initialize backend {name!r}: Backend {name!r} is not in the list of known backends: {names()}. "
                                "(set JAX_PLATFORMS='' to automatically choose an available backend)")
 
 
+def default_platform() -> str:
+    """The name of the default backend: `config.backend`, else the first of `config.platforms` that is there, else an accelerator whose
+    plugin works, else the CPU.
+
+    RuntimeError where both settings are given.
+    """
+    key = config.backend, config.platforms
+    found = _defaults.get(key)
+    if found is None:
+        found = _defaults[key] = _choose_default(*key)
+    return found
+
+
+def _choose_default(backend: str | None, platforms: str | None) -> str:
+    if backend and platforms:
+        raise RuntimeError(f"config.backend is {backend!r} and config.platforms is {platforms!r}: both choose the default backend.\n"
+                           "  Set one of WEFT_BACKEND and WEFT_PLATFORMS (or JAX_PLATFORMS); platforms chooses devices.")
+    if backend:
+        return backend
+    if platforms:
+        check_platforms()
+        return next(filter(None, map(_find, platforms.split(","))))
+    _find_accelerators()
+    if len(_makers) > 2:                       # more than the CPU and the reference
+        return load_plugins().default_platform() or "cpu"
+    return "cpu"
+
+
 def get(backend: str | Backend | None = None) -> Backend:
     """The backend of that name, the default one for None; RuntimeError if there is none."""
-    name = config.backend if backend is None else backend
+    name = default_platform() if backend is None else backend
     if not isinstance(name, str):
         if not isinstance(name, Backend):
             raise TypeError(f"`backend` must be the name of a backend or a backend, got {name!r:.80}.")
         return name
     found = _made.get(name)
     if found is None:
+        platform, name = name, _find(name) or name
         if name not in _makers:
             raise UnknownBackendError(f"Unknown backend: {name!r} requested, but no platforms that are instances of {name} are present. "
                                       f"Platforms present are: {', '.join(_makers)}")
-        found = _made.setdefault(name, _makers[name]())
+        found = _made.get(name) or _made.setdefault(name, _makers[name]())
+        _made[platform] = found
     return found

@@ -189,7 +189,10 @@ class Array(metaclass=ArrayMeta):
         return self
 
     def copy_to_host_async(self) -> None:
-        self._held()
+        """Start a copy of the value to the host, which reading it later completes."""
+        held = self._held()
+        if self._spec.held is None:
+            self._spec.backend.start_copy_to_host(held, self._spec.stored)
 
     def on_device_size_in_bytes(self) -> int:
         """Bytes that all shards take on real devices, where each holds its own copy."""

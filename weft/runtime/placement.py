@@ -34,6 +34,10 @@ def relaid(array: Array, spec: ArraySpec) -> Array:
     if have.has_terms or spec.has_terms:
         raise AssertionError(f"{array.aval.str_short()} is laid out as {spec.sharding} by a program, which adds up or makes terms")
     if not must_travel(have, spec):
+        if have.backend is spec.backend and have.order == spec.order:
+            moved = have.backend.move(array._live(), have.stored, spec.stored)
+            if moved is not None:
+                return Array(spec, moved)
         return put(array._numpy(), spec, copy=False)
     if have.order != spec.order:
         raise AssertionError(f"{array.aval.str_short()} is stored in the order {spec.order} by a program, which transposes it")

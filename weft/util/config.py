@@ -489,7 +489,8 @@ _define("traceback_filtering", "auto", "'off' shows weft's own frames in traceba
 _define("traceback", "", "'full' shows weft's own frames in tracebacks.", choices=("", "full"))
 _define("tracer_error_num_traceback_frames", 5, "Accepted without effect: errors name one line.")
 _define("pprint_use_color", True, "Accepted without effect: texts have no colours.")
-_define("backend", "cpu", "What runs programs whose arguments are not placed: cpu, reference, or a registered backend.", **_traced)
+_define("backend", None, "What runs programs whose arguments are not placed: cpu, reference, or a registered backend; by default the first "
+        "of `platforms`, else an accelerator whose plugin is installed, else cpu.", kind=str, **_traced)
 _define("check", "", "The checks of compiled programs, separated by commas: types, maps, memory, stages, values or values:N%.",
         convert=canonical, **_traced)
 _define("verify", False, "Check the types of a program after every stage of compilation; the same as types in check.")

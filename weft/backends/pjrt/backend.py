@@ -1,0 +1,173 @@
+"""The backend of a PJRT plugin: GPUs, TPUs and other devices, driven through XLA's C API.
+
+In:   local programs and array specs.
+Out:  devices, buffers on them, and programs that the plugin compiles from StableHLO.
+Laws: a program is compiled as one replica of the local program on each device of its mesh.
+Next: `plugins` finds the plugins, `client` calls them, `hlo.replica_program` writes the text.
+"""
+
+from __future__ import annotations
+
+import marshal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from weft import processes
+from weft.backends.array_spec import ArraySpec, from_blocks
+from weft.backends.base import UNREADY, Backend, Device, Loaded, LocalProgram, Memory, Stage
+from weft.backends.pjrt import buffers
+from weft.backends.pjrt.buffers import HostCopy, ShardBuffers
+from weft.backends.pjrt.c_api import PluginLibrary
+from weft.backends.pjrt.client import DeviceFacts, PjrtClient
+from weft.backends.pjrt.compile_options import encode_compile_options
+from weft.backends.pjrt.program import (
+    PjrtProgram,
+    ProgramFacts,
+    facts_of,
+    find_unsplit_results,
+)
+from weft.util import cache
+
+UNREADY.add(ShardBuffers)
+
+
+class PjrtDevice(Device):
+    """A device of a plugin; attributes of the plugin, such as `coords`, are attributes here."""
+
+    __slots__ = ("_facts",)
+
+    def __init__(self, facts: DeviceFacts, client: Backend) -> None:
+        super().__init__(facts.id, client, facts.process_index, facts.local_hardware_id)
+        self._facts = facts
+
+    @property
+    def device_kind(self) -> str:
+        """The model of the device, such as `NVIDIA H100 80GB HBM3`."""
+        return self._facts.kind
+
+    def __getattr__(self, name: str) -> Any:
+        attributes = object.__getattribute__(self, "_facts").attributes
+        if name not in attributes:
+            raise AttributeError(
+                f"{type(self).__name__} has no attribute {name!r}. Attributes from its plugin: "
+                f"{', '.join(sorted(attributes)) or 'none'}."
+            )
+        value = attributes[name]
+        return tuple(value) if isinstance(value, list) else value
+
+    def addressable_memories(self) -> list[Memory]:
+        """Return the memory spaces of the device, by the plugin's list."""
+        return [Memory(self, kind) for kind in self._facts.memories]
+
+    def default_memory(self) -> Memory:
+        """Return the memory space of new arrays."""
+        return Memory(self, self._facts.default_kind)
+
+
+class PjrtBackend(Backend):
+    """The devices of one plugin."""
+
+    def __init__(self, platform: str, library: PluginLibrary, options: dict[str, Any]) -> None:
+        super().__init__()
+        if processes.current() is not None:
+            raise NotImplementedError(
+                f"The PJRT plugin {library.name!r} runs in one process; this program has "
+                f"{processes.current().size}. Several processes need the plugin's key-value callbacks."
+            )
+        self.platform = platform
+        self.client = PjrtClient(library, options)
+        self._options = options
+        self._running: list[list[int]] = []  # events of programs with effects, by device
+        self._running_lock = threading.Lock()
+
+    @property
+    def platform_version(self) -> str:
+        """The plugin's description of itself."""
+        return self.client.platform_version
+
+    runtime_type = "pjrt"
+
+    def _make_devices(self) -> Iterator[Device]:
+        for facts in self.client.devices.values():
+            yield PjrtDevice(facts, self)
+
+    def memory_stats(self, device: Device) -> dict[str, int] | None:
+        """Return the plugin's counters of a device's memory; None if it has none."""
+        try:
+            return self.client.memory_stats(device.id)
+        except (NotImplementedError, RuntimeError):
+            return None
+
+    # ---- memory
+    def put(self, value: np.ndarray, spec: ArraySpec, copy: bool = True) -> ShardBuffers:
+        return buffers.put_value(self.client, value, spec)
+
+    def get(self, buffer: ShardBuffers, spec: ArraySpec) -> np.ndarray:
+        return from_blocks(self.get_blocks(buffer, spec), spec).reshape(spec.global_shape)
+
+    def put_blocks(self, blocks: np.ndarray, spec: ArraySpec) -> ShardBuffers:
+        return buffers.put_blocks(self.client, blocks, spec)
+
+    def get_blocks(self, buffer: ShardBuffers, spec: ArraySpec) -> np.ndarray:
+        copy = buffer.host_copy or HostCopy(buffer, spec)
+        buffer.host_copy = None
+        return copy.blocks()
+
+    def start_copy_to_host(self, buffer: ShardBuffers, spec: ArraySpec) -> None:
+        if buffer.host_copy is None:
+            buffer.host_copy = HostCopy(buffer, spec)
+
+    def shard(
+        self, buffer: ShardBuffers, spec: ArraySpec, position: tuple[int, ...], local: ArraySpec
+    ) -> ShardBuffers:
+        (device,) = local.sharding.device_assignment
+        return ShardBuffers([buffer[spec.sharding.device_assignment.index(device)]])
+
+    def move(self, buffer: ShardBuffers, have: ArraySpec, want: ArraySpec) -> ShardBuffers | None:
+        return buffers.move(buffer, have, want)
+
+    def wait(self, held: Any) -> None:
+        held.wait()
+
+    def is_ready(self, held: Any) -> bool:
+        return held.is_ready()
+
+    def add_running(self, events: list[int]) -> None:
+        """Take the events of an execution with effects, which `wait_for_effects` waits for."""
+        with self._running_lock:
+            self._running.append(events)
+
+    def wait_for_effects(self, raising: bool) -> None:
+        with self._running_lock:
+            running, self._running = self._running, []
+        error = None
+        for event in [event for events in running for event in events]:
+            try:
+                self.client.library.wait(event)
+            except RuntimeError as failure:
+                error = failure
+        if raising and error is not None:
+            raise error
+
+    # ---- programs
+    def compile(self, program: LocalProgram, lowered: None, stage: Stage) -> Loaded:
+        from weft.hlo.replica_program import replica_program_text
+
+        text = stage("write StableHLO", replica_program_text, program)
+        options = encode_compile_options(program.device_ids, {})
+        loaded = stage("compile by the plugin", self.client.compile, text, options)
+        return PjrtProgram(self, loaded, facts_of(program), find_unsplit_results(program))
+
+    def load(self, code: bytes, lowered: Callable[[], None], write: Any) -> Loaded:
+        *fields, executable = marshal.loads(code)
+        return PjrtProgram(self, self.client.load(executable), ProgramFacts(*fields))
+
+    def cache_key(self) -> str | None:
+        kinds = [device.kind for device in self.client.devices.values()]
+        library = self.client.library
+        return cache.digest(
+            repr((library.name, library.version, self.platform_version, kinds)).encode()
+        )

@@ -1,0 +1,313 @@
+"""The client of a PJRT plugin: devices and their memories, buffers, compiled programs.
+
+In:   a `PluginLibrary` and the options of its client.
+Out:  `PjrtClient`, which copies arrays to devices and compiles programs; `DeviceBuffer`, `CompiledProgram`
+      and `LoadedProgram`, each of which frees its object of the plugin.
+Laws: all functions may be called from several threads. Nothing is freed once the interpreter exits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.backends.pjrt.c_api import (
+    NamedValues,
+    PluginLibrary,
+    bytes_buffer,
+    element_number,
+    named_values,
+    pointers,
+    row_major_layout,
+    struct,
+    text_of,
+)
+
+#: host buffer semantics: the plugin copies the array before the call returns
+_IMMUTABLE_ONLY_DURING_CALL = 0
+
+
+class DeviceBuffer:
+    """The memory of one array on one device."""
+
+    __slots__ = ("__weakref__", "client", "pointer")
+
+    def __init__(self, client: PjrtClient, pointer: int) -> None:
+        self.client = client
+        self.pointer = pointer
+        client.live_buffers += 1
+
+    def __del__(self) -> None:
+        self.client.destroy_buffer(self.pointer)
+
+    def wait(self) -> None:
+        """Wait for the value; DeviceRuntimeError if the program that computes it failed."""
+        library = self.client.library
+        library.wait(library.call("Buffer_ReadyEvent", buffer=self.pointer).event)
+
+    def is_ready(self) -> bool:
+        """Return whether `wait` would return at once."""
+        library = self.client.library
+        event = library.call("Buffer_ReadyEvent", buffer=self.pointer).event
+        try:
+            return library.call("Event_IsReady", event=event).is_ready
+        finally:
+            library.call("Event_Destroy", event=event)
+
+    def start_copy_to_host(self, target: np.ndarray) -> int:
+        """Start a copy to a C-contiguous array; return the event of its completion."""
+        return self.client.library.call(
+            "Buffer_ToHostBuffer",
+            buffer=self.pointer,
+            layout=row_major_layout(target.ndim),
+            data=target.ctypes.data,
+            data_size=target.nbytes,
+        ).event
+
+    def copy_to(self, device_id: int, memory_kind: str) -> DeviceBuffer:
+        """Copy to a memory space of a device of the same client."""
+        memory = self.client.memory(device_id, memory_kind)
+        library = self.client.library
+        copy = library.call("Buffer_CopyToMemory", buffer=self.pointer, memory=memory).copy
+        return DeviceBuffer(self.client, copy)
+
+    @property
+    def address(self) -> int:
+        """The address of the memory on the device."""
+        return self.client.library.call("Buffer_UnsafePointer", buffer=self.pointer).pointer
+
+
+class DeviceFacts:
+    """A device as its plugin describes it; `memories` maps each kind to its memory space."""
+
+    def __init__(self, library: PluginLibrary, device: int) -> None:
+        self.pointer = device
+        description = library.call("Device_GetDescription", device=device).description
+        self.id, self.process_index, self.kind, self.attributes = describe_device(
+            library, description
+        )
+        number = library.call("Device_LocalHardwareId", device=device).number
+        self.local_hardware_id = number if number >= 0 else self.id
+        listed = library.call("Device_AddressableMemories", device=device)
+        spaces = pointers(listed.memories, listed.num_memories)
+        kinds = [text_of(library.call("Memory_Kind", memory=space)) for space in spaces]
+        self.memories = dict(zip(kinds, spaces))
+        default = library.call("Device_DefaultMemory", device=device).memory
+        self.default_kind = kinds[spaces.index(default)]
+
+
+def describe_device(
+    library: PluginLibrary, description: int
+) -> tuple[int, int, str, dict[str, Any]]:
+    """Return id, process, kind and attributes of a device description."""
+    attributes = library.call("DeviceDescription_Attributes", description=description)
+    return (
+        library.call("DeviceDescription_Id", description=description).id,
+        library.call("DeviceDescription_ProcessIndex", description=description).index,
+        text_of(library.call("DeviceDescription_Kind", description=description)),
+        named_values(attributes.attributes, attributes.num_attributes),
+    )
+
+
+class PjrtClient:
+    """A connection to the devices of a plugin; `live_buffers` counts the existing buffers."""
+
+    def __init__(self, library: PluginLibrary, options: dict[str, Any]) -> None:
+        self.library = library
+        values = NamedValues(options)
+        self.pointer: int = library.call(
+            "Client_Create", options=values.address, num_options=values.count
+        ).client
+        self.platform_name = text_of(library.call("Client_PlatformName", client=self.pointer))
+        self.platform_version = text_of(library.call("Client_PlatformVersion", client=self.pointer))
+        listed = library.call("Client_AddressableDevices", client=self.pointer)
+        devices = [
+            DeviceFacts(library, device) for device in pointers(listed.devices, listed.num_devices)
+        ]
+        self.devices = {device.id: device for device in devices}
+        self.live_buffers = 0
+        destroy_args = struct("Buffer_Destroy")
+        self._destroy_type, self._destroy_size = type(destroy_args), destroy_args.struct_size
+        self._destroy = library.functions["Buffer_Destroy"]
+
+    # ---- buffers
+    def destroy_buffer(self, pointer: int) -> None:
+        """Free a buffer of the plugin."""
+        if self.library.is_open:
+            self.live_buffers -= 1
+            args = self._destroy_type(self._destroy_size, None, pointer)
+            self._destroy(ctypes.addressof(args))
+
+    def memory(self, device_id: int, kind: str) -> int:
+        """Return a memory space; ValueError if the device has none of that kind."""
+        memories = self.devices[device_id].memories
+        if kind not in memories:
+            raise ValueError(
+                f"device {device_id} of PJRT plugin {self.library.name!r} has no memory of kind "
+                f"{kind!r}. It has {', '.join(map(repr, memories))}."
+            )
+        return memories[kind]
+
+    def put(self, value: np.ndarray, device_id: int, memory_kind: str) -> DeviceBuffer:
+        """Copy an array to a device; the array may change after this call."""
+        value = np.ascontiguousarray(value).reshape(value.shape)  # NumPy makes 0-d arrays 1-d
+        dims = (ctypes.c_int64 * max(value.ndim, 1))(*value.shape)
+        copied = self.library.call(
+            "Client_BufferFromHostBuffer",
+            client=self.pointer,
+            data=value.ctypes.data,
+            type=element_number(value.dtype),
+            dims=ctypes.addressof(dims),
+            num_dims=value.ndim,
+            semantics=_IMMUTABLE_ONLY_DURING_CALL,
+            memory=self.memory(device_id, memory_kind),
+        )
+        buffer = DeviceBuffer(self, copied.buffer)
+        self.library.call("Event_Destroy", event=copied.done)
+        return buffer
+
+    def memory_stats(self, device_id: int) -> dict[str, int]:
+        """Return the plugin's counters of a device's memory, in bytes or numbers."""
+        device = self.devices[device_id].pointer
+        stats = self.library.call("Device_MemoryStats", device=device)
+        names = [name for name, _ in stats._fields_[3:] if not name.endswith("_is_set")]
+        return {
+            name: getattr(stats, name) for name in names if getattr(stats, f"{name}_is_set", True)
+        }
+
+    # ---- programs
+    def compile(self, text: str, options: bytes) -> LoadedProgram:
+        """Compile a module, which is MLIR text, with a serialized CompileOptionsProto."""
+        program, serialized = ModuleText(text), bytes_buffer(options)
+        compiled = self.library.call(
+            "Client_Compile",
+            client=self.pointer,
+            program=program.address,
+            options=ctypes.addressof(serialized),
+            options_size=len(options),
+        )
+        return LoadedProgram(self, compiled.executable)
+
+    def load(self, code: bytes) -> LoadedProgram:
+        """Load a program serialized by `CompiledProgram.serialize`."""
+        serialized = bytes_buffer(code)
+        loaded = self.library.call(
+            "Executable_DeserializeAndLoad",
+            client=self.pointer,
+            text=ctypes.addressof(serialized),
+            text_size=len(code),
+        )
+        return LoadedProgram(self, loaded.executable)
+
+
+class ModuleText:
+    """A module in the plugin's form; it must live during the call that compiles it."""
+
+    def __init__(self, text: str) -> None:
+        self._code, self._format = bytes_buffer(text), bytes_buffer("mlir")
+        self._struct = struct(
+            "Program",
+            text=ctypes.addressof(self._code),
+            text_size=len(self._code),
+            format=ctypes.addressof(self._format),
+            format_size=len(self._format),
+        )
+        self.address = ctypes.addressof(self._struct)
+
+
+class CompiledProgram:
+    """A compiled program, which may be for devices that are absent: costs, memory and text."""
+
+    def __init__(self, library: PluginLibrary, pointer: int) -> None:
+        self.library = library
+        self.pointer = pointer
+
+    def __del__(self) -> None:
+        if self.library.is_open:
+            self._call("Destroy")
+
+    def _call(self, function: str) -> Any:
+        return self.library.call(f"Executable_{function}", executable=self.pointer)
+
+    def cost(self) -> dict[str, Any]:
+        """Return the plugin's estimates, such as `flops` and `bytes accessed`."""
+        found = self._call("GetCostAnalysis")
+        return named_values(found.attributes, found.num_attributes)
+
+    def memory(self) -> dict[str, int]:
+        """Return bytes by use: code, argument, output, alias, temp, peak."""
+        stats = self._call("GetCompiledMemoryStats")
+        return {name: getattr(stats, name) for name, _ in stats._fields_[3:]}
+
+    def optimized_program(self) -> tuple[str, bytes]:
+        """Return the format of the optimized program, and the program in it."""
+        program = struct("Program")
+        call_args = {"executable": self.pointer, "program": ctypes.addressof(program)}
+        self.library.call("Executable_OptimizedProgram", **call_args)  # its size
+        code = ctypes.create_string_buffer(program.text_size)
+        program.text = ctypes.addressof(code)
+        self.library.call("Executable_OptimizedProgram", **call_args)
+        return ctypes.string_at(program.format, program.format_size).decode(), code.raw
+
+    def serialize(self) -> bytes:
+        """Return the program for `PjrtClient.load`."""
+        serialized = self._call("Serialize")
+        code = ctypes.string_at(serialized.text, serialized.text_size)
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(serialized.deleter)(serialized.owner)
+        return code
+
+
+class LoadedProgram:
+    """A program on the devices of a client."""
+
+    def __init__(self, client: PjrtClient, pointer: int) -> None:
+        self.client = client
+        self.pointer = pointer
+        library = client.library
+        executable = library.call("LoadedExecutable_GetExecutable", loaded=pointer).executable
+        self.compiled = CompiledProgram(library, executable)
+        self.num_results: int = library.call("Executable_NumOutputs", executable=executable).number
+
+    def __del__(self) -> None:
+        if self.client.library.is_open:
+            self.client.library.call("LoadedExecutable_Destroy", executable=self.pointer)
+
+
+class CallFrame:
+    """The structs of one execution on `num_devices` devices, prepared once and used again.
+
+    `arguments[device]` and `results[device]` are arrays of buffer pointers. Arguments numbered in
+    `kept` are not donated.
+    """
+
+    def __init__(
+        self, program: LoadedProgram, num_devices: int, num_args: int, kept: Sequence[int]
+    ) -> None:
+        self.arguments = [(ctypes.c_void_p * num_args)() for _ in range(num_devices)]
+        self.results = [(ctypes.c_void_p * program.num_results)() for _ in range(num_devices)]
+        self.events = (ctypes.c_void_p * num_devices)()
+        self._tables = [
+            (ctypes.c_void_p * num_devices)(*map(ctypes.addressof, rows))
+            for rows in (self.arguments, self.results)
+        ]
+        self._kept = (ctypes.c_int64 * max(len(kept), 1))(*kept)
+        self._options = struct(
+            "ExecuteOptions", kept=ctypes.addressof(self._kept), num_kept=len(kept)
+        )
+        self._struct = struct(
+            "LoadedExecutable_Execute",
+            executable=program.pointer,
+            options=ctypes.addressof(self._options),
+            arguments=ctypes.addressof(self._tables[0]),
+            results=ctypes.addressof(self._tables[1]),
+            num_devices=num_devices,
+            num_args=num_args,
+        )
+        self.address = ctypes.addressof(self._struct)
+
+    def ask_for_events(self) -> None:
+        """Have each execution return an event for each device."""
+        self._struct.events = ctypes.addressof(self.events)

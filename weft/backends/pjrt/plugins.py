@@ -1,0 +1,291 @@
+"""PJRT plugins: where they are, which are registered, and why one does not work.
+
+In:   installed packages, PJRT_NAMES_AND_LIBRARY_PATHS, calls of `register_plugin`.
+Out:  backends by platform name (`backends.register`); `describe_plugins` for reports.
+Laws: a package of NVIDIA, AMD, Intel or Google is found by the path of its library; its Python code,
+      which needs JAX's internals, does not run. A library is loaded when its platform is first used.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from weft.backends.base import Backend, register
+from weft.util.config import config
+from weft.util.record import record
+
+
+@record
+class KnownPlugin:
+    """A plugin of a vendor: packages are tried in order, the first that is installed is used."""
+
+    platform: str
+    device_platform: str  # `Device.platform`
+    libraries: tuple[str, ...]  # paths in the module path
+
+
+KNOWN_PLUGINS = (
+    KnownPlugin("tpu", "tpu", ("libtpu/libtpu.so",)),
+    KnownPlugin(
+        "cuda",
+        "gpu",
+        (
+            "jax_plugins/xla_cuda13/xla_cuda_plugin.so",
+            "jax_plugins/xla_cuda12/xla_cuda_plugin.so",
+        ),
+    ),
+    KnownPlugin(
+        "rocm",
+        "gpu",
+        (
+            "jax_plugins/xla_rocm10/xla_rocm_plugin.so",
+            "jax_plugins/xla_rocm7/xla_rocm_plugin.so",
+            "jax_plugins/xla_rocm60/xla_rocm_plugin.so",
+        ),
+    ),
+    KnownPlugin("oneapi", "gpu", ("jax_plugins/xla_oneapi/xla_oneapi_plugin.so",)),
+)
+
+#: NVIDIA's libraries, each after those that it needs
+_NVIDIA_LIBRARIES = (
+    "cudart",
+    "nvrtc",
+    "nvJitLink",
+    "cublasLt",
+    "cublas",
+    "nccl",
+    "cupti",
+    "cusparse",
+    "cusolver",
+    "cufft",
+    "nvshmem_host",
+    "cudnn",
+)
+
+#: variables of the environment that set options of GPU clients
+_GPU_VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "XLA_PYTHON_CLIENT_ALLOCATOR": ("allocator", str.lower),
+    "XLA_PYTHON_CLIENT_MEM_FRACTION": ("memory_fraction", float),
+    "XLA_CLIENT_MEM_FRACTION": ("memory_fraction", float),
+    "XLA_PYTHON_CLIENT_PREALLOCATE": (
+        "preallocate",
+        lambda text: text not in ("0", "false", "False"),
+    ),
+    "XLA_PYTHON_CLIENT_COLLECTIVE_MEM_SIZE_MB": (
+        "collective_memory_size",
+        lambda text: int(text) << 20,
+    ),
+}
+
+
+@record(frozen=False)
+class Plugin:
+    """A registered plugin; `failure` is why it could not be used."""
+
+    platform: str
+    device_platform: str
+    path: str
+    priority: int
+    options: dict[str, Any]
+    failure: str = ""
+
+
+registered: dict[str, Plugin] = {}
+
+
+def register_plugin(
+    plugin_name: str,
+    *,
+    library_path: str | None = None,
+    priority: int = 400,
+    options: Mapping[str, Any] | None = None,
+) -> None:
+    """Let `plugin_name` be a platform whose devices the plugin at `library_path` drives.
+
+    `options` (strings, numbers, bools, lists of integers) are those of the plugin's client. Of the
+    plugins whose client can be made, the one with the highest `priority` is the default platform.
+    ValueError without a path, or where the name is taken.
+    """
+    if not library_path:
+        raise ValueError(
+            f"register_plugin: plugin {plugin_name!r} has no library_path. Give the path of the shared "
+            "library that exports GetPjrtApi."
+        )
+    _add(Plugin(plugin_name, plugin_name, str(library_path), priority, dict(options or {})))
+
+
+def _add(plugin: Plugin) -> None:
+    register(plugin.platform, lambda: _make_backend(plugin))
+    registered[plugin.platform] = plugin
+
+
+def _make_backend(plugin: Plugin) -> Backend:
+    """Load a plugin and make its client; what fails is kept for reports, and raised."""
+    from weft.backends.pjrt.backend import PjrtBackend
+    from weft.backends.pjrt.c_api import PluginLibrary
+
+    try:
+        if plugin.platform == "cuda":
+            preload_nvidia_libraries()
+        library = PluginLibrary(plugin.platform, plugin.path)
+        return PjrtBackend(plugin.device_platform, library, _client_options(plugin))
+    except Exception as error:
+        plugin.failure = str(error).partition("\n")[0]
+        raise
+
+
+def _client_options(plugin: Plugin) -> dict[str, Any]:
+    """Return the options of a client: its own, and those of the environment and the settings."""
+    options = dict(plugin.options)
+    if plugin.device_platform == "gpu":
+        options = {"platform_name": plugin.platform, **_gpu_options(), **options}
+    elif plugin.platform != "tpu" and config.num_cpu_devices > 0:
+        options.setdefault("cpu_device_count", config.num_cpu_devices)
+    return options
+
+
+def _gpu_options() -> dict[str, Any]:
+    options = {}
+    for variable, (name, parse) in _GPU_VARIABLES.items():
+        text = os.environ.get(variable, "")
+        if text:
+            try:
+                options[name] = parse(text)
+            except ValueError:
+                raise ValueError(f"{variable} must be a number, got {text!r}.") from None
+    return options
+
+
+def preload_nvidia_libraries() -> list[str]:
+    """Load the CUDA libraries of NVIDIA's packages, so that the plugin finds them; return paths."""
+    loaded = []
+    folders = [
+        folder for root in _package_folders("nvidia") for folder in sorted(root.glob("*/lib"))
+    ]
+    for name in _NVIDIA_LIBRARIES:
+        for path in [path for folder in folders for path in folder.glob(f"lib{name}.so.*")]:
+            try:
+                ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+            except OSError:
+                continue  # the plugin's own error names what it lacks
+            loaded.append(str(path))
+    return loaded
+
+
+# ---- finding plugins
+
+
+def _package_folders(name: str) -> list[Path]:
+    """Return the folders of a package, which is not imported; several of a namespace package."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return []
+    return [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
+
+
+def find_libraries() -> dict[str, str]:
+    """Return the path of each known plugin that is installed, by platform.
+
+    TPU_LIBRARY_PATH names the library of TPUs.
+    """
+    found = {}
+    folders: dict[str, list[Path]] = {}
+    for plugin in KNOWN_PLUGINS:
+        for library in plugin.libraries:
+            package, _, rest = library.partition("/")
+            if package not in folders:
+                folders[package] = _package_folders(package)
+            paths = [folder / rest for folder in folders[package] if (folder / rest).exists()]
+            if paths and plugin.platform not in found:
+                found[plugin.platform] = str(paths[0])
+    if os.environ.get("TPU_LIBRARY_PATH"):
+        found["tpu"] = os.environ["TPU_LIBRARY_PATH"]
+    return found
+
+
+def register_installed() -> None:
+    """Register the known plugins that are installed, and those that the environment names."""
+    libraries = find_libraries()
+    for known in KNOWN_PLUGINS:
+        if known.platform in libraries and known.platform not in registered:
+            priority = 300 if known.platform == "tpu" else 200
+            path = libraries[known.platform]
+            _add(Plugin(known.platform, known.device_platform, path, priority, {}))
+    named = os.environ.get("PJRT_NAMES_AND_LIBRARY_PATHS", "")
+    for entry in filter(None, named.split(",")):
+        name, _, path = entry.partition(":")
+        if not name or not path:
+            raise ValueError(
+                f"PJRT_NAMES_AND_LIBRARY_PATHS must be NAME:PATH pairs with commas, got {entry!r}."
+            )
+        if name not in registered:
+            register_plugin(name, library_path=path, options=_options_from_file(name))
+
+
+def _options_from_file(name: str) -> dict[str, Any]:
+    """Return the options in the JSON file PJRT_<NAME>_CREATE_OPTIONS, if the environment has one."""
+    import json
+
+    path = os.environ.get(f"PJRT_{name.upper()}_CREATE_OPTIONS", "")
+    return json.loads(Path(path).read_text()).get("create_options", {}) if path else {}
+
+
+def register_third_party() -> None:
+    """Run the plugins of other packages: entry points `jax_plugins`, modules in `jax_plugins`.
+
+    Each is expected to call `register_plugin`; one that fails is listed in reports.
+    """
+    import importlib.metadata
+    import pkgutil
+
+    known = {library.split("/")[1] for p in KNOWN_PLUGINS for library in p.libraries}
+    folders = [str(folder) for folder in _package_folders("jax_plugins")]
+    modules = [m.name for m in pkgutil.iter_modules(folders) if m.name not in known]
+    makers: dict[str, Callable[[], Any]] = {
+        name: lambda name=name: importlib.import_module(f"jax_plugins.{name}") for name in modules
+    }
+    for point in importlib.metadata.entry_points(group="jax_plugins"):
+        if point.value.rpartition(".")[2] not in known:
+            makers[point.name] = point.load
+    for name, load in makers.items():
+        try:
+            load().initialize()
+        except Exception as error:
+            registered[name] = Plugin(name, name, "", 0, {}, f"{type(error).__name__}: {error}")
+
+
+def default_platform() -> str | None:
+    """Return the platform of the highest priority whose client can be made; None if there is none."""
+    from weft.backends import base
+
+    for plugin in sorted(registered.values(), key=lambda plugin: -plugin.priority):
+        if not plugin.failure:
+            try:
+                base.get(plugin.platform)
+            except Exception:
+                continue  # `failure` says why
+            return plugin.platform
+    return None
+
+
+def describe_plugins() -> list[str]:
+    """Return a line for each plugin: platform, path, and what it drives or why it does not work."""
+    from weft.backends import base
+
+    lines = []
+    for plugin in registered.values():
+        try:
+            backend: Any = base.get(plugin.platform)
+            version = ".".join(map(str, backend.client.library.version))
+            devices = backend.devices()
+            state = f"{len(devices)} {devices[0].device_kind}, C API {version}"
+        except Exception:
+            state = plugin.failure
+        lines.append(f"{plugin.platform} ({plugin.path}): {state}")
+    return lines
