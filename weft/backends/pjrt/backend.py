@@ -124,7 +124,7 @@ class PjrtBackend(Backend):
         self, buffer: ShardBuffers, spec: ArraySpec, position: tuple[int, ...], local: ArraySpec
     ) -> ShardBuffers:
         (device,) = local.sharding.device_assignment
-        return ShardBuffers([buffer[spec.sharding.device_assignment.index(device)]])
+        return buffer.part(spec.sharding.device_assignment.index(device))
 
     def move(self, buffer: ShardBuffers, have: ArraySpec, want: ArraySpec) -> ShardBuffers | None:
         return buffers.move(buffer, have, want)

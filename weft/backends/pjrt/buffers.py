@@ -1,49 +1,94 @@
 """The memory of arrays on the devices of a plugin.
 
 In:   NumPy arrays and array specs.
-Out:  `ShardBuffers`: one `DeviceBuffer` for each device of the sharding, in the order of its devices.
+Out:  `ShardBuffers`: one buffer for each device of the sharding, in the order of its devices.
 Laws: replicated shards have a buffer on each device. A buffer is in the sharding's memory kind.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from weft.backends.array_spec import ArraySpec, to_blocks
-from weft.backends.pjrt.client import DeviceBuffer, PjrtClient
+from weft.backends.pjrt.client import PjrtClient
 from weft.ir.shardings import Sharding
 
 
-class ShardBuffers(tuple[DeviceBuffer, ...]):
-    """The buffers of an array; `host_copy` is the copy that `start_copy_to_host` has started."""
+class ShardBuffers:
+    """The buffers of an array, one for each device of its sharding.
 
-    host_copy: HostCopy | None = None
+    They are `count` pointers at `address`, in memory that `block` owns. With an `owner`, other
+    objects own the buffers. `host_copy` is the copy that `start_copy_to_host` has started.
+    """
+
+    __slots__ = ("__weakref__", "address", "block", "client", "count", "host_copy", "owner")
+
+    def __init__(
+        self, client: PjrtClient, block: Any, address: int, count: int, owner: Any = None
+    ) -> None:
+        self.client = client
+        self.block = block
+        self.address = address
+        self.count = count
+        self.owner = owner
+        self.host_copy: HostCopy | None = None
+
+    def __del__(self) -> None:
+        library = self.client.library
+        if self.owner is None and library.is_open:
+            library.native.destroy(library.addresses["Buffer_Destroy"], self.address, self.count)
+
+    def pointers(self) -> list[int]:
+        """Return the plugin's pointers."""
+        return list((ctypes.c_void_p * self.count).from_address(self.address))
+
+    def part(self, index: int) -> ShardBuffers:
+        """Return the buffer of one device, which stays owned by this object."""
+        return ShardBuffers(self.client, self.block, self.address + 8 * index, 1, owner=self)
 
     def wait(self) -> None:
-        """Wait for the values on all devices."""
-        for buffer in self:
-            buffer.wait()
+        """Wait for the values on all devices; DeviceRuntimeError if they could not be computed."""
+        for pointer in self.pointers():
+            self.client.wait_for_buffer(pointer)
 
     def is_ready(self) -> bool:
         """Return whether all values are there."""
-        return all(buffer.is_ready() for buffer in self)
+        return all(map(self.client.is_buffer_ready, self.pointers()))
+
+
+def own(client: PjrtClient, pointers: Sequence[int]) -> ShardBuffers:
+    """Return the owner of new buffers."""
+    block = (ctypes.c_void_p * len(pointers))(*pointers)
+    client.library.native.count(len(pointers))
+    return ShardBuffers(client, block, ctypes.addressof(block), len(pointers))
+
+
+def join(client: PjrtClient, parts: Sequence[ShardBuffers]) -> ShardBuffers:
+    """Return the array of which each device's buffer is one of `parts`."""
+    if len(parts) == 1:
+        return parts[0]
+    block = (ctypes.c_void_p * len(parts))(*[part.pointers()[0] for part in parts])
+    return ShardBuffers(client, block, ctypes.addressof(block), len(parts), owner=tuple(parts))
 
 
 class HostCopy:
     """A copy of the distinct shards of an array to the host."""
 
-    def __init__(self, buffers: Sequence[DeviceBuffer], spec: ArraySpec) -> None:
-        self._library = buffers[0].client.library
+    def __init__(self, buffers: ShardBuffers, spec: ArraySpec) -> None:
+        client = buffers.client
+        self._library = client.library
         self._blocks = np.empty(spec.storage_shape, spec.storage_dtype)
-        first_of_block: dict[tuple[int, ...], DeviceBuffer] = {}
-        for buffer, position in zip(buffers, block_positions(spec)):
-            first_of_block.setdefault(position, buffer)
+        first_of_block: dict[tuple[int, ...], int] = {}
+        for pointer, position in zip(buffers.pointers(), block_positions(spec)):
+            first_of_block.setdefault(position, pointer)
         self._events = [
-            buffer.start_copy_to_host(self._blocks[position])
-            for position, buffer in first_of_block.items()
+            client.start_copy_to_host(pointer, self._blocks[position])
+            for position, pointer in first_of_block.items()
         ]
 
     def blocks(self) -> np.ndarray:
@@ -74,7 +119,7 @@ def put_blocks(client: PjrtClient, blocks: np.ndarray, spec: ArraySpec) -> Shard
     """Copy the grid of shards to the devices."""
     kind = spec.sharding.memory_kind
     places = zip(device_ids(spec), block_positions(spec))
-    return ShardBuffers([client.put(blocks[at], id, kind) for id, at in places])
+    return own(client, [client.put(blocks[at], id, kind) for id, at in places])
 
 
 def put_value(client: PjrtClient, value: np.ndarray, spec: ArraySpec) -> ShardBuffers:
@@ -86,11 +131,18 @@ def move(buffers: ShardBuffers, have: ArraySpec, want: ArraySpec) -> ShardBuffer
     """Copy between devices or memories; None where that needs other blocks than there are."""
     if have.splits != want.splits:
         return None
-    kinds = have.sharding.memory_kind, want.sharding.memory_kind
-    held = dict(zip(zip(device_ids(have), block_positions(have)), buffers))
-    of_block = {position: buffer for (_, position), buffer in reversed(held.items())}
-    moved = []
-    for place in zip(device_ids(want), block_positions(want)):
-        there = held.get(place) if kinds[0] == kinds[1] else None
-        moved.append(there or of_block[place[1]].copy_to(place[0], kinds[1]))
-    return ShardBuffers(moved)
+    client, kind = buffers.client, want.sharding.memory_kind
+    is_same_kind = have.sharding.memory_kind == kind
+    sources = list(zip(device_ids(have), block_positions(have)))
+    index_of_place = {place: i for i, place in enumerate(sources)}
+    index_of_block = {position: i for i, (_, position) in enumerate(sources)}
+    pointers = buffers.pointers()
+    parts = []
+    for device, position in zip(device_ids(want), block_positions(want)):
+        index = index_of_place.get((device, position)) if is_same_kind else None
+        if index is not None:
+            parts.append(buffers.part(index))
+        else:
+            copy = client.copy(pointers[index_of_block[position]], device, kind)
+            parts.append(own(client, [copy]))
+    return join(client, parts)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.backends.pjrt.native import native_calls
 from weft.util import dtypes
 from weft.util.errors import DeviceRuntimeError, OutOfMemoryError
 
@@ -340,6 +341,7 @@ class PluginLibrary:
             name: kind(address) for name, address in self.addresses.items() if address
         }
         self.extensions = dict(_extensions(extension))
+        self.native = native_calls()
         self.is_open = True  # until the interpreter exits
         atexit.register(self._close)
         self.call("Plugin_Initialize")

@@ -1,15 +1,14 @@
 """The client of a PJRT plugin: devices and their memories, buffers, compiled programs.
 
 In:   a `PluginLibrary` and the options of its client.
-Out:  `PjrtClient`, which copies arrays to devices and compiles programs; `DeviceBuffer`, `CompiledProgram`
-      and `LoadedProgram`, each of which frees its object of the plugin.
+Out:  `PjrtClient`, which copies arrays to devices and compiles programs; `CompiledProgram` and `LoadedProgram`,
+      which free theirs.
 Laws: all functions may be called from several threads. Nothing is freed once the interpreter exits.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,56 +27,6 @@ from weft.backends.pjrt.c_api import (
 
 #: host buffer semantics: the plugin copies the array before the call returns
 _IMMUTABLE_ONLY_DURING_CALL = 0
-
-
-class DeviceBuffer:
-    """The memory of one array on one device."""
-
-    __slots__ = ("__weakref__", "client", "pointer")
-
-    def __init__(self, client: PjrtClient, pointer: int) -> None:
-        self.client = client
-        self.pointer = pointer
-        client.live_buffers += 1
-
-    def __del__(self) -> None:
-        self.client.destroy_buffer(self.pointer)
-
-    def wait(self) -> None:
-        """Wait for the value; DeviceRuntimeError if the program that computes it failed."""
-        library = self.client.library
-        library.wait(library.call("Buffer_ReadyEvent", buffer=self.pointer).event)
-
-    def is_ready(self) -> bool:
-        """Return whether `wait` would return at once."""
-        library = self.client.library
-        event = library.call("Buffer_ReadyEvent", buffer=self.pointer).event
-        try:
-            return library.call("Event_IsReady", event=event).is_ready
-        finally:
-            library.call("Event_Destroy", event=event)
-
-    def start_copy_to_host(self, target: np.ndarray) -> int:
-        """Start a copy to a C-contiguous array; return the event of its completion."""
-        return self.client.library.call(
-            "Buffer_ToHostBuffer",
-            buffer=self.pointer,
-            layout=row_major_layout(target.ndim),
-            data=target.ctypes.data,
-            data_size=target.nbytes,
-        ).event
-
-    def copy_to(self, device_id: int, memory_kind: str) -> DeviceBuffer:
-        """Copy to a memory space of a device of the same client."""
-        memory = self.client.memory(device_id, memory_kind)
-        library = self.client.library
-        copy = library.call("Buffer_CopyToMemory", buffer=self.pointer, memory=memory).copy
-        return DeviceBuffer(self.client, copy)
-
-    @property
-    def address(self) -> int:
-        """The address of the memory on the device."""
-        return self.client.library.call("Buffer_UnsafePointer", buffer=self.pointer).pointer
 
 
 class DeviceFacts:
@@ -113,7 +62,7 @@ def describe_device(
 
 
 class PjrtClient:
-    """A connection to the devices of a plugin; `live_buffers` counts the existing buffers."""
+    """A connection to the devices of a plugin."""
 
     def __init__(self, library: PluginLibrary, options: dict[str, Any]) -> None:
         self.library = library
@@ -128,19 +77,8 @@ class PjrtClient:
             DeviceFacts(library, device) for device in pointers(listed.devices, listed.num_devices)
         ]
         self.devices = {device.id: device for device in devices}
-        self.live_buffers = 0
-        destroy_args = struct("Buffer_Destroy")
-        self._destroy_type, self._destroy_size = type(destroy_args), destroy_args.struct_size
-        self._destroy = library.functions["Buffer_Destroy"]
 
-    # ---- buffers
-    def destroy_buffer(self, pointer: int) -> None:
-        """Free a buffer of the plugin."""
-        if self.library.is_open:
-            self.live_buffers -= 1
-            args = self._destroy_type(self._destroy_size, None, pointer)
-            self._destroy(ctypes.addressof(args))
-
+    # ---- buffers, by their pointers; `buffers.ShardBuffers` owns them
     def memory(self, device_id: int, kind: str) -> int:
         """Return a memory space; ValueError if the device has none of that kind."""
         memories = self.devices[device_id].memories
@@ -151,8 +89,8 @@ class PjrtClient:
             )
         return memories[kind]
 
-    def put(self, value: np.ndarray, device_id: int, memory_kind: str) -> DeviceBuffer:
-        """Copy an array to a device; the array may change after this call."""
+    def put(self, value: np.ndarray, device_id: int, memory_kind: str) -> int:
+        """Copy an array to a new buffer on a device; the array may change after this call."""
         value = np.ascontiguousarray(value).reshape(value.shape)  # NumPy makes 0-d arrays 1-d
         dims = (ctypes.c_int64 * max(value.ndim, 1))(*value.shape)
         copied = self.library.call(
@@ -165,9 +103,39 @@ class PjrtClient:
             semantics=_IMMUTABLE_ONLY_DURING_CALL,
             memory=self.memory(device_id, memory_kind),
         )
-        buffer = DeviceBuffer(self, copied.buffer)
         self.library.call("Event_Destroy", event=copied.done)
-        return buffer
+        return copied.buffer
+
+    def copy(self, buffer: int, device_id: int, memory_kind: str) -> int:
+        """Copy a buffer to a memory space of a device of this client."""
+        memory = self.memory(device_id, memory_kind)
+        return self.library.call("Buffer_CopyToMemory", buffer=buffer, memory=memory).copy
+
+    def start_copy_to_host(self, buffer: int, target: np.ndarray) -> int:
+        """Start a copy to a C-contiguous array; return the event of its completion."""
+        return self.library.call(
+            "Buffer_ToHostBuffer",
+            buffer=buffer,
+            layout=row_major_layout(target.ndim),
+            data=target.ctypes.data,
+            data_size=target.nbytes,
+        ).event
+
+    def wait_for_buffer(self, buffer: int) -> None:
+        """Wait for the value; DeviceRuntimeError if the program that computes it failed."""
+        self.library.wait(self.library.call("Buffer_ReadyEvent", buffer=buffer).event)
+
+    def is_buffer_ready(self, buffer: int) -> bool:
+        """Return whether the value is there."""
+        event = self.library.call("Buffer_ReadyEvent", buffer=buffer).event
+        try:
+            return self.library.call("Event_IsReady", event=event).is_ready
+        finally:
+            self.library.call("Event_Destroy", event=event)
+
+    def address_of_buffer(self, buffer: int) -> int:
+        """Return the address of the memory on the device."""
+        return self.library.call("Buffer_UnsafePointer", buffer=buffer).pointer
 
     def memory_stats(self, device_id: int) -> dict[str, int]:
         """Return the plugin's counters of a device's memory, in bytes or numbers."""
@@ -274,40 +242,3 @@ class LoadedProgram:
     def __del__(self) -> None:
         if self.client.library.is_open:
             self.client.library.call("LoadedExecutable_Destroy", executable=self.pointer)
-
-
-class CallFrame:
-    """The structs of one execution on `num_devices` devices, prepared once and used again.
-
-    `arguments[device]` and `results[device]` are arrays of buffer pointers. Arguments numbered in
-    `kept` are not donated.
-    """
-
-    def __init__(
-        self, program: LoadedProgram, num_devices: int, num_args: int, kept: Sequence[int]
-    ) -> None:
-        self.arguments = [(ctypes.c_void_p * num_args)() for _ in range(num_devices)]
-        self.results = [(ctypes.c_void_p * program.num_results)() for _ in range(num_devices)]
-        self.events = (ctypes.c_void_p * num_devices)()
-        self._tables = [
-            (ctypes.c_void_p * num_devices)(*map(ctypes.addressof, rows))
-            for rows in (self.arguments, self.results)
-        ]
-        self._kept = (ctypes.c_int64 * max(len(kept), 1))(*kept)
-        self._options = struct(
-            "ExecuteOptions", kept=ctypes.addressof(self._kept), num_kept=len(kept)
-        )
-        self._struct = struct(
-            "LoadedExecutable_Execute",
-            executable=program.pointer,
-            options=ctypes.addressof(self._options),
-            arguments=ctypes.addressof(self._tables[0]),
-            results=ctypes.addressof(self._tables[1]),
-            num_devices=num_devices,
-            num_args=num_args,
-        )
-        self.address = ctypes.addressof(self._struct)
-
-    def ask_for_events(self) -> None:
-        """Have each execution return an event for each device."""
-        self._struct.events = ctypes.addressof(self.events)

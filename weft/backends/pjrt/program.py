@@ -7,8 +7,9 @@ Laws: a call enqueues the program; its results get their values later.
 
 from __future__ import annotations
 
+import ctypes
 import marshal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +18,9 @@ import numpy as np
 from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Loaded, LocalProgram
 from weft.backends.pjrt.buffers import ShardBuffers, put_value
-from weft.backends.pjrt.client import CallFrame, DeviceBuffer, LoadedProgram
+from weft.backends.pjrt.c_api import struct
+from weft.backends.pjrt.client import LoadedProgram
+from weft.backends.pjrt.native import ProgramCall
 from weft.hlo.replica_program import donations
 from weft.util.record import record
 
@@ -50,6 +53,25 @@ def find_unsplit_results(program: LocalProgram) -> dict[int, ArraySpec]:
     return {i: x.spec for i, x in enumerate(program.outs) if x.blocks is not None}
 
 
+def prepare_call(
+    program: LoadedProgram, num_devices: int, num_args: int, kept: Sequence[int]
+) -> ProgramCall:
+    """Return the constant part of calls; arguments numbered in `kept` are not donated."""
+    kept_numbers = (ctypes.c_int64 * max(len(kept), 1))(*kept)
+    options = struct("ExecuteOptions", kept=ctypes.addressof(kept_numbers), num_kept=len(kept))
+    args = struct(
+        "LoadedExecutable_Execute",
+        executable=program.pointer,
+        options=ctypes.addressof(options),
+        num_devices=num_devices,
+        num_args=num_args,
+    )
+    execute = program.client.library.addresses["LoadedExecutable_Execute"]
+    call = ProgramCall(execute, ctypes.addressof(args), num_devices, num_args, program.num_results)
+    call.pointed_to = kept_numbers, options, args
+    return call
+
+
 class PjrtProgram(Loaded):
     """A compiled program, ready to run."""
 
@@ -68,34 +90,27 @@ class PjrtProgram(Loaded):
         self._unsplit_results = unsplit_results
         self._backend = backend
         self._client = loaded.client
-        self._execute = loaded.client.library.functions["LoadedExecutable_Execute"]
-        self._frames: list[CallFrame] = []
-
-    def _new_frame(self) -> CallFrame:
-        facts = self.facts
-        kept = sorted({*range(facts.num_args)} - dict(facts.donations).keys())
-        frame = CallFrame(self.loaded, facts.num_devices, facts.num_args, kept)
-        if facts.has_effects:
-            frame.ask_for_events()
-        return frame
+        self._native = loaded.client.library.native
+        devices, kept = facts.num_devices, {*range(facts.num_args)} - dict(facts.donations).keys()
+        self._call = prepare_call(loaded, devices, facts.num_args, sorted(kept))
+        self._call_address = ctypes.addressof(self._call)
+        self._operands_type = ctypes.c_void_p * max(facts.num_args, 1)
+        self._results_type = ctypes.c_void_p * max(loaded.num_results * devices, 1)
+        self._result_offsets = [8 * devices * i for i in range(loaded.num_results)]
 
     def run(self, buffers: list[ShardBuffers]) -> list[ShardBuffers]:
         """Enqueue the program; return its results."""
-        try:
-            frame = self._frames.pop()
-        except IndexError:
-            frame = self._new_frame()
-        for device, row in enumerate(frame.arguments):
-            row[:] = [shards[device].pointer for shards in buffers]
-        error = self._execute(frame.address)
-        client = self._client
+        client, devices = self._client, self.facts.num_devices
+        operands = self._operands_type(*[shards.address for shards in buffers])
+        block = self._results_type()
+        events = (ctypes.c_void_p * devices)() if self.facts.has_effects else None
+        error = self._native.execute(self._call_address, operands, block, events)
         if error:
             raise client.library.error(error, "LoadedExecutable_Execute")
-        if self.facts.has_effects:
-            self._backend.add_running([event for event in frame.events if event])
-        columns = zip(*frame.results)
-        results = [ShardBuffers([DeviceBuffer(client, p) for p in column]) for column in columns]
-        self._frames.append(frame)
+        if events is not None:
+            self._backend.add_running([event for event in events if event])
+        first = ctypes.addressof(block)
+        results = [ShardBuffers(client, block, first + at, devices) for at in self._result_offsets]
         for number, spec in self._unsplit_results.items():
             results[number] = self._split(results[number], spec)
         return results
@@ -103,7 +118,8 @@ class PjrtProgram(Loaded):
     def _split(self, buffers: ShardBuffers, spec: ArraySpec) -> ShardBuffers:
         """Cut a result that each device holds whole into the shards of its spec."""
         whole = np.empty(spec.global_shape, spec.storage_dtype)
-        self._client.library.wait(buffers[0].start_copy_to_host(whole))
+        event = self._client.start_copy_to_host(buffers.pointers()[0], whole)
+        self._client.library.wait(event)
         return put_value(self._client, whole, spec)
 
     def keep(self, write: Callable[[Callable[[], bytes | None]], None]) -> None:
