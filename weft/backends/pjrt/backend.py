@@ -80,8 +80,10 @@ class PjrtBackend(Backend):
         self.platform = platform
         self.client = PjrtClient(library, options)
         self._options = options
-        self._running: list[list[int]] = []  # events of programs with effects, by device
+        self._running: list[int] = []  # events of programs with effects
         self._running_lock = threading.Lock()
+        self._last_serial: list[int] = []  # events of the last program that none may overlap
+        self.serial_lock = threading.Lock()
 
     @property
     def platform_version(self) -> str:
@@ -135,22 +137,37 @@ class PjrtBackend(Backend):
     def is_ready(self, held: Any) -> bool:
         return held.is_ready()
 
-    def add_running(self, events: list[int]) -> None:
-        """Take the events of an execution with effects, which `wait_for_effects` waits for."""
+    def add_running(self, events: list[int], is_serial: bool) -> None:
+        """Take the events of an execution that is to be waited for."""
+        if is_serial:
+            self._last_serial = events
+            return
         with self._running_lock:
-            self._running.append(events)
+            self._running += events
+
+    def wait_for_last_serial(self) -> None:
+        """Wait for the last execution that none may overlap; its results have its errors."""
+        events, self._last_serial = self._last_serial, []
+        self._wait_for_all(events)
 
     def wait_for_effects(self, raising: bool) -> None:
         with self._running_lock:
-            running, self._running = self._running, []
+            events, self._running = self._running, []
+        with self.serial_lock:
+            last, self._last_serial = self._last_serial, []
+        error = self._wait_for_all(events + last)
+        if raising and error is not None:
+            raise error
+
+    def _wait_for_all(self, events: list[int]) -> RuntimeError | None:
+        """Wait for events; return the last error."""
         error = None
-        for event in [event for events in running for event in events]:
+        for event in events:
             try:
                 self.client.library.wait(event)
             except RuntimeError as failure:
                 error = failure
-        if raising and error is not None:
-            raise error
+        return error
 
     # ---- programs
     def compile(self, program: LocalProgram, lowered: None, stage: Stage) -> Loaded:

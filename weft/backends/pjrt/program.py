@@ -93,6 +93,9 @@ class PjrtProgram(Loaded):
         self._native = loaded.client.library.native
         devices, kept = facts.num_devices, {*range(facts.num_args)} - dict(facts.donations).keys()
         self._call = prepare_call(loaded, devices, facts.num_args, sorted(kept))
+        # XLA's CPU client runs the replicas of one program on as many threads as there are devices:
+        # with two programs under way, their collectives wait for each other's threads
+        self._is_serial = devices > 1 and self._client.platform_name == "cpu"
         self._call_address = ctypes.addressof(self._call)
         self._operands_type = ctypes.c_void_p * max(facts.num_args, 1)
         self._results_type = ctypes.c_void_p * max(loaded.num_results * devices, 1)
@@ -100,15 +103,24 @@ class PjrtProgram(Loaded):
 
     def run(self, buffers: list[ShardBuffers]) -> list[ShardBuffers]:
         """Enqueue the program; return its results."""
+        if self._is_serial:
+            with self._backend.serial_lock:
+                return self._run(buffers)
+        return self._run(buffers)
+
+    def _run(self, buffers: list[ShardBuffers]) -> list[ShardBuffers]:
         client, devices = self._client, self.facts.num_devices
         operands = self._operands_type(*[shards.address for shards in buffers])
         block = self._results_type()
-        events = (ctypes.c_void_p * devices)() if self.facts.has_effects else None
+        if self._is_serial:
+            self._backend.wait_for_last_serial()
+        has_events = self.facts.has_effects or self._is_serial
+        events = (ctypes.c_void_p * devices)() if has_events else None
         error = self._native.execute(self._call_address, operands, block, events)
         if error:
             raise client.library.error(error, "LoadedExecutable_Execute")
         if events is not None:
-            self._backend.add_running([event for event in events if event])
+            self._backend.add_running([event for event in events if event], self._is_serial)
         first = ctypes.addressof(block)
         results = [ShardBuffers(client, block, first + at, devices) for at in self._result_offsets]
         for number, spec in self._unsplit_results.items():
