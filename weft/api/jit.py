@@ -23,7 +23,7 @@ from weft.api.struct import stands_for_ref
 from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Call, Device
 from weft.backends.formats import Layout
-from weft.backends.xla_flags import check_are_options, check_options
+from weft.backends.xla_flags import check_are_options
 from weft.control.call import jit_p
 from weft.control.hitypes import flatten, is_mutable, on_copies, put_back, taken_apart
 from weft.control.ref import Threaded, any_refs, check_aliases, check_returned, is_ref, retried
@@ -42,7 +42,7 @@ from weft.runtime.array import Array, spec_of
 from weft.runtime.executable import Executable
 from weft.transforms.physical import has_keys
 from weft.util import tree
-from weft.util.config import config
+from weft.util.config import Override, config
 from weft.util.dtypes import float0
 from weft.util.errors import ShardingTypeError
 from weft.util.events import report
@@ -454,6 +454,9 @@ class JitFunction(Dispatching):
         return found
 
     def _execute(self, args, kwargs, statics, leaves, in_tree):
+        if self.compiler_options and not config.compiler_options:
+            with Override(compiler_options=tuple(sorted(self.compiler_options.items()))):
+                return self._execute(args, kwargs, statics, leaves, in_tree)
         if self._known.of_leaves:
             quick = self._known.of_structure(in_tree, statics)
             outs = None if quick is None else quick(*leaves)
@@ -569,7 +572,7 @@ class JitFunction(Dispatching):
         found = self._programs.get(key)
         if found is not None:
             return found
-        check_options("jit", self.compiler_options)
+        backends.get(self.backend).check_compiler_options("jit", self.compiler_options)
         start = time.perf_counter()
         if config.no_tracing:
             raise RuntimeError(f"jit({self.name}) would be traced for new types or settings, but config.no_tracing is set.")

@@ -8,13 +8,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from weft import backends
 from weft.api.execute import const_arrays, executable_for, to_array
 from weft.api.layouts import argument_order, check_donated_layouts
 from weft.api.struct import ShapeDtypeStruct
 from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Device
 from weft.backends.formats import Format, Layout, format_of, order_of
-from weft.backends.xla_flags import check_options
 from weft.control.custom_partition import without_partitions
 from weft.control.hitypes import flatten
 from weft.control.ref import Ref, is_ref
@@ -30,6 +30,7 @@ from weft.ir.types import ShapedArray
 from weft.runtime.array import Array, placement_of_new
 from weft.transforms.expand import expand
 from weft.util import tree
+from weft.util.config import Override
 from weft.util.record import record
 
 
@@ -239,17 +240,19 @@ class Lowered(metaclass=Sealed):
         return ProgramText(self.as_text(dialect), f"jit_{self._traced.fun_name}", placed)
 
     def compile(self, compiler_options=None, *, device_assignment: Sequence[Device] | None = None, **_kwargs) -> "Compiled":
-        """Compile for these layouts. `compiler_options` are XLA's; they are checked and have no effect. `device_assignment`, the devices in
-        order, has to be that of the shardings; ValueError if it is not."""
-        check_options("compile", compiler_options)
+        """Compile for these layouts. `compiler_options` are XLA's: PJRT plugins take them; on the CPU they are checked and have no
+        effect. `device_assignment`, the devices in order, has to be that of the shardings; ValueError if it is not."""
+        backends.get(self._traced._jitted.backend).check_compiler_options("compile", compiler_options)
         if device_assignment is not None:
             self._check_devices(tuple(device_assignment))
         program = self._traced._program
         consts = const_arrays(self._jaxpr)
         donated = [i for i, d in enumerate(program.donated) if d]
         specs = (*[c._spec for c in consts], *self.in_specs)
-        executable = executable_for(self._jaxpr, specs, program.out_shardings, donated, f"jit({program.name})", program.arg_names,
-                                    self._traced._jitted.backend, program.out_layouts)
+        options = {**(self._traced._jitted.compiler_options or {}), **(compiler_options or {})}
+        with Override(compiler_options=tuple(sorted(options.items()))):
+            executable = executable_for(self._jaxpr, specs, program.out_shardings, donated, f"jit({program.name})", program.arg_names,
+                                        self._traced._jitted.backend, program.out_layouts)
         executable.out_tree = program.out_tree
         return Compiled.make(self, executable, consts)
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from weft import processes
 from weft.backends.array_spec import ArraySpec, follow_processes, from_blocks, to_blocks
-from weft.backends.xla_flags import check_environment
+from weft.backends.xla_flags import check_environment, check_options
 from weft.ir import mesh
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.specs import Spec
@@ -240,12 +240,20 @@ class Backend:
     def devices(self) -> list[Device]:
         """All devices: by default as many virtual ones as the settings say. They stay the same for the life of the process."""
         if not self._devices:
-            check_environment()
+            self.check_environment()
             check_platforms()
             with suspended, self._lock:
                 if not self._devices:
                     self._devices = tuple(self._make_devices())
         return list(self._devices)
+
+    def check_environment(self) -> None:
+        """Check XLA_FLAGS, with a warning for flags without effect; ValueError for a wrong value."""
+        check_environment()
+
+    def check_compiler_options(self, api: str, options: Mapping[str, Any] | None) -> None:
+        """Check `compiler_options`, with a warning for those without effect; DeviceRuntimeError for a name or value that XLA refuses."""
+        check_options(api, options)
 
     def _make_devices(self) -> Iterator[Device]:
         """Virtual devices of all processes; their ids go on from process to process."""

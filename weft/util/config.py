@@ -429,6 +429,8 @@ _define("disable_bwd_checks", False, "Take cotangents from rules of custom_vjp w
 _define("export_calling_convention_version", 10, "The form of exported programs; weft.export refuses versions that it does not know.")
 _define("xla_metadata", (), "Attributes of the operations that are traced, as pairs of key and value; `set_xla_metadata` sets them.",
         kind=tuple, **_traced)
+_define("compiler_options", (), "Options for the compiler of a PJRT plugin, as pairs; `jit(compiler_options=...)` sets them.",
+        kind=tuple, **_traced)
 no_tracing = _define("no_tracing", False, "Raise where a function would be traced to be compiled.", True)
 no_execution = _define("no_execution", False, "Raise where a program would run.", True)
 _define("use_shardy_partitioner", True, "Accepted; there is one partitioner.")

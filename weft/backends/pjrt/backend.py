@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import marshal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,9 @@ from weft.backends.pjrt.program import (
     facts_of,
     find_unsplit_results,
 )
+from weft.backends.xla_flags import check_are_options
 from weft.util import cache
+from weft.util.config import config
 
 UNREADY.add(ShardBuffers)
 
@@ -91,6 +93,12 @@ class PjrtBackend(Backend):
         return self.client.platform_version
 
     runtime_type = "pjrt"
+
+    def check_environment(self) -> None:
+        """Leave XLA_FLAGS to the plugin, which reads them."""
+
+    def check_compiler_options(self, api: str, options: Mapping[str, Any] | None) -> None:
+        check_are_options(api, options)  # the plugin checks names and values
 
     def _make_devices(self) -> Iterator[Device]:
         for facts in self.client.devices.values():
@@ -174,7 +182,7 @@ class PjrtBackend(Backend):
         from weft.hlo.replica_program import replica_program_text
 
         text = stage("write StableHLO", replica_program_text, program)
-        options = encode_compile_options(program.device_ids, {})
+        options = encode_compile_options(program.device_ids, dict(config.compiler_options))
         loaded = stage("compile by the plugin", self.client.compile, text, options)
         return PjrtProgram(self, loaded, facts_of(program), find_unsplit_results(program))
 

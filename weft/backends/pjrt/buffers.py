@@ -87,7 +87,7 @@ class HostCopy:
         for pointer, position in zip(buffers.pointers(), block_positions(spec)):
             first_of_block.setdefault(position, pointer)
         self._events = [
-            client.start_copy_to_host(pointer, self._blocks[position])
+            client.start_copy_to_host(pointer, self._blocks[(*position, ...)])
             for position, pointer in first_of_block.items()
         ]
 
