@@ -17,7 +17,7 @@ import numpy as np
 from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Loaded, LocalProgram
 from weft.backends.pjrt.buffers import ShardBuffers, put_value
-from weft.backends.pjrt.client import CallFrame, DeviceBuffer, LoadedProgram
+from weft.backends.pjrt.client import CallFrame, CompiledProgram, DeviceBuffer, LoadedProgram
 from weft.hlo.replica_program import donations
 from weft.util.record import record
 
@@ -50,7 +50,19 @@ def find_unsplit_results(program: LocalProgram) -> dict[int, ArraySpec]:
     return {i: x.spec for i, x in enumerate(program.outs) if x.blocks is not None}
 
 
-class PjrtProgram(Loaded):
+class ReportedProgram(Loaded):
+    """A program whose costs and memory its plugin reports."""
+
+    compiled: CompiledProgram
+
+    def cost(self) -> dict[str, float] | None:
+        return self.compiled.cost()
+
+    def memory(self) -> dict[str, int] | None:
+        return self.compiled.memory()
+
+
+class PjrtProgram(ReportedProgram):
     """A compiled program, ready to run."""
 
     buffer_type = ShardBuffers
@@ -62,7 +74,7 @@ class PjrtProgram(Loaded):
         facts: ProgramFacts,
         unsplit_results: Mapping[int, ArraySpec] = MappingProxyType({}),
     ) -> None:
-        self.loaded = loaded
+        self.loaded, self.compiled = loaded, loaded.compiled
         self.facts = facts
         self.aliases = {result: arg for arg, result in facts.donations if result is not None}
         self._unsplit_results = unsplit_results
@@ -114,7 +126,7 @@ class PjrtProgram(Loaded):
 
         def serialize() -> bytes | None:
             try:
-                code = self.loaded.compiled.serialize()
+                code = self.compiled.serialize()
             except (NotImplementedError, RuntimeError):  # the plugin cannot
                 return None
             fields = facts.num_devices, facts.num_args, facts.donations, facts.has_effects
