@@ -349,14 +349,27 @@ class Compiled(metaclass=Sealed):
         return compiled_text(self._executable, self._lowered._traced._jitted.keep_unused)
 
     def cost_analysis(self) -> dict[str, float]:
-        """Floating point operations, transcendental functions and bytes accessed of the program of one device, after fusion."""
+        """Return floating point operations, transcendental functions and bytes accessed of the program of one device, after fusion.
+
+        The estimates are the plugin's if a PJRT plugin compiled the program and has any.
+        """
+        estimates = self._executable.loaded.cost()
+        if estimates is not None:
+            return estimates
         from weft.hlo.cost import module_cost
         from weft.hlo.fused import compiled
+
         return module_cost(compiled(self.stages))
 
     def memory_analysis(self) -> MemoryStats:
-        """Bytes of arguments, results, aliases, temporaries and their peak on one device, and the process's temporaries."""
+        """Return bytes of arguments, results, aliases, temporaries and their peak on one device, and the process's temporaries.
+
+        The figures are the plugin's if a PJRT plugin compiled the program.
+        """
         e = self._executable
+        reported = e.loaded.memory()
+        if reported is not None:
+            return MemoryStats(**reported)
         local = lambda specs: sum(s.nbytes // max(1, _count(s)) for s in specs)
         n = max(1, len(e.in_specs[0].sharding.device_assignment)) if e.in_specs else 1
         arguments, results, shared = local(e.in_specs), local(e.out_specs), local([e.out_specs[i] for i in e.aliases])

@@ -99,6 +99,14 @@ class Loaded:
         """The results for these arguments. It may be called from several threads."""
         raise NotImplementedError(f"{type(self).__name__}.run")
 
+    def cost(self) -> dict[str, float] | None:
+        """Return the backend's estimates for one device by XLA's names (`flops`, `bytes accessed`); None if it has none."""
+        return None
+
+    def memory(self) -> dict[str, int] | None:
+        """Return the bytes that a call needs on one device, by the names of `CompiledMemoryStats`; None if the backend has no record."""
+        return None
+
     def keep(self, write: Callable[[Callable[[], bytes | None]], None]) -> None:
         """Have `write(make)` store what `Backend.load` needs, if that is possible: now, and again when there is better code."""
 

@@ -108,8 +108,8 @@ Executable_SizeOfGeneratedCodeInBytes executable* number:q
 Executable_GetCostAnalysis executable* num_attributes:z attributes*
 Executable_OptimizedProgram executable* program*
 Executable_Serialize executable* text* text_size:z owner* deleter*
-Executable_GetCompiledMemoryStats executable* code:q argument:q output:q alias:q temp:q host_code:q \
-host_argument:q host_output:q host_alias:q host_temp:q peak:q@72 total:q@90
+Executable_GetCompiledMemoryStats executable* generated_code:q argument:q output:q alias:q temp:q \
+host_generated_code:q host_argument:q host_output:q host_alias:q host_temp:q peak:q@72 total:q@90
 LoadedExecutable_Destroy executable*
 LoadedExecutable_GetExecutable loaded* executable*
 LoadedExecutable_Execute executable* options* arguments* num_devices:z num_args:z results* events* \

@@ -200,15 +200,28 @@ class CompiledProgram:
     def _call(self, function: str) -> Any:
         return self.library.call(f"Executable_{function}", executable=self.pointer)
 
-    def cost(self) -> dict[str, Any]:
-        """Return the plugin's estimates, such as `flops` and `bytes accessed`."""
-        found = self._call("GetCostAnalysis")
-        return named_values(found.attributes, found.num_attributes)
+    def _call_if_supported(self, function: str) -> Any:
+        """Return the struct of a call; None if the plugin does not have the function."""
+        try:
+            return self._call(function)
+        except RuntimeError as error:
+            missing = isinstance(error, NotImplementedError) or str(error).startswith(
+                "UNIMPLEMENTED"
+            )
+            if missing:
+                return None
+            raise
 
-    def memory(self) -> dict[str, int]:
-        """Return bytes by use: code, argument, output, alias, temp, peak."""
-        stats = self._call("GetCompiledMemoryStats")
-        return {name: getattr(stats, name) for name, _ in stats._fields_[3:]}
+    def cost(self) -> dict[str, Any] | None:
+        """Return the plugin's estimates, such as `flops` and `bytes accessed`; None if it has none."""
+        estimates = self._call_if_supported("GetCostAnalysis")
+        return estimates and named_values(estimates.attributes, estimates.num_attributes)
+
+    def memory(self) -> dict[str, int] | None:
+        """Return bytes by use, under the names of `CompiledMemoryStats`; None if the plugin has none."""
+        stats = self._call_if_supported("GetCompiledMemoryStats")
+        names = [] if stats is None else [name for name, _ in stats._fields_[3:]]
+        return {_memory_name(name): getattr(stats, name) for name in names} or None
 
     def optimized_program(self) -> tuple[str, bytes]:
         """Return the format of the optimized program, and the program in it."""
@@ -226,6 +239,12 @@ class CompiledProgram:
         code = ctypes.string_at(serialized.text, serialized.text_size)
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(serialized.deleter)(serialized.owner)
         return code
+
+
+def _memory_name(field: str) -> str:
+    """Return the name in `CompiledMemoryStats` of a field of the plugin's struct."""
+    other = {"peak": "peak_memory_in_bytes", "total": "total_allocation_bytes"}
+    return other.get(field, f"{field}_size_in_bytes")
 
 
 class LoadedProgram:

@@ -19,7 +19,7 @@ from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Loaded, LocalProgram
 from weft.backends.pjrt.buffers import ShardBuffers, put_value
 from weft.backends.pjrt.c_api import struct
-from weft.backends.pjrt.client import LoadedProgram
+from weft.backends.pjrt.client import CompiledProgram, LoadedProgram
 from weft.backends.pjrt.native import ProgramCall
 from weft.hlo.replica_program import donations
 from weft.util.record import record
@@ -72,7 +72,19 @@ def prepare_call(
     return call
 
 
-class PjrtProgram(Loaded):
+class ReportedProgram(Loaded):
+    """A program whose costs and memory its plugin reports."""
+
+    compiled: CompiledProgram
+
+    def cost(self) -> dict[str, float] | None:
+        return self.compiled.cost()
+
+    def memory(self) -> dict[str, int] | None:
+        return self.compiled.memory()
+
+
+class PjrtProgram(ReportedProgram):
     """A compiled program, ready to run."""
 
     buffer_type = ShardBuffers
@@ -84,7 +96,7 @@ class PjrtProgram(Loaded):
         facts: ProgramFacts,
         unsplit_results: Mapping[int, ArraySpec] = MappingProxyType({}),
     ) -> None:
-        self.loaded = loaded
+        self.loaded, self.compiled = loaded, loaded.compiled
         self.facts = facts
         self.aliases = {result: arg for arg, result in facts.donations if result is not None}
         self._unsplit_results = unsplit_results
@@ -142,7 +154,7 @@ class PjrtProgram(Loaded):
 
         def serialize() -> bytes | None:
             try:
-                code = self.loaded.compiled.serialize()
+                code = self.compiled.serialize()
             except (NotImplementedError, RuntimeError):  # the plugin cannot
                 return None
             fields = facts.num_devices, facts.num_args, facts.donations, facts.has_effects
