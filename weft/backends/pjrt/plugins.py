@@ -108,8 +108,8 @@ def register_plugin(
     """Let `plugin_name` be a platform whose devices the plugin at `library_path` drives.
 
     `options` (strings, numbers, bools, lists of integers) are those of the plugin's client. Of the
-    plugins whose client can be made, the one with the highest `priority` is the default platform.
-    ValueError without a path, or where the name is taken.
+    plugins whose client can be made, the one with the highest `priority` is the default platform;
+    below 0, the CPU is. ValueError without a path, or where the name is taken.
     """
     if not library_path:
         raise ValueError(
@@ -265,7 +265,7 @@ def default_platform() -> str | None:
     from weft.backends import base
 
     for plugin in sorted(registered.values(), key=lambda plugin: -plugin.priority):
-        if not plugin.failure:
+        if not plugin.failure and plugin.priority >= 0:
             try:
                 base.get(plugin.platform)
             except Exception:

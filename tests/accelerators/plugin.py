@@ -1,0 +1,15 @@
+"""The CPU plugin that the tests of this folder run on, and processes whose default platform it is."""
+
+import os
+import subprocess
+
+from tests.harness.processes import run_python
+
+PLUGIN = os.environ.get("WEFT_TEST_PJRT_PLUGIN", "")
+NUM_DEVICES = 8
+
+
+def run_on_plugin(*words, devices=NUM_DEVICES, **variables) -> subprocess.CompletedProcess:
+    """Run `python WORDS` in a process whose default platform is `xla`; what it printed is text."""
+    named = {"PJRT_NAMES_AND_LIBRARY_PATHS": f"xla:{PLUGIN}", "WEFT_NUM_DEVICES": str(devices)}
+    return run_python(*words, **{"TF_CPP_MIN_LOG_LEVEL": "3", **named, **variables})
