@@ -296,6 +296,20 @@ def test_views_of_parts_of_bytes(narrow, wide):
     assert np.asarray(weft.jit(lambda x: x.view(narrow).view(wide))(words)).tobytes() == words.tobytes()
 
 
+@pytest.mark.parametrize("target, bits", [("uint4", 4), ("bool", 8), ("int8", 8), ("float16", 16), ("uint32", 32), ("complex64", 64)])
+@pytest.mark.parametrize("source", ["int4", "bool", "uint8", "bfloat16", "int32", "complex64"])
+def test_scalar_views_keep_the_element_size(source, target, bits):
+    scalar = weft.numpy.ones((), source)
+    view = lambda x: x.view(target)
+    calls = {"eager": (view, scalar), "jit": (weft.jit(view), scalar), "vmap": (weft.vmap(view), weft.numpy.ones(2, source))}
+    for name, (function, operand) in calls.items():
+        if bits == weft.util.dtypes.itemsize_bits(source):
+            assert function(operand).shape == operand.shape, name
+        else:
+            with pytest.raises(ValueError, match=r"view: a 0-d array .* elements have another size"):
+                function(operand)
+
+
 @pytest.mark.parametrize("dtype, close", [("f4", 1e-6), ("f8", 3e-15), ("f2", 1e-3)])
 def test_zeta_and_polygamma(dtype, close):
     from scipy.special import polygamma, zeta

@@ -76,7 +76,7 @@ def _transpose(self, *axes):
 
 
 def _view(self, dtype=None, type=None):
-    """The same bits as another dtype."""
+    """Return the same bits as another dtype. Elements of another size change the last dim."""
     from weft.ops.elementwise import bitcast_convert_type
     from weft.util import dtypes
     if dtype is None:
@@ -88,7 +88,10 @@ def _view(self, dtype=None, type=None):
     old, new = dtypes.itemsize_bits(self.dtype), dtypes.itemsize_bits(target)
     if old == new:
         return bitcast_convert_type(self, target)
-    *lead, last = self.shape if self.ndim else (1,)
+    if not self.ndim:
+        raise ValueError(f"view: a 0-d array of {self.dtype.name} cannot be viewed as {target.name}, whose elements have another size. "
+                         "Add a dim first, as in x.reshape(1).")
+    *lead, last = self.shape
     if old > new:
         return bitcast_convert_type(self, target).reshape(*lead, last * (old // new))
     ratio = new // old
