@@ -23,6 +23,10 @@ OTHER_NUMBERS: dict[str, set[str]] = {
     "backends/array_spec.py": {"_MAX_NDIM"},                                 # of NumPy
     "backends/cpu/buffer.py": {"ALIGNMENT", "_HUGE_PAGE", "_LARGE"},         # what the native heap and compiled code agree on
     "backends/cpu/calls.py": {"_MOST_ENTRIES", "_PLAIN"},                    # entries of a cache; flags of NumPy
+    "backends/pjrt/c_api.py": {"FFI_EXTENSION", "OLDEST"},                   # of an interface
+    "backends/pjrt/client.py": {"_IMMUTABLE_ONLY_DURING_CALL"},              # the same
+    "backends/pjrt/compile_options.py": {                                    # numbers of fields
+        "_BUILD_OPTIONS", "_DEVICE_ASSIGNMENT", "_DEVICE_ORDINAL", "_ENV_OPTION_OVERRIDES", "_NUM_PARTITIONS", "_NUM_REPLICAS"},
     "codegen/gemm/descriptor.py": {"BAND_ZERO", "IN_RUNS"},                  # words of a descriptor
     "codegen/gemm/gemm_dot.py": {"_ROW_COUNTS"},                             # which functions there are
     "codegen/ir/builder.py": {"BITS"},                                       # of types

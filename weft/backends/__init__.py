@@ -39,6 +39,12 @@ def _plugins() -> Any:
     return plugins
 
 
+def describe_plugins() -> list[str]:
+    """Return a line for each PJRT plugin: its platform and path, and its devices or why it is not used."""
+    base.find_accelerators()
+    return _plugins().describe_plugins() if base.has_plugins() else []
+
+
 base.load_plugins = _plugins
 register("cpu", _cpu)
 register("reference", _reference)

@@ -466,7 +466,7 @@ def load_plugins() -> Any:
     raise AssertionError("weft.backends is not imported")
 
 
-def _find_accelerators() -> None:
+def find_accelerators() -> None:
     """Register the PJRT plugins that are installed or that the environment names; costs next to nothing where there are none."""
     global _accelerators_are_known
     if not _accelerators_are_known:
@@ -476,14 +476,24 @@ def _find_accelerators() -> None:
             load_plugins().register_installed()
 
 
+def has_plugins() -> bool:
+    """Return whether there are backends besides the CPU and the reference."""
+    return len(_makers) > 2
+
+
 def _find(name: str) -> str | None:
     """The registered name for a platform name; None if nothing is registered. Plugins of other packages run when they are named."""
     candidates = _ALIASES.get(name, (name,))
     if not any(candidate in _makers for candidate in candidates):
-        _find_accelerators()
+        find_accelerators()
     if not any(candidate in _makers for candidate in candidates):
         load_plugins().register_third_party()
     return next((candidate for candidate in candidates if candidate in _makers), None)
+
+
+def _is_chosen(name: str) -> bool:
+    """Return whether the setting `platforms` allows a backend: it lists platforms of devices; the reference is for tests."""
+    return not config.platforms or name == "reference" or name in map(_find, config.platforms.split(","))
 
 
 def check_platforms() -> None:
@@ -517,8 +527,8 @@ def _choose_default(backend: str | None, platforms: str | None) -> str:
     if platforms:
         check_platforms()
         return next(filter(None, map(_find, platforms.split(","))))
-    _find_accelerators()
-    if len(_makers) > 2:                       # more than the CPU and the reference
+    find_accelerators()
+    if has_plugins():
         return load_plugins().default_platform() or "cpu"
     return "cpu"
 
@@ -533,9 +543,9 @@ def get(backend: str | Backend | None = None) -> Backend:
     found = _made.get(name)
     if found is None:
         platform, name = name, _find(name) or name
-        if name not in _makers:
+        if name not in _makers or not _is_chosen(name):
             raise UnknownBackendError(f"Unknown backend: {name!r} requested, but no platforms that are instances of {name} are present. "
-                                      f"Platforms present are: {', '.join(_makers)}")
+                                      f"Platforms present are: {', '.join(filter(_is_chosen, _makers))}")
         found = _made.get(name) or _made.setdefault(name, _makers[name]())
         _made[platform] = found
     return found

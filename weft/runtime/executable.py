@@ -7,6 +7,7 @@ Out:  arrays. This file brings arguments into the expected layout and wraps resu
 from __future__ import annotations
 
 import copy
+import math
 import operator
 import time
 from collections import Counter
@@ -24,7 +25,7 @@ from weft.runtime.array import Array, spec_of
 from weft.runtime.placement import fits, relaid
 from weft.util import events
 from weft.util.config import config
-from weft.util.errors import DeviceRuntimeError
+from weft.util.errors import DeviceRuntimeError, OutOfMemoryError
 from weft.util.source import user_frame
 
 _buffer_of = operator.attrgetter("_buffer")
@@ -154,8 +155,10 @@ class Executable:
                     events.emit("run", self.name, start, time.perf_counter_ns(), kernels=self.kernel_count)
                 if check is not None:
                     check(held, outs)
-            except BaseException:
+            except BaseException as error:
                 self._delete_donated(args)               # their memory may hold half of a result
+                if type(error) is OutOfMemoryError:
+                    raise OutOfMemoryError(f"{error}\n{self._largest_arrays()}") from None
                 raise
         self._delete_donated(args)
         return [Array(spec, buffer) for spec, buffer in zip(self.out_specs, outs)]
@@ -165,6 +168,17 @@ class Executable:
         program, line = self.stages.simplified, _state.source or user_frame()
         specs = [[spec if spec.order is None else spec.stored for spec in some] for some in (self.in_specs, self.out_specs)]
         return lambda *buffers: check(self.name, program, *[list(map(Array, *pair)) for pair in zip(specs, buffers)], line)
+
+    def _largest_arrays(self) -> str:
+        """Describe the largest arguments, results and temporaries on one device, for errors."""
+        bytes_of = lambda spec: math.prod(spec.local_shape) * spec.storage_dtype.itemsize
+        names = [*self.arg_names, *[f"argument {i}" for i in range(len(self.arg_names), len(self.in_specs))]]
+        sizes = [(bytes_of(s), f"{name}: {s.aval.str_short()}") for name, s in zip(names, self.in_specs)]
+        sizes += [(bytes_of(s), f"result {i}: {s.aval.str_short()}") for i, s in enumerate(self.out_specs)
+                  if i not in self.loaded.aliases]
+        sizes.append(((self.loaded.memory() or {}).get("temp", self.arena_bytes), "temporaries"))
+        rows = [f"    {n / 2**20:10.1f} MiB  {what}" for n, what in sorted(sizes, reverse=True)[:5] if n]
+        return "\n".join(["  The largest arrays of this call on one device:", *rows])
 
     def _delete_donated(self, args: Sequence[Array]) -> None:
         for i in self.donated:

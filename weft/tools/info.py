@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import weft
+from weft import backends
 from weft.tools import shim
 from weft.util import cache
 from weft.util.config import config, known_settings
 from weft.util.errors import align
 from weft.util.machine_model import measured
 
+_VARIABLES = ("WEFT_", "XLA_FLAGS", "XLA_PYTHON_CLIENT", "PJRT_", "TPU_", "CUDA_VISIBLE")
 PARTS = ("numpy", "llvmlite", "ml_dtypes", "scipy", "opt_einsum", "rich")
 
 
@@ -27,6 +29,7 @@ def describe() -> str:
         ("machine model", _machine_model()),
         ("memory", _memory()),
         ("devices", _devices()),
+        *[("plugins" if i == 0 else "", line) for i, line in enumerate(backends.describe_plugins())],
         *[("with" if i == 0 else "", f"{name} {_version_of(name)}") for i, name in enumerate(PARTS)],
         ("jax", shim.describe()),
         *_cache_rows(),
@@ -57,7 +60,7 @@ def settings() -> str:
 
 def _is_read(variable: str) -> bool:
     """Whether weft reads an environment variable."""
-    return variable.startswith(("WEFT_", "XLA_FLAGS")) or (variable.startswith("JAX_") and variable[4:].lower() in config.values)
+    return variable.startswith(_VARIABLES) or (variable.startswith("JAX_") and variable[4:].lower() in config.values)
 
 
 def _processor() -> str:
@@ -93,7 +96,8 @@ def _devices() -> str:
     except AttributeError as error:
         return str(error)
     kinds = sorted({f"{device.platform}" for device in devices})
-    return f"{len(devices)} ({', '.join(kinds)}; choose with WEFT_NUM_DEVICES or `weft run --devices N`)"
+    advice = "choose with WEFT_NUM_DEVICES or `weft run --devices N`" if kinds == ["cpu"] else "choose with WEFT_PLATFORMS"
+    return f"{len(devices)} ({', '.join(kinds)}; {advice})"
 
 
 def _version_of(name: str) -> str:

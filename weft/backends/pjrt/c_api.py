@@ -293,8 +293,8 @@ def named_values(address: int | None, count: int) -> dict[str, Any]:
     """Return the values that the plugin names."""
     found: dict[str, Any] = {}
     kind = struct_type("NamedValue")
-    for i in range(count):
-        x: Any = kind.from_address(address + i * ctypes.sizeof(kind))
+    for i in range(count if address else 0):
+        x: Any = kind.from_address((address or 0) + i * ctypes.sizeof(kind))
         name = ctypes.string_at(x.name, x.name_size).decode()
         if x.kind == 0:
             found[name] = ctypes.string_at(x.value, x.value_size).decode(errors="replace")
