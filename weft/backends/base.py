@@ -82,6 +82,15 @@ class Call:
     is_first: bool                              # of this function with arguments of these types
 
 
+@record
+class DeviceMemory:
+    """Row-major memory on a device, by DLPack's numbers; `owner` keeps it."""
+    address: int
+    device_type: int
+    device_id: int
+    owner: Any
+
+
 class Loaded:
     """A program that is ready to run."""
     kernel_count = 0                            # kernels that a call runs
@@ -229,6 +238,8 @@ class Backend:
     """What runs programs on one kind of device. Subclasses name their `platform` and define `put`, `get` and `compile`."""
     platform = ""
     platform_version = runtime_type = "weft"
+    #: DLPack's number of its kind of devices, where these have memories of their own
+    dlpack_kind: int | None = None
     #: whether the shards of an array are contiguous in one memory of all devices, so that a program can rearrange them
     is_one_memory = False
 
@@ -360,6 +371,14 @@ class Backend:
     def start_copy_to_host(self, buffer: Buffer, spec: ArraySpec) -> None:
         """Start a copy that `get` completes."""
 
+    def device_memory(self, buffer: Buffer, spec: ArraySpec) -> DeviceMemory | None:
+        """The memory of an array on one device, for DLPack; None if other libraries take its NumPy value."""
+        return None
+
+    def from_device_memory(self, memory: DeviceMemory, spec: ArraySpec) -> Buffer:
+        """A buffer on memory of another library, which stays until the buffer is freed."""
+        raise NotImplementedError(f"{type(self).__name__} takes no memory of other libraries.")
+
     def adopt(self, held: Any, spec: ArraySpec) -> Buffer:
         """The buffer for what an array holds; only what bypasses Python makes arrays that hold something else."""
         return held
@@ -408,6 +427,12 @@ class Backend:
 
 
 # ---- all backends
+
+def device_of_dlpack(kind: int, number: int) -> Device | None:
+    """Return the device with these numbers of DLPack, of the backends that exist."""
+    found = [device for backend in {*_made.values()} if backend.dlpack_kind == kind for device in backend.devices()]
+    return next((device for device in found if device.local_hardware_id == number), None)
+
 
 def wait_for_effects(raising: bool = False) -> None:
     """Have all backends do so."""

@@ -114,7 +114,8 @@ NAMES: dict[str, dict[str, str]] = {
         "HashablePartial": f"{_OBJECTS}:HashablePartial",
         **{name: f"weft.compat.helpers:{name}" for name in ("safe_map", "safe_zip", "split_list", "unzip2")},
     },
-    "xla_bridge": {"_backends": f"{_OBJECTS}:backends", "get_backend": f"{_OBJECTS}:get_backend"},
+    "xla_bridge": {"_backends": f"{_OBJECTS}:backends", "get_backend": f"{_OBJECTS}:get_backend",
+                   "register_plugin": "weft.backends.pjrt.plugins:register_plugin"},
 }
 
 #: module below jaxlib -> {name: "weft module:name"}

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from weft.backends.array_spec import ArraySpec, inverse, transposed, untransposed
-from weft.backends.base import UNREADY, Device
+from weft.backends.base import UNREADY, Device, DeviceMemory
 from weft.backends.formats import format_of
 from weft.ir.mesh import Mesh, device_mesh, unplaced
 from weft.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding, block_index
@@ -204,7 +204,12 @@ class Array(metaclass=ArrayMeta):
         if len(self._spec.sharding.device_assignment) != 1:
             raise ValueError(f"unsafe_buffer_pointer: {self._spec.aval.str_short()} is on several devices; ask for the data of one of "
                              "x.addressable_shards.")
-        return self._numpy().ctypes.data
+        memory = self._device_memory()
+        return self._numpy().ctypes.data if memory is None else memory.address
+
+    def _device_memory(self) -> DeviceMemory | None:
+        """The memory on a device of its own; None for arrays in the memory of the host."""
+        return self._spec.backend.device_memory(self._live(), self._spec.stored)
 
     def _held(self) -> Any:
         """The buffer, or its placeholder while its values are computed; an error if it was given up."""
@@ -275,6 +280,10 @@ class Array(metaclass=ArrayMeta):
         if dtypes.is_extended(self.dtype):
             raise TypeError(f"__dlpack__: random keys of type {self.aval.str_short()} have no DLPack form; "
                             "use weft.random.key_data.")
+        memory = None if copy else self._device_memory()
+        if memory is not None and dl_device in (None, (memory.device_type, memory.device_id)) and self._spec.order is None:
+            from weft.runtime import dlpack
+            return dlpack.capsule_of_device_memory(memory, self.shape, self.dtype)
         value = self._numpy()
         versioned = (max_version or (0, 0))[0] >= 1  # older consumers do not know read-only memory
         value = value if versioned else value.copy()
@@ -295,7 +304,8 @@ class Array(metaclass=ArrayMeta):
         return memoryview(value)
 
     def __dlpack_device__(self):
-        return 1, 0
+        memory = self._device_memory()
+        return (1, 0) if memory is None else (memory.device_type, memory.device_id)
 
     def item(self, *args):
         """The single element (or the one at the given position) as a Python scalar."""

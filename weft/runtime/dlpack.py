@@ -1,16 +1,28 @@
 """Exchange of memory by DLPack for dtypes that NumPy does not pass on: bfloat16, and floats of 8 bits.
 
-In:   an object with `__dlpack__`, or a NumPy array.
-Out:  a NumPy array on the same memory, or a capsule of it. NumPy handles them as unsigned integers; the capsule's type is what changes.
+In:   an object with `__dlpack__`, a NumPy array, or memory on a device.
+Out:  a NumPy array on the same memory, or a capsule of it. NumPy handles the former as unsigned integers; the capsule's type changes.
+      Capsules of device memory are made here.
 Source: the layout of `DLManagedTensor` and the codes of types in dlpack.h (version 1.0).
 """
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from weft import backends
+from weft.backends.array_spec import ArraySpec
+from weft.backends.base import DeviceMemory
+from weft.ir.shardings import SingleDeviceSharding
+from weft.ir.types import ShapedArray
+from weft.util import dtypes
+
+if TYPE_CHECKING:
+    from weft.runtime.array import Array
 
 #: codes of types by the names of their dtypes
 _CODES = {"bfloat16": 4, "float8_e3m4": 7, "float8_e4m3": 8, "float8_e4m3b11fnuz": 9, "float8_e4m3fn": 10, "float8_e4m3fnuz": 11,
@@ -57,7 +69,6 @@ def to_numpy(x: Any) -> np.ndarray:
     found = np.from_dlpack(source)
     if source.dtype is None:
         return found
-    from weft.util import dtypes
     return found.view(dtypes.as_dtype(source.dtype))
 
 
@@ -69,3 +80,118 @@ def capsule_of(value: np.ndarray, **options: Any) -> Any:
     capsule = value.view(f"u{value.dtype.itemsize}").__dlpack__(**options)
     _type_of(capsule)[0] = code
     return capsule
+
+
+# ---- memory on devices
+
+#: codes of types by the kinds of NumPy's dtypes
+_KINDS = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("type_code", ctypes.c_uint8),
+        ("type_bits", ctypes.c_uint8),
+        ("type_lanes", ctypes.c_uint16),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class _ManagedTensor(ctypes.Structure):
+    """`DLManagedTensor`, whose context is its own address."""
+
+    _fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("delete", ctypes.c_void_p)]
+
+
+#: tensors that other libraries hold, by their addresses, with what keeps their memory
+_exported: dict[int, tuple] = {}
+
+
+@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+def _delete(address: int) -> None:
+    _exported.pop(address, None)
+
+
+@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+def _delete_unused(capsule: int) -> None:
+    """Free the tensor of a capsule that no library has taken."""
+    api = ctypes.pythonapi
+    api.PyCapsule_IsValid.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+    if api.PyCapsule_IsValid(capsule, b"dltensor"):
+        get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", api))
+        _delete(get(capsule, b"dltensor"))
+
+
+def capsule_of_device_memory(memory: DeviceMemory, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+    """Return a capsule of row-major memory on a device; BufferError for a dtype that DLPack does not have."""
+    code = _CODES.get(dtype.name, _KINDS.get(dtype.kind))
+    if code is None:
+        raise BufferError(f"__dlpack__: DLPack has no type for {dtype.name}.")
+    extents = (ctypes.c_int64 * max(len(shape), 1))(*shape)
+    managed = _ManagedTensor(_Tensor(
+        memory.address, memory.device_type, memory.device_id, len(shape), code, 8 * dtype.itemsize, 1, ctypes.addressof(extents)))
+    address = ctypes.addressof(managed)
+    managed.context, managed.delete = address, ctypes.cast(_delete, ctypes.c_void_p).value
+    _exported[address] = managed, extents, memory.owner
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    return new(address, b"dltensor", ctypes.cast(_delete_unused, ctypes.c_void_p).value)
+
+
+class _Imported:
+    """A tensor of another library, given back when nothing uses its memory any more."""
+
+    def __init__(self, capsule: Any) -> None:
+        api = ctypes.pythonapi
+        api.PyCapsule_GetPointer.restype, api.PyCapsule_GetPointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        self.managed = _ManagedTensor.from_address(api.PyCapsule_GetPointer(capsule, b"dltensor"))
+        api.PyCapsule_SetName.argtypes = [ctypes.py_object, ctypes.c_char_p]
+        api.PyCapsule_SetName(capsule, _USED)  # the capsule no longer owns the tensor
+
+    def __del__(self) -> None:
+        if self.managed.delete:
+            delete: Callable = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.managed.delete)
+            delete(ctypes.addressof(self.managed))
+
+
+_USED = b"used_dltensor"
+
+
+def to_device_array(x: Any) -> Array | None:
+    """Return an array on the device memory of an object with `__dlpack__`; None for memory of the host.
+
+    ValueError where no backend drives the device, BufferError for memory that is not row-major.
+    """
+    kind, number = x.__dlpack_device__()
+    if kind == 1:
+        return None
+    device = backends.device_of_dlpack(kind, number)
+    if device is None:
+        raise ValueError(f"from_dlpack: no backend drives device {number} of DLPack's kind {kind}. Copy the array to the host first.")
+    imported = _Imported(x.__dlpack__())
+    tensor = imported.managed.tensor
+    shape = tuple((ctypes.c_int64 * tensor.ndim).from_address(tensor.shape)) if tensor.ndim else ()
+    strides = list((ctypes.c_int64 * tensor.ndim).from_address(tensor.strides)) if tensor.strides and tensor.ndim else None
+    dtype = _dtype_of(tensor.type_code, tensor.type_bits)
+    if strides not in (None, [stride // dtype.itemsize for stride in np.empty(shape, np.dtype(f"V{dtype.itemsize}")).strides]):
+        raise BufferError(f"from_dlpack: the memory of shape {shape} with strides {strides} is not row-major. Pass a contiguous copy.")
+    from weft.runtime.array import Array  # which exports by this module
+
+    spec = ArraySpec(ShapedArray(shape, dtype), SingleDeviceSharding(device), True)
+    memory = DeviceMemory(tensor.data + tensor.byte_offset, kind, number, imported)
+    return Array(spec, spec.backend.from_device_memory(memory, spec))
+
+
+def _dtype_of(code: int, bits: int) -> np.dtype:
+    """Return the dtype for DLPack's type."""
+    name = next((name for name, number in _CODES.items() if number == code), None)
+    if name is not None:
+        return dtypes.as_dtype(name)
+    kind = next(kind for kind, number in _KINDS.items() if number == code)
+    return np.dtype(bool if kind == "b" else f"{kind}{bits // 8}")

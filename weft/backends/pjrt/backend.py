@@ -17,7 +17,16 @@ import numpy as np
 
 from weft import processes
 from weft.backends.array_spec import ArraySpec, from_blocks
-from weft.backends.base import UNREADY, Backend, Device, Loaded, LocalProgram, Memory, Stage
+from weft.backends.base import (
+    UNREADY,
+    Backend,
+    Device,
+    DeviceMemory,
+    Loaded,
+    LocalProgram,
+    Memory,
+    Stage,
+)
 from weft.backends.pjrt import buffers
 from weft.backends.pjrt.buffers import HostCopy, ShardBuffers
 from weft.backends.pjrt.c_api import PluginLibrary
@@ -34,6 +43,9 @@ from weft.util import cache
 from weft.util.config import config
 
 UNREADY.add(ShardBuffers)
+
+#: DLPack's numbers of devices, by the plugins' names of platforms
+_DLPACK_DEVICES = {"cpu": 1, "cuda": 2, "rocm": 10, "oneapi": 14}
 
 
 class PjrtDevice(Device):
@@ -81,7 +93,7 @@ class PjrtBackend(Backend):
             )
         self.platform = platform
         self.client = PjrtClient(library, options)
-        self._options = options
+        self.dlpack_kind = _DLPACK_DEVICES.get(self.client.platform_name)
         self._running: list[int] = []  # events of programs with effects
         self._running_lock = threading.Lock()
         self._last_serial: list[int] = []  # events of the last program that none may overlap
@@ -138,6 +150,23 @@ class PjrtBackend(Backend):
 
     def move(self, buffer: ShardBuffers, have: ArraySpec, want: ArraySpec) -> ShardBuffers | None:
         return buffers.move(buffer, have, want)
+
+    def device_memory(self, buffer: ShardBuffers, spec: ArraySpec) -> DeviceMemory | None:
+        kind = self.dlpack_kind
+        if kind is None or buffer.count != 1:
+            return None
+        buffer.wait()
+        (pointer,) = buffer.pointers()
+        number = spec.sharding.device_assignment[0].local_hardware_id
+        address = self.client.address_of_buffer(pointer)
+        return DeviceMemory(address, kind, 0 if kind == 1 else number, buffer)
+
+    def from_device_memory(self, memory: DeviceMemory, spec: ArraySpec) -> ShardBuffers:
+        (device,) = spec.sharding.device_assignment
+        pointer = self.client.view(
+            memory.address, spec.local_shape, spec.storage_dtype, device.id, memory.owner
+        )
+        return buffers.own(self.client, [pointer])
 
     def wait(self, held: Any) -> None:
         held.wait()

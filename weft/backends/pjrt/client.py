@@ -9,6 +9,7 @@ Laws: all functions may be called from several threads. Nothing is freed once th
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,18 @@ def describe_device(
         text_of(library.call("DeviceDescription_Kind", description=description)),
         named_values(attributes.attributes, attributes.num_attributes),
     )
+
+
+#: owners of memory of other libraries, by address and id
+_owners: dict[tuple[int, int], Any] = {}
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+def _forget(address: int, owner_id: int) -> None:
+    _owners.pop((address, owner_id), None)
+
+
+_forget_owner = ctypes.cast(_forget, ctypes.c_void_p).value
 
 
 class PjrtClient:
@@ -120,6 +133,25 @@ class PjrtClient:
             data=target.ctypes.data,
             data_size=target.nbytes,
         ).event
+
+    def view(
+        self, address: int, shape: Sequence[int], dtype: np.dtype, device_id: int, owner: Any
+    ) -> int:
+        """Return a buffer on memory that `owner` keeps until the buffer is freed."""
+        dims = (ctypes.c_int64 * max(len(shape), 1))(*shape)
+        _owners[address, id(owner)] = owner
+        facts = self.devices[device_id]
+        return self.library.call(
+            "Client_CreateViewOfDeviceBuffer",
+            client=self.pointer,
+            pointer=address,
+            dims=ctypes.addressof(dims),
+            num_dims=len(shape),
+            type=element_number(dtype),
+            device=facts.pointer,
+            on_delete=_forget_owner,
+            on_delete_arg=id(owner),
+        ).buffer
 
     def wait_for_buffer(self, buffer: int) -> None:
         """Wait for the value; DeviceRuntimeError if the program that computes it failed."""
