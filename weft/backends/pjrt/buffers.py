@@ -42,7 +42,7 @@ class HostCopy:
         for buffer, position in zip(buffers, block_positions(spec)):
             first_of_block.setdefault(position, buffer)
         self._events = [
-            buffer.start_copy_to_host(self._blocks[position])
+            buffer.start_copy_to_host(self._blocks[(*position, ...)])
             for position, buffer in first_of_block.items()
         ]
 
@@ -74,7 +74,7 @@ def put_blocks(client: PjrtClient, blocks: np.ndarray, spec: ArraySpec) -> Shard
     """Copy the grid of shards to the devices."""
     kind = spec.sharding.memory_kind
     places = zip(device_ids(spec), block_positions(spec))
-    return ShardBuffers([client.put(blocks[at], id, kind) for id, at in places])
+    return ShardBuffers([client.put(blocks[(*at, ...)], id, kind) for id, at in places])
 
 
 def put_value(client: PjrtClient, value: np.ndarray, spec: ArraySpec) -> ShardBuffers:
