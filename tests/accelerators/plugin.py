@@ -11,5 +11,10 @@ NUM_DEVICES = 8
 
 def run_on_plugin(*words, devices=NUM_DEVICES, **variables) -> subprocess.CompletedProcess:
     """Run `python WORDS` in a process whose default platform is `xla`; what it printed is text."""
-    named = {"PJRT_NAMES_AND_LIBRARY_PATHS": f"xla:{PLUGIN}", "WEFT_NUM_DEVICES": str(devices)}
-    return run_python(*words, **{"TF_CPP_MIN_LOG_LEVEL": "3", **named, **variables})
+    environment = {
+        "PJRT_NAMES_AND_LIBRARY_PATHS": f"xla:{PLUGIN}",
+        "WEFT_PLATFORMS": "xla",  # without it, the CPU would replace a plugin that does not load
+        "WEFT_NUM_DEVICES": str(devices),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+    return run_python(*words, **environment, **variables)

@@ -18,6 +18,8 @@ import sys
 import traceback
 from pathlib import Path
 
+import weft
+
 _START = re.compile(r"^In \[[^\]\n]*\]:\n", re.MULTILINE)
 _TIMEIT = re.compile(r"^%timeit(?: -\w+ \d+)* (.*)$")
 
@@ -69,6 +71,11 @@ def run(text):
             error = traceback.format_exc()
         records.append({"code": code, "shown": shown, "printed": printed.getvalue(), "error": error})
     return records
+
+
+def platform() -> str:
+    """Return the platform of the devices that cells run on, as pictures of shardings name it."""
+    return weft.default_backend().upper()
 
 
 def run_apart(document, target):

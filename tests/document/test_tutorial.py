@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.document.driver import cells_of, rewrite
+from tests.document.notebook import platform
 from tests.harness.processes import run_python
 
 DOCUMENT = Path(__file__).parents[2].parent / "shared" / "seeds" / "000_2cdfe1bffc1a2e32.txt"
@@ -173,7 +174,7 @@ def test_arrays_without_a_place_follow_the_others(record):
 @needs_document
 def test_positional_shardings_show_their_devices(record):
     shown = [cell["value"] for cell in record["cells"] if cell["code"] == "sharding"]
-    assert len(shown) == 1 and shown[0].startswith("PositionalSharding(") and shown[0].count("CPU") == 8
+    assert len(shown) == 1 and shown[0].startswith("PositionalSharding(") and shown[0].count(platform()) == 8
     printed = printed_by(record, "print(sharding.replicate(axis=0, keepdims=True))")
     assert printed.count("{") == 2 and all(str(i) in printed for i in range(8))
 
@@ -187,7 +188,7 @@ def test_sharded_and_single_products_agree(record):
 @needs_document
 def test_pictures_are_drawn(record):
     drawn = [cell for cell in record["cells"] if "visualize_array_sharding(" in cell["code"]]
-    assert len(drawn) > 20 and all("┌" in cell["printed"] and "CPU 0" in cell["printed"] for cell in drawn)
+    assert len(drawn) > 20 and all("┌" in cell["printed"] and f"{platform()} 0" in cell["printed"] for cell in drawn)
 
 
 @needs_document

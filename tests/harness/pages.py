@@ -26,7 +26,8 @@ def blocks(name: str, language: str = "python") -> list[str]:
 
 def run_examples(name: str, optionflags: int = 0) -> int:
     """Run the examples in a page's Python blocks as one session; return how many they are, raise if one fails."""
-    test = doctest.DocTestParser().get_doctest("".join(blocks(name)), {}, name, str(page(name)), 0)
+    text = "".join(blocks(name)).replace("TFRT_CPU_", f"{weft.devices()[0].client.device_prefix}_")
+    test = doctest.DocTestParser().get_doctest(text, {}, name, str(page(name)), 0)
     try:
         results = doctest.DocTestRunner(verbose=False, optionflags=optionflags).run(test)
     finally:

@@ -572,6 +572,11 @@ MAX_DEVICES = 512
 
 def num_virtual_devices() -> int:
     """Return how many virtual devices this process has: the environment says, else the configuration, else 1."""
+    return requested_devices() or 1
+
+
+def requested_devices() -> int | None:
+    """Return the number of CPU devices that the environment or else the configuration sets; None if neither does."""
     text = os.environ.get("WEFT_NUM_DEVICES")
     if text:
         return _device_count(text, "WEFT_NUM_DEVICES")
@@ -580,7 +585,7 @@ def num_virtual_devices() -> int:
         return _device_count(text, "XLA_FLAGS=--xla_force_host_platform_device_count")
     if config.num_cpu_devices != -1:
         return _device_count(config.num_cpu_devices, "config.num_cpu_devices")
-    return 1
+    return None
 
 
 def _device_count(value: str | int, origin: str) -> int:

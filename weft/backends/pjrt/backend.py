@@ -145,6 +145,8 @@ class PjrtBackend(Backend):
     def shard(
         self, buffer: ShardBuffers, spec: ArraySpec, position: tuple[int, ...], local: ArraySpec
     ) -> ShardBuffers:
+        if len(local.splits) != len(spec.splits):  # a term of an array of terms has one dim less
+            return super().shard(buffer, spec, position, local)
         (device,) = local.sharding.device_assignment
         return buffer.part(spec.sharding.device_assignment.index(device))
 

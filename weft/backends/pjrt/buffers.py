@@ -119,7 +119,7 @@ def put_blocks(client: PjrtClient, blocks: np.ndarray, spec: ArraySpec) -> Shard
     """Copy the grid of shards to the devices."""
     kind = spec.sharding.memory_kind
     places = zip(device_ids(spec), block_positions(spec))
-    return own(client, [client.put(blocks[at], id, kind) for id, at in places])
+    return own(client, [client.put(blocks[(*at, ...)], id, kind) for id, at in places])
 
 
 def put_value(client: PjrtClient, value: np.ndarray, spec: ArraySpec) -> ShardBuffers:

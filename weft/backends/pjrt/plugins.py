@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.backends.base import Backend, register
-from weft.util.config import config
+from weft.util.config import requested_devices
 from weft.util.record import record
 
 
@@ -144,8 +144,8 @@ def _client_options(plugin: Plugin) -> dict[str, Any]:
     options = dict(plugin.options)
     if plugin.device_platform == "gpu":
         options = {"platform_name": plugin.platform, **_gpu_options(), **options}
-    elif plugin.platform != "tpu" and config.num_cpu_devices > 0:
-        options.setdefault("cpu_device_count", config.num_cpu_devices)
+    elif plugin.platform != "tpu" and requested_devices():
+        options.setdefault("cpu_device_count", requested_devices())
     return options
 
 
