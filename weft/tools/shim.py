@@ -30,6 +30,7 @@ _INSTALLER = "weft"
 _PACKAGES = ("jax", "jaxlib")
 _VERSION = re.compile(r"(\d+)\.(\d+)(\.\d+)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?")  # releases of JAX, with a local label
 _EXTRAS = ("cpu", "minimum-jaxlib")
+_ACCELERATOR_EXTRAS = ("cuda12", "cuda13", "tpu", "rocm")     # of weft's distribution, too
 
 
 class ShimError(Exception):
@@ -164,6 +165,8 @@ def _metadata(name: str, version: str) -> str:
     try:
         distribution(DISTRIBUTION_NAME)
         needs.append(DISTRIBUTION_NAME)
+        if name == "jax":
+            needs += [f"{DISTRIBUTION_NAME}[{extra}]; extra == '{extra}'" for extra in _ACCELERATOR_EXTRAS]
     except PackageNotFoundError:
         pass
     lines = [
@@ -171,7 +174,7 @@ def _metadata(name: str, version: str) -> str:
         f"Summary: The names of {name}, provided by weft; installed by `weft shim install`",
         f"Requires-Python: >={sys.version_info.major}.{sys.version_info.minor}",
         *[f"Requires-Dist: {need}" for need in needs],
-        *[f"Provides-Extra: {extra}" for extra in _EXTRAS if name == "jax"],
+        *[f"Provides-Extra: {extra}" for extra in (*_EXTRAS, *_ACCELERATOR_EXTRAS) if name == "jax"],
     ]
     return "\n".join([*lines, "", "`import jax` gives the objects of weft in this environment. `weft shim uninstall` removes it.", ""])
 
