@@ -72,6 +72,16 @@ class PjrtDevice(Device):
         value = attributes[name]
         return tuple(value) if isinstance(value, list) else value
 
+    def __repr__(self) -> str:
+        details = ""
+        if "coords" in self._facts.attributes:
+            places = f"coords={self.coords}, core_on_chip={self.core_on_chip}"
+            details = f", process_index={self.process_index}, {places}"
+        return f"{self.client.plugin_name.capitalize()}Device(id={self.id}{details})"
+
+    def __str__(self) -> str:
+        return f"{self.client.plugin_name}:{self.id}"
+
     def addressable_memories(self) -> list[Memory]:
         """Return the memory spaces of the device, by the plugin's list."""
         return [Memory(self, kind) for kind in self._facts.memories]
@@ -98,6 +108,11 @@ class PjrtBackend(Backend):
         self._running_lock = threading.Lock()
         self._last_serial: list[int] = []  # events of the last program that none may overlap
         self.serial_lock = threading.Lock()
+
+    @property
+    def plugin_name(self) -> str:
+        """The name of the plugin: `cuda` for devices of the platform `gpu`."""
+        return self.client.library.name
 
     @property
     def platform_version(self) -> str:
