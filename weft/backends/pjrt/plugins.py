@@ -134,6 +134,12 @@ def _make_backend(plugin: Plugin) -> Backend:
             preload_nvidia_libraries()
         library = PluginLibrary(plugin.platform, plugin.path)
         return PjrtBackend(plugin.device_platform, library, _client_options(plugin))
+    except DeviceRuntimeError as error:
+        plugin.failure = str(error).partition("\n")[0]
+        raise DeviceRuntimeError(
+            f"Unable to initialize backend {plugin.platform!r}: {error}\n"
+            "  WEFT_PLATFORMS chooses platforms; without it, the first one that works is used."
+        ) from None
     except Exception as error:
         plugin.failure = str(error).partition("\n")[0]
         raise
