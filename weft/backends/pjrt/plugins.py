@@ -17,6 +17,7 @@ from typing import Any
 
 from weft.backends.base import Backend, register
 from weft.util.config import requested_devices
+from weft.util.errors import DeviceRuntimeError
 from weft.util.record import record
 
 
