@@ -51,7 +51,7 @@ def find_unsplit_results(program: LocalProgram) -> dict[int, ArraySpec]:
 
 
 class ReportedProgram(Loaded):
-    """A program whose costs and memory its plugin reports."""
+    """A program whose costs, memory and optimized text its plugin reports."""
 
     compiled: CompiledProgram
 
@@ -60,6 +60,12 @@ class ReportedProgram(Loaded):
 
     def memory(self) -> dict[str, int] | None:
         return self.compiled.memory()
+
+    def text(self) -> str | None:
+        from weft.hlo.hlo_proto import optimized_text
+
+        form, code = self.compiled.optimized_program()
+        return optimized_text(code) if form == "hlo_with_config" else None
 
 
 class PjrtProgram(ReportedProgram):
