@@ -61,3 +61,14 @@ def test_memory_counts_donated_arguments_once():
     ]
     assert plain.memory_analysis().alias_size_in_bytes == 0
     assert donated.memory_analysis().alias_size_in_bytes == SQUARE.nbytes
+
+
+def test_text_is_the_optimized_program_of_one_device():
+    compiled = compile_on(weft.devices("xla")[:4], lambda x: wnp.sin(x @ x), SQUARE)
+    text = compiled.as_text()
+    header = text.splitlines()[0]
+    assert header.startswith("HloModule ") and header.endswith(", replica_count=4")
+    assert "entry_computation_layout={(f32[16,64]{1,0})->f32[16,64]{1,0}}" in header
+    assert " all-gather(" in text and "replica_groups={{0,1,2,3}}" in text
+    (module,) = compiled.runtime_executable().hlo_modules()
+    assert module.to_string() == text

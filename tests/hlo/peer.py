@@ -1,7 +1,7 @@
 """Parses, verifies and executes modules in the peer's environment: `python peer.py FOLDER`, which holds `todo.json` and `NAME.npz`.
 
 `todo.json` lists [name, text, number of devices, (axes, sizes) of their mesh, specs of arguments or null, whether to execute]. Results are
-written to `NAME.out.npz`, and what went wrong to `failed.json`.
+written to `NAME.out.npz`, serialized HLO to `NAME.pb`, and what went wrong to `failed.json`.
 """
 
 import json
@@ -20,10 +20,12 @@ except ImportError:  # here this file is only looked through for examples
     pass
 
 
-def parsed(text):
-    """The module as bytes that can be compiled."""
+def parsed(text, path):
+    """The module as bytes that can be compiled. HLO is written to PATH.pb, serialized, and to PATH.txt, as XLA prints it."""
     if text.startswith("HloModule"):
         module = _hlo.hlo_module_from_text(text)
+        path.with_suffix(".pb").write_bytes(module.as_serialized_hlo_module_proto())
+        path.with_suffix(".txt").write_text(module.to_string())
         return lambda: _jax.mlir.hlo_to_stablehlo(module.as_serialized_hlo_module_proto())
     context = mlir.make_ir_context()
     with context, ir.Location.unknown(context):
@@ -57,7 +59,7 @@ def main(folder):
     failed = {}
     for name, text, devices, mesh, specs, execute in json.loads((folder / "todo.json").read_text()):
         try:
-            module = parsed(text)
+            module = parsed(text, folder / name)
             if execute:
                 with np.load(folder / f"{name}.npz") as inputs:
                     given = [inputs[k].view(ml_dtypes.bfloat16) if inputs[k].dtype.kind == "V" else inputs[k] for k in inputs]

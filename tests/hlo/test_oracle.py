@@ -11,6 +11,7 @@ import pytest
 
 import weft
 from tests.hlo.programs import PROGRAMS, Program
+from weft.hlo.hlo_proto import module_text
 from weft.hlo.stablehlo import stablehlo_text
 from weft.util import dtypes
 
@@ -96,6 +97,15 @@ def test_the_peer_reads_it_and_computes_the_same(program: Program, peer):
         executed = [program.name + which for which, text in texts_of(program).items() if executes(program, which, text)]
     for name in executed:
         compare(folder / f"{name}.out.npz", wanted, program.tolerance)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
+def test_serialized_hlo_prints_as_the_peer_prints_it(program: Program, peer):
+    lines = lambda text: sorted(text.replace(", has_dynamic_root=false", "").splitlines())   # computations may stand in another order
+    for which in (" as HLO", " compiled"):
+        path = peer[1] / f"{program.name}{which}.pb"
+        printed = re.sub(r", num_partitions=\d+", "", path.with_suffix(".txt").read_text(), count=1)   # the serialized module does not say
+        assert lines(module_text(path.read_bytes()).rstrip()) == lines(printed.rstrip())
 
 
 def compare(path: pathlib.Path, wanted: list[np.ndarray], tolerance: float) -> None:

@@ -260,6 +260,13 @@ def test_chips_of_a_plane_are_put_in_a_ring():
             assert np.abs(np.subtract(a.coords, b.coords)).sum() == 1
 
 
+def test_gpus_are_in_the_order_of_their_ids():
+    gpus = chips(1, 1, 8, "NVIDIA H100 80GB HBM3")
+    for gpu in gpus:
+        gpu.platform = "gpu"
+    assert numbers((4, 2), gpus[::-1]) == np.arange(8).reshape(4, 2).tolist()
+
+
 def test_trays_of_chips_with_two_cores_are_rings():
     tray = [0, 1, 2, 3, 6, 7, 4, 5]
     assert numbers((8,), chips(2, 2, 1, "TPU v3", 2)) == tray

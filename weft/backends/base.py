@@ -116,6 +116,10 @@ class Loaded:
         """Return the bytes that a call needs on one device, by the names of `CompiledMemoryStats`; None if the backend has no record."""
         return None
 
+    def text(self) -> str | None:
+        """Return the program of one device as the backend's compiler left it, as HLO; None where weft's own stages show it."""
+        return None
+
     def keep(self, write: Callable[[Callable[[], bytes | None]], None]) -> None:
         """Have `write(make)` store what `Backend.load` needs, if that is possible: now, and again when there is better code."""
 

@@ -34,7 +34,13 @@ def compiled(stages: Any) -> Lowering:
 
 
 def compiled_text(executable: Any, keep_unused: bool = False) -> str:
-    """The same of a `runtime.Executable` as HLO text, without the arguments that nothing reads unless they are to be kept."""
+    """Return the program of one device of a `runtime.Executable` as HLO text.
+
+    The text is the backend's if it has one. Otherwise arguments that nothing reads are left out, unless `keep_unused`.
+    """
+    optimized = executable.loaded.text()
+    if optimized is not None:
+        return optimized
     module = compiled(executable.stages)
     main = module.functions["main"].body
     read = {x for op in main.ops for x in (*op.operands, *captured(op.regions, ()))}.union(main.results)

@@ -24,9 +24,9 @@ def create_device_mesh(mesh_shape: int | Sequence[int], devices: Sequence[Any] |
                        contiguous_submeshes: bool = False, allow_split_physical_axes: bool = False) -> np.ndarray:
     """An array of all devices (or of `devices`) of shape `mesh_shape`, neighbours near each other.
 
-    Virtual devices share one memory and are equally near, so their order is kept. Devices that have `coords`, and fill a grid, get places
-    by their links: whole axes of a torus, or factors of them with `allow_split_physical_axes`, make a dim of the mesh; the chips of a tray
-    or of a plane are put in a ring. NotImplementedError where whole axes do not make the mesh.
+    Virtual devices share one memory and are equally near, so their order is kept. GPUs are in the order of their ids. TPUs that fill a grid
+    get places by their links: whole axes of a torus, or factors of them with `allow_split_physical_axes`, make a dim of the mesh; the chips
+    of a tray or of a plane are put in a ring. NotImplementedError where whole axes do not make the mesh.
 
     >>> create_device_mesh((2, 1), all_devices()[:2]).shape
     (2, 1)
@@ -43,8 +43,11 @@ def create_device_mesh(mesh_shape: int | Sequence[int], devices: Sequence[Any] |
     grid = handler and handler(shape, chosen, contiguous_submeshes=contiguous_submeshes)
     if grid is not None:
         return grid
-    found = torus.placed(chosen, shape, allow_split_physical_axes)
-    return _grid(chosen, shape) if found is None else found
+    platform = getattr(chosen[-1], "platform", "") if chosen else ""
+    if platform == "gpu":
+        chosen = sorted(chosen, key=lambda device: device.id)
+    placed = torus.placed(chosen, shape, allow_split_physical_axes) if platform == "tpu" else None
+    return _grid(chosen, shape) if placed is None else placed
 
 
 def create_hybrid_device_mesh(mesh_shape: Sequence[int], dcn_mesh_shape: Sequence[int], devices: Sequence[Any] | None = None, *,

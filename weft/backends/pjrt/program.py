@@ -73,7 +73,7 @@ def prepare_call(
 
 
 class ReportedProgram(Loaded):
-    """A program whose costs and memory its plugin reports."""
+    """A program whose costs, memory and optimized text its plugin reports."""
 
     compiled: CompiledProgram
 
@@ -82,6 +82,12 @@ class ReportedProgram(Loaded):
 
     def memory(self) -> dict[str, int] | None:
         return self.compiled.memory()
+
+    def text(self) -> str | None:
+        from weft.hlo.hlo_proto import optimized_text
+
+        form, code = self.compiled.optimized_program()
+        return optimized_text(code) if form == "hlo_with_config" else None
 
 
 class PjrtProgram(ReportedProgram):
