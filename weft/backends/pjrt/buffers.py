@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,18 @@ import numpy as np
 from weft.backends.array_spec import ArraySpec, to_blocks
 from weft.backends.pjrt.client import PjrtClient
 from weft.ir.shardings import Sharding
+
+_reference_count = getattr(sys, "getrefcount", None)
+
+
+class _CountedReferences:
+    def count(self) -> int:
+        return 0 if _reference_count is None else _reference_count(self)
+
+
+#: the references to an operand that `is_held_by_one_array` counts: those of the array, of the list of
+#: operands, and those that calling a method adds
+_CALL_REFERENCES = 2 + _CountedReferences().count()
 
 
 class ShardBuffers:
@@ -50,6 +63,15 @@ class ShardBuffers:
     def part(self, index: int) -> ShardBuffers:
         """Return the buffer of one device, which stays owned by this object."""
         return ShardBuffers(self.client, self.block, self.address + 8 * index, 1, owner=self)
+
+    def is_held_by_one_array(self) -> bool:
+        """Return whether all references are those of one array and of the operands of a call.
+
+        The plugin may then put results there. False if the interpreter does not count references.
+        """
+        if self.owner is not None or _reference_count is None:
+            return False
+        return _reference_count(self) <= _CALL_REFERENCES
 
     def wait(self) -> None:
         """Wait for the values on all devices; DeviceRuntimeError if they could not be computed."""

@@ -8,6 +8,7 @@ Laws: a call enqueues the program; its results get their values later.
 from __future__ import annotations
 
 import ctypes
+import functools
 import marshal
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -114,10 +115,16 @@ class PjrtProgram(ReportedProgram):
         # XLA's CPU client runs the replicas of one program on as many threads as there are devices:
         # with two programs under way, their collectives wait for each other's threads
         self._is_serial = devices > 1 and self._client.platform_name == "cpu"
-        self._call_address = ctypes.addressof(self._call)
+        self._donated = [arg for arg, _ in facts.donations]
         self._operands_type = ctypes.c_void_p * max(facts.num_args, 1)
         self._results_type = ctypes.c_void_p * max(loaded.num_results * devices, 1)
         self._result_offsets = [8 * devices * i for i in range(loaded.num_results)]
+
+    @functools.cached_property
+    def _copying_call(self) -> ProgramCall:
+        """A call that leaves the memory of all arguments as it is."""
+        facts = self.facts
+        return prepare_call(self.loaded, facts.num_devices, facts.num_args, range(facts.num_args))
 
     def run(self, buffers: list[ShardBuffers]) -> list[ShardBuffers]:
         """Enqueue the program; return its results."""
@@ -128,13 +135,17 @@ class PjrtProgram(ReportedProgram):
 
     def _run(self, buffers: list[ShardBuffers]) -> list[ShardBuffers]:
         client, devices = self._client, self.facts.num_devices
+        call = self._call
+        for arg in self._donated:
+            if not buffers[arg].is_held_by_one_array():  # others would read the result in its place
+                call = self._copying_call
         operands = self._operands_type(*[shards.address for shards in buffers])
         block = self._results_type()
         if self._is_serial:
             self._backend.wait_for_last_serial()
         has_events = self.facts.has_effects or self._is_serial
         events = (ctypes.c_void_p * devices)() if has_events else None
-        error = self._native.execute(self._call_address, operands, block, events)
+        error = self._native.execute(ctypes.addressof(call), operands, block, events)
         if error:
             raise client.library.error(error, "LoadedExecutable_Execute")
         if events is not None:
