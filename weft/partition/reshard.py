@@ -13,7 +13,8 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -22,7 +23,8 @@ import numpy as np
 from weft.ir.collective_spec import COLLECTIVES, collective_bytes
 from weft.ir.specs import Spec, joined
 from weft.partition.cost import DEFAULT
-from weft.util.record import record
+from weft.util.primes import prime_factors
+from weft.util.record import record, replace
 
 Sizes = tuple[tuple[Any, int], ...]
 
@@ -91,72 +93,136 @@ def plan_cost(source: Placement, target: Placement, shape: tuple[int, ...], item
 @lru_cache(maxsize=4096)
 def finer_axes(source: Placement, target: Placement, shape: tuple[int, ...], itemsize: int, sizes_key: Sizes, latency: int
                ) -> dict[Any, int]:
-    """The axes that have to be cut in two for devices to send less than in `plan`, with the sizes of their major parts.
+    """Return the axes to cut in two so that devices send less than in `plan`, with the sizes of their major parts.
 
     >>> grid = {'a': 4, 'b': 2}
     >>> finer_axes(Placement((('b',), ('a',))), Placement((('a',), ('b',))), (64, 64), 4, tuple(grid.items()), 64)
     {'a': 2}
     """
+    coarse = sum(step.nbytes for step, _ in _search(source, target, shape, itemsize, sizes_key, latency)[0])
+    if coarse <= _SearchSpace(target, shape, itemsize, dict(sizes_key), latency).bytes_bound(source):
+        return {}
     used = source.axes | target.axes | source.partial
     parts = {a: [((a, i), p) for i, p in enumerate(prime_factors(n))] if a in used else [(a, n)] for a, n in sizes_key}
     fine = lambda place: Placement(tuple(tuple(part for a in axes for part, _ in parts[a]) for axes in place.dims),
                                    frozenset(part for a in place.partial for part, _ in parts[a]))
-    plans = [_search(source, target, shape, itemsize, sizes_key, latency)[0],
-             _search(fine(source), fine(target), shape, itemsize, tuple(part for some in parts.values() for part in some), latency)[0]]
-    coarse, finer = (sum(step.nbytes for step, _ in steps) for steps in plans)
-    if finer >= coarse:
+    steps = _search(fine(source), fine(target), shape, itemsize, tuple(part for some in parts.values() for part in some), latency)[0]
+    if sum(step.nbytes for step, _ in steps) >= coarse:
         return {}
     apart = lambda axes, a: 0 < sum(part in axes for part, _ in parts[a]) < len(parts[a])
     return {a: parts[a][0][1] for a in parts if len(parts[a]) > 1
-            and any(apart(axes, a) for _, place in plans[1] for axes in (*place.dims, place.partial))}
-
-
-def prime_factors(n: int) -> list[int]:
-    """The prime factors of `n`, the least first.
-
-    >>> prime_factors(12), prime_factors(1)
-    ([2, 2, 3], [])
-    """
-    found, p = [], 2
-    while n > 1:
-        if n % p:
-            p += 1
-        else:
-            found.append(p)
-            n //= p
-    return found
+            and any(apart(axes, a) for _, place in steps for axes in (*place.dims, place.partial))}
 
 
 @lru_cache(maxsize=65536)
 def _search(source: Placement, target: Placement, shape: tuple[int, ...], itemsize: int, sizes_key: Sizes, latency: int
             ) -> tuple[tuple[tuple[Step, Placement], ...], int]:
-    """Dijkstra's algorithm over placements."""
+    """Dijkstra's algorithm over placements; of equally cheap plans, the first that it finds.
+
+    It leaves out placements through which no plan is as cheap as the cheapest, whose cost A* finds first. What is left out
+    changes no order among the rest, so the plan is the one of Dijkstra's algorithm alone.
+    """
     if not target.partial <= source.partial:
         raise ValueError(f"cannot make a partial sum over {set(target.partial - source.partial)} of a whole value")
-    space = _SearchSpace(target, shape, itemsize, dict(sizes_key))
+    space = _SearchSpace(target, shape, itemsize, dict(sizes_key), latency)
+    least = space.least_cost(source)
     order = itertools.count()
     queue: list[tuple] = [(0, next(order), source, ())]
     done: set[Placement] = set()
     while queue:
         cost, _, place, steps = heapq.heappop(queue)
         if place == target:
-            return steps, cost
+            return tuple([(space.with_pairs(step, before, after), after) for before, step, after in steps]), cost
         if place in done:
             continue
         done.add(place)
-        for step, after in space.steps(place):
-            if after not in done:
-                weight = step.nbytes + (1 if COLLECTIVES[step.kind].is_local else latency)
-                heapq.heappush(queue, (cost + weight, next(order), after, (*steps, (step, after))))
+        for step, after, weight in space.weighted_steps(place):
+            if after not in done and cost + weight + space.bound(after) <= least:
+                heapq.heappush(queue, (cost + weight, next(order), after, (*steps, (place, step, after))))
     raise AssertionError(f"no plan from {source} to {target} for shape {shape}")
 
 
 class _SearchSpace:
     """The moves of one search."""
 
-    def __init__(self, target: Placement, shape: tuple[int, ...], itemsize: int, sizes: dict):
-        self.target, self.shape, self.itemsize, self.sizes = target, shape, itemsize, sizes
+    def __init__(self, target: Placement, shape: tuple[int, ...], itemsize: int, sizes: dict, latency: int):
+        self.target, self.shape, self.itemsize, self.sizes, self.latency = target, shape, itemsize, sizes, latency
         self.prefixes = [[axes[:k] for k in range(len(axes) + 1)] for axes in target.dims]
+        self.whole_bytes = math.prod(shape) * itemsize
+        self.target_bytes = self.whole_bytes // math.prod([sizes[a] for a in target.axes])       # on average
+        self._steps: dict[Placement, list[tuple[Step, Placement, int]]] = {}
+        self._bounds: dict[Placement, int] = {}
+
+    def weighted_steps(self, place: Placement) -> list[tuple[Step, Placement, int]]:
+        """The steps from `place`, where each leads, and its cost."""
+        steps = self._steps.get(place)
+        if steps is None:
+            steps = self._steps[place] = [(step, after, step.nbytes + (1 if COLLECTIVES[step.kind].is_local else self.latency))
+                                          for step, after in self.steps(place)]
+        return steps
+
+    def least_cost(self, source: Placement) -> int:
+        """The cost of the cheapest plan, by the A* algorithm."""
+        costs = {source: 0}
+        queue: list[tuple[int, int, int, Placement]] = [(self.bound(source), 0, 0, source)]
+        order = itertools.count(1)
+        while queue:
+            _, _, cost, place = heapq.heappop(queue)
+            cost = -cost
+            if place == self.target:
+                return cost
+            if cost > costs[place]:
+                continue
+            for _, after, weight in self.weighted_steps(place):
+                if cost + weight < costs.get(after, math.inf):
+                    costs[after] = cost + weight
+                    heapq.heappush(queue, (cost + weight + self.bound(after), next(order), -cost - weight, after))
+        raise AssertionError(f"no plan from {source} to {self.target} for shape {self.shape}")
+
+    def bound(self, place: Placement) -> int:
+        """A cost that no plan from `place` is below."""
+        bound = self._bounds.get(place)
+        if bound is None:
+            nbytes = self.bytes_bound(place)
+            slices = len(self.target.axes - place.axes)
+            if not self.is_even_at(self.target):
+                slices = min(slices, 1)              # one may be over several axes
+            # a step may round down by less than a byte, and costs a latency besides
+            bound = self._bounds[place] = max(nbytes + self.latency - 1 if nbytes else 0, min(slices, self.latency))
+        return bound
+
+    def bytes_bound(self, place: Placement) -> int:
+        """A number of bytes that every plan from `place` sends at least.
+
+        A device receives the elements of its target block that it does not hold. A sum of n terms takes n - 1 sends until one
+        device has it, and one more for every other device whose target block it is in.
+        """
+        n = math.prod([self.sizes[a] for a in place.partial - self.target.partial])
+        if n == 1:
+            return max(self.target_bytes - self.overlap_bytes(place), 0)
+        if self.target.partial:
+            return self.target_bytes
+        devices = math.prod([self.sizes[a] for a in place.axes | self.target.axes | place.partial])
+        copies = devices // math.prod([self.sizes[a] for a in self.target.axes])
+        return self.whole_bytes * (n - 2 + copies) // devices
+
+    def overlap_bytes(self, place: Placement) -> int:
+        """The bytes of its target block that a device holds, for the device that holds the fewest; more if dims are uneven."""
+        overlap, splits_alike = self.itemsize, True
+        for size, axes, target in zip(self.shape, place.dims, self.target.dims):
+            have, want = ([a for a in some if self.sizes[a] > 1] for some in (axes, target))
+            overlap *= min(self.block(size, have), self.block(size, want))
+            splits_alike &= have[:len(want)] == want[:len(have)]
+        # where two axes split a dim next, a device first along one and last along the other holds one end and needs the other
+        return overlap if splits_alike or not self.is_even_at(place) else 0
+
+    def is_even_at(self, place: Placement) -> bool:
+        """Whether `place` and the target split all dims evenly."""
+        return all(is_even(size, axes, self.sizes) for dims in (place.dims, self.target.dims) for size, axes in zip(self.shape, dims))
+
+    def block(self, size: int, axes: Sequence) -> int:
+        """The size of the blocks into which `axes` cut a dim of `size`; the last ones may be padded."""
+        return -(-size // math.prod([self.sizes[a] for a in axes]))
 
     def aligned(self, d: int, coarse: tuple, fine: tuple) -> bool:
         """Whether each block of dim `d` by `coarse` consists of blocks by `fine`, which begins with `coarse`."""
@@ -225,15 +291,28 @@ class _SearchSpace:
 
     def _permutations(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
         """Steps to placements with as many splits per dim, whose axes begin as the target's do; what the target lacks is minor,
-        so that it can be gathered."""
+        so that it can be gathered. Their pairs are added to the plan that is found."""
         if place.partial:
             return
         for wanted in itertools.product(*self.prefixes):
             dims = self._filled(place.dims, wanted)
             if dims is not None and dims != place.dims:
-                axes, perm = permutation(place.dims, dims, self.sizes)
-                moved = any(s != t for s, t in perm)
-                yield Step("ppermute", axes, perm=perm, nbytes=self.nbytes(place) if moved else 0), Placement(dims)
+                axes = tuple([a for a in self.sizes if any(a in some for some in (*place.dims, *dims))])
+                moved = self._strides(place.dims) != self._strides(dims)
+                yield Step("ppermute", axes, nbytes=self.nbytes(place) if moved else 0), Placement(dims)
+
+    def _strides(self, dims: Spec) -> dict[Any, int]:
+        """By how many blocks a step along each axis moves; blocks are numbered in row-major order of their grid."""
+        strides, stride = {}, 1
+        for a in reversed(list(itertools.chain.from_iterable(dims))):
+            if self.sizes[a] > 1:
+                strides[a] = stride
+                stride *= self.sizes[a]
+        return strides
+
+    def with_pairs(self, step: Step, before: Placement, after: Placement) -> Step:
+        """`step` with the pairs of its permutation."""
+        return step if step.kind != "ppermute" else replace(step, perm=permutation(before.dims, after.dims, self.sizes)[1])
 
     def _filled(self, have: Spec, wanted: Spec) -> Spec | None:
         """`wanted` with minor axes that give each dim as many splits as it has under `have`; None if no axes do."""
@@ -262,20 +341,25 @@ def permutation(source: Spec, target: Spec, sizes: Mapping[Any, int]) -> tuple[t
     Both layouts have equally many splits per dim; replicas are matched in order; a device with its block keeps it.
     """
     axes = tuple(a for a in sizes if any(a in t for t in (*source, *target)))
-    counts = [sizes[a] for a in axes]
-    coords = dict(zip(axes, np.indices(counts).reshape(len(axes), -1)))
+    return axes, _pairs(source, target, tuple((a, sizes[a]) for a in axes))
+
+
+@lru_cache(maxsize=256)
+def _pairs(source: Spec, target: Spec, sizes_key: Sizes) -> tuple[tuple[int, int], ...]:
+    """The pairs of a permutation along these axes; one object for all values that it moves."""
+    sizes = dict(sizes_key)
+    counts = tuple(sizes.values())
+    coords = dict(zip(sizes, np.indices(counts).reshape(len(counts), -1)))
 
     def blocks(dims: Spec) -> list[int]:
         number = np.zeros(math.prod(counts), int)
         for a in itertools.chain.from_iterable(dims):
             number = number * sizes[a] + coords[a]
-        return [int(i) for i in number]
+        return number.tolist()
 
     have, want = blocks(source), blocks(target)
-    stay = {i for i, (h, w) in enumerate(zip(have, want)) if h == w}
-    holders: dict[int, list[int]] = {}
-    for i, block in enumerate(have):
-        if i not in stay:
-            holders.setdefault(block, []).append(i)
-    pairs = [(i, i) if i in stay else (holders[block].pop(0), i) for i, block in enumerate(want)]
-    return axes, tuple(pairs)
+    holders: dict[int, deque[int]] = {}
+    for i, (block, other) in enumerate(zip(have, want)):
+        if block != other:
+            holders.setdefault(block, deque()).append(i)
+    return tuple([(i if block == other else holders[other].popleft(), i) for i, (block, other) in enumerate(zip(have, want))])
