@@ -23,6 +23,7 @@ OTHER_NUMBERS: dict[str, set[str]] = {
     "backends/array_spec.py": {"_MAX_NDIM"},                                 # of NumPy
     "backends/cpu/buffer.py": {"ALIGNMENT", "_HUGE_PAGE", "_LARGE"},         # what the native heap and compiled code agree on
     "backends/cpu/calls.py": {"_MOST_ENTRIES", "_PLAIN"},                    # entries of a cache; flags of NumPy
+    "backends/pjrt/backend.py": {"_DLPACK_DEVICES"},                         # numbers of DLPack
     "backends/pjrt/c_api.py": {"FFI_EXTENSION", "OLDEST"},                   # of an interface
     "backends/pjrt/client.py": {"_IMMUTABLE_ONLY_DURING_CALL"},              # the same
     "backends/pjrt/compile_options.py": {                                    # numbers of fields
@@ -75,7 +76,7 @@ OTHER_NUMBERS: dict[str, set[str]] = {
     "processes/state.py": {"_UNSEEN_S"},                                     # of deadlines
     "processes/transport.py": {"DONE", "FAILED"},                            # answers to native code
     "processes/wire.py": {"MOST"},                                           # of a message
-    "runtime/dlpack.py": {"_CODES", "_TENSOR", "_TYPE", "_UNSIGNED"},         # of dlpack.h
+    "runtime/dlpack.py": {"_CODES", "_KINDS", "_TENSOR", "_TYPE", "_UNSIGNED"},         # of dlpack.h
     "runtime/torus.py": {"_TRAY"},                                            # how chips with coordinates are built
 }
 ROOMS = ("backends", "codegen", "compiler", "partition", "processes", "runtime")

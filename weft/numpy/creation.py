@@ -682,5 +682,7 @@ def fromstring(string: str, dtype=float, count: int = -1, *, sep: str):
 def from_dlpack(x, /, *, device=None, copy: bool | None = None):
     """An array from any object that supports DLPack; arrays of weft are taken as they are, of every dtype."""
     from weft.runtime import dlpack  # rarely needed
-    found = x if isinstance(x, Array) else dlpack.to_device_array(x) or dlpack.to_numpy(x)
-    return _placed(asarray(found, copy=copy), device)
+    if not isinstance(x, Array):
+        on_device = dlpack.import_device_memory(x)
+        x = dlpack.to_numpy(x) if on_device is None else Array(*on_device)
+    return _placed(asarray(x, copy=copy), device)

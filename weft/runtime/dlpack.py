@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +20,6 @@ from weft.backends.base import DeviceMemory
 from weft.ir.shardings import SingleDeviceSharding
 from weft.ir.types import ShapedArray
 from weft.util import dtypes
-
-if TYPE_CHECKING:
-    from weft.runtime.array import Array
 
 #: codes of types by the names of their dtypes
 _CODES = {"bfloat16": 4, "float8_e3m4": 7, "float8_e4m3": 8, "float8_e4m3b11fnuz": 9, "float8_e4m3fn": 10, "float8_e4m3fnuz": 11,
@@ -163,8 +160,8 @@ class _Imported:
 _USED = b"used_dltensor"
 
 
-def to_device_array(x: Any) -> Array | None:
-    """Return an array on the device memory of an object with `__dlpack__`; None for memory of the host.
+def import_device_memory(x: Any) -> tuple[ArraySpec, Any] | None:
+    """Return spec and buffer of an array on the device memory of an object with `__dlpack__`; None for memory of the host.
 
     ValueError where no backend drives the device, BufferError for memory that is not row-major.
     """
@@ -181,11 +178,9 @@ def to_device_array(x: Any) -> Array | None:
     dtype = _dtype_of(tensor.type_code, tensor.type_bits)
     if strides not in (None, [stride // dtype.itemsize for stride in np.empty(shape, np.dtype(f"V{dtype.itemsize}")).strides]):
         raise BufferError(f"from_dlpack: the memory of shape {shape} with strides {strides} is not row-major. Pass a contiguous copy.")
-    from weft.runtime.array import Array  # which exports by this module
-
     spec = ArraySpec(ShapedArray(shape, dtype), SingleDeviceSharding(device), True)
     memory = DeviceMemory(tensor.data + tensor.byte_offset, kind, number, imported)
-    return Array(spec, spec.backend.from_device_memory(memory, spec))
+    return spec, spec.backend.from_device_memory(memory, spec)
 
 
 def _dtype_of(code: int, bits: int) -> np.dtype:
