@@ -35,8 +35,13 @@ class DeviceProgram(Protocol):
     donated: tuple[int, ...]
 
 
-def replica_program_text(program: DeviceProgram, host: HostTarget | None = None) -> str:
+def replica_program_text(
+    program: DeviceProgram, host: HostTarget | None = None, platform: str = ""
+) -> str:
     """Return `program` as a StableHLO module of replicas.
+
+    `platform` names the plugin's platform, as `cuda` or `tpu`; without it, the module has only
+    operations that all platforms have.
 
     `host(eqn)` returns the target of the custom call that computes `eqn` on the host: a callback, or
     a primitive whose `reference` runs there. Its operands are those of the equation, on a mesh after
@@ -44,7 +49,7 @@ def replica_program_text(program: DeviceProgram, host: HostTarget | None = None)
     Raises NotImplementedError, which names the primitive and the user's line, for an equation that
     has no form on a plugin.
     """
-    lowering = ReplicaLowering(program.name, program.mesh, host)
+    lowering = ReplicaLowering(program.name, program.mesh, host, platform)
     main = lowering.function(program.jaxpr, "main", public=True)
     main.arg_attrs = [_memory_kind(x.spec.sharding) for x in program.ins]
     main.result_attrs = [_memory_kind(x.spec.sharding) for x in program.outs]

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from weft.core.trace import extend_axis_env
 from weft.hlo.lowering import Lowering, Rule, rule_of
 from weft.hlo.ops import Block, Value, array_type
 from weft.ir.jaxpr import Eqn
@@ -42,10 +43,17 @@ def plugin_rule_of_kind(*kinds: str) -> Callable[[Rule], Rule]:
 class ReplicaLowering(Lowering):
     """A module of replicas that is being written."""
 
-    def __init__(self, name: str, axes: Sequence[tuple[Any, int]], host: HostTarget | None = None):
+    def __init__(
+        self,
+        name: str,
+        axes: Sequence[tuple[Any, int]],
+        host: HostTarget | None = None,
+        platform: str = "",
+    ):
         super().__init__(name)
         self.mesh = SimpleNamespace(shape_tuple=tuple(axes))
         self.host = host
+        self.platform = platform
 
     def rule_for(self, primitive: Any) -> Rule | None:
         return (
@@ -58,6 +66,10 @@ class ReplicaLowering(Lowering):
         if self.rule_for(eqn.primitive) is None:
             refuse(eqn, "has no form that a plugin compiles.")
         return super().equation(b, eqn, args)
+
+    def inline_function(self, b: Block, fn: Callable, args: Sequence[Value]) -> list[Value]:
+        with extend_axis_env(self.mesh.shape_tuple, frozenset()):
+            return super().inline_function(b, fn, args)
 
     def device_number(self, b: Block) -> Value:
         return b.emit("replica_id", (), [array_type((), np.uint32)])[0]

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
+
+from weft.core.trace import typeof
 from weft.hlo.factorizations import banded, jacobi, lu, reflectors
-from weft.hlo.lowering import result_types
-from weft.hlo.ops import Block, Value, array_type
+from weft.hlo.lowering import KINDS, result_types
+from weft.hlo.ops import Block, Value, array_type, dtype_kind
 from weft.hlo.replicas import plugin_rule, plugin_rule_of_kind, refuse
+from weft.ir.collective_spec import collective_axes, spec_of
 from weft.ir.jaxpr import Eqn
+from weft.ops.collective_rules import axes_size, position, ppermute_p
+from weft.ops.comparison import select
+from weft.ops.layout import broadcast_in_dim
+from weft.ops.slicing import dynamic_index_in_dim
+from weft.util import dtypes
 
 # --- where values are -------------------------------------------------------------------------------------------------
 
@@ -81,23 +91,109 @@ def _expanded(b: Block, target: str, args: Sequence[Value], types: Sequence) -> 
     )
 
 
+# --- collectives ------------------------------------------------------------------------------------------------------
+
+#: platforms whose compilers have collectives that XLA's for CPUs lacks
+_ACCELERATORS = ("cuda", "rocm", "tpu")
+
+
+@plugin_rule_of_kind("collective")
+def _collective(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    """A collective of elements that all platforms exchange, and add, multiply or compare."""
+    write = KINDS["collective"]
+    if not args:
+        return [write(b, eqn)]
+    carrier = _carrier(args[0].dtype, spec_of(eqn.primitive).reduces)
+    made = write(b, eqn, *[b.convert(x, carrier) for x in args])
+    made = [made] if isinstance(made, Value) else made
+    return [b.convert(x, t.dtype) for x, t in zip(made, result_types(eqn))]
+
+
+def _carrier(dtype: np.dtype, reduces: bool) -> np.dtype:
+    """Return the dtype in which a collective carries elements of `dtype`.
+
+    Elements of fewer than 8 bits travel in whole bytes. Reductions of dtypes that some platform does
+    not reduce are those of 32 bits; integers wrap around alike.
+    """
+    kind, bits = dtype_kind(dtype), dtypes.itemsize_bits(dtype)
+    if kind == "b":
+        return np.dtype(np.uint32 if reduces else np.bool_)
+    if kind in "iu" and (bits < 8 or (reduces and bits == 16)):
+        return np.dtype(f"{kind}{4 if reduces else 1}")
+    if kind == "f" and bits <= 8:
+        dtype = np.float32 if reduces else np.float16 if bits < 8 else dtype
+    return np.dtype(dtype)
+
+
+@plugin_rule("pbroadcast")
+def _broadcast(b: Block, eqn: Eqn, x: Value) -> list[Value]:
+    """Permutations, each of which doubles the number of positions that have the value."""
+    return b.context.inline_function(b, lambda x: [_sent_to_all(x, **eqn.params)], [x])
+
+
+def _sent_to_all(
+    x: Any, *, source: int, axis_name: Any, axis_index_groups: Any = None, **_: Any
+) -> Any:
+    axes = collective_axes({"axis_name": axis_name})
+    groups = axis_index_groups or [range(axes_size(axes))]
+    orders = [[*group[source:], *group[:source]] for group in groups]
+    here = position(axes)
+    have = 1
+    while have < len(orders[0]):
+        sent = [
+            (order[k], order[k + have])
+            for order in orders
+            for k in range(min(have, len(order) - have))
+        ]
+        came = ppermute_p.bind(x, axis_name=axes, perm=tuple(sent))
+        receives = np.zeros(sum(map(len, orders)), np.bool_)
+        receives[[to for _, to in sent]] = True
+        mine = dynamic_index_in_dim(receives, here, 0, keepdims=False)
+        x = select(broadcast_in_dim(mine, typeof(x).shape, ()), came, x)
+        have *= 2
+    return x
+
+
+@plugin_rule("ragged_all_to_all")
+def _ragged(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    """One exchange where the platform has it; else all rows go to all positions."""
+    if b.context.platform in _ACCELERATORS:
+        return KINDS["collective"](b, eqn, *args)
+    return b.context.inline_function(
+        b, lambda *xs: [eqn.primitive.rules["several"](*xs, **eqn.params)], args
+    )
+
+
 # --- the host ---------------------------------------------------------------------------------------------------------
 
 
-@plugin_rule("eig", "schur")
-@plugin_rule_of_kind("callback")
+@plugin_rule(
+    "eig",
+    "schur",
+    "regularized_incomplete_beta",
+    "betaincc",
+    "beta_density",
+    "log_betainc",
+    "betainc_hazard",
+)
 def _on_host(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
-    """A custom call of the backend's. On a mesh its first operand is the position of the device."""
+    """A custom call of the backend's, which computes the equation by its `reference`."""
     host = b.context.host
     if host is None:
-        refuse(eqn, "runs on the host, which programs of this plugin cannot call.")
-    position = [b.context.device_number(b)] if b.context.mesh.shape_tuple else []
+        refuse(eqn, "is computed on the host, which programs of this plugin do not call.")
     return b.emit(
         "custom_call",
-        [*position, *args],
+        args,
         result_types(eqn),
         target=host(eqn),
         backend_config={},
         api_version=4,
         has_side_effect=bool(eqn.effects),
     )
+
+
+@plugin_rule_of_kind("callback")
+def _callback(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    """The same of a callback; on a mesh, its first operand is the position of the device."""
+    position = [b.context.device_number(b)] if b.context.mesh.shape_tuple else []
+    return _on_host(b, eqn, *position, *args)
