@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from weft.backends.held import Numbers, held_by_process
+from weft.ir import mesh
 from weft.ir.explicit import type_sharding
 from weft.ir.program_mesh import is_abstract
 from weft.ir.shardings import Sharding
@@ -196,6 +197,7 @@ def _held_here(by_process: tuple[tuple[int, Numbers], ...], process: int, splits
 
 def follow_processes() -> None:
     """Find again which process holds what, after devices have changed hands."""
+    mesh.follow_processes()
     held_by_process.cache_clear()
     for spec in list(_specs.values()):            # a copy: other threads add to it
         if spec.by_process is not None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -115,6 +116,10 @@ def _numbers(value: np.ndarray) -> str:
 
 def _braces(values: Iterable) -> str:
     return "{" + ",".join(_braces(v) if isinstance(v, (list, tuple)) else str(v) for v in values) + "}"
+
+
+#: groups or pairs of devices, of which many collectives have the same
+_device_braces = lru_cache(maxsize=256)(_braces)
 
 
 def _flag(value: Any) -> str:
@@ -562,7 +567,7 @@ def _manual(c: _Computation, op: Op) -> Block:
 def _collective(c: _Computation, op: Op) -> list[str]:
     a, permuted = op.attrs, op.name == "collective_permute"
     attributes = [f"channel_id={a['channel']}"] if "channel" in a else []
-    attributes.append(f"{'source_target_pairs' if permuted else 'replica_groups'}={_braces(a['groups'])}")
+    attributes.append(f"{'source_target_pairs' if permuted else 'replica_groups'}={_device_braces(a['groups'])}")
     if op.name in ("all_reduce", "all_gather", "reduce_scatter"):
         attributes.append("use_global_device_ids=true")
     return [*attributes, *([f"dimensions={{{a['dim']}}}"] if "dim" in a else []), *([_to_apply(c, op)] if op.regions else [])]

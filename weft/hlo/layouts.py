@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from weft.hlo.ops import Block, Context, Value
@@ -19,10 +20,16 @@ def axes_text(axes: Iterable, is_open: bool = False) -> str:
 def _mesh(context: Context, mesh: Any) -> str:
     """The name of a mesh in the module."""
     context.sizes.append(math.prod(n for _, n in mesh.shape_tuple))
+    text = _mesh_text(mesh)
+    return context.meshes.setdefault(text, f"mesh_{len(context.meshes) - 1}" if context.meshes else "mesh")
+
+
+@lru_cache(maxsize=256)
+def _mesh_text(mesh: Any) -> str:
+    """The axes of a mesh, and its devices if they are not in order."""
     text = "[" + ", ".join(f'"{name}"={size}' for name, size in mesh.shape_tuple) + "]"
     ids = [d.id for d in mesh.devices.flat] if isinstance(mesh, Mesh) else []
-    text += f", device_ids={ids}" if ids != list(range(len(ids))) else ""
-    return context.meshes.setdefault(text, f"mesh_{len(context.meshes) - 1}" if context.meshes else "mesh")
+    return text + (f", device_ids={ids}" if ids != list(range(len(ids))) else "")
 
 
 def placed(context: Context, mesh: Any, dims: Sequence, open_dims: Container[int] = (), replicated: Container = (),
@@ -86,6 +93,7 @@ def is_abstract(sharding: Sharding) -> bool:
     return isinstance(sharding, NamedSharding) and not isinstance(sharding.mesh, Mesh)
 
 
+@lru_cache(maxsize=256)
 def tiles_text(sharding: Sharding, ndim: int) -> str:
     """A sharding as the device that holds each tile, as XLA writes it.
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -143,6 +144,12 @@ def _rows(rows: Sequence[Sequence[int]], width: int = 0) -> str:
     return f"dense<{rows[0][0] if same else _list(_list(row) for row in rows) if rows else ''}> : tensor<{len(rows)}x{width}xi64>"
 
 
+@lru_cache(maxsize=256)
+def _rows_of_devices(groups: tuple[tuple[int, ...], ...]) -> str:
+    """Groups or pairs of devices, of which many collectives have the same."""
+    return _rows(groups, 2)
+
+
 def quoted(text: str) -> str:
     """A text as MLIR writes it."""
     return '"' + "".join(c if c.isprintable() and c not in '"\\' else "".join(f"\\{byte:02X}" for byte in c.encode()) for c in text) + '"'
@@ -232,7 +239,7 @@ class _Printer:
 
     def operation(self, op: Op) -> None:
         """The lines of an operation."""
-        if has_names(list(op.attrs.values())):
+        if has_names([value for key, value in op.attrs.items() if key != "groups"]):         # numbers of devices
             raise NotImplementedError(f"as_text: {op.name} in the program needs sizes that are known, and has {op.attrs}.")
         text = self.text(op)
         prefix = ""
@@ -573,7 +580,7 @@ def _collective(p: _Printer, op: Op) -> str:
             "all_to_all": {"split_dimension": "split", "concat_dimension": "concat", "split_count": "count"}}.get(op.name, {})
     attributes = {k: f"{a[v]} : i64" for k, v in dims.items()}
     groups = "source_target_pairs" if op.name == "collective_permute" else "replica_groups"
-    attributes[groups] = _rows(a["groups"], 2)
+    attributes[groups] = _rows_of_devices(a["groups"])
     if a["channel"] is not None:                # without one, groups are of replicas
         attributes["channel_handle"] = f"#stablehlo.channel_handle<handle = {a['channel']}, type = 1>"
         if op.name in ("all_reduce", "all_gather", "reduce_scatter"):

@@ -123,6 +123,13 @@ def _types_text(types: tuple[AxisType, ...]) -> str:
 _meshes: dict[tuple, Mesh] = {}
 _abstract_meshes: dict[tuple, AbstractMesh] = {}
 _latest: dict[tuple, Mesh] = {}          # the mesh that was last asked for, by sizes, names and types
+#: one device of each process that drives devices of a mesh
+_process_devices: dict[Mesh, tuple] = {}
+
+
+def follow_processes() -> None:
+    """Find the processes of meshes again, after devices have changed hands."""
+    _process_devices.clear()
 
 
 class Mesh(_MeshBase):
@@ -193,7 +200,21 @@ class Mesh(_MeshBase):
     @property
     def is_multi_process(self) -> bool:
         """Whether its devices belong to more than one process."""
-        return len({d.process_index for d in self._flat}) > 1
+        return len({d.process_index for d in self._process_devices}) > 1
+
+    @property
+    def _process_devices(self) -> tuple:
+        """One device of each process that drives some, so that facts of processes take no look at every device."""
+        devices = _process_devices.get(self)
+        if devices is None:
+            devices = tuple({(getattr(d, "client", None), d.process_index): d for d in self._flat}.values())
+            _process_devices[self] = devices
+        return devices
+
+    @property
+    def _is_addressable(self) -> bool:
+        """Whether this process drives all of its devices."""
+        return all(d.is_addressable for d in self._process_devices)
 
     @property
     def local_devices(self) -> list:

@@ -170,8 +170,9 @@ def check_same_devices(shardings: Sequence[Sharding], name_of: Callable[[int], s
 
     `name_of(i)` says in the error what sharding i belongs to, as "argument x of f with shape float32[8]".
     """
+    expected = shardings[0].device_assignment
     for i, sharding in enumerate(shardings):
-        if sharding.device_assignment != shardings[0].device_assignment:
+        if sharding.device_assignment is not expected and sharding.device_assignment != expected:
             ids = [[d.id for d in s.device_assignment] for s in (shardings[0], sharding)]
             of = [f"{name_of(k)} and device ids {numbers} on platform {shardings[k].device_assignment[0].platform.upper()}"
                   for k, numbers in zip((0, i), ids)]
@@ -186,14 +187,20 @@ def check_same_devices(shardings: Sequence[Sharding], name_of: Callable[[int], s
 def _common_mesh(shardings: tuple[Sharding, ...]) -> Mesh:
     named = list(dict.fromkeys(s.mesh for s in shardings if isinstance(s, NamedSharding)))
     devices = shardings[0].device_assignment
-    layouts = [layout_of(s, _natural_rank(s)) for s in shardings]
     for mesh in named:
-        if all(_dims_on(layout, mesh) is not None for layout in layouts):
+        if all(_is_expressible(s, mesh) for s in shardings):
             return mesh
+    layouts = [layout_of(s, _natural_rank(s)) for s in shardings]
     digits = _best_digits(layouts, len(devices), [m.axis_sizes for m in named])
     digits = _merged(digits, layouts, named[0].axis_sizes if named else ())
     names = _digit_names(digits, named[0] if named else None)
     return Mesh(np.array(devices, object).reshape(digits), names)
+
+
+def _is_expressible(sharding: Sharding, mesh: Mesh) -> bool:
+    """Whether axes of `mesh` express `sharding`."""
+    named = isinstance(sharding, NamedSharding) and sharding.mesh is mesh
+    return named or _dims_on(layout_of(sharding, _natural_rank(sharding)), mesh) is not None
 
 
 def _natural_rank(sharding: Sharding) -> int:
@@ -260,13 +267,9 @@ def _best_digits(layouts: Sequence[Layout], n: int, meshes: Sequence[Digits]) ->
 
 
 def _ordered_prime_factorings(n: int) -> Iterator[Digits]:
-    from weft.util.primes import prime_factors
+    from weft.util.primes import distinct_orders, prime_factors
 
-    primes, seen = prime_factors(n), set()
-    for order in itertools.permutations(primes) if len(set(primes)) > 1 else [tuple(primes)]:
-        if order not in seen:
-            seen.add(order)
-            yield order
+    return distinct_orders(prime_factors(n))
 
 
 def _strides(digits: Sequence[int]) -> tuple[int, ...]:

@@ -320,6 +320,11 @@ class NamedSharding(Sharding):
             raise ShardingError(f"{self!r} has no devices: its mesh is abstract.\n  Use a Mesh of devices here.")
         return self.mesh.flat_devices
 
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether this process drives all of its devices."""
+        return self.mesh._is_addressable if isinstance(self.mesh, Mesh) else super().is_fully_addressable
+
     def with_memory_kind(self, kind: str) -> NamedSharding:
         """The same layout in another memory space."""
         return NamedSharding(self.mesh, self.spec, memory_kind=kind)
@@ -488,14 +493,11 @@ def grid_of_dims(dims: Spec, axis_names: tuple, axis_sizes: Shape) -> tuple[Shap
     """
     sizes = dict(zip(axis_names, axis_sizes))
     splits = tuple(math.prod(sizes[a] for a in axes) for axes in dims)
-    order = [(axis_names.index(axis), sizes[axis]) for axes in dims for axis in axes]
-    ids = []
-    for coords in itertools.product(*map(range, axis_sizes)):
-        number = 0
-        for axis, size in order:
-            number = number * size + coords[axis]
-        ids.append(number)
-    return splits, tuple(ids)
+    numbers = np.zeros(axis_sizes, int)
+    for axis in itertools.chain.from_iterable(dims):
+        i, size = axis_names.index(axis), sizes[axis]
+        numbers = numbers * size + np.arange(size).reshape([size if k == i else 1 for k in range(len(axis_sizes))])
+    return splits, tuple(numbers.ravel().tolist())
 
 
 class SingleDeviceSharding(Sharding):

@@ -9,6 +9,7 @@ Next: `random.generators`, which asks for it.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,16 @@ def _split(ctx: Any, args: list, *, length: int) -> Any:
     first, second = _pairs(k0, k1, ctx.start(axes, half // n, _U32), half // n, half)
     parts = []
     for odd in (0, 1):
-        to = lambda begin, odd=odd: [(2 * i + odd, begin + i) for i in range(n // 2)]
-        parts.append(bitwise.bitwise_or(ctx.ppermute(first, axes, to(0)), ctx.ppermute(second, axes, to(n // 2))))
+        low, high = _every_second(odd, n // 2, 0), _every_second(odd, n // 2, n // 2)
+        parts.append(bitwise.bitwise_or(ctx.ppermute(first, axes, low), ctx.ppermute(second, axes, high)))
     return slicing.concatenate(parts, dim)
+
+
+@lru_cache(maxsize=256)
+def _every_second(start: int, count: int, target: int) -> tuple[tuple[int, int], ...]:
+    """Pairs of every second device from `start` on and the devices from `target` on.
+
+    >>> _every_second(1, 2, 4)
+    ((1, 4), (3, 5))
+    """
+    return tuple([(start + 2 * i, target + i) for i in range(count)])

@@ -11,8 +11,9 @@ Laws: only rows that are needed elsewhere are sent; in a round every device send
 
 from __future__ import annotations
 
-import itertools
+import operator
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,16 @@ class Window:
         return -(-(self.first + p * self.advance) // self.step)
 
 
+@lru_cache(maxsize=256)
+def first_rows(window: Window, n: int) -> tuple[int, ...]:
+    """Return the first row that each of `n` devices needs.
+
+    >>> first_rows(Window(-1, 3, 2, step=2), 4)
+    (0, 1, 3, 4)
+    """
+    return tuple([window.of(p) for p in range(n)])
+
+
 @record
 class Halo:
     """The rows of dim `dim` of operand `operand` that every device along `axes` needs, of `size` rows in all."""
@@ -64,9 +75,20 @@ class Transfer:
     place: int
 
 
+@record
+class TransferRound:
+    """Transfers at one time, as tables by device: the first row that it sends, the place of the rows that it gets, and their number."""
+    pairs: tuple[tuple[int, int], ...]   # senders and receivers
+    count: int                           # of rows that are sent, at most
+    starts: tuple[int, ...]
+    places: tuple[int, ...]
+    counts: tuple[int, ...]
+
+
 # --- which rows ----------------------------------------------------------------------------------------------------
 
-def transfers_of(window: Window, n: int, size: int) -> tuple[list[Transfer], list[list[Transfer]]]:
+@lru_cache(maxsize=256)
+def transfers_of(window: Window, n: int, size: int) -> tuple[tuple[Transfer, ...], tuple[tuple[Transfer, ...], ...]]:
     """Transfers within a device, and rounds of transfers between devices, for a dim of `size` rows on `n` devices.
 
     >>> kept, rounds = transfers_of(Window(1, 2, 2), 4, 8)
@@ -75,17 +97,34 @@ def transfers_of(window: Window, n: int, size: int) -> tuple[list[Transfer], lis
     """
     local = -(-size // n)
     kept: list[Transfer] = []
-    rounds: list[list[Transfer]] = []
+    rounds: list[tuple[list[Transfer], set[int], set[int]]] = []          # with their senders and receivers
     for transfer in _transfers(window, n, size, local):
         if transfer.source == transfer.target:
             kept.append(transfer)
             continue
-        clashes = lambda r, transfer=transfer: any(transfer.source == o.source or transfer.target == o.target for o in r)
-        free = next((r for r in rounds if not clashes(r)), None)
+        free = next((r for r in rounds if transfer.source not in r[1] and transfer.target not in r[2]), None)
         if free is None:
-            rounds.append(free := [])
-        free.append(transfer)
-    return kept, rounds
+            rounds.append(free := ([], set(), set()))
+        free[0].append(transfer)
+        free[1].add(transfer.source)
+        free[2].add(transfer.target)
+    return tuple(kept), tuple([tuple(transfers) for transfers, _, _ in rounds])
+
+
+@lru_cache(maxsize=256)
+def _rounds_of(window: Window, n: int, size: int) -> tuple[TransferRound | None, tuple[TransferRound, ...]]:
+    """The same as tables; None if no transfers are within devices."""
+    kept, rounds = transfers_of(window, n, size)
+    return _tables(kept, n) if kept else None, tuple([_tables(transfers, n) for transfers in rounds])
+
+
+def _tables(transfers: Sequence[Transfer], n: int) -> TransferRound:
+    starts, places, counts = [0] * n, [0] * n, [0] * n
+    for transfer in transfers:
+        starts[transfer.source] = transfer.at
+        places[transfer.target], counts[transfer.target] = transfer.place, transfer.count
+    return TransferRound(tuple([(t.source, t.target) for t in transfers]), max([t.count for t in transfers]),
+                         tuple(starts), tuple(places), tuple(counts))
 
 
 def _transfers(window: Window, n: int, size: int, local: int) -> Iterator[Transfer]:
@@ -101,7 +140,7 @@ def rows_sent(window: Window, n: int, size: int) -> list[int]:
     """The number of rows that a device sends in every round."""
     if window.advance == -(-size // n) and window.step == 1:
         return [count for _, _, count in _neighbours(window, n, window.advance)]
-    return [max(transfer.count for transfer in transfers) for transfers in transfers_of(window, n, size)[1]]
+    return [transfers.count for transfers in _rounds_of(window, n, size)[1]]
 
 
 def _neighbours(window: Window, n: int, local: int) -> list[tuple[int, int, int]]:
@@ -129,13 +168,13 @@ def fetch_rows(ctx: Any, x: Any, halo: Halo, is_split: bool = True) -> Any:
     if not rounds and len({(transfer.at, transfer.place) for transfer in kept}) == 1 and kept[0].place == 0:
         at = kept[0].at
         return slice_along(pad_along(x, 0, max(0, at + window.span - typeof(x).shape[dim]), dim), at, window.span, dim)
-    return _by_transfers(ctx, x, halo, n, [kept, *rounds] if kept else rounds, len(kept) > 0)
+    return _by_transfers(ctx, x, halo, *_rounds_of(window, n, halo.size))
 
 
 def _rows_of_whole(ctx: Any, x: Any, halo: Halo) -> Any:
     """The needed rows of a value that all devices have."""
     window, n = halo.window, ctx.size(halo.axes)
-    starts = [window.of(p) for p in range(n)]
+    starts = first_rows(window, n)
     before, after = max(0, -min(starts)), max(0, max(starts) + window.span - halo.size)
     start = table_entry(ctx, halo.axes, [s + before for s in starts])
     return dynamic_slice_along(pad_along(x, before, after, halo.dim), start, window.span, halo.dim)
@@ -175,34 +214,30 @@ def _joined_with_neighbours(ctx: Any, x: Any, halo: Halo, n: int, window: Window
     return slicing.concatenate(parts, dim)
 
 
-def _shift(q: int, n: int, ring: bool) -> list[tuple[int, int]]:
+@lru_cache(maxsize=256)
+def _shift(q: int, n: int, ring: bool) -> tuple[tuple[int, int], ...]:
     """Every device's block to the one `q` before it."""
-    return [((p + q) % n, p) for p in range(n) if ring or 0 <= p + q < n]
+    return tuple([((p + q) % n, p) for p in range(n) if ring or 0 <= p + q < n])
 
 
-def _by_transfers(ctx: Any, x: Any, halo: Halo, n: int, rounds: Sequence[Sequence[Transfer]], local_first: bool) -> Any:
+def _by_transfers(ctx: Any, x: Any, halo: Halo, kept: TransferRound | None, rounds: Sequence[TransferRound]) -> Any:
     """The needed rows, assembled by tables that say for every device which rows it sends, receives, and where they go."""
     dim, axes, span = halo.dim, halo.axes, halo.window.span
     aval = typeof(x)
     shape = tuple(span if d == dim else s for d, s in enumerate(aval.shape))
     out = layout.full(shape, 0, aval.dtype)
     row = layout.broadcasted_iota(np.int32, shape, dim)
-    for i, transfers in enumerate(rounds):
-        count = max(transfer.count for transfer in transfers)
-        start = table_entry(ctx, axes, _table(n, {transfer.source: transfer.at for transfer in transfers}))
-        sent = dynamic_slice_along(pad_along(x, 0, count, dim), start, count, dim)
-        if i or not local_first:
-            sent = ctx.ppermute(sent, axes, [(transfer.source, transfer.target) for transfer in transfers])
-        place = table_entry(ctx, axes, _table(n, {transfer.target: transfer.place for transfer in transfers}))
-        end = arithmetic.add(place, table_entry(ctx, axes, _table(n, {transfer.target: transfer.count for transfer in transfers})))
+    for transfers in (*(() if kept is None else (kept,)), *rounds):
+        start = table_entry(ctx, axes, transfers.starts)
+        sent = dynamic_slice_along(pad_along(x, 0, transfers.count, dim), start, transfers.count, dim)
+        if transfers is not kept:
+            sent = ctx.ppermute(sent, axes, transfers.pairs)
+        place = table_entry(ctx, axes, transfers.places)
+        end = arithmetic.add(place, table_entry(ctx, axes, transfers.counts))
         shifted = dynamic_slice_along(pad_along(sent, span, span, dim), arithmetic.sub(np.int32(span), place), span, dim)
         here = bitwise.bitwise_and(comparison.ge(row, place), comparison.lt(row, end))
         out = comparison.select_n(here, out, shifted)
     return out
-
-
-def _table(n: int, values: dict[int, int]) -> list[int]:
-    return [values.get(p, 0) for p in range(n)]
 
 
 def mask_outside(ctx: Any, x: Any, halo: Halo, fill: Any) -> Any:
@@ -210,7 +245,7 @@ def mask_outside(ctx: Any, x: Any, halo: Halo, fill: Any) -> Any:
     n, window, dim = ctx.size(halo.axes), halo.window, halo.dim
     first, last = window.of(0), window.of(n - 1)
     shape = typeof(x).shape
-    start = table_entry(ctx, halo.axes, [window.of(p) for p in range(n)])
+    start = table_entry(ctx, halo.axes, first_rows(window, n))
     place = arithmetic.add(layout.broadcasted_iota(np.int32, shape, dim), start)
     inside = None
     if min(first, last) < 0:
@@ -253,8 +288,9 @@ def pad_along(x: Any, before: int, after: int, dim: int) -> Any:
 
 def table_entry(ctx: Any, axes: tuple, table: Sequence[int]) -> Any:
     """This device's entry of a table by device number."""
-    step = table[1] - table[0] if len(table) > 1 else 0
-    if all(b - a == step for a, b in itertools.pairwise(table)):
+    steps = {*map(operator.sub, table[1:], table)}
+    if len(steps) <= 1:
+        step = max(steps, default=0)
         return arithmetic.add(ctx.start(axes, step), np.int32(table[0])) if step else np.int32(table[0])
     found = slicing.dynamic_slice_p.bind(np.array(table, np.int32), ctx.start(axes, 1), slice_sizes=(1,))
     return layout.reshape(found, ())

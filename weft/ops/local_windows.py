@@ -14,7 +14,7 @@ import numpy as np
 
 from weft.core.trace import typeof
 from weft.ops import convolution, layout, slicing
-from weft.ops.halo import Halo, Window, dynamic_slice_along, fetch_rows, mask_outside, select_reached, table_entry
+from weft.ops.halo import Halo, Window, dynamic_slice_along, fetch_rows, first_rows, mask_outside, select_reached, table_entry
 from weft.ops.recognized import part_p, rotate_p
 from weft.ops.split_rule import split_rule
 
@@ -34,7 +34,7 @@ def _dilated(ctx: Any, x: Any, halo: Halo, places: tuple[int, int, int, int], fi
     dim, n = halo.dim, ctx.size(halo.axes)
     if step == 1:
         return x
-    before = [halo.window.of(p) * step - (first + p * advance) for p in range(n)]
+    before = [row * step - (first + p * advance) for p, row in enumerate(first_rows(halo.window, n))]
     most, length = max(before), (halo.window.span - 1) * step + 1
     config = lambda low, high: [(low, high, step - 1) if d == dim else (0, 0, 0) for d in range(typeof(x).ndim)]
     if len(set(before)) == 1:

@@ -28,8 +28,8 @@ from weft.ops.collective_groups import bind_over
 from weft.ops.collective_rules import all_gather_p, axes_size, axis_index_p, pbroadcast_p, position
 from weft.ops.elementwise import eq
 from weft.util.errors import ShardingError, describe
-from weft.util.primes import prime_factors
-from weft.util.record import record, replace
+from weft.util.primes import distinct_orders, prime_factors
+from weft.util.record import field, record, replace
 
 
 @record
@@ -45,6 +45,7 @@ class ProcessAxes:
     """The parts of every axis, in the order of the mesh. `ranks` are the processes in row-major order of the process parts."""
     parts: Mapping[Any, tuple[Part, ...]]
     ranks: tuple[int, ...]
+    known: dict[tuple, tuple] = field(default_factory=dict, compare=False, repr=False)    # groups and positions by axes
 
     @property
     def all_parts(self) -> list[Part]:
@@ -72,15 +73,25 @@ class ProcessAxes:
 
     def groups(self, axes: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
         """The ranks that exchange values along the process parts `axes`, in order of their number there."""
+        groups = self.known.get(("groups", *axes))
+        if groups is None:
+            groups = self.known["groups", *axes] = self._groups(axes)
+        return groups
+
+    def _groups(self, axes: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
         names = [name for name, _ in self.between]
         grid = np.array(self.ranks).reshape([size for _, size in self.between])
         order = [i for i, name in enumerate(names) if name not in axes] + [names.index(axis) for axis in axes]
         size = math.prod(grid.shape[names.index(axis)] for axis in axes)
-        return tuple(tuple(map(int, row)) for row in grid.transpose(order).reshape(-1, size))
+        return tuple(map(tuple, grid.transpose(order).reshape(-1, size).tolist()))
 
     def positions(self, axis: Any) -> tuple[tuple[int, int], ...]:
         """Every rank with its number along a process part."""
-        return tuple(sorted((rank, i) for group in self.groups((axis,)) for i, rank in enumerate(group)))
+        positions = self.known.get(("positions", axis))
+        if positions is None:
+            pairs = [(rank, i) for group in self.groups((axis,)) for i, rank in enumerate(group)]
+            positions = self.known["positions", axis] = tuple(sorted(pairs))
+        return positions
 
 
 def process_axes(mesh: Sequence[tuple[Any, int]], owners: np.ndarray, fine: bool = False) -> ProcessAxes:
@@ -115,7 +126,7 @@ def _digits(rows: np.ndarray) -> Iterator[list[tuple[int, bool]]]:
     processes at place i of the axis."""
     n = len(rows)
     primes = prime_factors(n)
-    for order in dict.fromkeys(itertools.permutations(primes)) if len(set(primes)) > 1 else [tuple(primes)]:
+    for order in distinct_orders(primes):
         found, stride = [], n
         for size in order:
             stride //= size

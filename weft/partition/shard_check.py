@@ -10,9 +10,11 @@ How:  the global type and the placement of a value give the type of its shards; 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from weft.core.trace import typeof
@@ -89,7 +91,7 @@ def check_collectives(eqns: Iterable[Eqn], sizes: Sizes) -> None:
             _raise_if(_fault_of_axes(eqn.params, sizes) or _fault_of_types(eqn), eqn, eqn.source)
 
 
-def check_exchanges(eqns: Iterable[Eqn], ranks: Collection[int]) -> None:
+def check_exchanges(eqns: Iterable[Eqn], ranks: tuple[int, ...]) -> None:
     """PartitionError for the first exchange among `eqns` whose `ranks` disagree on types or groups."""
     for eqn in eqns:
         if role_of(eqn) == "exchange":
@@ -112,16 +114,18 @@ def _fault_of_axes(params: Mapping[str, Any], sizes: Sizes) -> str:
     return _fault_of_groups(groups, range(n)) or _fault_of_pairs(params.get("perm", ()), range(n))
 
 
-def _fault_of_groups(groups: Sequence[Sequence[int]] | None, positions: Collection[int]) -> str:
+@lru_cache(maxsize=256)
+def _fault_of_groups(groups: tuple[tuple[int, ...], ...] | None, positions: range | tuple[int, ...]) -> str:
     """Return what is wrong with groups: each position must be in one group, and all groups must have the same size."""
     if groups is None:
         return ""
-    if sorted(position for group in groups for position in group) != sorted(positions):
+    if sorted(itertools.chain.from_iterable(groups)) != sorted(positions):
         return f"its groups {groups} do not contain each of {len(positions)} positions once"
     return "" if len({len(group) for group in groups}) == 1 else f"its groups {groups} differ in size"
 
 
-def _fault_of_pairs(pairs: Sequence[tuple[int, int]], positions: Collection[int]) -> str:
+@lru_cache(maxsize=256)
+def _fault_of_pairs(pairs: tuple[tuple[int, int], ...], positions: range | tuple[int, ...]) -> str:
     """Return what is wrong with pairs of a sender and a receiver: each position may send once and receive once."""
     for verb, members in zip(("sends", "receives"), zip(*pairs)):
         position, count = Counter(members).most_common(1)[0]
@@ -132,7 +136,7 @@ def _fault_of_pairs(pairs: Sequence[tuple[int, int]], positions: Collection[int]
     return ""
 
 
-def _fault_of_exchange(eqn: Eqn, ranks: Collection[int]) -> str:
+def _fault_of_exchange(eqn: Eqn, ranks: tuple[int, ...]) -> str:
     kind, groups, aval = eqn.params["kind"], eqn.params["groups"], eqn.invars[0].aval
     if kind == "permute":
         return _fault_of_pairs(eqn.params["pairs"], ranks)

@@ -142,9 +142,9 @@ class SplitContext:
         self._record("all_gather", x, axes)
         return collectives.all_gather(x, axes, axis=dim, tiled=True)
 
-    def ppermute(self, x: Any, axes: Axes, perm: list[tuple[int, int]]) -> Any:
+    def ppermute(self, x: Any, axes: Axes, perm: tuple[tuple[int, int], ...]) -> Any:
         """What the device that names this one as its target sends; zeros if none does."""
         self._record("ppermute", x, axes)
-        return collectives.ppermute(x, axes, perm)
+        return collectives.permuted(x, axes, perm)
 
     pmax, pmin, psum = map(_reduction, ("pmax", "pmin", "psum"))

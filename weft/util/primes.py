@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 
 def prime_factors(n: int) -> list[int]:
     """The primes whose product is `n`, in order.
@@ -18,3 +20,18 @@ def prime_factors(n: int) -> list[int]:
         if p * p > n > 1:
             p = n
     return found
+
+
+def distinct_orders(factors: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield every order of `factors` once, in lexicographic order.
+
+    >>> list(distinct_orders([2, 2, 3]))
+    [(2, 2, 3), (2, 3, 2), (3, 2, 2)]
+    """
+    if not factors:
+        yield ()
+    for first in sorted({*factors}):
+        rest = list(factors)
+        rest.remove(first)
+        for order in distinct_orders(rest):
+            yield first, *order

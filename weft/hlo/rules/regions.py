@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -125,31 +126,44 @@ def _shard_map(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
 # --- collectives ------------------------------------------------------------------------------------------------------
 
 
-def _groups(axes: Sequence, mesh: Sequence[tuple[Any, int]]) -> list[list[int]]:
+#: numbers of devices: of the members of each group, or of sender and receiver
+Groups = tuple[tuple[int, ...], ...]
+
+
+@lru_cache(maxsize=256)
+def _groups(axes: tuple, mesh: tuple[tuple[Any, int], ...]) -> Groups:
     """The numbers of the devices of each group along `axes`, in the order of their positions there.
 
     >>> _groups(("b",), (("a", 2), ("b", 2))), _groups(("b", "a"), (("a", 2), ("b", 2)))
-    ([[0, 1], [2, 3]], [[0, 2, 1, 3]])
+    (((0, 1), (2, 3)), ((0, 2, 1, 3),))
     """
     names = [name for name, _ in mesh]
     numbers = np.arange(math.prod(n for _, n in mesh)).reshape([n for _, n in mesh])
     along = [names.index(a) for a in axes if a in names]
     rest = [d for d in range(len(names)) if d not in along]
     count = math.prod(mesh[d][1] for d in along)
-    return numbers.transpose(rest + along).reshape(-1, count).tolist()
+    return tuple(map(tuple, numbers.transpose(rest + along).reshape(-1, count).tolist()))
 
 
-def meeting(eqn: Eqn, mesh: Sequence[tuple[Any, int]]) -> list[list[int]]:
+def meeting(eqn: Eqn, mesh: tuple[tuple[Any, int], ...]) -> Groups:
     """The groups of devices that exchange values in a collective, `axis_index_groups` included."""
-    found = _groups(collective_axes(eqn.params), mesh)
-    parts = eqn.params.get("axis_index_groups")
-    return [[group[i] for i in part] for group in found for part in parts] if parts else found
+    axes, parts = collective_axes(eqn.params), eqn.params.get("axis_index_groups")
+    return _parts_of_groups(axes, mesh, parts) if parts else _groups(axes, mesh)
 
 
-def pairs(eqn: Eqn, mesh: Sequence[tuple[Any, int]]) -> list[tuple[int, int]]:
+@lru_cache(maxsize=256)
+def _parts_of_groups(axes: tuple, mesh: tuple[tuple[Any, int], ...], parts: Groups) -> Groups:
+    return tuple([tuple([group[i] for i in part]) for group in _groups(axes, mesh) for part in parts])
+
+
+def pairs(eqn: Eqn, mesh: tuple[tuple[Any, int], ...]) -> Groups:
     """The numbers of the devices that send to each other in a permutation."""
-    found = _groups(collective_axes(eqn.params), mesh)
-    return sorted((group[s], group[t]) for group in found for s, t in eqn.params["perm"])
+    return _pairs(collective_axes(eqn.params), mesh, eqn.params["perm"])
+
+
+@lru_cache(maxsize=256)
+def _pairs(axes: tuple, mesh: tuple[tuple[Any, int], ...], perm: Groups) -> Groups:
+    return tuple(sorted([(group[s], group[t]) for group in _groups(axes, mesh) for s, t in perm]))
 
 
 #: rules of collectives by the instruction that their records name
@@ -168,12 +182,12 @@ def _by_record(b: Block, eqn: Eqn, *args: Value) -> Value | list[Value]:
     return _COLLECTIVES[instruction](b, eqn, *args)
 
 
-def _communicate(b: Block, eqn: Eqn, x: Value, shape: Sequence[int], groups: Sequence | None = None, **attrs: object) -> Value:
+def _communicate(b: Block, eqn: Eqn, x: Value, shape: Sequence[int], groups: Groups | None = None, **attrs: object) -> Value:
     """A collective among the groups of devices that exchange values."""
     return _exchange(b, eqn, [x], [array_type(shape, x.dtype)], groups, **attrs)[0]
 
 
-def _exchange(b: Block, eqn: Eqn, xs: Sequence[Value], types: Sequence[ShapedArray], groups: Sequence | None = None,
+def _exchange(b: Block, eqn: Eqn, xs: Sequence[Value], types: Sequence[ShapedArray], groups: Groups | None = None,
               **attrs: object) -> list[Value]:
     """The same of several values of one dtype."""
     spec, element = spec_of(eqn.primitive), array_type((), xs[0].dtype)
@@ -219,7 +233,7 @@ def _permute(b: Block, eqn: Eqn, x: Value) -> Value:
 def _broadcast(b: Block, eqn: Eqn, x: Value) -> Value:
     """The first device of a group sends."""
     source, found = eqn.params["source"], meeting(eqn, b.context.mesh.shape_tuple)
-    return _communicate(b, eqn, x, x.shape, [[g[source], *g[:source], *g[source + 1:]] for g in found])
+    return _communicate(b, eqn, x, x.shape, tuple([(g[source], *g[:source], *g[source + 1:]) for g in found]))
 
 
 @_collective("ragged-all-to-all")
