@@ -12,24 +12,16 @@ Laws: equal programs give equal texts. A donated argument names the result that 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any, Protocol
 
-import numpy as np
-
-from weft.hlo.lowering import Lowering, Rule, rule_of
-from weft.hlo.ops import Block, Value, array_type
+from weft.hlo.replicas import HostTarget, ReplicaLowering
+from weft.hlo.rules import plugins  # noqa: F401  (fills the tables of rules)
 from weft.hlo.stablehlo import quoted, written
-from weft.ir.jaxpr import Eqn, Jaxpr
+from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ShapedArray
 
 #: the memory of a device in which arrays are by default
 _DEFAULT_MEMORY = "device"
-
-#: rules that differ from those of readable texts, by the names of primitives and by their kinds
-PLUGIN_RULES: dict[str, Rule] = {}
-PLUGIN_KINDS: dict[str, Rule] = {}
 
 
 class DeviceProgram(Protocol):
@@ -43,16 +35,16 @@ class DeviceProgram(Protocol):
     donated: tuple[int, ...]
 
 
-def replica_program_text(
-    program: DeviceProgram, callback: Callable[[Eqn], str] | None = None
-) -> str:
+def replica_program_text(program: DeviceProgram, host: HostTarget | None = None) -> str:
     """Return `program` as a StableHLO module of replicas.
 
-    `callback(eqn)` returns the target of the custom call that runs the host callback of `eqn`.
+    `host(eqn)` returns the target of the custom call that computes `eqn` on the host: a callback, or
+    a primitive whose `reference` runs there. Its operands are those of the equation, on a mesh after
+    the position of the device, a scalar uint32. Without `host` such equations are refused.
     Raises NotImplementedError, which names the primitive and the user's line, for an equation that
     has no form on a plugin.
     """
-    lowering = ReplicaLowering(program.name, program.mesh, callback)
+    lowering = ReplicaLowering(program.name, program.mesh, host)
     main = lowering.function(program.jaxpr, "main", public=True)
     main.arg_attrs = [_memory_kind(x.spec.sharding) for x in program.ins]
     main.result_attrs = [_memory_kind(x.spec.sharding) for x in program.outs]
@@ -99,30 +91,3 @@ def _exact_form(block: Any, aval: ShapedArray) -> tuple:
 def _size(block: Any, aval: ShapedArray) -> tuple:
     spec = block.spec
     return aval.size, spec.storage_dtype.itemsize, math.prod(spec.splits), spec.sharding.memory_kind
-
-
-class ReplicaLowering(Lowering):
-    """A module of replicas that is being written."""
-
-    def __init__(
-        self,
-        name: str,
-        axes: Sequence[tuple[Any, int]],
-        callback: Callable[[Eqn], str] | None = None,
-    ):
-        super().__init__(name)
-        self.mesh = SimpleNamespace(shape_tuple=tuple(axes))
-        self.callback = callback
-
-    def rule_for(self, primitive: Any) -> Rule | None:
-        return (
-            PLUGIN_RULES.get(primitive.name)
-            or PLUGIN_KINDS.get(primitive.kind)
-            or rule_of(primitive)
-        )
-
-    def device_number(self, b: Block) -> Value:
-        return b.emit("replica_id", (), [array_type((), np.uint32)])[0]
-
-    def next_channel(self) -> None:
-        """Return None: collectives of replicas have no channels."""

@@ -536,6 +536,8 @@ def _custom_call(p: _Printer, op: Op) -> str:
         shown["has_side_effect"] = "true"
     if "groups" in a:
         shown |= {"api_version": "4 : i32", "backend_config": f"{{replica_groups = {_rows(a['groups'])}}}"}
+    elif "api_version" in a:
+        shown |= {"api_version": f"{a['api_version']} : i32", "backend_config": "{}"}
     elif a["backend_config"]:
         shown["backend_config"] = quoted(json.dumps(a["backend_config"]))
     if "sharding" in a:
