@@ -155,6 +155,8 @@ class PjrtBackend(Backend):
 
     def start_copy_to_host(self, buffer: ShardBuffers, spec: ArraySpec) -> None:
         if buffer.host_copy is None:
+            for copy in list(HostCopy.unfinished):
+                copy.finish_if_ready()
             buffer.host_copy = HostCopy(buffer, spec)
 
     def shard(
@@ -202,26 +204,16 @@ class PjrtBackend(Backend):
     def wait_for_last_serial(self) -> None:
         """Wait for the last execution that none may overlap; its results have its errors."""
         events, self._last_serial = self._last_serial, []
-        self._wait_for_all(events)
+        self.client.library.wait_for_all(events)
 
     def wait_for_effects(self, raising: bool) -> None:
         with self._running_lock:
             events, self._running = self._running, []
         with self.serial_lock:
             last, self._last_serial = self._last_serial, []
-        error = self._wait_for_all(events + last)
+        error = self.client.library.wait_for_all(events + last)
         if raising and error is not None:
             raise error
-
-    def _wait_for_all(self, events: list[int]) -> RuntimeError | None:
-        """Wait for events; return the last error."""
-        error = None
-        for event in events:
-            try:
-                self.client.library.wait(event)
-            except RuntimeError as failure:
-                error = failure
-        return error
 
     # ---- programs
     def compile(self, program: LocalProgram, lowered: None, stage: Stage) -> Loaded:

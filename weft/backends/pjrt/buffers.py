@@ -7,11 +7,13 @@ Laws: replicated shards have a buffer on each device. A buffer is in the shardin
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import sys
+import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -99,7 +101,12 @@ def join(client: PjrtClient, parts: Sequence[ShardBuffers]) -> ShardBuffers:
 
 
 class HostCopy:
-    """A copy of the distinct shards of an array to the host."""
+    """A copy of the distinct shards of an array to the host.
+
+    `unfinished` keeps the memory that plugins still write, also if the array is gone.
+    """
+
+    unfinished: ClassVar[set[HostCopy]] = set()
 
     def __init__(self, buffers: ShardBuffers, spec: ArraySpec) -> None:
         client = buffers.client
@@ -108,16 +115,48 @@ class HostCopy:
         first_of_block: dict[tuple[int, ...], int] = {}
         for pointer, position in zip(buffers.pointers(), block_positions(spec)):
             first_of_block.setdefault(position, pointer)
-        self._events = [
-            client.start_copy_to_host(pointer, self._blocks[(*position, ...)])
-            for position, pointer in first_of_block.items()
-        ]
+        self._lock = threading.Lock()
+        self._events: list[int] = []
+        self.unfinished.add(self)
+        try:
+            for position, pointer in first_of_block.items():
+                target = self._blocks[(*position, ...)]
+                self._events.append(client.start_copy_to_host(pointer, target))
+        except BaseException:
+            self.finish()
+            raise
+
+    def finish(self) -> RuntimeError | None:
+        """Wait for the copy; return its error. Several threads may call it."""
+        with self._lock:
+            error = self._library.wait_for_all(self._events)
+            self._events = []
+            self.unfinished.discard(self)
+        return error
 
     def blocks(self) -> np.ndarray:
         """Wait for the copy; return the grid of shards, [splits..., local dims...]."""
-        while self._events:
-            self._library.wait(self._events.pop())
+        error = self.finish()
+        if error is not None:
+            raise error
         return self._blocks
+
+    def finish_if_ready(self) -> None:
+        """Finish the copy if no wait is needed."""
+        if self._lock.acquire(blocking=False):
+            try:
+                is_ready = all(map(self._library.is_ready, self._events))
+            finally:
+                self._lock.release()
+            if is_ready:
+                self.finish()
+
+
+@atexit.register
+def _finish_copies() -> None:
+    """Wait for all copies to the host, whose memory is about to be freed."""
+    for copy in list(HostCopy.unfinished):
+        copy.finish()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -141,7 +180,13 @@ def put_blocks(client: PjrtClient, blocks: np.ndarray, spec: ArraySpec) -> Shard
     """Copy the grid of shards to the devices."""
     kind = spec.sharding.memory_kind
     places = zip(device_ids(spec), block_positions(spec))
-    return own(client, [client.put(blocks[(*at, ...)], id, kind) for id, at in places])
+    pointers: list[int] = []
+    try:
+        for id, position in places:
+            pointers.append(client.put(blocks[(*position, ...)], id, kind))
+    finally:  # if one fails, the others are freed
+        buffers = own(client, pointers)
+    return buffers
 
 
 def put_value(client: PjrtClient, value: np.ndarray, spec: ArraySpec) -> ShardBuffers:

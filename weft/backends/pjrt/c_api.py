@@ -382,6 +382,20 @@ class PluginLibrary:
             finally:
                 self.call("Event_Destroy", event=event)
 
+    def wait_for_all(self, events: Sequence[int]) -> RuntimeError | None:
+        """Wait for events and destroy them; return the last error."""
+        error = None
+        for event in events:
+            try:
+                self.wait(event)
+            except RuntimeError as failure:
+                error = failure
+        return error
+
+    def is_ready(self, event: int) -> bool:
+        """Return whether `wait` would return at once."""
+        return self.call("Event_IsReady", event=event).is_ready
+
 
 def _extensions(address: int) -> Sequence[tuple[int, int]]:
     """Return kind and address of each extension of a plugin."""

@@ -161,7 +161,7 @@ class PjrtClient:
         """Return whether the value is there."""
         event = self.library.call("Buffer_ReadyEvent", buffer=buffer).event
         try:
-            return self.library.call("Event_IsReady", event=event).is_ready
+            return self.library.is_ready(event)
         finally:
             self.library.call("Event_Destroy", event=event)
 

@@ -1,0 +1,201 @@
+"""The client of a plugin: its errors, threads, the end of the process, and that it frees what it makes."""
+
+import ctypes
+import gc
+import threading
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import weft
+from tests.accelerators.plugin import PLUGIN, run_on_plugin
+from weft import errors, numpy as wnp
+from weft.backends.pjrt.c_api import PluginLibrary
+from weft.backends.pjrt.compile_options import encode_compile_options
+from weft.sharding import NamedSharding, PartitionSpec as P
+
+#: functions that make an object, with the function that frees it
+MAKERS = {
+    "Buffer_ReadyEvent": "Event_Destroy",
+    "Buffer_ToHostBuffer": "Event_Destroy",
+    "Client_BufferFromHostBuffer": "Event_Destroy",
+    "Client_Compile": "LoadedExecutable_Destroy",
+    "Executable_DeserializeAndLoad": "LoadedExecutable_Destroy",
+    "LoadedExecutable_GetExecutable": "Executable_Destroy",
+}
+
+
+@pytest.fixture
+def client(devices):
+    return devices[0].client.client
+
+
+def test_errors_have_the_code_and_message_of_the_plugin(client):
+    with pytest.raises(errors.JaxRuntimeError, match=r"(?s)^[A-Z_]+: .*xla, Client_Compile"):
+        client.compile("module { not a program }", encode_compile_options([0], {}))
+    with pytest.raises(errors.JaxRuntimeError, match=r"(?s)^[A-Z_]+: .*Executable_Deserialize"):
+        client.load(b"not an executable")
+
+
+def test_values_of_failed_programs_raise_when_read(devices):
+    """A program runs out of memory after the call has returned."""
+
+    def too_large(x):
+        rows = wnp.broadcast_to(x[:, None], (4, 1 << 44)) + x[:, None]
+        return wnp.sort(rows, axis=0)[:, :4]
+
+    y = weft.jit(too_large)(weft.device_put(np.ones(4, np.float32), devices[0]))
+    z = weft.jit(lambda y: y + 1)(y)
+    for result in (y, z):
+        with pytest.raises(errors.JaxRuntimeError, match="Out of memory allocating"):
+            result.block_until_ready()
+        with pytest.raises(errors.JaxRuntimeError, match="Out of memory allocating"):
+            np.asarray(result)
+
+
+def test_memory_kinds_that_are_absent_are_named(client):
+    with pytest.raises(ValueError, match=r"no memory of kind 'tape'\. It has"):
+        client.memory(0, "tape")
+
+
+@pytest.mark.parametrize("version", [(1, 0), (0, 3)])
+def test_unknown_versions_of_the_interface_are_refused(version):
+    get_api = ctypes.CDLL(PLUGIN).GetPjrtApi
+    get_api.restype = ctypes.c_void_p
+    stored = (ctypes.c_int * 2).from_address(get_api() + 32)
+    kept = tuple(stored)
+    try:
+        stored[:] = version
+        with pytest.raises(errors.JaxRuntimeError, match=f"has version {version[0]}.{version[1]}"):
+            PluginLibrary("other", PLUGIN)
+    finally:
+        stored[:] = kept
+
+
+def test_libraries_that_are_no_plugins_are_refused(tmp_path):
+    text = tmp_path / "text.so"
+    text.write_text("not a library")
+    for path in (str(text), str(tmp_path / "absent.so")):
+        with pytest.raises(errors.JaxRuntimeError, match="cannot be loaded"):
+            PluginLibrary("other", path)
+
+
+def count_objects(library, monkeypatch):
+    """Count the objects that calls from now on make and do not free, by the function that frees them."""
+    existing = Counter()
+
+    def count_calls(name, kind, change):
+        function = library.functions[name]
+
+        def call(address):
+            error = function(address)
+            existing[kind] += 0 if error else change
+            return error
+
+        monkeypatch.setitem(library.functions, name, call)
+
+    for name, kind in MAKERS.items():
+        count_calls(name, kind, 1)
+    for kind in set(MAKERS.values()):
+        count_calls(kind, kind, -1)
+    return existing
+
+
+def test_a_thousand_calls_leave_nothing_behind(mesh, client, monkeypatch):
+    existing = count_objects(client.library, monkeypatch)
+    sharding = NamedSharding(mesh, P("a", "b"))
+    step = weft.jit(lambda x, y: (x * 2, wnp.sum(x @ y)), donate_argnums=0)
+    value = np.ones((8, 8), np.float32)
+    y = weft.device_put(value, sharding)
+    float(step(weft.device_put(value, sharding), y)[1])
+    gc.collect()
+    before, buffers = Counter(existing), client.library.native.count(0)
+    for number in range(1000):
+        x, total = step(weft.device_put(value, sharding), y)
+        if number % 10 == 0:
+            assert float(total) == 512
+            x.copy_to_host_async()
+    del x, total
+    gc.collect()
+    assert client.library.native.count(0) == buffers
+    assert +existing == +before
+
+
+def test_executables_are_freed_with_their_functions(devices, client, monkeypatch):
+    existing = count_objects(client.library, monkeypatch)
+    x = weft.device_put(np.ones(4, np.float32), devices[0])
+    for number in range(20):
+        f = weft.jit(lambda x, number=number: x + number)
+        assert float(f(x)[0]) == 1 + number
+        f.clear_cache()
+    del f
+    weft.clear_caches()
+    gc.collect()
+    assert existing["LoadedExecutable_Destroy"] <= 1 and existing["Executable_Destroy"] <= 1
+
+
+def test_failed_calls_leave_nothing_behind(devices, client, monkeypatch):
+    existing = count_objects(client.library, monkeypatch)
+    for _ in range(100):
+        with pytest.raises(errors.JaxRuntimeError):
+            client.compile("no", encode_compile_options([0], {}))
+        with pytest.raises(ValueError):
+            weft.device_put(
+                np.ones(4), weft.sharding.SingleDeviceSharding(devices[0], memory_kind="tape")
+            )
+    assert not +existing
+
+
+def test_threads_use_a_plugin_at_once(mesh, devices, client):
+    buffers = client.library.native.count(0)
+    sharding = NamedSharding(mesh, P("a"))
+    on_one = weft.jit(lambda x: wnp.cumsum(x * 2))
+    on_all = weft.jit(lambda x: x / wnp.sum(x))
+    failures = []
+
+    def work(seed):
+        value = np.random.default_rng(seed).random(64).astype(np.float32)
+        try:
+            for number in range(25):
+                y = on_one(weft.device_put(value, devices[(seed + number) % 8]))
+                z = on_all(weft.device_put(value, sharding))
+                np.testing.assert_allclose(y, np.cumsum(value * 2), rtol=1e-5)
+                np.testing.assert_allclose(z, value / value.sum(), rtol=1e-5)
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    gc.collect()
+    assert client.library.native.count(0) == buffers
+
+
+ENDINGS = {
+    "a program runs": "y = f(x)",
+    "a copy runs": "y = f(x); y.copy_to_host_async()",
+    "a copy runs whose array is gone": "y = f(x); y.copy_to_host_async(); del y",
+    "another thread waits": "import threading\ny = f(x)\n"
+    "threading.Thread(target=y.block_until_ready, daemon=True).start()",
+    "an exception ends it": "y = f(x)\nraise SystemExit(0)",
+    "a program of all devices runs": "y = g(z)",
+}
+ENDING_PROGRAM = """
+import numpy as np, weft, weft.numpy as wnp
+from weft.sharding import NamedSharding, PartitionSpec as P
+loop = lambda x: weft.lax.fori_loop(0, 200, lambda _, x: wnp.tanh(x @ x), x)
+f, g = weft.jit(loop), weft.jit(loop)
+x = weft.device_put(np.eye(256, dtype=np.float32), weft.devices("xla")[3])
+z = weft.device_put(x, NamedSharding(weft.make_mesh((8,), ("a",)), P("a")))
+f(x).block_until_ready(), g(z).block_until_ready()
+"""
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_processes_end_while_work_is_under_way(ending):
+    done = run_on_plugin("-X", "dev", "-c", ENDING_PROGRAM + ENDINGS[ending])
+    assert (done.returncode, done.stderr) == (0, "")
