@@ -170,6 +170,8 @@ def check_same_devices(shardings: Sequence[Sharding], name_of: Callable[[int], s
 
     `name_of(i)` says in the error what sharding i belongs to, as "argument x of f with shape float32[8]".
     """
+    if not shardings:
+        return
     expected = shardings[0].device_assignment
     for i, sharding in enumerate(shardings):
         if sharding.device_assignment is not expected and sharding.device_assignment != expected:
