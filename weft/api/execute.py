@@ -159,11 +159,21 @@ def relayout(x: Array, sharding: Sharding, committed: bool = True, order: tuple[
     is_here = have.by_process is None and want.by_process is None
     by_program = is_here and have.backend is want.backend is default_sharding().device.client and want.backend.is_one_memory
     is_small = x.nbytes < MODEL.relayout_compiled_bytes
+    if is_here and not is_small and _can_reshard_on_devices(have, want):
+        (moved,) = run(_copying(x.aval), [x], out_shardings=(sharding,), name="relayout")
+        return Array(want, moved._live())
     if is_small or not by_program or fits(have, want) or (x.nbytes < MODEL.relayout_repeated_bytes and _is_first(move)):
         return relaid(x, want)
     with unplaced():
         (moved,) = run(_moving(*move), [as_blocks(x)], name="relayout")
     return of_blocks(moved, want)
+
+
+def _can_reshard_on_devices(have: ArraySpec, want: ArraySpec) -> bool:
+    """Return whether devices with memories of their own exchange values to get from `have` to `want`, without the host."""
+    old, new = have.sharding, want.sharding
+    is_same_place = old.device_assignment == new.device_assignment and old.memory_kind == new.memory_kind
+    return have.backend.exchanges_values and is_same_place and have.splits != want.splits
 
 
 def _in_other_order(x: Array, want: ArraySpec) -> Array:

@@ -242,6 +242,8 @@ class Backend:
     """What runs programs on one kind of device. Subclasses name their `platform` and define `put`, `get` and `compile`."""
     platform = ""
     platform_version = runtime_type = "weft"
+    #: whether its devices have memories of their own and exchange values without the host
+    exchanges_values = False
     #: DLPack's number of its kind of devices, where these have memories of their own
     dlpack_kind: int | None = None
     #: whether the shards of an array are contiguous in one memory of all devices, so that a program can rearrange them

@@ -94,6 +94,8 @@ class PjrtDevice(Device):
 class PjrtBackend(Backend):
     """The devices of one plugin."""
 
+    exchanges_values = True
+
     def __init__(self, platform: str, library: PluginLibrary, options: dict[str, Any]) -> None:
         super().__init__()
         if processes.current() is not None:
