@@ -17,4 +17,4 @@ def run_on_plugin(*words, devices=NUM_DEVICES, **variables) -> subprocess.Comple
         "WEFT_NUM_DEVICES": str(devices),
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
-    return run_python(*words, **environment, **variables)
+    return run_python(*words, **{**environment, **variables})

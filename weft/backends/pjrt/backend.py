@@ -9,6 +9,7 @@ Next: `plugins` finds the plugins, `client` calls them, `hlo.replica_program` wr
 from __future__ import annotations
 
 import marshal
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -233,6 +234,8 @@ class PjrtBackend(Backend):
     def cache_key(self) -> str | None:
         kinds = [device.kind for device in self.client.devices.values()]
         library = self.client.library
-        return cache.digest(
-            repr((library.name, library.version, self.platform_version, kinds)).encode()
-        )
+        file = os.stat(library.path)
+        versions = library.version, self.platform_version, file.st_size, file.st_mtime_ns
+        flags = [os.environ.get(name) for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")]
+        lowering = cache.fingerprint(("hlo",))
+        return cache.digest(repr((library.name, versions, kinds, flags, lowering)).encode())
