@@ -86,7 +86,7 @@ _ELEMENTS = {"bool": "i1", "u2": "ui2", "u4": "ui4", "u8": "ui8", "u16": "ui16",
 def tensor_type(type_: ShapedArray) -> str:
     """A type as StableHLO writes it. A symbolic size is unknown there."""
     short = dtypes.short_name(type_.dtype)
-    element = _ELEMENTS.get(short) or (short.replace("_", "").upper().replace("F", "f", 1) if short.startswith("f8") else short)
+    element = _ELEMENTS.get(short) or (short.replace("_", "").upper().replace("F", "f", 1) if "_" in short else short)
     return f"tensor<{''.join('?x' if isinstance(n, Dim) else f'{n}x' for n in type_.shape)}{element}>"
 
 

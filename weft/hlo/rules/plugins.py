@@ -9,9 +9,10 @@ import numpy as np
 
 from weft.core.trace import typeof
 from weft.hlo.factorizations import banded, jacobi, lu, reflectors
-from weft.hlo.lowering import KINDS, result_types
+from weft.hlo.lowering import KINDS, result_types, rule_of
 from weft.hlo.ops import Block, Value, array_type, dtype_kind
 from weft.hlo.replicas import plugin_rule, plugin_rule_of_kind, refuse
+from weft.hlo.rules.elementwise import in_wide_types
 from weft.ir.collective_spec import collective_axes, spec_of
 from weft.ir.jaxpr import Eqn
 from weft.ops.collective_rules import axes_size, position, ppermute_p
@@ -33,6 +34,39 @@ def _same(b: Block, eqn: Eqn, x: Value) -> Value:
 def _own_layout(b: Block, eqn: Eqn, x: Value) -> Value:
     """The plugin chooses the layouts of values inside a program."""
     return x
+
+
+# --- narrow dtypes ----------------------------------------------------------------------------------------------------
+
+#: elementwise operations that are exact, so that every compiler has them for all dtypes
+_EXACT = frozenset(
+    "copy name stop_gradient xla_metadata_value convert_element_type bitcast_convert_type select_n clamp "
+    "eq ne lt le gt ge max min neg abs sign is_finite nextafter".split()
+)
+
+
+@plugin_rule_of_kind("elementwise", "scan", "sort")
+def _of_any_dtype(b: Block, eqn: Eqn, *args: Value) -> Value | list[Value]:
+    """Functions of floats of 8 bits or fewer are rounded once; integers of a part of a byte are sorted as bytes."""
+    write = rule_of(eqn.primitive)
+    if any(_is_widened(eqn.primitive, x.dtype) for x in args):
+        return in_wide_types(b, eqn, args, write)
+    return write(b, eqn, *args)
+
+
+def _is_widened(primitive: Any, dtype: np.dtype) -> bool:
+    kind, bits = dtype_kind(dtype), dtypes.itemsize_bits(dtype)
+    if kind == "f":
+        return bits <= 8 and primitive.name not in _EXACT
+    return kind in "iu" and bits < 8 and primitive.kind in ("scan", "sort")
+
+
+@plugin_rule("argmax", "argmin")
+def _arg_reduce(b: Block, eqn: Eqn, x: Value) -> Value | list[Value]:
+    write = rule_of(eqn.primitive)
+    if dtypes.itemsize_bits(x.dtype) < 8:
+        return in_wide_types(b, eqn, [x], write)
+    return write(b, eqn, x)
 
 
 # --- matrices ---------------------------------------------------------------------------------------------------------
