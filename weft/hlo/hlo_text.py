@@ -91,7 +91,7 @@ def hlo_type(type_: ShapedArray | StoredType) -> str:
     ('s32[2,3]{1,0}', 'pred[]')
     """
     short = dtypes.short_name(type_.dtype)
-    element = "pred" if short == "bool" else short.replace("_", "") if short.startswith("f8") else short.replace("i", "s")
+    element = "pred" if short == "bool" else short.replace("_", "") if "_" in short else short.replace("i", "s")
     slowest_first = type_.order if isinstance(type_, StoredType) else range(type_.ndim)
     order = f"{{{','.join(str(d) for d in reversed(slowest_first))}}}" if type_.ndim else ""
     return f"{element}[{','.join(map(str, type_.shape))}]{order}"

@@ -62,6 +62,7 @@ class Lowering(Context):
         self.around: Metadata = ()              # attributes of the calls around that are written in place
         self.channels = 0
         self.mesh: Any = None                   # knows the sizes of its axes as `shape_tuple`
+        self.chain: tuple[Value, ...] = ()      # the value that orders effects, where something does; regions with effects carry it
         self._named: dict[Any, str] = {}
         self._kept: list[Any] = []              # what `_named` knows by its id
 

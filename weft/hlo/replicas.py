@@ -19,7 +19,7 @@ import numpy as np
 from weft.core.trace import extend_axis_env
 from weft.hlo.lowering import Lowering, Rule, rule_of
 from weft.hlo.ops import Block, Value, array_type
-from weft.ir.jaxpr import Eqn
+from weft.ir.jaxpr import Eqn, Jaxpr
 from weft.util.errors import describe
 
 #: returns the target of the custom call that computes an equation on the host
@@ -66,6 +66,11 @@ class ReplicaLowering(Lowering):
         if self.rule_for(eqn.primitive) is None:
             refuse(eqn, "has no form that a plugin compiles.")
         return super().equation(b, eqn, args)
+
+    def inline(self, b: Block, jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
+        if jaxpr.effects and not self.chain:
+            self.chain = (self.device_number(b),)
+        return super().inline(b, jaxpr, args)
 
     def inline_function(self, b: Block, fn: Callable, args: Sequence[Value]) -> list[Value]:
         with extend_axis_env(self.mesh.shape_tuple, frozenset()):

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from weft.hlo.lowering import result_types, rule, rule_of_kind
+from weft.hlo.lowering import Rule, result_types, rule, rule_of_kind
 from weft.hlo.ops import Block, Value, array_type, dtype_kind
 from weft.hlo.rules.formulas import NAMED, apply
-from weft.ir.build import HALVES, Builder, type_name
-from weft.ir.jaxpr import Eqn
+from weft.ir.build import HALVES, Builder, has_kernels, type_name
+from weft.ir.jaxpr import Atom, Eqn, Var
 from weft.ir.loops import COMPARISONS, Const, Expr, Index, Op, Ref
 from weft.ir.registry import functions
+from weft.util import dtypes
 
 #: primitives that are one operation of XLA, or one of CHLO
 DIRECT = {
@@ -35,6 +36,8 @@ _OF_LOOPS = {"shl": "shift_left", "shr_logical": "shift_right_logical", "shr_ari
 _DTYPES = {"bool": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16",
            "u32": "uint32", "u64": "uint64", "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64",
            "c64": "complex64", "c128": "complex128"}
+#: dtypes that stand for narrow ones, by kind
+_WIDE = {"f": np.dtype(np.float32), "i": np.dtype(np.int8), "u": np.dtype(np.uint8)}
 #: scalar operations from which on code is written as a function of its own
 _MANY = 12
 
@@ -51,7 +54,7 @@ def _elementwise(b: Block, eqn: Eqn, *args: Value) -> Value | list[Value]:
     direct = _direct(b, name)
     if direct:
         return b.op(direct, *spread(b, args), type=types[0])
-    return _scalar_code(b, eqn, args)
+    return _scalar_code(b, eqn, *args)
 
 
 def _direct(b: Block, name: str) -> str | None:
@@ -88,7 +91,7 @@ def _convert(b: Block, eqn: Eqn, x: Value) -> Value:
 
 @rule("bitcast_convert_type")
 def _bitcast(b: Block, eqn: Eqn, x: Value) -> Value:
-    return b.op("bitcast_convert", x, type=result_types(eqn)[0])
+    return x if x.dtype == result_types(eqn)[0].dtype else b.op("bitcast_convert", x, type=result_types(eqn)[0])
 
 
 @rule("reduce_precision")
@@ -147,8 +150,10 @@ def _logaddexp(b: Block, eqn: Eqn, x: Value, y: Value) -> Value:
 # --- by scalar code
 
 
-def _scalar_code(b: Block, eqn: Eqn, args: Sequence[Value]) -> list[Value]:
-    """What the compiler would compute for an element, for all of them."""
+def _scalar_code(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    """What the compiler would compute for an element, for all of them; in wider types for dtypes that kernels do not have."""
+    if not all(has_kernels(x.dtype) for x in (*args, *result_types(eqn))):
+        return in_wide_types(b, eqn, args, _scalar_code)
     build, avals, types = Builder(), [a.aval for a in eqn.invars], result_types(eqn)
     shape = types[0].shape
     at = tuple([build.index(f"i{d}", n) for d, n in enumerate(shape)])
@@ -160,6 +165,21 @@ def _scalar_code(b: Block, eqn: Eqn, args: Sequence[Value]) -> list[Value]:
         return write(b, *args)
     key = tuple(sorted((k, str(v)) for k, v in eqn.params.items()))
     return b.context.shared(b, eqn.primitive.name, key, args, write)
+
+
+def in_wide_types(b: Block, eqn: Eqn, args: Sequence[Value], write: Rule) -> list[Value]:
+    """Return what `write` makes of an equation whose narrow floats have 32 bits, and narrow integers 8."""
+    wide = eqn.replace(invars=[_widened(a) for a in eqn.invars], outvars=[_widened(v) for v in eqn.outvars])
+    made = write(b, wide, *[b.convert(x, v.aval.dtype) for x, v in zip(args, wide.invars)])
+    made = [made] if isinstance(made, Value) else made
+    return [b.convert(y, t.dtype) for y, t in zip(made, result_types(eqn))]
+
+
+def _widened(atom: Atom) -> Var:
+    """Return a variable of the type of `atom`, which is wider if it has at most 8 bits."""
+    dtype = atom.aval.dtype
+    narrow = dtype_kind(dtype) in _WIDE and dtypes.itemsize_bits(dtype) <= 8
+    return Var(atom.aval.update(dtype=_WIDE[dtype_kind(dtype)]) if narrow else atom.aval)
 
 
 def _pull(build: Builder, i: int, aval: Any) -> Callable[..., Expr]:
@@ -237,5 +257,4 @@ class _Code:
 
 
 def _dtype(type_: str) -> np.dtype:
-    from weft.util import dtypes
     return np.dtype(getattr(dtypes, _DTYPES[type_]) if type_ in HALVES else _DTYPES[type_])

@@ -9,11 +9,13 @@ import numpy as np
 
 from weft.core.trace import typeof
 from weft.hlo.factorizations import banded, jacobi, lu, reflectors
-from weft.hlo.lowering import KINDS, result_types
+from weft.hlo.lowering import KINDS, result_types, rule_of
 from weft.hlo.ops import Block, Value, array_type, dtype_kind
 from weft.hlo.replicas import plugin_rule, plugin_rule_of_kind, refuse
+from weft.hlo.rules.elementwise import in_wide_types
 from weft.ir.collective_spec import collective_axes, spec_of
 from weft.ir.jaxpr import Eqn
+from weft.ir.types import ShapedArray
 from weft.ops.collective_rules import axes_size, position, ppermute_p
 from weft.ops.comparison import select
 from weft.ops.layout import broadcast_in_dim
@@ -33,6 +35,39 @@ def _same(b: Block, eqn: Eqn, x: Value) -> Value:
 def _own_layout(b: Block, eqn: Eqn, x: Value) -> Value:
     """The plugin chooses the layouts of values inside a program."""
     return x
+
+
+# --- narrow dtypes ----------------------------------------------------------------------------------------------------
+
+#: elementwise operations that are exact, so that every compiler has them for all dtypes
+_EXACT = frozenset(
+    "copy name stop_gradient xla_metadata_value convert_element_type bitcast_convert_type select_n clamp "
+    "eq ne lt le gt ge max min neg abs sign is_finite nextafter".split()
+)
+
+
+@plugin_rule_of_kind("elementwise", "scan", "sort")
+def _of_any_dtype(b: Block, eqn: Eqn, *args: Value) -> Value | list[Value]:
+    """Functions of floats of 8 bits or fewer are rounded once; integers of a part of a byte are sorted as bytes."""
+    write = rule_of(eqn.primitive)
+    if any(_is_widened(eqn.primitive, x.dtype) for x in args):
+        return in_wide_types(b, eqn, args, write)
+    return write(b, eqn, *args)
+
+
+def _is_widened(primitive: Any, dtype: np.dtype) -> bool:
+    kind, bits = dtype_kind(dtype), dtypes.itemsize_bits(dtype)
+    if kind == "f":
+        return bits <= 8 and primitive.name not in _EXACT
+    return kind in "iu" and bits < 8 and primitive.kind in ("scan", "sort")
+
+
+@plugin_rule("argmax", "argmin")
+def _arg_reduce(b: Block, eqn: Eqn, x: Value) -> Value | list[Value]:
+    write = rule_of(eqn.primitive)
+    if dtypes.itemsize_bits(x.dtype) < 8:
+        return in_wide_types(b, eqn, [x], write)
+    return write(b, eqn, x)
 
 
 # --- matrices ---------------------------------------------------------------------------------------------------------
@@ -167,33 +202,42 @@ def _ragged(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
 # --- the host ---------------------------------------------------------------------------------------------------------
 
 
-@plugin_rule(
-    "eig",
-    "schur",
-    "regularized_incomplete_beta",
-    "betaincc",
-    "beta_density",
-    "log_betainc",
-    "betainc_hazard",
-)
+@plugin_rule("eig", "schur")
+@plugin_rule("regularized_incomplete_beta", "betaincc", "beta_density")
+@plugin_rule("log_betainc", "betainc_hazard")
 def _on_host(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
-    """A custom call of the backend's, which computes the equation by its `reference`."""
-    host = b.context.host
-    if host is None:
-        refuse(eqn, "is computed on the host, which programs of this plugin do not call.")
-    return b.emit(
-        "custom_call",
-        args,
-        result_types(eqn),
-        target=host(eqn),
-        backend_config={},
-        api_version=4,
-        has_side_effect=bool(eqn.effects),
-    )
+    """A call of the host, which computes the equation by its `reference`."""
+    return _call_host(b, eqn, args, result_types(eqn), has_side_effect=False)
 
 
 @plugin_rule_of_kind("callback")
 def _callback(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
-    """The same of a callback; on a mesh, its first operand is the position of the device."""
-    position = [b.context.device_number(b)] if b.context.mesh.shape_tuple else []
-    return _on_host(b, eqn, *position, *args)
+    """A call of the host, whose first operand is the position of the device.
+
+    With effects its first result is that position, and the first operand of the next such call: so
+    they come in the order of the program.
+    """
+    types = result_types(eqn)
+    if not eqn.effects:
+        position = b.context.device_number(b)
+        return _call_host(b, eqn, [position, *args], types, has_side_effect=False)
+    (position,) = b.context.chain
+    types = [position.type, *types]
+    position, *made = _call_host(b, eqn, [position, *args], types, has_side_effect=True)
+    b.context.chain = (position,)
+    return made
+
+
+def _call_host(
+    b: Block,
+    eqn: Eqn,
+    args: Sequence[Value],
+    types: Sequence[ShapedArray],
+    has_side_effect: bool,
+) -> list[Value]:
+    if b.context.host is None:
+        refuse(eqn, "is computed on the host, which programs of this plugin do not call.")
+    target, options = b.context.host(eqn), {"backend_config": {}, "api_version": 4}
+    return b.emit(
+        "custom_call", args, types, target=target, has_side_effect=has_side_effect, **options
+    )

@@ -46,22 +46,65 @@ def _metadata_call(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     return made
 
 
+# --- choices and loops ------------------------------------------------------------------------------------------------
+
+
+def _after(r: Block, chain: Sequence[Value], fill: Callable[[], Sequence[Value]]) -> list[Value]:
+    """What `fill()` gives, whose effects come after `chain`, and the chain after them."""
+    outer, r.context.chain = r.context.chain, tuple(chain)
+    made = [*fill(), *r.context.chain]
+    r.context.chain = outer
+    return made
+
+
+def _chained(b: Block, chain: Sequence[Value], made: Sequence[Value]) -> list[Value]:
+    """The results of an operation; those that come last are the chain from now on, if it has one."""
+    if not chain:
+        return list(made)
+    b.context.chain = tuple(made[-len(chain):])
+    return list(made[:-len(chain)])
+
+
 @rule("cond")
 def _cond(b: Block, eqn: Eqn, index: Value, *args: Value) -> list[Value]:
-    branches = eqn.params["branches"]
+    branches, chain = eqn.params["branches"], b.context.chain if eqn.effects else ()
     index = b.op("clamp", b.like(index, 0), index, b.like(index, len(branches) - 1))
-    regions = [b.region([], lambda r, branch=branch: r.context.inline(r, branch, args)) for branch in branches]
-    return b.emit("case", [index], result_types(eqn), regions)
+    write = lambda branch: b.region([], lambda r: _after(r, chain, lambda: r.context.inline(r, branch, args)))
+    types = [*result_types(eqn), *[x.type for x in chain]]
+    return _chained(b, chain, b.emit("case", [index], types, [write(branch) for branch in branches]))
 
 
 @rule("while")
 def _while(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     p = eqn.params
     n, m = p["cond_nconsts"], p["cond_nconsts"] + p["body_nconsts"]
-    types = [x.type for x in args[m:]]
-    return b.emit("while", args[m:], types, [
-        b.region(types, lambda r, *carry: r.context.inline(r, p["cond_jaxpr"], [*args[:n], *carry])),
-        b.region(types, lambda r, *carry: r.context.inline(r, p["body_jaxpr"], [*args[n:m], *carry]))])
+    chain = b.context.chain if eqn.effects else ()
+    if chain and p["cond_jaxpr"].effects:
+        return _while_with_effects(b, eqn, args[:n], args[n:m], args[m:])
+    begin = [*args[m:], *chain]
+    types, count = [x.type for x in begin], len(args) - m
+    body = lambda r, *carry: _after(r, carry[count:], lambda: r.context.inline(r, p["body_jaxpr"], [*args[n:m], *carry[:count]]))
+    made = b.emit("while", begin, types, [
+        b.region(types, lambda r, *carry: r.context.inline(r, p["cond_jaxpr"], [*args[:n], *carry[:count]])),
+        b.region(types, body)])
+    return _chained(b, chain, made)
+
+
+def _while_with_effects(b: Block, eqn: Eqn, of_cond: Sequence[Value], of_body: Sequence[Value], carry: Sequence[Value]) -> list[Value]:
+    """A loop whose condition has effects: it is computed before the loop and at the end of each iteration."""
+    p, count = eqn.params, len(carry)
+    test = lambda r, values: r.context.inline(r, p["cond_jaxpr"], [*of_cond, *values])
+
+    def body(r: Block, *values: Value) -> list[Value]:
+        made = r.context.inline(r, p["body_jaxpr"], [*of_body, *values[:count]])
+        return [*made, *test(r, made)]
+
+    begin = [*carry, *test(b, carry), *b.context.chain]
+    types = [x.type for x in begin]
+    made = b.emit("while", begin, types, [
+        b.region(types, lambda r, *values: values[count]),
+        b.region(types, lambda r, *values: _after(r, values[count + 1:], lambda: body(r, *values)))])
+    return _chained(b, b.context.chain, made)[:count]
 
 
 @rule("scan")
@@ -73,8 +116,9 @@ def _scan(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     stacked = [b.full(t.shape, 0, t.dtype) for t in result_types(eqn)[p["num_carry"]:]]
     if not length:
         return [*carry, *stacked]
-    begin = [b.constant(0, np.int32), *carry, *stacked]
-    types = [x.type for x in begin]
+    chain = b.context.chain if eqn.effects else ()
+    begin = [b.constant(0, np.int32), *carry, *stacked, *chain]
+    types, count = [x.type for x in begin], len(carry) + len(stacked)
 
     def body(r: Block, i: Value, *values: Value) -> list[Value]:
         at = r.op("subtract", r.size(length - 1, np.int32), i) if p["reverse"] else i
@@ -82,12 +126,13 @@ def _scan(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
         rows = [r.reshape(dynamic_slice(r, x, start(x), (1, *x.shape[1:])), x.shape[1:]) for x in xs]
         made = r.context.inline(r, p["jaxpr"], [*consts, *values[:len(carry)], *rows])
         put = [r.op("dynamic_update_slice", y, r.reshape(row, (1, *row.shape)), *start(y))
-               for y, row in zip(values[len(carry):], made[len(carry):])]
+               for y, row in zip(values[len(carry):count], made[len(carry):])]
         return [r.op("add", i, r.constant(1, np.int32)), *made[:len(carry)], *put]
 
     more = lambda r, i, *_: r.compare("LT", i, r.size(length, np.int32))
-    count = {"trip_count": length} if is_static([length]) else {}
-    return b.emit("while", begin, types, [b.region(types, more), b.region(types, body)], **count)[1:]
+    trips = {"trip_count": length} if is_static([length]) else {}
+    step = lambda r, i, *values: _after(r, values[count:], lambda: body(r, i, *values))
+    return _chained(b, chain, b.emit("while", begin, types, [b.region(types, more), b.region(types, step)], **trips))[1:]
 
 
 @rule_of_kind("barrier")
