@@ -116,7 +116,17 @@ class Block:
 
     def op(self, name: str, *operands: Value, type: ShapedArray | None = None, **attrs: Any) -> Value:
         """An operation of one result, which has the type of the first operand unless `type` is given."""
+        if name in ("maximum", "minimum") and dtype_kind(operands[0].dtype) == "c":
+            return self._complex_extremum(name, *operands)
         return self.emit(name, operands, [operands[0].type if type is None else type], **attrs)[0]
+
+    def _complex_extremum(self, name: str, x: Value, y: Value) -> Value:
+        """Select by the real part, and by the imaginary part of equal ones. XLA's own operation compares real parts alone."""
+        sign = "GT" if name == "maximum" else "LT"
+        part = array_type(x.shape, np.float64 if x.dtype.itemsize == 16 else np.float32)
+        re, im = [[self.op(name, z, type=part) for z in (x, y)] for name in ("real", "imag")]
+        is_first = self.op("select", self.compare("EQ", *re), self.compare(sign, *im), self.compare(sign, *re))
+        return self.op("select", is_first, x, y, type=x.type)
 
     def region(self, types: Sequence[ShapedArray], fill: Callable[..., Sequence[Value] | Value]) -> Block:
         """A region whose arguments have `types`; `fill(block, *args)` writes it and gives its results. What the user said of the operation

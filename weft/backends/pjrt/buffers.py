@@ -113,8 +113,9 @@ class HostCopy:
         self._library = client.library
         self._blocks = np.empty(spec.storage_shape, spec.storage_dtype)
         first_of_block: dict[tuple[int, ...], int] = {}
-        for pointer, position in zip(buffers.pointers(), block_positions(spec)):
-            first_of_block.setdefault(position, pointer)
+        if spec.storage_dtype.itemsize:  # float0 has no bytes
+            for pointer, position in zip(buffers.pointers(), block_positions(spec)):
+                first_of_block.setdefault(position, pointer)
         self._lock = threading.Lock()
         self._events: list[int] = []
         self.unfinished.add(self)

@@ -103,7 +103,12 @@ class PjrtClient:
         return memories[kind]
 
     def put(self, value: np.ndarray, device_id: int, memory_kind: str) -> int:
-        """Copy an array to a new buffer on a device; the array may change after this call."""
+        """Copy an array to a new buffer on a device; the array may change after this call.
+
+        Values of float0 have no bytes; programs take them as bools.
+        """
+        if not value.dtype.itemsize:
+            value = np.zeros(value.shape, bool)
         value = np.ascontiguousarray(value).reshape(value.shape)  # NumPy makes 0-d arrays 1-d
         dims = (ctypes.c_int64 * max(value.ndim, 1))(*value.shape)
         copied = self.library.call(

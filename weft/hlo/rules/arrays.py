@@ -159,6 +159,8 @@ def _clipped(b: Block, x: Value, indices: Value, n: GatherDimensionNumbers, size
 @rule("gather")
 def _gather(b: Block, eqn: Eqn, x: Value, indices: Value) -> Value:
     p, (out,) = eqn.params, result_types(eqn)
+    if out.size == 0:                            # its windows may be larger than an empty operand
+        return b.full(out.shape, 0, out.dtype)
     n, sizes, indices = p["dimension_numbers"], p["slice_sizes"], _indices(b, indices)
     numbers = _sorted_numbers(n)
     order = sorted(range(len(n.offset_dims)), key=lambda i: n.offset_dims[i])
