@@ -1,4 +1,4 @@
-"""Local programs as StableHLO modules of replicas: groups, positions, signatures, donation, memory kinds."""
+"""Local programs as modules of replicas: groups, signatures, donation, memory kinds, effects."""
 
 import re
 
@@ -9,6 +9,7 @@ import weft
 import weft.numpy as wnp
 from weft import lax
 from weft.hlo.replica_program import replica_program_text
+from weft.hlo.replicas import ReplicaLowering
 from weft.sharding import Mesh, NamedSharding, P
 
 SIZES = {"a": 2, "b": 4}
@@ -20,15 +21,15 @@ def mesh_of(*names: str) -> Mesh:
     return Mesh(np.array(weft.devices()[: np.prod(sizes)]).reshape(sizes), names)
 
 
-def text_of(fn, *args, **options) -> str:
-    return replica_program_text(weft.jit(fn, **options).lower(*args).compile().stages.program)
+def text_of(fn, *args, host=None, platform="", **options) -> str:
+    compiled = weft.jit(fn, backend="reference", **options).lower(*args).compile()
+    return replica_program_text(compiled.stages.program, host, platform)
 
 
-def mapped_text(body, names, in_spec, out_spec, shape=(16, 16)) -> str:
-    fn = weft.shard_map(
-        body, mesh=mesh_of(*names), in_specs=in_spec, out_specs=out_spec, check_vma=False
-    )
-    return text_of(fn, np.zeros(shape, np.float32))
+def mapped_text(body, names, in_spec, out_spec, dtype=np.float32, **options) -> str:
+    mesh = mesh_of(*names)
+    fn = weft.shard_map(body, mesh=mesh, in_specs=in_spec, out_specs=out_spec, check_vma=False)
+    return text_of(fn, np.zeros((16, 16), dtype), **options)
 
 
 def groups_of(text: str) -> list:
@@ -119,6 +120,56 @@ def test_equal_programs_have_equal_texts():
     assert len(texts) == 1
 
 
+# --- collectives ------------------------------------------------------------------------------------------------------
+
+
+def blocks_text(body, dtype=np.float32, **options) -> str:
+    return mapped_text(body, ("a", "b"), P("a", "b"), P("a", "b"), dtype, **options)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "carrier"),
+    [
+        (np.bool_, "ui32"),
+        (np.int8, "i8"),
+        (np.int16, "i32"),
+        (np.uint16, "ui32"),
+        (wnp.int4, "i32"),
+        (wnp.float8_e4m3fn, "f32"),
+        (wnp.bfloat16, "bf16"),
+        (np.complex64, "complex<f32>"),
+    ],
+    ids=str,
+)
+def test_reductions_are_of_dtypes_that_every_platform_reduces(dtype, carrier):
+    fn = lax.pmax if dtype != np.complex64 else lax.psum
+    text = blocks_text(lambda x: fn(x, "b"), dtype)
+    assert re.search(rf"\}}\) : \(tensor<8x4x{carrier}>\) -> tensor<8x4x{carrier}>", text)
+
+
+def test_parts_of_bytes_travel_in_bytes():
+    text = blocks_text(lambda x: lax.ppermute(x, "b", RING), wnp.uint4)
+    assert re.search(r"collective_permute.*tensor<8x4xui8>", text)
+
+
+def test_a_broadcast_is_permutations_that_double_the_holders():
+    text = blocks_text(lambda x: lax.pbroadcast(x, "b", 3))
+    first, second = groups_of(text)
+    assert first == [[3, 0], [7, 4]] and sorted(second) == [[0, 2], [3, 1], [4, 6], [7, 5]]
+    assert "collective_broadcast" not in text
+
+
+@pytest.mark.parametrize(("platform", "is_native"), [("", False), ("cpu", False), ("tpu", True)])
+def test_ragged_exchanges_are_native_where_platforms_have_them(platform, is_native):
+    def body(x):
+        ones = wnp.ones(4, np.int32)
+        return lax.ragged_all_to_all(x, x, ones, ones, ones, ones, axis_name="b")
+
+    text = blocks_text(body, platform=platform)
+    assert ("@ragged_all_to_all" in text) == is_native
+    assert ("all_gather" in text) != is_native
+
+
 # --- donation ---------------------------------------------------------------------------------------------------------
 
 
@@ -184,3 +235,78 @@ def test_memory_kinds_of_arguments_and_results_are_written():
         text,
     )
     assert "memory_kind" not in text_of(lambda x: x + 1, np.ones(3, np.float32))
+
+
+# --- the host ---------------------------------------------------------------------------------------------------------
+
+
+def hosts() -> tuple:
+    """A function that names host calls, and the primitives that it named."""
+    named = []
+    return lambda eqn: named.append(eqn.primitive.name) or f"host_{len(named)}", named
+
+
+def test_a_host_call_has_the_position_of_its_device():
+    host, named = hosts()
+    shape = weft.ShapeDtypeStruct((3,), np.float32)
+    fn = lambda x: weft.pure_callback(np.sin, shape, x)
+    text = text_of(fn, np.ones(3, np.float32), host=host)
+    assert named == ["pure_callback"]
+    assert re.search(
+        r"%1 = stablehlo.custom_call @host_1\(%0, %arg0\) {api_version = 4 : i32, backend_config = {}} "
+        r": \(tensor<ui32>, tensor<3xf32>\) -> tensor<3xf32>",
+        text,
+    )
+
+
+def follow(block, position, seen: list):
+    """Return the position after the host calls of a block, each of which takes the one before."""
+    for op in block.ops:
+        if op.name == "custom_call":
+            assert op.operands[0] is position and op.attrs["has_side_effect"]
+            position = op.results[0]
+            seen.append(op.attrs["target"])
+        elif op.name == "case":
+            assert all(
+                follow(region, position, seen) is region.results[-1] for region in op.regions
+            )
+            position = op.results[-1]
+        elif op.name == "while":
+            _, body = op.regions
+            assert op.operands[-1] is position
+            assert follow(body, body.args[-1], seen) is body.results[-1]
+            position = op.results[-1]
+    return position
+
+
+def test_host_calls_come_in_the_order_of_the_program():
+    def say(x):
+        weft.debug.print("{}", x)
+        return x
+
+    def fn(x):
+        say(x)
+        x = lax.fori_loop(0, 3, lambda i, y: say(y) + 1, x)
+        x, _ = lax.scan(lambda c, k: (say(c) + k, None), x, wnp.arange(3.0))
+        x = lax.cond(x > 0, lambda: say(x), lambda: x)
+        x = lax.while_loop(lambda y: say(y) < 9, lambda y: y + 1, x)
+        return say(x)
+
+    host, named = hosts()
+    program = weft.jit(fn, backend="reference").lower(np.float32(1)).compile().stages.program
+    main = ReplicaLowering("f", (), host).function(program.jaxpr, "main", public=True).body
+    start = next(op.results[0] for op in main.ops if op.name == "replica_id")
+    seen: list = []
+    follow(main, start, seen)
+    # the condition of the last loop is written before the loop and at the end of its body
+    assert seen == [f"host_{i}" for i in range(1, 8)] and len(named) == 7
+
+
+def test_refusals_name_the_primitive_the_line_and_a_way_out():
+    fn = lambda x: wnp.linalg.eigvals(x) + 1
+    with pytest.raises(NotImplementedError) as error:
+        text_of(fn, np.ones((2, 2), np.float32))
+    assert re.search(
+        r"eig: is computed on the host.*\n  at test_replica_program.py:\d+ in .*\n  Compute it on the CPU: jit",
+        str(error.value),
+    )

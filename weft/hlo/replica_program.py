@@ -61,7 +61,7 @@ def replica_program_text(
         )
     replicas = math.prod(size for _, size in program.mesh)
     attributes = {"mhlo.num_partitions": "1 : i32", "mhlo.num_replicas": f"{replicas} : i32"}
-    return written(program.name.replace("(", "_").rstrip(")"), attributes, lowering)
+    return written(program.name.rstrip(")"), attributes, lowering)
 
 
 def _memory_kind(sharding: Any) -> dict[str, str]:
