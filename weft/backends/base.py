@@ -436,8 +436,8 @@ class Backend:
 
 def device_of_dlpack(kind: int, number: int) -> Device | None:
     """Return the device with these numbers of DLPack, of the backends that exist."""
-    found = [device for backend in {*_made.values()} if backend.dlpack_kind == kind for device in backend.devices()]
-    return next((device for device in found if device.local_hardware_id == number), None)
+    devices = [device for backend in {*_made.values()} if backend.dlpack_kind == kind for device in backend.devices()]
+    return next((device for device in devices if device.local_hardware_id == number), None)
 
 
 def wait_for_effects(raising: bool = False) -> None:
@@ -508,7 +508,7 @@ def find_accelerators() -> None:
 
 
 def has_plugins() -> bool:
-    """Return whether there are backends besides the CPU and the reference."""
+    """Return whether there are other backends than the CPU and the reference."""
     return len(_makers) > 2
 
 
@@ -543,10 +543,10 @@ def default_platform() -> str:
     RuntimeError where both settings are given.
     """
     key = config.backend, config.platforms
-    found = _defaults.get(key)
-    if found is None:
-        found = _defaults[key] = _choose_default(*key)
-    return found
+    name = _defaults.get(key)
+    if name is None:
+        name = _defaults[key] = _choose_default(*key)
+    return name
 
 
 def _choose_default(backend: str | None, platforms: str | None) -> str:

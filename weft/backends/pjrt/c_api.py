@@ -2,10 +2,10 @@
 
 In:   the path of a plugin, a shared library that exports `GetPjrtApi`.
 Out:  `PluginLibrary`, whose `call(function, field=value, ...)` returns the struct with its outputs.
-Laws: `FUNCTIONS` is the order of the table of function pointers, of which later versions have more.
+Laws: `FUNCTIONS` is the order of the table of function pointers; later versions append to it.
       A struct begins with its size and a list of extensions; later versions add fields at its end.
       Errors of the plugin become `DeviceRuntimeError`; events and errors are destroyed here.
-Source: xla/pjrt/c/pjrt_c_api.h of version 0.81 and the CHANGELOG beside it.
+Source: xla/pjrt/c/pjrt_c_api.h of version 0.81 and the CHANGELOG in the same folder.
 """
 
 from __future__ import annotations
@@ -252,8 +252,8 @@ class NamedValues:
     def __init__(self, options: dict[str, Any]) -> None:
         self.count = len(options)
         self._kept: list[Any] = []
-        made = [self._value(name, value) for name, value in options.items()]
-        self.array = (struct_type("NamedValue") * max(len(made), 1))(*made)
+        structs = [self._value(name, value) for name, value in options.items()]
+        self.array = (struct_type("NamedValue") * max(len(structs), 1))(*structs)
         self.address = ctypes.addressof(self.array)
 
     def _value(self, name: str, value: Any) -> Any:
@@ -278,15 +278,15 @@ class NamedValues:
         if isinstance(value, float):
             return 3, int(np.float32(value).view(np.uint32)), 1
         if isinstance(value, str):
-            made = bytes_buffer(value)
+            content = bytes_buffer(value)
         elif isinstance(value, (list, tuple)) and all(isinstance(x, int) for x in value):
-            made = (ctypes.c_int64 * len(value))(*value)
+            content = (ctypes.c_int64 * len(value))(*value)
         else:
             raise TypeError(
                 f"option {name!r} of a PJRT plugin must be a string, a number, a bool or a list of integers, got {value!r}"
             )
-        self._kept.append(made)
-        return (0 if isinstance(value, str) else 2), ctypes.addressof(made), len(made)
+        self._kept.append(content)
+        return (0 if isinstance(value, str) else 2), ctypes.addressof(content), len(content)
 
 
 def named_values(address: int | None, count: int) -> dict[str, Any]:
@@ -310,7 +310,7 @@ def named_values(address: int | None, count: int) -> dict[str, Any]:
 
 
 class PluginLibrary:
-    """A plugin that is loaded. `version` is that of its C API, `functions` what it has of `FUNCTIONS`."""
+    """A plugin that is loaded. `version` is its C API's version; `functions` maps names of `FUNCTIONS` to callables."""
 
     def __init__(self, name: str, path: str) -> None:
         self.name = name
@@ -345,8 +345,8 @@ class PluginLibrary:
         self.is_open = True  # until the interpreter exits
         atexit.register(self._close)
         self.call("Plugin_Initialize")
-        found = self.call("Plugin_Attributes")
-        self.attributes = named_values(found.attributes, found.num_attributes)
+        listed = self.call("Plugin_Attributes")
+        self.attributes = named_values(listed.attributes, listed.num_attributes)
 
     def _close(self) -> None:
         self.is_open = False
@@ -371,8 +371,8 @@ class PluginLibrary:
         text = text_of(message)
         self.functions["Error_Destroy"](ctypes.addressof(struct("Error_Destroy", error=error)))
         named = CODES[code.code] if 0 <= code.code < len(CODES) else f"code {code.code}"
-        made = OutOfMemoryError if named == "RESOURCE_EXHAUSTED" else DeviceRuntimeError
-        return made(f"{named}: {text} (PJRT plugin {self.name}, {function})")
+        error_type = OutOfMemoryError if named == "RESOURCE_EXHAUSTED" else DeviceRuntimeError
+        return error_type(f"{named}: {text} (PJRT plugin {self.name}, {function})")
 
     def wait(self, event: int | None) -> None:
         """Wait for an event and destroy it; DeviceRuntimeError if what it stands for failed."""
@@ -399,20 +399,20 @@ class PluginLibrary:
 
 def _extensions(address: int) -> Sequence[tuple[int, int]]:
     """Return kind and address of each extension of a plugin."""
-    found = []
+    extensions = []
     while address:
         _, kind, following = (ctypes.c_size_t * 3).from_address(address)
-        found.append((kind & 0xFFFFFFFF, address))
+        extensions.append((kind & 0xFFFFFFFF, address))
         address = following
-    return found
+    return extensions
 
 
 def element_number(dtype: np.dtype) -> int:
     """Return the number of an element type; TypeError for one that PJRT does not have."""
-    found = ELEMENT_NUMBERS.get(np.dtype(dtype).name)
-    if found is None:
+    number = ELEMENT_NUMBERS.get(np.dtype(dtype).name)
+    if number is None:
         raise TypeError(f"PJRT has no element type for {dtype}.")
-    return found
+    return number
 
 
 def element_dtype(number: int) -> np.dtype:

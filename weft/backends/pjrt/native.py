@@ -18,7 +18,7 @@ _PART = LibraryModule("plugin calls", lambda: text_of("plugin_calls.ll"), _EXPOR
 
 
 class ProgramCall(ctypes.Structure):
-    """What `execute` needs of a program besides its operands."""
+    """The constant arguments of `execute` for one program."""
 
     _fields_ = [
         ("execute", ctypes.c_void_p),

@@ -52,7 +52,7 @@ KNOWN_PLUGINS = (
     KnownPlugin("oneapi", "gpu", ("jax_plugins/xla_oneapi/xla_oneapi_plugin.so",)),
 )
 
-#: NVIDIA's libraries, each after those that it needs
+#: NVIDIA's libraries, sorted by dependence
 _NVIDIA_LIBRARIES = (
     "cudart",
     "nvrtc",
@@ -108,7 +108,7 @@ def register_plugin(
 ) -> None:
     """Let `plugin_name` be a platform whose devices the plugin at `library_path` drives.
 
-    `options` (strings, numbers, bools, lists of integers) are those of the plugin's client. Of the
+    `options` (strings, numbers, bools, lists of integers) are passed to the plugin's client. Of the
     plugins whose client can be made, the one with the highest `priority` is the default platform;
     below 0, the CPU is. ValueError without a path, or where the name is taken.
     """
@@ -147,7 +147,7 @@ def _make_backend(plugin: Plugin) -> Backend:
 
 
 def _client_options(plugin: Plugin) -> dict[str, Any]:
-    """Return the options of a client: its own, and those of the environment and the settings."""
+    """Return the options of a client, with options from the environment and the settings."""
     options = dict(plugin.options)
     if plugin.device_platform == "gpu":
         options = {"platform_name": plugin.platform, **_gpu_options(), **options}
@@ -201,7 +201,7 @@ def find_libraries() -> dict[str, str]:
 
     TPU_LIBRARY_PATH names the library of TPUs.
     """
-    found = {}
+    paths_by_platform = {}
     folders: dict[str, list[Path]] = {}
     for plugin in KNOWN_PLUGINS:
         for library in plugin.libraries:
@@ -209,15 +209,15 @@ def find_libraries() -> dict[str, str]:
             if package not in folders:
                 folders[package] = _package_folders(package)
             paths = [folder / rest for folder in folders[package] if (folder / rest).exists()]
-            if paths and plugin.platform not in found:
-                found[plugin.platform] = str(paths[0])
+            if paths and plugin.platform not in paths_by_platform:
+                paths_by_platform[plugin.platform] = str(paths[0])
     if os.environ.get("TPU_LIBRARY_PATH"):
-        found["tpu"] = os.environ["TPU_LIBRARY_PATH"]
-    return found
+        paths_by_platform["tpu"] = os.environ["TPU_LIBRARY_PATH"]
+    return paths_by_platform
 
 
 def register_installed() -> None:
-    """Register the known plugins that are installed, and those that the environment names."""
+    """Register the installed known plugins, and the plugins named by the environment."""
     libraries = find_libraries()
     for known in KNOWN_PLUGINS:
         if known.platform in libraries and known.platform not in registered:
