@@ -159,7 +159,7 @@ def test_a_broadcast_is_permutations_that_double_the_holders():
     assert "collective_broadcast" not in text
 
 
-@pytest.mark.parametrize(("platform", "is_native"), [("", False), ("cpu", False), ("tpu", True)])
+@pytest.mark.parametrize(("platform", "is_native"), [("", False), ("cpu", False), ("tpu", False), ("cuda", True)])
 def test_ragged_exchanges_are_native_where_platforms_have_them(platform, is_native):
     def body(x):
         ones = wnp.ones(4, np.int32)
