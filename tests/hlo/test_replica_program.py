@@ -159,7 +159,9 @@ def test_a_broadcast_is_permutations_that_double_the_holders():
     assert "collective_broadcast" not in text
 
 
-@pytest.mark.parametrize(("platform", "is_native"), [("", False), ("cpu", False), ("tpu", True)])
+@pytest.mark.parametrize(
+    ("platform", "is_native"), [("", False), ("cpu", False), ("tpu", False), ("cuda", True)]
+)
 def test_ragged_exchanges_are_native_where_platforms_have_them(platform, is_native):
     def body(x):
         ones = wnp.ones(4, np.int32)
@@ -226,15 +228,19 @@ def test_donated_memory_has_the_splits_of_its_result():
 # --- memory kinds -----------------------------------------------------------------------------------------------------
 
 
-def test_memory_kinds_of_arguments_and_results_are_written():
+def test_values_are_computed_in_the_memory_of_the_device():
     host = weft.sharding.SingleDeviceSharding(weft.devices()[0], memory_kind="pinned_host")
     x = weft.device_put(np.ones(3, np.float32), host)
     text = text_of(lambda x: x + 1, x, out_shardings=host)
     assert re.search(
-        r'%arg0: tensor<3xf32> {mhlo.memory_kind = "pinned_host"}\) -> \(tensor<3xf32> {mhlo.memory_kind',
+        r'%arg0: tensor<3xf32> {mhlo.memory_kind = "pinned_host"}\) -> '
+        r'\(tensor<3xf32> {mhlo.memory_kind = "pinned_host"}\)',
         text,
     )
-    assert "memory_kind" not in text_of(lambda x: x + 1, np.ones(3, np.float32))
+    placements = re.findall('@annotate_device_placement.*_xla_buffer_placement = "(\\w+)"', text)
+    assert placements == ["device", "pinned_host"]
+    ordinary = text_of(lambda x: x + 1, np.ones(3, np.float32))
+    assert "memory_kind" not in ordinary and "custom_call" not in ordinary
 
 
 # --- the host ---------------------------------------------------------------------------------------------------------

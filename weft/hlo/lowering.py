@@ -87,9 +87,9 @@ class Lowering(Context):
             if public:
                 self.variables = _size_variables(b, args)
             return self.inline(b, jaxpr, args)
-        return self._written(name, types, fill, public)
+        return self.add_function(name, types, fill, public)
 
-    def _written(self, name: str, types: Sequence[ShapedArray], fill: Callable[..., Sequence[Value]], public: bool = False) -> Function:
+    def add_function(self, name: str, types: Sequence[ShapedArray], fill: Callable[..., Sequence[Value]], public: bool = False) -> Function:
         """A function of the module whose body `fill(block, *args)` writes; what the user said of the call is not said of it."""
         made = Function(self._free(name), Block(self, types), public)
         self.functions[made.name] = made
@@ -122,7 +122,7 @@ class Lowering(Context):
             return list(fill(b, *args))
         key = (name, key, tuple([x.type for x in args]))
         if key not in self._named:
-            self._named[key] = self._written(name, [x.type for x in args], fill).name
+            self._named[key] = self.add_function(name, [x.type for x in args], fill).name
         return self._called(b, self._named[key], args)
 
     def _called(self, b: Block, name: str, args: Sequence[Value]) -> list[Value]:

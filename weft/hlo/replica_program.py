@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
+from weft.hlo.ops import Block, Value, array_type
 from weft.hlo.replicas import HostTarget, ReplicaLowering
 from weft.hlo.rules import plugins  # noqa: F401  (fills the tables of rules)
 from weft.hlo.stablehlo import quoted, written
@@ -50,24 +51,45 @@ def replica_program_text(
     has no form on a plugin.
     """
     lowering = ReplicaLowering(program.name, program.mesh, host, platform)
-    main = lowering.function(program.jaxpr, "main", public=True)
-    main.arg_attrs = [_memory_kind(x.spec.sharding) for x in program.ins]
-    main.result_attrs = [_memory_kind(x.spec.sharding) for x in program.outs]
+    kinds = [[_memory_kind(x) for x in blocks] for blocks in (program.ins, program.outs)]
+
+    def fill(b: Block, *args: Value) -> list[Value]:
+        args = [_placed(b, x, kind and _DEFAULT_MEMORY) for x, kind in zip(args, kinds[0])]
+        results = lowering.inline(b, program.jaxpr, args)
+        return [_placed(b, x, kind) for x, kind in zip(results, kinds[1])]
+
+    types = [array_type(a.shape, a.dtype) for a in program.jaxpr.in_avals]
+    main = lowering.add_function("main", types, fill, public=True)
+    attributes = [
+        [{"mhlo.memory_kind": quoted(kind)} if kind else {} for kind in side] for side in kinds
+    ]
+    main.arg_attrs, main.result_attrs = attributes
     for i, result in donations(program).items():
-        main.arg_attrs[i] |= (
-            {"jax.buffer_donor": "true"}
-            if result is None
-            else {"tf.aliasing_output": f"{result} : i32"}
+        taken = (
+            {"tf.aliasing_output": f"{result} : i32"}
+            if result is not None
+            else {"jax.buffer_donor": "true"}
         )
+        main.arg_attrs[i] |= taken
     replicas = math.prod(size for _, size in program.mesh)
-    attributes = {"mhlo.num_partitions": "1 : i32", "mhlo.num_replicas": f"{replicas} : i32"}
-    return written(program.name.rstrip(")"), attributes, lowering)
+    shown = {"mhlo.num_partitions": "1 : i32", "mhlo.num_replicas": f"{replicas} : i32"}
+    return written(program.name.rstrip(")"), shown, lowering)
 
 
-def _memory_kind(sharding: Any) -> dict[str, str]:
-    """Return the attribute of a value that is not in the default memory of its device."""
-    kind = sharding.memory_kind
-    return {} if kind in (None, _DEFAULT_MEMORY) else {"mhlo.memory_kind": quoted(kind)}
+def _memory_kind(block: Any) -> str:
+    """Return the memory of an argument or a result; an empty text is the default memory."""
+    kind = block.spec.sharding.memory_kind
+    return "" if kind in (None, _DEFAULT_MEMORY) else kind
+
+
+def _placed(b: Block, x: Value, kind: str) -> Value:
+    """Return `x` in another memory; itself without a `kind`."""
+    if not kind:
+        return x
+    call = {"target": "annotate_device_placement", "backend_config": {}, "has_side_effect": True}
+    made = b.op("custom_call", x, **call)
+    b.tag(made, (("_xla_buffer_placement", kind),))
+    return made
 
 
 def donations(program: DeviceProgram) -> dict[int, int | None]:

@@ -542,7 +542,8 @@ def _custom_call(p: _Printer, op: Op) -> str:
     if a["has_side_effect"]:
         shown["has_side_effect"] = "true"
     if "groups" in a:
-        shown |= {"api_version": "4 : i32", "backend_config": f"{{replica_groups = {_rows(a['groups'])}}}"}
+        channel = f", channel_id = {a['channel']} : i64" if "channel" in a else ""
+        shown |= {"api_version": "4 : i32", "backend_config": f"{{replica_groups = {_rows(a['groups'])}{channel}}}"}
     elif "api_version" in a:
         shown |= {"api_version": f"{a['api_version']} : i32", "backend_config": "{}"}
     elif a["backend_config"]:

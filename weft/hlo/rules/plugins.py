@@ -13,6 +13,7 @@ from weft.hlo.lowering import KINDS, result_types, rule_of
 from weft.hlo.ops import Block, Value, array_type, dtype_kind
 from weft.hlo.replicas import plugin_rule, plugin_rule_of_kind, refuse
 from weft.hlo.rules.elementwise import in_wide_types
+from weft.hlo.rules.regions import meeting
 from weft.ir.collective_spec import collective_axes, spec_of
 from weft.ir.jaxpr import Eqn
 from weft.ir.types import ShapedArray
@@ -128,8 +129,8 @@ def _expanded(b: Block, target: str, args: Sequence[Value], types: Sequence) -> 
 
 # --- collectives ------------------------------------------------------------------------------------------------------
 
-#: platforms whose compilers have collectives that XLA's for CPUs lacks
-_ACCELERATORS = ("cuda", "rocm", "tpu")
+#: platforms whose compilers have ragged exchanges between replicas; those for CPUs and TPUs abort
+_RAGGED = ("cuda", "rocm")
 
 
 @plugin_rule_of_kind("collective")
@@ -192,10 +193,19 @@ def _sent_to_all(
 @plugin_rule("ragged_all_to_all")
 def _ragged(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     """One exchange where the platform has it; else all rows go to all positions."""
-    if b.context.platform in _ACCELERATORS:
-        return KINDS["collective"](b, eqn, *args)
-    return b.context.inline_function(
-        b, lambda *xs: [eqn.primitive.rules["several"](*xs, **eqn.params)], args
+    if b.context.platform not in _RAGGED:
+        exchange = eqn.primitive.rules["several"]
+        return b.context.inline_function(b, lambda *xs: [exchange(*xs, **eqn.params)], args)
+    b.context.channels += 1
+    return b.emit(
+        "custom_call",
+        args,
+        result_types(eqn),
+        target="ragged_all_to_all",
+        backend_config={},
+        has_side_effect=False,
+        groups=meeting(eqn, b.context.mesh.shape_tuple),
+        channel=b.context.channels,
     )
 
 
