@@ -78,7 +78,7 @@ def combined_sums_are_swapped(monkeypatch):
 
 def rings_have_two_senders(monkeypatch):
     ring = lambda x, axes, perm: registry["ppermute"].bind(x, axis_name=axes, perm=((0, 1), (0, 2)))
-    monkeypatch.setattr(split_context.collectives, "ppermute", ring)
+    monkeypatch.setattr(split_context.collectives, "bind_ppermute", ring)
 
 
 def scanned(x, y):

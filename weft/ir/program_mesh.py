@@ -9,6 +9,7 @@ Laws: all shardings of a program have the same devices in the same order; NamedS
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -169,11 +170,9 @@ def check_same_devices(shardings: Sequence[Sharding], name_of: Callable[[int], s
 
     `name_of(i)` says in the error what sharding i belongs to, as "argument x of f with shape float32[8]".
     """
-    if not shardings:
-        return
-    expected = shardings[0].device_assignment
     for i, sharding in enumerate(shardings):
-        if sharding.device_assignment is not expected and sharding.device_assignment != expected:
+        expected, devices = shardings[0].device_assignment, sharding.device_assignment
+        if devices is not expected and devices != expected:
             ids = [[d.id for d in s.device_assignment] for s in (shardings[0], sharding)]
             of = [f"{name_of(k)} and device ids {numbers} on platform {shardings[k].device_assignment[0].platform.upper()}"
                   for k, numbers in zip((0, i), ids)]

@@ -287,10 +287,10 @@ def ppermute(x: Any, axis_name: AxisName, perm: rules.Perm) -> Any:
         raise ValueError(f"ppermute: sources and destinations must be unique, got {pairs}.")
     if any(not 0 <= i < size for pair in pairs for i in pair):
         raise ValueError(f"ppermute: positions must lie in 0..{size - 1} along {axes}, got {pairs}.")
-    return tree_map(lambda leaf: permuted(leaf, axes, pairs), x) if axes else x
+    return tree_map(lambda leaf: bind_ppermute(leaf, axes, pairs), x) if axes else x
 
 
-def permuted(x: Any, axes: rules.Axes, pairs: rules.Perm) -> Any:
+def bind_ppermute(x: Any, axes: rules.Axes, pairs: rules.Perm) -> Any:
     """Return `ppermute` of one array for pairs that are known to be valid."""
     return rules.ppermute_p.bind(_operand(x, axes), axis_name=axes, perm=pairs)
 

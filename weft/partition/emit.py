@@ -65,7 +65,7 @@ def _all_to_all(step: Step, x: Any, n: int, after: Shape) -> Any:
 _STEPS: dict[str, Callable[[Step, Any, int, Shape], Any]] = {
     "own_slice": _own_slice, "all_gather": _all_gather, "reduce_scatter": _reduce_scatter, "all_to_all": _all_to_all,
     "psum": lambda step, x, n, after: collectives.psum(x, step.axes),
-    "ppermute": lambda step, x, n, after: collectives.permuted(x, step.axes, step.perm),
+    "ppermute": lambda step, x, n, after: collectives.bind_ppermute(x, step.axes, step.perm),
 }
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+import operator
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -102,8 +103,11 @@ def finer_axes(source: Placement, target: Placement, shape: tuple[int, ...], ite
     coarse = sum(step.nbytes for step, _ in _search(source, target, shape, itemsize, sizes_key, latency)[0])
     if coarse <= _SearchSpace(target, shape, itemsize, dict(sizes_key), latency).bytes_bound(source):
         return {}
-    used = source.axes | target.axes | source.partial
-    parts = {a: [((a, i), p) for i, p in enumerate(prime_factors(n))] if a in used else [(a, n)] for a, n in sizes_key}
+    sizes, used = dict(sizes_key), source.axes | target.axes | source.partial
+    parts = {a: [((a, i), p) for i, p in enumerate(_parts(a, source, target, shape, sizes))] if a in used else [(a, n)]
+             for a, n in sizes_key}
+    if all(len(some) <= 1 for some in parts.values()):
+        return {}
     fine = lambda place: Placement(tuple(tuple(part for a in axes for part, _ in parts[a]) for axes in place.dims),
                                    frozenset(part for a in place.partial for part, _ in parts[a]))
     steps = _search(fine(source), fine(target), shape, itemsize, tuple(part for some in parts.values() for part in some), latency)[0]
@@ -112,6 +116,24 @@ def finer_axes(source: Placement, target: Placement, shape: tuple[int, ...], ite
     apart = lambda axes, a: 0 < sum(part in axes for part, _ in parts[a]) < len(parts[a])
     return {a: parts[a][0][1] for a in parts if len(parts[a]) > 1
             and any(apart(axes, a) for _, place in steps for axes in (*place.dims, place.partial))}
+
+
+def _parts(axis: Any, source: Placement, target: Placement, shape: tuple[int, ...], sizes: Mapping[Any, int]) -> list[int]:
+    """The sizes of the parts of an axis that may move apart, the major one first.
+
+    Other cuts bring nothing: a part takes the place of another axis, or fills what other axes leave of a dim.
+    """
+    n, fits = sizes[axis], set()
+    for other in source.axes | target.axes | source.partial:
+        fits.add(math.gcd(n, sizes[other]))
+    for dims in (source.dims, target.dims):
+        for size, axes in zip(shape, dims):
+            for k in range(axes.index(axis) if axis in axes else len(axes) + 1):
+                left, uneven = divmod(size, math.prod([sizes[a] for a in axes[:k]]))
+                if not uneven:
+                    fits.add(math.gcd(n, left))
+    ends = [end for end in itertools.accumulate(prime_factors(n), operator.mul) if end == n or end in fits or n // end in fits]
+    return [end // begin for begin, end in itertools.pairwise([1, *ends])]
 
 
 @lru_cache(maxsize=65536)
@@ -147,11 +169,24 @@ class _SearchSpace:
 
     def __init__(self, target: Placement, shape: tuple[int, ...], itemsize: int, sizes: dict, latency: int):
         self.target, self.shape, self.itemsize, self.sizes, self.latency = target, shape, itemsize, sizes, latency
-        self.prefixes = [[axes[:k] for k in range(len(axes) + 1)] for axes in target.dims]
-        self.whole_bytes = math.prod(shape) * itemsize
-        self.target_bytes = self.whole_bytes // math.prod([sizes[a] for a in target.axes])       # on average
+        self._counts: dict[tuple, int] = {}
         self._steps: dict[Placement, list[tuple[Step, Placement, int]]] = {}
         self._bounds: dict[Placement, int] = {}
+        self.prefixes = [[(axes[:k], self.count(axes[:k])) for k in range(len(axes) + 1)] for axes in target.dims]
+        self.is_target_even = all([n % self.count(axes) == 0 for n, axes in zip(shape, target.dims)])
+        self.whole_bytes = math.prod(shape) * itemsize
+        self.target_bytes = self.whole_bytes // math.prod([sizes[a] for a in target.axes])       # on average
+
+    def count(self, axes: tuple) -> int:
+        """The number of blocks into which `axes` cut a dim."""
+        count = self._counts.get(axes)
+        if count is None:
+            count = self._counts[axes] = math.prod([self.sizes[a] for a in axes])
+        return count
+
+    def block(self, d: int, axes: tuple) -> int:
+        """The size of the blocks into which `axes` cut dim `d`; the last ones may be padded."""
+        return -(-self.shape[d] // self.count(axes))
 
     def weighted_steps(self, place: Placement) -> list[tuple[Step, Placement, int]]:
         """The steps from `place`, where each leads, and its cost."""
@@ -185,7 +220,7 @@ class _SearchSpace:
         if bound is None:
             nbytes = self.bytes_bound(place)
             slices = len(self.target.axes - place.axes)
-            if not self.is_even_at(self.target):
+            if not self.is_target_even:
                 slices = min(slices, 1)              # one may be over several axes
             # a step may round down by less than a byte, and costs a latency besides
             bound = self._bounds[place] = max(nbytes + self.latency - 1 if nbytes else 0, min(slices, self.latency))
@@ -208,41 +243,31 @@ class _SearchSpace:
 
     def overlap_bytes(self, place: Placement) -> int:
         """The bytes of its target block that a device holds, for the device that holds the fewest; more if dims are uneven."""
-        overlap, splits_alike = self.itemsize, True
-        for size, axes, target in zip(self.shape, place.dims, self.target.dims):
-            have, want = ([a for a in some if self.sizes[a] > 1] for some in (axes, target))
-            overlap *= min(self.block(size, have), self.block(size, want))
-            splits_alike &= have[:len(want)] == want[:len(have)]
+        overlap, splits_alike, is_even = self.itemsize, True, self.is_target_even
+        for d, (axes, target) in enumerate(zip(place.dims, self.target.dims)):
+            overlap *= min(self.block(d, axes), self.block(d, target))
+            is_even = is_even and self.shape[d] % self.count(axes) == 0
+            if splits_alike and axes[:len(target)] != target[:len(axes)]:
+                have, want = ([a for a in some if self.sizes[a] > 1] for some in (axes, target))
+                splits_alike = have[:len(want)] == want[:len(have)]
         # where two axes split a dim next, a device first along one and last along the other holds one end and needs the other
-        return overlap if splits_alike or not self.is_even_at(place) else 0
-
-    def is_even_at(self, place: Placement) -> bool:
-        """Whether `place` and the target split all dims evenly."""
-        return all(is_even(size, axes, self.sizes) for dims in (place.dims, self.target.dims) for size, axes in zip(self.shape, dims))
-
-    def block(self, size: int, axes: Sequence) -> int:
-        """The size of the blocks into which `axes` cut a dim of `size`; the last ones may be padded."""
-        return -(-size // math.prod([self.sizes[a] for a in axes]))
+        return overlap if splits_alike or not is_even else 0
 
     def aligned(self, d: int, coarse: tuple, fine: tuple) -> bool:
         """Whether each block of dim `d` by `coarse` consists of blocks by `fine`, which begins with `coarse`."""
-        block, small = (-(-self.shape[d] // math.prod(self.sizes[a] for a in axes)) for axes in (coarse, fine))
-        return not coarse or small * math.prod(self.sizes[a] for a in fine[len(coarse):]) == block
+        return not coarse or self.block(d, fine) * self.count(fine[len(coarse):]) == self.block(d, coarse)
 
     def may_split(self, d: int, coarse: tuple, fine: tuple) -> bool:
         """Whether dim `d` may be cut from `coarse` blocks into `fine` ones: uneven ones only on the way to the target."""
-        known = is_even(self.shape[d], fine, self.sizes) or self.target.dims[d][:len(fine)] == fine
+        known = self.shape[d] % self.count(fine) == 0 or self.target.dims[d][:len(fine)] == fine
         return known and self.aligned(d, coarse, fine)
 
-    def local(self, place: Placement) -> tuple[int, ...]:
-        return local_shape(self.shape, place.dims, self.sizes)
-
     def nbytes(self, place: Placement) -> int:
-        return math.prod(self.local(place)) * self.itemsize
+        """The bytes that a device holds."""
+        return math.prod([self.block(d, axes) for d, axes in enumerate(place.dims)]) * self.itemsize
 
     def step(self, kind: str, place: Placement, axes: tuple, **kw: Any) -> Step:
-        n = math.prod(self.sizes[a] for a in axes)
-        return Step(kind, axes, nbytes=collective_bytes(kind, self.nbytes(place), n), **kw)
+        return Step(kind, axes, nbytes=collective_bytes(kind, self.nbytes(place), self.count(axes)), **kw)
 
     def steps(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
         yield from self._sums(place)
@@ -291,15 +316,15 @@ class _SearchSpace:
 
     def _permutations(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
         """Steps to placements with as many splits per dim, whose axes begin as the target's do; what the target lacks is minor,
-        so that it can be gathered. Their pairs are added to the plan that is found."""
+        so that it can be gathered. Their axes and pairs are added to the plan that is found."""
         if place.partial:
             return
-        for wanted in itertools.product(*self.prefixes):
+        counts, strides, nbytes = [self.count(axes) for axes in place.dims], self._strides(place.dims), self.nbytes(place)
+        options = [[(axes, n // k) for axes, k in prefixes if n % k == 0] for n, prefixes in zip(counts, self.prefixes)]
+        for wanted in itertools.product(*options):
             dims = self._filled(place.dims, wanted)
             if dims is not None and dims != place.dims:
-                axes = tuple([a for a in self.sizes if any(a in some for some in (*place.dims, *dims))])
-                moved = self._strides(place.dims) != self._strides(dims)
-                yield Step("ppermute", axes, nbytes=self.nbytes(place) if moved else 0), Placement(dims)
+                yield Step("ppermute", (), nbytes=nbytes if strides != self._strides(dims) else 0), Placement(dims)
 
     def _strides(self, dims: Spec) -> dict[Any, int]:
         """By how many blocks a step along each axis moves; blocks are numbered in row-major order of their grid."""
@@ -311,28 +336,31 @@ class _SearchSpace:
         return strides
 
     def with_pairs(self, step: Step, before: Placement, after: Placement) -> Step:
-        """`step` with the pairs of its permutation."""
-        return step if step.kind != "ppermute" else replace(step, perm=permutation(before.dims, after.dims, self.sizes)[1])
+        """`step` with the axes and pairs of its permutation."""
+        if step.kind != "ppermute":
+            return step
+        axes, perm = permutation(before.dims, after.dims, self.sizes)
+        return replace(step, axes=axes, perm=perm)
 
-    def _filled(self, have: Spec, wanted: Spec) -> Spec | None:
-        """`wanted` with minor axes that give each dim as many splits as it has under `have`; None if no axes do."""
-        counts = [math.prod(self.sizes[a] for a in axes) for axes in have]
-        if any(n % math.prod(self.sizes[a] for a in axes) for n, axes in zip(counts, wanted)):
-            return None
-        free = [a for a in self.sizes if not any(a in axes for axes in wanted)]
-        found = []
-        for n, own, axes in zip(counts, have, wanted):
-            n //= math.prod(self.sizes[a] for a in axes)
+    def _filled(self, have: Spec, wanted: Sequence[tuple[tuple, int]]) -> Spec | None:
+        """The axes `wanted` with minor axes that cut each dim as many times more as they say; None if no axes do.
+
+        The axes that split a dim under `have` come first.
+        """
+        taken = {a for axes, _ in wanted for a in axes}
+        free = [a for a, size in self.sizes.items() if size > 1 and a not in taken]
+        filled = []
+        for own, (axes, n) in zip(have, wanted):
             more: list = []
-            for a in sorted(free, key=lambda a: a not in own):
-                if n % self.sizes[a] == 0 and self.sizes[a] > 1:
+            for a in [*[a for a in free if a in own], *[a for a in free if a not in own]] if n > 1 else ():
+                if n % self.sizes[a] == 0:
                     more.append(a)
                     n //= self.sizes[a]
             if n > 1:
                 return None
             free = [a for a in free if a not in more]
-            found.append((*axes, *more))
-        return tuple(found)
+            filled.append((*axes, *more))
+        return tuple(filled)
 
 
 def permutation(source: Spec, target: Spec, sizes: Mapping[Any, int]) -> tuple[tuple, tuple[tuple[int, int], ...]]:

@@ -145,6 +145,6 @@ class SplitContext:
     def ppermute(self, x: Any, axes: Axes, perm: tuple[tuple[int, int], ...]) -> Any:
         """What the device that names this one as its target sends; zeros if none does."""
         self._record("ppermute", x, axes)
-        return collectives.permuted(x, axes, perm)
+        return collectives.bind_ppermute(x, axes, perm)
 
     pmax, pmin, psum = map(_reduction, ("pmax", "pmin", "psum"))
