@@ -258,11 +258,21 @@ def keras_mobilenet():
     network = keras.applications.MobileNet(
         (32, 32, 3), alpha=0.25, weights=None, classes=5, classifier_activation=None
     )
-    params = [variable.value for variable in network.trainable_variables]
+    params = [unit_gain(variable) for variable in network.trainable_variables]
     state = [variable.value for variable in network.non_trainable_variables]
     pixels = images((4, 32, 32, 3))
-    forward = lambda params: network.stateless_call(params, state, pixels, training=True)[0]
+    forward = lambda params: network.stateless_call(params, state, pixels, training=False)[0]
     return Model(params, forward, cross_entropy(jnp.array([0, 3, 1, 4])))
+
+
+def unit_gain(variable):
+    """Scale the kernel of a convolution so that activations keep their size. Statistics of a small batch would magnify rounding."""
+    kernel = variable.value
+    if kernel.ndim != 4:
+        return kernel
+    depthwise = "_dw_" in variable.path
+    inputs = kernel.shape[0] * kernel.shape[1] * (1 if depthwise else kernel.shape[2])
+    return kernel * jnp.sqrt(2 / inputs) / kernel.std()
 
 
 # --- equinox

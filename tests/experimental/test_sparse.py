@@ -116,6 +116,31 @@ def test_entries_that_are_equal_or_out_of_range():
     assert sparse.bcoo_extract(m, expected, assume_unique=False).data.tolist() == [5.0, 2.0, 0.0, 0.0]
 
 
+@pytest.mark.parametrize("of_data", [(1, 1), (2, 1), (1, 3), (2, 3)])
+@pytest.mark.parametrize("of_indices", [(1, 1), (2, 1), (1, 3), (2, 3)])
+@pytest.mark.parametrize("n_dense", [0, 1])
+def test_sums_keep_batches_of_size_1(of_data, of_indices, n_dense):
+    """Data and indices are repeated over batch dims of size 1, and so are sums. They have the sizes that the sums need, and no others."""
+    indices = np.random.default_rng(0).integers(0, 4, (*of_indices, 5, 1), np.int32)
+    data = np.random.default_rng(1).integers(0, 4, (*of_data, 5) + (2,) * n_dense).astype(np.float32)
+    m = sparse.BCOO((data, indices), shape=(2, 3, 4) + (2,) * n_dense)
+    expected = np.zeros(m.shape, np.float32)
+    for i, j, k in np.ndindex(2, 3, 5):
+        at = (i % of_indices[0], j % of_indices[1], k, 0)
+        expected[i, j, indices[at]] += data[i % of_data[0], j % of_data[1], k]
+    slice_all = lambda m: sparse.bcoo_slice(m, start_indices=(0,) * m.ndim, limit_indices=m.shape)
+    results = {
+        "sum": sparse.bcoo_sum_duplicates(m),
+        "traced": weft.jit(lambda m: sparse.bcoo_sum_duplicates(m, nse=4))(m),
+        "nonzero": m.sum_duplicates(),
+        "slice": slice_all(m),
+    }
+    for name, result in results.items():
+        check(result, expected)
+        batches = (np.broadcast_shapes(of_data, of_indices), of_indices)
+        assert (result.data.shape[:2], result.indices.shape[:2]) == batches, name
+
+
 def test_transformations():
     x = dense((3, 4, 5))
     m = sparse.BCOO.fromdense(x, n_batch=1)

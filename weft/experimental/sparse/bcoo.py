@@ -319,7 +319,8 @@ def bcoo_sort_indices(mat: BCOO) -> BCOO:
 
 
 def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
-    """Entries with equal indices added up, in order. `nse` is how many are kept, which must be said where indices are traced.
+    """Add up entries with equal indices and sort them. `nse` is how many are kept, which must be given where indices are traced.
+    Batch dims of size 1, over which indices or data are repeated, keep that size.
 
     >>> from weft.experimental import sparse
     >>> m = sparse.BCOO((wnp.array([1, 2, 4]), wnp.array([[3], [0], [3]])), shape=(4,))
@@ -327,7 +328,7 @@ def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
     [2, 5]
     """
     _, sparse, _ = shapes_of(mat)
-    data, indices = whole_batches(mat)
+    n_batch, indices = mat.n_batch, mat.indices
     if nse is None:
         if isinstance(indices, Tracer):
             raise weft.errors.ConcretizationTypeError(
@@ -349,17 +350,22 @@ def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
         sums = start.at[place].add(data[order], mode="drop")
         return sums, wnp.broadcast_to(bound, (kept, len(sparse))).at[place].set(ordered, mode="drop")
 
-    data, indices = over_batches(one, mat.n_batch)(data, indices)
-    return BCOO((data, indices), shape=mat.shape, indices_sorted=True, unique_indices=True)
+    batch = np.broadcast_shapes(mat.data.shape[:n_batch], indices.shape[:n_batch])
+    data, distinct = over_batches(one, n_batch)(wnp.broadcast_to(mat.data, (*batch, *mat.data.shape[n_batch:])),
+                                               wnp.broadcast_to(indices, (*batch, *indices.shape[n_batch:])))
+    repeated = tuple(slice(1) if size == 1 else slice(None) for size in indices.shape[:n_batch])
+    return BCOO((data, distinct[repeated]), shape=mat.shape, indices_sorted=True, unique_indices=True)
 
 
 def _without_zeros(mat: BCOO) -> BCOO:
-    """The array with padding in place of entries that are 0, so that what sums duplicates leaves them out."""
+    """Replace entries that are 0 by padding, which sums of duplicates leave out."""
     _, sparse, _ = shapes_of(mat)
-    data, indices = whole_batches(mat)
+    data, indices = mat.data, mat.indices
     there = data != 0
     if mat.n_dense:
         there = wnp.any(there, axis=tuple(range(there.ndim - mat.n_dense, there.ndim)))
+    repeated = tuple(d for d, size in enumerate(indices.shape[:mat.n_batch]) if size == 1)
+    there = wnp.any(there, axis=repeated, keepdims=True)         # a repeated index is needed where any of its entries is
     return BCOO((data, wnp.where(there[..., None], indices, wnp.array(np.array(sparse, np.int64), indices.dtype))), shape=mat.shape)
 
 
