@@ -214,6 +214,34 @@ def test_attributes(opcode, fields, text):
     assert f"  ROOT %x = f32[4]{{0}} {opcode}(%p), {text}\n" in written
 
 
+def test_branches_by_a_bool_are_true_and_false():
+    inner = [
+        computation(i, f"c.{i}", [op(10 * i, "q", "parameter", VECTOR)], 10 * i, [], VECTOR)
+        for i in (7, 8)
+    ]
+    ops = [
+        op(1, "p", "parameter", shape(PRED)),
+        op(2, "x", "conditional", VECTOR, (1, 1, 1), f38=[7, 8]),
+    ]
+    text = module_text(module(*inner, computation(9, "main", ops, 2, [], VECTOR), entry=9))
+    assert "conditional(%p, %p, %p), true_computation=%c.7, false_computation=%c.8\n" in text
+
+
+def test_asynchronous_instructions_are_those_that_they_wrap():
+    wrapped = op(72, "w", "all-gather", VECTOR, (71,), f14=[0])
+    inner = computation(7, "wrapper", [op(71, "q", "parameter", VECTOR), wrapped], 72, [], VECTOR)
+    ops = [
+        op(1, "p", "parameter", VECTOR),
+        op(2, "s", "async-start", VECTOR, (1,), f38=[7], f74=[{1: [1]}]),
+        op(3, "d", "async-done", VECTOR, (2,)),
+    ]
+    text = module_text(module(inner, computation(9, "main", ops, 3, [], VECTOR), entry=9))
+    alias = "output_to_operand_aliasing={{1}: (0, {})}"
+    assert f"%s = f32[4]{{0}} all-gather-start(%p), dimensions={{0}}, {alias}\n" in text
+    assert "ROOT %d = f32[4]{0} all-gather-done(%s)\n" in text
+    assert "wrapper" not in text
+
+
 def test_headers_name_replicas_and_aliases():
     main = computation(9, "main", [op(1, "p", "parameter", VECTOR)], 1, [("p", VECTOR)], VECTOR)
     made = module(

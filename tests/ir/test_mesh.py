@@ -267,6 +267,14 @@ def test_gpus_are_in_the_order_of_their_ids():
     assert numbers((4, 2), gpus[::-1]) == np.arange(8).reshape(4, 2).tolist()
 
 
+def test_make_mesh_splits_the_axes_of_a_plane():
+    square = chips(4, 4, 1, "TPU v5 lite")
+    mesh = make_mesh((8, 2), ("a", "b"), devices=square)
+    assert sorted(d.id for d in mesh.devices.flat) == list(range(16))
+    with pytest.raises(NotImplementedError, match="no whole axes of the torus"):
+        make_mesh((8, 2), ("a", "b"), devices=chips(4, 4, 1, "TPU v4"))
+
+
 def test_trays_of_chips_with_two_cores_are_rings():
     tray = [0, 1, 2, 3, 6, 7, 4, 5]
     assert numbers((8,), chips(2, 2, 1, "TPU v3", 2)) == tray

@@ -370,6 +370,9 @@ def make_array_from_single_device_arrays(shape, sharding: Sharding, arrays: Sequ
             api, f"no array lies on {missing}." if missing else f"{len(arrays)} arrays were given for {len(mine)} devices.",
             [("devices of this process", str([d.id for d in mine])), ("arrays lie on devices", str([a.device.id for a in arrays]))], None,
             "There must be one array per addressable device of the sharding."))
+    if any(not device.client.has_values for device in mine):
+        spec = ArraySpec(ShapedArray(shape, kept), sharding, True, order)
+        return Array(spec, spec.backend.allocate(spec.stored))
     aval, held = ShapedArray(shape, kept), {device: np.asarray(array._numpy()) for device, array in by_device.items()}
     if sharding.unreduced:
         return _of_terms(api, aval, sharding, held)

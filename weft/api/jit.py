@@ -47,7 +47,7 @@ from weft.util.dtypes import float0
 from weft.util.errors import ShardingTypeError
 from weft.util.events import report
 from weft.util.lazy import stay_first
-from weft.util.source import api_boundary, check_callable, function_name, hide_caller, warn_user
+from weft.util.source import api_boundary, check_callable, function_module, function_name, hide_caller, warn_user
 from weft.util.state import Dispatching, clearing, forget_entries, new_entries
 
 
@@ -481,7 +481,7 @@ class JitFunction(Dispatching):
             traced = self._trace(args, kwargs, statics, arrays, in_tree)
             check_donated_layouts(traced, [x.committed for x in arrays])
             executable, ready = traced.prepared(arrays, self.backend)
-            executable.out_tree = traced.out_tree
+            executable.out_tree, executable.loaded.module = traced.out_tree, function_module(self.fun)
             placed = any(s is not None for s in traced.in_shardings)
             self._calls[key] = (executable, traced, placed)
             self._speed_up(executable, args, kwargs, statics, leaves, traced, placed, True)

@@ -155,7 +155,7 @@ def _call(f: Callable, options: tuple, args: tuple, kwargs: dict) -> Any:
         return [spec.update(spec.partitions[:typeof(out).ndim]) for out, spec in zip(outs, found)]
 
     params = {"mesh": mesh, "manual_axes": tuple(a for a in mesh.axis_names if a in site.manual), "check_vma": check}
-    if can_run_eagerly(flat):
+    if can_run_eagerly(flat, mesh):
         for x, label in zip(flat, labels):
             check_devices(site, x, label)
         outs, out_tree = run_eagerly(f, flat, in_tree, specs, specs_of_results, params)

@@ -158,8 +158,10 @@ class ManualTrace(Trace):
         return "\n".join(texts)
 
 
-def can_run_eagerly(flat: Sequence) -> bool:
-    """Whether a call on these values runs at once: nothing is traced, and no random key is among them."""
+def can_run_eagerly(flat: Sequence, mesh: Mesh) -> bool:
+    """Return whether a call on these values runs at once: nothing is traced, all have values, and no random key is among them."""
+    if isinstance(mesh, Mesh) and not mesh.flat_devices[0].client.has_values:
+        return False
     return current_trace() is eval_trace and not any(isinstance(x, Tracer) or dtypes.is_extended(typeof(x).dtype) for x in flat)
 
 

@@ -32,6 +32,7 @@ from weft.transforms.expand import expand
 from weft.util import tree
 from weft.util.config import Override
 from weft.util.record import record
+from weft.util.source import function_module
 
 
 @record
@@ -253,7 +254,7 @@ class Lowered(metaclass=Sealed):
         with Override(compiler_options=tuple(sorted(options.items()))):
             executable = executable_for(self._jaxpr, specs, program.out_shardings, donated, f"jit({program.name})", program.arg_names,
                                         self._traced._jitted.backend, program.out_layouts)
-        executable.out_tree = program.out_tree
+        executable.out_tree, executable.loaded.module = program.out_tree, function_module(self._traced._jitted.fun)
         return Compiled.make(self, executable, consts)
 
     def _check_devices(self, given: tuple[Device, ...]) -> None:

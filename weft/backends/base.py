@@ -97,6 +97,7 @@ class Loaded:
     temporary_bytes = 0                         # memory that a call needs besides arguments and results
     constant_bytes = 0
     buffer_type: type | None = None             # of what arrays hold that is a buffer as it is, and need not be adopted
+    module = ""                                 # the Python module of the function that was jitted, if one was; for reports
     aliases: Mapping[int, int] = {}             # result number -> number of the argument whose memory it takes
 
     def start(self, held: list[Any], array_type: type, check: Callable | None = None) -> list[Any] | None:
@@ -248,6 +249,8 @@ class Backend:
     dlpack_kind: int | None = None
     #: whether the shards of an array are contiguous in one memory of all devices, so that a program can rearrange them
     is_one_memory = False
+    #: whether arrays have values that `get` reads; devices that are described and not attached hold none
+    has_values = True
 
     def __init__(self) -> None:
         self._devices: tuple[Device, ...] = ()
@@ -512,9 +515,20 @@ def has_plugins() -> bool:
     return len(_makers) > 2
 
 
+def names_of(platform: str) -> tuple[str, ...]:
+    """Return the names of the backends that a platform name may mean, in order of preference."""
+    return _ALIASES.get(platform, (platform,))
+
+
+def stand_in(backend: Backend, platforms: Sequence[str]) -> None:
+    """Let platform names mean `backend` in this process, whichever backends they mean otherwise."""
+    for name in platforms:
+        _made[name] = backend
+
+
 def _find(name: str) -> str | None:
     """The registered name for a platform name; None if nothing is registered. Plugins of other packages run when they are named."""
-    candidates = _ALIASES.get(name, (name,))
+    candidates = names_of(name)
     if not any(candidate in _makers for candidate in candidates):
         find_accelerators()
     if not any(candidate in _makers for candidate in candidates):

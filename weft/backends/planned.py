@@ -19,6 +19,7 @@ from weft.backends.base import Backend, Device, Loaded, LocalProgram, Stage
 class PlannedBackend(Backend):
     """The devices of `processes` processes, of which `processes_per_host` share a host."""
     platform = "cpu"
+    has_values = False
 
     def __init__(self, processes: int, devices_per_process: int, processes_per_host: int) -> None:
         super().__init__()

@@ -57,7 +57,7 @@ _ELEMENTS: dict[int, tuple[str, str, int]] = {
 33 f8e8m0fnu float8_e8m0fnu 33""".splitlines()
     )
 }
-_TUPLE, _OPAQUE, _TOKEN = 13, 14, 17
+_PRED, _TUPLE, _OPAQUE, _TOKEN = 1, 13, 14, 17
 _VARINT_LITERALS = frozenset(
     ["bool", "int32", "int64", "uint32", "uint64"]
 )  # others are bytes in memory order
@@ -267,7 +267,7 @@ def _window(window: Message) -> str:
     ):
         if any(value != usual for value in values):
             facts.append(f"{label}={'x'.join(map(str, values))}")
-    return f"{{{' '.join(facts)}}}" if dims else ""
+    return f"{{{' '.join(facts)}}}"
 
 
 def _dim_labels(numbers: Message) -> str:
@@ -423,7 +423,7 @@ def _api_version(number: int) -> str:
 #: fields of an instruction and the attributes that they become, in the order of XLA's texts; an
 #: attribute without text is not shown
 _ATTRIBUTES: tuple[tuple[int, Callable[[Message], str]], ...] = (
-    (15, lambda x: f"window={_window(x.message(15))}"),
+    (15, lambda x: _if(f"window={_window(x.message(15))}", x.message(15).messages(1))),
     (16, lambda x: f"dim_labels={_dim_labels(x.message(16))}"),
     (50, lambda x: _if(f"feature_group_count={x.number(50)}", x.number(50) > 1)),
     (58, lambda x: _if(f"batch_group_count={x.number(58)}", x.number(58) > 1)),
@@ -473,11 +473,10 @@ _ATTRIBUTES: tuple[tuple[int, Callable[[Message], str]], ...] = (
 _CALLED = {
     "while": ("body", "condition"),
     "fusion": ("calls",),
-    "async-start": ("calls",),
-    "async-update": ("calls",),
-    "async-done": ("calls",),
     "select-and-scatter": ("select", "scatter"),
 }
+#: instructions of another one, in a computation of its own, that runs beside those that follow
+_ASYNC = frozenset(["async-start", "async-update", "async-done"])
 #: instructions that show their dims even if there are none
 _WITH_DIMS = frozenset(["broadcast", "map", "reduce", "transpose"])
 
@@ -493,6 +492,14 @@ class _ModuleText:
     def __init__(self, module: Message) -> None:
         self.computations = module.messages(3)
         self.names = {c.number(5): f"%{c.text(1)}" for c in self.computations}
+        self.by_number = {c.number(5): c for c in self.computations}
+        wrappers = {
+            x.numbers(38)[0]
+            for c in self.computations
+            for x in c.messages(2)
+            if x.text(2) in _ASYNC and 38 in x
+        }
+        self.shown = [c for c in self.computations if c.number(5) not in wrappers]
         self.orders: dict[int, list[int]] = {}
         for entry in module.message(7).messages(1):
             self.orders[entry.number(1)] = entry.message(2).numbers(1)
@@ -514,12 +521,32 @@ class _ModuleText:
 
     def instruction(self, x: Message, others: dict[int, Message]) -> str:
         """Return an instruction with its attributes."""
-        opcode = x.text(2)
+        opcode, described = x.text(2), x
         operands = _listed([f"%{others[number].text(1)}" for number in x.numbers(36)])
+        shown = []
         if opcode == "parameter":
             operands = str(x.number(9))
         elif opcode == "constant":
             operands = _literal(x.message(8))
+        elif opcode in _ASYNC:
+            started = self.started(x, others)
+            opcode = started.text(2) + opcode.removeprefix("async")
+            described = started if opcode.endswith("-start") else Message()
+            shown = [show(x) for field, show in _ATTRIBUTES if field in x]
+        head = f"%{x.text(1)} = {_shape_text(x.message(3))} {opcode}({operands})"
+        shown = [*self.attributes(described, others), *shown, *self.notes(x, others)]
+        return ", ".join([head, *filter(None, shown)])
+
+    def started(self, x: Message, others: dict[int, Message]) -> Message:
+        """Return the instruction that a start, an update or an end of one is of."""
+        while 38 not in x:  # the start has it
+            x = others[x.numbers(36)[0]]
+        inner = self.by_number[x.numbers(38)[0]]
+        return next(y for y in inner.messages(2) if y.number(35) == inner.number(6))
+
+    def attributes(self, x: Message, others: dict[int, Message]) -> list[str]:
+        """Return the attributes that say what an instruction computes."""
+        opcode = x.text(2)
         shown = [show(x) for field, show in _ATTRIBUTES if field in x]
         if opcode == "get-tuple-element":
             shown.append(f"index={x.number(13)}")
@@ -527,20 +554,15 @@ class _ModuleText:
             shown.append("order=TOTAL")
         if opcode in _WITH_DIMS and 14 not in x:
             shown.append("dimensions={}")
-        shown += [*self.called(opcode, x.numbers(38)), *self.notes(x, others)]
-        head = f"%{x.text(1)} = {_shape_text(x.message(3))} {opcode}({operands})"
-        return ", ".join([head, *filter(None, shown)])
-
-    def called(self, opcode: str, numbers: Sequence[int]) -> list[str]:
-        """Return the attributes that name the computations that an instruction calls."""
-        names = [self.names[number] for number in numbers]
+        names = [self.names[number] for number in x.numbers(38)]
+        if opcode == "conditional" and others[x.numbers(36)[0]].message(3).number(2) == _PRED:
+            return [*shown, f"true_computation={names[0]}", f"false_computation={names[1]}"]
         if opcode in ("conditional", "custom-call") and names:
             label = "branch" if opcode == "conditional" else "called"
-            return [f"{label}_computations={{{', '.join(names)}}}"]
+            return [*shown, f"{label}_computations={{{', '.join(names)}}}"]
         pairs = list(zip(_CALLED.get(opcode, ("to_apply",)), names))
-        return [
-            f"{label}={name}" for label, name in (reversed(pairs) if opcode == "while" else pairs)
-        ]
+        called = [f"{label}={name}" for label, name in pairs]
+        return [*shown, *(reversed(called) if opcode == "while" else called)]
 
     def notes(self, x: Message, others: dict[int, Message]) -> list[str]:
         """Return the attributes that do not change what an instruction computes."""
@@ -586,5 +608,5 @@ def module_text(module: bytes, config: Message | None = None) -> str:
         facts.append(_if(f"{label}={count}", count > 1))
     attributes = message.message(19)
     facts.append(_if(f"frontend_attributes={_map_text(attributes)}", attributes.messages(1)))
-    texts = [writer.computation(c, "ENTRY " * (c.number(5) == entry)) for c in writer.computations]
+    texts = [writer.computation(c, "ENTRY " * (c.number(5) == entry)) for c in writer.shown]
     return "\n\n".join([", ".join(filter(None, facts)), *texts]) + "\n"

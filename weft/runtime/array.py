@@ -444,7 +444,8 @@ def _copy_of_memory(array: Array) -> Array:
 
 
 def _cheap_to_unstack(array: Array) -> bool:
-    return len(array._spec.sharding.device_assignment) == 1 and array._spec.held is None
+    spec = array._spec
+    return len(spec.sharding.device_assignment) == 1 and spec.held is None and spec.backend.has_values
 
 
 def _unstack(array: Array) -> list[Array]:

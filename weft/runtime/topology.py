@@ -20,6 +20,10 @@ from weft.util.errors import ShardingError
 device_kind_handler_dict: dict[str, Callable[..., np.ndarray | None]] = {}
 
 
+#: device kinds whose physical axes `make_mesh` splits
+_SPLIT_AXES = ("TPU v5 lite", "TPU v5e")
+
+
 def create_device_mesh(mesh_shape: int | Sequence[int], devices: Sequence[Any] | None = None, *,
                        contiguous_submeshes: bool = False, allow_split_physical_axes: bool = False) -> np.ndarray:
     """An array of all devices (or of `devices`) of shape `mesh_shape`, neighbours near each other.
@@ -107,7 +111,7 @@ def _grid(chosen: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray:
 def make_mesh(axis_shapes: Sequence[int], axis_names: Sequence[Any], axis_types: tuple[AxisType, ...] | None = None, *,
               devices: Sequence[Any] | None = None) -> Mesh:
     """A mesh of the first devices that fill `axis_shapes`. Its axes are automatic unless `axis_types` says otherwise, or explicit if
-    `weft.config.jax_api` is "0.9" or newer.
+    `weft.config.jax_api` is "0.9" or newer. On TPU v5e, parts of physical axes may make a dim.
 
     >>> make_mesh((1, 1), ('x', 'y')).shape_tuple
     (('x', 1), ('y', 1))
@@ -122,7 +126,9 @@ def make_mesh(axis_shapes: Sequence[int], axis_names: Sequence[Any], axis_types:
             f"(WEFT_NUM_DEVICES={need}).")
     if axis_types is None and api_version() >= (0, 9):
         axis_types = (AxisType.Explicit,) * len(shape)
-    mesh = Mesh(create_device_mesh(shape, chosen[:need]), axis_names, axis_types=axis_types)
+    split = any(getattr(d, "device_kind", "") in _SPLIT_AXES for d in chosen[:1])
+    grid = create_device_mesh(shape, chosen[:need], allow_split_physical_axes=split)
+    mesh = Mesh(grid, axis_names, axis_types=axis_types)
     if axis_types is None:
         typed_by_default.add(mesh)
     return mesh

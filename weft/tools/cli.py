@@ -1,11 +1,12 @@
-"""The command `weft`: run a program that imports jax on weft, explain what it communicates, check its compiled functions, install weft as
-jax, describe this machine.
+"""The command `weft`: run a program that imports jax on weft, explain what it communicates, check its compiled functions, compile it
+for devices that are not attached, install weft as jax, describe this machine.
 
     weft run [--devices N] SCRIPT [ARGUMENTS] [--devices N] [-- ARGUMENTS]
     weft run [--devices N] -m MODULE [ARGUMENTS]
     weft launch -n N [--devices-per-process N] [--min N] [--max N] [--restarts N] SCRIPT [ARGUMENTS] [-- ARGUMENTS]
     weft explain [--devices N] [--html FILE] SCRIPT [ARGUMENTS] [--html FILE] [-- ARGUMENTS]
     weft check [--devices N] SCRIPT [ARGUMENTS] [-- ARGUMENTS]
+    weft compile --target NAME [--json FILE] SCRIPT [ARGUMENTS] [--json FILE] [-- ARGUMENTS]
     weft shim install [--version VERSION]
     weft shim uninstall
     weft info [--settings]
@@ -61,6 +62,10 @@ def _run(argv: Sequence[str] | None) -> int:
         from weft.tools.check import check_program
 
         return check_program(options.program, options.arguments, as_module=options.as_module, devices=options.devices)
+    if options.command == "compile":
+        from weft.tools.compile_command import compile_program
+
+        return compile_program(options.program, options.arguments, options.target, options.json, as_module=options.as_module)
     if options.command == "shim":
         from weft.tools.shim import run
 
@@ -88,7 +93,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
             parents=[_long_options(name)],
             help=purpose,
             description=purpose[0].upper() + purpose[1:] + ".",
-            epilog=_EPILOG,
+            epilog=_epilog(name),
             usage=_usage(name),
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
@@ -112,6 +117,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     options = parser.parse_args([argv[0], *own])
     options, arguments = _long_options(argv[0]).parse_known_args(after, options)
     options.arguments = [*arguments, *verbatim]
+    if argv[0] == "compile" and options.target is None:
+        parser.error("weft compile: give the devices to compile for, as in --target v5p:8x8x8 or --target h100:8")
     return options
 
 
@@ -119,18 +126,42 @@ _RUNNERS = {
     "run": "run a program that imports jax (or weft)",
     "explain": "run a program, then print what its compiled functions communicate",
     "check": "run a program and compare its compiled functions with op-by-op execution",
+    "compile": "compile the functions of a program for devices that are not attached, and report memory and costs",
+}
+#: the long options of each command, and what stands for their values
+_OPTIONS = {
+    "run": {"--devices": "N"},
+    "explain": {"--devices": "N", "--html": "FILE"},
+    "check": {"--devices": "N"},
+    "compile": {"--target": "NAME", "--json": "FILE"},
 }
 _SHIM = (
     "Put distributions jax and jaxlib into the environment of this Python, whose modules are weft's: libraries that require jax can "
     "then be installed, and import weft. Nothing is written where another jax is installed."
 )
 _EPILOG = """\
---devices and --html may also follow PROGRAM. Everything else after PROGRAM, -h and -m included, is passed on to it,
+{options} may also follow PROGRAM. Everything else after PROGRAM, -h and -m included, is passed on to it,
 and so is all that follows a --, for a program that has options of these names itself:
 
-    weft explain train.py --epochs 3 --html page.html       --epochs 3 goes to train.py
-    weft run train.py -- --devices 3                        --devices 3 goes to train.py
+{examples}
 """
+_EXAMPLES = {
+    "compile": (
+        ("train.py --target v5p:8x8x8 --epochs 3", "--epochs 3 goes to train.py"),
+        ("--target h100:8 train.py -- --json 3", "--json 3 goes to train.py"),
+    ),
+    "explain": (
+        ("train.py --epochs 3 --html page.html", "--epochs 3 goes to train.py"),
+        ("train.py -- --devices 3", "--devices 3 goes to train.py"),
+    ),
+}
+
+
+def _epilog(name: str) -> str:
+    options = " and ".join(_OPTIONS[name])
+    examples = _EXAMPLES.get(name, (("train.py --epochs 3 --devices 8", "--epochs 3 goes to train.py"), _EXAMPLES["explain"][1]))
+    lines = [f"    weft {name} {words:44}{what}" for words, what in examples]
+    return _EPILOG.format(options=options, examples="\n".join(lines))
 
 
 _LAUNCH = """\
@@ -168,14 +199,18 @@ def _checked_launch(parser: argparse.ArgumentParser, options: argparse.Namespace
 
 
 def _usage(name: str) -> str:
-    html = "[--html FILE] " if name == "explain" else ""
-    return f"weft {name} [-h] [--devices N] {html}[-m] PROGRAM [ARGUMENTS] [-- ARGUMENTS]"
+    options = " ".join(f"[{option} {value}]" for option, value in _OPTIONS[name].items()).replace("[--target NAME]", "--target NAME")
+    return f"weft {name} [-h] {options} [-m] PROGRAM [ARGUMENTS] [-- ARGUMENTS]"
 
 
 def _long_options(name: str) -> argparse.ArgumentParser:
     """The options of the command `name` that may stand on both sides of the program."""
     parser = argparse.ArgumentParser(prog=f"weft {name}", usage=_usage(name), add_help=False, allow_abbrev=False)
-    parser.add_argument("--devices", type=_device_count, metavar="N", help="number of virtual devices")
+    if "--devices" in _OPTIONS[name]:
+        parser.add_argument("--devices", type=_device_count, metavar="N", help="number of virtual devices")
+    if name == "compile":
+        parser.add_argument("--target", metavar="NAME", help="the devices, such as v5e:2x4, v5p:8x8x8 or h100:8")
+        parser.add_argument("--json", metavar="FILE", help="write the reports to FILE as JSON, too")
     if name == "explain":
         parser.add_argument("--html", metavar="FILE", help="write the explanations to FILE as an HTML page, too")
     else:
@@ -191,6 +226,9 @@ class _OfExplain(argparse.Action):
         parser.error(f"{option} is an option of 'weft explain'; if the program has one of this name, put -- before it")
 
 
+_WITH_VALUE = frozenset([option for options in _OPTIONS.values() for option in options])
+
+
 def _split(words: list[str]) -> tuple[list[str], list[str], list[str]]:
     """The words up to and including the program, those after it, and those that follow a `--`."""
     takes_value = False
@@ -198,7 +236,7 @@ def _split(words: list[str]) -> tuple[list[str], list[str], list[str]]:
         if word == "--":
             return [*words[:i], *words[i + 1 : i + 2]], [], words[i + 2 :]
         if takes_value or (word.startswith("-") and word != "-"):
-            takes_value = word in ("--devices", "--html")
+            takes_value = word in _WITH_VALUE
             continue
         after = words[i + 1 :]
         end = after.index("--") if "--" in after else len(after)

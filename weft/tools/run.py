@@ -9,7 +9,7 @@ import importlib.util
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import CodeType, ModuleType, TracebackType
 
 from weft.compat import install_as_jax, installed_shim
@@ -17,8 +17,13 @@ from weft.processes import launchers
 from weft.processes.present import held
 from weft.tools.output import CLOSED_OUTPUT, drop_output, is_output_closed
 
+#: prints an error that ends a program, and its traceback from the program's own first line on; returns the exit status
+ShowError = Callable[[BaseException, TracebackType | None], int]
 
-def run_program(program: str, arguments: Sequence[str], *, as_module: bool = False, devices: int | None = None) -> int:
+
+def run_program(
+    program: str, arguments: Sequence[str], *, as_module: bool = False, devices: int | None = None, show_error: ShowError | None = None
+) -> int:
     """Run `program` with `arguments` and return its exit status."""
     if devices is not None:
         os.environ["WEFT_NUM_DEVICES"] = str(devices)  # read when the first device is asked for
@@ -28,7 +33,7 @@ def run_program(program: str, arguments: Sequence[str], *, as_module: bool = Fal
     try:
         path, package, code = _load_module(program) if as_module else _load_file(program)
     except SyntaxError as error:
-        _show(error, None)
+        show(error, None)
         return 1
     except OSError as error:
         print(f"weft: cannot read {program!r}: {error.strerror or error}", file=sys.stderr)
@@ -39,7 +44,7 @@ def run_program(program: str, arguments: Sequence[str], *, as_module: bool = Fal
     main.__file__ = path
     main.__package__ = package
     sys.modules["__main__"] = main
-    return _execute(code, main)
+    return _execute(code, main, show_error or show)
 
 
 def meet_others() -> None:
@@ -59,7 +64,7 @@ def meet_others() -> None:
 _SET_DEATH_SIGNAL = 1
 
 
-def _execute(code: CodeType, main: ModuleType) -> int:
+def _execute(code: CodeType, main: ModuleType, show_error: ShowError) -> int:
     try:
         exec(code, main.__dict__)
     except SystemExit:
@@ -68,14 +73,12 @@ def _execute(code: CodeType, main: ModuleType) -> int:
         if is_output_closed():
             drop_output()
             return CLOSED_OUTPUT
-        _show(error, _below_here(error.__traceback__))
-        return 1
+        return show_error(error, _below_here(error.__traceback__))
     except KeyboardInterrupt as error:
-        _show(error, _below_here(error.__traceback__))
+        show(error, _below_here(error.__traceback__))
         return 130
     except BaseException as error:
-        _show(error, _below_here(error.__traceback__))
-        return 1
+        return show_error(error, _below_here(error.__traceback__))
     return 0
 
 
@@ -104,6 +107,8 @@ def _below_here(traceback: TracebackType | None) -> TracebackType | None:
     return traceback
 
 
-def _show(error: BaseException, traceback: TracebackType | None) -> None:
+def show(error: BaseException, traceback: TracebackType | None) -> int:
+    """Print an error and its traceback; return the exit status."""
     error.__traceback__ = traceback
     sys.excepthook(type(error), error, traceback)
+    return 1

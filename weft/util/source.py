@@ -50,6 +50,17 @@ def function_name(fun: Callable) -> str:
     return getattr(fun, "__name__", type(fun).__name__)
 
 
+def function_module(fun: Callable) -> str:
+    """Return the name of the module that defines a function, seen through `functools.partial`s.
+
+    >>> function_module(functools.partial(named, None))
+    'weft.util.source'
+    """
+    while isinstance(fun, functools.partial):
+        fun = fun.func
+    return getattr(fun, "__module__", None) or type(fun).__module__
+
+
 def named(fun: Callable, name: str, doc: str) -> Callable:
     """`fun`, which is made by another function, under its public name and with its docstring."""
     fun.__name__ = fun.__qualname__ = name

@@ -31,7 +31,7 @@ from weft.backends.base import (
 from weft.backends.pjrt import buffers
 from weft.backends.pjrt.buffers import HostCopy, ShardBuffers
 from weft.backends.pjrt.c_api import PluginLibrary
-from weft.backends.pjrt.client import DeviceFacts, PjrtClient
+from weft.backends.pjrt.client import DeviceDescription, PjrtClient
 from weft.backends.pjrt.compile_options import encode_compile_options
 from weft.backends.pjrt.program import (
     PjrtProgram,
@@ -54,7 +54,7 @@ class PjrtDevice(Device):
 
     __slots__ = ("_facts",)
 
-    def __init__(self, facts: DeviceFacts, client: Backend) -> None:
+    def __init__(self, facts: DeviceDescription, client: Backend) -> None:
         super().__init__(facts.id, client, facts.process_index, facts.local_hardware_id)
         self._facts = facts
 
@@ -75,7 +75,7 @@ class PjrtDevice(Device):
 
     def __repr__(self) -> str:
         details = ""
-        if "coords" in self._facts.attributes:
+        if "core_on_chip" in self._facts.attributes:
             places = f"coords={self.coords}, core_on_chip={self.core_on_chip}"
             details = f", process_index={self.process_index}, {places}"
         return f"{self.client.plugin_name.capitalize()}Device(id={self.id}{details})"

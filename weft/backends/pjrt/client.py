@@ -30,15 +30,29 @@ from weft.backends.pjrt.c_api import (
 _IMMUTABLE_ONLY_DURING_CALL = 0
 
 
-class DeviceFacts:
-    """A device as its plugin describes it; `memories` maps each kind to its memory space."""
+class DeviceDescription:
+    """A device as its plugin describes it; `memories` maps each kind to its memory space, or None."""
+
+    default_kind = "device"
+
+    def __init__(self, library: PluginLibrary, description: int) -> None:
+        listed = library.call("DeviceDescription_Attributes", description=description)
+        self.attributes = named_values(listed.attributes, listed.num_attributes)
+        self.id: int = library.call("DeviceDescription_Id", description=description).id
+        process = library.call("DeviceDescription_ProcessIndex", description=description)
+        self.process_index: int = process.index
+        self.kind = text_of(library.call("DeviceDescription_Kind", description=description))
+        self.local_hardware_id = self.id
+        self.memories = dict.fromkeys(("device", "pinned_host", "unpinned_host"))
+
+
+class AttachedDevice(DeviceDescription):
+    """A device of a client, with its address and its memories."""
 
     def __init__(self, library: PluginLibrary, device: int) -> None:
-        self.pointer = device
         description = library.call("Device_GetDescription", device=device).description
-        self.id, self.process_index, self.kind, self.attributes = describe_device(
-            library, description
-        )
+        super().__init__(library, description)
+        self.pointer = device
         number = library.call("Device_LocalHardwareId", device=device).number
         self.local_hardware_id = number if number >= 0 else self.id
         listed = library.call("Device_AddressableMemories", device=device)
@@ -47,19 +61,6 @@ class DeviceFacts:
         self.memories = dict(zip(kinds, spaces))
         default = library.call("Device_DefaultMemory", device=device).memory
         self.default_kind = kinds[spaces.index(default)]
-
-
-def describe_device(
-    library: PluginLibrary, description: int
-) -> tuple[int, int, str, dict[str, Any]]:
-    """Return id, process, kind and attributes of a device description."""
-    attributes = library.call("DeviceDescription_Attributes", description=description)
-    return (
-        library.call("DeviceDescription_Id", description=description).id,
-        library.call("DeviceDescription_ProcessIndex", description=description).index,
-        text_of(library.call("DeviceDescription_Kind", description=description)),
-        named_values(attributes.attributes, attributes.num_attributes),
-    )
 
 
 #: owners of memory of other libraries, by address and id
@@ -87,7 +88,8 @@ class PjrtClient:
         self.platform_version = text_of(library.call("Client_PlatformVersion", client=self.pointer))
         listed = library.call("Client_AddressableDevices", client=self.pointer)
         devices = [
-            DeviceFacts(library, device) for device in pointers(listed.devices, listed.num_devices)
+            AttachedDevice(library, device)
+            for device in pointers(listed.devices, listed.num_devices)
         ]
         self.devices = {device.id: device for device in devices}
 
@@ -186,15 +188,8 @@ class PjrtClient:
     # ---- programs
     def compile(self, text: str, options: bytes) -> LoadedProgram:
         """Compile a module, which is MLIR text, with a serialized CompileOptionsProto."""
-        program, serialized = ModuleText(text), bytes_buffer(options)
-        compiled = self.library.call(
-            "Client_Compile",
-            client=self.pointer,
-            program=program.address,
-            options=ctypes.addressof(serialized),
-            options_size=len(options),
-        )
-        return LoadedProgram(self, compiled.executable)
+        executable = _compile(self.library, "Client_Compile", text, options, client=self.pointer)
+        return LoadedProgram(self, executable)
 
     def load(self, code: bytes) -> LoadedProgram:
         """Load a program serialized by `CompiledProgram.serialize`."""
@@ -206,6 +201,51 @@ class PjrtClient:
             text_size=len(code),
         )
         return LoadedProgram(self, loaded.executable)
+
+
+class PjrtTopology:
+    """Devices that need not be attached, for which a plugin compiles programs."""
+
+    def __init__(self, library: PluginLibrary, name: str, options: dict[str, Any]) -> None:
+        self.library = library
+        values, text = NamedValues(options), bytes_buffer(name)
+        self.pointer: int = library.call(
+            "TopologyDescription_Create",
+            text=ctypes.addressof(text),
+            text_size=len(text),
+            options=values.address,
+            num_options=values.count,
+        ).topology
+        call_args = {"topology": self.pointer}
+        self.platform_version = text_of(
+            library.call("TopologyDescription_PlatformVersion", **call_args)
+        )
+        listed = library.call("TopologyDescription_GetDeviceDescriptions", **call_args)
+        descriptions = pointers(listed.descriptions, listed.num_descriptions)
+        self.devices = [DeviceDescription(library, description) for description in descriptions]
+
+    def compile(self, text: str, options: bytes) -> CompiledProgram:
+        """Compile a module, which is MLIR text, with a serialized CompileOptionsProto."""
+        executable = _compile(self.library, "Compile", text, options, topology=self.pointer)
+        return CompiledProgram(self.library, executable)
+
+    def __del__(self) -> None:
+        if self.library.is_open and hasattr(self, "pointer"):
+            self.library.call("TopologyDescription_Destroy", topology=self.pointer)
+
+
+def _compile(
+    library: PluginLibrary, function: str, text: str, options: bytes, **target: int
+) -> int:
+    """Compile for a client or a topology; return the address of the executable."""
+    program, serialized = ModuleText(text), bytes_buffer(options)
+    return library.call(
+        function,
+        program=program.address,
+        options=ctypes.addressof(serialized),
+        options_size=len(options),
+        **target,
+    ).executable
 
 
 class ModuleText:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from weft.backends import base
 from weft.backends.base import Backend, register
 from weft.util.config import requested_devices
 from weft.util.errors import DeviceRuntimeError
@@ -51,6 +52,12 @@ KNOWN_PLUGINS = (
     ),
     KnownPlugin("oneapi", "gpu", ("jax_plugins/xla_oneapi/xla_oneapi_plugin.so",)),
 )
+
+_DEVICE_PLATFORMS = {plugin.platform: plugin.device_platform for plugin in KNOWN_PLUGINS}
+
+#: the PCI vendor of TPUs, and where the system lists the devices of this machine
+_GOOGLE_VENDOR = "0x1ae0"
+_PCI_DEVICES = Path("/sys/bus/pci/devices")
 
 #: NVIDIA's libraries, sorted by dependence
 _NVIDIA_LIBRARIES = (
@@ -94,6 +101,7 @@ class Plugin:
     priority: int
     options: dict[str, Any]
     failure: str = ""
+    library: Any = None  # the `PluginLibrary`, once it is loaded
 
 
 registered: dict[str, Plugin] = {}
@@ -117,7 +125,8 @@ def register_plugin(
             f"register_plugin: plugin {plugin_name!r} has no library_path. Give the path of the shared "
             "library that exports GetPjrtApi."
         )
-    _add(Plugin(plugin_name, plugin_name, str(library_path), priority, dict(options or {})))
+    device_platform = _DEVICE_PLATFORMS.get(plugin_name, plugin_name)
+    _add(Plugin(plugin_name, device_platform, str(library_path), priority, dict(options or {})))
 
 
 def _add(plugin: Plugin) -> None:
@@ -128,13 +137,9 @@ def _add(plugin: Plugin) -> None:
 def _make_backend(plugin: Plugin) -> Backend:
     """Load a plugin and make its client; what fails is kept for reports, and raised."""
     from weft.backends.pjrt.backend import PjrtBackend
-    from weft.backends.pjrt.c_api import PluginLibrary
 
     try:
-        if plugin.platform == "cuda":
-            preload_nvidia_libraries()
-        library = PluginLibrary(plugin.platform, plugin.path)
-        return PjrtBackend(plugin.device_platform, library, _client_options(plugin))
+        return PjrtBackend(plugin.device_platform, load_library(plugin), _client_options(plugin))
     except DeviceRuntimeError as error:
         plugin.failure = str(error).partition("\n")[0]
         raise DeviceRuntimeError(
@@ -144,6 +149,26 @@ def _make_backend(plugin: Plugin) -> Backend:
     except Exception as error:
         plugin.failure = str(error).partition("\n")[0]
         raise
+
+
+def load_library(plugin: Plugin) -> Any:
+    """Load a plugin, once; return its `PluginLibrary`."""
+    from weft.backends.pjrt.c_api import PluginLibrary
+
+    if plugin.library is None:
+        if plugin.platform == "cuda":
+            preload_nvidia_libraries()
+        plugin.library = PluginLibrary(plugin.platform, plugin.path)
+    return plugin.library
+
+
+def find_plugin(platform: str) -> Plugin | None:
+    """Return the plugin of a platform that is registered, installed or named by the environment."""
+    names = base.names_of(platform)
+    register_installed()
+    if not any(name in registered for name in names):
+        register_third_party()
+    return next((registered[name] for name in names if name in registered), None)
 
 
 def _client_options(plugin: Plugin) -> dict[str, Any]:
@@ -269,10 +294,8 @@ def register_third_party() -> None:
 
 def default_platform() -> str | None:
     """Return the platform of the highest priority whose client can be made; None if there is none."""
-    from weft.backends import base
-
     for plugin in sorted(registered.values(), key=lambda plugin: -plugin.priority):
-        if not plugin.failure and plugin.priority >= 0:
+        if plugin.priority >= 0 and not (plugin.failure or find_absence(plugin)):
             try:
                 base.get(plugin.platform)
             except Exception:
@@ -281,12 +304,26 @@ def default_platform() -> str | None:
     return None
 
 
+def find_absence(plugin: Plugin) -> str:
+    """Return why a plugin has no devices here, as far as the machine shows without it; or nothing.
+
+    Without a TPU, libtpu asks the metadata server of Google's cloud for minutes.
+    """
+    if plugin.platform != "tpu":
+        return ""
+    vendors = _PCI_DEVICES.glob("*/vendor")
+    has_chips = any(path.read_text().strip() == _GOOGLE_VENDOR for path in vendors)
+    return "" if has_chips else "no TPU is attached to this machine"
+
+
 def describe_plugins() -> list[str]:
     """Return a line for each plugin: platform, path, and what it drives or why it does not work."""
-    from weft.backends import base
-
     lines = []
     for plugin in registered.values():
+        state = plugin.failure or find_absence(plugin)
+        if state:
+            lines.append(f"{plugin.platform} ({plugin.path}): {state}")
+            continue
         try:
             backend: Any = base.get(plugin.platform)
             version = ".".join(map(str, backend.client.library.version))

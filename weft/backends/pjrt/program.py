@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import marshal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -47,6 +47,11 @@ def facts_of(program: LocalProgram) -> ProgramFacts:
         tuple(donations(program).items()),
         bool(program.jaxpr.effects) or not program.outs,
     )
+
+
+def aliases_of(donations: Iterable[tuple[int, int | None]]) -> dict[int, int]:
+    """Return the argument whose memory a result takes, by the number of the result."""
+    return {result: arg for arg, result in donations if result is not None}
 
 
 def find_unsplit_results(program: LocalProgram) -> dict[int, ArraySpec]:
@@ -105,7 +110,7 @@ class PjrtProgram(ReportedProgram):
     ) -> None:
         self.loaded, self.compiled = loaded, loaded.compiled
         self.facts = facts
-        self.aliases = {result: arg for arg, result in facts.donations if result is not None}
+        self.aliases = aliases_of(facts.donations)
         self._unsplit_results = unsplit_results
         self._backend = backend
         self._client = loaded.client

@@ -1,0 +1,62 @@
+"""A topology without a plugin: devices that are described, and a compiler that counts lines."""
+
+from types import SimpleNamespace
+
+from weft.backends.pjrt.topology import TopologyBackend
+from weft.util.errors import DeviceRuntimeError
+
+KIND = "Test chip"
+MEMORY = 1 << 30
+
+
+class Compiled:
+    """What `Topology.compile` returns: facts of the text alone."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def cost(self):
+        return {"flops": 7.0, "bytes accessed": 8.0, "optimal_seconds": 1e-6}
+
+    def memory(self):
+        return {"argument_size_in_bytes": 3, "temp_size_in_bytes": self.text.count("\n")}
+
+    def optimized_program(self):
+        return "text", self.text.encode()
+
+
+class Topology:
+    """Devices of several processes; a program that has a sine is refused."""
+
+    platform_version = "test 1.0"
+
+    def __init__(self, count: int = 8, per_process: int = 4) -> None:
+        self.library = SimpleNamespace(name="test", is_open=True)
+        self.compiled: list[str] = []
+        self.devices = [
+            SimpleNamespace(
+                id=i,
+                process_index=i // per_process,
+                kind=KIND,
+                attributes={
+                    "coords": [i % 2, i // 2, 0],
+                    "core_on_chip": 0,
+                    "device_memory_bytes_limit": MEMORY,
+                },
+                local_hardware_id=i,
+                memories={"device": None},
+                default_kind="device",
+            )
+            for i in range(count)
+        ]
+
+    def compile(self, text: str, options: bytes) -> Compiled:
+        if "stablehlo.sine" in text:
+            raise DeviceRuntimeError("INVALID_ARGUMENT: no sine\nsecond line")
+        self.compiled.append(text)
+        return Compiled(text)
+
+
+def described_devices(count: int = 8, calls=None) -> list:
+    """Devices of a topology; with `calls`, programs on them can be called."""
+    return TopologyBackend("test", Topology(count), calls).devices()
