@@ -23,6 +23,7 @@ OTHER_NUMBERS: dict[str, set[str]] = {
     "backends/array_spec.py": {"_MAX_NDIM"},                                 # of NumPy
     "backends/cpu/buffer.py": {"ALIGNMENT", "_HUGE_PAGE", "_LARGE"},         # what the native heap and compiled code agree on
     "backends/cpu/calls.py": {"_MOST_ENTRIES", "_PLAIN"},                    # entries of a cache; flags of NumPy
+    "backends/targets.py": {"_GPUS_PER_HOST"},                               # of machines that are compiled for
     "backends/pjrt/backend.py": {"_DLPACK_DEVICES"},                         # numbers of DLPack
     "backends/pjrt/c_api.py": {"FFI_EXTENSION", "OLDEST"},                   # of an interface
     "backends/pjrt/client.py": {"_IMMUTABLE_ONLY_DURING_CALL"},              # the same
