@@ -223,7 +223,10 @@ class PjrtBackend(Backend):
         from weft.hlo.replica_program import replica_program_text
 
         text = stage("write StableHLO", replica_program_text, program)
-        options = encode_compile_options(program.device_ids, dict(config.compiler_options))
+        overrides = dict(config.compiler_options)
+        if self.client.platform_name == "cpu":  # maxima and minima of a NaN are NaN
+            overrides.setdefault("xla_cpu_enable_fast_min_max", False)
+        options = encode_compile_options(program.device_ids, overrides)
         loaded = stage("compile by the plugin", self.client.compile, text, options)
         return PjrtProgram(self, loaded, facts_of(program), find_unsplit_results(program))
 
