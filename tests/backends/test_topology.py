@@ -155,11 +155,11 @@ def test_mapped_functions_are_compiled_when_called(devices, called):
 @pytest.mark.parametrize(
     ("name", "platform", "package"),
     [
-        ("v5e:2x4", None, r"weft-arrays\[tpu\]"),
-        ("v5p:2x2x1", "tpu", r"weft-arrays\[tpu\]"),
-        ("h100:8", None, r"weft-arrays\[cuda13\]"),
-        ("h100:8", "gpu", r"weft-arrays\[cuda13\]"),
-        ("1x1x8", "cuda", r"weft-arrays\[cuda13\]"),
+        ("v5e:2x4", None, r"weft with the extra \[tpu\]"),
+        ("v5p:2x2x1", "tpu", r"weft with the extra \[tpu\]"),
+        ("h100:8", None, r"weft with the extra \[cuda13\]"),
+        ("h100:8", "gpu", r"weft with the extra \[cuda13\]"),
+        ("1x1x8", "cuda", r"weft with the extra \[cuda13\]"),
         ("anything", "abacus", "its package"),
     ],
 )

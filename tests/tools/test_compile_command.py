@@ -185,7 +185,7 @@ def test_a_target_without_its_plugin_names_the_package(tmp_path):
     done = run_python("-c", WITHOUT_PLUGINS, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert "weft compile: '1x1x8' needs the PJRT plugin of the platform 'cuda'" in done.stderr
-    assert "Install weft-arrays[cuda13]." in done.stderr
+    assert "Install weft with the extra [cuda13]." in done.stderr
 
 
 @pytest.mark.parametrize(

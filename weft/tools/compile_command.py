@@ -88,10 +88,11 @@ class ProgramReport:
 
     def _results(self) -> list[tuple[str, str]]:
         size = lambda name: f"{self.memory.get(f'{name}_size_in_bytes', 0):,} B"
+        alias = self.memory.get("alias_size_in_bytes", 0)
         limit = f" of {self.memory_limit:,} B" if self.memory_limit else ""
         memory = [
             f"arguments {size('argument')}",
-            f"results {size('output')} ({size('alias')} of them in arguments)",
+            f"results {size('output')}" + (f" ({size('alias')} in arguments)" if alias else ""),
             f"temporaries {size('temp')}",
             f"peak {self.memory.get('peak_memory_in_bytes', 0):,} B{limit}",
         ]

@@ -179,7 +179,8 @@ def describe(
     """
     plugin = plugins.find_plugin(platform)
     if plugin is None:
-        package = f"weft-arrays[{_EXTRAS[platform]}]" if platform in _EXTRAS else "its package"
+        extra = _EXTRAS.get(platform)
+        package = f"weft with the extra [{extra}]" if extra else "its package"
         raise RuntimeError(
             f"{name!r} needs the PJRT plugin of the platform {platform!r}, which is not installed. "
             f"Install {package}."
