@@ -9,7 +9,6 @@ Laws: all shardings of a program have the same devices in the same order; NamedS
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache

@@ -173,7 +173,7 @@ class _SearchSpace:
         self._steps: dict[Placement, list[tuple[Step, Placement, int]]] = {}
         self._bounds: dict[Placement, int] = {}
         self.prefixes = [[(axes[:k], self.count(axes[:k])) for k in range(len(axes) + 1)] for axes in target.dims]
-        self.is_target_even = all([n % self.count(axes) == 0 for n, axes in zip(shape, target.dims)])
+        self.is_target_even = all(n % self.count(axes) == 0 for n, axes in zip(shape, target.dims))
         self.whole_bytes = math.prod(shape) * itemsize
         self.target_bytes = self.whole_bytes // math.prod([sizes[a] for a in target.axes])       # on average
 
