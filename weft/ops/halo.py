@@ -12,7 +12,7 @@ Laws: only rows that are needed elsewhere are sent; in a round every device send
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -52,7 +52,7 @@ def first_rows(window: Window, n: int) -> tuple[int, ...]:
     >>> first_rows(Window(-1, 3, 2, step=2), 4)
     (0, 1, 3, 4)
     """
-    return tuple([window.of(p) for p in range(n)])
+    return tuple([-(-(window.first + p * window.advance) // window.step) for p in range(n)])
 
 
 @record
@@ -95,20 +95,26 @@ def transfers_of(window: Window, n: int, size: int) -> tuple[tuple[Transfer, ...
     >>> [(transfer.source, transfer.at, transfer.count, transfer.target) for transfer in rounds[0]]
     [(1, 0, 1, 0), (2, 0, 1, 1), (3, 0, 1, 2)]
     """
-    local = -(-size // n)
     kept: list[Transfer] = []
-    rounds: list[tuple[list[Transfer], set[int], set[int]]] = []          # with their senders and receivers
-    for transfer in _transfers(window, n, size, local):
-        if transfer.source == transfer.target:
+    rounds: list[list[Transfer]] = []
+    senders: list[set[int]] = []
+    receivers: list[set[int]] = []
+    for transfer in _transfers(window, n, size, -(-size // n)):
+        source, target = transfer.source, transfer.target
+        if source == target:
             kept.append(transfer)
             continue
-        free = next((r for r in rounds if transfer.source not in r[1] and transfer.target not in r[2]), None)
-        if free is None:
-            rounds.append(free := ([], set(), set()))
-        free[0].append(transfer)
-        free[1].add(transfer.source)
-        free[2].add(transfer.target)
-    return tuple(kept), tuple([tuple(transfers) for transfers, _, _ in rounds])
+        k = 0
+        while k < len(rounds) and (source in senders[k] or target in receivers[k]):
+            k += 1
+        if k == len(rounds):
+            rounds.append([])
+            senders.append(set())
+            receivers.append(set())
+        rounds[k].append(transfer)
+        senders[k].add(source)
+        receivers[k].add(target)
+    return tuple(kept), tuple(map(tuple, rounds))
 
 
 @lru_cache(maxsize=256)
@@ -127,13 +133,14 @@ def _tables(transfers: Sequence[Transfer], n: int) -> TransferRound:
                          tuple(starts), tuple(places), tuple(counts))
 
 
-def _transfers(window: Window, n: int, size: int, local: int) -> Iterator[Transfer]:
-    for p in range(n):
-        first = window.of(p)
+def _transfers(window: Window, n: int, size: int, local: int) -> list[Transfer]:
+    transfers = []
+    for p, first in enumerate(first_rows(window, n)):
         begin, end = (first, first + window.span) if window.ring else (max(first, 0), min(first + window.span, size))
         for q in range(begin // local, -(-end // local)) if end > begin else ():
             a, b = max(begin, q * local), min(end, (q + 1) * local)
-            yield Transfer(q % n, a - q * local, b - a, p, a - first)
+            transfers.append(Transfer(q % n, a - q * local, b - a, p, a - first))
+    return transfers
 
 
 def rows_sent(window: Window, n: int, size: int) -> list[int]:

@@ -291,16 +291,17 @@ class ExchangeRecord:
 
     def between(self) -> Iterator[tuple[int, int, int]]:
         """(sender, receiver, bytes) in all runs: along the ring of each group; in an all_to_all between any two ranks."""
+        nbytes = self.bytes
         if self.kind == "permute":
-            yield from ((a, b, self.bytes) for a, b in self.pairs if a != b)
+            yield from ((a, b, nbytes) for a, b in self.pairs if a != b)
             return
         for group in self.groups:
             n = len(group)
             if self.kind == "all_to_all":
-                yield from ((a, b, self.bytes // (n - 1)) for a in group for b in group if a != b)
+                yield from ((a, b, nbytes // (n - 1)) for a in group for b in group if a != b)
             elif n > 1:
                 ring = zip(group, (*group[1:], group[0]))
-                yield from ((a, b, self.bytes) for a, b in (list(ring)[:-1] if self.kind == "broadcast" else ring))
+                yield from ((a, b, nbytes) for a, b in (list(ring)[:-1] if self.kind == "broadcast" else ring))
 
 
 def exchanges_of(jaxpr: Jaxpr, count: int = 1, open_ended: bool = False) -> list[ExchangeRecord]:

@@ -199,19 +199,20 @@ class _SearchSpace:
     def least_cost(self, source: Placement) -> int:
         """The cost of the cheapest plan, by the A* algorithm."""
         costs = {source: 0}
-        queue: list[tuple[int, int, int, Placement]] = [(self.bound(source), 0, 0, source)]
-        order = itertools.count(1)
+        order = itertools.count()
+        queue: list[tuple[int, int, int, Placement]] = [(self.bound(source), 0, next(order), source)]
         while queue:
-            _, _, cost, place = heapq.heappop(queue)
-            cost = -cost
+            _, negative_cost, _, place = heapq.heappop(queue)       # of equal estimates the furthest first
+            cost = -negative_cost
             if place == self.target:
                 return cost
             if cost > costs[place]:
                 continue
             for _, after, weight in self.weighted_steps(place):
-                if cost + weight < costs.get(after, math.inf):
-                    costs[after] = cost + weight
-                    heapq.heappush(queue, (cost + weight + self.bound(after), next(order), -cost - weight, after))
+                reached = cost + weight
+                if reached < costs.get(after, math.inf):
+                    costs[after] = reached
+                    heapq.heappush(queue, (reached + self.bound(after), -reached, next(order), after))
         raise AssertionError(f"no plan from {source} to {self.target} for shape {self.shape}")
 
     def bound(self, place: Placement) -> int:
