@@ -28,6 +28,7 @@ def laid(x, *spec, on=None):
 
 def flat_lines(capsys) -> list[str]:
     """Printed lines; arrays of several lines are joined."""
+    weft.effects_barrier()
     return capsys.readouterr().out.replace("\n ", " ").splitlines()
 
 

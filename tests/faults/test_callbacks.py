@@ -61,7 +61,7 @@ def test_the_error_names_the_callback_and_its_cause(name, sharded):
     x = weft.device_put(X, NamedSharding(mesh(), P("i"))) if sharded else wnp.asarray(X)
     for _ in range(4):                           # by way of the compiler, of Python, and of native dispatch
         with pytest.raises(CallbackError, match=r"OverflowError: .* is too much") as caught:
-            f(x)
+            weft.block_until_ready(f(x))
         assert isinstance(caught.value.__cause__, OverflowError)
         assert "test_callbacks.py:" in str(caught.value)
     f(x, 1000)                                   # the same with nothing to complain about
@@ -88,7 +88,7 @@ def test_donated_memory_is_gone_after_a_failure():
         assert float(f(wnp.zeros(1000), 5.0).sum()) == 0
         x = wnp.zeros(1000)
         with pytest.raises(CallbackError):
-            f(x, 1.0)
+            f(x, 1.0).block_until_ready()
         assert x.is_deleted()
 
 

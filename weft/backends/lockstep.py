@@ -150,9 +150,10 @@ class Lockstep:
     def _callback(self, eqn: Eqn, ins: list[Values]) -> list[Values]:
         """The mesh axes over which operands vary are mapped axes of the callback, as they are when mesh axes are stacked."""
         layout = eqn.params.get("layout")
+        automatic = [layout is not None and name in layout.axes for name in self.names]
+        if len(self) < len(self.places) and any(automatic):
+            return self._callback_of_some(eqn, ins, automatic)
         if len(self) < len(self.places) or not self.axes:
-            if layout is not None and self.axes:
-                raise NotImplementedError(f"reference: {eqn.primitive.name} looks at a whole value where only some devices take part.")
             return self.each(lambda *xs: reference_results(eqn, xs), ins)
         grids = [np.array([id(v) for v in x]).reshape(self.shape) for x in ins]
         varies = [[bool((grid != grid.take([0], i)).any()) for i in range(len(self.shape))] for grid in grids]
@@ -161,8 +162,8 @@ class Lockstep:
                 for k, mine in enumerate(varies):
                     if not layout.splits(name):
                         mine[i] = False                  # values that the compiler knows to be equal: any of them will do
-                    elif not layout.apart and any(name in dim for dim in layout.specs[k]):
-                        mine[i] = True                   # blocks are put together, also equal ones, and the one block of an axis of size 1
+                    elif not layout.apart:               # blocks are put together, also equal ones, and the one block of an axis of size 1
+                        mine[i] = any(name in dim for dim in layout.specs[k])
         over = [i for i in range(len(self.shape)) if any(mine[i] for mine in varies)]
         mapped = tuple(Mapped(self.shape[i], self.names[i], tuple(mine[i] for mine in varies)) for i in over)
         operands = [self._stacked(x, mine) for x, mine in zip(ins, varies)]
@@ -172,6 +173,22 @@ class Lockstep:
             i for i, whole in zip(over, layout.of_mesh(params.get("mapped", ()))) if not whole]
         rows = [{at: y[at] for at in np.ndindex(*[self.shape[i] for i in left])} for y in outs]
         return [[mine[tuple(place[i] for i in left)] for place in self.places] for mine in rows]
+
+    def _callback_of_some(self, eqn: Eqn, ins: list[Values], automatic: Sequence[bool]) -> list[Values]:
+        """A callback that some devices reach: one call for each group of devices that differ along the axes of the compiler alone."""
+        groups: dict[tuple, list[int]] = {}
+        for i, member in enumerate(self.members):
+            place = tuple([p for p, whole in zip(self.places[member], automatic) if not whole])
+            groups.setdefault(place, []).append(i)
+        part = Lockstep([axis for axis, whole in zip(self.axes, automatic) if whole])
+        results: list = [None] * len(self)
+        for chosen in groups.values():
+            if len(chosen) < len(part):
+                raise NotImplementedError(f"{eqn.primitive.name} looks at a whole value where only some of its devices take part.")
+            outs = part._callback(eqn, [[x[i] for i in chosen] for x in ins])
+            for i, mine in zip(chosen, zip(*outs) if outs else [()] * len(chosen)):
+                results[i] = mine
+        return [list(values) for values in zip(*results)]
 
     def _stacked(self, values: Values, varies: Sequence[bool]) -> np.ndarray:
         """The values of all devices with a leading dim for each axis over which they vary."""

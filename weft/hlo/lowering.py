@@ -11,7 +11,7 @@ Next: the rules, in `hlo.rules`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,7 +62,7 @@ class Lowering(Context):
         self.around: Metadata = ()              # attributes of the calls around that are written in place
         self.channels = 0
         self.mesh: Any = None                   # knows the sizes of its axes as `shape_tuple`
-        self.chain: tuple[Value, ...] = ()      # the value that orders effects, where something does; regions with effects carry it
+        self.chain: tuple[Value, ...] = ()      # the value that orders host calls, where something does; regions with such calls carry it
         self._named: dict[Any, str] = {}
         self._kept: list[Any] = []              # what `_named` knows by its id
 
@@ -78,6 +78,10 @@ class Lowering(Context):
         """Return the channel of another collective, or None where collectives have no channels."""
         self.channels += 1
         return self.channels
+
+    def chain_in(self, programs: Iterable[Jaxpr]) -> tuple[Value, ...]:
+        """Return the chain if one of the programs of an operation calls the host and calls have an order."""
+        return ()
 
     def function(self, jaxpr: Jaxpr, name: str, public: bool = False) -> Function:
         """`jaxpr` as a function of the module."""

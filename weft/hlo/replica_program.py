@@ -4,7 +4,7 @@ In:   a local program, whose collectives name axes of its mesh.
 Out:  a module in the form of replicas: each position of the mesh, in row-major order, is a replica,
       and groups of collectives are groups of replicas. The main function takes all arguments of the
       program in order.
-Laws: equal programs give equal texts. A donated argument names the result that takes its memory
+Laws: equal programs give equal texts, but for the numbers of host calls. A donated argument names the result that takes its memory
       (`tf.aliasing_output`), or leaves the choice among results of equal size to the plugin
       (`jax.buffer_donor`). No other argument may be overwritten: its array is kept.
 """
@@ -14,8 +14,9 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
+from weft.hlo.host_meetings import mark_meetings
 from weft.hlo.ops import Block, Value, array_type
-from weft.hlo.replicas import HostTarget, ReplicaLowering
+from weft.hlo.replicas import HostNumber, ReplicaLowering
 from weft.hlo.rules import plugins  # noqa: F401  (fills the tables of rules)
 from weft.hlo.stablehlo import quoted, written
 from weft.ir.jaxpr import Jaxpr
@@ -37,28 +38,30 @@ class DeviceProgram(Protocol):
 
 
 def replica_program_text(
-    program: DeviceProgram, host: HostTarget | None = None, platform: str = ""
+    program: DeviceProgram, host: HostNumber | None = None, platform: str = ""
 ) -> str:
     """Return `program` as a StableHLO module of replicas.
 
     `platform` names the plugin's platform, as `cuda` or `tpu`; without it, the module has only
     operations that all platforms have.
 
-    `host(eqn)` returns the target of the custom call that computes `eqn` on the host: a callback, or
-    a primitive whose `reference` runs there. Its operands are those of the equation, on a mesh after
-    the position of the device, a scalar uint32. Without `host` such equations are refused.
+    `host(eqn)` returns a number, by which a custom call has the host compute `eqn`: a callback, or a
+    primitive whose `reference` runs there. Callbacks have another operand and another result before
+    the others, the position of the device, a scalar uint32. Without `host` such equations are refused.
     Raises NotImplementedError, which names the primitive and the user's line, for an equation that
     has no form on a plugin.
     """
     lowering = ReplicaLowering(program.name, program.mesh, host, platform)
+    differing = [frozenset([name for dim in x.dims for name in dim]) for x in program.ins]
+    jaxpr = mark_meetings(program.jaxpr, program.mesh, differing)
     kinds = [[_memory_kind(x) for x in blocks] for blocks in (program.ins, program.outs)]
 
     def fill(b: Block, *args: Value) -> list[Value]:
         args = [_placed(b, x, kind and _DEFAULT_MEMORY) for x, kind in zip(args, kinds[0])]
-        results = lowering.inline(b, program.jaxpr, args)
+        results = lowering.inline(b, jaxpr, args)
         return [_placed(b, x, kind) for x, kind in zip(results, kinds[1])]
 
-    types = [array_type(a.shape, a.dtype) for a in program.jaxpr.in_avals]
+    types = [array_type(a.shape, a.dtype) for a in jaxpr.in_avals]
     main = lowering.add_function("main", types, fill, public=True)
     attributes = [
         [{"mhlo.memory_kind": quoted(kind)} if kind else {} for kind in side] for side in kinds

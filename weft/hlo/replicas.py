@@ -10,20 +10,23 @@ Next: `rules.plugins` has the rules, `replica_program` writes whole programs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import numpy as np
 
 from weft.core.trace import extend_axis_env
+from weft.hlo.host_meetings import calls_host
 from weft.hlo.lowering import Lowering, Rule, rule_of
 from weft.hlo.ops import Block, Value, array_type
 from weft.ir.jaxpr import Eqn, Jaxpr
 from weft.util.errors import describe
 
-#: returns the target of the custom call that computes an equation on the host
-HostTarget = Callable[[Eqn], str]
+#: returns the number by which the host knows an equation that it computes
+HostNumber = Callable[[Eqn], int]
+#: the target of custom calls of the host, whose attribute `number` says what to compute
+HOST_TARGET = "weft_host"
 
 #: rules by the names of primitives and by their kinds, which come before those of readable texts
 PLUGIN_RULES: dict[str, Rule] = {}
@@ -47,7 +50,7 @@ class ReplicaLowering(Lowering):
         self,
         name: str,
         axes: Sequence[tuple[Any, int]],
-        host: HostTarget | None = None,
+        host: HostNumber | None = None,
         platform: str = "",
     ):
         super().__init__(name)
@@ -68,9 +71,12 @@ class ReplicaLowering(Lowering):
         return super().equation(b, eqn, args)
 
     def inline(self, b: Block, jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
-        if jaxpr.effects and not self.chain:
+        if not self.chain and calls_host(jaxpr):
             self.chain = (self.device_number(b),)
         return super().inline(b, jaxpr, args)
+
+    def chain_in(self, programs: Iterable[Jaxpr]) -> tuple[Value, ...]:
+        return self.chain if any(map(calls_host, programs)) else ()
 
     def inline_function(self, b: Block, fn: Callable, args: Sequence[Value]) -> list[Value]:
         with extend_axis_env(self.mesh.shape_tuple, frozenset()):

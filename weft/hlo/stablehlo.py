@@ -544,8 +544,10 @@ def _custom_call(p: _Printer, op: Op) -> str:
     if "groups" in a:
         channel = f", channel_id = {a['channel']} : i64" if "channel" in a else ""
         shown |= {"api_version": "4 : i32", "backend_config": f"{{replica_groups = {_rows(a['groups'])}{channel}}}"}
-    elif "api_version" in a:
-        shown |= {"api_version": f"{a['api_version']} : i32", "backend_config": "{}"}
+    elif "number" in a:
+        row_major = lambda x: f"dense<{_list(reversed(range(x.ndim))) if x.ndim else ''}> : tensor<{x.ndim}xindex>"
+        shown |= {"api_version": "4 : i32", "backend_config": f"{{number = {a['number']} : i64}}",
+                  "operand_layouts": _list(map(row_major, op.operands)), "result_layouts": _list(map(row_major, op.results))}
     elif a["backend_config"]:
         shown["backend_config"] = quoted(json.dumps(a["backend_config"]))
     if "sharding" in a:

@@ -122,16 +122,23 @@ def reporting(primitive: Primitive, source: Any) -> Callable:
     reference = primitive.rule("reference")
 
     def call(*args, **params):
-        try:
+        with reported(primitive, params["callback"], source):
             return reference(*args, **params)
-        except Exception as error:
-            api = getattr(params["callback"], "api", primitive.name)
-            _log_failure(api, error)
-            raise CallbackError(describe(
-                api,
-                f"{params['callback']!r} raised {type(error).__name__}: {error}", (), source,
-                "The program was stopped there and gives no results; arrays and compiled functions stay usable.")) from error
     return call
+
+
+@contextlib.contextmanager
+def reported(primitive: Primitive, callback: Any, source: Any) -> Iterator[None]:
+    """Turn exceptions of `callback` into CallbackErrors that name the line `source`."""
+    try:
+        yield
+    except Exception as error:
+        api = getattr(callback, "api", primitive.name)
+        _log_failure(api, error)
+        raise CallbackError(describe(
+            api,
+            f"{callback!r} raised {type(error).__name__}: {error}", (), source,
+            "The program was stopped there and gives no results; arrays and compiled functions stay usable.")) from error
 
 
 def _log_failure(api: str, error: Exception) -> None:

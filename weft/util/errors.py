@@ -6,6 +6,7 @@ asked and what is wrong, the facts as a small table, the user's line, the rule, 
 
 from __future__ import annotations
 
+import copy
 import errno
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -195,6 +196,22 @@ def describe(
     if advice:
         lines.append(f"  {advice}")
     return "\n".join(lines)
+
+
+def without_frames(error: BaseException) -> BaseException:
+    """Copy an error without tracebacks, whose frames may hold arrays; a RuntimeError names one that has no copy."""
+    try:
+        made = copy.copy(error)
+        if type(made) is not type(error) or not isinstance(made, Exception):
+            raise TypeError
+    except Exception:
+        text = f"The program that computes this array was stopped by {type(error).__name__}: {error}"
+        made = RuntimeError(text.rstrip(": "))
+    for name in ("__cause__", "__context__"):
+        other = getattr(error, name)
+        setattr(made, name, other and without_frames(other))
+    made.__suppress_context__ = error.__suppress_context__
+    return made
 
 
 def align(rows: Iterable[Sequence[Any] | str], indent: str = "", gap: str = "  ") -> list[str]:

@@ -8,6 +8,7 @@ Next: `plugins` finds the plugins, `client` calls them, `hlo.replica_program` wr
 
 from __future__ import annotations
 
+import atexit
 import marshal
 import os
 import threading
@@ -28,9 +29,11 @@ from weft.backends.base import (
     Memory,
     Stage,
 )
+from weft.backends.host_calls import HostCall
 from weft.backends.pjrt import buffers
 from weft.backends.pjrt.buffers import HostCopy, ShardBuffers
 from weft.backends.pjrt.c_api import PluginLibrary
+from weft.backends.pjrt.callbacks import PluginCalls
 from weft.backends.pjrt.client import DeviceDescription, PjrtClient
 from weft.backends.pjrt.compile_options import encode_compile_options
 from weft.backends.pjrt.program import (
@@ -40,6 +43,7 @@ from weft.backends.pjrt.program import (
     find_unsplit_results,
 )
 from weft.backends.xla_flags import check_are_options
+from weft.ir.jaxpr import Eqn
 from weft.util import cache
 from weft.util.config import config
 
@@ -107,10 +111,13 @@ class PjrtBackend(Backend):
         self.platform = platform
         self.client = PjrtClient(library, options)
         self.dlpack_kind = _DLPACK_DEVICES.get(self.client.platform_name)
+        self.host_calls = PluginCalls(library, self.client.platform_name)
         self._running: list[int] = []  # events of programs with effects
         self._running_lock = threading.Lock()
-        self._last_serial: list[int] = []  # events of the last program that none may overlap
+        #: programs that others may not overlap, which keep their callbacks, and their events
+        self._serial: list[tuple[PjrtProgram, list[int]]] = []
         self.serial_lock = threading.Lock()
+        atexit.register(self.wait_for_effects, True)
 
     @property
     def plugin_name(self) -> str:
@@ -196,39 +203,51 @@ class PjrtBackend(Backend):
     def is_ready(self, held: Any) -> bool:
         return held.is_ready()
 
-    def add_running(self, events: list[int], is_serial: bool) -> None:
+    def add_running(self, program: PjrtProgram, events: list[int]) -> None:
         """Take the events of an execution that is to be waited for."""
-        if is_serial:
-            self._last_serial = events
+        if program.is_serial:
+            self._serial.append((program, events))
             return
         with self._running_lock:
             self._running += events
 
-    def wait_for_last_serial(self) -> None:
-        """Wait for the last execution that none may overlap; its results have its errors."""
-        events, self._last_serial = self._last_serial, []
-        self.client.library.wait_for_all(events)
+    def wait_for_serial(self) -> RuntimeError | None:
+        """Wait for executions that others may not overlap; their results have their errors."""
+        running, self._serial = self._serial, []
+        events = [event for _, events in running for event in events]
+        return self.client.library.wait_for_all(events, is_raised=False)
 
     def wait_for_effects(self, raising: bool) -> None:
+        if self.host_calls.is_inside:  # the program that calls is one of those to wait for
+            return
         with self._running_lock:
             events, self._running = self._running, []
+        error = self.client.library.wait_for_all(events, is_raised=False)
         with self.serial_lock:
-            last, self._last_serial = self._last_serial, []
-        error = self.client.library.wait_for_all(events + last)
-        if raising and error is not None:
-            raise error
+            error = self.wait_for_serial() or error
+        if raising:
+            self.host_calls.raise_unseen()
+            if error is not None and not self.host_calls.is_failure(str(error)):
+                raise error
 
     # ---- programs
     def compile(self, program: LocalProgram, lowered: None, stage: Stage) -> Loaded:
         from weft.hlo.replica_program import replica_program_text
 
-        text = stage("write StableHLO", replica_program_text, program)
+        calls: list[HostCall] = []
+
+        def call_host(eqn: Eqn) -> int:
+            calls.append(self.host_calls.add(eqn, program.mesh))
+            return calls[-1].number
+
+        platform = self.client.platform_name
+        text = stage("write StableHLO", replica_program_text, program, call_host, platform)
         overrides = dict(config.compiler_options)
-        if self.client.platform_name == "cpu":  # maxima and minima of a NaN are NaN
+        if platform == "cpu":  # maxima and minima of a NaN are NaN
             overrides.setdefault("xla_cpu_enable_fast_min_max", False)
         options = encode_compile_options(program.device_ids, overrides)
         loaded = stage("compile by the plugin", self.client.compile, text, options)
-        return PjrtProgram(self, loaded, facts_of(program), find_unsplit_results(program))
+        return PjrtProgram(self, loaded, facts_of(program), find_unsplit_results(program), calls)
 
     def load(self, code: bytes, lowered: Callable[[], None], write: Any) -> Loaded:
         *fields, executable = marshal.loads(code)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -138,6 +138,19 @@ NamedValue name* name_size:z kind:i value:q value_size:z
 ExecuteOptions send* recv* num_send:z num_recv:z launch_id:i kept* num_kept:z context*@64 \
 call_location*@76 num_tasks:z@78 task_ids*@78 incarnation_ids*@78
 TiledLayout order* order_size:z tile_dims* tile_dim_sizes* num_tiles:z
+FFI_CallFrame api* context* stage:i operands_size:z operands_extensions* num_operands:q \
+operand_kinds* operands* results_size:z results_extensions* num_results:q result_kinds* results* \
+attributes_size:z attributes_extensions* num_attributes:q attribute_kinds* attribute_names* \
+attributes* future*
+FFI_Extension next* metadata*
+FFI_Buffer type:i data* rank:q dims*
+FFI_Error_Create message* code:i
+FFI_Error_Destroy error*
+FFI_Future_Create value*
+FFI_Future_SetAvailable future*
+FFI_Future_SetError future* error*
+FFI_RunId_Get context* value:q
+FFI_Stream_Get context* value*
 """.replace("\\\n", "")
         .strip()
         .splitlines()
@@ -342,6 +355,7 @@ class PluginLibrary:
         }
         self.extensions = dict(_extensions(extension))
         self.native = native_calls()
+        self.find_exception: Callable[[str], BaseException | None] = lambda text: None
         self.is_open = True  # until the interpreter exits
         atexit.register(self._close)
         self.call("Plugin_Initialize")
@@ -362,8 +376,11 @@ class PluginLibrary:
             raise self.error(error, function)
         return args
 
-    def error(self, error: int, function: str) -> DeviceRuntimeError:
-        """Return the exception for an error of the plugin, which is destroyed."""
+    def error(self, error: int, function: str, is_raised: bool = True) -> BaseException:
+        """Return the exception for an error of the plugin, which is destroyed.
+
+        If it `is_raised` to the user, it is what `find_exception` has for the text, if anything.
+        """
         message = struct("Error_Message", error=error)
         self.functions["Error_Message"](ctypes.addressof(message))
         code = struct("Error_GetCode", error=error)
@@ -372,25 +389,27 @@ class PluginLibrary:
         self.functions["Error_Destroy"](ctypes.addressof(struct("Error_Destroy", error=error)))
         named = CODES[code.code] if 0 <= code.code < len(CODES) else f"code {code.code}"
         error_type = OutOfMemoryError if named == "RESOURCE_EXHAUSTED" else DeviceRuntimeError
-        return error_type(f"{named}: {text} (PJRT plugin {self.name}, {function})")
+        exception = self.find_exception(text) if is_raised else None
+        return exception or error_type(f"{named}: {text} (PJRT plugin {self.name}, {function})")
 
     def wait(self, event: int | None) -> None:
-        """Wait for an event and destroy it; DeviceRuntimeError if what it stands for failed."""
-        if event:
-            try:
-                self.call("Event_Await", event=event)
-            finally:
-                self.call("Event_Destroy", event=event)
+        """Wait for an event and destroy it; raise the error of what it stands for."""
+        error = self.wait_for_all([event] if event else [])
+        if error is not None:
+            raise error
 
-    def wait_for_all(self, events: Sequence[int]) -> RuntimeError | None:
-        """Wait for events and destroy them; return the last error."""
-        error = None
+    def wait_for_all(
+        self, events: Sequence[int], is_raised: bool = True
+    ) -> BaseException | None:
+        """Wait for events and destroy them; return the last error, of which `error` says more."""
+        exception = None
         for event in events:
-            try:
-                self.wait(event)
-            except RuntimeError as failure:
-                error = failure
-        return error
+            args = struct("Event_Await", event=event)
+            error = self.functions["Event_Await"](ctypes.addressof(args))
+            self.call("Event_Destroy", event=event)
+            if error:
+                exception = self.error(error, "Event_Await", is_raised)
+        return exception
 
     def is_ready(self, event: int) -> bool:
         """Return whether `wait` would return at once."""

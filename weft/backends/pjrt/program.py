@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import marshal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -18,12 +19,17 @@ import numpy as np
 
 from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Loaded, LocalProgram
+from weft.backends.host_calls import HostCall
 from weft.backends.pjrt.buffers import ShardBuffers, put_value
 from weft.backends.pjrt.c_api import struct
 from weft.backends.pjrt.client import CompiledProgram, LoadedProgram
 from weft.backends.pjrt.native import ProgramCall
 from weft.hlo.replica_program import donations
 from weft.util.record import record
+
+
+#: numbers of executions, by which their devices find each other in callbacks
+_launches = itertools.count(1)
 
 
 @record
@@ -74,7 +80,7 @@ def prepare_call(
     )
     execute = program.client.library.addresses["LoadedExecutable_Execute"]
     call = ProgramCall(execute, ctypes.addressof(args), num_devices, num_args, program.num_results)
-    call.pointed_to = kept_numbers, options, args
+    call.options, call.pointed_to = options, (kept_numbers, args)
     return call
 
 
@@ -107,11 +113,13 @@ class PjrtProgram(ReportedProgram):
         loaded: LoadedProgram,
         facts: ProgramFacts,
         unsplit_results: Mapping[int, ArraySpec] = MappingProxyType({}),
+        host_calls: Sequence[HostCall] = (),
     ) -> None:
         self.loaded, self.compiled = loaded, loaded.compiled
         self.facts = facts
         self.aliases = aliases_of(facts.donations)
         self._unsplit_results = unsplit_results
+        self._host_calls = host_calls  # the handler finds them as long as the program lives
         self._backend = backend
         self._client = loaded.client
         self._native = loaded.client.library.native
@@ -119,7 +127,8 @@ class PjrtProgram(ReportedProgram):
         self._call = prepare_call(loaded, devices, facts.num_args, sorted(kept))
         # XLA's CPU client runs the replicas of one program on as many threads as there are devices:
         # with two programs under way, their collectives wait for each other's threads
-        self._is_serial = devices > 1 and self._client.platform_name == "cpu"
+        is_threaded = devices > 1 and self._client.platform_name == "cpu"
+        self.is_serial = is_threaded or bool(host_calls)  # calls of programs have an order
         self._donated = [arg for arg, _ in facts.donations]
         self._operands_type = ctypes.c_void_p * max(facts.num_args, 1)
         self._results_type = ctypes.c_void_p * max(loaded.num_results * devices, 1)
@@ -133,9 +142,22 @@ class PjrtProgram(ReportedProgram):
 
     def run(self, buffers: list[ShardBuffers]) -> list[ShardBuffers]:
         """Enqueue the program; return its results."""
-        if self._is_serial:
+        if self._backend.host_calls.is_inside:
+            return self._run_inside(buffers)
+        if self.is_serial:
             with self._backend.serial_lock:
+                self._backend.wait_for_serial()
                 return self._run(buffers)
+        return self._run(buffers)
+
+    def _run_inside(self, buffers: list[ShardBuffers]) -> list[ShardBuffers]:
+        """Run the program in a callback, for which others may wait."""
+        if self.facts.num_devices > 1:
+            raise RuntimeError(
+                f"A callback called a program on {self.facts.num_devices} devices of PJRT plugin "
+                f"{self._client.library.name!r}, which may wait for the callback. Compute it on one "
+                "device: callbacks get arrays of the CPU."
+            )
         return self._run(buffers)
 
     def _run(self, buffers: list[ShardBuffers]) -> list[ShardBuffers]:
@@ -144,17 +166,17 @@ class PjrtProgram(ReportedProgram):
         for arg in self._donated:
             if not buffers[arg].is_held_by_one_array():  # others would read the result in its place
                 call = self._copying_call
+        if self._host_calls:
+            call.options.launch_id = next(_launches) & 0x7FFFFFFF
         operands = self._operands_type(*[shards.address for shards in buffers])
         block = self._results_type()
-        if self._is_serial:
-            self._backend.wait_for_last_serial()
-        has_events = self.facts.has_effects or self._is_serial
+        has_events = self.facts.has_effects or self.is_serial
         events = (ctypes.c_void_p * devices)() if has_events else None
         error = self._native.execute(ctypes.addressof(call), operands, block, events)
         if error:
             raise client.library.error(error, "LoadedExecutable_Execute")
         if events is not None:
-            self._backend.add_running([event for event in events if event], self._is_serial)
+            self._backend.add_running(self, [event for event in events if event])
         first = ctypes.addressof(block)
         results = [ShardBuffers(client, block, first + at, devices) for at in self._result_offsets]
         for number, spec in self._unsplit_results.items():
@@ -171,7 +193,7 @@ class PjrtProgram(ReportedProgram):
     def keep(self, write: Callable[[Callable[[], bytes | None]], None]) -> None:
         """Store the serialized program."""
         facts = self.facts
-        if self._unsplit_results:
+        if self._unsplit_results or self._host_calls:
             return
 
         def serialize() -> bytes | None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import atexit
 import collections
 import contextlib
-import copy
 import ctypes
 import os
 import threading
@@ -20,6 +19,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from weft.codegen.runtime import symbols
+from weft.util.errors import without_frames
 from weft.util.machine_model import MODEL
 
 _I64, _PTR = ctypes.c_int64, ctypes.c_void_p
@@ -46,22 +46,7 @@ class Failure:
 
     def forget_frames(self) -> None:
         """Keep no traceback."""
-        self.error = _copy(self.error)
-
-
-def _copy(error: BaseException) -> BaseException:
-    """The same error without tracebacks; where that cannot be had, one that says so."""
-    try:
-        made = copy.copy(error)
-        if type(made) is not type(error) or not isinstance(made, Exception):
-            raise TypeError
-    except Exception:
-        made = RuntimeError(f"The program that computes this array was stopped by {type(error).__name__}: {error}".rstrip(": "))
-    for name in ("__cause__", "__context__"):
-        other = getattr(error, name)
-        setattr(made, name, other and _copy(other))
-    made.__suppress_context__ = error.__suppress_context__
-    return made
+        self.error = without_frames(self.error)
 
 
 def failure_of(raise_error: Callable[[], NoReturn]) -> Failure:

@@ -11,7 +11,7 @@ from weft.core.trace import typeof
 from weft.hlo.factorizations import banded, jacobi, lu, reflectors
 from weft.hlo.lowering import KINDS, result_types, rule_of
 from weft.hlo.ops import Block, Value, array_type, dtype_kind
-from weft.hlo.replicas import plugin_rule, plugin_rule_of_kind, refuse
+from weft.hlo.replicas import HOST_TARGET, plugin_rule, plugin_rule_of_kind, refuse
 from weft.hlo.rules.elementwise import in_wide_types
 from weft.hlo.rules.regions import meeting
 from weft.ir.collective_spec import collective_axes, spec_of
@@ -217,37 +217,28 @@ def _ragged(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
 @plugin_rule("log_betainc", "betainc_hazard")
 def _on_host(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     """A call of the host, which computes the equation by its `reference`."""
-    return _call_host(b, eqn, args, result_types(eqn), has_side_effect=False)
+    return _call_host(b, eqn, args, result_types(eqn))
 
 
 @plugin_rule_of_kind("callback")
 def _callback(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
-    """A call of the host, whose first operand is the position of the device.
+    """A call of the host, whose first operand and first result are the position of the device.
 
-    With effects its first result is that position, and the first operand of the next such call: so
-    they come in the order of the program.
+    The result is the first operand of the next such call: so they come in the order of the program.
     """
-    types = result_types(eqn)
-    if not eqn.effects:
-        position = b.context.device_number(b)
-        return _call_host(b, eqn, [position, *args], types, has_side_effect=False)
     (position,) = b.context.chain
-    types = [position.type, *types]
-    position, *made = _call_host(b, eqn, [position, *args], types, has_side_effect=True)
+    types = [position.type, *result_types(eqn)]
+    position, *made = _call_host(b, eqn, [position, *args], types)
     b.context.chain = (position,)
     return made
 
 
 def _call_host(
-    b: Block,
-    eqn: Eqn,
-    args: Sequence[Value],
-    types: Sequence[ShapedArray],
-    has_side_effect: bool,
+    b: Block, eqn: Eqn, args: Sequence[Value], types: Sequence[ShapedArray]
 ) -> list[Value]:
     if b.context.host is None:
         refuse(eqn, "is computed on the host, which programs of this plugin do not call.")
-    target, options = b.context.host(eqn), {"backend_config": {}, "api_version": 4}
+    number, has_effect = b.context.host(eqn), bool(eqn.effects)
     return b.emit(
-        "custom_call", args, types, target=target, has_side_effect=has_side_effect, **options
+        "custom_call", args, types, target=HOST_TARGET, number=number, has_side_effect=has_effect
     )

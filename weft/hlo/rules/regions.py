@@ -50,7 +50,7 @@ def _metadata_call(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
 
 
 def _after(r: Block, chain: Sequence[Value], fill: Callable[[], Sequence[Value]]) -> list[Value]:
-    """What `fill()` gives, whose effects come after `chain`, and the chain after them."""
+    """What `fill()` gives, whose host calls come after `chain`, and the chain after them."""
     outer, r.context.chain = r.context.chain, tuple(chain)
     made = [*fill(), *r.context.chain]
     r.context.chain = outer
@@ -67,7 +67,7 @@ def _chained(b: Block, chain: Sequence[Value], made: Sequence[Value]) -> list[Va
 
 @rule("cond")
 def _cond(b: Block, eqn: Eqn, index: Value, *args: Value) -> list[Value]:
-    branches, chain = eqn.params["branches"], b.context.chain if eqn.effects else ()
+    branches, chain = eqn.params["branches"], b.context.chain_in(eqn.params["branches"])
     index = b.op("clamp", b.like(index, 0), index, b.like(index, len(branches) - 1))
     write = lambda branch: b.region([], lambda r: _after(r, chain, lambda: r.context.inline(r, branch, args)))
     types = [*result_types(eqn), *[x.type for x in chain]]
@@ -78,9 +78,9 @@ def _cond(b: Block, eqn: Eqn, index: Value, *args: Value) -> list[Value]:
 def _while(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     p = eqn.params
     n, m = p["cond_nconsts"], p["cond_nconsts"] + p["body_nconsts"]
-    chain = b.context.chain if eqn.effects else ()
-    if chain and p["cond_jaxpr"].effects:
-        return _while_with_effects(b, eqn, args[:n], args[n:m], args[m:])
+    chain = b.context.chain_in([p["cond_jaxpr"], p["body_jaxpr"]])
+    if b.context.chain_in([p["cond_jaxpr"]]):
+        return _while_with_calls(b, eqn, args[:n], args[n:m], args[m:])
     begin = [*args[m:], *chain]
     types, count = [x.type for x in begin], len(args) - m
     body = lambda r, *carry: _after(r, carry[count:], lambda: r.context.inline(r, p["body_jaxpr"], [*args[n:m], *carry[:count]]))
@@ -90,8 +90,8 @@ def _while(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     return _chained(b, chain, made)
 
 
-def _while_with_effects(b: Block, eqn: Eqn, of_cond: Sequence[Value], of_body: Sequence[Value], carry: Sequence[Value]) -> list[Value]:
-    """A loop whose condition has effects: it is computed before the loop and at the end of each iteration."""
+def _while_with_calls(b: Block, eqn: Eqn, of_cond: Sequence[Value], of_body: Sequence[Value], carry: Sequence[Value]) -> list[Value]:
+    """A loop whose condition calls the host: it is computed before the loop and at the end of each iteration."""
     p, count = eqn.params, len(carry)
     test = lambda r, values: r.context.inline(r, p["cond_jaxpr"], [*of_cond, *values])
 
@@ -116,7 +116,7 @@ def _scan(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     stacked = [b.full(t.shape, 0, t.dtype) for t in result_types(eqn)[p["num_carry"]:]]
     if not length:
         return [*carry, *stacked]
-    chain = b.context.chain if eqn.effects else ()
+    chain = b.context.chain_in([p["jaxpr"]])
     begin = [b.constant(0, np.int32), *carry, *stacked, *chain]
     types, count = [x.type for x in begin], len(carry) + len(stacked)
 
