@@ -27,7 +27,6 @@ from weft.backends.pjrt.native import ProgramCall
 from weft.hlo.replica_program import donations
 from weft.util.record import record
 
-
 #: numbers of executions, by which their devices find each other in callbacks
 _launches = itertools.count(1)
 
