@@ -72,14 +72,18 @@ def looped(x):
 VALUES = {
     "pure": lambda x: whole(double, x + 1),
     "io": lambda x: io_callback(double, x, x, ordered=True) + 1,
-    "transposed operand": lambda x: whole(np.cumsum, x.T.reshape(-1)).reshape(2, 4) + whole(double, x.T),
+    "transposed operand": lambda x: (
+        whole(np.cumsum, x.T.reshape(-1)).reshape(2, 4) + whole(double, x.T)
+    ),
     "scan": looped,
     "while": lambda x: lax.while_loop(
         lambda v: weft.pure_callback(np.sum, v[0, 0], v) < 99,
         lambda v: whole(double, v),
         x,
     ),
-    "cond": lambda x: lax.cond(x[0, 0] > 1, lambda: whole(double, x), lambda: whole(np.negative, x)),
+    "cond": lambda x: lax.cond(
+        x[0, 0] > 1, lambda: whole(double, x), lambda: whole(np.negative, x)
+    ),
     "vmap": lambda x: weft.vmap(
         lambda row: weft.pure_callback(double, row, row, vmap_method="sequential")
     )(x),
@@ -116,7 +120,7 @@ def test_bits_of_all_dtypes_arrive(dtype, shape, devices):
 
 def test_numbers_of_4_bits_are_refused(devices):
     f = on(devices[0], lambda x: whole(np.asarray, x))
-    with pytest.raises(NotImplementedError, match="pure_callback: .*packs numbers of int4"):
+    with pytest.raises(NotImplementedError, match=r"pure_callback: .*packs numbers of int4"):
         f(wnp.arange(3).astype("int4"))
 
 
@@ -125,7 +129,9 @@ def test_prints_keep_the_order_of_the_program(devices, lines):
         show("first {}", x)
         x = lax.fori_loop(0, 2, lambda i, v: (show("loop {}", i), v + 1)[1], x)
         lax.cond(x > 3, lambda: show("branch {}", x), lambda: None)
-        lax.while_loop(lambda v: (show("test {}", v), v < 5)[1], lambda v: (show("body"), v + 1)[1], x)
+        lax.while_loop(
+            lambda v: (show("test {}", v), v < 5)[1], lambda v: (show("body"), v + 1)[1], x
+        )
         show("last")
 
     f = on(devices[0], f)
@@ -425,10 +431,10 @@ def test_failures_keep_no_arrays(devices):
 def test_a_plugin_without_the_extension_refuses_by_name(devices, monkeypatch):
     monkeypatch.setattr(devices[0].client.client.library, "extensions", {})
     programs = {
-        "debug.print: the format '{}'": lambda x: show("{}", x),
+        "debug_print: the format '{}'": lambda x: show("{}", x),
         "pure_callback: <function double>": lambda x: whole(double, x),
         "io_callback: <function double>": lambda x: io_callback(double, x, x),
-        "eig: it": lambda x: wnp.linalg.eig(x[:2]),
+        "eig: 'eig'": lambda x: wnp.linalg.eig(x[:2]),
     }
     for text, f in programs.items():
         with pytest.raises(NotImplementedError, match=text) as caught:

@@ -110,7 +110,11 @@ def test_devices_meet_along_the_axes_of_the_compiler():
     f = lambda x: lax.cond(x.sum() > 0, note, lambda x: weft.pure_callback(np.negative, x, x), x)
     assert meetings(marked(f, x)) == ["ij", "ij"]
     g = weft.shard_map(
-        cond(lambda x: at("i") == 0), mesh=mesh(), in_specs=P("i"), out_specs=P("i"), axis_names={"i"}
+        cond(lambda x: at("i") == 0),
+        mesh=mesh(),
+        in_specs=P("i"),
+        out_specs=P("i"),
+        axis_names={"i"},
     )
     assert meetings(marked(g, x)) == ["j"]
 

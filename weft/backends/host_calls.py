@@ -43,10 +43,6 @@ class Visit(Protocol):
     position: int
     operands: Sequence[np.ndarray]
 
-    def run_id(self) -> int:
-        """Return the number of the execution, which is the same on all devices."""
-        ...
-
     def write(self, results: Sequence[np.ndarray]) -> None:
         """Write the results of the call."""
         ...
@@ -105,7 +101,7 @@ def _cpu_device() -> base.Device | None:
         return None
 
 
-class _Execution:
+class Execution:
     """An execution on a mesh: the devices that wait, by call and group; why it failed."""
 
     def __init__(self) -> None:
@@ -120,14 +116,14 @@ class _Execution:
 
 
 class HostCalls:
-    """The calls of the programs of one backend, and their failures.
+    """The calls of the programs of one backend, of which one at a time runs on a mesh.
 
     A failure has a number, which is in its text. `unseen` has those not raised yet.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._executions: dict[int, _Execution] = {}
+        self.execution = Execution()
         self._thread = threading.local()
         self._failures: dict[int, BaseException] = {}
         self.unseen: set[int] = set()
@@ -142,9 +138,8 @@ class HostCalls:
         call = visit.call
         if len(call.groups) == 1:
             return self._compute([visit])
-        run_id, key = visit.run_id(), (call.number, call.groups[visit.position])
+        execution, key = self.execution, (call.number, call.groups[visit.position])
         with self._lock:
-            execution = self._executions.setdefault(run_id, _Execution())
             if execution.failure and not call.is_end:
                 return _write_zeros([visit])
             visits = execution.waiting.setdefault(key, [])
@@ -152,8 +147,6 @@ class HostCalls:
             if len(visits) < call.group_size:
                 return visit.wait()
             del execution.waiting[key]
-            if call.is_end:
-                del self._executions[run_id]
         failure = execution.failure
         if not call.is_end:
             failure = self._compute(sorted(visits, key=lambda visit: visit.position))
