@@ -467,6 +467,21 @@ def test_the_end_of_a_process_waits_for_callbacks():
     assert run.stdout.split() == ["end", "done"] and "nobody saw this" in run.stderr
 
 
+def test_functions_compute_on_the_cpu_where_its_devices_are_hidden():
+    code = """
+import numpy as np, weft
+def f(v):
+    y = weft.jit(lambda v: v * 2)(v)
+    print(v.device, y.device)
+    return np.asarray(y)
+print(weft.jit(lambda x: weft.pure_callback(f, x, x))(np.float32(3)))
+try: weft.devices("cpu")
+except RuntimeError: print("hidden")
+"""
+    run = run_on_plugin("-c", code)
+    assert run.stdout.splitlines() == ["cpu:0 cpu:0", "6.0", "hidden"], run.stderr
+
+
 def test_programs_with_callbacks_are_not_kept_on_disk(tmp_path):
     script = """
 import numpy as np, weft

@@ -526,6 +526,11 @@ def stand_in(backend: Backend, platforms: Sequence[str]) -> None:
         _made[name] = backend
 
 
+def get_host() -> Backend:
+    """The backend of this machine's processors, also if the setting `platforms` hides its devices."""
+    return _made.get("cpu") or _made.setdefault("cpu", _makers["cpu"]())
+
+
 def _find(name: str) -> str | None:
     """The registered name for a platform name; None if nothing is registered. Plugins of other packages run when they are named."""
     candidates = names_of(name)
@@ -586,7 +591,7 @@ def get(backend: str | Backend | None = None) -> Backend:
             raise TypeError(f"`backend` must be the name of a backend or a backend, got {name!r:.80}.")
         return name
     found = _made.get(name)
-    if found is None:
+    if found is None or config.platforms:
         platform, name = name, _find(name) or name
         if name not in _makers or not _is_chosen(name):
             raise UnknownBackendError(f"Unknown backend: {name!r} requested, but no platforms that are instances of {name} are present. "

@@ -26,7 +26,7 @@ from weft.hlo.host_meetings import program_end_p
 from weft.ir.jaxpr import Eqn
 from weft.ops.callback import reported
 from weft.util.config import Override, config
-from weft.util.errors import UnknownBackendError, without_frames
+from weft.util.errors import without_frames
 from weft.util.threads import DaemonThread
 
 _FAILURE = re.compile(r"weft_failure_(\d+)")
@@ -85,20 +85,14 @@ class HostCall:
         devices, eqn = Lockstep(self._axes), self._eqn
         devices.members = [visit.position for visit in visits]
         operands = list(zip(*[visit.operands for visit in visits]))
-        with config.as_traced(self._settings), Override(default_device=_cpu_device()):
+        # the devices of the program may wait for the callback: functions compute on the CPU
+        device = base.get_host().devices()[0]
+        with config.as_traced(self._settings), Override(default_device=device):
             named = eqn.params.get("callback", eqn.primitive.name)
             with reported(eqn.primitive, named, eqn.source):
                 results = devices.step(eqn, operands)
         for i, visit in enumerate(visits):
             visit.write([values[i] for values in results])
-
-
-def _cpu_device() -> base.Device | None:
-    """Return the device on which functions compute: others may wait for the callback."""
-    try:
-        return base.get("cpu").devices()[0]
-    except UnknownBackendError:
-        return None
 
 
 class Execution:
