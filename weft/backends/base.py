@@ -10,6 +10,7 @@ Next: `backends.reference` is the shortest implementation; docs/adding-a-backend
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import os
 import threading
@@ -457,7 +458,7 @@ def register(name: str, make: Callable[[], Backend]) -> None:
     """Let `name` mean the backend that `make()` returns on first use; ValueError if the name is taken."""
     if name in _makers:
         raise ValueError(f"backends.register: there is a backend called {name!r} already; choose another name.")
-    _makers[name] = make
+    _makers[name] = functools.cache(make)
 
 
 def _home_device() -> mesh.AbstractDevice:
@@ -528,7 +529,7 @@ def stand_in(backend: Backend, platforms: Sequence[str]) -> None:
 
 def get_host() -> Backend:
     """The backend of this machine's processors, also if the setting `platforms` hides its devices."""
-    return _made.get("cpu") or _made.setdefault("cpu", _makers["cpu"]())
+    return _made.get("cpu") or _makers["cpu"]()
 
 
 def _find(name: str) -> str | None:
@@ -591,7 +592,7 @@ def get(backend: str | Backend | None = None) -> Backend:
             raise TypeError(f"`backend` must be the name of a backend or a backend, got {name!r:.80}.")
         return name
     found = _made.get(name)
-    if found is None or config.platforms:
+    if found is None:
         platform, name = name, _find(name) or name
         if name not in _makers or not _is_chosen(name):
             raise UnknownBackendError(f"Unknown backend: {name!r} requested, but no platforms that are instances of {name} are present. "
