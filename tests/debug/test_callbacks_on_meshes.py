@@ -207,3 +207,15 @@ def test_values_split_over_an_axis_of_size_one_are_put_together(spec, rows, colu
     for x in (X, np.zeros_like(X)):                    # blocks of zeros are one object
         got = weft.jit(function, backend=backend)(laid(x, *spec, on=mesh(rows, columns)))
         np.testing.assert_array_equal(got, x[::-1] * 2)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_whole_values_in_a_branch_of_some_devices(backend, capsys):
+    def body(x):
+        looked = lambda: (show("{}", x.sum(0)), weft.pure_callback(np.negative, x, x))[1]
+        return lax.cond(lax.axis_index("i") == 1, looked, lambda: x)
+
+    f = weft.shard_map(body, mesh=mesh(), in_specs=P("i"), out_specs=P("i"), axis_names={"i"}, check_vma=False)
+    got = weft.jit(f, backend=backend)(laid(X, "i", "j"))
+    np.testing.assert_array_equal(got, np.concatenate([X[:2], -X[2:]]))
+    assert flat_lines(capsys) == ["[i=1] [10. 12.]"]

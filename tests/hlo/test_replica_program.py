@@ -247,9 +247,9 @@ def test_values_are_computed_in_the_memory_of_the_device():
 
 
 def hosts() -> tuple:
-    """A function that names host calls, and the primitives that it named."""
+    """A function that numbers host calls, and the primitives that it numbered."""
     named = []
-    return lambda eqn: named.append(eqn.primitive.name) or f"host_{len(named)}", named
+    return lambda eqn: named.append(eqn.primitive.name) or len(named), named
 
 
 def test_a_host_call_has_the_position_of_its_device():
@@ -259,8 +259,10 @@ def test_a_host_call_has_the_position_of_its_device():
     text = text_of(fn, np.ones(3, np.float32), host=host)
     assert named == ["pure_callback"]
     assert re.search(
-        r"%1 = stablehlo.custom_call @host_1\(%0, %arg0\) {api_version = 4 : i32, backend_config = {}} "
-        r": \(tensor<ui32>, tensor<3xf32>\) -> tensor<3xf32>",
+        r"%1:2 = stablehlo.custom_call @weft_host\(%0, %arg0\) {api_version = 4 : i32, "
+        r"backend_config = {number = 1 : i64}, operand_layouts = \[dense<> : tensor<0xindex>, "
+        r"dense<\[0\]> : tensor<1xindex>\], result_layouts = .*} "
+        r": \(tensor<ui32>, tensor<3xf32>\) -> \(tensor<ui32>, tensor<3xf32>\)",
         text,
     )
 
@@ -269,9 +271,9 @@ def follow(block, position, seen: list):
     """Return the position after the host calls of a block, each of which takes the one before."""
     for op in block.ops:
         if op.name == "custom_call":
-            assert op.operands[0] is position and op.attrs["has_side_effect"]
+            assert op.operands[0] is position
             position = op.results[0]
-            seen.append(op.attrs["target"])
+            seen.append((op.attrs["number"], op.attrs["has_side_effect"]))
         elif op.name == "case":
             assert all(
                 follow(region, position, seen) is region.results[-1] for region in op.regions
@@ -288,10 +290,10 @@ def follow(block, position, seen: list):
 def test_host_calls_come_in_the_order_of_the_program():
     def say(x):
         weft.debug.print("{}", x)
-        return x
+        return weft.pure_callback(np.asarray, x, x)
 
     def fn(x):
-        say(x)
+        x = say(x)
         x = lax.fori_loop(0, 3, lambda i, y: say(y) + 1, x)
         x, _ = lax.scan(lambda c, k: (say(c) + k, None), x, wnp.arange(3.0))
         x = lax.cond(x > 0, lambda: say(x), lambda: x)
@@ -305,7 +307,8 @@ def test_host_calls_come_in_the_order_of_the_program():
     seen: list = []
     follow(main, start, seen)
     # the condition of the last loop is written before the loop and at the end of its body
-    assert seen == [f"host_{i}" for i in range(1, 8)] and len(named) == 7
+    assert seen == [(i, i % 2 == 1) for i in range(1, 15)]
+    assert named == ["debug_print", "pure_callback"] * 7
 
 
 def test_refusals_name_the_primitive_the_line_and_a_way_out():

@@ -10,6 +10,7 @@ Next: `backends.reference` is the shortest implementation; docs/adding-a-backend
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import os
 import threading
@@ -457,7 +458,7 @@ def register(name: str, make: Callable[[], Backend]) -> None:
     """Let `name` mean the backend that `make()` returns on first use; ValueError if the name is taken."""
     if name in _makers:
         raise ValueError(f"backends.register: there is a backend called {name!r} already; choose another name.")
-    _makers[name] = make
+    _makers[name] = functools.cache(make)
 
 
 def _home_device() -> mesh.AbstractDevice:
@@ -524,6 +525,11 @@ def stand_in(backend: Backend, platforms: Sequence[str]) -> None:
     """Let platform names mean `backend` in this process, whichever backends they mean otherwise."""
     for name in platforms:
         _made[name] = backend
+
+
+def get_host() -> Backend:
+    """The backend of this machine's processors, also if the setting `platforms` hides its devices."""
+    return _made.get("cpu") or _makers["cpu"]()
 
 
 def _find(name: str) -> str | None:

@@ -26,7 +26,7 @@ from weft.hlo.host_meetings import program_end_p
 from weft.ir.jaxpr import Eqn
 from weft.ops.callback import reported
 from weft.util.config import Override, config
-from weft.util.errors import UnknownBackendError, without_frames
+from weft.util.errors import without_frames
 from weft.util.threads import DaemonThread
 
 _FAILURE = re.compile(r"weft_failure_(\d+)")
@@ -42,10 +42,6 @@ class Visit(Protocol):
     call: HostCall
     position: int
     operands: Sequence[np.ndarray]
-
-    def run_id(self) -> int:
-        """Return the number of the execution, which is the same on all devices."""
-        ...
 
     def write(self, results: Sequence[np.ndarray]) -> None:
         """Write the results of the call."""
@@ -89,7 +85,9 @@ class HostCall:
         devices, eqn = Lockstep(self._axes), self._eqn
         devices.members = [visit.position for visit in visits]
         operands = list(zip(*[visit.operands for visit in visits]))
-        with config.as_traced(self._settings), Override(default_device=_cpu_device()):
+        # the devices of the program may wait for the callback: functions compute on the CPU
+        device = base.get_host().devices()[0]
+        with config.as_traced(self._settings), Override(default_device=device):
             named = eqn.params.get("callback", eqn.primitive.name)
             with reported(eqn.primitive, named, eqn.source):
                 results = devices.step(eqn, operands)
@@ -97,15 +95,7 @@ class HostCall:
             visit.write([values[i] for values in results])
 
 
-def _cpu_device() -> base.Device | None:
-    """Return the device on which functions compute: others may wait for the callback."""
-    try:
-        return base.get("cpu").devices()[0]
-    except UnknownBackendError:
-        return None
-
-
-class _Execution:
+class Execution:
     """An execution on a mesh: the devices that wait, by call and group; why it failed."""
 
     def __init__(self) -> None:
@@ -120,14 +110,14 @@ class _Execution:
 
 
 class HostCalls:
-    """The calls of the programs of one backend, and their failures.
+    """The calls of the programs of one backend, of which one at a time runs on a mesh.
 
     A failure has a number, which is in its text. `unseen` has those not raised yet.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._executions: dict[int, _Execution] = {}
+        self.execution = Execution()
         self._thread = threading.local()
         self._failures: dict[int, BaseException] = {}
         self.unseen: set[int] = set()
@@ -142,9 +132,8 @@ class HostCalls:
         call = visit.call
         if len(call.groups) == 1:
             return self._compute([visit])
-        run_id, key = visit.run_id(), (call.number, call.groups[visit.position])
+        execution, key = self.execution, (call.number, call.groups[visit.position])
         with self._lock:
-            execution = self._executions.setdefault(run_id, _Execution())
             if execution.failure and not call.is_end:
                 return _write_zeros([visit])
             visits = execution.waiting.setdefault(key, [])
@@ -152,8 +141,6 @@ class HostCalls:
             if len(visits) < call.group_size:
                 return visit.wait()
             del execution.waiting[key]
-            if call.is_end:
-                del self._executions[run_id]
         failure = execution.failure
         if not call.is_end:
             failure = self._compute(sorted(visits, key=lambda visit: visit.position))

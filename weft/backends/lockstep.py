@@ -22,7 +22,7 @@ from weft.backends.array_spec import to_blocks
 from weft.backends.base import BlockLayout
 from weft.core.interpret import reference_results
 from weft.core.trace import eval_trace, set_trace
-from weft.ir.collective_spec import carry_out, collective_axes
+from weft.ir.collective_spec import carry_out, collective_axes, spec_of
 from weft.ir.jaxpr import Eqn, Jaxpr, Literal
 from weft.ops.callback import Mapped
 from weft.util.errors import describe
@@ -134,16 +134,17 @@ class Lockstep:
             present = [member for member in group if member in at]
             if not present:
                 continue
-            if len(present) < len(group):
+            if len(present) < len(group) and not spec_of(eqn.primitive).is_local:
                 raise RuntimeError(describe(
                     "reference", f"{eqn.primitive.name} is reached by the devices {present} only; {sorted(set(group) - set(present))} "
                     "do not take part.", (), eqn.source, "All devices of an axis must take part in its collectives."))
-            operands = [[x[at[member]] for x in ins] for member in group]
+            operands = [[x[at.get(member, at[present[0]])] for x in ins] for member in group]
             key = tuple(id(x) for mine in operands for x in mine) if ins else tuple(group)
             if key not in known:
                 known[key] = carry_out(eqn.primitive, operands, eqn.params)
             for member, mine in zip(group, known[key]):
-                results[at[member]] = mine
+                if member in at:
+                    results[at[member]] = mine
         return [list(values) for values in zip(*results)]
 
     # ---- callbacks

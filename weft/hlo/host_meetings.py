@@ -35,7 +35,9 @@ def calls_host(jaxpr: Jaxpr) -> bool:
 
     def find() -> bool:
         inner = [body for eqn in jaxpr.eqns for _, body in subjaxprs(eqn.params)]
-        return any(e.primitive.kind == "callback" for e in jaxpr.eqns) or any(map(calls_host, inner))
+        return any(e.primitive.kind == "callback" for e in jaxpr.eqns) or any(
+            map(calls_host, inner)
+        )
 
     return jaxpr.memo("calls host", find)
 
@@ -122,7 +124,9 @@ class _Differing:
             return self._loop(lower, params, operands)
         if eqn.primitive.kind == "collective":
             over = Axes(collective_axes(params))
-            same = spec_of(eqn.primitive).hlo in _SAME_RESULT and not params.get("axis_index_groups")
+            same = spec_of(eqn.primitive).hlo in _SAME_RESULT and not params.get(
+                "axis_index_groups"
+            )
             axes = axes - over if same else axes | over
         elif eqn.primitive.kind == "callback":
             axes = self.names - _automatic(eqn)

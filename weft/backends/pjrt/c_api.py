@@ -145,11 +145,9 @@ attributes* future*
 FFI_Extension next* metadata*
 FFI_Buffer type:i data* rank:q dims*
 FFI_Error_Create message* code:i
-FFI_Error_Destroy error*
 FFI_Future_Create value*
 FFI_Future_SetAvailable future*
 FFI_Future_SetError future* error*
-FFI_RunId_Get context* value:q
 FFI_Stream_Get context* value*
 """.replace("\\\n", "")
         .strip()
@@ -398,9 +396,7 @@ class PluginLibrary:
         if error is not None:
             raise error
 
-    def wait_for_all(
-        self, events: Sequence[int], is_raised: bool = True
-    ) -> BaseException | None:
+    def wait_for_all(self, events: Sequence[int], is_raised: bool = True) -> BaseException | None:
         """Wait for events and destroy them; return the last error, of which `error` says more."""
         exception = None
         for event in events:

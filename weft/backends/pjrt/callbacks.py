@@ -1,103 +1,139 @@
-"""Python functions that programs of a plugin call, through the FFI extension of PJRT.
+"""Python functions that programs of a plugin call, through XLA's foreign function interface (FFI).
 
 In:   equations that the host computes: callbacks, and primitives that have no form on a plugin.
 Out:  `HostCall`s, whose numbers the custom calls of the program have.
-Laws: one handler, in a thread of the plugin, takes the calls of all programs.
-Next: `ffi` has the structs, `backends.host_calls` what calls mean.
+Laws: one handler takes the calls of all programs, in threads of the plugin. The fields of a call are
+      valid until the handler returns; the memory of operands and results while the device waits.
+Next: `backends.host_calls` has the meaning of calls.
+Source: xla/ffi/api/c_api.h, xla/pjrt/c/pjrt_c_api_ffi_extension.h
 """
 
 from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from weft.backends.host_calls import HostCall, HostCalls
-from weft.backends.pjrt.c_api import FFI_EXTENSION, PluginLibrary
-from weft.backends.pjrt.ffi import HandlerFrame, HandlerType, register_handler
-from weft.hlo.replicas import HOST_TARGET
+from weft.backends.pjrt.c_api import FFI_EXTENSION, PluginLibrary, struct, struct_type
+from weft.hlo.replicas import HOST_TARGET, refuse
 from weft.ir.jaxpr import Eqn
 from weft.ir.types import ShapedArray
 from weft.util import dtypes
-from weft.util.errors import describe
 
-
-class HostMemory:
-    """Operands and results in memory of the host."""
-
-    def read(self, address: int | None, aval: ShapedArray, frame: HandlerFrame) -> np.ndarray:
-        """Return a view, which is valid while the device waits."""
-        if not aval.size:
-            return np.empty(aval.shape, aval.dtype)
-        memory = (ctypes.c_char * (aval.size * aval.dtype.itemsize)).from_address(address)
-        return np.frombuffer(memory, aval.dtype).reshape(aval.shape)
-
-    def write(self, address: int | None, value: np.ndarray, frame: HandlerFrame) -> None:
-        """Copy a value to an address."""
-        self.read(address, ShapedArray(value.shape, value.dtype), frame)[...] = value
-
-
-class CudaMemory:
-    """Operands and results on NVIDIA GPUs. This has never run on hardware."""
-
-    def __init__(self) -> None:
-        try:  # `plugins.preload_nvidia_libraries` has loaded one of these
-            self._runtime = ctypes.CDLL("libcudart.so.13")
-        except OSError:
-            self._runtime = ctypes.CDLL("libcudart.so.12")
-
-    def read(self, address: int | None, aval: ShapedArray, frame: HandlerFrame) -> np.ndarray:
-        """Return a copy, once the stream of the device has computed the value."""
-        value = np.empty(aval.shape, aval.dtype)
-        self._copy(value.ctypes.data, address, value.nbytes, frame)
-        return value
-
-    def write(self, address: int | None, value: np.ndarray, frame: HandlerFrame) -> None:
-        """Copy a value to an address."""
-        value = np.ascontiguousarray(value)
-        self._copy(address, value.ctypes.data, value.nbytes, frame)
-
-    def _copy(self, to: int | None, source: int | None, size: int, frame: HandlerFrame) -> None:
-        pointer, stream, any_to_any = ctypes.c_void_p, ctypes.c_void_p(frame.stream), 4
-        operands = pointer(to), pointer(source), ctypes.c_size_t(size)
-        failed = self._runtime.cudaMemcpyAsync(*operands, any_to_any, stream)
-        failed = failed or self._runtime.cudaStreamSynchronize(stream)
-        if failed:
-            raise RuntimeError(f"A copy of {size} bytes for a callback failed: CUDA error {failed}.")
-
-
-#: names of platforms in the FFI, and their memory
-_PLATFORMS: dict[str, tuple[str, type]] = {
-    "cpu": ("Host", HostMemory),
-    "cuda": ("CUDA", CudaMemory),
+_Pointer = ctypes.c_void_p
+_Function = ctypes.CFUNCTYPE(_Pointer, _Pointer)
+#: functions of the FFI by their places in the table behind its header
+_PLACES = {
+    "Error_Create": 0,
+    "Stream_Get": 4,
+    "Future_Create": 13,
+    "Future_SetAvailable": 14,
+    "Future_SetError": 15,
 }
+_EXECUTE, _INTERNAL, _METADATA = 3, 13, 1
+_POSITION = ShapedArray((), np.dtype(np.uint32))
+
+
+class _Registration(ctypes.Structure):
+    """The arguments of the function that registers a handler; unlike others they have no extensions."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("name", ctypes.c_char_p),
+        ("name_size", ctypes.c_size_t),
+        ("handler", _Pointer),
+        ("platform", ctypes.c_char_p),
+        ("platform_size", ctypes.c_size_t),
+        ("traits", ctypes.c_int),
+    ]
+
+
+def _call(api: int, name: str, **values: Any) -> tuple[int | None, Any]:
+    """Call a function of the FFI; return its error and its arguments."""
+    args = struct(f"FFI_{name}", **values)
+    function = _Pointer.from_address(api + 48 + 8 * _PLACES[name]).value
+    return _Function(function)(ctypes.addressof(args)), args
+
+
+def _error(api: int, text: str) -> int | None:
+    message = ctypes.create_string_buffer(text.encode(errors="replace"))
+    return _call(api, "Error_Create", message=ctypes.addressof(message), code=_INTERNAL)[0]
+
+
+def _addresses(table: int | None, count: int) -> list[int | None]:
+    """Return the addresses of the first operands or results."""
+    buffers = (_Pointer * count).from_address(table) if count and table else ()
+    return [struct_type("FFI_Buffer").from_address(buffer).data for buffer in buffers]
 
 
 class FfiVisit:
     """A device in the handler."""
 
-    def __init__(self, call: Any, frame: HandlerFrame) -> None:
+    def __init__(self, fields: Any) -> None:
+        attribute = _Pointer.from_address(fields.attributes).value or 0
+        number = ctypes.c_int64.from_address(_Pointer.from_address(attribute + 8).value)
+        call = _calls[number.value]
         self.call: HostCall = call
-        self.run_id, self.wait, self.complete = frame.run_id, frame.wait, frame.complete
-        self._memory, self._frame = call.calls.memory, frame
+        self._fields, self._api, self._future = fields, fields.api, None
+        self._copy, self._stream = call.calls.copy, None
+        if self._copy is not copy_on_host:
+            self._stream = _call(self._api, "Stream_Get", context=fields.context)[1].value
         types = [_POSITION] * call.has_position
-        self._results = frame.addresses("results", len([*types, *call.result_types]))
+        self._results = _addresses(fields.results, len(types) + len(call.result_types))
         types += call.operand_types
-        addresses = frame.addresses("operands", len(types))
-        values = [self._memory.read(x, aval, frame) for x, aval in zip(addresses, types)]
+        values = [np.empty(aval.shape, aval.dtype) for aval in types]
+        for value, address in zip(values, _addresses(fields.operands, len(values))):
+            self._copy(value.ctypes.data, address, value.nbytes, self._stream)
         self._before, self.operands = values[: call.has_position], values[call.has_position :]
         self.position = int(self._before[0]) if call.has_position else 0
 
     def write(self, results: Sequence[np.ndarray]) -> None:
         """Write the results of the call, after the position."""
         for address, value in zip(self._results, [*self._before, *results]):
-            self._memory.write(address, value, self._frame)
+            value = np.ascontiguousarray(value)
+            self._copy(address, value.ctypes.data, value.nbytes, self._stream)
+
+    def wait(self) -> None:
+        """Have the device wait for `complete` once the handler returns."""
+        self._fields.future = self._future = _call(self._api, "Future_Create")[1].value
+
+    def complete(self, failure: str | None) -> None:
+        """End `wait`, or stop the device; it may run the rest of its program in this thread."""
+        if failure is None:
+            _call(self._api, "Future_SetAvailable", future=self._future)
+        else:
+            error = _error(self._api, failure)
+            _call(self._api, "Future_SetError", future=self._future, error=error)
 
 
-_POSITION = ShapedArray((), np.dtype(np.uint32))
+def copy_on_host(to: int | None, source: int | None, size: int, stream: None) -> None:
+    """Copy memory of the host."""
+    ctypes.memmove(to, source, size)
+
+
+def copy_on_cuda(to: int | None, source: int | None, size: int, stream: int | None) -> None:
+    """Copy between the host and an NVIDIA GPU, once its stream is done. This never ran on hardware."""
+    try:  # `plugins.preload_nvidia_libraries` has loaded one of these
+        runtime = ctypes.CDLL("libcudart.so.13")
+    except OSError:
+        runtime = ctypes.CDLL("libcudart.so.12")
+    any_to_any = 4
+    operands = _Pointer(to), _Pointer(source), ctypes.c_size_t(size), any_to_any
+    failed = runtime.cudaMemcpyAsync(*operands, _Pointer(stream))
+    failed = failed or runtime.cudaStreamSynchronize(_Pointer(stream))
+    if failed:
+        raise RuntimeError(f"A copy of {size} bytes for a callback failed: CUDA error {failed}.")
+
+
+#: names of platforms in the FFI, and functions that copy their memory
+_PLATFORMS: dict[str, tuple[str, Callable[..., None]]] = {
+    "cpu": ("Host", copy_on_host),
+    "cuda": ("CUDA", copy_on_cuda),
+}
 
 
 class PluginCalls(HostCalls):
@@ -105,57 +141,57 @@ class PluginCalls(HostCalls):
 
     def __init__(self, library: PluginLibrary, platform: str) -> None:
         super().__init__()
-        self.memory: Any = None
         self._library, self._platform = library, platform
+        self._name, self.copy = _PLATFORMS.get(platform, ("", copy_on_host))
         library.find_exception = self.find_exception
 
     def add(self, eqn: Eqn, mesh: Sequence[tuple[Any, int]]) -> HostCall:
         """Return the call of an equation; NotImplementedError if the plugin cannot make it."""
-        call = HostCall(self, eqn, mesh)
-        self._check(eqn, [*call.operand_types, *call.result_types])
-        name, memory = _PLATFORMS[self._platform]
-        if self.memory is None:
-            self.memory = memory()
-            if self._library.path not in _registered:
-                register_handler(self._library, HOST_TARGET, name, _handler)
-                _registered.add(self._library.path)
+        library, call = self._library, HostCall(self, eqn, mesh)
+        types = [aval.dtype for aval in (*call.operand_types, *call.result_types)]
+        narrow = [str(dtype) for dtype in types if dtypes.itemsize_bits(dtype) < 8]
+        reasons = {
+            "has no FFI extension": FFI_EXTENSION not in library.extensions,
+            f"is for {self._platform}, whose memory weft does not read": not self._name,
+            f"packs numbers of {''.join(narrow[:1])}, which weft does not unpack": bool(narrow),
+        }
+        for reason in [reason for reason, holds in reasons.items() if holds]:
+            named = repr(eqn.params.get("callback", eqn.primitive.name))
+            refuse(eqn, f"{named} runs on the host, but PJRT plugin {library.name!r} {reason}.")
+        if library.path not in _registered:
+            self._register()
+            _registered.add(library.path)
         _calls[call.number] = call
         return call
 
-    def _check(self, eqn: Eqn, types: Sequence[ShapedArray]) -> None:
-        """Raise NotImplementedError for an equation that cannot call the host."""
-        plugin = f"PJRT plugin {self._library.name!r}"
-        narrow = [aval.dtype for aval in types if dtypes.itemsize_bits(aval.dtype) < 8]
-        if FFI_EXTENSION not in self._library.extensions:
-            reason = f"{plugin} has no FFI extension"
-        elif self._platform not in _PLATFORMS:
-            reason = f"{plugin} is for {self._platform}, whose memory weft does not read"
-        elif narrow:
-            reason = f"{plugin} packs numbers of {narrow[0]}, which weft does not unpack"
-        else:
-            return
-        callback = eqn.params.get("callback")
-        name = getattr(callback, "api", eqn.primitive.name)
-        subject = "it" if callback is None else repr(callback)
-        fact = f"{subject} runs on the host, which the program cannot call: {reason}."
-        remedy = "Compute it on the CPU: jit(f, backend='cpu')."
-        raise NotImplementedError(describe(name, fact, (), eqn.source, "", remedy))
+    def _register(self) -> None:
+        """Let custom calls of the plugin's programs call the handler."""
+        handler, size = ctypes.cast(_handler, _Pointer).value, _Registration.traits.offset + 4
+        names = [word for x in (HOST_TARGET, self._name) for word in (x.encode(), len(x))]
+        args = _Registration(size, *names[:2], handler, *names[2:])
+        extension = self._library.extensions[FFI_EXTENSION]
+        register = _Function(_Pointer.from_address(extension + 40).value)
+        if error := register(ctypes.addressof(args)):
+            raise self._library.error(error, "FFI_Register_Handler")
 
 
-_calls: weakref.WeakValueDictionary[int, HostCall] = weakref.WeakValueDictionary()
+_calls: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 #: paths of plugins that have the handler
 _registered: set[str] = set()
 
 
-@HandlerType
+@_Function
 def _handler(address: int) -> int | None:
     """The handler of all calls."""
-    frame = HandlerFrame(address)
-    if frame.answer_metadata() or not frame.is_execution:
-        return None
+    fields: Any = struct_type("FFI_CallFrame").from_address(address)
+    if fields.extensions:  # a question for the version
+        extension: Any = struct_type("FFI_Extension").from_address(fields.extensions)
+        if (extension.extensions or 0) & 0xFFFFFFFF == _METADATA:  # the kind
+            ctypes.memmove(extension.metadata + 24, fields.api + 32, 8)
+            return None
     try:
-        call = _calls[frame.attribute]
-        failure = call.calls.visit(FfiVisit(call, frame))
+        visit = FfiVisit(fields) if fields.stage == _EXECUTE else None
+        failure = visit and visit.call.calls.visit(visit)
     except BaseException as error:  # a fault of weft or the plugin; it may not leave
         failure = f"{type(error).__name__}: {error}"
-    return failure and frame.error(failure)
+    return failure and _error(fields.api, failure)

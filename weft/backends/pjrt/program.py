@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import itertools
 import marshal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -19,16 +18,13 @@ import numpy as np
 
 from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Loaded, LocalProgram
-from weft.backends.host_calls import HostCall
+from weft.backends.host_calls import Execution, HostCall
 from weft.backends.pjrt.buffers import ShardBuffers, put_value
 from weft.backends.pjrt.c_api import struct
 from weft.backends.pjrt.client import CompiledProgram, LoadedProgram
 from weft.backends.pjrt.native import ProgramCall
 from weft.hlo.replica_program import donations
 from weft.util.record import record
-
-#: numbers of executions, by which their devices find each other in callbacks
-_launches = itertools.count(1)
 
 
 @record
@@ -79,7 +75,7 @@ def prepare_call(
     )
     execute = program.client.library.addresses["LoadedExecutable_Execute"]
     call = ProgramCall(execute, ctypes.addressof(args), num_devices, num_args, program.num_results)
-    call.options, call.pointed_to = options, (kept_numbers, args)
+    call.pointed_to = kept_numbers, options, args
     return call
 
 
@@ -165,8 +161,8 @@ class PjrtProgram(ReportedProgram):
         for arg in self._donated:
             if not buffers[arg].is_held_by_one_array():  # others would read the result in its place
                 call = self._copying_call
-        if self._host_calls:
-            call.options.launch_id = next(_launches) & 0x7FFFFFFF
+        if self._host_calls and devices > 1:
+            self._backend.host_calls.execution = Execution()
         operands = self._operands_type(*[shards.address for shards in buffers])
         block = self._results_type()
         has_events = self.facts.has_effects or self.is_serial
