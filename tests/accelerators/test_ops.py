@@ -6,13 +6,21 @@ import numpy as np
 import pytest
 
 import weft
-from tests.explicit.cases import CASES, elementwise_cases
+from tests.explicit.cases import CASES, PARAMS, elementwise_cases, takes
 from weft import lax, numpy as wnp
 from weft.core.primitive import registry
 from weft.util import dtypes
 
-#: run on the host by callbacks
-HOST = {"eig", "schur", "weft_eig"}
+#: computed on the host, by callbacks
+HOST = {
+    "eig",
+    "schur",
+    "regularized_incomplete_beta",
+    "beta_density",
+    "betaincc",
+    "log_betainc",
+    "betainc_hazard",
+}
 ELEMENTWISE = list(elementwise_cases())
 OTHERS = [case for case in CASES if registry[case.name].kind != "elementwise"]
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
@@ -48,12 +56,16 @@ def test_operations_equal_the_reference(devices, case):
 @pytest.mark.parametrize("case", ELEMENTWISE, ids=str)
 @pytest.mark.sampled(4)
 def test_elementwise_operations_have_all_float_dtypes(devices, case):
+    if case.name == "atan" and devices[0].client.client.library.version == (0, 115):
+        pytest.skip("this plugin computes atan2(x, 1) with wrong code for vectors")
+    primitive, params = registry[case.name], PARAMS.get(case.name, {})
+    sets = [case.args]
+    if {x.dtype.name for x in case.args} == {"float32"} and case.name != "bitcast_convert_type":
+        sets = [tuple(x.astype(dtypes.as_dtype(name)) for x in case.args) for name in FLOATS]
     with weft.enable_x64(True):
-        sets = [case.args]
-        if all(x.dtype == np.float32 for x in case.args) and case.name != "bitcast_convert_type":
-            sets = [[x.astype(dtypes.as_dtype(name)) for x in case.args] for name in FLOATS]
         for args in sets:
-            compare(devices, case.run, args)
+            if takes(primitive, args, params):
+                compare(devices, case.run, args)
 
 
 BASIC = {
@@ -103,13 +115,19 @@ def test_empty_arrays_pass(devices, shape):
     x, at = np.zeros(shape, np.float32), np.zeros((0, 2), np.int32)
 
     def run(x, at):
-        reads = [
-            wnp.take(x, at, axis=0, mode="clip"),
-            weft.vmap(lambda x, i: x[i])(x[:0], at[:, 0]),
-        ]
-        return reads, x.sum(), x.at[at[:, 0]].set(1.0), wnp.sort(x), wnp.concatenate([x, x])
+        rows = x[wnp.arange(0)]
+        return rows, rows[:, None], x.sum(), x.at[at[:, 0]].set(1.0), wnp.sort(x), wnp.append(x, x)
 
     compare(devices, run, (x, at))
+
+
+def test_reads_of_empty_arrays_are_empty(devices):
+    def run(x, at):
+        return weft.vmap(lambda x, i: x[i])(x, at), weft.vmap(wnp.take, (None, 0))(
+            x[:, 0], at[:3, :0]
+        )
+
+    compare(devices, run, (np.zeros((0, 5), np.float32), np.zeros((0, 2), np.int32)))
 
 
 def test_tangents_of_integers_are_arguments_and_results(devices):
