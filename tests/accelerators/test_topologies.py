@@ -13,6 +13,7 @@ import textwrap
 import pytest
 
 from tests.harness.processes import run_python, run_weft
+from tests.hlo import programs
 
 #: these tests need no CPU plugin
 needs_cpu_plugin = False
@@ -85,6 +86,36 @@ print(json.dumps({
 }))
 """
 
+#: compiles the programs of `tests.hlo.programs` with these names for one device or a mesh of eight
+PROGRAMS = """
+import json, sys
+import numpy as np, weft
+from tests.hlo import programs
+from weft.experimental import topologies
+from weft.sharding import Mesh, SingleDeviceSharding
+
+devices = topologies.get_topology_desc(sys.argv[1]).devices
+programs.mesh = lambda: Mesh(np.array(devices).reshape(4, 2), ("a", "b"))
+here = SingleDeviceSharding(devices[0])
+failed, compiled = {}, 0
+for p in programs.PROGRAMS:
+    if p.name not in sys.argv[2:]:
+        continue
+    args = p.args
+    if p.specs is None:
+        args = [weft.ShapeDtypeStruct(np.shape(x), x.dtype, sharding=here) for x in p.args]
+    try:
+        with weft.enable_x64(p.x64):
+            made = weft.jit(p.fn, donate_argnums=p.donate, **p.placement()).lower(*args).compile()
+            assert made.memory_analysis().peak_memory_in_bytes > 0 and made.as_text().startswith("HloModule")
+        compiled += 1
+    except Exception as error:
+        failed[p.name] = str(error)[:300]
+print(json.dumps([compiled, failed]))
+"""
+#: programs that call the host, and one whose arguments are on devices of its own
+ON_HOST = {"factorizations", "forms_and_reflectors", "callbacks", "tiled"}
+
 
 @pytest.fixture
 def compile_script(tmp_path):
@@ -139,6 +170,17 @@ def test_topologies_describe_devices_for_meshes(name, platform, options):
     assert found["text"].startswith("HloModule jit__lambda")
     assert "replica_count=8" in found["text"] and "all-reduce" in found["text"]
     assert "cannot run: its devices (8 x" in found["refusal"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "target", [pytest.param("h100:8", marks=on_gpus), pytest.param("v5e:2x4", marks=on_tpus)]
+)
+def test_forty_programs_are_compiled(target):
+    names = [p.name for p in programs.PROGRAMS if p.name not in ON_HOST][:40]
+    done = run_python("-c", PROGRAMS, target, *names, timeout=900, **ENVIRONMENT)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == [40, {}]
 
 
 @on_tpus
