@@ -325,6 +325,18 @@ class NamedSharding(Sharding):
         """Whether this process drives all of its devices."""
         return self.mesh._is_addressable if isinstance(self.mesh, Mesh) else super().is_fully_addressable
 
+    def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
+        """Whether both lay out values of rank `ndim` alike: same devices in order, same shards, same memory."""
+        same_mesh = isinstance(other, NamedSharding) and other.mesh is self.mesh
+        if not same_mesh or self is other or self.unreduced or other.unreduced:
+            return super().is_equivalent_to(other, ndim)
+        return self._memory_kind == other._memory_kind and self._splitting_axes(ndim) == other._splitting_axes(ndim)
+
+    def _splitting_axes(self, ndim: int) -> list[list[Any]]:
+        """Per-dim axes of values of rank `ndim`, without those of size 1."""
+        sizes = self.mesh.shape
+        return [[a for a in axes if sizes[a] > 1] for axes in self.spec_dims(ndim)]
+
     def with_memory_kind(self, kind: str) -> NamedSharding:
         """The same layout in another memory space."""
         return NamedSharding(self.mesh, self.spec, memory_kind=kind)

@@ -2,7 +2,8 @@
 
 In:   a source `Placement` (which axes split each dim, over which axes it is a partial sum), a target, shape, item size.
 Out:  `Step`s, each a local slice or one collective. Law: doing them moves exactly the source layout to the target one.
-How:  a shortest-path search over placements; edges are the steps that can help, weighted by the bytes a device sends.
+How:  a shortest-path search over placements; edges are the steps that can help, weighted by the bytes a device sends. Nothing
+      is listed by device but the pairs of a permutation, once the plan is found.
       A dim is split by its axes major to minor, so slices append a minor axis and gathers remove minor axes.
 Uneven dims: a dim of s elements in n blocks has blocks of ceil(s / n); the last ones are padded, with anything. A dim
       may be split finer, or less fine, in one step only if the borders of the coarse blocks are borders of fine ones.
