@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: help setup demo test restricted arm check lint types imports docs dist mpi smoke bench clean ecosystem fuzz stubs replay planted
+.PHONY: help setup demo test restricted arm check lint types imports docs dist mpi smoke bench clean ecosystem fuzz stubs replay planted accelerators
 
 help:
 	@echo "make demo   train a digit classifier over eight devices"
@@ -23,6 +23,7 @@ help:
 	@echo "make replay compile 50 programs on HEAD~1 and HEAD and compare, if HEAD's message says \"no functional change\";"
 	@echo "            'benchmarks/replay.py OLD NEW' compares any two commits on the whole corpus"
 	@echo "make planted  plant 20 named faults in copies of the compiler and see which check catches each (ARGS='--mutants 100')"
+	@echo "make accelerators  install PJRT plugins apart and test programs on them (WEFT_LIBTPU=path: compile for TPUs too)"
 	@echo "make ecosystem  run programs for flax, equinox and optax on weft and on JAX (WEFT_ENV=… JAX_ENV=…: environments with the libraries)"
 	@echo "make bench  compare with JAX, which gets an environment of its own (ARGS=--quick: under five minutes; ARGS='--only NAME')"
 
@@ -80,6 +81,7 @@ $(VENV)/openmpi/.ready: pyproject.toml
 check: lint imports
 	$(MAKE) --jobs 2 --output-sync=target types docs
 	$(MAKE) test restricted replay
+	$(MAKE) accelerators ARGS=--quick
 
 lint: $(READY)
 	$(BIN)/ruff check weft tests examples benchmarks docs
@@ -118,6 +120,10 @@ replay: $(READY)
 planted: $(READY)
 	$(BIN)/python -m tests.planted $(ARGS)
 
+# programs on PJRT plugins, which .accelerators has
+accelerators: $(READY)
+	$(BIN)/python -m tests.accelerators.run --workers $(WORKERS) $(ARGS)
+
 # programs for libraries, in environments that have them: make ecosystem WEFT_ENV=… JAX_ENV=…
 ecosystem:
 	@test -n "$(WEFT_ENV)" -a -n "$(JAX_ENV)" || { echo "name two environments with the libraries: WEFT_ENV (weft shim install), JAX_ENV"; exit 1; }
@@ -127,4 +133,4 @@ bench: $(READY)
 	$(BIN)/python benchmarks/run.py --write $(ARGS)
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist docs/_build docs/api docs/examples *.egg-info
+	rm -rf $(VENV) .accelerators .pytest_cache .ruff_cache .hypothesis build dist docs/_build docs/api docs/examples *.egg-info
