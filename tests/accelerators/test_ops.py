@@ -12,15 +12,7 @@ from weft.core.primitive import registry
 from weft.util import dtypes
 
 #: computed on the host, by callbacks
-HOST = {
-    "eig",
-    "schur",
-    "regularized_incomplete_beta",
-    "beta_density",
-    "betaincc",
-    "log_betainc",
-    "betainc_hazard",
-}
+HOST = {"eig", "schur"}
 ELEMENTWISE = list(elementwise_cases())
 OTHERS = [case for case in CASES if registry[case.name].kind != "elementwise"]
 FLOATS = ["float16", "bfloat16", "float32", "float64"]

@@ -316,6 +316,7 @@ def test_refusals_name_the_primitive_the_line_and_a_way_out():
     with pytest.raises(NotImplementedError) as error:
         text_of(fn, np.ones((2, 2), np.float32))
     assert re.search(
-        r"eig: is computed on the host.*\n  at test_replica_program.py:\d+ in .*\n  Compute it on the CPU: jit",
+        r"eig: is computed on the host.*\n  at test_replica_program.py:\d+ in .*\n"
+        r"  Compute it on the CPU: jit",
         str(error.value),
     )

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from weft.hlo.host_meetings import mark_meetings
 from weft.hlo.ops import Block, Value, array_type
 from weft.hlo.replicas import HostNumber, ReplicaLowering
-from weft.hlo.rules import plugins  # noqa: F401  (fills the tables of rules)
+from weft.hlo.rules import beta_functions, plugins  # noqa: F401  (fill the tables of rules)
 from weft.hlo.stablehlo import quoted, written
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ShapedArray
@@ -45,9 +45,11 @@ def replica_program_text(
     `platform` names the plugin's platform, as `cuda` or `tpu`; without it, the module has only
     operations that all platforms have.
 
-    `host(eqn)` returns a number, by which a custom call has the host compute `eqn`: a callback, or a
-    primitive whose `reference` runs there. Callbacks have another operand and another result before
-    the others, the position of the device, a scalar uint32. Without `host` such equations are refused.
+    `host(eqn)` returns a number, by which a custom call has the host compute `eqn` by its
+    `reference`: a callback, `eig` or `schur`. Callbacks have another operand and another result
+    before the others, the position of the device, a scalar uint32. Without `host` such equations
+    are refused.
+
     Raises NotImplementedError, which names the primitive and the user's line, for an equation that
     has no form on a plugin.
     """
@@ -68,12 +70,10 @@ def replica_program_text(
     ]
     main.arg_attrs, main.result_attrs = attributes
     for i, result in donations(program).items():
-        taken = (
-            {"tf.aliasing_output": f"{result} : i32"}
-            if result is not None
-            else {"jax.buffer_donor": "true"}
-        )
-        main.arg_attrs[i] |= taken
+        if result is None:
+            main.arg_attrs[i]["jax.buffer_donor"] = "true"
+        else:
+            main.arg_attrs[i]["tf.aliasing_output"] = f"{result} : i32"
     replicas = math.prod(size for _, size in program.mesh)
     shown = {"mhlo.num_partitions": "1 : i32", "mhlo.num_replicas": f"{replicas} : i32"}
     return written(program.name.rstrip(")"), shown, lowering)

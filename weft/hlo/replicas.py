@@ -4,7 +4,7 @@ In:   equations of the program of one device.
 Out:  operations that XLA's compilers have on all platforms.
 Laws: a plugin has neither LAPACK nor weft's own custom calls. A rule here writes what such a call
       computes in plain operations, or raises NotImplementedError, which names the primitive, the
-      user's line and a way out. Readable texts, of `stablehlo` and `hlo_text`, do without these rules.
+      user's line and a way out. Readable texts (`stablehlo`, `hlo_text`) do without these rules.
 Next: `rules.plugins` has the rules, `replica_program` writes whole programs.
 """
 

@@ -62,10 +62,9 @@ def svd(x: Any, *, full_matrices: bool, compute_uv: bool, steps_of_qr: bool = Fa
         return [s, *map(adjoint, reversed(vectors))]
     if n == 0:
         left = identity(like_matrix(x, m, m if full_matrices else 0))
+        right = identity(like_matrix(x, 0, 0))
         empty = full((*typeof(x).shape[:-2], 0), 0, dtypes.to_real_dtype(typeof(x).dtype))
-        return [empty, left, x if m == 0 else identity(like_matrix(x, 0, 0))][
-            : 3 if compute_uv else 1
-        ]
+        return [empty, left, right] if compute_uv else [empty]
     x, scale = _scaled(x)
     q, r = qr(x, full_matrices=full_matrices and compute_uv)
     rotated, left = _orthogonal_columns(adjoint(rows_between(r, 0, n)))

@@ -36,8 +36,14 @@ def apply(b: Block, name: str, args: Sequence[Value], type_: str) -> Value:
     if dtype_kind(args[0].dtype) == "c":
         raise NotImplementedError(f"as_text: {name} of complex numbers has no form as operations of XLA.")
     own = name == "nextafter"                   # which is about the bits of its type
-    f = Tensors(b, args[0].shape, "f32" if own and args[0].dtype != np.float64 else "f64", type_)
-    return functions[name].formula(f, *[V(f, b.convert(x, f.dtype)) for x in args]).value
+    type_inside = "f32" if own and args[0].dtype != np.float64 else "f64"
+    return apply_formula(b, functions[name].formula, args, type_, type_inside)
+
+
+def apply_formula(b: Block, formula: Callable, args: Sequence[Value], type_: str, type_inside: str = "f64") -> Value:
+    """The values of a formula for arrays, computed in `type_inside`; they will be rounded to `type_`."""
+    f = Tensors(b, args[0].shape, type_inside, type_)
+    return formula(f, *[V(f, b.convert(x, f.dtype)) for x in args]).value
 
 
 class V:

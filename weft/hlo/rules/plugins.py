@@ -42,14 +42,14 @@ def _own_layout(b: Block, eqn: Eqn, x: Value) -> Value:
 
 #: elementwise operations that are exact, so that every compiler has them for all dtypes
 _EXACT = frozenset(
-    "copy name stop_gradient xla_metadata_value convert_element_type bitcast_convert_type select_n clamp "
-    "eq ne lt le gt ge max min neg abs sign is_finite nextafter".split()
+    "copy name stop_gradient xla_metadata_value convert_element_type bitcast_convert_type select_n "
+    "clamp eq ne lt le gt ge max min neg abs sign is_finite nextafter".split()
 )
 
 
 @plugin_rule_of_kind("elementwise", "scan", "sort")
 def _of_any_dtype(b: Block, eqn: Eqn, *args: Value) -> Value | list[Value]:
-    """Functions of floats of 8 bits or fewer are rounded once; integers of a part of a byte are sorted as bytes."""
+    """Functions of narrow floats are rounded once; integers of a few bits are sorted as bytes."""
     write = rule_of(eqn.primitive)
     if any(_is_widened(eqn.primitive, x.dtype) for x in args):
         return in_wide_types(b, eqn, args, write)
@@ -75,7 +75,7 @@ def _arg_reduce(b: Block, eqn: Eqn, x: Value) -> Value | list[Value]:
 
 
 def _written_as(fn: Callable) -> Callable:
-    """A rule that writes `fn`, a program of other primitives, once for each type of its operands."""
+    """Return a rule that writes `fn`, made of other primitives, as a function of the module."""
 
     def rule(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
         many = eqn.primitive.multiple_results
@@ -148,8 +148,8 @@ def _collective(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
 def _carrier(dtype: np.dtype, reduces: bool) -> np.dtype:
     """Return the dtype in which a collective carries elements of `dtype`.
 
-    Elements of fewer than 8 bits travel in whole bytes. Reductions of dtypes that some platform does
-    not reduce are those of 32 bits; integers wrap around alike.
+    Elements of fewer than 8 bits travel in whole bytes. Dtypes that some platform does not reduce
+    are reduced in 32 bits; integers wrap around alike.
     """
     kind, bits = dtype_kind(dtype), dtypes.itemsize_bits(dtype)
     if kind == "b":
@@ -170,6 +170,7 @@ def _broadcast(b: Block, eqn: Eqn, x: Value) -> list[Value]:
 def _sent_to_all(
     x: Any, *, source: int, axis_name: Any, axis_index_groups: Any = None, **_: Any
 ) -> Any:
+    """Return the value at position `source` of each group."""
     axes = collective_axes({"axis_name": axis_name})
     groups = axis_index_groups or [range(axes_size(axes))]
     orders = [[*group[source:], *group[:source]] for group in groups]
@@ -213,8 +214,6 @@ def _ragged(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
 
 
 @plugin_rule("eig", "schur")
-@plugin_rule("regularized_incomplete_beta", "betaincc", "beta_density")
-@plugin_rule("log_betainc", "betainc_hazard")
 def _on_host(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     """A call of the host, which computes the equation by its `reference`."""
     return _call_host(b, eqn, args, result_types(eqn))

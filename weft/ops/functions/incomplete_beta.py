@@ -138,12 +138,15 @@ def near_betainc(f, a, b, x):
     above, rest = x * (a + b + 2.0) > a + 1.0, 1.0 - x
     p, q, u, v = [g.select(above, *pair) for pair in ((b, a), (a, b), (rest, x), (x, rest))]
     log_factor = g.fma(p, g.log(u), q * g.log(v)) + (lgamma_in_double(g, a + b) - lgamma_in_double(g, a) - lgamma_in_double(g, b))
-    y = g.exp(log_factor) * _fraction(g, p, q, u) / p
+    y = g.exp(log_factor) * continued_fraction(g, p, q, u, _LEFT_OUT) / p
     return f.narrow(g.select(above, 1.0 - y, y))
 
 
-def _fraction(g, p, q, u):
-    """1 / (1 + d1 / (1 + d2 / ...)), with d(2m+1) = -(p+m)(p+q+m) u / ((p+2m)(p+2m+1)) and d(2m) = m(q-m) u / ((p+2m-1)(p+2m))."""
+def continued_fraction(g, p, q, u, left_out):
+    """1 / (1 + d1 / (1 + d2 / ...)), with d(2m+1) = -(p+m)(p+q+m) u / ((p+2m)(p+2m+1)) and d(2m) = m(q-m) u / ((p+2m-1)(p+2m)).
+
+    Terms below `left_out` of the sum are left out.
+    """
     def half_step(top, bottom, d, difference, total):
         made = 1.0 / (bottom + top * d)
         difference = -(top * d * made * difference)
@@ -153,7 +156,7 @@ def _fraction(g, p, q, u):
         m = n - 1.0
         d, difference, total = half_step(-((p + m) * (p + q + m) * u), (p + m + m) * (p + m + n), d, difference, total)
         d, difference, total = half_step(n * (q - n) * u, (p + m + n) * (p + n + n), d, difference, total)
-        return g.abs(difference) > total * _LEFT_OUT, [d, difference, total]
+        return g.abs(difference) > total * left_out, [d, difference, total]
     return g.repeat(step, 1.0, 1.0, 1.0)[2]
 
 
