@@ -164,6 +164,14 @@ def test_plans_for_many_devices_have_the_same_steps(source, target):
 def test_axes_are_cut_where_another_axis_fits():
     cuts = finer_axes(place("b", "a"), place("a", "b"), (4096, 4096), 4, (("a", 512), ("b", 8)), 64)
     assert cuts == {"a": 8}
+    assert finer_axes(place("b", "a"), place("a", "b"), (4096, 4096), 4, (("a", 4), ("b", 2)), 64) == {"a": 2}
+
+
+def test_axes_are_cut_where_a_dim_is_full():
+    """A dim of 16 takes the part of 16, or what another such part leaves of the axis."""
+    parts = partial(reshard._parts, "a", place("", "a"), place("", ""))
+    assert parts((16, 4096), {"a": 64}) == [4, 4, 4]
+    assert parts((64, 4096), {"a": 64}) == [64] and parts((7, 4096), {"a": 64}) == [64]
 
 
 def search_without_bounds(source: Placement, target: Placement, shape: tuple, sizes: dict) -> tuple[list, int]:
