@@ -24,12 +24,22 @@ def blocks(name: str, language: str = "python") -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page(name).read_text(), re.DOTALL | re.MULTILINE)
 
 
+class _OutputAfterCallbacks(doctest._SpoofOut):
+    """The output of an example, once the callbacks of its programs are done."""
+
+    def getvalue(self) -> str:
+        weft.effects_barrier()
+        return super().getvalue()
+
+
 def run_examples(name: str, optionflags: int = 0) -> int:
     """Run the examples in a page's Python blocks as one session; return how many they are, raise if one fails."""
     text = "".join(blocks(name)).replace("TFRT_CPU_", f"{weft.devices()[0].client.device_prefix}_")
     test = doctest.DocTestParser().get_doctest(text, {}, name, str(page(name)), 0)
+    runner = doctest.DocTestRunner(verbose=False, optionflags=optionflags)
+    runner._fakeout = _OutputAfterCallbacks()
     try:
-        results = doctest.DocTestRunner(verbose=False, optionflags=optionflags).run(test)
+        results = runner.run(test)
     finally:
         weft.set_mesh(None)
     assert not results.failed, f"{results.failed} examples of {name} failed; what they gave is above"

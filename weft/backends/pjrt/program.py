@@ -124,6 +124,7 @@ class PjrtProgram(ReportedProgram):
         # with two programs under way, their collectives wait for each other's threads
         is_threaded = devices > 1 and self._client.platform_name == "cpu"
         self.is_serial = is_threaded or bool(host_calls)  # calls of programs have an order
+        self._is_alone = devices == 1 and not host_calls
         self._donated = [arg for arg, _ in facts.donations]
         self._operands_type = ctypes.c_void_p * max(facts.num_args, 1)
         self._results_type = ctypes.c_void_p * max(loaded.num_results * devices, 1)
@@ -137,6 +138,8 @@ class PjrtProgram(ReportedProgram):
 
     def run(self, buffers: list[ShardBuffers]) -> list[ShardBuffers]:
         """Enqueue the program; return its results."""
+        if self._is_alone:
+            return self._run(buffers)
         if self._backend.host_calls.is_inside:
             return self._run_inside(buffers)
         if self.is_serial:
