@@ -56,8 +56,8 @@ COLLECTIVES = {
 
 def split_rows(x, axes):
     """Return 16 rows as one group for each position along `axes`."""
-    parts = np.prod([SIZES[a] for a in axes])
-    return wnp.moveaxis(x.reshape(x.shape[0], int(parts), -1, x.shape[2]), 1, 0)
+    parts = int(np.prod([SIZES[a] for a in axes]))
+    return wnp.moveaxis(x.reshape(x.shape[0], parts, 16 // parts, x.shape[2]), 1, 0)
 
 
 def grid_of(devices, **options):
@@ -84,6 +84,16 @@ def test_collectives_in_shard_map(devices, name, axes):
         body = lambda x: COLLECTIVES[name](x, axes)  # noqa: E731
         mapped = weft.shard_map(body, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
         return weft.jit(mapped)(weft.device_put(VALUE, NamedSharding(mesh, spec)))
+
+    check_equal(*on_both(devices, run), devices[0])
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_collectives_of_empty_arrays(devices, name):
+    def run(mesh):
+        body = lambda x: COLLECTIVES[name](x, "a")  # noqa: E731
+        mapped = weft.shard_map(body, mesh=mesh, in_specs=P(), out_specs=P("a"), check_vma=False)
+        return weft.jit(mapped)(np.zeros((1, 16, 0), np.float32))
 
     check_equal(*on_both(devices, run), devices[0])
 

@@ -139,10 +139,13 @@ def _collective(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     write = KINDS["collective"]
     if not args:
         return [write(b, eqn)]
+    types = result_types(eqn)
+    if not any(t.size for t in types):  # StableHLO has no gathers along empty dims
+        return [b.full(t.shape, 0, t.dtype) for t in types]
     carrier = _carrier(args[0].dtype, spec_of(eqn.primitive).reduces)
     made = write(b, eqn, *[b.convert(x, carrier) for x in args])
     made = [made] if isinstance(made, Value) else made
-    return [b.convert(x, t.dtype) for x, t in zip(made, result_types(eqn))]
+    return [b.convert(x, t.dtype) for x, t in zip(made, types)]
 
 
 def _carrier(dtype: np.dtype, reduces: bool) -> np.dtype:
