@@ -63,7 +63,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2, help="processes of pytest")
     options = parser.parse_args()
     names = list(CPU_PLUGINS)[:1] if options.quick else list(CPU_PLUGINS)
-    marks = ["-m", "not slow"] if options.quick else ["-m", "slow or not slow"]
+    marks = ["-m", "not slow"] if options.quick else ["-m", "slow or exhaustive or not slow"]
     passed = []
     for name in names:
         library = install_plugin(name, CPU_PLUGINS[name])
