@@ -377,6 +377,14 @@ def test_the_barrier_raises_unseen_failures_once(grid):
     weft.effects_barrier()
 
 
+def test_many_failures_on_all_devices(mesh):
+    f = on_each(mesh, lambda x: (weft.debug.callback(fail, x), x * 2)[1], P("a", "b"))
+    x = weft.device_put(np.zeros((4, 2), np.float32), NamedSharding(mesh, P("a", "b")))
+    for _ in range(200):
+        with pytest.raises(CallbackError):
+            f(x).block_until_ready()
+
+
 def test_requests_to_stop_pass_unchanged(devices, grid):
     def stop(v):
         raise KeyboardInterrupt

@@ -48,11 +48,11 @@ class Visit(Protocol):
         ...
 
     def wait(self) -> None:
-        """Have the device wait for `complete`."""
+        """Have the device wait for `go_on`."""
         ...
 
-    def complete(self, failure: str | None) -> None:
-        """End `wait`, or stop the device; it may run the rest of its program in this thread."""
+    def go_on(self) -> None:
+        """End `wait`; the device may run the rest of its program in this thread."""
         ...
 
 
@@ -141,17 +141,16 @@ class HostCalls:
             if len(visits) < call.group_size:
                 return visit.wait()
             del execution.waiting[key]
-        failure = execution.failure
-        if not call.is_end:
-            failure = self._compute(sorted(visits, key=lambda visit: visit.position))
-            if failure:
-                with self._lock:
-                    visits += execution.fail(failure)
-                failure = _write_zeros(visits)
+        if call.is_end:
+            _write_zeros(visits)  # none but the position
+        elif failure := self._compute(sorted(visits, key=lambda visit: visit.position)):
+            with self._lock:
+                visits += execution.fail(failure)
+            _write_zeros(visits)
         visits.remove(visit)
         for other in visits:  # each runs on in a thread of its own, until it waits again
-            DaemonThread(other.complete, failure)
-        return failure
+            DaemonThread(other.go_on)
+        return execution.failure if call.is_end and call.group_size == 1 else None
 
     def _compute(self, visits: Sequence[Visit]) -> str | None:
         """Compute results; return the text of a failure."""

@@ -3,7 +3,8 @@
 In:   the program of one device of a mesh, and the axes along which its arguments differ.
 Out:  the same program, whose callbacks have the parameter `meets`: the axes of the mesh along which
       all devices reach the callback. Devices that differ along these axes alone can wait there for
-      each other. A program on several devices ends with `program_end`, where all meet.
+      each other. A program on several devices ends with `program_end` twice: all meet at the first,
+      and at the second each device learns whether the program failed.
 Laws: devices reach a callback along the axes of the compiler, and along others unless a condition
       around it may differ there. An axis that is missing in `meets` costs order alone.
 """
@@ -57,8 +58,11 @@ def mark_meetings(
     jaxpr = _marked(jaxpr, values, Axes())
     if math.prod(size for _, size in mesh) == 1:
         return jaxpr
-    end = Eqn(program_end_p, jaxpr.outvars, [], {"meets": names}, effects={"io"})
-    return jaxpr.replace(eqns=[*jaxpr.eqns, end], effects={*jaxpr.effects, "io"})
+    ends = [
+        Eqn(program_end_p, jaxpr.outvars, [], {"meets": axes}, effects={"io"})
+        for axes in (names, Axes())
+    ]
+    return jaxpr.replace(eqns=[*jaxpr.eqns, *ends], effects={*jaxpr.effects, "io"})
 
 
 def _without_calls(jaxpr: Jaxpr) -> Jaxpr:

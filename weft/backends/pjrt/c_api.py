@@ -147,7 +147,6 @@ FFI_Buffer type:i data* rank:q dims*
 FFI_Error_Create message* code:i
 FFI_Future_Create value*
 FFI_Future_SetAvailable future*
-FFI_Future_SetError future* error*
 FFI_Stream_Get context* value*
 """.replace("\\\n", "")
         .strip()
@@ -384,7 +383,8 @@ class PluginLibrary:
         code = struct("Error_GetCode", error=error)
         self.functions["Error_GetCode"](ctypes.addressof(code))
         text = text_of(message)
-        self.functions["Error_Destroy"](ctypes.addressof(struct("Error_Destroy", error=error)))
+        destroy = struct("Error_Destroy", error=error)  # it must live as long as the call
+        self.functions["Error_Destroy"](ctypes.addressof(destroy))
         named = CODES[code.code] if 0 <= code.code < len(CODES) else f"code {code.code}"
         error_type = OutOfMemoryError if named == "RESOURCE_EXHAUSTED" else DeviceRuntimeError
         exception = self.find_exception(text) if is_raised else None

@@ -32,7 +32,6 @@ _PLACES = {
     "Stream_Get": 4,
     "Future_Create": 13,
     "Future_SetAvailable": 14,
-    "Future_SetError": 15,
 }
 _EXECUTE, _INTERNAL, _METADATA = 3, 13, 1
 _POSITION = ShapedArray((), np.dtype(np.uint32))
@@ -98,16 +97,12 @@ class FfiVisit:
             self._copy(address, value.ctypes.data, value.nbytes, self._stream)
 
     def wait(self) -> None:
-        """Have the device wait for `complete` once the handler returns."""
+        """Have the device wait for `go_on` once the handler returns."""
         self._fields.future = self._future = _call(self._api, "Future_Create")[1].value
 
-    def complete(self, failure: str | None) -> None:
-        """End `wait`, or stop the device; it may run the rest of its program in this thread."""
-        if failure is None:
-            _call(self._api, "Future_SetAvailable", future=self._future)
-        else:
-            error = _error(self._api, failure)
-            _call(self._api, "Future_SetError", future=self._future, error=error)
+    def go_on(self) -> None:
+        """End `wait`; the device may run the rest of its program in this thread."""
+        _call(self._api, "Future_SetAvailable", future=self._future)
 
 
 def copy_on_host(to: int | None, source: int | None, size: int, stream: None) -> None:
