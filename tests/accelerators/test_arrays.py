@@ -9,6 +9,7 @@ import pytest
 import weft
 from weft import numpy as wnp
 from weft.backends.pjrt.c_api import ELEMENT_NUMBERS
+from weft.experimental.layout import Format, Layout
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
 from weft.util import dtypes
 
@@ -192,3 +193,35 @@ def test_keys_and_scalars_convert(devices, shape):
         key = weft.random.key(7)
         assert key.devices() == {devices[4]}
         assert np.array_equal(weft.random.key_data(key), [0, 7])
+
+
+@pytest.mark.parametrize("order", [(1, 0, 2), (2, 1, 0)])
+def test_arrays_may_be_stored_in_any_order_of_dims(devices, mesh, order):
+    value = np.arange(4 * 8 * 6, dtype=np.float32).reshape(4, 8, 6)
+    for sharding in (SingleDeviceSharding(devices[2]), NamedSharding(mesh, P("a", "b"))):
+        x = weft.device_put(value, Format(Layout(order), sharding))
+        y = weft.jit(
+            lambda x: (x * 2, x.sum(0)), out_shardings=(Format(Layout(order), sharding), None)
+        )(x)
+        assert x.format.layout.major_to_minor == order == y[0].format.layout.major_to_minor
+        check_placement(x, sharding, value)
+        np.testing.assert_array_equal(y[0], value * 2)
+        np.testing.assert_array_equal(y[1], value.sum(0))
+        np.testing.assert_array_equal(weft.device_put(y[0], devices[0]), value * 2)
+
+
+def test_programs_run_in_the_order_of_their_calls(devices, mesh):
+    """Each program reads what the one before has written, on one device and on all in turn."""
+    sharding = NamedSharding(mesh, P("a", "b"))
+    step = weft.jit(lambda x: x * 3 % 1009 + 1, donate_argnums=0)
+    rotate = weft.jit(lambda x: wnp.roll(x, 1, axis=0) + x.sum() % 7, donate_argnums=0)
+    x, expected = weft.device_put(MATRIX, sharding), MATRIX.astype(np.float64)
+    for number in range(60):
+        if number % 10 == 0:
+            x = weft.device_put(x, devices[number % 8])
+        if number % 10 == 5:
+            x = weft.device_put(x, sharding)
+        x = rotate(step(x))
+        expected = expected * 3 % 1009 + 1
+        expected = np.roll(expected, 1, axis=0) + expected.sum() % 7
+    np.testing.assert_array_equal(x, expected)
