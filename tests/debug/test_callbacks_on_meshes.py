@@ -210,6 +210,19 @@ def test_values_split_over_an_axis_of_size_one_are_put_together(spec, rows, colu
 
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_values_gathered_along_an_axis_of_size_one(backend):
+    one_row = mesh(1, 4)
+    gather = lambda x: lax.all_gather(lax.pmean(x, "j"), "i")[0]
+
+    def function(x):
+        gathered = weft.shard_map(gather, mesh=one_row, in_specs=P(None, ("i", "j")), out_specs=P("i", None))(x)
+        return weft.pure_callback(lambda x: np.asarray(x) * 2, gathered, gathered)
+    x = np.arange(12, dtype=np.float32).reshape(1, 12)
+    found = weft.jit(function, backend=backend)(laid(x, None, "j", on=one_row))
+    np.testing.assert_array_equal(found, 2 * x.reshape(1, 4, 3).mean(1))
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
 def test_whole_values_in_a_branch_of_some_devices(backend, capsys):
     def body(x):
         looked = lambda: (show("{}", x.sum(0)), weft.pure_callback(np.negative, x, x))[1]
