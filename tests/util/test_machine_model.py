@@ -25,6 +25,8 @@ OTHER_NUMBERS: dict[str, set[str]] = {
     "backends/cpu/calls.py": {"_MOST_ENTRIES", "_PLAIN"},                    # entries of a cache; flags of NumPy
     "backends/targets.py": {"_GPUS_PER_HOST"},                               # of machines that are compiled for
     "backends/pjrt/backend.py": {"_DLPACK_DEVICES"},                         # numbers of DLPack
+    "backends/host_calls.py": {"_KEPT_FAILURES"},                            # exceptions that are kept
+    "backends/pjrt/callbacks.py": {"_EXECUTE", "_INTERNAL", "_METADATA", "_PLACES"},    # of an interface
     "backends/pjrt/c_api.py": {"FFI_EXTENSION", "OLDEST"},                   # of an interface
     "backends/pjrt/client.py": {"_IMMUTABLE_ONLY_DURING_CALL"},              # the same
     "backends/pjrt/compile_options.py": {                                    # numbers of fields
