@@ -70,10 +70,11 @@ def named_by_numpy(name: str) -> Function | None:
     if name.startswith("_"):
         return None
     _load(name)
-    return next((function for function in functions.values() if function is not None and name in function.numpy), None)
+    # a copy: signal handlers and other threads may load more functions
+    return next((function for function in list(functions.values()) if function is not None and name in function.numpy), None)
 
 
 def every() -> list[Function]:
     """All functions, by name."""
     _load("")
-    return sorted([function for function in functions.values() if function is not None], key=lambda function: function.name)
+    return sorted([function for function in list(functions.values()) if function is not None], key=lambda function: function.name)
