@@ -171,15 +171,21 @@ def _assembled(operands: Sequence[np.ndarray], mapped: tuple, layout: Layout) ->
     """Operands with the blocks along the axes of the layout put together, and the axes that are left to map over."""
     whole = []
     mesh = layout.of_mesh(mapped)
-    sizes = {m.name: m.size for m in mapped}
     for k, x in enumerate(operands):
         lead = [(m.name, of_mesh) for m, of_mesh in zip(mapped, mesh) if m.operands[k]][:x.ndim - len(layout.specs[k])]
         place = {name: i for i, (name, of_mesh) in enumerate(lead) if of_mesh}
         order = [i for i, (_, of_mesh) in enumerate(lead) if not of_mesh]
         shape = [x.shape[i] for i in order]
         for d, names in enumerate(layout.specs[k], len(lead)):
-            # an operand need not be mapped over an axis of size 1
-            split = [place[name] for name in names if name in place or sizes.get(name, 1) > 1]
+            blocks = math.prod(x.shape[place[name]] for name in names if name in place) * x.shape[d]
+            repeats = -(-layout.shapes[k][d - len(lead)] // blocks) if blocks else 1
+            split = []
+            for name in names:
+                if name in place:
+                    split.append(place[name])
+                elif repeats > 1:                       # not mapped over the axis: its blocks are equal
+                    split.append(x.ndim)
+                    x, repeats = np.broadcast_to(x[..., None], (*x.shape, repeats)), 1
             order += [*split, d]
             shape.append(math.prod(x.shape[i] for i in split) * x.shape[d])
         padded = x.transpose(order).reshape(shape)
