@@ -225,3 +225,30 @@ def test_programs_run_in_the_order_of_their_calls(devices, mesh):
         expected = expected * 3 % 1009 + 1
         expected = np.roll(expected, 1, axis=0) + expected.sum() % 7
     np.testing.assert_array_equal(x, expected)
+
+
+def test_the_default_device_may_be_named_by_its_platform(devices):
+    with weft.default_device("xla"):
+        made = [wnp.ones(3), wnp.arange(3) + 1, weft.jit(lambda x: x)(np.ones(3))]
+    assert all(x.devices() == {devices[0]} for x in made)
+    assert wnp.ones(3).devices() == {weft.devices("cpu")[0]}
+
+
+def test_a_function_runs_where_its_arguments_are(devices, mesh):
+    """Calls alternate between platforms, devices and shardings; each has a program of its own."""
+    places = [weft.devices("cpu")[0], devices[0], devices[3], NamedSharding(mesh, P("a", "b"))]
+    arrays = [weft.device_put(MATRIX + i, place) for i, place in enumerate(places)]
+    f = weft.jit(lambda x: wnp.cumsum(x, axis=0) * 2)
+    for number in range(200):
+        i = number * 7 % len(places)
+        y = f(arrays[i])
+        assert y.devices() == arrays[i].devices()
+        np.testing.assert_array_equal(y, np.cumsum(MATRIX + i, axis=0) * 2)
+
+
+def test_arrays_on_different_devices_are_not_mixed(devices):
+    x = weft.device_put(MATRIX, devices[0])
+    for device in (devices[1], weft.devices("cpu")[0]):
+        with pytest.raises(ValueError, match="incompatible devices"):
+            x + weft.device_put(MATRIX, device)
+    assert (x + MATRIX).devices() == {devices[0]} == (x + wnp.ones(8)).devices()

@@ -86,6 +86,6 @@ def default_backend() -> str:
 
 
 def default_device() -> Device:
-    """Where uncommitted arrays live: `config.default_device`, else the first device of the default backend."""
+    """Return where uncommitted arrays live: `config.default_device`, the first of the platform that it names, or of the default backend."""
     chosen = config.default_device
-    return chosen if isinstance(chosen, Device) else local_devices()[0]
+    return chosen if isinstance(chosen, Device) else local_devices(backend=chosen)[0]
