@@ -46,8 +46,11 @@ def _step_of(b: Body, x: Value) -> Callable[[str], str]:
 
 
 def _with_closure(b: Body, x: Value) -> Callable[[str], str]:
-    """Return an op like `_step_of` that also reads another value of the scope."""
-    y = b.pick(lambda y: y.shape == x.shape and y.dtype == x.dtype) or x
+    """Return an op like `_step_of` that also reads another value of the scope.
+
+    Under explicit axes that is `x` itself: another value may have another layout, and a carry or a branch keeps one.
+    """
+    y = b.pick(lambda y: y.shape == x.shape and y.dtype == x.dtype and (y is x or not b.program.explicit)) or x
     step = _step_of(b, x)
     return lambda c: f"({step(c)} ^ {y.name})" if x.kind == "i" else f"near(0.5 * ({step(c)} + {y.name}))"
 
