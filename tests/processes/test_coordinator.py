@@ -3,13 +3,14 @@
 import json
 import selectors
 import socket
+import threading
 import time
 
 import pytest
 
-from weft.processes.client import Client
+from weft.processes.client import Client, Link
 from weft.processes.coordinator import LAST, Coordinator
-from weft.processes.wire import Frames, host_and_port, pack
+from weft.processes.wire import FrameWriter, host_and_port
 from weft.util.errors import ProcessFailureError
 
 FACTS = {"pid": 1, "host": "h", "devices": 8, "machine": "m", "partition": None, "serves": False, "mpi": False}
@@ -43,15 +44,31 @@ def test_a_coordinator_that_is_not_there_is_named():
 
 def test_ranks_that_do_not_fit_are_refused(served):
     coordinator = served(1)
-    with pytest.raises(ValueError, match="process 0 of 2 does not fit: the coordinator serves 1 processes"):
-        Client(f"127.0.0.1:{coordinator.port}", 0, 2, FACTS, timeout=5)
     first = Client(f"127.0.0.1:{coordinator.port}", 0, 1, FACTS, timeout=5)
     with pytest.raises(ValueError, match="there is a process 0 already"):
         Client(f"127.0.0.1:{coordinator.port}", 0, 1, FACTS, timeout=5)
-    with pytest.raises(ProcessFailureError, match=r"nobody put the key .x. within 0\.2 seconds"):
+    with pytest.raises(ProcessFailureError, match=r"no process put the key .x. within 0\.2 seconds"):
         first.get("x", 0.2)
     first.leave()
     first.close()
+
+
+def test_a_wrong_number_of_processes_fails_everywhere(served):
+    address, said = f"127.0.0.1:{served(3).port}", {}
+
+    def join(rank, size):
+        with pytest.raises(ValueError, match=r"process 2 of 4 \(h, process 1\) does not fit: the coordinator serves 3 processes") as caught:
+            Client(address, rank, size, FACTS, timeout=30)
+        said[rank, size] = caught.value
+
+    threads = [threading.Thread(target=join, args=case) for case in ((0, 3), (1, 3))]
+    for thread in threads:
+        thread.start()
+    join(2, 4)
+    join(2, 3)                                          # one that comes later
+    for thread in threads:
+        thread.join(20)
+    assert len(said) == 4
 
 
 def test_who_comes_to_a_barrier_of_others_is_refused_and_lives(served):
@@ -66,11 +83,14 @@ def test_who_comes_to_a_barrier_of_others_is_refused_and_lives(served):
 
 def test_data_of_strangers_does_no_harm(served):
     coordinator = served(1)
-    for data in (b"GET / HTTP/1.1\r\n\r\n", pack({"no": "op"}), pack({"op": "put", "key": "x"}), b"\x04\x00\x00\x00\x00\x00\x00\x00null"):
+    texts = [{"no": "op"}, {"op": "put", "key": "x"}, {"op": "prove", "bytes": "00", "proof": "00"}, {"op": "prove", "bytes": 3, "proof": []}]
+    frames = [FrameWriter().pack(table) for table in texts]
+    for data in (b"GET / HTTP/1.1\r\n\r\n", *frames, b"\x04\x00\x00\x00\x00\x00\x00\x00null"):
         with socket.create_connection(("127.0.0.1", coordinator.port), timeout=5) as stranger:
             stranger.sendall(data)
             stranger.settimeout(5)
-            assert stranger.recv(100) == b""            # it is sent away
+            while stranger.recv(100):                   # until the connection is closed
+                pass
     client = Client(f"127.0.0.1:{coordinator.port}", 0, 1, FACTS, timeout=5)
     client.put("a", b"b")
     assert client.get("a") == b"b"
@@ -88,31 +108,36 @@ class Simulated:
     """The connections of many ranks in one thread: each sends, and reads one answer."""
 
     def __init__(self, port, size):
-        self.sockets = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(size)]
-        self.frames = [Frames() for _ in self.sockets]
+        self.links = [Link(f"127.0.0.1:{port}", b"", 30.0) for _ in range(size)]
+        self.number = 0
 
     def all(self, table_of):
-        """What each is answered; how many bytes came."""
-        for rank, one in enumerate(self.sockets):
-            one.sendall(pack({"number": 1, "timeout": 30.0, **table_of(rank)}))
+        """Return the answer of each, and the number of bytes that came."""
+        self.number += 1
+        for rank, link in enumerate(self.links):
+            link.send({"number": self.number, "lowest": self.number, "timeout": 30.0, **table_of(rank)})
         answers, came = {}, 0
         selector = selectors.DefaultSelector()
-        for rank, one in enumerate(self.sockets):
-            selector.register(one, selectors.EVENT_READ, rank)
+        for rank, link in enumerate(self.links):
+            selector.register(link.socket, selectors.EVENT_READ, rank)
         until = time.monotonic() + 30
-        while len(answers) < len(self.sockets):
-            assert time.monotonic() < until, f"{len(answers)} of {len(self.sockets)} were answered"
+        while len(answers) < len(self.links):
+            assert time.monotonic() < until, f"{len(answers)} of {len(self.links)} were answered"
             for key, _ in selector.select(1.0):
                 data = key.fileobj.recv(1 << 18)
                 came += len(data)
-                for table, _ in self.frames[key.data].feed(data):
+                for table, _ in self.links[key.data]._reader.feed(data):
                     if table["op"] == "answer":
                         answers[key.data] = table
         return answers, came
 
+    def join(self, facts):
+        size = len(self.links)
+        return self.all(lambda rank: {"op": "join", "rank": rank, "size": size, "token": str(rank), "facts": {**facts, "pid": rank}})
+
     def close(self):
-        for one in self.sockets:
-            one.close()
+        for link in self.links:
+            link.socket.close()
 
 
 def test_a_thousand_ranks_start_and_meet(served):
@@ -122,7 +147,7 @@ def test_a_thousand_ranks_start_and_meet(served):
     simulated = Simulated(coordinator.port, size)
     try:
         facts = json.loads(json.dumps(FACTS))
-        joined, came = simulated.all(lambda rank: {"op": "join", "rank": rank, "size": size, "facts": {**facts, "pid": rank}})
+        joined, came = simulated.join(facts)
         assert all(table["ok"] for table in joined.values()) and came / size < 8_000
         met, came = simulated.all(lambda rank: {"op": "barrier", "name": "all", "ranks": []})
         assert all(table["ok"] for table in met.values()) and came / size < 200
@@ -132,8 +157,8 @@ def test_a_thousand_ranks_start_and_meet(served):
         assert all(table["ok"] for table in said.values())
         ended, came = simulated.all(lambda rank: {"op": "barrier", "name": LAST, "ranks": []})
         assert all(table["ok"] for table in ended.values()) and came / size < 10_000
-        for one in simulated.sockets:
-            one.sendall(pack({"op": "leave"}))
+        for link in simulated.links:
+            link.send({"op": "leave"})
     finally:
         simulated.close()
 
@@ -142,13 +167,13 @@ def test_of_many_failures_the_others_are_told_the_first(served):
     size = 64
     simulated = Simulated(served(size).port, size)
     try:
-        simulated.all(lambda rank: {"op": "join", "rank": rank, "size": size, "facts": FACTS})
-        for one in simulated.sockets[size // 2:]:
-            one.close()
-        survivor, told = simulated.sockets[0], []
-        survivor.sendall(pack({"op": "barrier", "name": "all", "ranks": [], "number": 2, "timeout": 30.0}))
+        simulated.join(FACTS)
+        for link in simulated.links[size // 2:]:
+            link.socket.close()
+        survivor, told = simulated.links[0], []
+        survivor.send({"op": "barrier", "name": "all", "ranks": [], "number": 2, "lowest": 2, "timeout": 30.0})
         while not told or told[-1]["op"] != "answer":
-            told += [table for table, _ in simulated.frames[0].feed(survivor.recv(1 << 18))]
+            told += [table for table, _ in survivor.receive(1.0) or ()]
         time.sleep(0.1)
         assert [table["op"] for table in told] == ["failed", "answer"] and told[1]["why"] == "failed"
     finally:

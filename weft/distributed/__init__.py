@@ -86,6 +86,11 @@ class _Natives:
 
         return combine.combine(op, dtype)[kind] if combine.can_combine(op, dtype) else None
 
+    def liveness(self) -> dict[str, int]:
+        from weft.codegen.library import process_calls
+
+        return process_calls.liveness_symbols()
+
     def mpi(self, handle: str) -> dict[str, int]:
         from weft.codegen.library import process_calls
 

@@ -1,17 +1,18 @@
-"""A rank's connection to the coordinator.
+"""The connection of a rank to the coordinator.
 
-In:   the coordinator's address, this rank's number and facts.
-Out:  keys and values, barriers, beats with progress, and the news that a rank failed.
-Laws: one daemon thread reads and sends beats. What waits here ends with the deadline, with the news of a failure, or with a signal.
-Next: `state` makes it; `failures` writes its errors.
+One daemon thread reads it and sends heartbeats with the progress of this rank. What waits here ends
+with its deadline, with the news of a failure, or with a signal. A connection that breaks while the
+coordinator's process lives is made again within `heartbeat_timeout`, and the requests under way are
+sent once more.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
-import select
+import secrets
 import socket
 import threading
 import time
@@ -19,111 +20,259 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from weft.processes import failures
-from weft.processes.wire import ForeignData, Frames, host_and_port, pack
+from weft.processes import failures, liveness, wire
+from weft.processes.liveness import ProbeResponder
 from weft.util.errors import ProcessFailureError, describe
 from weft.util.threads import DaemonThread
 
-#: how long an answer may come after its own deadline
+#: the time after its own deadline in which an answer may come
 _SLACK_S = 5.0
+_CONNECT_S = 10.0
+#: the most characters of a report: stacks, or the text of an exception
+_MAX_REPORT = 1 << 18
 
 
-class _Answer:
-    """One that is waited for."""
-    __slots__ = ("done", "table", "data")
+class AuthenticationError(ConnectionError):
+    """The coordinator has another secret."""
 
-    def __init__(self) -> None:
+
+class Link:
+    """An authenticated connection to the coordinator at `address`.
+
+    Raises AuthenticationError where the secrets differ, OSError where no connection is made within
+    `timeout` seconds.
+    """
+
+    def __init__(self, address: str, secret: bytes, timeout: float) -> None:
+        self._reader, self._writer = wire.FrameReader(), wire.FrameWriter()
+        self._sending = threading.Lock()
+        self.is_closed = False
+        self.socket = socket.create_connection(wire.host_and_port(address), timeout=timeout)
+        try:
+            if self.socket.getsockname() == self.socket.getpeername():
+                raise ConnectionRefusedError("no process listens")  # a port of its own
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.socket.settimeout(0.5)
+            self._authenticate(secret, time.monotonic() + timeout)
+        except BaseException:
+            self.socket.close()
+            raise
+
+    def _authenticate(self, secret: bytes, until: float) -> None:
+        own = wire.make_challenge()
+        challenges = bytes.fromhex(self._read_reply("challenge", until)["bytes"]) + own
+        proof = wire.prove(secret, "process", challenges).hex()
+        self.send({"op": "prove", "bytes": own.hex(), "proof": proof})
+        if not wire.is_proof(
+            self._read_reply("proved", until)["proof"], secret, "coordinator", challenges
+        ):
+            raise AuthenticationError("the coordinator does not have the secret")
+        self._reader.authenticate(wire.derive_key(secret, "coordinator", challenges))
+        self._writer.authenticate(wire.derive_key(secret, "process", challenges))
+
+    def _read_reply(self, op: str, until: float) -> dict[str, Any]:
+        while time.monotonic() < until:
+            for table, _ in self.receive(0.5) or ():
+                if table["op"] == "refused":
+                    raise AuthenticationError("the coordinator has another secret")
+                if table["op"] != op:
+                    raise wire.ForeignDataError(f"expected {op!r}")
+                return table
+        raise TimeoutError("the coordinator does not answer")
+
+    def send(
+        self,
+        table: dict[str, Any],
+        data: bytes = b"",
+        timeout: float = 10.0,
+        gives_up: Callable[[], bool] = bool,
+    ) -> None:
+        """Send a frame within `timeout` seconds, or until it `gives_up`; TimeoutError after that."""
+        until = time.monotonic() + timeout
+        with self._sending:
+            view = memoryview(self._writer.pack(table, data))
+            while view:
+                try:
+                    view = view[self.socket.send(view) :]
+                except TimeoutError:
+                    if self.is_closed or gives_up() or time.monotonic() > until:
+                        raise
+
+    def receive(self, timeout: float) -> list[tuple[dict[str, Any], bytes]] | None:
+        """Return the frames that arrive within `timeout` seconds, or None if nothing does.
+
+        Raises ConnectionError at the end of the connection.
+        """
+        if not liveness.wait_readable(self.socket, timeout):
+            return None
+        arrived = self.socket.recv(1 << 18)
+        if not arrived:
+            raise ConnectionResetError("the connection was closed")
+        return list(self._reader.feed(arrived))
+
+    def shutdown(self) -> None:
+        """End the connection; a thread that reads it finds it closed."""
+        self.is_closed = True
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+
+
+class _PendingAnswer:
+    """A request under way, and its answer."""
+
+    __slots__ = ("data", "done", "request", "table")
+
+    def __init__(self, request: tuple[dict[str, Any], bytes]) -> None:
+        self.request = request
         self.done = threading.Event()
         self.table: dict[str, Any] | None = None
         self.data = b""
 
 
-def meet_anew(address: str, rank: int, facts: dict[str, Any], timeout: float) -> tuple[int, tuple[int, ...]]:
-    """Ask the coordinator that succeeds one which was lost to continue with the survivors: see `Client.shrink`."""
-    frames, until, beat = Frames(), time.monotonic() + timeout, 0.0
-    with socket.create_connection(host_and_port(address), timeout=timeout) as connection:
-        connection.sendall(pack({"op": "shrink", "rank": rank, "facts": facts, "number": 1, "timeout": timeout}))
-        while time.monotonic() < until + _SLACK_S:
-            if time.monotonic() >= beat:
-                beat = time.monotonic() + 1.0
-                connection.sendall(pack({"op": "beat"}))
-            if not select.select([connection], [], [], 0.2)[0]:
-                continue
-            arrived = connection.recv(1 << 18)
-            if not arrived:
-                break
-            for table, _ in frames.feed(arrived):
-                if table["op"] == "answer" and table["ok"]:
-                    return table["rank"], tuple(table["ranks"])
-                if table["op"] == "answer":
-                    raise failures.of_absence("shrink", timeout, table["arrived"], table["absent"])
+def meet_anew(
+    address: str, secret: bytes, rank: int, facts: dict[str, Any], timeout: float
+) -> tuple[int, tuple[int, ...]]:
+    """Ask the successor of a lost coordinator to go on with the survivors: see `Client.shrink`."""
+    until = time.monotonic() + timeout
+    request = {
+        "op": "shrink",
+        "rank": rank,
+        "token": secrets.token_hex(16),
+        "facts": facts,
+        "number": 1,
+        "lowest": 1,
+    }
+    while time.monotonic() < until:
+        # until the successor serves, a probe responder closes connections at its address
+        with contextlib.suppress(OSError):
+            link = Link(address, secret, min(_CONNECT_S, timeout))
+            try:
+                return _wait_to_shrink(link, request, until)
+            finally:
+                link.shutdown()
+                link.socket.close()
+        time.sleep(0.05)
     raise failures.of_rank({"rank": -1, "kind": "coordinator", "text": "not answered"}, "shrink")
 
 
-class Client:
-    """The connection of rank `rank` of `size`; `facts` are plain values that all ranks will know of each other.
+def _wait_to_shrink(link: Link, request: dict[str, Any], until: float) -> tuple[int, tuple[int, ...]]:
+    timeout, beat = until - time.monotonic(), 0.0
+    link.send({**request, "timeout": timeout})
+    while time.monotonic() < until + _SLACK_S:
+        if time.monotonic() >= beat:
+            beat = time.monotonic() + 1.0
+            link.send({"op": "beat"})
+        for table, _ in link.receive(0.2) or ():
+            if table["op"] == "answer":
+                return _shrunk(table, timeout)
+    raise TimeoutError("the coordinator does not answer")
 
-    Raises ProcessFailureError where the coordinator or other ranks do not come within `timeout` seconds.
+
+def _shrunk(table: dict[str, Any], timeout: float) -> tuple[int, tuple[int, ...]]:
+    """Return the new number of this rank and the former numbers of all, or raise why there are none."""
+    if table["ok"]:
+        return table["rank"], tuple(table["ranks"])
+    if table["why"] == "minority":
+        raise failures.of_minority(table["left"], table["unproven"])
+    if table["why"] == "failed":
+        raise failures.of_rank(table["failure"], "shrink")
+    if table["why"] == "absent":
+        raise failures.of_absence("shrink", timeout, table["arrived"], table["absent"])
+    raise ProcessFailureError(f"distributed.shrink: {table['why']}")
+
+
+class Client:
+    """The connection of rank `rank` of `size`; `facts` are plain values that all ranks get to know.
+
+    `responder` is the address of the native responder to probes (`liveness`). Raises
+    ProcessFailureError where the coordinator or other ranks do not come within `timeout` seconds.
     """
 
-    def __init__(self, address: str, rank: int, size: int, facts: dict[str, Any], timeout: float = 300.0,
-                 heartbeat_timeout: float = 10.0) -> None:
-        self.address, self.rank, self.size = address, rank, size
+    def __init__(
+        self,
+        address: str,
+        rank: int,
+        size: int,
+        facts: dict[str, Any],
+        timeout: float = 300.0,
+        heartbeat_timeout: float = 10.0,
+        secret: bytes = b"",
+        responder: int | None = None,
+    ) -> None:
+        self.address, self.rank, self.size, self.secret = address, rank, size, secret
         self.heartbeat_timeout = heartbeat_timeout
         self.failure: dict[str, Any] | None = None
-        #: whether anybody has raised it
+        #: whether the failure has been raised anywhere
         self.is_failure_seen = False
-        self.is_served_by_rank = False          # whether the coordinator is beside rank 0, whose end is that of both
+        #: whether the coordinator runs in the process of rank 0, and ends with it
+        self.is_served_by_rank = False
         #: called once, in the thread of this connection, with the first failure
         self.on_failure: Callable[[dict[str, Any]], None] | None = None
-        #: says what this rank waits for, for the reports of others
+        #: returns what this rank waits for, for the reports of others
         self.at: Callable[[], str] = str
         self.leaving: dict[int, float] = {}
         self._progress = ""
-        self._answers: dict[int, _Answer] = {}
+        self._answers: dict[int, _PendingAnswer] = {}
         self._number = 0
-        self._lock, self._sending = threading.Lock(), threading.Lock()
+        self._lock = threading.Lock()
         self._ends = False
+        self._token = secrets.token_hex(16)
         began = time.monotonic()
-        self._socket = self._connect(began + timeout)
-        #: listens, and nobody answers: a connection tells that this process lives; a new coordinator may serve there (`meet_anew`)
-        self.successor: socket.socket | None = socket.socket(self._socket.family, socket.SOCK_STREAM)
-        self.successor.bind((self._socket.getsockname()[0], 0))
-        self.successor.listen(1024)
+        self._link = self._connect(began + timeout)
+        self.host: str = self._link.socket.getsockname()[0]
+        self.responder = ProbeResponder(self.host, responder)
         self._heard = time.monotonic()
         self._thread = DaemonThread(self._listen)
-        left = max(1.0, timeout - (time.monotonic() - began))
-        host, port = self.successor.getsockname()[:2]
-        facts = {"pid": os.getpid(), "host": socket.gethostname(), **facts, "successor": f"[{host}]:{port}"}
+        facts = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            **facts,
+            "successor": self.responder.address,
+        }
+        request = {"op": "join", "rank": rank, "size": size, "facts": facts, "token": self._token}
         try:
-            table, data = self._request({"op": "join", "rank": rank, "size": size, "facts": facts}, left)
-            self._check(table, f"initialize of {size} processes", timeout, "WEFT_INITIALIZATION_TIMEOUT")
+            left = max(1.0, timeout - (time.monotonic() - began))
+            table, data = self._request(request, left)
+            self._check(
+                table, f"initialize of {size} processes", timeout, "WEFT_INITIALIZATION_TIMEOUT"
+            )
         except BaseException:
             self.close()
             raise
-        self.facts: dict[str, list[Any]] = next(Frames().feed(zlib.decompress(data)))[0]
+        self.facts: dict[str, list[Any]] = json.loads(zlib.decompress(data))
 
-    def _connect(self, until: float) -> socket.socket:
-        host, port = host_and_port(self.address)
-        wait, said = 0.01, ""
+    def _connect(self, until: float) -> Link:
+        wait = 0.01
         while True:
             try:
-                found = socket.create_connection((host, port), timeout=max(0.1, min(10.0, until - time.monotonic())))
-                if found.getsockname() == found.getpeername():     # a port of one's own, where nobody listens yet
-                    found.close()
-                    raise ConnectionRefusedError("nobody listens")
-                found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                found.settimeout(0.5)
-                return found
+                seconds = max(0.1, min(_CONNECT_S, until - time.monotonic()))
+                return Link(self.address, self.secret, seconds)
+            except AuthenticationError as error:
+                raise self._make_error(
+                    "and the coordinator have different secrets.",
+                    str(error),
+                    "All processes of a job have one secret, in WEFT_JOB_SECRET or the file "
+                    "WEFT_JOB_SECRET_FILE.",
+                    "Give all of them the same one; see also whether another job uses this address.",
+                ) from None
             except OSError as error:
-                said = str(error)
+                reason = str(error)
             if time.monotonic() + wait > until:
-                raise ProcessFailureError(describe(
-                    "distributed.initialize", f"process {self.rank} cannot reach the coordinator.",
-                    [("coordinator", self.address), ("reason", said)], None,
-                    "Process 0 serves there, or the launcher.", "See whether it runs, and whether the network lets it be reached."))
+                raise self._make_error(
+                    "cannot reach the coordinator.",
+                    reason,
+                    "Process 0 serves there, or the launcher.",
+                    "See whether it runs, and whether the network lets it be reached.",
+                )
             time.sleep(wait)
             wait = min(0.5, wait * 1.5)
+
+    def _make_error(self, fact: str, reason: str, rule: str, advice: str) -> ProcessFailureError:
+        facts: list[Any] = [("coordinator", self.address), ("reason", reason)]
+        text = describe(
+            "distributed.initialize", f"process {self.rank} {fact}", facts, None, rule, advice
+        )
+        return ProcessFailureError(text)
 
     # ---- requests
     def put(self, key: str, value: bytes, replaces: bool = True) -> bool:
@@ -173,18 +322,21 @@ class Client:
         """Wait for all ranks, or for those named, to come to the barrier `name`; what each of them `brings`, in order."""
         table, data = self._request({"op": "barrier", "name": name, "ranks": list(ranks or ()), "brings": brings}, timeout)
         self._check(table, f"the barrier {name!r}", timeout)
-        return next(Frames().feed(zlib.decompress(data)))[0]["brought"] if data else None
+        return json.loads(zlib.decompress(data))["brought"] if data else None
 
     def shrink(self, timeout: float) -> tuple[int, tuple[int, ...]]:
-        """Go on without those that failed, once all others have asked for it: the new number of this rank, and the numbers that those
-        who are left had, in the order of their new ones. Each of them connects anew."""
+        """Go on without failed ranks, once all remaining ranks ask for it.
+
+        Returns the new number of this rank, and the former numbers of the remaining ranks in the
+        order of their new ones. Each of them connects anew.
+        """
         table, _ = self._request({"op": "shrink"}, timeout)
-        self._check(table, "shrink", timeout)
-        return table["rank"], tuple(table["ranks"])
+        return _shrunk(table, timeout)
 
     def heartbeat(self) -> None:
-        """Tell the coordinator that this rank lives; the connection's own thread does it every second."""
-        self._send(pack({"op": "beat", "progress": self._progress} if self._progress else {"op": "beat"}))
+        """Tell the coordinator that this rank lives; the thread of the connection does so every second."""
+        beat = {"op": "beat", "progress": self._progress} if self._progress else {"op": "beat"}
+        self._send(beat)
 
     def progress(self, text: str) -> None:
         """Say what this rank is doing, until "" is said: others that wait for it are told, and wait on beyond their limit."""
@@ -198,35 +350,36 @@ class Client:
     def tell_error(self, text: str) -> None:
         """Tell all others that this rank raised an exception, and will not go on."""
         with contextlib.suppress(OSError, ProcessFailureError):
-            self._request({"op": "error", "text": text}, 1.0)
+            self._request({"op": "error", "text": text[-_MAX_REPORT:]}, 1.0)
 
     def leave(self) -> None:
         """Tell the coordinator that this rank ends as it should."""
         with contextlib.suppress(OSError):
-            self._send(pack({"op": "leave"}))
+            self._send({"op": "leave"})
 
     def close(self) -> None:
         """End the connection."""
         self._ends = True
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+        self._link.shutdown()
         self._thread.join()
-        self._socket.close()
-        if self.successor is not None:
-            self.successor.close()
+        self._link.socket.close()
+        self.responder.close()
 
-    def _request(self, table: dict[str, Any], timeout: float, data: bytes = b"") -> tuple[dict[str, Any], bytes]:
+    def _request(
+        self, table: dict[str, Any], timeout: float, data: bytes = b""
+    ) -> tuple[dict[str, Any], bytes]:
         if self.failure is not None and table["op"] in ("get", "barrier", "join"):
             self.is_failure_seen = True
             raise failures.of_rank(self.failure)
-        answer = _Answer()
         with self._lock:
             self._number += 1
             number = self._number
-            self._answers[number] = answer
+            lowest = min(self._answers, default=number)
+            request = {**table, "number": number, "lowest": lowest, "timeout": timeout}
+            answer = self._answers[number] = _PendingAnswer((request, data))
         try:
-            self._send(pack({**table, "number": number, "timeout": timeout}, data))
-            arrived = answer.done.wait(timeout + _SLACK_S)
+            self._send_request(request, data)
+            has_ended = answer.done.wait(timeout + _SLACK_S)
         finally:
             self._answers.pop(number, None)
         if answer.table is not None:
@@ -234,9 +387,20 @@ class Client:
         self.is_failure_seen = True
         if self.failure is not None:
             raise failures.of_rank(self.failure)
-        raise failures.of_rank({"rank": -1, "kind": "coordinator", "text": "closed the connection" if arrived else "not answered"})
+        text = "closed the connection" if has_ended else "not answered"
+        raise failures.of_rank({"rank": -1, "kind": "coordinator", "text": text})
 
-    def _check(self, table: dict[str, Any], waits_for: str, timeout: float, setting: str = "") -> None:
+    def _send_request(self, request: dict[str, Any], data: bytes) -> None:
+        try:
+            self._send(request, data)
+        except TimeoutError:
+            raise
+        except OSError:
+            pass  # a new connection repeats the request, or the thread finds that there is none
+
+    def _check(
+        self, table: dict[str, Any], waits_for: str, timeout: float, setting: str = ""
+    ) -> None:
         if table["ok"]:
             return
         why = table["why"]
@@ -245,53 +409,111 @@ class Client:
             raise failures.of_rank(table["failure"], waits_for)
         if why == "absent":
             report = self.report(table["absent"]) if not setting else None
-            raise failures.of_absence(waits_for, timeout, table["arrived"], table["absent"], report=report)
+            raise failures.of_absence(
+                waits_for, timeout, table["arrived"], table["absent"], report=report,
+                setting=setting or "WEFT_COLLECTIVE_TIMEOUT",
+            )
         if why == "late":
-            raise ProcessFailureError(f"distributed: nobody put {waits_for} within {timeout:g} seconds.")
+            raise ProcessFailureError(
+                f"distributed: no process put {waits_for} within {timeout:g} seconds."
+            )
         raise ValueError(f"distributed: {waits_for}: {why}")
 
-    def _send(self, frame: bytes) -> None:
-        view, until = memoryview(frame), time.monotonic() + max(10.0, self.heartbeat_timeout)
-        with self._sending:
-            while view:
-                try:
-                    view = view[self._socket.send(view):]
-                except TimeoutError:
-                    if self._ends or self.failure is not None or time.monotonic() > until:
-                        raise
+    def _send(self, table: dict[str, Any], data: bytes = b"") -> None:
+        timeout = max(10.0, self.heartbeat_timeout)
+        self._link.send(table, data, timeout, lambda: self._ends or self.failure is not None)
 
     # ---- the thread
     def _listen(self) -> None:
-        frames, interval = Frames(), min(1.0, self.heartbeat_timeout / 5)
-        beat, why = 0.0, "closed the connection"
-        while not self._ends:
+        why = ""
+        while not self._ends and not why:
             try:
-                now = time.monotonic()
-                if now >= beat:
-                    beat = now + interval
-                    self.heartbeat()
-                ready, _, _ = select.select([self._socket], [], [], max(0.0, beat - now))
-                arrived = self._socket.recv(1 << 18) if ready else None
-                if arrived == b"":
-                    break
-                after = time.monotonic()
-                if arrived:
-                    self._heard = after
-                    for table, data in frames.feed(arrived):
-                        self._handle(table, data)
-                elif after - now > 2 * interval + 1.0:      # this process itself stood still
-                    self._heard = after
-                elif after - self._heard > self.heartbeat_timeout:
-                    why = f"been silent for {after - self._heard:.1f} seconds"
-                    break
-            except (OSError, ForeignData, ValueError):
-                break
+                why = self._serve()
+            except (OSError, ValueError):  # ForeignDataError among them
+                if not self._ends and not self._resume():
+                    why = "closed the connection"
         if not self._ends:
-            ended = self.is_served_by_rank and why.startswith("closed") and self.rank != 0
-            where = {"host": self.facts["host"][0], "pid": self.facts["pid"][0]} if ended else {}
-            self._fail({"rank": 0 if ended else -1, "kind": "ended" if ended else "coordinator", "text": why, **where})
+            self._lose_coordinator(why)
         for answer in list(self._answers.values()):
             answer.done.set()
+
+    def _serve(self) -> str:
+        """Read the connection and send heartbeats; return why the coordinator is given up."""
+        interval = min(1.0, self.heartbeat_timeout / 5)
+        beat = 0.0
+        while not self._ends:
+            now = time.monotonic()
+            if now >= beat:
+                beat = now + interval
+                self.heartbeat()
+            frames = self._link.receive(max(0.0, beat - now))
+            after = time.monotonic()
+            if frames is not None:
+                self._heard = after
+                for table, data in frames:
+                    self._handle(table, data)
+            elif after - now > 2 * interval + 1.0:  # this process itself stood still
+                self._heard = after
+            elif after - self._heard > self.heartbeat_timeout - liveness.PROBE_S:
+                if self._is_coordinator_busy():
+                    self._heard = time.monotonic()
+                elif time.monotonic() - self._heard > self.heartbeat_timeout:
+                    return f"been silent for {time.monotonic() - self._heard:.1f} seconds"
+        return ""
+
+    def _is_coordinator_busy(self) -> bool:
+        """Return whether rank 0, which runs the coordinator, answers a probe."""
+        return (
+            self.is_served_by_rank
+            and self.rank != 0
+            and liveness.probe(self.facts["successor"][0]) == liveness.ANSWERS
+        )
+
+    def _resume(self) -> bool:
+        """Connect again as the same process, and repeat what was asked; return whether it worked."""
+        until = time.monotonic() + self.heartbeat_timeout
+        while not self._ends and time.monotonic() < until:
+            try:
+                link = Link(self.address, self.secret, min(2.0, self.heartbeat_timeout))
+                if self._take_over(link, until):
+                    return True
+                return False
+            except (ConnectionRefusedError, AuthenticationError):
+                return False
+            except (OSError, ValueError):
+                time.sleep(0.05)
+        return False
+
+    def _take_over(self, link: Link, until: float) -> bool:
+        link.send({"op": "resume", "token": self._token})
+        while time.monotonic() < until:
+            frames = link.receive(0.5) or []
+            if not frames:
+                continue
+            if not frames[0][0].get("ok"):
+                link.socket.close()
+                return False
+            before, self._link = self._link, link
+            before.shutdown()
+            before.socket.close()
+            self._heard = time.monotonic()
+            for number in sorted(self._answers):
+                answer = self._answers.get(number)
+                if answer is not None:
+                    self._send(*answer.request)
+            for table, data in frames[1:]:
+                self._handle(table, data)
+            return True
+        link.socket.close()
+        return False
+
+    def _lose_coordinator(self, why: str) -> None:
+        has_ended = self.is_served_by_rank and why.startswith("closed") and self.rank != 0
+        if has_ended:
+            where = {"host": self.facts["host"][0], "pid": self.facts["pid"][0]}
+            self._fail({"rank": 0, "kind": "ended", "text": why, **where})
+        else:
+            self._fail({"rank": -1, "kind": "coordinator", "text": why})
 
     def _handle(self, table: dict[str, Any], data: bytes) -> None:
         op = table["op"]
@@ -305,7 +527,8 @@ class Client:
         elif op == "leaves":
             self.leaving.update(dict.fromkeys(table["ranks"], time.monotonic()))
         elif op == "stacks":
-            self._send(pack({"op": "stacks", "query": table["query"], "stack": failures.stacks(), "at": self.at()}))
+            stack = failures.stacks()[:_MAX_REPORT]
+            self._send({"op": "stacks", "query": table["query"], "stack": stack, "at": self.at()})
 
     def _fail(self, failure: dict[str, Any]) -> None:
         if self.failure is None:

@@ -1,71 +1,67 @@
-"""The coordinator: one thread that knows who is there, keeps keys and values, and sees who is missing.
+"""The coordinator: the list of a job's processes, their keys and values, barriers and failures.
 
-In:   connections of `client.Client`s, one per rank.
-Out:  answers, and news to all: that a rank failed, that one leaves. Those that are left may go on together under new numbers.
-Laws: it runs in the launcher or beside rank 0, computes nothing, and takes no part in collectives. A rank fails when its connection
-      closes before it said that it leaves, when it is silent for `heartbeat_timeout`, or when it reports an exception; all others are
-      told at once. Everything that is waited for here has a deadline, whose error lists who arrived and who did not.
-Next: `client` is the other end; `wire` has the frames.
+It runs in one thread, in the launcher or beside process 0, computes nothing and takes no part in
+collectives. Its clients are `client.Client`s, one for each rank.
+
+A rank fails if it reports an exception, if its connection ends and its process does not answer a
+probe, or if it is silent for `heartbeat_timeout` and does not answer. A busy process answers
+(`liveness`). A connection that breaks while the process lives may be made again within
+`heartbeat_timeout`: requests and answers that were under way are repeated. All other ranks are told
+of a failure at once. Everything that waits here has a deadline; its error lists the ranks that
+arrived and those that did not.
+
+After a failure the remaining ranks may go on together under new numbers, if they are more than the
+ranks whose end is unproven: of the two sides of a broken network at most one goes on.
 """
 
 from __future__ import annotations
 
-import contextlib
 import secrets
-import selectors
 import socket
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from weft.processes.wire import ForeignData, Frames, host_and_port, is_alive, pack
-from weft.util.record import record
-from weft.util.threads import DaemonThread
+from weft.processes import liveness
+from weft.processes.addresses import open_listeners
+from weft.processes.connections import TICK_S, Connection, ConnectionServer
+from weft.processes.wire import dump_table
+from weft.util.record import field, record
 
-_TICK_S = 0.2
 #: the barrier at which ranks wait that have nothing more to do
 LAST = "weft/last"
-#: how long others may wait for a rank that came there: its messages may still be under way
+#: how long others may wait for a rank that came to the last barrier: its data may be under way
 LEFT_S = 2.0
-
-
-def _listening(address: str) -> socket.socket:
-    """A socket that is bound to `address`; OSError that names it if it is taken."""
-    host, port = host_and_port(address)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if family == socket.AF_INET6:
-        found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-    try:
-        found.bind((host, port))
-    except OSError as error:
-        found.close()
-        raise OSError(error.errno, f"the coordinator cannot use the address {address}: {error.strerror}. Name one that is free "
-                                   "on the machine of process 0") from None
-    return found
+#: how long ranks that want to go on wait for the proof that others have ended
+PROOF_S = 5.0
 
 
 @record(frozen=False, eq=False)
 class _Peer:
-    """One connection; `rank` is -1 until it said who it is."""
-    socket: Any
-    frames: Any
-    out: Any
-    rank: int = -1
+    """A rank; its connection is None while it is broken."""
+
+    rank: int
+    token: str
+    facts: dict[str, Any]
+    connection: Connection | None = None
     heard: float = 0.0
+    answered_probe: float = 0.0
+    is_probed: bool = False
+    lost_at: float = 0.0
     left: bool = False
-    facts: Any = None
     progress: str = ""
     waits_for: str = ""
-    at_end: float = float("inf")                # when it came to the last barrier
-    incarnation: int = 0                        # a number that no other process has had
+    reached_last: float = float("inf")
+    incarnation: int = 0
+    pending: set[int] = field(default_factory=set)
+    answers: dict[int, tuple[dict[str, Any], bytes]] = field(default_factory=dict)
 
 
 @record(frozen=False, eq=False)
-class _Waiting:
+class _WaitingRequest:
     """A request that is answered later."""
+
     peer: _Peer
     number: int
     deadline: float
@@ -74,311 +70,430 @@ class _Waiting:
 
 @record(frozen=False, eq=False)
 class _Barrier:
-    """Who arrived at a barrier, with what they brought."""
+    """The ranks that arrived at a barrier, with what they brought."""
+
     ranks: tuple[int, ...]
-    arrived: Any
-    waiting: Any
+    arrived: dict[int, Any]
+    waiting: list[_WaitingRequest]
+
+
+@record(frozen=False, eq=False)
+class _StackQuery:
+    """A request for the stacks of absent ranks."""
+
+    waiting: _WaitingRequest
+    asked: set[int]
+    answers: dict[int, Any]
 
 
 class Coordinator:
     """Serves `size` ranks at `address`; `start` begins, `stop` ends.
 
-    >>> served = Coordinator("127.0.0.1:0", 2)
-    >>> served.start(); served.stop()
+    `notify` gets every failure, and the ranks that go on. `confirm_end(rank)` says whether a rank
+    has ended for certain: the launcher makes sure. `machine` identifies the machine of this
+    coordinator, on which it looks for itself. A successor of a lost coordinator gets its
+    `listener`, the facts of the former ranks and the addresses of those `expected`.
+
+    >>> coordinator = Coordinator("127.0.0.1:0", 2)
+    >>> coordinator.start(); coordinator.stop()
     """
 
-    def __init__(self, address: str, size: int, heartbeat_timeout: float = 10.0,
-                 notify: Callable[[dict[str, Any]], None] | None = None, listener: socket.socket | None = None,
-                 expected: Mapping[int, str] | None = None) -> None:
+    def __init__(
+        self,
+        address: str | Sequence[str],
+        size: int,
+        heartbeat_timeout: float = 10.0,
+        notify: Callable[[dict[str, Any]], None] | None = None,
+        listener: socket.socket | None = None,
+        expected: Mapping[int, str] | None = None,
+        secret: bytes = b"",
+        machine: str | None = None,
+        confirm_end: Callable[[int], bool] | None = None,
+        former_facts: Mapping[str, Sequence[Any]] | None = None,
+    ) -> None:
         self.heartbeat_timeout = heartbeat_timeout
-        self._notify = notify                     # the launcher learns of failures too, and of who continues
-        self._listener = _listening(address) if listener is None else listener
-        self._listener.listen(4096)
-        self._listener.setblocking(False)
-        self.port: int = self._listener.getsockname()[1]
+        self._notify, self._machine, self._confirm_end = notify, machine, confirm_end
+        self._former_facts = former_facts
+        if listener is not None:
+            listeners = [listener]
+        else:
+            listeners = open_listeners((address,) if isinstance(address, str) else tuple(address))
+        self.port: int = listeners[0].getsockname()[1]
         self._begin_anew(size)
-        #: survivors of a lost coordinator, which this one succeeds, that have not come yet, and where each listens while it lives
+        #: survivors of a lost coordinator that have not connected yet, and their addresses
         self._expected = dict(expected or {})
+        self._expected_until = time.monotonic() + heartbeat_timeout
+        self._tokens: dict[str, _Peer] = {}
         self._numbers = 0
-        self._stops = False
-        self._thread: DaemonThread | None = None
-        self._wake_in, self._wake_out = socket.socketpair()
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._listener, selectors.EVENT_READ)
-        self._selector.register(self._wake_in, selectors.EVENT_READ)
+        self._server = ConnectionServer(listeners, secret, self)
 
     def _begin_anew(self, size: int) -> None:
         self.size = size
         self._ranks: dict[int, _Peer] = {}
         self._values: dict[str, bytes] = {}
-        self._getting: dict[str, list[_Waiting]] = {}
-        self._joining: list[_Waiting] = []
+        self._getting: dict[str, list[_WaitingRequest]] = {}
+        self._joining: list[_WaitingRequest] = []
+        self._has_begun = False
+        self._disagreement = ""
         self._barriers: dict[str, _Barrier] = {}
-        self._ask_for_living: dict[tuple[int, ...], list[_Waiting]] = {}
-        self._asked: dict[int, tuple[_Waiting, dict[int, Any], set[int]]] = {}
-        self._shrinking: dict[int, _Waiting] = {}
-        #: who came to the last barrier since the others were told who did
+        self._living_queries: dict[tuple[int, ...], list[_WaitingRequest]] = {}
+        self._stack_queries: dict[int, _StackQuery] = {}
+        self._shrinking: dict[int, _WaitingRequest] = {}
+        self._proof_until = float("inf")
+        #: ranks that came to the last barrier since the others were told of some
         self._leaving: list[int] = []
         self.failures: list[dict[str, Any]] = []
 
     # ---- life
     def start(self) -> None:
-        """Serve in a thread of its own."""
-        self._thread = DaemonThread(self._serve)
+        """Serve in a thread."""
+        self._server.start()
 
     def stop(self, patience: float = 0.0) -> None:
-        """End, and close all connections, those of ranks that have not left after `patience` seconds."""
+        """Close all connections; wait at most `patience` seconds for ranks that have not left."""
         until = time.monotonic() + patience
         while any(not peer.left for peer in self._ranks.values()) and time.monotonic() < until:
             time.sleep(0.002)
-        self._stops = True
-        with contextlib.suppress(OSError):
-            self._wake_out.send(b".")
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        self._server.stop()
 
-    def _serve(self) -> None:
-        ticked = time.monotonic()
-        while not self._stops:
-            for key, events in self._selector.select(_TICK_S):
-                if key.fileobj is self._listener:
-                    self._accept()
-                elif key.fileobj is not self._wake_in:
-                    self._talk(key.data, events)
-            now = time.monotonic()
-            if now - ticked >= _TICK_S:
-                self._look(now, now - ticked)
-                ticked = now
-        self._part()
-        self._wake_out.close()
-        self._selector.close()
-
-    def _part(self) -> None:
-        """Close all connections so that what was sent arrives: closed with bytes unread, a connection loses those on their way."""
-        sockets = [key.fileobj for key in self._selector.get_map().values() if key.data is not None]
-        for one in sockets:
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_WR)  # type: ignore[union-attr]
-                while one.recv(1 << 18):  # type: ignore[union-attr]
-                    pass
-        for one in [*sockets, self._listener, self._wake_in]:
-            one.close()  # type: ignore[union-attr]
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = self._listener.accept()
-                connection.setblocking(False)
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                peer = _Peer(connection, Frames(), bytearray(), heard=time.monotonic())
-                self._selector.register(connection, selectors.EVENT_READ, peer)
-
-    def _talk(self, peer: _Peer, events: int) -> None:
-        if events & selectors.EVENT_WRITE:
-            self._flush(peer)
-        if not events & selectors.EVENT_READ:
+    # ---- connections
+    def receive(self, connection: Connection, table: dict[str, Any], data: bytes) -> None:
+        """Take in a frame."""
+        peer: _Peer | None = connection.peer
+        if peer is None:
+            self._meet(connection, table)
             return
-        try:
-            arrived = peer.socket.recv(1 << 18)
-        except BlockingIOError:
-            return
-        except OSError:
-            arrived = b""
-        if not arrived:
-            self._gone(peer)
-            return
+        if peer.connection is not connection:
+            raise ValueError("a connection that was replaced")
         peer.heard = time.monotonic()
-        try:
-            for table, data in peer.frames.feed(arrived):
-                self._handle(peer, table, data)
-        except (ForeignData, KeyError, TypeError, ValueError):
-            self._gone(peer)
+        if table["op"] in self._NEWS:
+            self._NEWS[table["op"]](self, peer, table)
+            return
+        number = table["number"]
+        if number in peer.answers:
+            answer, value = peer.answers[number]
+            self._send(peer, answer, value)
+        elif self._ranks.get(peer.rank) is not peer:
+            raise ValueError("a request of a process that takes no part any more")
+        elif number not in peer.pending:
+            for answered in [one for one in peer.answers if one < table["lowest"]]:
+                del peer.answers[answered]
+            peer.pending.add(number)
+            self._handle_request(self._waiting_request(peer, table), table, data)
+
+    def _waiting_request(self, peer: _Peer, table: dict[str, Any]) -> _WaitingRequest:
+        limit = min(float(table.get("timeout", 600.0)), 1e9)
+        return _WaitingRequest(peer, table["number"], time.monotonic() + limit, limit)
+
+    def _meet(self, connection: Connection, table: dict[str, Any]) -> None:
+        """Take in the first frame of a connection, which identifies the process."""
+        if table["op"] == "beat":
+            return
+        token = str(table["token"])
+        if table["op"] == "resume":
+            self._resume(connection, self._tokens.get(token))
+            return
+        if table["op"] not in ("join", "shrink"):
+            raise ValueError("a request of an unknown process")
+        peer = _Peer(int(table["rank"]), token, dict(table["facts"]), heard=time.monotonic())
+        peer.connection, connection.peer = connection, peer
+        self._tokens[token] = peer
+        waiting = self._waiting_request(peer, table)
+        peer.pending.add(waiting.number)
+        if table["op"] == "join":
+            self._join(waiting, int(table["size"]))
+        elif peer.rank in self._expected:
+            self._ranks[peer.rank] = peer
+            self._ask_to_shrink(waiting)
+        else:
+            self._refuse(waiting, f"process {peer.rank} is not expected here")
+
+    def _resume(self, connection: Connection, peer: _Peer | None) -> None:
+        if peer is None:
+            self._server.send(connection, {"op": "resumed", "ok": False})
+            return
+        before, peer.connection, connection.peer = peer.connection, connection, peer
+        if before is not None:
+            before.peer = None
+            self._server.close(before)
+        peer.heard = time.monotonic()
+        self._send(peer, {"op": "resumed", "ok": True})
+        if self._ranks.get(peer.rank) is not peer:
+            return
+        if self.failures:
+            self._send(peer, {"op": "failed", **self.failures[0]})
+        gone = [rank for rank, one in self._ranks.items() if one.reached_last != float("inf")]
+        if gone:
+            self._send(peer, {"op": "leaves", "ranks": gone})
+
+    def lose(self, connection: Connection) -> None:
+        """Note the end of a connection: its process may have ended, or connect again."""
+        peer: _Peer | None = connection.peer
+        if peer is None or peer.connection is not connection:
+            return
+        peer.connection, peer.lost_at = None, time.monotonic()
+        if self._ranks.get(peer.rank) is not peer:
+            return
+        if peer.left:
+            return
+        self._probe(peer)
+
+    def _probe(self, peer: _Peer) -> None:
+        address = peer.facts.get("successor")
+        if address is None:
+            self._take_probe(peer, liveness.REFUSED)
+        elif not peer.is_probed:
+            peer.is_probed = True
+            self._server.probe(address, lambda result: self._take_probe(peer, result))
+
+    def _take_probe(self, peer: _Peer, result: str) -> None:
+        peer.is_probed = False
+        now = time.monotonic()
+        if result == liveness.ANSWERS:
+            peer.answered_probe = now
+        if self._ranks.get(peer.rank) is not peer or peer.left:
+            return
+        if peer.connection is None:
+            if result == liveness.REFUSED:
+                self._end(peer)
+            elif now - peer.lost_at > self.heartbeat_timeout:
+                self._fail(peer.rank, "silent", f"{now - peer.heard:.1f}")
+                peer.left = True
+        elif self._is_silent(peer, now):
+            self._fail(peer.rank, "silent", f"{now - peer.heard:.1f}")
+
+    def _end(self, peer: _Peer) -> None:
+        self._fail(peer.rank, "ended", "")
+        peer.left = True
+
+    def _is_silent(self, peer: _Peer, now: float, ahead: float = 0.0) -> bool:
+        silence = now - max(peer.heard, peer.answered_probe)
+        return silence > max(self.heartbeat_timeout - ahead, self.heartbeat_timeout / 2)
 
     def _send(self, peer: _Peer, table: dict[str, Any], data: bytes = b"") -> None:
-        peer.out += pack(table, data)
-        self._flush(peer)
+        if peer.connection is not None:
+            self._server.send(peer.connection, table, data)
 
-    def _flush(self, peer: _Peer) -> None:
-        try:
-            while peer.out:
-                sent = peer.socket.send(peer.out)
-                del peer.out[:sent]
-        except BlockingIOError:
-            pass
-        except OSError:
-            peer.out.clear()                    # reading finds out that it is gone
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if peer.out else 0)
-        with contextlib.suppress(KeyError, ValueError):
-            self._selector.modify(peer.socket, wanted, peer)
+    def _answer(self, waiting: _WaitingRequest, table: dict[str, Any], data: bytes = b"") -> None:
+        peer = waiting.peer
+        peer.waits_for = ""
+        peer.pending.discard(waiting.number)
+        answer = {"op": "answer", "number": waiting.number, **table}
+        peer.answers[waiting.number] = answer, data
+        self._send(peer, answer, data)
 
-    def _answer(self, waiting: _Waiting, table: dict[str, Any], data: bytes = b"") -> None:
-        waiting.peer.waits_for = ""
-        self._send(waiting.peer, {"op": "answer", "number": waiting.number, **table}, data)
+    def _refuse(self, waiting: _WaitingRequest, why: str, **facts: Any) -> None:
+        self._answer(waiting, {"ok": False, "why": why, **facts})
 
-    def _all(self, table: dict[str, Any], but: int = -1) -> None:
+    def _send_to_all(self, table: dict[str, Any], except_rank: int = -1) -> None:
         for rank, peer in list(self._ranks.items()):
-            if rank != but and not peer.left:
+            if rank != except_rank and not peer.left:
                 self._send(peer, table)
 
-    # ---- what ranks say
-    def _handle(self, peer: _Peer, table: dict[str, Any], data: bytes) -> None:
-        op, now = table["op"], time.monotonic()
-        if op == "beat":
-            peer.progress = table.get("progress", "")
-            self._send(peer, {"op": "beat"})
-            return
-        if op == "stacks":
-            self._has_stacks(table["query"], peer.rank, table)
-            return
-        if op == "leave":
-            peer.left = True
-            self._shrink()
-            self._tell_living()
-            return
-        limit = min(float(table.get("timeout", 600.0)), 1e9)
-        waiting = _Waiting(peer, table["number"], now + limit, limit)
-        if op == "join":
-            self._join(waiting, table)
-        elif op == "put":
-            is_kept = not (table.get("first") and table["key"] in self._values)
-            if is_kept:
-                self._put(table["key"], data)
-            self._answer(waiting, {"ok": is_kept})
-        elif op == "add":
-            self._add(waiting, table["key"], table["by"])
-        elif op == "get":
-            if table["key"] in self._values:
-                self._answer(waiting, {"ok": True}, self._values[table["key"]])
-            elif table.get("now"):
-                self._answer(waiting, {"ok": False, "why": "missing"})
-            else:
-                peer.waits_for = f"the key {table['key']!r}"
-                self._getting.setdefault(table["key"], []).append(waiting)
-        elif op == "delete":
-            keys = [key for key in self._values if key == table["key"] or key.startswith(table["key"] + "/")]
-            for key in keys:
-                del self._values[key]
-            self._answer(waiting, {"ok": True, "count": len(keys)})
-        elif op == "keys":
-            found = sorted(key for key in self._values if key.startswith(table["prefix"]))
-            values = [self._values[key] for key in found] if table.get("values") else []
-            self._answer(waiting, {"ok": True, "keys": found, "sizes": [len(value) for value in values]}, b"".join(values))
-        elif op == "barrier":
-            self._arrive(waiting, table, data)
-        elif op == "shrink":
-            if table.get("rank") in self._expected:
-                peer.rank, peer.facts = table["rank"], table["facts"]
-                self._ranks[peer.rank] = peer
-            self._asks_to_shrink(waiting)
-        elif op == "living":
-            peer.waits_for = f"the processes {table['ranks']} to ask which of them live"
-            self._ask_for_living.setdefault(tuple(table["ranks"]), []).append(waiting)
-            self._tell_living()
-        elif op == "error":
-            self._fail(peer.rank, "raised", table["text"])
-            self._answer(waiting, {"ok": True})
-        elif op == "absent":
-            self._ask(waiting, table["ranks"])
-        else:
-            self._answer(waiting, {"ok": False, "why": f"unknown request {op!r}"})
+    # ---- news from ranks
+    def _take_beat(self, peer: _Peer, table: dict[str, Any]) -> None:
+        peer.progress = str(table.get("progress", ""))
+        self._send(peer, {"op": "beat"})
 
-    def _put(self, key: str, value: bytes) -> None:
+    def _take_stacks(self, peer: _Peer, table: dict[str, Any]) -> None:
+        query = self._stack_queries.get(table["query"])
+        if query is not None:
+            query.answers[peer.rank] = {"stack": table["stack"], "at": table.get("at", "")}
+            self._report_stacks(table["query"])
+
+    def _take_leave(self, peer: _Peer, table: dict[str, Any]) -> None:
+        peer.left = True
+        self._shrink()
+        self._report_living()
+
+    _NEWS = {"beat": _take_beat, "stacks": _take_stacks, "leave": _take_leave}
+
+    # ---- requests of ranks
+    def _handle_request(
+        self, waiting: _WaitingRequest, table: dict[str, Any], data: bytes
+    ) -> None:
+        request = self._REQUESTS.get(table["op"])
+        if request is None:
+            self._refuse(waiting, f"unknown request {table['op']!r}")
+        else:
+            request(self, waiting, table, data)
+
+    def _put(self, waiting: _WaitingRequest, table: dict[str, Any], data: bytes) -> None:
+        is_kept = not (table.get("first") and table["key"] in self._values)
+        if is_kept:
+            self._set_value(table["key"], data)
+        self._answer(waiting, {"ok": is_kept})
+
+    def _set_value(self, key: str, value: bytes) -> None:
         self._values[key] = value
         for getter in self._getting.pop(key, ()):
             self._answer(getter, {"ok": True}, value)
 
-    def _add(self, waiting: _Waiting, key: str, by: int) -> None:
+    def _add(self, waiting: _WaitingRequest, table: dict[str, Any], data: bytes) -> None:
         try:
-            found = int(self._values.get(key, b"0")) + by
+            total = int(self._values.get(table["key"], b"0")) + table["by"]
         except ValueError:
-            self._answer(waiting, {"ok": False, "why": "its value is no whole number"})
+            self._refuse(waiting, "its value is no whole number")
             return
-        self._put(key, str(found).encode())
-        self._answer(waiting, {"ok": True, "sum": found})
+        self._set_value(table["key"], str(total).encode())
+        self._answer(waiting, {"ok": True, "sum": total})
 
-    def _tell_living(self) -> None:
-        """Answer those who ask which of some ranks live, where all that do have asked."""
-        left = self._left()
-        for ranks, waiting in list(self._ask_for_living.items()):
+    def _get(self, waiting: _WaitingRequest, table: dict[str, Any], data: bytes) -> None:
+        key = table["key"]
+        if key in self._values:
+            self._answer(waiting, {"ok": True}, self._values[key])
+        elif table.get("now"):
+            self._refuse(waiting, "missing")
+        else:
+            waiting.peer.waits_for = f"the key {key!r}"
+            self._getting.setdefault(key, []).append(waiting)
+
+    def _delete(self, waiting: _WaitingRequest, table: dict[str, Any], data: bytes) -> None:
+        below = table["key"] + "/"
+        keys = [key for key in self._values if key == table["key"] or key.startswith(below)]
+        for key in keys:
+            del self._values[key]
+        self._answer(waiting, {"ok": True, "count": len(keys)})
+
+    def _list_keys(self, waiting: _WaitingRequest, table: dict[str, Any], data: bytes) -> None:
+        keys = sorted(key for key in self._values if key.startswith(table["prefix"]))
+        values = [self._values[key] for key in keys] if table.get("values") else []
+        sizes = [len(value) for value in values]
+        self._answer(waiting, {"ok": True, "keys": keys, "sizes": sizes}, b"".join(values))
+
+    def _ask_living(self, waiting: _WaitingRequest, table: dict[str, Any], data: bytes) -> None:
+        waiting.peer.waits_for = f"the processes {table['ranks']} to ask which of them live"
+        self._living_queries.setdefault(tuple(table["ranks"]), []).append(waiting)
+        self._report_living()
+
+    def _take_error(self, waiting: _WaitingRequest, table: dict[str, Any], data: bytes) -> None:
+        self._fail(waiting.peer.rank, "raised", table["text"])
+        self._answer(waiting, {"ok": True})
+
+    def _report_living(self) -> None:
+        """Answer queries which ranks live, once all that live have made them."""
+        left = self._remaining()
+        for ranks, waiting in list(self._living_queries.items()):
             living = [rank for rank in ranks if rank in left]
             if {one.peer.rank for one in waiting} >= set(living):
-                del self._ask_for_living[ranks]
-                found = [(rank, self._ranks[rank].incarnation) for rank in living]
+                del self._living_queries[ranks]
+                incarnations = [(rank, self._ranks[rank].incarnation) for rank in living]
                 for one in waiting:
-                    self._answer(one, {"ok": True, "living": found})
+                    self._answer(one, {"ok": True, "living": incarnations})
 
-    def _join(self, waiting: _Waiting, table: dict[str, Any]) -> None:
-        rank, size = table["rank"], table["size"]
+    # ---- the beginning
+    def _join(self, waiting: _WaitingRequest, size: int) -> None:
+        rank = waiting.peer.rank
+        if self._disagreement:
+            self._refuse(waiting, self._disagreement)
+            return
         if size != self.size or not 0 <= rank < self.size:
-            self._answer(waiting, {"ok": False, "why": f"process {rank} of {size} does not fit: the coordinator serves "
-                                                       f"{self.size} processes, whose numbers begin at 0"})
+            self._refuse_size(waiting, size)
             return
         known = self._ranks.get(rank)
         if known is not None:
-            there = f"{known.facts['host']}, process {known.facts['pid']}"
-            self._answer(waiting, {"ok": False, "why": f"there is a process {rank} already ({there}); give each its own process_id"})
+            where = f"{known.facts['host']}, process {known.facts['pid']}"
+            self._refuse(
+                waiting,
+                f"there is a process {rank} already ({where}); give each its own process_id",
+            )
             return
-        waiting.peer.rank, waiting.peer.facts = rank, table["facts"]
         waiting.peer.incarnation = secrets.randbits(62)
         self._ranks[rank] = waiting.peer
         if self.failures:
-            self._answer(waiting, {"ok": False, "why": "failed", "failure": self.failures[0]})
+            self._refuse(waiting, "failed", failure=self.failures[0])
             return
         waiting.peer.waits_for = "the others to start"
         self._joining.append(waiting)
         if len(self._ranks) == self.size:
             self._begin()
 
+    def _refuse_size(self, waiting: _WaitingRequest, size: int) -> None:
+        """Refuse all processes where one has another number of processes, unless they have begun."""
+        facts = waiting.peer.facts
+        why = (
+            f"process {waiting.peer.rank} of {size} ({facts['host']}, process {facts['pid']}) does "
+            f"not fit: the coordinator serves {self.size} processes, whose numbers begin at 0"
+        )
+        self._refuse(waiting, why)
+        if self._has_begun:
+            return
+        self._disagreement = why
+        for other in self._joining:
+            self._refuse(other, why)
+        self._joining.clear()
+
     def _begin(self) -> None:
-        facts = {name: [self._ranks[rank].facts[name] for rank in range(self.size)] for name in self._ranks[0].facts}
-        answer = zlib.compress(pack(facts), 1)
+        self._has_begun = True
+        names = self._ranks[0].facts
+        facts = {
+            name: [self._ranks[rank].facts[name] for rank in range(self.size)] for name in names
+        }
+        answer = zlib.compress(dump_table(facts), 1)
         for waiting in self._joining:
             self._answer(waiting, {"ok": True}, answer)
         self._joining.clear()
 
-    def _arrive(self, waiting: _Waiting, table: dict[str, Any], data: bytes) -> None:
+    # ---- barriers
+    def _arrive(self, waiting: _WaitingRequest, table: dict[str, Any], data: bytes) -> None:
         name, rank = table["name"], waiting.peer.rank
         ranks = tuple(table["ranks"] or range(self.size))
-        if rank not in ranks:
-            self._answer(waiting, {"ok": False, "why": f"the processes {list(ranks)} meet there, and this is process {rank}"})
+        barrier = self._barriers.get(name) or _Barrier(ranks, {}, [])
+        why = self._find_misuse(barrier, name, ranks, rank)
+        if why:
+            self._refuse(waiting, why)
             return
-        if not all(0 <= member < self.size for member in ranks):
-            self._answer(waiting, {"ok": False, "why": f"the processes {list(ranks)} are to meet there, of which some are not there: "
-                                                       f"numbers go from 0 to {self.size - 1}"})
-            return
-        barrier = self._barriers.get(name)
-        if barrier is None:
-            barrier = self._barriers[name] = _Barrier(ranks, {}, [])
-        if barrier.ranks != ranks:
-            self._answer(waiting, {"ok": False, "why": f"others gave the barrier {name!r} the processes {list(barrier.ranks)}"})
-            return
+        self._barriers[name] = barrier
         if name == LAST:
-            waiting.peer.at_end = time.monotonic()
+            waiting.peer.reached_last = time.monotonic()
             self._leaving.append(rank)
         lost = [failure for failure in self.failures if failure["rank"] in ranks]
         if lost:
-            self._answer(waiting, {"ok": False, "why": "failed", "failure": lost[0]})
+            if not barrier.waiting:
+                del self._barriers[name]
+            self._refuse(waiting, "failed", failure=lost[0])
             return
-        barrier.arrived[rank] = (table.get("brings"), data)
+        barrier.arrived[rank] = table.get("brings")
         barrier.waiting.append(waiting)
         waiting.peer.waits_for = f"the barrier {name!r}"
-        if len(barrier.arrived) < len(ranks):
-            return
+        if len(barrier.arrived) == len(ranks):
+            self._open_barrier(name, barrier)
+
+    def _find_misuse(
+        self, barrier: _Barrier, name: str, ranks: tuple[int, ...], rank: int
+    ) -> str:
+        if rank not in ranks:
+            return f"the processes {list(ranks)} meet there, and this is process {rank}"
+        if not all(0 <= member < self.size for member in ranks):
+            return (
+                f"the processes {list(ranks)} are to meet there, of which some are not there: "
+                f"numbers go from 0 to {self.size - 1}"
+            )
+        if barrier.ranks != ranks:
+            return f"others gave the barrier {name!r} the processes {list(barrier.ranks)}"
+        return ""
+
+    def _open_barrier(self, name: str, barrier: _Barrier) -> None:
         del self._barriers[name]
         if name == LAST:
             self._leaving = []
-        brought = [barrier.arrived[member][0] for member in ranks]
-        packed = zlib.compress(pack({"brought": brought}), 1) if any(one is not None for one in brought) else b""
+        brought = [barrier.arrived[member] for member in barrier.ranks]
+        has_values = any(one is not None for one in brought)
+        packed = zlib.compress(dump_table({"brought": brought}), 1) if has_values else b""
         for waiter in barrier.waiting:
             self._answer(waiter, {"ok": True}, packed)
 
-    # ---- going on without those that failed
-    def _asks_to_shrink(self, waiting: _Waiting) -> None:
+    # ---- going on without failed ranks
+    def _request_shrink(
+        self, waiting: _WaitingRequest, table: dict[str, Any], data: bytes
+    ) -> None:
+        self._ask_to_shrink(waiting)
+
+    def _ask_to_shrink(self, waiting: _WaitingRequest) -> None:
         rank = waiting.peer.rank
         lost = next((failure for failure in self.failures if failure["rank"] == rank), None)
         if lost is not None:
-            self._answer(waiting, {"ok": False, "why": "failed", "failure": lost})
+            self._refuse(waiting, "failed", failure=lost)
             return
         if not self._shrinking and self._notify is not None:
             self._notify({"kind": "shrinks"})
@@ -387,150 +502,229 @@ class Coordinator:
         waiting.peer.waits_for = "the others to go on"
         self._shrink()
 
-    def _left(self) -> list[int]:
-        """The ranks that are there, and have not failed."""
+    def _remaining(self) -> list[int]:
+        """Return the ranks that have neither failed nor left."""
         lost = {failure["rank"] for failure in self.failures}
         there = [rank for rank, peer in self._ranks.items() if rank not in lost and not peer.left]
         return sorted({*there, *self._expected})
 
     def _shrink(self) -> None:
-        """Begin anew with the ranks that are left, once all of them have asked for it."""
-        left = self._left()
+        """Begin anew with the remaining ranks, once all of them ask for it and may go on."""
+        left = self._remaining()
         if not self._shrinking or any(rank not in self._shrinking for rank in left):
+            return
+        unproven = [
+            rank for rank in range(self.size) if rank not in left and not self._is_end_proven(rank)
+        ]
+        if len(left) <= len(unproven):
+            self._wait_for_proof(left, unproven)
             return
         asked = [self._shrinking[rank] for rank in left]
         gone = [peer for rank, peer in self._ranks.items() if rank not in left]
         self._begin_anew(len(left))
         for rank, waiting in enumerate(asked):
-            waiting.peer.left, waiting.peer.rank = True, -1         # they will come again, under their new numbers
+            waiting.peer.left = True  # it joins again, under its new number
             self._answer(waiting, {"ok": True, "rank": rank, "ranks": left})
         for peer in gone:
-            self._gone(peer)
+            if peer.connection is not None:
+                self._server.close(peer.connection)
         if self._notify is not None:
             self._notify({"kind": "shrunk", "ranks": left})
 
-    # ---- who is absent, and where it is
-    def _ask(self, waiting: _Waiting, ranks: list[int]) -> None:
-        self._numbers += 1
-        query, now = self._numbers, time.monotonic()
-        asked = {rank for rank in ranks if rank in self._ranks and not self._ranks[rank].left}
-        waiting.deadline = min(waiting.deadline, now + 2.0)
-        self._asked[query] = (waiting, {}, asked)
-        for rank in asked:
-            self._send(self._ranks[rank], {"op": "stacks", "query": query})
-        self._tell_stacks(query)
+    def _is_end_proven(self, rank: int) -> bool:
+        """Return whether a rank will certainly not go on: another group must not continue too."""
+        peer = self._ranks.get(rank)
+        kinds = {failure["kind"] for failure in self.failures if failure["rank"] == rank}
+        if kinds & {"raised", "left"} or (peer is not None and peer.left and not kinds):
+            return True
+        if self._confirm_end is not None:
+            return self._confirm_end(rank)
+        facts = self._facts_of(rank)
+        if self._machine is None or facts.get("machine") != self._machine:
+            return False
+        return liveness.kill_if_stopped(facts["pid"])
 
-    def _has_stacks(self, query: int, rank: int, table: dict[str, Any]) -> None:
-        if query in self._asked:
-            self._asked[query][1][rank] = {"stack": table["stack"], "at": table.get("at", "")}
-            self._tell_stacks(query)
+    def _facts_of(self, rank: int) -> Mapping[str, Any]:
+        if rank in self._ranks:
+            return self._ranks[rank].facts
+        if self._former_facts is None:
+            return {}
+        return {name: values[rank] for name, values in self._former_facts.items()}
 
-    def _tell_stacks(self, query: int, anyway: bool = False) -> None:
-        waiting, have, asked = self._asked[query]
-        if len(have) < len(asked) and not anyway:
+    def _wait_for_proof(self, left: list[int], unproven: list[int]) -> None:
+        now = time.monotonic()
+        self._proof_until = min(self._proof_until, now + PROOF_S)
+        if now < self._proof_until:
             return
-        del self._asked[query]
+        for waiting in self._shrinking.values():
+            self._refuse(waiting, "minority", left=left, unproven=unproven)
+        self._shrinking.clear()
+        self._proof_until = float("inf")
+
+    # ---- absent ranks
+    def _ask_stacks(self, waiting: _WaitingRequest, table: dict[str, Any], data: bytes) -> None:
+        self._numbers += 1
+        asked = {
+            rank
+            for rank in table["ranks"]
+            if rank in self._ranks and not self._ranks[rank].left
+        }
+        waiting.deadline = min(waiting.deadline, time.monotonic() + 2.0)
+        self._stack_queries[self._numbers] = _StackQuery(waiting, asked, {})
+        for rank in asked:
+            self._send(self._ranks[rank], {"op": "stacks", "query": self._numbers})
+        self._report_stacks(self._numbers)
+
+    def _report_stacks(self, number: int, is_late: bool = False) -> None:
+        query = self._stack_queries[number]
+        if len(query.answers) < len(query.asked) and not is_late:
+            return
+        del self._stack_queries[number]
         now = time.monotonic()
         report = {}
-        for rank in asked:
+        for rank in query.asked:
             peer = self._ranks[rank]
-            report[rank] = {"stack": "", "at": "", **have.get(rank, {}), "answers": rank in have, "progress": peer.progress,
-                            "silent": now - peer.heard,
-                            "host": peer.facts["host"], "pid": peer.facts["pid"]}
-        self._answer(waiting, {"ok": True, "report": report})
+            report[rank] = {
+                "stack": "",
+                "at": "",
+                **query.answers.get(rank, {}),
+                "answers": rank in query.answers,
+                "progress": peer.progress,
+                "silent": now - peer.heard,
+                "host": peer.facts["host"],
+                "pid": peer.facts["pid"],
+            }
+        self._answer(query.waiting, {"ok": True, "report": report})
 
-    # ---- what goes wrong
-    def _gone(self, peer: _Peer) -> None:
-        with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(peer.socket)
-        peer.socket.close()
-        if peer.rank < 0 or self._ranks.get(peer.rank) is not peer:
-            return
-        if not peer.left:
-            self._fail(peer.rank, "ended", "")
-        peer.left = True
+    # ---- failures
+    def _failure_of(self, rank: int, kind: str, text: str) -> dict[str, Any]:
+        facts = self._ranks[rank].facts
+        return {
+            "rank": rank, "kind": kind, "text": text, "host": facts["host"], "pid": facts["pid"]
+        }
 
     def _fail(self, rank: int, kind: str, text: str) -> None:
         if any(failure["rank"] == rank for failure in self.failures):
             return
-        facts = self._ranks[rank].facts
-        failure = {"rank": rank, "kind": kind, "text": text, "host": facts["host"], "pid": facts["pid"]}
+        failure = self._failure_of(rank, kind, text)
         self.failures.append(failure)
-        if len(self.failures) == 1:             # of several, a client keeps the first
-            self._all({"op": "failed", **failure}, but=rank if kind != "silent" else -1)
+        if len(self.failures) == 1:  # of several, a client keeps the first
+            is_told = kind == "silent"
+            self._send_to_all({"op": "failed", **failure}, except_rank=-1 if is_told else rank)
         if self._notify is not None:
             self._notify(failure)
-        self._refuse_all(failure)
+        self._refuse_waiting(failure)
         self._shrink()
-        self._tell_living()
+        self._report_living()
 
-    def _refuse_all(self, failure: dict[str, Any]) -> None:
-        """Answer what waits for a rank that will not come."""
+    def _refuse_waiting(self, failure: dict[str, Any]) -> None:
+        """Refuse requests that wait for a rank that has failed."""
         for name, barrier in list(self._barriers.items()):
             if failure["rank"] in barrier.ranks:
                 del self._barriers[name]
                 for waiter in barrier.waiting:
-                    self._answer(waiter, {"ok": False, "why": "failed", "failure": failure})
-        for waiter in [*self._joining, *[w for getters in self._getting.values() for w in getters]]:
-            self._answer(waiter, {"ok": False, "why": "failed", "failure": failure})
+                    self._refuse(waiter, "failed", failure=failure)
+        getting = [waiter for getters in self._getting.values() for waiter in getters]
+        for waiter in [*self._joining, *getting]:
+            self._refuse(waiter, "failed", failure=failure)
         self._joining.clear()
         self._getting.clear()
 
-    def _look(self, now: float, since: float) -> None:
-        """Find who is silent, and what waited too long. If this thread itself stood still, nobody is to blame."""
+    # ---- deadlines
+    def tick(self, now: float, elapsed: float) -> None:
+        """Find silent ranks and late requests. If this thread stood still, no rank is to blame."""
         if self._leaving:
-            self._all({"op": "leaves", "ranks": self._leaving})
+            self._send_to_all({"op": "leaves", "ranks": self._leaving})
             self._leaving = []
-        pause = max(0.0, since - 4 * _TICK_S)
-        for rank, peer in list(self._ranks.items()):
+        pause = max(0.0, elapsed - 4 * TICK_S)
+        for peer in list(self._ranks.values()):
             peer.heard += pause
-            if not peer.left and now - peer.heard > self.heartbeat_timeout:
-                self._fail(rank, "silent", f"{now - peer.heard:.1f}")
-        late = [w for w in self._joining if now > w.deadline]
-        if late:
-            missing = [rank for rank in range(self.size) if rank not in self._ranks]
-            for waiter in late:
-                self._joining.remove(waiter)
-                self._answer(waiter, {"ok": False, "why": "absent", "absent": missing, "arrived": sorted(self._ranks)})
+            peer.lost_at += pause
+            is_suspect = peer.connection is None or self._is_silent(peer, now, liveness.PROBE_S)
+            if is_suspect and not peer.left:
+                self._probe_silent(peer)
+        self._find_late_joins(now)
+        self._find_late_getters(now)
+        self._find_late_living_queries(now)
+        self._find_late_barriers(now)
+        self._find_late_shrinking(now)
+        for number, query in list(self._stack_queries.items()):
+            if now > query.waiting.deadline:
+                self._report_stacks(number, is_late=True)
+
+    def _probe_silent(self, peer: _Peer) -> None:
+        if any(failure["rank"] == peer.rank for failure in self.failures):
+            return
+        if peer.facts.get("successor") is None and peer.connection is not None:
+            self._take_probe(peer, liveness.SILENT)  # it has no responder
+        else:
+            self._probe(peer)
+
+    def _find_late_joins(self, now: float) -> None:
+        late = [waiting for waiting in self._joining if now > waiting.deadline]
+        missing = [rank for rank in range(self.size) if rank not in self._ranks] if late else []
+        for waiting in late:
+            self._joining.remove(waiting)
+            self._refuse(waiting, "absent", absent=missing, arrived=sorted(self._ranks))
+
+    def _find_late_getters(self, now: float) -> None:
         for key, getters in list(self._getting.items()):
-            for waiter in [w for w in getters if now > w.deadline]:
-                getters.remove(waiter)
-                self._answer(waiter, {"ok": False, "why": "late"})
+            for waiting in [one for one in getters if now > one.deadline]:
+                getters.remove(waiting)
+                self._refuse(waiting, "late")
             if not getters:
                 self._getting.pop(key, None)
-        for ranks, waiters in list(self._ask_for_living.items()):
-            for waiter in [w for w in waiters if now > w.deadline]:
-                arrived = {w.peer.rank for w in waiters}
-                waiters.remove(waiter)
-                absent = [rank for rank in self._left() if rank in ranks and rank not in arrived]
-                self._answer(waiter, {"ok": False, "why": "absent", "absent": absent, "arrived": sorted(arrived)})
+
+    def _find_late_living_queries(self, now: float) -> None:
+        for ranks, waiters in list(self._living_queries.items()):
+            arrived = {waiting.peer.rank for waiting in waiters}
+            for waiting in [one for one in waiters if now > one.deadline]:
+                waiters.remove(waiting)
+                absent = [r for r in self._remaining() if r in ranks and r not in arrived]
+                self._refuse(waiting, "absent", absent=absent, arrived=sorted(arrived))
             if not waiters:
-                self._ask_for_living.pop(ranks, None)
+                self._living_queries.pop(ranks, None)
+
+    def _find_late_barriers(self, now: float) -> None:
         for name, barrier in list(self._barriers.items()):
-            left = [rank for rank in barrier.ranks if rank not in barrier.arrived and now - self._ranks[rank].at_end > LEFT_S]
+            absent = [rank for rank in barrier.ranks if rank not in barrier.arrived]
+            there = [rank for rank in absent if rank in self._ranks]
+            left = [rank for rank in there if now - self._ranks[rank].reached_last > LEFT_S]
             if left and name != LAST:
-                facts = self._ranks[left[0]].facts
-                failure = {"rank": left[0], "kind": "left", "text": "", "host": facts["host"], "pid": facts["pid"]}
+                failure = self._failure_of(left[0], "left", "")
                 for waiter in barrier.waiting:
-                    self._answer(waiter, {"ok": False, "why": "failed", "failure": failure})
+                    self._refuse(waiter, "failed", failure=failure)
                 barrier.waiting.clear()
-            for waiter in [w for w in barrier.waiting if now > w.deadline]:
-                if any(self._ranks[rank].progress for rank in barrier.ranks if rank not in barrier.arrived and rank in self._ranks):
+            for waiter in [one for one in barrier.waiting if now > one.deadline]:
+                if any(self._ranks[rank].progress for rank in there):
                     waiter.deadline = now + waiter.limit
                     continue
                 barrier.waiting.remove(waiter)
-                absent = [rank for rank in barrier.ranks if rank not in barrier.arrived]
-                self._answer(waiter, {"ok": False, "why": "absent", "absent": absent, "arrived": sorted(barrier.arrived)})
+                self._refuse(waiter, "absent", absent=absent, arrived=sorted(barrier.arrived))
             if not barrier.waiting:
                 self._barriers.pop(name, None)
-        for rank in [rank for rank, address in self._expected.items() if not is_alive(address)]:
-            del self._expected[rank]
+
+    def _find_late_shrinking(self, now: float) -> None:
+        if self._expected and now > self._expected_until:
+            self._expected.clear()
+        if self._shrinking:
             self._shrink()
-        for rank, waiter in [(rank, w) for rank, w in self._shrinking.items() if now > w.deadline]:
-            arrived = sorted(self._shrinking)
-            del self._shrinking[rank]
-            absent = [left for left in self._left() if left not in arrived]
-            self._answer(waiter, {"ok": False, "why": "absent", "absent": absent, "arrived": arrived})
-        for query, (waiting, *_) in list(self._asked.items()):
+        for rank, waiting in list(self._shrinking.items()):
             if now > waiting.deadline:
-                self._tell_stacks(query, anyway=True)
+                arrived = sorted(self._shrinking)
+                del self._shrinking[rank]
+                absent = [one for one in self._remaining() if one not in arrived]
+                self._refuse(waiting, "absent", absent=absent, arrived=arrived)
+
+    _REQUESTS: Mapping[str, Callable[..., None]] = {
+        "put": _put,
+        "add": _add,
+        "get": _get,
+        "delete": _delete,
+        "keys": _list_keys,
+        "barrier": _arrive,
+        "shrink": _request_shrink,
+        "living": _ask_living,
+        "error": _take_error,
+        "absent": _ask_stacks,
+    }

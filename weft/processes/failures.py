@@ -62,8 +62,18 @@ def of_rank(failure: dict[str, Any], waits_for: str = "", where: str = "") -> Pr
         "weft.distributed.shrink()."), ranks)
 
 
+def of_minority(left: Sequence[int], unproven: Sequence[int]) -> ProcessFailureError:
+    """Return the error of ranks that may not go on: as many others may have formed a group."""
+    return ProcessFailureError(describe(
+        "distributed.shrink", "too few processes are left to go on without the others.",
+        [("left", f"processes {_listed(left)}"), ("may still run", f"processes {_listed(unproven)}")], None,
+        "After a failure of the network at most one side goes on: the one with most of the processes whose end is not certain.",
+        "Start again from the last checkpoint; `weft launch --restarts` does that, and it knows which processes have ended."),
+        tuple(unproven))
+
+
 def of_absence(waits_for: str, seconds: float, arrived: Iterable[int], absent: Sequence[int], where: str = "",
-               report: dict[str, Any] | None = None) -> ProcessFailureError:
+               report: dict[str, Any] | None = None, setting: str = "WEFT_COLLECTIVE_TIMEOUT") -> ProcessFailureError:
     """The error where ranks did not come in time, with what they were doing instead."""
     table: list[Any] = [("arrived", f"processes {_listed(arrived)}"), ("absent", f"processes {_listed(absent)}")]
     for rank, found in sorted((report or {}).items(), key=lambda pair: int(pair[0])):
@@ -76,7 +86,7 @@ def of_absence(waits_for: str, seconds: float, arrived: Iterable[int], absent: S
     return ProcessFailureError(describe(
         "distributed", f"{waits_for}: not all processes came within {seconds:g} seconds.", table, where or None,
         "Every process runs the same operations in the same order.",
-        "See where the absent ones are; WEFT_COLLECTIVE_TIMEOUT sets the limit in seconds."), tuple(absent))
+        f"See where the absent ones are; {setting} sets the limit in seconds."), tuple(absent))
 
 
 def stacks(most: int = 12) -> str:

@@ -40,6 +40,10 @@ class Natives(Protocol):
         """The address of a reduction, or None where there is none; `stream` for large results, `mpi` in the form of MPI's own."""
         ...
 
+    def liveness(self) -> dict[str, int]:
+        """Name -> address of the functions of `liveness.ll`."""
+        ...
+
     def mpi(self, handle: str) -> dict[str, int]:
         """Name -> address of the functions of `mpi.ll`, where MPI's handles have that type."""
         ...

@@ -14,25 +14,26 @@ import ctypes
 import functools
 import os
 import signal
-import socket
 import sys
 import threading
 import time
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from weft.processes import failures, mpi
+from weft.processes import failures, job_secret, liveness, mpi
+from weft.processes.addresses import choose_addresses, find_outward_address, join_address
 from weft.processes.client import Client, meet_anew
 from weft.processes.coordinator import LAST, LEFT_S, Coordinator
+from weft.processes.host_identity import machine
 from weft.processes.plans import CollectivePlan
 from weft.processes.present import held
 from weft.processes.routes import Routes
 from weft.processes.shared_memory import Natives
 from weft.processes.tcp import TcpTransport
 from weft.processes.transport import Transport
-from weft.processes.wire import is_alive
 from weft.util.errors import ProcessFailureError, describe
 from weft.util.threads import DaemonThread
 
@@ -66,8 +67,7 @@ class Processes:
         client.on_failure = self._hears
         if client.failure is not None:
             self._hears(client.failure)
-        host = client._socket.getsockname()[0]
-        tcp = TcpTransport(self, host)
+        tcp = TcpTransport(self, client.host)
         self.transport: Transport = tcp         # for those who ask where this rank is while it makes the other
         if natives is not None:
             self.transport = Routes(self, natives, tcp, wanted)
@@ -190,39 +190,39 @@ class Clock:
 
 # ---- joining and leaving
 
-def machine() -> str:
-    """What ranks have in common that can share memory: the machine, and the part of it that they see."""
-    def read(path: str) -> str:
-        with contextlib.suppress(OSError), open(path) as file:
-            return file.read().strip()
-        return ""
-
-    def link(path: str) -> str:
-        with contextlib.suppress(OSError):
-            return os.readlink(path)
-        return ""
-
-    return " ".join((socket.gethostname(), read("/proc/sys/kernel/random/boot_id"), link("/proc/self/ns/pid"), link("/proc/self/ns/ipc")))
-
-
 def join(address: str | None, rank: int, size: int, devices: int, *, serve: bool, bind_address: str | None = None,
          share: Callable[[str | None], str] | None = None,
          initialization_timeout: float = 300.0, heartbeat_timeout: float = 10.0, collective_timeout: float = 600.0,
          shutdown_timeout: float = 300.0, partition: int | None = None, natives: Natives | None = None,
          transport: str = "auto") -> Processes:
     """Meet the other processes; with `serve`, start the coordinator here. Where nobody knows the address, the coordinator chooses a port
-    and `share` tells all. Raises ProcessFailureError where others do not come."""
-    coordinator = None
-    if serve:
-        port = address.rpartition(":")[2] if address else "0"
-        coordinator = Coordinator(bind_address or f"0.0.0.0:{port}", size, heartbeat_timeout)
-        coordinator.start()
+    and `share` tells all, and the secret too. Raises ProcessFailureError where others do not come, RuntimeError where processes of other
+    machines would have to connect without a secret."""
+    secret, coordinator = job_secret.find_secret(), None
+    if not address and share is not None:
+        secret = secret or (job_secret.make_secret().encode() if serve else b"")
+        if serve:
+            host = find_outward_address() or "127.0.0.1"
+            coordinator = Coordinator(bind_address or join_address(host, 0), size, heartbeat_timeout, secret=secret, machine=machine())
+            address = f"{join_address(host, coordinator.port)} {secret.decode()}"
+        address, _, text = share(address).partition(" ")
+        secret = text.encode()
+    else:
+        is_open = not secret and job_secret.is_insecure_allowed()
+        chosen = choose_addresses(address or "", bool(secret) or is_open, bind_address)
+        address = chosen.connect
+        if serve:
+            if is_open and not chosen.is_local:
+                where = ", ".join(chosen.listen)
+                warnings.warn(f"{job_secret.INSECURE_VARIABLE} is set: whoever reaches {where} can end this program and change its results.",
+                              RuntimeWarning, stacklevel=4)
+            coordinator = Coordinator(chosen.listen, size, heartbeat_timeout, secret=secret, machine=machine())
     try:
-        if not address and share is not None:
-            address = share(f"{socket.gethostname()}:{coordinator.port}" if coordinator else None)
+        if coordinator is not None:
+            coordinator.start()
         facts = {"devices": devices, "machine": machine(), "partition": partition, "serves": serve, "mpi": mpi.is_started_by_mpi(),
                  "first number": rank}
-        client = Client(address or "", rank, size, facts, initialization_timeout, heartbeat_timeout)
+        client = Client(address or "", rank, size, facts, initialization_timeout, heartbeat_timeout, secret, _responder(natives))
         try:
             found = Processes(client, collective_timeout, shutdown_timeout, coordinator, natives, transport)
         except BaseException:
@@ -235,6 +235,10 @@ def join(address: str | None, rank: int, size: int, devices: int, *, serve: bool
     held.append(found)
     _watch()
     return found
+
+
+def _responder(natives: Natives | None) -> int | None:
+    return None if natives is None else natives.liveness()["weft_answer_probes"]
 
 
 def shrink() -> tuple[int, ...]:
@@ -251,37 +255,35 @@ def shrink() -> tuple[int, ...]:
     if lost is not None and (lost["kind"] == "coordinator" or (client.is_served_by_rank and lost["rank"] == 0)):
         address, coordinator = _succession(before)
         facts["serves"] = coordinator is not None
-        rank, left = meet_anew(address, before.rank, facts, limit)
+        rank, left = meet_anew(address, client.secret, before.rank, facts, limit)
     else:
         rank, left = client.shrink(limit)
     _kill_stopped(before)
     before.transport.close()
     client.close()
-    client = Client(address, rank, len(left), facts, limit, client.heartbeat_timeout)
+    client = Client(address, rank, len(left), facts, limit, client.heartbeat_timeout, client.secret, _responder(before.natives))
     held[:] = [Processes(client, limit, before.shutdown_timeout, coordinator, before.natives, before.wanted)]
     _former.append(before)
     return left
 
 
 def _succession(before: Processes) -> tuple[str, Coordinator | None]:
-    """Where the survivors meet if process 0 has died, which ran the coordinator, and the coordinator if this process is to run it: the
-    first of those that live. Whoever does not answer may live and continue, too: then there is none."""
-    addresses, until = before.client.facts["successor"], time.monotonic() + before.client.heartbeat_timeout
-    while (lives := not before.client.is_served_by_rank or is_alive(addresses[0])) and time.monotonic() < until:
-        time.sleep(0.05)                        # it may be about to end
-    if lives:
-        where = "in process 0, which does not answer, and may live" if before.client.is_served_by_rank else "in the launcher"
+    """Return where the survivors meet that lost the coordinator of process 0, and the coordinator if it runs in this process: the first
+    of those that answer. It lets them go on if they are a majority, or if process 0 has certainly ended."""
+    client = before.client
+    if not client.is_served_by_rank:
         raise ProcessFailureError(describe(
-            "distributed.shrink", "the coordinator is lost.", [("it ran", where)], None, "The survivors need it to find each other.",
-            "Start again from the last checkpoint. Under `weft launch` the coordinator runs in the launcher, and outlives every process."))
-    alive = [rank for rank, address in enumerate(addresses) if rank == before.rank or is_alive(address)]
+            "distributed.shrink", "the coordinator is lost.", [("it ran", "in the launcher")], None,
+            "The survivors need it to find each other.", "Start again from the last checkpoint."))
+    addresses = client.facts["successor"]
+    alive = [rank for rank in range(1, before.size) if rank == before.rank or liveness.probe(addresses[rank]) == liveness.ANSWERS]
     if alive[0] != before.rank:
         return addresses[alive[0]], None
-    listener, before.client.successor = before.client.successor, None
-    found = Coordinator("", before.size, before.client.heartbeat_timeout, listener=listener,
-                        expected={rank: addresses[rank] for rank in alive})
-    found.start()
-    return addresses[before.rank], found
+    coordinator = Coordinator("", before.size, client.heartbeat_timeout, listener=client.responder.stop(),
+                              expected={rank: addresses[rank] for rank in alive}, secret=client.secret, machine=machine(),
+                              former_facts=client.facts)
+    coordinator.start()
+    return addresses[before.rank], coordinator
 
 
 #: whose words native code may still read: of programs that were compiled before others were lost

@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.processes.coordinator import Coordinator
+from weft.processes.host_identity import machine
+from weft.processes.job_secret import VARIABLE, make_secret
 from weft.tools.output import CLOSED_OUTPUT
 from weft.util.config import config
 from weft.util.threads import allowed_threads
@@ -71,11 +73,14 @@ class _Job:
     def __init__(self, program: str, arguments: Sequence[str], size: int, devices: int | None, as_module: bool, signals: _Signals) -> None:
         self._size, self._signals = size, signals
         self._news: list[dict[str, Any]] = []
-        self._coordinator = Coordinator("127.0.0.1:0", size, config.heartbeat_timeout, self._news.append)
+        secret = os.environ.get(VARIABLE) or make_secret()
+        self._coordinator = Coordinator(
+            "127.0.0.1:0", size, config.heartbeat_timeout, self._news.append,
+            secret=secret.encode(), machine=machine(), confirm_end=self._confirm_end)
         self._command = [sys.executable, "-m", "weft", "run", *(["-m"] if as_module else []), program, "--", *arguments]
         self._environment = {
             **os.environ, "WEFT_COORDINATOR_ADDRESS": f"127.0.0.1:{self._coordinator.port}", "WEFT_COORDINATOR_SERVED": "1",
-            "WEFT_NUM_PROCESSES": str(size), "WEFT_LAUNCHER_PID": str(os.getpid())}
+            VARIABLE: secret, "WEFT_NUM_PROCESSES": str(size), "WEFT_LAUNCHER_PID": str(os.getpid())}
         if devices is not None:
             self._environment["WEFT_NUM_DEVICES"] = str(devices)
         self._environment.setdefault("WEFT_NUM_THREADS", str(max(1, allowed_threads() // size)))
@@ -125,6 +130,13 @@ class _Job:
             if not alive or now > until or self._passed > 1:
                 return
             time.sleep(_POLL_S)
+
+    def _confirm_end(self, rank: int) -> bool:
+        """Kill a process that the others go on without; return whether it has ended."""
+        process = self._processes[self._now[rank]]
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        return _exit_code(process) is not None
 
     def _hears(self) -> bool:
         """Take in what the coordinator told; whether those that are left go on, or are about to."""

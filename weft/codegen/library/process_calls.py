@@ -36,3 +36,10 @@ def mpi_symbols(handle: str) -> dict[str, int]:
     """Name -> address of the functions of `mpi.ll`, for an MPI whose handles have the type `handle`: i32 or ptr."""
     module = LibraryModule(f"mpi {handle}", lambda: _filled("mpi.ll", handle=handle), ("weft_mpi_start", "weft_mpi_wait"))
     return link([module], libc=_LIBC)
+
+
+@functools.cache
+def liveness_symbols() -> dict[str, int]:
+    """Return name -> address of the functions of `liveness.ll`."""
+    module = LibraryModule("liveness", lambda: text_of("liveness.ll"), ("weft_answer_probes",))
+    return link([module], libc=("accept", "close", "usleep"))
