@@ -83,7 +83,8 @@ def test_who_comes_to_a_barrier_of_others_is_refused_and_lives(served):
 
 def test_data_of_strangers_does_no_harm(served):
     coordinator = served(1)
-    texts = [{"no": "op"}, {"op": "put", "key": "x"}, {"op": "prove", "bytes": "00", "proof": "00"}, {"op": "prove", "bytes": 3, "proof": []}]
+    texts = [{"no": "op"}, {"op": "put", "key": "x"}, {"op": "prove", "bytes": "00", "proof": "00"},
+             {"op": "prove", "bytes": 3, "proof": []}]
     frames = [FrameWriter().pack(table) for table in texts]
     for data in (b"GET / HTTP/1.1\r\n\r\n", *frames, b"\x04\x00\x00\x00\x00\x00\x00\x00null"):
         with socket.create_connection(("127.0.0.1", coordinator.port), timeout=5) as stranger:

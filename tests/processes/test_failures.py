@@ -113,6 +113,41 @@ def test_a_stopped_rank_is_silent_and_learns_of_it_when_it_goes_on():
     assert all("process 1 was silent for 4." in rank.err for rank in found)
 
 
+def holds_the_interpreter():
+    """One rank is in a host function for twice the heartbeat timeout, and no other thread of it can run Python."""
+    import ctypes
+    import sys
+    import time
+
+    import numpy as np
+
+    import weft
+    from weft.experimental.multihost_utils import process_allgather
+
+    if weft.process_index() == int(sys.argv[1]):
+        began = time.monotonic()
+        ctypes.PyDLL(None).usleep(ctypes.c_uint(8_000_000))         # a PyDLL keeps the lock of Python
+        assert time.monotonic() - began > 7.9
+    print(np.asarray(process_allgather(np.int32(weft.process_index()))).tolist(), flush=True)
+
+
+@pytest.mark.parametrize("busy", [0, 1])
+def test_a_rank_in_a_long_host_function_is_waited_for(busy):
+    found = run_ranks(2, holds_the_interpreter, arguments=[str(busy)], environment={"WEFT_HEARTBEAT_TIMEOUT": "4"})
+    assert [rank.out for rank in found] == ["[0, 1]\n"] * 2
+
+
+def test_a_rank_that_is_stopped_for_a_moment_is_waited_for():
+    with ranks(2, victims, arguments=["barrier"], environment={"WEFT_HEARTBEAT_TIMEOUT": "6"}) as running:
+        for rank in range(2):
+            running.wait_for("ready", rank)
+        running.kill(1, signal.SIGSTOP)
+        time.sleep(3.5)
+        running.kill(1, signal.SIGCONT)
+        time.sleep(4)
+        assert all(process.poll() is None for process in running.processes), running.shown()
+
+
 @pytest.mark.parametrize("victim", [1, pytest.param(0, marks=pytest.mark.slow)])
 def test_a_stopped_rank_does_not_outlive_the_others(victim):
     with ranks(2, victims, arguments=["steps"], environment={"WEFT_HEARTBEAT_TIMEOUT": "2"}) as running:

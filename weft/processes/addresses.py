@@ -72,7 +72,9 @@ def find_numbers(host: str) -> list[str]:
     return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
 
 
-def choose_addresses(address: str, has_secret: bool, bind_address: str | None) -> CoordinatorAddress:
+def choose_addresses(
+    address: str, has_secret: bool, bind_address: str | None
+) -> CoordinatorAddress:
     """Return where to connect and to listen for the coordinator address that a user gave.
 
     Without a secret the coordinator listens on the loopback interface alone. An address of this
@@ -119,7 +121,10 @@ def _make_secret_error(address: str) -> RuntimeError:
         describe(
             "distributed.initialize",
             "processes on several machines need the secret of their job.",
-            [("coordinator", address), ("secret", f"neither {VARIABLE} nor {FILE_VARIABLE} is set")],
+            [
+                ("coordinator", address),
+                ("secret", f"neither {VARIABLE} nor {FILE_VARIABLE} is set"),
+            ],
             None,
             "Without a secret the coordinator accepts connections from its own machine alone.",
             f"Set {VARIABLE} to the same text for all processes (`openssl rand -hex 32` prints one), "

@@ -155,7 +155,9 @@ def meet_anew(
     raise failures.of_rank({"rank": -1, "kind": "coordinator", "text": "not answered"}, "shrink")
 
 
-def _wait_to_shrink(link: Link, request: dict[str, Any], until: float) -> tuple[int, tuple[int, ...]]:
+def _wait_to_shrink(
+    link: Link, request: dict[str, Any], until: float
+) -> tuple[int, tuple[int, ...]]:
     timeout, beat = until - time.monotonic(), 0.0
     link.send({**request, "timeout": timeout})
     while time.monotonic() < until + _SLACK_S:
@@ -277,7 +279,11 @@ class Client:
     # ---- requests
     def put(self, key: str, value: bytes, replaces: bool = True) -> bool:
         """Keep a value under a key, in place of one that is there if it `replaces`; whether it is kept."""
-        table, _ = self._request({"op": "put", "key": key} if replaces else {"op": "put", "key": key, "first": True}, 60.0, value)
+        table, _ = self._request(
+            {"op": "put", "key": key} if replaces else {"op": "put", "key": key, "first": True},
+            60.0,
+            value,
+        )
         return table["ok"]
 
     def add(self, key: str, by: int) -> int:
@@ -318,9 +324,17 @@ class Client:
         self._check(table, f"the question which of the processes {asked} live", timeout)
         return dict(table["living"])
 
-    def barrier(self, name: str, timeout: float = 600.0, ranks: Sequence[int] | None = None, brings: Any = None) -> list[Any] | None:
+    def barrier(
+        self,
+        name: str,
+        timeout: float = 600.0,
+        ranks: Sequence[int] | None = None,
+        brings: Any = None,
+    ) -> list[Any] | None:
         """Wait for all ranks, or for those named, to come to the barrier `name`; what each of them `brings`, in order."""
-        table, data = self._request({"op": "barrier", "name": name, "ranks": list(ranks or ()), "brings": brings}, timeout)
+        table, data = self._request(
+            {"op": "barrier", "name": name, "ranks": list(ranks or ()), "brings": brings}, timeout
+        )
         self._check(table, f"the barrier {name!r}", timeout)
         return json.loads(zlib.decompress(data))["brought"] if data else None
 
@@ -410,7 +424,11 @@ class Client:
         if why == "absent":
             report = self.report(table["absent"]) if not setting else None
             raise failures.of_absence(
-                waits_for, timeout, table["arrived"], table["absent"], report=report,
+                waits_for,
+                timeout,
+                table["arrived"],
+                table["absent"],
+                report=report,
                 setting=setting or "WEFT_COLLECTIVE_TIMEOUT",
             )
         if why == "late":

@@ -309,9 +309,7 @@ class Coordinator:
     _NEWS = {"beat": _take_beat, "stacks": _take_stacks, "leave": _take_leave}
 
     # ---- requests of ranks
-    def _handle_request(
-        self, waiting: _WaitingRequest, table: dict[str, Any], data: bytes
-    ) -> None:
+    def _handle_request(self, waiting: _WaitingRequest, table: dict[str, Any], data: bytes) -> None:
         request = self._REQUESTS.get(table["op"])
         if request is None:
             self._refuse(waiting, f"unknown request {table['op']!r}")
@@ -459,9 +457,7 @@ class Coordinator:
         if len(barrier.arrived) == len(ranks):
             self._open_barrier(name, barrier)
 
-    def _find_misuse(
-        self, barrier: _Barrier, name: str, ranks: tuple[int, ...], rank: int
-    ) -> str:
+    def _find_misuse(self, barrier: _Barrier, name: str, ranks: tuple[int, ...], rank: int) -> str:
         if rank not in ranks:
             return f"the processes {list(ranks)} meet there, and this is process {rank}"
         if not all(0 <= member < self.size for member in ranks):
@@ -484,9 +480,7 @@ class Coordinator:
             self._answer(waiter, {"ok": True}, packed)
 
     # ---- going on without failed ranks
-    def _request_shrink(
-        self, waiting: _WaitingRequest, table: dict[str, Any], data: bytes
-    ) -> None:
+    def _request_shrink(self, waiting: _WaitingRequest, table: dict[str, Any], data: bytes) -> None:
         self._ask_to_shrink(waiting)
 
     def _ask_to_shrink(self, waiting: _WaitingRequest) -> None:
@@ -565,9 +559,7 @@ class Coordinator:
     def _ask_stacks(self, waiting: _WaitingRequest, table: dict[str, Any], data: bytes) -> None:
         self._numbers += 1
         asked = {
-            rank
-            for rank in table["ranks"]
-            if rank in self._ranks and not self._ranks[rank].left
+            rank for rank in table["ranks"] if rank in self._ranks and not self._ranks[rank].left
         }
         waiting.deadline = min(waiting.deadline, time.monotonic() + 2.0)
         self._stack_queries[self._numbers] = _StackQuery(waiting, asked, {})
@@ -600,7 +592,11 @@ class Coordinator:
     def _failure_of(self, rank: int, kind: str, text: str) -> dict[str, Any]:
         facts = self._ranks[rank].facts
         return {
-            "rank": rank, "kind": kind, "text": text, "host": facts["host"], "pid": facts["pid"]
+            "rank": rank,
+            "kind": kind,
+            "text": text,
+            "host": facts["host"],
+            "pid": facts["pid"],
         }
 
     def _fail(self, rank: int, kind: str, text: str) -> None:

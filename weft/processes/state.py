@@ -213,9 +213,8 @@ def join(address: str | None, rank: int, size: int, devices: int, *, serve: bool
         address = chosen.connect
         if serve:
             if is_open and not chosen.is_local:
-                where = ", ".join(chosen.listen)
-                warnings.warn(f"{job_secret.INSECURE_VARIABLE} is set: whoever reaches {where} can end this program and change its results.",
-                              RuntimeWarning, stacklevel=4)
+                warnings.warn(f"{job_secret.INSECURE_VARIABLE} is set: anyone who can connect to {', '.join(chosen.listen)} can end this "
+                              "program and change its results.", RuntimeWarning, stacklevel=4)
             coordinator = Coordinator(chosen.listen, size, heartbeat_timeout, secret=secret, machine=machine())
     try:
         if coordinator is not None:

@@ -1,0 +1,124 @@
+"""After a failure of the network at most one group of processes goes on."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from weft.processes import coordinator as coordinator_module
+from weft.processes.client import Client
+from weft.processes.coordinator import Coordinator
+from weft.processes.host_identity import machine
+from weft.util.errors import ProcessFailureError
+
+
+@pytest.fixture
+def start(monkeypatch):
+    """Start a coordinator and clients with the given facts; return them."""
+    monkeypatch.setattr(coordinator_module, "PROOF_S", 0.6)
+    made = []
+
+    def start_job(facts, **options):
+        size = len(facts)
+        coordinator = Coordinator("127.0.0.1:0", size, 4.0, machine=machine(), **options)
+        coordinator.start()
+        made.append(coordinator.stop)
+        clients = [None] * size
+
+        def join(rank):
+            own = {"host": "h", "pid": 1, "serves": False, **facts[rank]}
+            clients[rank] = Client(f"127.0.0.1:{coordinator.port}", rank, size, own, 20, 4.0)
+
+        threads = [threading.Thread(target=join, args=(rank,)) for rank in range(size)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        made.extend(client.close for client in clients)
+        return coordinator, clients
+
+    yield start_job
+    for end in reversed(made):
+        end()
+
+
+def shrink_all(clients):
+    """Let all clients ask to go on; return what each got or raised."""
+    results = [None] * len(clients)
+
+    def ask(i):
+        try:
+            results[i] = clients[i].shrink(20.0)
+        except ProcessFailureError as error:
+            results[i] = error
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(clients))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+ELSEWHERE = {"machine": "another machine"}
+
+
+@pytest.mark.parametrize(("size", "lost", "goes_on"), [
+    (3, (2,), True), (3, (1, 2), False), (4, (3,), True), (4, (2, 3), False), (4, (1, 2, 3), False), (5, (3, 4), True),
+    (2, (1,), False)])
+def test_only_a_majority_goes_on_without_others(start, size, lost, goes_on):
+    """The connections of ranks on other machines are refused: that proves no death."""
+    coordinator, clients = start([ELSEWHERE] * size)
+    for rank in lost:
+        clients[rank].close()
+    left = [rank for rank in range(size) if rank not in lost]
+    results = shrink_all([clients[rank] for rank in left])
+    if goes_on:
+        assert results == [(i, tuple(left)) for i in range(len(left))] and coordinator.size == len(left)
+        return
+    for error in results:
+        assert "too few processes are left" in str(error) and error.ranks == lost
+        assert "weft launch --restarts" in str(error)
+
+
+def run_and_end():
+    """Return the number of a process of this machine that has ended."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    return ended.pid
+
+
+def test_a_dead_process_of_this_machine_is_proven(start):
+    """One of two goes on alone: the system says that the other has ended."""
+    _, clients = start([ELSEWHERE, {"machine": machine(), "pid": run_and_end()}])
+    clients[1].close()
+    assert shrink_all(clients[:1]) == [(0, (0,))]
+
+
+def test_a_living_process_of_this_machine_is_not_dead(start):
+    _, clients = start([ELSEWHERE, {"machine": machine(), "pid": os.getpid()}])
+    clients[1].close()
+    assert "too few processes" in str(shrink_all(clients[:1])[0])
+
+
+def test_a_process_that_reported_its_end_is_proven(start):
+    _, clients = start([ELSEWHERE] * 2)
+    clients[1].tell_error("ValueError: bad")
+    assert shrink_all(clients[:1]) == [(0, (0,))]
+
+
+@pytest.mark.parametrize("confirms", [True, False])
+def test_the_launcher_confirms_deaths(start, confirms):
+    asked = []
+
+    def confirm_end(rank):
+        asked.append(rank)
+        return confirms
+
+    _, clients = start([ELSEWHERE] * 2, confirm_end=confirm_end)
+    clients[0].close()
+    (result,) = shrink_all(clients[1:])
+    assert set(asked) == {0}
+    assert result == (0, (1,)) if confirms else "too few processes" in str(result)
