@@ -130,10 +130,12 @@ class _PendingAnswer:
 
 
 def meet_anew(
-    address: str, secret: bytes, rank: int, facts: dict[str, Any], timeout: float
-) -> tuple[int, tuple[int, ...]]:
-    """Ask the successor of a lost coordinator to go on with the survivors: see `Client.shrink`."""
-    until = time.monotonic() + timeout
+    address: str, secret: bytes, rank: int, facts: dict[str, Any], until: float
+) -> tuple[int, tuple[int, ...]] | None:
+    """Ask the successor of a lost coordinator to go on with the survivors: see `Client.shrink`.
+
+    Returns None if the process at `address` ends before, or cannot be reached any more.
+    """
     request = {
         "op": "shrink",
         "rank": rank,
@@ -143,14 +145,17 @@ def meet_anew(
         "lowest": 1,
     }
     while time.monotonic() < until:
-        # until the successor serves, a probe responder closes connections at its address
-        with contextlib.suppress(OSError):
-            link = Link(address, secret, min(_CONNECT_S, timeout))
+        try:
+            link = Link(address, secret, _CONNECT_S)
             try:
                 return _wait_to_shrink(link, request, until)
             finally:
                 link.shutdown()
                 link.socket.close()
+        except OSError:
+            # until the successor serves, its probe responder closes connections at this address
+            if liveness.probe(address) != liveness.ANSWERS:
+                return None
         time.sleep(0.05)
     raise failures.of_rank({"rank": -1, "kind": "coordinator", "text": "not answered"}, "shrink")
 
@@ -208,6 +213,8 @@ class Client:
         self.is_failure_seen = False
         #: whether the coordinator runs in the process of rank 0, and ends with it
         self.is_served_by_rank = False
+        #: whether the connection to the coordinator has ended for good
+        self.has_lost_coordinator = False
         #: called once, in the thread of this connection, with the first failure
         self.on_failure: Callable[[dict[str, Any]], None] | None = None
         #: returns what this rank waits for, for the reports of others
@@ -526,6 +533,7 @@ class Client:
         return False
 
     def _lose_coordinator(self, why: str) -> None:
+        self.has_lost_coordinator = True
         has_ended = self.is_served_by_rank and why.startswith("closed") and self.rank != 0
         if has_ended:
             where = {"host": self.facts["host"][0], "pid": self.facts["pid"][0]}

@@ -35,6 +35,8 @@ LAST = "weft/last"
 LEFT_S = 2.0
 #: how long ranks that want to go on wait for the proof that others have ended
 PROOF_S = 5.0
+#: how long, beyond two heartbeat timeouts, survivors may take to come to the successor of a coordinator
+EXPECTED_S = 10.0
 
 
 @record(frozen=False, eq=False)
@@ -122,7 +124,7 @@ class Coordinator:
         self._begin_anew(size)
         #: survivors of a lost coordinator that have not connected yet, and their addresses
         self._expected = dict(expected or {})
-        self._expected_until = time.monotonic() + heartbeat_timeout
+        self._expected_until = time.monotonic() + 2 * heartbeat_timeout + EXPECTED_S
         self._tokens: dict[str, _Peer] = {}
         self._numbers = 0
         self._server = ConnectionServer(listeners, secret, self)

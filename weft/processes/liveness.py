@@ -15,7 +15,7 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from weft.processes.wire import host_and_port
 from weft.util.threads import DaemonThread
@@ -99,10 +99,10 @@ class Probe:
 
     def read_result(self) -> str | None:
         """Return the result, None while it is unknown."""
-        if self.result is None and time.monotonic() > self.deadline:
-            self._finish(SILENT)
         if self.result is None:
             self._read()
+        if self.result is None and time.monotonic() > self.deadline:
+            self._finish(SILENT)
         return self.result
 
     def _read(self) -> None:
@@ -128,12 +128,17 @@ def _result_of(error: OSError) -> str:
     return REFUSED if isinstance(error, ConnectionRefusedError) else SILENT
 
 
+def probe_all(addresses: Iterable[str]) -> list[str]:
+    """Return the result of a probe for each address; wait at most `PROBE_S` seconds for all."""
+    probes = [Probe(address) for address in addresses]
+    while None in [attempt.read_result() for attempt in probes]:
+        time.sleep(0.002)
+    return [attempt.result or SILENT for attempt in probes]
+
+
 def probe(address: str) -> str:
     """Return whether the process at `address` answers; wait at most `PROBE_S` seconds."""
-    attempt = Probe(address)
-    while attempt.read_result() is None:
-        wait_readable(attempt.socket, 0.1)
-    return attempt.result or SILENT
+    return probe_all([address])[0]
 
 
 def wait_readable(connection: socket.socket, seconds: float) -> bool:

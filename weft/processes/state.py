@@ -247,16 +247,23 @@ def shrink() -> tuple[int, ...]:
     not come, or where the coordinator is lost.
     """
     before = held[0]
-    client, lost, limit = before.client, before.client.failure, before.collective_timeout
+    client, limit = before.client, before.collective_timeout
     facts = {name: values[before.rank] for name, values in client.facts.items()}
     coordinator, address = before.coordinator, client.address
     before.failed_word.value = 1
-    if lost is not None and (lost["kind"] == "coordinator" or (client.is_served_by_rank and lost["rank"] == 0)):
+    answer = None
+    try:
+        if not _is_coordinator_lost(client):
+            answer = client.shrink(limit)
+    except ProcessFailureError:
+        if not client.has_lost_coordinator:
+            raise
+    until = time.monotonic() + limit
+    while answer is None:                       # the first of those that answered may be lost, too
         address, coordinator = _succession(before)
         facts["serves"] = coordinator is not None
-        rank, left = meet_anew(address, client.secret, before.rank, facts, limit)
-    else:
-        rank, left = client.shrink(limit)
+        answer = meet_anew(address, client.secret, before.rank, facts, until)
+    rank, left = answer
     _kill_stopped(before)
     before.transport.close()
     client.close()
@@ -264,6 +271,11 @@ def shrink() -> tuple[int, ...]:
     held[:] = [Processes(client, limit, before.shutdown_timeout, coordinator, before.natives, before.wanted)]
     _former.append(before)
     return left
+
+
+def _is_coordinator_lost(client: Client) -> bool:
+    lost = client.failure
+    return client.has_lost_coordinator or (lost is not None and client.is_served_by_rank and lost["rank"] == 0)
 
 
 def _succession(before: Processes) -> tuple[str, Coordinator | None]:
@@ -275,7 +287,8 @@ def _succession(before: Processes) -> tuple[str, Coordinator | None]:
             "distributed.shrink", "the coordinator is lost.", [("it ran", "in the launcher")], None,
             "The survivors need it to find each other.", "Start again from the last checkpoint."))
     addresses = client.facts["successor"]
-    alive = [rank for rank in range(1, before.size) if rank == before.rank or liveness.probe(addresses[rank]) == liveness.ANSWERS]
+    results = liveness.probe_all(addresses)
+    alive = [rank for rank in range(1, before.size) if rank == before.rank or results[rank] == liveness.ANSWERS]
     if alive[0] != before.rank:
         return addresses[alive[0]], None
     coordinator = Coordinator("", before.size, client.heartbeat_timeout, listener=client.responder.stop(),
