@@ -114,7 +114,7 @@ def test_a_delayed_connection_goes_on(job):
 
 def test_a_connection_that_cannot_be_made_again_fails_in_time(job):
     """The way is gone, and the process answers probes: it has failed after the heartbeat timeout."""
-    coordinator, proxy, (client, other) = job
+    _, proxy, (client, other) = job
     proxy.stop_accepting()
     began = time.monotonic()
     proxy.reset()

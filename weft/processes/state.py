@@ -198,7 +198,7 @@ def join(address: str | None, rank: int, size: int, devices: int, *, serve: bool
     """Meet the other processes; with `serve`, start the coordinator here. Where nobody knows the address, the coordinator chooses a port
     and `share` tells all, and the secret too. Raises ProcessFailureError where others do not come, RuntimeError where processes of other
     machines would have to connect without a secret."""
-    secret, coordinator = job_secret.find_secret(), None
+    secret, coordinator, note = job_secret.find_secret(), None, ""
     if not address and share is not None:
         secret = secret or (job_secret.make_secret().encode() if serve else b"")
         if serve:
@@ -210,6 +210,8 @@ def join(address: str | None, rank: int, size: int, devices: int, *, serve: bool
     else:
         is_open = not secret and job_secret.is_insecure_allowed()
         chosen = choose_addresses(address or "", bool(secret) or is_open, bind_address)
+        if chosen.connect != address and not secret and not is_open:
+            note = f"Without {job_secret.VARIABLE} the coordinator at {address} accepts processes of this machine alone."
         address = chosen.connect
         if serve:
             if is_open and not chosen.is_local:
@@ -227,7 +229,9 @@ def join(address: str | None, rank: int, size: int, devices: int, *, serve: bool
         except BaseException:
             client.close()
             raise
-    except BaseException:
+    except BaseException as error:
+        if note and isinstance(error, ProcessFailureError):
+            error.add_note(note)
         if coordinator is not None:
             coordinator.stop()
         raise
