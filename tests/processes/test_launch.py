@@ -56,9 +56,7 @@ class Launched:
         self._out, self._err = Path(folder, "out"), Path(folder, "err")
         with open(self._out, "wb") as out, open(self._err, "wb") as err:
             self.process = subprocess.Popen([sys.executable, *command, *words], cwd=folder, stdout=out, stderr=err,
-                                            env={**os.environ, "PYTHONPATH": str(HOUSE), "WEFT_NUM_DEVICES": "1",
-                                                 "PYTHONUNBUFFERED": "",  # a printed line is one write, which no other rank's can split
-                                                 **AS_ROOT})
+                                            env={**os.environ, "PYTHONPATH": str(HOUSE), "WEFT_NUM_DEVICES": "1", **AS_ROOT})
 
     @property
     def out(self):
@@ -104,23 +102,25 @@ def is_there(pid, folder):
 def test_all_end_well(tmp_path):
     launched = Launched(tmp_path, "-n", "2", "--devices-per-process", "3", "program.py", "well")
     assert launched.wait() == 0, launched.err
-    assert sorted(re.findall(r"done \d|rank \d of 2, 6 devices", launched.out)) == [      # lines may be mixed up
-        "done 0", "done 1", "rank 0 of 2, 6 devices", "rank 1 of 2, 6 devices"]
+    assert sorted(re.findall(r"^\[\d\] (?:done \d|rank \d of 2, 6 devices)", launched.out, re.MULTILINE)) == [
+        "[0] done 0", "[0] rank 0 of 2, 6 devices", "[1] done 1", "[1] rank 1 of 2, 6 devices"]
 
 
 @pytest.mark.parametrize(("what", "status", "said"), [
-    ("raise", 1, "process 1 ended with exit status 1"),
-    pytest.param("exit", 7, "process 1 ended with exit status 7", marks=pytest.mark.slow),
-    ("child", 137, "process 1 was killed by signal 9 (SIGKILL)")])
+    ("raise", 1, "ended with exit status 1"),
+    pytest.param("exit", 7, "ended with exit status 7", marks=pytest.mark.slow),
+    ("child", 137, "was killed by signal 9 (SIGKILL)")])
 def test_a_failure_ends_all_and_names_the_first(what, status, said, tmp_path):
     launched = Launched(tmp_path, "-n", "2", "program.py", what)
     assert launched.wait() == status, launched.err
-    assert f"weft launch: {said}" in launched.err
+    assert launched.err.count("weft launch: process 1 on ") == 1 and launched.err.count(said) == 1
     assert gone(launched)
     if what != "exit":
-        assert "ProcessFailureError: distributed: process 1" in launched.err and "done" not in launched.out
+        assert "processes 0 ended because of it" in launched.err and "done" not in launched.out
     if what == "raise":
-        assert launched.err.count("ValueError: a bad value") == 2       # its own, and in what the other is told
+        assert "[1]     raise ValueError" in launched.err and launched.err.count("ValueError: a bad value") == 1
+    if what == "child":                         # it has no error of its own: that of another shows where the program was
+        assert launched.err.count("ProcessFailureError: distributed: process 1") == 1
 
 
 @pytest.mark.parametrize(("what", "number"), [
@@ -135,6 +135,98 @@ def test_signals_are_passed_on_and_nobody_outlives_them(what, number, tmp_path):
         launched.process.send_signal(number)    # a second one waits for nobody
     assert launched.wait() == 128 + number
     assert gone(launched)
+
+
+SLOW_TO_END = """
+import os, signal, sys, time
+import weft
+me, what = weft.process_index(), sys.argv[1]
+def end(*_):
+    time.sleep(0.5)
+    print("saved", me, flush=True)
+    os._exit(75 if what == "preempt" else 0)
+if what != "deaf":
+    signal.signal(signal.SIGTERM, end)
+else:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("rank", me, "pid", os.getpid(), flush=True)
+if what == "fail" and me == 1:
+    os.kill(os.getpid(), 9)
+end_at = time.monotonic() + 300
+while time.monotonic() < end_at:
+    try:
+        time.sleep(1)
+    except Exception as error:
+        print("told", me, flush=True)
+"""
+
+
+@pytest.mark.parametrize(("what", "grace", "status", "saved"), [
+    ("save", 60, 128 + 15, 2), ("preempt", 60, 75, 2), ("deaf", 1, 128 + 15, 0)])
+def test_ranks_have_the_grace_period_to_save(what, grace, status, saved, tmp_path):
+    launched = Launched(tmp_path, "-n", "2", "--grace", str(grace), "program.py", what, program=SLOW_TO_END)
+    launched.wait_for(2)
+    began = time.monotonic()
+    launched.process.send_signal(signal.SIGTERM)
+    assert launched.wait() == status, launched.err
+    assert launched.out.count("saved") == saved and gone(launched)
+    if what == "deaf":
+        assert time.monotonic() - began >= grace
+    if what == "preempt":
+        assert "weft launch: the program was preempted (exit status 75)" in launched.err
+
+
+def test_survivors_that_go_on_have_the_grace_period(tmp_path):
+    launched = Launched(tmp_path, "-n", "3", "--grace", "4", "program.py", "fail", program=SLOW_TO_END)
+    assert launched.wait() == 137, launched.err
+    assert launched.out.count("told") == 2 and gone(launched)
+    assert "process 1 failed; up to 1 s for processes 0, 2 to end" in launched.err
+
+
+def test_the_same_error_of_all_is_printed_once(tmp_path):
+    launched = Launched(tmp_path, "-n", "3", "program.py", program="object() + 1\n")
+    assert launched.wait() == 1
+    assert launched.err.count("TypeError: unsupported") == 1 and launched.err.count("Traceback") == 1
+    assert re.search(r"the same error in processes (0-1|1-2|0, 2)\n", launched.err)
+
+
+def test_different_errors_are_printed_each(tmp_path):
+    launched = Launched(tmp_path, "-n", "3", "program.py", program="[1, 2][__import__('weft').process_index() // 2 * 2 or 9 // 0]\n")
+    assert launched.wait() == 1
+    assert launched.err.count("IndexError") == 1 and launched.err.count("ZeroDivisionError") == 1
+    assert len(re.findall(r"process \d on .* raised:", launched.err)) == 1
+
+
+PRINTS = """
+import os, sys
+import weft
+me = str(weft.process_index()).encode()
+for _ in range(300):
+    for part in (b"<" + me * 20, me * 5000, b"\\xff\\x00" + me, b">\\n"):
+        os.write(1, part)
+os.write(2, b"last of " + me)
+"""
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+def test_lines_of_ranks_stay_whole(prefix, tmp_path):
+    words = [] if prefix else ["--no-prefix"]
+    launched = Launched(tmp_path, "-n", "3", "--log-dir", "logs/here", *words, "program.py", program=PRINTS)
+    assert launched.wait() == 0
+    lines = Path(tmp_path, "out").read_bytes().splitlines()
+    whole = [b"<" + me * 5020 + b"\xff\x00" + me + b">" for me in (b"0", b"1", b"2")]
+    before = [b"[%d] " % rank if prefix else b"" for rank in range(3)]
+    assert sorted(lines) == sorted(start + line for start, line in zip(before, whole) for _ in range(300))
+    assert sorted(Path(tmp_path, "err").read_bytes().splitlines()) == [start + b"last of %d" % rank for rank, start in enumerate(before)]
+    for rank in range(3):
+        assert Path(tmp_path, f"logs/here/rank-{rank}.log").read_bytes() == (whole[rank] + b"\n") * 300 + b"last of %d" % rank
+
+
+def test_errors_are_in_the_log_of_their_rank(tmp_path):
+    launched = Launched(tmp_path, "-n", "2", "--log-dir", "logs", "program.py", "raise")
+    assert launched.wait() == 1
+    assert "ValueError: a bad value" in Path(tmp_path, "logs/rank-1.log").read_text()
+    assert "ProcessFailureError" in Path(tmp_path, "logs/rank-0.log").read_text()
 
 
 def test_who_loses_the_launcher_ends(tmp_path):
@@ -155,7 +247,8 @@ def test_after_a_failure_the_rest_is_started_anew(tmp_path):
 
 @pytest.mark.parametrize(("words", "said"), [
     (["program.py"], "give the number of processes"), (["-n", "0", "program.py"], "expected a number from 1"),
-    (["--min", "3", "--max", "2", "program.py"], "--min 3 is more than the 2 processes")])
+    (["--min", "3", "--max", "2", "program.py"], "--min 3 is more than the 2 processes"),
+    (["-n", "1", "--grace", "soon", "program.py"], "expected a number of seconds, got 'soon'")])
 def test_wrong_numbers_are_named(words, said, tmp_path):
     launched = Launched(tmp_path, *words)
     assert launched.wait() == 2 and said in launched.err

@@ -22,8 +22,8 @@ def piped(arguments, lines):
 
 
 @pytest.mark.parametrize("lines", [0, 1])
-@pytest.mark.parametrize("command", ["info", "info --settings", "run SCRIPT", "explain SCRIPT", "check SCRIPT", "launch -n 1 SCRIPT",
-                                     "--help", "run --help", "--version"])
+@pytest.mark.parametrize("command", ["info", "info --settings", "run SCRIPT", "explain SCRIPT", "check SCRIPT",
+                                     "launch -n 1 SCRIPT", "launch -n 2 SCRIPT", "--help", "run --help", "--version"])
 def test_commands_end_quietly(tmp_path, command, lines):
     script = tmp_path / "prints.py"
     script.write_text(PRINTS)

@@ -3,7 +3,7 @@ for devices that are not attached, install weft as jax, describe this machine.
 
     weft run [--devices N] SCRIPT [ARGUMENTS] [--devices N] [-- ARGUMENTS]
     weft run [--devices N] -m MODULE [ARGUMENTS]
-    weft launch -n N [--devices-per-process N] [--min N] [--max N] [--restarts N] SCRIPT [ARGUMENTS] [-- ARGUMENTS]
+    weft launch -n N [--devices-per-process N] [--min N] [--max N] [--restarts N] [--grace S] [--log-dir DIR] SCRIPT [ARGUMENTS]
     weft explain [--devices N] [--html FILE] SCRIPT [ARGUMENTS] [--html FILE] [-- ARGUMENTS]
     weft check [--devices N] SCRIPT [ARGUMENTS] [-- ARGUMENTS]
     weft compile --target NAME [--json FILE] SCRIPT [ARGUMENTS] [--json FILE] [-- ARGUMENTS]
@@ -50,10 +50,7 @@ def _run(argv: Sequence[str] | None) -> int:
 
         return run_program(options.program, options.arguments, as_module=options.as_module, devices=options.devices)
     if options.command == "launch":
-        from weft.tools.launch import launch
-
-        return launch(options.program, options.arguments, size=options.processes, devices=options.devices, as_module=options.as_module,
-                      least=options.least, restarts=options.restarts)
+        return _launch(options)
     if options.command == "explain":
         from weft.tools.explain_command import explain_program
 
@@ -74,6 +71,15 @@ def _run(argv: Sequence[str] | None) -> int:
 
     print(settings() if options.settings else describe())
     return 0
+
+
+def _launch(options: argparse.Namespace) -> int:
+    from weft.tools.launch import DEFAULT_GRACE_S, LaunchOptions, launch
+
+    return launch(LaunchOptions(
+        options.program, tuple(options.arguments), options.as_module, size=options.processes, devices=options.devices,
+        least=options.least, restarts=options.restarts, grace=DEFAULT_GRACE_S if options.grace is None else options.grace,
+        prefix=options.prefix, log_dir=options.log_dir))
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -166,7 +172,10 @@ def _epilog(name: str) -> str:
 
 _LAUNCH = """\
 Everything after PROGRAM is passed on to it. The processes meet before it begins: weft.devices() are those of all. If one
-of them fails, the others raise weft.errors.ProcessFailureError, and what is left after 5 seconds is killed.
+of them fails, the others raise weft.errors.ProcessFailureError, and what is left after --grace seconds is killed. SIGINT and
+SIGTERM are passed on, with the same time to end.
+
+The exit status is 0, 75 if the processes were preempted (they saved their state first), or that of the first that failed.
 
     weft launch -n 4 --devices-per-process 2 train.py --epochs 3
     weft launch --min 2 --max 4 --restarts 10 train.py      after a failure, start again with those that are left
@@ -182,6 +191,10 @@ def _add_launch(commands: Any) -> None:
     command.add_argument("--min", dest="least", type=_positive, metavar="N", help="the least number of processes to start again with")
     command.add_argument("--max", dest="most", type=_positive, metavar="N", help="the number of processes to begin with, instead of -n")
     command.add_argument("--restarts", type=_natural, default=0, metavar="N", help="how often to start again after a failure")
+    command.add_argument("--grace", type=_seconds, metavar="SECONDS",
+                         help="how long processes may go on after a failure or a signal (default: 30)")
+    command.add_argument("--no-prefix", dest="prefix", action="store_false", help="do not begin each line of output with its process: [3]")
+    command.add_argument("--log-dir", metavar="DIR", help="write the output of each process to DIR/rank-3.log, too")
     command.add_argument("-m", dest="as_module", action="store_true", help="PROGRAM names a module, as in python -m")
     command.add_argument("program", metavar="PROGRAM", help="a Python file")
     command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS")
@@ -248,6 +261,16 @@ def _natural(text: str) -> int:
     if not text.isdigit():
         raise argparse.ArgumentTypeError(f"expected a number, got {text!r}")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number of seconds, got {text!r}")
+    return seconds
 
 
 def _positive(text: str) -> int:

@@ -1,62 +1,184 @@
-"""Start the processes of one program on this machine, watch over them, and leave none behind.
+"""Start the processes of one program, watch them, and leave none behind.
 
-In:   a program, how many processes, how many devices each.
-Out:  an exit status: 0 if all ended well, else that of the first which did not (128 and the signal's number, if one killed it).
-Laws: the coordinator is here, so that the death of any process is known at once. After a failure the others have `GRACE_S` to say what
-      they have to say; then they are killed, with all that they started. Ctrl-C and SIGTERM are passed on. If this process is killed,
-      the system ends the others. Those that are left and go on by themselves (`weft.distributed.shrink`) are let go on.
+In:   `LaunchOptions`: a program, how many processes, on which hosts, what to do after a failure.
+Out:  an exit status: 0 if all ended well, `PREEMPTED` if they saved their state and ended early, else
+      that of the first rank that failed (128 and the signal's number, if a signal killed it).
+Laws: the coordinator runs here, so that the end of any process is known at once. After a failure, or
+      after a signal, which is passed on, the ranks have `grace` seconds to end; then they are killed,
+      with all that they started. If this process is killed, the system ends the others. Survivors that
+      continue by themselves (`weft.distributed.shrink`) are left alone. The error that failed the
+      program is printed once, at the end.
+Next: `local_host` and `remote_host` run ranks; `rank_output` prints what they write.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import re
+import resource
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
 from weft.processes.coordinator import Coordinator
+from weft.processes.failures import _listed as format_ranks
 from weft.processes.host_identity import machine
 from weft.processes.job_secret import VARIABLE, make_secret
+from weft.processes.launchers import PREEMPTED
+from weft.tools.local_host import Host, LocalHost, RankError, StartRequest, run_command
 from weft.tools.output import CLOSED_OUTPUT
+from weft.tools.rank_output import RankOutput
 from weft.util.config import config
-from weft.util.threads import allowed_threads
+from weft.util.record import field, record
 
-GRACE_S = 5.0
+DEFAULT_GRACE_S = 30.0
 _POLL_S = 0.01
-_NEWS_S = 0.3       # so long after the end of a process its connection may be found closed
+#: how long after the end of a process the coordinator may find its connection closed
+_NEWS_S = 0.3
+#: how long the ranks may go on after a failure before the launcher says that it waits for them
+_QUIET_S = 3.0
+#: exit status for a program that could not be started
+_CANNOT_START = 2
 
 
-def launch(program: str, arguments: Sequence[str], *, size: int, devices: int | None = None, as_module: bool = False,
-           least: int | None = None, restarts: int = 0) -> int:
-    """Run `program` on `size` processes until it ends, or until it has failed more than `restarts` times. A start after a failure has as
-    many processes as are left, at least `least`."""
-    with _Signals() as signals:
-        while True:
-            job = _Job(program, arguments, size, devices, as_module, signals)
-            status = job.run()
-            if status == 0 or signals.got is not None or restarts == 0:
-                return status
-            left = size - job.lost()
-            if least is not None and left < least:
-                _say(f"{left} processes are left, fewer than --min {least}")
-                return status
-            restarts, size = restarts - 1, size if least is None else left
-            _say(f"starting again with {size} processes; {restarts} more restarts")
+@record
+class LaunchOptions:
+    """What the command line says."""
+
+    program: str
+    arguments: tuple[str, ...] = ()
+    as_module: bool = False
+    size: int = 1
+    devices: int | None = None
+    least: int | None = None
+    restarts: int = 0
+    grace: float = DEFAULT_GRACE_S
+    prefix: bool = True
+    log_dir: str | None = None
 
 
-class _Signals:
-    """While entered, SIGINT and SIGTERM are kept to be passed on."""
+@record
+class Group:
+    """Consecutive ranks on one host, and the coordinator's address as that host reaches it."""
+
+    host: Host
+    ranks: tuple[int, ...]
+    coordinator_host: str
+
+
+class HostPool(Protocol):
+    """The hosts of a program."""
+
+    bind_host: str  # the address on which the coordinator listens
+
+    def assign(self, size: int) -> list[Group]:
+        """Return where to start up to `size` ranks; raises StartError if too few hosts answer."""
+        ...
+
+    def can_grow(self, size: int) -> bool:
+        """Return whether hosts that were absent would give more ranks than `size`."""
+        ...
+
+    def next_size(self, job: Job) -> int:
+        """Return how many ranks to start after a failed job."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class StartError(Exception):
+    """The ranks cannot be started."""
+
+
+def launch(
+    options: LaunchOptions, make_pool: Callable[[RankOutput], HostPool] | None = None
+) -> int:
+    """Run a program until it ends, or until it has failed more than `restarts` times."""
+    output = RankOutput(options.prefix and options.size > 1, options.log_dir)
+    pool: HostPool = LocalPool(options, output) if make_pool is None else make_pool(output)
+    try:
+        raise_file_limit(options.size)
+        with Signals() as signals:
+            return _run_jobs(options, pool, output, signals)
+    except StartError as error:
+        output.say(str(error))
+        return _CANNOT_START
+    finally:
+        pool.close()
+
+
+def _run_jobs(options: LaunchOptions, pool: HostPool, output: RankOutput, signals: Signals) -> int:
+    size, restarts = options.size, options.restarts
+    while True:
+        job = Job(options, pool, size, output, signals)
+        status = job.run()
+        if signals.received is not None or status == 0:
+            return status
+        if job.grows:
+            size = options.size
+            continue
+        if restarts == 0 or status == PREEMPTED:
+            return status
+        size = pool.next_size(job)
+        if options.least is not None and size < options.least:
+            output.say(f"{size} processes are left, fewer than --min {options.least}")
+            return status
+        restarts -= 1
+        output.say(f"starting again with {size} processes; {restarts} more restarts")
+
+
+class LocalPool:
+    """This machine alone."""
+
+    bind_host = "127.0.0.1"
+
+    def __init__(self, options: LaunchOptions, output: RankOutput) -> None:
+        self._output = output
+        self._shrinks = options.least is not None
+
+    def assign(self, size: int) -> list[Group]:
+        return [Group(LocalHost(self._output.receive), tuple(range(size)), "127.0.0.1")]
+
+    def can_grow(self, size: int) -> bool:
+        return False
+
+    def next_size(self, job: Job) -> int:
+        return job.size - (job.count_lost() if self._shrinks else 0)
+
+    def close(self) -> None:
+        pass
+
+
+def raise_file_limit(size: int) -> None:
+    """Allow this process the files that `size` ranks need: three pipes or files and a connection each.
+
+    Raises StartError if the system's hard limit is lower.
+    """
+    needed = 64 + 4 * size
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise StartError(
+            f"{size} processes need {needed} open files, and the limit of this process is {hard}: "
+            f"raise it (ulimit -Hn {needed}, or LimitNOFILE= of its service)"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+class Signals:
+    """While entered, SIGINT, SIGTERM and SIGHUP are kept, to be passed on."""
 
     def __init__(self) -> None:
-        self.got: int | None = None
+        self.received: int | None = None
         self.count = 0
 
-    def __enter__(self) -> _Signals:
-        self._before = {number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    def __enter__(self) -> Signals:
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        self._before = {number: signal.signal(number, self._take) for number in numbers}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -64,174 +186,305 @@ class _Signals:
             signal.signal(number, handler)
 
     def _take(self, number: int, frame: Any) -> None:
-        self.got, self.count = number, self.count + 1
+        self.received, self.count = number, self.count + 1
 
 
-class _Job:
-    """One start of all processes."""
+@record
+class Failure:
+    """The failure of one rank; `kind` and `text` are the coordinator's."""
 
-    def __init__(self, program: str, arguments: Sequence[str], size: int, devices: int | None, as_module: bool, signals: _Signals) -> None:
-        self._size, self._signals = size, signals
+    rank: int
+    kind: str
+    text: str = field(default="")
+
+
+class Job:
+    """One start of all ranks."""
+
+    def __init__(
+        self,
+        options: LaunchOptions,
+        pool: HostPool,
+        size: int,
+        output: RankOutput,
+        signals: Signals,
+    ) -> None:
+        self._options, self._pool, self._output, self._signals = options, pool, output, signals
+        self._groups = pool.assign(size)
+        self.size = sum(len(group.ranks) for group in self._groups)
+        self._host_of = {rank: group.host for group in self._groups for rank in group.ranks}
         self._news: list[dict[str, Any]] = []
-        secret = os.environ.get(VARIABLE) or make_secret()
+        self.secret = os.environ.get(VARIABLE) or make_secret()
         self._coordinator = Coordinator(
-            "127.0.0.1:0", size, config.heartbeat_timeout, self._news.append,
-            secret=secret.encode(), machine=machine(), confirm_end=self._confirm_end)
-        self._command = [sys.executable, "-m", "weft", "run", *(["-m"] if as_module else []), program, "--", *arguments]
-        self._environment = {
-            **os.environ, "WEFT_COORDINATOR_ADDRESS": f"127.0.0.1:{self._coordinator.port}", "WEFT_COORDINATOR_SERVED": "1",
-            VARIABLE: secret, "WEFT_NUM_PROCESSES": str(size), "WEFT_LAUNCHER_PID": str(os.getpid())}
-        if devices is not None:
-            self._environment["WEFT_NUM_DEVICES"] = str(devices)
-        self._environment.setdefault("WEFT_NUM_THREADS", str(max(1, allowed_threads() // size)))
-        self._processes: list[subprocess.Popen] = []
-        self._passed = 0
-        #: what failed of the present ranks; which processes they are; those that went on without
-        self._failed: list[dict[str, Any]] = []
-        self._now = list(range(size))
-        self._given_up: set[int] = set()
-        #: who failed first, and how
-        self.first_failed: dict[int, str] = {}
-        self._ended_here: set[int] = set()
-        self._bad_since = float("inf")
-        self._status = 0
+            f"{pool.bind_host}:0",
+            self.size,
+            config.heartbeat_timeout,
+            self._news.append,
+            secret=self.secret.encode(),
+            machine=machine(),
+            confirm_end=self._confirm_end,
+        )
+        #: failures of the present ranks, in the coordinator's order; the first one ends the job
+        self._failures: list[Failure] = []
+        self._first: Failure | None = None
+        #: the first number of each present rank, and those that the others continue without
+        self._present = list(range(self.size))
+        self._abandoned: set[int] = set()
+        self._running_at_end: set[int] = set()
+        self._codes: dict[int, int] = {}
+        self._bad_since = math.inf
+        self._passed_signals = 0
+        self.grows = False
 
     def run(self) -> int:
-        """Start, watch, clean up; the exit status."""
+        """Start, watch, clean up; return the exit status."""
         self._coordinator.start()
+        self._output.on_closed = self._close_stream
         try:
-            for rank in range(self._size):
-                self._processes.append(subprocess.Popen(
-                    self._command, env={**self._environment, "WEFT_PROCESS_ID": str(rank)}, stdin=subprocess.DEVNULL, process_group=0))
+            for group in self._groups:
+                group.host.start(self._request(group))
             self._watch()
         finally:
             self._end()
-        for rank, why in self.first_failed.items():
-            if self._status != CLOSED_OUTPUT:                # ends quietly
-                _say(f"process {rank} {why}")
-        if self._signals.got is not None:
-            return 128 + self._signals.got
-        return self._status
+        status = self._status()
+        self._report(status)
+        for group in self._groups:
+            group.host.close()
+        return status
 
+    def count_lost(self) -> int:
+        """Return how many ranks failed by themselves."""
+        killed = {rank for rank in self._host_of if self._code(rank) < 0} - self._running_at_end
+        first = set() if self._first is None else {self._first.rank}
+        return len(killed | first | self._abandoned)
+
+    # ---- starting
+    def _request(self, group: Group) -> StartRequest:
+        options = self._options
+        environment = {
+            "WEFT_COORDINATOR_ADDRESS": f"{group.coordinator_host}:{self._coordinator.port}",
+            "WEFT_COORDINATOR_SERVED": "1",
+            "WEFT_NUM_PROCESSES": str(self.size),
+            VARIABLE: self.secret,
+        }
+        if options.devices is not None:
+            environment["WEFT_NUM_DEVICES"] = str(options.devices)
+        command = run_command(options.program, options.arguments, options.as_module)
+        captures_output = options.size > 1 or options.log_dir is not None
+        return StartRequest(command, group.ranks, environment, captures_output)
+
+    # ---- watching
     def _watch(self) -> None:
-        until = float("inf")
+        """Return when all ranks have ended, or when those that run must be killed."""
+        deadline = announced = math.inf
+        pause = _POLL_S * max(1.0, self.size / 64)
         while True:
             now = time.monotonic()
-            if self._hears():
-                until = float("inf")
-            alive = [process for process in self._processes if _exit_code(process) is None]
-            self._find_failed(now, _NEWS_S if alive else 0.0)
-            if self._signals.count > self._passed:
-                self._passed = self._signals.count
-                _signal_all(alive, self._signals.got or signal.SIGINT)
-                until = min(until, now + GRACE_S)
-            if self.first_failed:
-                until = min(until, now + GRACE_S)
-            if not alive or now > until or self._passed > 1:
+            if self._take_news():
+                deadline = announced = math.inf
+            alive = [rank for rank in self._host_of if self._exit_code(rank) is None]
+            self._find_first_failure(now, _NEWS_S if alive else 0.0)
+            if self._pass_signals(alive) or self._pass_growth(alive):
+                deadline = min(deadline, now + self._options.grace)
+            if self._first is not None and deadline == math.inf:
+                deadline, announced = now + self._options.grace, now + _QUIET_S
+                self._kill_silent(self._first)
+            if not alive or now > deadline or self._passed_signals > 1:
                 return
-            time.sleep(_POLL_S)
+            if now > announced:
+                announced = math.inf
+                self._announce_wait(alive, deadline - now)
+            time.sleep(pause)
 
-    def _confirm_end(self, rank: int) -> bool:
-        """Kill a process that the others go on without; return whether it has ended."""
-        process = self._processes[self._now[rank]]
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        return _exit_code(process) is not None
-
-    def _hears(self) -> bool:
-        """Take in what the coordinator told; whether those that are left go on, or are about to."""
-        go_on = False
+    def _take_news(self) -> bool:
+        """Take in what the coordinator reported; return whether the survivors continue, or are about to."""
+        continues = False
         while self._news:
             news = self._news.pop(0)
             if news["kind"] == "shrunk":
-                self._goes_on([self._now[rank] for rank in news["ranks"]])
+                self._continue_with([self._present[rank] for rank in news["ranks"]])
             elif news["kind"] != "shrinks":
-                self._failed.append({**news, "rank": self._now[news["rank"]]})
+                rank = self._present[news["rank"]]
+                self._failures.append(Failure(rank, news["kind"], news["text"]))
                 continue
-            go_on = True
-        return go_on
+            continues = True
+        return continues
 
-    def _goes_on(self, left: list[int]) -> None:
-        lost = [number for number in self._now if number not in left]
-        for number in lost:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._processes[number].pid, signal.SIGKILL)       # it may be stopped
-        self._find_failed(time.monotonic(), 0.0)
-        why = "".join([f"process {number} {said}; " for number, said in self.first_failed.items()])
-        _say(f"{why}{len(left)} processes go on without {', '.join(map(str, lost)) or 'others'}")
-        self._given_up |= set(lost)
-        self._now, self._status, self._bad_since = left, 0, float("inf")
-        self._failed.clear()
-        self.first_failed.clear()
+    def _confirm_end(self, rank: int) -> bool:
+        """Kill a rank that the others continue without; return whether it has ended. Called by the coordinator's thread."""
+        rank = self._present[rank]
+        self._host_of[rank].signal([rank], signal.SIGKILL)
+        return self._exit_code(rank) is not None
 
-    def _find_failed(self, now: float, patience: float) -> None:
-        """Note who failed first. The coordinator learns of failures in their order; that of a process which
-        never connected to it shows in the exit status."""
-        codes = {rank: _exit_code(process) for rank, process in enumerate(self._processes) if rank not in self._given_up}
-        bad = [rank for rank, code in codes.items() if code]
-        if self.first_failed or self._signals.got is not None or not (bad or self._failed):
+    def _continue_with(self, ranks: list[int]) -> None:
+        lost = [rank for rank in self._present if rank not in ranks]
+        for rank in lost:
+            self._host_of[rank].signal([rank], signal.SIGKILL)  # it may be stopped
+        self._find_first_failure(time.monotonic(), 0.0)
+        reason = ""
+        if self._first is not None:
+            first = self._first.rank
+            _wait(lambda: self._exit_code(first) is not None, 1.0)
+            reason = f"process {first} {self._describe(self._first)}; "
+        names = ", ".join(map(str, lost)) or "others"
+        self._output.say(f"{reason}{len(ranks)} processes go on without {names}")
+        self._abandoned |= set(lost)
+        self._present, self._first, self._bad_since = ranks, None, math.inf
+        self._failures.clear()
+
+    def _find_first_failure(self, now: float, patience: float) -> None:
+        """Note the rank that failed first. The coordinator reports failures in their order; the failure of
+        a rank that never connected to it shows in the exit code."""
+        if self._first is not None or self._signals.received is not None or self.grows:
+            return
+        bad = [rank for rank in self._host_of if rank not in self._abandoned and self._is_bad(rank)]
+        if not bad and not self._failures:
             return
         self._bad_since = min(self._bad_since, now)
-        if not self._failed and now - self._bad_since < patience:
-            return
-        failure = self._failed[0] if self._failed else {"rank": bad[0], "kind": "ended", "text": ""}
-        first, code = failure["rank"], codes[failure["rank"]]
-        if code is None and failure["kind"] != "silent":
-            code = _code_soon(self._processes[first])
-        if code is not None and code < 0:
-            why = f"was killed by signal {-code} ({_name(-code)})"
-        elif failure["kind"] == "silent":
-            why = f"was silent for {failure['text']} seconds, and is ended"
-        elif code is None:
-            why = "has closed its connection, and does not end"
-        else:
-            why = f"ended with exit status {code}" + (" before the others" if code == 0 else "")
-        self.first_failed[first] = why
-        self._status = 1 if not code else 128 - code if code < 0 else code
+        if self._failures:
+            self._first = self._failures[0]
+        elif now - self._bad_since >= patience:
+            self._first = Failure(bad[0], "ended")
 
-    def lost(self) -> int:
-        """How many processes failed by themselves."""
-        killed = {rank for rank, process in enumerate(self._processes) if (process.poll() or 0) < 0}
-        return len((killed - self._ended_here) | set(self.first_failed) | self._given_up)
+    def _is_bad(self, rank: int) -> bool:
+        return self._exit_code(rank) not in (None, 0, PREEMPTED)
 
+    def _pass_signals(self, alive: Sequence[int]) -> bool:
+        if self._signals.count == self._passed_signals:
+            return False
+        self._passed_signals = self._signals.count
+        self._signal(alive, self._signals.received or signal.SIGINT)
+        return True
+
+    def _pass_growth(self, alive: Sequence[int]) -> bool:
+        """Ask all ranks to end if hosts came back that would make the program larger."""
+        if self.grows or self._first is not None or not self._pool.can_grow(self.size):
+            return False
+        self.grows = True
+        self._output.say(
+            "hosts are back: the processes are asked to end, and start again with more"
+        )
+        self._signal(alive, signal.SIGTERM)
+        return True
+
+    def _signal(self, ranks: Iterable[int], number: int) -> None:
+        ranks = set(ranks)
+        for group in self._groups:
+            group.host.signal([rank for rank in group.ranks if rank in ranks], number)
+
+    def _kill_silent(self, failure: Failure) -> None:
+        """Kill a rank that is declared failed for its silence: it may be stopped, and would never end."""
+        if failure.kind == "silent":
+            self._host_of[failure.rank].signal([failure.rank], signal.SIGKILL)
+
+    def _announce_wait(self, alive: Sequence[int], seconds: float) -> None:
+        if self._first is not None:
+            self._output.say(
+                f"process {self._first.rank} failed; up to {seconds:.0f} s for processes "
+                f"{format_ranks(alive)} to end"
+            )
+
+    def _close_stream(self, stream: int) -> None:
+        for group in self._groups:
+            group.host.close_stream(stream)
+
+    # ---- the end
     def _end(self) -> None:
-        self._ended_here = {rank for rank, process in enumerate(self._processes) if _exit_code(process) is None}
-        for process in self._processes:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)  # what it started may live on
-            process.wait()
+        """Kill what runs."""
+        running = [rank for rank in self._host_of if self._exit_code(rank) is None]
+        self._running_at_end = set(running)
+        self._signal(running, signal.SIGKILL)
+        for group in self._groups:
+            group.host.end(lambda: self._signals.count > max(1, self._passed_signals))
         self._coordinator.stop()
 
+    def _exit_code(self, rank: int) -> int | None:
+        code = self._codes.get(rank)
+        if code is None and (code := self._host_of[rank].exit_code(rank)) is not None:
+            self._codes[rank] = code
+        return code
 
-def _exit_code(process: subprocess.Popen) -> int | None:
-    """The exit code, None while it runs. The process is not reaped: until then its number, and that of its group, is nobody else's."""
-    if process.returncode is not None:
-        return process.returncode
-    found = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    if found is None:
-        return None
-    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+    def _code(self, rank: int) -> int:
+        return self._exit_code(rank) or 0
+
+    def _status(self) -> int:
+        codes = [self._code(rank) for rank in self._host_of if rank not in self._abandoned]
+        is_preempted = PREEMPTED in codes and set(codes) <= {0, PREEMPTED}
+        if is_preempted:
+            return PREEMPTED
+        if self._signals.received is not None:
+            return 128 + self._signals.received
+        if self._first is None:
+            return PREEMPTED if self.grows and any(codes) else 0
+        code = self._code(self._first.rank)
+        if self._first.rank in self._running_at_end or code == 0 or self._first.kind == "silent":
+            return 1
+        return 128 - code if code < 0 else code
+
+    def _describe(self, failure: Failure) -> str:
+        """Return what happened to a rank, as the predicate of a sentence."""
+        code = self._exit_code(failure.rank)
+        host = self._host_of[failure.rank]
+        if host.lost:
+            return f"was lost with its host: {host.lost}"
+        if failure.kind == "silent":
+            return f"was silent for {failure.text} seconds, and is ended"
+        if code is None or failure.rank in self._running_at_end:
+            return "has closed its connection, and does not end"
+        if code < 0:
+            return f"was killed by signal {-code} ({_signal_name(-code)})"
+        if code == PREEMPTED:
+            return f"was preempted (exit status {PREEMPTED})"
+        return f"ended with exit status {code}" + (" before the others" if code == 0 else "")
+
+    def _report(self, status: int) -> None:
+        """Print what failed the program: the first failure with its error, then other errors, each once."""
+        if status == CLOSED_OUTPUT:  # ends quietly
+            return
+        hosts = self._host_of.items()
+        errors = {rank: error for rank, host in hosts if (error := host.error(rank)) is not None}
+        first = None if self._first is None else self._first.rank
+        for rank, error in errors.items():
+            self._output.log_text(rank, error.text)
+        if self._first is not None:
+            where = self._host_of[self._first.rank].name
+            reason = self._describe(self._first)
+            self._output.say(f"process {self._first.rank} on {where} {reason}")
+        elif status == PREEMPTED and not self.grows:
+            self._output.say(f"the program was preempted (exit status {PREEMPTED})")
+        self._report_errors(errors, first)
+
+    def _report_errors(self, errors: dict[int, RankError], first: int | None) -> None:
+        ranks_of: dict[str, list[int]] = {}
+        followers = [rank for rank, error in errors.items() if error.follows and rank != first]
+        for rank in sorted(errors, key=lambda rank: rank != first):
+            if rank not in followers:
+                ranks_of.setdefault(_comparable(errors[rank].text), []).append(rank)
+        for ranks in ranks_of.values():
+            if ranks[0] != first:
+                where = self._host_of[ranks[0]].name
+                self._output.say(f"process {ranks[0]} on {where} raised:")
+            self._output.show_text(ranks[0], errors[ranks[0]].text, log=False)
+            if len(ranks) > 1:
+                self._output.say(f"the same error in processes {format_ranks(ranks[1:])}")
+        if followers:
+            self._output.say(f"processes {format_ranks(followers)} ended because of it")
+            if first not in errors:
+                self._output.show_text(followers[0], errors[followers[0]].text, log=False)
 
 
-def _code_soon(process: subprocess.Popen) -> int | None:
-    until = time.monotonic() + GRACE_S
-    while (code := _exit_code(process)) is None and time.monotonic() < until:
+def _comparable(text: str) -> str:
+    """Return an error's text without the addresses that differ from process to process."""
+    return re.sub(r"0x[0-9a-fA-F]+", "0x", text)
+
+
+def _wait(condition: Callable[[], bool], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
         time.sleep(_POLL_S)
-    return code
 
 
-def _signal_all(processes: Sequence[subprocess.Popen], number: int) -> None:
-    for process in processes:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
-
-
-def _name(number: int) -> str:
-    try:
+def _signal_name(number: int) -> str:
+    with contextlib.suppress(ValueError):
         return signal.Signals(number).name
-    except ValueError:
-        return "?"
-
-
-def _say(text: str) -> None:
-    print(f"weft launch: {text}", file=sys.stderr, flush=True)
+    return "?"

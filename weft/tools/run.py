@@ -4,8 +4,11 @@ In:  a file or a module name, its arguments, and the number of devices.
 Out: its exit status. An error prints a traceback that begins at the program's own first line.
 """
 
+import contextlib
 import ctypes
 import importlib.util
+import io
+import json
 import os
 import signal
 import sys
@@ -16,6 +19,7 @@ from weft.compat import install_as_jax, installed_shim
 from weft.processes import launchers
 from weft.processes.present import held
 from weft.tools.output import CLOSED_OUTPUT, drop_output, is_output_closed
+from weft.util.errors import ProcessFailureError
 
 #: prints an error that ends a program, and its traceback from the program's own first line on; returns the exit status
 ShowError = Callable[[BaseException, TracebackType | None], int]
@@ -25,6 +29,7 @@ def run_program(
     program: str, arguments: Sequence[str], *, as_module: bool = False, devices: int | None = None, show_error: ShowError | None = None
 ) -> int:
     """Run `program` with `arguments` and return its exit status."""
+    _meet_launcher()
     if devices is not None:
         os.environ["WEFT_NUM_DEVICES"] = str(devices)  # read when the first device is asked for
     if not installed_shim():  # else the program's own `import jax` does it, with the shim's version
@@ -47,13 +52,29 @@ def run_program(
     return _execute(code, main, show_error or show)
 
 
-def meet_others() -> None:
-    """Join the other processes that a launcher has started with this one, if one has; `weft launch` ends those that outlive it."""
+def _meet_launcher() -> None:
+    """Under `weft launch`, end with it, print whole lines, and keep the file that takes the error which ends this process."""
     launcher = os.environ.get("WEFT_LAUNCHER_PID")
-    if launcher and sys.platform == "linux":
+    if not launcher:
+        return
+    if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
         if os.getppid() != int(launcher):
             raise SystemExit("weft run: the launcher has ended")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # a pipe takes the place of the terminal
+    descriptor = os.environ.pop("WEFT_ERROR_FD", None)  # programs that this one starts have no part in it
+    if descriptor is not None:
+        os.set_inheritable(int(descriptor), False)
+        _error_files.append(int(descriptor))
+
+
+#: the file descriptor that `weft launch` reads this process's last error from, if that started it
+_error_files: list[int] = []
+
+
+def meet_others() -> None:
+    """Join the other processes that a launcher has started with this one, if one has."""
     if launchers.detected_size() > 1:
         from weft import distributed
 
@@ -110,5 +131,19 @@ def _below_here(traceback: TracebackType | None) -> TracebackType | None:
 def show(error: BaseException, traceback: TracebackType | None) -> int:
     """Print an error and its traceback; return the exit status."""
     error.__traceback__ = traceback
-    sys.excepthook(type(error), error, traceback)
+    if _error_files:
+        _tell_launcher(error, _error_files[0])
+    else:
+        sys.excepthook(type(error), error, traceback)
     return 1
+
+
+def _tell_launcher(error: BaseException, descriptor: int) -> None:
+    """Leave what the hook prints to the launcher, which shows an error of many processes once."""
+    with contextlib.redirect_stderr(io.StringIO()) as shown:
+        sys.excepthook(type(error), error, error.__traceback__)
+    follows = isinstance(error, ProcessFailureError) and bool(held) and held[0].client.failure is not None
+    try:
+        os.write(descriptor, json.dumps({"text": shown.getvalue(), "follows": follows}).encode())
+    except OSError:
+        sys.stderr.write(shown.getvalue())
