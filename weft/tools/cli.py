@@ -17,12 +17,16 @@ its exit status, and the traceback of an error, are its own.
 """
 
 import argparse
+import functools
+import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from weft._version import __version__
 from weft.compat import JAX_VERSION
+from weft.tools.host_list import DEFAULT_SSH, parse_hosts
 from weft.tools.output import CLOSED_OUTPUT, drop_output, is_output_closed
 from weft.util.config import MAX_DEVICES
 
@@ -76,10 +80,16 @@ def _run(argv: Sequence[str] | None) -> int:
 def _launch(options: argparse.Namespace) -> int:
     from weft.tools.launch import DEFAULT_GRACE_S, LaunchOptions, launch
 
-    return launch(LaunchOptions(
+    launched = LaunchOptions(
         options.program, tuple(options.arguments), options.as_module, size=options.processes, devices=options.devices,
         least=options.least, restarts=options.restarts, grace=DEFAULT_GRACE_S if options.grace is None else options.grace,
-        prefix=options.prefix, log_dir=options.log_dir))
+        prefix=options.prefix, log_dir=options.log_dir)
+    if options.hosts is None:
+        return launch(launched)
+    from weft.tools.remote_host import RemotePool
+
+    ssh = shlex.split(options.ssh or os.environ.get("WEFT_SSH") or DEFAULT_SSH)
+    return launch(launched, functools.partial(RemotePool, options.hosts, ssh, options.variables))
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -179,13 +189,14 @@ The exit status is 0, 75 if the processes were preempted (they saved their state
 
     weft launch -n 4 --devices-per-process 2 train.py --epochs 3
     weft launch --min 2 --max 4 --restarts 10 train.py      after a failure, start again with those that are left
+    weft launch --hosts a:4,b:4 train.py                    four processes on each of two hosts, started by ssh
 """
 
 
 def _add_launch(commands: Any) -> None:
     command = commands.add_parser(
-        "launch", help="run a program on several processes of this machine", epilog=_LAUNCH, allow_abbrev=False,
-        description="Run a program on several processes of this machine.", formatter_class=argparse.RawDescriptionHelpFormatter)
+        "launch", help="run a program on several processes of this machine or others", epilog=_LAUNCH, allow_abbrev=False,
+        description="Run a program on several processes of this machine or others.", formatter_class=argparse.RawDescriptionHelpFormatter)
     command.add_argument("-n", dest="processes", type=_positive, metavar="N", help="number of processes")
     command.add_argument("--devices-per-process", dest="devices", type=_device_count, metavar="N", help="number of virtual devices of each")
     command.add_argument("--min", dest="least", type=_positive, metavar="N", help="the least number of processes to start again with")
@@ -193,6 +204,10 @@ def _add_launch(commands: Any) -> None:
     command.add_argument("--restarts", type=_natural, default=0, metavar="N", help="how often to start again after a failure")
     command.add_argument("--grace", type=_seconds, metavar="SECONDS",
                          help="how long processes may go on after a failure or a signal (default: 30)")
+    command.add_argument("--hosts", type=_hosts, metavar="A:4,B:4", help="start processes on these hosts by ssh, so many on each")
+    command.add_argument("--ssh", metavar="COMMAND", help=f"what reaches a host, instead of WEFT_SSH or '{DEFAULT_SSH}'")
+    command.add_argument("--env", dest="variables", action="append", default=[], metavar="NAME",
+                         help="forward a variable to the hosts, besides WEFT_*, JAX_* and PYTHONPATH; NAME=VALUE sets one")
     command.add_argument("--no-prefix", dest="prefix", action="store_false", help="do not begin each line of output with its process: [3]")
     command.add_argument("--log-dir", metavar="DIR", help="write the output of each process to DIR/rank-3.log, too")
     command.add_argument("-m", dest="as_module", action="store_true", help="PROGRAM names a module, as in python -m")
@@ -201,9 +216,12 @@ def _add_launch(commands: Any) -> None:
 
 
 def _checked_launch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> argparse.Namespace:
-    if (options.processes is None) == (options.most is None):
+    slots = sum(host.slots for host in options.hosts or ())
+    if (options.processes is not None and options.most is not None) or not (options.processes or options.most or slots):
         parser.error("weft launch: give the number of processes, as -n N or as --max N")
-    options.processes = options.processes or options.most
+    options.processes = options.processes or options.most or slots
+    if slots and options.processes > slots:
+        parser.error(f"weft launch: {options.processes} processes do not fit on the hosts, which take {slots}")
     if options.least is not None and options.least > options.processes:
         parser.error(f"weft launch: --min {options.least} is more than the {options.processes} processes to begin with")
     if options.arguments[:1] == ["--"]:
@@ -261,6 +279,13 @@ def _natural(text: str) -> int:
     if not text.isdigit():
         raise argparse.ArgumentTypeError(f"expected a number, got {text!r}")
     return int(text)
+
+
+def _hosts(text: str) -> Any:
+    try:
+        return parse_hosts(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _seconds(text: str) -> float:

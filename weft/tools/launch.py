@@ -93,21 +93,23 @@ class StartError(Exception):
     """The ranks cannot be started."""
 
 
-def launch(
-    options: LaunchOptions, make_pool: Callable[[RankOutput], HostPool] | None = None
-) -> int:
+#: makes the pool of a program's hosts
+MakePool = Callable[[LaunchOptions, RankOutput, "Signals"], HostPool]
+
+
+def launch(options: LaunchOptions, make_pool: MakePool | None = None) -> int:
     """Run a program until it ends, or until it has failed more than `restarts` times."""
     output = RankOutput(options.prefix and options.size > 1, options.log_dir)
-    pool: HostPool = LocalPool(options, output) if make_pool is None else make_pool(output)
-    try:
-        raise_file_limit(options.size)
-        with Signals() as signals:
+    with contextlib.ExitStack() as stack:
+        try:
+            raise_file_limit(options.size)
+            signals = stack.enter_context(Signals())
+            pool = (make_pool or LocalPool)(options, output, signals)
+            stack.callback(pool.close)
             return _run_jobs(options, pool, output, signals)
-    except StartError as error:
-        output.say(str(error))
-        return _CANNOT_START
-    finally:
-        pool.close()
+        except StartError as error:
+            output.say(str(error))
+            return _CANNOT_START
 
 
 def _run_jobs(options: LaunchOptions, pool: HostPool, output: RankOutput, signals: Signals) -> int:
@@ -135,7 +137,7 @@ class LocalPool:
 
     bind_host = "127.0.0.1"
 
-    def __init__(self, options: LaunchOptions, output: RankOutput) -> None:
+    def __init__(self, options: LaunchOptions, output: RankOutput, signals: Signals) -> None:
         self._output = output
         self._shrinks = options.least is not None
 
@@ -314,7 +316,7 @@ class Job:
         """Kill a rank that the others continue without; return whether it has ended. Called by the coordinator's thread."""
         rank = self._present[rank]
         self._host_of[rank].signal([rank], signal.SIGKILL)
-        return self._exit_code(rank) is not None
+        return self._host_of[rank].has_ended(rank)
 
     def _continue_with(self, ranks: list[int]) -> None:
         lost = [rank for rank in self._present if rank not in ranks]

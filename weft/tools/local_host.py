@@ -59,6 +59,7 @@ class Host(Protocol):
 
     def start(self, request: StartRequest) -> None: ...
     def exit_code(self, rank: int) -> int | None: ...
+    def has_ended(self, rank: int) -> bool: ...
     def signal(self, ranks: Iterable[int], number: int) -> None: ...
     def error(self, rank: int) -> RankError | None: ...
     def close_stream(self, stream: int) -> None: ...
@@ -123,6 +124,10 @@ class LocalHost:
             return None
         return result.si_status if result.si_code == os.CLD_EXITED else -result.si_status
 
+    def has_ended(self, rank: int) -> bool:
+        """Return whether a rank has ended."""
+        return self.exit_code(rank) is not None
+
     def signal(self, ranks: Iterable[int], number: int) -> None:
         """Send a signal to ranks, and to the processes that they started."""
         for rank in ranks:
@@ -142,15 +147,22 @@ class LocalHost:
         """Close a stream of all ranks: nothing reads it any more."""
         self._closed.add(stream)
 
-    def end(self, gives_up: Callable[[], bool] = lambda: False) -> None:
-        """Kill what runs, and wait for the last output unless `gives_up`."""
+    def kill(self) -> None:
+        """Kill what runs. The last output may arrive until `is_drained`."""
         self.signal(self._processes, signal.SIGKILL)
         for process in self._processes.values():
             process.wait()
         self._ended = True
-        while self._reader is not None and self._reader.is_alive() and not gives_up():
+
+    def is_drained(self) -> bool:
+        """Return whether the last output of killed ranks has arrived."""
+        return self._reader is None or not self._reader.is_alive()
+
+    def end(self, gives_up: Callable[[], bool] = lambda: False) -> None:
+        """Kill what runs, and wait for the last output unless `gives_up`."""
+        self.kill()
+        while not self.is_drained() and not gives_up():
             time.sleep(0.005)
-        self._reader = None
 
     def close(self) -> None:
         """Release the files of ranks that have ended."""
