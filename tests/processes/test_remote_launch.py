@@ -27,15 +27,16 @@ cat | sh -c "$*" | cat
 """
 
 PROGRAM = """
-import os, sys, time
+import glob, os, sys, time
 import weft, weft.distributed
 from weft import processes
 me, what = weft.process_index(), sys.argv[1]
-print(f"rank {me} of {weft.process_count()} on {os.environ['HOST_NAME']}, pid {os.getpid()} pid {os.getppid()} in {os.getcwd()}", flush=True)
+pids = f"pid {os.getpid()} pid {os.getppid()}"
+print(f"rank {me} of {weft.process_count()} on {os.environ['HOST_NAME']}, {pids} in {os.getcwd()}", flush=True)
 if what == "variables":
     print("variables", {name: os.environ.get(name) for name in ("WEFT_MINE", "JAX_MINE", "GIVEN", "SET", "OTHER")}, flush=True)
     print("secret", os.environ["WEFT_JOB_SECRET"], flush=True)
-    lines = [open(f"/proc/{pid}/cmdline").read() for pid in os.listdir("/proc") if pid.isdecimal() and os.path.exists(f"/proc/{pid}/cmdline")]
+    lines = [open(path).read() for path in glob.glob("/proc/[0-9]*/cmdline") if os.path.exists(path)]
     print("command lines with it:", sum(os.environ["WEFT_JOB_SECRET"] in line for line in lines), flush=True)
 if what == "raise" and me == 2:
     raise ValueError("a bad value")

@@ -27,6 +27,7 @@ from weft.processes import liveness
 from weft.processes.addresses import open_listeners
 from weft.processes.connections import TICK_S, Connection, ConnectionServer
 from weft.processes.wire import dump_table
+from weft.util.file_limit import raise_file_limit
 from weft.util.record import field, record
 
 #: the barrier at which ranks wait that have nothing more to do
@@ -113,6 +114,7 @@ class Coordinator:
         confirm_end: Callable[[int], bool] | None = None,
         former_facts: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
+        raise_file_limit(2 * size + 64, f"the connections of {size} processes")
         self.heartbeat_timeout = heartbeat_timeout
         self._notify, self._machine, self._confirm_end = notify, machine, confirm_end
         self._former_facts = former_facts

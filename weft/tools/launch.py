@@ -17,7 +17,6 @@ import contextlib
 import math
 import os
 import re
-import resource
 import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -32,6 +31,7 @@ from weft.tools.local_host import Host, LocalHost, RankError, StartRequest, run_
 from weft.tools.output import CLOSED_OUTPUT
 from weft.tools.rank_output import RankOutput
 from weft.util.config import config
+from weft.util.file_limit import raise_file_limit
 from weft.util.record import field, record
 
 DEFAULT_GRACE_S = 30.0
@@ -40,6 +40,8 @@ _POLL_S = 0.01
 _NEWS_S = 0.3
 #: how long the ranks may go on after a failure before the launcher says that it waits for them
 _QUIET_S = 3.0
+#: open files of the launcher: a rank has two pipes, a file for its error and a connection
+_FILES_PER_RANK, _SPARE_FILES = 4, 64
 #: exit status for a program that could not be started
 _CANNOT_START = 2
 
@@ -102,12 +104,14 @@ def launch(options: LaunchOptions, make_pool: MakePool | None = None) -> int:
     output = RankOutput(options.prefix and options.size > 1, options.log_dir)
     with contextlib.ExitStack() as stack:
         try:
-            raise_file_limit(options.size)
+            raise_file_limit(
+                _SPARE_FILES + _FILES_PER_RANK * options.size, f"{options.size} processes"
+            )
             signals = stack.enter_context(Signals())
             pool = (make_pool or LocalPool)(options, output, signals)
             stack.callback(pool.close)
             return _run_jobs(options, pool, output, signals)
-        except StartError as error:
+        except (StartError, OSError) as error:
             output.say(str(error))
             return _CANNOT_START
 
@@ -152,23 +156,6 @@ class LocalPool:
 
     def close(self) -> None:
         pass
-
-
-def raise_file_limit(size: int) -> None:
-    """Allow this process the files that `size` ranks need: three pipes or files and a connection each.
-
-    Raises StartError if the system's hard limit is lower.
-    """
-    needed = 64 + 4 * size
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        return
-    if hard != resource.RLIM_INFINITY and hard < needed:
-        raise StartError(
-            f"{size} processes need {needed} open files, and the limit of this process is {hard}: "
-            f"raise it (ulimit -Hn {needed}, or LimitNOFILE= of its service)"
-        )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 class Signals:
