@@ -16,7 +16,8 @@ def run(script, soft=1024, hard=None, words=("-c",)):
     """Run Python with these limits of open files."""
     limits = soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1] if hard is None else hard
     return subprocess.run([sys.executable, *words, script], capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-                          env={**os.environ, "PYTHONPATH": str(HOUSE)}, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limits))
+                          env={**os.environ, "PYTHONPATH": str(HOUSE)},
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limits))
 
 
 CLIENTS = f"""
