@@ -1,5 +1,6 @@
 """Which process this is: what each launcher's variables say, alone and with bare processes that have them."""
 
+import itertools
 import os
 import socket
 
@@ -10,9 +11,11 @@ from weft.processes import launchers
 
 CASES = {
     "slurm": ({"SLURM_JOB_ID": "1234", "SLURM_STEP_ID": "2", "SLURM_STEP_NODELIST": "node[07-09],m1", "SLURM_NTASKS": "8",
-               "SLURM_PROCID": "3", "SLURM_LOCALID": "1"}, f"node07:{61440 + (1234 * 7 + 2) % 4096}", 8, 3),
+               "SLURM_PROCID": "3", "SLURM_LOCALID": "1"}, f"node07:{launchers.port_of_step(1234, 2)}", 8, 3),
     "slurm, a step of fewer tasks": ({"SLURM_JOB_ID": "1", "SLURM_STEP_NODELIST": "a", "SLURM_NTASKS": "8", "SLURM_STEP_NUM_TASKS": "2",
-                                      "SLURM_PROCID": "1", "SLURM_LOCALID": "1"}, "a:61447", 2, 1),
+                                      "SLURM_PROCID": "1", "SLURM_LOCALID": "1"}, f"a:{launchers.port_of_step(1, 0)}", 2, 1),
+    "slurm, ports that it reserves": ({"SLURM_JOB_ID": "1", "SLURM_STEP_NODELIST": "a", "SLURM_NTASKS": "2", "SLURM_PROCID": "1",
+                                       "SLURM_LOCALID": "1", "SLURM_STEP_RESV_PORTS": "20003-20005"}, "a:20003", 2, 1),
     "Open MPI 4": ({"OMPI_COMM_WORLD_SIZE": "16", "OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_LOCAL_SIZE": "8",
                     "OMPI_MCA_orte_hnp_uri": "1531576320.0;tcp://10.96.0.1,10.148.0.1:34911"},
                    f"10.96.0.1:{61440 + 1531576320 // 4096 % 4096}", 16, 5),
@@ -42,6 +45,55 @@ def test_what_a_launcher_says(name, environment, monkeypatch):
     found = launchers.find()
     assert (found.address, found.size, found.rank) == (address, size, rank)
     assert launchers.detected_size() == (size or 1)
+
+
+def test_ports_of_steps_and_of_jobs_that_run_at_once_differ():
+    for job in (1, 4096, 999_999_999):
+        assert len({launchers.port_of_step(job, step) for step in range(1000)}) == 1000
+        at_once = sorted({launchers.port_of_step(number, 0) for number in range(job, job + 200)})
+        assert len(at_once) == 200 and 61440 <= at_once[0] and at_once[-1] < 65536
+        assert min(b - a for a, b in itertools.pairwise(at_once)) >= 5        # steps of neighbors
+
+
+def test_a_start_is_told_from_others(environment):
+    environment(CASES["slurm"][0])
+    assert launchers.find().job == launchers.find("slurm").job == "slurm 1234.2"
+    environment({"SLURM_STEP_ID": "3"})
+    assert launchers.find().job == "slurm 1234.3"
+
+
+@pytest.mark.parametrize(("nodes", "hosts"), [
+    ("a", "a"), ("a,b-1.c", "a b-1.c"), ("n[1-3,07],m[2,4]-x", "n1 n2 n3 n07 m2-x m4-x"), ("n[098-101]", "n098 n099 n100 n101"),
+    ("r[1-2]n[3-4]e", "r1n3e r1n4e r2n3e r2n4e"), ("[1-2]", "1 2"), ("n[5]", "n5"), ("n[0-0]", "n0")])
+def test_lists_of_nodes(nodes, hosts):
+    assert launchers.hosts_of(nodes) == hosts.split()
+    assert launchers.first_host(nodes) == hosts.split()[0]
+
+
+@pytest.mark.parametrize("nodes", ["", "n[1-3", "n1-3]", "n[a-b]", "n[]", "n[1-]", "a,,b", "a,", "n[1,]", "n[1-2-3]"])
+def test_lists_of_nodes_that_are_none(nodes):
+    with pytest.raises(ValueError, match="a list of hosts is written as in"):
+        launchers.hosts_of(nodes)
+
+
+BATCH = {"SLURM_JOB_ID": "4", "SLURM_NTASKS": "3", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_JOB_NODELIST": "n[1-2]",
+         "SLURM_NODELIST": "n[1-2]", "SLURMD_NODENAME": "n1"}
+
+
+def test_a_process_of_sbatch_without_srun_is_warned(environment):
+    environment(BATCH)
+    with pytest.warns(UserWarning, match=r"a Slurm job of 3 tasks without srun: it runs alone, on n1\. Start it as: srun python -m weft run"):
+        assert launchers.detected_size() == 1
+    with pytest.warns(UserWarning, match="without srun"):
+        assert launchers.find() == launchers.Found()
+
+
+@pytest.mark.parametrize("variables", [
+    {"SLURM_NTASKS": "1"}, {"SLURM_STEP_NODELIST": "n[1-2]"}, {"WEFT_PROCESS_ID": "0", "WEFT_NUM_PROCESSES": "2", "WEFT_COORDINATOR_ADDRESS": "a:1"}])
+def test_processes_that_are_not_alone_are_not_warned(variables, environment):
+    environment({**BATCH, **variables})         # warnings are errors here
+    launchers.detected_size()
+    launchers.find()
 
 
 def test_ranks_of_one_machine_derive_the_same_port_from_their_launcher(environment):

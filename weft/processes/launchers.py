@@ -10,10 +10,12 @@ Laws: reading the environment imports nothing but the standard library; mpi4py i
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import socket
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 
 from weft._version import DISTRIBUTION_NAME
 from weft.util.record import record
@@ -36,6 +38,8 @@ class Found:
     #: gives all ranks the address that process 0 gives; process 0 chooses the port
     share: Callable[[str | None], str] | None = None
     launcher: str = ""
+    #: what tells this start of a program from others that may use the same port; "" where the launcher does not say
+    job: str = ""
 
 
 def find(method: str | None = None, address: str | None = None, size: int | None = None, rank: int | None = None) -> Found:
@@ -51,9 +55,10 @@ def find(method: str | None = None, address: str | None = None, size: int | None
         return found
     said = _asked(method)
     if said is None:
+        _warn_of_batch_step()
         return found
     return Found(found.address or said.address, said.size if found.size is None else found.size,
-                 said.rank if found.rank is None else found.rank, served, None if found.address else said.share, said.launcher)
+                 said.rank if found.rank is None else found.rank, served, None if found.address else said.share, said.launcher, said.job)
 
 
 def detected_size() -> int:
@@ -64,6 +69,7 @@ def detected_size() -> int:
     for name in DETECTED:
         if name != "mpi4py" and _IS_THERE[name]():
             return _SIZES[name]()
+    _warn_of_batch_step()
     return 1
 
 
@@ -81,14 +87,37 @@ def _asked(method: str | None) -> Found | None:
 # ---- launchers
 
 def _slurm() -> Found:
-    job, step = _int("SLURM_JOB_ID"), os.environ.get("SLURM_STEP_ID", "0")
-    number = job * 7 + (int(step) if step.isdecimal() else 0)
+    step = os.environ.get("SLURM_STEP_ID") or os.environ.get("SLURM_STEPID") or "0"
+    job = f"{_int('SLURM_JOB_ID')}.{step}"
+    reserved = re.match(r"\d+", os.environ.get("SLURM_STEP_RESV_PORTS", ""))
+    port = int(reserved.group()) if reserved else port_of_step(_int("SLURM_JOB_ID"), int(step) if step.isdecimal() else 0)
     host = first_host(os.environ["SLURM_STEP_NODELIST"])
-    return Found(f"{host}:{_port(number)}", _size_of_slurm(), _int("SLURM_PROCID"), launcher="slurm")
+    return Found(f"{host}:{port}", _size_of_slurm(), _int("SLURM_PROCID"), launcher="slurm", job=f"slurm {job}")
+
+
+def port_of_step(job: int, step: int) -> int:
+    """Return the port of a step whose ports Slurm does not reserve.
+
+    Steps of one job have different ports. Jobs with consecutive numbers, which often run at once, are far apart.
+
+    >>> port_of_step(7, 1) - port_of_step(7, 0), abs(port_of_step(8, 0) - port_of_step(7, 0)) > 1000
+    (1, True)
+    """
+    spread = (job * 2654435769) % 2**32 * _PORTS >> 32      # multiples of the golden ratio fill a range evenly
+    return _port(spread + step)
 
 
 def _size_of_slurm() -> int:
     return _int("SLURM_STEP_NUM_TASKS") if os.environ.get("SLURM_STEP_NUM_TASKS") else _int("SLURM_NTASKS")
+
+
+def _warn_of_batch_step() -> None:
+    """Warn a process that sbatch started by itself, alone, where srun would have started several."""
+    tasks = os.environ.get("SLURM_NTASKS", "")
+    is_batch_step = _has("SLURM_JOB_ID", "SLURM_PROCID") and not _has("SLURM_STEP_NODELIST")
+    if is_batch_step and tasks.isdecimal() and int(tasks) > 1 and not _has("WEFT_PROCESS_ID"):
+        warnings.warn(f"This process was started inside a Slurm job of {tasks} tasks without srun: it runs alone, on "
+                      f"{os.environ.get('SLURMD_NODENAME', 'the first node')}. Start it as: srun python -m weft run PROGRAM", stacklevel=3)
 
 
 def first_host(nodes: str) -> str:
@@ -97,8 +126,44 @@ def first_host(nodes: str) -> str:
     >>> first_host("node001"), first_host("n[7-9,12],m3"), first_host("a-[03]-b,c"), first_host("gpu1,gpu2")
     ('node001', 'n7', 'a-03-b', 'gpu1')
     """
-    found = re.match(r"([^,\[]*)(?:\[([^\],-]*)[^\]]*\])?([^,\[]*)", nodes)
-    return "".join(part or "" for part in found.groups()) if found else nodes
+    return next(_each_host(nodes))
+
+
+def hosts_of(nodes: str) -> list[str]:
+    """All hosts of Slurm's list, in its order; ValueError if it is none.
+
+    >>> hosts_of("n[1-3,07],m[2,4]-x,login"), hosts_of("rack[1-2]n[08-10]")[2:4]
+    (['n1', 'n2', 'n3', 'n07', 'm2-x', 'm4-x', 'login'], ['rack1n10', 'rack2n08'])
+    """
+    return list(_each_host(nodes))
+
+
+def split_hosts(nodes: str) -> list[str]:
+    """The parts of a list of hosts between its commas, those in brackets left together.
+
+    >>> split_hosts("n[1-3,07],m:4")
+    ['n[1-3,07]', 'm:4']
+    """
+    return re.findall(r"(?:\[[^\]]*\]|[^,])+", nodes)
+
+
+def _each_host(nodes: str) -> Iterator[str]:
+    parts = split_hosts(nodes)
+    if not parts or ",".join(parts) != nodes or not all(map(_HOSTS.fullmatch, parts)):
+        raise ValueError(f"a list of hosts is written as in n[1-3,07],m2, got {nodes!r}")
+    for part in parts:
+        pieces = [_numbers(piece[1:-1]) if piece[0] == "[" else [piece] for piece in re.findall(r"\[.*?\]|[^\[]+", part)]
+        yield from map("".join, itertools.product(*pieces))
+
+
+_HOSTS = re.compile(r"([^\[\],]|\[\d+(-\d+)?(,\d+(-\d+)?)*\])+")
+
+
+def _numbers(text: str) -> Iterator[str]:
+    for piece in text.split(","):
+        first, _, last = piece.partition("-")
+        for number in range(int(first), int(last or first) + 1):
+            yield str(number).zfill(len(first))
 
 
 def _open_mpi() -> Found:

@@ -1,11 +1,14 @@
 """The hosts that a command line names.
 
-In:   `a:4,b:4`.
+In:   `a:4,b:4`, or `n[1-8]:4`, as Slurm writes lists.
 Out:  `HostSpec`s.
 """
 
 from __future__ import annotations
 
+import re
+
+from weft.processes.launchers import hosts_of, split_hosts
 from weft.util.record import record
 
 DEFAULT_SSH = "ssh -o BatchMode=yes"
@@ -22,20 +25,34 @@ class HostSpec:
 def parse_hosts(text: str) -> tuple[HostSpec, ...]:
     """Return the hosts that an option names.
 
-    >>> parse_hosts("a:4,me@b.org:2,[::1]:3,c")[1:]
+    >>> parse_hosts("me@b.org:2,[::1]:3,c")
     (HostSpec(name='me@b.org', slots=2), HostSpec(name='::1', slots=3), HostSpec(name='c', slots=1))
+    >>> parse_hosts("n[09-10]:2")
+    (HostSpec(name='n09', slots=2), HostSpec(name='n10', slots=2))
     """
-    hosts = []
-    for item in text.split(","):
-        name, colon, count = item.strip().rpartition(":")
-        if not colon or count.endswith("]"):
-            name, count = item.strip(), "1"
-        name = name.removeprefix("[").removesuffix("]")
-        if not name or name.startswith("-") or not count.isdecimal() or int(count) < 1:
-            raise ValueError(f"hosts are named as in a:4,b:4, with a number from 1, got {item!r}")
-        hosts.append(HostSpec(name, int(count)))
-    names = [host.name for host in hosts]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"the host {name} is named twice")
+    hosts: list[HostSpec] = []
+    for item in split_hosts(text):
+        names, slots = _parse_item(item.strip())
+        hosts += [HostSpec(name, slots) for name in names]
+    if not hosts or text.endswith(","):
+        raise ValueError(f"hosts are named as in a:4,b:4, got {text!r}")
+    seen: set[str] = set()
+    for host in hosts:
+        if host.name in seen:
+            raise ValueError(f"the host {host.name} is named twice")
+        seen.add(host.name)
     return tuple(hosts)
+
+
+def _parse_item(item: str) -> tuple[list[str], int]:
+    address = re.fullmatch(r"\[([0-9a-fA-F:.%]+)\](?::(\w*))?", item)
+    if address:
+        names, count = [address.group(1)], address.group(2) or "1"
+    else:
+        text, colon, count = item.partition(":")
+        names, count = hosts_of(text) if text else [], count if colon else "1"
+    is_named = bool(names) and not any(name.startswith("-") for name in names)
+    if not is_named or not count.isdecimal() or int(count) < 1:
+        message = f"hosts are named as in a:4,b:4, with a number from 1, got {item!r}"
+        raise ValueError(message)
+    return names, int(count)
