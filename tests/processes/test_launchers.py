@@ -82,14 +82,15 @@ BATCH = {"SLURM_JOB_ID": "4", "SLURM_NTASKS": "3", "SLURM_PROCID": "0", "SLURM_L
 
 def test_a_process_of_sbatch_without_srun_is_warned(environment):
     environment(BATCH)
-    with pytest.warns(UserWarning, match=r"a Slurm job of 3 tasks without srun: it runs alone, on n1\. Start it as: srun python -m weft run"):
+    with pytest.warns(UserWarning, match=r"job of 3 tasks without srun: it runs alone, on n1\. Start it as: srun python -m weft run"):
         assert launchers.detected_size() == 1
     with pytest.warns(UserWarning, match="without srun"):
         assert launchers.find() == launchers.Found()
 
 
 @pytest.mark.parametrize("variables", [
-    {"SLURM_NTASKS": "1"}, {"SLURM_STEP_NODELIST": "n[1-2]"}, {"WEFT_PROCESS_ID": "0", "WEFT_NUM_PROCESSES": "2", "WEFT_COORDINATOR_ADDRESS": "a:1"}])
+    {"SLURM_NTASKS": "1"}, {"SLURM_STEP_NODELIST": "n[1-2]"},
+    {"WEFT_PROCESS_ID": "0", "WEFT_NUM_PROCESSES": "2", "WEFT_COORDINATOR_ADDRESS": "a:1"}])
 def test_processes_that_are_not_alone_are_not_warned(variables, environment):
     environment({**BATCH, **variables})         # warnings are errors here
     launchers.detected_size()
