@@ -260,7 +260,8 @@ def a_taken_port(slurm: Cluster) -> str:
 def launch_in_an_allocation(slurm: Cluster) -> str:
     """`weft launch --hosts` with srun in the place of ssh."""
     script = slurm.folder / "ssh.sh"
-    script.write_text("#!/bin/sh\nhost=$1; shift\nexec srun --unbuffered --overlap --mem=0 -N1 -n1 --mpi=none --export=PATH -w $host sh -c \"$*\"\n")
+    script.write_text("#!/bin/sh\nhost=$1; shift\n"
+                      "exec srun --unbuffered --overlap --mem=0 -N1 -n1 --mpi=none --export=PATH -w $host sh -c \"$*\"\n")
     script.chmod(0o755)
     output = slurm.batch(f"{sys.executable} -m weft launch --hosts n1:2,n2:2 --ssh {script} {slurm.folder}/program.py sum")
     return sums(output)
