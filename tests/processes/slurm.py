@@ -217,6 +217,16 @@ def two_steps_at_once(slurm: Cluster) -> str:
     return "" if count == 8 and len(ports) == 2 else f"{count} ranks at ports {ports}: {output[-1500:]}"
 
 
+def two_steps_with_one_port(slurm: Cluster) -> str:
+    """One of them runs; the other names the address, and none of its processes joins the first."""
+    words = " ".join(slurm.command("slow"))
+    step = f"timeout 30 srun --overlap --mem=0 -n4 --overcommit --kill-on-bad-exit=1 {words}"
+    output = slurm.batch(f"export WEFT_COORDINATOR_ADDRESS=n1:61500\n{step} &\n{step} &\nwait")
+    count = len(re.findall(rf"rank \d of 4 on n\d: sum {float(sum(range(8 * 4)))} ", output))
+    named = "cannot use the address 10.79.0.1:61500" in output or "another job uses this address" in output
+    return "" if count == 4 and named else f"{count} ranks: {output[-1500:]}"
+
+
 def two_jobs_at_once(slurm: Cluster) -> str:
     script = f"srun --overcommit {' '.join(slurm.command('slow'))}"
     paths = []
@@ -272,6 +282,7 @@ CASES: dict[str, Callable[[Cluster], str]] = {
     "srun --mpi=pmi2": by_srun("pmi2"),
     "srun --mpi=pmix": by_srun("pmix"),
     "two steps of a job at once": two_steps_at_once,
+    "two steps of a job with one port": two_steps_with_one_port,
     "two jobs at once": two_jobs_at_once,
     "a rank is killed": a_killed_rank,
     "sbatch without srun": batch_without_srun,

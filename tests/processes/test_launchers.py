@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from tests.processes.ranks import free_port, run_ranks
+from tests.processes.ranks import free_port, ranks, run_ranks
 from weft.processes import launchers
 
 CASES = {
@@ -57,9 +57,9 @@ def test_ports_of_steps_and_of_jobs_that_run_at_once_differ():
 
 def test_a_start_is_told_from_others(environment):
     environment(CASES["slurm"][0])
-    assert launchers.find().job == launchers.find("slurm").job == "slurm 1234.2"
+    assert launchers.find().start == launchers.find("slurm").start == "slurm 1234.2"
     environment({"SLURM_STEP_ID": "3"})
-    assert launchers.find().job == "slurm 1234.3"
+    assert launchers.find().start == "slurm 1234.3"
 
 
 @pytest.mark.parametrize(("nodes", "hosts"), [
@@ -130,6 +130,18 @@ def say():
     import weft
 
     print(weft.process_index(), weft.process_count(), weft.device_count())
+
+
+def test_steps_that_use_one_port_refuse_each_other():
+    """The second process of each finds the coordinator of the first step."""
+    address = f"localhost:{free_port()}"
+    shared = {"WEFT_COORDINATOR_ADDRESS": address, "WEFT_COORDINATOR_BIND_ADDRESS": "", "WEFT_NUM_PROCESSES": "", "WEFT_PROCESS_ID": "",
+              "WEFT_JOB_SECRET": "a secret of both steps", "SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "localhost", "SLURM_NTASKS": "2"}
+    each = [{"SLURM_STEP_ID": step, "SLURM_PROCID": rank, "SLURM_LOCALID": rank} for step, rank in (("0", "0"), ("0", "1"), ("1", "1"))]
+    with ranks(3, say, environment=shared, environments=each) as running:
+        found = running.finish()
+    assert [rank.out for rank in found] == ["0 2 2\n", "1 2 2\n", ""]
+    assert "see also whether another job uses this address" in found[2].err
 
 
 @pytest.mark.parametrize("launcher", ["slurm", "Kubernetes"])

@@ -68,7 +68,7 @@ def initialize(coordinator_address: str | None = None, num_processes: int | None
     heartbeat = config.heartbeat_timeout if heartbeat_timeout_seconds is None else float(heartbeat_timeout_seconds)
     index = next((int(text) for name in ("WEFT", "JAX") if (text := os.environ.get(f"{name}_PARTITION_INDEX"))), None)
     state.join(found.address, rank, size, num_virtual_devices(), serve=rank == 0 and not found.is_served, bind_address=bind,
-               share=found.share, initialization_timeout=float(initialization_timeout), heartbeat_timeout=heartbeat,
+               share=found.share, start=found.start, initialization_timeout=float(initialization_timeout), heartbeat_timeout=heartbeat,
                collective_timeout=config.collective_timeout, shutdown_timeout=float(shutdown_timeout_seconds),
                partition=index if partition_index is None else partition_index, natives=_Natives(), transport=config.process_transport)
 

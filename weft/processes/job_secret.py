@@ -6,6 +6,7 @@ launcher the user sets that variable, or WEFT_JOB_SECRET_FILE: a file that only 
 
 from __future__ import annotations
 
+import hmac
 import os
 import secrets
 import stat
@@ -40,6 +41,15 @@ def find_secret(environment: Mapping[str, str] | None = None) -> bytes:
             f"{_MIN_LENGTH}. `openssl rand -hex 32` prints one."
         )
     return text.encode()
+
+
+def make_start_secret(secret: bytes, start: str) -> bytes:
+    """Return the secret of one start of a program, which the launcher names, "" if it does not.
+
+    Starts that share a user's secret refuse each other: a process that finds another start at its
+    coordinator's address must not join it.
+    """
+    return hmac.digest(secret, start.encode(), "sha256") if start else secret
 
 
 def is_insecure_allowed() -> bool:

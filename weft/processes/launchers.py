@@ -38,8 +38,8 @@ class Found:
     #: gives all ranks the address that process 0 gives; process 0 chooses the port
     share: Callable[[str | None], str] | None = None
     launcher: str = ""
-    #: what tells this start of a program from others that may use the same port; "" where the launcher does not say
-    job: str = ""
+    #: the launcher's name for this start of the program, which tells it from others that may use the same port; "" if it has none
+    start: str = ""
 
 
 def find(method: str | None = None, address: str | None = None, size: int | None = None, rank: int | None = None) -> Found:
@@ -58,7 +58,7 @@ def find(method: str | None = None, address: str | None = None, size: int | None
         _warn_of_batch_step()
         return found
     return Found(found.address or said.address, said.size if found.size is None else found.size,
-                 said.rank if found.rank is None else found.rank, served, None if found.address else said.share, said.launcher, said.job)
+                 said.rank if found.rank is None else found.rank, served, None if found.address else said.share, said.launcher, said.start)
 
 
 def detected_size() -> int:
@@ -92,7 +92,7 @@ def _slurm() -> Found:
     reserved = re.match(r"\d+", os.environ.get("SLURM_STEP_RESV_PORTS", ""))
     port = int(reserved.group()) if reserved else port_of_step(_int("SLURM_JOB_ID"), int(step) if step.isdecimal() else 0)
     host = first_host(os.environ["SLURM_STEP_NODELIST"])
-    return Found(f"{host}:{port}", _size_of_slurm(), _int("SLURM_PROCID"), launcher="slurm", job=f"slurm {job}")
+    return Found(f"{host}:{port}", _size_of_slurm(), _int("SLURM_PROCID"), launcher="slurm", start=f"slurm {job}")
 
 
 def port_of_step(job: int, step: int) -> int:

@@ -191,13 +191,15 @@ class Clock:
 # ---- joining and leaving
 
 def join(address: str | None, rank: int, size: int, devices: int, *, serve: bool, bind_address: str | None = None,
-         share: Callable[[str | None], str] | None = None,
+         share: Callable[[str | None], str] | None = None, start: str = "",
          initialization_timeout: float = 300.0, heartbeat_timeout: float = 10.0, collective_timeout: float = 600.0,
          shutdown_timeout: float = 300.0, partition: int | None = None, natives: Natives | None = None,
          transport: str = "auto") -> Processes:
     """Meet the other processes; with `serve`, start the coordinator here. Where nobody knows the address, the coordinator chooses a port
-    and `share` tells all, and the secret too. Raises ProcessFailureError where others do not come, RuntimeError where processes of other
-    machines would have to connect without a secret."""
+    and `share` tells all, and the secret too. `start` is the launcher's name for this start of the program.
+
+    Raises ProcessFailureError where others do not come, RuntimeError where processes of other machines would have to connect without a
+    secret."""
     secret, coordinator, note = job_secret.find_secret(), None, ""
     if not address and share is not None:
         secret = secret or (job_secret.make_secret().encode() if serve else b"")
@@ -212,7 +214,7 @@ def join(address: str | None, rank: int, size: int, devices: int, *, serve: bool
         chosen = choose_addresses(address or "", bool(secret) or is_open, bind_address)
         if chosen.connect != address and not secret and not is_open:
             note = f"Without {job_secret.VARIABLE} the coordinator at {address} accepts processes of this machine alone."
-        address = chosen.connect
+        address, secret = chosen.connect, job_secret.make_start_secret(secret, start)
         if serve:
             if is_open and not chosen.is_local:
                 warnings.warn(f"{job_secret.INSECURE_VARIABLE} is set: anyone who can connect to {', '.join(chosen.listen)} can end this "
