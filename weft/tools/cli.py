@@ -86,10 +86,10 @@ def _launch(options: argparse.Namespace) -> int:
         prefix=options.prefix, log_dir=options.log_dir)
     if options.hosts is None:
         return launch(launched)
-    from weft.tools.remote_host import RemotePool
+    from weft.tools.ssh_hosts import SshPool
 
     ssh = shlex.split(options.ssh or os.environ.get("WEFT_SSH") or DEFAULT_SSH)
-    return launch(launched, functools.partial(RemotePool, options.hosts, ssh, options.variables))
+    return launch(launched, functools.partial(SshPool, options.hosts, ssh, options.variables))
 
 
 def parse(argv: list[str]) -> argparse.Namespace:

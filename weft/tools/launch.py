@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
+from weft.processes.addresses import join_address
 from weft.processes.coordinator import Coordinator
 from weft.processes.failures import _listed as format_ranks
 from weft.processes.host_identity import machine
@@ -43,7 +44,7 @@ _QUIET_S = 3.0
 #: open files of the launcher: a rank has two pipes, a file for its error and a connection
 _FILES_PER_RANK, _SPARE_FILES = 4, 64
 #: exit status for a program that could not be started
-_CANNOT_START = 2
+CANNOT_START = 2
 
 
 @record
@@ -74,7 +75,7 @@ class Group:
 class HostPool(Protocol):
     """The hosts of a program."""
 
-    bind_host: str  # the address on which the coordinator listens
+    listen: tuple[str, ...]  # where the coordinator listens; known after `assign`
 
     def assign(self, size: int) -> list[Group]:
         """Return where to start up to `size` ranks; raises StartError if too few hosts answer."""
@@ -88,7 +89,7 @@ class HostPool(Protocol):
         """Return how many ranks to start after a failed job."""
         ...
 
-    def close(self) -> None: ...
+    def close(self, status: int) -> None: ...
 
 
 class StartError(Exception):
@@ -102,18 +103,20 @@ MakePool = Callable[[LaunchOptions, RankOutput, "Signals"], HostPool]
 def launch(options: LaunchOptions, make_pool: MakePool | None = None) -> int:
     """Run a program until it ends, or until it has failed more than `restarts` times."""
     output = RankOutput(options.prefix and options.size > 1, options.log_dir)
-    with contextlib.ExitStack() as stack:
-        try:
-            raise_file_limit(
-                _SPARE_FILES + _FILES_PER_RANK * options.size, f"{options.size} processes"
-            )
-            signals = stack.enter_context(Signals())
+    pool: HostPool | None = None
+    status = CANNOT_START
+    try:
+        needed = _SPARE_FILES + _FILES_PER_RANK * options.size
+        raise_file_limit(needed, f"{options.size} processes")
+        with Signals() as signals:
             pool = (make_pool or LocalPool)(options, output, signals)
-            stack.callback(pool.close)
-            return _run_jobs(options, pool, output, signals)
-        except (StartError, OSError) as error:
-            output.say(str(error))
-            return _CANNOT_START
+            status = _run_jobs(options, pool, output, signals)
+    except (StartError, OSError) as error:
+        output.say(str(error))
+    finally:
+        if pool is not None:
+            pool.close(status)
+    return status
 
 
 def _run_jobs(options: LaunchOptions, pool: HostPool, output: RankOutput, signals: Signals) -> int:
@@ -139,7 +142,7 @@ def _run_jobs(options: LaunchOptions, pool: HostPool, output: RankOutput, signal
 class LocalPool:
     """This machine alone."""
 
-    bind_host = "127.0.0.1"
+    listen: tuple[str, ...] = ("127.0.0.1:0",)
 
     def __init__(self, options: LaunchOptions, output: RankOutput, signals: Signals) -> None:
         self._output = output
@@ -154,7 +157,7 @@ class LocalPool:
     def next_size(self, job: Job) -> int:
         return job.size - (job.count_lost() if self._shrinks else 0)
 
-    def close(self) -> None:
+    def close(self, status: int) -> None:
         pass
 
 
@@ -205,7 +208,7 @@ class Job:
         self._news: list[dict[str, Any]] = []
         self.secret = os.environ.get(VARIABLE) or make_secret()
         self._coordinator = Coordinator(
-            f"{pool.bind_host}:0",
+            pool.listen,
             self.size,
             config.heartbeat_timeout,
             self._news.append,
@@ -251,7 +254,9 @@ class Job:
     def _request(self, group: Group) -> StartRequest:
         options = self._options
         environment = {
-            "WEFT_COORDINATOR_ADDRESS": f"{group.coordinator_host}:{self._coordinator.port}",
+            "WEFT_COORDINATOR_ADDRESS": join_address(
+                group.coordinator_host, self._coordinator.port
+            ),
             "WEFT_COORDINATOR_SERVED": "1",
             "WEFT_NUM_PROCESSES": str(self.size),
             VARIABLE: self.secret,
