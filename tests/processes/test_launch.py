@@ -50,10 +50,10 @@ print(f"done {me}", flush=True)
 class Launched:
     """A launcher under way, and what it printed."""
 
-    def __init__(self, folder, *words, command=("-m", "weft", "launch"), program=PROGRAM):
+    def __init__(self, folder, *words, command=("-m", "weft", "launch"), program=PROGRAM, name=""):
         self.folder = Path(folder)
         Path(folder, "program.py").write_text(program)
-        self._out, self._err = Path(folder, "out"), Path(folder, "err")
+        self._out, self._err = Path(folder, name + "out"), Path(folder, name + "err")
         with open(self._out, "wb") as out, open(self._err, "wb") as err:
             self.process = subprocess.Popen([sys.executable, *command, *words], cwd=folder, stdout=out, stderr=err,
                                             env={**os.environ, "PYTHONPATH": str(HOUSE), "WEFT_NUM_DEVICES": "1", **AS_ROOT})

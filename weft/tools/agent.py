@@ -30,6 +30,10 @@ BEAT_S = 1.0
 _POLL_S = 0.02
 #: how much output may be on its way before ranks wait for the launcher to read it
 _MOST_OUTPUT = 4 << 20
+#: how long the last frames may take
+_FLUSH_S = 2.0
+#: exit status of an agent that is refused
+CANNOT_START = 2
 #: the silence after which the launcher is gone, as long as it has started nothing
 _IDLE_S = 120.0
 
@@ -48,6 +52,7 @@ class Outbox:
         self._link = link
         self._frames: deque[tuple[dict[str, Any], bytes]] = deque()
         self._size = 0
+        self._is_idle = True
         self._changed = threading.Condition()
         self.is_closed = False
         DaemonThread(self._send_frames)
@@ -58,8 +63,14 @@ class Outbox:
             while waits and self._size > _MOST_OUTPUT and not self.is_closed:
                 self._changed.wait(1.0)
             self._frames.append((table, data))
+            self._is_idle = False
             self._size += len(data)
             self._changed.notify_all()
+
+    def flush(self, seconds: float) -> None:
+        """Wait until all is sent, at most so long."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_idle or self.is_closed, seconds)
 
     def close(self) -> None:
         """Drop what is on its way."""
@@ -81,6 +92,7 @@ class Outbox:
                 return
             with self._changed:
                 self._size -= len(data)
+                self._is_idle = not self._frames
                 self._changed.notify_all()
 
 
@@ -97,9 +109,10 @@ class Agent:
         self._silence = _IDLE_S
         #: the exit status of the program, once the launcher says that it has ended
         self.status: int | None = None
+        self.refusal = ""  # why the launcher does not take this agent
 
-    def serve(self, tick: Callable[[Agent], None] = lambda agent: None) -> None:
-        """Serve until the launcher's connection closes; call `tick` all the time."""
+    def serve(self, stops: Callable[[Agent], bool] = lambda agent: False) -> None:
+        """Serve until the launcher's connection closes, or until it `stops`, which is asked all the time."""
         self._outbox.send({"op": "hello", **describe_host(), **self._facts})
         heard = ticked = beat = time.monotonic()
         try:
@@ -115,7 +128,9 @@ class Agent:
                 elif now - heard > self._silence:
                     return
                 self._report_ends()
-                tick(self)
+                if stops(self):
+                    self._outbox.flush(_FLUSH_S)
+                    return
                 if now >= beat:
                     beat = now + BEAT_S
                     self._outbox.send({"op": "beat"})
@@ -149,6 +164,8 @@ class Agent:
             self._is_ending = True
         elif op == "end":
             self._outbox.send({"op": "ended"})
+        elif op == "refused":
+            self.refusal, self.status = table["why"], CANNOT_START
         elif op == "finish":
             self.status = table["status"]
 

@@ -26,6 +26,7 @@ from typing import Any, NoReturn
 
 from weft._version import __version__
 from weft.compat import JAX_VERSION
+from weft.processes.wire import host_and_port
 from weft.tools.host_list import DEFAULT_SSH, parse_hosts
 from weft.tools.output import CLOSED_OUTPUT, drop_output, is_output_closed
 from weft.util.config import MAX_DEVICES
@@ -84,6 +85,11 @@ def _launch(options: argparse.Namespace) -> int:
         options.program, tuple(options.arguments), options.as_module, size=options.processes, devices=options.devices,
         least=options.least, restarts=options.restarts, grace=DEFAULT_GRACE_S if options.grace is None else options.grace,
         prefix=options.prefix, log_dir=options.log_dir)
+    if options.nodes is not None:
+        from weft.tools.node_hosts import NodeOptions, NodePool, serve_node
+
+        node = NodeOptions(options.nodes, options.node_rank, options.rendezvous, options.processes // options.nodes)
+        return serve_node(node, launched) if node.number else launch(launched, functools.partial(NodePool, node))
     if options.hosts is None:
         return launch(launched)
     from weft.tools.ssh_hosts import SshPool
@@ -189,6 +195,7 @@ The exit status is 0, 75 if the processes were preempted (they saved their state
 
     weft launch -n 4 --devices-per-process 2 train.py --epochs 3
     weft launch --min 2 --max 4 --restarts 10 train.py      after a failure, start again with those that are left
+    weft launch -n 4 --nodes 2 --rendezvous a:29500 --node-rank 0 train.py      and with --node-rank 1 on the second node
     weft launch --hosts a:4,b:4 train.py                    four processes on each of two hosts, started by ssh
 """
 
@@ -208,6 +215,10 @@ def _add_launch(commands: Any) -> None:
     command.add_argument("--ssh", metavar="COMMAND", help=f"what reaches a host, instead of WEFT_SSH or '{DEFAULT_SSH}'")
     command.add_argument("--env", dest="variables", action="append", default=[], metavar="NAME",
                          help="forward a variable to the hosts, besides WEFT_*, JAX_* and PYTHONPATH; NAME=VALUE sets one")
+    command.add_argument("--nodes", type=_positive, metavar="N", help="the same command is run on N nodes, each with -n processes")
+    command.add_argument("--rendezvous", metavar="HOST:PORT", help="where the launcher of node 0 waits for the others")
+    command.add_argument("--node-rank", type=_natural, metavar="I",
+                         help="the number of this node (default: SLURM_NODEID or JOB_COMPLETION_INDEX)")
     command.add_argument("--no-prefix", dest="prefix", action="store_false", help="do not begin each line of output with its process: [3]")
     command.add_argument("--log-dir", metavar="DIR", help="write the output of each process to DIR/rank-3.log, too")
     command.add_argument("-m", dest="as_module", action="store_true", help="PROGRAM names a module, as in python -m")
@@ -216,6 +227,8 @@ def _add_launch(commands: Any) -> None:
 
 
 def _checked_launch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> argparse.Namespace:
+    if options.nodes is not None:
+        _check_nodes(parser, options)
     slots = sum(host.slots for host in options.hosts or ())
     if (options.processes is not None and options.most is not None) or not (options.processes or options.most or slots):
         parser.error("weft launch: give the number of processes, as -n N or as --max N")
@@ -227,6 +240,24 @@ def _checked_launch(parser: argparse.ArgumentParser, options: argparse.Namespace
     if options.arguments[:1] == ["--"]:
         options.arguments = options.arguments[1:]
     return options
+
+
+def _check_nodes(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    from weft.tools.node_hosts import node_number
+
+    if options.hosts is not None or options.most is not None:
+        parser.error("weft launch: --nodes excludes --hosts and --max: each node starts -n processes")
+    if options.rendezvous is None:
+        parser.error("weft launch: --nodes needs --rendezvous HOST:PORT, an address of node 0")
+    try:
+        host_and_port(options.rendezvous)
+    except ValueError as error:
+        parser.error(f"weft launch: --rendezvous: {error}")
+    if options.node_rank is None:
+        options.node_rank = node_number()
+    if options.node_rank is None or options.node_rank >= options.nodes:
+        parser.error(f"weft launch: give the number of this node, as --node-rank I, from 0 to {options.nodes - 1}")
+    options.processes = (options.processes or 1) * options.nodes
 
 
 def _usage(name: str) -> str:

@@ -28,6 +28,7 @@ from weft.processes.failures import _listed as format_ranks
 from weft.processes.host_identity import machine
 from weft.processes.job_secret import VARIABLE, make_secret
 from weft.processes.launchers import PREEMPTED
+from weft.tools.agent import CANNOT_START
 from weft.tools.local_host import Host, LocalHost, RankError, StartRequest, run_command
 from weft.tools.output import CLOSED_OUTPUT
 from weft.tools.rank_output import RankOutput
@@ -43,8 +44,6 @@ _NEWS_S = 0.3
 _QUIET_S = 3.0
 #: open files of the launcher: a rank has two pipes, a file for its error and a connection
 _FILES_PER_RANK, _SPARE_FILES = 4, 64
-#: exit status for a program that could not be started
-CANNOT_START = 2
 
 
 @record
