@@ -58,7 +58,7 @@ import weft.numpy as wnp
 from weft import processes
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 
-me, what = weft.process_index(), sys.argv[1]
+me, what = weft.process_index(), sys.argv[1] if sys.argv[1:] else "sum"
 count = weft.device_count()
 x = weft.device_put(wnp.arange(4.0 * count), NamedSharding(Mesh(np.array(weft.devices()), ("x",)), P("x")))
 total = float(weft.jit(lambda x: x.sum())(x))
@@ -192,9 +192,9 @@ def _stop(folder: Path) -> None:
 
 # ---- cases: each returns what is wrong, "" if nothing is
 
-def sums(output: str, size: int = 4) -> str:
-    """What is wrong with the output of a program whose ranks have two devices each."""
-    total = float(sum(range(8 * size)))      # two devices with four numbers each
+def sums(output: str, size: int = 4, devices: int = 2) -> str:
+    """What is wrong with the output of a program."""
+    total = float(sum(range(4 * devices * size)))               # each device has four numbers
     found = re.findall(rf"rank (\d+) of {size} on (n\d): sum {total} ", output)
     if sorted(int(rank) for rank, _ in found) == list(range(size)):
         return ""
@@ -277,6 +277,19 @@ def launch_in_an_allocation(slurm: Cluster) -> str:
     return sums(output)
 
 
+def example(name: str, size: int, devices: int) -> Callable[[Cluster], str]:
+    """A file of examples/cluster, on fewer nodes and processors than it names."""
+    def case(slurm: Cluster) -> str:
+        script = slurm.folder / name
+        text = HOUSE.joinpath("examples", "cluster", name).read_text()
+        script.write_text(re.sub(r"\bpython ", f"{sys.executable} ", text))
+        shutil.copy(slurm.folder / "program.py", slurm.folder / "train.py")
+        slurm.run("sbatch", "--wait", "-N2", "--cpus-per-task=1", f"--output={script}.out", str(script))
+        return sums(Path(f"{script}.out").read_text(), size, devices)
+
+    return case
+
+
 CASES: dict[str, Callable[[Cluster], str]] = {
     "srun --mpi=none": by_srun("none"),
     "srun --mpi=pmi2": by_srun("pmi2"),
@@ -288,6 +301,8 @@ CASES: dict[str, Callable[[Cluster], str]] = {
     "sbatch without srun": batch_without_srun,
     "the port is taken": a_taken_port,
     "weft launch --hosts in an allocation": launch_in_an_allocation,
+    "examples/cluster/train.slurm": example("train.slurm", 2, 8),
+    "examples/cluster/elastic.slurm": example("elastic.slurm", 8, 2),
 }
 #: repeated where Slurm reserves ports
 WITH_PORTS = ("srun --mpi=none", "two steps of a job at once")
