@@ -197,6 +197,24 @@ def test_different_errors_are_printed_each(tmp_path):
     assert len(re.findall(r"process \d on .* raised:", launched.err)) == 1
 
 
+def test_an_error_is_not_repeated_by_ranks_that_were_done(tmp_path):
+    """Process 0 waits at its end for process 1, which fails later."""
+    program = "import time, weft\nif weft.process_index():\n    time.sleep(1)\n    1 / 0\n"
+    launched = Launched(tmp_path, "-n", "2", "program.py", program=program)
+    assert launched.wait() == 1
+    assert launched.err.count("ZeroDivisionError") == 1 and launched.err.count("ProcessFailureError") == 0
+    assert "weft launch: processes 0 ended because of it" in launched.err
+
+
+def test_variables_of_other_launchers_do_not_reach_ranks(tmp_path, monkeypatch):
+    for name in ("PMI_RANK", "PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "SLURM_STEP_NODELIST", "SLURM_JOB_ID"):
+        monkeypatch.setenv(name, "0")
+    program = "import os\nprint(sorted(name for name in os.environ if name.startswith(('PMI', 'OMPI', 'SLURM'))))\n"
+    launched = Launched(tmp_path, "-n", "1", "program.py", program=program)
+    assert launched.wait() == 0, launched.err
+    assert launched.out == f"{sorted({'SLURM_JOB_ID', *AS_ROOT})}\n"
+
+
 PRINTS = """
 import os, sys
 import weft

@@ -3,11 +3,14 @@
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.processes.ranks import HOUSE, PATIENCE_S
 from tests.processes.test_launch import SLOW_TO_END, Launched, gone
 from weft.tools.host_list import parse_hosts
 
@@ -121,6 +124,17 @@ def test_ranks_save_when_the_launcher_is_told_to_end(ssh):
     launched.process.send_signal(signal.SIGTERM)
     assert launched.wait() == 75, launched.err
     assert launched.out.count("saved") == 2 and gone(launched)
+
+
+def test_a_closed_reader_ends_ranks_quietly(ssh):
+    Path(ssh, "program.py").write_text("import weft\nfor i in range(100000):\n    print('line', i)\n")
+    command = [sys.executable, "-m", "weft", "launch", "--hosts", "a:2,b:2", "program.py"]
+    with subprocess.Popen(command, cwd=ssh, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          env={**os.environ, "PYTHONPATH": str(HOUSE)}) as process:
+        assert process.stdout.readline().endswith(b"line 0\n")
+        process.stdout.close()
+        errors = process.stderr.read().decode()
+        assert process.wait(PATIENCE_S) == 141 and errors == ""
 
 
 @pytest.mark.parametrize("what", ["launcher", "connection"])

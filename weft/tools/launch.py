@@ -410,7 +410,8 @@ class Job:
         if self._first is None:
             return PREEMPTED if self.grows and any(codes) else 0
         code = self._code(self._first.rank)
-        if self._first.rank in self._running_at_end or code == 0 or self._first.kind == "silent":
+        is_lost = bool(self._host_of[self._first.rank].lost) or self._first.kind == "silent"
+        if is_lost or self._first.rank in self._running_at_end or code == 0:
             return 1
         return 128 - code if code < 0 else code
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import selectors
 import signal
 import socket
@@ -29,6 +30,10 @@ from weft.util.threads import DaemonThread, allowed_threads
 #: how long output may arrive after the end of all ranks, from processes that left their groups
 _DRAIN_S = 0.3
 _CHUNK = 1 << 16
+#: variables by which MPI and Slurm identify this process, which its ranks must not take for theirs
+_OF_OTHER_LAUNCHERS = re.compile(
+    "PMIX?_|OMPI_COMM_WORLD_|SLURM_(STEP_|STEPID|PROCID|LOCALID|GTIDS|TASK_PID)"
+)
 #: takes what a rank wrote: the rank, the stream, the bytes; no bytes at the end
 Receive = Callable[[int, int, bytes], None]
 
@@ -83,7 +88,10 @@ class LocalHost:
 
     def start(self, request: StartRequest) -> None:
         """Start ranks. If one cannot be started, those before it run on until `end`."""
-        environment = {**os.environ, **request.environment, "WEFT_LAUNCHER_PID": str(os.getpid())}
+        environment = {
+            name: value for name, value in os.environ.items() if not _OF_OTHER_LAUNCHERS.match(name)
+        }
+        environment |= {**request.environment, "WEFT_LAUNCHER_PID": str(os.getpid())}
         threads = max(1, allowed_threads() // len(request.ranks))
         environment.setdefault("WEFT_NUM_THREADS", str(threads))
         self._ended = False

@@ -4,6 +4,7 @@ In:  a file or a module name, its arguments, and the number of devices.
 Out: its exit status. An error prints a traceback that begins at the program's own first line.
 """
 
+import atexit
 import contextlib
 import ctypes
 import importlib.util
@@ -43,7 +44,10 @@ def run_program(
     except OSError as error:
         print(f"weft: cannot read {program!r}: {error.strerror or error}", file=sys.stderr)
         return 2
-    meet_others()
+    try:
+        meet_others()
+    except ProcessFailureError as error:
+        return show(error, None)
     sys.argv[:] = [path, *arguments]
     main = ModuleType("__main__")
     main.__file__ = path
@@ -80,6 +84,22 @@ def meet_others() -> None:
 
         distributed.initialize()
         held[0].is_launched = True
+        if _error_files:
+            atexit.register(_leave_others)  # runs before the function that `initialize` registered
+
+
+def _leave_others() -> None:
+    """Wait for the other processes at the end of the program. If one fails, leave the error to the launcher."""
+    if not held or held[0].client.is_failure_seen:
+        return  # the error that ends this process has been reported
+    from weft import distributed
+
+    try:
+        distributed.shutdown()
+    except ProcessFailureError as error:
+        _tell_launcher(f"{type(error).__module__}.{type(error).__name__}: {error}\n", follows=True)
+        sys.stdout.flush()
+        os._exit(1)
 
 
 _SET_DEATH_SIGNAL = 1
@@ -131,19 +151,19 @@ def _below_here(traceback: TracebackType | None) -> TracebackType | None:
 def show(error: BaseException, traceback: TracebackType | None) -> int:
     """Print an error and its traceback; return the exit status."""
     error.__traceback__ = traceback
-    if _error_files:
-        _tell_launcher(error, _error_files[0])
-    else:
+    if not _error_files:
         sys.excepthook(type(error), error, traceback)
+        return 1
+    with contextlib.redirect_stderr(io.StringIO()) as shown:
+        sys.excepthook(type(error), error, traceback)
+    is_told = bool(held) and held[0].client.failure is not None
+    _tell_launcher(shown.getvalue(), follows=is_told and isinstance(error, ProcessFailureError))
     return 1
 
 
-def _tell_launcher(error: BaseException, descriptor: int) -> None:
-    """Leave what the hook prints to the launcher, which shows an error of many processes once."""
-    with contextlib.redirect_stderr(io.StringIO()) as shown:
-        sys.excepthook(type(error), error, error.__traceback__)
-    follows = isinstance(error, ProcessFailureError) and bool(held) and held[0].client.failure is not None
+def _tell_launcher(text: str, follows: bool) -> None:
+    """Leave an error to the launcher, which shows one of many processes once; `follows` if another process has failed before."""
     try:
-        os.write(descriptor, json.dumps({"text": shown.getvalue(), "follows": follows}).encode())
+        os.write(_error_files[0], json.dumps({"text": text, "follows": follows}).encode())
     except OSError:
-        sys.stderr.write(shown.getvalue())
+        sys.stderr.write(text)
