@@ -12,6 +12,7 @@ import pytest
 
 from tests.processes.ranks import HOUSE, PATIENCE_S
 from tests.processes.test_launch import SLOW_TO_END, Launched, gone
+from tests.processes.test_shrink import TRAINS
 from weft.tools.host_list import parse_hosts
 
 #: refuses while a file says that the host is down; else relays, so that the connection can be cut and frozen
@@ -149,6 +150,14 @@ def test_no_orphan_is_left(what, ssh):
             os.kill(pid, signal.SIGKILL)
         assert launched.wait() != 0
         assert re.search(r"process [23] on b was lost with its host: host b: the connection is closed", launched.err), launched.err
+    assert gone(launched)
+
+
+def test_survivors_on_several_hosts_continue_in_place(ssh):
+    launched = Launched(ssh, "--hosts", "a:2,b:1", "program.py", program=TRAINS)
+    assert launched.wait() == 0, launched.err
+    assert launched.out.count("trained [(0,), (1, 2)]") == 2, launched.out + launched.err
+    assert "process 0 was killed by signal 9 (SIGKILL); 2 processes go on without 0" in launched.err
     assert gone(launched)
 
 

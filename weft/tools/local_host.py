@@ -30,6 +30,8 @@ from weft.util.threads import DaemonThread, allowed_threads
 #: how long output may arrive after the end of all ranks, from processes that left their groups
 _DRAIN_S = 0.3
 _CHUNK = 1 << 16
+#: exit code of ranks that could not be started, as a shell's
+_NOT_STARTED = 127
 #: variables by which MPI and Slurm identify this process, which its ranks must not take for theirs
 _OF_OTHER_LAUNCHERS = re.compile(
     "PMIX?_|OMPI_COMM_WORLD_|SLURM_(STEP_|STEPID|PROCID|LOCALID|GTIDS|TASK_PID)"
@@ -123,7 +125,9 @@ class LocalHost:
 
     def exit_code(self, rank: int) -> int | None:
         """Return a rank's exit code, None while it runs; a negative one is a signal's number."""
-        process = self._processes[rank]
+        process = self._processes.get(rank)
+        if process is None:
+            return _NOT_STARTED
         if process.returncode is not None:
             return process.returncode
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
@@ -144,12 +148,12 @@ class LocalHost:
 
     def error(self, rank: int) -> RankError | None:
         """Return the error that ended a rank, None if it reported none."""
-        data = read_error_file(self._error_files[rank])
-        return parse_error(data)
+        return parse_error(self.error_data(rank))
 
     def error_data(self, rank: int) -> bytes:
         """Return a rank's error as the rank wrote it."""
-        return read_error_file(self._error_files[rank])
+        file = self._error_files.get(rank)
+        return b"" if file is None else os.pread(file.fileno(), 1 << 20, 0)
 
     def close_stream(self, stream: int) -> None:
         """Close a stream of all ranks: nothing reads it any more."""
@@ -211,11 +215,6 @@ class LocalHost:
                 pipes.unregister(key.fileobj)
                 key.fileobj.close()  # type: ignore[union-attr]
                 self._receive(rank, stream, b"")
-
-
-def read_error_file(file: IO[bytes]) -> bytes:
-    """Return what a rank wrote to its error file."""
-    return os.pread(file.fileno(), 1 << 20, 0)
 
 
 def parse_error(data: bytes) -> RankError | None:
