@@ -116,7 +116,7 @@ def test_a_failure_ends_all_and_names_the_first(what, status, said, tmp_path):
     assert launched.err.count("weft launch: process 1 on ") == 1 and launched.err.count(said) == 1
     assert gone(launched)
     if what != "exit":
-        assert "processes 0 ended because of it" in launched.err and "done" not in launched.out
+        assert "process 0 ended because of it" in launched.err and "done" not in launched.out
     if what == "raise":
         assert "[1]     raise ValueError" in launched.err and launched.err.count("ValueError: a bad value") == 1
     if what == "child":                         # it has no error of its own: that of another shows where the program was
@@ -203,7 +203,7 @@ def test_an_error_is_not_repeated_by_ranks_that_were_done(tmp_path):
     launched = Launched(tmp_path, "-n", "2", "program.py", program=program)
     assert launched.wait() == 1
     assert launched.err.count("ZeroDivisionError") == 1 and launched.err.count("ProcessFailureError") == 0
-    assert "weft launch: processes 0 ended because of it" in launched.err
+    assert "weft launch: process 0 ended because of it" in launched.err
 
 
 def test_variables_of_other_launchers_do_not_reach_ranks(tmp_path, monkeypatch):

@@ -132,10 +132,11 @@ def _run_jobs(options: LaunchOptions, pool: HostPool, output: RankOutput, signal
             return status
         size = pool.next_size(job)
         if options.least is not None and size < options.least:
-            output.say(f"{size} processes are left, fewer than --min {options.least}")
+            output.say(f"{_count(size, 'process')} left, fewer than --min {options.least}")
             return status
         restarts -= 1
-        output.say(f"starting again with {size} processes; {restarts} more restarts")
+        left = _count(restarts, "more restart")
+        output.say(f"starting again with {_count(size, 'process')}; {left}")
 
 
 class LocalPool:
@@ -320,7 +321,8 @@ class Job:
             _wait(lambda: self._exit_code(first) is not None, 1.0)
             reason = f"process {first} {self._describe(self._first)}; "
         names = ", ".join(map(str, lost)) or "others"
-        self._output.say(f"{reason}{len(ranks)} processes go on without {names}")
+        verb = "go" if len(ranks) > 1 else "goes"
+        self._output.say(f"{reason}{_count(len(ranks), 'process')} {verb} on without {names}")
         self._abandoned |= set(lost)
         self._present, self._first, self._bad_since = ranks, None, math.inf
         self._failures.clear()
@@ -373,8 +375,8 @@ class Job:
     def _announce_wait(self, alive: Sequence[int], seconds: float) -> None:
         if self._first is not None:
             self._output.say(
-                f"process {self._first.rank} failed; up to {seconds:.0f} s for processes "
-                f"{format_ranks(alive)} to end"
+                f"process {self._first.rank} failed; up to {seconds:.0f} s for "
+                f"{_name_ranks(alive)} to end"
             )
 
     def _close_stream(self, stream: int) -> None:
@@ -460,11 +462,29 @@ class Job:
                 self._output.say(f"process {ranks[0]} on {where} raised:")
             self._output.show_text(ranks[0], errors[ranks[0]].text, log=False)
             if len(ranks) > 1:
-                self._output.say(f"the same error in processes {format_ranks(ranks[1:])}")
+                self._output.say(f"the same error in {_name_ranks(ranks[1:])}")
         if followers:
-            self._output.say(f"processes {format_ranks(followers)} ended because of it")
+            self._output.say(f"{_name_ranks(followers)} ended because of it")
             if first not in errors:
                 self._output.show_text(followers[0], errors[followers[0]].text, log=False)
+
+
+def _count(number: int, noun: str) -> str:
+    """Return a number of things.
+
+    >>> _count(1, "process"), _count(2, "process"), _count(0, "more restart")
+    ('1 process', '2 processes', '0 more restarts')
+    """
+    return f"{number} {noun}" + ("" if number == 1 else "es" if noun.endswith("s") else "s")
+
+
+def _name_ranks(ranks: Sequence[int]) -> str:
+    """Return the names of ranks.
+
+    >>> _name_ranks([3]), _name_ranks([0, 1, 2, 5])
+    ('process 3', 'processes 0-2, 5')
+    """
+    return f"process{'es' if len(ranks) > 1 else ''} {format_ranks(ranks)}"
 
 
 def _comparable(text: str) -> str:
