@@ -90,19 +90,21 @@ def test_when_the_first_launcher_is_killed_no_orphan_is_left(nodes):
 
 
 @pytest.mark.slow
-def test_a_lost_node_is_left_out_and_taken_back(nodes):
-    elastic = ELASTIC
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_lost_node_is_left_out_and_taken_back(number, nodes):
+    """SIGTERM is a preemption of one node: all save, and the others go on."""
     words = ["--min", "2", "--restarts", "1"]
-    first, second = nodes(0, *words, program=elastic), nodes(1, *words, program=elastic)
+    first, second = nodes(0, *words, program=ELASTIC), nodes(1, *words, program=ELASTIC)
     first.wait_for(2)
     second.wait_for(2)
-    second.process.kill()
-    second.process.wait()
+    second.process.send_signal(number)
+    second.process.wait(PATIENCE_S)
     assert is_soon(lambda: "starting again with 2 processes" in first.err), first.err
     first.wait_for(4)
-    again = nodes(1, *words, program=elastic)
+    again = nodes(1, *words, program=ELASTIC)
     assert (first.wait(), again.wait()) == (0, 0), first.err + again.err
     assert re.findall(r"of (\d) starts", first.out) == ["4", "4", "2", "2", "4", "4"] and again.out.count("of 4 starts") == 2
+    assert ("the program was preempted" in first.err) == (number == signal.SIGTERM)
 
 
 @pytest.mark.parametrize("number", [0, 1])

@@ -142,7 +142,8 @@ class Agent:
                 self._host.kill()
 
     def signal(self, number: int) -> None:
-        """Send a signal to all ranks of this host."""
+        """Send a signal to all ranks of this host, which takes no part in the next start."""
+        self._outbox.send({"op": "leaves"})
         if self._host is not None:
             self._host.signal(list(self._unreported), number)
 

@@ -29,7 +29,7 @@ from weft.processes.host_identity import machine
 from weft.processes.job_secret import VARIABLE, make_secret
 from weft.processes.launchers import PREEMPTED
 from weft.tools.agent import CANNOT_START
-from weft.tools.local_host import Host, LocalHost, RankError, StartRequest, run_command
+from weft.tools.local_host import LOST, Host, LocalHost, RankError, StartRequest, run_command
 from weft.tools.output import CLOSED_OUTPUT
 from weft.tools.rank_output import RankOutput
 from weft.util.config import config
@@ -75,6 +75,7 @@ class HostPool(Protocol):
     """The hosts of a program."""
 
     listen: tuple[str, ...]  # where the coordinator listens; known after `assign`
+    outlives_preemption: bool  # whether other hosts go on after one was preempted
 
     def assign(self, size: int) -> list[Group]:
         """Return where to start up to `size` ranks; raises StartError if too few hosts answer."""
@@ -128,7 +129,7 @@ def _run_jobs(options: LaunchOptions, pool: HostPool, output: RankOutput, signal
         if job.grows:
             size = options.size
             continue
-        if restarts == 0 or status == PREEMPTED:
+        if restarts == 0 or (status == PREEMPTED and not pool.outlives_preemption):
             return status
         size = pool.next_size(job)
         if options.least is not None and size < options.least:
@@ -143,6 +144,7 @@ class LocalPool:
     """This machine alone."""
 
     listen: tuple[str, ...] = ("127.0.0.1:0",)
+    outlives_preemption = False
 
     def __init__(self, options: LaunchOptions, output: RankOutput, signals: Signals) -> None:
         self._output = output
@@ -411,17 +413,20 @@ class Job:
             return 128 + self._signals.received
         if self._first is None:
             return PREEMPTED if self.grows and any(codes) else 0
-        code = self._code(self._first.rank)
-        is_lost = bool(self._host_of[self._first.rank].lost) or self._first.kind == "silent"
-        if is_lost or self._first.rank in self._running_at_end or code == 0:
+        first, code = self._first.rank, self._code(self._first.rank)
+        is_silent = self._first.kind == "silent" or self._is_lost(first)
+        if is_silent or first in self._running_at_end or code == 0:
             return 1
         return 128 - code if code < 0 else code
+
+    def _is_lost(self, rank: int) -> bool:
+        return bool(self._host_of[rank].lost) and self._exit_code(rank) == LOST
 
     def _describe(self, failure: Failure) -> str:
         """Return what happened to a rank, as the predicate of a sentence."""
         code = self._exit_code(failure.rank)
         host = self._host_of[failure.rank]
-        if host.lost:
+        if self._is_lost(failure.rank):
             return f"was lost with its host: {host.lost}"
         if failure.kind == "silent":
             return f"was silent for {failure.text} seconds, and is ended"

@@ -30,6 +30,8 @@ from weft.util.threads import DaemonThread, allowed_threads
 #: how long output may arrive after the end of all ranks, from processes that left their groups
 _DRAIN_S = 0.3
 _CHUNK = 1 << 16
+#: exit code of ranks whose host is lost, as ssh's own
+LOST = 255
 #: exit code of ranks that could not be started, as a shell's
 _NOT_STARTED = 127
 #: variables by which MPI and Slurm identify this process, which its ranks must not take for theirs

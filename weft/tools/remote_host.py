@@ -17,14 +17,12 @@ from typing import Any
 from weft.processes.addresses import is_loopback, is_of_this_machine, join_address
 from weft.tools.agent import BEAT_S
 from weft.tools.launch import Group, Job, LaunchOptions, Signals, StartError
-from weft.tools.local_host import Host, RankError, StartRequest, parse_error
+from weft.tools.local_host import LOST, Host, RankError, StartRequest, parse_error
 from weft.tools.pipe_link import check_versions
 from weft.tools.rank_output import RankOutput
 from weft.util.config import config
 from weft.util.threads import DaemonThread
 
-#: exit code of ranks whose host is lost, as ssh's own
-LOST = 255
 #: how long a host may take to answer
 CONNECT_S = 20.0
 #: how long a start after a failure waits for hosts if there are too few
@@ -49,13 +47,14 @@ class RemoteHost:
         self._codes: dict[int, int] = {}
         self._errors: dict[int, RankError | None] = {}
         self._has_ended = True
+        self._leaves = False
         self._heard = self._checked = time.monotonic()
         self._is_writing = False
 
     @property
     def is_ready(self) -> bool:
-        """Whether the agent has answered, and is not lost."""
-        return bool(self.hello) and not self.lost
+        """Whether the agent has answered, and takes part in the next start."""
+        return bool(self.hello) and not self.lost and not self._leaves
 
     # ---- what `launch` needs
     def start(self, request: StartRequest) -> None:
@@ -166,6 +165,8 @@ class RemoteHost:
             self._codes[table["rank"]] = table["code"]
         elif op == "ended":
             self._has_ended = True
+        elif op == "leaves":
+            self._leaves = True
         elif op == "cannot start":
             self._lose(f"it cannot start the program ({table['why']})")
         elif op == "hello":
@@ -181,6 +182,7 @@ class RemotePool:
         self._least = options.size if options.least is None else options.least
         #: where the coordinator listens
         self.listen: tuple[str, ...] = ()
+        self.outlives_preemption = options.least is not None
         self._has_begun = False
         self._is_closed = False
         self._checker = DaemonThread(self._check_hosts)
