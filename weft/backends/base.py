@@ -532,6 +532,18 @@ def get_host() -> Backend:
     return _made.get("cpu") or _makers["cpu"]()
 
 
+def prepare() -> None:
+    """Let the CPU prepare what most programs need, if it is the default platform.
+
+    Plugins are not loaded: the settings that choose platforms and their options may still change.
+    """
+    chosen = config.backend or (config.platforms or "").partition(",")[0]
+    if not chosen:
+        find_accelerators()
+    if chosen == "cpu" or not (chosen or has_plugins()):
+        get_host()
+
+
 def _find(name: str) -> str | None:
     """The registered name for a platform name; None if nothing is registered. Plugins of other packages run when they are named."""
     candidates = names_of(name)
@@ -553,7 +565,8 @@ def check_platforms() -> None:
     for name in wanted:
         if _find(name) is None and (name != "cuda" or wanted == ["cuda"]):
             raise RuntimeError(f"Unable to initialize backend {name!r}: Backend {name!r} is not in the list of known backends: {names()}. "
-                               "(set JAX_PLATFORMS='' to automatically choose an available backend)")
+                               "(set JAX_PLATFORMS='' to automatically choose an available backend)\n"
+                               f"  The platform has no PJRT plugin. {load_plugins().install_advice(name)}")
 
 
 def default_platform() -> str:

@@ -103,13 +103,14 @@ class PjrtBackend(Backend):
 
     def __init__(self, platform: str, library: PluginLibrary, options: dict[str, Any]) -> None:
         super().__init__()
+        self.platform = platform
+        self.client = PjrtClient(library, options)
         if processes.current() is not None:
             raise NotImplementedError(
                 f"The PJRT plugin {library.name!r} runs in one process; this program has "
-                f"{processes.current().size}. Several processes need the plugin's key-value callbacks."
+                f"{processes.current().size}. Several processes need the plugin's key-value callbacks. "
+                "WEFT_PLATFORMS=cpu runs them on the CPU."
             )
-        self.platform = platform
-        self.client = PjrtClient(library, options)
         self.dlpack_kind = _DLPACK_DEVICES.get(self.client.platform_name)
         self.host_calls = PluginCalls(library, self.client.platform_name)
         self._running: list[int] = []  # events of programs with effects

@@ -34,9 +34,6 @@ _TPU_ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
 
-#: what installs the plugin of a platform
-_EXTRAS = {"tpu": "tpu", "cuda": "cuda13", "gpu": "cuda13", "rocm": "rocm"}
-
 
 class DescribedDevice(PjrtDevice):
     """A device of a topology."""
@@ -179,11 +176,9 @@ def describe(
     """
     plugin = plugins.find_plugin(platform)
     if plugin is None:
-        extra = _EXTRAS.get(platform)
-        package = f"weft with the extra [{extra}]" if extra else "its package"
         raise RuntimeError(
             f"{name!r} needs the PJRT plugin of the platform {platform!r}, which is not installed. "
-            f"Install {package}."
+            f"{plugins.install_advice(platform)}"
         )
     if plugin.platform == "tpu":
         for variable, value in _TPU_ENVIRONMENT.items():
