@@ -14,6 +14,7 @@ from weft import errors, numpy as wnp
 from weft.backends.pjrt.buffers import HostCopy
 from weft.backends.pjrt.c_api import PluginLibrary
 from weft.backends.pjrt.compile_options import encode_compile_options
+from weft.experimental import topologies
 from weft.sharding import NamedSharding, PartitionSpec as P
 
 #: functions that make an object, with the function that frees it
@@ -80,6 +81,14 @@ def test_libraries_that_are_no_plugins_are_refused(tmp_path):
     for path in (str(text), str(tmp_path / "absent.so")):
         with pytest.raises(errors.JaxRuntimeError, match="cannot be loaded"):
             PluginLibrary("other", path)
+
+
+def test_attached_devices_have_a_serialized_topology(devices):
+    topology = topologies.get_attached_topology("xla")
+    assert len(topology.serialize()) > 100 and topology.serialize() == topology.serialize()
+    if devices[0].client.client.library.version > (0, 81):
+        with pytest.raises(RuntimeError, match="needs the PJRT plugin of the platform 'cpu'"):
+            topologies.TopologyDescription.deserialize(topology.serialize())
 
 
 def count_objects(library, monkeypatch):

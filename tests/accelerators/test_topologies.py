@@ -79,7 +79,9 @@ try:
     compiled(np.ones((512, 256), np.float32))
 except RuntimeError as error:
     refusal = str(error)
+again = topologies.TopologyDescription.deserialize(topology.serialize())
 print(json.dumps({
+    "again": [again.serialize() == topology.serialize(), str(again.devices) == str(topology.devices)],
     "count": len(topology.devices), "platform": topology.devices[0].platform, "coords": topology.devices[-1].coords,
     "argument": memory.argument_size_in_bytes, "alias": memory.alias_size_in_bytes,
     "peak": memory.peak_memory_in_bytes, "flops": cost["flops"], "text": compiled.as_text(), "refusal": refusal,
@@ -164,7 +166,7 @@ def test_topologies_describe_devices_for_meshes(name, platform, options):
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["count"] == 8 and found["platform"] == ("gpu" if platform == "cuda" else "tpu")
-    assert len(found["coords"]) == 3
+    assert len(found["coords"]) == 3 and found["again"] == [True, True]
     assert found["argument"] == found["alias"] == 512 * 256 * 4 // 4
     assert found["peak"] > found["argument"] and found["flops"] >= 2 * 512 * 256 * 256 // 8
     assert found["text"].startswith("HloModule jit__lambda")

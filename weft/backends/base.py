@@ -332,6 +332,11 @@ class Backend:
         """None: virtual devices share the memory of their process."""
         return None
 
+    def serialize_topology(self) -> bytes:
+        """The description of the devices in the form of their plugin."""
+        raise NotImplementedError(f"TopologyDescription.serialize: {self.platform} devices have no PJRT plugin, whose form the bytes "
+                                  "have. Devices of plugins and of get_topology_desc have one.")
+
     # ---- memory
     def put(self, value: np.ndarray, spec: ArraySpec, copy: bool = True) -> Buffer:
         """The buffer of an array with the global value `value`, laid out as `spec` says. Without `copy` it may share memory."""

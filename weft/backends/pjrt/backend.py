@@ -149,6 +149,9 @@ class PjrtBackend(Backend):
         except (NotImplementedError, RuntimeError):
             return None
 
+    def serialize_topology(self) -> bytes:
+        return self.client.serialize_topology()
+
     # ---- memory
     def put(self, value: np.ndarray, spec: ArraySpec, copy: bool = True) -> ShardBuffers:
         return buffers.put_value(self.client, value, spec)

@@ -23,7 +23,7 @@ from weft.util.errors import DeviceRuntimeError, OutOfMemoryError
 
 OLDEST = (0, 81)
 
-#: functions in the order of the table; those after `Buffer_CopyRawToHost` are not used
+#: functions in the order of the table; later ones are not used
 FUNCTIONS = """
 Error_Destroy Error_Message Error_GetCode Plugin_Initialize Plugin_Attributes Event_Destroy
 Event_IsReady Event_Error Event_Await Event_OnReady Client_Create Client_Destroy
@@ -53,7 +53,13 @@ TopologyDescription_Serialize TopologyDescription_Attributes Compile
 Executable_OutputElementTypes Executable_OutputDimensions Buffer_CopyToMemory
 Client_CreateViewOfDeviceBuffer Executable_Fingerprint Client_TopologyDescription
 Executable_GetCompiledMemoryStats Memory_Kind_Id ExecuteContext_Create ExecuteContext_Destroy
-Buffer_CopyRawToHost
+Buffer_CopyRawToHost AsyncHostToDeviceTransferManager_Destroy
+AsyncHostToDeviceTransferManager_TransferData Client_CreateBuffersForAsyncHostToDevice
+AsyncHostToDeviceTransferManager_RetrieveBuffer AsyncHostToDeviceTransferManager_Device
+AsyncHostToDeviceTransferManager_BufferCount AsyncHostToDeviceTransferManager_BufferSize
+AsyncHostToDeviceTransferManager_SetBufferError AsyncHostToDeviceTransferManager_AddMetadata
+Client_DmaMap Client_DmaUnmap Client_CreateUninitializedBuffer Client_UpdateGlobalProcessInfo
+TopologyDescription_Deserialize
 """.split()
 
 #: the fields of the arguments of each function, and of other structs, after size and extensions.
@@ -132,6 +138,8 @@ TopologyDescription_PlatformName topology* text* text_size:z
 TopologyDescription_PlatformVersion topology* text* text_size:z
 TopologyDescription_GetDeviceDescriptions topology* descriptions* num_descriptions:z
 TopologyDescription_Attributes topology* attributes* num_attributes:z
+TopologyDescription_Serialize topology* text* text_size:z owner* deleter*
+TopologyDescription_Deserialize text* text_size:z topology*
 Compile topology* program* options* options_size:z client* executable*
 Program text* text_size:z format* format_size:z
 NamedValue name* name_size:z kind:i value:q value_size:z

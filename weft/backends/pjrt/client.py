@@ -185,6 +185,11 @@ class PjrtClient:
             name: getattr(stats, name) for name in names if getattr(stats, f"{name}_is_set", True)
         }
 
+    def serialize_topology(self) -> bytes:
+        """Return the description of the devices in the plugin's form."""
+        topology = self.library.call("Client_TopologyDescription", client=self.pointer).topology
+        return _serialize(self.library, "TopologyDescription_Serialize", topology=topology)
+
     # ---- programs
     def compile(self, text: str, options: bytes) -> LoadedProgram:
         """Compile a module, which is MLIR text, with a serialized CompileOptionsProto."""
@@ -206,16 +211,18 @@ class PjrtClient:
 class PjrtTopology:
     """Devices that need not be attached, for which a plugin compiles programs."""
 
-    def __init__(self, library: PluginLibrary, name: str, options: dict[str, Any]) -> None:
+    def __init__(
+        self, library: PluginLibrary, text: str | bytes, options: dict[str, Any] | None
+    ) -> None:
+        """Describe devices by a name and options; without options, `text` is what `serialize` made."""
         self.library = library
-        values, text = NamedValues(options), bytes_buffer(name)
-        self.pointer: int = library.call(
-            "TopologyDescription_Create",
-            text=ctypes.addressof(text),
-            text_size=len(text),
-            options=values.address,
-            num_options=values.count,
-        ).topology
+        held, values = bytes_buffer(text), NamedValues(options or {})
+        function, given = "TopologyDescription_Deserialize", {}
+        if options is not None:
+            function = "TopologyDescription_Create"
+            given = {"options": values.address, "num_options": values.count}
+        address = ctypes.addressof(held)
+        self.pointer = library.call(function, text=address, text_size=len(held), **given).topology
         call_args = {"topology": self.pointer}
         self.platform_version = text_of(
             library.call("TopologyDescription_PlatformVersion", **call_args)
@@ -229,9 +236,21 @@ class PjrtTopology:
         executable = _compile(self.library, "Compile", text, options, topology=self.pointer)
         return CompiledProgram(self.library, executable)
 
+    def serialize(self) -> bytes:
+        """Return the description in the plugin's form."""
+        return _serialize(self.library, "TopologyDescription_Serialize", topology=self.pointer)
+
     def __del__(self) -> None:
         if self.library.is_open and hasattr(self, "pointer"):
             self.library.call("TopologyDescription_Destroy", topology=self.pointer)
+
+
+def _serialize(library: PluginLibrary, function: str, **target: int) -> bytes:
+    """Return the bytes that a function of the plugin has made."""
+    made = library.call(function, **target)
+    code = ctypes.string_at(made.text, made.text_size)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(made.deleter)(made.owner)
+    return code
 
 
 def _compile(
@@ -312,10 +331,7 @@ class CompiledProgram:
 
     def serialize(self) -> bytes:
         """Return the program for `PjrtClient.load`."""
-        serialized = self._call("Serialize")
-        code = ctypes.string_at(serialized.text, serialized.text_size)
-        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(serialized.deleter)(serialized.owner)
-        return code
+        return _serialize(self.library, "Executable_Serialize", executable=self.pointer)
 
 
 def _memory_name(field: str) -> str:

@@ -153,8 +153,6 @@ def _make_backend(plugin: Plugin) -> Backend:
     from weft.backends.pjrt.backend import PjrtBackend
 
     try:
-        if not plugin.path:
-            raise DeviceRuntimeError(plugin.failure)
         return PjrtBackend(plugin.device_platform, load_library(plugin), _client_options(plugin))
     except DeviceRuntimeError as error:
         plugin.failure = str(error).partition("\n")[0]
@@ -173,6 +171,8 @@ def load_library(plugin: Plugin) -> Any:
     """Load a plugin, once; return its `PluginLibrary`."""
     from weft.backends.pjrt.c_api import PluginLibrary
 
+    if not plugin.path:
+        raise DeviceRuntimeError(plugin.failure)
     if plugin.library is None:
         if plugin.platform == "cuda":
             preload_nvidia_libraries()

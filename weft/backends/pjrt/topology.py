@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
@@ -85,6 +86,9 @@ class TopologyBackend(Backend):
 
     def process_count(self) -> int:
         return 1
+
+    def serialize_topology(self) -> bytes:
+        return self.topology.serialize()
 
     # ---- memory
     def put(self, value: np.ndarray, spec: ArraySpec, copy: bool = True) -> Any:
@@ -166,18 +170,21 @@ class TopologyProgram(ReportedProgram):
 
 def describe(
     platform: str,
-    name: str,
-    options: dict[str, Any],
+    name: str | bytes,
+    options: dict[str, Any] | None,
     calls: Callable[[TopologyProgram], None] | None = None,
 ) -> TopologyBackend:
     """Return the backend of devices that the plugin of a platform describes by `name` and `options`.
+
+    Without options, `name` is a description that `serialize_topology` has made.
 
     RuntimeError if the plugin is not installed, NotImplementedError if it describes no devices.
     """
     plugin = plugins.find_plugin(platform)
     if plugin is None:
+        what = f"{name!r}" if isinstance(name, str) else "A serialized topology"
         raise RuntimeError(
-            f"{name!r} needs the PJRT plugin of the platform {platform!r}, which is not installed. "
+            f"{what} needs the PJRT plugin of the platform {platform!r}, which is not installed. "
             f"{plugins.install_advice(platform)}"
         )
     if plugin.platform == "tpu":
@@ -190,3 +197,18 @@ def describe(
             raise NotImplementedError(str(error)) from None
         raise
     return TopologyBackend(plugin.device_platform, topology, calls)
+
+
+def platform_of(serialized: bytes) -> str:
+    """Return the platform of a serialized topology; ValueError if there is none.
+
+    The bytes are a PjRtTopologyDescriptionProto: platform_id = 1, a number; platform_name = 2.
+    """
+    match = re.match(rb"\x08[\x80-\xff]*[\x00-\x7f]\x12(.)", serialized, re.DOTALL)
+    end = match.end() if match else 0
+    name = serialized[end : end + match[1][0]].decode(errors="replace") if match else ""
+    if not name.isidentifier():
+        raise ValueError(
+            f"TopologyDescription.deserialize: {serialized!r:.80} is no serialized topology."
+        )
+    return name
