@@ -243,6 +243,8 @@ def _device_of_id(id: int, platform: str) -> Device:
 class Backend:
     """What runs programs on one kind of device. Subclasses name their `platform` and define `put`, `get` and `compile`."""
     platform = ""
+    #: the platform of programs in StableHLO, for exports and `platform_dependent`: cpu, cuda, rocm, tpu
+    lowering_platform = "cpu"
     platform_version = runtime_type = "weft"
     #: whether its devices have memories of their own and exchange values without the host
     exchanges_values = False

@@ -111,8 +111,9 @@ class PjrtBackend(Backend):
                 f"{processes.current().size}. Several processes need the plugin's key-value callbacks. "
                 "WEFT_PLATFORMS=cpu runs them on the CPU."
             )
-        self.dlpack_kind = _DLPACK_DEVICES.get(self.client.platform_name)
-        self.host_calls = PluginCalls(library, self.client.platform_name)
+        self.lowering_platform = self.client.platform_name
+        self.dlpack_kind = _DLPACK_DEVICES.get(self.lowering_platform)
+        self.host_calls = PluginCalls(library, self.lowering_platform)
         self._running: list[int] = []  # events of programs with effects
         self._running_lock = threading.Lock()
         #: programs that others may not overlap, which keep their callbacks, and their events
@@ -244,7 +245,7 @@ class PjrtBackend(Backend):
             calls.append(self.host_calls.add(eqn, program.mesh))
             return calls[-1].number
 
-        platform = self.client.platform_name
+        platform = self.lowering_platform
         text = stage("write StableHLO", replica_program_text, program, call_host, platform)
         overrides = dict(config.compiler_options)
         if platform == "cpu":  # maxima and minima of a NaN are NaN

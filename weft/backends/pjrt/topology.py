@@ -65,7 +65,7 @@ class TopologyBackend(Backend):
     ) -> None:
         super().__init__()
         self.platform = platform
-        self.plugin_name = topology.library.name
+        self.plugin_name = self.lowering_platform = topology.library.name
         self.topology = topology
         self.calls = calls
 
@@ -146,7 +146,7 @@ class TopologyProgram(ReportedProgram):
     @functools.cached_property
     def text_to_compile(self) -> str:
         """The local program as the plugin gets it."""
-        platform = self.backend.plugin_name
+        platform = self.backend.lowering_platform
         return self._stage("write StableHLO", replica_program_text, self._program, None, platform)
 
     @functools.cached_property
