@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import re
 import threading
 from collections import Counter
 
@@ -54,6 +55,27 @@ def test_values_of_failed_programs_raise_when_read(devices):
             result.block_until_ready()
         with pytest.raises(errors.JaxRuntimeError, match="Out of memory allocating"):
             np.asarray(result)
+
+
+def test_errors_of_memory_list_the_largest_arrays(devices, mesh):
+    """Of the call, if the plugin refuses it; of the devices, whenever a program fails."""
+    kept = weft.device_put(np.ones((512, 1024), np.float32), NamedSharding(mesh, P("a")))
+    place = weft.device_put(np.ones(4, np.float32), devices[0])
+    live = r"(?s)The largest live arrays, .* 0\.5 MiB  float32\[512,1024\] on xla:0, xla:1"
+    with pytest.raises(errors.OutOfMemoryError, match=live) as at_once:
+        weft.jit(lambda x: wnp.zeros((1 << 20, 1 << 20), np.float32) + x[0])(
+            place
+        ).block_until_ready()
+    with pytest.raises(errors.OutOfMemoryError, match=live):
+        weft.jit(lambda x: wnp.sort(wnp.broadcast_to(x[:, None], (4, 1 << 44)) + x[0])[:, 0])(
+            place
+        ).block_until_ready()
+    assert re.search(
+        r"of this call .* 4194304\.0 MiB  result 0: float32\[1048576,",
+        str(at_once.value),
+        re.DOTALL,
+    )
+    assert kept.shape == (512, 1024)
 
 
 def test_memory_kinds_that_are_absent_are_named(client):

@@ -457,6 +457,11 @@ def wait_for_effects(raising: bool = False) -> None:
         backend.wait_for_effects(raising)
 
 
+def describe_memory() -> str:
+    """Describe the largest arrays for errors; `weft.runtime` sets this function."""
+    return ""
+
+
 _makers: dict[str, Callable[[], Backend]] = {}
 _made: dict[str, Backend] = {}
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.backends import base
 from weft.backends.pjrt.native import native_calls
 from weft.util import dtypes
 from weft.util.errors import DeviceRuntimeError, OutOfMemoryError
@@ -394,9 +395,11 @@ class PluginLibrary:
         destroy = struct("Error_Destroy", error=error)  # it must live as long as the call
         self.functions["Error_Destroy"](ctypes.addressof(destroy))
         named = CODES[code.code] if 0 <= code.code < len(CODES) else f"code {code.code}"
-        error_type = OutOfMemoryError if named == "RESOURCE_EXHAUSTED" else DeviceRuntimeError
         exception = self.find_exception(text) if is_raised else None
-        return exception or error_type(f"{named}: {text} (PJRT plugin {self.name}, {function})")
+        message = f"{named}: {text} (PJRT plugin {self.name}, {function})"
+        if named == "RESOURCE_EXHAUSTED":
+            return exception or OutOfMemoryError(message + base.describe_memory())
+        return exception or DeviceRuntimeError(message)
 
     def wait(self, event: int | None) -> None:
         """Wait for an event and destroy it; raise the error of what it stands for."""
