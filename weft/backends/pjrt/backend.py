@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from weft import processes
-from weft.backends.array_spec import ArraySpec, from_blocks
+from weft.backends.array_spec import ArraySpec, from_blocks, to_blocks
 from weft.backends.base import (
     UNREADY,
     Backend,
@@ -111,6 +111,8 @@ class PjrtBackend(Backend):
                 f"{processes.current().size}. Several processes need the plugin's key-value callbacks. "
                 "WEFT_PLATFORMS=cpu runs them on the CPU."
             )
+        self.plugin_name = library.name  # `cuda` for devices of the platform `gpu`
+        self.platform_version = self.client.platform_version
         self.lowering_platform = self.client.platform_name
         self.dlpack_kind = _DLPACK_DEVICES.get(self.lowering_platform)
         self.host_calls = PluginCalls(library, self.lowering_platform)
@@ -120,16 +122,6 @@ class PjrtBackend(Backend):
         self._serial: list[tuple[PjrtProgram, list[int]]] = []
         self.serial_lock = threading.Lock()
         atexit.register(self.wait_for_effects, True)
-
-    @property
-    def plugin_name(self) -> str:
-        """The name of the plugin: `cuda` for devices of the platform `gpu`."""
-        return self.client.library.name
-
-    @property
-    def platform_version(self) -> str:
-        """The plugin's description of itself."""
-        return self.client.platform_version
 
     runtime_type = "pjrt"
 
@@ -145,17 +137,14 @@ class PjrtBackend(Backend):
 
     def memory_stats(self, device: Device) -> dict[str, int] | None:
         """Return the plugin's counters of a device's memory; None if it has none."""
-        try:
-            return self.client.memory_stats(device.id)
-        except (NotImplementedError, RuntimeError):
-            return None
+        return self.client.memory_stats(device.id)
 
     def serialize_topology(self) -> bytes:
         return self.client.serialize_topology()
 
     # ---- memory
     def put(self, value: np.ndarray, spec: ArraySpec, copy: bool = True) -> ShardBuffers:
-        return buffers.put_value(self.client, value, spec)
+        return buffers.put_blocks(self.client, to_blocks(value, spec), spec)
 
     def get(self, buffer: ShardBuffers, spec: ArraySpec) -> np.ndarray:
         return from_blocks(self.get_blocks(buffer, spec), spec).reshape(spec.global_shape)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from weft.backends.array_spec import ArraySpec, to_blocks
+from weft.backends.array_spec import ArraySpec
 from weft.backends.pjrt.client import PjrtClient
 from weft.ir.shardings import Sharding
 
@@ -188,11 +188,6 @@ def put_blocks(client: PjrtClient, blocks: np.ndarray, spec: ArraySpec) -> Shard
     finally:  # if one fails, the others are freed
         buffers = own(client, pointers)
     return buffers
-
-
-def put_value(client: PjrtClient, value: np.ndarray, spec: ArraySpec) -> ShardBuffers:
-    """Copy a global value to the devices."""
-    return put_blocks(client, to_blocks(value, spec), spec)
 
 
 def move(buffers: ShardBuffers, have: ArraySpec, want: ArraySpec) -> ShardBuffers | None:

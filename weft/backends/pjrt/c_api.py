@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from weft.backends import base
 from weft.backends.pjrt.native import native_calls
-from weft.util import dtypes
 from weft.util.errors import DeviceRuntimeError, OutOfMemoryError
 
 OLDEST = (0, 81)
@@ -75,7 +75,6 @@ Error_Destroy error*
 Error_Message error* text* text_size:z
 Error_GetCode error* code:i
 Plugin_Initialize
-Plugin_Attributes attributes* num_attributes:z
 Event_Destroy event*
 Event_IsReady event* is_ready:b
 Event_Await event*
@@ -189,27 +188,17 @@ _KINDS = {
 }
 
 
-def _make_struct_type(name: str) -> type[ctypes.Structure]:
-    """Make the ctypes type of a struct."""
+@functools.cache
+def struct_type(name: str) -> type[ctypes.Structure]:
+    """Return the ctypes type of a struct of the table."""
     fields: list[tuple[str, Any]] = [
         ("struct_size", ctypes.c_size_t),
         ("extensions", ctypes.c_void_p),
     ]
     for field in STRUCTS[name]:
-        label = field.partition("@")[0].rstrip("*")
-        label, _, kind = label.partition(":")
+        label, _, kind = field.partition("@")[0].rstrip("*").partition(":")
         fields.append((label, _KINDS[kind or "*"]))
     return type(name, (ctypes.Structure,), {"_fields_": fields})
-
-
-_types: dict[str, type[ctypes.Structure]] = {}
-
-
-def struct_type(name: str) -> type[ctypes.Structure]:
-    """Return the ctypes type of a struct of the table."""
-    if name not in _types:
-        _types[name] = _make_struct_type(name)
-    return _types[name]
 
 
 def struct(name: str, /, **values: Any) -> Any:
@@ -363,38 +352,42 @@ class PluginLibrary:
         self.native = native_calls()
         self.find_exception: Callable[[str], BaseException | None] = lambda text: None
         self.is_open = True  # until the interpreter exits
-        atexit.register(self._close)
+        atexit.register(setattr, self, "is_open", False)
         self.call("Plugin_Initialize")
-        listed = self.call("Plugin_Attributes")
-        self.attributes = named_values(listed.attributes, listed.num_attributes)
-
-    def _close(self) -> None:
-        self.is_open = False
 
     def call(self, function: str, /, **values: Any) -> Any:
         """Call a function and return its struct; DeviceRuntimeError with the plugin's code and message."""
-        args = struct(function, **values)
-        called = self.functions.get(function)
-        if called is None:
+        if function not in self.functions:
             raise NotImplementedError(f"PJRT plugin {self.name!r} has no {function}.")
-        error = called(ctypes.addressof(args))
+        error, args = self._call_unchecked(function, **values)
         if error:
             raise self.error(error, function)
         return args
+
+    def _call_unchecked(self, function: str, /, **values: Any) -> tuple[int | None, Any]:
+        """Call a function and return its error and its struct."""
+        args = struct(function, **values)
+        return self.functions[function](ctypes.addressof(args)), args
+
+    def call_if_supported(self, function: str, /, **values: Any) -> Any:
+        """Return the struct of a call; None if the plugin does not have the function."""
+        try:
+            return self.call(function, **values)
+        except RuntimeError as error:
+            is_missing = isinstance(error, NotImplementedError)
+            if is_missing or str(error).startswith("UNIMPLEMENTED"):
+                return None
+            raise
 
     def error(self, error: int, function: str, is_raised: bool = True) -> BaseException:
         """Return the exception for an error of the plugin, which is destroyed.
 
         If it `is_raised` to the user, it is what `find_exception` has for the text, if anything.
         """
-        message = struct("Error_Message", error=error)
-        self.functions["Error_Message"](ctypes.addressof(message))
-        code = struct("Error_GetCode", error=error)
-        self.functions["Error_GetCode"](ctypes.addressof(code))
-        text = text_of(message)
-        destroy = struct("Error_Destroy", error=error)  # it must live as long as the call
-        self.functions["Error_Destroy"](ctypes.addressof(destroy))
-        named = CODES[code.code] if 0 <= code.code < len(CODES) else f"code {code.code}"
+        text = text_of(self._call_unchecked("Error_Message", error=error)[1])
+        code: int = self._call_unchecked("Error_GetCode", error=error)[1].code
+        self._call_unchecked("Error_Destroy", error=error)
+        named = CODES[code] if 0 <= code < len(CODES) else f"code {code}"
         exception = self.find_exception(text) if is_raised else None
         message = f"{named}: {text} (PJRT plugin {self.name}, {function})"
         if named == "RESOURCE_EXHAUSTED":
@@ -411,8 +404,7 @@ class PluginLibrary:
         """Wait for events and destroy them; return the last error, of which `error` says more."""
         exception = None
         for event in events:
-            args = struct("Event_Await", event=event)
-            error = self.functions["Event_Await"](ctypes.addressof(args))
+            error, _ = self._call_unchecked("Event_Await", event=event)
             self.call("Event_Destroy", event=event)
             if error:
                 exception = self.error(error, "Event_Await", is_raised)
@@ -423,14 +415,12 @@ class PluginLibrary:
         return self.call("Event_IsReady", event=event).is_ready
 
 
-def _extensions(address: int) -> Sequence[tuple[int, int]]:
-    """Return kind and address of each extension of a plugin."""
-    extensions = []
+def _extensions(address: int) -> Iterator[tuple[int, int]]:
+    """Yield kind and address of each extension of a plugin."""
     while address:
         _, kind, following = (ctypes.c_size_t * 3).from_address(address)
-        extensions.append((kind & 0xFFFFFFFF, address))
+        yield kind & 0xFFFFFFFF, address
         address = following
-    return extensions
 
 
 def element_number(dtype: np.dtype) -> int:
@@ -439,11 +429,3 @@ def element_number(dtype: np.dtype) -> int:
     if number is None:
         raise TypeError(f"PJRT has no element type for {dtype}.")
     return number
-
-
-def element_dtype(number: int) -> np.dtype:
-    """Return the dtype of an element type."""
-    name = ELEMENT_TYPES[number]
-    if name is None:
-        raise TypeError(f"weft has no dtype for element type {number} of PJRT.")
-    return dtypes.as_dtype(name)

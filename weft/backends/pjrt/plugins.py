@@ -154,17 +154,16 @@ def _make_backend(plugin: Plugin) -> Backend:
 
     try:
         return PjrtBackend(plugin.device_platform, load_library(plugin), _client_options(plugin))
-    except DeviceRuntimeError as error:
-        plugin.failure = str(error).partition("\n")[0]
-        raise DeviceRuntimeError(
-            f"Unable to initialize backend {plugin.platform!r}: {error}\n"
-            "  WEFT_PLATFORMS chooses platforms; without it, the first one that works is used."
-        ) from None
     except NotImplementedError:  # of several processes
         raise
     except Exception as error:
         plugin.failure = str(error).partition("\n")[0]
-        raise
+        if not isinstance(error, DeviceRuntimeError):
+            raise
+        raise DeviceRuntimeError(
+            f"Unable to initialize backend {plugin.platform!r}: {error}\n"
+            "  WEFT_PLATFORMS chooses platforms; without it, the first one that works is used."
+        ) from None
 
 
 def load_library(plugin: Plugin) -> Any:
@@ -211,17 +210,14 @@ def _gpu_options(platform: str) -> dict[str, Any]:
     ]
     setting = f"{platform}_visible_devices"
     visible = config.values.get(setting, "all").replace("all", "")
-    for source, text, name, parse in [*texts, (setting, visible, "visible_devices", _numbers)]:
+    texts.append((setting, visible, "visible_devices", lambda x: list(map(int, x.split(",")))))
+    for source, text, name, parse in texts:
         if text:
             try:
                 options[name] = parse(text)
             except ValueError:
                 raise ValueError(f"{source} must be a number, got {text!r}.") from None
     return options
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in text.split(",")]
 
 
 def preload_nvidia_libraries() -> list[str]:
@@ -252,33 +248,24 @@ def _package_folders(name: str) -> list[Path]:
     return [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
 
 
-def find_libraries() -> dict[str, str]:
-    """Return the path of each known plugin that is installed, by platform.
-
-    TPU_LIBRARY_PATH names the library of TPUs.
-    """
-    paths_by_platform = {}
-    folders: dict[str, list[Path]] = {}
-    for plugin in KNOWN_PLUGINS:
-        for library in plugin.libraries:
-            package, _, rest = library.partition("/")
-            if package not in folders:
-                folders[package] = _package_folders(package)
-            paths = [folder / rest for folder in folders[package] if (folder / rest).exists()]
-            if paths and plugin.platform not in paths_by_platform:
-                paths_by_platform[plugin.platform] = str(paths[0])
-    if os.environ.get("TPU_LIBRARY_PATH"):
-        paths_by_platform["tpu"] = os.environ["TPU_LIBRARY_PATH"]
-    return paths_by_platform
+def _find_library(plugin: KnownPlugin) -> str:
+    """Return the path of a known plugin, or an empty text. TPU_LIBRARY_PATH names that of TPUs."""
+    if plugin.platform == "tpu" and os.environ.get("TPU_LIBRARY_PATH"):
+        return os.environ["TPU_LIBRARY_PATH"]
+    for library in plugin.libraries:
+        package, _, rest = library.partition("/")
+        for path in [folder / rest for folder in _package_folders(package)]:
+            if path.exists():
+                return str(path)
+    return ""
 
 
 def register_installed() -> None:
     """Register the installed known plugins, and the plugins named by the environment."""
-    libraries = find_libraries()
     for known in KNOWN_PLUGINS:
-        if known.platform in libraries and known.platform not in registered:
+        path = "" if known.platform in registered else _find_library(known)
+        if path:
             priority = 300 if known.platform == "tpu" else 200
-            path = libraries[known.platform]
             _add(Plugin(known.platform, known.device_platform, path, priority, {}))
     named = os.environ.get("PJRT_NAMES_AND_LIBRARY_PATHS", "")
     for entry in filter(None, named.split(",")):

@@ -14,8 +14,6 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-import numpy as np
-
 from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Backend, Device, Loaded, LocalProgram, Stage
 from weft.backends.pjrt import plugins
@@ -66,13 +64,9 @@ class TopologyBackend(Backend):
         super().__init__()
         self.platform = platform
         self.plugin_name = self.lowering_platform = topology.library.name
+        self.platform_version = topology.platform_version
         self.topology = topology
         self.calls = calls
-
-    @property
-    def platform_version(self) -> str:
-        """The plugin's description of itself."""
-        return self.topology.platform_version
 
     def _make_devices(self) -> Iterator[Device]:
         for description in self.topology.devices:
@@ -91,22 +85,10 @@ class TopologyBackend(Backend):
         return self.topology.serialize()
 
     # ---- memory
-    def put(self, value: np.ndarray, spec: ArraySpec, copy: bool = True) -> Any:
+    def _no_value(self, *args: Any, **options: Any) -> Any:
         return _NO_VALUE
 
-    def allocate(self, spec: ArraySpec) -> Any:
-        return _NO_VALUE
-
-    def put_blocks(self, blocks: np.ndarray, spec: ArraySpec) -> Any:
-        return _NO_VALUE
-
-    def shard(
-        self, buffer: Any, spec: ArraySpec, position: tuple[int, ...], local: ArraySpec
-    ) -> Any:
-        return _NO_VALUE
-
-    def move(self, buffer: Any, have: ArraySpec, want: ArraySpec) -> Any:
-        return _NO_VALUE
+    put = allocate = put_blocks = shard = move = _no_value
 
     def get(self, buffer: Any, spec: ArraySpec) -> NoReturn:
         raise NoValueError(
@@ -126,11 +108,8 @@ class NoValueError(RuntimeError):
     """An array was read that is on devices which are not attached."""
 
 
-class _NoValue:
-    """Stands for memory."""
-
-
-_NO_VALUE = _NoValue()
+#: stands for memory
+_NO_VALUE = object()
 
 
 class TopologyProgram(ReportedProgram):
@@ -204,11 +183,9 @@ def platform_of(serialized: bytes) -> str:
 
     The bytes are a PjRtTopologyDescriptionProto: platform_id = 1, a number; platform_name = 2.
     """
-    match = re.match(rb"\x08[\x80-\xff]*[\x00-\x7f]\x12(.)", serialized, re.DOTALL)
-    end = match.end() if match else 0
-    name = serialized[end : end + match[1][0]].decode(errors="replace") if match else ""
-    if not name.isidentifier():
+    match = re.match(rb"\x08[\x80-\xff]*[\x00-\x7f]\x12([\x01-\x7f])([a-z]\w*)", serialized)
+    if match is None or len(match[2]) < match[1][0]:
         raise ValueError(
             f"TopologyDescription.deserialize: {serialized!r:.80} is no serialized topology."
         )
-    return name
+    return match[2][: match[1][0]].decode()
