@@ -390,7 +390,7 @@ class PluginLibrary:
         named = CODES[code] if 0 <= code < len(CODES) else f"code {code}"
         exception = self.find_exception(text) if is_raised else None
         message = f"{named}: {text} (PJRT plugin {self.name}, {function})"
-        if named == "RESOURCE_EXHAUSTED":
+        if named == "RESOURCE_EXHAUSTED" or "Out of memory" in text:  # old plugins: INTERNAL
             return exception or OutOfMemoryError(message + base.describe_memory())
         return exception or DeviceRuntimeError(message)
 
