@@ -246,3 +246,32 @@ def test_processes_end_while_work_is_under_way(ending):
     done = run_on_plugin("-X", "dev", "-c", ENDING_PROGRAM + ENDINGS[ending])
     assert done.returncode == 0
     assert not [word for word in ("Traceback", "Error", "Warning") if word in done.stderr]
+
+
+FORK = """
+import os, sys, numpy as np, weft
+x = weft.device_put(np.arange(4, dtype=np.float32), weft.devices()[2])
+f = weft.jit(lambda x: x + 1)
+y = f(x)
+y.copy_to_host_async()
+child = os.fork()
+if not child:
+    uses = lambda: f(x).tolist(), lambda: y.tolist(), lambda: weft.device_put(np.ones(3)), lambda: f(x[:2])
+    for use in uses:
+        try:
+            use()
+        except NotImplementedError as error:
+            assert "does not work after os.fork()" in str(error)
+        else:
+            raise AssertionError
+    del x, y
+    sys.exit(3)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+print(f(x).tolist())
+"""
+
+
+def test_forked_processes_do_not_use_the_plugin():
+    done = run_on_plugin("-c", FORK)
+    assert done.stdout == "[1.0, 2.0, 3.0, 4.0]\n", done.stderr
+    assert "RuntimeWarning: os.fork() was called" in done.stderr and "Traceback" not in done.stderr

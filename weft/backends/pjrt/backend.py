@@ -212,7 +212,8 @@ class PjrtBackend(Backend):
         return self.client.library.wait_for_all(events, is_raised=False)
 
     def wait_for_effects(self, raising: bool) -> None:
-        if self.host_calls.is_inside:  # the program that calls is one of those to wait for
+        # the program that calls is one of those to wait for; a forked process has none
+        if self.host_calls.is_inside or not self.client.library.functions:
             return
         with self._running_lock:
             events, self._running = self._running, []

@@ -156,7 +156,7 @@ class HostCopy:
 @atexit.register
 def _finish_copies() -> None:
     """Wait for all copies to the host, whose memory is about to be freed."""
-    for copy in list(HostCopy.unfinished):
+    for copy in [copy for copy in HostCopy.unfinished if copy._library.functions]:
         copy.finish()
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import functools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ import numpy as np
 from weft.backends import base
 from weft.backends.pjrt.native import native_calls
 from weft.util.errors import DeviceRuntimeError, OutOfMemoryError
+from weft.util.source import warn_user
 
 OLDEST = (0, 81)
 
@@ -240,18 +242,24 @@ def bytes_buffer(text: str | bytes) -> Any:
     return ctypes.create_string_buffer(data, len(data))
 
 
-_layouts: dict[int, Any] = {}
-
-
-def row_major_layout(ndim: int) -> int | None:
-    """Return the address of the row-major layout of arrays of this rank; None where all are."""
+@functools.cache
+def row_major_layout(ndim: int) -> Any:
+    """Return the row-major layout of arrays of this rank; None where all are."""
     if ndim < 2:
         return None
-    if ndim not in _layouts:
-        order = (ctypes.c_int64 * ndim)(*reversed(range(ndim)))
-        layout = struct("TiledLayout", order=ctypes.addressof(order), order_size=ndim)
-        _layouts[ndim] = order, _MemoryLayout(_MemoryLayout.kind.offset + 4, None, layout, 0)
-    return ctypes.addressof(_layouts[ndim][1])
+    order = (ctypes.c_int64 * ndim)(*reversed(range(ndim)))
+    tiled = struct("TiledLayout", order=ctypes.addressof(order), order_size=ndim)
+    layout = _MemoryLayout(_MemoryLayout.kind.offset + 4, None, tiled, 0)
+    layout.kept = order
+    return layout
+
+
+#: kinds and values of scalars by their types, of which bool is an int
+_ENCODERS: dict[type, tuple[int, Callable[[Any], int]]] = {
+    bool: (4, int),
+    int: (1, int),
+    float: (3, lambda x: int(np.float32(x).view(np.uint32))),
+}
 
 
 class NamedValues:
@@ -279,12 +287,9 @@ class NamedValues:
 
     def _content(self, name: str, value: Any) -> tuple[int, int, int]:
         """Return the kind of a value, what stands for it (itself or an address), and its size."""
-        if isinstance(value, bool):
-            return 4, int(value), 1
-        if isinstance(value, int):
-            return 1, value, 1
-        if isinstance(value, float):
-            return 3, int(np.float32(value).view(np.uint32)), 1
+        for scalar, (kind, encode) in _ENCODERS.items():
+            if isinstance(value, scalar):
+                return kind, encode(value), 1
         if isinstance(value, str):
             content = bytes_buffer(value)
         elif isinstance(value, (list, tuple)) and all(isinstance(x, int) for x in value):
@@ -297,24 +302,27 @@ class NamedValues:
         return (0 if isinstance(value, str) else 2), ctypes.addressof(content), len(content)
 
 
+#: values of a struct by their kind
+_DECODERS: dict[int, Callable[[Any], Any]] = {
+    0: lambda x: ctypes.string_at(x.value, x.value_size).decode(errors="replace"),
+    1: lambda x: x.value,
+    2: lambda x: (
+        list((ctypes.c_int64 * x.value_size).from_address(x.value)) if x.value_size else []
+    ),
+    3: lambda x: float(np.uint32(x.value & 0xFFFFFFFF).view(np.float32)),
+    4: lambda x: bool(x.value & 1),
+}
+
+
 def named_values(address: int | None, count: int) -> dict[str, Any]:
     """Return the values that the plugin names."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     kind = struct_type("NamedValue")
     for i in range(count if address else 0):
         x: Any = kind.from_address((address or 0) + i * ctypes.sizeof(kind))
         name = ctypes.string_at(x.name, x.name_size).decode()
-        if x.kind == 0:
-            found[name] = ctypes.string_at(x.value, x.value_size).decode(errors="replace")
-        elif x.kind == 2:
-            found[name] = (
-                list((ctypes.c_int64 * x.value_size).from_address(x.value)) if x.value_size else []
-            )
-        elif x.kind == 3:
-            found[name] = float(np.uint32(x.value & 0xFFFFFFFF).view(np.float32))
-        else:
-            found[name] = bool(x.value & 1) if x.kind == 4 else x.value
-    return found
+        values[name] = _DECODERS[x.kind](x)
+    return values
 
 
 class PluginLibrary:
@@ -351,14 +359,21 @@ class PluginLibrary:
         self.extensions = dict(_extensions(extension))
         self.native = native_calls()
         self.find_exception: Callable[[str], BaseException | None] = lambda text: None
-        self.is_open = True  # until the interpreter exits
+        self.is_open = True  # until the interpreter exits; False in forked processes
         atexit.register(setattr, self, "is_open", False)
+        os.register_at_fork(
+            before=functools.partial(warn_user, _FORK_WARNING, RuntimeWarning),
+            after_in_child=self._leave,
+        )
         self.call("Plugin_Initialize")
+
+    def _leave(self) -> None:
+        """Forbid calls in a forked process, which has none of the plugin's threads."""
+        self.is_open = False
+        self.functions.clear()
 
     def call(self, function: str, /, **values: Any) -> Any:
         """Call a function and return its struct; DeviceRuntimeError with the plugin's code and message."""
-        if function not in self.functions:
-            raise NotImplementedError(f"PJRT plugin {self.name!r} has no {function}.")
         error, args = self._call_unchecked(function, **values)
         if error:
             raise self.error(error, function)
@@ -367,6 +382,9 @@ class PluginLibrary:
     def _call_unchecked(self, function: str, /, **values: Any) -> tuple[int | None, Any]:
         """Call a function and return its error and its struct."""
         args = struct(function, **values)
+        if function not in self.functions:
+            reason = f"has no {function}" if self.functions else "does not work after os.fork()"
+            raise NotImplementedError(f"PJRT plugin {self.name!r} {reason}.")
         return self.functions[function](ctypes.addressof(args)), args
 
     def call_if_supported(self, function: str, /, **values: Any) -> Any:
@@ -413,6 +431,12 @@ class PluginLibrary:
     def is_ready(self, event: int) -> bool:
         """Return whether `wait` would return at once."""
         return self.call("Event_IsReady", event=event).is_ready
+
+
+_FORK_WARNING = (
+    "os.fork() was called in a process with a PJRT plugin. The new process has none of the plugin's "
+    "threads: do not use the plugin's arrays and devices there."
+)
 
 
 def _extensions(address: int) -> Iterator[tuple[int, int]]:

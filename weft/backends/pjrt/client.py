@@ -133,10 +133,11 @@ class PjrtClient:
 
     def start_copy_to_host(self, buffer: int, target: np.ndarray) -> int:
         """Start a copy to a C-contiguous array; return the event of its completion."""
+        layout = row_major_layout(target.ndim)
         return self.library.call(
             "Buffer_ToHostBuffer",
             buffer=buffer,
-            layout=row_major_layout(target.ndim),
+            layout=layout and ctypes.addressof(layout),
             data=target.ctypes.data,
             data_size=target.nbytes,
         ).event
@@ -147,7 +148,6 @@ class PjrtClient:
         """Return a buffer on memory that `owner` keeps until the buffer is freed."""
         dims = (ctypes.c_int64 * max(len(shape), 1))(*shape)
         _owners[address, id(owner)] = owner
-        facts = self.devices[device_id]
         return self.library.call(
             "Client_CreateViewOfDeviceBuffer",
             client=self.pointer,
@@ -155,7 +155,7 @@ class PjrtClient:
             dims=ctypes.addressof(dims),
             num_dims=len(shape),
             type=element_number(dtype),
-            device=facts.pointer,
+            device=self.devices[device_id].pointer,
             on_delete=_forget_owner,
             on_delete_arg=id(owner),
         ).buffer
