@@ -59,7 +59,7 @@ def test_values_of_failed_programs_raise_when_read(devices):
 
 def test_errors_of_memory_list_the_largest_arrays(devices, mesh):
     """Of the call, if the plugin refuses it; of the devices, whenever a program fails."""
-    kept = weft.device_put(np.ones((512, 1024), np.float32), NamedSharding(mesh, P("a")))
+    large = weft.device_put(np.ones((512, 1024), np.float32), NamedSharding(mesh, P("a")))
     place = weft.device_put(np.ones(4, np.float32), devices[0])
     live = r"(?s)The largest live arrays, .* 0\.5 MiB  float32\[512,1024\] on xla:0, xla:1"
     with pytest.raises(errors.OutOfMemoryError, match=live) as at_once:
@@ -75,7 +75,7 @@ def test_errors_of_memory_list_the_largest_arrays(devices, mesh):
         str(at_once.value),
         re.DOTALL,
     )
-    assert kept.shape == (512, 1024)
+    assert large.shape == (512, 1024)
 
 
 def test_memory_kinds_that_are_absent_are_named(client):

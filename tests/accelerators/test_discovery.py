@@ -18,7 +18,7 @@ XLA = {**NEUTRAL, "PJRT_NAMES_AND_LIBRARY_PATHS": f"xla:{PLUGIN}"}
 FIRST = "import weft, weft.numpy as wnp; print(weft.default_backend(), wnp.ones(3).devices())"
 
 
-#: ways in which a plugin does not work, with a text of the error
+#: faults of plugins, with a text of the error
 BROKEN = {
     "absent": "cannot be loaded",
     "text": "cannot be loaded",
@@ -100,7 +100,7 @@ def test_hidden_plugins_are_not_loaded():
 
 
 def run_as_shim(text, **variables):
-    """Run a program in which `import jax` is weft."""
+    """Run a program whose `import jax` imports weft."""
     return run_python(
         "-c", f"from weft.compat import install_as_jax; install_as_jax()\n{text}", **variables
     )

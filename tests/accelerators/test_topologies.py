@@ -197,3 +197,30 @@ def test_libtpu_without_a_tpu_is_not_the_default():
     script = "import weft; print(weft.default_backend())"
     done = run_python("-c", script, timeout=60, **{**ENVIRONMENT, "WEFT_BACKEND": ""})
     assert done.stdout == "cpu\n", done.stderr[-2000:]
+
+
+VARIABLES = {
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    "XLA_PYTHON_CLIENT_MEM_FRACTION": ".5",
+    "XLA_PYTHON_CLIENT_ALLOCATOR": "bfc",
+    "XLA_PYTHON_CLIENT_COLLECTIVE_MEM_SIZE_MB": "100",
+    "XLA_PYTHON_CLIENT_ABORT_COLLECTIVES_ON_FAILURE": "1",
+    "XLA_PYTHON_CLIENT_USE_TFRT_GPU_CLIENT": "1",
+    "JAX_CUDA_VISIBLE_DEVICES": "0",
+}
+
+
+@on_gpus
+@pytest.mark.parametrize("option", ["", "unknown:1"])
+def test_options_of_gpu_clients_are_accepted(option):
+    """NVIDIA's plugin checks names and types of options before it looks for GPUs."""
+    platforms = {
+        "WEFT_BACKEND": "",
+        "WEFT_PLATFORMS": "cuda",
+        "JAX_PJRT_CLIENT_CREATE_OPTIONS": option,
+    }
+    done = run_python(
+        "-c", "import weft; weft.devices()", **{**ENVIRONMENT, **VARIABLES, **platforms}
+    )
+    assert ("INVALID_ARGUMENT: Unexpected option name" in done.stderr) == bool(option)
+    assert option or not done.returncode or "No visible GPU devices" in done.stderr

@@ -450,7 +450,7 @@ def _exported_vjp(exported: Exported) -> Exported:
 
 
 def default_export_platform() -> str:
-    """The platform that programs are exported for by default, that of the default devices.
+    """The platform that programs are exported for by default: the platform of the default devices.
 
     >>> default_export_platform()
     'cpu'

@@ -214,7 +214,7 @@ def approx_min_k(operand: Any, k: int, reduction_dimension: int = -1, recall_tar
 def platform_dependent(*args: Any, default: Callable | None = None, **per_platform: Callable) -> Any:
     """The function for the default platform, applied to `args`; the keywords are cpu, cuda, rocm, tpu, or gpu.
 
-    The platform is that of `default_backend()` when the program is traced, also if its arguments are on another.
+    The default platform at the time of tracing decides, also if the arguments are on another one.
     """
     backend = backends.get()
     fun = per_platform.get(backend.lowering_platform) or per_platform.get(backend.platform, default)

@@ -254,7 +254,7 @@ def row_major_layout(ndim: int) -> Any:
     return layout
 
 
-#: kinds and values of scalars by their types, of which bool is an int
+#: kinds and values of scalars by their types; bool precedes int, its base class
 _ENCODERS: dict[type, tuple[int, Callable[[Any], int]]] = {
     bool: (4, int),
     int: (1, int),

@@ -218,12 +218,12 @@ class PjrtTopology:
         """Describe devices by a name and options; without options, `text` is what `serialize` made."""
         self.library = library
         held, values = bytes_buffer(text), NamedValues(options or {})
-        function, given = "TopologyDescription_Deserialize", {}
+        function, inputs = "TopologyDescription_Deserialize", {}
         if options is not None:
             function = "TopologyDescription_Create"
-            given = {"options": values.address, "num_options": values.count}
+            inputs = {"options": values.address, "num_options": values.count}
         address = ctypes.addressof(held)
-        self.pointer = library.call(function, text=address, text_size=len(held), **given).topology
+        self.pointer = library.call(function, text=address, text_size=len(held), **inputs).topology
         call_args = {"topology": self.pointer}
         self.platform_version = text_of(
             library.call("TopologyDescription_PlatformVersion", **call_args)
@@ -247,10 +247,10 @@ class PjrtTopology:
 
 
 def _serialize(library: PluginLibrary, function: str, **target: int) -> bytes:
-    """Return the bytes that a function of the plugin has made."""
-    made = library.call(function, **target)
-    code = ctypes.string_at(made.text, made.text_size)
-    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(made.deleter)(made.owner)
+    """Call a function of the plugin that serializes an object; return the bytes."""
+    serialized = library.call(function, **target)
+    code = ctypes.string_at(serialized.text, serialized.text_size)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(serialized.deleter)(serialized.owner)
     return code
 
 

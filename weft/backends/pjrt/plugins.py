@@ -249,7 +249,7 @@ def _package_folders(name: str) -> list[Path]:
 
 
 def _find_library(plugin: KnownPlugin) -> str:
-    """Return the path of a known plugin, or an empty text. TPU_LIBRARY_PATH names that of TPUs."""
+    """Return the path of a known plugin, or an empty text. TPU_LIBRARY_PATH names libtpu."""
     if plugin.platform == "tpu" and os.environ.get("TPU_LIBRARY_PATH"):
         return os.environ["TPU_LIBRARY_PATH"]
     for library in plugin.libraries:
@@ -326,7 +326,7 @@ def default_platform() -> str | None:
                 base.get(plugin.platform)
             except Exception as error:
                 if processes.current() is not None and isinstance(error, NotImplementedError):
-                    raise  # several processes, of which each would compute on its own
+                    raise  # the processes would compute separately
                 continue  # `failure` says why
             return plugin.platform
     return None
