@@ -221,6 +221,29 @@ def test_threads_use_a_plugin_at_once(mesh, devices, client):
     assert client.library.native.count(0) == buffers
 
 
+FIRST_USE = """
+import sys, threading, numpy as np, weft
+from weft.backends.pjrt.client import PjrtClient
+made, make = [], PjrtClient.__init__
+PjrtClient.__init__ = lambda self, *args: made.append(self) or make(self, *args)
+start, sums = threading.Barrier(8), []
+
+def work():
+    start.wait()
+    sums.append(weft.device_put(np.ones(3), eval(sys.argv[1])).sum())
+
+threads = [threading.Thread(target=work) for _ in range(8)]
+[thread.start() for thread in threads], [thread.join() for thread in threads]
+print(len(made), float(sum(sums)), len({x.devices().pop().client for x in sums}))
+"""
+
+
+@pytest.mark.parametrize("device", ['weft.devices("xla")[0]', "weft.devices()[0]", "None"])
+def test_threads_make_one_client(device):
+    done = run_on_plugin("-c", FIRST_USE, device, WEFT_PLATFORMS="")
+    assert done.stdout == "1 24.0 1\n", done.stderr
+
+
 ENDINGS = {
     "a program runs": "y = f(x)",
     "a copy runs": "y = f(x); y.copy_to_host_async()",

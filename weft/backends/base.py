@@ -505,6 +505,8 @@ def names() -> list[str]:
 #: platform names that stand for one of several plugins
 _ALIASES = {"gpu": ("cuda", "rocm", "oneapi")}
 _defaults: dict[tuple[str | None, str | None], str] = {}
+#: held while plugins are found and backends are made, each once
+_making = held_over_forks(threading.RLock())
 _accelerators_are_known = False
 
 
@@ -516,11 +518,15 @@ def load_plugins() -> Any:
 def find_accelerators() -> None:
     """Register the PJRT plugins that are installed or that the environment names; costs next to nothing where there are none."""
     global _accelerators_are_known
-    if not _accelerators_are_known:
-        _accelerators_are_known = True
+    if _accelerators_are_known:
+        return
+    with _making:
+        if _accelerators_are_known:
+            return
         named = os.environ.get("PJRT_NAMES_AND_LIBRARY_PATHS") or os.environ.get("TPU_LIBRARY_PATH")
         if named or any(importlib.util.find_spec(package) for package in ("jax_plugins", "libtpu")):
             load_plugins().register_installed()
+        _accelerators_are_known = True
 
 
 def has_plugins() -> bool:
@@ -561,8 +567,9 @@ def _find(name: str) -> str | None:
     candidates = names_of(name)
     if not any(candidate in _makers for candidate in candidates):
         find_accelerators()
-    if not any(candidate in _makers for candidate in candidates):
-        load_plugins().register_third_party()
+    with _making:
+        if not any(candidate in _makers for candidate in candidates):
+            load_plugins().register_third_party()
     return next((candidate for candidate in candidates if candidate in _makers), None)
 
 
@@ -590,7 +597,8 @@ def default_platform() -> str:
     key = config.backend, config.platforms
     name = _defaults.get(key)
     if name is None:
-        name = _defaults[key] = _choose_default(*key)
+        with _making:
+            name = _defaults[key] = _choose_default(*key)
     return name
 
 
@@ -622,6 +630,7 @@ def get(backend: str | Backend | None = None) -> Backend:
         if name not in _makers or not _is_chosen(name):
             raise UnknownBackendError(f"Unknown backend: {name!r} requested, but no platforms that are instances of {name} are present. "
                                       f"Platforms present are: {', '.join(filter(_is_chosen, _makers))}")
-        found = _made.get(name) or _made.setdefault(name, _makers[name]())
-        _made[platform] = found
+        with _making:
+            found = _made.get(name) or _made.setdefault(name, _makers[name]())
+            _made[platform] = found
     return found
