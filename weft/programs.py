@@ -41,7 +41,7 @@ from weft.util.user_code import paused, suspended
 if TYPE_CHECKING:
     from weft.pipeline import Stages
 
-backends.get()                         # lets it prepare in the background what most programs need
+backends.prepare()
 
 #: called with the backend before a program is made; what it raises forbids the program
 before: list[Callable[[Backend], None]] = []

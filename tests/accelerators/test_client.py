@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import re
 import threading
 from collections import Counter
 
@@ -14,6 +15,7 @@ from weft import errors, numpy as wnp
 from weft.backends.pjrt.buffers import HostCopy
 from weft.backends.pjrt.c_api import PluginLibrary
 from weft.backends.pjrt.compile_options import encode_compile_options
+from weft.experimental import topologies
 from weft.sharding import NamedSharding, PartitionSpec as P
 
 #: functions that make an object, with the function that frees it
@@ -55,6 +57,27 @@ def test_values_of_failed_programs_raise_when_read(devices):
             np.asarray(result)
 
 
+def test_errors_of_memory_list_the_largest_arrays(devices, mesh):
+    """Of the call, if the plugin refuses it; of the devices, whenever a program fails."""
+    large = weft.device_put(np.ones((512, 1024), np.float32), NamedSharding(mesh, P("a")))
+    place = weft.device_put(np.ones(4, np.float32), devices[0])
+    live = r"(?s)The largest live arrays, .* 0\.5 MiB  float32\[512,1024\] on xla:0, xla:1"
+    with pytest.raises(errors.OutOfMemoryError, match=live) as at_once:
+        weft.jit(lambda x: wnp.zeros((1 << 20, 1 << 20), np.float32) + x[0])(
+            place
+        ).block_until_ready()
+    with pytest.raises(errors.OutOfMemoryError, match=live):
+        weft.jit(lambda x: wnp.sort(wnp.broadcast_to(x[:, None], (4, 1 << 44)) + x[0])[:, 0])(
+            place
+        ).block_until_ready()
+    assert re.search(
+        r"of this call .* 4194304\.0 MiB  result 0: float32\[1048576,",
+        str(at_once.value),
+        re.DOTALL,
+    )
+    assert large.shape == (512, 1024)
+
+
 def test_memory_kinds_that_are_absent_are_named(client):
     with pytest.raises(ValueError, match=r"no memory of kind 'tape'\. It has"):
         client.memory(0, "tape")
@@ -80,6 +103,14 @@ def test_libraries_that_are_no_plugins_are_refused(tmp_path):
     for path in (str(text), str(tmp_path / "absent.so")):
         with pytest.raises(errors.JaxRuntimeError, match="cannot be loaded"):
             PluginLibrary("other", path)
+
+
+def test_attached_devices_have_a_serialized_topology(devices):
+    topology = topologies.get_attached_topology("xla")
+    assert len(topology.serialize()) > 100 and topology.serialize() == topology.serialize()
+    if devices[0].client.client.library.version > (0, 81):
+        with pytest.raises(RuntimeError, match="needs the PJRT plugin of the platform 'cpu'"):
+            topologies.TopologyDescription.deserialize(topology.serialize())
 
 
 def count_objects(library, monkeypatch):
@@ -190,6 +221,29 @@ def test_threads_use_a_plugin_at_once(mesh, devices, client):
     assert client.library.native.count(0) == buffers
 
 
+FIRST_USE = """
+import sys, threading, numpy as np, weft
+from weft.backends.pjrt.client import PjrtClient
+made, make = [], PjrtClient.__init__
+PjrtClient.__init__ = lambda self, *args: made.append(self) or make(self, *args)
+start, sums = threading.Barrier(8), []
+
+def work():
+    start.wait()
+    sums.append(weft.device_put(np.ones(3), eval(sys.argv[1])).sum())
+
+threads = [threading.Thread(target=work) for _ in range(8)]
+[thread.start() for thread in threads], [thread.join() for thread in threads]
+print(len(made), float(sum(sums)), len({x.devices().pop().client for x in sums}))
+"""
+
+
+@pytest.mark.parametrize("device", ['weft.devices("xla")[0]', "weft.devices()[0]", "None"])
+def test_threads_make_one_client(device):
+    done = run_on_plugin("-c", FIRST_USE, device, WEFT_PLATFORMS="")
+    assert done.stdout == "1 24.0 1\n", done.stderr
+
+
 ENDINGS = {
     "a program runs": "y = f(x)",
     "a copy runs": "y = f(x); y.copy_to_host_async()",
@@ -215,3 +269,32 @@ def test_processes_end_while_work_is_under_way(ending):
     done = run_on_plugin("-X", "dev", "-c", ENDING_PROGRAM + ENDINGS[ending])
     assert done.returncode == 0
     assert not [word for word in ("Traceback", "Error", "Warning") if word in done.stderr]
+
+
+FORK = """
+import os, sys, numpy as np, weft
+x = weft.device_put(np.arange(4, dtype=np.float32), weft.devices()[2])
+f = weft.jit(lambda x: x + 1)
+y = f(x)
+y.copy_to_host_async()
+child = os.fork()
+if not child:
+    uses = lambda: f(x).tolist(), lambda: y.tolist(), lambda: weft.device_put(np.ones(3)), lambda: f(x[:2])
+    for use in uses:
+        try:
+            use()
+        except NotImplementedError as error:
+            assert "does not work after os.fork()" in str(error)
+        else:
+            raise AssertionError
+    del x, y
+    sys.exit(3)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+print(f(x).tolist())
+"""
+
+
+def test_forked_processes_do_not_use_the_plugin():
+    done = run_on_plugin("-c", FORK)
+    assert done.stdout == "[1.0, 2.0, 3.0, 4.0]\n", done.stderr
+    assert "RuntimeWarning: os.fork() was called" in done.stderr and "Traceback" not in done.stderr

@@ -10,7 +10,7 @@ from tests.accelerators.plugin import run_on_plugin
 
 #: prints how many programs were compiled and loaded, and what they give
 PROGRAMS = """
-import json
+import json, os
 import numpy as np, weft, weft.numpy as wnp
 from weft import lax
 from weft.backends.pjrt.client import PjrtClient
@@ -31,7 +31,8 @@ x = weft.device_put(value, NamedSharding(mesh, P("a", "b")))
 y = weft.device_put(value, weft.devices()[5])
 step = weft.jit(lambda x, y: (x + y, wnp.sum(x * y)), donate_argnums=0)
 mapped = weft.shard_map(lambda x: lax.psum(x, "a"), mesh=mesh, in_specs=P("a"), out_specs=P())
-results = [weft.jit(lambda x: wnp.tanh(x @ x.T).sum(1))(x), weft.jit(wnp.sin)(y), weft.jit(mapped)(x)]
+options = json.loads(os.environ.get("OPTIONS", "{}"))
+results = [weft.jit(lambda x: wnp.tanh(x @ x.T).sum(1))(x), weft.jit(wnp.sin, compiler_options=options)(y), weft.jit(mapped)(x)]
 results += step(weft.device_put(value, weft.devices()[5]), y)
 assert results[1].devices() == {weft.devices()[5]}
 print(json.dumps([counts, [np.asarray(r).tolist() for r in results]]))
@@ -75,6 +76,14 @@ def test_flags_and_devices_are_part_of_the_key(folder, variables):
     first, _ = run_programs(folder)
     counts, _ = run_programs(folder, **variables)
     assert counts == first
+
+
+def test_compiler_options_are_part_of_the_key(folder):
+    first, _ = run_programs(folder)
+    for options in ('{"xla_cpu_enable_fast_math": true}', '{"xla_backend_optimization_level": 1}'):
+        for compiled in (1, 0):
+            counts, _ = run_programs(folder, OPTIONS=options)
+            assert counts == {"compile": compiled, "load": first["compile"] - compiled}
 
 
 def test_damaged_files_are_compiled_again(folder):

@@ -63,6 +63,14 @@ def test_memory_counts_donated_arguments_once():
     assert donated.memory_analysis().alias_size_in_bytes == SQUARE.nbytes
 
 
+def test_errors_of_memory_count_temporaries():
+    compiled = compile_on(weft.devices("xla")[:1], lambda x: wnp.sort(x @ x, axis=0).sum(), SQUARE)
+    executable = compiled.runtime_executable()
+    temporaries = compiled.memory_analysis().temp_size_in_bytes
+    assert temporaries >= SQUARE.nbytes
+    assert f"{temporaries / 2**20:.1f} MiB  temporaries" in executable._largest_arrays()
+
+
 def test_text_is_the_optimized_program_of_one_device():
     compiled = compile_on(weft.devices("xla")[:4], lambda x: wnp.sin(x @ x), SQUARE)
     text = compiled.as_text()

@@ -79,7 +79,9 @@ try:
     compiled(np.ones((512, 256), np.float32))
 except RuntimeError as error:
     refusal = str(error)
+again = topologies.TopologyDescription.deserialize(topology.serialize())
 print(json.dumps({
+    "again": [again.serialize() == topology.serialize(), str(again.devices) == str(topology.devices)],
     "count": len(topology.devices), "platform": topology.devices[0].platform, "coords": topology.devices[-1].coords,
     "argument": memory.argument_size_in_bytes, "alias": memory.alias_size_in_bytes,
     "peak": memory.peak_memory_in_bytes, "flops": cost["flops"], "text": compiled.as_text(), "refusal": refusal,
@@ -164,7 +166,7 @@ def test_topologies_describe_devices_for_meshes(name, platform, options):
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["count"] == 8 and found["platform"] == ("gpu" if platform == "cuda" else "tpu")
-    assert len(found["coords"]) == 3
+    assert len(found["coords"]) == 3 and found["again"] == [True, True]
     assert found["argument"] == found["alias"] == 512 * 256 * 4 // 4
     assert found["peak"] > found["argument"] and found["flops"] >= 2 * 512 * 256 * 256 // 8
     assert found["text"].startswith("HloModule jit__lambda")
@@ -195,3 +197,30 @@ def test_libtpu_without_a_tpu_is_not_the_default():
     script = "import weft; print(weft.default_backend())"
     done = run_python("-c", script, timeout=60, **{**ENVIRONMENT, "WEFT_BACKEND": ""})
     assert done.stdout == "cpu\n", done.stderr[-2000:]
+
+
+VARIABLES = {
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    "XLA_PYTHON_CLIENT_MEM_FRACTION": ".5",
+    "XLA_PYTHON_CLIENT_ALLOCATOR": "bfc",
+    "XLA_PYTHON_CLIENT_COLLECTIVE_MEM_SIZE_MB": "100",
+    "XLA_PYTHON_CLIENT_ABORT_COLLECTIVES_ON_FAILURE": "1",
+    "XLA_PYTHON_CLIENT_USE_TFRT_GPU_CLIENT": "1",
+    "JAX_CUDA_VISIBLE_DEVICES": "0",
+}
+
+
+@on_gpus
+@pytest.mark.parametrize("option", ["", "unknown:1"])
+def test_options_of_gpu_clients_are_accepted(option):
+    """NVIDIA's plugin checks names and types of options before it looks for GPUs."""
+    platforms = {
+        "WEFT_BACKEND": "",
+        "WEFT_PLATFORMS": "cuda",
+        "JAX_PJRT_CLIENT_CREATE_OPTIONS": option,
+    }
+    done = run_python(
+        "-c", "import weft; weft.devices()", **{**ENVIRONMENT, **VARIABLES, **platforms}
+    )
+    assert ("INVALID_ARGUMENT: Unexpected option name" in done.stderr) == bool(option)
+    assert option or not done.returncode or "No visible GPU devices" in done.stderr

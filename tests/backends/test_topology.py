@@ -196,3 +196,24 @@ def test_tpu_settings_of_the_user_stay(monkeypatch):
     made = topology.describe("tpu", "v5e:2x4", {"num_slices": 2})
     assert made == ("tpu", ("v5e:2x4", {"num_slices": 2}))
     assert os.environ["TPU_WORKER_ID"] == "3" and os.environ["TPU_SKIP_MDS_QUERY"] == "1"
+
+
+def test_processors_have_no_serialized_topology():
+    with pytest.raises(NotImplementedError, match=r"TopologyDescription.serialize: cpu devices"):
+        topologies.get_attached_topology("cpu").serialize()
+
+
+OTHER_BYTES = [b"", b"abc", b"\x08\x80\x01\x12", b"\x08\x80\x01\x12\x03a b", b"\x08" * 9]
+
+
+@pytest.mark.parametrize("text", OTHER_BYTES)
+def test_other_bytes_are_no_topologies(text):
+    with pytest.raises(ValueError, match="is no serialized topology"):
+        topologies.TopologyDescription.deserialize(text)
+
+
+def test_serialized_topologies_name_their_platform():
+    text = b"\x08\x80\x8a\xb2\xbc\x01\x12\x06mychip\x1a\x03abc"
+    assert topology.platform_of(text) == "mychip"
+    with pytest.raises(RuntimeError, match=r"A serialized topology needs .* platform 'mychip'"):
+        topologies.TopologyDescription.deserialize(text)

@@ -255,8 +255,8 @@ def test_managers_know_their_flag():
 
 def test_flags_without_meaning_are_accepted_and_keep_the_trace_key():
     before = config.trace_key()
-    config.update("jax_cuda_visible_devices", "0")
-    assert config.jax_cuda_visible_devices == "0"
+    config.update("jax_mock_gpu_topology", "1x1x8")
+    assert config.jax_mock_gpu_topology == "1x1x8"
     config.update("jax_optimization_level", 2)  # of whatever type
     assert config.trace_key() == before
 

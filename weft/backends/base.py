@@ -243,6 +243,8 @@ def _device_of_id(id: int, platform: str) -> Device:
 class Backend:
     """What runs programs on one kind of device. Subclasses name their `platform` and define `put`, `get` and `compile`."""
     platform = ""
+    #: the platform of programs in StableHLO, for exports and `platform_dependent`: cpu, cuda, rocm, tpu
+    lowering_platform = "cpu"
     platform_version = runtime_type = "weft"
     #: whether its devices have memories of their own and exchange values without the host
     exchanges_values = False
@@ -331,6 +333,11 @@ class Backend:
     def memory_stats(self, device: Device) -> dict[str, int] | None:
         """None: virtual devices share the memory of their process."""
         return None
+
+    def serialize_topology(self) -> bytes:
+        """The description of the devices in the form of their plugin."""
+        raise NotImplementedError(f"TopologyDescription.serialize: {self.platform} devices have no PJRT plugin, whose form the bytes "
+                                  "have. Devices of plugins and of get_topology_desc have one.")
 
     # ---- memory
     def put(self, value: np.ndarray, spec: ArraySpec, copy: bool = True) -> Buffer:
@@ -450,6 +457,11 @@ def wait_for_effects(raising: bool = False) -> None:
         backend.wait_for_effects(raising)
 
 
+def describe_memory() -> str:
+    """Describe the largest arrays for errors; `weft.runtime` sets this function."""
+    return ""
+
+
 _makers: dict[str, Callable[[], Backend]] = {}
 _made: dict[str, Backend] = {}
 
@@ -493,6 +505,8 @@ def names() -> list[str]:
 #: platform names that stand for one of several plugins
 _ALIASES = {"gpu": ("cuda", "rocm", "oneapi")}
 _defaults: dict[tuple[str | None, str | None], str] = {}
+#: held while plugins are found and backends are made, each once
+_making = held_over_forks(threading.RLock())
 _accelerators_are_known = False
 
 
@@ -504,11 +518,15 @@ def load_plugins() -> Any:
 def find_accelerators() -> None:
     """Register the PJRT plugins that are installed or that the environment names; costs next to nothing where there are none."""
     global _accelerators_are_known
-    if not _accelerators_are_known:
-        _accelerators_are_known = True
+    if _accelerators_are_known:
+        return
+    with _making:
+        if _accelerators_are_known:
+            return
         named = os.environ.get("PJRT_NAMES_AND_LIBRARY_PATHS") or os.environ.get("TPU_LIBRARY_PATH")
         if named or any(importlib.util.find_spec(package) for package in ("jax_plugins", "libtpu")):
             load_plugins().register_installed()
+        _accelerators_are_known = True
 
 
 def has_plugins() -> bool:
@@ -532,13 +550,26 @@ def get_host() -> Backend:
     return _made.get("cpu") or _makers["cpu"]()
 
 
+def prepare() -> None:
+    """Let the CPU prepare what most programs need, if it is the default platform.
+
+    Plugins are not loaded: the settings that choose platforms and their options may still change.
+    """
+    chosen = config.backend or (config.platforms or "").partition(",")[0]
+    if not chosen:
+        find_accelerators()
+    if chosen == "cpu" or not (chosen or has_plugins()):
+        get_host()
+
+
 def _find(name: str) -> str | None:
     """The registered name for a platform name; None if nothing is registered. Plugins of other packages run when they are named."""
     candidates = names_of(name)
     if not any(candidate in _makers for candidate in candidates):
         find_accelerators()
-    if not any(candidate in _makers for candidate in candidates):
-        load_plugins().register_third_party()
+    with _making:
+        if not any(candidate in _makers for candidate in candidates):
+            load_plugins().register_third_party()
     return next((candidate for candidate in candidates if candidate in _makers), None)
 
 
@@ -553,7 +584,8 @@ def check_platforms() -> None:
     for name in wanted:
         if _find(name) is None and (name != "cuda" or wanted == ["cuda"]):
             raise RuntimeError(f"Unable to initialize backend {name!r}: Backend {name!r} is not in the list of known backends: {names()}. "
-                               "(set JAX_PLATFORMS='' to automatically choose an available backend)")
+                               "(set JAX_PLATFORMS='' to automatically choose an available backend)\n"
+                               f"  The platform has no PJRT plugin. {load_plugins().install_advice(name)}")
 
 
 def default_platform() -> str:
@@ -565,7 +597,8 @@ def default_platform() -> str:
     key = config.backend, config.platforms
     name = _defaults.get(key)
     if name is None:
-        name = _defaults[key] = _choose_default(*key)
+        with _making:
+            name = _defaults[key] = _choose_default(*key)
     return name
 
 
@@ -597,6 +630,7 @@ def get(backend: str | Backend | None = None) -> Backend:
         if name not in _makers or not _is_chosen(name):
             raise UnknownBackendError(f"Unknown backend: {name!r} requested, but no platforms that are instances of {name} are present. "
                                       f"Platforms present are: {', '.join(filter(_is_chosen, _makers))}")
-        found = _made.get(name) or _made.setdefault(name, _makers[name]())
-        _made[platform] = found
+        with _making:
+            found = _made.get(name) or _made.setdefault(name, _makers[name]())
+            _made[platform] = found
     return found

@@ -33,6 +33,24 @@ class TopologyDescription:
     def __init__(self, devices: list[Device]):
         self.devices = devices
 
+    def serialize(self) -> bytes:
+        """Return a description of all devices of this kind in the form of their plugin.
+
+        NotImplementedError if they have no plugin, as CPUs.
+        """
+        return self.devices[0].client.serialize_topology()
+
+    @classmethod
+    def deserialize(cls, serialized: bytes) -> TopologyDescription:
+        """Return the devices that `serialize` describes, by the plugin of their platform; they need not be attached.
+
+        ValueError for other bytes, RuntimeError without the plugin.
+        """
+        from weft.backends.pjrt import topology
+
+        platform = topology.platform_of(serialized)
+        return cls(topology.describe(platform, serialized, None).devices())
+
     def __repr__(self) -> str:
         return f"TopologyDescription({self.devices})"
 

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from weft import backends
 from weft.api.autodiff import vjp as vjp_of
 from weft.api.jit import JitFunction, jit
 from weft.api.stages import given_sharding, result_paths
@@ -265,8 +266,10 @@ class Exported(metaclass=Sealed):
                 "call: The invocation args and kwargs must have the same pytree structure as when the function "
                 f"'{self.fun_name}' was exported.\n"
                 f"    exported  {self.in_tree}\n    called    {in_tree}")
-        if "cpu" not in self.platforms and DisabledSafetyCheck.platform() not in self.disabled_safety_checks:
-            raise ValueError(f"Function '{self.fun_name}' was exported for platforms '{self.platforms}' but it is used on '('cpu',)'.")
+        platform = _platform_of(leaves)
+        allowed = (platform, "gpu") if platform in ("cuda", "rocm") else (platform,)
+        if not {*allowed} & {*self.platforms} and DisabledSafetyCheck.platform() not in self.disabled_safety_checks:
+            raise ValueError(f"Function '{self.fun_name}' was exported for platforms '{self.platforms}' but it is used on '{(platform,)}'.")
         devices = self._devices(leaves)
         sizes = self._sizes([typeof(x) for x in leaves])
         if not any(dtypes.issubdtype(a.dtype, np.inexact) for a in (*self.in_avals,)):
@@ -447,12 +450,18 @@ def _exported_vjp(exported: Exported) -> Exported:
 
 
 def default_export_platform() -> str:
-    """The platform that programs are exported for by default.
+    """The platform that programs are exported for by default: the platform of the default devices.
 
     >>> default_export_platform()
     'cpu'
     """
-    return "cpu"
+    return backends.get().lowering_platform
+
+
+def _platform_of(leaves: Sequence[Any]) -> str:
+    """The platform on which a call with these arguments runs."""
+    placed = [x.sharding.device_assignment[0].client for x in leaves if type(x) is Array and x.committed]
+    return (placed[0] if placed else backends.get()).lowering_platform
 
 
 def export(fun_jit: Callable[..., Any], *, platforms: Sequence[str] | None = None,

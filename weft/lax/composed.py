@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from weft import backends
 from weft.api.arrays import device_put
 from weft.api.callbacks import debug_callback
 from weft.api.execute import to_array
@@ -211,12 +212,15 @@ def approx_min_k(operand: Any, k: int, reduction_dimension: int = -1, recall_tar
 
 
 def platform_dependent(*args: Any, default: Callable | None = None, **per_platform: Callable) -> Any:
-    """The function for the platform that runs the program, applied to `args`."""
-    from weft.runtime.device import default_backend
-    fun = per_platform.get(default_backend(), default)
+    """The function for the default platform, applied to `args`; the keywords are cpu, cuda, rocm, tpu, or gpu.
+
+    The default platform at the time of tracing decides, also if the arguments are on another one.
+    """
+    backend = backends.get()
+    fun = per_platform.get(backend.lowering_platform) or per_platform.get(backend.platform, default)
     if fun is None:
-        raise NotImplementedError(f"platform_dependent: no function for {default_backend()!r} among {sorted(per_platform)}, and no "
-                                  "default.")
+        raise NotImplementedError(f"platform_dependent: no function for {backend.lowering_platform!r} among {sorted(per_platform)}, and "
+                                  "no default.")
     return fun(*args)
 
 

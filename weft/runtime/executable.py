@@ -17,16 +17,20 @@ from typing import Any
 
 import numpy as np
 
+from weft.backends import base
 from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Loaded
 from weft.core.trace import _state
 from weft.ir.shardings import NamedSharding, Sharding
+from weft.runtime import live
 from weft.runtime.array import Array, spec_of
 from weft.runtime.placement import fits, relaid
 from weft.util import events
 from weft.util.config import config
 from weft.util.errors import DeviceRuntimeError, OutOfMemoryError
 from weft.util.source import user_frame
+
+base.describe_memory = live.describe_largest
 
 _buffer_of = operator.attrgetter("_buffer")
 
@@ -176,7 +180,7 @@ class Executable:
         sizes = [(bytes_of(s), f"{name}: {s.aval.str_short()}") for name, s in zip(names, self.in_specs)]
         sizes += [(bytes_of(s), f"result {i}: {s.aval.str_short()}") for i, s in enumerate(self.out_specs)
                   if i not in self.loaded.aliases]
-        sizes.append(((self.loaded.memory() or {}).get("temp", self.arena_bytes), "temporaries"))
+        sizes.append(((self.loaded.memory() or {}).get("temp_size_in_bytes", self.arena_bytes), "temporaries"))
         rows = [f"    {n / 2**20:10.1f} MiB  {what}" for n, what in sorted(sizes, reverse=True)[:5] if n]
         return "\n".join(["  The largest arrays of this call on one device:", *rows])
 

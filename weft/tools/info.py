@@ -93,8 +93,8 @@ def _memory() -> str:
 def _devices() -> str:
     try:
         devices: list[Any] = list(weft.devices())
-    except AttributeError as error:
-        return str(error)
+    except Exception as error:              # the report says what does not work
+        return str(error).partition("\n")[0]
     kinds = sorted({f"{device.platform}" for device in devices})
     advice = "choose with WEFT_NUM_DEVICES or `weft run --devices N`" if kinds == ["cpu"] else "choose with WEFT_PLATFORMS"
     return f"{len(devices)} ({', '.join(kinds)}; {advice})"

@@ -441,6 +441,11 @@ auto_pcast = _define(
 _define("use_direct_linearize", True, "Accepted; there is one linearization.")
 _define("num_cpu_devices", -1, "The number of virtual devices of this process, if the environment does not say.")
 _define("platforms", None, "The platforms that a program expects, separated by commas; one that is missing is an error.", kind=str)
+_define("cuda_visible_devices", "all", "The NVIDIA GPUs of this process: numbers with commas.", kind=str)
+_define("rocm_visible_devices", "all", "The AMD GPUs of this process: numbers with commas.", kind=str)
+_define("oneapi_visible_devices", "all", "The Intel GPUs of this process: numbers with commas.", kind=str)
+_define("pjrt_client_create_options", None, "Options of the clients of PJRT plugins: a dict, or NAME:VALUE pairs with semicolons.",
+        kind=object)
 _define("platform_name", "", "Accepted without effect: JAX ignores it too; see platforms.")
 _define("xla_backend", "", "Accepted without effect: JAX ignores it too; see platforms.")
 _define("cpu_enable_async_dispatch", True, "Let long programs run while their callers go on; see the page on asynchronous dispatch.")
@@ -514,8 +519,7 @@ thread_guard = _define("thread_guard", False, "Accepted; arrays may be used from
 array_garbage_collection_guard = _define("array_garbage_collection_guard", None, "Accepted; arrays need no collector to be freed.")
 _WITHOUT_EFFECT: dict[str, dict[str, Any]] = {
     "there are no devices or runtimes of this kind": {
-        "backend_target": "", "bcoo_cusparse_lowering": False, "cuda_visible_devices": "all", "rocm_visible_devices": "all",
-        "oneapi_visible_devices": "all", "mock_gpu_topology": "", "mock_num_gpu_processes": 0, "pjrt_client_create_options": None,
+        "backend_target": "", "bcoo_cusparse_lowering": False, "mock_gpu_topology": "", "mock_num_gpu_processes": 0,
         "mosaic_allow_hlo": False, "ragged_dot_use_gpu_pallas_triton_lowering": False, "ragged_dot_use_ragged_dot_instruction": True,
         "threefry_gpu_kernel_lowering": False, "use_magma": "auto", "use_emit_pipeline_primitive": False,
         "pallas_use_mosaic_gpu": True, "pallas_verbose_errors": False,

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from weft import processes
-from weft.backends.array_spec import ArraySpec, from_blocks
+from weft.backends.array_spec import ArraySpec, from_blocks, to_blocks
 from weft.backends.base import (
     UNREADY,
     Backend,
@@ -103,31 +103,25 @@ class PjrtBackend(Backend):
 
     def __init__(self, platform: str, library: PluginLibrary, options: dict[str, Any]) -> None:
         super().__init__()
+        self.platform = platform
+        self.client = PjrtClient(library, options)
         if processes.current() is not None:
             raise NotImplementedError(
                 f"The PJRT plugin {library.name!r} runs in one process; this program has "
-                f"{processes.current().size}. Several processes need the plugin's key-value callbacks."
+                f"{processes.current().size}. Several processes need the plugin's key-value callbacks. "
+                "WEFT_PLATFORMS=cpu runs them on the CPU."
             )
-        self.platform = platform
-        self.client = PjrtClient(library, options)
-        self.dlpack_kind = _DLPACK_DEVICES.get(self.client.platform_name)
-        self.host_calls = PluginCalls(library, self.client.platform_name)
+        self.plugin_name = library.name  # `cuda` for devices of the platform `gpu`
+        self.platform_version = self.client.platform_version
+        self.lowering_platform = self.client.platform_name
+        self.dlpack_kind = _DLPACK_DEVICES.get(self.lowering_platform)
+        self.host_calls = PluginCalls(library, self.lowering_platform)
         self._running: list[int] = []  # events of programs with effects
         self._running_lock = threading.Lock()
         #: programs that others may not overlap, which keep their callbacks, and their events
         self._serial: list[tuple[PjrtProgram, list[int]]] = []
         self.serial_lock = threading.Lock()
         atexit.register(self.wait_for_effects, True)
-
-    @property
-    def plugin_name(self) -> str:
-        """The name of the plugin: `cuda` for devices of the platform `gpu`."""
-        return self.client.library.name
-
-    @property
-    def platform_version(self) -> str:
-        """The plugin's description of itself."""
-        return self.client.platform_version
 
     runtime_type = "pjrt"
 
@@ -143,14 +137,14 @@ class PjrtBackend(Backend):
 
     def memory_stats(self, device: Device) -> dict[str, int] | None:
         """Return the plugin's counters of a device's memory; None if it has none."""
-        try:
-            return self.client.memory_stats(device.id)
-        except (NotImplementedError, RuntimeError):
-            return None
+        return self.client.memory_stats(device.id)
+
+    def serialize_topology(self) -> bytes:
+        return self.client.serialize_topology()
 
     # ---- memory
     def put(self, value: np.ndarray, spec: ArraySpec, copy: bool = True) -> ShardBuffers:
-        return buffers.put_value(self.client, value, spec)
+        return buffers.put_blocks(self.client, to_blocks(value, spec), spec)
 
     def get(self, buffer: ShardBuffers, spec: ArraySpec) -> np.ndarray:
         return from_blocks(self.get_blocks(buffer, spec), spec).reshape(spec.global_shape)
@@ -218,7 +212,8 @@ class PjrtBackend(Backend):
         return self.client.library.wait_for_all(events, is_raised=False)
 
     def wait_for_effects(self, raising: bool) -> None:
-        if self.host_calls.is_inside:  # the program that calls is one of those to wait for
+        # the program that calls is one of those to wait for; a forked process has none
+        if self.host_calls.is_inside or not self.client.library.functions:
             return
         with self._running_lock:
             events, self._running = self._running, []
@@ -240,7 +235,7 @@ class PjrtBackend(Backend):
             calls.append(self.host_calls.add(eqn, program.mesh))
             return calls[-1].number
 
-        platform = self.client.platform_name
+        platform = self.lowering_platform
         text = stage("write StableHLO", replica_program_text, program, call_host, platform)
         overrides = dict(config.compiler_options)
         if platform == "cpu":  # maxima and minima of a NaN are NaN

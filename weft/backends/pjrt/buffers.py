@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from weft.backends.array_spec import ArraySpec, to_blocks
+from weft.backends.array_spec import ArraySpec
 from weft.backends.pjrt.client import PjrtClient
 from weft.ir.shardings import Sharding
 
@@ -156,7 +156,7 @@ class HostCopy:
 @atexit.register
 def _finish_copies() -> None:
     """Wait for all copies to the host, whose memory is about to be freed."""
-    for copy in list(HostCopy.unfinished):
+    for copy in [copy for copy in HostCopy.unfinished if copy._library.functions]:
         copy.finish()
 
 
@@ -188,11 +188,6 @@ def put_blocks(client: PjrtClient, blocks: np.ndarray, spec: ArraySpec) -> Shard
     finally:  # if one fails, the others are freed
         buffers = own(client, pointers)
     return buffers
-
-
-def put_value(client: PjrtClient, value: np.ndarray, spec: ArraySpec) -> ShardBuffers:
-    """Copy a global value to the devices."""
-    return put_blocks(client, to_blocks(value, spec), spec)
 
 
 def move(buffers: ShardBuffers, have: ArraySpec, want: ArraySpec) -> ShardBuffers | None:

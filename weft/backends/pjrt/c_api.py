@@ -12,18 +12,21 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-from collections.abc import Callable, Sequence
+import functools
+import os
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from weft.backends import base
 from weft.backends.pjrt.native import native_calls
-from weft.util import dtypes
 from weft.util.errors import DeviceRuntimeError, OutOfMemoryError
+from weft.util.source import warn_user
 
 OLDEST = (0, 81)
 
-#: functions in the order of the table; those after `Buffer_CopyRawToHost` are not used
+#: functions in the order of the table; later ones are not used
 FUNCTIONS = """
 Error_Destroy Error_Message Error_GetCode Plugin_Initialize Plugin_Attributes Event_Destroy
 Event_IsReady Event_Error Event_Await Event_OnReady Client_Create Client_Destroy
@@ -53,7 +56,13 @@ TopologyDescription_Serialize TopologyDescription_Attributes Compile
 Executable_OutputElementTypes Executable_OutputDimensions Buffer_CopyToMemory
 Client_CreateViewOfDeviceBuffer Executable_Fingerprint Client_TopologyDescription
 Executable_GetCompiledMemoryStats Memory_Kind_Id ExecuteContext_Create ExecuteContext_Destroy
-Buffer_CopyRawToHost
+Buffer_CopyRawToHost AsyncHostToDeviceTransferManager_Destroy
+AsyncHostToDeviceTransferManager_TransferData Client_CreateBuffersForAsyncHostToDevice
+AsyncHostToDeviceTransferManager_RetrieveBuffer AsyncHostToDeviceTransferManager_Device
+AsyncHostToDeviceTransferManager_BufferCount AsyncHostToDeviceTransferManager_BufferSize
+AsyncHostToDeviceTransferManager_SetBufferError AsyncHostToDeviceTransferManager_AddMetadata
+Client_DmaMap Client_DmaUnmap Client_CreateUninitializedBuffer Client_UpdateGlobalProcessInfo
+TopologyDescription_Deserialize
 """.split()
 
 #: the fields of the arguments of each function, and of other structs, after size and extensions.
@@ -68,7 +77,6 @@ Error_Destroy error*
 Error_Message error* text* text_size:z
 Error_GetCode error* code:i
 Plugin_Initialize
-Plugin_Attributes attributes* num_attributes:z
 Event_Destroy event*
 Event_IsReady event* is_ready:b
 Event_Await event*
@@ -132,6 +140,8 @@ TopologyDescription_PlatformName topology* text* text_size:z
 TopologyDescription_PlatformVersion topology* text* text_size:z
 TopologyDescription_GetDeviceDescriptions topology* descriptions* num_descriptions:z
 TopologyDescription_Attributes topology* attributes* num_attributes:z
+TopologyDescription_Serialize topology* text* text_size:z owner* deleter*
+TopologyDescription_Deserialize text* text_size:z topology*
 Compile topology* program* options* options_size:z client* executable*
 Program text* text_size:z format* format_size:z
 NamedValue name* name_size:z kind:i value:q value_size:z
@@ -180,27 +190,17 @@ _KINDS = {
 }
 
 
-def _make_struct_type(name: str) -> type[ctypes.Structure]:
-    """Make the ctypes type of a struct."""
+@functools.cache
+def struct_type(name: str) -> type[ctypes.Structure]:
+    """Return the ctypes type of a struct of the table."""
     fields: list[tuple[str, Any]] = [
         ("struct_size", ctypes.c_size_t),
         ("extensions", ctypes.c_void_p),
     ]
     for field in STRUCTS[name]:
-        label = field.partition("@")[0].rstrip("*")
-        label, _, kind = label.partition(":")
+        label, _, kind = field.partition("@")[0].rstrip("*").partition(":")
         fields.append((label, _KINDS[kind or "*"]))
     return type(name, (ctypes.Structure,), {"_fields_": fields})
-
-
-_types: dict[str, type[ctypes.Structure]] = {}
-
-
-def struct_type(name: str) -> type[ctypes.Structure]:
-    """Return the ctypes type of a struct of the table."""
-    if name not in _types:
-        _types[name] = _make_struct_type(name)
-    return _types[name]
 
 
 def struct(name: str, /, **values: Any) -> Any:
@@ -242,18 +242,24 @@ def bytes_buffer(text: str | bytes) -> Any:
     return ctypes.create_string_buffer(data, len(data))
 
 
-_layouts: dict[int, Any] = {}
-
-
-def row_major_layout(ndim: int) -> int | None:
-    """Return the address of the row-major layout of arrays of this rank; None where all are."""
+@functools.cache
+def row_major_layout(ndim: int) -> Any:
+    """Return the row-major layout of arrays of this rank; None where all are."""
     if ndim < 2:
         return None
-    if ndim not in _layouts:
-        order = (ctypes.c_int64 * ndim)(*reversed(range(ndim)))
-        layout = struct("TiledLayout", order=ctypes.addressof(order), order_size=ndim)
-        _layouts[ndim] = order, _MemoryLayout(_MemoryLayout.kind.offset + 4, None, layout, 0)
-    return ctypes.addressof(_layouts[ndim][1])
+    order = (ctypes.c_int64 * ndim)(*reversed(range(ndim)))
+    tiled = struct("TiledLayout", order=ctypes.addressof(order), order_size=ndim)
+    layout = _MemoryLayout(_MemoryLayout.kind.offset + 4, None, tiled, 0)
+    layout.kept = order
+    return layout
+
+
+#: kinds and values of scalars by their types; bool precedes int, its base class
+_ENCODERS: dict[type, tuple[int, Callable[[Any], int]]] = {
+    bool: (4, int),
+    int: (1, int),
+    float: (3, lambda x: int(np.float32(x).view(np.uint32))),
+}
 
 
 class NamedValues:
@@ -281,12 +287,9 @@ class NamedValues:
 
     def _content(self, name: str, value: Any) -> tuple[int, int, int]:
         """Return the kind of a value, what stands for it (itself or an address), and its size."""
-        if isinstance(value, bool):
-            return 4, int(value), 1
-        if isinstance(value, int):
-            return 1, value, 1
-        if isinstance(value, float):
-            return 3, int(np.float32(value).view(np.uint32)), 1
+        for scalar, (kind, encode) in _ENCODERS.items():
+            if isinstance(value, scalar):
+                return kind, encode(value), 1
         if isinstance(value, str):
             content = bytes_buffer(value)
         elif isinstance(value, (list, tuple)) and all(isinstance(x, int) for x in value):
@@ -299,24 +302,27 @@ class NamedValues:
         return (0 if isinstance(value, str) else 2), ctypes.addressof(content), len(content)
 
 
+#: values of a struct by their kind
+_DECODERS: dict[int, Callable[[Any], Any]] = {
+    0: lambda x: ctypes.string_at(x.value, x.value_size).decode(errors="replace"),
+    1: lambda x: x.value,
+    2: lambda x: (
+        list((ctypes.c_int64 * x.value_size).from_address(x.value)) if x.value_size else []
+    ),
+    3: lambda x: float(np.uint32(x.value & 0xFFFFFFFF).view(np.float32)),
+    4: lambda x: bool(x.value & 1),
+}
+
+
 def named_values(address: int | None, count: int) -> dict[str, Any]:
     """Return the values that the plugin names."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     kind = struct_type("NamedValue")
     for i in range(count if address else 0):
         x: Any = kind.from_address((address or 0) + i * ctypes.sizeof(kind))
         name = ctypes.string_at(x.name, x.name_size).decode()
-        if x.kind == 0:
-            found[name] = ctypes.string_at(x.value, x.value_size).decode(errors="replace")
-        elif x.kind == 2:
-            found[name] = (
-                list((ctypes.c_int64 * x.value_size).from_address(x.value)) if x.value_size else []
-            )
-        elif x.kind == 3:
-            found[name] = float(np.uint32(x.value & 0xFFFFFFFF).view(np.float32))
-        else:
-            found[name] = bool(x.value & 1) if x.kind == 4 else x.value
-    return found
+        values[name] = _DECODERS[x.kind](x)
+    return values
 
 
 class PluginLibrary:
@@ -353,42 +359,58 @@ class PluginLibrary:
         self.extensions = dict(_extensions(extension))
         self.native = native_calls()
         self.find_exception: Callable[[str], BaseException | None] = lambda text: None
-        self.is_open = True  # until the interpreter exits
-        atexit.register(self._close)
+        self.is_open = True  # until the interpreter exits; False in forked processes
+        atexit.register(setattr, self, "is_open", False)
+        os.register_at_fork(
+            before=functools.partial(warn_user, _FORK_WARNING, RuntimeWarning),
+            after_in_child=self._leave,
+        )
         self.call("Plugin_Initialize")
-        listed = self.call("Plugin_Attributes")
-        self.attributes = named_values(listed.attributes, listed.num_attributes)
 
-    def _close(self) -> None:
+    def _leave(self) -> None:
+        """Forbid calls in a forked process, which has none of the plugin's threads."""
         self.is_open = False
+        self.functions.clear()
 
     def call(self, function: str, /, **values: Any) -> Any:
         """Call a function and return its struct; DeviceRuntimeError with the plugin's code and message."""
-        args = struct(function, **values)
-        called = self.functions.get(function)
-        if called is None:
-            raise NotImplementedError(f"PJRT plugin {self.name!r} has no {function}.")
-        error = called(ctypes.addressof(args))
+        error, args = self._call_unchecked(function, **values)
         if error:
             raise self.error(error, function)
         return args
+
+    def _call_unchecked(self, function: str, /, **values: Any) -> tuple[int | None, Any]:
+        """Call a function and return its error and its struct."""
+        args = struct(function, **values)
+        if function not in self.functions:
+            reason = f"has no {function}" if self.functions else "does not work after os.fork()"
+            raise NotImplementedError(f"PJRT plugin {self.name!r} {reason}.")
+        return self.functions[function](ctypes.addressof(args)), args
+
+    def call_if_supported(self, function: str, /, **values: Any) -> Any:
+        """Return the struct of a call; None if the plugin does not have the function."""
+        try:
+            return self.call(function, **values)
+        except RuntimeError as error:
+            is_missing = isinstance(error, NotImplementedError)
+            if is_missing or str(error).startswith("UNIMPLEMENTED"):
+                return None
+            raise
 
     def error(self, error: int, function: str, is_raised: bool = True) -> BaseException:
         """Return the exception for an error of the plugin, which is destroyed.
 
         If it `is_raised` to the user, it is what `find_exception` has for the text, if anything.
         """
-        message = struct("Error_Message", error=error)
-        self.functions["Error_Message"](ctypes.addressof(message))
-        code = struct("Error_GetCode", error=error)
-        self.functions["Error_GetCode"](ctypes.addressof(code))
-        text = text_of(message)
-        destroy = struct("Error_Destroy", error=error)  # it must live as long as the call
-        self.functions["Error_Destroy"](ctypes.addressof(destroy))
-        named = CODES[code.code] if 0 <= code.code < len(CODES) else f"code {code.code}"
-        error_type = OutOfMemoryError if named == "RESOURCE_EXHAUSTED" else DeviceRuntimeError
+        text = text_of(self._call_unchecked("Error_Message", error=error)[1])
+        code: int = self._call_unchecked("Error_GetCode", error=error)[1].code
+        self._call_unchecked("Error_Destroy", error=error)
+        named = CODES[code] if 0 <= code < len(CODES) else f"code {code}"
         exception = self.find_exception(text) if is_raised else None
-        return exception or error_type(f"{named}: {text} (PJRT plugin {self.name}, {function})")
+        message = f"{named}: {text} (PJRT plugin {self.name}, {function})"
+        if named == "RESOURCE_EXHAUSTED" or "Out of memory" in text:  # old plugins: INTERNAL
+            return exception or OutOfMemoryError(message + base.describe_memory())
+        return exception or DeviceRuntimeError(message)
 
     def wait(self, event: int | None) -> None:
         """Wait for an event and destroy it; raise the error of what it stands for."""
@@ -400,8 +422,7 @@ class PluginLibrary:
         """Wait for events and destroy them; return the last error, of which `error` says more."""
         exception = None
         for event in events:
-            args = struct("Event_Await", event=event)
-            error = self.functions["Event_Await"](ctypes.addressof(args))
+            error, _ = self._call_unchecked("Event_Await", event=event)
             self.call("Event_Destroy", event=event)
             if error:
                 exception = self.error(error, "Event_Await", is_raised)
@@ -412,14 +433,18 @@ class PluginLibrary:
         return self.call("Event_IsReady", event=event).is_ready
 
 
-def _extensions(address: int) -> Sequence[tuple[int, int]]:
-    """Return kind and address of each extension of a plugin."""
-    extensions = []
+_FORK_WARNING = (
+    "os.fork() was called in a process with a PJRT plugin. The new process has none of the plugin's "
+    "threads: do not use the plugin's arrays and devices there."
+)
+
+
+def _extensions(address: int) -> Iterator[tuple[int, int]]:
+    """Yield kind and address of each extension of a plugin."""
     while address:
         _, kind, following = (ctypes.c_size_t * 3).from_address(address)
-        extensions.append((kind & 0xFFFFFFFF, address))
+        yield kind & 0xFFFFFFFF, address
         address = following
-    return extensions
 
 
 def element_number(dtype: np.dtype) -> int:
@@ -428,11 +453,3 @@ def element_number(dtype: np.dtype) -> int:
     if number is None:
         raise TypeError(f"PJRT has no element type for {dtype}.")
     return number
-
-
-def element_dtype(number: int) -> np.dtype:
-    """Return the dtype of an element type."""
-    name = ELEMENT_TYPES[number]
-    if name is None:
-        raise TypeError(f"weft has no dtype for element type {number} of PJRT.")
-    return dtypes.as_dtype(name)

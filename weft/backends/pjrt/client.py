@@ -133,10 +133,11 @@ class PjrtClient:
 
     def start_copy_to_host(self, buffer: int, target: np.ndarray) -> int:
         """Start a copy to a C-contiguous array; return the event of its completion."""
+        layout = row_major_layout(target.ndim)
         return self.library.call(
             "Buffer_ToHostBuffer",
             buffer=buffer,
-            layout=row_major_layout(target.ndim),
+            layout=layout and ctypes.addressof(layout),
             data=target.ctypes.data,
             data_size=target.nbytes,
         ).event
@@ -147,7 +148,6 @@ class PjrtClient:
         """Return a buffer on memory that `owner` keeps until the buffer is freed."""
         dims = (ctypes.c_int64 * max(len(shape), 1))(*shape)
         _owners[address, id(owner)] = owner
-        facts = self.devices[device_id]
         return self.library.call(
             "Client_CreateViewOfDeviceBuffer",
             client=self.pointer,
@@ -155,7 +155,7 @@ class PjrtClient:
             dims=ctypes.addressof(dims),
             num_dims=len(shape),
             type=element_number(dtype),
-            device=facts.pointer,
+            device=self.devices[device_id].pointer,
             on_delete=_forget_owner,
             on_delete_arg=id(owner),
         ).buffer
@@ -176,14 +176,20 @@ class PjrtClient:
         """Return the address of the memory on the device."""
         return self.library.call("Buffer_UnsafePointer", buffer=buffer).pointer
 
-    def memory_stats(self, device_id: int) -> dict[str, int]:
-        """Return the plugin's counters of a device's memory, in bytes or numbers."""
+    def memory_stats(self, device_id: int) -> dict[str, int] | None:
+        """Return the plugin's counters of a device's memory, in bytes or numbers; None if it has none."""
         device = self.devices[device_id].pointer
-        stats = self.library.call("Device_MemoryStats", device=device)
-        names = [name for name, _ in stats._fields_[3:] if not name.endswith("_is_set")]
-        return {
-            name: getattr(stats, name) for name in names if getattr(stats, f"{name}_is_set", True)
-        }
+        stats = self.library.call_if_supported("Device_MemoryStats", device=device)
+        names = [name for name, _ in stats._fields_[3:]] if stats else []
+        names = [x for x in names if f"{x}_is_set" not in names or getattr(stats, f"{x}_is_set")]
+        return {x: getattr(stats, x) for x in names if not x.endswith("_is_set")} or None
+
+    def serialize_topology(self) -> bytes:
+        """Return the description of the devices in the plugin's form."""
+        described = self.library.call("Client_TopologyDescription", client=self.pointer)
+        return _serialize(
+            self.library, "TopologyDescription_Serialize", topology=described.topology
+        )
 
     # ---- programs
     def compile(self, text: str, options: bytes) -> LoadedProgram:
@@ -206,16 +212,18 @@ class PjrtClient:
 class PjrtTopology:
     """Devices that need not be attached, for which a plugin compiles programs."""
 
-    def __init__(self, library: PluginLibrary, name: str, options: dict[str, Any]) -> None:
+    def __init__(
+        self, library: PluginLibrary, text: str | bytes, options: dict[str, Any] | None
+    ) -> None:
+        """Describe devices by a name and options; without options, `text` is what `serialize` made."""
         self.library = library
-        values, text = NamedValues(options), bytes_buffer(name)
-        self.pointer: int = library.call(
-            "TopologyDescription_Create",
-            text=ctypes.addressof(text),
-            text_size=len(text),
-            options=values.address,
-            num_options=values.count,
-        ).topology
+        held, values = bytes_buffer(text), NamedValues(options or {})
+        function, inputs = "TopologyDescription_Deserialize", {}
+        if options is not None:
+            function = "TopologyDescription_Create"
+            inputs = {"options": values.address, "num_options": values.count}
+        address = ctypes.addressof(held)
+        self.pointer = library.call(function, text=address, text_size=len(held), **inputs).topology
         call_args = {"topology": self.pointer}
         self.platform_version = text_of(
             library.call("TopologyDescription_PlatformVersion", **call_args)
@@ -229,38 +237,46 @@ class PjrtTopology:
         executable = _compile(self.library, "Compile", text, options, topology=self.pointer)
         return CompiledProgram(self.library, executable)
 
+    def serialize(self) -> bytes:
+        """Return the description in the plugin's form."""
+        return _serialize(self.library, "TopologyDescription_Serialize", topology=self.pointer)
+
     def __del__(self) -> None:
         if self.library.is_open and hasattr(self, "pointer"):
             self.library.call("TopologyDescription_Destroy", topology=self.pointer)
+
+
+def _serialize(library: PluginLibrary, function: str, **target: int) -> bytes:
+    """Call a function of the plugin that serializes an object; return the bytes."""
+    serialized = library.call(function, **target)
+    code = ctypes.string_at(serialized.text, serialized.text_size)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(serialized.deleter)(serialized.owner)
+    return code
 
 
 def _compile(
     library: PluginLibrary, function: str, text: str, options: bytes, **target: int
 ) -> int:
     """Compile for a client or a topology; return the address of the executable."""
-    program, serialized = ModuleText(text), bytes_buffer(options)
+    code, form, serialized = map(bytes_buffer, (text, "mlir", options))
+    program = struct(
+        "Program",
+        text=ctypes.addressof(code),
+        text_size=len(code),
+        format=ctypes.addressof(form),
+        format_size=len(form),
+    )
     return library.call(
         function,
-        program=program.address,
+        program=ctypes.addressof(program),
         options=ctypes.addressof(serialized),
         options_size=len(options),
         **target,
     ).executable
 
 
-class ModuleText:
-    """A module in the plugin's form; it must live during the call that compiles it."""
-
-    def __init__(self, text: str) -> None:
-        self._code, self._format = bytes_buffer(text), bytes_buffer("mlir")
-        self._struct = struct(
-            "Program",
-            text=ctypes.addressof(self._code),
-            text_size=len(self._code),
-            format=ctypes.addressof(self._format),
-            format_size=len(self._format),
-        )
-        self.address = ctypes.addressof(self._struct)
+#: names in `CompiledMemoryStats` of fields of the plugin's struct, where they are irregular
+_MEMORY_NAMES = {"peak": "peak_memory_in_bytes", "total": "total_allocation_bytes"}
 
 
 class CompiledProgram:
@@ -272,33 +288,23 @@ class CompiledProgram:
 
     def __del__(self) -> None:
         if self.library.is_open:
-            self._call("Destroy")
+            self.library.call("Executable_Destroy", executable=self.pointer)
 
-    def _call(self, function: str) -> Any:
-        return self.library.call(f"Executable_{function}", executable=self.pointer)
-
-    def _call_if_supported(self, function: str) -> Any:
-        """Return the struct of a call; None if the plugin does not have the function."""
-        try:
-            return self._call(function)
-        except RuntimeError as error:
-            missing = isinstance(error, NotImplementedError) or str(error).startswith(
-                "UNIMPLEMENTED"
-            )
-            if missing:
-                return None
-            raise
+    def _report(self, function: str) -> Any:
+        return self.library.call_if_supported(f"Executable_{function}", executable=self.pointer)
 
     def cost(self) -> dict[str, Any] | None:
         """Return the plugin's estimates, such as `flops` and `bytes accessed`; None if it has none."""
-        estimates = self._call_if_supported("GetCostAnalysis")
+        estimates = self._report("GetCostAnalysis")
         return estimates and named_values(estimates.attributes, estimates.num_attributes)
 
     def memory(self) -> dict[str, int] | None:
         """Return bytes by use, under the names of `CompiledMemoryStats`; None if the plugin has none."""
-        stats = self._call_if_supported("GetCompiledMemoryStats")
-        names = [] if stats is None else [name for name, _ in stats._fields_[3:]]
-        return {_memory_name(name): getattr(stats, name) for name in names} or None
+        stats = self._report("GetCompiledMemoryStats")
+        names = [name for name, _ in stats._fields_[3:]] if stats else []
+        return {
+            _MEMORY_NAMES.get(x, f"{x}_size_in_bytes"): getattr(stats, x) for x in names
+        } or None
 
     def optimized_program(self) -> tuple[str, bytes]:
         """Return the format of the optimized program, and the program in it."""
@@ -312,16 +318,7 @@ class CompiledProgram:
 
     def serialize(self) -> bytes:
         """Return the program for `PjrtClient.load`."""
-        serialized = self._call("Serialize")
-        code = ctypes.string_at(serialized.text, serialized.text_size)
-        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(serialized.deleter)(serialized.owner)
-        return code
-
-
-def _memory_name(field: str) -> str:
-    """Return the name in `CompiledMemoryStats` of a field of the plugin's struct."""
-    other = {"peak": "peak_memory_in_bytes", "total": "total_allocation_bytes"}
-    return other.get(field, f"{field}_size_in_bytes")
+        return _serialize(self.library, "Executable_Serialize", executable=self.pointer)
 
 
 class LoadedProgram:

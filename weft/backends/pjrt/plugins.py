@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from weft import processes
 from weft.backends import base
 from weft.backends.base import Backend, register
-from weft.util.config import requested_devices
+from weft.util.config import config, requested_devices
 from weft.util.errors import DeviceRuntimeError
 from weft.util.record import record
 
@@ -88,18 +89,30 @@ _GPU_VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
         "collective_memory_size",
         lambda text: int(text) << 20,
     ),
+    "XLA_PYTHON_CLIENT_ABORT_COLLECTIVES_ON_FAILURE": (
+        "abort_collectives_on_failure",
+        lambda text: bool(int(text)),
+    ),
+    "XLA_PYTHON_CLIENT_USE_TFRT_GPU_CLIENT": (
+        "use_tfrt_gpu_client",
+        lambda text: bool(int(text)),
+    ),
 }
+
+
+#: options of a client, or a function that returns them when the client is made
+_Options = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
 
 
 @record(frozen=False)
 class Plugin:
-    """A registered plugin; `failure` is why it could not be used."""
+    """A registered plugin; `failure` is why it could not be used. One without a path never can."""
 
     platform: str
     device_platform: str
     path: str
     priority: int
-    options: dict[str, Any]
+    options: _Options
     failure: str = ""
     library: Any = None  # the `PluginLibrary`, once it is loaded
 
@@ -112,13 +125,14 @@ def register_plugin(
     *,
     library_path: str | None = None,
     priority: int = 400,
-    options: Mapping[str, Any] | None = None,
+    options: _Options | None = None,
 ) -> None:
     """Let `plugin_name` be a platform whose devices the plugin at `library_path` drives.
 
-    `options` (strings, numbers, bools, lists of integers) are passed to the plugin's client. Of the
-    plugins whose client can be made, the one with the highest `priority` is the default platform;
-    below 0, the CPU is. ValueError without a path, or where the name is taken.
+    `options` (strings, numbers, bools, lists of integers) are passed to the plugin's client; a
+    function returns them when the client is made. Of the plugins whose client can be made, the one
+    with the highest `priority` is the default platform; below 0, the CPU is. ValueError without a
+    path, or where the name is taken.
     """
     if not library_path:
         raise ValueError(
@@ -126,7 +140,7 @@ def register_plugin(
             "library that exports GetPjrtApi."
         )
     device_platform = _DEVICE_PLATFORMS.get(plugin_name, plugin_name)
-    _add(Plugin(plugin_name, device_platform, str(library_path), priority, dict(options or {})))
+    _add(Plugin(plugin_name, device_platform, str(library_path), priority, options or {}))
 
 
 def _add(plugin: Plugin) -> None:
@@ -140,21 +154,24 @@ def _make_backend(plugin: Plugin) -> Backend:
 
     try:
         return PjrtBackend(plugin.device_platform, load_library(plugin), _client_options(plugin))
-    except DeviceRuntimeError as error:
+    except NotImplementedError:  # of several processes
+        raise
+    except Exception as error:
         plugin.failure = str(error).partition("\n")[0]
+        if not isinstance(error, DeviceRuntimeError):
+            raise
         raise DeviceRuntimeError(
             f"Unable to initialize backend {plugin.platform!r}: {error}\n"
             "  WEFT_PLATFORMS chooses platforms; without it, the first one that works is used."
         ) from None
-    except Exception as error:
-        plugin.failure = str(error).partition("\n")[0]
-        raise
 
 
 def load_library(plugin: Plugin) -> Any:
     """Load a plugin, once; return its `PluginLibrary`."""
     from weft.backends.pjrt.c_api import PluginLibrary
 
+    if not plugin.path:
+        raise DeviceRuntimeError(plugin.failure)
     if plugin.library is None:
         if plugin.platform == "cuda":
             preload_nvidia_libraries()
@@ -173,23 +190,33 @@ def find_plugin(platform: str) -> Plugin | None:
 
 def _client_options(plugin: Plugin) -> dict[str, Any]:
     """Return the options of a client, with options from the environment and the settings."""
-    options = dict(plugin.options)
+    options = dict(plugin.options() if callable(plugin.options) else plugin.options)
+    setting = config.pjrt_client_create_options or {}
+    if isinstance(setting, str):  # NAME:VALUE;...
+        setting = dict(entry.partition(":")[::2] for entry in setting.split(";"))
+    options.update(setting)
     if plugin.device_platform == "gpu":
-        options = {"platform_name": plugin.platform, **_gpu_options(), **options}
-    elif plugin.platform != "tpu" and requested_devices():
+        return {"platform_name": plugin.platform, **_gpu_options(plugin.platform), **options}
+    if plugin.platform != "tpu" and requested_devices():
         options.setdefault("cpu_device_count", requested_devices())
     return options
 
 
-def _gpu_options() -> dict[str, Any]:
+def _gpu_options(platform: str) -> dict[str, Any]:
+    """Return the options that the environment and the settings set for a platform of GPUs."""
     options = {}
-    for variable, (name, parse) in _GPU_VARIABLES.items():
-        text = os.environ.get(variable, "")
+    texts = [
+        (variable, os.environ.get(variable, ""), *to) for variable, to in _GPU_VARIABLES.items()
+    ]
+    setting = f"{platform}_visible_devices"
+    visible = config.values.get(setting, "all").replace("all", "")
+    texts.append((setting, visible, "visible_devices", lambda x: list(map(int, x.split(",")))))
+    for source, text, name, parse in texts:
         if text:
             try:
                 options[name] = parse(text)
             except ValueError:
-                raise ValueError(f"{variable} must be a number, got {text!r}.") from None
+                raise ValueError(f"{source} must be a number, got {text!r}.") from None
     return options
 
 
@@ -221,43 +248,44 @@ def _package_folders(name: str) -> list[Path]:
     return [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
 
 
-def find_libraries() -> dict[str, str]:
-    """Return the path of each known plugin that is installed, by platform.
-
-    TPU_LIBRARY_PATH names the library of TPUs.
-    """
-    paths_by_platform = {}
-    folders: dict[str, list[Path]] = {}
-    for plugin in KNOWN_PLUGINS:
-        for library in plugin.libraries:
-            package, _, rest = library.partition("/")
-            if package not in folders:
-                folders[package] = _package_folders(package)
-            paths = [folder / rest for folder in folders[package] if (folder / rest).exists()]
-            if paths and plugin.platform not in paths_by_platform:
-                paths_by_platform[plugin.platform] = str(paths[0])
-    if os.environ.get("TPU_LIBRARY_PATH"):
-        paths_by_platform["tpu"] = os.environ["TPU_LIBRARY_PATH"]
-    return paths_by_platform
+def _find_library(plugin: KnownPlugin) -> str:
+    """Return the path of a known plugin, or an empty text. TPU_LIBRARY_PATH names libtpu."""
+    if plugin.platform == "tpu" and os.environ.get("TPU_LIBRARY_PATH"):
+        return os.environ["TPU_LIBRARY_PATH"]
+    for library in plugin.libraries:
+        package, _, rest = library.partition("/")
+        for path in [folder / rest for folder in _package_folders(package)]:
+            if path.exists():
+                return str(path)
+    return ""
 
 
 def register_installed() -> None:
     """Register the installed known plugins, and the plugins named by the environment."""
-    libraries = find_libraries()
     for known in KNOWN_PLUGINS:
-        if known.platform in libraries and known.platform not in registered:
+        path = "" if known.platform in registered else _find_library(known)
+        if path:
             priority = 300 if known.platform == "tpu" else 200
-            path = libraries[known.platform]
             _add(Plugin(known.platform, known.device_platform, path, priority, {}))
     named = os.environ.get("PJRT_NAMES_AND_LIBRARY_PATHS", "")
     for entry in filter(None, named.split(",")):
         name, _, path = entry.partition(":")
-        if not name or not path:
-            raise ValueError(
-                f"PJRT_NAMES_AND_LIBRARY_PATHS must be NAME:PATH pairs with commas, got {entry!r}."
-            )
-        if name not in registered:
+        if name in registered:
+            continue
+        try:
+            if not path:
+                raise ValueError(
+                    "PJRT_NAMES_AND_LIBRARY_PATHS must be NAME:PATH pairs with commas."
+                )
             register_plugin(name, library_path=path, options=_options_from_file(name))
+        except Exception as error:
+            _add_failure(name, error)
+
+
+def _add_failure(name: str, error: Exception) -> None:
+    """List a plugin that could not be registered; its platform raises what failed."""
+    if name not in base.names():
+        _add(Plugin(name, name, "", -1, {}, f"{type(error).__name__}: {error}"))
 
 
 def _options_from_file(name: str) -> dict[str, Any]:
@@ -273,23 +301,21 @@ def register_third_party() -> None:
 
     Each is expected to call `register_plugin`; one that fails is listed in reports.
     """
-    import importlib.metadata
     import pkgutil
+    from importlib.metadata import EntryPoint, entry_points
 
     known = {library.split("/")[1] for p in KNOWN_PLUGINS for library in p.libraries}
     folders = [str(folder) for folder in _package_folders("jax_plugins")]
-    modules = [m.name for m in pkgutil.iter_modules(folders) if m.name not in known]
-    makers: dict[str, Callable[[], Any]] = {
-        name: lambda name=name: importlib.import_module(f"jax_plugins.{name}") for name in modules
-    }
-    for point in importlib.metadata.entry_points(group="jax_plugins"):
-        if point.value.rpartition(".")[2] not in known:
-            makers[point.name] = point.load
-    for name, load in makers.items():
+    names = [module.name for module in pkgutil.iter_modules(folders)]
+    points = [EntryPoint(name, f"jax_plugins.{name}", "jax_plugins") for name in names]
+    points += entry_points(group="jax_plugins")  # often the same modules
+    for module, point in {point.value: point for point in points}.items():
+        if module.rpartition(".")[2] in known:
+            continue
         try:
-            load().initialize()
+            point.load().initialize()
         except Exception as error:
-            registered[name] = Plugin(name, name, "", 0, {}, f"{type(error).__name__}: {error}")
+            _add_failure(point.name, error)
 
 
 def default_platform() -> str | None:
@@ -298,7 +324,9 @@ def default_platform() -> str | None:
         if plugin.priority >= 0 and not (plugin.failure or find_absence(plugin)):
             try:
                 base.get(plugin.platform)
-            except Exception:
+            except Exception as error:
+                if processes.current() is not None and isinstance(error, NotImplementedError):
+                    raise  # the processes would compute separately
                 continue  # `failure` says why
             return plugin.platform
     return None
@@ -321,15 +349,26 @@ def describe_plugins() -> list[str]:
     lines = []
     for plugin in registered.values():
         state = plugin.failure or find_absence(plugin)
-        if state:
-            lines.append(f"{plugin.platform} ({plugin.path}): {state}")
-            continue
-        try:
-            backend: Any = base.get(plugin.platform)
-            version = ".".join(map(str, backend.client.library.version))
-            devices = backend.devices()
-            state = f"{len(devices)} {devices[0].device_kind}, C API {version}"
-        except Exception:
-            state = plugin.failure
-        lines.append(f"{plugin.platform} ({plugin.path}): {state}")
+        if not state:
+            try:
+                backend: Any = base.get(plugin.platform)
+                version = ".".join(map(str, backend.client.library.version))
+                devices = backend.devices()
+                state = f"{len(devices)} {devices[0].device_kind}, C API {version}"
+            except base.UnknownBackendError:
+                state = f"not used, as WEFT_PLATFORMS is {config.platforms!r}"
+            except Exception as error:
+                state = plugin.failure or str(error)
+        path = f" ({plugin.path})" if plugin.path else ""
+        lines.append(f"{plugin.platform}{path}: {state}")
     return lines
+
+
+#: what installs the plugin of a platform
+_EXTRAS = {"tpu": "tpu", "cuda": "cuda13", "gpu": "cuda13", "rocm": "rocm"}
+
+
+def install_advice(platform: str) -> str:
+    """Return a sentence about what installs the plugin of a platform."""
+    extra = _EXTRAS.get(platform)
+    return f"Install {f'weft with the extra [{extra}]' if extra else 'its package'}."

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from weft.backends.array_spec import ArraySpec
+from weft.backends.array_spec import ArraySpec, to_blocks
 from weft.backends.base import Loaded, LocalProgram
 from weft.backends.host_calls import Execution, HostCall
-from weft.backends.pjrt.buffers import ShardBuffers, put_value
+from weft.backends.pjrt.buffers import ShardBuffers, put_blocks
 from weft.backends.pjrt.c_api import struct
 from weft.backends.pjrt.client import CompiledProgram, LoadedProgram
 from weft.backends.pjrt.native import ProgramCall
@@ -186,7 +186,7 @@ class PjrtProgram(ReportedProgram):
         whole = np.empty(spec.global_shape, spec.storage_dtype)
         event = self._client.start_copy_to_host(buffers.pointers()[0], whole)
         self._client.library.wait(event)
-        return put_value(self._client, whole, spec)
+        return put_blocks(self._client, to_blocks(whole, spec), spec)
 
     def keep(self, write: Callable[[Callable[[], bytes | None]], None]) -> None:
         """Store the serialized program."""

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
-
-import numpy as np
 
 from weft.backends.array_spec import ArraySpec
 from weft.backends.base import Backend, Device, Loaded, LocalProgram, Stage
@@ -33,9 +32,6 @@ _TPU_ENVIRONMENT = {
     "TPU_WORKER_ID": "0",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
-
-#: what installs the plugin of a platform
-_EXTRAS = {"tpu": "tpu", "cuda": "cuda13", "gpu": "cuda13", "rocm": "rocm"}
 
 
 class DescribedDevice(PjrtDevice):
@@ -67,14 +63,10 @@ class TopologyBackend(Backend):
     ) -> None:
         super().__init__()
         self.platform = platform
-        self.plugin_name = topology.library.name
+        self.plugin_name = self.lowering_platform = topology.library.name
+        self.platform_version = topology.platform_version
         self.topology = topology
         self.calls = calls
-
-    @property
-    def platform_version(self) -> str:
-        """The plugin's description of itself."""
-        return self.topology.platform_version
 
     def _make_devices(self) -> Iterator[Device]:
         for description in self.topology.devices:
@@ -89,23 +81,14 @@ class TopologyBackend(Backend):
     def process_count(self) -> int:
         return 1
 
+    def serialize_topology(self) -> bytes:
+        return self.topology.serialize()
+
     # ---- memory
-    def put(self, value: np.ndarray, spec: ArraySpec, copy: bool = True) -> Any:
+    def _no_value(self, *args: Any, **options: Any) -> Any:
         return _NO_VALUE
 
-    def allocate(self, spec: ArraySpec) -> Any:
-        return _NO_VALUE
-
-    def put_blocks(self, blocks: np.ndarray, spec: ArraySpec) -> Any:
-        return _NO_VALUE
-
-    def shard(
-        self, buffer: Any, spec: ArraySpec, position: tuple[int, ...], local: ArraySpec
-    ) -> Any:
-        return _NO_VALUE
-
-    def move(self, buffer: Any, have: ArraySpec, want: ArraySpec) -> Any:
-        return _NO_VALUE
+    put = allocate = put_blocks = shard = move = _no_value
 
     def get(self, buffer: Any, spec: ArraySpec) -> NoReturn:
         raise NoValueError(
@@ -125,11 +108,8 @@ class NoValueError(RuntimeError):
     """An array was read that is on devices which are not attached."""
 
 
-class _NoValue:
-    """Stands for memory."""
-
-
-_NO_VALUE = _NoValue()
+#: stands for memory
+_NO_VALUE = object()
 
 
 class TopologyProgram(ReportedProgram):
@@ -145,7 +125,7 @@ class TopologyProgram(ReportedProgram):
     @functools.cached_property
     def text_to_compile(self) -> str:
         """The local program as the plugin gets it."""
-        platform = self.backend.plugin_name
+        platform = self.backend.lowering_platform
         return self._stage("write StableHLO", replica_program_text, self._program, None, platform)
 
     @functools.cached_property
@@ -169,21 +149,22 @@ class TopologyProgram(ReportedProgram):
 
 def describe(
     platform: str,
-    name: str,
-    options: dict[str, Any],
+    name: str | bytes,
+    options: dict[str, Any] | None,
     calls: Callable[[TopologyProgram], None] | None = None,
 ) -> TopologyBackend:
     """Return the backend of devices that the plugin of a platform describes by `name` and `options`.
+
+    Without options, `name` is a description that `serialize_topology` has made.
 
     RuntimeError if the plugin is not installed, NotImplementedError if it describes no devices.
     """
     plugin = plugins.find_plugin(platform)
     if plugin is None:
-        extra = _EXTRAS.get(platform)
-        package = f"weft with the extra [{extra}]" if extra else "its package"
+        what = f"{name!r}" if isinstance(name, str) else "A serialized topology"
         raise RuntimeError(
-            f"{name!r} needs the PJRT plugin of the platform {platform!r}, which is not installed. "
-            f"Install {package}."
+            f"{what} needs the PJRT plugin of the platform {platform!r}, which is not installed. "
+            f"{plugins.install_advice(platform)}"
         )
     if plugin.platform == "tpu":
         for variable, value in _TPU_ENVIRONMENT.items():
@@ -195,3 +176,16 @@ def describe(
             raise NotImplementedError(str(error)) from None
         raise
     return TopologyBackend(plugin.device_platform, topology, calls)
+
+
+def platform_of(serialized: bytes) -> str:
+    """Return the platform of a serialized topology; ValueError if there is none.
+
+    The bytes are a PjRtTopologyDescriptionProto: platform_id = 1, a number; platform_name = 2.
+    """
+    match = re.match(rb"\x08[\x80-\xff]*[\x00-\x7f]\x12([\x01-\x7f])([a-z]\w*)", serialized)
+    if match is None or len(match[2]) < match[1][0]:
+        raise ValueError(
+            f"TopologyDescription.deserialize: {serialized!r:.80} is no serialized topology."
+        )
+    return match[2][: match[1][0]].decode()
