@@ -33,14 +33,17 @@ def test_a_process_may_be_killed_at_every_file_operation(tmp_path, every):
         named = [*before, result["step"]]
         assert result["steps"] == before or result["steps"] in [named[i:] for i in range(len(named) - 1)], (before, result)
         before = result["steps"]
-    assert sorted(int(path.name) for path in tmp_path.iterdir()) == results[-1]["steps"]
+    *steps, claim = sorted(tmp_path.iterdir(), key=lambda path: (len(path.name), path.name))
+    assert [int(path.name) for path in steps] == results[-1]["steps"] and claim.name.startswith("weft_claim.")
 
 
 def test_no_room_is_a_clear_error_and_the_older_step_remains(tmp_path):
     done = run_python(CRASHES, "limits", tmp_path, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     for result in json.loads(done.stdout):
-        assert result == {"status": 1, "left": ["1"], "steps": [1], "whole": [True]}
+        *left, claim = result.pop("left")
+        assert left == ["1"] and claim.startswith("weft_claim.")
+        assert result == {"status": 1, "steps": [1], "whole": [True]}
     lines = [line for line in done.stderr.splitlines() if "was not saved" in line]
     assert len(lines) == 4 and all(line.startswith("CheckpointError checkpoint.save: a step was not saved.") for line in lines)
     assert all("File too large" in line and "steps that are there  1" in line for line in lines), lines
@@ -130,7 +133,7 @@ def test_what_an_interrupted_save_left_is_no_step_and_goes(tmp_path):
     (tmp_path / "7").mkdir()
     assert checkpoint.steps(tmp_path) == []
     checkpoint.save(tmp_path, {"a": 1}, 8).wait()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["7", "8", "notes"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["7", "8", "notes", "weft_claim.1"]
 
 
 def test_a_program_that_never_waits_is_told_at_its_end(tmp_path):

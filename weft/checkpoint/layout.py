@@ -1,6 +1,7 @@
 """The files of a checkpoint: their names, and the JSON that says which arrays there are. The layout is the one that orbax reads.
 
-    root/7/                             a step; while it is written, root/7.orbax-checkpoint-tmp/
+    root/weft_claim.3                   which group of processes saves here: its token, 3, and its identity (`claims`)
+    root/7/                             a step; while it is written, root/7.orbax-checkpoint-tmp-3/, with the token of its writers
       _CHECKPOINT_METADATA              which items the step has, and when it was written
       commit_success.txt
       default/                          an item: one tree
@@ -35,6 +36,7 @@ from weft.util.record import record
 from weft.util.trees.keypath import DictKey, FlattenedIndexKey, GetAttrKey, KeyPath, SequenceKey
 
 TEMPORARY = ".orbax-checkpoint-tmp"
+CLAIM = "weft_claim."
 STEP = "_CHECKPOINT_METADATA"
 COMMITTED = "commit_success.txt"
 TREE = "_METADATA"
