@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from weft import processes
+from weft.processes import failures
 from weft.util.errors import ProcessFailureError, describe
 
 _RULE = "All processes must run the same programs, in the same order, on arrays of the same types and layouts."
@@ -86,10 +87,25 @@ def compiled_by(leader: int, key: str) -> Iterator[bool]:
     shared = _shared()
     name = f"weft/compiled/{key}"
     if shared.rank != leader:
-        shared.client.get(name, shared.collective_timeout)
+        _await_compiled(shared, leader, name)
         yield False
         return
     try:
         yield True
     finally:
         shared.client.put(name, b"done")
+
+
+def _await_compiled(shared: Any, leader: int, name: str) -> None:
+    """Wait until `leader` has put the key `name`, beyond the limit while it reports that it is busy."""
+    clock = shared.clock(shared.collective_timeout)
+    while True:
+        try:
+            shared.client.get(name, shared.collective_timeout)
+            return
+        except ProcessFailureError:
+            shared.check()                                 # another failure than that of the limit
+            if clock.is_over([leader]):
+                report = shared.client.report([leader])
+                raise failures.of_absence(f"the program that process {leader} compiles for all", shared.collective_timeout, [shared.rank],
+                                          [leader], report=report) from None
