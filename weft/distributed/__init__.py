@@ -16,11 +16,12 @@ from typing import Any
 from weft import processes
 from weft.backends.base import have_devices, keep_devices_of
 from weft.backends.planned import planned_devices
+from weft.processes.launchers import PREEMPTED
 from weft.util.config import config, num_virtual_devices
 from weft.util.errors import describe
 from weft.util.source import guard_all
 
-__all__ = ["initialize", "is_initialized", "planned_devices", "shrink", "shutdown"]
+__all__ = ["PREEMPTED", "initialize", "is_initialized", "planned_devices", "shrink", "shutdown"]
 
 
 def initialize(coordinator_address: str | None = None, num_processes: int | None = None, process_id: int | None = None,

@@ -18,6 +18,9 @@ from collections.abc import Callable
 from weft._version import DISTRIBUTION_NAME
 from weft.util.record import record
 
+#: exit status of a process that was asked to end and saved its state first: another start continues. EX_TEMPFAIL of sysexits.h
+PREEMPTED = 75
+
 #: ports that are derived from a job's number lie above those that systems give away
 _FIRST_PORT, _PORTS = 61440, 4096
 _KUBERNETES_PORT = 55527
