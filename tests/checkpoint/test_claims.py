@@ -13,6 +13,7 @@ from tests.checkpoint.test_faults import CRASHES
 from tests.harness.processes import ROOT, run_python
 from tests.processes.ranks import PATIENCE_S, ranks
 from weft import checkpoint
+from weft.checkpoint import store
 from weft.errors import CheckpointError, CheckpointSupersededError
 
 SAVES = "import sys; from weft import checkpoint; [checkpoint.save(sys.argv[1], {'a': n}, n).wait() for n in map(int, sys.argv[2:])]"
@@ -50,7 +51,9 @@ def test_a_group_that_was_replaced_can_save_no_more(tmp_path):
         assert "claimed by" in said and "token 2: -c on" in said and "this group  token 1" in said and str(tmp_path) in said
         assert "test_claims.py" in said and "End this program if the other one replaced it" in said
         assert files(tmp_path) == before and checkpoint.restore(tmp_path) == {"a": 2}
-    assert isinstance(caught.value, CheckpointError)
+    with pytest.raises(CheckpointSupersededError):
+        checkpoint.delete(tmp_path, 1)
+    assert files(tmp_path) == before and isinstance(caught.value, CheckpointError)
     checkpoint.save(tmp_path / "mine", {"a": 3}, 3).wait()  # another folder is another claim
 
 
@@ -62,6 +65,16 @@ def test_a_folder_that_was_emptied_is_claimed_again(tmp_path):
         (tmp_path / "a").rename(tmp_path / f"aside{step}")
     checkpoint.save(tmp_path / "a", {"a": 3}, 3).wait()
     assert files(tmp_path / "a") == ["3", "weft_claim.3"]
+    (tmp_path / "a" / "weft_claim.3").unlink()
+    checkpoint.delete(tmp_path / "a", 3)
+
+
+def test_a_claim_that_is_removed_during_a_save_is_told(tmp_path, monkeypatch):
+    finish = store.Writer.finish
+    monkeypatch.setattr(store.Writer, "finish", lambda self: (finish(self), (tmp_path / "weft_claim.1").unlink()))
+    with pytest.raises(CheckpointSupersededError, match=r"(?s)the claim of this group .*was removed.*nobody; weft_claim\.1 is gone"):
+        checkpoint.save(tmp_path, {"a": 1}, 1).wait()
+    assert checkpoint.steps(tmp_path) == []
 
 
 def test_a_lost_claim_is_not_renewed_over_a_greater_one(tmp_path):

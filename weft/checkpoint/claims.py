@@ -53,15 +53,20 @@ class Claim:
         return True
 
     def check(self, where: Any = None) -> None:
-        """Raise CheckpointSupersededError if another group has claimed the folder since; `where` is the user's line."""
+        """Raise CheckpointSupersededError if the claim does not hold any more; `where` is the user's line."""
         if self.is_held():
             return
         newest = _newest(self.root)
-        owner = f"token {newest}: {_shown(self.root, newest)}" if newest > self.token else f"nobody; {self.file.name} was removed"
+        ours = f"token {self.token}: {_words(json.loads(self.identity))}"
+        if newest > self.token:
+            fact = "another group of processes has claimed this folder of checkpoints."
+            owner = f"token {newest}: {_shown(self.root, newest)}"
+        else:
+            fact = "the claim of this group on its folder of checkpoints was removed."
+            owner = f"nobody; {self.file.name} is gone"
         raise CheckpointSupersededError(describe(
-            "checkpoint.save", "another group of processes has claimed this folder of checkpoints.",
-            [("folder", str(self.root)), ("claimed by", owner), ("this group", f"token {self.token}: {_words(json.loads(self.identity))}")],
-            where, "The group that claimed a folder last is the only one that saves there. This save left its steps unchanged.",
+            "checkpoint", fact, [("folder", str(self.root)), ("claimed by", owner), ("this group", ours)], where,
+            "The group that claimed a folder last is the only one that saves there. This call left its steps unchanged.",
             "End this program if the other one replaced it; if both are to run, give each a folder of its own."))
 
 
@@ -91,6 +96,17 @@ class Claims:
         elif not held.is_held():
             self._held[root] = _renewed(held, where)
         return self._held[root]
+
+
+    def check(self, root: Path) -> None:
+        """Raise CheckpointSupersededError if this process has claimed a folder and another group has done so since."""
+        held = self._held.get(root)
+        if held is not None and _newest(root) > held.token:
+            held.check()
+
+
+#: the claims of this process
+own_claims = Claims()
 
 
 def _take(root: Path, identity: str) -> Claim:

@@ -17,7 +17,7 @@ import shutil
 from pathlib import Path
 
 from weft.checkpoint import layout
-from weft.checkpoint.claims import Claim
+from weft.checkpoint.claims import Claim, own_claims
 from weft.util.errors import CheckpointError
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
@@ -57,7 +57,9 @@ def latest_step(path: str | os.PathLike) -> int | None:
 
 
 def delete(path: str | os.PathLike, step: int) -> None:
-    """Remove a step. FileNotFoundError if it is not there."""
+    """Remove a step. FileNotFoundError if it is not there, CheckpointSupersededError if this program saved in the folder and another one
+    has begun to save there since."""
+    own_claims.check(Path(os.path.abspath(path)))
     folder = folders(path).get(step)
     if folder is None:
         raise FileNotFoundError(f"checkpoint.delete: {os.fspath(path)} has no step {step}; there are {steps(path)}.")

@@ -28,7 +28,7 @@ import numpy as np
 
 from weft import random
 from weft.checkpoint import layout, listing, ranks, store
-from weft.checkpoint.claims import Claim, Claims
+from weft.checkpoint.claims import Claim, own_claims
 from weft.checkpoint.layout import Entry
 from weft.ir.shardings import Sharding
 from weft.runtime.array import Array
@@ -91,7 +91,6 @@ class Save:
 
 
 _last: list[Save] = []                      # the save that was started last, whose failure somebody must hear of
-_claims = Claims()
 
 
 @api_boundary
@@ -280,10 +279,10 @@ def _write(save: Save, group: ranks.Ranks, root: Path, what: tuple[list[_Stored]
 
     def begin() -> str:
         token, identity = 0, ""
-        _claims.enter_group()
+        own_claims.enter_group()
         if group.rank == 0:
             root.mkdir(parents=True, exist_ok=True)
-            held.append(claim := _claims.hold(root, where))
+            held.append(claim := own_claims.hold(root, where))
             token, identity = claim.token, claim.identity
             if save.path.exists() and not overwrite:
                 raise FileExistsError(f"{save.path} is there; overwrite=True replaces it")
