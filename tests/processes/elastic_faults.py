@@ -328,8 +328,8 @@ def run(seed: int, times: list[float]) -> str:
         with started(folder, this.size, this.serves, this.shrinks) as (running, network):
             wrong = _disturbed(Scene(this, running, network), times) or _orphans(running.pids())
             shown = running.shown() if wrong else ""
-            saved = _saved(running, this.size)
-        wrong = wrong or _lost(folder, saved) or _left(before)
+            saved, pids = _saved(running, this.size), running.pids()
+        wrong = wrong or _lost(folder, saved) or _left(pids, before)
         for attempt in range(1, 4):
             if wrong or _finishes(folder, max(1, this.size - attempt % 2), this):
                 break
@@ -408,8 +408,10 @@ def _orphans(pids: list[int]) -> str:
     return f"processes {left} are left" if left else ""
 
 
-def _left(before: set[str]) -> str:
-    left = {name for name in set(os.listdir("/dev/shm")) - before if "weft" in name or "mpi" in name.lower()}
+def _left(pids: list[int], before: set[str]) -> str:
+    """Segments of shared memory that ranks have left. Those of MPI are named by processes, as other programs' here."""
+    new = set(os.listdir("/dev/shm")) - before
+    left = {name for name in new if "weft" in name or any(f"{pid:x}" in name.split("_") for pid in pids)}
     return f"shared memory is left: {left}" if left else ""
 
 
