@@ -16,10 +16,10 @@ from weft.util.errors import ProcessFailureError, describe
 _OURS = ("weft/processes/", "threading.py")
 
 
-def list_ranks(ranks: Iterable[int]) -> str:
+def _listed(ranks: Iterable[int]) -> str:
     """Ranks as text, runs of them as their ends.
 
-    >>> list_ranks([0, 1, 2, 5])
+    >>> _listed([0, 1, 2, 5])
     '0-2, 5'
     """
     runs: list[list[int]] = []
@@ -66,7 +66,7 @@ def of_minority(left: Sequence[int], unproven: Sequence[int]) -> ProcessFailureE
     """Return the error of ranks that may not go on: as many others may have formed a group."""
     return ProcessFailureError(describe(
         "distributed.shrink", "too few processes are left to go on without the others.",
-        [("left", f"processes {list_ranks(left)}"), ("may still run", f"processes {list_ranks(unproven)}")], None,
+        [("left", f"processes {_listed(left)}"), ("may still run", f"processes {_listed(unproven)}")], None,
         "After a failure of the network at most one side goes on: the one with most of the processes whose end is not certain.",
         "Start again from the last checkpoint; `weft launch --restarts` does that, and it knows which processes have ended."),
         tuple(unproven))
@@ -75,7 +75,7 @@ def of_minority(left: Sequence[int], unproven: Sequence[int]) -> ProcessFailureE
 def of_absence(waits_for: str, seconds: float, arrived: Iterable[int], absent: Sequence[int], where: str = "",
                report: dict[str, Any] | None = None, setting: str = "WEFT_COLLECTIVE_TIMEOUT") -> ProcessFailureError:
     """The error where ranks did not come in time, with what they were doing instead."""
-    table: list[Any] = [("arrived", f"processes {list_ranks(arrived)}"), ("absent", f"processes {list_ranks(absent)}")]
+    table: list[Any] = [("arrived", f"processes {_listed(arrived)}"), ("absent", f"processes {_listed(absent)}")]
     for rank, found in sorted((report or {}).items(), key=lambda pair: int(pair[0])):
         if not found["answers"]:
             table.append(f"process {rank} ({found['host']}, process {found['pid']}) does not answer; "

@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from weft import _version
-from weft.processes.failures import list_ranks
+from weft.processes.failures import _listed as format_ranks
 from weft.util.errors import ProcessFailureError, describe
 
 
@@ -41,7 +41,7 @@ def check(versions: Sequence[Mapping[str, str] | None], hosts: Sequence[str]) ->
         for version, ranks in ranks_by_version.items():
             different |= set(ranks) - set(most)
             where = ", ".join(list(dict.fromkeys(hosts[rank] for rank in ranks))[:4])
-            rows.append((name, version, f"process{'es' * (len(ranks) > 1)} {list_ranks(ranks)} on {where}"))
+            rows.append((name, version, f"process{'es' * (len(ranks) > 1)} {format_ranks(ranks)} on {where}"))
     if rows:
         raise ProcessFailureError(describe(
             "distributed.initialize", "the processes run different versions.", rows, None,
