@@ -7,7 +7,7 @@ import pytest
 
 from tests.processes.ranks import run_ranks
 from weft.errors import ProcessFailureError
-from weft.processes import versions
+from weft.processes import agreement
 
 
 def joins():
@@ -76,7 +76,7 @@ def test_another_number_of_processes_is_named_everywhere(what, count):
 
 def test_a_version_that_a_process_does_not_tell_is_none():
     hosts = ["a", "b", "b"]
-    versions.check([{"weft": "1"}] * 3, hosts)
+    agreement.check_versions([{"weft": "1"}] * 3, hosts)
     with pytest.raises(ProcessFailureError, match=r"(?s)weft +none +process 0 on a.*weft +1 +processes 1-2 on b") as caught:
-        versions.check([None, {"weft": "1"}, {"weft": "1"}], hosts)
+        agreement.check_versions([None, {"weft": "1"}, {"weft": "1"}], hosts)
     assert caught.value.ranks == (0,)

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from weft.processes import failures, job_secret, liveness, mpi, versions
+from weft.processes import agreement, failures, job_secret, liveness, mpi
 from weft.processes.addresses import choose_addresses, find_outward_address, join_address
 from weft.processes.client import Client, meet_anew
 from weft.processes.coordinator import LAST, LEFT_S, Coordinator
@@ -227,10 +227,10 @@ def join(address: str | None, rank: int, size: int, devices: int, *, serve: bool
         if coordinator is not None:
             coordinator.start()
         facts = {"devices": devices, "machine": machine(), "partition": partition, "serves": serve, "mpi": mpi.is_started_by_mpi(),
-                 "first number": rank, "versions": versions.collect(plugins or {})}
+                 "first number": rank, "versions": agreement.collect_versions(plugins or {})}
         client = Client(address or "", rank, size, facts, initialization_timeout, heartbeat_timeout, secret, _responder(natives))
         try:
-            versions.check(client.facts["versions"], client.facts["host"])
+            agreement.check_versions(client.facts["versions"], client.facts["host"])
             found = Processes(client, collective_timeout, shutdown_timeout, coordinator, natives, transport)
         except BaseException:
             client.close()
