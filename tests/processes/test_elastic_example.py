@@ -1,11 +1,17 @@
 """The example that trains through preemption, restarts and lost processes ends as if nothing had happened."""
 
+import contextlib
+import os
+import re
 import signal
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.processes.ranks import HOUSE, Running, ranks, run_ranks
+from tests.processes.ranks import HOUSE, PATIENCE_S, Running, ranks, run_ranks
+from tests.processes.test_launch import Launched
 from weft import checkpoint
 
 PROGRAM = f"import runpy; runpy.run_path({str(HOUSE / 'examples' / 'train_elastic.py')!r}, run_name='__main__')"
@@ -70,3 +76,28 @@ def test_survivors_continue_in_place(tmp_path, victim):
     ours, theirs = (checkpoint.restore(folder, step=390)["state"]["params"] for folder in (tmp_path / "shrunk", other))
     for name, value in ours.items():
         np.testing.assert_allclose(value, theirs[name], rtol=1e-3, atol=1e-4)
+
+
+def children(pid):
+    """The processes that a process has started, by their number among the ranks."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            with contextlib.suppress(OSError, IndexError):
+                parent = int(folder.joinpath("stat").read_text().rpartition(")")[2].split()[1])
+                rank = re.search(rb"WEFT_PROCESS_ID=(\d+)", folder.joinpath("environ").read_bytes())
+                if parent == pid and rank:
+                    found[int(rank[1])] = int(folder.name)
+    return found
+
+
+def test_a_launcher_starts_it_again_with_the_same_bits(tmp_path, undisturbed):
+    launched = Launched(tmp_path, "-n", "2", "--restarts", "2", "program.py", *words(tmp_path / "steps"), program=PROGRAM)
+    for number, victim in enumerate((1, 0), 1):
+        until = time.monotonic() + PATIENCE_S
+        while launched.out.count("continues at step") < number - 1 or f"step {100 * number} " not in launched.out:
+            assert time.monotonic() < until and launched.process.poll() is None, launched.out + launched.err
+            time.sleep(0.01)
+        os.kill(children(launched.process.pid)[victim], signal.SIGKILL)
+    assert launched.wait() == 0, launched.err
+    assert launched.out.count("continues at step") == 2 and launched.out.splitlines()[-1].endswith(undisturbed[2])
