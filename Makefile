@@ -70,6 +70,7 @@ mpi: $(READY) $(VENV)/openmpi/.ready
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m "mpi or root or slow or not slow" tests/processes
 	$(VENV)/openmpi/bin/python -m pytest -q -m "mpi or root or slow or not slow" -k "mpiexec or open_mpi or mpi_gives or by_mpi" tests/processes
 	$(BIN)/python -m tests.processes.faults --count 100
+	$(BIN)/python -m tests.processes.elastic_faults --count 20
 
 $(VENV)/openmpi/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)/openmpi

@@ -5,11 +5,11 @@ from weft.util.lazy import attach
 __getattr__, __dir__ = attach(__name__, {
     "builtins": "JAXIndexError=IndexError JAXTypeError=TypeError",
     "weft.util.errors": """
-        CallbackError CheckpointError CommError CompileError ConcretizationTypeError CustomVJPException DeviceRuntimeError
-        InconclusiveDimensionOperation JaxRuntimeError=DeviceRuntimeError JaxprTypeError=ProgramTypeError KeyReuseError MissingMeshError
-        MissingRuleError NonConcreteBooleanIndexError OutOfMemoryError ProcessFailureError ProgramTypeError ShapeError
-        ShardingAssertionError ShardingError ShardingTypeError TracerArrayConversionError TracerBoolConversionError TracerError
-        TracerIntegerConversionError TypePromotionError UnboundAxisError UnexpectedTracerError UnknownBackendError
-        VerificationError
+        CallbackError CheckpointError CheckpointSupersededError CommError CompileError ConcretizationTypeError CustomVJPException
+        DeviceRuntimeError InconclusiveDimensionOperation JaxRuntimeError=DeviceRuntimeError JaxprTypeError=ProgramTypeError
+        KeyReuseError MissingMeshError MissingRuleError NonConcreteBooleanIndexError OutOfMemoryError ProcessFailureError
+        ProgramTypeError ShapeError ShardingAssertionError ShardingError ShardingTypeError TracerArrayConversionError
+        TracerBoolConversionError TracerError TracerIntegerConversionError TypePromotionError UnboundAxisError UnexpectedTracerError
+        UnknownBackendError VerificationError
     """,
 })

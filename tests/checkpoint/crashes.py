@@ -1,6 +1,7 @@
 """Programs that are killed while they save, for tests/checkpoint/test_faults.py.
 
     crashes.py events FOLDER EVERY  a process for every so many file operations of a save, killed there; prints what was left
+    crashes.py overtakes FOLDER EVERY  another program saves during every so many file operations of two saves; prints what was left
     crashes.py limits FOLDER        a process for each of some limits of the size of files; prints what was left
     crashes.py train FOLDER KEEP    resumes and saves for ever; prints each step that is whole
 """
@@ -11,6 +12,7 @@ import resource
 import signal
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -92,6 +94,86 @@ def events(folder: str, every: str) -> None:
     print(json.dumps(results))
 
 
+def paused_at(number: int, folder: str, tell: int, go: int) -> None:
+    """Have this process tell at its operation of that number on files in the folder, and wait until it may go on."""
+    seen = [0]
+
+    def hook(event, args):
+        if event in EVENTS and str(args[0]).startswith(folder):
+            seen[0] += 1
+            if seen[0] == number:
+                os.write(tell, b"1")
+                os.read(go, 1)
+    sys.addaudithook(hook)
+
+
+def overtakes(folder: str, every: str) -> None:
+    """For every so many operations of a program that replaces step 5 and saves step 7: another one does the same with other values there.
+
+    The steps that are left are 1, 5 (saved as 5 at first, then as 50, by the other program as 500), 6 of the other program, and 7."""
+    results = []
+    number = 1
+    while True:
+        place = f"{folder}/{number}"
+        assert forked(lambda place=place: [checkpoint.save(place, value(step), step).wait() for step in (1, 5)]) == 0
+
+        def old(place=place):
+            checkpoint.save(place, value(50), 5, overwrite=True).wait()
+            checkpoint.save(place, value(7), 7, keep=1).wait()
+
+        def new(place=place):
+            checkpoint.save(place, value(500), 5, overwrite=True).wait()
+            checkpoint.save(place, value(6), 6).wait()
+
+        results.append(overtaken(place, old, new, number))
+        if not results[-1]["paused"]:
+            break
+        number += int(every)
+    print(json.dumps(results))
+
+
+def overtaken(place: str, old, new, number: int) -> dict:
+    """What is there after `old` was paused at its file operation `number` while `new` ran: the values of steps, and the error of `old`."""
+    told, tell = os.pipe()
+    go, let_go = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(told)
+        error = ""
+        try:
+            paused_at(number, place, tell, go)
+            old()
+        except BaseException as failure:
+            error = f"{type(failure).__name__}: {failure}"
+        Path(f"{place}.error").write_text(error)
+        os._exit(0)
+    os.close(tell)
+    is_paused = bool(os.read(told, 1))
+    before = checkpoint.steps(place)
+    assert not is_paused or forked(new) == 0
+    os.write(let_go, b"1")
+    assert os.waitpid(child, 0)[1] == 0
+    for handle in (told, go, let_go):
+        os.close(handle)
+    values = {step: saved_as(place, step) for step in checkpoint.steps(place)}
+    return {"paused": is_paused, "before": before, "values": values, "error": Path(f"{place}.error").read_text()}
+
+
+def saved_as(folder: str, step: int) -> int:
+    """The number that a step was saved with, read by a process of its own; -1 if its leaves disagree."""
+    read, write = os.pipe()
+
+    def work():
+        found = checkpoint.restore(folder, step=step)
+        number = int(found["w"][0])
+        os.write(write, str(number if agrees(found, number) else -1).encode())
+    assert forked(work) == 0
+    number = int(os.read(read, 100))
+    os.close(read)
+    os.close(write)
+    return number
+
+
 def limits(folder: str) -> None:
     results = []
     assert forked(lambda: checkpoint.save(folder, value(1), 1).wait()) == 0
@@ -119,4 +201,4 @@ def train(folder: str, keep: str) -> None:
 
 
 if __name__ == "__main__":
-    {"events": events, "limits": limits, "train": train}[sys.argv[1]](*sys.argv[2:])
+    {"events": events, "limits": limits, "overtakes": overtakes, "train": train}[sys.argv[1]](*sys.argv[2:])

@@ -172,7 +172,7 @@ def test_a_failure_is_heard_by_the_next_save_and_once(tmp_path, monkeypatch):
                 hear()
             assert "test_checkpoint.py" in str(caught.value)                      # the line that began to save
     checkpoint.wait()
-    assert checkpoint.steps(tmp_path) == [1] and [path.name for path in tmp_path.iterdir()] == ["1"]
+    assert checkpoint.steps(tmp_path) == [1] and sorted(path.name for path in tmp_path.iterdir()) == ["1", "weft_claim.1"]
 
 
 # ---- steps
@@ -184,7 +184,7 @@ def test_steps_are_kept_and_removed(tmp_path):
     checkpoint.wait()
     assert checkpoint.steps(tmp_path) == [3, 6, 7] and checkpoint.latest_step(tmp_path) == 7
     checkpoint.delete(tmp_path, 6)
-    assert checkpoint.steps(tmp_path) == [3, 7] and sorted(path.name for path in tmp_path.iterdir()) == ["3", "7"]
+    assert checkpoint.steps(tmp_path) == [3, 7] and sorted(path.name for path in tmp_path.iterdir()) == ["3", "7", "weft_claim.1"]
     assert checkpoint.restore(tmp_path)["step"] == 7 and checkpoint.restore(tmp_path, step=3)["step"] == 3
     with pytest.raises(FileNotFoundError, match=r"no step 6; there are \[3, 7\]"):
         checkpoint.delete(tmp_path, 6)
@@ -198,7 +198,7 @@ def test_a_step_is_replaced_only_if_told(tmp_path):
         checkpoint.save(tmp_path, {"a": 2}, 1).wait()
     assert checkpoint.restore(tmp_path) == {"a": 1}
     checkpoint.save(tmp_path, {"a": 2}, 1, overwrite=True).wait()
-    assert checkpoint.restore(tmp_path) == {"a": 2} and [path.name for path in tmp_path.iterdir()] == ["1"]
+    assert checkpoint.restore(tmp_path) == {"a": 2} and sorted(path.name for path in tmp_path.iterdir()) == ["1", "weft_claim.1"]
 
 
 def test_the_package_is_a_function_too():

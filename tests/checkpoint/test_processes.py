@@ -117,7 +117,7 @@ def test_an_error_of_one_is_an_error_of_all(tmp_path):
     for rank in run_ranks(2, disagrees, arguments=[str(tmp_path)]):
         assert rank.out.splitlines() == ["saved 1", "refused 2 True", "saved 3"]
     assert [rank.out.split() for rank in run_ranks(2, fails, arguments=[str(tmp_path)])] == [["True", "True"], ["True", "False"]]
-    assert checkpoint.steps(tmp_path) == [1, 3] and {path.name for path in tmp_path.iterdir()} == {"1", "3"}
+    assert checkpoint.steps(tmp_path) == [1, 3] and {path.name for path in tmp_path.iterdir()} == {"1", "3", "weft_claim.2"}
 
 
 def goes_on():

@@ -13,7 +13,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tests.processes.ranks import Child, Running, free_port
@@ -39,8 +39,10 @@ def folder_of_this_process() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def forked_ranks(n: int, work: Callable[[], object], environment: Mapping[str, str], settings: Mapping[str, object]) -> Iterator[Running]:
-    """`work()` on `n` ranks of one device each, for a block; none of them lives after it. `settings` are those of `weft.config`."""
+def forked_ranks(n: int, work: Callable[[], object], environment: Mapping[str, str], settings: Mapping[str, object],
+                 environments: Sequence[Mapping[str, str]] = ()) -> Iterator[Running]:
+    """`work()` on `n` ranks of one device each, for a block; none of them lives after it. `settings` are those of `weft.config`;
+    `environments` has variables of each rank."""
     await_single_thread()
     with folder_of_this_process() as folder:
         address = f"127.0.0.1:{free_port()}"
@@ -52,7 +54,8 @@ def forked_ranks(n: int, work: Callable[[], object], environment: Mapping[str, s
                 Path(folder, f"{rank}.{kind}").touch()
             pid = os.fork()
             if pid == 0:
-                _child(work, folder, rank, {**shared, "WEFT_PROCESS_ID": str(rank)}, settings)
+                own = environments[rank] if environments else {}
+                _child(work, folder, rank, {**shared, "WEFT_PROCESS_ID": str(rank), **own}, settings)
             processes.append(Child(pid))
         running = Running(processes, folder, list(range(n)))
         try:

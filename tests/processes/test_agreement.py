@@ -52,3 +52,30 @@ def test_one_process_compiles_for_those_that_share_its_folder(tmp_path):
     shared = {"WEFT_CACHE_DIR": str(tmp_path / "shared"), "WEFT_VERIFY": "0"}
     assert [rank.out.split("] ")[1] for rank in run_ranks(2, compiles, 2, environment=shared)] == ["True\n", "False\n"]
     assert {rank.out for rank in run_ranks(2, compiles, 2, environment=shared)} == {"[24.0, 32.0] False\n"}
+
+
+def compiles_slowly():
+    import contextlib
+    import sys
+    import time
+
+    import weft
+    from weft.processes import agreement
+
+    try:
+        with agreement.compiled_by(0, "a program") as is_mine:
+            if is_mine:
+                with agreement.busy("compiling it") if sys.argv[1] == "busy" else contextlib.nullcontext():
+                    time.sleep(6)
+        print("compiled", is_mine)
+    except weft.errors.ProcessFailureError as error:
+        print(error.ranks, error)
+
+
+def test_a_process_that_compiles_long_is_waited_for():
+    shared = {"WEFT_COLLECTIVE_TIMEOUT": "2"}
+    found = run_ranks(2, compiles_slowly, environment=shared, arguments=["busy"])
+    assert [rank.out for rank in found] == ["compiled True\n", "compiled False\n"]
+    _, other = run_ranks(2, compiles_slowly, environment=shared, arguments=["silent"], check=False)
+    assert other.out.startswith("(0,) distributed: the program that process 0 compiles for all: not all processes came within 2 seconds.")
+    assert "WEFT_COLLECTIVE_TIMEOUT" in other.out and "time.sleep(6)" in other.out

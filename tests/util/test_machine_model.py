@@ -72,7 +72,7 @@ OTHER_NUMBERS: dict[str, set[str]] = {
     "partition/exchanges.py": {"MOST_COMBINED_BYTES"},                       # the same
     "processes/client.py": {"_SLACK_S"},                                     # of deadlines
     "processes/coordinator.py": {"LEFT_S", "_TICK_S"},                       # the same
-    "processes/launchers.py": {"_FIRST_PORT", "_KUBERNETES_PORT", "_PORTS"},  # of sockets
+    "processes/launchers.py": {"PREEMPTED", "_FIRST_PORT", "_KUBERNETES_PORT", "_PORTS"},  # an exit status; of sockets
     "processes/mpi.py": {"_MOST"},                                           # counts of MPI
     "processes/preemption.py": {"_WAIT_S"},                                  # of deadlines
     "processes/shared_memory.py": {"_CHANNELS", "_LINE", "_WORDS"},          # places in a window

@@ -534,6 +534,15 @@ def has_plugins() -> bool:
     return len(_makers) > 2
 
 
+def describe_versions() -> dict[str, str]:
+    """Return the version of each plugin whose devices a program of this process may use, by platform."""
+    find_accelerators()
+    if not has_plugins():
+        return {}
+    versions = load_plugins().find_versions()
+    return {name: version for name, version in versions.items() if config.backend in (None, name) and _is_chosen(name)}
+
+
 def names_of(platform: str) -> tuple[str, ...]:
     """Return the names of the backends that a platform name may mean, in order of preference."""
     return _ALIASES.get(platform, (platform,))

@@ -1,6 +1,7 @@
 """The files of a checkpoint: their names, and the JSON that says which arrays there are. The layout is the one that orbax reads.
 
-    root/7/                             a step; while it is written, root/7.orbax-checkpoint-tmp/
+    root/weft_claim.3                   which group of processes saves here: its token, 3, and its identity (`claims`)
+    root/7/                             a step; while it is written, root/7.orbax-checkpoint-tmp-3/, with the token of its writers
       _CHECKPOINT_METADATA              which items the step has, and when it was written
       commit_success.txt
       default/                          an item: one tree
@@ -35,6 +36,7 @@ from weft.util.record import record
 from weft.util.trees.keypath import DictKey, FlattenedIndexKey, GetAttrKey, KeyPath, SequenceKey
 
 TEMPORARY = ".orbax-checkpoint-tmp"
+CLAIM = "weft_claim."
 STEP = "_CHECKPOINT_METADATA"
 COMMITTED = "commit_success.txt"
 TREE = "_METADATA"
@@ -195,8 +197,8 @@ def read_tree(item: Path) -> StoredTree:
         ocdbt = found.get("use_ocdbt")
         return StoredTree(entries, (item / MANIFEST).exists() if ocdbt is None else bool(ocdbt), bool(found.get("use_zarr3", False)),
                           bool(found.get("store_array_data_equal_to_fill_value", False)))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise damaged(file, f"it has no {error}") from error
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise damaged(file, f"it is not the description of a tree: {error!r}") from error
 
 
 def _entry(keys: Sequence[Mapping], value: Mapping) -> Entry:
@@ -223,10 +225,23 @@ def read_generators(item: Path) -> dict[str, str]:
     """Array -> the generator of the random keys that it holds."""
     found = {}
     for file in sorted((item / ARRAYS).glob("process_*")):
-        for entry in read_json(file).get("array_metadatas", ()):
-            about = entry["array_metadata"]
-            if (generator := (about.get("ext_metadata") or {}).get("random_key_impl")) is not None:
-                found[about["param_name"]] = generator
+        try:
+            for entry in read_json(file).get("array_metadatas", ()):
+                about = entry["array_metadata"]
+                if (generator := (about.get("ext_metadata") or {}).get("random_key_impl")) is not None:
+                    found[about["param_name"]] = generator
+        except (KeyError, TypeError, AttributeError) as error:
+            raise damaged(file, f"it is not a list of arrays: {error!r}") from error
+    return found
+
+
+def read_strings(item: Path) -> dict[str, str]:
+    """The leaves that are strings, by name."""
+    if not (item / STRINGS).exists():
+        return {}
+    found = read_json(item / STRINGS)
+    if not isinstance(found, dict):
+        raise damaged(item / STRINGS, f"it is not a table of names and strings, but a {type(found).__name__}")
     return found
 
 
@@ -283,9 +298,9 @@ def read_json(file: Path) -> Any:
         return json.loads(file.read_bytes())
     except FileNotFoundError:
         raise CheckpointError(describe("checkpoint", f"{file.parent} is not a checkpoint, or one that lost files.",
-                                       [("missing", file.name)])) from None
+                                       [("missing", str(file))])) from None
     except ValueError as error:
-        raise damaged(file, f"it is no JSON: {error}") from error
+        raise damaged(file, f"it is not JSON: {error}") from error
 
 
 def damaged(file: Path | str, why: str, rule: str = "") -> CheckpointError:
@@ -295,15 +310,28 @@ def damaged(file: Path | str, why: str, rule: str = "") -> CheckpointError:
 
 
 def sums_text(item: Path, files: Iterable[str]) -> str:
-    """The file `weft_sums.json`: size and CRC-32 of files of an item."""
-    return json.dumps({"files": {name: [(item / name).stat().st_size, zlib.crc32((item / name).read_bytes())] for name in files}})
+    """The file `weft_sums.json`: size and CRC-32 of files of an item, and the CRC-32 of that table itself."""
+    sums = {name: [(item / name).stat().st_size, zlib.crc32((item / name).read_bytes())] for name in files}
+    return json.dumps({"files": sums, "crc32": _sum_of(sums)})
+
+
+def _sum_of(sums: Any) -> int:
+    return zlib.crc32(json.dumps(sums).encode())
 
 
 def check_sums(item: Path) -> None:
     """Raise CheckpointError if one of the files that `weft_sums.json` lists has changed. Checkpoints of orbax have no such file."""
     if not (item / SUMS).exists():
         return
-    for name, (size, sum_) in read_json(item / SUMS)["files"].items():
+    table = read_json(item / SUMS)
+    try:
+        sums = {name: (size, sum_) for name, (size, sum_) in table["files"].items()}
+        is_whole = "crc32" not in table or table["crc32"] == _sum_of(table["files"])
+        if not is_whole or not set(table) <= {"files", "crc32"}:            # the table of an older weft has no sum of its own
+            raise ValueError("its checksum is another than when it was written")
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise damaged(item / SUMS, f"it is not a table of checksums: {error}") from error
+    for name, (size, sum_) in sums.items():
         try:
             held = (item / name).read_bytes()
         except FileNotFoundError:
@@ -332,3 +360,11 @@ def is_item(folder: Path) -> bool:
 def items_of(folder: Path) -> list[Path]:
     """The items of a step."""
     return [folder] if is_item(folder) else sorted(part for part in folder.iterdir() if part.is_dir() and is_item(part))
+
+
+def lost_tree(folder: Path) -> Path | None:
+    """The description of a tree that a step or an item has lost, whose other files are there; None for another folder."""
+    for part in (folder, *sorted(part for part in folder.iterdir() if part.is_dir())):
+        if any((part / name).exists() for name in (SUMS, MANIFEST, SHARDINGS, ARRAYS)):
+            return part / TREE
+    return None

@@ -2,21 +2,27 @@
 
 In:   the folder that `save` was given.
 Out:  numbers of steps.
-Laws: a step takes its name, and loses it, by one renaming; what is half written or half removed has the name of a temporary folder.
+Laws: a step takes its name, and loses it, by one renaming; what is half written or half removed has the name of a temporary folder,
+      with the token of the group that writes it. Only a group whose claim holds removes steps and folders of others.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
+import re
 import shutil
 from pathlib import Path
 
 from weft.checkpoint import layout
+from weft.checkpoint.claims import Claim, own_claims
 from weft.util.errors import CheckpointError
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+_REMOVED = "-removed"
+_TOKEN = re.compile(rf"\d+{re.escape(layout.TEMPORARY)}-(\d+)")
 
 
 def folders(path: str | os.PathLike) -> dict[int, Path]:
@@ -51,35 +57,53 @@ def latest_step(path: str | os.PathLike) -> int | None:
 
 
 def delete(path: str | os.PathLike, step: int) -> None:
-    """Remove a step. FileNotFoundError if it is not there."""
+    """Remove a step. FileNotFoundError if it is not there, CheckpointSupersededError if this program saved in the folder and another one
+    has begun to save there since."""
+    own_claims.check(Path(os.path.abspath(path)))
     folder = folders(path).get(step)
     if folder is None:
         raise FileNotFoundError(f"checkpoint.delete: {os.fspath(path)} has no step {step}; there are {steps(path)}.")
     _remove(folder)
 
 
-def _remove(folder: Path) -> None:
-    going = folder.with_name(f"{folder.name}{layout.TEMPORARY}-removed")
+def temporary(claim: Claim, step: int) -> Path:
+    """Return the folder in which the owner of a claim writes a step."""
+    return claim.root / f"{step}{layout.TEMPORARY}-{claim.token}"
+
+
+def _remove(folder: Path, claim: Claim | None = None) -> None:
+    """Remove a folder: by one renaming, so that it is never seen in part, then on the disk. With `claim`, undo the renaming if the claim
+    was lost: the new owner may have replaced the folder."""
+    going = folder.with_name(folder.name + (_REMOVED if layout.TEMPORARY in folder.name else f"{layout.TEMPORARY}{_REMOVED}"))
     shutil.rmtree(going, ignore_errors=True)
     folder.rename(going)
+    if claim is not None and not claim.is_held():
+        with contextlib.suppress(OSError):
+            going.rename(folder)
+        return
     layout.sync_folder(folder.parent)
-    shutil.rmtree(going)
+    shutil.rmtree(going, ignore_errors=True)                # the next sweep removes what remains
 
 
-def prune(root: Path, keep: int | None, keep_every: int | None) -> None:
-    """Remove the steps that are neither among the newest `keep` nor divided by `keep_every`."""
+def prune(claim: Claim, keep: int | None, keep_every: int | None) -> None:
+    """Remove the steps that are neither among the newest `keep` nor divided by `keep_every`, while the claim holds."""
     if keep is None:
         return
-    there = folders(root)
+    there = folders(claim.root)
     for step in list(there)[:-keep]:
-        if not keep_every or step % keep_every:
-            _remove(there[step])
+        if (not keep_every or step % keep_every) and claim.is_held():
+            with contextlib.suppress(FileNotFoundError):
+                _remove(there[step], claim)
 
 
-def sweep(root: Path) -> None:
-    """Remove what interrupted saves have left."""
-    for folder in root.glob(f"*{layout.TEMPORARY}*"):
-        shutil.rmtree(folder)
+def sweep(claim: Claim) -> None:
+    """Remove what interrupted saves have left, and what groups with smaller tokens write: they cannot commit it any more."""
+    for folder in claim.root.glob(f"*{layout.TEMPORARY}*"):
+        token = _TOKEN.fullmatch(folder.name)
+        if folder.name.endswith(_REMOVED):
+            shutil.rmtree(folder, ignore_errors=True)
+        elif token is None or int(token[1]) <= claim.token:
+            _remove(folder)
 
 
 def take_name(temporary: Path, final: Path, overwrite: bool) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft import processes
-from weft.util.errors import CheckpointError
+from weft.util.errors import CheckpointError, CheckpointSupersededError
 
 
 class Ranks:
@@ -30,7 +30,7 @@ class Ranks:
 
     def together(self, stage: str, work: Callable[[], str]) -> list[str]:
         """Do `work` in every process, and wait for all: what each of them gave. An error in one of them is raised there as it is, and
-        as CheckpointError in the others."""
+        as CheckpointError in the others, as CheckpointSupersededError if it is one."""
         if self._all is None:
             return [work()]
         failure, said = None, ""
@@ -38,14 +38,17 @@ class Ranks:
             said = work()
         except BaseException as error:
             failure = error
-        brings = [said, None if failure is None else _words(failure)]
+        brings = [said, None if failure is None else _words(failure), isinstance(failure, CheckpointSupersededError)]
         answers = self._all.client.barrier(f"{self._name} {stage}", self._all.collective_timeout, brings=brings)
         if failure is not None:
             raise failure
-        failed = [(rank, text) for rank, (_, text) in enumerate(answers) if text is not None]
-        if failed:
-            raise CheckpointError(f"process {failed[0][0]}: {failed[0][1]}")
-        return [text for text, _ in answers]
+        for _, text, is_superseded in answers:
+            if is_superseded:
+                raise CheckpointSupersededError(text)
+        for rank, (_, text, _) in enumerate(answers):
+            if text is not None:
+                raise CheckpointError(f"process {rank}: {text}")
+        return [text for text, *_ in answers]
 
 
 def _words(error: BaseException) -> str:

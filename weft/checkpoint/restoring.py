@@ -131,7 +131,7 @@ def _open(path: str | os.PathLike, step: int | None, item: str | None, api: str)
     folder = _find(Path(os.path.abspath(path)), step, item, api)
     layout.check_sums(folder)
     stored = layout.read_tree(folder)
-    texts = layout.read_json(folder / layout.STRINGS) if (folder / layout.STRINGS).exists() else {}
+    texts = layout.read_strings(folder)
     if stored.ocdbt and any(_is_array(entry) for entry in stored.entries) and not (folder / layout.MANIFEST).exists():
         raise layout.damaged(folder / layout.MANIFEST, "it is not there")
     return stored, texts, folder
@@ -143,6 +143,8 @@ def _find(root: Path, step: int | None, item: str | None, api: str) -> Path:
     if step is None and (layout.is_item(root) or (items := layout.items_of(root))):
         return root if layout.is_item(root) else _item(root, items, item, api)
     there = listing.folders(root)
+    if step is None and not there and (lost := layout.lost_tree(root)) is not None:
+        raise layout.damaged(lost, "it is not there")
     if step is None:
         group = ranks.Ranks(f"checkpoint {root}", "restoring")
         newest = group.together("newest", lambda: str(max(there, default="")))
@@ -162,6 +164,8 @@ def _item(folder: Path, items: Sequence[Path], item: str | None, api: str) -> Pa
     if layout.ITEM in named or len(items) == 1:
         return named.get(layout.ITEM, items[0] if items else folder)
     if not items:
+        if (lost := layout.lost_tree(folder)) is not None:
+            raise layout.damaged(lost, "it is not there")
         raise CheckpointError(describe(api, "a step has no tree.", [("folder", str(folder))],
                                        remedy="Restore another step (weft.checkpoint.steps lists them)."))
     raise ValueError(f"{api}: {folder} has the items {sorted(named)}; choose one by item=.")

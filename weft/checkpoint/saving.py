@@ -5,6 +5,7 @@ Out:  a `Save`, which gives its progress; the files that `layout` lists.
 Laws: the values are those of the moment of the call, whatever the program does with its arrays afterwards: arrays are kept alive, not
       copied; NumPy arrays are copied. One thread writes. A folder gets the name of its step by one renaming, after all that is in it is
       on the disk: at any instant a step is whole or not there. Of equal shards one is written, by the process that has least to write.
+      A group of processes claims the folder at its first save, and commits only while its claim holds (`claims`).
       All processes save the same tree, or all of them raise an error that says that they do not.
 Next: `store` writes arrays, `listing` lists and removes what is there.
 """
@@ -13,12 +14,13 @@ from __future__ import annotations
 
 import atexit
 import hashlib
+import json
 import os
 import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +28,12 @@ import numpy as np
 
 from weft import random
 from weft.checkpoint import layout, listing, ranks, store
+from weft.checkpoint.claims import Claim, own_claims
 from weft.checkpoint.layout import Entry
 from weft.ir.shardings import Sharding
 from weft.runtime.array import Array
 from weft.util import dtypes
-from weft.util.errors import CheckpointError, TracerError, describe
+from weft.util.errors import CheckpointError, CheckpointSupersededError, TracerError, describe
 from weft.util.record import record
 from weft.util.source import api_boundary, user_frame
 
@@ -99,8 +102,9 @@ def save(path: str | os.PathLike, tree: Any, step: int, *, keep: int | None = No
     program donates or changes them afterwards. Every process calls this with the same arguments, and writes shards of its own.
     A step is there when it is whole, and not before. Of the steps in the folder the newest `keep` remain then, and those that
     `keep_every` divides. `overwrite` lets a step be replaced; `compress` trades time for room on the disk.
-    Raises TypeError for leaves that cannot be saved, FileExistsError for a step that is there. What happens later, `CheckpointError` for
-    a disk that is full, is raised by `wait`, by the next `save` and by `weft.checkpoint.wait`; the steps before remain as they are.
+    Raises TypeError for leaves that cannot be saved. What happens later is raised by `wait`, by the next `save` and by
+    `weft.checkpoint.wait`: FileExistsError for a step that is there, `CheckpointError` for a disk that is full,
+    `CheckpointSupersededError` if other processes have begun to save in the folder since. The steps before remain as they are.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -119,9 +123,9 @@ def save(path: str | os.PathLike, tree: Any, step: int, *, keep: int | None = No
 
     def run() -> None:
         try:
-            _write(found, group, root, (arrays, others, strings), started, overwrite, compress)
+            claim = _write(found, group, root, (arrays, others, strings), started, overwrite, compress, where)
             if group.rank == 0:
-                listing.prune(root, keep, keep_every)
+                listing.prune(claim, keep, keep_every)
         except BaseException as error:
             found._error = _reported(error, found, root, where)
 
@@ -160,7 +164,7 @@ def _checked(path: str | os.PathLike, step: int, keep: int | None, keep_every: i
 
 def _reported(error: BaseException, save: Save, root: Path, where: Any) -> BaseException:
     """The error of a save, with what the reader needs; others than of files stay what they are."""
-    if not isinstance(error, OSError):
+    if not isinstance(error, OSError) or isinstance(error, CheckpointSupersededError):
         return error
     try:
         there = listing.steps(root)
@@ -257,21 +261,34 @@ def _host_value(names: Sequence[str], kinds: Sequence[int], value: Any, loads: l
 
 
 def _write(save: Save, group: ranks.Ranks, root: Path, what: tuple[list[_Stored], list[Entry], dict[str, str]], started: int,
-           overwrite: bool, compress: bool) -> None:
-    """Write the step, together with all other processes; every stage ends on all of them, or fails on all."""
+           overwrite: bool, compress: bool, where: Any) -> Claim:
+    """Write the step, together with all other processes; every stage ends on all of them, or fails on all. Return the group's claim."""
     arrays, others, strings = what
-    temporary = root / f"{save.step}{layout.TEMPORARY}"
-    item = temporary / layout.ITEM
-    mine = item if group.size == 1 else item / f"ocdbt.process_{group.rank}"
+    held: list[Claim] = []
+
+    def fenced(work: Callable[[], str]) -> Callable[[], str]:
+        """Do work whose files another group removes once it has claimed the folder."""
+        def run() -> str:
+            try:
+                return work()
+            except OSError:
+                for claim in held:
+                    claim.check(where)
+                raise
+        return run
 
     def begin() -> str:
+        token, identity = 0, ""
+        own_claims.enter_group()
         if group.rank == 0:
+            root.mkdir(parents=True, exist_ok=True)
+            held.append(claim := own_claims.hold(root, where))
+            token, identity = claim.token, claim.identity
             if save.path.exists() and not overwrite:
                 raise FileExistsError(f"{save.path} is there; overwrite=True replaces it")
-            root.mkdir(parents=True, exist_ok=True)
-            listing.sweep(root)
-            item.mkdir(parents=True)
-        return _digest(arrays, others)
+            listing.sweep(claim)
+            (listing.temporary(claim, save.step) / layout.ITEM).mkdir(parents=True)
+        return json.dumps([_digest(arrays, others), token, identity])
 
     def write() -> str:
         if not item.is_dir():
@@ -290,20 +307,28 @@ def _write(save: Save, group: ranks.Ranks, root: Path, what: tuple[list[_Stored]
             if group.size > 1:
                 store.merge(item, [part for part in sorted(item.glob("ocdbt.process_*")) if (part / layout.MANIFEST).exists()])
             _write_texts(temporary, arrays, others, strings, started)
+            claim.check(where)
             listing.take_name(temporary, save.path, overwrite)
         return ""
 
     try:
-        digests = group.together("begins", begin)
+        said = [json.loads(one) for one in group.together("begins", fenced(begin))]
+        claim = Claim(root, *said[0][1:])
+        held[:] = [claim]
+        temporary = listing.temporary(claim, save.step)
+        item = temporary / layout.ITEM
+        mine = item if group.size == 1 else item / f"ocdbt.process_{group.rank}"
+        digests = [digest for digest, *_ in said]
         if len(set(digests)) > 1:
             other = next(r for r, digest in enumerate(digests) if digest != digests[0])
             raise CheckpointError(f"processes 0 and {other} save different trees: paths, shapes, dtypes or shardings are not equal")
-        group.together("has written", write)
-        group.together("is named", commit)
+        group.together("has written", fenced(write))
+        group.together("is named", fenced(commit))
     except BaseException:
-        if group.rank == 0:
-            shutil.rmtree(temporary, ignore_errors=True)
+        if held and group.rank == 0:
+            shutil.rmtree(listing.temporary(held[0], save.step), ignore_errors=True)
         raise
+    return claim
 
 
 def _digest(arrays: Iterable[_Stored], others: Iterable[Entry]) -> str:

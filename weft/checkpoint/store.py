@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -94,9 +95,45 @@ def _context() -> Any:
     return tensorstore().Context({"cache_pool#tables": {"total_bytes_limit": 100_000_000}, "file_io_concurrency": {"limit": 32}})
 
 
+_FILE = re.compile(r'local file "((?:[^"\\]|\\.)+)"')
+_KEY = re.compile(r'Error reading "((?:[^"\\]|\\.)*)" in OCDBT database')
+
+
 def _reason(error: BaseException) -> str:
-    """The first sentence of a message of tensorstore, without its account of source files."""
-    return str(error).split(" [")[0].split("\n")[0].strip()
+    """The first line of a message of tensorstore, without the specification of what was opened."""
+    return str(error).split(" [tensorstore_spec=")[0].split(" [source locations=")[0].split("\n")[0].strip()
+
+
+def _unquoted(text: str) -> str:
+    """A name as it was before tensorstore escaped its bytes."""
+    return text.encode("latin-1", "replace").decode("unicode_escape").encode("latin-1").decode("utf-8", "replace")
+
+
+def _damaged_file(folder: Path, message: str) -> Path:
+    """The file that a message of tensorstore is about: the one that it names, else the one that holds the key that it names."""
+    if files := [name for name in _FILE.findall(message) if not name.endswith("/")]:
+        return Path(_unquoted(files[-1]))
+    if key := _KEY.search(message):
+        return _file_of_key(folder, _unquoted(key[1])) or folder
+    return folder
+
+
+def _file_of_key(folder: Path, key: str) -> Path | None:
+    """The data file of the database in `folder` that holds the value of a key; None if the tables do not tell."""
+    ts = tensorstore()
+    rest = key.encode()
+    try:
+        base = ts.KvStore.open({"driver": "file", "path": f"{folder}/"}).result()
+        root = ts.ocdbt.dump(base).result()["versions"][-1]
+        node = root["root"]["location"]
+        for _ in range(root["root_height"]):
+            child = [entry for entry in ts.ocdbt.dump(base, node).result()["entries"] if entry["key"] <= rest][-1]
+            node, rest = child["location"], rest.removeprefix(child["subtree_common_prefix"])
+        values = {entry["key"]: entry for entry in ts.ocdbt.dump(base, node).result()["entries"]}
+        _, part, file = values[rest]["indirect_value"].rsplit(":", 2)[0].split(":", 2)
+        return folder / part / file
+    except (ValueError, OSError, KeyError, IndexError):
+        return None
 
 
 class Writer:
@@ -200,11 +237,11 @@ class Reader:
         return tensorstore().open(spec, open=True, read=True, context=self._context)
 
     def result(self, what: str, future: Any) -> Any:
-        """What a read gives. CheckpointError that names `what` and where it failed."""
+        """What a read gives. CheckpointError that names `what` and the file that is damaged."""
         try:
             return future.result()
         except (ValueError, OSError, KeyError) as error:
-            raise damaged(self._folder, f"{what} cannot be read: {_reason(error)}") from error
+            raise damaged(_damaged_file(self._folder, str(error)), f"{what} cannot be read: {_reason(error)}") from error
 
 
 def chunk_shape(opened: Any) -> tuple[int, ...]:

@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft import processes
-from weft.backends.base import have_devices, keep_devices_of
+from weft.backends.base import describe_versions, have_devices, keep_devices_of
 from weft.backends.planned import planned_devices
+from weft.processes.launchers import PREEMPTED
 from weft.util.config import config, num_virtual_devices
 from weft.util.errors import describe
 from weft.util.source import guard_all
 
-__all__ = ["initialize", "is_initialized", "planned_devices", "shrink", "shutdown"]
+__all__ = ["PREEMPTED", "initialize", "is_initialized", "planned_devices", "shrink", "shutdown"]
 
 
 def initialize(coordinator_address: str | None = None, num_processes: int | None = None, process_id: int | None = None,
@@ -70,7 +71,8 @@ def initialize(coordinator_address: str | None = None, num_processes: int | None
     state.join(found.address, rank, size, num_virtual_devices(), serve=rank == 0 and not found.is_served, bind_address=bind,
                share=found.share, start=found.start, initialization_timeout=float(initialization_timeout), heartbeat_timeout=heartbeat,
                collective_timeout=config.collective_timeout, shutdown_timeout=float(shutdown_timeout_seconds),
-               partition=index if partition_index is None else partition_index, natives=_Natives(), transport=config.process_transport)
+               partition=index if partition_index is None else partition_index, natives=_Natives(), transport=config.process_transport,
+               plugins=describe_versions())
 
 
 class _Natives:

@@ -169,21 +169,21 @@ def _same(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def reached_preemption_sync_point(step_id: int) -> bool:
-    """Whether all processes should save their state at this step, because one of them is to be stopped: it got SIGTERM.
+    """Return whether all processes should save their state at this step, because one of them is to be stopped: it got SIGTERM.
 
     All processes call this at every step, from the same step on. After the signal they agree on the next step that none of them has
-    passed; there it is True, in all of them. It is False where there is one process that `initialize` was not called in. From the first
-    call on SIGTERM does not end a process. RuntimeError for a call outside of the main thread.
+    passed; there it is True once, in all of them. Then the program saves, and ends with the exit status
+    `weft.distributed.PREEMPTED`, by which launchers and schedulers can tell it from a failure. From the first call on SIGTERM does not
+    end a process; a single process that nothing launched may call it too.
+
+    Raises RuntimeError for a first call outside of the main thread, ProcessFailureError if some processes never call it.
 
     >>> reached_preemption_sync_point(3)
     False
     """
-    shared = processes.current()
-    if shared is None:
-        return False
     from weft.processes import preemption
 
-    return preemption.of(shared).reached(int(step_id))
+    return preemption.of(processes.current()).reached(int(step_id))
 
 
 @contextlib.contextmanager

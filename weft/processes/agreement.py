@@ -1,25 +1,63 @@
-"""Programs that several processes compile: whether all have the same one, and who compiles it for all.
+"""What processes must have in common: versions when they join, and the programs that they compile.
 
-In:   what a process is about to compile: a fingerprint, its lines where somebody asks, what else the others should know.
-Out:  what all of them brought; or an error, the same in all, that shows the first line in which they differ.
-Laws: programs are compared in the order in which a set of ranks comes to them, before anybody waits in a collective of theirs. A rank
-      that does not come is an error of the barrier, which names it. Programs whose lines are equal are the same.
+In:   what a process is about to compile: a fingerprint, its lines where somebody asks, what else the others should know; the plugins that
+      it may use.
+Out:  what all of them brought; or an error, the same in all, that shows the versions or the first line in which they differ.
+Laws: versions are facts that all processes get when they join, and compare. Programs are compared in the order in which a set of ranks
+      comes to them, before anybody waits in a collective of theirs. A rank that does not come is an error of the barrier, which names it.
+      Programs whose lines are equal are the same.
 """
 
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from weft import processes
+import ml_dtypes
+import numpy as np
+
+from weft import _version as weft_version
+from weft.processes import failures
+from weft.processes.present import held
 from weft.util.errors import ProcessFailureError, describe
 
 _RULE = "All processes must run the same programs, in the same order, on arrays of the same types and layouts."
 _REMEDY = ("Look for what differs between them where the program is traced: the process index, random seeds, the order of sets, "
            "the environment, sizes of data.")
+
+
+def collect_versions(plugins: Mapping[str, str]) -> dict[str, str]:
+    """Return the name and the version of each thing that all processes need to have in common."""
+    python = ".".join(map(str, sys.version_info[:3]))
+    return {"weft": weft_version.__version__, "Python": f"{sys.implementation.name} {python}", "numpy": np.__version__,
+            "ml_dtypes": ml_dtypes.__version__, **{f"plugin {name}": version for name, version in plugins.items()}}
+
+
+def check_versions(versions: Sequence[Mapping[str, str] | None], hosts: Sequence[str]) -> None:
+    """Raise ProcessFailureError if versions of the processes differ; its `ranks` are those that differ from most others."""
+    tables = [dict(one or {}) for one in versions]
+    rows: list[Any] = []
+    different: set[int] = set()
+    for name in dict.fromkeys(name for table in tables for name in table):
+        ranks_by_version: dict[str, list[int]] = {}
+        for rank, table in enumerate(tables):
+            ranks_by_version.setdefault(table.get(name, "none"), []).append(rank)
+        if len(ranks_by_version) == 1:
+            continue
+        most = max(ranks_by_version.values(), key=len)
+        for version, ranks in ranks_by_version.items():
+            different |= set(ranks) - set(most)
+            where = ", ".join(list(dict.fromkeys(hosts[rank] for rank in ranks))[:4])
+            rows.append((name, version, f"process{'es' * (len(ranks) > 1)} {failures._listed(ranks)} on {where}"))
+    if rows:
+        raise ProcessFailureError(describe(
+            "distributed.initialize", "the processes run different versions.", rows, None,
+            "All processes of a program run the same versions, or they would compile and exchange different things.",
+            "Install the same versions on all hosts; `weft info` prints those of one."), sorted(different))
 
 
 def check_program(ranks: Sequence[int], fingerprint: str, lines: Callable[[], list[tuple[str, str]]], brings: Any = None) -> list[Any]:
@@ -46,10 +84,9 @@ def check_program(ranks: Sequence[int], fingerprint: str, lines: Callable[[], li
 
 
 def _shared() -> Any:
-    found = processes.current()
-    if found is None:
+    if not held:
         raise RuntimeError("weft.distributed: there is one process")
-    return found
+    return held[0]
 
 
 def _short(text: str) -> str:
@@ -86,10 +123,25 @@ def compiled_by(leader: int, key: str) -> Iterator[bool]:
     shared = _shared()
     name = f"weft/compiled/{key}"
     if shared.rank != leader:
-        shared.client.get(name, shared.collective_timeout)
+        _await_compiled(shared, leader, name)
         yield False
         return
     try:
         yield True
     finally:
         shared.client.put(name, b"done")
+
+
+def _await_compiled(shared: Any, leader: int, name: str) -> None:
+    """Wait until `leader` has put the key `name`, beyond the limit while it reports that it is busy."""
+    clock = shared.clock(shared.collective_timeout)
+    while True:
+        try:
+            shared.client.get(name, shared.collective_timeout)
+            return
+        except ProcessFailureError:
+            shared.check()                                 # another failure than that of the limit
+            if clock.is_over([leader]):
+                report = shared.client.report([leader])
+                raise failures.of_absence(f"the program that process {leader} compiles for all", shared.collective_timeout, [shared.rank],
+                                          [leader], report=report) from None

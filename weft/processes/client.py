@@ -209,8 +209,7 @@ class Client:
         self.address, self.rank, self.size, self.secret = address, rank, size, secret
         self.heartbeat_timeout = heartbeat_timeout
         self.failure: dict[str, Any] | None = None
-        #: whether the failure has been raised anywhere
-        self.is_failure_seen = False
+        self._is_failure_seen = False
         #: whether the coordinator runs in the process of rank 0, and ends with it
         self.is_served_by_rank = False
         #: whether the connection to the coordinator has ended for good
@@ -249,6 +248,19 @@ class Client:
             self.close()
             raise
         self.facts: dict[str, list[Any]] = json.loads(zlib.decompress(data))
+
+    @property
+    def is_failure_seen(self) -> bool:
+        """Whether the main thread has raised the failure.
+
+        Other threads do not count: the main thread may compute, and has to be interrupted.
+        """
+        return self._is_failure_seen
+
+    @is_failure_seen.setter
+    def is_failure_seen(self, value: bool) -> None:
+        if not value or threading.current_thread() is threading.main_thread():
+            self._is_failure_seen = value
 
     def _connect(self, until: float) -> Link:
         wait = 0.01

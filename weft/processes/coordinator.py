@@ -139,6 +139,8 @@ class Coordinator:
         self._joining: list[_WaitingRequest] = []
         self._has_begun = False
         self._disagreement = ""
+        #: processes that were told of the disagreement
+        self._refused: set[int] = set()
         self._barriers: dict[str, _Barrier] = {}
         self._living_queries: dict[tuple[int, ...], list[_WaitingRequest]] = {}
         self._stack_queries: dict[int, _StackQuery] = {}
@@ -154,11 +156,24 @@ class Coordinator:
         self._server.start()
 
     def stop(self, patience: float = 0.0) -> None:
-        """Close all connections; wait at most `patience` seconds for ranks that have not left."""
+        """Close all connections; wait at most `patience` seconds for ranks that have not left.
+
+        Where the processes disagree, wait for those that have not heard of it.
+        """
         until = time.monotonic() + patience
-        while any(not peer.left for peer in self._ranks.values()) and time.monotonic() < until:
+        while self._is_awaited() and time.monotonic() < until:
             time.sleep(0.002)
         self._server.stop()
+
+    def _is_awaited(self) -> bool:
+        if self._disagreement:
+            return len(self._refused) < self.size
+        return any(not peer.left for peer in list(self._ranks.values()))
+
+    @property
+    def has_disagreement(self) -> bool:
+        """Whether the processes did not begin because one has another number of processes."""
+        return bool(self._disagreement)
 
     # ---- connections
     def receive(self, connection: Connection, table: dict[str, Any], data: bytes) -> None:
@@ -387,6 +402,7 @@ class Coordinator:
     def _join(self, waiting: _WaitingRequest, size: int) -> None:
         rank = waiting.peer.rank
         if self._disagreement:
+            self._refused.add(rank)
             self._refuse(waiting, self._disagreement)
             return
         if size != self.size or not 0 <= rank < self.size:
@@ -421,6 +437,7 @@ class Coordinator:
         if self._has_begun:
             return
         self._disagreement = why
+        self._refused = {one.peer.rank for one in [waiting, *self._joining]}
         for other in self._joining:
             self._refuse(other, why)
         self._joining.clear()
@@ -429,7 +446,7 @@ class Coordinator:
         self._has_begun = True
         names = self._ranks[0].facts
         facts = {
-            name: [self._ranks[rank].facts[name] for rank in range(self.size)] for name in names
+            name: [self._ranks[rank].facts.get(name) for rank in range(self.size)] for name in names
         }
         answer = zlib.compress(dump_table(facts), 1)
         for waiting in self._joining:

@@ -20,10 +20,10 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from weft.processes import failures, job_secret, liveness, mpi
+from weft.processes import agreement, failures, job_secret, liveness, mpi
 from weft.processes.addresses import choose_addresses, find_outward_address, join_address
 from weft.processes.client import Client, meet_anew
 from weft.processes.coordinator import LAST, LEFT_S, Coordinator
@@ -190,16 +190,21 @@ class Clock:
 
 # ---- joining and leaving
 
+#: a coordinator whose processes disagree: it serves on to tell those that come late, until this process ends or joins again
+_disagreeing: list[Coordinator] = []
+
+
 def join(address: str | None, rank: int, size: int, devices: int, *, serve: bool, bind_address: str | None = None,
          share: Callable[[str | None], str] | None = None, start: str = "",
          initialization_timeout: float = 300.0, heartbeat_timeout: float = 10.0, collective_timeout: float = 600.0,
          shutdown_timeout: float = 300.0, partition: int | None = None, natives: Natives | None = None,
-         transport: str = "auto") -> Processes:
+         transport: str = "auto", plugins: Mapping[str, str] | None = None) -> Processes:
     """Meet the other processes; with `serve`, start the coordinator here. Where nobody knows the address, the coordinator chooses a port
     and `share` tells all, and the secret too. `start` is the launcher's name for this start of the program.
 
     Raises ProcessFailureError where others do not come, RuntimeError where processes of other machines would have to connect without a
     secret."""
+    _stop_disagreeing()
     secret, coordinator, note = job_secret.find_secret(), None, ""
     if not address and share is not None:
         secret = secret or (job_secret.make_secret().encode() if serve else b"")
@@ -224,9 +229,10 @@ def join(address: str | None, rank: int, size: int, devices: int, *, serve: bool
         if coordinator is not None:
             coordinator.start()
         facts = {"devices": devices, "machine": machine(), "partition": partition, "serves": serve, "mpi": mpi.is_started_by_mpi(),
-                 "first number": rank}
+                 "first number": rank, "versions": agreement.collect_versions(plugins or {})}
         client = Client(address or "", rank, size, facts, initialization_timeout, heartbeat_timeout, secret, _responder(natives))
         try:
+            agreement.check_versions(client.facts["versions"], client.facts["host"])
             found = Processes(client, collective_timeout, shutdown_timeout, coordinator, natives, transport)
         except BaseException:
             client.close()
@@ -234,12 +240,20 @@ def join(address: str | None, rank: int, size: int, devices: int, *, serve: bool
     except BaseException as error:
         if note and isinstance(error, ProcessFailureError):
             error.add_note(note)
-        if coordinator is not None:
+        if coordinator is not None and coordinator.has_disagreement:
+            _disagreeing.append(coordinator)
+            atexit.register(_stop_disagreeing, heartbeat_timeout)
+        elif coordinator is not None:
             coordinator.stop()
         raise
     held.append(found)
     _watch()
     return found
+
+
+def _stop_disagreeing(patience: float = 0.0) -> None:
+    while _disagreeing:
+        _disagreeing.pop().stop(patience)
 
 
 def _responder(natives: Natives | None) -> int | None:

@@ -157,6 +157,10 @@ class CheckpointError(OSError):
     """A checkpoint that cannot be written or read: no room on the disk, a file that is damaged or missing, processes that disagree."""
 
 
+class CheckpointSupersededError(CheckpointError):
+    """A save into a folder of checkpoints that another group of processes has claimed since this one began to save there."""
+
+
 class KeyReuseError(RuntimeError):
     """A random key that was used a second time, where `debug_key_reuse` is set.
 
