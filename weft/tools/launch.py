@@ -465,13 +465,13 @@ class Job:
             if ranks[0] != first:
                 where = self._host_of[ranks[0]].name
                 self._output.say(f"process {ranks[0]} on {where} raised:")
-            self._output.show_text(ranks[0], errors[ranks[0]].text, log=False)
+            self._output.show_text(ranks[0], errors[ranks[0]].text)
             if len(ranks) > 1:
                 self._output.say(f"the same error in {_name_ranks(ranks[1:])}")
         if followers:
             self._output.say(f"{_name_ranks(followers)} ended because of it")
             if first not in errors:
-                self._output.show_text(followers[0], errors[followers[0]].text, log=False)
+                self._output.show_text(followers[0], errors[followers[0]].text)
 
 
 def _count(number: int, noun: str) -> str:

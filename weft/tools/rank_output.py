@@ -107,12 +107,10 @@ class RankOutput:
                 del self._buffers[key]
             self._write_lines(rank, stream, lines)
 
-    def show_text(self, rank: int, text: str, *, log: bool = True) -> None:
+    def show_text(self, rank: int, text: str) -> None:
         """Write a text about a rank, such as its traceback, to standard error."""
         data = text.encode(errors="surrogateescape")
         with self._lock:
-            if log:
-                self._log(rank, data)
             self._write_lines(rank, ERR, data.splitlines(keepends=True))
 
     def log_text(self, rank: int, text: str) -> None:
