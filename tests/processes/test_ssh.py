@@ -1,8 +1,10 @@
 """`weft launch --hosts` by the real ssh, to hosts with a network of their own: links that go down and come up again."""
 
+import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -43,8 +45,12 @@ def cluster(tmp_path, monkeypatch):
             yield made
         finally:
             for server in servers:
+                sessions = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
                 server.terminate()
                 server.wait()
+                for pid in sessions:            # of a link that is down: they would wait for long
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(int(pid), signal.SIGKILL)
 
 
 def launch(made, folder, *words, program):

@@ -2,9 +2,9 @@
 
 In:   requests of the launcher: start, signal, end.
 Out:  the ranks' output, exit codes and errors.
-Laws: when the launcher's connection closes, or is silent for longer than the launcher said, the agent
-      kills its ranks and ends; if the agent dies, the system ends them. It never waits for the network
-      while it watches them. Nothing secret is on its command line.
+Laws: when the launcher's connection closes, or is silent for longer than the launcher said, the
+      agent kills its ranks and ends; if the agent dies, the system ends them. It never waits for
+      the network while it watches them. Nothing secret is on its command line.
 Next: `remote_host` is the launcher's end.
 """
 
@@ -46,7 +46,7 @@ class FrameLink(Protocol):
 
 
 class Outbox:
-    """Frames on their way. A thread sends them, so that the main thread never waits for the network."""
+    """Frames on their way, which a thread sends: the main thread never waits for the network."""
 
     def __init__(self, link: FrameLink) -> None:
         self._link = link
@@ -97,7 +97,7 @@ class Outbox:
 
 
 class Agent:
-    """Serves one launcher. `receive` takes the ranks' output; by default it goes to the launcher."""
+    """Serves one launcher; `receive` takes the ranks' output, by default to the launcher."""
 
     def __init__(self, link: FrameLink, receive: Receive | None = None, **facts: Any) -> None:
         self._link, self._outbox = link, Outbox(link)
@@ -112,7 +112,7 @@ class Agent:
         self.refusal = ""  # why the launcher does not take this agent
 
     def serve(self, stops: Callable[[Agent], bool] = lambda agent: False) -> None:
-        """Serve until the launcher's connection closes, or until it `stops`, which is asked all the time."""
+        """Serve until the launcher's connection closes, or until `stops`, a poll, returns True."""
         self._outbox.send({"op": "hello", **describe_host(), **self._facts})
         heard = ticked = beat = time.monotonic()
         try:

@@ -1,13 +1,13 @@
 """Start the processes of one program, watch them, and leave none behind.
 
 In:   `LaunchOptions`: a program, how many processes, on which hosts, what to do after a failure.
-Out:  an exit status: 0 if all ended well, `PREEMPTED` if they saved their state and ended early, else
-      that of the first rank that failed (128 and the signal's number, if a signal killed it).
-Laws: the coordinator runs here, so that the end of any process is known at once. After a failure, or
-      after a signal, which is passed on, the ranks have `grace` seconds to end; then they are killed,
-      with all that they started. If this process is killed, the system ends the others. Survivors that
-      continue by themselves (`weft.distributed.shrink`) are left alone. The error that failed the
-      program is printed once, at the end.
+Out:  an exit status: 0 if all ended well, `PREEMPTED` if they saved their state and ended early,
+      else that of the first rank that failed (128 and the signal's number, if a signal killed it).
+Laws: the coordinator runs here, so that the end of any process is known at once. After a failure,
+      or after a signal, which is passed on, the ranks have `grace` seconds to end; then they are
+      killed, with all that they started. If this process is killed, the system ends the others.
+      Survivors that continue by themselves (`weft.distributed.shrink`) are left alone. The error
+      that failed the program is printed once, at the end.
 Next: `local_host` and `remote_host` run ranks; `rank_output` prints what they write.
 """
 
@@ -293,7 +293,7 @@ class Job:
             time.sleep(pause)
 
     def _take_news(self) -> bool:
-        """Take in what the coordinator reported; return whether the survivors continue, or are about to."""
+        """Take in the coordinator's news; return whether the survivors continue, or will soon."""
         continues = False
         while self._news:
             news = self._news.pop(0)
@@ -307,7 +307,10 @@ class Job:
         return continues
 
     def _confirm_end(self, rank: int) -> bool:
-        """Kill a rank that the others continue without; return whether it has ended. Called by the coordinator's thread."""
+        """Kill a rank that the others continue without; return whether it has ended.
+
+        The coordinator's thread calls this.
+        """
         rank = self._present[rank]
         self._host_of[rank].signal([rank], signal.SIGKILL)
         return self._host_of[rank].has_ended(rank)
@@ -330,8 +333,11 @@ class Job:
         self._failures.clear()
 
     def _find_first_failure(self, now: float, patience: float) -> None:
-        """Note the rank that failed first. The coordinator reports failures in their order; the failure of
-        a rank that never connected to it shows in the exit code."""
+        """Note the rank that failed first.
+
+        The coordinator reports failures in their order. The failure of a rank that never connected
+        to it shows in the exit code.
+        """
         if self._first is not None or self._signals.received is not None or self.grows:
             return
         bad = [rank for rank in self._host_of if rank not in self._abandoned and self._is_bad(rank)]
@@ -370,7 +376,7 @@ class Job:
             group.host.signal([rank for rank in group.ranks if rank in ranks], number)
 
     def _kill_silent(self, failure: Failure) -> None:
-        """Kill a rank that is declared failed for its silence: it may be stopped, and would never end."""
+        """Kill a rank that failed by silence: it may be stopped, and would never end."""
         if failure.kind == "silent":
             self._host_of[failure.rank].signal([failure.rank], signal.SIGKILL)
 
@@ -439,7 +445,7 @@ class Job:
         return f"ended with exit status {code}" + (" before the others" if code == 0 else "")
 
     def _report(self, status: int) -> None:
-        """Print what failed the program: the first failure with its error, then other errors, each once."""
+        """Print the first failure with its error, then other errors, each once."""
         if status == CLOSED_OUTPUT:  # ends quietly
             return
         hosts = self._host_of.items()
@@ -465,13 +471,13 @@ class Job:
             if ranks[0] != first:
                 where = self._host_of[ranks[0]].name
                 self._output.say(f"process {ranks[0]} on {where} raised:")
-            self._output.show_text(ranks[0], errors[ranks[0]].text, log=False)
+            self._output.show_text(ranks[0], errors[ranks[0]].text)
             if len(ranks) > 1:
                 self._output.say(f"the same error in {_name_ranks(ranks[1:])}")
         if followers:
             self._output.say(f"{_name_ranks(followers)} ended because of it")
             if first not in errors:
-                self._output.show_text(followers[0], errors[followers[0]].text, log=False)
+                self._output.show_text(followers[0], errors[followers[0]].text)
 
 
 def _count(number: int, noun: str) -> str:

@@ -2,9 +2,9 @@
 
 In:   `--nodes N --rendezvous HOST:PORT`, the number of this node, the job's secret.
 Out:  `NodePool` on node 0; `serve_node` on the others, whose launchers are agents of node 0's.
-Laws: both ends prove that they have the job's secret, and every frame has an authentication code, as on
-      the connections of ranks. Each node prints the output of its own ranks. All launchers return the
-      exit status of the program.
+Laws: both ends prove that they have the job's secret, and every frame has an authentication code,
+      as on the connections of ranks. Each node prints the output of its own ranks. All launchers
+      return the exit status of the program.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class NodePool(RemotePool):
 
 
 def prepare(rendezvous: str) -> tuple[bytes, Any]:
-    """Return the job's secret and the addresses of the rendezvous; StartError if they do not fit."""
+    """Return the job's secret and the rendezvous' addresses; StartError if they do not fit."""
     try:
         secret = find_secret()
         is_open = not secret and is_insecure_allowed()

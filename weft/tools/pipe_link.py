@@ -64,7 +64,7 @@ class PipeLink:
 
 
 def greet(incoming: int, outgoing: int) -> PipeLink:
-    """Return the agent's end, once the launcher has sent the key; ConnectionError if it does not."""
+    """Return the agent's end, after the launcher's key; ConnectionError if none comes."""
     _write(outgoing, f"\nweft agent {__version__} {platform.python_version()}\n".encode())
     reader = FrameReader()
     while data := os.read(incoming, 1 << 12):
@@ -74,7 +74,7 @@ def greet(incoming: int, outgoing: int) -> PipeLink:
 
 
 def answer_greeting(incoming: int, outgoing: int) -> PipeLink:
-    """Return the launcher's end, once the agent has greeted. What comes before the greeting is skipped.
+    """Return the launcher's end, after the agent's greeting. Anything before it is skipped.
 
     Raises ConnectionError if the connection ends first, or if the agent has other versions.
     """

@@ -2,9 +2,9 @@
 
 In:   bytes of standard output and standard error of each rank, as they arrive.
 Out:  lines on the launcher's own standard output and standard error; `DIR/rank-3.log`.
-Laws: lines of different ranks never mix, and no line is lost. A progress bar, which ends its updates
-      by a carriage return, shows at most one update per second, always the last one. All bytes pass
-      unchanged, whatever they are.
+Laws: lines of different ranks never mix, and no line is lost. A progress bar, which ends its
+      updates by a carriage return, shows at most one update per second, always the last one. All
+      bytes pass unchanged, whatever they are.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class LineBuffer:
     """The lines of one stream.
 
     >>> buffer = LineBuffer()
-    >>> buffer.feed(b"one\\ntw", 0.0), buffer.feed(b"o\\n", 0.0), buffer.feed(b"end", 0.0), buffer.end()
-    ([b'one\\n'], [b'two\\n'], [], [b'end\\n'])
+    >>> buffer.feed(b"one\\ntw", 0.0), buffer.feed(b"o\\nend", 0.0), buffer.end()
+    ([b'one\\n'], [b'two\\n'], [b'end\\n'])
     >>> buffer.feed(b"1 %\\r2 %\\r3 %\\n", 10.0)
     [b'1 %\\n', b'3 %\\n']
     """
@@ -82,7 +82,7 @@ class LineBuffer:
 
 
 class RankOutput:
-    """Writes the output of all ranks. `on_closed(stream)` is called once if a stream's reader is gone."""
+    """Writes the output of all ranks; calls `on_closed(stream)` once if a stream's reader is gone."""
 
     def __init__(self, prefix: bool, log_dir: str | None) -> None:
         self.on_closed: Callable[[int], None] = lambda stream: None
@@ -107,12 +107,10 @@ class RankOutput:
                 del self._buffers[key]
             self._write_lines(rank, stream, lines)
 
-    def show_text(self, rank: int, text: str, *, log: bool = True) -> None:
+    def show_text(self, rank: int, text: str) -> None:
         """Write a text about a rank, such as its traceback, to standard error."""
         data = text.encode(errors="surrogateescape")
         with self._lock:
-            if log:
-                self._log(rank, data)
             self._write_lines(rank, ERR, data.splitlines(keepends=True))
 
     def log_text(self, rank: int, text: str) -> None:

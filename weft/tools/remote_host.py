@@ -3,8 +3,8 @@
 In:   agents, which `ssh_hosts` starts or which `node_hosts` waits for.
 Out:  `RemoteHost` and `RemotePool`: what `launch` needs of hosts.
 Laws: a host is lost when its connection closes or it is silent. The agent kills its ranks after a
-      shorter silence; a start after a failure waits for that, so that no rank of a lost host runs at
-      the same time as those that take its place.
+      shorter silence; a start after a failure waits for that, so that no rank of a lost host runs
+      at the same time as those that take its place.
 Next: `agent` is the other end.
 """
 
@@ -78,12 +78,12 @@ class RemoteHost:
         return LOST if code is None and self.lost else code
 
     def has_ended(self, rank: int) -> bool:
-        """Return whether a rank has certainly ended. The agent of a lost host kills its ranks in time."""
+        """Return whether a rank has certainly ended, by itself or killed by its agent."""
         return rank in self._codes or (bool(self.lost) and self.is_quiet)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing runs on the host without this launcher: its agent has killed what ran when it was lost."""
+        """Whether nothing runs there without this launcher: a lost agent has killed its ranks."""
         has_run = any(rank not in self._codes for rank in self._ranks)
         return not (self.lost and has_run) or time.monotonic() > self._lost_at + self._silence
 
@@ -123,7 +123,7 @@ class RemoteHost:
         self.hang_up()
 
     def check(self) -> None:
-        """Tell the agent that the launcher lives, and find out whether the host is lost; called every second."""
+        """Send a heartbeat, and find out whether the host is lost; called every second."""
         now = time.monotonic()
         pause, self._checked = now - self._checked - 2 * BEAT_S, now
         if self.lost:
@@ -201,7 +201,7 @@ class RemotePool:
         raise NotImplementedError
 
     def set_addresses(self, hosts: Sequence[Host]) -> dict[str, str]:
-        """Set where the coordinator listens, and return its host as each of these hosts reaches it."""
+        """Set where the coordinator listens; return its host as each of these hosts reaches it."""
         raise NotImplementedError
 
     # ---- what `launch` needs
@@ -268,7 +268,8 @@ class RemotePool:
     def explain_absence(self, needed: int) -> str:
         """Return why there are too few hosts."""
         reasons = "; ".join(host.lost for host in self.hosts() if host.lost)
-        return f"the hosts that answer run {self.slots()} of {needed} processes: {reasons or 'others are absent'}"
+        reasons = reasons or "others are absent"
+        return f"the hosts that answer run {self.slots()} of {needed} processes: {reasons}"
 
     def _check_hosts(self) -> None:
         while not self._is_closed:

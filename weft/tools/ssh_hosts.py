@@ -2,8 +2,8 @@
 
 In:   host names, the command that reaches them.
 Out:  `SshPool`.
-Laws: the job's secret and forwarded variables travel through the connection only, never on a command
-      line.
+Laws: the job's secret and forwarded variables travel through the connection only, never on a
+      command line.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _NOT_FORWARDED = frozenset(
 
 
 def forwarded_variables(names: Iterable[str]) -> dict[str, str]:
-    """Return the variables that ranks on other hosts get: weft's and JAX's, and those of these names."""
+    """Return the variables that ranks on other hosts get: weft's, JAX's and those of `names`."""
     variables = {
         name: value
         for name, value in os.environ.items()
@@ -251,7 +251,7 @@ def is_here(name: str) -> bool:
 
 
 def _address_for(host: RemoteHost) -> str:
-    """Return this machine's address for a host: as the host sees it, else by this machine's routes."""
+    """Return this machine's address as a host sees it, else by this machine's routes."""
     return host.hello["launcher address"] or _address_towards(host.name.rpartition("@")[2])
 
 

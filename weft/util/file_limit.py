@@ -10,8 +10,9 @@ import resource
 
 
 def raise_file_limit(needed: int, purpose: str) -> None:
-    """Allow this process `needed` open files. The usual limit, 1,024, may be raised by every process up to the
-    system's hard limit; OSError if that is lower.
+    """Allow this process `needed` open files.
+
+    Every process may raise its limit, usually 1,024, up to its hard limit; OSError if that is lower.
 
     >>> raise_file_limit(16, "a test")
     """
@@ -20,7 +21,7 @@ def raise_file_limit(needed: int, purpose: str) -> None:
         return
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise OSError(
-            f"{purpose} need {needed} open files, and this process may have {hard} (its hard limit): "
-            f"raise it (ulimit -Hn {needed}, or LimitNOFILE= of its service)"
+            f"{purpose} need {needed} open files, and this process may have {hard} "
+            f"(its hard limit): raise it (ulimit -Hn {needed}, or LimitNOFILE= of its service)"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
