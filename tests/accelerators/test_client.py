@@ -13,7 +13,7 @@ import weft
 from tests.accelerators.plugin import PLUGIN, run_on_plugin
 from weft import errors, numpy as wnp
 from weft.backends.pjrt.buffers import HostCopy
-from weft.backends.pjrt.c_api import PluginLibrary
+from weft.backends.pjrt.c_api import PluginLibrary, struct_type
 from weft.backends.pjrt.compile_options import encode_compile_options
 from weft.experimental import topologies
 from weft.sharding import NamedSharding, PartitionSpec as P
@@ -76,6 +76,20 @@ def test_errors_of_memory_list_the_largest_arrays(devices, mesh):
         re.DOTALL,
     )
     assert large.shape == (512, 1024)
+
+
+def test_counters_of_memory_are_those_that_the_plugin_sets(devices, client, monkeypatch):
+    """CPU plugins have none; another plugin's function is stood in for."""
+    assert devices[0].memory_stats() is None
+
+    def set_counters(address):
+        stats = struct_type("Device_MemoryStats").from_address(address)
+        assert stats.device == client.devices[devices[3].id].pointer
+        stats.bytes_in_use, stats.bytes_limit, stats.peak_bytes_in_use = 5, 9, 7
+        stats.peak_bytes_in_use_is_set = True
+
+    monkeypatch.setitem(client.library.functions, "Device_MemoryStats", set_counters)
+    assert devices[3].memory_stats() == {"bytes_in_use": 5, "peak_bytes_in_use": 7}
 
 
 def test_memory_kinds_that_are_absent_are_named(client):

@@ -5,6 +5,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ BROKEN = {
     "absent": "cannot be loaded",
     "text": "cannot be loaded",
     "other library": "GetPjrtApi",
+    "other processor": "may be for another processor",
     "no path": "must be NAME:PATH pairs",
     "absent options": "absent.json",
     "unknown option": "flux_capacitors",
@@ -45,6 +47,10 @@ def make_broken(kind, folder):
         path.write_text("not a library, but longer than the header of one" * 10)
     elif kind == "other library":
         shutil.copy(np.linalg._umath_linalg.__file__, path)
+    elif kind == "other processor":
+        library = bytearray(Path(np.linalg._umath_linalg.__file__).read_bytes())
+        library[18:20] = b"\xb7\x00" if library[18] != 0xB7 else b"\x3e\x00"  # the machine in ELF
+        path.write_bytes(library)
     elif kind == "absent options":
         path = PLUGIN
         variables["PJRT_MYCHIP_CREATE_OPTIONS"] = str(folder / "absent.json")

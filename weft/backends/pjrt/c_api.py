@@ -335,8 +335,10 @@ class PluginLibrary:
             library = ctypes.CDLL(path, mode=ctypes.RTLD_LOCAL)
             get_api = library.GetPjrtApi
         except (OSError, AttributeError) as error:
+            is_foreign = "No such file" in str(error) and os.path.isfile(path)
             raise DeviceRuntimeError(
                 f"PJRT plugin {name!r}: {path} cannot be loaded: {error}"
+                + is_foreign * ". The file exists; it may be for another processor."
             ) from None
         get_api.restype = ctypes.c_void_p
         api = get_api()

@@ -178,8 +178,9 @@ class PjrtClient:
 
     def memory_stats(self, device_id: int) -> dict[str, int] | None:
         """Return the plugin's counters of a device's memory, in bytes or numbers; None if it has none."""
-        device = self.devices[device_id].pointer
-        stats = self.library.call_if_supported("Device_MemoryStats", device=device)
+        stats = self.library.call_if_supported(
+            "Device_MemoryStats", device=self.devices[device_id].pointer
+        )
         names = [name for name, _ in stats._fields_[3:]] if stats else []
         names = [x for x in names if f"{x}_is_set" not in names or getattr(stats, f"{x}_is_set")]
         return {x: getattr(stats, x) for x in names if not x.endswith("_is_set")} or None
