@@ -180,6 +180,7 @@ class Scene:
     case: Case
     running: Running
     network: Network
+    folder: str
 
     def signal(self, number: int) -> None:
         self.running.kill(self.case.victim, number)
@@ -250,8 +251,20 @@ def _preempt(scene: Scene) -> None:
         scene.signal(signal.SIGTERM)
 
 
+def _replace(scene: Scene) -> None:
+    """A successor trains to the end in the same folder while the processes stand still, as those of a job that is believed dead."""
+    for process in scene.running.processes:
+        process.send_signal(signal.SIGSTOP)
+    try:
+        if not _finishes(scene.folder, scene.case.size, scene.case):
+            raise NotStarted("the successor did not finish")
+    finally:
+        for process in scene.running.processes:
+            process.send_signal(signal.SIGCONT)
+
+
 #: fault -> what it does, and what has to come of it: "unseen" (all finish), "failure" (an error, or survivors that go on), "any" of
-#: the two, "preempted"
+#: the two, "preempted", "replaced" (an error in all)
 FAULTS: dict[str, tuple[Callable[[Scene], None], str]] = {
     "kill": (lambda scene: scene.signal(signal.SIGKILL), "failure"),
     "stop": (lambda scene: _pause(scene, heals=False), "failure"),
@@ -271,6 +284,7 @@ FAULTS: dict[str, tuple[Callable[[Scene], None], str]] = {
     "loss down": (lambda scene: _hold(scene, ["down"], heals=False), "failure"),
     "damaged bytes": (lambda scene: scene.link("corrupt", directions=[scene.case.draw.choice(["up", "down"])]), "unseen"),
     "garbage": (_garbage, "unseen"),
+    "successor": (_replace, "replaced"),
     "full disk": (lambda scene: scene.signal(signal.SIGUSR2), "failure"),
 }
 
@@ -326,7 +340,7 @@ def run(seed: int, times: list[float]) -> str:
     with folder_of_this_process() as folder:
         before = set(os.listdir("/dev/shm"))
         with started(folder, this.size, this.serves, this.shrinks) as (running, network):
-            wrong = _disturbed(Scene(this, running, network), times) or _orphans(running.pids())
+            wrong = _disturbed(Scene(this, running, network, folder), times) or _orphans(running.pids())
             shown = running.shown() if wrong else ""
             saved, pids = _saved(running, this.size), running.pids()
         wrong = wrong or _lost(folder, saved) or _left(pids, before)
@@ -387,10 +401,14 @@ def _misfit(running: Running, this: Case, outcome: str) -> str:
             return f"rank {rank} ended with {code}, and told no reason"
         elif outcome in ("unseen", "preempted"):
             return f"rank {rank} ended with {code}"
+        elif outcome == "replaced" and not any(name in err for name in ("CheckpointSupersededError", "ProcessFailureError")):
+            return f"rank {rank}, which was replaced, did not say so"
     if len(groups) > 1:
         return f"several groups have finished: {groups}"
     if outcome == "preempted" and codes != [PREEMPTED] * this.size:
         return f"exit codes {codes}"
+    if outcome == "replaced" and groups:
+        return f"a group has finished that was replaced: {groups}"
     if outcome == "failure" and codes == [0] * this.size:
         return "the fault was not seen"
     return ""

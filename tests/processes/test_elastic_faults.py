@@ -7,7 +7,7 @@ from tests.processes import elastic_faults
 from tests.processes.ranks import HOUSE, PATIENCE_S
 
 #: what takes seconds; the others wait for limits
-QUICK = ("kill", "preemption", "reset", "short loss", "garbage", "full disk")
+QUICK = ("kill", "preemption", "reset", "short loss", "garbage", "successor", "full disk")
 
 
 CASES = [pytest.param(fault, marks=() if fault in QUICK else pytest.mark.slow) for fault in elastic_faults.FAULTS]

@@ -24,7 +24,7 @@ class Ranks:
         self.size = 1 if self._all is None else self._all.size
 
     def progress(self, text: str) -> None:
-        """Say how far this process is."""
+        """Report how far this process is, until it has done its part of the stage."""
         if self._all is not None:
             self._all.client.progress(f"{self._doing}: {text}")
 
@@ -38,6 +38,7 @@ class Ranks:
             said = work()
         except BaseException as error:
             failure = error
+        self._all.client.progress("")
         brings = [said, None if failure is None else _words(failure), isinstance(failure, CheckpointSupersededError)]
         answers = self._all.client.barrier(f"{self._name} {stage}", self._all.collective_timeout, brings=brings)
         if failure is not None:

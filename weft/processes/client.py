@@ -120,13 +120,21 @@ class Link:
 class _PendingAnswer:
     """A request under way, and its answer."""
 
-    __slots__ = ("data", "done", "request", "table")
+    __slots__ = ("data", "done", "request", "table", "until")
 
-    def __init__(self, request: tuple[dict[str, Any], bytes]) -> None:
+    def __init__(self, request: tuple[dict[str, Any], bytes], timeout: float) -> None:
         self.request = request
         self.done = threading.Event()
+        self.until = time.monotonic() + timeout + _SLACK_S
         self.table: dict[str, Any] | None = None
         self.data = b""
+
+    def wait(self) -> bool:
+        """Wait for the answer, or for the end of the connection; False if neither comes in time."""
+        while not self.done.wait(max(0.0, self.until - time.monotonic())):
+            if time.monotonic() >= self.until:
+                return False
+        return True
 
 
 def meet_anew(
@@ -219,7 +227,8 @@ class Client:
         #: returns what this rank waits for, for the reports of others
         self.at: Callable[[], str] = str
         self.leaving: dict[int, float] = {}
-        self._progress = ""
+        #: what threads of this rank report that they do
+        self._progress: dict[int, str] = {}
         self._answers: dict[int, _PendingAnswer] = {}
         self._number = 0
         self._lock = threading.Lock()
@@ -368,12 +377,18 @@ class Client:
 
     def heartbeat(self) -> None:
         """Tell the coordinator that this rank lives; the thread of the connection does so every second."""
-        beat = {"op": "beat", "progress": self._progress} if self._progress else {"op": "beat"}
-        self._send(beat)
+        progress = ", ".join(list(self._progress.values()))
+        self._send({"op": "beat", "progress": progress} if progress else {"op": "beat"})
 
     def progress(self, text: str) -> None:
-        """Say what this rank is doing, until "" is said: others that wait for it are told, and wait on beyond their limit."""
-        self._progress = text
+        """Report what this thread of this rank does, until it reports "".
+
+        Others that wait for this rank get to know it, and wait beyond their limit.
+        """
+        if text:
+            self._progress[threading.get_ident()] = text
+        else:
+            self._progress.pop(threading.get_ident(), None)
 
     def report(self, ranks: Iterable[int]) -> dict[int, Any]:
         """Where those ranks are: their Python stacks, what they wait for and their progress."""
@@ -409,10 +424,10 @@ class Client:
             number = self._number
             lowest = min(self._answers, default=number)
             request = {**table, "number": number, "lowest": lowest, "timeout": timeout}
-            answer = self._answers[number] = _PendingAnswer((request, data))
+            answer = self._answers[number] = _PendingAnswer((request, data), timeout)
         try:
             self._send_request(request, data)
-            has_ended = answer.done.wait(timeout + _SLACK_S)
+            has_ended = answer.wait()
         finally:
             self._answers.pop(number, None)
         if answer.table is not None:
@@ -560,6 +575,10 @@ class Client:
             if answer is not None:
                 answer.table, answer.data = table, data
                 answer.done.set()
+        elif op == "extended":
+            answer = self._answers.get(table["number"])
+            if answer is not None:
+                answer.until = time.monotonic() + table["seconds"] + _SLACK_S
         elif op == "failed":
             self._fail({name: table[name] for name in ("rank", "kind", "text", "host", "pid")})
         elif op == "leaves":

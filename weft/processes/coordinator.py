@@ -715,6 +715,8 @@ class Coordinator:
             for waiter in [one for one in barrier.waiting if now > one.deadline]:
                 if any(self._ranks[rank].progress for rank in there):
                     waiter.deadline = now + waiter.limit
+                    extended = {"number": waiter.number, "seconds": waiter.limit}
+                    self._send(waiter.peer, {"op": "extended", **extended})
                     continue
                 barrier.waiting.remove(waiter)
                 self._refuse(waiter, "absent", absent=absent, arrived=sorted(barrier.arrived))
