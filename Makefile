@@ -67,8 +67,8 @@ $(VENV)/aarch64/.ready: pyproject.toml tests/harness/aarch64.py
 # programs of several processes: all their tests, those under mpiexec and the long ones too. Of two MPIs in one environment each overwrites
 # the other's mpiexec, so Open MPI has an environment of its own.
 mpi: $(READY) $(VENV)/openmpi/.ready
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m "mpi or slow or not slow" tests/processes
-	$(VENV)/openmpi/bin/python -m pytest -q -m "mpi or slow or not slow" -k "mpiexec or open_mpi or mpi_gives or by_mpi" tests/processes
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m "mpi or root or slow or not slow" tests/processes
+	$(VENV)/openmpi/bin/python -m pytest -q -m "mpi or root or slow or not slow" -k "mpiexec or open_mpi or mpi_gives or by_mpi" tests/processes
 	$(BIN)/python -m tests.processes.faults --count 100
 
 $(VENV)/openmpi/.ready: pyproject.toml

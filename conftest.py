@@ -16,7 +16,7 @@ os.environ.setdefault("WEFT_NUM_DEVICES", "8")
 os.environ.setdefault("WEFT_VERIFY", "1")
 os.environ.setdefault("WEFT_TRACEBACK", "full")  # a failing test shows where inside weft it failed
 
-OPT_IN = ("slow", "mpi", "oracle", "exhaustive", "bench")
+OPT_IN = ("slow", "mpi", "root", "oracle", "exhaustive", "bench")
 
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.processes.hosts import Hosts
+
 HOUSE = Path(__file__).parents[2]
 #: what a test waits at most for what should happen at once, on a machine that does much else
 PATIENCE_S = 300.0
@@ -146,8 +148,9 @@ def source_of(program: str | Callable[[], object] | Path) -> str:
 @contextlib.contextmanager
 def ranks(n: int, program: str | Callable[[], object] | Path, devices_per_process: int = 1, launcher: str = "local",
           initialize: bool = True, environment: Mapping[str, str] | None = None, arguments: Sequence[str] = (),
-          environments: Sequence[Mapping[str, str]] = ()) -> Iterator[Running]:
-    """Start the program on `n` ranks, for a block; none of them lives after it."""
+          environments: Sequence[Mapping[str, str]] = (), hosts: Hosts | None = None, on: Sequence[int] = ()) -> Iterator[Running]:
+    """Start the program on `n` ranks, for a block; none of them lives after it. With `hosts`, rank `r` runs on host `on[r]`, by default
+    on host `r`."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "program.py")
         script.write_text((_BEGIN if initialize else "") + source_of(program))
@@ -158,10 +161,12 @@ def ranks(n: int, program: str | Callable[[], object] | Path, devices_per_proces
             starts = [([*mpiexec(n), *command], {**shared, **AS_ROOT})]
             names = [-1]
         elif launcher == "local":
-            address = f"127.0.0.1:{free_port()}"
+            places = on or range(n)
+            address = f"{hosts.addresses[places[0]] if hosts else '127.0.0.1'}:{free_port()}"
             own = {"WEFT_COORDINATOR_ADDRESS": address, "WEFT_COORDINATOR_BIND_ADDRESS": address, "WEFT_NUM_PROCESSES": str(n)}
             each = environments or [{}] * n
-            starts = [(command, {**shared, **own, "WEFT_PROCESS_ID": str(rank), **(environment or {}), **each[rank]}) for rank in range(n)]
+            starts = [(hosts.command(places[rank], command) if hosts else command,
+                       {**shared, **own, "WEFT_PROCESS_ID": str(rank), **(environment or {}), **each[rank]}) for rank in range(n)]
             names = list(range(n))
         else:
             raise ValueError(f"launcher is local or mpiexec, got {launcher!r}")
@@ -182,13 +187,14 @@ def ranks(n: int, program: str | Callable[[], object] | Path, devices_per_proces
 
 def run_ranks(n: int, program: str | Callable[[], object] | Path, devices_per_process: int = 1, launcher: str = "local",
               timeout: float = PATIENCE_S, initialize: bool = True, environment: Mapping[str, str] | None = None,
-              arguments: Sequence[str] = (), environments: Sequence[Mapping[str, str]] = (), check: bool = True) -> list[Rank]:
+              arguments: Sequence[str] = (), environments: Sequence[Mapping[str, str]] = (), check: bool = True,
+              hosts: Hosts | None = None, on: Sequence[int] = ()) -> list[Rank]:
     """Run a program on `n` ranks to its end: a source text, a path, or a function without arguments, which imports what it needs.
 
     `environments` has one mapping for each rank. With `check`, an exit code other than 0 is an error that shows what all ranks printed.
     Under `mpiexec` there is one result for all.
     """
-    with ranks(n, program, devices_per_process, launcher, initialize, environment, arguments, environments) as running:
+    with ranks(n, program, devices_per_process, launcher, initialize, environment, arguments, environments, hosts, on) as running:
         found = running.finish(timeout)
         if check and any(rank.exit_code for rank in found):
             raise AssertionError(f"exit codes {[rank.exit_code for rank in found]}\n{running.shown()}")
