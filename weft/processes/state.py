@@ -23,14 +23,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from weft.processes import failures, mpi
+from weft.processes import failures
 from weft.processes.client import Client, meet_anew
 from weft.processes.coordinator import LAST, LEFT_S, Coordinator
 from weft.processes.plans import CollectivePlan
 from weft.processes.present import held
 from weft.processes.routes import Routes
 from weft.processes.shared_memory import Natives
-from weft.processes.tcp import TcpTransport
 from weft.processes.transport import Transport
 from weft.processes.wire import is_alive
 from weft.util.errors import ProcessFailureError, describe
@@ -66,11 +65,9 @@ class Processes:
         client.on_failure = self._hears
         if client.failure is not None:
             self._hears(client.failure)
-        host = client._socket.getsockname()[0]
-        tcp = TcpTransport(self, host)
-        self.transport: Transport = tcp         # for those who ask where this rank is while it makes the other
+        self.transport = Transport()            # for the report of this rank while it makes the other
         if natives is not None:
-            self.transport = Routes(self, natives, tcp, wanted)
+            self.transport = Routes(self, natives, wanted)
 
     @property
     def called_from_native(self) -> list[Transport]:
@@ -220,8 +217,7 @@ def join(address: str | None, rank: int, size: int, devices: int, *, serve: bool
     try:
         if not address and share is not None:
             address = share(f"{socket.gethostname()}:{coordinator.port}" if coordinator else None)
-        facts = {"devices": devices, "machine": machine(), "partition": partition, "serves": serve, "mpi": mpi.is_started_by_mpi(),
-                 "first number": rank}
+        facts = {"devices": devices, "machine": machine(), "partition": partition, "serves": serve, "first number": rank}
         client = Client(address or "", rank, size, facts, initialization_timeout, heartbeat_timeout)
         try:
             found = Processes(client, collective_timeout, shutdown_timeout, coordinator, natives, transport)

@@ -14,8 +14,7 @@ from weft.codegen.runtime import pool
 from weft.codegen.toolchain.native_library import LibraryModule, link, text_of
 from weft.util.machine_model import MODEL
 
-_EXPORTS = ("weft_collective_start", "weft_collective_wait", "weft_window_start", "weft_window_wait", "weft_python_start",
-            "weft_python_wait")
+_EXPORTS = ("weft_collective_start", "weft_collective_wait", "weft_window_start", "weft_window_wait")
 _LIBC = ("malloc", "free", "memcpy", "memset", "sched_yield", "usleep", "clock_gettime")
 
 
@@ -34,5 +33,6 @@ def symbols() -> dict[str, int]:
 @functools.cache
 def mpi_symbols(handle: str) -> dict[str, int]:
     """Name -> address of the functions of `mpi.ll`, for an MPI whose handles have the type `handle`: i32 or ptr."""
-    module = LibraryModule(f"mpi {handle}", lambda: _filled("mpi.ll", handle=handle), ("weft_mpi_start", "weft_mpi_wait"))
+    exports = ("weft_mpi_start", "weft_mpi_wait", "weft_mpi_progress")
+    module = LibraryModule(f"mpi {handle}", lambda: _filled("mpi.ll", handle=handle), exports)
     return link([module], libc=_LIBC)

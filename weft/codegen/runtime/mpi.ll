@@ -2,11 +2,19 @@
 ;
 ;   i64 weft_mpi_start(i64 plan, ptr in, ptr out)      a request, or -1
 ;   i32 weft_mpi_wait(i64 request)
+;   void weft_mpi_progress(ptr words)                  makes progress until it is stopped, for a thread of its own
+;
+; What MPI has sent as far as its caller is concerned may still need progress here to arrive there.
 ;
 ; Words of a plan: 0 start, 1 wait, 2 kind, 3 count as MPI is given it, 4 datatype, 5 reduction, 6 communicator, 7 the function of MPI,
 ;   8 MPI_Test, 9 address of the word that is nonzero once a process failed, 10 called while waiting: i32 (i64 request), 0 to go on,
-;   11 bytes of the input, 12 source in a permute or -1, 13 its target or -1, 14 the function that receives, 15 bytes of the output.
-; Words of a request: 0 wait, 1 plan, 2 what MPI answered last, 3 and 4 MPI's requests, 5 how many there are, 6 started.
+;   11 bytes of the input, 12 source in a permute or -1, 13 its target or -1, 14 the function that receives, 15 bytes of the output,
+;   16 MPIX_Request_is_complete or 0, 17 a request of the communicator of all, 18 MPI_Wait.
+; MPICH ends the process if a function that makes progress meets a lost peer, whatever the error handler, except in calls for the communicator
+;   of all. With word 16 such a call, a test of word 17, makes the progress; only the completed request itself is then touched.
+; Words of the progress: 0 nonzero to stop, 1 MPI_Test, 2 a request, 3 microseconds between two tests.
+; Words of a request: 0 wait, 1 plan, 2 what MPI answered last, 3 and 4 MPI's requests, 5 how many there are, 6 started, 7 whether the answer
+;   is about this request.
 ; Kinds: 0 all_reduce and reduce_scatter, 1 all_gather and all_to_all, 2 broadcast from the first, 3 permute.
 ;
 ; Placeholders: ${handle}, the type of MPI's handles; the others are those of windows.ll.
@@ -149,6 +157,10 @@ entry:
   %test = call ptr @pointer(ptr %plan, i64 8)
   %failed_p = call ptr @pointer(ptr %plan, i64 9)
   %slow = call ptr @pointer(ptr %plan, i64 10)
+  %complete = call ptr @pointer(ptr %plan, i64 16)
+  %all = call ptr @pointer(ptr %plan, i64 17)
+  %mpi_wait = call ptr @pointer(ptr %plan, i64 18)
+  %apart = icmp ne ptr %complete, null
   %flag = alloca i32
   %status = alloca [32 x i64]
   %count = call i64 @word(ptr %request, i64 5)
@@ -162,10 +174,14 @@ each:
 begin:
   %slot = add i64 %k, 3
   %p = getelementptr i64, ptr %request, i64 %slot
+  call void @set(ptr %request, i64 7, i64 %k)
   br label %look
 look:
   %i = phi i64 [ 0, %begin ], [ %i1, %again ]
   %since = phi i64 [ 0, %begin ], [ %since1, %again ]
+  br i1 %apart, label %peek, label %plain
+plain:
+  call void @set(ptr %request, i64 7, i64 1)
   %rc = call i32 %test(ptr %p, ptr %flag, ptr %status)
   %rc64 = sext i32 %rc to i64
   call void @set(ptr %request, i64 2, i64 %rc64)
@@ -175,6 +191,30 @@ flagged:
   %f = load i32, ptr %flag, align 4
   %is_done = icmp ne i32 %f, 0
   br i1 %is_done, label %next, label %spin
+peek:
+  %own = load ${handle}, ptr %p, align 8
+  %c = call i32 %complete(${handle} %own)
+  %is_complete = icmp ne i32 %c, 0
+  br i1 %is_complete, label %finish, label %progress
+finish:
+  call void @set(ptr %request, i64 7, i64 1)
+  %rc1 = call i32 %mpi_wait(ptr %p, ptr %status)
+  %rc1_64 = sext i32 %rc1 to i64
+  call void @set(ptr %request, i64 2, i64 %rc1_64)
+  %fine1 = icmp eq i32 %rc1, 0
+  br i1 %fine1, label %next, label %tell
+progress:
+  %rc2 = call i32 %test(ptr %all, ptr %flag, ptr %status)
+  %fine2 = icmp eq i32 %rc2, 0
+  br i1 %fine2, label %spin, label %error
+error:
+  call void @set(ptr %request, i64 7, i64 0)
+  %rc2_64 = sext i32 %rc2 to i64
+  call void @set(ptr %request, i64 2, i64 %rc2_64)
+  %verdict = call i32 %slow(i64 %number)
+  call void @set(ptr %request, i64 2, i64 0)
+  %ignored = icmp eq i32 %verdict, 0
+  br i1 %ignored, label %spin, label %fail
 next:
   %k1 = add i64 %k, 1
   br label %each
@@ -213,4 +253,25 @@ fail:                                             ; MPI may still write: nothing
 done:
   call void @free(ptr %request)
   ret i32 0
+}
+
+define void @weft_mpi_progress(ptr %words) {
+entry:
+  %flag = alloca i32
+  %status = alloca [32 x i64]
+  %test = call ptr @pointer(ptr %words, i64 1)
+  %request = call ptr @pointer(ptr %words, i64 2)
+  %pause64 = call i64 @word(ptr %words, i64 3)
+  %pause = trunc i64 %pause64 to i32
+  br label %look
+look:
+  %stop = load atomic i64, ptr %words monotonic, align 8
+  %ends = icmp ne i64 %stop, 0
+  br i1 %ends, label %done, label %again
+again:
+  %rc = call i32 %test(ptr %request, ptr %flag, ptr %status)
+  %u = call i32 @usleep(i32 %pause)
+  br label %look
+done:
+  ret void
 }
