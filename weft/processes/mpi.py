@@ -44,6 +44,8 @@ _INSTALL = f"pip install '{DISTRIBUTION_NAME}[mpich]'"
 #: MPICH's other network layer, UCX, crashes the survivors when a process is killed; of this one, "sockets" is slower than all others
 _NETWORK_LAYER = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "^sockets"}
 _PROGRESS_US = 2000
+#: bytes of a block from which an all_reduce travels around a ring, and of a segment of it, at most
+_RING_BLOCK, _RING_SEGMENT = 1 << 16, 1 << 19
 #: how long no error arrives before those of lost processes count as reported
 _QUIET_S = 0.2
 #: how long code of MPI may take until it waits for others
@@ -376,6 +378,7 @@ class MpiTransport(Transport):
         self._processes, self._natives, self._mpi, self._job, self._rank_of = processes, natives, job.MPI, job, rank_of
         self._tag = job.joins
         self._comms: dict[tuple[int, ...], Any] = {}
+        self._counts: dict[tuple[int, ...], ctypes.c_int64] = {}
         self._ops: dict[tuple[str, str], Any] = {}
         self._handles: dict[CollectivePlan, int] = {}
         self._planned: dict[int, tuple[CollectivePlan, Any, Any]] = {}
@@ -401,7 +404,7 @@ class MpiTransport(Transport):
         MPI, rank, found = self._mpi, self._processes.rank, self._natives.mpi(self._job.handle)
         group = plan.group_of(rank)
         kind, function = _KINDS[plan.kind]
-        words = (ctypes.c_int64 * 19)(found["weft_mpi_start"], found["weft_mpi_wait"], kind)
+        words = (ctypes.c_int64 * 29)(found["weft_mpi_start"], found["weft_mpi_wait"], kind)
         size = plan.numpy_dtype.itemsize
         kept: list[Any] = []
         if plan.op is not None:
@@ -431,9 +434,31 @@ class MpiTransport(Transport):
                 words[12] = group.index(source)
             if source == rank:
                 words[13] = group.index(target)
+        if self._is_ring(plan):
+            self._fill_ring(words, plan, comm)
+            kind_of_data = MPI.BYTE
         handle = ctypes.addressof(words)
         self._planned[handle] = (plan, words, (kept, kind_of_data, comm))
         return handle
+
+    def _is_ring(self, plan: CollectivePlan) -> bool:
+        """Whether a plan is an all_reduce that is large enough for a ring."""
+        large = plan.kind == "all_reduce" and plan.group_size > 1
+        return large and self._job.has_completion and plan.count * plan.numpy_dtype.itemsize >= _RING_BLOCK * plan.group_size
+
+    def _fill_ring(self, words: Any, plan: CollectivePlan, comm: Any) -> None:
+        """The words of an all_reduce in a ring, in which the processes of a host follow each other."""
+        group, size = plan.group_of(self._processes.rank), plan.numpy_dtype.itemsize
+        ring = sorted(range(len(group)), key=lambda member: self._rank_of[group[member]])
+        position = ring.index(group.index(self._processes.rank))
+        block = -(-plan.count // len(group))
+        segment = min(_RING_SEGMENT, block * size // 2) // size
+        words[0] = self._natives.mpi(self._job.handle)["weft_ring_start"]
+        words[4], words[7] = self._mpi._handleof(self._mpi.BYTE), self._job.address("MPI_Isend")
+        words[19], words[20], words[21], words[22], words[23] = block, segment, -(-block // segment), len(group), position
+        words[24], words[25] = ring[position - 1], ring[(position + 1) % len(group)]
+        words[26], words[27] = self._natives.combine(plan.op or "", plan.dtype), size
+        words[28] = ctypes.addressof(self._counts.setdefault(group, ctypes.c_int64()))
 
     def _reduction(self, op: str, dtype: str, size: int) -> tuple[Any, Any]:
         """MPI's datatype and reduction. Its maxima leave NaNs out and it knows no small floats: these are native functions of ours."""

@@ -33,6 +33,6 @@ def symbols() -> dict[str, int]:
 @functools.cache
 def mpi_symbols(handle: str) -> dict[str, int]:
     """Name -> address of the functions of `mpi.ll`, for an MPI whose handles have the type `handle`: i32 or ptr."""
-    exports = ("weft_mpi_start", "weft_mpi_wait", "weft_mpi_progress")
+    exports = ("weft_mpi_start", "weft_mpi_wait", "weft_ring_start", "weft_mpi_progress")
     module = LibraryModule(f"mpi {handle}", lambda: _filled("mpi.ll", handle=handle), exports)
     return link([module], libc=_LIBC)
