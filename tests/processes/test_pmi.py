@@ -8,6 +8,7 @@ import pytest
 
 from tests.processes.ranks import run_ranks
 from weft.processes import mpi, pmi
+from weft.util.errors import ProcessFailureError
 
 MPI = {"WEFT_PROCESS_TRANSPORT": "mpi"}
 
@@ -102,6 +103,13 @@ def test_libraries_that_cannot_start(found, is_own, said):
         mpi._check_libraries([[*library, False, ""] for library in found], is_own, ("a", "b"))
     assert said in str(error.value) and "processes on 2 hosts exchange data by MPI" in str(error.value)
     assert ("pip install 'weft-arrays[mpich]'" in str(error.value)) == ("differ" not in said)
+
+
+def test_open_mpi_cannot_go_on_without_ulfm(monkeypatch):
+    monkeypatch.delenv("OMPI_MCA_mpi_ft_enable", raising=False)
+    monkeypatch.setattr(mpi, "find_library", lambda: mpi.Library("Open MPI 5.0.8", "/lib/libmpi.so.40", "openmpi"))
+    with pytest.raises(ProcessFailureError, match="weft launch --restarts"):
+        mpi._survive(None, None)
 
 
 def test_a_library_of_the_launcher_wins(monkeypatch, tmp_path):

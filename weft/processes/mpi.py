@@ -46,7 +46,7 @@ _NETWORK_LAYER = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "^sockets"}
 _PROGRESS_US = 2000
 #: bytes of a block from which an all_reduce travels around a ring, and of a segment of it, at most
 _RING_BLOCK, _RING_SEGMENT = 1 << 16, 1 << 19
-#: how long no error arrives before those of lost processes count as reported
+#: how long no error arrives before what concerns lost processes counts as over
 _QUIET_S = 0.2
 #: how long code of MPI may take until it waits for others
 _STUCK_S = 2.0
@@ -185,6 +185,16 @@ class Job:
             self._thread.join()
             self._thread = None
 
+    def settle(self) -> None:
+        """Let late messages arrive, and errors of messages to and from lost processes, each of which makes the next call of MPI fail."""
+        quiet, end = time.monotonic() + _QUIET_S, time.monotonic() + 20 * _QUIET_S
+        while time.monotonic() < min(quiet, end):
+            try:
+                self.progress.Test()
+            except self.MPI.Exception:
+                quiet = time.monotonic() + _QUIET_S
+            time.sleep(0.001)
+
     def finalize(self, processes: Any) -> None:
         """End MPI."""
         self.progress.Cancel()
@@ -322,20 +332,9 @@ def _survive(job: Job, processes: Any) -> None:
             "distributed.shrink", "this MPI library cannot go on after a process has failed.", [("library", library.name)], None,
             "Open MPI needs `mpiexec --with-ft ulfm`.", "Start again from the last checkpoint: weft launch --restarts."))
     else:
-        _drain(job, processes)
-
-
-def _drain(job: Job, processes: Any) -> None:
-    """Let MPI report the messages to and from lost processes that were under way, each of which makes the next call fail."""
-    processes.barrier("weft/mpi/drain")
-    quiet, end = time.monotonic() + _QUIET_S, time.monotonic() + 20 * _QUIET_S
-    while time.monotonic() < min(quiet, end):
-        try:
-            job.progress.Test()
-        except job.MPI.Exception:
-            quiet = time.monotonic() + _QUIET_S
-        time.sleep(0.001)
-    processes.barrier("weft/mpi/drained")
+        processes.barrier("weft/mpi/drain")
+        job.settle()
+        processes.barrier("weft/mpi/drained")
 
 
 def call_bounded(processes: Any, function: Callable[[], Any], what: str, is_stuck: Callable[[], bool] = lambda: True) -> Any:
@@ -387,6 +386,7 @@ class MpiTransport(Transport):
         self._clocks: dict[int, tuple[Any, float]] = {}
         self._awaits = ("", 0.0)
         self.deadline: float | None = None
+        self._is_settled = False
         job.begin_progress()
 
     def takes(self, plan: CollectivePlan) -> bool:
@@ -525,6 +525,9 @@ class MpiTransport(Transport):
             return DONE
         except BaseException as error:          # KeyboardInterrupt among them
             self._processes.set_failure(error)
+            if isinstance(error, ProcessFailureError) and not self._is_settled:
+                self._is_settled = True
+                self._job.settle()              # while the caller still holds the memory that late messages are written to
             return FAILED
 
     def awaits(self) -> str:
