@@ -1,16 +1,22 @@
-"""Several processes on one machine, weft beside JAX with gloo: `python benchmarks/processes.py PEER_PYTHON [--ranks 2] [CASE...]`.
+"""Several processes, weft beside JAX with gloo: `python benchmarks/processes.py --jax PYTHON [--ranks 2] [CASE...]`.
 
 Starts as many ranks of each system in turn, each with one device and its share of the cores, and prints a row per case: the best round of
 both systems, as rank 0 measures it, the ratio of these, and the ratio of the medians, which other work on the machine changes more. `start`
 is the time from starting the ranks to the first result of an all-reduce on the last of them, with an empty folder of compiled programs and
 with a full one.
 
+With `--hosts N` each rank runs on a host of its own, which are network namespaces of this machine (needs root); `--rate 1gbit` limits the
+links between them, and `--delay 0.2ms` delays messages where the kernel can. Then the last column is weft's share of the line: of the
+bytes that every host has to send and receive.
+
     rank SYSTEM NUMBER SIZE ADDRESS CASE...     one rank of them: prints lines of JSON
 """
 
 from __future__ import annotations
 
+import argparse
 import compileall
+import contextlib
 import json
 import os
 import socket
@@ -68,7 +74,9 @@ def gpt_step(jax: Any, layout: tuple) -> tuple[Callable, tuple]:
     return jax.jit(step), (jax.device_put(state, lay()), jax.device_put(tokens, lay("x")))
 
 
+BETWEEN_HOSTS = {"all-reduce 4 B": 4, "all-reduce 1 MiB": 1 << 20, "all-reduce 64 MiB": 1 << 26}     # case -> bytes
 CASES: dict[str, Callable] = {"all-reduce 4 B": all_reduce(1), "all-reduce 64 KiB": all_reduce(1 << 14),
+                              "all-reduce 1 MiB": all_reduce(1 << 18),
                               "all-reduce 64 MiB": all_reduce(1 << 24), "MLP step": mlp_step, "GPT step": gpt_step}
 
 
@@ -117,11 +125,12 @@ def rank(system: str, number: int, size: int, address: str, cases: list[str]) ->
 
 # ---- all of them
 
-def run(python: str, system: str, size: int, cases: list[str], cache: str) -> list[list[dict]]:
+def run(python: str, system: str, size: int, cases: list[str], cache: str, hosts: Any = None) -> list[list[dict]]:
     """What each rank printed."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{found.getsockname()[1]}"
+        port = found.getsockname()[1]
+    address = f"{hosts.addresses[0] if hosts else '127.0.0.1'}:{port}"
     threads = str(max(1, (os.cpu_count() or 1) // size))
     env = {**os.environ, "PYTHONPATH": f"{HERE.parent}:{HERE}" if system == "weft" else str(HERE), "WEFT_NUM_DEVICES": "1",
            "WEFT_NUM_THREADS": threads, "WEFT_CACHE_DIR": cache, "JAX_PLATFORMS": "cpu",
@@ -130,8 +139,10 @@ def run(python: str, system: str, size: int, cases: list[str], cache: str) -> li
         del env["XLA_FLAGS"]
     for name in ("WEFT_VERIFY", "PYTHONDONTWRITEBYTECODE"):
         env.pop(name, None)
-    started = [subprocess.Popen([python, __file__, "rank", system, str(n), str(size), address, *cases], env=env, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, text=True) for n in range(size)]
+    commands = [[python, str(HERE / "processes.py"), "rank", system, str(n), str(size), address, *cases] for n in range(size)]
+    if hosts:
+        commands = [hosts.command(n, words) for n, words in enumerate(commands)]
+    started = [subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for words in commands]
     said = []
     try:
         for process in started:
@@ -145,41 +156,76 @@ def run(python: str, system: str, size: int, cases: list[str], cache: str) -> li
     return said
 
 
-def main(peer: str, size: int, cases: list[str]) -> None:
-    print(f"{size} ranks, {os.cpu_count()} cores, {REPETITIONS} runs of each system in turn\n")
-    print("| case | weft | JAX | ratio | of medians |\n|---|---|---|---|---|")
+def main(options: argparse.Namespace) -> None:
     compileall.compile_dir(HERE.parent / "weft", quiet=1)     # an installed package has its bytecode, as the peer has
-    with tempfile.TemporaryDirectory() as cache:
+    with tempfile.TemporaryDirectory() as cache, contextlib.ExitStack() as stack:
+        size, hosts = options.hosts or options.ranks, None
+        where = f"{size} ranks"
+        if options.hosts:
+            sys.path.insert(0, str(HERE.parent))
+            from tests.processes.hosts import hosts as made
+
+            hosts = stack.enter_context(made(size, options.rate, options.delay))
+            delay = f" with a delay of {hosts.delay}" if hosts.delay else ""
+            where += f" on as many hosts, {f'links of {options.rate}' if options.rate else 'unlimited links'}{delay}"
+        print(f"{where}, {os.cpu_count()} cores, {REPETITIONS} runs of each system in turn\n")
+        print(f"| case | weft | JAX | ratio | of medians |{' of the line |' * bool(options.rate)}")
+        print(f"|---|---|---|---|---|{'---|' * bool(options.rate)}")
+        cases = options.cases or list(BETWEEN_HOSTS if options.hosts else [*CASES, "start"])
         if "start" in cases:
-            cases = [case for case in cases if case != "start"]
-            times: dict[str, list[float]] = {"weft, empty": [], "weft": [], "jax": []}
-            for n in range(REPETITIONS):
-                for label, found in times.items():
-                    system, python = ("jax", peer) if label == "jax" else ("weft", sys.executable)
-                    begin = time.time()
-                    found.append(max(lines[0]["first"] for lines in run(python, system, size, ["start"], f"{cache}/{n}")) - begin)
-            for label in ("weft, empty", "weft"):
-                empty = ", nothing compiled before" * ("empty" in label)
-                _row(f"start to first result{empty}", times[label], times["jax"], 1, "s")
+            _starts(options.jax, size, cache, hosts)
         for case in cases:
+            if case == "start":
+                continue
             found: dict[str, list[float]] = {"weft": [], "jax": []}
             for _ in range(REPETITIONS):
-                for system, python in (("weft", sys.executable), ("jax", peer)):
-                    found[system] += run(python, system, size, [case], cache)[0][0]["seconds"]
-            _row(case, found["weft"], found["jax"], 1e6, "µs")
+                for system, python in (("weft", sys.executable), ("jax", options.jax)):
+                    found[system] += run(python, system, size, [case], cache, hosts)[0][0]["seconds"]
+            share = ""
+            if options.rate and case in BETWEEN_HOSTS:
+                bits = 8 * BETWEEN_HOSTS[case] * 2 * (size - 1) / size
+                share = f" {bits / _bits_per_second(options.rate) / statistics.median(found['weft']):.0%} |"
+            _row(case, found["weft"], found["jax"], 1e6, "µs", share)
 
 
-def _row(case: str, ours: list[float], theirs: list[float], scale: float, unit: str) -> None:
+def _starts(peer: str, size: int, cache: str, hosts: Any) -> None:
+    times: dict[str, list[float]] = {"weft, empty": [], "weft": [], "jax": []}
+    for n in range(REPETITIONS):
+        for label, found in times.items():
+            system, python = ("jax", peer) if label == "jax" else ("weft", sys.executable)
+            begin = time.time()
+            found.append(max(lines[0]["first"] for lines in run(python, system, size, ["start"], f"{cache}/{n}", hosts)) - begin)
+    for label in ("weft, empty", "weft"):
+        empty = ", nothing compiled before" * ("empty" in label)
+        _row(f"start to first result{empty}", times[label], times["jax"], 1, "s")
+
+
+def _bits_per_second(rate: str) -> float:
+    """Of a rate as tc writes it.
+
+    >>> _bits_per_second("1gbit"), _bits_per_second("200mbit")
+    (1000000000.0, 200000000.0)
+    """
+    scale = {"gbit": 1e9, "mbit": 1e6, "kbit": 1e3}
+    return next(float(rate.removesuffix(unit)) * factor for unit, factor in scale.items() if rate.endswith(unit))
+
+
+def _row(case: str, ours: list[float], theirs: list[float], scale: float, unit: str, last: str = "") -> None:
     digits = 1 if scale > 1 else 2
     best, medians = min(ours) / min(theirs), statistics.median(ours) / statistics.median(theirs)
-    print(f"| {case} | {scale * min(ours):,.{digits}f} {unit} | {scale * min(theirs):,.{digits}f} {unit} | {best:.3f} | {medians:.3f} |",
-          flush=True)
+    times = f"{scale * min(ours):,.{digits}f} {unit} | {scale * min(theirs):,.{digits}f} {unit}"
+    print(f"| {case} | {times} | {best:.3f} | {medians:.3f} |{last}", flush=True)
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "rank":
+    if sys.argv[1:2] == ["rank"]:
         rank(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5], sys.argv[6:])
     else:
-        words = sys.argv[2:]
-        ranks = int(words.pop(words.index("--ranks") + 1)) if "--ranks" in words else 2
-        main(sys.argv[1], ranks, [word for word in words if word != "--ranks"] or [*CASES, "start"])
+        parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+        parser.add_argument("--jax", required=True, metavar="PYTHON")
+        parser.add_argument("--ranks", type=int, default=2)
+        parser.add_argument("--hosts", type=int, default=0)
+        parser.add_argument("--rate", default="")
+        parser.add_argument("--delay", default="0ms")
+        parser.add_argument("cases", nargs="*", metavar="CASE")
+        main(parser.parse_args())

@@ -2,11 +2,13 @@
 
 import ctypes
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from weft.codegen.library.combine import can_combine, combine
-from weft.processes.plans import reduce
+from weft.ir.build import TYPE_NAMES
+from weft.processes.plans import OPS, CollectivePlan, reduce
 from weft.util.dtypes import dtypes_by_name
 
 CALL = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2)
@@ -33,6 +35,52 @@ def test_reductions(op, dtype, count):
     np.testing.assert_array_equal(y.astype(np.complex128), reduce(op, parts[:2]).astype(np.complex128))
 
 
-def test_what_there_is_no_code_for():
-    assert can_combine("sum", "bool") and can_combine("and", "int32")
-    assert not any(can_combine(*case) for case in [("xor", "float32"), ("max", "complex64"), ("sum", "int4"), ("sum", "float7")])
+SMALL = ["int2", "uint2", "int4", "uint4", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "float8_e3m4", "float8_e4m3",
+         "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"]
+
+
+@pytest.mark.parametrize("dtype", SMALL)
+@pytest.mark.parametrize("op", ["sum", "prod", "max", "min"])
+def test_small_types(op, dtype):
+    """All pairs of values, and three at once, whose sums and products are rounded once."""
+    kind = np.dtype(getattr(ml_dtypes, dtype))
+    bits = ml_dtypes.iinfo(kind).bits if "int" in dtype else 8 if "8" in dtype else 6 if "6" in dtype else 4
+    bytes_of = np.arange(1 << bits, dtype=np.uint8)
+    values = bytes_of.view(kind) if "int" not in dtype else bytes_of.astype(np.int8).astype(kind)
+    parts = [np.ascontiguousarray(part.reshape(-1)) for part in np.meshgrid(values, values)]
+    parts.append(np.random.default_rng(0).permutation(parts[0]))
+    for n in (2, 3):
+        with np.errstate(all="ignore"):
+            wanted = reduce(op, parts[:n])
+        addresses = (ctypes.c_void_p * n)(*[part.ctypes.data for part in parts[:n]])
+        for form in ("plain", "stream"):
+            found = np.zeros(wanted.shape, np.uint8)
+            CALL(combine(op, dtype)[form])(found.ctypes.data, ctypes.addressof(addresses), n, found.size)
+            np.testing.assert_array_equal(found.view(kind).astype(np.float32), wanted.astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("count", [1, 7, 2003])
+def test_complex_products(dtype, count):
+    rng = np.random.default_rng(count)
+    parts = [(rng.standard_normal(count) + 1j * rng.standard_normal(count)).astype(dtype) for _ in range(3)]
+    addresses = (ctypes.c_void_p * 3)(*[part.ctypes.data for part in parts])
+    found = np.zeros(count, dtype)
+    CALL(combine("prod", dtype)["plain"])(found.ctypes.data, ctypes.addressof(addresses), 3, count)
+    np.testing.assert_allclose(found, parts[0] * parts[1] * parts[2], rtol=1e-6 if dtype == "complex64" else 1e-14)
+
+
+def test_every_plan_has_a_reduction():
+    """All that `CollectivePlan` accepts."""
+    accepted = 0
+    for dtype in [*TYPE_NAMES, *SMALL]:
+        for op in OPS:
+            try:
+                CollectivePlan("all_reduce", dtype, 1, op, ((0, 1),))
+            except ValueError:
+                assert not can_combine(op, dtype)
+            else:
+                assert can_combine(op, dtype), (op, dtype)
+                accepted += 1
+    assert accepted == 7 * (9 + 4) + 4 * (4 + 11) + 2 * 2      # integers, floats, complex numbers
+    assert not can_combine("sum", "float7")

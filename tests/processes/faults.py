@@ -38,7 +38,7 @@ def bound() -> float:
 
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "broadcast")
-PLACES = (*COLLECTIVES, "large", "tcp", "barrier", "sleep", "compute", "compile", "program", "loop", "save", "train", "restore")
+PLACES = (*COLLECTIVES, "large", "mpi", "barrier", "sleep", "compute", "compile", "program", "loop", "save", "train", "restore")
 FAULTS = ("kill", "stop", "interrupt", "interrupt all", "raise")
 ROWS = 1 << 14
 MULTIPLIER = np.uint32(3)
@@ -100,7 +100,7 @@ class Rank:
     def doing(self, place: str):
         """What is done again and again in a place: a function of the number of the turn, from 1 on."""
         weft, wnp = self.weft, self.weft.numpy
-        if place in (*COLLECTIVES, "large", "tcp"):
+        if place in (*COLLECTIVES, "large", "mpi"):
             return self.collective(place)
         if place == "barrier":
             return lambda turn: self.shared.barrier(f"turn {turn}")
@@ -179,7 +179,7 @@ class NotStarted(Exception):
 def run(seed: int, times: list[float]) -> str:
     """Run a case. "" if all went as promised, else what did not; `times` gets the seconds until the last survivor had ended."""
     size, place, fault, victim, delay = case(seed)
-    settings = {"heartbeat_timeout": HEARTBEAT_S, "process_transport": "tcp" if place == "tcp" else "auto"}
+    settings = {"heartbeat_timeout": HEARTBEAT_S, "process_transport": "mpi" if place == "mpi" else "auto"}
     with folder_of_this_process() as folder:
         with forked_ranks(size, lambda: Rank(folder).run(place), {}, settings) as running:
             said = _faulted(running, size, fault, victim, delay, times)

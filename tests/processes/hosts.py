@@ -1,4 +1,5 @@
-"""Several hosts on one machine: network namespaces behind a switch, each with a host name and IPC objects of its own. Needs root.
+"""Several hosts on one machine: network namespaces behind a switch, each with a host name and IPC objects of its own. Needs root. The name
+of a host is its address, so that all others can resolve it.
 
 `hosts(2)` makes them for a block. They have no names outside of it: each is held by a process that ends with the one that made it, and
 takes the namespace, its interface and its traffic rules along.
@@ -66,7 +67,7 @@ class Hosts:
         self.delay = ""                         # of what a host sends, where it is in force
         self.addresses = [f"{_NETWORK}.{i + 1}" for i in range(n)]
         self._switch = self._made("switch", stack)
-        self._hosts = [self._made(f"host{i}", stack) for i in range(n)]
+        self._hosts = [self._made(address, stack) for address in self.addresses]
         self._switch.run("ip link add switch type bridge")
         self._switch.run("ip link set switch up")
         for i, (host, address) in enumerate(zip(self._hosts, self.addresses)):

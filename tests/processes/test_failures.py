@@ -73,7 +73,7 @@ def raised_at(rank):
 
 
 @pytest.mark.parametrize(("what", "transport"), [
-    ("steps", "auto"), ("steps", "tcp"), ("sleep", "auto"),
+    ("steps", "auto"), ("steps", "mpi"), ("sleep", "auto"),
     *[pytest.param(what, "auto", marks=pytest.mark.slow) for what in ("large", "barrier", "compute")]])
 def test_survivors_of_a_killed_rank_raise(what, transport):
     with ranks(3, victims, arguments=[what], environment={"WEFT_PROCESS_TRANSPORT": transport}) as running:
@@ -234,7 +234,7 @@ def test_the_exception_of_one_rank_reaches_all():
         assert "awaited here" in rank.out and "at train.py:7 in step" in rank.out
 
 
-@pytest.mark.parametrize("transport", ["auto", pytest.param("tcp", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("transport", ["auto", pytest.param("mpi", marks=pytest.mark.slow)])
 def test_who_does_not_come_is_named_with_its_stack(transport):
     found = run_ranks(3, victims, arguments=["absent"], check=False, environment={**SHORT, "WEFT_PROCESS_TRANSPORT": transport})
     assert [rank.exit_code for rank in found] == [1, 1, 1]

@@ -1,11 +1,15 @@
 """Ranks on several hosts, which are network namespaces of this machine."""
 
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
+from tests.processes import test_failures, test_programs, test_transport
 from tests.processes.hosts import hosts, needs_hosts
+from tests.processes.ranks import HOUSE, ranks, run_ranks
 
 
 def said_by(made, host, program):
@@ -16,7 +20,7 @@ def said_by(made, host, program):
 def test_hosts_differ_and_reach_each_other():
     with hosts(2, "100mbit", "0ms") as made:
         machines = [said_by(made, host, "from weft.processes.state import machine; print(machine())") for host in (0, 0, 1)]
-        assert machines[0] == machines[1] != machines[2] and machines[0].startswith("host0 ")
+        assert machines[0] == machines[1] != machines[2] and machines[0].startswith(f"{made.addresses[0]} ")
         listen = "import socket; s = socket.create_server(('', 4000)); print('up', flush=True); c, _ = s.accept(); print(len(c.recv(9)))"
         listening = subprocess.Popen(made.command(0, [sys.executable, "-c", listen]), stdout=subprocess.PIPE, text=True)
         assert listening.stdout.readline() == "up\n"
@@ -31,3 +35,92 @@ def test_hosts_end_with_their_block():
         holder = made._hosts[0].holder
         raise LookupError("a test fails")
     assert holder.returncode is not None
+
+
+@needs_hosts
+@pytest.mark.parametrize("on", [(0, 1), (0, 0, 1, 1), (0, 1, 0, 1), (0, 1, 1, 2)])
+def test_collectives_give_what_numpy_gives(on):
+    with hosts(max(on) + 1) as made:
+        before = made.sent(0)
+        for rank in run_ranks(len(on), test_transport.collectives, hosts=made, on=on):
+            assert rank.out.startswith("collectives ")
+        assert made.sent(0) - before > 4 * 2_100_001
+
+
+@needs_hosts
+@pytest.mark.parametrize("processes, devices", [(2, 4), pytest.param(4, 2, marks=pytest.mark.slow)])
+def test_some_programs(processes, devices, tmp_path):
+    with hosts(2) as made:
+        test_programs.check(test_programs.SOME, processes, devices, tmp_path, hosts=made, on=[rank % 2 for rank in range(processes)])
+
+
+def chooses():
+    from weft import processes
+    from weft.processes.plans import CollectivePlan
+
+    shared = processes.current()
+    chosen = [shared.transport.transport_of(CollectivePlan("all_gather", "int8", 1, None, groups)).name
+              for groups in (((0, 1, 2, 3),), ((0, 1), (2, 3)), ((0, 2), (1, 3)))]
+    with open("/proc/self/maps") as file:
+        segments = [line.strip() for line in file if "/dev/shm/mpich" in line]
+    assert segments and all(line.endswith("(deleted)") for line in segments), segments        # nothing remains of a killed process
+    chosen += [shared.transport.transport_of(CollectivePlan("permute", "int8", 1, None, (), pairs)).name
+               for pairs in (((0, 1), (1, 0)), ((1, 2),))]
+    print(chosen)
+
+
+@needs_hosts
+def test_plans_within_a_host_use_shared_memory():
+    wanted = ["mpi", "shared_memory", "mpi", "shared_memory", "mpi"]
+    with hosts(2) as made:
+        assert [rank.out for rank in run_ranks(4, chooses, hosts=made, on=(0, 0, 1, 1))] == [f"{wanted}\n"] * 4
+
+
+@needs_hosts
+def test_mpi_uses_the_interface_of_the_coordinator():
+    """Both hosts have another interface, with the same address, as bridges of containers have."""
+    with hosts(2) as made:
+        for host in (0, 1):
+            made.run(host, "ip link add bridge0 type bridge")
+            made.run(host, "ip addr add 10.0.0.1/8 dev bridge0")
+            made.run(host, "ip link set bridge0 up")
+        for rank in run_ranks(2, test_transport.collectives, hosts=made):
+            assert rank.out.startswith("collectives ")
+
+
+@needs_hosts
+def test_several_hosts_need_a_library(tmp_path):
+    (tmp_path / "mpi4py").mkdir()
+    (tmp_path / "mpi4py" / "__init__.py").write_text("class rc:\n    pass\n")
+    path = {"PYTHONPATH": f"{tmp_path}:{HOUSE}"}
+    with hosts(2) as made:
+        found = run_ranks(2, "", environment=path, hosts=made, check=False)
+    for rank in found:
+        assert rank.exit_code == 1 and "processes on 2 hosts exchange data by MPI, and a process has no library of it." in rank.err
+        assert "process 0  none" in rank.err and "pip install 'weft-arrays[mpich]'" in rank.err
+
+
+@needs_hosts
+@pytest.mark.parametrize("what", ["steps", "large"])
+def test_survivors_of_a_killed_rank_raise(what):
+    with hosts(3) as made, ranks(3, test_failures.victims, arguments=[what], hosts=made) as running:
+        for rank in range(3):
+            running.wait_for("ready", rank)
+        time.sleep(0.2)
+        running.kill(1)
+        killed = time.time()
+        found = running.finish()
+    assert found[1].exit_code == -signal.SIGKILL
+    for rank in (found[0], found[2]):
+        assert rank.exit_code == 1 and test_failures.raised_at(rank) - killed < test_failures.KILLED_S, rank
+        assert "process 1 has ended, or was killed." in rank.err
+
+
+@needs_hosts
+def test_who_does_not_come_is_named_with_its_stack():
+    with hosts(3) as made:
+        found = run_ranks(3, test_failures.victims, arguments=["absent"], check=False, environment=test_failures.SHORT, hosts=made)
+    assert [rank.exit_code for rank in found] == [1, 1, 1]
+    first = next(rank for rank in (found[0], found[2]) if "not all processes came within 2 s" in rank.out)
+    for text in ("arrived  processes 0, 2", "absent   processes 1", "time.sleep(40)", "at train.py:7 in step"):
+        assert text in first.out

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.processes.hosts import hosts, needs_hosts
 from tests.processes.ranks import IS_OPEN_MPI, ranks
 from tests.processes.test_launch import Launched, gone
 
@@ -80,6 +81,61 @@ def test_those_who_are_left_go_on_under_open_mpi():
     with ranks(4, goes_on, 2, "mpiexec", environment={"WEFT_PROCESS_TRANSPORT": "mpi"}) as running:
         running.wait_for("went on alone")
         running.finish()
+
+
+def loses_one():
+    """Three processes sum until one is killed; the others shrink, and go on with sums, gathers and large messages."""
+    import os
+    import signal
+    import sys
+
+    import numpy as np
+
+    import weft
+    import weft.numpy as wnp
+    from weft.experimental.multihost_utils import process_allgather
+    from weft.sharding import NamedSharding, PartitionSpec as P
+
+    victim, me, turn = int(sys.argv[1]), weft.process_index(), 0
+    value = np.arange(24 * 200, dtype=np.float32).reshape(24, 200)
+    step = weft.jit(lambda x: wnp.sum(x * 2, axis=0) + wnp.max(x))
+
+    def layouts():
+        mesh = weft.make_mesh((weft.device_count(),), ("i",))
+        return NamedSharding(mesh, P()), NamedSharding(mesh, P("i"))
+
+    everywhere, rows = layouts()
+    whole, x = weft.device_put(value, everywhere), weft.device_put(value, rows)
+    wanted = (value * 2).sum(0) + value.max()
+    try:
+        while True:
+            if me == victim and turn == 20:
+                os.kill(os.getpid(), signal.SIGKILL)
+            np.testing.assert_allclose(np.asarray(step(x)), wanted, rtol=1e-6)
+            turn += 1
+    except weft.errors.ProcessFailureError as error:
+        assert error.ranks == (victim,), error
+    assert weft.distributed.shrink() == tuple(rank for rank in range(3) if rank != victim)
+    everywhere, rows = layouts()
+    x = weft.device_put(whole, rows)
+    for _ in range(50):
+        np.testing.assert_allclose(np.asarray(step(x)), wanted, rtol=1e-6)
+    np.testing.assert_array_equal(process_allgather(x, tiled=True), value)
+    count = weft.device_count()
+    large = weft.device_put(np.ones((count, 1 << 20), np.float32), rows)
+    assert np.asarray(step(large)).tolist() == [2.0 * count + 1] * (1 << 20)
+    print("went on", flush=True)
+
+
+@needs_hosts
+@pytest.mark.parametrize("victim", [2, 1, 0])
+@pytest.mark.parametrize("on", [(0, 1, 2), (0, 1, 1)], ids=["three hosts", "two hosts"])
+def test_those_who_are_left_go_on_between_hosts(victim, on):
+    """Without a launcher: MPI makes communicators of those who are left, or shared memory suffices if they are on one host."""
+    with hosts(max(on) + 1) as made, ranks(3, loses_one, 2, arguments=[str(victim)], hosts=made, on=on) as running:
+        found = running.finish()
+        assert [rank.exit_code for rank in found] == [-9 if rank == victim else 0 for rank in range(3)], running.shown()
+        assert [rank.out for rank in found] == ["" if rank == victim else "went on\n" for rank in range(3)]
 
 
 TRAINS = """

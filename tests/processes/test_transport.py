@@ -1,11 +1,9 @@
 """Collectives between processes against NumPy: every kind, many dtypes, groups, and native calls of their entry points."""
 
-import signal
-
 import numpy as np
 import pytest
 
-from tests.processes.ranks import MPIEXEC, run_ranks
+from tests.processes.ranks import MPIEXEC, run_ranks, source_of
 from weft.processes.plans import OPS, CollectivePlan, carry_out, reduce
 
 
@@ -30,7 +28,7 @@ def collectives():
         rng = np.random.default_rng([member, plan.count])
         if plan.dtype == "bool":
             return rng.random(plan.input_count) < 0.5
-        return rng.integers(0, 5, plan.input_count).astype(plan.numpy_dtype)
+        return rng.integers(0, 2 if plan.dtype == "uint2" else 5, plan.input_count).astype(plan.numpy_dtype)
 
     def cases():
         for group, dtype, count in itertools.product(groups, ("float32", "bool"), (0, 1, 12, 4000)):
@@ -42,6 +40,9 @@ def collectives():
                                             "complex64"), ("sum", "prod", "max", "min")):
             if dtype != "complex64" or op in ("sum", "prod"):
                 yield CollectivePlan("all_reduce", dtype, 37, op, groups[0])
+        for dtype, op in itertools.product(("int4", "uint2", "float8_e4m3fn", "float8_e5m2"), ("sum", "max")):
+            yield CollectivePlan("all_reduce", dtype, 37, op, groups[0])
+            yield CollectivePlan("reduce_scatter", dtype, 5, op, groups[-1])
         for dtype, op in itertools.product(("bool", "int32", "uint8"), ("and", "or", "xor", "max", "min", "sum")):
             yield CollectivePlan("all_reduce", dtype, 5, op, groups[-1])
         for group, kind, count in itertools.product(groups, ("all_reduce", "reduce_scatter"), (1, 3, 70_000, 2_100_001)):
@@ -70,9 +71,24 @@ def collectives():
     print("collectives", number)
 
 
-@pytest.mark.parametrize(("size", "transport"), [(2, "auto"), (4, "auto"), (4, "tcp")])
-def test_collectives_give_what_numpy_gives(size, transport):
-    for rank in run_ranks(size, collectives, environment={"WEFT_PROCESS_TRANSPORT": transport}):
+WITHOUT_MPI = """
+import sys
+from weft import processes
+
+{collectives}
+assert "mpi4py" not in sys.modules and [part.name for part in processes.current().transport.parts()] == ["shared_memory"]
+"""
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_collectives_of_one_host_need_no_mpi(size):
+    for rank in run_ranks(size, WITHOUT_MPI.format(collectives=source_of(collectives))):
+        assert rank.out.startswith("collectives ")
+
+
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_mpi_without_a_launcher(size):
+    for rank in run_ranks(size, collectives, environment={"WEFT_PROCESS_TRANSPORT": "mpi"}):
         assert rank.out.startswith("collectives ")
 
 
@@ -135,7 +151,8 @@ def test_small_floats_are_added_in_32_bits():
 
 @pytest.mark.parametrize("fields", [
     ("gather", "float32", 1), ("all_reduce", "float32", 1), ("all_gather", "float32", 1, "sum"), ("all_reduce", "float32", 1, "mean"),
-    ("all_gather", "float32", 1, None, ((0, 1), (2,))), ("all_gather", "float32", 1, None, ((0, 1), (1, 2))),
+    ("all_reduce", "float32", 1, "xor"), ("all_reduce", "complex64", 1, "max"), ("all_gather", "float32", 1, None, ((0, 1), (2,))),
+    ("all_gather", "float32", 1, None, ((0, 1), (1, 2))),
     ("all_to_all", "float32", 3, None, ((0, 1),)), ("permute", "float32", 3, None, (), ((0, 1), (0, 2)))])
 def test_plans_that_mean_nothing_are_refused(fields):
     with pytest.raises(ValueError, match="CollectivePlan"):
@@ -153,39 +170,3 @@ def test_what_a_rank_gets():
     assert got("reduce_scatter", 2, "sum") == [[6, 8], [10, 12]]
     assert got("all_to_all", 4) == [[1, 2, 5, 6], [3, 4, 7, 8]]
     assert got("broadcast", 4) == [[1, 2, 3, 4]] * 2
-
-
-def interrupted():
-    import sys
-
-    import numpy as np
-
-    from weft import processes
-    from weft.processes.plans import CollectivePlan
-
-    shared = processes.current()
-    transport, where = shared.transport, sys.argv[1]
-    x, y = np.ones(8, np.float32), np.zeros(8, np.float32)
-    handle = transport.plan(CollectivePlan("all_reduce", "float32", 8, "sum", ((0, 1),)))
-    transport.wait(transport.start(handle, x.ctypes.data, y.ctypes.data))
-    assert y.tolist() == [2.0] * 8
-
-    def interrupt(frame, event, arg):
-        if frame.f_code.co_name == where:
-            raise KeyboardInterrupt
-
-    if shared.rank == 0:
-        sys.settrace(interrupt)
-    try:
-        while True:
-            transport.wait(transport.start(handle, x.ctypes.data, y.ctypes.data))
-    except KeyboardInterrupt:
-        print("interrupted", flush=True)
-        raise
-
-
-@pytest.mark.parametrize("where", ["_native_start", "_native_wait"])
-def test_an_interrupt_before_the_first_line_of_a_transport_in_python(where):
-    found = run_ranks(2, interrupted, environment={"WEFT_PROCESS_TRANSPORT": "tcp"}, arguments=[where], check=False)
-    assert [(rank.exit_code, rank.out) for rank in found] == [(-signal.SIGINT, "interrupted\n"), (1, "")], found
-    assert "ProcessFailureError" in found[1].err and "KeyboardInterrupt" in found[1].err, found

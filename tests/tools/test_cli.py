@@ -1,5 +1,6 @@
 """The command `weft`, run as people run it: in a process of its own."""
 
+import re
 import textwrap
 
 import pytest
@@ -176,6 +177,7 @@ def test_version_and_info(tmp_path):
     info = run_weft("info", cwd=tmp_path, JAX_ENABLE_X64="1", JAX_OTHER="1")
     assert info.returncode == 0, info.stderr
     assert "processor" in info.stdout and "llvmlite" in info.stdout and "WEFT_NUM_DEVICES" in info.stdout
+    assert re.search(r"^mpi +(\w+ \d.*, /.*libmpi.*|none \(pip install 'weft-arrays\[mpich\]'\))$", info.stdout, re.MULTILINE)
     assert "JAX_ENABLE_X64" in info.stdout and "JAX_OTHER" not in info.stdout
 
 

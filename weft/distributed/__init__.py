@@ -83,10 +83,10 @@ class _Natives:
 
         return process_calls.symbols()
 
-    def combine(self, op: str, dtype: str, kind: str = "plain") -> int | None:
+    def combine(self, op: str, dtype: str, kind: str = "plain") -> int:
         from weft.codegen.library import combine
 
-        return combine.combine(op, dtype)[kind] if combine.can_combine(op, dtype) else None
+        return combine.combine(op, dtype)[kind]
 
     def liveness(self) -> dict[str, int]:
         from weft.codegen.library import process_calls

@@ -6,8 +6,7 @@ Out:  `current()`, which is None in a single process; a `Processes` has a client
 Laws: nothing waits forever. Every wait has a deadline, and ends at once where a process is known to have failed; the error is a
       `ProcessFailureError` that names who is awaited. A single process imports nothing of this package but this file and `present`.
 Next: `state` joins and leaves; `coordinator` and `client` are the two ends of a connection; `store` is what programs
-      may tell each other; `plans` says what collectives mean;
-      `tcp` is the transport that is always there.
+      may tell each other; `plans` says what collectives mean; `routes` chooses their transport.
 """
 
 from __future__ import annotations

@@ -55,6 +55,9 @@ class CollectivePlan:
             raise ValueError(f"CollectivePlan: kind is one of {', '.join(KINDS)}, got {self.kind!r}")
         if (self.kind in ("all_reduce", "reduce_scatter")) != (self.op is not None) or (self.op is not None and self.op not in OPS):
             raise ValueError(f"CollectivePlan: {self.kind} with op={self.op!r}; reductions have one of {', '.join(OPS)}, others None")
+        is_float, is_complex = self.dtype.startswith(("float", "bfloat")), self.dtype.startswith("complex")
+        if (is_float and self.op in ("and", "or", "xor")) or (is_complex and self.op not in (None, "sum", "prod")):
+            raise ValueError(f"CollectivePlan: {self.dtype} has no reduction {self.op}")
         if len({len(group) for group in self.groups}) > 1:
             raise ValueError(f"CollectivePlan: groups differ in size: {self.groups}")
         members = [rank for group in self.groups for rank in group]
@@ -101,7 +104,8 @@ class CollectivePlan:
 def reduce(op: str, parts: Sequence[np.ndarray]) -> np.ndarray:
     """The parts combined in their order; small floats are added in 32 bits."""
     dtype = parts[0].dtype
-    wide = np.float32 if op in ("sum", "prod") and dtype.kind in "fV" and dtype.itemsize < 4 else dtype
+    is_small_float = dtype.name.startswith(("float", "bfloat")) and dtype.itemsize < 4
+    wide = np.float32 if op in ("sum", "prod") and is_small_float else dtype
     total = parts[0].astype(wide)
     for part in parts[1:]:
         total = OPS[op](total, part.astype(wide))

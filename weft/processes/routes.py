@@ -2,9 +2,9 @@
 
 In:   plans.
 Out:  handles and requests that know their transport, so that one pair of native functions serves all.
-Laws: the choice depends on the plan and on where the ranks are, so all ranks choose alike. Ranks of one machine exchange through shared
-      memory; others through MPI where all ranks are in one MPI job, else over TCP.
-Next: `shared_memory`, `mpi`, `tcp`.
+Laws: the choice depends on the plan and on where the ranks are, so all ranks choose alike. Ranks of one host exchange through shared
+      memory, and import nothing of MPI; others exchange through MPI.
+Next: `shared_memory`, `mpi`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from weft.processes import mpi
 from weft.processes.mpi import MpiTransport
 from weft.processes.plans import CollectivePlan
 from weft.processes.shared_memory import Natives, SharedMemoryTransport
-from weft.processes.tcp import TcpTransport
 from weft.processes.transport import DONE, START, WAIT, Transport
 
 
@@ -24,8 +23,8 @@ class Routes(Transport):
     """The transport of a `Processes` whose native code there is."""
     name = "routes"
 
-    def __init__(self, processes: Any, natives: Natives, tcp: TcpTransport, wanted: str = "auto") -> None:
-        self._processes, self._natives, self._tcp = processes, natives, tcp
+    def __init__(self, processes: Any, natives: Natives, wanted: str = "auto") -> None:
+        self._processes, self._natives = processes, natives
         self._window = SharedMemoryTransport(processes, natives)
         self._wanted = wanted
         self._mpi: MpiTransport | None = None
@@ -34,31 +33,22 @@ class Routes(Transport):
         self._calls: tuple[Any, Any] | None = None
 
     def _find_mpi(self) -> None:
-        """Enter MPI if that is of use, and all ranks can."""
+        """Join MPI if processes are on several hosts, or if it is asked for."""
         own = self._processes
-        if self._wanted != "mpi" and (self._wanted != "auto" or len(set(own.hosts)) == 1 or not all(own.client.facts["mpi"])):
-            return
-        MPI = mpi.begin()
-        world = mpi.world(MPI, own)
-        places = own.client.barrier("weft/mpi", own.collective_timeout, brings=[world.Get_size(), world.Get_rank()])
-        if all(size == own.size for size, _ in places):
-            self._mpi = MpiTransport(own, self._natives, MPI, world, tuple(rank for _, rank in places))
-        elif self._wanted == "mpi":
-            sizes = sorted({size for size, _ in places})
-            raise ValueError(f"config.process_transport is mpi, but MPI sees {sizes} processes where there are {own.size}: start them by "
-                             "the mpiexec of the library that mpi4py uses, or by srun with its support. After a failure MPI needs ULFM "
-                             "(Open MPI's `mpiexec --with-ft ulfm`).")
+        if self._wanted == "mpi" or (self._wanted == "auto" and len(set(own.hosts)) > 1):
+            job, rank_of = mpi.join(own)
+            self._mpi = MpiTransport(own, self._natives, job, rank_of)
 
     def transport_of(self, plan: CollectivePlan) -> Transport:
         """Who carries out a plan."""
-        if self._wanted in ("auto", "shared_memory") and self._window.takes(plan):
+        if self._wanted != "mpi" and self._window.takes(plan):
             return self._window
-        if self._wanted == "shared_memory":
+        if self._mpi is None:
             raise ValueError(f"config.process_transport is shared_memory, which cannot carry out {plan}: its ranks are on several "
-                             "machines, or its reduction has no native code. Set it to auto.")
-        if self._mpi is not None and self._mpi.takes(plan):
-            return self._mpi
-        return self._tcp
+                             "hosts. Set it to auto.")
+        if not self._mpi.takes(plan):
+            raise ValueError(f"{plan} is too large for MPI, which counts the elements of a message in 32 bits. Split the array.")
+        return self._mpi
 
     def plan(self, plan: CollectivePlan) -> int:
         handle = self._handles.get(plan)
@@ -82,7 +72,7 @@ class Routes(Transport):
             self._processes.raise_failure()
 
     def _limit(self, deadline: float | None) -> None:
-        self._window.deadline = self._tcp.deadline = deadline
+        self._window.deadline = deadline
         if self._mpi is not None:
             self._mpi.deadline = deadline
 
@@ -94,10 +84,9 @@ class Routes(Transport):
         self._window.close()
         if self._mpi is not None:
             self._mpi.close()
-        self._tcp.close()
 
     def parts(self) -> list[Transport]:
-        return [self._window, self._tcp, *([self._mpi] if self._mpi is not None else [])]
+        return [self._window, *([self._mpi] if self._mpi is not None else [])]
 
     def awaits(self) -> str:
         """What this rank waits for just now."""

@@ -36,8 +36,8 @@ class Natives(Protocol):
         """Name -> address of the functions of `windows.ll`."""
         ...
 
-    def combine(self, op: str, dtype: str, kind: str = "plain") -> int | None:
-        """The address of a reduction, or None where there is none; `stream` for large results, `mpi` in the form of MPI's own."""
+    def combine(self, op: str, dtype: str, kind: str = "plain") -> int:
+        """The address of a reduction: `plain`, `stream` for large results, or `mpi` in the form of MPI's own."""
         ...
 
     def liveness(self) -> dict[str, int]:
@@ -83,8 +83,7 @@ class SharedMemoryTransport(Transport):
             sets = [ranks] if ranks else []
         else:
             sets = [set(group) for group in plan.groups]
-        one_machine = all(len({self._processes.hosts[rank] for rank in ranks}) == 1 for ranks in sets)
-        return one_machine and (plan.op is None or self._natives.combine(plan.op, plan.dtype) is not None)
+        return all(len({self._processes.hosts[rank] for rank in ranks}) == 1 for ranks in sets)
 
     def plan(self, plan: CollectivePlan) -> int:
         with self._lock:
@@ -116,7 +115,7 @@ class SharedMemoryTransport(Transport):
         words[2], words[3], words[4], words[6], words[7] = ctypes.addressof(group.words), kind, block, size, source
         if plan.op is not None:
             streams = kind in (_REDUCE, _SCATTER) and block >= MODEL.exchange_stream_bytes
-            words[5] = self._natives.combine(plan.op, plan.dtype, "stream" if streams else "plain") or 0
+            words[5] = self._natives.combine(plan.op, plan.dtype, "stream" if streams else "plain")
         words[8], words[9], words[10] = steps, piece, ctypes.addressof(pointers)
         handle = ctypes.addressof(words)
         self._planned[handle] = (plan, words, pointers)

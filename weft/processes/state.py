@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from weft.processes import agreement, failures, job_secret, liveness, mpi
+from weft.processes import agreement, failures, job_secret, liveness
 from weft.processes.addresses import choose_addresses, find_outward_address, join_address
 from weft.processes.client import Client, meet_anew
 from weft.processes.coordinator import LAST, LEFT_S, Coordinator
@@ -32,7 +32,6 @@ from weft.processes.plans import CollectivePlan
 from weft.processes.present import held
 from weft.processes.routes import Routes
 from weft.processes.shared_memory import Natives
-from weft.processes.tcp import TcpTransport
 from weft.processes.transport import Transport
 from weft.util.errors import ProcessFailureError, describe
 from weft.util.threads import DaemonThread
@@ -67,10 +66,9 @@ class Processes:
         client.on_failure = self._hears
         if client.failure is not None:
             self._hears(client.failure)
-        tcp = TcpTransport(self, client.host)
-        self.transport: Transport = tcp         # for those who ask where this rank is while it makes the other
+        self.transport = Transport()            # for the report of this rank while it makes the other
         if natives is not None:
-            self.transport = Routes(self, natives, tcp, wanted)
+            self.transport = Routes(self, natives, wanted)
 
     @property
     def called_from_native(self) -> list[Transport]:
@@ -228,8 +226,8 @@ def join(address: str | None, rank: int, size: int, devices: int, *, serve: bool
     try:
         if coordinator is not None:
             coordinator.start()
-        facts = {"devices": devices, "machine": machine(), "partition": partition, "serves": serve, "mpi": mpi.is_started_by_mpi(),
-                 "first number": rank, "versions": agreement.collect_versions(plugins or {})}
+        facts = {"devices": devices, "machine": machine(), "partition": partition, "serves": serve, "first number": rank,
+                 "versions": agreement.collect_versions(plugins or {})}
         client = Client(address or "", rank, size, facts, initialization_timeout, heartbeat_timeout, secret, _responder(natives))
         try:
             agreement.check_versions(client.facts["versions"], client.facts["host"])

@@ -6,7 +6,7 @@ How:  a handle is the address of a record that begins with the addresses of the 
       one that begins with its wait: native code calls them without asking whose they are.
 Laws: `start` does not wait for other ranks, `wait` has a deadline. After a failure a transport is broken: every later start and wait
       fails with the same error, at once.
-Next: `tcp` is the simplest of them.
+Next: `routes` chooses among them.
 """
 
 from __future__ import annotations

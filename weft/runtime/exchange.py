@@ -91,9 +91,17 @@ def _plan(kind: str, nbytes: int, *, groups: tuple = (), pairs: tuple = (), what
 def _carry(messages: Sequence[tuple[Any, np.ndarray, np.ndarray]]) -> None:
     """Carry out plans with their inputs and outputs: all are started before the first is waited for."""
     transport = shared().transport
-    requests = [transport.start(transport.plan(plan), given.ctypes.data, out.ctypes.data) for plan, given, out in messages]
-    for request in requests:
-        transport.wait(request)
+    try:
+        requests = [transport.start(transport.plan(plan), given.ctypes.data, out.ctypes.data) for plan, given, out in messages]
+        for request in requests:
+            transport.wait(request)
+    except BaseException:
+        _abandoned.append(messages)             # others may still write there
+        raise
+
+
+#: messages that failed
+_abandoned: list[Sequence] = []
 
 
 # ---- whole values

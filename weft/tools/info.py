@@ -9,6 +9,7 @@ from typing import Any
 
 import weft
 from weft import backends
+from weft.processes import mpi
 from weft.tools import shim
 from weft.util import cache
 from weft.util.config import config, known_settings
@@ -31,6 +32,7 @@ def describe() -> str:
         ("devices", _devices()),
         *[("plugins" if i == 0 else "", line) for i, line in enumerate(backends.describe_plugins())],
         *[("with" if i == 0 else "", f"{name} {_version_of(name)}") for i, name in enumerate(PARTS)],
+        ("mpi", mpi.describe_library()),
         ("jax", shim.describe()),
         *_cache_rows(),
         *[(name, value) for name, value in sorted(os.environ.items()) if _is_read(name)],

@@ -450,7 +450,7 @@ _define("platform_name", "", "Accepted without effect: JAX ignores it too; see p
 _define("xla_backend", "", "Accepted without effect: JAX ignores it too; see platforms.")
 _define("cpu_enable_async_dispatch", True, "Let long programs run while their callers go on; see the page on asynchronous dispatch.")
 _define("async_dispatch_bytes", -1, "The estimated work, in bytes of memory traffic, from which programs do so; -1 for the machine's.")
-_define("cpu_collectives_implementation", "gloo", "Accepted without effect: processes exchange data by shared memory, MPI or TCP.",
+_define("cpu_collectives_implementation", "gloo", "Accepted without effect: processes exchange data by shared memory and MPI.",
         optional=True)
 _define("disable_most_optimizations", False, "Accepted without effect: there is one level of optimization.", **_traced)
 _guard: dict[str, Any] = {"kind": str, "choices": ("allow", "log", "disallow", "log_explicit", "disallow_explicit")}
@@ -464,8 +464,20 @@ transfer_guard = Context("transfer_guard", doc="Allow, log or refuse implicit tr
 # more than one process
 _define("heartbeat_timeout", 10.0, "Seconds of silence after which another process counts as failed.")
 _define("collective_timeout", 600.0, "Seconds to wait in a collective for processes that live but do not come and report no progress.")
-_define("process_transport", "auto", "How processes exchange data: shared memory on one machine, MPI or TCP between several.",
-        choices=("auto", "shared_memory", "mpi", "tcp"))
+
+
+def _process_transport(value: Any) -> str:
+    choices = ("auto", "shared_memory", "mpi")
+    if value == "tcp":
+        raise ValueError("config.process_transport: there is no transport 'tcp' any more. 'auto' uses shared memory within a host and MPI "
+                         "between hosts, which starts without a launcher, too.")
+    if value not in choices:
+        raise ValueError(f"config.process_transport is one of {', '.join(map(repr, choices))}, got {value!r}")
+    return value
+
+
+_define("process_transport", "auto", "How processes exchange data: by shared memory within a host and by MPI between hosts (auto), or by "
+        "one of them alone.", convert=_process_transport)
 
 # compiled programs kept on disk
 _define("enable_compilation_cache", True, "Keep compiled programs on disk.")

@@ -4,13 +4,18 @@ In:   the name of a reduction and a dtype.
 Out:  `combine(op, dtype)`: the addresses of void (ptr out, ptr addresses, i64 n, i64 count), also for large results, and in the form of
       MPI's reductions.
 Laws: as `processes.plans.reduce`: integers wrap around, maxima and minima are NaN where an operand is, small floats are added in 32 bits
-      and rounded once.
+      and rounded once. Every plan has a reduction here.
+How:  floats of 8 bits and less are converted by tables. To round, the upper half of a float32 with its last bit set if the lower half is
+      not zero decides as the whole would: it has more than two bits beyond those of any such float.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
 
 from weft.codegen.ir.gemm_types import FLOATS, Machine, llvm_type, machine, nbytes, real_of
 from weft.codegen.ir.ir_writer import FunctionWriter
@@ -23,11 +28,22 @@ _BLOCK = 256
 
 
 def can_combine(op: str, dtype: str) -> bool:
-    """Whether there is native code for a reduction."""
-    if dtype not in TYPE_NAMES:
+    """Whether there is native code for a reduction.
+
+    >>> can_combine("sum", "int4"), can_combine("max", "float8_e5m2"), can_combine("max", "complex64")
+    (True, True, False)
+    """
+    if dtype not in TYPE_NAMES and _small(dtype) is None:
         return False
-    type_ = TYPE_NAMES[dtype]
-    return not (real_of(type_) in FLOATS and op in ("and", "or", "xor")) and not (type_ != real_of(type_) and op != "sum")
+    if dtype.startswith("complex"):
+        return op in ("sum", "prod")
+    return op not in ("and", "or", "xor") or not dtype.startswith(("float", "bfloat"))
+
+
+def _small(dtype: str) -> np.dtype | None:
+    """The dtype if its elements have at most 8 bits, and are none of the compiler's own types."""
+    found = getattr(ml_dtypes, dtype, None)
+    return None if dtype in TYPE_NAMES or found is None or np.dtype(found).itemsize != 1 else np.dtype(found)
 
 
 @functools.cache
@@ -35,9 +51,18 @@ def combine(op: str, dtype: str) -> dict[str, int]:
     """The addresses of a reduction: `plain`, `stream` for large results, and `mpi`, as MPI calls it; compiled on the first call."""
     name = f"weft_combine_{op}_{dtype}"
     names = {"plain": name, "stream": f"{name}_stream", "mpi": f"{name}_mpi"}
-    made = LibraryModule(name, _Reduction(name, op, TYPE_NAMES[dtype], machine()).text, tuple(names.values()))
+    made = LibraryModule(name, _reduction(name, op, dtype).text, tuple(names.values()))
     found = link([made])
     return {kind: found[symbol] for kind, symbol in names.items()}
+
+
+def _reduction(name: str, op: str, dtype: str) -> _Reduction:
+    small = _small(dtype)
+    if small is None:
+        return _Reduction(name, op, TYPE_NAMES[dtype], machine())
+    if "int" in dtype:
+        return _NarrowIntegers(name, op, "i8" if dtype.startswith("i") else "u8", machine(), ml_dtypes.iinfo(small).bits)
+    return _NarrowFloats(name, op, "u8", machine(), small)
 
 
 class _Reduction:
@@ -88,23 +113,32 @@ class _Reduction:
         count = f.mul("%elements", self.parts)
         whole = f.let(f"and i64 {count}, -{self.width}")
         f.loop(0, whole, self.width, lambda i: self._block(f, i, self.width, store))
-        f.loop(whole, count, 1, lambda i: self._block(f, i, 1, f"align {nbytes(self.type)}"))
+        f.loop(whole, count, self.parts, lambda i: self._block(f, i, self.parts, f"align {nbytes(self.type)}"))
 
     def _block(self, f: FunctionWriter, first: str, lanes: int, store: str) -> None:
-        """`lanes` elements of all arrays."""
+        """`lanes` numbers of all arrays."""
         place, memory, register = f.mul(first, nbytes(self.type)), llvm_type(self.type), llvm_type(self.acc)
 
         def load(k: str) -> str:
             array = f.let(f"load ptr, ptr {f.at('%list', f.mul(k, 8))}, align 8")
-            return f.convert(f.load(memory, lanes, f.at(array, place)), self.type, self.acc, lanes)
+            return self._widened(f, f.load(memory, lanes, f.at(array, place)), lanes)
 
         step: Callable[[str, str], list[str]] = lambda k, total: [self._combined(f, total, load(k), f"<{lanes} x {register}>", lanes)]
         (total,) = f.loop(1, "%n", 1, step, [(f"<{lanes} x {register}>", load("0"))])
-        value = f.convert(total, self.acc, self.type, lanes)
-        f.do(f"store <{lanes} x {memory}> {value}, ptr {f.at('%out', place)}, {store}")
+        f.do(f"store <{lanes} x {memory}> {self._narrowed(f, total, lanes)}, ptr {f.at('%out', place)}, {store}")
+
+    def _widened(self, f: FunctionWriter, value: str, lanes: int) -> str:
+        """What was loaded, as it is combined."""
+        return f.convert(value, self.type, self.acc, lanes)
+
+    def _narrowed(self, f: FunctionWriter, value: str, lanes: int) -> str:
+        """What was combined, as it is stored."""
+        return f.convert(value, self.acc, self.type, lanes)
 
     def _combined(self, f: FunctionWriter, a: str, b: str, vector: str, lanes: int) -> str:
         is_float = self.acc in FLOATS
+        if self.op == "prod" and self.parts == 2:
+            return self._complex_product(f, a, b, vector, lanes)
         if self.op not in ("max", "min"):
             word = {"sum": "fadd" if is_float else "add", "prod": "fmul" if is_float else "mul"}.get(self.op, self.op)
             return f.let(f"{word} {vector} {a}, {b}")
@@ -114,3 +148,62 @@ class _Reduction:
         else:
             first = f.let(f"icmp {'s' if self.acc.startswith('i') else 'u'}{order} {vector} {a}, {b}")
         return f.let(f"select <{lanes} x i1> {first}, {vector} {a}, {vector} {b}")
+
+    def _complex_product(self, f: FunctionWriter, a: str, b: str, vector: str, lanes: int) -> str:
+        """Pairs of real and imaginary parts: ar br - ai bi and ar bi + ai br."""
+        pairs = range(0, lanes, 2)
+        pick = lambda value, even, odd: f.shuffle(value, value, vector, [i + k for i in pairs for k in (even, odd)])
+        straight = f.let(f"fmul {vector} {pick(a, 0, 0)}, {b}")
+        crossed = f.let(f"fmul {vector} {pick(a, 1, 1)}, {pick(b, 1, 0)}")
+        less, more = f.let(f"fsub {vector} {straight}, {crossed}"), f.let(f"fadd {vector} {straight}, {crossed}")
+        return f.shuffle(less, more, vector, [i + k for i in pairs for k in (0, lanes + 1)])
+
+
+class _NarrowIntegers(_Reduction):
+    """Integers of fewer than 8 bits, in bytes: they are extended to 8 bits, and cut again."""
+
+    def __init__(self, name: str, op: str, type_: str, machine: Machine, bits: int):
+        super().__init__(name, op, type_, machine)
+        self.unused = 8 - bits
+
+    def _widened(self, f: FunctionWriter, value: str, lanes: int) -> str:
+        vector, shift = f"<{lanes} x i8>", f.splat(str(self.unused), "i8", lanes)
+        up = f.let(f"shl {vector} {value}, {shift}")
+        return f.let(f"{'ashr' if self.type == 'i8' else 'lshr'} {vector} {up}, {shift}")
+
+    _narrowed = _widened
+
+
+class _NarrowFloats(_Reduction):
+    """Floats of 8 bits and less, in bytes, one at a time."""
+
+    def __init__(self, name: str, op: str, type_: str, machine: Machine, dtype: np.dtype):
+        super().__init__(name, op, type_, machine)
+        self.acc, self.width, self.dtype = "f32", 1, dtype
+
+    def text(self) -> str:
+        values = np.arange(256, dtype=np.uint8).view(self.dtype).astype(np.float32).astype(np.float64)
+        with np.errstate(all="ignore"):
+            rounded = (np.arange(1 << 16, dtype=np.uint32) << 16).view(np.float32).astype(self.dtype).view(np.uint8)
+        wide = ", ".join(f"float 0x{int(bits):016X}" for bits in values.view(np.uint64))
+        narrow = "".join(f"\\{byte:02X}" for byte in rounded.tolist())
+        return (f"{super().text()}@widen = private constant [256 x float] [{wide}]\n"
+                f'@narrow = private constant [65536 x i8] c"{narrow}"\n')
+
+    def _stream(self, decls: Declarations) -> str:
+        f = self._function(decls, f"{self.name}_stream", "ptr %out, ptr %list, i64 %n, i64 %elements")
+        f.do(f"call void @{self.name}(ptr %out, ptr %list, i64 %n, i64 %elements)")
+        return f.end()
+
+    def _widened(self, f: FunctionWriter, value: str, lanes: int) -> str:
+        index = f.let(f"zext i8 {f.let(f'extractelement <1 x i8> {value}, i32 0')} to i64")
+        number = f.let(f"load float, ptr {f.let(f'getelementptr float, ptr @widen, i64 {index}')}, align 4")
+        return f.let(f"insertelement <1 x float> poison, float {number}, i32 0")
+
+    def _narrowed(self, f: FunctionWriter, value: str, lanes: int) -> str:
+        bits = f.let(f"bitcast float {f.let(f'extractelement <1 x float> {value}, i32 0')} to i32")
+        rest = f.let(f"icmp ne i32 {f.let(f'and i32 {bits}, 65535')}, 0")
+        upper = f.let(f"or i32 {f.let(f'lshr i32 {bits}, 16')}, {f.let(f'zext i1 {rest} to i32')}")
+        index = f.let(f"zext i32 {upper} to i64")
+        byte = f.let(f"load i8, ptr {f.let(f'getelementptr i8, ptr @narrow, i64 {index}')}, align 1")
+        return f.let(f"insertelement <1 x i8> poison, i8 {byte}, i32 0")

@@ -2,12 +2,31 @@
 ;
 ;   i64 weft_mpi_start(i64 plan, ptr in, ptr out)      a request, or -1
 ;   i32 weft_mpi_wait(i64 request)
+;   i64 weft_ring_start(i64 plan, ptr in, ptr out)     for a large all_reduce; the same wait
+;   void weft_mpi_progress(ptr words)                  makes progress until it is stopped, for a thread of its own
+;
+; What MPI has sent as far as its caller is concerned may still need progress here to arrive there.
 ;
 ; Words of a plan: 0 start, 1 wait, 2 kind, 3 count as MPI is given it, 4 datatype, 5 reduction, 6 communicator, 7 the function of MPI,
 ;   8 MPI_Test, 9 address of the word that is nonzero once a process failed, 10 called while waiting: i32 (i64 request), 0 to go on,
-;   11 bytes of the input, 12 source in a permute or -1, 13 its target or -1, 14 the function that receives, 15 bytes of the output.
-; Words of a request: 0 wait, 1 plan, 2 what MPI answered last, 3 and 4 MPI's requests, 5 how many there are, 6 started.
+;   11 bytes of the input, 12 source in a permute or -1, 13 its target or -1, 14 the function that receives, 15 bytes of the output,
+;   16 MPIX_Request_is_complete or 0, 17 a request of the communicator of all, 18 MPI_Wait.
+; MPICH ends the process if a function that makes progress meets a lost peer, whatever the error handler, except in calls for the communicator
+;   of all. With word 16 such a call, a test of word 17, makes the progress; only the completed request itself is then touched.
+; Words of the progress: 0 nonzero to stop, 1 MPI_Test, 2 a request, 3 microseconds between two tests.
+; Words of a request: 0 wait, 1 plan, 2 what MPI answered last, 3 and 4 MPI's requests, 5 how many there are, 6 started, 7 whether the answer
+;   is about this request, 8 the request that is awaited.
 ; Kinds: 0 all_reduce and reduce_scatter, 1 all_gather and all_to_all, 2 broadcast from the first, 3 permute.
+;
+;
+; A large all_reduce travels around a ring: its members send to the right what came from the left, in 2 (n - 1) turns. The array is cut into n
+; blocks. In the first n - 1 turns a block that comes is added to the own one, so that each member then has one block whole; in the others the
+; whole blocks go around. A member sends in turn t the block (position - t) mod n. Every block travels in segments, of which up to 4 are under
+; way in each direction, so that adding and sending overlap. A segment is received where an earlier one was sent from only after that was sent.
+; Words of such a plan, beyond 0 to 18: 19 elements of a block (0 in other plans), 20 of a segment, 21 segments of a block, 22 members,
+;   23 position, 24 left, 25 right, 26 combines arrays, 27 bytes of an element, 28 address of the number of the next one in this communicator.
+; Words of such a request, beyond 0 to 7: 8 in, 9 out, 10 tag, 11 segments asked for, 12 received, 13 sending, 14 sent, 16 to 19 MPI's requests
+;   of those to receive, 20 to 23 of those to send; from 24 memory for 4 segments.
 ;
 ; Placeholders: ${handle}, the type of MPI's handles; the others are those of windows.ll.
 
@@ -18,6 +37,8 @@ declare ptr @memset(ptr, i32, i64)
 declare i32 @sched_yield()
 declare i32 @usleep(i32)
 declare i32 @clock_gettime(i32, ptr)
+declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)
 ${declare_relax}
 
 define internal void @relax() alwaysinline {
@@ -69,12 +90,14 @@ entry:
 refuse:
   ret i64 -1
 make:
-  %request = call ptr @malloc(i64 64)
+  %request = call ptr @malloc(i64 72)
   %wait = call i64 @word(ptr %plan, i64 1)
   call void @set(ptr %request, i64 0, i64 %wait)
   call void @set(ptr %request, i64 1, i64 %number)
   call void @set(ptr %request, i64 2, i64 0)
   call void @set(ptr %request, i64 5, i64 1)
+  call void @set(ptr %request, i64 7, i64 1)
+  call void @set(ptr %request, i64 8, i64 0)
   %began = call i64 @nanoseconds()
   call void @set(ptr %request, i64 6, i64 %began)
   %first = getelementptr i64, ptr %request, i64 3
@@ -142,6 +165,75 @@ done:
   ret i64 %made
 }
 
+; ---- waiting
+
+; 0 while a request is under way, 1 when it is done, 2 when MPI reports that it failed
+define internal i32 @poll(ptr %request, ptr %plan) {
+entry:
+  %block = call i64 @word(ptr %plan, i64 19)
+  %rings = icmp ne i64 %block, 0
+  br i1 %rings, label %ring, label %each
+ring:
+  %r = call i32 @poll_ring(ptr %request, ptr %plan)
+  ret i32 %r
+each:
+  %k = call i64 @word(ptr %request, i64 8)
+  %count = call i64 @word(ptr %request, i64 5)
+  %over = icmp sge i64 %k, %count
+  br i1 %over, label %done, label %look
+look:
+  %slot = add i64 %k, 3
+  %p = getelementptr i64, ptr %request, i64 %slot
+  %state = call i32 @is_done(ptr %request, ptr %plan, ptr %p)
+  %is_next = icmp eq i32 %state, 1
+  br i1 %is_next, label %next, label %stay
+next:
+  %k1 = add i64 %k, 1
+  call void @set(ptr %request, i64 8, i64 %k1)
+  br label %each
+stay:
+  ret i32 %state
+done:
+  ret i32 1
+}
+
+; the same of one request of MPI
+define internal i32 @is_done(ptr %request, ptr %plan, ptr %p) {
+entry:
+  %flag = alloca i32
+  %status = alloca [32 x i64]
+  %complete = call ptr @pointer(ptr %plan, i64 16)
+  %apart = icmp ne ptr %complete, null
+  br i1 %apart, label %peek, label %plain
+plain:
+  %test = call ptr @pointer(ptr %plan, i64 8)
+  store i32 0, ptr %flag, align 4
+  %rc = call i32 %test(ptr %p, ptr %flag, ptr %status)
+  br label %answer
+peek:
+  %own = load ${handle}, ptr %p, align 8
+  %c = call i32 %complete(${handle} %own)
+  store i32 %c, ptr %flag, align 4
+  %is_complete = icmp ne i32 %c, 0
+  br i1 %is_complete, label %finish, label %under_way
+under_way:
+  ret i32 0
+finish:
+  %mpi_wait = call ptr @pointer(ptr %plan, i64 18)
+  %rc1 = call i32 %mpi_wait(ptr %p, ptr %status)
+  br label %answer
+answer:
+  %said = phi i32 [ %rc, %plain ], [ %rc1, %finish ]
+  %said64 = sext i32 %said to i64
+  call void @set(ptr %request, i64 2, i64 %said64)
+  %wrong = icmp ne i32 %said, 0
+  %f = load i32, ptr %flag, align 4
+  %is_set = icmp ne i32 %f, 0
+  %state = select i1 %is_set, i32 1, i32 0
+  %found = select i1 %wrong, i32 2, i32 %state
+  ret i32 %found
+}
+
 define i32 @weft_mpi_wait(i64 %number) {
 entry:
   %request = inttoptr i64 %number to ptr
@@ -149,35 +241,35 @@ entry:
   %test = call ptr @pointer(ptr %plan, i64 8)
   %failed_p = call ptr @pointer(ptr %plan, i64 9)
   %slow = call ptr @pointer(ptr %plan, i64 10)
+  %complete = call ptr @pointer(ptr %plan, i64 16)
+  %all = call ptr @pointer(ptr %plan, i64 17)
+  %apart = icmp ne ptr %complete, null
   %flag = alloca i32
   %status = alloca [32 x i64]
-  %count = call i64 @word(ptr %request, i64 5)
   %rc0 = call i64 @word(ptr %request, i64 2)
   %wrong = icmp ne i64 %rc0, 0
-  br i1 %wrong, label %tell, label %each
-each:
-  %k = phi i64 [ 0, %entry ], [ %k1, %next ]
-  %over = icmp sge i64 %k, %count
-  br i1 %over, label %done, label %begin
-begin:
-  %slot = add i64 %k, 3
-  %p = getelementptr i64, ptr %request, i64 %slot
-  br label %look
+  br i1 %wrong, label %tell, label %look
 look:
-  %i = phi i64 [ 0, %begin ], [ %i1, %again ]
-  %since = phi i64 [ 0, %begin ], [ %since1, %again ]
-  %rc = call i32 %test(ptr %p, ptr %flag, ptr %status)
+  %i = phi i64 [ 0, %entry ], [ %i1, %again ]
+  %since = phi i64 [ 0, %entry ], [ %since1, %again ]
+  %state = call i32 @poll(ptr %request, ptr %plan)
+  switch i32 %state, label %tell [ i32 0, label %pending
+                                   i32 1, label %done ]
+pending:
+  br i1 %apart, label %progress, label %spin
+progress:
+  %rc = call i32 %test(ptr %all, ptr %flag, ptr %status)
+  %fine = icmp eq i32 %rc, 0
+  br i1 %fine, label %spin, label %error
+error:
+  call void @set(ptr %request, i64 7, i64 0)
   %rc64 = sext i32 %rc to i64
   call void @set(ptr %request, i64 2, i64 %rc64)
-  %fine = icmp eq i32 %rc, 0
-  br i1 %fine, label %flagged, label %tell
-flagged:
-  %f = load i32, ptr %flag, align 4
-  %is_done = icmp ne i32 %f, 0
-  br i1 %is_done, label %next, label %spin
-next:
-  %k1 = add i64 %k, 1
-  br label %each
+  %verdict = call i32 %slow(i64 %number)
+  call void @set(ptr %request, i64 2, i64 0)
+  call void @set(ptr %request, i64 7, i64 1)
+  %ignored = icmp eq i32 %verdict, 0
+  br i1 %ignored, label %spin, label %fail
 spin:
   %i1 = add i64 %i, 1
   %soon = icmp slt i64 %i1, ${spins}
@@ -213,4 +305,268 @@ fail:                                             ; MPI may still write: nothing
 done:
   call void @free(ptr %request)
   ret i32 0
+}
+
+; ---- the ring
+
+; where segment %j of the block that a member at %position sends begins, in elements
+define internal i64 @segment_begin(ptr %plan, i64 %position, i64 %j) {
+  %n = call i64 @word(ptr %plan, i64 22)
+  %per_block = call i64 @word(ptr %plan, i64 21)
+  %turn = sdiv i64 %j, %per_block
+  %k = srem i64 %j, %per_block
+  %back = sub i64 %position, %turn
+  %up = mul i64 %n, 2
+  %positive = add i64 %back, %up
+  %number = srem i64 %positive, %n
+  %block = call i64 @word(ptr %plan, i64 19)
+  %count = call i64 @word(ptr %plan, i64 3)
+  %segment = call i64 @word(ptr %plan, i64 20)
+  %first = mul i64 %number, %block
+  %further = mul i64 %k, %segment
+  %wanted = add i64 %first, %further
+  %end0 = add i64 %first, %block
+  %end = call i64 @llvm.smin.i64(i64 %end0, i64 %count)
+  %begin = call i64 @llvm.smin.i64(i64 %wanted, i64 %end)
+  ret i64 %begin
+}
+
+; how many elements it has; a block's last segment is shorter
+define internal i64 @segment_length(ptr %plan, i64 %position, i64 %j, i64 %begin) {
+  %n = call i64 @word(ptr %plan, i64 22)
+  %per_block = call i64 @word(ptr %plan, i64 21)
+  %turn = sdiv i64 %j, %per_block
+  %back = sub i64 %position, %turn
+  %up = mul i64 %n, 2
+  %positive = add i64 %back, %up
+  %number = srem i64 %positive, %n
+  %block = call i64 @word(ptr %plan, i64 19)
+  %count = call i64 @word(ptr %plan, i64 3)
+  %segment = call i64 @word(ptr %plan, i64 20)
+  %first = mul i64 %number, %block
+  %end0 = add i64 %first, %block
+  %end = call i64 @llvm.smin.i64(i64 %end0, i64 %count)
+  %left = sub i64 %end, %begin
+  %some = call i64 @llvm.smax.i64(i64 %left, i64 0)
+  %length = call i64 @llvm.smin.i64(i64 %some, i64 %segment)
+  ret i64 %length
+}
+
+define internal ptr @element(ptr %plan, ptr %base, i64 %i) alwaysinline {
+  %bytes = call i64 @word(ptr %plan, i64 27)
+  %offset = mul i64 %i, %bytes
+  %p = getelementptr i8, ptr %base, i64 %offset
+  ret ptr %p
+}
+
+; the memory in which segment %j is received before it is added
+define internal ptr @landing(ptr %plan, ptr %request, i64 %j) alwaysinline {
+  %slot = and i64 %j, 3
+  %segment = call i64 @word(ptr %plan, i64 20)
+  %begin = mul i64 %slot, %segment
+  %memory = getelementptr i64, ptr %request, i64 24
+  %p = call ptr @element(ptr %plan, ptr %memory, i64 %begin)
+  ret ptr %p
+}
+
+; sends or receives segment %j: what MPI answers
+define internal i32 @travel(ptr %plan, ptr %request, ptr %where, i64 %length, i64 %slot, i64 %function, i64 %peer) {
+  %bytes = call i64 @word(ptr %plan, i64 27)
+  %size64 = mul i64 %length, %bytes
+  %size = trunc i64 %size64 to i32
+  %type = call ${handle} @handle(ptr %plan, i64 4)
+  %comm = call ${handle} @handle(ptr %plan, i64 6)
+  %f = call ptr @pointer(ptr %plan, i64 %function)
+  %peer64 = call i64 @word(ptr %plan, i64 %peer)
+  %rank = trunc i64 %peer64 to i32
+  %tag64 = call i64 @word(ptr %request, i64 10)
+  %tag = trunc i64 %tag64 to i32
+  %p = getelementptr i64, ptr %request, i64 %slot
+  %rc = call i32 %f(ptr %where, i32 %size, ${handle} %type, i32 %rank, i32 %tag, ${handle} %comm, ptr %p)
+  %rc64 = sext i32 %rc to i64
+  call void @set(ptr %request, i64 2, i64 %rc64)
+  ret i32 %rc
+}
+
+define i64 @weft_ring_start(i64 %number, ptr %in, ptr %out) {
+entry:
+  %plan = inttoptr i64 %number to ptr
+  %failed_p = call ptr @pointer(ptr %plan, i64 9)
+  %failed = load atomic i64, ptr %failed_p monotonic, align 8
+  %bad = icmp ne i64 %failed, 0
+  br i1 %bad, label %refuse, label %make
+refuse:
+  ret i64 -1
+make:
+  %segment = call i64 @word(ptr %plan, i64 20)
+  %bytes = call i64 @word(ptr %plan, i64 27)
+  %one = mul i64 %segment, %bytes
+  %four = mul i64 %one, 4
+  %all = add i64 %four, 192
+  %request = call ptr @malloc(i64 %all)
+  %head = call ptr @memset(ptr %request, i32 0, i64 192)
+  %wait = call i64 @word(ptr %plan, i64 1)
+  call void @set(ptr %request, i64 0, i64 %wait)
+  call void @set(ptr %request, i64 1, i64 %number)
+  %began = call i64 @nanoseconds()
+  call void @set(ptr %request, i64 6, i64 %began)
+  call void @set(ptr %request, i64 7, i64 1)
+  %in_at = ptrtoint ptr %in to i64
+  %out_at = ptrtoint ptr %out to i64
+  call void @set(ptr %request, i64 8, i64 %in_at)
+  call void @set(ptr %request, i64 9, i64 %out_at)
+  %counter = call ptr @pointer(ptr %plan, i64 28)
+  %turn = atomicrmw add ptr %counter, i64 1 monotonic
+  %low = and i64 %turn, 8191
+  %tag = add i64 %low, 8192
+  call void @set(ptr %request, i64 10, i64 %tag)
+  %state = call i32 @poll_ring(ptr %request, ptr %plan)
+  %made = ptrtoint ptr %request to i64
+  ret i64 %made
+}
+
+; as poll: all that can be done now
+define internal i32 @poll_ring(ptr %request, ptr %plan) {
+entry:
+  %arrays = alloca [2 x ptr]
+  %n = call i64 @word(ptr %plan, i64 22)
+  %per_block = call i64 @word(ptr %plan, i64 21)
+  %to_send = call i64 @word(ptr %plan, i64 23)
+  %to_receive = sub i64 %to_send, 1
+  %turns = sub i64 %n, 1
+  %adding = mul i64 %turns, %per_block
+  %total = mul i64 %adding, 2
+  %in = call ptr @pointer(ptr %request, i64 8)
+  %out = call ptr @pointer(ptr %request, i64 9)
+  %bytes = call i64 @word(ptr %plan, i64 27)
+  %combine = call ptr @pointer(ptr %plan, i64 26)
+  br label %ask
+ask:                                              ; for the next segment
+  %asked = call i64 @word(ptr %request, i64 11)
+  %received0 = call i64 @word(ptr %request, i64 12)
+  %sent0 = call i64 @word(ptr %request, i64 14)
+  %ask_any = icmp slt i64 %asked, %total
+  %ask_limit = add i64 %received0, 4
+  %ask_free = icmp slt i64 %asked, %ask_limit
+  %before = sub i64 %asked, %adding
+  %is_sent = icmp sgt i64 %sent0, %before
+  %a1 = and i1 %ask_any, %ask_free
+  %a2 = and i1 %a1, %is_sent
+  br i1 %a2, label %post, label %take
+post:
+  %pb = call i64 @segment_begin(ptr %plan, i64 %to_receive, i64 %asked)
+  %pl = call i64 @segment_length(ptr %plan, i64 %to_receive, i64 %asked, i64 %pb)
+  %is_added = icmp slt i64 %asked, %adding
+  %landing = call ptr @landing(ptr %plan, ptr %request, i64 %asked)
+  %final = call ptr @element(ptr %plan, ptr %out, i64 %pb)
+  %where = select i1 %is_added, ptr %landing, ptr %final
+  %pm = and i64 %asked, 3
+  %ps = add i64 %pm, 16
+  %prc = call i32 @travel(ptr %plan, ptr %request, ptr %where, i64 %pl, i64 %ps, i64 14, i64 24)
+  %asked1 = add i64 %asked, 1
+  call void @set(ptr %request, i64 11, i64 %asked1)
+  %pfine = icmp eq i32 %prc, 0
+  br i1 %pfine, label %ask, label %failed
+take:                                             ; what has come
+  %received = call i64 @word(ptr %request, i64 12)
+  %asked2 = call i64 @word(ptr %request, i64 11)
+  %take_any = icmp slt i64 %received, %asked2
+  br i1 %take_any, label %arrived, label %release
+arrived:
+  %tm = and i64 %received, 3
+  %ts = add i64 %tm, 16
+  %tp = getelementptr i64, ptr %request, i64 %ts
+  %tstate = call i32 @is_done(ptr %request, ptr %plan, ptr %tp)
+  switch i32 %tstate, label %failed [ i32 0, label %release
+                                      i32 1, label %has ]
+has:
+  %tb = call i64 @segment_begin(ptr %plan, i64 %to_receive, i64 %received)
+  %tl = call i64 @segment_length(ptr %plan, i64 %to_receive, i64 %received, i64 %tb)
+  %t_added = icmp slt i64 %received, %adding
+  %t_some = icmp sgt i64 %tl, 0
+  %t_both = and i1 %t_added, %t_some
+  br i1 %t_both, label %add, label %has_next
+add:
+  %tland = call ptr @landing(ptr %plan, ptr %request, i64 %received)
+  %tin = call ptr @element(ptr %plan, ptr %in, i64 %tb)
+  %tout = call ptr @element(ptr %plan, ptr %out, i64 %tb)
+  %second = getelementptr ptr, ptr %arrays, i64 1
+  store ptr %tland, ptr %arrays, align 8
+  store ptr %tin, ptr %second, align 8
+  call void %combine(ptr %tout, ptr %arrays, i64 2, i64 %tl)
+  br label %has_next
+has_next:
+  %received1 = add i64 %received, 1
+  call void @set(ptr %request, i64 12, i64 %received1)
+  br label %ask
+release:                                          ; what is sent
+  %sent = call i64 @word(ptr %request, i64 14)
+  %sending0 = call i64 @word(ptr %request, i64 13)
+  %rel_any = icmp slt i64 %sent, %sending0
+  br i1 %rel_any, label %left, label %give
+left:
+  %lm = and i64 %sent, 3
+  %ls = add i64 %lm, 20
+  %lp = getelementptr i64, ptr %request, i64 %ls
+  %lstate = call i32 @is_done(ptr %request, ptr %plan, ptr %lp)
+  switch i32 %lstate, label %failed [ i32 0, label %give
+                                      i32 1, label %gone ]
+gone:
+  %sent1 = add i64 %sent, 1
+  call void @set(ptr %request, i64 14, i64 %sent1)
+  br label %release
+give:                                             ; what can be sent
+  %sending = call i64 @word(ptr %request, i64 13)
+  %sent2 = call i64 @word(ptr %request, i64 14)
+  %received2 = call i64 @word(ptr %request, i64 12)
+  %give_any = icmp slt i64 %sending, %total
+  %give_limit = add i64 %sent2, 4
+  %give_free = icmp slt i64 %sending, %give_limit
+  %source = sub i64 %sending, %per_block
+  %has_come = icmp sgt i64 %received2, %source
+  %g1 = and i1 %give_any, %give_free
+  %g2 = and i1 %g1, %has_come
+  br i1 %g2, label %send, label %end
+send:
+  %sb = call i64 @segment_begin(ptr %plan, i64 %to_send, i64 %sending)
+  %sl = call i64 @segment_length(ptr %plan, i64 %to_send, i64 %sending, i64 %sb)
+  %is_first = icmp slt i64 %sending, %per_block
+  %base = select i1 %is_first, ptr %in, ptr %out
+  %swhere = call ptr @element(ptr %plan, ptr %base, i64 %sb)
+  %sm = and i64 %sending, 3
+  %ss = add i64 %sm, 20
+  %src = call i32 @travel(ptr %plan, ptr %request, ptr %swhere, i64 %sl, i64 %ss, i64 7, i64 25)
+  %sending1 = add i64 %sending, 1
+  call void @set(ptr %request, i64 13, i64 %sending1)
+  %sfine = icmp eq i32 %src, 0
+  br i1 %sfine, label %give, label %failed
+end:
+  %all_received = icmp eq i64 %received2, %total
+  %all_sent = icmp eq i64 %sent2, %total
+  %both = and i1 %all_received, %all_sent
+  %state = zext i1 %both to i32
+  ret i32 %state
+failed:
+  ret i32 2
+}
+
+define void @weft_mpi_progress(ptr %words) {
+entry:
+  %flag = alloca i32
+  %status = alloca [32 x i64]
+  %test = call ptr @pointer(ptr %words, i64 1)
+  %request = call ptr @pointer(ptr %words, i64 2)
+  %pause64 = call i64 @word(ptr %words, i64 3)
+  %pause = trunc i64 %pause64 to i32
+  br label %look
+look:
+  %stop = load atomic i64, ptr %words monotonic, align 8
+  %ends = icmp ne i64 %stop, 0
+  br i1 %ends, label %done, label %again
+again:
+  %rc = call i32 %test(ptr %request, ptr %flag, ptr %status)
+  %u = call i32 @usleep(i32 %pause)
+  br label %look
+done:
+  ret void
 }

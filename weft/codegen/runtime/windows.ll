@@ -84,35 +84,6 @@ failed:
   ret i32 1
 }
 
-; ---- transports in Python
-;
-; What Python is called for may be interrupted before its first line, and then returns nothing that means anything: so it writes its result
-; into the plan or request. Words of such a plan: 0 start, 1 wait, 2 the function in Python, 3 its result; of a request: 0 wait, 1 the
-; function in Python, 2 its result.
-
-define i64 @weft_python_start(i64 %plan, ptr %in, ptr %out) {
-  %p = inttoptr i64 %plan to ptr
-  %at = getelementptr i64, ptr %p, i64 2
-  %result = getelementptr i64, ptr %p, i64 3
-  %python = load ptr, ptr %at, align 8
-  store i64 -1, ptr %result, align 8
-  %ignored = call i64 %python(i64 %plan, ptr %in, ptr %out)
-  %request = load i64, ptr %result, align 8
-  ret i64 %request
-}
-
-define i32 @weft_python_wait(i64 %request) {
-  %p = inttoptr i64 %request to ptr
-  %at = getelementptr i64, ptr %p, i64 1
-  %result = getelementptr i64, ptr %p, i64 2
-  %python = load ptr, ptr %at, align 8
-  store i64 1, ptr %result, align 8
-  %ignored = call i32 %python(i64 %request)
-  %status = load i64, ptr %result, align 8
-  %short = trunc i64 %status to i32
-  ret i32 %short
-}
-
 ; ---- windows
 
 define internal ptr @counter(ptr %group, i64 %channel, i64 %member) alwaysinline {
