@@ -43,6 +43,7 @@ OTHER_NUMBERS: dict[str, set[str]] = {
     "codegen/kernel/precision_demand.py": {"_KEEPS"},                        # operands, by number
     "codegen/kernel/register_transpose.py": {"WIDEST"},                      # bytes of the largest type
     "codegen/library/combine.py": {"_BLOCK"},                                # a multiple of any register
+    "codegen/library/process_calls.py": {"_HINTS_OF_POLL"},                  # pauses between polls of a network
     "codegen/library/sort.py": {"_BITS", "_INFINITY"},                       # of types
     "codegen/program/entry.py": {"FACTORIZATION", "PART", "TABLE"},          # operations of an algorithm; lengths of functions
     "codegen/program/program.py": {"BATCH"},                                 # kernels of a module
@@ -70,15 +71,20 @@ OTHER_NUMBERS: dict[str, set[str]] = {
     "partition/partition.py": {"LEAD", "SLICES_LEAD"},                       # two ways whose bytes differ by more are not both searched
     "partition/combine.py": {"MOST_BYTES"},                                  # equal for all processes of a program, whatever their machines
     "partition/exchanges.py": {"MOST_COMBINED_BYTES"},                       # the same
-    "processes/client.py": {"_SLACK_S"},                                     # of deadlines
-    "processes/coordinator.py": {"LEFT_S", "_TICK_S"},                       # the same
+    "processes/client.py": {"_CONNECT_S", "_MAX_REPORT", "_SLACK_S"},        # of deadlines; of a message
+    "processes/connections.py": {"MAX_STRANGERS", "STRANGER_S", "TICK_S"},   # limits of a protocol
+    "processes/coordinator.py": {"EXPECTED_S", "LEFT_S", "PROOF_S"},         # of deadlines
+    "processes/job_secret.py": {"_MIN_LENGTH"},                              # of a text
     "processes/launchers.py": {"PREEMPTED", "_FIRST_PORT", "_KUBERNETES_PORT", "_PORTS"},  # an exit status; of sockets
-    "processes/mpi.py": {"_MOST"},                                           # counts of MPI
+    "processes/liveness.py": {"PROBE_S"},                                    # of deadlines
+    "processes/mpi.py": {                                                    # counts of MPI, deadlines, blocks on a network
+        "_MOST", "_NEVER_SENT", "_PROGRESS_US", "_QUIET_S", "_RING_BLOCK", "_RING_SEGMENT", "_STUCK_S"},
     "processes/preemption.py": {"_WAIT_S"},                                  # of deadlines
     "processes/shared_memory.py": {"_CHANNELS", "_LINE", "_WORDS"},          # places in a window
     "processes/state.py": {"_UNSEEN_S"},                                     # of deadlines
     "processes/transport.py": {"DONE", "FAILED"},                            # answers to native code
-    "processes/wire.py": {"MOST"},                                           # of a message
+    "processes/wire.py": {                                                   # limits of a protocol
+        "MAX_FRAME_BYTES", "MAX_UNAUTHENTICATED_BYTES", "_CODE_BYTES", "_MAX_DEPTH", "_MAX_INTEGER", "_MAX_TEXT", "_MAX_VALUES"},
     "runtime/dlpack.py": {"_CODES", "_KINDS", "_TENSOR", "_TYPE", "_UNSIGNED"},         # of dlpack.h
     "runtime/torus.py": {"_TRAY"},                                            # how chips with coordinates are built
 }
