@@ -133,7 +133,7 @@ def run(python: str, system: str, size: int, cases: list[str], cache: str, hosts
     address = f"{hosts.addresses[0] if hosts else '127.0.0.1'}:{port}"
     threads = str(max(1, (os.cpu_count() or 1) // size))
     env = {**os.environ, "PYTHONPATH": f"{HERE.parent}:{HERE}" if system == "weft" else str(HERE), "WEFT_NUM_DEVICES": "1",
-           "WEFT_NUM_THREADS": threads, "WEFT_CACHE_DIR": cache, "JAX_PLATFORMS": "cpu",
+           "WEFT_NUM_THREADS": threads, "WEFT_CACHE_DIR": cache, "WEFT_JOB_SECRET": "a secret of this benchmark", "JAX_PLATFORMS": "cpu",
            "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={'true' if threads != '1' else 'false'} intra_op_parallelism_threads={threads}"}
     if system == "weft":
         del env["XLA_FLAGS"]

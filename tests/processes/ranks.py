@@ -163,8 +163,9 @@ def ranks(n: int, program: str | Callable[[], object] | Path, devices_per_proces
         elif launcher == "local":
             places = on or range(n)
             address = f"{hosts.addresses[places[0]] if hosts else '127.0.0.1'}:{free_port()}"
-            secret = {"WEFT_JOB_SECRET": "the secret of these ranks"} if hosts else {}
-            own = {**secret, "WEFT_COORDINATOR_ADDRESS": address, "WEFT_COORDINATOR_BIND_ADDRESS": address, "WEFT_NUM_PROCESSES": str(n)}
+            own = {"WEFT_COORDINATOR_ADDRESS": address, "WEFT_COORDINATOR_BIND_ADDRESS": address, "WEFT_NUM_PROCESSES": str(n)}
+            if hosts:
+                own["WEFT_JOB_SECRET"] = "a secret of this test"
             each = environments or [{}] * n
             starts = [(hosts.command(places[rank], command) if hosts else command,
                        {**shared, **own, "WEFT_PROCESS_ID": str(rank), **(environment or {}), **each[rank]}) for rank in range(n)]

@@ -47,8 +47,9 @@ def collectives():
             yield CollectivePlan("all_reduce", dtype, 5, op, groups[-1])
         for group, kind, count in itertools.product(groups, ("all_reduce", "reduce_scatter"), (1, 3, 70_000, 2_100_001)):
             yield CollectivePlan(kind, "float32", count, "sum", group)
-        for dtype, op, count in (("bfloat16", "max", 200_003), ("complex64", "sum", 300_001), ("int8", "prod", 262_147), ("bool", "or", 400_000),
-                                 ("float8_e5m2", "min", 300_000), ("float64", "sum", 65_536 * size + 1)):
+        large = (("bfloat16", "max", 200_003), ("complex64", "sum", 300_001), ("int8", "prod", 262_147), ("bool", "or", 400_000),
+                 ("float8_e5m2", "min", 300_000), ("float64", "sum", 65_536 * size + 1))
+        for dtype, op, count in large:
             yield CollectivePlan("all_reduce", dtype, count, op, groups[-1] if size != 4 else groups[1])
         yield CollectivePlan("permute", "float32", 9, None, (), tuple((r, (r + 1) % size) for r in range(size)))
         yield CollectivePlan("permute", "int32", 9, None, (), ((0, 1),))
