@@ -2,11 +2,11 @@
 
     python examples/train_elastic.py --folder /tmp/digits                                 # one process
     weft launch -n 4 --restarts 5 examples/train_elastic.py --folder /tmp/digits          # four; after a failure all start again
-    weft launch -n 4 examples/train_elastic.py --folder /tmp/digits --shrink              # after a failure the others go on
+    weft launch -n 4 examples/train_elastic.py --folder /tmp/digits --shrink              # after a failure the others continue
 
 The program starts from the newest checkpoint in the folder. SIGTERM, which Slurm and Kubernetes send before they stop a job, makes all
 processes save at the same step and end with exit status 75. The same command continues then: on the same number of processes the parameters
-at the end have the same bits as those of a program that nothing has disturbed.
+at the end have the same bits as in an undisturbed run.
 """
 
 import argparse
@@ -93,8 +93,8 @@ def train(folder, steps, save_every, shrink):
     everywhere, rows = layouts()
     state, step = weft.device_put(initial_state(), everywhere), 0
     if checkpoint.latest_step(folder) is not None:
-        found = checkpoint.restore(folder, like={"state": state, "step": 0})
-        state, step = found["state"], found["step"]
+        saved = checkpoint.restore(folder, like={"state": state, "step": 0})
+        state, step = saved["state"], saved["step"]
         say(f"continues at step {step}")
     states = {step: state}  # of the last two steps: when a process fails, some of the others may have finished a step more
     while step < steps:

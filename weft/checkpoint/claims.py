@@ -63,7 +63,7 @@ class Claim:
             owner = f"token {newest}: {_shown(self.root, newest)}"
         else:
             fact = "the claim of this group on its folder of checkpoints was removed."
-            owner = f"nobody; {self.file.name} is gone"
+            owner = f"no group; {self.file.name} is gone"
         raise CheckpointSupersededError(describe(
             "checkpoint", fact, [("folder", str(self.root)), ("claimed by", owner), ("this group", ours)], where,
             "The group that claimed a folder last is the only one that saves there. This call left its steps unchanged.",
@@ -125,7 +125,7 @@ def _take(root: Path, identity: str) -> Claim:
 
 
 def _renewed(lost: Claim, where: Any) -> Claim:
-    """Claim a folder again that somebody emptied. Raises CheckpointSupersededError if a greater token exists, or existed."""
+    """Claim a folder again that was emptied. Raises CheckpointSupersededError if a greater token exists, or existed."""
     claim = Claim(lost.root, lost.token + 1, lost.identity)
     if _newest(lost.root) > lost.token or not _create(claim):
         lost.check(where)

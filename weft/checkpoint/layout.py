@@ -239,10 +239,10 @@ def read_strings(item: Path) -> dict[str, str]:
     """The leaves that are strings, by name."""
     if not (item / STRINGS).exists():
         return {}
-    found = read_json(item / STRINGS)
-    if not isinstance(found, dict):
-        raise damaged(item / STRINGS, f"it is not a table of names and strings, but a {type(found).__name__}")
-    return found
+    strings = read_json(item / STRINGS)
+    if not isinstance(strings, dict):
+        raise damaged(item / STRINGS, f"it is not a table of names and strings, but a {type(strings).__name__}")
+    return strings
 
 
 def strings_text(strings: Mapping[str, str]) -> str:

@@ -67,7 +67,7 @@ def delete(path: str | os.PathLike, step: int) -> None:
 
 
 def temporary(claim: Claim, step: int) -> Path:
-    """Return the folder in which the owner of a claim writes a step."""
+    """Return the folder where the owner of a claim writes a step."""
     return claim.root / f"{step}{layout.TEMPORARY}-{claim.token}"
 
 

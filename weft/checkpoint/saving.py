@@ -102,7 +102,7 @@ def save(path: str | os.PathLike, tree: Any, step: int, *, keep: int | None = No
     program donates or changes them afterwards. Every process calls this with the same arguments, and writes shards of its own.
     A step is there when it is whole, and not before. Of the steps in the folder the newest `keep` remain then, and those that
     `keep_every` divides. `overwrite` lets a step be replaced; `compress` trades time for room on the disk.
-    Raises TypeError for leaves that cannot be saved. What happens later is raised by `wait`, by the next `save` and by
+    Raises TypeError for leaves that cannot be saved. Later errors are raised by `wait`, by the next `save` and by
     `weft.checkpoint.wait`: FileExistsError for a step that is there, `CheckpointError` for a disk that is full,
     `CheckpointSupersededError` if other processes have begun to save in the folder since. The steps before remain as they are.
 
@@ -312,13 +312,13 @@ def _write(save: Save, group: ranks.Ranks, root: Path, what: tuple[list[_Stored]
         return ""
 
     try:
-        said = [json.loads(one) for one in group.together("begins", fenced(begin))]
-        claim = Claim(root, *said[0][1:])
+        beginnings = [json.loads(one) for one in group.together("begins", fenced(begin))]
+        claim = Claim(root, *beginnings[0][1:])
         held[:] = [claim]
         temporary = listing.temporary(claim, save.step)
         item = temporary / layout.ITEM
         mine = item if group.size == 1 else item / f"ocdbt.process_{group.rank}"
-        digests = [digest for digest, *_ in said]
+        digests = [digest for digest, *_ in beginnings]
         if len(set(digests)) > 1:
             other = next(r for r, digest in enumerate(digests) if digest != digests[0])
             raise CheckpointError(f"processes 0 and {other} save different trees: paths, shapes, dtypes or shardings are not equal")

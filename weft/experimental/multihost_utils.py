@@ -173,7 +173,7 @@ def reached_preemption_sync_point(step_id: int) -> bool:
 
     All processes call this at every step, from the same step on. After the signal they agree on the next step that none of them has
     passed; there it is True once, in all of them. Then the program saves, and ends with the exit status
-    `weft.distributed.PREEMPTED`, by which launchers and schedulers can tell it from a failure. From the first call on SIGTERM does not
+    `weft.distributed.PREEMPTED`, which launchers and schedulers distinguish from a failure. From the first call on SIGTERM does not
     end a process; a single process that nothing launched may call it too.
 
     Raises RuntimeError for a first call outside of the main thread, ProcessFailureError if some processes never call it.

@@ -1,7 +1,6 @@
 """What processes must have in common: versions when they join, and the programs that they compile.
 
-In:   what a process is about to compile: a fingerprint, its lines where somebody asks, what else the others should know; the plugins that
-      it may use.
+In:   what a process is about to compile: a fingerprint, its lines on demand, more facts for the others; the plugins that it may use.
 Out:  what all of them brought; or an error, the same in all, that shows the versions or the first line in which they differ.
 Laws: versions are facts that all processes get when they join, and compare. Programs are compared in the order in which a set of ranks
       comes to them, before anybody waits in a collective of theirs. A rank that does not come is an error of the barrier, which names it.
@@ -38,7 +37,7 @@ def collect_versions(plugins: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_versions(versions: Sequence[Mapping[str, str] | None], hosts: Sequence[str]) -> None:
-    """Raise ProcessFailureError if versions of the processes differ; its `ranks` are those that differ from most others."""
+    """Raise ProcessFailureError if versions of the processes differ; its `ranks` are the minority."""
     tables = [dict(one or {}) for one in versions]
     rows: list[Any] = []
     different: set[int] = set()
@@ -140,7 +139,7 @@ def _await_compiled(shared: Any, leader: int, name: str) -> None:
             shared.client.get(name, shared.collective_timeout)
             return
         except ProcessFailureError:
-            shared.check()                                 # another failure than that of the limit
+            shared.check()                                 # raises unless the limit alone has passed
             if clock.is_over([leader]):
                 report = shared.client.report([leader])
                 raise failures.of_absence(f"the program that process {leader} compiles for all", shared.collective_timeout, [shared.rank],

@@ -139,7 +139,7 @@ class Coordinator:
         self._joining: list[_WaitingRequest] = []
         self._has_begun = False
         self._disagreement = ""
-        #: processes that were told of the disagreement
+        #: processes that have the news of the disagreement
         self._refused: set[int] = set()
         self._barriers: dict[str, _Barrier] = {}
         self._living_queries: dict[tuple[int, ...], list[_WaitingRequest]] = {}
@@ -158,7 +158,7 @@ class Coordinator:
     def stop(self, patience: float = 0.0) -> None:
         """Close all connections; wait at most `patience` seconds for ranks that have not left.
 
-        Where the processes disagree, wait for those that have not heard of it.
+        Where the processes disagree, wait for late ones, which have no news of it.
         """
         until = time.monotonic() + patience
         while self._is_awaited() and time.monotonic() < until:

@@ -91,7 +91,7 @@ _made: list[Preemption] = []
 
 
 def of(shared: Any) -> Preemption:
-    """Return the agreement of this process with those of `shared`, made at the first call for them."""
+    """Return the agreement of the processes of `shared`, which the first call begins."""
     if not _made or _made[0].shared is not shared:
         made = Preemption(shared, bool(_made) and _made[0].is_signaled)
         for before in _made:

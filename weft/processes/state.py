@@ -188,7 +188,7 @@ class Clock:
 
 # ---- joining and leaving
 
-#: a coordinator whose processes disagree: it serves on to tell those that come late, until this process ends or joins again
+#: a coordinator whose processes disagree: it refuses late ones, until this process ends or joins again
 _disagreeing: list[Coordinator] = []
 
 
