@@ -7,12 +7,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: help setup demo test restricted arm check lint types imports docs dist mpi smoke bench clean ecosystem fuzz stubs replay planted accelerators
+.PHONY: help setup demo test restricted arm check lint types imports docs dist mpi smoke bench clean ecosystem fuzz stubs replay planted accelerators cluster
 
 help:
 	@echo "make demo   train a digit classifier over eight devices"
 	@echo "make test   run the tests"
 	@echo "make mpi    run all tests of programs of several processes, the long ones too, under MPICH and Open MPI"
+	@echo "make cluster  run programs on several hosts, which are network namespaces, under a real Slurm and with 300 random faults (root; installs Debian packages)"
 	@echo "make arm    run tests of generated code on aarch64, emulated by QEMU (Debian's qemu-user-static), in 15 minutes at most"
 	@echo "make check  what CI runs: lint, types, import layers, site, tests"
 	@echo "make docs   build the site in docs/_build/html"
@@ -67,10 +68,18 @@ $(VENV)/aarch64/.ready: pyproject.toml tests/harness/aarch64.py
 # programs of several processes: all their tests, those under mpiexec and the long ones too. Of two MPIs in one environment each overwrites
 # the other's mpiexec, so Open MPI has an environment of its own.
 mpi: $(READY) $(VENV)/openmpi/.ready
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m "mpi or root or slow or not slow" tests/processes
-	$(VENV)/openmpi/bin/python -m pytest -q -m "mpi or root or slow or not slow" -k "mpiexec or open_mpi or mpi_gives or by_mpi" tests/processes
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m "mpi or slow or not slow" tests/processes
+	$(VENV)/openmpi/bin/python -m pytest -q -m "mpi or slow or not slow" -k "mpiexec or open_mpi or mpi_gives or by_mpi" tests/processes
 	$(BIN)/python -m tests.processes.faults --count 100
 	$(BIN)/python -m tests.processes.elastic_faults --count 20
+
+# hosts are network namespaces of this machine
+cluster: $(READY)
+	@test "$$(id -u)" = 0 || { echo "make cluster makes network namespaces, which needs root"; exit 1; }
+	apt-get install -y -qq slurm-wlm munge libpmix-dev iproute2 nftables openssh-server
+	$(BIN)/python -m pytest -q -m root tests/processes
+	$(BIN)/python -m tests.processes.slurm
+	$(BIN)/python -m tests.processes.elastic_faults --count 300
 
 $(VENV)/openmpi/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)/openmpi
