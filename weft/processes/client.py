@@ -251,7 +251,7 @@ class Client:
             left = max(1.0, timeout - (time.monotonic() - began))
             table, data = self._request(request, left)
             self._check(
-                table, f"initialize of {size} processes", timeout, "WEFT_INITIALIZATION_TIMEOUT"
+                table, f"initialize of {size} processes", timeout, "initialization_timeout"
             )
         except BaseException:
             self.close()
@@ -292,7 +292,8 @@ class Client:
                     "cannot reach the coordinator.",
                     reason,
                     "Process 0 serves there, or the launcher.",
-                    "See whether it runs, and whether the network lets it be reached.",
+                    "See whether it runs, and whether the network lets it be reached; "
+                    "initialization_timeout sets the limit in seconds.",
                 )
             time.sleep(wait)
             wait = min(0.5, wait * 1.5)
@@ -358,12 +359,16 @@ class Client:
         timeout: float = 600.0,
         ranks: Sequence[int] | None = None,
         brings: Any = None,
+        setting: str = "",
     ) -> list[Any] | None:
-        """Wait for all ranks, or for those named, to come to the barrier `name`; what each of them `brings`, in order."""
+        """Wait for all ranks, or for those named, to come to the barrier `name`; what each of them `brings`, in order.
+
+        `setting` is the name of the limit, by default that of collectives.
+        """
         table, data = self._request(
             {"op": "barrier", "name": name, "ranks": list(ranks or ()), "brings": brings}, timeout
         )
-        self._check(table, f"the barrier {name!r}", timeout)
+        self._check(table, f"the barrier {name!r}", timeout, setting)
         return json.loads(zlib.decompress(data))["brought"] if data else None
 
     def shrink(self, timeout: float) -> tuple[int, tuple[int, ...]]:
@@ -456,7 +461,7 @@ class Client:
             self.is_failure_seen = True
             raise failures.of_rank(table["failure"], waits_for)
         if why == "absent":
-            report = self.report(table["absent"]) if not setting else None
+            report = None if setting == "initialization_timeout" else self.report(table["absent"])
             raise failures.of_absence(
                 waits_for,
                 timeout,

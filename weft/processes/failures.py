@@ -41,7 +41,8 @@ def of_rank(failure: dict[str, Any], waits_for: str = "", where: str = "") -> Pr
     rank, kind, text = failure["rank"], failure["kind"], failure["text"]
     fact = {
         "ended": f"process {rank} has ended, or was killed.",
-        "silent": f"process {rank} was silent for {text} seconds; it is stopped, or its machine cannot be reached.",
+        "silent": f"process {rank} was silent for {text} seconds; it is stopped, or its machine cannot be reached "
+                  "(WEFT_HEARTBEAT_TIMEOUT sets the limit).",
         "raised": f"process {rank} raised an exception.",
         "left": f"process {rank} has left the program, and others wait for it.",
         "coordinator": f"the coordinator has {text}.",

@@ -342,7 +342,7 @@ def leave() -> None:
     found = held[0]
     try:
         if found.client.failure is None and not _raised:
-            found.client.barrier(LAST, found.shutdown_timeout)
+            found.client.barrier(LAST, found.shutdown_timeout, setting="shutdown_timeout_seconds")
         else:
             found.check()
     finally:
