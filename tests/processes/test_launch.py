@@ -79,7 +79,7 @@ class Launched:
             time.sleep(0.02)
 
     def pids(self):
-        return [int(word) for word in self.out.replace("child ", "pid ").split("pid ")[1:] for word in word.split()[:1]]
+        return [int(number) for number in re.findall(r"(?:pid|child) (\d+)", self.out)]
 
 
 def gone(launched, within=20.0):

@@ -23,9 +23,9 @@ def run(script, soft=1024, hard=None, words=("-c",)):
 CLIENTS = f"""
 import threading
 from weft.processes.client import Client
-from weft.tools.launch import Job, LaunchOptions, LocalPool, Signals
-from weft.tools.rank_output import RankOutput
-from weft.util.file_limit import raise_file_limit
+from weft.tools.launch.job import Job, LaunchOptions, LocalPool, Signals
+from weft.tools.launch.rank_output import RankOutput
+from weft.processes.connections import raise_file_limit
 
 raise_file_limit(64 + 4 * {SIZE}, "processes and clients here")
 threading.stack_size(1 << 18)
@@ -69,8 +69,8 @@ def test_a_thousand_clients_meet_at_the_launcher():
 
 PROCESSES = f"""
 import collections, time
-from weft.tools.local_host import LocalHost, StartRequest
-from weft.util.file_limit import raise_file_limit
+from weft.tools.launch.local_host import LocalHost, StartRequest
+from weft.processes.connections import raise_file_limit
 
 raise_file_limit(64 + 4 * {SIZE}, "processes")
 received = collections.defaultdict(bytes)

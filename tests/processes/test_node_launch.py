@@ -159,7 +159,7 @@ def test_wrong_options_are_named(words, said, tmp_path):
 
 
 def test_the_number_of_a_node_comes_from_the_launcher(monkeypatch):
-    from weft.tools.node_hosts import node_number
+    from weft.tools.launch.node_hosts import node_number
 
     for name in ("SLURM_NODEID", "JOB_COMPLETION_INDEX"):
         monkeypatch.delenv(name, raising=False)

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from weft.tools.rank_output import ERR, OUT, LineBuffer, RankOutput
+from weft.tools.launch.rank_output import ERR, OUT, LineBuffer, RankOutput
 
 CASES = {
     "lines in parts": ([b"a", b"b\nc", b"\n"], [b"ab\n", b"c\n"]),

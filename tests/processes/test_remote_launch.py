@@ -13,7 +13,7 @@ import pytest
 from tests.processes.ranks import HOUSE, PATIENCE_S
 from tests.processes.test_launch import SLOW_TO_END, Launched, gone
 from tests.processes.test_shrink import TRAINS
-from weft.tools.host_list import parse_hosts
+from weft.tools.launch.host_list import parse_hosts
 
 #: refuses while a file says that the host is down; else relays, so that the connection can be cut and frozen
 SSH = """#!/bin/sh

@@ -8,6 +8,7 @@ cannot be understood ends the connection it came from, and no other.
 from __future__ import annotations
 
 import contextlib
+import resource
 import selectors
 import socket
 import time
@@ -232,3 +233,21 @@ class ConnectionServer:
                     self._selector.unregister(descriptor)
             del self._probes[attempt]
             take(attempt.result or "")
+
+
+def raise_file_limit(needed: int, purpose: str) -> None:
+    """Allow this process `needed` open files and connections.
+
+    Every process may raise its limit, usually 1,024, up to its hard limit; OSError if that is lower.
+
+    >>> raise_file_limit(16, "a test")
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise OSError(
+            f"{purpose} need {needed} open files, and this process may have {hard} "
+            f"(its hard limit): raise it (ulimit -Hn {needed}, or LimitNOFILE= of its service)"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

@@ -25,9 +25,8 @@ from typing import Any
 
 from weft.processes import liveness
 from weft.processes.addresses import open_listeners
-from weft.processes.connections import TICK_S, Connection, ConnectionServer
+from weft.processes.connections import TICK_S, Connection, ConnectionServer, raise_file_limit
 from weft.processes.wire import dump_table
-from weft.util.file_limit import raise_file_limit
 from weft.util.record import field, record
 
 #: the barrier at which ranks wait that have nothing more to do

@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 from weft._version import __version__
 from weft.compat import JAX_VERSION
 from weft.processes.wire import host_and_port
-from weft.tools.host_list import DEFAULT_SSH, parse_hosts
+from weft.tools.launch.host_list import DEFAULT_SSH, parse_hosts
 from weft.tools.output import CLOSED_OUTPUT, drop_output, is_output_closed
 from weft.util.config import MAX_DEVICES
 
@@ -79,20 +79,20 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _launch(options: argparse.Namespace) -> int:
-    from weft.tools.launch import DEFAULT_GRACE_S, LaunchOptions, launch
+    from weft.tools.launch.job import DEFAULT_GRACE_S, LaunchOptions, launch
 
     launched = LaunchOptions(
         options.program, tuple(options.arguments), options.as_module, size=options.processes, devices=options.devices,
         least=options.least, restarts=options.restarts, grace=DEFAULT_GRACE_S if options.grace is None else options.grace,
         prefix=options.prefix, log_dir=options.log_dir)
     if options.nodes is not None:
-        from weft.tools.node_hosts import NodeOptions, NodePool, serve_node
+        from weft.tools.launch.node_hosts import NodeOptions, NodePool, serve_node
 
         node = NodeOptions(options.nodes, options.node_rank, options.rendezvous, options.processes // options.nodes)
         return serve_node(node, launched) if node.number else launch(launched, functools.partial(NodePool, node))
     if options.hosts is None:
         return launch(launched)
-    from weft.tools.ssh_hosts import SshPool
+    from weft.tools.launch.ssh_hosts import SshPool
 
     ssh = shlex.split(options.ssh or os.environ.get("WEFT_SSH") or DEFAULT_SSH)
     return launch(launched, functools.partial(SshPool, options.hosts, ssh, options.variables))
@@ -243,7 +243,7 @@ def _checked_launch(parser: argparse.ArgumentParser, options: argparse.Namespace
 
 
 def _check_nodes(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    from weft.tools.node_hosts import node_number
+    from weft.tools.launch.node_hosts import node_number
 
     if options.hosts is not None or options.most is not None:
         parser.error("weft launch: --nodes excludes --hosts and --max: each node starts -n processes")

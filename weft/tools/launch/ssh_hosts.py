@@ -21,12 +21,12 @@ from typing import Any
 
 from weft.processes.addresses import find_outward_address, is_loopback
 from weft.processes.wire import ForeignDataError
-from weft.tools.host_list import HostSpec
-from weft.tools.launch import LaunchOptions, Signals, StartError
-from weft.tools.local_host import Host
-from weft.tools.pipe_link import PipeLink, answer_greeting
-from weft.tools.rank_output import RankOutput
-from weft.tools.remote_host import CONNECT_S, RemoteHost, RemotePool, listen_addresses
+from weft.tools.launch.host_list import HostSpec
+from weft.tools.launch.job import LaunchOptions, Signals, StartError
+from weft.tools.launch.local_host import Host
+from weft.tools.launch.pipe_link import PipeLink, answer_greeting
+from weft.tools.launch.rank_output import RankOutput
+from weft.tools.launch.remote_host import CONNECT_S, RemoteHost, RemotePool, listen_addresses
 from weft.util.threads import DaemonThread
 
 #: how long after the loss of a host it is tried again, first and at most
@@ -76,7 +76,7 @@ def remote_command(folder: str) -> str:
     """
     path = os.environ.get("PYTHONPATH")
     words = ["env", f"PYTHONPATH={path}"] if path else []
-    words += [sys.executable, "-m", "weft.tools.agent"]
+    words += [sys.executable, "-m", "weft.tools.launch.agent"]
     return f"cd {shlex.quote(folder)} && exec {shlex.join(words)}"
 
 

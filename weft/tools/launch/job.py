@@ -23,17 +23,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from weft.processes.addresses import join_address
+from weft.processes.connections import raise_file_limit
 from weft.processes.coordinator import Coordinator
 from weft.processes.failures import _listed as format_ranks
 from weft.processes.host_identity import machine
 from weft.processes.job_secret import VARIABLE, make_secret
 from weft.processes.launchers import PREEMPTED
-from weft.tools.agent import CANNOT_START
-from weft.tools.local_host import LOST, Host, LocalHost, RankError, StartRequest, run_command
+from weft.tools.launch.agent import CANNOT_START
+from weft.tools.launch.local_host import LOST, Host, LocalHost, RankError, StartRequest, run_command
+from weft.tools.launch.rank_output import RankOutput
 from weft.tools.output import CLOSED_OUTPUT
-from weft.tools.rank_output import RankOutput
 from weft.util.config import config
-from weft.util.file_limit import raise_file_limit
 from weft.util.record import field, record
 
 DEFAULT_GRACE_S = 30.0

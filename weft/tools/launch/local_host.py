@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import IO, Any, Protocol
 
-from weft.tools.rank_output import ERR, OUT
+from weft.tools.launch.rank_output import ERR, OUT
 from weft.util.record import record
 from weft.util.threads import DaemonThread, allowed_threads
 

@@ -21,12 +21,12 @@ from weft.processes.connections import Connection, ConnectionServer
 from weft.processes.job_secret import find_secret, is_insecure_allowed
 from weft.processes.launchers import PREEMPTED
 from weft.processes.wire import ForeignDataError, host_and_port
-from weft.tools.agent import CANNOT_START, Agent
-from weft.tools.launch import Group, LaunchOptions, Signals, StartError
-from weft.tools.local_host import Host, LocalHost
-from weft.tools.pipe_link import check_versions
-from weft.tools.rank_output import RankOutput
-from weft.tools.remote_host import RemoteHost, RemotePool
+from weft.tools.launch.agent import CANNOT_START, Agent
+from weft.tools.launch.job import Group, LaunchOptions, Signals, StartError
+from weft.tools.launch.local_host import Host, LocalHost
+from weft.tools.launch.pipe_link import check_versions
+from weft.tools.launch.rank_output import RankOutput
+from weft.tools.launch.remote_host import RemoteHost, RemotePool
 from weft.util.record import record
 
 #: how long nodes wait for each other at first, and how long a node looks for a new launcher

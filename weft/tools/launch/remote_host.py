@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from weft.processes.addresses import is_loopback, is_of_this_machine, join_address
-from weft.tools.agent import BEAT_S
-from weft.tools.launch import Group, Job, LaunchOptions, Signals, StartError
-from weft.tools.local_host import LOST, Host, RankError, StartRequest, parse_error
-from weft.tools.pipe_link import check_versions
-from weft.tools.rank_output import RankOutput
+from weft.tools.launch.agent import BEAT_S
+from weft.tools.launch.job import Group, Job, LaunchOptions, Signals, StartError
+from weft.tools.launch.local_host import LOST, Host, RankError, StartRequest, parse_error
+from weft.tools.launch.pipe_link import check_versions
+from weft.tools.launch.rank_output import RankOutput
 from weft.util.config import config
 from weft.util.threads import DaemonThread
 

@@ -22,8 +22,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from weft._version import __version__
-from weft.tools.local_host import LocalHost, Receive, StartRequest
-from weft.tools.pipe_link import greet
+from weft.tools.launch.local_host import LocalHost, Receive, StartRequest
+from weft.tools.launch.pipe_link import greet
 from weft.util.threads import DaemonThread
 
 BEAT_S = 1.0
