@@ -76,6 +76,7 @@ class HostPool(Protocol):
 
     listen: tuple[str, ...]  # where the coordinator listens; known after `assign`
     outlives_preemption: bool  # whether other hosts go on after one was preempted
+    proof_s: float  # how long it may take until the ranks of a lost host have certainly ended
 
     def assign(self, size: int) -> list[Group]:
         """Return where to start up to `size` ranks; raises StartError if too few hosts answer."""
@@ -145,6 +146,7 @@ class LocalPool:
 
     listen: tuple[str, ...] = ("127.0.0.1:0",)
     outlives_preemption = False
+    proof_s = 0.0
 
     def __init__(self, options: LaunchOptions, output: RankOutput, signals: Signals) -> None:
         self._output = output
@@ -217,6 +219,7 @@ class Job:
             secret=self.secret.encode(),
             machine=machine(),
             confirm_end=self._confirm_end,
+            proof_s=pool.proof_s,
         )
         #: failures of the present ranks, in the coordinator's order; the first one ends the job
         self._failures: list[Failure] = []
@@ -228,6 +231,8 @@ class Job:
         self._codes: dict[int, int] = {}
         self._bad_since = math.inf
         self._passed_signals = 0
+        #: how long ranks may go on after a failure
+        self._grace = options.grace
         self.grows = False
 
     def run(self) -> int:
@@ -283,7 +288,7 @@ class Job:
             if self._pass_signals(alive) or self._pass_growth(alive):
                 deadline = min(deadline, now + self._options.grace)
             if self._first is not None and deadline == math.inf:
-                deadline, announced = now + self._options.grace, now + _QUIET_S
+                deadline, announced = now + self._grace, now + _QUIET_S
                 self._kill_silent(self._first)
             if not alive or now > deadline or self._passed_signals > 1:
                 return
@@ -299,7 +304,9 @@ class Job:
             news = self._news.pop(0)
             if news["kind"] == "shrunk":
                 self._continue_with([self._present[rank] for rank in news["ranks"]])
-            elif news["kind"] != "shrinks":
+            elif news["kind"] == "shrinks":  # they wait for the proof that others have ended
+                self._grace = self._options.grace + self._pool.proof_s
+            else:
                 rank = self._present[news["rank"]]
                 self._failures.append(Failure(rank, news["kind"], news["text"]))
                 continue
@@ -309,9 +316,9 @@ class Job:
     def _confirm_end(self, rank: int) -> bool:
         """Kill a rank that the others continue without; return whether it has ended.
 
-        The coordinator's thread calls this.
+        The coordinator's thread calls this. `rank` is the rank's first number, since `_present` may
+        not have its news yet.
         """
-        rank = self._present[rank]
         self._host_of[rank].signal([rank], signal.SIGKILL)
         return self._host_of[rank].has_ended(rank)
 
@@ -330,6 +337,7 @@ class Job:
         self._output.say(f"{reason}{_count(len(ranks), 'process')} {verb} on without {names}")
         self._abandoned |= set(lost)
         self._present, self._first, self._bad_since = ranks, None, math.inf
+        self._grace = self._options.grace
         self._failures.clear()
 
     def _find_first_failure(self, now: float, patience: float) -> None:
@@ -361,7 +369,10 @@ class Job:
 
     def _pass_growth(self, alive: Sequence[int]) -> bool:
         """Ask all ranks to end if hosts came back that would make the program larger."""
-        if self.grows or self._first is not None or not self._pool.can_grow(self.size):
+        if self.grows or self._first is not None:
+            return False
+        lost = sum(bool(self._host_of[rank].lost) for rank in self._abandoned)
+        if not self._pool.can_grow(self.size - lost):
             return False
         self.grows = True
         self._output.say(

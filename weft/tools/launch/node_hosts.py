@@ -86,11 +86,11 @@ class NodePool(RemotePool):
     def __init__(
         self, node: NodeOptions, options: LaunchOptions, output: RankOutput, signals: Signals
     ) -> None:
-        super().__init__(options, output, signals)
         self._node = node
         self._local: LocalHost | None = None
         self._nodes: dict[int, NodeHost] = {}
         self._connections: dict[NodeHost, Connection] = {}
+        super().__init__(options, output, signals)  # begins a thread that calls `hosts`
         secret, address = prepare(node.rendezvous)
         self._host = host_and_port(address.connect)[0]
         self.listen = tuple(join_address(host_and_port(one)[0], 0) for one in address.listen)
