@@ -27,7 +27,7 @@ from weft.processes.connections import raise_file_limit
 from weft.processes.coordinator import Coordinator
 from weft.processes.failures import _listed as format_ranks
 from weft.processes.host_identity import machine
-from weft.processes.job_secret import VARIABLE, make_secret
+from weft.processes.job_secret import VARIABLE, find_secret, make_secret
 from weft.processes.launchers import PREEMPTED
 from weft.tools.launch.agent import CANNOT_START
 from weft.tools.launch.local_host import LOST, Host, LocalHost, RankError, StartRequest, run_command
@@ -107,6 +107,7 @@ def launch(options: LaunchOptions, make_pool: MakePool | None = None) -> int:
     pool: HostPool | None = None
     status = CANNOT_START
     try:
+        make_log_dir(options)
         needed = _SPARE_FILES + _FILES_PER_RANK * options.size
         raise_file_limit(needed, f"{options.size} processes")
         with Signals() as signals:
@@ -118,6 +119,25 @@ def launch(options: LaunchOptions, make_pool: MakePool | None = None) -> int:
         if pool is not None:
             pool.close(status)
     return status
+
+
+def make_log_dir(options: LaunchOptions) -> None:
+    """Make the folder of logs; StartError if that is impossible."""
+    if options.log_dir is None:
+        return
+    try:
+        os.makedirs(options.log_dir, exist_ok=True)
+    except OSError as error:
+        message = f"--log-dir {options.log_dir}: this folder cannot be made: {error.strerror}"
+        raise StartError(message) from None
+
+
+def find_job_secret() -> str:
+    """Return the user's secret, else a new one; StartError if the user's cannot be used."""
+    try:
+        return find_secret().decode() or make_secret()
+    except ValueError as error:
+        raise StartError(str(error)) from None
 
 
 def _run_jobs(options: LaunchOptions, pool: HostPool, output: RankOutput, signals: Signals) -> int:
@@ -210,7 +230,7 @@ class Job:
         self.size = sum(len(group.ranks) for group in self._groups)
         self._host_of = {rank: group.host for group in self._groups for rank in group.ranks}
         self._news: list[dict[str, Any]] = []
-        self.secret = os.environ.get(VARIABLE) or make_secret()
+        self.secret = find_job_secret()
         self._coordinator = Coordinator(
             pool.listen,
             self.size,
