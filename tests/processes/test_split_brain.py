@@ -1,6 +1,7 @@
 """After a failure of the network at most one group of processes goes on."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -12,6 +13,8 @@ from weft.processes import coordinator as coordinator_module
 from weft.processes.client import Client
 from weft.processes.coordinator import Coordinator
 from weft.processes.host_identity import machine
+from weft.tools.launch.job import Group, Job, LaunchOptions, LocalPool, Signals
+from weft.tools.launch.rank_output import RankOutput
 from weft.util.errors import ProcessFailureError
 
 
@@ -167,3 +170,48 @@ def test_ranks_wait_for_as_long_as_the_launcher_needs(start):
     _, clients = start([ELSEWHERE] * 2, confirm_end=confirm_end, proof_s=10.0)
     clients[0].close()
     assert shrink_all(clients[1:]) == [(0, (1,))]
+
+
+class CutOffHost:
+    """A host that takes signals, and shows no end of its ranks."""
+
+    name, lost = "b", ""
+
+    def __init__(self):
+        self.signals = []
+
+    def has_ended(self, rank):
+        return False
+
+    def signal(self, ranks, number):
+        self.signals.append((ranks, number))
+
+
+class CutOffPool(LocalPool):
+    def __init__(self, host):
+        self.host = host
+
+    def assign(self, size):
+        return [Group(self.host, tuple(range(size)), "127.0.0.1")]
+
+
+def test_a_launcher_kills_a_rank_once(monkeypatch):
+    """The connection to a host that is cut off is read no more: many signals would fill it, and stop the coordinator."""
+    monkeypatch.setattr(coordinator_module, "PROOF_S", 1.5)
+    host = CutOffHost()
+    job = Job(LaunchOptions("program.py", size=2), CutOffPool(host), 2, RankOutput(False, None), Signals())
+    job._coordinator.start()
+    try:
+        clients = [None] * 2
+
+        def join(rank):
+            address, facts = f"127.0.0.1:{job._coordinator.port}", {"host": "h", "pid": 1, **ELSEWHERE}
+            clients[rank] = Client(address, rank, 2, facts, 20, 4.0, job.secret.encode())
+
+        run_all(join, 2)
+        clients[1].close()
+        assert "too few processes" in str(shrink_all(clients[:1])[0])
+        assert host.signals == [([1], signal.SIGKILL)]
+        clients[0].close()
+    finally:
+        job._coordinator.stop()

@@ -539,7 +539,7 @@ class Client:
 
     def _take_over(self, link: Link, until: float) -> bool:
         link.send({"op": "resume", "token": self._token})
-        while time.monotonic() < until:
+        while time.monotonic() < until and not self._ends:
             frames = link.receive(0.5) or []
             if not frames:
                 continue

@@ -247,6 +247,8 @@ class Job:
         #: the first number of each present rank, and those that the others continue without
         self._present = list(range(self.size))
         self._abandoned: set[int] = set()
+        #: ranks that were killed because the others want to continue without them
+        self._killed: set[int] = set()
         self._running_at_end: set[int] = set()
         self._codes: dict[int, int] = {}
         self._bad_since = math.inf
@@ -339,8 +341,11 @@ class Job:
         The coordinator's thread calls this. `rank` is the rank's first number, since `_present` may
         not have its news yet.
         """
-        self._host_of[rank].signal([rank], signal.SIGKILL)
-        return self._host_of[rank].has_ended(rank)
+        host = self._host_of[rank]
+        if not host.has_ended(rank) and rank not in self._killed:
+            self._killed.add(rank)  # once: the connection of a host that is cut off takes few bytes
+            host.signal([rank], signal.SIGKILL)
+        return host.has_ended(rank)
 
     def _continue_with(self, ranks: list[int]) -> None:
         lost = [rank for rank in self._present if rank not in ranks]
