@@ -272,6 +272,18 @@ def test_wrong_numbers_are_named(words, said, tmp_path):
     assert launched.wait() == 2 and said in launched.err
 
 
+@pytest.mark.parametrize(("variables", "words", "said"), [
+    ({}, ["--log-dir", "/proc/logs"], "weft launch: --log-dir /proc/logs: this folder cannot be made: No such file"),
+    ({"WEFT_JOB_SECRET": "short"}, [], "weft launch: initialize: the secret in WEFT_JOB_SECRET has 5 characters"),
+    ({"WEFT_JOB_SECRET_FILE": "program.py"}, [], "can be read by other users")])
+def test_what_cannot_be_used_is_named_before_ranks_start(variables, words, said, tmp_path, monkeypatch):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    launched = Launched(tmp_path, "-n", "2", *words, "program.py", "well")
+    assert launched.wait() == 2 and said in launched.err
+    assert not launched.out and "Traceback" not in launched.err
+
+
 @pytest.mark.skipif(not MPIEXEC.exists() or shutil.which(str(MPIEXEC)) is None, reason="there is no mpiexec beside this Python")
 @pytest.mark.parametrize(("what", "well"), [
     ("well", True), *[pytest.param(what, False, marks=pytest.mark.slow) for what in ("lone", "stopped", "raise")]])

@@ -17,7 +17,9 @@ HEARTBEAT_S = 4.0
 @pytest.fixture
 def job():
     """A coordinator, a proxy before it, and two clients: rank 0 through the proxy."""
-    coordinator = Coordinator("127.0.0.1:0", 2, HEARTBEAT_S, secret=b"secret")
+    coordinator = Coordinator(
+        "127.0.0.1:0", 2, HEARTBEAT_S, secret=b"secret", confirm_end=lambda rank: True
+    )
     coordinator.start()
     proxy = Proxy(("127.0.0.1", coordinator.port))
     addresses = [proxy.address, f"127.0.0.1:{coordinator.port}"]
@@ -123,6 +125,24 @@ def test_a_connection_that_cannot_be_made_again_fails_in_time(job):
     assert HEARTBEAT_S - 1 < time.monotonic() - began < 3 * HEARTBEAT_S
     with pytest.raises(ProcessFailureError, match="the coordinator has closed the connection"):
         client.barrier("b", 30.0)
+    began = time.monotonic()
+    with pytest.raises(ProcessFailureError, match="the coordinator has closed the connection"):
+        client.put("key", b"")
+    assert time.monotonic() - began < HEARTBEAT_S
+
+
+def test_a_rank_the_others_left_behind_is_refused(job):
+    """A firewall refuses the probes of a rank that lives; it connects again after the others shrank."""
+    _, proxy, (client, other) = job
+    proxy.passes.clear()
+    client.responder.close()
+    proxy.reset()
+    assert other.shrink(20.0) == (0, (1,))
+    proxy.passes.set()
+    began = time.monotonic()
+    with pytest.raises(ProcessFailureError, match="the coordinator has closed the connection"):
+        client.add("n", 1)
+    assert time.monotonic() - began < 3 * HEARTBEAT_S
 
 
 def test_an_ended_process_is_noticed_at_once(job):

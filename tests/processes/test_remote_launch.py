@@ -234,6 +234,67 @@ def test_a_lost_host_is_left_out_and_taken_back(ssh, monkeypatch):
     assert launched.out.count("of 4 at 100") == 4 and gone(launched)
 
 
+#: meets until others are lost, continues without them, and ends early if it gets SIGTERM
+SURVIVES = """
+import os, signal, sys, time
+import weft, weft.distributed
+from weft import processes
+me, folder, what = weft.process_index(), *sys.argv[1:]
+shrunk, down = os.path.join(folder, "shrunk"), os.path.join(folder, "down.b")
+print(f"rank {me} of {weft.process_count()}, pid {os.getpid()} pid {os.getppid()}", flush=True)
+ends, step = [], 0
+signal.signal(signal.SIGTERM, lambda *_: ends.append(1))
+try:
+    while not os.path.exists(shrunk):
+        processes.current().client.barrier(f"step {step}", 60.0)
+        step += 1
+        time.sleep(0.05)
+        if me == 1 and what == "cut" and os.path.exists(os.path.join(folder, "stop")):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if me == 3 and step == 10:
+            open(down, "w").close()
+            os.kill(os.getppid(), 9)
+            time.sleep(100)
+except weft.errors.ProcessFailureError:
+    left = weft.distributed.shrink()
+    print("went on as", left, flush=True)
+    open(shrunk, "w").close()
+    if what == "return":
+        if weft.process_index() == 0:
+            os.remove(down)
+        while not ends:
+            time.sleep(0.05)
+        sys.exit(75)
+print(f"done {me} of {weft.process_count()}", flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_half_of_the_ranks_go_on_without_a_host_that_is_cut_off(ssh, monkeypatch):
+    """They wait until the launcher has proof, for longer than `--grace`."""
+    monkeypatch.setenv("WEFT_HEARTBEAT_TIMEOUT", "5")
+    words = ["--hosts", "a:1,b:1", "--grace", "1", "program.py", str(ssh), "cut"]
+    launched = Launched(ssh, *words, program=SURVIVES)
+    launched.wait_for(2)
+    for pid in relays(ssh, "b"):
+        os.kill(pid, signal.SIGSTOP)
+    Path(ssh, "stop").touch()
+    assert launched.wait() == 0, launched.err
+    assert "went on as (0,)" in launched.out and "1 process goes on without 1" in launched.err
+    assert gone(launched)
+
+
+@pytest.mark.slow
+def test_a_host_is_taken_back_after_the_others_went_on_without_it(ssh, monkeypatch):
+    monkeypatch.setenv("WEFT_HEARTBEAT_TIMEOUT", "5")
+    words = ["--hosts", "a:2,b:2", "--min", "2", "program.py", str(ssh), "return"]
+    launched = Launched(ssh, *words, program=SURVIVES)
+    assert launched.wait() == 0, launched.err
+    assert launched.out.count("went on as (0, 1)") == 2 and "hosts are back" in launched.err
+    assert launched.out.count("of 4, pid") == 8 and launched.out.count("done") == 4
+    assert gone(launched)
+
+
 def test_too_few_hosts_after_a_failure_are_awaited(ssh):
     launched = Launched(ssh, "--hosts", "a:2,b:2", "--min", "3", "--restarts", "9", "program.py", "wait", program=PROGRAM)
     launched.wait_for(4)

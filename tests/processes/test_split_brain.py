@@ -1,9 +1,11 @@
 """After a failure of the network at most one group of processes goes on."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -11,6 +13,8 @@ from weft.processes import coordinator as coordinator_module
 from weft.processes.client import Client
 from weft.processes.coordinator import Coordinator
 from weft.processes.host_identity import machine
+from weft.tools.launch.job import Group, Job, LaunchOptions, LocalPool, Signals
+from weft.tools.launch.rank_output import RankOutput
 from weft.util.errors import ProcessFailureError
 
 
@@ -31,17 +35,22 @@ def start(monkeypatch):
             own = {"host": "h", "pid": 1, "serves": False, **facts[rank]}
             clients[rank] = Client(f"127.0.0.1:{coordinator.port}", rank, size, own, 20, 4.0)
 
-        threads = [threading.Thread(target=join, args=(rank,)) for rank in range(size)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        made.extend(client.close for client in clients)
+        run_all(join, size)
+        made.append(lambda: [client.close() for client in clients])
         return coordinator, clients
 
     yield start_job
     for end in reversed(made):
         end()
+
+
+def run_all(work, count):
+    """Call `work` with each number below `count` in a thread of its own."""
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def shrink_all(clients):
@@ -54,12 +63,22 @@ def shrink_all(clients):
         except ProcessFailureError as error:
             results[i] = error
 
-    threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(clients))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_all(ask, len(clients))
     return results
+
+
+def join_all(coordinator, clients):
+    """Connect the survivors anew after a shrink; close and replace their clients."""
+    joined = [None] * len(clients)
+
+    def join(i):
+        address, size = f"127.0.0.1:{coordinator.port}", len(clients)
+        joined[i] = Client(address, i, size, {"host": "h", "pid": 1, **ELSEWHERE}, 20, 4.0)
+
+    run_all(join, len(clients))
+    for client in clients:
+        client.close()
+    return joined
 
 
 ELSEWHERE = {"machine": "another machine"}
@@ -122,3 +141,77 @@ def test_the_launcher_confirms_deaths(start, confirms):
     (result,) = shrink_all(clients[1:])
     assert set(asked) == {0}
     assert result == (0, (1,)) if confirms else "too few processes" in str(result)
+
+
+def test_the_launcher_is_asked_for_first_numbers(start):
+    """It kills what it is asked for, and may not have the news of an earlier shrink yet."""
+    asked = []
+
+    def confirm_end(rank):
+        asked.append(rank)
+        return True
+
+    coordinator, clients = start([ELSEWHERE] * 3, confirm_end=confirm_end)
+    for lost in (0, 1):
+        clients[0].close()
+        assert shrink_all(clients[1:]) == [(i, tuple(range(1, 3 - lost))) for i in range(2 - lost)]
+        assert set(asked) == {lost}
+        asked.clear()
+        clients[:] = join_all(coordinator, clients[1:])
+
+
+def test_ranks_wait_for_as_long_as_the_launcher_needs(start):
+    began = []
+
+    def confirm_end(rank):
+        began.append(time.monotonic())
+        return began[-1] - began[0] > 1.5
+
+    _, clients = start([ELSEWHERE] * 2, confirm_end=confirm_end, proof_s=10.0)
+    clients[0].close()
+    assert shrink_all(clients[1:]) == [(0, (1,))]
+
+
+class CutOffHost:
+    """A host that takes signals, and shows no end of its ranks."""
+
+    name, lost = "b", ""
+
+    def __init__(self):
+        self.signals = []
+
+    def has_ended(self, rank):
+        return False
+
+    def signal(self, ranks, number):
+        self.signals.append((ranks, number))
+
+
+class CutOffPool(LocalPool):
+    def __init__(self, host):
+        self.host = host
+
+    def assign(self, size):
+        return [Group(self.host, tuple(range(size)), "127.0.0.1")]
+
+
+def test_a_launcher_kills_a_rank_once(monkeypatch):
+    """The connection to a host that is cut off is read no more: many signals would fill it, and stop the coordinator."""
+    monkeypatch.setattr(coordinator_module, "PROOF_S", 1.5)
+    host = CutOffHost()
+    job = Job(LaunchOptions("program.py", size=2), CutOffPool(host), 2, RankOutput(False, None), Signals())
+    job._coordinator.start()
+    try:
+        clients = [None] * 2
+
+        def join(rank):
+            address, facts = f"127.0.0.1:{job._coordinator.port}", {"host": "h", "pid": 1, **ELSEWHERE}
+            clients[rank] = Client(address, rank, 2, facts, 20, 4.0, job.secret.encode())
+
+        run_all(join, 2)
+        clients[1].close()
+        assert "too few processes" in str(shrink_all(clients[:1])[0])
+        assert host.signals == [([1], signal.SIGKILL)]
+        clients[0].close()
+    finally:
+        job._coordinator.stop()

@@ -181,6 +181,14 @@ def test_version_and_info(tmp_path):
     assert "JAX_ENABLE_X64" in info.stdout and "JAX_OTHER" not in info.stdout
 
 
+def test_info_hides_the_secret_of_a_job(monkeypatch):
+    monkeypatch.setenv("WEFT_JOB_SECRET", "a long enough secret")
+    monkeypatch.setenv("WEFT_JOB_SECRET_FILE", "/a/file")
+    text = weft.print_environment_info(return_string=True)
+    assert "a long enough secret" not in text
+    assert re.search("^WEFT_JOB_SECRET +\\(set; not shown\\)$", text, re.MULTILINE) and "/a/file" in text
+
+
 def test_settings_are_listed_with_their_meaning(tmp_path):
     lines = run_weft("info", "--settings", cwd=tmp_path, WEFT_LOG_COMPILES="1").stdout.splitlines()
     (line,) = [line for line in lines if line.startswith("WEFT_LOG_COMPILES")]

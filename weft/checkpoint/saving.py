@@ -271,6 +271,8 @@ def _write(save: Save, group: ranks.Ranks, root: Path, what: tuple[list[_Stored]
         def run() -> str:
             try:
                 return work()
+            except CheckpointSupersededError:
+                raise
             except OSError:
                 for claim in held:
                     claim.check(where)

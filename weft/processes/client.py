@@ -430,8 +430,12 @@ class Client:
             lowest = min(self._answers, default=number)
             request = {**table, "number": number, "lowest": lowest, "timeout": timeout}
             answer = self._answers[number] = _PendingAnswer((request, data), timeout)
+        if self._ends or self.has_lost_coordinator:
+            answer.done.set()  # the thread that ends the waiting may have done so before
         try:
-            self._send_request(request, data)
+            # if the connection breaks, a new one repeats the request, or the thread ends the waiting
+            with contextlib.suppress(OSError):
+                self._send(request, data)
             has_ended = answer.wait()
         finally:
             self._answers.pop(number, None)
@@ -442,14 +446,6 @@ class Client:
             raise failures.of_rank(self.failure)
         text = "closed the connection" if has_ended else "not answered"
         raise failures.of_rank({"rank": -1, "kind": "coordinator", "text": text})
-
-    def _send_request(self, request: dict[str, Any], data: bytes) -> None:
-        try:
-            self._send(request, data)
-        except TimeoutError:
-            raise
-        except OSError:
-            pass  # a new connection repeats the request, or the thread finds that there is none
 
     def _check(
         self, table: dict[str, Any], waits_for: str, timeout: float, setting: str = ""
@@ -543,7 +539,7 @@ class Client:
 
     def _take_over(self, link: Link, until: float) -> bool:
         link.send({"op": "resume", "token": self._token})
-        while time.monotonic() < until:
+        while time.monotonic() < until and not self._ends:
             frames = link.receive(0.5) or []
             if not frames:
                 continue

@@ -33,7 +33,7 @@ from weft.util.record import field, record
 LAST = "weft/last"
 #: how long others may wait for a rank that came to the last barrier: its data may be under way
 LEFT_S = 2.0
-#: how long ranks that want to go on wait for the proof that others have ended
+#: how long ranks that want to go on wait for the proof that others have ended, at least
 PROOF_S = 5.0
 #: how long, beyond two heartbeat timeouts, survivors may take to come to the successor of a coordinator
 EXPECTED_S = 10.0
@@ -91,9 +91,10 @@ class _StackQuery:
 class Coordinator:
     """Serves `size` ranks at `address`; `start` begins, `stop` ends.
 
-    `notify` gets every failure, and the ranks that go on. `confirm_end(rank)` says whether a rank
-    has ended for certain: the launcher makes sure. `machine` identifies the machine of this
-    coordinator, on which it looks for itself. A successor of a lost coordinator gets its
+    `notify` gets every failure, and the ranks that go on. `confirm_end`, called in the thread of
+    this coordinator with the first number of a rank, returns whether that rank has certainly ended;
+    the launcher kills it, which takes at most `proof_s` seconds. `machine` identifies the machine of
+    this coordinator, on which it looks for itself. A successor of a lost coordinator gets its
     `listener`, the facts of the former ranks and the addresses of those `expected`.
 
     >>> coordinator = Coordinator("127.0.0.1:0", 2)
@@ -111,18 +112,22 @@ class Coordinator:
         secret: bytes = b"",
         machine: str | None = None,
         confirm_end: Callable[[int], bool] | None = None,
+        proof_s: float = 0.0,
         former_facts: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
         raise_file_limit(2 * size + 64, f"the connections of {size} processes")
         self.heartbeat_timeout = heartbeat_timeout
-        self._notify, self._machine, self._confirm_end = notify, machine, confirm_end
-        self._former_facts = former_facts
+        self._notify, self._machine = notify, machine
+        self._confirm_end, self._proof_s = confirm_end, max(PROOF_S, proof_s)
         if listener is not None:
             listeners = [listener]
         else:
             listeners = open_listeners((address,) if isinstance(address, str) else tuple(address))
         self.port: int = listeners[0].getsockname()[1]
         self._begin_anew(size)
+        self._former_facts = former_facts
+        #: the number that each rank had at first
+        self._first_numbers = list(range(size))
         #: survivors of a lost coordinator that have not connected yet, and their addresses
         self._expected = dict(expected or {})
         self._expected_until = time.monotonic() + 2 * heartbeat_timeout + EXPECTED_S
@@ -145,6 +150,7 @@ class Coordinator:
         self._stack_queries: dict[int, _StackQuery] = {}
         self._shrinking: dict[int, _WaitingRequest] = {}
         self._proof_until = float("inf")
+        self._former_facts: Mapping[str, Sequence[Any]] | None = None
         #: ranks that came to the last barrier since the others were told of some
         self._leaving: list[int] = []
         self.failures: list[dict[str, Any]] = []
@@ -536,10 +542,12 @@ class Coordinator:
         asked = [self._shrinking[rank] for rank in left]
         gone = [peer for rank, peer in self._ranks.items() if rank not in left]
         self._begin_anew(len(left))
+        self._first_numbers = [self._first_numbers[rank] for rank in left]
         for rank, waiting in enumerate(asked):
             waiting.peer.left = True  # it joins again, under its new number
             self._answer(waiting, {"ok": True, "rank": rank, "ranks": left})
         for peer in gone:
+            self._tokens.pop(peer.token, None)  # it must not connect again, and wait for an answer
             if peer.connection is not None:
                 self._server.close(peer.connection)
         if self._notify is not None:
@@ -552,7 +560,7 @@ class Coordinator:
         if kinds & {"raised", "left"} or (peer is not None and peer.left and not kinds):
             return True
         if self._confirm_end is not None:
-            return self._confirm_end(rank)
+            return self._confirm_end(self._first_numbers[rank])
         facts = self._facts_of(rank)
         if self._machine is None or facts.get("machine") != self._machine:
             return False
@@ -567,7 +575,7 @@ class Coordinator:
 
     def _wait_for_proof(self, left: list[int], unproven: list[int]) -> None:
         now = time.monotonic()
-        self._proof_until = min(self._proof_until, now + PROOF_S)
+        self._proof_until = min(self._proof_until, now + self._proof_s)
         if now < self._proof_until:
             return
         for waiting in self._shrinking.values():

@@ -67,8 +67,10 @@ class ProbeResponder:
         listener, self._listener = self._listener, None
         if listener is not None and self._thread is not None:
             self._stop.value = 1
-            with contextlib.suppress(OSError):
+            try:
                 socket.create_connection(host_and_port(self.address), timeout=PROBE_S).close()
+            except OSError:
+                listener.shutdown(socket.SHUT_RDWR)  # this machine has lost the address
             self._thread.join()
         return listener
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import weft
 from weft import backends
-from weft.processes import mpi
+from weft.processes import job_secret, mpi
 from weft.tools import shim
 from weft.util import cache
 from weft.util.config import config, known_settings
@@ -35,7 +35,7 @@ def describe() -> str:
         ("mpi", mpi.describe_library()),
         ("jax", shim.describe()),
         *_cache_rows(),
-        *[(name, value) for name, value in sorted(os.environ.items()) if _is_read(name)],
+        *[(name, _shown(name)) for name in sorted(os.environ) if _is_read(name)],
     ]
     return "\n".join(align(rows))
 
@@ -63,6 +63,11 @@ def settings() -> str:
 def _is_read(variable: str) -> bool:
     """Whether weft reads an environment variable."""
     return variable.startswith(_VARIABLES) or (variable.startswith("JAX_") and variable[4:].lower() in config.values)
+
+
+def _shown(variable: str) -> str:
+    """Return the value of an environment variable as reports may show it."""
+    return "(set; not shown)" if variable == job_secret.VARIABLE else os.environ[variable]
 
 
 def _processor() -> str:

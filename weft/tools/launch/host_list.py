@@ -39,7 +39,10 @@ def parse_hosts(text: str) -> tuple[HostSpec, ...]:
     seen: set[str] = set()
     for host in hosts:
         if host.name in seen:
-            raise ValueError(f"the host {host.name} is named twice")
+            raise ValueError(
+                f"the host {host.name} is named twice; name each once, with all its processes, as in "
+                f"{host.name}:2"
+            )
         seen.add(host.name)
     return tuple(hosts)
 

@@ -27,7 +27,7 @@ from weft.processes.connections import raise_file_limit
 from weft.processes.coordinator import Coordinator
 from weft.processes.failures import _listed as format_ranks
 from weft.processes.host_identity import machine
-from weft.processes.job_secret import VARIABLE, make_secret
+from weft.processes.job_secret import VARIABLE, find_secret, make_secret
 from weft.processes.launchers import PREEMPTED
 from weft.tools.launch.agent import CANNOT_START
 from weft.tools.launch.local_host import LOST, Host, LocalHost, RankError, StartRequest, run_command
@@ -76,6 +76,7 @@ class HostPool(Protocol):
 
     listen: tuple[str, ...]  # where the coordinator listens; known after `assign`
     outlives_preemption: bool  # whether other hosts go on after one was preempted
+    proof_s: float  # how long it may take until the ranks of a lost host have certainly ended
 
     def assign(self, size: int) -> list[Group]:
         """Return where to start up to `size` ranks; raises StartError if too few hosts answer."""
@@ -106,6 +107,7 @@ def launch(options: LaunchOptions, make_pool: MakePool | None = None) -> int:
     pool: HostPool | None = None
     status = CANNOT_START
     try:
+        make_log_dir(options)
         needed = _SPARE_FILES + _FILES_PER_RANK * options.size
         raise_file_limit(needed, f"{options.size} processes")
         with Signals() as signals:
@@ -117,6 +119,25 @@ def launch(options: LaunchOptions, make_pool: MakePool | None = None) -> int:
         if pool is not None:
             pool.close(status)
     return status
+
+
+def make_log_dir(options: LaunchOptions) -> None:
+    """Make the folder of logs; StartError if that is impossible."""
+    if options.log_dir is None:
+        return
+    try:
+        os.makedirs(options.log_dir, exist_ok=True)
+    except OSError as error:
+        message = f"--log-dir {options.log_dir}: this folder cannot be made: {error.strerror}"
+        raise StartError(message) from None
+
+
+def find_job_secret() -> str:
+    """Return the user's secret, else a new one; StartError if the user's cannot be used."""
+    try:
+        return find_secret().decode() or make_secret()
+    except ValueError as error:
+        raise StartError(str(error)) from None
 
 
 def _run_jobs(options: LaunchOptions, pool: HostPool, output: RankOutput, signals: Signals) -> int:
@@ -145,6 +166,7 @@ class LocalPool:
 
     listen: tuple[str, ...] = ("127.0.0.1:0",)
     outlives_preemption = False
+    proof_s = 0.0
 
     def __init__(self, options: LaunchOptions, output: RankOutput, signals: Signals) -> None:
         self._output = output
@@ -208,7 +230,7 @@ class Job:
         self.size = sum(len(group.ranks) for group in self._groups)
         self._host_of = {rank: group.host for group in self._groups for rank in group.ranks}
         self._news: list[dict[str, Any]] = []
-        self.secret = os.environ.get(VARIABLE) or make_secret()
+        self.secret = find_job_secret()
         self._coordinator = Coordinator(
             pool.listen,
             self.size,
@@ -217,6 +239,7 @@ class Job:
             secret=self.secret.encode(),
             machine=machine(),
             confirm_end=self._confirm_end,
+            proof_s=pool.proof_s,
         )
         #: failures of the present ranks, in the coordinator's order; the first one ends the job
         self._failures: list[Failure] = []
@@ -224,10 +247,14 @@ class Job:
         #: the first number of each present rank, and those that the others continue without
         self._present = list(range(self.size))
         self._abandoned: set[int] = set()
+        #: ranks that were killed because the others want to continue without them
+        self._killed: set[int] = set()
         self._running_at_end: set[int] = set()
         self._codes: dict[int, int] = {}
         self._bad_since = math.inf
         self._passed_signals = 0
+        #: how long ranks may go on after a failure
+        self._grace = options.grace
         self.grows = False
 
     def run(self) -> int:
@@ -283,7 +310,7 @@ class Job:
             if self._pass_signals(alive) or self._pass_growth(alive):
                 deadline = min(deadline, now + self._options.grace)
             if self._first is not None and deadline == math.inf:
-                deadline, announced = now + self._options.grace, now + _QUIET_S
+                deadline, announced = now + self._grace, now + _QUIET_S
                 self._kill_silent(self._first)
             if not alive or now > deadline or self._passed_signals > 1:
                 return
@@ -299,7 +326,9 @@ class Job:
             news = self._news.pop(0)
             if news["kind"] == "shrunk":
                 self._continue_with([self._present[rank] for rank in news["ranks"]])
-            elif news["kind"] != "shrinks":
+            elif news["kind"] == "shrinks":  # they wait for the proof that others have ended
+                self._grace = self._options.grace + self._pool.proof_s
+            else:
                 rank = self._present[news["rank"]]
                 self._failures.append(Failure(rank, news["kind"], news["text"]))
                 continue
@@ -309,11 +338,14 @@ class Job:
     def _confirm_end(self, rank: int) -> bool:
         """Kill a rank that the others continue without; return whether it has ended.
 
-        The coordinator's thread calls this.
+        The coordinator's thread calls this. `rank` is the rank's first number, since `_present` may
+        not have its news yet.
         """
-        rank = self._present[rank]
-        self._host_of[rank].signal([rank], signal.SIGKILL)
-        return self._host_of[rank].has_ended(rank)
+        host = self._host_of[rank]
+        if not host.has_ended(rank) and rank not in self._killed:
+            self._killed.add(rank)  # once: the connection of a host that is cut off takes few bytes
+            host.signal([rank], signal.SIGKILL)
+        return host.has_ended(rank)
 
     def _continue_with(self, ranks: list[int]) -> None:
         lost = [rank for rank in self._present if rank not in ranks]
@@ -330,6 +362,7 @@ class Job:
         self._output.say(f"{reason}{_count(len(ranks), 'process')} {verb} on without {names}")
         self._abandoned |= set(lost)
         self._present, self._first, self._bad_since = ranks, None, math.inf
+        self._grace = self._options.grace
         self._failures.clear()
 
     def _find_first_failure(self, now: float, patience: float) -> None:
@@ -361,7 +394,10 @@ class Job:
 
     def _pass_growth(self, alive: Sequence[int]) -> bool:
         """Ask all ranks to end if hosts came back that would make the program larger."""
-        if self.grows or self._first is not None or not self._pool.can_grow(self.size):
+        if self.grows or self._first is not None:
+            return False
+        lost = sum(bool(self._host_of[rank].lost) for rank in self._abandoned)
+        if not self._pool.can_grow(self.size - lost):
             return False
         self.grows = True
         self._output.say(

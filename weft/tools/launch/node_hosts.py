@@ -22,7 +22,7 @@ from weft.processes.job_secret import find_secret, is_insecure_allowed
 from weft.processes.launchers import PREEMPTED
 from weft.processes.wire import ForeignDataError, host_and_port
 from weft.tools.launch.agent import CANNOT_START, Agent
-from weft.tools.launch.job import Group, LaunchOptions, Signals, StartError
+from weft.tools.launch.job import Group, LaunchOptions, Signals, StartError, make_log_dir
 from weft.tools.launch.local_host import Host, LocalHost
 from weft.tools.launch.pipe_link import check_versions
 from weft.tools.launch.rank_output import RankOutput
@@ -86,11 +86,11 @@ class NodePool(RemotePool):
     def __init__(
         self, node: NodeOptions, options: LaunchOptions, output: RankOutput, signals: Signals
     ) -> None:
-        super().__init__(options, output, signals)
         self._node = node
         self._local: LocalHost | None = None
         self._nodes: dict[int, NodeHost] = {}
         self._connections: dict[NodeHost, Connection] = {}
+        super().__init__(options, output, signals)  # begins a thread that calls `hosts`
         secret, address = prepare(node.rendezvous)
         self._host = host_and_port(address.connect)[0]
         self.listen = tuple(join_address(host_and_port(one)[0], 0) for one in address.listen)
@@ -205,6 +205,7 @@ def serve_node(node: NodeOptions, options: LaunchOptions) -> int:
     """Run the ranks of a node other than 0; return the exit status of the program."""
     output = RankOutput(options.prefix, options.log_dir)
     try:
+        make_log_dir(options)
         secret, address = prepare(node.rendezvous)
         with Signals() as signals:
             return _Node(node, options, output, signals).serve(secret, address.connect)

@@ -91,8 +91,6 @@ class RankOutput:
         self._buffers: dict[tuple[int, int], LineBuffer] = {}
         self._logs: dict[int, Path] = {}
         self._closed: set[int] = set()
-        if self._log_dir is not None:
-            self._log_dir.mkdir(parents=True, exist_ok=True)
 
     def receive(self, rank: int, stream: int, data: bytes) -> None:
         """Write what a rank wrote; no bytes are the end of its stream."""

@@ -42,7 +42,7 @@ class RemoteHost:
         self.hello: dict[str, Any] = {}
         self._lost_at = 0.0
         self._environment, self._output = environment, output
-        self._silence = max(5.0, config.heartbeat_timeout)
+        self._silence = silence_limit()
         self._ranks: tuple[int, ...] = ()
         self._codes: dict[int, int] = {}
         self._errors: dict[int, RankError | None] = {}
@@ -174,6 +174,11 @@ class RemoteHost:
             self.hello = table
 
 
+def silence_limit() -> float:
+    """Return the seconds of silence after which an agent kills its ranks."""
+    return max(5.0, config.heartbeat_timeout)
+
+
 class RemotePool:
     """Hosts with agents. A subclass connects them."""
 
@@ -183,6 +188,7 @@ class RemotePool:
         #: where the coordinator listens
         self.listen: tuple[str, ...] = ()
         self.outlives_preemption = options.least is not None
+        self.proof_s = 2 * silence_limit() + _SLACK_S + 2 * BEAT_S
         self._has_begun = False
         self._is_closed = False
         self._checker = DaemonThread(self._check_hosts)

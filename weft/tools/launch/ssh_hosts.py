@@ -215,7 +215,9 @@ class SshPool(RemotePool):
         now = time.monotonic()
         for spec in self._specs:
             host = self._hosts[spec.name]
-            if host.lost and now >= self._next_probes.setdefault(spec.name, now + _FIRST_PROBE_S):
+            if not (host.lost and host.is_quiet):
+                continue
+            if now >= self._next_probes.setdefault(spec.name, now + _FIRST_PROBE_S):
                 pause = self._probe_pauses.get(spec.name, _FIRST_PROBE_S)
                 self._probe_pauses[spec.name] = min(_LAST_PROBE_S, 2 * pause)
                 self._next_probes[spec.name] = now + CONNECT_S + pause
