@@ -58,6 +58,19 @@ def test_a_wrong_secret_is_refused(coordinator, secret):
         Client(address_of(coordinator), 0, 1, FACTS, timeout=10, secret=secret)
 
 
+def test_a_process_whose_peer_has_another_secret_is_told():
+    coordinator = Coordinator("127.0.0.1:0", 2, secret=SECRET)
+    coordinator.start()
+    try:
+        with pytest.raises(ProcessFailureError, match="different secrets"):
+            Client(address_of(coordinator), 1, 2, FACTS, timeout=10, secret=b"another")
+        with pytest.raises(ProcessFailureError, match="not all processes came") as caught:
+            Client(address_of(coordinator), 0, 2, FACTS, timeout=1, secret=SECRET)
+    finally:
+        coordinator.stop()
+    assert caught.value.__notes__ == ["The coordinator refused 1 connection with another secret."]
+
+
 def test_a_process_refuses_a_coordinator_without_secret():
     """A stranger at the coordinator's address accepts every proof and gives none."""
     with socket.create_server(("127.0.0.1", 0)) as stranger:

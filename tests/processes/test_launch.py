@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.ranks import AS_ROOT, HOUSE, MPIEXEC, PATIENCE_S, mpiexec
+from tests.processes.ranks import AS_ROOT, HOUSE, IS_OPEN_MPI, MPIEXEC, PATIENCE_S, mpiexec
 
 PROGRAM = """
 import os, sys, time
@@ -296,3 +296,25 @@ def test_the_same_program_under_mpiexec(what, well, tmp_path, monkeypatch):
     assert (status == 0) == well, launched.err
     assert launched.out.count("done") == 2 * well
     assert gone(launched)
+
+
+SEGMENTS = """
+import weft
+import numpy as np
+from weft.experimental.multihost_utils import process_allgather
+process_allgather(np.float32(1))
+with open("/proc/self/maps") as file:
+    segments = [line.strip() for line in file if "/dev/shm/mpich" in line]
+assert segments and all(line.endswith("(deleted)") for line in segments), segments
+print("no names", flush=True)
+"""
+
+
+@pytest.mark.skipif(IS_OPEN_MPI or shutil.which(str(MPIEXEC)) is None, reason="there is no mpiexec of MPICH beside this Python")
+def test_no_shared_memory_of_mpich_keeps_a_name(tmp_path, monkeypatch):
+    """Under `mpiexec`, too, which removes nothing of a rank that is killed."""
+    monkeypatch.setenv("WEFT_PROCESS_TRANSPORT", "mpi")
+    launched = Launched(tmp_path, "import os, sys; os.execv(sys.argv[1], sys.argv[1:])", *mpiexec(2), sys.executable, "-m", "weft",
+                        "run", "program.py", command=("-c",), program=SEGMENTS)
+    assert launched.wait() == 0, launched.err
+    assert launched.out.count("no names") == 2

@@ -458,7 +458,7 @@ class Client:
             raise failures.of_rank(table["failure"], waits_for)
         if why == "absent":
             report = None if setting == "initialization_timeout" else self.report(table["absent"])
-            raise failures.of_absence(
+            error = failures.of_absence(
                 waits_for,
                 timeout,
                 table["arrived"],
@@ -466,6 +466,10 @@ class Client:
                 report=report,
                 setting=setting or "WEFT_COLLECTIVE_TIMEOUT",
             )
+            if refused := table.get("refused"):
+                connections = f"{refused} connection{'s' * (refused > 1)}"
+                error.add_note(f"The coordinator refused {connections} with another secret.")
+            raise error
         if why == "late":
             raise ProcessFailureError(
                 f"distributed: no process put {waits_for} within {timeout:g} seconds."

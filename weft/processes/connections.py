@@ -60,6 +60,8 @@ class ConnectionServer:
         self._listeners, self._secret, self._handler = listeners, secret, handler
         self._strangers: dict[Connection, None] = {}
         self._probes: dict[Probe, Callable[[str], None]] = {}
+        #: how many connections had another secret
+        self.refused = 0
         self._stops = False
         self._thread: DaemonThread | None = None
         self._wake_in, self._wake_out = socket.socketpair()
@@ -151,6 +153,7 @@ class ConnectionServer:
     def _authenticate(self, connection: Connection, table: dict[str, Any]) -> None:
         challenges = connection.challenges + bytes.fromhex(table["bytes"])
         if not wire.is_proof(table["proof"], self._secret, "process", challenges):
+            self.refused += 1
             self.send(connection, {"op": "refused"})
             raise wire.ForeignDataError("a wrong proof")
         proof = wire.prove(self._secret, "coordinator", challenges).hex()

@@ -689,7 +689,8 @@ class Coordinator:
         missing = [rank for rank in range(self.size) if rank not in self._ranks] if late else []
         for waiting in late:
             self._joining.remove(waiting)
-            self._refuse(waiting, "absent", absent=missing, arrived=sorted(self._ranks))
+            facts = {"arrived": sorted(self._ranks), "refused": self._server.refused}
+            self._refuse(waiting, "absent", absent=missing, **facts)
 
     def _find_late_getters(self, now: float) -> None:
         for key, getters in list(self._getting.items()):

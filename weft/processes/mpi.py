@@ -244,10 +244,14 @@ def _start(processes: Any) -> Job:
         start = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 2, ctypes.c_int, ctypes.c_void_p)(("MPI_Init_thread", _library_of(MPI)))
         provided = ctypes.c_int()
         call = lambda: start(None, None, MPI.THREAD_MULTIPLE, ctypes.addressof(provided))
-        if is_own:
-            _start_without_launcher(processes, f"weft-{found[0][3]}", call)
-        else:
-            call_bounded(processes, call, "the start of MPI")
+        try:
+            if is_own:
+                _start_without_launcher(processes, f"weft-{found[0][3]}", call)
+            else:
+                call_bounded(processes, call, "the start of MPI")
+            processes.barrier("weft/mpi/started")
+        finally:
+            _unlink_segments()
     for communicator in (MPI.COMM_WORLD, MPI.COMM_SELF):      # the latter has the errors of calls without one
         communicator.Set_errhandler(MPI.ERRORS_RETURN)
     return Job(MPI, is_own, processes.natives)
@@ -287,12 +291,8 @@ def _start_without_launcher(processes: Any, job: str, call: Callable[[], object]
     _servers.append(server)
     network = {**_NETWORK_LAYER, **_interface(processes)}
     own = {name: value for name, value in network.items() if name not in os.environ}
-    try:
-        with pmi.variables({**server.environment, **own}):
-            call_bounded(processes, call, "the start of MPI", lambda: server.error is not None)
-        processes.barrier("weft/mpi/started")
-    finally:
-        _unlink_segments()
+    with pmi.variables({**server.environment, **own}):
+        call_bounded(processes, call, "the start of MPI", lambda: server.error is not None)
 
 
 def _unlink_segments() -> None:
