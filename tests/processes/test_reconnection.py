@@ -79,6 +79,39 @@ def test_a_reset_is_not_noticed_by_requests(job):
     assert client.failure is None and other.find("n") == b"400"
 
 
+@pytest.mark.parametrize("pause", [0.001, 0.002, 0.005, 0.02])
+def test_processes_join_over_a_connection_that_breaks(pause):
+    """Wherever it breaks: in the authentication, in the request to join, or while the others are awaited."""
+    coordinator = Coordinator("127.0.0.1:0", 2, HEARTBEAT_S, secret=b"secret")
+    coordinator.start()
+    proxy = Proxy(("127.0.0.1", coordinator.port))
+
+    def join(rank, address):
+        client = Client(address, rank, 2, FACTS, 20, HEARTBEAT_S, b"secret")
+        try:
+            return client.barrier("b", 10.0, brings=rank)
+        finally:
+            client.leave()
+            client.close()
+
+    def break_often(_):
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until:
+            time.sleep(pause)
+            proxy.reset()
+
+    def join_late(_):
+        time.sleep(0.7)
+        return join(1, f"127.0.0.1:{coordinator.port}")
+
+    try:
+        met = run_together(lambda _: join(0, proxy.address), join_late, break_often)
+    finally:
+        proxy.close()
+        coordinator.stop()
+    assert met == [[0, 1], [0, 1], None]
+
+
 def test_a_barrier_outlives_a_reset(job):
     _, proxy, (client, other) = job
 

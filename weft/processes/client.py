@@ -232,7 +232,7 @@ class Client:
         self._answers: dict[int, _PendingAnswer] = {}
         self._number = 0
         self._lock = threading.Lock()
-        self._ends = False
+        self._ends = self._has_joined = False
         self._token = secrets.token_hex(16)
         began = time.monotonic()
         self._link = self._connect(began + timeout)
@@ -250,12 +250,11 @@ class Client:
         try:
             left = max(1.0, timeout - (time.monotonic() - began))
             table, data = self._request(request, left)
-            self._check(
-                table, f"initialize of {size} processes", timeout, "initialization_timeout"
-            )
+            self._check(table, f"initialize of {size} processes", timeout, "initialization_timeout")
         except BaseException:
             self.close()
             raise
+        self._has_joined = True
         self.facts: dict[str, list[Any]] = json.loads(zlib.decompress(data))
 
     @property
@@ -542,27 +541,36 @@ class Client:
         return False
 
     def _take_over(self, link: Link, until: float) -> bool:
+        news: list[tuple[dict[str, Any], bytes]] | None = None
+        try:
+            news = self._ask_to_resume(link, until)
+        finally:
+            if news is None:
+                link.socket.close()
+        if news is None:
+            return False
+        before, self._link = self._link, link
+        before.shutdown()
+        before.socket.close()
+        self._heard = time.monotonic()
+        for number in sorted(self._answers):
+            answer = self._answers.get(number)
+            if answer is not None:
+                self._send(*answer.request)
+        for table, data in news:
+            self._handle(table, data)
+        return True
+
+    def _ask_to_resume(self, link: Link, until: float) -> list[tuple[dict[str, Any], bytes]] | None:
+        """Return the frames after the coordinator's consent, or None if it refuses."""
         link.send({"op": "resume", "token": self._token})
         while time.monotonic() < until and not self._ends:
-            frames = link.receive(0.5) or []
-            if not frames:
-                continue
-            if not frames[0][0].get("ok"):
-                link.socket.close()
-                return False
-            before, self._link = self._link, link
-            before.shutdown()
-            before.socket.close()
-            self._heard = time.monotonic()
-            for number in sorted(self._answers):
-                answer = self._answers.get(number)
-                if answer is not None:
-                    self._send(*answer.request)
-            for table, data in frames[1:]:
-                self._handle(table, data)
-            return True
-        link.socket.close()
-        return False
+            frames = link.receive(0.5)
+            if frames:
+                # before the request to join has arrived, the coordinator does not know this process
+                is_accepted = frames[0][0].get("ok") or not self._has_joined
+                return frames[1:] if is_accepted else None
+        return None
 
     def _lose_coordinator(self, why: str) -> None:
         self.has_lost_coordinator = True
