@@ -1,12 +1,19 @@
-"""The processes that run one program: who there is, what they tell each other, and how their collectives travel.
+"""The processes that run one program: their coordinator, their failures and their collectives.
 
-In:   a coordinator's address, the number of processes, and the number of this one (`launchers` finds them in the environment).
-Out:  `current()`, which is None in a single process; a `Processes` has a client of the coordinator (keys and values, barriers, beats,
-      progress, failures) and a transport, which carries out `CollectivePlan`s.
-Laws: nothing waits forever. Every wait has a deadline, and ends at once where a process is known to have failed; the error is a
-      `ProcessFailureError` that names who is awaited. A single process imports nothing of this package but this file and `present`.
-Next: `state` joins and leaves; `coordinator` and `client` are the two ends of a connection; `store` is what programs
-      may tell each other; `plans` says what collectives mean; `routes` chooses their transport.
+`current()` is None in a single process. Otherwise a `Processes` has a client of the coordinator (keys
+and values, barriers, heartbeats, failures) and a transport, which carries out `CollectivePlan`s.
+Nothing waits forever: every wait has a deadline, and ends at once where a process is known to have
+failed, with a `ProcessFailureError` that names it. A single process imports nothing of this package
+but this file and `present`.
+
+| modules | subject |
+|---|---|
+| `state`, `launchers`, `preemption`, `agreement` | joining and leaving, what launchers say, common decisions |
+| `coordinator`, `client`, `connections`, `wire` | the control plane: requests, connections, authenticated frames |
+| `job_secret`, `addresses`, `liveness`, `host_identity` | what connections need: secrets, addresses, signs of life |
+| `store` | keys and values of programs |
+| `plans`, `routes`, `shared_memory`, `mpi`, `pmi`, `transport` | the data plane: windows within a host, MPI between hosts |
+| `failures` | error texts |
 """
 
 from __future__ import annotations
